@@ -1,0 +1,14 @@
+// KVANT_CHECK: an invariant of our own code. A failure is a bug of kvant, never of the input, and
+// ends the process with the place and the condition. Input errors go through base/result.h.
+#pragma once
+
+namespace kvant {
+
+[[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
+
+}  // namespace kvant
+
+#define KVANT_CHECK(condition)                                              \
+  do {                                                                      \
+    if (!(condition)) ::kvant::CheckFailed(#condition, __FILE__, __LINE__); \
+  } while (false)

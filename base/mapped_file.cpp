@@ -1,0 +1,98 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace kvant {
+namespace {
+
+// Closes a descriptor at the end of a scope.
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+Status ReadAll(int fd, std::byte* data, size_t size, const std::string& path) {
+  size_t done = 0;
+  while (done < size) {
+    const size_t piece = std::min<size_t>(size - done, size_t{1} << 30);
+    const ssize_t count = read(fd, data + done, piece);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
+      return MakeError(ErrorCode::kIo, "{}: cannot read: {}", path, std::strerror(errno));
+    if (count == 0)
+      return MakeError(ErrorCode::kIo, "{}: ended at byte {} of {}", path, done, size);
+    done += static_cast<size_t>(count);
+  }
+  return {};
+}
+
+}  // namespace
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) {
+  // O_NONBLOCK: opening a pipe must not hang before we can refuse it.
+  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) return MakeError(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
+  struct stat info {};
+  if (fstat(file.fd, &info) != 0) {
+    return MakeError(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
+  }
+  if (S_ISDIR(info.st_mode)) return MakeError(ErrorCode::kIo, "{}: is a directory", path);
+  if (!S_ISREG(info.st_mode)) return MakeError(ErrorCode::kIo, "{}: not a regular file", path);
+
+  MappedFile mapped;
+  mapped.path_ = path;
+  const size_t size = static_cast<size_t>(info.st_size);
+  if (size == 0) return mapped;
+  const bool copy = access == FileAccess::kRead;
+  void* address =
+      copy ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+           : mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (address == MAP_FAILED) {
+    return MakeError(ErrorCode::kIo, "{}: cannot map {} bytes: {}", path, size,
+                     std::strerror(errno));
+  }
+  mapped.data_ = static_cast<std::byte*>(address);
+  mapped.size_ = size;
+  if (copy) {
+    madvise(address, size, MADV_HUGEPAGE);
+    KVANT_TRY(ReadAll(file.fd, mapped.data_, size, path));
+  }
+  return mapped;
+}
+
+Status MappedFile::Lock() {
+  if (size_ == 0 || mlock(data_, size_) == 0) return {};
+  return MakeError(ErrorCode::kIo, "{}: cannot lock {} bytes in memory: {} (see ulimit -l)", path_,
+                   size_, std::strerror(errno));
+}
+
+void MappedFile::WillNeed() const {
+  if (size_ != 0) madvise(data_, size_, MADV_WILLNEED);
+}
+
+}  // namespace kvant

@@ -1,0 +1,47 @@
+// A read-only memory mapping of a whole regular file.
+//
+// Errors (kIo) name the path and the reason: missing, a directory, a device such as /dev/null, no
+// permission. An empty file maps to an empty span.
+// Thread-safety: const after Open; may be shared freely.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace kvant {
+
+enum class FileAccess : unsigned char {
+  kMap,   // shared pages of the page cache, no second copy
+  kRead,  // read into anonymous memory (for file systems where mapping is slow)
+};
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  static Result<MappedFile> Open(const std::string& path, FileAccess access = FileAccess::kMap);
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+  // Pins the pages in memory (mlock). kIo with the limit's name where the system refuses.
+  Status Lock();
+
+  // Tells the system that the whole file will be read soon.
+  void WillNeed() const;
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::string path_;
+};
+
+}  // namespace kvant

@@ -1,0 +1,26 @@
+#include "base/result.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace kvant {
+
+const char* ErrorCodeName(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalid: return "INVALID";
+    case ErrorCode::kNotSupported: return "NOT_SUPPORTED";
+    case ErrorCode::kOutOfMemory: return "OUT_OF_MEMORY";
+    case ErrorCode::kContextFull: return "CONTEXT_FULL";
+    case ErrorCode::kIo: return "IO";
+    case ErrorCode::kCorrupt: return "CORRUPT";
+    case ErrorCode::kCancelled: return "CANCELLED";
+  }
+  return "UNKNOWN";
+}
+
+void CheckFailed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "kvant: internal error at %s:%d: %s\n", file, line, condition);
+  std::abort();
+}
+
+}  // namespace kvant

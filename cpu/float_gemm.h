@@ -1,0 +1,39 @@
+// Float matrix products with many rows, through a library or our own kernel, behind one interface.
+//
+// Every backend is called single-threaded on tiles whose borders are fixed by position, so the
+// number of threads never changes a bit. Different backends may differ in the last bits; `own`
+// gives the bits of the few-row kernels of cpu/kernels.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace kvant::cpu {
+
+// From this many tokens on, a float matrix goes to the chosen backend.
+inline constexpr int64_t kManyTokens = 64;
+
+struct FloatGemm {
+  const char* name;  // "onednn", "openblas", "own"
+  // out[t * out_stride + r] = (or += when add) sum_c weights[r * cols + c] * activations[t *
+  // activation_stride + c], r < rows, t < tokens. Null for "own": the few-row kernel serves any
+  // number of tokens.
+  void (*run)(const float* weights, int64_t rows, int64_t cols, const float* activations,
+              int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride, bool add);
+};
+
+// The backends of this build, preferred first.
+std::span<const FloatGemm> AllFloatGemms();
+
+// The named backend, or the preferred one for "". kInvalid for an unknown name, kNotSupported for
+// one that is absent from this build.
+Result<const FloatGemm*> ChooseFloatGemm(std::string_view name);
+
+// The same, with the name from the environment variable KVANT_FLOAT_GEMM.
+Result<const FloatGemm*> ChooseFloatGemmFromEnvironment();
+
+}  // namespace kvant::cpu

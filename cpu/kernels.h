@@ -1,0 +1,190 @@
+// The kernels of one instruction set, as the engine sees them: plain functions over rows.
+//
+// Numerics: the value of an output never depends on how many rows are computed together, on how
+// rows are split over threads, or on where a row starts, so that one token alone, in a batch and in
+// a prefill gives the same bits (the float matrices of a library, cpu/float_gemm.h, excepted).
+// Kernels for different instruction sets may differ in the last bits.
+//
+// Shapes are row-major. Pointers named *_row are aligned to 64 bytes unless said otherwise.
+// Thread-safety: pure functions over their arguments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "quant/format.h"
+
+namespace kvant::cpu {
+
+// ---- Activations -------------------------------------------------------------------------------
+
+// What a matrix kernel reads its activations as.
+enum class ActivationKind : uint8_t {
+  kFloat32,  // float [cols]
+  kInt8,     // ActivationRow below
+};
+
+// One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
+// even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
+// input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
+// codes of group g). The three arrays lie in one record of ActivationRowBytes(cols) bytes; codes
+// beyond cols are zero.
+struct ActivationRow {
+  int8_t* codes;  // [RoundUp(cols, 64)]
+  float* scales;  // [RoundUp(cols, 512) / 32]
+  float* sums;    // [RoundUp(cols, 256) / 16]
+};
+
+size_t ActivationRowBytes(int64_t cols);
+ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
+
+// ---- Matrix products
+// -----------------------------------------------------------------------------
+
+enum class Store : uint8_t { kSet, kAdd };
+
+// out[t * out_stride + r] = (or +=) dot(weights row r, activations row t) for row_begin <= r <
+// row_end.
+struct MatMulTask {
+  const quant::FormatTraits* format;
+  const std::byte* weights;  // row 0; rows are row_bytes apart; 2-byte aligned at least
+  int64_t row_bytes;
+  int64_t cols;
+  int64_t row_begin;
+  int64_t row_end;
+  const std::byte* activations;  // token 0, of the kernel's ActivationKind
+  int64_t activation_stride;     // bytes between tokens
+  int64_t tokens;
+  float* out;
+  int64_t out_stride;  // floats between tokens
+  Store store;
+  std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
+};
+
+struct MatMulKernel {
+  const char* name;  // for `kvant inspect --plan`: "q4_0 int8 avx512vnni"
+  ActivationKind activation;
+  int row_tile;  // callers split rows at multiples of this
+  size_t (*scratch_bytes)(int64_t cols);
+  void (*run)(const MatMulTask& task);
+};
+
+// ---- Attention
+// -------------------------------------------------------------------------------------
+
+enum class KvElement : uint8_t { kF32, kF16 };
+
+constexpr size_t KvElementBytes(KvElement element) { return element == KvElement::kF32 ? 4 : 2; }
+
+// Tokens per key tile. A key tile is [k_dim][16 tokens], so that sixteen scores fill one vector
+// without a horizontal sum; values are [token][v_dim].
+inline constexpr int kKeyTileTokens = 16;
+
+// A run of cached positions of one kv head that lie contiguously in memory.
+struct KvRun {
+  const std::byte* keys;    // key tiles of 16 tokens, the first tile starts at first_position
+  const std::byte* values;  // [count][v_dim]
+  int64_t first_position;   // multiple of kKeyTileTokens
+  int64_t count;            // tokens; the last tile may be partly filled (its rest is finite)
+};
+
+// Positions per softmax chunk. Chunks begin at multiples of it, whatever the runs and the threads,
+// and partial results (max, sum, weighted values) merge in order of position: that fixes the bits.
+inline constexpr int64_t kAttentionChunk = 512;
+
+// For every query row r and query head h of one kv head:
+// out = softmax(scale * q . k over the visible positions) . v,
+// visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower bound).
+struct AttentionTask {
+  const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
+  int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart
+  float* out;                // [rows][heads_per_kv] vectors of v_dim floats
+  int64_t out_row_stride;
+  int64_t rows;
+  const int64_t* positions;  // [rows], ascending
+  int heads_per_kv;
+  int k_dim;
+  int v_dim;
+  KvElement k_element;
+  KvElement v_element;
+  float scale;
+  int64_t window;
+  std::span<const KvRun> runs;   // ascending positions; may start after the first visible one only
+                                 // where the cache has dropped positions outside every window
+  std::span<std::byte> scratch;  // AttentionScratchBytes, private to the thread, 64-byte aligned
+};
+
+// ---- Rotary embedding
+// --------------------------------------------------------------------------------
+
+enum class RopeStyle : uint8_t {
+  kInterleaved,  // pairs (2i, 2i + 1): llama in GGUF
+  kHalves,       // pairs (i, i + n_rot / 2): NeoX, phi3
+};
+
+// ---- The table
+// -----------------------------------------------------------------------------------------
+
+struct KernelTable {
+  const char* isa;  // "scalar", "avx2", "avx512vnni"
+
+  // Matrix kernels by quant::FormatIndex. `few` serves any number of tokens.
+  std::vector<MatMulKernel> matmul;
+
+  // Quantizes cols values into codes, scales and sums, which point into a row at a multiple of 32
+  // values. cols may be any number; the last group is padded with zero codes up to the next
+  // multiple of 64.
+  void (*quantize)(const float* values, int64_t cols, const ActivationRow& out);
+
+  // out = x / sqrt(mean(x^2) + epsilon) * weight. The sum runs in a fixed order.
+  void (*rms_norm)(const float* x, const float* weight, int64_t cols, float epsilon, float* out);
+
+  // out = a + b; out may be a.
+  void (*add)(const float* a, const float* b, int64_t cols, float* out);
+
+  // out = gate / (1 + exp(-gate)) * up; out may be gate or up. exp within 2 ulp of the exact value.
+  void (*silu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
+
+  // Rotates the first n_rot values of each of n_heads vectors of head_dim floats in place.
+  // cos_sin: [n_rot / 2] cosines, then [n_rot / 2] sines, of this row's position.
+  void (*rope)(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
+               const float* cos_sin);
+
+  // Writes one token's key (k_dim floats) as column `slot` (0..15) of a key tile.
+  // F16 is rounded to nearest even and clamped to the finite range.
+  void (*store_key)(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile);
+
+  // Writes one token's value row (v_dim floats).
+  void (*store_value)(const float* value, int64_t v_dim, KvElement element, std::byte* row);
+
+  size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
+  void (*attention)(const AttentionTask& task);
+};
+
+// ---- Run-time dispatch
+// -----------------------------------------------------------------------------------
+
+// One row of cpu/isa_list.h as seen on this machine.
+struct IsaReport {
+  const char* name;
+  bool compiled;
+  bool supported;
+  std::string reason;  // why it was refused: "CPU lacks avx512_vnni"
+};
+
+// All instruction sets, best first.
+std::vector<IsaReport> ReportIsas();
+
+// The best supported instruction set, or the named one ("scalar", "avx2", "avx512vnni"; "" = best).
+// kInvalid for an unknown name, kNotSupported for one that this CPU or build lacks.
+Result<const KernelTable*> ChooseKernels(std::string_view name);
+
+// The same, with the name from the environment variable KVANT_ISA.
+Result<const KernelTable*> ChooseKernelsFromEnvironment();
+
+}  // namespace kvant::cpu

@@ -1,0 +1,74 @@
+// A model that is ready to run: the mapped file, its architecture, tokenizer, weights and plan.
+//
+// Weights are used where they lie in the mapped file; Open checks every tensor's name, type and
+// shape but reads no weight data. Thread-safety: const after Open; any number of sessions may share
+// one model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "formats/gguf.h"
+
+namespace kvant {
+
+namespace arch {
+struct ArchSpec;
+}
+namespace graph {
+class Plan;
+}
+
+struct ModelOptions {
+  FileAccess access = FileAccess::kMap;
+  bool lock_memory = false;  // mlock the mapping
+  TokenizerOptions tokenizer;
+  std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
+  std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
+};
+
+class Model {
+ public:
+  // Opens the file (any part of a split model). kNotSupported for an unknown architecture, with the
+  // list of known ones; kCorrupt for missing tensors, wrong shapes or contradicting metadata.
+  static Result<std::shared_ptr<const Model>> Open(const std::string& path,
+                                                   const ModelOptions& options = {});
+  ~Model();
+
+  const formats::GgufFile& file() const { return file_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const arch::ArchSpec& spec() const { return *spec_; }
+  const graph::Plan& plan() const { return *plan_; }
+  const cpu::KernelTable& kernels() const { return *kernels_; }
+  const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }
+
+  std::string_view architecture() const;
+  int64_t context_length() const;  // positions the model was trained for
+  int32_t vocab_size() const;      // rows of the output matrix = logits per token
+
+  // The plan as text, one node a line: operation, shapes, kernels, buffers.
+  std::string DescribePlan() const;
+
+ private:
+  explicit Model(formats::GgufFile file);
+
+  formats::GgufFile file_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<arch::ArchSpec> spec_;
+  std::unique_ptr<graph::Plan> plan_;
+  const cpu::KernelTable* kernels_ = nullptr;
+  const cpu::FloatGemm* float_gemm_ = nullptr;
+};
+
+// Names of the architectures that Model::Open accepts.
+std::vector<std::string_view> KnownArchitectures();
+
+}  // namespace kvant

@@ -1,0 +1,93 @@
+// Text to token ids and back, as the model's vocabulary defines it.
+//
+// Kinds: spm (SentencePiece BPE with byte fallback), bpe (byte-level BPE with a named
+// pre-tokenizer) and wordpiece (BERT). All data comes from the GGUF metadata under
+// "tokenizer.ggml.*". Input text is any byte string; invalid UTF-8 is tokenized without loss where
+// the vocabulary has bytes and as the unknown token where it has not.
+//
+// Thread-safety: const after Create; Encode and Decode may run concurrently.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+
+namespace kvant {
+
+using TokenId = int32_t;
+
+struct EncodeOptions {
+  bool add_special = false;    // BOS, EOS (or CLS, SEP) where the model's metadata asks for them
+  bool parse_special = false;  // control tokens such as <|im_end|> in the text become their ids
+};
+
+// Ids that the metadata names; absent ones are nullopt.
+struct SpecialTokens {
+  std::optional<TokenId> bos, eos, eot, unk, sep, pad, mask, cls;
+  bool add_bos = false;
+  bool add_eos = false;
+  bool add_space_prefix = true;
+  std::vector<TokenId> end_of_generation;  // eos, eot, and known end-of-turn tokens, ascending
+};
+
+struct TokenizerOptions {
+  std::string pre_override;  // --pre NAME: use this pre-tokenizer whatever the file says
+};
+
+class Tokenizer {
+ public:
+  // kCorrupt for contradicting metadata (an index beyond the vocabulary, arrays of different
+  // lengths), kNotSupported for an unknown model or pre-tokenizer, with the list of known ones.
+  static Result<std::unique_ptr<Tokenizer>> Create(const formats::GgufFile& file,
+                                                   const TokenizerOptions& options = {});
+  virtual ~Tokenizer() = default;
+
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text,
+                                              const EncodeOptions& options) const = 0;
+
+  // The bytes one token stands for in running text; "" for control tokens unless `special`. May be
+  // part of a UTF-8 sequence. `id` must be valid.
+  virtual std::string TokenBytes(TokenId id, bool special) const = 0;
+
+  // The text of a whole sequence, as Encode's inverse: a space that Encode put in front is removed
+  // again.
+  virtual std::string Decode(std::span<const TokenId> ids, bool special) const;
+
+  virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece"
+  virtual std::string pre_tokenizer() const { return ""; }
+  int32_t vocab_size() const { return static_cast<int32_t>(pieces_.size()); }
+  std::string_view piece(TokenId id) const {
+    return pieces_[static_cast<size_t>(id)];
+  }  // raw vocabulary entry
+  bool is_control(TokenId id) const;
+  bool is_end_of_generation(TokenId id) const;
+  const SpecialTokens& special() const { return special_; }
+
+ protected:
+  // tokenizer.ggml.token_type values.
+  enum class PieceType : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+  std::vector<std::string_view> pieces_;  // views into the mapped file
+  std::vector<PieceType> types_;
+  SpecialTokens special_;
+};
+
+// Turns a stream of tokens into text that is always complete UTF-8: bytes of an unfinished sequence
+// are held back until they are complete, and replaced by U+FFFD when they cannot become so.
+class Utf8Stream {
+ public:
+  std::string Push(std::string_view bytes);  // what can be shown now
+  std::string Finish();                      // what was held back
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace kvant

@@ -1,0 +1,178 @@
+// GGUF model files: bounds-checked, zero-copy reading of versions 2 and 3 (little-endian), split
+// files included, and writing of version 3 with any alignment.
+//
+// Layout: header {magic "GGUF", version, tensor_count, metadata_count}, metadata key/value pairs,
+// tensor infos {name, n_dims, dims, type, offset}, padding to the alignment, tensor data. Source of
+// the layout: the GGUF specification (ggml, docs/gguf.md).
+//
+// Errors (kCorrupt, kNotSupported, kIo) name the file and the key or tensor, what was expected and
+// what was found. Reading never allocates more than a constant multiple of the file's size.
+// Thread-safety: const after Open; may be shared freely.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/output_file.h"
+#include "base/result.h"
+#include "quant/format.h"
+
+namespace kvant::formats {
+
+// Type ids of metadata values, as stored in the file.
+enum class GgufType : uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+const char* GgufTypeName(GgufType type);
+
+// An array of numbers or booleans, still in file form: `count` elements of `type` at `data`
+// (unaligned). Arrays of arrays are refused at Open. Strings are views into the mapping, found once
+// at Open.
+struct GgufArray {
+  GgufType type{};
+  uint64_t count = 0;
+  const std::byte* data = nullptr;
+  std::vector<std::string_view> strings;  // filled for kString
+};
+
+// A metadata value. Integers are widened, the file's own type is kept in `type`.
+struct GgufValue {
+  GgufType type{};
+  std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray> value;
+};
+
+inline constexpr int kGgufDimsMax = 4;
+
+struct GgufTensor {
+  std::string_view name;
+  const quant::FormatTraits* format = nullptr;
+  int n_dims = 0;
+  int64_t dims[kGgufDimsMax] = {1, 1, 1, 1};  // dims[0] is the contiguous one (columns)
+  const std::byte* data = nullptr;  // into the mapping of its part, all size_bytes readable
+  uint64_t size_bytes = 0;
+  int part = 0;  // which file of a split model
+
+  int64_t n_values() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+  int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
+  int64_t row_bytes() const { return format->row_bytes(dims[0]); }
+};
+
+class GgufFile {
+ public:
+  // Opens a file, or all parts of a split model given any part ("name-00002-of-00005.gguf").
+  static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap);
+
+  // Reads a single-part file from memory; `name` is used in messages. The bytes must outlive the
+  // object.
+  static Result<GgufFile> Parse(std::span<const std::byte> bytes, const std::string& name);
+
+  GgufFile(GgufFile&&) noexcept;
+  GgufFile& operator=(GgufFile&&) noexcept;
+  ~GgufFile();
+
+  const std::string& path() const;  // as given to Open
+  uint32_t version() const;
+  uint64_t alignment() const;
+  int parts() const;
+  uint64_t file_bytes() const;  // all parts
+  std::span<const MappedFile> mappings() const;
+
+  // Metadata in file order (of the first part), and by key. Keys are unique.
+  std::span<const std::pair<std::string_view, GgufValue>> metadata() const;
+  const GgufValue* Find(std::string_view key) const;
+
+  // Typed getters: kCorrupt if the key is present with another type or out of the range;
+  // nullopt if it is absent. GetU32 accepts every integer type whose value fits.
+  Result<std::optional<uint32_t>> GetU32(std::string_view key) const;
+  Result<std::optional<float>> GetF32(std::string_view key) const;
+  Result<std::optional<bool>> GetBool(std::string_view key) const;
+  Result<std::optional<std::string_view>> GetString(std::string_view key) const;
+  // The array under the key whose elements have this type; null if the key is absent.
+  Result<const GgufArray*> GetArray(std::string_view key, GgufType element) const;
+
+  // Tensors of all parts in file order, and by name. Names are unique.
+  std::span<const GgufTensor> tensors() const;
+  const GgufTensor* FindTensor(std::string_view name) const;
+
+ private:
+  struct State;
+  explicit GgufFile(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Builds a GGUF v3 file. Add all metadata and tensors, then call Begin, then WriteTensor for every
+// tensor in the order added (data streams through, nothing is kept), then Commit of the OutputFile
+// happens in Finish.
+class GgufWriter {
+ public:
+  // alignment: a power of two, 8 to 65536; written as general.alignment unless it is 32.
+  explicit GgufWriter(uint32_t alignment = 32);
+
+  void AddU32(std::string key, uint32_t value);
+  void AddI32(std::string key, int32_t value);
+  void AddU64(std::string key, uint64_t value);
+  void AddF32(std::string key, float value);
+  void AddBool(std::string key, bool value);
+  void AddString(std::string key, std::string value);
+  void AddStrings(std::string key, std::vector<std::string> values);
+  void AddF32s(std::string key, std::vector<float> values);
+  void AddI32s(std::string key, std::vector<int32_t> values);
+  void AddU8s(std::string key, std::vector<uint8_t> values);
+  // Copies a value read from another file as it is, type included; replaces a key that exists.
+  void AddValue(std::string key, const GgufValue& value);
+  void Remove(std::string_view key);
+
+  // dims[0] is the contiguous dimension. kInvalid for a duplicate name, an empty or overflowing
+  // shape, or columns that the format cannot hold.
+  Status AddTensor(std::string name, const quant::FormatTraits& format,
+                   std::span<const int64_t> dims);
+
+  Status Begin(const std::string& path);
+  Status WriteTensor(std::span<const std::byte> bytes);  // exactly the tensor's size
+  Status Finish();
+
+ private:
+  struct Entry {
+    std::string key;
+    std::vector<std::byte> bytes;  // type id and value in file form
+  };
+  struct Tensor {
+    std::string name;
+    const quant::FormatTraits* format;
+    std::vector<int64_t> dims;
+    uint64_t size_bytes;
+    uint64_t offset;
+  };
+  void Put(std::string key, GgufType type, const void* value, size_t size);
+
+  uint32_t alignment_;
+  std::vector<Entry> entries_;
+  std::vector<Tensor> tensors_;
+  size_t next_tensor_ = 0;
+  OutputFile file_;
+  uint64_t data_begin_ = 0;
+};
+
+}  // namespace kvant::formats
