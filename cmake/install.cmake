@@ -22,4 +22,5 @@ configure_package_config_file(cmake/kvant-config.cmake.in kvant-config.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(kvant-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/kvant-config.cmake ${CMAKE_BINARY_DIR}/kvant-config-version.cmake
+              cmake/FindoneDNN.cmake
   DESTINATION ${package_dir})
