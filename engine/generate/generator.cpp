@@ -63,8 +63,8 @@ class Loop {
   }
 
   Status Prefill(std::span<const TokenId> prompt) {
-    const size_t slice = options_.prefill_slice > 0 ? static_cast<size_t>(options_.prefill_slice)
-                                                    : prompt.size();
+    const size_t slice =
+        options_.prefill_slice > 0 ? static_cast<size_t>(options_.prefill_slice) : prompt.size();
     for (size_t done = 0; done < prompt.size();) {
       const auto part = prompt.subspan(done, std::min(slice, prompt.size() - done));
       {

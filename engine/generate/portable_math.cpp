@@ -1,10 +1,12 @@
 // exp by reduction to |r| <= ln(2) / 2 and a Taylor polynomial; log by reduction to
-// [sqrt(1/2), sqrt(2)) and the series of 2 atanh((m - 1) / (m + 1)). The coefficients are the exact
-// rationals of the series, so nothing here depends on a table or on a compiler's constant folding.
+// [sqrt(1/2), sqrt(2)) and the series of 2 atanh((m - 1) / (m + 1)). The coefficients
+// are those of the series, rounded to double.
 #include "engine/generate/portable_math.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -21,6 +23,24 @@ constexpr double kSqrtHalf = 0x1.6a09e667f3bcdp-1;
 constexpr int kExpTerms = 14;  // r^14 / 14! < 2^-57 for |r| <= 0.3466
 constexpr int kLogTerms = 12;  // s^24 / 25 < 2^-65 for |s| <= 0.1716
 
+// 1 / i!
+constexpr std::array<double, kExpTerms + 1> kInverseFactorials = [] {
+  std::array<double, kExpTerms + 1> table{};
+  double factorial = 1.0;  // exact up to 18!
+  for (int i = 0; i <= kExpTerms; ++i) {
+    if (i > 0) factorial *= i;
+    table[static_cast<size_t>(i)] = 1.0 / factorial;
+  }
+  return table;
+}();
+
+// 1 / (2i + 1)
+constexpr std::array<double, kLogTerms + 1> kInverseOdds = [] {
+  std::array<double, kLogTerms + 1> table{};
+  for (int i = 0; i <= kLogTerms; ++i) table[static_cast<size_t>(i)] = 1.0 / (2 * i + 1);
+  return table;
+}();
+
 // 2^exponent for a normal result.
 double PowerOfTwo(int exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
@@ -34,8 +54,8 @@ double PortableExp(double x) {
   if (x > 709.0) return std::numeric_limits<double>::infinity();
   const double scaled = std::floor(x * kLog2E + 0.5);
   const double r = (x - scaled * kLn2High) - scaled * kLn2Low;
-  double sum = 1.0;  // Horner: 1 + r/1 (1 + r/2 (1 + r/3 (...)))
-  for (int i = kExpTerms; i >= 1; --i) sum = 1.0 + sum * (r / i);
+  double sum = 0.0;
+  for (size_t i = kExpTerms + 1; i-- > 0;) sum = sum * r + kInverseFactorials[i];
   const int exponent = static_cast<int>(scaled);
   // In two steps, since 2^1024 is no double although e^709 is.
   return sum * PowerOfTwo(exponent / 2) * PowerOfTwo(exponent - exponent / 2);
@@ -57,7 +77,7 @@ double PortableLog(double x) {
   const double s = (m - 1.0) / (m + 1.0);
   const double s2 = s * s;
   double sum = 0.0;  // of s2^i / (2i + 1), i >= 1
-  for (int i = kLogTerms; i >= 1; --i) sum = (sum + 1.0 / (2 * i + 1)) * s2;
+  for (size_t i = kLogTerms; i >= 1; --i) sum = (sum + kInverseOdds[i]) * s2;
   const double log_m = 2.0 * s + 2.0 * s * sum;
   return exponent * kLn2High + (exponent * kLn2Low + log_m);
 }

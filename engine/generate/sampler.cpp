@@ -42,8 +42,8 @@ Status CheckOptions(const SamplingOptions& options, int32_t vocab_size) {
   KVANT_TRY(CheckRange("top-p", options.top_p, 0, 1, "0 to 1"));
   KVANT_TRY(CheckRange("min-p", options.min_p, 0, 1, "0 to 1"));
   KVANT_TRY(CheckRange("typical", options.typical, 0, 1, "0 to 1"));
-  KVANT_TRY(CheckRange("repeat-penalty", options.repeat_penalty,
-                       std::numeric_limits<float>::min(), kMax, "a positive number"));
+  KVANT_TRY(CheckRange("repeat-penalty", options.repeat_penalty, std::numeric_limits<float>::min(),
+                       kMax, "a positive number"));
   KVANT_TRY(
       CheckRange("presence-penalty", options.presence_penalty, -kMax, kMax, "a finite number"));
   KVANT_TRY(
@@ -283,8 +283,8 @@ void Sampler::ApplyMinP() {
   if (options_.min_p <= 0) return;
   SortPrefix(1);
   // p_i >= min_p * p_max, said of logits.
-  const double least = static_cast<double>(candidates_[0].logit) +
-                       PortableLog(static_cast<double>(options_.min_p));
+  const double least =
+      static_cast<double>(candidates_[0].logit) + PortableLog(static_cast<double>(options_.min_p));
   size_t count = 1;
   while (count < candidates_.size()) {
     SortPrefix(count + 1);
