@@ -10,6 +10,7 @@
 // Thread-safety: const after Open; may be shared freely.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -64,6 +65,19 @@ struct GgufValue {
 };
 
 inline constexpr int kGgufDimsMax = 4;
+
+// Tensor data begins at multiples of the alignment, a power of two that the key below may change.
+// The specification demands a multiple of 8, which aligns the elements of every format; the upper
+// bound is the largest page of Linux, beyond which an alignment serves nobody.
+inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
+inline constexpr uint64_t kGgufAlignmentDefault = 32;
+inline constexpr uint64_t kGgufAlignmentMin = 8;
+inline constexpr uint64_t kGgufAlignmentMax = 65536;
+
+constexpr bool GgufAlignmentValid(uint64_t alignment) {
+  return std::has_single_bit(alignment) && alignment >= kGgufAlignmentMin &&
+         alignment <= kGgufAlignmentMax;
+}
 
 struct GgufTensor {
   std::string_view name;
