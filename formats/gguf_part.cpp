@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
-#include <optional>
 
 #include "base/aligned_buffer.h"
+#include "formats/gguf_limits.h"
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
 #include "formats/quoted.h"
@@ -21,13 +20,6 @@ static_assert(std::endian::native == std::endian::little, "GGUF is read in the h
 constexpr char kMagic[4] = {'G', 'G', 'U', 'F'};
 constexpr uint32_t kVersionMin = 2;  // version 1 had 32-bit counts and lengths
 constexpr uint32_t kVersionMax = 3;
-
-// The specification's limit for keys.
-constexpr uint64_t kKeyBytesMax = 65535;
-
-// The specification allows 64 bytes; converters of other engines write somewhat longer names. The
-// bound keeps comparisons and messages cheap.
-constexpr uint64_t kTensorNameBytesMax = 255;
 
 // The smallest possible entries, by which the counts in the header are bounded before memory is
 // reserved: {length, one byte of key, type, one byte of value} and {length, one byte of name,
@@ -105,7 +97,6 @@ class Parser {
   Status ReadTensorName(uint64_t index, std::string_view& name);
   Status ReadTensorShape(GgufTensor& tensor);
   Status FindFormat(uint32_t type_id, GgufTensor& tensor);
-  Status MeasureTensor(GgufTensor& tensor);
   Status PlaceTensors();
   Status CheckOverlaps();
 
@@ -310,7 +301,11 @@ Status Parser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offs
     return EndsInside("the description of tensor", tensor.name);
   }
   KVANT_TRY(FindFormat(type_id, tensor));
-  return MeasureTensor(tensor);
+  const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
+  const auto size_bytes = TensorBytes(tensor.name, *tensor.format, dims);
+  if (!size_bytes.ok()) return Corrupt("{}", size_bytes.error().message);
+  tensor.size_bytes = static_cast<uint64_t>(*size_bytes);
+  return {};
 }
 
 Status Parser::ReadTensorName(uint64_t index, std::string_view& name) {
@@ -331,18 +326,9 @@ Status Parser::ReadTensorShape(GgufTensor& tensor) {
                    kGgufDimsMax);
   }
   tensor.n_dims = static_cast<int>(n_dims);
-  int64_t values = 1;
   for (uint32_t d = 0; d < n_dims; ++d) {
-    uint64_t size = 0;
-    if (!cursor_.Read(size)) return EndsInside("the description of tensor", tensor.name);
-    if (size == 0 || size > uint64_t{std::numeric_limits<int64_t>::max()}) {
-      return Corrupt("dimension {} of tensor {} is {}, expected 1 to 2^63 - 1", d,
-                     Quoted(tensor.name), size);
-    }
-    tensor.dims[d] = static_cast<int64_t>(size);
-    if (__builtin_mul_overflow(values, tensor.dims[d], &values)) {
-      return Corrupt("the dimensions of tensor {} multiply to more than 2^63 - 1 values",
-                     Quoted(tensor.name));
+    if (!cursor_.Read(tensor.dims[d])) {
+      return EndsInside("the description of tensor", tensor.name);
     }
   }
   return {};
@@ -357,21 +343,6 @@ Status Parser::FindFormat(uint32_t type_id, GgufTensor& tensor) {
   }
   return NotSupported("tensor {} has type {} ({}), which this build cannot read",
                       Quoted(tensor.name), name, type_id);
-}
-
-Status Parser::MeasureTensor(GgufTensor& tensor) {
-  const int64_t columns = tensor.dims[0];
-  const quant::FormatTraits& format = *tensor.format;
-  if (columns % format.block_values != 0) {
-    return Corrupt("tensor {} has rows of {} values, expected a multiple of {} for type {}",
-                   Quoted(tensor.name), columns, format.block_values, format.name);
-  }
-  uint64_t row_bytes = 0;
-  if (__builtin_mul_overflow(columns / format.block_values, format.block_bytes, &row_bytes) ||
-      __builtin_mul_overflow(row_bytes, tensor.rows(), &tensor.size_bytes)) {
-    return Corrupt("the size of tensor {} exceeds 2^64 bytes", Quoted(tensor.name));
-  }
-  return {};
 }
 
 Status Parser::PlaceTensors() {
