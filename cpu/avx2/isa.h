@@ -1,0 +1,21 @@
+// What the kernels of this folder need: AVX2 with FMA and F16C, that is Intel since Haswell (2013)
+// and AMD since Zen (2017).
+#pragma once
+
+#include <span>
+
+#include "cpu/cpu_features.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::avx2 {
+
+// The features that begin.h compiles for.
+inline constexpr CpuFeature kRequired[] = {
+    CpuFeature::kAvx2, CpuFeature::kFma,   CpuFeature::kF16c,   CpuFeature::kBmi1,
+    CpuFeature::kBmi2, CpuFeature::kLzcnt, CpuFeature::kPopcnt,
+};
+
+// The table, or null where this build has no code for the architecture.
+const KernelTable* Kernels();
+
+}  // namespace kvant::cpu::avx2

@@ -1,0 +1,22 @@
+// What the kernels of this folder need: AVX-512 F, BW, DQ, VL and VNNI, that is Intel since Cascade
+// Lake (2019) and AMD since Zen 4 (2022).
+#pragma once
+
+#include <span>
+
+#include "cpu/cpu_features.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::avx512vnni {
+
+// The features that begin.h compiles for.
+inline constexpr CpuFeature kRequired[] = {
+    CpuFeature::kAvx2,     CpuFeature::kFma,      CpuFeature::kF16c,     CpuFeature::kBmi1,
+    CpuFeature::kBmi2,     CpuFeature::kLzcnt,    CpuFeature::kPopcnt,   CpuFeature::kAvx512f,
+    CpuFeature::kAvx512bw, CpuFeature::kAvx512dq, CpuFeature::kAvx512vl, CpuFeature::kAvx512vnni,
+};
+
+// The table, or null where this build has no code for the architecture.
+const KernelTable* Kernels();
+
+}  // namespace kvant::cpu::avx512vnni

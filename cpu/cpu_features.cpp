@@ -1,0 +1,100 @@
+// Detection by CPUID and XGETBV; bit numbers from Intel's Software Developer's Manual, volume 2A,
+// "CPUID", and volume 1, section 13.3 (XCR0).
+#include "cpu/cpu_features.h"
+
+#include <fmt/format.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace kvant::cpu {
+namespace {
+
+enum class Register : uint8_t { kEbx, kEcx };
+enum class Saved : uint8_t { kNothing, kAvx, kAvx512 };
+
+struct FeatureRow {
+  const char* name;
+  unsigned leaf;  // CPUID leaf, subleaf 0
+  Register output;
+  int bit;
+  Saved saved;  // registers the operating system must save for it
+};
+
+// By CpuFeature.
+constexpr FeatureRow kFeatureRows[] = {
+    {"fma", 1, Register::kEcx, 12, Saved::kAvx},
+    {"f16c", 1, Register::kEcx, 29, Saved::kAvx},
+    {"bmi1", 7, Register::kEbx, 3, Saved::kNothing},
+    {"bmi2", 7, Register::kEbx, 8, Saved::kNothing},
+    {"lzcnt", 0x80000001, Register::kEcx, 5, Saved::kNothing},
+    {"popcnt", 1, Register::kEcx, 23, Saved::kNothing},
+    {"avx2", 7, Register::kEbx, 5, Saved::kAvx},
+    {"avx512f", 7, Register::kEbx, 16, Saved::kAvx512},
+    {"avx512bw", 7, Register::kEbx, 30, Saved::kAvx512},
+    {"avx512dq", 7, Register::kEbx, 17, Saved::kAvx512},
+    {"avx512vl", 7, Register::kEbx, 31, Saved::kAvx512},
+    {"avx512_vnni", 7, Register::kEcx, 11, Saved::kAvx512},
+};
+
+const FeatureRow& Row(CpuFeature feature) { return kFeatureRows[static_cast<size_t>(feature)]; }
+
+#if defined(__x86_64__)
+bool CpuidBit(unsigned leaf, Register output, int bit) {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid_count(leaf, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (((output == Register::kEbx) ? ebx : ecx) >> bit) & 1u;
+}
+
+// Which register sets the operating system saves; 0 where it does not use XSAVE at all.
+uint64_t ReadXcr0() {
+  constexpr int kOsxsaveBit = 27;
+  if (!CpuidBit(1, Register::kEcx, kOsxsaveBit)) return 0;
+  uint32_t low = 0;
+  uint32_t high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t{high} << 32) | low;
+}
+#endif
+
+}  // namespace
+
+const char* CpuFeatureName(CpuFeature feature) { return Row(feature).name; }
+
+CpuFeatures DetectCpuFeatures() {
+  CpuFeatures features;
+#if defined(__x86_64__)
+  for (size_t i = 0; i < std::size(kFeatureRows); ++i) {
+    const FeatureRow& row = kFeatureRows[i];
+    if (CpuidBit(row.leaf, row.output, row.bit)) features.present |= 1u << i;
+  }
+  constexpr uint64_t kAvxState = 0x06;     // XMM and upper YMM
+  constexpr uint64_t kAvx512State = 0xe6;  // these, opmask and both parts of ZMM
+  const uint64_t saved = ReadXcr0();
+  features.saves_avx = (saved & kAvxState) == kAvxState;
+  features.saves_avx512 = (saved & kAvx512State) == kAvx512State;
+#endif
+  return features;
+}
+
+std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> required) {
+  for (const CpuFeature feature : required) {
+    if (!features.Has(feature)) return fmt::format("CPU lacks {}", CpuFeatureName(feature));
+  }
+  for (const CpuFeature feature : required) {
+    const Saved saved = Row(feature).saved;
+    if (saved == Saved::kAvx && !features.saves_avx) {
+      return "the operating system does not save AVX registers";
+    }
+    if (saved == Saved::kAvx512 && !features.saves_avx512) {
+      return "the operating system does not save AVX-512 registers";
+    }
+  }
+  return "";
+}
+
+}  // namespace kvant::cpu

@@ -1,0 +1,47 @@
+// What this processor and its operating system offer to the kernels.
+//
+// A vector feature counts only where the operating system saves its registers; the two reasons for
+// its absence are told apart because the remedies differ.
+//
+// Thread-safety: pure values; detection may run on any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace kvant::cpu {
+
+enum class CpuFeature : uint8_t {
+  kFma,
+  kF16c,
+  kBmi1,
+  kBmi2,
+  kLzcnt,
+  kPopcnt,
+  kAvx2,
+  kAvx512f,
+  kAvx512bw,
+  kAvx512dq,
+  kAvx512vl,
+  kAvx512vnni,
+};
+
+// As /proc/cpuinfo spells it: "avx512_vnni".
+const char* CpuFeatureName(CpuFeature feature);
+
+struct CpuFeatures {
+  uint32_t present = 0;  // bit per CpuFeature
+  bool saves_avx = false;
+  bool saves_avx512 = false;
+
+  bool Has(CpuFeature feature) const { return (present >> static_cast<unsigned>(feature)) & 1u; }
+};
+
+CpuFeatures DetectCpuFeatures();
+
+// Why code that needs `required` must not run with these features, or "" where it may:
+// "CPU lacks avx512_vnni", "the operating system does not save AVX-512 registers".
+std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> required);
+
+}  // namespace kvant::cpu

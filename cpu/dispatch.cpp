@@ -1,0 +1,57 @@
+// Chooses the kernels at run time: the first row of cpu/isa_list.h that this build has and that the
+// processor and its operating system can run, or the row that the caller names.
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+
+#include "cpu/isa_list.h"
+
+namespace kvant::cpu {
+namespace {
+
+IsaReport Report(const Isa& isa, const CpuFeatures& features) {
+  IsaReport report{isa.name, isa.kernels() != nullptr, false, ""};
+  report.reason =
+      report.compiled ? WhyRefused(features, isa.required) : "not compiled in this build";
+  report.supported = report.compiled && report.reason.empty();
+  return report;
+}
+
+std::vector<std::string_view> KnownNames() {
+  std::vector<std::string_view> names;
+  for (const Isa& isa : kIsaList) names.emplace_back(isa.name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<IsaReport> ReportIsas() {
+  const CpuFeatures features = DetectCpuFeatures();
+  std::vector<IsaReport> reports;
+  for (const Isa& isa : kIsaList) reports.push_back(Report(isa, features));
+  return reports;
+}
+
+Result<const KernelTable*> ChooseKernels(std::string_view name) {
+  const CpuFeatures features = DetectCpuFeatures();
+  for (const Isa& isa : kIsaList) {
+    if (!name.empty() && name != isa.name) continue;
+    const IsaReport report = Report(isa, features);
+    if (report.supported) return isa.kernels();
+    if (!name.empty()) {
+      return MakeError(ErrorCode::kNotSupported, "instruction set {} cannot be used: {}", name,
+                       report.reason);
+    }
+  }
+  return MakeError(ErrorCode::kInvalid, "unknown instruction set '{}', expected one of {}", name,
+                   fmt::join(KnownNames(), ", "));
+}
+
+Result<const KernelTable*> ChooseKernelsFromEnvironment() {
+  const char* name = std::getenv("KVANT_ISA");
+  Result<const KernelTable*> chosen = ChooseKernels(name != nullptr ? name : "");
+  if (chosen.ok()) return chosen;
+  return MakeError(chosen.error().code, "KVANT_ISA: {}", chosen.error().message);
+}
+
+}  // namespace kvant::cpu

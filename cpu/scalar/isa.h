@@ -1,0 +1,11 @@
+// The reference kernels: plain C++ that runs on any processor. Never optimised; the kernels of all
+// other folders are tested against them.
+#pragma once
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::scalar {
+
+const KernelTable* Kernels();
+
+}  // namespace kvant::cpu::scalar
