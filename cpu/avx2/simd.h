@@ -18,6 +18,7 @@ inline __m256i FirstLanes(int64_t count) {
 
 inline F32 Zero() { return _mm256_setzero_ps(); }
 inline F32 Broadcast(float value) { return _mm256_set1_ps(value); }
+inline float FirstLane(F32 v) { return _mm256_cvtss_f32(v); }
 
 inline F32 Load(const float* source) { return _mm256_loadu_ps(source); }
 inline void Store(float* target, F32 v) { _mm256_storeu_ps(target, v); }
@@ -51,8 +52,9 @@ inline F32 Add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
 inline F32 Sub(F32 a, F32 b) { return _mm256_sub_ps(a, b); }
 inline F32 Mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
 inline F32 Div(F32 a, F32 b) { return _mm256_div_ps(a, b); }
-// a * b + c and c - a * b, rounded once.
+// a * b + c, a * b - c and c - a * b, rounded once.
 inline F32 MulAdd(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
+inline F32 MulSub(F32 a, F32 b, F32 c) { return _mm256_fmsub_ps(a, b, c); }
 inline F32 NegMulAdd(F32 a, F32 b, F32 c) { return _mm256_fnmadd_ps(a, b, c); }
 // Even lanes a * b - c, odd lanes a * b + c, rounded once.
 inline F32 MulSubAdd(F32 a, F32 b, F32 c) { return _mm256_fmaddsub_ps(a, b, c); }

@@ -1,0 +1,58 @@
+// The kernel table for AVX-512 with VNNI: the generic kernels over this folder's simd.h, and the
+// matrix kernels of matmul.h.
+#include "cpu/avx512vnni/isa.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/avx512vnni/matmul.h"
+
+#include "cpu/avx512vnni/begin.h"
+
+namespace kvant::cpu::avx512vnni {
+#include "cpu/avx512vnni/simd.h"
+namespace {
+#include "cpu/generic/math.inl"
+// The rest needs math.inl.
+#include "cpu/generic/attention.inl"
+#include "cpu/generic/kv_store.inl"
+#include "cpu/generic/rows.inl"
+}  // namespace
+}  // namespace kvant::cpu::avx512vnni
+
+#include "cpu/avx512vnni/end.h"
+
+namespace kvant::cpu::avx512vnni {
+
+const KernelTable* Kernels() {
+  static const KernelTable table = {
+      .isa = "avx512vnni",
+      .matmul = MatMulKernels(),
+      .quantize = QuantizeActivations,
+      .rms_norm = RmsNorm,
+      .add = AddRows,
+      .silu_multiply = SiluMultiply,
+      .rope = Rope,
+      .store_key = StoreKey,
+      .store_value = StoreValue,
+      .attention_scratch_bytes = AttentionScratchBytes,
+      .attention = Attention,
+  };
+  return &table;
+}
+
+}  // namespace kvant::cpu::avx512vnni
+
+#else
+
+namespace kvant::cpu::avx512vnni {
+const KernelTable* Kernels() { return nullptr; }
+}  // namespace kvant::cpu::avx512vnni
+
+#endif

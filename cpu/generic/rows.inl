@@ -1,0 +1,94 @@
+// The kernels that walk one row of floats: norm, addition, gated activation, rotary embedding.
+//
+// Included inside an instruction set's namespace and target region, after its simd.h and math.inl.
+// Semantics are those of cpu/kernels.h. Rows of any length: whole vectors, then one partial vector.
+
+// sums += the squares of `count` values.
+inline void AddSquares(const float* x, int64_t count, F32& sum) {
+  const F32 values = count == kLanes ? Load(x) : LoadPartial(x, count);
+  sum = MulAdd(values, values, sum);
+}
+
+void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* out) {
+  F32 sums[kSumVectors];
+  for (F32& sum : sums) sum = Zero();
+  int64_t i = 0;
+  for (; i + kSumLanes <= cols; i += kSumLanes) {
+    for (int v = 0; v < kSumVectors; ++v) AddSquares(x + i + v * kLanes, kLanes, sums[v]);
+  }
+  for (int v = 0; v < kSumVectors && i + v * kLanes < cols; ++v) {
+    AddSquares(x + i + v * kLanes, Least(kLanes, cols - i - v * kLanes), sums[v]);
+  }
+  const float mean = SumLanes(sums) / static_cast<float>(cols);
+  const F32 factor = Broadcast(1.0f / std::sqrt(mean + epsilon));
+
+  for (i = 0; i + kLanes <= cols; i += kLanes) {
+    Store(out + i, Mul(Mul(Load(x + i), factor), Load(weight + i)));
+  }
+  const int64_t rest = cols - i;
+  if (rest == 0) return;
+  const F32 scaled = Mul(LoadPartial(x + i, rest), factor);
+  StorePartial(out + i, Mul(scaled, LoadPartial(weight + i, rest)), rest);
+}
+
+void AddRows(const float* a, const float* b, int64_t cols, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes) Store(out + i, Add(Load(a + i), Load(b + i)));
+  const int64_t rest = cols - i;
+  if (rest == 0) return;
+  StorePartial(out + i, Add(LoadPartial(a + i, rest), LoadPartial(b + i, rest)), rest);
+}
+
+inline F32 SiluTimes(F32 gate, F32 up) {
+  const F32 denominator = Add(Broadcast(1.0f), Exp(Sub(Zero(), gate)));
+  return Mul(Div(gate, denominator), up);
+}
+
+void SiluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes) {
+    Store(out + i, SiluTimes(Load(gate + i), Load(up + i)));
+  }
+  const int64_t rest = cols - i;
+  if (rest == 0) return;
+  StorePartial(out + i, SiluTimes(LoadPartial(gate + i, rest), LoadPartial(up + i, rest)), rest);
+}
+
+// The rotation of a pair (a, b) is (a cos - b sin, b cos + a sin), in both styles with the product
+// by the sine rounded first and the other fused.
+
+void RopeInterleaved(float* vector, int64_t n_rot, const float* cosines, const float* sines) {
+  for (int64_t i = 0; i < n_rot; i += kLanes) {
+    const int64_t count = Least(kLanes, n_rot - i);
+    const F32 pairs = LoadPartial(vector + i, count);
+    const F32 cosine = LoadDuplicated(cosines + i / 2, count / 2);
+    const F32 sine = LoadDuplicated(sines + i / 2, count / 2);
+    StorePartial(vector + i, MulSubAdd(pairs, cosine, Mul(SwapPairs(pairs), sine)), count);
+  }
+}
+
+void RopeHalves(float* vector, int64_t n_rot, const float* cosines, const float* sines) {
+  const int64_t half = n_rot / 2;
+  for (int64_t i = 0; i < half; i += kLanes) {
+    const int64_t count = Least(kLanes, half - i);
+    const F32 first = LoadPartial(vector + i, count);
+    const F32 second = LoadPartial(vector + half + i, count);
+    const F32 cosine = LoadPartial(cosines + i, count);
+    const F32 sine = LoadPartial(sines + i, count);
+    StorePartial(vector + i, MulSub(first, cosine, Mul(second, sine)), count);
+    StorePartial(vector + half + i, MulAdd(second, cosine, Mul(first, sine)), count);
+  }
+}
+
+void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
+          const float* cos_sin) {
+  const float* sines = cos_sin + n_rot / 2;
+  for (int64_t head = 0; head < n_heads; ++head) {
+    float* vector = vectors + head * head_dim;
+    if (style == RopeStyle::kInterleaved) {
+      RopeInterleaved(vector, n_rot, cos_sin, sines);
+    } else {
+      RopeHalves(vector, n_rot, cos_sin, sines);
+    }
+  }
+}

@@ -1,0 +1,121 @@
+// Attention in plain code, one query vector at a time: the order of operations that cpu/generic
+// promises, without its tiles, blocks and vectors.
+#include "cpu/scalar/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/half.h"
+#include "cpu/scalar/math.h"
+
+namespace kvant::cpu::scalar {
+namespace {
+
+float Element(const std::byte* elements, KvElement type, int64_t index) {
+  if (type == KvElement::kF32) return reinterpret_cast<const float*>(elements)[index];
+  return F16ToF32(reinterpret_cast<const uint16_t*>(elements)[index]);
+}
+
+// Calls visit(run, position) for every cached position in [begin, end), in order.
+template <class Visit>
+void ForEachPosition(const AttentionTask& task, int64_t begin, int64_t end, const Visit& visit) {
+  for (const KvRun& run : task.runs) {
+    const int64_t first = std::max(begin, run.first_position);
+    const int64_t last = std::min(end, run.first_position + run.count);
+    for (int64_t position = first; position < last; ++position) visit(run, position);
+  }
+}
+
+float Score(const AttentionTask& task, const float* query, const KvRun& run, int64_t position) {
+  const int64_t token = position - run.first_position;
+  const int64_t tile = token / kKeyTileTokens * task.k_dim * kKeyTileTokens;
+  const int64_t slot = token % kKeyTileTokens;
+  float dot = 0.0f;
+  for (int64_t d = 0; d < task.k_dim; ++d) {
+    const float key = Element(run.keys, task.k_element, tile + d * kKeyTileTokens + slot);
+    dot = std::fma(query[d], key, dot);
+  }
+  return task.scale * dot;
+}
+
+// Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].
+struct Partial {
+  float max = -std::numeric_limits<float>::infinity();
+  float total = 0.0f;  // sum of e^(score - max)
+  float* sums;         // [v_dim]
+  bool empty = true;
+};
+
+void AttendChunk(const AttentionTask& task, const float* query, int64_t begin, int64_t end,
+                 Partial& chunk) {
+  float weights[kAttentionChunk];
+  const int64_t chunk_begin = begin / kAttentionChunk * kAttentionChunk;
+  std::fill_n(chunk.sums, task.v_dim, 0.0f);
+  ForEachPosition(task, begin, end, [&](const KvRun& run, int64_t position) {
+    const float score = Score(task, query, run, position);
+    weights[position - chunk_begin] = score;
+    chunk.max = chunk.max > score ? chunk.max : score;
+    chunk.empty = false;
+  });
+  float lanes[kSumLanes] = {};
+  ForEachPosition(task, begin, end, [&](const KvRun& run, int64_t position) {
+    const float weight = Exp(weights[position - chunk_begin] - chunk.max);
+    lanes[position % kSumLanes] += weight;
+    const int64_t row = (position - run.first_position) * task.v_dim;
+    for (int64_t d = 0; d < task.v_dim; ++d) {
+      chunk.sums[d] = std::fma(weight, Element(run.values, task.v_element, row + d), chunk.sums[d]);
+    }
+  });
+  chunk.total = SumLanes(lanes);
+}
+
+void Merge(const Partial& chunk, int64_t v_dim, Partial& result) {
+  const float max = result.max > chunk.max ? result.max : chunk.max;
+  const float old_factor = Exp(result.max - max);
+  const float chunk_factor = Exp(chunk.max - max);
+  result.max = max;
+  result.total = std::fma(result.total, old_factor, chunk.total * chunk_factor);
+  for (int64_t d = 0; d < v_dim; ++d) {
+    result.sums[d] = std::fma(result.sums[d], old_factor, chunk.sums[d] * chunk_factor);
+  }
+  result.empty = false;
+}
+
+// sums: [2][v_dim] of working memory.
+void AttendQuery(const AttentionTask& task, const float* query, int64_t position, float* sums,
+                 float* out) {
+  Partial result{.sums = sums};
+  std::fill_n(result.sums, task.v_dim, 0.0f);
+  const int64_t oldest = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
+  for (int64_t begin = oldest; begin <= position;) {
+    const int64_t chunk_end = (begin / kAttentionChunk + 1) * kAttentionChunk;
+    Partial chunk{.sums = sums + task.v_dim};
+    AttendChunk(task, query, begin, std::min(chunk_end, position + 1), chunk);
+    if (!chunk.empty) Merge(chunk, task.v_dim, result);
+    begin = chunk_end;
+  }
+  // A row that sees nothing gets zeros.
+  for (int64_t d = 0; d < task.v_dim; ++d) {
+    out[d] = result.empty ? 0.0f : result.sums[d] / result.total;
+  }
+}
+
+}  // namespace
+
+size_t AttentionScratchBytes(int64_t /*rows*/, int /*heads_per_kv*/, int /*k_dim*/, int v_dim) {
+  return static_cast<size_t>(v_dim) * 2 * sizeof(float);
+}
+
+void Attention(const AttentionTask& task) {
+  float* sums = reinterpret_cast<float*>(task.scratch.data());
+  for (int64_t row = 0; row < task.rows; ++row) {
+    for (int64_t head = 0; head < task.heads_per_kv; ++head) {
+      const float* query = task.queries + row * task.query_row_stride + head * task.k_dim;
+      float* out = task.out + row * task.out_row_stride + head * task.v_dim;
+      AttendQuery(task, query, task.positions[row], sums, out);
+    }
+  }
+}
+
+}  // namespace kvant::cpu::scalar

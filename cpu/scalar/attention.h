@@ -1,0 +1,11 @@
+// The reference attention; semantics in cpu/kernels.h.
+#pragma once
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::scalar {
+
+size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
+void Attention(const AttentionTask& task);
+
+}  // namespace kvant::cpu::scalar

@@ -1,0 +1,96 @@
+// The reference kernels over rows, and the scalar kernel table. Sums keep the lanes and the fused
+// operations of cpu/generic, so that the bits of all instruction sets agree.
+#include <cstring>
+
+#include "base/half.h"
+#include "cpu/scalar/attention.h"
+#include "cpu/scalar/isa.h"
+#include "cpu/scalar/math.h"
+#include "cpu/scalar/matmul.h"
+
+namespace kvant::cpu::scalar {
+namespace {
+
+void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* out) {
+  float lanes[kSumLanes] = {};
+  for (int64_t i = 0; i < cols; ++i) {
+    float& lane = lanes[i % kSumLanes];
+    lane = std::fma(x[i], x[i], lane);
+  }
+  const float mean = SumLanes(lanes) / static_cast<float>(cols);
+  const float factor = 1.0f / std::sqrt(mean + epsilon);
+  for (int64_t i = 0; i < cols; ++i) out[i] = x[i] * factor * weight[i];
+}
+
+void AddRows(const float* a, const float* b, int64_t cols, float* out) {
+  for (int64_t i = 0; i < cols; ++i) out[i] = a[i] + b[i];
+}
+
+void SiluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
+  for (int64_t i = 0; i < cols; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
+}
+
+void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
+          const float* cos_sin) {
+  const int64_t half = n_rot / 2;
+  for (int64_t head = 0; head < n_heads; ++head) {
+    for (int64_t i = 0; i < half; ++i) {
+      const bool interleaved = style == RopeStyle::kInterleaved;
+      float& first = vectors[head * head_dim + (interleaved ? 2 * i : i)];
+      float& second = vectors[head * head_dim + (interleaved ? 2 * i + 1 : i + half)];
+      const float cosine = cos_sin[i];
+      const float sine = cos_sin[half + i];
+      const float a = first;
+      const float b = second;
+      first = std::fma(a, cosine, -(b * sine));
+      second = std::fma(b, cosine, a * sine);
+    }
+  }
+}
+
+uint16_t ToF16(float value) {
+  constexpr float kF16Max = 65504.0f;
+  return F32ToF16(std::isnan(value) ? value : std::clamp(value, -kF16Max, kF16Max));
+}
+
+// element[i * stride] = values[i].
+void StoreElements(const float* values, int64_t count, KvElement element, int64_t stride,
+                   std::byte* target) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (element == KvElement::kF32) {
+      reinterpret_cast<float*>(target)[i * stride] = values[i];
+    } else {
+      reinterpret_cast<uint16_t*>(target)[i * stride] = ToF16(values[i]);
+    }
+  }
+}
+
+void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile) {
+  std::byte* column = tile + static_cast<size_t>(slot) * KvElementBytes(element);
+  StoreElements(key, k_dim, element, kKeyTileTokens, column);
+}
+
+void StoreValue(const float* value, int64_t v_dim, KvElement element, std::byte* row) {
+  StoreElements(value, v_dim, element, 1, row);
+}
+
+}  // namespace
+
+const KernelTable* Kernels() {
+  static const KernelTable table = {
+      .isa = "scalar",
+      .matmul = MatMulKernels(),
+      .quantize = QuantizeActivations,
+      .rms_norm = RmsNorm,
+      .add = AddRows,
+      .silu_multiply = SiluMultiply,
+      .rope = Rope,
+      .store_key = StoreKey,
+      .store_value = StoreValue,
+      .attention_scratch_bytes = AttentionScratchBytes,
+      .attention = Attention,
+  };
+  return &table;
+}
+
+}  // namespace kvant::cpu::scalar

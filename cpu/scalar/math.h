@@ -1,0 +1,34 @@
+// The exponential and the sum of lanes of cpu/generic/math.inl in plain code, with the same bits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvant::cpu::scalar {
+
+// Sums are kept in sixteen lanes, lane = index % 16.
+inline constexpr int kSumLanes = 16;
+
+// By halves: i + (i + 8), then i + (i + 4), ...
+inline float SumLanes(float (&lanes)[kSumLanes]) {
+  for (int half = kSumLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+// e^x within 2 ulp: x = n ln 2 + r, then the Taylor series of e^r to r^7.
+inline float Exp(float x) {
+  if (std::isnan(x)) return x;
+  const float bounded = std::clamp(x, -105.0f, 89.0f);
+  const float n = std::nearbyint(bounded * 0x1.715476p+0f);  // x log2(e)
+  float r = std::fma(-n, 0x1.62e4p-1f, bounded);             // ln 2, 15 bits
+  r = std::fma(-n, 0x1.7f7d1cp-20f, r);                      // the rest of ln 2
+  constexpr float kCoefficients[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f,
+                                     0.5f,          1.0f,          1.0f};
+  float sum = 1.0f / 5040.0f;
+  for (const float coefficient : kCoefficients) sum = std::fma(sum, r, coefficient);
+  return std::ldexp(sum, static_cast<int>(n));
+}
+
+}  // namespace kvant::cpu::scalar
