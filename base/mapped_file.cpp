@@ -1,3 +1,5 @@
+// mmap of the whole file, or a private copy in anonymous memory where the caller asks for one. What
+// is not a regular file is refused before it is read, so that a pipe or a device cannot hang us.
 #include "base/mapped_file.h"
 
 #include <fcntl.h>
@@ -85,7 +87,7 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) 
   return mapped;
 }
 
-Status MappedFile::Lock() {
+Status MappedFile::Lock() const {
   if (size_ == 0 || mlock(data_, size_) == 0) return {};
   return MakeError(ErrorCode::kIo, "{}: cannot lock {} bytes in memory: {} (see ulimit -l)", path_,
                    size_, std::strerror(errno));
