@@ -155,9 +155,29 @@ TEST(Tidy, IncludesNameFilesFromTheRoot) {
   }
 }
 
+// The header of the same name, or "" if there is none.
+std::string OwnHeader(const SourceFile& file) {
+  if (!file.path.ends_with(".cpp")) return "";
+  const std::string header = file.path.substr(0, file.path.size() - 4) + ".h";
+  return std::filesystem::exists(SourcePath(header)) ? header : "";
+}
+
+// That the own header comes first proves that it needs nothing before it.
+TEST(Tidy, SourcesIncludeTheirHeaderFirst) {
+  for (const SourceFile& file : Sources()) {
+    const std::string header = OwnHeader(file);
+    if (header.empty()) continue;
+    std::string first;
+    for (const std::string_view line : SplitLines(file.text)) {
+      if (first.empty() && line.starts_with("#include")) first = line;
+    }
+    EXPECT_EQ(first, "#include \"" + header + "\"") << file.path;
+  }
+}
+
 TEST(Tidy, FilesOpenWithAComment) {
   for (const SourceFile& file : Sources()) {
-    if (!file.is_cpp()) continue;
+    if (!file.is_cpp() || !OwnHeader(file).empty()) continue;  // the header says it
     EXPECT_TRUE(file.text.starts_with("// "))
         << file.path << " does not open with a comment on what it is and why";
   }
