@@ -45,7 +45,7 @@ class Cache {
 
   // Through the scalar kernels, so that what is stored does not depend on the tested ones.
   void Put(int64_t position, const float* key, const float* value) {
-    const KernelTable& scalar = *ChooseKernels("scalar").value();
+    static const KernelTable& scalar = *ChooseKernels("scalar").value();
     const auto [tile, row] = Places(position);
     const int slot = static_cast<int>(position % kKeyTileTokens);
     scalar.store_key(key, shape_.k_dim, shape_.k_element, slot, tile);
@@ -99,10 +99,13 @@ struct Rows {
   std::vector<float> queries;  // [rows][heads_per_kv][k_dim]
 };
 
+// Uniform with the given deviation.
 std::vector<float> RandomVector(int64_t count, std::mt19937& generator, float deviation = 1.0f) {
-  std::normal_distribution<float> normal(0.0f, deviation);
+  const float limit = deviation * std::sqrt(3.0f);
   std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(generator);
+  for (float& value : values) {
+    value = limit * (static_cast<float>(generator()) * 0x1p-31f - 1.0f);
+  }
   return values;
 }
 
@@ -405,14 +408,14 @@ TEST_P(Attention, APositionThatIsNotSeenContributesNothing) {
 }
 
 TEST_P(Attention, BitsDoNotDependOnTheRowsComputedTogether) {
-  for (uint32_t seed = 100; seed < 112; ++seed) {
+  for (uint32_t seed = 100; seed < 108; ++seed) {
     std::mt19937 generator(seed);
     const Shape shape = RandomShape(generator);
     SCOPED_TRACE(Describe(shape));
     Cache cache(shape, {64});
     FillRandom(shape, cache, seed);
     const int64_t cached = shape.cache_end - shape.cache_begin;
-    const int64_t count = std::min<int64_t>(cached, 70);
+    const int64_t count = std::min<int64_t>(cached, 45);
     const Rows rows = RandomRows(shape, LastPositions(shape, count), seed + 1);
     const std::vector<float> together = Attend(kernels(), shape, cache, rows);
     for (const size_t piece : {size_t{1}, size_t{5}, size_t{33}}) {

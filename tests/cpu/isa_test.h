@@ -29,8 +29,12 @@ inline std::vector<std::string> UsableIsas() {
 // A test that runs once for every usable instruction set.
 class IsaTest : public testing::TestWithParam<std::string> {
  protected:
-  const KernelTable& kernels() const { return *ChooseKernels(GetParam()).value(); }
-  static const KernelTable& reference() { return *ChooseKernels("scalar").value(); }
+  const KernelTable& kernels() const { return kernels_; }
+  const KernelTable& reference() const { return reference_; }
+
+ private:
+  const KernelTable& kernels_ = *ChooseKernels(GetParam()).value();
+  const KernelTable& reference_ = *ChooseKernels("scalar").value();
 };
 
 inline std::string IsaTestName(const testing::TestParamInfo<std::string>& info) {
