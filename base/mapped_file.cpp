@@ -85,7 +85,7 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) 
   return mapped;
 }
 
-Status MappedFile::Lock() {
+Status MappedFile::Lock() const {
   if (size_ == 0 || mlock(data_, size_) == 0) return {};
   return MakeError(ErrorCode::kIo, "{}: cannot lock {} bytes in memory: {} (see ulimit -l)", path_,
                    size_, std::strerror(errno));

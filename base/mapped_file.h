@@ -33,7 +33,7 @@ class MappedFile {
   const std::string& path() const { return path_; }
 
   // Pins the pages in memory (mlock). kIo with the limit's name where the system refuses.
-  Status Lock();
+  Status Lock() const;
 
   // Tells the system that the whole file will be read soon.
   void WillNeed() const;

@@ -1,9 +1,9 @@
 // One running sequence of tokens on a model: append, read logits, rewind.
 //
-// A step is a transaction: on failure or cancellation the sequence is what it was before the call.
-// Memory is reserved as address space at creation and committed as the sequence grows; a decode
-// step allocates nothing. Thread-safety: one thread at a time per session; sessions on one model
-// are independent.
+// Tokens are processed in steps of at most `chunk`. A step is a transaction: on failure or
+// cancellation the sequence is what it was before the step. Memory is reserved as address space at
+// creation and committed as the sequence grows; a decode step allocates nothing. Thread-safety: one
+// thread at a time per session; sessions on one model are independent.
 #pragma once
 
 #include <atomic>
@@ -67,13 +67,13 @@ class Session {
 
   // Processes the tokens after those already there. Afterwards logits() belongs to the last one.
   // kInvalid for an id outside the vocabulary or no token at all, kContextFull if they do not fit;
-  // nothing is processed then. On kCancelled the sequence is as before the call.
+  // nothing is processed then. After kCancelled, length() tells how many were taken in by the steps
+  // that were complete.
   Status Append(std::span<const TokenId> tokens);
 
-  // The same, and calls `rows` with the logits of consecutive positions, [count][vocab], for every
-  // token.
-  using LogitRows = std::function<Status(std::span<const float> logits, int64_t count)>;
-  Status AppendAll(std::span<const TokenId> tokens, const LogitRows& rows);
+  // The same, and calls `row` with the logits, [vocab], of every token in order.
+  using LogitRow = std::function<Status(std::span<const float> logits)>;
+  Status AppendAll(std::span<const TokenId> tokens, const LogitRow& row);
 
   // Of the last token processed, [vocab]; empty before the first step and after Rewind.
   std::span<const float> logits() const;

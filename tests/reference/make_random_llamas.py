@@ -61,8 +61,8 @@ MODELS = [
           rope_llama3=dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=64)),
     # Position interpolation.
     Model("rope-linear4-f32", dim=64, ffn=88, heads=4, kv_heads=2, head_dim=16, vocab=97, rope_linear=4.0),
-    # Fused matrices, half-split rotation, sliding window.
-    Model("phi3-window16-f32", arch="phi3", dim=96, ffn=88, heads=4, kv_heads=2, head_dim=24, vocab=103, tied=True,
+    # phi3: fused matrices, half-split rotation, sliding window. (llama.cpp asks for certain tokens when the name has "phi3".)
+    Model("fused-window16-f32", arch="phi3", dim=96, ffn=88, heads=4, kv_heads=2, head_dim=24, vocab=103, tied=True,
           window=16),
     # Heads wider together than the model.
     Model("head-dim-explicit-f16", dim=160, ffn=40, heads=4, kv_heads=2, head_dim=48, vocab=120, explicit_head_dim=True,
@@ -118,7 +118,8 @@ def _bytes(*parts):
 
 def _six_bit_pairs(s, m):
     """Eight 6-bit scales and eight 6-bit minimums in 12 bytes, as Q4_K and Q5_K have them."""
-    return np.concatenate([s[:, :4] | s[:, 4:] >> 4 << 6, m[:, :4] | m[:, 4:] >> 4 << 6, s[:, 4:] & 15 | (m[:, 4:] & 15) << 4], axis=1)
+    low = [v[:, :4] | v[:, 4:] >> 4 << 6 for v in (s, m)]
+    return np.concatenate([*low, s[:, 4:] & 15 | (m[:, 4:] & 15) << 4], axis=1)
 
 
 def _q2_k(x):
@@ -223,7 +224,8 @@ def make_weights(model):
             w |= {b + "ffn_norm.weight": norm(), b + "ffn_up.weight": np.concatenate([gate, up]), b + "ffn_down.weight": down}
         else:
             w |= {b + "attn_q.weight": q, b + "attn_k.weight": k, b + "attn_v.weight": v, b + "attn_output.weight": o}
-            w |= {b + "ffn_norm.weight": norm(), b + "ffn_gate.weight": gate, b + "ffn_up.weight": up, b + "ffn_down.weight": down}
+            w |= {b + "ffn_norm.weight": norm(), b + "ffn_gate.weight": gate, b + "ffn_up.weight": up}
+            w |= {b + "ffn_down.weight": down}
     w["output_norm.weight"] = norm()
     if not model.tied:
         w["output.weight"] = matrix(model.vocab, model.dim, 2.5)

@@ -1,0 +1,84 @@
+// What a model family is, as data: the one layer walker (engine/arch/walker.h) builds every family
+// from it.
+//
+// ArchFamily is the row a family's file defines; ArchSpec is that row together with one file's
+// metadata. To add a family: a file engine/arch/<name>.cpp with its row, and one line in
+// engine/arch/arch_list.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "formats/gguf.h"
+
+namespace kvant::arch {
+
+// How a file stores matrices that belong together.
+enum class Packing : uint8_t {
+  kSeparate,  // attn_q, attn_k, attn_v; ffn_gate, ffn_up
+  kFused,     // attn_qkv (rows of q, k, v); ffn_up (rows of gate, then up)
+};
+
+// Rotary position embedding: pair i of position p turns by p * frequency[i], with
+// frequency[i] = base^(-2 i / n_rot) / (linear_factor * factors[i]).
+// Sources: Su et al. 2021 (arXiv 2104.09864); linear scaling: Chen et al. 2023 (arXiv 2306.15595);
+// per-pair factors: the Llama 3.1 and LongRoPE (arXiv 2402.13753) model definitions.
+struct RopeSpec {
+  cpu::RopeStyle style = cpu::RopeStyle::kInterleaved;
+  int64_t n_rot = 0;  // rotated dimensions of a head, even
+  float base = 10000.0f;
+  float linear_factor = 1.0f;
+  std::vector<float>
+      factors;  // empty = 1; for contexts up to original_context where factors_long is set
+  std::vector<float> factors_long;  // for longer contexts; empty = factors
+  int64_t original_context = 0;
+  float amplitude = 1.0f;  // multiplies cosine and sine
+
+  // [n_rot / 2] radians per position, for a session of this context.
+  std::vector<float> Frequencies(int64_t context) const;
+};
+
+struct LayerSpec {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t ffn = 0;
+  int64_t window = 0;  // positions a query sees, itself included; 0 = all
+};
+
+struct ArchFamily;
+
+struct ArchSpec {
+  const ArchFamily* family = nullptr;
+  int64_t dim = 0;
+  int64_t vocab = 0;
+  int64_t context_train = 0;
+  float norm_epsilon = 0;
+  RopeSpec rope;
+  std::vector<LayerSpec> layers;
+};
+
+struct ArchFamily {
+  std::string_view name;  // general.architecture
+  cpu::RopeStyle rope_style;
+  Packing qkv;
+  Packing gate_up;
+  // Corrects the spec where a family's metadata need it; may be null.
+  Status (*adjust)(const formats::GgufFile& file, ArchSpec& spec);
+};
+
+// All families, in the order of engine/arch/arch_list.cpp.
+std::span<const ArchFamily* const> AllFamilies();
+
+// Reads and checks the metadata of a file whose architecture is known. kNotSupported for an unknown
+// one, with the list of known ones, and for features that the family's walker lacks; kCorrupt for
+// missing or contradicting keys.
+Result<ArchSpec> ReadSpec(const formats::GgufFile& file);
+
+}  // namespace kvant::arch

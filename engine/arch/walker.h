@@ -1,0 +1,22 @@
+// The one layer walker: turns an ArchSpec and a file's tensors into a plan, for every family.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
+#include "engine/arch/arch_spec.h"
+#include "engine/graph/plan.h"
+#include "formats/gguf.h"
+
+namespace kvant::arch {
+
+// Looks every tensor up by name, checks type and shape, and builds the plan; sets spec.vocab. The
+// plan points into the file's mapping and into the kernel table, which must outlive it. kCorrupt
+// names the tensor, the shape expected and the shape found.
+Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
+                                               const cpu::KernelTable& kernels,
+                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec);
+
+}  // namespace kvant::arch

@@ -1,0 +1,249 @@
+// Nodes that work row by row: embedding, norms, quantization, activation, rotary tables.
+#include "engine/graph/nodes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace kvant::graph {
+namespace {
+
+// Columns that one task quantizes or activates: a multiple of 512, so that every array of an
+// ActivationRow starts a task on its own cache line.
+constexpr int64_t kColumnTile = 512;
+
+// The part of a row's record that begins at column `col`.
+cpu::ActivationRow RecordAt(const StepContext& step, ValueId id, int64_t row, int64_t cols,
+                            int64_t col) {
+  std::byte* record = step.Bytes(id) + static_cast<size_t>(row) * step.RowBytes(id);
+  cpu::ActivationRow activation = cpu::ActivationRowAt(record, cols);
+  activation.codes += col;
+  activation.scales += col / 32;
+  activation.sums += col / 16;
+  return activation;
+}
+
+class EmbedNode final : public Node {
+ public:
+  EmbedNode(const formats::GgufTensor& table, ValueId out)
+      : Node("embed", {}, {out}), table_(table), out_(out) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(step.rows, 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      const int64_t token = step.tokens[static_cast<size_t>(row)];
+      table_.format->decode(table_.data + token * table_.row_bytes(), step.FloatRow(out_, row),
+                            table_.dims[0]);
+    }
+  }
+
+  std::string Describe() const override {
+    return fmt::format("rows of {} {} [{} x {}]", table_.name, table_.format->name, table_.dims[0],
+                       table_.dims[1]);
+  }
+
+ private:
+  const formats::GgufTensor& table_;
+  ValueId out_;
+};
+
+class RopeTableNode final : public Node {
+ public:
+  RopeTableNode(int64_t n_rot, ValueId cos_sin)
+      : Node("rope_table", {}, {cos_sin}), half_(n_rot / 2), cos_sin_(cos_sin) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(step.rows, 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* cosines = step.FloatRow(cos_sin_, row);
+      float* sines = cosines + half_;
+      const double position = static_cast<double>(step.positions[static_cast<size_t>(row)]);
+      for (int64_t i = 0; i < half_; ++i) {
+        const double angle =
+            position * static_cast<double>(step.rope_frequencies[static_cast<size_t>(i)]);
+        cosines[i] = step.rope_amplitude * static_cast<float>(std::cos(angle));
+        sines[i] = step.rope_amplitude * static_cast<float>(std::sin(angle));
+      }
+    }
+  }
+
+  std::string Describe() const override {
+    return fmt::format("cos, sin of {} angles a row", half_);
+  }
+
+ private:
+  int64_t half_;
+  ValueId cos_sin_;
+};
+
+class RmsNormNode final : public Node {
+ public:
+  RmsNormNode(const cpu::KernelTable& kernels, std::string name, WeightVector weight, float epsilon,
+              ValueId in, const Activations& out)
+      : Node(std::move(name), {in}, out.ids()),
+        kernels_(kernels),
+        weight_(std::move(weight)),
+        epsilon_(epsilon),
+        in_(in),
+        out_(out) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const int64_t cols = static_cast<int64_t>(weight_.size());
+    const Range range = OwnedRange(step.RowCount(in_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* normed = out_.floats != kNoValue
+                          ? step.FloatRow(out_.floats, row)
+                          : reinterpret_cast<float*>(step.Scratch(member).data());
+      kernels_.rms_norm(step.FloatRow(in_, row), weight_.data(), cols, epsilon_, normed);
+      if (out_.int8 != kNoValue)
+        kernels_.quantize(normed, cols, RecordAt(step, out_.int8, row, cols, 0));
+    }
+  }
+
+  size_t ScratchBytes(const StepLimits&) const override {
+    return out_.floats == kNoValue ? weight_.size() * sizeof(float) : 0;
+  }
+
+  std::string Describe() const override {
+    return fmt::format("rms_norm{} {} [{}]", out_.int8 != kNoValue ? " + quantize int8" : "",
+                       kernels_.isa, weight_.size());
+  }
+
+ private:
+  const cpu::KernelTable& kernels_;
+  WeightVector weight_;
+  float epsilon_;
+  ValueId in_;
+  Activations out_;
+};
+
+class QuantizeNode final : public Node {
+ public:
+  QuantizeNode(const cpu::KernelTable& kernels, std::string name, const Activations& activations)
+      : Node(std::move(name), {activations.floats}, {activations.int8}),
+        kernels_(kernels),
+        activations_(activations) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const int64_t tiles = (activations_.cols + kColumnTile - 1) / kColumnTile;
+    const Range range =
+        OwnedRange(step.RowCount(activations_.floats) * tiles, 1, member.index, member.count);
+    for (int64_t task = range.begin; task < range.end; ++task) {
+      const int64_t row = task / tiles;
+      const int64_t col = task % tiles * kColumnTile;
+      kernels_.quantize(step.FloatRow(activations_.floats, row) + col,
+                        std::min(kColumnTile, activations_.cols - col),
+                        RecordAt(step, activations_.int8, row, activations_.cols, col));
+    }
+  }
+
+  std::string Describe() const override {
+    return fmt::format("quantize int8 {} [{}]", kernels_.isa, activations_.cols);
+  }
+
+ private:
+  const cpu::KernelTable& kernels_;
+  Activations activations_;
+};
+
+class SwiGluNode final : public Node {
+ public:
+  SwiGluNode(const cpu::KernelTable& kernels, std::string name, ValueId gate_up,
+             const Activations& out)
+      : Node(std::move(name), {gate_up}, out.ids()),
+        kernels_(kernels),
+        gate_up_(gate_up),
+        out_(out) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const int64_t tiles = (out_.cols + kColumnTile - 1) / kColumnTile;
+    const Range range = OwnedRange(step.RowCount(gate_up_) * tiles, 1, member.index, member.count);
+    for (int64_t task = range.begin; task < range.end; ++task) {
+      const int64_t row = task / tiles;
+      const int64_t col = task % tiles * kColumnTile;
+      const int64_t count = std::min(kColumnTile, out_.cols - col);
+      float* gate = step.FloatRow(gate_up_, row) + col;
+      const float* up = gate + out_.cols;
+      float* product = out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + col : gate;
+      kernels_.silu_multiply(gate, up, count, product);
+      if (out_.int8 != kNoValue) {
+        kernels_.quantize(product, count, RecordAt(step, out_.int8, row, out_.cols, col));
+      }
+    }
+  }
+
+  std::string Describe() const override {
+    return fmt::format("silu * up{} {} [{}]", out_.int8 != kNoValue ? " + quantize int8" : "",
+                       kernels_.isa, out_.cols);
+  }
+
+ private:
+  const cpu::KernelTable& kernels_;
+  ValueId gate_up_;
+  Activations out_;
+};
+
+class SelectRowsNode final : public Node {
+ public:
+  SelectRowsNode(ValueId in, ValueId out, int64_t cols)
+      : Node("select_rows", {in}, {out}), in_(in), out_(out), cols_(cols) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(step.head_rows, 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      std::memcpy(step.FloatRow(out_, row), step.FloatRow(in_, step.head_first + row),
+                  static_cast<size_t>(cols_) * sizeof(float));
+    }
+  }
+
+  std::string Describe() const override { return fmt::format("rows with logits [{}]", cols_); }
+
+ private:
+  ValueId in_;
+  ValueId out_;
+  int64_t cols_;
+};
+
+}  // namespace
+
+std::vector<ValueId> Activations::ids() const {
+  std::vector<ValueId> list;
+  if (floats != kNoValue) list.push_back(floats);
+  if (int8 != kNoValue) list.push_back(int8);
+  return list;
+}
+
+std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, ValueId out) {
+  return std::make_unique<EmbedNode>(table, out);
+}
+
+std::unique_ptr<Node> MakeRopeTable(int64_t n_rot, ValueId cos_sin) {
+  return std::make_unique<RopeTableNode>(n_rot, cos_sin);
+}
+
+std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string name,
+                                  WeightVector weight, float epsilon, ValueId in,
+                                  const Activations& out) {
+  return std::make_unique<RmsNormNode>(kernels, std::move(name), std::move(weight), epsilon, in,
+                                       out);
+}
+
+std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
+                                   const Activations& activations) {
+  return std::make_unique<QuantizeNode>(kernels, std::move(name), activations);
+}
+
+std::unique_ptr<Node> MakeSwiGlu(const cpu::KernelTable& kernels, std::string name, ValueId gate_up,
+                                 const Activations& out) {
+  return std::make_unique<SwiGluNode>(kernels, std::move(name), gate_up, out);
+}
+
+std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols) {
+  return std::make_unique<SelectRowsNode>(in, out, cols);
+}
+
+}  // namespace kvant::graph

@@ -1,0 +1,75 @@
+// The operations that the layer walker composes. Each node says what it reads and writes; the work
+// of a node is split over the team by rows, heads or output rows, never along a sum, so the bits do
+// not depend on the team.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
+#include "engine/arch/arch_spec.h"
+#include "engine/graph/plan.h"
+#include "formats/gguf.h"
+
+namespace kvant::graph {
+
+// A value in the forms that its readers need; either may be absent.
+struct Activations {
+  ValueId floats = kNoValue;
+  ValueId int8 = kNoValue;
+  int64_t cols = 0;
+  std::vector<ValueId> ids() const;
+};
+
+// A small vector of a model (norm weights, biases), decoded once.
+using WeightVector = std::vector<float>;
+
+// One matrix of a MatMulNode: its rows become columns [out_col, out_col + rows) of the output.
+struct MatMulPart {
+  const formats::GgufTensor* weight = nullptr;
+  WeightVector bias;  // empty = none
+  int64_t out_col = 0;
+};
+
+// out = rows of the embedding table for the step's tokens.
+std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, ValueId out);
+
+// cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position.
+std::unique_ptr<Node> MakeRopeTable(int64_t n_rot, ValueId cos_sin);
+
+// out = RMS norm of `in`, as floats and quantized as far as `out` asks.
+std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string name,
+                                  WeightVector weight, float epsilon, ValueId in,
+                                  const Activations& out);
+
+// out.int8 = quantized form of out.floats.
+std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
+                                   const Activations& activations);
+
+// out columns = (or +=) the products of all parts with `in`.
+std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
+                                 std::string name, std::vector<MatMulPart> parts,
+                                 const Activations& in, ValueId out, cpu::Store store);
+
+// Rotates queries and keys of qkv in place and stores keys and values in the cache of `layer`.
+// qkv columns: [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
+std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int layer,
+                                       const arch::LayerSpec& spec, const arch::RopeSpec& rope,
+                                       ValueId qkv, ValueId cos_sin);
+
+// out = causal attention of qkv's queries over the cache, [heads][v_dim].
+std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
+                                    const arch::LayerSpec& spec, ValueId qkv, ValueId out);
+
+// out = silu(gate) * up for gate_up columns [ffn] gate, [ffn] up; as floats (may overwrite the
+// gate) and quantized.
+std::unique_ptr<Node> MakeSwiGlu(const cpu::KernelTable& kernels, std::string name, ValueId gate_up,
+                                 const Activations& out);
+
+// out = rows [head_first, head_first + head_rows) of `in`.
+std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);
+
+}  // namespace kvant::graph

@@ -1,0 +1,41 @@
+// Block numbers with reference counts: which blocks of a KV pool are free, and how many tables hold
+// each.
+//
+// A block is either free or referenced. The lowest free number is handed out first, but the
+// successor of the caller's previous block is preferred, so that a growing sequence lies in one
+// stretch of memory. Thread-safety: none; the pool belongs to the thread that runs the steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvant::kv {
+
+using BlockId = int32_t;
+inline constexpr BlockId kNoBlock = -1;
+
+class BlockPool {
+ public:
+  explicit BlockPool(int64_t blocks);
+
+  // A free block with one reference, or kNoBlock if there is none.
+  BlockId Take(BlockId previous = kNoBlock);
+
+  void AddReference(BlockId block);
+  // Drops one reference; the block becomes free with the last.
+  void Release(BlockId block);
+
+  int references(BlockId block) const { return references_[static_cast<size_t>(block)]; }
+  int64_t capacity() const { return static_cast<int64_t>(references_.size()); }
+  int64_t used() const { return used_; }
+  int64_t free() const { return capacity() - used_; }
+
+ private:
+  std::vector<int32_t> references_;
+  std::vector<uint64_t> free_bits_;  // one bit per block, set = free
+  size_t first_word_ = 0;            // no free bit lies in an earlier word
+  int64_t used_ = 0;
+};
+
+}  // namespace kvant::kv

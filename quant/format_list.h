@@ -1,0 +1,45 @@
+// The block formats of this build: one line to include a format's header, one entry in the list.
+// Nothing else names a format; tables by format follow the order of this list.
+//
+// A float format defines Decode(block, values), a quantized one ToIntegers(block, out) and
+// kHasOffsets; both define kType, kName, kBlockValues, Block and Encode(values, importance, block).
+#pragma once
+
+#include "quant/bf16.h"
+#include "quant/f16.h"
+#include "quant/f32.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q4_k.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
+
+namespace kvant::quant {
+
+template <class... Formats>
+struct TypeList {};
+
+// clang-format off
+using FormatList = TypeList<
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K
+>;
+// clang-format on
+
+}  // namespace kvant::quant

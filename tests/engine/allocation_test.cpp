@@ -1,0 +1,62 @@
+// A decode step allocates nothing: every allocation of the process is counted over 64 steps.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/engine/tiny_model.h"
+
+namespace {
+
+std::atomic<int64_t> allocation_count{0};
+
+void* CountedAllocate(size_t size, size_t alignment) {
+  allocation_count.fetch_add(1, std::memory_order_relaxed);
+  void* memory =
+      alignment <= alignof(std::max_align_t)
+          ? std::malloc(size)
+          : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t size) { return CountedAllocate(size, 1); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return CountedAllocate(size, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace kvant::test {
+namespace {
+
+TEST(Allocation, SixtyFourDecodeStepsAllocateNothing) {
+  for (const int64_t window : {0, 20}) {
+    for (const char* type : {"F32", "Q8_0"}) {
+      TinyShape shape;
+      shape.window = window;
+      shape.ffn = 128;
+      shape.type = type;
+      const auto model = OpenTiny(shape);
+      auto session = OpenSession(model);
+      const std::vector<TokenId> tokens = RandomTokens(400, 1);
+      ASSERT_TRUE(session->Append(std::span(tokens).first(300)).ok());
+      const int64_t before = allocation_count.load();
+      for (size_t i = 300; i < 364; ++i) {
+        if (!session->Append({&tokens[i], 1}).ok()) FAIL();
+      }
+      EXPECT_EQ(allocation_count.load() - before, 0) << type << " window " << window;
+    }
+  }
+  const int64_t before = allocation_count.load();
+  delete new int(1);
+  EXPECT_EQ(allocation_count.load() - before, 1) << "the counter does not count";
+}
+
+}  // namespace
+}  // namespace kvant::test

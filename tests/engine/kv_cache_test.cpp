@@ -1,0 +1,207 @@
+// Blocks, tables, transactions, windows and addresses of the KV cache, against simple models of
+// each.
+#include "engine/kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "engine/kv/block_pool.h"
+
+namespace kvant::kv {
+namespace {
+
+TEST(BlockPool, MatchesASetOfFreeNumbersOverRandomOperations) {
+  constexpr int kBlocks = 200;
+  BlockPool pool(kBlocks);
+  std::set<BlockId> free_blocks;
+  for (BlockId block = 0; block < kBlocks; ++block) free_blocks.insert(block);
+  std::map<BlockId, int> references;
+  std::mt19937 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    const uint32_t action = random() % 5;
+    if (action <= 1 || references.empty()) {
+      const BlockId previous = references.empty() ? kNoBlock : references.rbegin()->first;
+      const BlockId block = pool.Take(action == 0 ? previous : kNoBlock);
+      if (free_blocks.empty()) {
+        ASSERT_EQ(block, kNoBlock);
+        continue;
+      }
+      const bool follows =
+          action == 0 && previous != kNoBlock && free_blocks.contains(previous + 1);
+      ASSERT_EQ(block, follows ? previous + 1 : *free_blocks.begin());
+      free_blocks.erase(block);
+      references[block] = 1;
+    } else {
+      auto entry = references.begin();
+      std::advance(entry, random() % references.size());
+      if (action == 2) {
+        pool.AddReference(entry->first);
+        ++entry->second;
+      } else {
+        pool.Release(entry->first);
+        if (--entry->second == 0) {
+          free_blocks.insert(entry->first);
+          references.erase(entry);
+        }
+      }
+    }
+    ASSERT_EQ(pool.used(), static_cast<int64_t>(references.size()));
+    ASSERT_EQ(pool.free(), static_cast<int64_t>(free_blocks.size()));
+  }
+}
+
+CacheOptions TwoGroups(int64_t window, int64_t context, int64_t chunk) {
+  const auto f16 = cpu::KvElement::kF16;
+  const auto f32 = cpu::KvElement::kF32;
+  return {
+      {{0, 2, 48, 48, f16, f16, {0, 2}}, {window, 1, 24, 40, f32, f16, {1, 3, 4}}}, context, chunk};
+}
+
+Cache MakeCache(const CacheOptions& options) {
+  auto cache = Cache::Create(options);
+  EXPECT_TRUE(cache.ok());
+  return std::move(*cache);
+}
+
+TEST(KvCache, FormulaOfLlama2IsExact) {  // KV-20
+  const auto bytes = [](cpu::KvElement element) {
+    GroupShape shape{0, 32, 128, 128, element, element, {}};
+    for (int layer = 0; layer < 32; ++layer) shape.layers.push_back(layer);
+    return Cache::BytesNeeded({{shape}, 2048, 512});
+  };
+  EXPECT_EQ(bytes(cpu::KvElement::kF16), 1073741824u);
+  EXPECT_EQ(bytes(cpu::KvElement::kF32), 2147483648u);
+}
+
+// Every address of the view is distinct, inside the pool, and what Runs describes.
+void CheckAddresses(const StepView& view, const CacheOptions& options, const Cache& cache,
+                    const Sequence& sequence) {
+  std::set<const std::byte*> seen;
+  std::vector<cpu::KvRun> storage(static_cast<size_t>(view.runs_max()));
+  for (const GroupShape& shape : options.groups) {
+    for (const int layer : shape.layers) {
+      const BlockTable& table = sequence.tables[static_cast<size_t>(cache.group_of_layer(layer))];
+      for (int head = 0; head < shape.kv_heads; ++head) {
+        int64_t expected = table.first_position();
+        for (const cpu::KvRun& run : view.Runs(layer, head, storage)) {
+          ASSERT_EQ(run.first_position, expected);
+          for (int64_t i = 0; i < run.count; ++i) {
+            const int64_t position = run.first_position + i;
+            const size_t tile_bytes =
+                static_cast<size_t>(16 * shape.k_dim) * cpu::KvElementBytes(shape.k_type);
+            const size_t row_bytes =
+                static_cast<size_t>(shape.v_dim) * cpu::KvElementBytes(shape.v_type);
+            ASSERT_EQ(view.KeyTile(layer, head, position),
+                      run.keys + static_cast<size_t>(i / 16) * tile_bytes);
+            ASSERT_EQ(view.ValueRow(layer, head, position),
+                      run.values + static_cast<size_t>(i) * row_bytes);
+            ASSERT_TRUE(seen.insert(view.ValueRow(layer, head, position)).second);
+          }
+          expected += run.count;
+        }
+        ASSERT_EQ(expected, sequence.length + sequence.reserved);
+      }
+    }
+  }
+}
+
+class KvCacheWindow : public testing::TestWithParam<int64_t> {};
+
+TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
+  const int64_t window = GetParam();
+  constexpr int64_t kContext = 4096;
+  constexpr int64_t kChunk = 96;
+  const CacheOptions options = TwoGroups(window, kContext, kChunk);
+  Cache cache = MakeCache(options);
+  StepView view(cache);
+  Sequence sequence = cache.NewSequence();
+  std::mt19937 random(11);
+  for (int step = 0; step < 400; ++step) {
+    const int64_t tokens = 1 + static_cast<int64_t>(random() % kChunk);
+    if (sequence.length + tokens > kContext) break;
+    ASSERT_TRUE(cache.Reserve(sequence, tokens).ok());
+    view.Set(sequence);
+    const BlockTable& table = sequence.tables[1];
+    const int64_t first_needed = std::max<int64_t>(0, sequence.length - window + 1);
+    ASSERT_LE(table.first_position(), first_needed);
+    if (step % 5 == 0) CheckAddresses(view, options, cache, sequence);
+    if (random() % 4 == 0) {
+      const Sequence reserved = sequence;
+      cache.Rollback(sequence);
+      ASSERT_EQ(sequence.length, reserved.length);
+      continue;
+    }
+    cache.Commit(sequence);
+    const int64_t rows = static_cast<int64_t>(table.ids.size()) * kBlockTokens;
+    ASSERT_LE(rows, window + kChunk - 1 + kRewindSlack + kBlockTokens - 1 + kBlockTokens);
+    ASSERT_LE(sequence.length - table.first_position(), window + kRewindSlack + kBlockTokens - 1);
+    if (random() % 3 == 0 && sequence.length > 0) {
+      const int64_t back =
+          std::min<int64_t>(sequence.length, static_cast<int64_t>(random() % kRewindSlack));
+      const int64_t length = sequence.length - back;
+      if (length >= cache.RewindLimit(sequence)) {
+        ASSERT_TRUE(cache.Rewind(sequence, length).ok());
+        ASSERT_EQ(sequence.length, length);
+      }
+    }
+  }
+  cache.Free(sequence);
+  EXPECT_EQ(cache.bytes_used(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, KvCacheWindow, testing::Values(1, 7, 32, 33, 100, 1000));
+
+TEST(KvCache, RewindWithinTheSlackAlwaysWorksAndBeyondItIsRefusedUnchanged) {
+  Cache cache = MakeCache(TwoGroups(64, 8192, 32));
+  Sequence sequence = cache.NewSequence();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(cache.Reserve(sequence, 32).ok());
+    cache.Commit(sequence);
+  }
+  ASSERT_EQ(sequence.length, 3200);
+  ASSERT_LE(cache.RewindLimit(sequence), 3200 - kRewindSlack);
+  const auto before = sequence.tables[1].ids;
+  const Status refused = cache.Rewind(sequence, 100);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kNotSupported);
+  EXPECT_EQ(sequence.length, 3200);
+  EXPECT_EQ(sequence.tables[1].ids, before);
+  EXPECT_TRUE(cache.Rewind(sequence, 3200 - kRewindSlack).ok());
+  EXPECT_EQ(cache.Rewind(sequence, 5000).error().code, ErrorCode::kInvalid);
+  EXPECT_TRUE(cache.Rewind(sequence, 0).ok());
+  EXPECT_EQ(cache.bytes_used(), 0u);
+}
+
+TEST(KvCache, FullContextIsRefusedAndNothingChanges) {
+  Cache cache = MakeCache(TwoGroups(16, 100, 64));
+  Sequence sequence = cache.NewSequence();
+  ASSERT_TRUE(cache.Reserve(sequence, 64).ok());
+  cache.Commit(sequence);
+  const uint64_t used = cache.bytes_used();
+  const Status status = cache.Reserve(sequence, 37);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kContextFull);
+  EXPECT_EQ(cache.bytes_used(), used);
+  EXPECT_TRUE(cache.Reserve(sequence, 36).ok());
+}
+
+TEST(KvCache, OneSequenceIsOneRunPerLane) {
+  const CacheOptions options = TwoGroups(64, 4096, 64);
+  Cache cache = MakeCache(options);
+  StepView view(cache);
+  Sequence sequence = cache.NewSequence();
+  std::vector<cpu::KvRun> storage(static_cast<size_t>(view.runs_max()));
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(cache.Reserve(sequence, 64).ok());
+    view.Set(sequence);
+    EXPECT_EQ(view.Runs(0, 1, storage).size(), 1u);
+    EXPECT_LE(view.Runs(1, 0, storage).size(), 2u);  // a ring wraps once
+    cache.Commit(sequence);
+  }
+}
+
+}  // namespace
+}  // namespace kvant::kv

@@ -1,0 +1,210 @@
+// Random-weight models that the tests write themselves, through the project's own GGUF writer: any
+// shape, type and window, with a vocabulary of bytes. What they compute is checked against a
+// double-precision forward pass.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/session.h"
+#include "formats/gguf.h"
+#include "quant/format.h"
+
+namespace kvant::test {
+
+struct TinyShape {
+  std::string arch = "llama";
+  int64_t dim = 64;
+  int64_t heads = 4;
+  int64_t kv_heads = 2;
+  int64_t head_dim = 16;
+  int64_t ffn = 96;
+  int64_t layers = 2;
+  int64_t window = 0;
+  int64_t context = 512;
+  bool tied = false;
+  std::string type = "F32";  // of the matrices
+  uint32_t seed = 1;
+};
+
+inline constexpr int64_t kTinyVocab = 3 + 256;
+
+// Row-major [rows][cols] random values, standard deviation `scale`.
+inline std::vector<float> RandomValues(int64_t count, float scale, std::mt19937& random) {
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+class TinyModelWriter {
+ public:
+  explicit TinyModelWriter(const TinyShape& shape) : shape_(shape), random_(shape.seed) {}
+
+  // Writes the file; fails the test on an error.
+  void Write(const std::string& path) {
+    AddMetadata();
+    const int64_t q_rows = shape_.heads * shape_.head_dim;
+    const int64_t kv_rows = shape_.kv_heads * shape_.head_dim;
+    const bool fused = shape_.arch == "phi3";
+    AddMatrix("token_embd.weight", shape_.dim, kTinyVocab, 1.0f);
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      const std::string prefix = "blk." + std::to_string(layer) + ".";
+      AddVector(prefix + "attn_norm.weight", shape_.dim);
+      if (fused) {
+        AddMatrix(prefix + "attn_qkv.weight", shape_.dim, q_rows + 2 * kv_rows);
+      } else {
+        AddMatrix(prefix + "attn_q.weight", shape_.dim, q_rows);
+        AddMatrix(prefix + "attn_k.weight", shape_.dim, kv_rows);
+        AddMatrix(prefix + "attn_v.weight", shape_.dim, kv_rows);
+      }
+      AddMatrix(prefix + "attn_output.weight", q_rows, shape_.dim);
+      AddVector(prefix + "ffn_norm.weight", shape_.dim);
+      if (fused) {
+        AddMatrix(prefix + "ffn_up.weight", shape_.dim, 2 * shape_.ffn);
+      } else {
+        AddMatrix(prefix + "ffn_gate.weight", shape_.dim, shape_.ffn);
+        AddMatrix(prefix + "ffn_up.weight", shape_.dim, shape_.ffn);
+      }
+      AddMatrix(prefix + "ffn_down.weight", shape_.ffn, shape_.dim);
+    }
+    AddVector("output_norm.weight", shape_.dim);
+    if (!shape_.tied) AddMatrix("output.weight", shape_.dim, kTinyVocab);
+    Expect(writer_.Begin(path));
+    for (const std::vector<std::byte>& bytes : data_) Expect(writer_.WriteTensor(bytes));
+    Expect(writer_.Finish());
+  }
+
+ private:
+  static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
+
+  void AddMetadata() {
+    const auto key = [this](const char* name) { return shape_.arch + "." + name; };
+    const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
+    writer_.AddString("general.architecture", shape_.arch);
+    writer_.AddU32(key("context_length"), u32(shape_.context));
+    writer_.AddU32(key("embedding_length"), u32(shape_.dim));
+    writer_.AddU32(key("block_count"), u32(shape_.layers));
+    writer_.AddU32(key("feed_forward_length"), u32(shape_.ffn));
+    writer_.AddU32(key("attention.head_count"), u32(shape_.heads));
+    writer_.AddU32(key("attention.head_count_kv"), u32(shape_.kv_heads));
+    writer_.AddU32(key("attention.key_length"), u32(shape_.head_dim));
+    writer_.AddU32(key("attention.value_length"), u32(shape_.head_dim));
+    writer_.AddU32(key("rope.dimension_count"), u32(shape_.head_dim));
+    writer_.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+    if (shape_.window > 0) writer_.AddU32(key("attention.sliding_window"), u32(shape_.window));
+    std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+    std::vector<int32_t> types = {2, 3, 3};
+    for (int byte = 0; byte < 256; ++byte) {
+      tokens.push_back(fmt::format("<0x{:02X}>", byte));
+      types.push_back(6);
+    }
+    writer_.AddString("tokenizer.ggml.model", "llama");
+    writer_.AddStrings("tokenizer.ggml.tokens", tokens);
+    writer_.AddF32s("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0f));
+    writer_.AddI32s("tokenizer.ggml.token_type", types);
+    writer_.AddU32("tokenizer.ggml.bos_token_id", 1);
+    writer_.AddU32("tokenizer.ggml.eos_token_id", 2);
+  }
+
+  void AddVector(const std::string& name, int64_t size) {
+    std::vector<float> values = RandomValues(size, 0.1f, random_);
+    for (float& value : values) value += 1.0f;
+    Add(name, "F32", std::vector<int64_t>{size}, values);
+  }
+
+  // Scaled so that activations keep their size and logits spread over a few units.
+  void AddMatrix(const std::string& name, int64_t cols, int64_t rows, float gain = 1.5f) {
+    const float scale =
+        name == "token_embd.weight" ? gain : gain / std::sqrt(static_cast<float>(cols));
+    Add(name, shape_.type, {cols, rows}, RandomValues(cols * rows, scale, random_));
+  }
+
+  void Add(const std::string& name, const std::string& type, const std::vector<int64_t>& dims,
+           const std::vector<float>& values) {
+    const quant::FormatTraits* format = quant::FindFormat(type);
+    ASSERT_NE(format, nullptr) << type;
+    Expect(writer_.AddTensor(name, *format, dims));
+    std::vector<std::byte> bytes(static_cast<size_t>(
+        format->row_bytes(dims[0]) * (static_cast<int64_t>(values.size()) / dims[0])));
+    format->encode(values.data(), nullptr, bytes.data(), static_cast<int64_t>(values.size()));
+    data_.push_back(std::move(bytes));
+  }
+
+  TinyShape shape_;
+  std::mt19937 random_;
+  formats::GgufWriter writer_;
+  std::vector<std::vector<std::byte>> data_;
+};
+
+// A path in the test's temporary folder.
+inline std::string TempPath(const std::string& name) {
+  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  std::string prefix =
+      info != nullptr ? std::string(info->test_suite_name()) + "." + info->name() : "test";
+  for (char& c : prefix) {
+    if (c == '/') c = '_';
+  }
+  return (std::filesystem::temp_directory_path() /
+          (prefix + "." + std::to_string(getpid()) + "." + name))
+      .string();
+}
+
+// Writes, opens and deletes a tiny model (the mapping stays valid).
+inline std::shared_ptr<const Model> OpenTiny(const TinyShape& shape,
+                                             const ModelOptions& options = {}) {
+  const std::string path = TempPath("tiny.gguf");
+  TinyModelWriter(shape).Write(path);
+  auto model = Model::Open(path, options);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  return model.ok() ? *model : nullptr;
+}
+
+inline std::unique_ptr<Session> OpenSession(std::shared_ptr<const Model> model,
+                                            const SessionOptions& options = {}) {
+  auto session = Session::Create(std::move(model), options);
+  EXPECT_TRUE(session.ok()) << session.error().message;
+  return session.ok() ? std::move(*session) : nullptr;
+}
+
+// Logits of all tokens, processed in calls of `piece` tokens.
+inline std::vector<float> AllLogits(Session& session, std::span<const TokenId> tokens,
+                                    size_t piece) {
+  std::vector<float> all;
+  for (size_t begin = 0; begin < tokens.size(); begin += piece) {
+    const auto part = tokens.subspan(begin, std::min(piece, tokens.size() - begin));
+    const Status status = session.AppendAll(part, [&all](std::span<const float> row) {
+      all.insert(all.end(), row.begin(), row.end());
+      return Status();
+    });
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+  return all;
+}
+
+inline std::vector<TokenId> RandomTokens(size_t count, uint32_t seed, int32_t vocab = kTinyVocab) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens)
+    token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
+  return tokens;
+}
+
+inline double MaxDifference(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= largest)) largest = difference;  // NaN counts as different
+  }
+  return largest;
+}
+
+}  // namespace kvant::test
