@@ -15,6 +15,7 @@ template <class Block>
 }
 
 struct UnpackQ4_0 {
+  static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
   static constexpr int kBias = 8;
   static constexpr bool kHasOffsets = false;
 
@@ -28,6 +29,7 @@ struct UnpackQ4_0 {
 };
 
 struct UnpackQ4_1 {
+  static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_1::Block);
   static constexpr int kBias = 0;
   static constexpr bool kHasOffsets = true;
 

@@ -31,6 +31,7 @@ template <class Block>
 }
 
 struct UnpackQ4_K {
+  static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
   static constexpr int kBias = 0;
   static constexpr bool kHasOffsets = true;
 
@@ -45,6 +46,7 @@ struct UnpackQ4_K {
 };
 
 struct UnpackQ5_K {
+  static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
   static constexpr int kBias = 0;
   static constexpr bool kHasOffsets = true;
 

@@ -1,6 +1,7 @@
 // Q6_K for AVX-512: quant/q6_k.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ6_K {
+  static constexpr int64_t kBytes = sizeof(quant::Q6_K::Block);
   static constexpr int kBias = 32;
   static constexpr bool kHasOffsets = false;
 
