@@ -78,7 +78,7 @@ constexpr FormatTraits MakeTraits() {
   traits.block_values = Format::kBlockValues;
   traits.block_bytes = sizeof(Block);
   traits.decode = DecodeBlocks<Format>;
-  if constexpr (requires { &Format::Encode; }) traits.encode = EncodeBlocks<Format>;
+  traits.encode = EncodeBlocks<Format>;
   if constexpr (Quantized<Format>) {
     static_assert(Format::kBlockValues % kGroupValues == 0);
     traits.has_offsets = Format::kHasOffsets;

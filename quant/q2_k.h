@@ -13,6 +13,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -31,6 +32,9 @@ struct Q2_K {
   static_assert(sizeof(Block) == 84 && alignof(Block) == 1);
   using Codes = BitPlane<2, 32>;
 
+  static constexpr SuperblockShape kShape = {
+      .group_values = 16, .codes = {0, 3}, .scales = {0, 15}, .offset_max = 15};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       out.codes[i] = static_cast<int8_t>(Codes::Get(block.codes, i));
@@ -43,6 +47,16 @@ struct Q2_K {
       SetScale(out, 16 * group, 16, d * static_cast<float>(scale),
                dmin * static_cast<float>(offset));
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+    block.d = fit.d;
+    block.dmin = fit.dmin;
+    for (int group = 0; group < 16; ++group) {
+      block.scales[group] = static_cast<uint8_t>(fit.offsets[group] << 4 | fit.scales[group]);
+    }
+    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
   }
 };
 

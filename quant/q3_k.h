@@ -15,6 +15,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -37,6 +38,9 @@ struct Q3_K {
   using ScalesLow = BitPlane<4, 8>;
   using ScalesHigh = BitPlane<2, 4>;
 
+  static constexpr SuperblockShape kShape = {
+      .group_values = 16, .codes = {-4, 3}, .scales = {-32, 31}, .offset_max = 0};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       const int code = High::Get(block.high, i) << 2 | Low::Get(block.low, i);
@@ -47,6 +51,21 @@ struct Q3_K {
       const int scale =
           ScalesHigh::Get(block.scales_high, group) << 4 | ScalesLow::Get(block.scales_low, group);
       SetScale(out, 16 * group, 16, d * static_cast<float>(scale - 32));
+    }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+    block.d = fit.d;
+    for (int group = 0; group < 16; ++group) {
+      const int scale = fit.scales[group] + 32;
+      ScalesLow::Put(block.scales_low, group, scale);
+      ScalesHigh::Put(block.scales_high, group, scale >> 4);
+    }
+    for (int i = 0; i < kBlockValues; ++i) {
+      const int code = fit.codes[i] + 4;
+      Low::Put(block.low, i, code);
+      High::Put(block.high, i, code >> 2);
     }
   }
 };

@@ -9,6 +9,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -30,6 +31,14 @@ struct Q4_0 {
       out.codes[i] = static_cast<int8_t>(Codes::Get(block.codes, i) - 8);
     }
     SetScale(out, 0, kBlockValues, block.d.value());
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const BlockFit fit = FitBlock(values, importance, {-8, 7});
+    block.d = fit.d;
+    for (int i = 0; i < kBlockValues; ++i) {
+      Codes::Put(block.codes, i, fit.codes[i] + 8);
+    }
   }
 };
 

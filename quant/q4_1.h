@@ -9,6 +9,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -31,6 +32,15 @@ struct Q4_1 {
       out.codes[i] = static_cast<int8_t>(Codes::Get(block.codes, i));
     }
     SetScale(out, 0, kBlockValues, block.d.value(), -block.m.value());
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const BlockFit fit = FitBlockWithMin(values, importance, 15);
+    block.d = fit.d;
+    block.m = fit.m;
+    for (int i = 0; i < kBlockValues; ++i) {
+      Codes::Put(block.codes, i, fit.codes[i]);
+    }
   }
 };
 

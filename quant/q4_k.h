@@ -13,6 +13,7 @@
 #include "quant/block.h"
 #include "quant/format.h"
 #include "quant/scale_min_pairs.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -31,6 +32,9 @@ struct Q4_K {
   static_assert(sizeof(Block) == 144 && alignof(Block) == 1);
   using Codes = BitPlane<4, 32>;
 
+  static constexpr SuperblockShape kShape = {
+      .group_values = 32, .codes = {0, 15}, .scales = {0, 63}, .offset_max = 63};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       out.codes[i] = static_cast<int8_t>(Codes::Get(block.codes, i));
@@ -41,6 +45,14 @@ struct Q4_K {
       SetScale(out, 32 * pair, 32, d * static_cast<float>(block.pairs.scale(pair)),
                dmin * static_cast<float>(block.pairs.min(pair)));
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+    block.d = fit.d;
+    block.dmin = fit.dmin;
+    block.pairs = ScaleMinPairs::Pack(fit.scales, fit.offsets);
+    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
   }
 };
 

@@ -10,6 +10,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -34,6 +35,16 @@ struct Q5_0 {
       out.codes[i] = static_cast<int8_t>(code - 16);
     }
     SetScale(out, 0, kBlockValues, block.d.value());
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const BlockFit fit = FitBlock(values, importance, {-16, 15});
+    block.d = fit.d;
+    for (int i = 0; i < kBlockValues; ++i) {
+      const int code = fit.codes[i] + 16;
+      Low::Put(block.low, i, code);
+      High::Put(block.high, i, code >> 4);
+    }
   }
 };
 

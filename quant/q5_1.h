@@ -10,6 +10,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -35,6 +36,17 @@ struct Q5_1 {
       out.codes[i] = static_cast<int8_t>(code);
     }
     SetScale(out, 0, kBlockValues, block.d.value(), -block.m.value());
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const BlockFit fit = FitBlockWithMin(values, importance, 31);
+    block.d = fit.d;
+    block.m = fit.m;
+    for (int i = 0; i < kBlockValues; ++i) {
+      const int code = fit.codes[i];
+      Low::Put(block.low, i, code);
+      High::Put(block.high, i, code >> 4);
+    }
   }
 };
 

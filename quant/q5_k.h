@@ -14,6 +14,7 @@
 #include "quant/block.h"
 #include "quant/format.h"
 #include "quant/scale_min_pairs.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -34,6 +35,9 @@ struct Q5_K {
   using High = BitPlane<1, 32>;
   using Low = BitPlane<4, 32>;
 
+  static constexpr SuperblockShape kShape = {
+      .group_values = 32, .codes = {0, 31}, .scales = {0, 63}, .offset_max = 63};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       const int code = High::Get(block.high, i) << 4 | Low::Get(block.low, i);
@@ -44,6 +48,17 @@ struct Q5_K {
     for (int pair = 0; pair < ScaleMinPairs::kPairs; ++pair) {
       SetScale(out, 32 * pair, 32, d * static_cast<float>(block.pairs.scale(pair)),
                dmin * static_cast<float>(block.pairs.min(pair)));
+    }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+    block.d = fit.d;
+    block.dmin = fit.dmin;
+    block.pairs = ScaleMinPairs::Pack(fit.scales, fit.offsets);
+    for (int i = 0; i < kBlockValues; ++i) {
+      Low::Put(block.low, i, fit.codes[i]);
+      High::Put(block.high, i, fit.codes[i] >> 4);
     }
   }
 };

@@ -14,6 +14,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -33,6 +34,9 @@ struct Q6_K {
   using Low = BitPlane<4, 64>;
   using High = BitPlane<2, 32>;
 
+  static constexpr SuperblockShape kShape = {
+      .group_values = 16, .codes = {-32, 31}, .scales = {-128, 127}, .offset_max = 0};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       const int code = High::Get(block.high, i) << 4 | Low::Get(block.low, i);
@@ -41,6 +45,17 @@ struct Q6_K {
     const float d = block.d.value();
     for (int group = 0; group < 16; ++group) {
       SetScale(out, 16 * group, 16, d * static_cast<float>(block.scales[group]));
+    }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+    block.d = fit.d;
+    for (int group = 0; group < 16; ++group) block.scales[group] = fit.scales[group];
+    for (int i = 0; i < kBlockValues; ++i) {
+      const int code = fit.codes[i] + 32;
+      Low::Put(block.low, i, code);
+      High::Put(block.high, i, code >> 4);
     }
   }
 };

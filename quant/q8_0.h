@@ -8,6 +8,7 @@
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/scale_search.h"
 
 namespace kvant::quant {
 
@@ -26,6 +27,12 @@ struct Q8_0 {
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) out.codes[i] = block.codes[i];
     SetScale(out, 0, kBlockValues, block.d.value());
+  }
+
+  static void Encode(const float* values, const float* /*importance*/, Block& block) {
+    const BlockFit fit = FitBlockToPeak(values, {-127, 127});
+    block.d = fit.d;
+    for (int i = 0; i < kBlockValues; ++i) block.codes[i] = fit.codes[i];
   }
 };
 

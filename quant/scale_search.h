@@ -1,0 +1,76 @@
+// Finds the scales, offsets and codes with which a block stores given values best: the part that
+// all encoders share.
+//
+// The fit minimises sum_i w_i (x_i - decode_i)^2, in which decode_i already has its scales rounded
+// to what the block can hold, and w_i is the value's importance (1 where none is given). For fixed
+// codes the best scale and offset are a weighted least-squares solution; for fixed scales the best
+// code is the nearest one. The search starts from several scales, alternates the two steps, and
+// keeps the best result it has seen, which is never worse than the plain convention of spreading
+// the codes over the largest magnitude or the range of the values.
+//
+// Input: any floats. NaN is encoded as 0; infinities, and values beyond the largest that a block
+// can hold (half-precision scales end at 65504), saturate. Importance that is negative or not
+// finite counts as 0. Values that are all below half of the smallest half-precision number
+// encode as zeros.
+//
+// Results are the same on every machine: sums run in sixteen lanes (LaneSum) in plain binary32, so
+// vector code of any width up to 16 can reproduce them bit for bit.
+#pragma once
+
+#include <cstdint>
+
+#include "quant/block.h"
+#include "quant/format.h"
+
+namespace kvant::quant {
+
+struct CodeRange {
+  int min;
+  int max;
+};
+
+// ---- Blocks with one scale -----------------------------------------------------------------
+
+inline constexpr int kSingleBlockValues = 32;
+
+// value[i] = d * codes[i] + m
+struct BlockFit {
+  PackedHalf d;
+  PackedHalf m;
+  int8_t codes[kSingleBlockValues];
+};
+
+// Without a minimum (m = 0).
+BlockFit FitBlock(const float* values, const float* importance, CodeRange range);
+
+// Without a minimum and without a search: the largest magnitude becomes range.max.
+BlockFit FitBlockToPeak(const float* values, CodeRange range);
+
+// With a minimum: codes are 0 .. code_max.
+BlockFit FitBlockWithMin(const float* values, const float* importance, int code_max);
+
+// ---- Blocks of 256 with quantized scales ---------------------------------------------------
+
+inline constexpr int kSuperblockValues = 256;
+inline constexpr int kSuperblockGroupsMax = 16;
+
+struct SuperblockShape {
+  int group_values;  // values that share a scale: 16 or 32
+  CodeRange codes;
+  CodeRange scales;
+  int offset_max;  // offsets are 0 .. offset_max; 0: the format has none
+};
+
+// value[i] = (d * scales[g]) * codes[i] - dmin * offsets[g], g = i / group_values
+struct SuperblockFit {
+  PackedHalf d;
+  PackedHalf dmin;
+  int8_t scales[kSuperblockGroupsMax];
+  int8_t offsets[kSuperblockGroupsMax];
+  int8_t codes[kSuperblockValues];
+};
+
+SuperblockFit FitSuperblock(const float* values, const float* importance,
+                            const SuperblockShape& shape);
+
+}  // namespace kvant::quant
