@@ -2,6 +2,7 @@
 
 template <bool kOffsets>
 struct UnpackGeneric {
+  static constexpr int64_t kBytes = 0;
   static constexpr int kBias = 0;
   static constexpr int kCodeMax = 128;
   static constexpr bool kHasOffsets = kOffsets;

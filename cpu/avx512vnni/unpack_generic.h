@@ -2,6 +2,7 @@
 
 template <bool kOffsets>
 struct UnpackGeneric {
+  static constexpr int64_t kBytes = 0;
   static constexpr int kBias = 128;
   static constexpr bool kHasOffsets = kOffsets;
 
@@ -13,7 +14,7 @@ struct UnpackGeneric {
                               _mm512_set1_epi8(static_cast<char>(0x80)));
     }
     WeightBlock out;
-    TransposeCodes(v[0], v[1], v[2], v[3], out.codes);
+    TransposeCodes(v[0], v[1], v[2], v[3], out);
     out.scales = _mm512_permutexvar_ps(GroupOfLane(), _mm512_loadu_ps(block.scales));
     out.offsets = _mm512_permutexvar_ps(GroupOfLane(), _mm512_loadu_ps(block.offsets));
     return out;

@@ -8,7 +8,8 @@
 //   MultiplyAdd<Format>(weights, activations, accumulator)
 //   PrepareBlock<Format>(activation row, cols, block index)
 //
-// and for every format a policy: kBias, kHasOffsets, Unpack(bytes, traits) -> WeightBlock.
+// and for every format a policy: kBytes of 256 values (0: what the traits say), kBias, kHasOffsets,
+// Unpack(bytes, traits) -> WeightBlock.
 //
 // Few tokens: a row is unpacked block by block into registers and multiplied at once, so that the
 // weights stream from memory once. Many tokens: a panel of rows is unpacked once and multiplied
@@ -56,7 +57,7 @@ struct PackedRow {
   int64_t cols;
 
   [[gnu::always_inline]] WeightBlock Block(int64_t i) const {
-    const int64_t stride = kBlock / traits->block_values * traits->block_bytes;
+    const int64_t stride = Format::kBytes > 0 ? Format::kBytes : traits->row_bytes(kBlock);
     const std::byte* block = bytes + i * stride;
     for (int64_t ahead = 0; ahead < stride; ahead += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(block + kPrefetchBytes + ahead), _MM_HINT_T1);
@@ -87,7 +88,7 @@ inline void MultiplyRow(const Row& row, int64_t begin, int64_t end,
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) local[t] = sums[t];
   for (int64_t i = begin; i < end; ++i) {
-    const WeightBlock weights = row.Block(i);
+    const WeightBlock& weights = row.Block(i);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       local[t] = MultiplyAdd<Format>(weights, activations[i * kTokens + t], local[t]);

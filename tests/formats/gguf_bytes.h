@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -26,14 +25,12 @@ class Bytes {
   Bytes& Type(formats::GgufType type) { return Number(type); }
   Bytes& String(std::string_view text) { return U64(text.size()).Raw(text.data(), text.size()); }
   Bytes& Raw(const void* data, size_t size) {
-    if (size == 0) return *this;
-    bytes_.resize(bytes_.size() + size);
-    std::memcpy(bytes_.data() + bytes_.size() - size, data, size);
+    bytes_.append(static_cast<const char*>(data), size);
     return *this;
   }
   Bytes& Append(const Bytes& other) { return Raw(other.bytes_.data(), other.bytes_.size()); }
   Bytes& Fill(size_t count, uint8_t value = 0) {
-    bytes_.insert(bytes_.end(), count, std::byte{value});
+    bytes_.append(count, static_cast<char>(value));
     return *this;
   }
   Bytes& PadTo(size_t multiple) {
@@ -42,11 +39,10 @@ class Bytes {
   }
 
   size_t size() const { return bytes_.size(); }
-  std::span<const std::byte> span() const { return bytes_; }
-  std::vector<std::byte>& vector() { return bytes_; }
+  std::span<const std::byte> span() const { return std::as_bytes(std::span(bytes_)); }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::string bytes_;
 };
 
 inline Bytes Header(uint64_t tensors, uint64_t metadata, uint32_t version = 3) {
