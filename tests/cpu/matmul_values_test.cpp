@@ -69,11 +69,13 @@ void SetCodes(Block& block, int value) {
 
 template <class Format>
 void SetCodesIf(const quant::FormatTraits& format, std::byte* bytes, int value) {
-  if (format.type != Format::kType) return;
-  typename Format::Block block;
-  std::memcpy(&block, bytes, sizeof(block));
-  SetCodes(block, value);
-  std::memcpy(bytes, &block, sizeof(block));
+  if constexpr (Format::kBlockValues > 1) {
+    if (format.type != Format::kType) return;
+    typename Format::Block block;
+    std::memcpy(&block, bytes, sizeof(block));
+    SetCodes(block, value);
+    std::memcpy(bytes, &block, sizeof(block));
+  }
 }
 
 template <class... Formats>
