@@ -23,10 +23,8 @@ template <class Block>
 }
 
 struct UnpackQ4_K {
+  using Codes = CodeTraits<0, 15, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
-  static constexpr int kBias = 0;
-  static constexpr int kCodeMax = 15;
-  static constexpr bool kHasOffsets = true;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -44,10 +42,8 @@ struct UnpackQ4_K {
 };
 
 struct UnpackQ5_K {
+  using Codes = CodeTraits<0, 31, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
-  static constexpr int kBias = 0;
-  static constexpr int kCodeMax = 31;
-  static constexpr bool kHasOffsets = true;
 
   // Bit `pair` of every byte of `high` as bit 4 of the code.
   [[gnu::always_inline]] static __m256i AddHighBit(__m256i codes, __m256i high, int pair) {

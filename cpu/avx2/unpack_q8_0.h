@@ -1,10 +1,8 @@
 // Q8_0 for AVX2: quant/q8_0.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ8_0 {
+  using Codes = CodeTraits<0, 128, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q8_0::Block);
-  static constexpr int kBias = 0;
-  static constexpr int kCodeMax = 128;
-  static constexpr bool kHasOffsets = false;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {

@@ -2,9 +2,8 @@
 
 template <bool kOffsets>
 struct UnpackGeneric {
+  using Codes = CodeTraits<128, kOffsets>;
   static constexpr int64_t kBytes = 0;
-  static constexpr int kBias = 128;
-  static constexpr bool kHasOffsets = kOffsets;
 
   static WeightBlock Unpack(const std::byte* bytes, const quant::FormatTraits& traits) {
     const IntegerCodes block(bytes, traits);
