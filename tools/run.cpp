@@ -56,7 +56,7 @@ void AddOptions(OptionList& list, Options& options) {
   list.Flag("--echo", &options.echo, "Show the prompt before the text");
   list.Flag("--special", &options.special, "Show control tokens");
   list.Flag("--json", &options.json,
-            "Print one JSON object at the end: text, ids, finish_reason, timings ...");
+            "Print one line of JSON at the end: text, ids, finish_reason, timings ...");
   list.Flag("-q,--quiet", &options.quiet, "No progress and no speeds on the terminal");
   options.sampling.Add(list);
   options.model.AddPath(list);
@@ -108,7 +108,7 @@ std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
       {"decode_seconds", generation.decode_seconds},
       {"decode_tokens_per_second", Rate(generation.decode_tokens, generation.decode_seconds)},
   };
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string SpeedText(const char* phase, int64_t tokens, double seconds) {

@@ -120,9 +120,10 @@ TEST(RunProgram, PromptLongerThanTheContext) {
 TEST(RunProgram, ClosedPipeEndsQuietly) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   const ProgramRun run =
-      RunShell("\"$KVANT\" run '" + SmallModel() + "' --ignore-eos -n 100000 -c 1000 | head -c 1");
+      RunShell("\"$KVANT\" run '" + SmallModel() + "' --ignore-eos -c 20000 | head -c 1");
   EXPECT_EQ(run.code, 0);
-  EXPECT_EQ(run.error, "");
+  EXPECT_THAT(run.error, StartsWith("kvant: note: a context of 20000 is beyond"));
+  EXPECT_EQ(run.error_lines(), 1u);  // of the pipe, nothing
   for (const std::string command : {"inspect", "hash"}) {
     const ProgramRun other =
         RunShell("\"$KVANT\" " + command + " '" + SmallModel() + "' | head -1 > /dev/null");
@@ -150,12 +151,13 @@ TEST(RunProgram, InterruptKeepsTheTextSoFar) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   KVANT_SKIP_WITHOUT(Stories());
   const ProgramRun run =
-      RunProgram({"run", Stories(), "--temp", "0", "--ignore-eos", "-c", "2000000"},
+      RunProgram({"run", Stories(), "--temp", "0", "--ignore-eos", "-c", "200000"},
                  {.interrupt_after_ms = 700});
   EXPECT_EQ(run.code, 130);
-  EXPECT_THAT(run.out, StartsWith(kStoriesBegin));
+  EXPECT_THAT(run.out, StartsWith(" Once upon a time"));
+  EXPECT_EQ(run.out.back(), '\n');
   const ProgramRun waiting =
-      RunShell("sleep 5 | (\"$KVANT\" run '" + Stories() +
+      RunShell("sleep 2 | (\"$KVANT\" run '" + Stories() +
                "' - & pid=$!; sleep 0.3; kill -TERM $pid; wait $pid; exit $?)");
   EXPECT_EQ(waiting.code, 143) << waiting.error;
 }
@@ -171,12 +173,14 @@ TEST(TokenizeProgram, OneLineOfIdsAndBack) {
   EXPECT_EQ(Output({"tokenize", TinyStories(), "-"}, ""), "\n");
   EXPECT_NE(Output({"tokenize", TinyStories(), "-"}, "Once upon a time\n"), ids);  // not trimmed
   EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-"}, ids), "Once upon a time");
-  EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-p", "[80, 147,201]"}), "Once upon");
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-p", "[80, 147,201 ,282,57]"}),
+            "Once upon a time");
   EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-p", ""}), "");
-  const json result = json::parse(Output({"tokenize", TinyStories(), "--json", "-p", "Once upon"}));
-  EXPECT_EQ(result["ids"], (std::vector<int>{80, 147, 201}));
-  EXPECT_EQ(result["count"], 3);
-  EXPECT_EQ(result["pieces"].size(), 3u);
+  const json result =
+      json::parse(Output({"tokenize", TinyStories(), "--json", "-p", "Once upon a time"}));
+  EXPECT_EQ(result["ids"], (std::vector<int>{80, 147, 201, 282, 57}));
+  EXPECT_EQ(result["count"], 5);
+  EXPECT_EQ(result["pieces"].size(), 5u);
   for (const char* wrong : {"80 x", "-1", "999999", "80.5"}) {
     EXPECT_EQ(RunProgram({"tokenize", TinyStories(), "--decode", "-p", wrong}).code, 2);
   }
@@ -277,7 +281,11 @@ TEST(LogitsProgram, ShapeAndOracle) {
   EXPECT_TRUE(std::equal(last.values.begin(), last.values.end(),
                          all.values.end() - static_cast<std::ptrdiff_t>(last.values.size())));
   EXPECT_EQ(logits({"--chunk", "3"}).values, all.values);
-  EXPECT_EQ(logits({"--no-kv-cache"}).values, all.values);
+  const formats::NpyArray oracle = logits({"--no-kv-cache"});
+  ASSERT_EQ(oracle.shape, all.shape);
+  for (size_t i = 0; i < all.values.size(); ++i) {
+    ASSERT_NEAR(oracle.values[i], all.values[i], 1e-4) << i;
+  }
   EXPECT_EQ(logits({"-t", "3"}).values, all.values);
 }
 

@@ -31,9 +31,9 @@ struct ProgramRun {
 };
 
 struct ProgramInput {
-  std::string text;            // standard input
-  std::string stdout_path;     // standard output goes here instead of into `out`
-  int interrupt_after_ms = 0;  // send SIGINT after so long
+  std::string text = {};         // standard input
+  std::string stdout_path = {};  // standard output goes here instead of into `out`
+  int interrupt_after_ms = 0;    // send SIGINT after so long
 };
 
 inline bool HaveProgram() {

@@ -146,7 +146,7 @@ TEST(Usage, ImpossibleNumbers) {
   expect({"-n", "abc"}, "--predict: expected a whole number");
   expect({"-n", "-7"}, "--predict");
   expect({"-n", ""}, "--predict");
-  expect({"-n=5"}, "--predict");
+  expect({"-n=5"}, "unknown option -n=5; did you mean -n?");
   expect({"-n", "99999999999999999999"}, "--predict");
   expect({"--temp", "nan"}, "--temp: expected a number");
   expect({"--temp", "inf"}, "--temp");
