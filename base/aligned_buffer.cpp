@@ -1,3 +1,5 @@
+// Anonymous mappings: page-aligned, zero, and reserved as address space only (MAP_NORESERVE), with
+// huge pages asked for from 2 MiB on, because decoding is bound by memory and TLB misses.
 #include "base/aligned_buffer.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,5 @@
+// One process-wide sink behind a mutex: messages are rare, so contention does not matter, and lines
+// of several threads never mix.
 #include "base/log.h"
 
 #include <mutex>

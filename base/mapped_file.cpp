@@ -1,3 +1,5 @@
+// mmap of the whole file, or a private copy in anonymous memory where the caller asks for one. What
+// is not a regular file is refused before it is read, so that a pipe or a device cannot hang us.
 #include "base/mapped_file.h"
 
 #include <fcntl.h>

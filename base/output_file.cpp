@@ -1,3 +1,5 @@
+// A temporary file in the same folder, renamed at Commit: rename is atomic only within one file
+// system. Small writes collect in a buffer of 1 MiB; larger ones go to the descriptor directly.
 #include "base/output_file.h"
 
 #include <fcntl.h>

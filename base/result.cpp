@@ -1,3 +1,4 @@
+// The names of error codes, and the end of the process for broken invariants of our own.
 #include "base/result.h"
 
 #include <cstdio>

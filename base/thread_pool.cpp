@@ -1,3 +1,5 @@
+// The team's three counters (generation, arrivals, phase) and the count of usable cores. Every wait
+// goes through WaitForChange: poll first, then sleep in the kernel (std::atomic::wait, a futex).
 #include "base/thread_pool.h"
 
 #include <sched.h>

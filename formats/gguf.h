@@ -10,11 +10,14 @@
 // Thread-safety: const after Open; may be shared freely.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +67,19 @@ struct GgufValue {
 };
 
 inline constexpr int kGgufDimsMax = 4;
+
+// Tensor data begins at multiples of the alignment, a power of two that the key below may change.
+// The specification demands a multiple of 8, which aligns the elements of every format; the upper
+// bound is the largest page of Linux, beyond which an alignment serves nobody.
+inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
+inline constexpr uint64_t kGgufAlignmentDefault = 32;
+inline constexpr uint64_t kGgufAlignmentMin = 8;
+inline constexpr uint64_t kGgufAlignmentMax = 65536;
+
+constexpr bool GgufAlignmentValid(uint64_t alignment) {
+  return std::has_single_bit(alignment) && alignment >= kGgufAlignmentMin &&
+         alignment <= kGgufAlignmentMax;
+}
 
 struct GgufTensor {
   std::string_view name;
@@ -122,33 +138,39 @@ class GgufFile {
   std::unique_ptr<State> state_;
 };
 
-// Builds a GGUF v3 file. Add all metadata and tensors, then call Begin, then WriteTensor for every
-// tensor in the order added (data streams through, nothing is kept), then Commit of the OutputFile
-// happens in Finish.
+// Builds a GGUF v3 file: add all metadata and tensors, call Begin, then WriteTensor for every
+// tensor in the order added (data streams through, nothing is kept), then Finish. The file appears
+// under its name at Finish, whole; without it nothing is left behind.
+//
+// Adding a key again replaces its value in place. general.alignment belongs to the writer: what was
+// added under it is dropped, so that all metadata of another file can be copied.
+// Errors: kInvalid for arguments that make no valid file, kIo. Thread-safety: none.
 class GgufWriter {
  public:
   // alignment: a power of two, 8 to 65536; written as general.alignment unless it is 32.
-  explicit GgufWriter(uint32_t alignment = 32);
+  explicit GgufWriter(uint32_t alignment = kGgufAlignmentDefault);
 
   void AddU32(std::string key, uint32_t value);
   void AddI32(std::string key, int32_t value);
   void AddU64(std::string key, uint64_t value);
   void AddF32(std::string key, float value);
   void AddBool(std::string key, bool value);
-  void AddString(std::string key, std::string value);
-  void AddStrings(std::string key, std::vector<std::string> values);
-  void AddF32s(std::string key, std::vector<float> values);
-  void AddI32s(std::string key, std::vector<int32_t> values);
-  void AddU8s(std::string key, std::vector<uint8_t> values);
-  // Copies a value read from another file as it is, type included; replaces a key that exists.
+  void AddString(std::string key, std::string_view value);
+  void AddStrings(std::string key, const std::vector<std::string>& values);
+  void AddF32s(std::string key, const std::vector<float>& values);
+  void AddI32s(std::string key, const std::vector<int32_t>& values);
+  void AddU8s(std::string key, const std::vector<uint8_t>& values);
+  // Copies a value read from another file as it is, type included.
   void AddValue(std::string key, const GgufValue& value);
   void Remove(std::string_view key);
 
-  // dims[0] is the contiguous dimension. kInvalid for a duplicate name, an empty or overflowing
-  // shape, or columns that the format cannot hold.
+  // dims[0] is the contiguous dimension; no dims at all make a tensor of one value. kInvalid for a
+  // duplicate name, a dimension of zero, an overflowing shape, or columns that the format cannot
+  // hold.
   Status AddTensor(std::string name, const quant::FormatTraits& format,
                    std::span<const int64_t> dims);
 
+  // Creates the file and writes all but the tensor data. kInvalid for a wrong alignment or key.
   Status Begin(const std::string& path);
   Status WriteTensor(std::span<const std::byte> bytes);  // exactly the tensor's size
   Status Finish();
@@ -156,23 +178,28 @@ class GgufWriter {
  private:
   struct Entry {
     std::string key;
-    std::vector<std::byte> bytes;  // type id and value in file form
+    std::vector<std::byte> bytes;  // type id and value in file form; empty for a removed key
   };
   struct Tensor {
     std::string name;
     const quant::FormatTraits* format;
     std::vector<int64_t> dims;
     uint64_t size_bytes;
-    uint64_t offset;
   };
-  void Put(std::string key, GgufType type, const void* value, size_t size);
+  void Add(std::string key, std::vector<std::byte> bytes);
+  void Put(std::string key, std::vector<std::byte> bytes);
+  Status CheckMetadata() const;
+  Result<std::vector<std::byte>> Preamble() const;
+  Status Pad();
 
   uint32_t alignment_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // in file order
+  std::map<std::string, size_t, std::less<>> entry_of_key_;
   std::vector<Tensor> tensors_;
+  std::set<std::string, std::less<>> tensor_names_;
   size_t next_tensor_ = 0;
+  std::string path_;
   OutputFile file_;
-  uint64_t data_begin_ = 0;
 };
 
 }  // namespace kvant::formats

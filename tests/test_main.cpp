@@ -1,3 +1,4 @@
+// The entry of the unit test program.
 #include <gtest/gtest.h>
 
 int main(int argc, char** argv) {

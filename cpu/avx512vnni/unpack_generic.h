@@ -2,8 +2,8 @@
 
 template <bool kOffsets>
 struct UnpackGeneric {
-  static constexpr int kBias = 128;
-  static constexpr bool kHasOffsets = kOffsets;
+  using Codes = CodeTraits<128, kOffsets>;
+  static constexpr int64_t kBytes = 0;
 
   static WeightBlock Unpack(const std::byte* bytes, const quant::FormatTraits& traits) {
     const IntegerCodes block(bytes, traits);
@@ -13,7 +13,7 @@ struct UnpackGeneric {
                               _mm512_set1_epi8(static_cast<char>(0x80)));
     }
     WeightBlock out;
-    TransposeCodes(v[0], v[1], v[2], v[3], out.codes);
+    TransposeCodes(v[0], v[1], v[2], v[3], out);
     out.scales = _mm512_permutexvar_ps(GroupOfLane(), _mm512_loadu_ps(block.scales));
     out.offsets = _mm512_permutexvar_ps(GroupOfLane(), _mm512_loadu_ps(block.offsets));
     return out;

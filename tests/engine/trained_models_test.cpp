@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "engine/session.h"
 #include "formats/npy.h"
+#include "tests/engine/logit_comparison.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"
 
@@ -17,14 +17,6 @@ SessionOptions F32Cache() {
   SessionOptions options;
   options.k_type = options.v_type = cpu::KvElement::kF32;
   return options;
-}
-
-std::vector<TokenId> ReadTokens(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<TokenId> tokens;
-  std::string word;
-  while (std::getline(file, word, ',')) tokens.push_back(std::stoi(word));
-  return tokens;
 }
 
 std::string GreedyText(const std::string& path, std::vector<TokenId> prompt, int count) {
@@ -88,31 +80,12 @@ void PrintTo(const GoldenCase& value, std::ostream* out) { *out << value.name; }
 
 class Golden : public testing::TestWithParam<GoldenCase> {};
 
-// KL(p || q) of two rows of logits, in double precision.
-double Divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
-  const auto log_total = [](std::span<const float> logits) {
-    const double highest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-    double total = 0;
-    for (const float logit : logits) total += std::exp(static_cast<double>(logit) - highest);
-    return highest + std::log(total);
-  };
-  const double p_total = log_total(p_logits);
-  const double q_total = log_total(q_logits);
-  double divergence = 0;
-  for (size_t i = 0; i < p_logits.size(); ++i) {
-    const double log_p = static_cast<double>(p_logits[i]) - p_total;
-    const double log_q = static_cast<double>(q_logits[i]) - q_total;
-    divergence += std::exp(log_p) * (log_p - log_q);
-  }
-  return divergence;
-}
-
 TEST_P(Golden, LogitsAtEveryPosition) {
   const GoldenCase& golden = GetParam();
   const std::string path = SharedPath(std::string("models/") + golden.model);
   KVANT_SKIP_WITHOUT(path);
   const std::vector<TokenId> tokens =
-      ReadTokens(SharedPath(std::string("models/golden/") + golden.tokens));
+      ReadTokenList(SharedPath(std::string("models/golden/") + golden.tokens));
   auto expected =
       formats::NpyRead(SharedPath(std::string("models/golden/") + golden.name + ".npy"));
   ASSERT_TRUE(expected.ok()) << expected.error().message;
@@ -124,14 +97,7 @@ TEST_P(Golden, LogitsAtEveryPosition) {
   if (golden.max_difference > 0) {
     EXPECT_LE(MaxDifference(logits, expected->values), golden.max_difference);
   }
-  const size_t vocab = logits.size() / tokens.size();
-  double sum = 0;
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    sum += Divergence(std::span(expected->values).subspan(t * vocab, vocab),
-                      std::span(logits).subspan(t * vocab, vocab));
-  }
-  EXPECT_LE(sum / static_cast<double>(tokens.size()), golden.mean_divergence);
-  RecordProperty("mean_divergence", std::to_string(sum / static_cast<double>(tokens.size())));
+  EXPECT_LE(MeanDivergence(expected->values, logits, tokens.size()), golden.mean_divergence);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -51,9 +51,9 @@ class Model:
 
 MODELS = [
     # Three heads of 48 with as many KV heads, own output matrix.
-    Model("mha-3x48-f32", dim=144, ffn=88, heads=3, kv_heads=3, head_dim=48, vocab=101),
+    Model("mha-3x48-f32", dim=144, ffn=344, heads=3, kv_heads=3, head_dim=48, vocab=101),
     # Two query heads to a KV head, output tied to the embedding, a single layer.
-    Model("gqa-6q3kv-tied-f16", dim=288, ffn=88, heads=6, kv_heads=3, head_dim=48, vocab=96, layers=1, tied=True, eps=1e-6,
+    Model("gqa-6q3kv-tied-f16", dim=288, ffn=344, heads=6, kv_heads=3, head_dim=48, vocab=96, layers=1, tied=True, eps=1e-6,
           types={"*": Q.F16}),
     # Llama 3 frequency factors. An original context of 64 puts the blend well inside the positions used here.
     Model("rope-llama3-f32", dim=64, ffn=88, heads=4, kv_heads=2, head_dim=64, vocab=128, rope_base=500000.0,

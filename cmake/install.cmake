@@ -1,0 +1,26 @@
+# What `cmake --install` puts where: the program, the static library, the headers of all rooms, the
+# shell completion, and a CMake package, so that `find_package(kvant)` gives kvant::kvant.
+# Users write <kvant/engine/session.h>; inside the headers, "base/result.h" resolves through the
+# second include directory.
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
+
+install(TARGETS kvant EXPORT kvant ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET kvant_cli)
+  install(TARGETS kvant_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY base quant formats cpu engine
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvant FILES_MATCHING PATTERN *.h)
+if(EXISTS ${CMAKE_SOURCE_DIR}/tools/completion/kvant.bash)
+  install(FILES tools/completion/kvant.bash
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME kvant)
+endif()
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+install(EXPORT kvant NAMESPACE kvant:: FILE kvant-targets.cmake DESTINATION ${package_dir})
+configure_package_config_file(cmake/kvant-config.cmake.in kvant-config.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(kvant-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/kvant-config.cmake ${CMAKE_BINARY_DIR}/kvant-config-version.cmake
+              cmake/FindoneDNN.cmake
+  DESTINATION ${package_dir})

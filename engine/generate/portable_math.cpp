@@ -1,0 +1,85 @@
+// exp by reduction to |r| <= ln(2) / 2 and a Taylor polynomial; log by reduction to
+// [sqrt(1/2), sqrt(2)) and the series of 2 atanh((m - 1) / (m + 1)). The coefficients
+// are those of the series, rounded to double.
+#include "engine/generate/portable_math.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace kvant {
+namespace {
+
+// ln(2) in two parts; the first has 32 significant bits, so that its product with an exponent is
+// exact.
+constexpr double kLn2High = 0x1.62e42feep-1;
+constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+constexpr double kLog2E = 0x1.71547652b82fep+0;
+constexpr double kSqrtHalf = 0x1.6a09e667f3bcdp-1;
+
+constexpr int kExpTerms = 14;  // r^14 / 14! < 2^-57 for |r| <= 0.3466
+constexpr int kLogTerms = 12;  // s^24 / 25 < 2^-65 for |s| <= 0.1716
+
+// 1 / i!
+constexpr std::array<double, kExpTerms + 1> kInverseFactorials = [] {
+  std::array<double, kExpTerms + 1> table{};
+  double factorial = 1.0;  // exact up to 18!
+  for (int i = 0; i <= kExpTerms; ++i) {
+    if (i > 0) factorial *= i;
+    table[static_cast<size_t>(i)] = 1.0 / factorial;
+  }
+  return table;
+}();
+
+// 1 / (2i + 1)
+constexpr std::array<double, kLogTerms + 1> kInverseOdds = [] {
+  std::array<double, kLogTerms + 1> table{};
+  for (int i = 0; i <= kLogTerms; ++i) table[static_cast<size_t>(i)] = 1.0 / (2 * i + 1);
+  return table;
+}();
+
+// 2^exponent for a normal result.
+double PowerOfTwo(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
+}  // namespace
+
+double PortableExp(double x) {
+  if (x != x) return x;
+  if (x < -708.0) return 0.0;
+  if (x > 709.0) return std::numeric_limits<double>::infinity();
+  const double scaled = std::floor(x * kLog2E + 0.5);
+  const double r = (x - scaled * kLn2High) - scaled * kLn2Low;
+  double sum = 0.0;
+  for (size_t i = kExpTerms + 1; i-- > 0;) sum = sum * r + kInverseFactorials[i];
+  const int exponent = static_cast<int>(scaled);
+  // In two steps, since 2^1024 is no double although e^709 is.
+  return sum * PowerOfTwo(exponent / 2) * PowerOfTwo(exponent - exponent / 2);
+}
+
+double PortableLog(double x) {
+  if (x == 0.0) return -std::numeric_limits<double>::infinity();
+  if (!(x >= std::numeric_limits<double>::min()) || x > std::numeric_limits<double>::max()) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  int exponent = static_cast<int>(bits >> 52) - 1022;
+  // The mantissa in [0.5, 1), then in [sqrt(1/2), sqrt(2)).
+  double m = std::bit_cast<double>((bits & 0x000fffffffffffffu) | 0x3fe0000000000000u);
+  if (m < kSqrtHalf) {
+    m *= 2.0;
+    --exponent;
+  }
+  const double s = (m - 1.0) / (m + 1.0);
+  const double s2 = s * s;
+  double sum = 0.0;  // of s2^i / (2i + 1), i >= 1
+  for (size_t i = kLogTerms; i >= 1; --i) sum = (sum + kInverseOdds[i]) * s2;
+  const double log_m = 2.0 * s + 2.0 * s * sum;
+  return exponent * kLn2High + (exponent * kLn2Low + log_m);
+}
+
+}  // namespace kvant

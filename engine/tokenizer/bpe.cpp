@@ -1,0 +1,290 @@
+// Byte-level BPE: a text is cut into words by the pre-tokenizer; the bytes of a word are its first
+// tokens, and neighbours merge in order of rank until no merge applies.
+//
+// Vocabulary entries spell bytes in GPT-2's alphabet: every byte is one printable character, the
+// space for example "Ġ". Source: bytes_to_unicode of OpenAI's GPT-2 encoder.
+// Merging is O(n log n) in the length of a word, by a heap of (rank, position).
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/tokenizer/merge_table.h"
+#include "engine/tokenizer/pre_tokenizers.h"
+#include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/vocabulary.h"
+
+namespace kvant {
+namespace {
+
+using formats::GgufArray;
+using formats::GgufFile;
+using formats::GgufType;
+
+// GPT-2's alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards.
+class ByteAlphabet {
+ public:
+  ByteAlphabet() {
+    bytes_.fill(-1);
+    char32_t next = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable =
+          (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      const char32_t character = printable ? static_cast<char32_t>(byte) : next++;
+      AppendUtf8(character, spellings_[static_cast<size_t>(byte)]);
+      bytes_[character] = static_cast<int16_t>(byte);
+    }
+  }
+
+  const std::string& Spelling(uint8_t byte) const { return spellings_[byte]; }
+
+  // The byte that a character spells, or -1.
+  int Byte(char32_t character) const {
+    return character < bytes_.size() ? bytes_[character] : -1;
+  }
+
+ private:
+  std::array<std::string, 256> spellings_;
+  std::array<int16_t, 0x100 + 68> bytes_;
+};
+
+const ByteAlphabet& Alphabet() {
+  static const ByteAlphabet alphabet;
+  return alphabet;
+}
+
+class BpeTokenizer final : public VocabularyTokenizer {
+ public:
+  Status Init(const GgufFile& file, const TokenizerOptions& options);
+
+  std::string TokenBytes(TokenId id, bool special) const override;
+  const char* kind() const override { return "bpe"; }
+  std::string pre_tokenizer() const override { return pre_name_; }
+
+ protected:
+  void EncodeText(std::string_view text, std::vector<TokenId>& ids) const override;
+
+ private:
+  struct Symbol {
+    TokenId id;
+    int32_t previous;
+    int32_t next;
+  };
+  // Buffers of one EncodeText, reused from word to word.
+  struct Scratch {
+    std::vector<Symbol> symbols;
+    std::vector<uint64_t> heap;  // rank << 32 | position of the left symbol; smallest on top
+    std::string spelling;
+  };
+  Status ReadMerges(const GgufFile& file);
+  void FindByteTokens();
+  void EncodeWord(std::string_view word, Scratch& scratch, std::vector<TokenId>& ids) const;
+  void PushMerge(int32_t left, Scratch& scratch) const;
+  void MergeAll(Scratch& scratch) const;
+
+  std::string pre_name_;
+  std::unique_ptr<PreTokenizer> pre_;
+  MergeTable merges_;
+  std::array<TokenId, 256> byte_ids_;
+};
+
+constexpr int32_t kNoSymbol = -1;
+constexpr TokenId kMerged = -2;  // a symbol that has become part of the one before it
+
+Status BpeTokenizer::Init(const GgufFile& file, const TokenizerOptions& options) {
+  constexpr const char* kPre = "tokenizer.ggml.pre";
+  KVANT_ASSIGN(const std::optional<std::string_view> pre, file.GetString(kPre));
+  pre_name_ = options.pre_override.empty() ? std::string(pre.value_or("")) : options.pre_override;
+  if (pre_name_.empty()) {
+    pre_name_ = "default";
+    Log(LogLevel::kWarning,
+        fmt::format("{}: {} is absent; using \"default\", which may cut text in other places than "
+                    "the model's own pre-tokenizer (--pre NAME names it)",
+                    file.path(), kPre));
+  }
+  auto created = PreTokenizer::Create(pre_name_);
+  if (!created.ok()) {
+    return MakeError(created.error().code, "{}: {}",
+                     options.pre_override.empty() ? file.path() + ": " + kPre : "--pre",
+                     created.error().message);
+  }
+  pre_ = std::move(created).value();
+
+  SpecialTokens defaults;
+  defaults.add_bos = pre_->row().add_bos;
+  defaults.add_space_prefix = false;
+  KVANT_TRY(Load(file, defaults, pre_name_));
+  FindByteTokens();
+  return ReadMerges(file);
+}
+
+Status BpeTokenizer::ReadMerges(const GgufFile& file) {
+  constexpr const char* kMerges = "tokenizer.ggml.merges";
+  KVANT_ASSIGN(const GgufArray* merges, file.GetArray(kMerges, GgufType::kString));
+  if (merges == nullptr) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is absent", file.path(), kMerges);
+  }
+  if (merges->strings.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} has {} elements, more than ranks can count",
+                     file.path(), kMerges, merges->strings.size());
+  }
+  merges_ = MergeTable(merges->strings.size());
+  size_t unknown = 0;
+  std::string joined;
+  for (size_t i = 0; i < merges->strings.size(); ++i) {
+    const std::string_view merge = merges->strings[i];
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string_view::npos || space + 1 == merge.size()) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: {}[{}] is not two pieces with a space between them", file.path(),
+                       kMerges, i);
+    }
+    const std::string_view left = merge.substr(0, space);
+    const std::string_view right = merge.substr(space + 1);
+    joined.assign(left).append(right);
+    const Merge found{index_.Find(left), index_.Find(right), index_.Find(joined)};
+    if (found.left < 0 || found.right < 0 || found.result < 0) {
+      ++unknown;
+    } else {
+      merges_.Insert(found);
+    }
+  }
+  if (unknown > 0) {
+    Log(LogLevel::kWarning,
+        fmt::format("{}: {} of {} {} name pieces that are not in the vocabulary and have no effect",
+                    file.path(), unknown, merges->strings.size(), kMerges));
+  }
+  return {};
+}
+
+void BpeTokenizer::FindByteTokens() {
+  byte_ids_.fill(PieceIndex::kNone);
+  for (int byte = 0; byte < 256; ++byte) {
+    const TokenId id = index_.Find(Alphabet().Spelling(static_cast<uint8_t>(byte)));
+    // A user-defined piece stands for its own characters, not for the byte they would spell.
+    if (id >= 0 && type(id) != PieceType::kUserDefined) byte_ids_[static_cast<size_t>(byte)] = id;
+  }
+}
+
+void BpeTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) const {
+  std::string normalized;
+  if (pre_->row().normalize_nfc) {
+    normalized = NormalizeNfc(text);
+    text = normalized;
+  }
+  // Most words of a text have occurred in it before: copy what they became.
+  struct Seen {
+    size_t begin;
+    size_t count;
+  };
+  std::unordered_map<std::string_view, Seen> words;
+  Scratch scratch;
+  size_t begin = 0;
+  for (const size_t end : pre_->Split(text)) {
+    const std::string_view word = text.substr(begin, end - begin);
+    begin = end;
+    const auto [seen, is_new] = words.try_emplace(word, Seen{ids.size(), 0});
+    if (is_new) {
+      EncodeWord(word, scratch, ids);
+      seen->second.count = ids.size() - seen->second.begin;
+    } else {
+      for (size_t i = 0; i < seen->second.count; ++i) ids.push_back(ids[seen->second.begin + i]);
+    }
+  }
+}
+
+void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch,
+                              std::vector<TokenId>& ids) const {
+  if (pre_->row().ignore_merges) {
+    scratch.spelling.clear();
+    for (const char c : word) scratch.spelling += Alphabet().Spelling(static_cast<uint8_t>(c));
+    const TokenId whole = index_.Find(scratch.spelling);
+    if (whole >= 0) {
+      ids.push_back(whole);
+      return;
+    }
+  }
+  scratch.symbols.clear();
+  const auto count = static_cast<int32_t>(word.size());
+  for (int32_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<uint8_t>(word[static_cast<size_t>(i)]);
+    scratch.symbols.push_back({byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : kNoSymbol});
+  }
+  MergeAll(scratch);
+  for (const Symbol& symbol : scratch.symbols) {
+    if (symbol.id >= 0) {
+      ids.push_back(symbol.id);
+    } else if (symbol.id == PieceIndex::kNone && special_.unk) {
+      ids.push_back(*special_.unk);
+    }
+  }
+}
+
+void BpeTokenizer::PushMerge(int32_t left, Scratch& scratch) const {
+  if (left == kNoSymbol) return;
+  const Symbol& symbol = scratch.symbols[static_cast<size_t>(left)];
+  if (symbol.next == kNoSymbol || symbol.id < 0) return;
+  const TokenId right = scratch.symbols[static_cast<size_t>(symbol.next)].id;
+  if (right < 0) return;
+  const int32_t rank = merges_.Rank(symbol.id, right);
+  if (rank == MergeTable::kNone) return;
+  scratch.heap.push_back((uint64_t{static_cast<uint32_t>(rank)} << 32) |
+                         static_cast<uint32_t>(left));
+  std::push_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
+}
+
+void BpeTokenizer::MergeAll(Scratch& scratch) const {
+  std::vector<Symbol>& symbols = scratch.symbols;
+  scratch.heap.clear();
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) PushMerge(static_cast<int32_t>(i), scratch);
+  while (!scratch.heap.empty()) {
+    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
+    const uint64_t top = scratch.heap.back();
+    scratch.heap.pop_back();
+    const Merge& merge = merges_[static_cast<int32_t>(top >> 32)];
+    const auto position = static_cast<int32_t>(top & 0xFFFFFFFF);
+    Symbol& left = symbols[static_cast<size_t>(position)];
+    // Skip what an earlier merge has made obsolete.
+    if (left.id != merge.left || left.next == kNoSymbol) continue;
+    Symbol& right = symbols[static_cast<size_t>(left.next)];
+    if (right.id != merge.right) continue;
+    left.id = merge.result;
+    left.next = right.next;
+    right.id = kMerged;
+    if (left.next != kNoSymbol) symbols[static_cast<size_t>(left.next)].previous = position;
+    PushMerge(left.previous, scratch);
+    PushMerge(position, scratch);
+  }
+}
+
+std::string BpeTokenizer::TokenBytes(TokenId id, bool special) const {
+  std::string_view text = piece(id);
+  const PieceType kind = type(id);
+  if (kind == PieceType::kControl || kind == PieceType::kUnknown) {
+    return std::string(special ? text : "");
+  }
+  if (kind == PieceType::kUserDefined) return std::string(text);
+  std::string bytes;
+  while (!text.empty()) {
+    const Utf8Char c = DecodeUtf8(text);
+    const int byte = c.state == Utf8State::kValid ? Alphabet().Byte(c.code_point) : -1;
+    if (byte < 0) return std::string(piece(id));  // not spelt in the alphabet: it is plain text
+    bytes.push_back(static_cast<char>(byte));
+    text.remove_prefix(c.size);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> CreateBpe(const GgufFile& file,
+                                             const TokenizerOptions& options) {
+  auto tokenizer = std::make_unique<BpeTokenizer>();
+  KVANT_TRY(tokenizer->Init(file, options));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace kvant

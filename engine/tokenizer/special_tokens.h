@@ -1,0 +1,64 @@
+// Finds the tokens that are matched as a whole before anything else is done to a text: control
+// tokens such as <|im_end|> (only where the caller asks for them) and user-defined tokens (always).
+//
+// Where several match, the leftmost wins, and of those the longest, as in Hugging Face's added
+// tokens. (llama.cpp takes the longest of the whole text first; the two differ only for tokens that
+// overlap partly, such as "ab" and "bcd" in "abcd".)
+//
+// The search is an Aho-Corasick automaton over the reversed tokens that reads the text backwards:
+// after reading back to position i it knows the longest token that starts at i. Time is linear in
+// the text, whatever the tokens are.
+// Thread-safety: const after construction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace kvant {
+
+struct SpecialToken {
+  TokenId id = 0;
+  std::string_view text;
+  bool strip_left = false;   // white space before it belongs to it
+  bool strip_right = false;  // white space after it belongs to it
+};
+
+// A part of a text: a special token, or text (`token` null) to be tokenized in the ordinary way.
+struct TextFragment {
+  std::string_view text;
+  const SpecialToken* token = nullptr;
+};
+
+class SpecialTokenMatcher {
+ public:
+  SpecialTokenMatcher() : SpecialTokenMatcher(std::vector<SpecialToken>{}) {}
+
+  // Of tokens with the same text the first is found; empty ones never are. The texts must outlive
+  // the matcher.
+  explicit SpecialTokenMatcher(std::vector<SpecialToken> tokens);
+
+  // The parts of `text` in order, none empty. Fragments refer to `text` and to this matcher.
+  std::vector<TextFragment> Split(std::string_view text) const;
+
+ private:
+  struct Node {
+    int32_t first_child = -1;
+    int32_t next_sibling = -1;
+    int32_t fallback = 0;  // the node of the longest proper suffix that is in the tree
+    int32_t token = -1;    // index of the longest token that ends here, fallbacks included
+    uint8_t byte = 0;
+  };
+  int32_t Child(int32_t node, uint8_t byte) const;
+  void Insert(int32_t token);
+  void LinkFallbacks();
+
+  std::vector<SpecialToken> tokens_;
+  std::vector<Node> nodes_;
+  std::array<int32_t, 256> root_children_;
+};
+
+}  // namespace kvant

@@ -1,0 +1,293 @@
+// SentencePiece BPE: the characters of a text are its first symbols; of all neighbours whose
+// concatenation is in the vocabulary, the pair with the highest score merges first (the leftmost of
+// equals). A symbol that is no token in the end becomes its bytes (<0x00> to <0xFF>), and in a
+// vocabulary without them the unknown token, one for a run of such symbols.
+// Source: SentencePiece, bpe_model.cc and sentencepiece_processor.cc.
+//
+// A space is spelt U+2581. Merging is O(n log n) by a heap of (score, position).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/vocabulary.h"
+
+namespace kvant {
+namespace {
+
+using formats::GgufArray;
+using formats::GgufFile;
+using formats::GgufType;
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
+
+// The value of a byte piece such as "<0x0A>", or -1.
+int BytePieceValue(std::string_view piece) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+  };
+  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
+  const int high = digit(piece[3]);
+  const int low = digit(piece[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+class SpmTokenizer final : public VocabularyTokenizer {
+ public:
+  Status Init(const GgufFile& file);
+
+  std::string TokenBytes(TokenId id, bool special) const override;
+  const char* kind() const override { return "spm"; }
+
+ protected:
+  void EncodeText(std::string_view text, std::vector<TokenId>& ids) const override;
+
+ private:
+  struct Symbol {
+    uint32_t begin;  // in the text
+    uint32_t size;   // 0: it has become part of the one before it
+    int32_t previous;
+    int32_t next;
+    TokenId id;  // PieceIndex::kNone if it is no token
+  };
+  struct Candidate {
+    float score;
+    int32_t left;
+    uint32_t size;  // of both symbols together; another one means the candidate is obsolete
+    TokenId id;
+
+    // Heap order: the best is the greatest.
+    bool operator<(const Candidate& other) const {
+      return score != other.score ? score < other.score : left > other.left;
+    }
+  };
+  // Buffers of one EncodeText, reused from part to part.
+  struct Scratch {
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+    // How an unused piece came about: it may be formed on the way but must not be put out.
+    std::unordered_map<TokenId, std::pair<TokenId, TokenId>> unused_parts;
+    std::vector<TokenId> stack;
+    bool after_unknown = false;
+  };
+  Status ReadScores(const GgufFile& file);
+  Status FindByteTokens(const GgufFile& file);
+  void EncodePart(std::string_view part, Scratch& scratch, std::vector<TokenId>& ids) const;
+  void PushCandidate(std::string_view part, int32_t left, Scratch& scratch) const;
+  void PutOut(std::string_view text, TokenId id, Scratch& scratch, std::vector<TokenId>& ids) const;
+
+  std::vector<float> scores_;
+  std::array<TokenId, 256> byte_ids_;
+  bool has_bytes_ = false;
+  // No piece has U+2581 behind another character, so no merge crosses the start of a word and
+  // words can be merged on their own, which keeps the heap small.
+  bool words_are_separate_ = true;
+};
+
+constexpr int32_t kNoSymbol = -1;
+
+Status SpmTokenizer::Init(const GgufFile& file) {
+  SpecialTokens defaults;
+  defaults.bos = 1;
+  defaults.eos = 2;
+  defaults.unk = 0;
+  defaults.add_bos = true;
+  KVANT_TRY(Load(file, defaults, ""));
+  KVANT_ASSIGN(const std::optional<bool> prefix, file.GetBool("tokenizer.ggml.add_space_prefix"));
+  special_.add_space_prefix = prefix.value_or(true);
+  KVANT_TRY(ReadScores(file));
+  KVANT_TRY(FindByteTokens(file));
+  for (TokenId id = 0; id < vocab_size() && words_are_separate_; ++id) {
+    std::string_view text = piece(id);
+    if (index_.Find(text) < 0) continue;
+    while (text.starts_with(kSpace)) text.remove_prefix(kSpace.size());
+    words_are_separate_ = text.find(kSpace) == std::string_view::npos;
+  }
+  return {};
+}
+
+Status SpmTokenizer::ReadScores(const GgufFile& file) {
+  constexpr const char* kScores = "tokenizer.ggml.scores";
+  scores_.assign(pieces_.size(), 0.0F);
+  KVANT_ASSIGN(const GgufArray* scores,
+               PerTokenArray(file, kScores, GgufType::kFloat32, pieces_.size()));
+  if (scores == nullptr) return {};
+  std::memcpy(scores_.data(), scores->data, scores_.size() * sizeof(float));
+  for (size_t i = 0; i < scores_.size(); ++i) {
+    if (std::isnan(scores_[i])) {
+      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a number", file.path(), kScores, i);
+    }
+  }
+  return {};
+}
+
+Status SpmTokenizer::FindByteTokens(const GgufFile& file) {
+  byte_ids_.fill(PieceIndex::kNone);
+  int found = 0;
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    const int byte = BytePieceValue(piece(id));
+    if (byte < 0) {
+      if (type(id) != PieceType::kByte) continue;
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: tokenizer.ggml.tokens[{}] has the type of a byte, but not the form "
+                       "<0xHH>",
+                       file.path(), id);
+    }
+    TokenId& slot = byte_ids_[static_cast<size_t>(byte)];
+    if (slot >= 0) continue;
+    slot = id;
+    types_[static_cast<size_t>(id)] = PieceType::kByte;
+    ++found;
+  }
+  has_bytes_ = found > 0;
+  return {};
+}
+
+void SpmTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) const {
+  std::string spelt;
+  spelt.reserve(text.size() + text.size() / 2);
+  if (special_.add_space_prefix) spelt += kSpace;
+  for (const char c : text) {
+    if (c == ' ') {
+      spelt += kSpace;
+    } else {
+      spelt += c;
+    }
+  }
+  Scratch scratch;
+  std::string_view rest = spelt;
+  while (!rest.empty()) {
+    size_t size = rest.size();
+    if (words_are_separate_) {
+      size_t word = 0;
+      while (rest.substr(word).starts_with(kSpace)) word += kSpace.size();
+      size = std::min(size, rest.find(kSpace, word));
+    }
+    EncodePart(rest.substr(0, size), scratch, ids);
+    rest.remove_prefix(size);
+  }
+}
+
+void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch,
+                              std::vector<TokenId>& ids) const {
+  std::vector<Symbol>& symbols = scratch.symbols;
+  symbols.clear();
+  for (size_t begin = 0; begin < part.size();) {
+    const uint8_t size = DecodeUtf8(part.substr(begin)).size;
+    const auto index = static_cast<int32_t>(symbols.size());
+    const bool is_last = begin + size == part.size();
+    symbols.push_back({static_cast<uint32_t>(begin), size, index - 1,
+                       is_last ? kNoSymbol : index + 1, index_.Find(part.substr(begin, size))});
+    begin += size;
+  }
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    PushCandidate(part, static_cast<int32_t>(i), scratch);
+  }
+  while (!scratch.heap.empty()) {
+    std::pop_heap(scratch.heap.begin(), scratch.heap.end());
+    const Candidate best = scratch.heap.back();
+    scratch.heap.pop_back();
+    Symbol& left = symbols[static_cast<size_t>(best.left)];
+    if (left.size == 0 || left.next == kNoSymbol) continue;
+    Symbol& right = symbols[static_cast<size_t>(left.next)];
+    if (left.size + right.size != best.size) continue;
+    if (type(best.id) == PieceType::kUnused) {
+      scratch.unused_parts[best.id] = {left.id, right.id};
+    }
+    left.size = best.size;
+    left.id = best.id;
+    left.next = right.next;
+    right.size = 0;
+    if (left.next != kNoSymbol) symbols[static_cast<size_t>(left.next)].previous = best.left;
+    PushCandidate(part, left.previous, scratch);
+    PushCandidate(part, best.left, scratch);
+  }
+  for (int32_t i = 0; i != kNoSymbol; i = symbols[static_cast<size_t>(i)].next) {
+    const Symbol& symbol = symbols[static_cast<size_t>(i)];
+    PutOut(part.substr(symbol.begin, symbol.size), symbol.id, scratch, ids);
+  }
+}
+
+void SpmTokenizer::PushCandidate(std::string_view part, int32_t left, Scratch& scratch) const {
+  if (left == kNoSymbol) return;
+  const Symbol& first = scratch.symbols[static_cast<size_t>(left)];
+  if (first.next == kNoSymbol) return;
+  const uint32_t size = first.size + scratch.symbols[static_cast<size_t>(first.next)].size;
+  const TokenId id = index_.Find(part.substr(first.begin, size));
+  if (id < 0) return;
+  scratch.heap.push_back({scores_[static_cast<size_t>(id)], left, size, id});
+  std::push_heap(scratch.heap.begin(), scratch.heap.end());
+}
+
+void SpmTokenizer::PutOut(std::string_view text, TokenId id, Scratch& scratch,
+                          std::vector<TokenId>& ids) const {
+  if (id >= 0) {
+    scratch.after_unknown = false;
+    scratch.stack.assign(1, id);
+    while (!scratch.stack.empty()) {
+      const TokenId top = scratch.stack.back();
+      scratch.stack.pop_back();
+      const auto parts = scratch.unused_parts.find(top);
+      const bool split = type(top) == PieceType::kUnused && parts != scratch.unused_parts.end();
+      if (split && parts->second.first >= 0 && parts->second.second >= 0) {
+        scratch.stack.push_back(parts->second.second);
+        scratch.stack.push_back(parts->second.first);
+      } else {
+        ids.push_back(top);
+      }
+    }
+    return;
+  }
+  if (!has_bytes_) {
+    if (!scratch.after_unknown && special_.unk) ids.push_back(*special_.unk);
+    scratch.after_unknown = true;
+    return;
+  }
+  for (const char c : text) {
+    const TokenId byte_id = byte_ids_[static_cast<uint8_t>(c)];
+    if (byte_id >= 0) {
+      ids.push_back(byte_id);
+    } else if (special_.unk) {
+      ids.push_back(*special_.unk);
+    }
+  }
+}
+
+std::string SpmTokenizer::TokenBytes(TokenId id, bool special) const {
+  const std::string_view text = piece(id);
+  switch (type(id)) {
+    case PieceType::kControl:
+    case PieceType::kUnknown:
+      return std::string(special ? text : "");
+    case PieceType::kUserDefined:
+      return std::string(text);
+    case PieceType::kByte:
+      return std::string(1, static_cast<char>(BytePieceValue(text)));
+    case PieceType::kNormal:
+    case PieceType::kUnused:
+      break;
+  }
+  std::string bytes;
+  for (size_t i = 0; i < text.size();) {
+    const bool is_space = text.substr(i).starts_with(kSpace);
+    bytes += is_space ? ' ' : text[i];
+    i += is_space ? kSpace.size() : 1;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> CreateSpm(const GgufFile& file) {
+  auto tokenizer = std::make_unique<SpmTokenizer>();
+  KVANT_TRY(tokenizer->Init(file));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace kvant

@@ -1,0 +1,57 @@
+// Choosing the kind of tokenizer a file asks for, and what every kind answers in the same way.
+#include "engine/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "engine/tokenizer/vocabulary.h"
+
+namespace kvant {
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& file,
+                                                     const TokenizerOptions& options) {
+  constexpr const char* kModel = "tokenizer.ggml.model";
+  KVANT_ASSIGN(const std::optional<std::string_view> model, file.GetString(kModel));
+  if (!model) {
+    return MakeError(ErrorCode::kNotSupported, "{}: no tokenizer: {} is absent", file.path(),
+                     kModel);
+  }
+  if (*model == "gpt2") return CreateBpe(file, options);
+  if (!options.pre_override.empty()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--pre {}: {} has a tokenizer of kind \"{}\"; only \"gpt2\" (byte-level BPE) "
+                     "has a pre-tokenizer",
+                     options.pre_override, file.path(), *model);
+  }
+  if (*model == "llama") return CreateSpm(file);
+  if (*model == "bert") return CreateWordPiece(file);
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: {} is \"{}\"; known are \"llama\" (SentencePiece BPE), \"gpt2\" "
+                   "(byte-level BPE) and \"bert\" (WordPiece)",
+                   file.path(), kModel, *model);
+}
+
+std::string Tokenizer::Decode(std::span<const TokenId> ids, bool special) const {
+  std::string text;
+  // Encode puts a space in front of a text and behind every token that was cut out of it.
+  bool after_cut = true;
+  for (const TokenId id : ids) {
+    const std::string bytes = TokenBytes(id, special);
+    const PieceType type = types_[static_cast<size_t>(id)];
+    const bool cut = type == PieceType::kControl || type == PieceType::kUserDefined;
+    const bool drop_space = special_.add_space_prefix && after_cut && !cut && bytes.starts_with(' ');
+    text.append(bytes, drop_space ? 1 : 0);
+    after_cut = cut;
+  }
+  return text;
+}
+
+bool Tokenizer::is_control(TokenId id) const {
+  return types_[static_cast<size_t>(id)] == PieceType::kControl;
+}
+
+bool Tokenizer::is_end_of_generation(TokenId id) const {
+  return std::binary_search(special_.end_of_generation.begin(), special_.end_of_generation.end(),
+                            id);
+}
+
+}  // namespace kvant

@@ -1,0 +1,264 @@
+// Reading "tokenizer.ggml.*", and Encode's frame around the kind's own EncodeText.
+//
+// The names of end-of-turn and fill-in-the-middle tokens below, and that they count as control
+// tokens whatever type the file gives them, follow llama.cpp: many published files mark them
+// wrongly.
+#include "engine/tokenizer/vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace kvant {
+namespace {
+
+using formats::GgufArray;
+using formats::GgufFile;
+using formats::GgufType;
+
+// Indices into a text are 32 bits wide, and a space grows to the three bytes of U+2581.
+constexpr size_t kTextBytesMax = size_t{512} << 20;
+
+// Bound for the search automaton (20 bytes per byte of token text); real files have some kB.
+constexpr size_t kSpecialBytesMax = size_t{64} << 20;
+
+struct NamedToken {
+  std::string_view text;
+  bool ends_generation;
+  bool ends_turn;  // the first of these in the table is the eot token if the file names none
+};
+
+constexpr NamedToken kNamedTokens[] = {
+    {"<|eot_id|>", true, true},
+    {"<|im_end|>", true, true},
+    {"<|end|>", true, true},
+    {"<end_of_turn>", true, true},
+    {"<|endoftext|>", true, true},
+    {"<EOT>", true, true},
+    {"<｜end▁of▁sentence｜>", true, true},  // DeepSeek
+    {"<|eom_id|>", true, false},
+    {"<|fim_pad|>", true, false},
+    {"<fim-pad>", true, false},
+    {"<PAD>", true, false},
+    {"<|fim_repo|>", true, false},
+    {"<|repo_name|>", true, false},
+    {"<fim-repo>", true, false},
+    {"<REPO>", true, false},
+    {"<|file_sep|>", true, false},
+    {"<|fim_prefix|>", false, false},
+    {"<fim-prefix>", false, false},
+    {"<｜fim▁begin｜>", false, false},
+    {"<PRE>", false, false},
+    {"<|fim_suffix|>", false, false},
+    {"<fim-suffix>", false, false},
+    {"<｜fim▁hole｜>", false, false},
+    {"<SUF>", false, false},
+    {"<|fim_middle|>", false, false},
+    {"<fim-middle>", false, false},
+    {"<｜fim▁end｜>", false, false},
+    {"<MID>", false, false},
+};
+
+struct IdKey {
+  const char* key;
+  std::optional<TokenId> SpecialTokens::*id;
+};
+
+constexpr IdKey kIdKeys[] = {
+    {"tokenizer.ggml.bos_token_id", &SpecialTokens::bos},
+    {"tokenizer.ggml.eos_token_id", &SpecialTokens::eos},
+    {"tokenizer.ggml.eot_token_id", &SpecialTokens::eot},
+    {"tokenizer.ggml.unknown_token_id", &SpecialTokens::unk},
+    {"tokenizer.ggml.seperator_token_id", &SpecialTokens::sep},  // spelt so in GGUF
+    {"tokenizer.ggml.padding_token_id", &SpecialTokens::pad},
+    {"tokenizer.ggml.mask_token_id", &SpecialTokens::mask},
+    {"tokenizer.ggml.cls_token_id", &SpecialTokens::cls},
+};
+
+// Ids that end generation besides eos and eot.
+constexpr const char* kEndKeys[] = {
+    "tokenizer.ggml.eom_token_id",
+    "tokenizer.ggml.fim_pad_token_id",
+    "tokenizer.ggml.fim_rep_token_id",
+    "tokenizer.ggml.fim_sep_token_id",
+};
+
+Result<std::optional<TokenId>> ReadId(const GgufFile& file, const char* key, size_t tokens) {
+  KVANT_ASSIGN(const std::optional<uint32_t> id, file.GetU32(key));
+  if (!id) return std::optional<TokenId>();
+  if (*id >= tokens) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}, but the vocabulary has {} tokens",
+                     file.path(), key, *id, tokens);
+  }
+  return std::optional<TokenId>(static_cast<TokenId>(*id));
+}
+
+// Which neighbours' white space a special token takes with it. GGUF has no field for it, so these
+// are known by the model's name, as in llama.cpp.
+void SetStripping(const GgufFile& file, std::string_view pre, std::vector<SpecialToken>& tokens) {
+  std::string name;
+  if (const auto value = file.GetString("general.name"); value.ok() && *value) {
+    name = std::string(**value);
+  }
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool is_phi3 =
+      name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+  const bool is_jina_v2 = pre == "jina-v2-de" || pre == "jina-v2-es" || pre == "jina-v2-code";
+  for (SpecialToken& token : tokens) {
+    if (is_jina_v2) {
+      token.strip_left = token.text == "<mask>";
+    } else if (is_phi3) {
+      token.strip_right =
+          token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
+    }
+  }
+}
+
+}  // namespace
+
+Result<const GgufArray*> PerTokenArray(const GgufFile& file, std::string_view key, GgufType element,
+                                       size_t tokens) {
+  KVANT_ASSIGN(const GgufArray* array, file.GetArray(key, element));
+  if (array != nullptr && array->count != tokens) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} has {} elements, but the vocabulary has {} tokens",
+                     file.path(), key, array->count, tokens);
+  }
+  return array;
+}
+
+Status VocabularyTokenizer::Load(const GgufFile& file, const SpecialTokens& defaults,
+                                 std::string_view pre) {
+  KVANT_TRY(ReadPieces(file));
+  KVANT_TRY(ReadSpecialIds(file, defaults));
+  FindNamedTokens();
+  KVANT_TRY(BuildMatchers(file, pre));
+  if (special_.add_bos) first_token_ = special_.bos;
+  if (special_.add_eos) last_token_ = special_.eos;
+  return {};
+}
+
+Status VocabularyTokenizer::ReadPieces(const GgufFile& file) {
+  constexpr const char* kTokens = "tokenizer.ggml.tokens";
+  constexpr const char* kTypes = "tokenizer.ggml.token_type";
+  KVANT_ASSIGN(const GgufArray* tokens, file.GetArray(kTokens, GgufType::kString));
+  if (tokens == nullptr || tokens->strings.empty()) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}, expected the vocabulary", file.path(),
+                     kTokens, tokens == nullptr ? "absent" : "empty");
+  }
+  if (tokens->strings.size() > static_cast<size_t>(std::numeric_limits<TokenId>::max())) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} has {} elements, more than ids can count",
+                     file.path(), kTokens, tokens->strings.size());
+  }
+  pieces_ = tokens->strings;
+  types_.assign(pieces_.size(), PieceType::kNormal);
+
+  KVANT_ASSIGN(const GgufArray* types,
+               PerTokenArray(file, kTypes, GgufType::kInt32, pieces_.size()));
+  if (types == nullptr) return {};
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    int32_t value = 0;
+    std::memcpy(&value, types->data + i * sizeof value, sizeof value);
+    if (value < 0 || value > static_cast<int32_t>(PieceType::kByte)) {
+      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is {}, expected 0 to 6", file.path(),
+                       kTypes, i, value);
+    }
+    // 0 is "undefined": nothing special is known of the piece.
+    if (value != 0) types_[i] = static_cast<PieceType>(value);
+  }
+  return {};
+}
+
+Status VocabularyTokenizer::ReadSpecialIds(const GgufFile& file, const SpecialTokens& defaults) {
+  special_ = defaults;
+  for (const IdKey& entry : kIdKeys) {
+    std::optional<TokenId>& id = special_.*entry.id;
+    if (id && static_cast<size_t>(*id) >= pieces_.size()) id.reset();
+    KVANT_ASSIGN(const std::optional<TokenId> found, ReadId(file, entry.key, pieces_.size()));
+    if (found) id = found;
+  }
+  for (const char* key : kEndKeys) {
+    KVANT_ASSIGN(const std::optional<TokenId> found, ReadId(file, key, pieces_.size()));
+    if (found) special_.end_of_generation.push_back(*found);
+  }
+  KVANT_ASSIGN(const std::optional<bool> add_bos, file.GetBool("tokenizer.ggml.add_bos_token"));
+  KVANT_ASSIGN(const std::optional<bool> add_eos, file.GetBool("tokenizer.ggml.add_eos_token"));
+  special_.add_bos = add_bos.value_or(defaults.add_bos);
+  special_.add_eos = add_eos.value_or(defaults.add_eos);
+  return {};
+}
+
+void VocabularyTokenizer::FindNamedTokens() {
+  std::array<TokenId, std::size(kNamedTokens)> ids;
+  ids.fill(PieceIndex::kNone);
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].empty() || pieces_[i][0] != '<') continue;
+    for (size_t k = 0; k < ids.size(); ++k) {
+      if (pieces_[i] == kNamedTokens[k].text && ids[k] < 0) ids[k] = static_cast<TokenId>(i);
+    }
+  }
+  std::vector<TokenId>& ends = special_.end_of_generation;
+  for (size_t k = 0; k < ids.size(); ++k) {
+    if (ids[k] < 0) continue;
+    types_[static_cast<size_t>(ids[k])] = PieceType::kControl;
+    if (kNamedTokens[k].ends_turn && !special_.eot) special_.eot = ids[k];
+    if (kNamedTokens[k].ends_generation) ends.push_back(ids[k]);
+  }
+  if (special_.eos) ends.push_back(*special_.eos);
+  if (special_.eot) ends.push_back(*special_.eot);
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+}
+
+Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view pre) {
+  std::vector<SpecialToken> special;
+  size_t special_bytes = 0;
+  index_ = PieceIndex(pieces_);
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    const PieceType kind = type(id);
+    if (kind != PieceType::kControl && kind != PieceType::kUnknown && kind != PieceType::kByte) {
+      index_.Insert(id);
+    }
+    if (kind != PieceType::kNormal && kind != PieceType::kUnused && kind != PieceType::kByte) {
+      special.push_back({.id = id, .text = piece(id)});
+      special_bytes += piece(id).size();
+    }
+  }
+  if (special_bytes > kSpecialBytesMax) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tokenizer.ggml.tokens has {} bytes of special tokens, at most {} expected",
+                     file.path(), special_bytes, kSpecialBytesMax);
+  }
+  SetStripping(file, pre, special);
+  std::vector<SpecialToken> user_defined;
+  std::copy_if(special.begin(), special.end(), std::back_inserter(user_defined),
+               [&](const SpecialToken& t) { return type(t.id) == PieceType::kUserDefined; });
+  user_defined_ = SpecialTokenMatcher(std::move(user_defined));
+  all_special_ = SpecialTokenMatcher(std::move(special));
+  return {};
+}
+
+Result<std::vector<TokenId>> VocabularyTokenizer::Encode(std::string_view text,
+                                                         const EncodeOptions& options) const {
+  if (text.size() > kTextBytesMax) {
+    return MakeError(ErrorCode::kInvalid, "the text has {} bytes, at most {} can be tokenized",
+                     text.size(), kTextBytesMax);
+  }
+  std::vector<TokenId> ids;
+  if (options.add_special && first_token_) ids.push_back(*first_token_);
+  const SpecialTokenMatcher& matcher = options.parse_special ? all_special_ : user_defined_;
+  for (const TextFragment& fragment : matcher.Split(text)) {
+    if (fragment.token != nullptr) {
+      ids.push_back(fragment.token->id);
+    } else {
+      EncodeText(fragment.text, ids);
+    }
+  }
+  if (options.add_special && last_token_) ids.push_back(*last_token_);
+  return ids;
+}
+
+}  // namespace kvant

@@ -1,0 +1,66 @@
+// What the three kinds of tokenizer share: the vocabulary read and checked from GGUF metadata, the
+// special tokens cut out of a text before anything else, and the tokens put around it.
+//
+// Every value is checked here once (lengths, types, ids within the vocabulary), so that the kinds
+// can index without checking again.
+// Thread-safety: const after Load.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/tokenizer/piece_index.h"
+#include "engine/tokenizer/special_tokens.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "formats/gguf.h"
+
+namespace kvant {
+
+class VocabularyTokenizer : public Tokenizer {
+ public:
+  Result<std::vector<TokenId>> Encode(std::string_view text,
+                                      const EncodeOptions& options) const final;
+
+ protected:
+  // Reads tokens, types and special tokens. `defaults` holds for what the metadata leaves out;
+  // a default id beyond the vocabulary is dropped. `pre` is the name in tokenizer.ggml.pre.
+  Status Load(const formats::GgufFile& file, const SpecialTokens& defaults, std::string_view pre);
+
+  // Appends the tokens of a text without special tokens; it is not empty and stands at the start
+  // or behind a special token.
+  virtual void EncodeText(std::string_view text, std::vector<TokenId>& ids) const = 0;
+
+  PieceType type(TokenId id) const { return types_[static_cast<size_t>(id)]; }
+
+  // Texts that ordinary text can become: normal, user-defined and unused pieces. Control, unknown
+  // and byte pieces are never found by their name.
+  PieceIndex index_;
+
+  // What EncodeOptions::add_special puts around a text.
+  std::optional<TokenId> first_token_;
+  std::optional<TokenId> last_token_;
+
+ private:
+  Status ReadPieces(const formats::GgufFile& file);
+  Status ReadSpecialIds(const formats::GgufFile& file, const SpecialTokens& defaults);
+  void FindNamedTokens();
+  Status BuildMatchers(const formats::GgufFile& file, std::string_view pre);
+
+  SpecialTokenMatcher user_defined_;  // without EncodeOptions::parse_special
+  SpecialTokenMatcher all_special_;   // with it: control and unknown tokens as well
+};
+
+// Reads a metadata array that must have one element per token; null if the key is absent.
+Result<const formats::GgufArray*> PerTokenArray(const formats::GgufFile& file, std::string_view key,
+                                                formats::GgufType element, size_t tokens);
+
+// The kinds. `file` has tokenizer.ggml.model of this kind.
+Result<std::unique_ptr<Tokenizer>> CreateSpm(const formats::GgufFile& file);
+Result<std::unique_ptr<Tokenizer>> CreateBpe(const formats::GgufFile& file,
+                                             const TokenizerOptions& options);
+Result<std::unique_ptr<Tokenizer>> CreateWordPiece(const formats::GgufFile& file);
+
+}  // namespace kvant

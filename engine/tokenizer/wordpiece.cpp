@@ -1,0 +1,134 @@
+// WordPiece as uncased BERT uses it: the text is cleaned, lower-cased and freed of accents, cut at
+// white space, punctuation and CJK ideographs, and each word is covered from the left by the
+// longest vocabulary entries; a word that cannot be covered becomes the unknown token as a whole.
+// Source: BertNormalizer, BertPreTokenizer and WordPiece of Hugging Face's tokenizers.
+//
+// GGUF spells the entries that begin a word with U+2581 in front ("▁the") and the others plainly
+// ("ing", in BERT's own files "##ing").
+#include <string>
+#include <utility>
+
+#include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/vocabulary.h"
+
+namespace kvant {
+namespace {
+
+using formats::GgufFile;
+
+constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581
+
+// Words of more characters are unknown (max_input_chars_per_word in BERT's tokenizer.json).
+constexpr size_t kWordCharsMax = 100;
+
+class WordPieceTokenizer final : public VocabularyTokenizer {
+ public:
+  Status Init(const GgufFile& file);
+
+  std::string TokenBytes(TokenId id, bool special) const override;
+  const char* kind() const override { return "wordpiece"; }
+
+ protected:
+  void EncodeText(std::string_view text, std::vector<TokenId>& ids) const override;
+
+ private:
+  void EncodeWord(std::string_view word, std::vector<TokenId>& ids) const;
+};
+
+// BertNormalizer without the spaces around ideographs, which EncodeText sees to.
+std::u32string NormalizeBert(std::string_view text) {
+  std::u32string out;
+  for (const char32_t c : NormalizeNfd(text)) {
+    if (c == U'\t' || c == U'\n' || c == U'\r') {
+      out += U' ';  // the only control characters that separate; the others vanish
+    } else if (c == kReplacementCharacter || IsOther(c) || IsNonspacingMark(c)) {
+      continue;
+    } else {
+      out += IsWhiteSpace(c) ? U' ' : ToLower(c);
+    }
+  }
+  return out;
+}
+
+Status WordPieceTokenizer::Init(const GgufFile& file) {
+  // The ids of BERT's own vocabulary.
+  SpecialTokens defaults;
+  defaults.bos = 101;
+  defaults.sep = 102;
+  defaults.unk = 100;
+  defaults.pad = 0;
+  defaults.mask = 103;
+  defaults.add_bos = true;
+  defaults.add_eos = true;
+  KVANT_TRY(Load(file, defaults, ""));
+  if (!special_.cls) special_.cls = special_.bos;  // files name one or the other
+  first_token_ = special_.add_bos ? special_.cls : std::nullopt;
+  last_token_ = special_.add_eos ? special_.sep : std::nullopt;
+  return {};
+}
+
+void WordPieceTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) const {
+  std::string word;
+  const auto finish_word = [&] {
+    EncodeWord(word, ids);
+    word.clear();
+  };
+  for (const char32_t c : NormalizeBert(text)) {
+    const bool stands_alone = IsPunctuation(c) || IsCjkIdeograph(c);
+    if (c == U' ' || stands_alone) finish_word();
+    if (c == U' ') continue;
+    AppendUtf8(c, word);
+    if (stands_alone) finish_word();
+  }
+  finish_word();
+}
+
+void WordPieceTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>& ids) const {
+  if (word.empty()) return;
+  const size_t ids_before = ids.size();
+  size_t chars = 0;
+  for (const char c : word) chars += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+  bool covered = chars <= kWordCharsMax;
+
+  std::string spelt(kWordBegin);
+  spelt += word;
+  const std::string_view rest(spelt);
+  size_t begin = 0;
+  while (covered && begin < rest.size()) {
+    // A beginning has at least one character behind the mark.
+    const size_t shortest = begin == 0 ? kWordBegin.size() + 1 : begin + 1;
+    size_t end = std::min(rest.size(), begin + index_.bytes_max());
+    TokenId id = PieceIndex::kNone;
+    for (; end >= shortest; --end) {
+      id = index_.Find(rest.substr(begin, end - begin));
+      if (id >= 0) break;
+    }
+    covered = id >= 0;
+    if (covered) ids.push_back(id);
+    begin = end;
+  }
+  if (covered) return;
+  ids.resize(ids_before);
+  if (special_.unk) ids.push_back(*special_.unk);
+}
+
+std::string WordPieceTokenizer::TokenBytes(TokenId id, bool special) const {
+  const std::string_view text = piece(id);
+  if (type(id) == PieceType::kControl || type(id) == PieceType::kUnknown) {
+    return std::string(special ? text : "");
+  }
+  if (!text.starts_with(kWordBegin)) return std::string(text);
+  std::string bytes(" ");
+  bytes += text.substr(kWordBegin.size());
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> CreateWordPiece(const GgufFile& file) {
+  auto tokenizer = std::make_unique<WordPieceTokenizer>();
+  KVANT_TRY(tokenizer->Init(file));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace kvant

@@ -1,0 +1,40 @@
+// The checked size of a tensor.
+#include "formats/gguf_limits.h"
+
+#include "formats/gguf.h"
+#include "formats/quoted.h"
+
+namespace kvant::formats {
+
+Result<int64_t> TensorBytes(std::string_view tensor, const quant::FormatTraits& format,
+                            std::span<const int64_t> dims) {
+  if (dims.size() > size_t{kGgufDimsMax}) {
+    return MakeError(ErrorCode::kInvalid, "tensor {} has {} dimensions, expected at most {}",
+                     Quoted(tensor), dims.size(), kGgufDimsMax);
+  }
+  int64_t values = 1;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] < 1) {
+      return MakeError(ErrorCode::kInvalid, "dimension {} of tensor {} is {}, expected at least 1",
+                       d, Quoted(tensor), dims[d]);
+    }
+    if (__builtin_mul_overflow(values, dims[d], &values)) {
+      return MakeError(ErrorCode::kInvalid,
+                       "the dimensions of tensor {} multiply to more than 2^63 - 1 values",
+                       Quoted(tensor));
+    }
+  }
+  const int64_t columns = dims.empty() ? 1 : dims[0];
+  if (columns % format.block_values != 0) {
+    return MakeError(ErrorCode::kInvalid,
+                     "tensor {} has rows of {} values, expected a multiple of {} for type {}",
+                     Quoted(tensor), columns, format.block_values, format.name);
+  }
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(values / format.block_values, int64_t{format.block_bytes}, &bytes)) {
+    return MakeError(ErrorCode::kInvalid, "tensor {} has more than 2^63 - 1 bytes", Quoted(tensor));
+  }
+  return bytes;
+}
+
+}  // namespace kvant::formats

@@ -1,0 +1,392 @@
+// The parser of one GGUF file. A cursor that cannot leave the bytes does all the reading; the
+// parser above it turns what does not fit into messages.
+#include "formats/gguf_part.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/aligned_buffer.h"
+#include "formats/gguf_limits.h"
+#include "formats/gguf_value.h"
+#include "formats/name_index.h"
+#include "formats/quoted.h"
+
+namespace kvant::formats {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "GGUF is read in the host's byte order");
+
+constexpr char kMagic[4] = {'G', 'G', 'U', 'F'};
+constexpr uint32_t kVersionMin = 2;  // version 1 had 32-bit counts and lengths
+constexpr uint32_t kVersionMax = 3;
+
+// The smallest possible entries, by which the counts in the header are bounded before memory is
+// reserved: {length, one byte of key, type, one byte of value} and {length, one byte of name,
+// n_dims, no dims, type, offset}.
+constexpr uint64_t kMetadataBytesMin = 8 + 1 + 4 + 1;
+constexpr uint64_t kTensorInfoBytesMin = 8 + 1 + 4 + 0 + 4 + 8;
+
+// A position in the bytes of a file that never passes their end.
+class Cursor {
+ public:
+  explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  uint64_t position() const { return position_; }
+  uint64_t remaining() const { return bytes_.size() - position_; }
+
+  // The next `size` bytes, or null where fewer remain.
+  const std::byte* Take(uint64_t size) {
+    if (size > remaining()) return nullptr;
+    const std::byte* data = bytes_.data() + position_;
+    position_ += size;
+    return data;
+  }
+
+  // Copies the next number, which may be misaligned.
+  template <class T>
+  bool Read(T& number) {
+    const std::byte* data = Take(sizeof(T));
+    if (data == nullptr) return false;
+    std::memcpy(&number, data, sizeof(T));
+    return true;
+  }
+
+  // A 64-bit length and that many bytes.
+  bool ReadString(std::string_view& text) {
+    uint64_t size = 0;
+    if (!Read(size)) return false;
+    const std::byte* data = Take(size);
+    if (data == nullptr) return false;
+    text = {reinterpret_cast<const char*>(data), size};
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  uint64_t position_ = 0;
+};
+
+class Parser {
+ public:
+  Parser(std::span<const std::byte> bytes, const std::string& file)
+      : bytes_(bytes), file_(file), cursor_(bytes) {}
+
+  Result<GgufPart> Parse() {
+    KVANT_TRY(ReadHeader());
+    KVANT_TRY(ReadMetadata());
+    KVANT_TRY(FindAlignment());
+    KVANT_TRY(ReadTensorInfos());
+    KVANT_TRY(PlaceTensors());
+    KVANT_TRY(CheckOverlaps());
+    return std::move(part_);
+  }
+
+ private:
+  Status ReadHeader();
+  Status ReadMetadata();
+  Status ReadKey(uint64_t index, std::string_view& key);
+  Status ReadValue(std::string_view key, GgufValue& value);
+  Status ReadArray(std::string_view key, GgufArray& array);
+  template <class Stored, class Widened>
+  Status ReadNumber(std::string_view key, GgufValue& value);
+  Status ReadBool(std::string_view key, GgufValue& value);
+  Status FindAlignment();
+  Status ReadTensorInfos();
+  Status ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offset);
+  Status ReadTensorName(uint64_t index, std::string_view& name);
+  Status ReadTensorShape(GgufTensor& tensor);
+  Status FindFormat(uint32_t type_id, GgufTensor& tensor);
+  Status PlaceTensors();
+  Status CheckOverlaps();
+
+  template <class... Args>
+  Error Corrupt(fmt::format_string<Args...> format, Args&&... args) const {
+    return MakeError(ErrorCode::kCorrupt, "{}: {}", file_,
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Error NotSupported(fmt::format_string<Args...> format, Args&&... args) const {
+    return MakeError(ErrorCode::kNotSupported, "{}: {}", file_,
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+  Error EndsInside(std::string_view what) const {
+    return Corrupt("the file of {} bytes ends inside {}", bytes_.size(), what);
+  }
+  Error EndsInside(std::string_view what, std::string_view name) const {
+    return EndsInside(fmt::format("{} {}", what, Quoted(name)));
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& file_;
+  Cursor cursor_;
+  uint64_t metadata_count_ = 0;
+  uint64_t tensor_count_ = 0;
+  std::vector<uint64_t> offsets_;  // of each tensor, relative to the data section
+  GgufPart part_;
+};
+
+Status Parser::ReadHeader() {
+  if (bytes_.empty()) return Corrupt("the file is empty, expected a GGUF model");
+  char magic[4];
+  if (!cursor_.Read(magic)) return EndsInside("the magic number of a GGUF file");
+  if (std::memcmp(magic, kMagic, sizeof(magic)) != 0) {
+    return Corrupt("not a GGUF file: it starts with {}, expected \"GGUF\"",
+                   Quoted({magic, sizeof(magic)}));
+  }
+  uint32_t version = 0;
+  if (!cursor_.Read(version)) return EndsInside("the header");
+  // Versions are small, so one whose low half is zero was written in the other byte order.
+  if (version != 0 && (version & 0xffffu) == 0) {
+    return NotSupported("big-endian GGUF (version {}) is not supported, only little-endian files",
+                        __builtin_bswap32(version));
+  }
+  if (version < kVersionMin || version > kVersionMax) {
+    return NotSupported("GGUF version {} is not supported, only versions {} and {}{}", version,
+                        kVersionMin, kVersionMax,
+                        version == 1 ? "; convert the model again with a current converter" : "");
+  }
+  part_.version = version;
+  if (!cursor_.Read(tensor_count_) || !cursor_.Read(metadata_count_)) {
+    return EndsInside("the header");
+  }
+  if (metadata_count_ > cursor_.remaining() / kMetadataBytesMin) {
+    return Corrupt("the header promises {} metadata entries, more than fit into {} bytes",
+                   metadata_count_, bytes_.size());
+  }
+  if (tensor_count_ > cursor_.remaining() / kTensorInfoBytesMin) {
+    return Corrupt("the header promises {} tensors, more than fit into {} bytes", tensor_count_,
+                   bytes_.size());
+  }
+  return {};
+}
+
+Status Parser::ReadMetadata() {
+  part_.metadata.resize(metadata_count_);
+  for (uint64_t i = 0; i < metadata_count_; ++i) {
+    auto& [key, value] = part_.metadata[i];
+    KVANT_TRY(ReadKey(i, key));
+    KVANT_TRY(ReadValue(key, value));
+  }
+  NameIndex keys;
+  const auto duplicate = keys.Build(part_.metadata, [](const auto& entry) { return entry.first; });
+  if (!duplicate) return {};
+  return Corrupt("key {} appears more than once", Quoted(part_.metadata[duplicate->first].first));
+}
+
+Status Parser::ReadKey(uint64_t index, std::string_view& key) {
+  if (!cursor_.ReadString(key)) {
+    return EndsInside(fmt::format("the key of metadata entry {}", index));
+  }
+  if (key.empty()) return Corrupt("metadata entry {} has an empty key", index);
+  if (key.size() > kKeyBytesMax) {
+    return Corrupt("the key of metadata entry {} has {} bytes, expected at most {}", index,
+                   key.size(), kKeyBytesMax);
+  }
+  return {};
+}
+
+Status Parser::ReadValue(std::string_view key, GgufValue& value) {
+  uint32_t type = 0;
+  if (!cursor_.Read(type)) return EndsInside("key", key);
+  value.type = static_cast<GgufType>(type);
+  switch (value.type) {
+    case GgufType::kUint8: return ReadNumber<uint8_t, uint64_t>(key, value);
+    case GgufType::kInt8: return ReadNumber<int8_t, int64_t>(key, value);
+    case GgufType::kUint16: return ReadNumber<uint16_t, uint64_t>(key, value);
+    case GgufType::kInt16: return ReadNumber<int16_t, int64_t>(key, value);
+    case GgufType::kUint32: return ReadNumber<uint32_t, uint64_t>(key, value);
+    case GgufType::kInt32: return ReadNumber<int32_t, int64_t>(key, value);
+    case GgufType::kUint64: return ReadNumber<uint64_t, uint64_t>(key, value);
+    case GgufType::kInt64: return ReadNumber<int64_t, int64_t>(key, value);
+    case GgufType::kFloat32: return ReadNumber<float, double>(key, value);
+    case GgufType::kFloat64: return ReadNumber<double, double>(key, value);
+    case GgufType::kBool: return ReadBool(key, value);
+    case GgufType::kString:
+      if (!cursor_.ReadString(value.value.emplace<std::string_view>())) {
+        return EndsInside("the string of key", key);
+      }
+      return {};
+    case GgufType::kArray: return ReadArray(key, value.value.emplace<GgufArray>());
+  }
+  return Corrupt("key {} has the unknown value type {}", Quoted(key), type);
+}
+
+template <class Stored, class Widened>
+Status Parser::ReadNumber(std::string_view key, GgufValue& value) {
+  Stored number{};
+  if (!cursor_.Read(number)) return EndsInside("the value of key", key);
+  value.value = static_cast<Widened>(number);
+  return {};
+}
+
+// The specification calls a boolean other than 0 and 1 invalid, so it is refused: it is a sign of
+// misread or damaged metadata.
+Status Parser::ReadBool(std::string_view key, GgufValue& value) {
+  uint8_t truth = 0;
+  if (!cursor_.Read(truth)) return EndsInside("the value of key", key);
+  if (truth > 1) return Corrupt("key {} is the boolean {}, expected 0 or 1", Quoted(key), truth);
+  value.value = truth == 1;
+  return {};
+}
+
+Status Parser::ReadArray(std::string_view key, GgufArray& array) {
+  uint32_t type = 0;
+  if (!cursor_.Read(type) || !cursor_.Read(array.count)) return EndsInside("the array of key", key);
+  array.type = static_cast<GgufType>(type);
+  if (array.type == GgufType::kArray) {
+    return NotSupported("key {} is an array of arrays, which is not supported", Quoted(key));
+  }
+  const bool strings = array.type == GgufType::kString;
+  // The smallest string is its 64-bit length alone.
+  const uint64_t element_bytes_min = strings ? sizeof(uint64_t) : GgufTypeBytes(array.type);
+  if (element_bytes_min == 0) {
+    return Corrupt("key {} is an array of the unknown value type {}", Quoted(key), type);
+  }
+  if (array.count > cursor_.remaining() / element_bytes_min) {
+    return Corrupt(
+        "key {} is an array of {} {} values, more than fit into the {} bytes that remain",
+        Quoted(key), array.count, GgufTypeName(array.type), cursor_.remaining());
+  }
+  if (!strings) {
+    array.data = cursor_.Take(array.count * element_bytes_min);
+    if (array.type != GgufType::kBool) return {};
+    const bool valid = std::all_of(array.data, array.data + array.count,
+                                   [](std::byte truth) { return truth <= std::byte{1}; });
+    if (valid) return {};
+    return Corrupt("key {} is an array of booleans with a value other than 0 and 1", Quoted(key));
+  }
+  array.strings.resize(array.count);
+  for (std::string_view& text : array.strings) {
+    if (!cursor_.ReadString(text)) return EndsInside("the strings of key", key);
+  }
+  return {};
+}
+
+Status Parser::FindAlignment() {
+  part_.alignment = kGgufAlignmentDefault;
+  const auto entry = std::find_if(part_.metadata.begin(), part_.metadata.end(),
+                                  [](const auto& pair) { return pair.first == kGgufAlignmentKey; });
+  if (entry == part_.metadata.end()) return {};
+  const GgufValue& value = entry->second;
+  if (value.type != GgufType::kUint32) {
+    return Corrupt("{} is {}, expected uint32", kGgufAlignmentKey, GgufTypeName(value.type));
+  }
+  part_.alignment = std::get<uint64_t>(value.value);
+  if (GgufAlignmentValid(part_.alignment)) return {};
+  return Corrupt("{} is {}, expected a power of two from {} to {}", kGgufAlignmentKey,
+                 part_.alignment, kGgufAlignmentMin, kGgufAlignmentMax);
+}
+
+Status Parser::ReadTensorInfos() {
+  if (tensor_count_ > cursor_.remaining() / kTensorInfoBytesMin) {
+    return Corrupt(
+        "the header promises {} tensors, more than fit into the {} bytes after the "
+        "metadata",
+        tensor_count_, cursor_.remaining());
+  }
+  part_.tensors.resize(tensor_count_);
+  offsets_.resize(tensor_count_);
+  for (uint64_t i = 0; i < tensor_count_; ++i) {
+    KVANT_TRY(ReadTensorInfo(i, part_.tensors[i], offsets_[i]));
+  }
+  return {};
+}
+
+Status Parser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offset) {
+  KVANT_TRY(ReadTensorName(index, tensor.name));
+  KVANT_TRY(ReadTensorShape(tensor));
+  uint32_t type_id = 0;
+  if (!cursor_.Read(type_id) || !cursor_.Read(offset)) {
+    return EndsInside("the description of tensor", tensor.name);
+  }
+  KVANT_TRY(FindFormat(type_id, tensor));
+  const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
+  const auto size_bytes = TensorBytes(tensor.name, *tensor.format, dims);
+  if (!size_bytes.ok()) return Corrupt("{}", size_bytes.error().message);
+  tensor.size_bytes = static_cast<uint64_t>(*size_bytes);
+  return {};
+}
+
+Status Parser::ReadTensorName(uint64_t index, std::string_view& name) {
+  if (!cursor_.ReadString(name)) return EndsInside(fmt::format("the name of tensor {}", index));
+  if (name.empty()) return Corrupt("tensor {} has an empty name", index);
+  if (name.size() > kTensorNameBytesMax) {
+    return Corrupt("the name of tensor {} has {} bytes, expected at most {}", index, name.size(),
+                   kTensorNameBytesMax);
+  }
+  return {};
+}
+
+Status Parser::ReadTensorShape(GgufTensor& tensor) {
+  uint32_t n_dims = 0;
+  if (!cursor_.Read(n_dims)) return EndsInside("the description of tensor", tensor.name);
+  if (n_dims > uint32_t{kGgufDimsMax}) {
+    return Corrupt("tensor {} has {} dimensions, expected at most {}", Quoted(tensor.name), n_dims,
+                   kGgufDimsMax);
+  }
+  tensor.n_dims = static_cast<int>(n_dims);
+  for (uint32_t d = 0; d < n_dims; ++d) {
+    if (!cursor_.Read(tensor.dims[d])) {
+      return EndsInside("the description of tensor", tensor.name);
+    }
+  }
+  return {};
+}
+
+Status Parser::FindFormat(uint32_t type_id, GgufTensor& tensor) {
+  tensor.format = quant::FindFormat(static_cast<quant::TensorType>(type_id));
+  if (tensor.format != nullptr) return {};
+  const char* name = quant::UnsupportedTypeName(type_id);
+  if (name == nullptr) {
+    return NotSupported("tensor {} has the unknown type {}", Quoted(tensor.name), type_id);
+  }
+  return NotSupported("tensor {} has type {} ({}), which this build cannot read",
+                      Quoted(tensor.name), name, type_id);
+}
+
+Status Parser::PlaceTensors() {
+  // Neither sum can overflow: positions are at most the file's size, alignments at most 2^16.
+  const uint64_t data_begin = RoundUp(cursor_.position(), part_.alignment);
+  const uint64_t data_bytes = bytes_.size() - std::min<uint64_t>(data_begin, bytes_.size());
+  for (uint64_t i = 0; i < tensor_count_; ++i) {
+    GgufTensor& tensor = part_.tensors[i];
+    const uint64_t offset = offsets_[i];
+    if (offset % part_.alignment != 0) {
+      return Corrupt("tensor {} begins at offset {}, expected a multiple of the alignment {}",
+                     Quoted(tensor.name), offset, part_.alignment);
+    }
+    if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
+      return Corrupt(
+          "tensor {} has {} bytes at offset {}, beyond the {} bytes of tensor data "
+          "in the file",
+          Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
+    }
+    tensor.data = bytes_.data() + data_begin + offset;
+  }
+  return {};
+}
+
+Status Parser::CheckOverlaps() {
+  std::vector<const GgufTensor*> sorted;
+  sorted.reserve(part_.tensors.size());
+  for (const GgufTensor& tensor : part_.tensors) sorted.push_back(&tensor);
+  std::sort(sorted.begin(), sorted.end(), [](const GgufTensor* left, const GgufTensor* right) {
+    return left->data < right->data;
+  });
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i - 1]->data + sorted[i - 1]->size_bytes > sorted[i]->data) {
+      return Corrupt("tensors {} and {} overlap", Quoted(sorted[i - 1]->name),
+                     Quoted(sorted[i]->name));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<GgufPart> ParseGgufPart(std::span<const std::byte> bytes, const std::string& file) {
+  return Parser(bytes, file).Parse();
+}
+
+}  // namespace kvant::formats

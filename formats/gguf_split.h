@@ -1,0 +1,43 @@
+// Split GGUF models: the names of the parts ("name-00002-of-00005.gguf") and the metadata that ties
+// them together. Part i (counted from 0) stores split.no = i, split.count and split.tensors.count,
+// the number of tensors of all parts. Source of the layout: llama.cpp's gguf-split tool.
+//
+// Thread-safety: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "formats/gguf_part.h"
+
+namespace kvant::formats {
+
+inline constexpr std::string_view kSplitNumberKey = "split.no";
+inline constexpr std::string_view kSplitCountKey = "split.count";
+inline constexpr std::string_view kSplitTensorsKey = "split.tensors.count";
+
+// The name of one part, taken apart.
+struct SplitName {
+  std::string prefix;   // with the folder: "models/name"
+  uint32_t number = 0;  // from 0, although the name counts from 1
+  uint32_t count = 0;
+};
+
+// Nothing for a name that is not that of a part, part 6 of 5 included.
+std::optional<SplitName> ParseSplitName(std::string_view path);
+
+// "prefix-00002-of-00005.gguf" for number 1 of 5.
+std::string SplitPath(std::string_view prefix, uint32_t number, uint32_t count);
+
+// What a part says about the model it belongs to. A file without split.count is whole: part 0 of 1.
+struct SplitInfo {
+  uint32_t number = 0;
+  uint32_t count = 1;
+  uint32_t tensor_count = 0;  // of all parts
+};
+Result<SplitInfo> ReadSplitInfo(const GgufPart& part, const std::string& file);
+
+}  // namespace kvant::formats

@@ -1,0 +1,166 @@
+// Metadata of an architecture: what is read, and one clear error for everything that contradicts
+// itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/arch/arch_spec.h"
+#include "engine/arch/walker.h"
+#include "tests/engine/tiny_model.h"
+
+namespace kvant::test {
+namespace {
+
+using formats::GgufWriter;
+using testing::HasSubstr;
+
+// The metadata of a small model, changed by `change`, read from a file without tensors.
+Result<arch::ArchSpec> Read(const std::function<void(GgufWriter&)>& change,
+                            const std::string& family = "llama") {
+  GgufWriter writer;
+  writer.AddString("general.architecture", family);
+  writer.AddU32(family + ".context_length", 256);
+  writer.AddU32(family + ".embedding_length", 64);
+  writer.AddU32(family + ".block_count", 2);
+  writer.AddU32(family + ".feed_forward_length", 96);
+  writer.AddU32(family + ".attention.head_count", 4);
+  writer.AddU32(family + ".attention.head_count_kv", 2);
+  writer.AddF32(family + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  change(writer);
+  const std::string path = TempPath("spec.gguf");
+  KVANT_TRY(writer.Begin(path));
+  KVANT_TRY(writer.Finish());
+  auto file = formats::GgufFile::Open(path);
+  std::filesystem::remove(path);
+  if (!file.ok()) return file.error();
+  return arch::ReadSpec(*file);
+}
+
+std::string Message(const std::function<void(GgufWriter&)>& change,
+                    const std::string& family = "llama") {
+  auto spec = Read(change, family);
+  return spec.ok() ? "accepted" : spec.error().message;
+}
+
+TEST(ReadSpec, DefaultsFollowFromTheDimensions) {
+  auto spec = Read([](GgufWriter&) {});
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  ASSERT_EQ(spec->layers.size(), 2u);
+  EXPECT_EQ(spec->layers[1].k_dim, 16);
+  EXPECT_EQ(spec->layers[1].kv_heads, 2);
+  EXPECT_EQ(spec->rope.n_rot, 16);
+  EXPECT_EQ(spec->rope.base, 10000.0f);
+}
+
+TEST(ReadSpec, HeadsMayDifferPerLayer) {
+  auto spec = Read([](GgufWriter& writer) {
+    writer.Remove("llama.attention.head_count_kv");
+    writer.AddI32s("llama.attention.head_count_kv", {4, 1});
+  });
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->layers[0].kv_heads, 4);
+  EXPECT_EQ(spec->layers[1].kv_heads, 1);
+}
+
+TEST(ReadSpec, UnknownArchitectureIsRefusedWithTheKnownOnes) {
+  const std::string message = Message([](GgufWriter&) {}, "mamba");
+  EXPECT_THAT(message, HasSubstr("\"mamba\""));
+  EXPECT_THAT(message, HasSubstr("llama, phi3"));
+}
+
+TEST(ReadSpec, ContradictionsNameTheKey) {
+  const auto without = [](const char* key) {
+    return [key](GgufWriter& writer) { writer.Remove(key); };
+  };
+  const auto u32 = [](const char* key, uint32_t value) {
+    return [key, value](GgufWriter& writer) {
+      writer.Remove(key);
+      writer.AddU32(key, value);
+    };
+  };
+  EXPECT_THAT(Message(without("general.architecture")), HasSubstr("general.architecture"));
+  for (const char* key : {"llama.block_count", "llama.embedding_length",
+                          "llama.attention.head_count", "llama.feed_forward_length",
+                          "llama.context_length", "llama.attention.layer_norm_rms_epsilon"}) {
+    EXPECT_THAT(Message(without(key)), HasSubstr(key));
+  }
+  EXPECT_THAT(Message(u32("llama.block_count", 0)), HasSubstr("llama.block_count"));
+  EXPECT_THAT(Message(u32("llama.block_count", 4000000000u)), HasSubstr("llama.block_count"));
+  EXPECT_THAT(Message(u32("llama.embedding_length", 0xffffffffu)),
+              HasSubstr("llama.embedding_length"));
+  EXPECT_THAT(Message(u32("llama.attention.head_count", 0)),
+              HasSubstr("llama.attention.head_count"));
+  EXPECT_THAT(Message(u32("llama.attention.head_count", 5)), HasSubstr("no multiple"));
+  EXPECT_THAT(Message(u32("llama.attention.head_count_kv", 3)), HasSubstr("no multiple"));
+  EXPECT_THAT(Message(u32("llama.rope.dimension_count", 15)), HasSubstr("rope.dimension_count"));
+  EXPECT_THAT(Message(u32("llama.rope.dimension_count", 64)), HasSubstr("rope.dimension_count"));
+  EXPECT_THAT(Message(u32("llama.expert_count", 8)), HasSubstr("experts"));
+  EXPECT_THAT(Message([](GgufWriter& writer) {
+                writer.Remove("llama.block_count");
+                writer.AddString("llama.block_count", "two");
+              }),
+              HasSubstr("llama.block_count"));
+  EXPECT_THAT(
+      Message([](GgufWriter& writer) { writer.AddString("llama.rope.scaling.type", "yarn"); }),
+      HasSubstr("\"yarn\""));
+  EXPECT_THAT(Message([](GgufWriter& writer) {
+                writer.Remove("llama.attention.head_count_kv");
+                writer.AddI32s("llama.attention.head_count_kv", {2, 2, 2});
+              }),
+              HasSubstr("found 3"));
+  for (const float bad : {0.0f, -1.0f, HUGE_VALF, std::nanf("")}) {
+    EXPECT_THAT(Message([bad](GgufWriter& writer) {
+                  writer.Remove("llama.attention.layer_norm_rms_epsilon");
+                  writer.AddF32("llama.attention.layer_norm_rms_epsilon", bad);
+                }),
+                HasSubstr("layer_norm_rms_epsilon"));
+  }
+}
+
+TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {
+  auto spec = Read([](GgufWriter& writer) {
+    writer.AddString("llama.rope.scaling.type", "linear");
+    writer.AddF32("llama.rope.scaling.factor", 4.0f);
+  });
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  spec->rope.factors = {1, 2, 1, 1, 1, 1, 1, 8};
+  spec->rope.factors_long = {1, 1, 1, 1, 1, 1, 1, 16};
+  spec->rope.original_context = 100;
+  const std::vector<float> near = spec->rope.Frequencies(100);
+  const std::vector<float> far = spec->rope.Frequencies(101);
+  for (size_t i = 0; i < 8; ++i) {
+    const double plain = std::pow(10000.0, -static_cast<double>(i) / 8.0) / 4.0;
+    EXPECT_FLOAT_EQ(near[i], static_cast<float>(plain / (i == 1 ? 2 : i == 7 ? 8 : 1)));
+    EXPECT_FLOAT_EQ(far[i], static_cast<float>(plain / (i == 7 ? 16 : 1)));
+  }
+}
+
+TEST(Model, MissingAndMisshapenTensorsAreNamed) {
+  const std::string path = TempPath("model.gguf");
+  TinyModelWriter(TinyShape{}).Write(path);
+  auto file = formats::GgufFile::Open(path);
+  ASSERT_TRUE(file.ok());
+  auto kernels = cpu::ChooseKernels("scalar");
+  auto gemm = cpu::ChooseFloatGemm("own");
+  auto spec = arch::ReadSpec(*file);
+  ASSERT_TRUE(spec.ok());
+  const auto message = [&](const std::function<void(arch::ArchSpec&)>& change) {
+    arch::ArchSpec changed = *spec;
+    change(changed);
+    auto plan = arch::BuildPlan(*file, **kernels, **gemm, changed);
+    return plan.ok() ? std::string("accepted") : plan.error().message;
+  };
+  EXPECT_EQ(message([](arch::ArchSpec&) {}), "accepted");
+  EXPECT_THAT(message([](arch::ArchSpec& s) { s.layers.push_back(s.layers.back()); }),
+              HasSubstr("tensor blk.2.attn_q.weight is missing"));
+  EXPECT_THAT(message([](arch::ArchSpec& s) { s.layers[1].ffn = 97; }),
+              HasSubstr("blk.1.ffn_gate.weight"));
+  EXPECT_THAT(message([](arch::ArchSpec& s) { s.layers[0].k_dim = 8; }),
+              HasSubstr("expected [64 x 32], found [64 x 64]"));
+  EXPECT_THAT(message([](arch::ArchSpec& s) { s.dim = 32; }), HasSubstr("token_embd.weight"));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace kvant::test

@@ -1,0 +1,18 @@
+# Read by ctest when it starts, with the test program in `program`: one ctest entry for each test
+# suite. A process per suite instead of one per test, because start-up (dynamic linking, sanitizer
+# tables) costs more than most tests. A program that does not start is an entry that fails.
+execute_process(COMMAND ${program} --gtest_list_tests
+  OUTPUT_VARIABLE listing ERROR_QUIET RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  add_test(kvant_tests_starts ${program} --gtest_list_tests)
+endif()
+
+# "Suite." or "Suite/0.  # TypeParam = float" opens a suite; its tests follow indented.
+string(REPLACE "\n" ";" lines "${listing}")
+foreach(line ${lines})
+  if(line MATCHES "^([^ ]+)\\.( |$)")
+    set(suite ${CMAKE_MATCH_1})
+    add_test(${suite} ${program} --gtest_filter=${suite}.* --gtest_brief=1)
+    set_tests_properties(${suite} PROPERTIES TIMEOUT 600)
+  endif()
+endforeach()
