@@ -112,6 +112,9 @@ inline int NextBlock(int left) {
 // ---- Scores -------------------------------------------------------------------------------------
 
 // scores[q][token] = scale * (query q . key of token) for kTiles adjacent key tiles.
+//
+// Here and in AddValueVectors the loops over constant counts are unrolled by order: GCC would
+// otherwise do it too late to keep the sums out of memory.
 template <int kQueries, int kTiles, class Element>
 inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, float scale,
                           float* scores) {
