@@ -18,7 +18,9 @@ namespace kvant::cpu::avx512vnni {
 #include "cpu/avx512vnni/simd.h"
 namespace {
 #include "cpu/generic/math.inl"
-// The rest needs math.inl.
+// The rest needs math.inl, and attention.inl its tiles.
+#include "cpu/generic/attention_tile.inl"
+// clang-format keeps this order across comments only.
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/kv_store.inl"
 #include "cpu/generic/rows.inl"

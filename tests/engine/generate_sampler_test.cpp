@@ -39,9 +39,9 @@ SamplingOptions NoFilters() {
   return options;
 }
 
-// The distribution that a chain defines, by token id, straight from the definitions.
-std::map<TokenId, double> Reference(Logits logits, const SamplingOptions& options,
-                                    const std::vector<TokenId>& accepted = {}) {
+// Adds the biases and applies the penalties for the tokens accepted so far.
+void Penalize(Logits& logits, const SamplingOptions& options,
+              const std::vector<TokenId>& accepted) {
   for (const LogitBias& entry : options.logit_bias) {
     logits[static_cast<size_t>(entry.token)] += entry.bias;
   }
@@ -57,6 +57,12 @@ std::map<TokenId, double> Reference(Logits logits, const SamplingOptions& option
     logit = logit <= 0 ? logit * options.repeat_penalty : logit / options.repeat_penalty;
     logit -= static_cast<float>(count) * options.frequency_penalty + options.presence_penalty;
   }
+}
+
+// The distribution that a chain defines, by token id, straight from the definitions.
+std::map<TokenId, double> Reference(Logits logits, const SamplingOptions& options,
+                                    const std::vector<TokenId>& accepted = {}) {
+  Penalize(logits, options, accepted);
   std::vector<TokenId> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto logit_of = [&](TokenId id) { return double{logits[static_cast<size_t>(id)]}; };

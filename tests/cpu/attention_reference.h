@@ -1,0 +1,239 @@
+// What the attention tests share: a cache of one kv head in runs of any length, random rows of
+// queries, and attention in double precision with a bound on the error of a float computation.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "base/half.h"
+#include "tests/cpu/isa_test.h"
+
+namespace kvant::cpu::test {
+
+struct Shape {
+  int k_dim = 64;
+  int v_dim = 64;
+  int heads_per_kv = 4;
+  KvElement k_element = KvElement::kF32;
+  KvElement v_element = KvElement::kF32;
+  int64_t window = 0;
+  int64_t cache_begin = 0;  // first cached position, a multiple of 16
+  int64_t cache_end = 0;
+};
+
+// The cache of one kv head in runs of the given lengths (multiples of 16, repeated in turn), each
+// run in memory of its own that ends with the run.
+class Cache {
+ public:
+  Cache(const Shape& shape, std::vector<int64_t> run_lengths) : shape_(shape) {
+    for (int64_t begin = shape.cache_begin; begin < shape.cache_end;) {
+      const int64_t length = run_lengths[blocks_.size() % run_lengths.size()];
+      const int64_t count = std::min(length, shape.cache_end - begin);
+      const int64_t tiles = (count + kKeyTileTokens - 1) / kKeyTileTokens;
+      Block& block = blocks_.emplace_back();
+      block.keys = std::make_unique<GuardedArray<std::byte>>(
+          static_cast<size_t>(tiles * kKeyTileTokens * shape.k_dim) *
+          KvElementBytes(shape.k_element));
+      block.values = std::make_unique<GuardedArray<std::byte>>(
+          static_cast<size_t>(count * shape.v_dim) * KvElementBytes(shape.v_element));
+      runs_.push_back({block.keys->data(), block.values->data(), begin, count});
+      begin += count;
+    }
+  }
+
+  // Through the scalar kernels, so that what is stored does not depend on the tested ones.
+  void Put(int64_t position, const float* key, const float* value) {
+    static const KernelTable& scalar = *ChooseKernels("scalar").value();
+    const auto [tile, row] = Places(position);
+    const int slot = static_cast<int>(position % kKeyTileTokens);
+    scalar.store_key(key, shape_.k_dim, shape_.k_element, slot, tile);
+    scalar.store_value(value, shape_.v_dim, shape_.v_element, row);
+  }
+
+  // What was stored, as numbers.
+  double Key(int64_t position, int d) const {
+    const int64_t slot = position % kKeyTileTokens;
+    return Element(Places(position).tile, shape_.k_element, d * kKeyTileTokens + slot);
+  }
+  double Value(int64_t position, int d) const {
+    return Element(Places(position).row, shape_.v_element, d);
+  }
+
+  std::span<const KvRun> runs() const { return runs_; }
+
+ private:
+  struct Block {
+    std::unique_ptr<GuardedArray<std::byte>> keys;
+    std::unique_ptr<GuardedArray<std::byte>> values;
+  };
+  struct Place {
+    std::byte* tile;
+    std::byte* row;
+  };
+
+  Place Places(int64_t position) const {
+    size_t i = 0;
+    while (position >= runs_[i].first_position + runs_[i].count) ++i;
+    const int64_t token = position - runs_[i].first_position;
+    const size_t tile = static_cast<size_t>(token / kKeyTileTokens * kKeyTileTokens);
+    return {blocks_[i].keys->data() +
+                tile * static_cast<size_t>(shape_.k_dim) * KvElementBytes(shape_.k_element),
+            blocks_[i].values->data() +
+                static_cast<size_t>(token * shape_.v_dim) * KvElementBytes(shape_.v_element)};
+  }
+
+  static double Element(const std::byte* elements, KvElement type, int64_t i) {
+    if (type == KvElement::kF32) return reinterpret_cast<const float*>(elements)[i];
+    return F16ToF32(reinterpret_cast<const uint16_t*>(elements)[i]);
+  }
+
+  Shape shape_;
+  std::vector<Block> blocks_;
+  std::vector<KvRun> runs_;
+};
+
+struct Rows {
+  std::vector<int64_t> positions;
+  std::vector<float> queries;  // [rows][heads_per_kv][k_dim]
+};
+
+// Uniform with the given deviation.
+inline std::vector<float> RandomVector(int64_t count, std::mt19937& generator,
+                                       float deviation = 1.0f) {
+  const float limit = deviation * std::sqrt(3.0f);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = limit * (static_cast<float>(generator()) * 0x1p-31f - 1.0f);
+  }
+  return values;
+}
+
+inline void FillRandom(const Shape& shape, Cache& cache, uint32_t seed) {
+  std::mt19937 generator(seed);
+  for (int64_t p = shape.cache_begin; p < shape.cache_end; ++p) {
+    const std::vector<float> key = RandomVector(shape.k_dim, generator, 1.5f);
+    const std::vector<float> value = RandomVector(shape.v_dim, generator);
+    cache.Put(p, key.data(), value.data());
+  }
+}
+
+inline Rows RandomRows(const Shape& shape, std::vector<int64_t> positions, uint32_t seed) {
+  std::mt19937 generator(seed);
+  const int64_t count = static_cast<int64_t>(positions.size()) * shape.heads_per_kv * shape.k_dim;
+  return {std::move(positions), RandomVector(count, generator)};
+}
+
+// The last `count` cached positions, as in a prefill.
+inline std::vector<int64_t> LastPositions(const Shape& shape, int64_t count) {
+  std::vector<int64_t> positions;
+  for (int64_t p = shape.cache_end - count; p < shape.cache_end; ++p) positions.push_back(p);
+  return positions;
+}
+
+float ScaleOf(const Shape& shape) { return 1.0f / std::sqrt(static_cast<float>(shape.k_dim)); }
+
+// Rows [begin, end) of `rows`, computed in one call.
+inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
+                                 const Rows& rows, size_t begin, size_t end) {
+  const size_t query_floats = static_cast<size_t>(shape.heads_per_kv * shape.k_dim);
+  const size_t out_floats = static_cast<size_t>(shape.heads_per_kv * shape.v_dim);
+  const auto offset = [](const std::vector<float>& v, size_t i) {
+    return v.begin() + static_cast<std::ptrdiff_t>(i);
+  };
+  const GuardedArray<float> queries(std::vector<float>(offset(rows.queries, begin * query_floats),
+                                                       offset(rows.queries, end * query_floats)));
+  const GuardedArray<float> out((end - begin) * out_floats);
+  const int64_t count = static_cast<int64_t>(end - begin);
+  const GuardedArray<std::byte> scratch(
+      kernels.attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
+  std::fill(scratch.begin(), scratch.end(), std::byte{0xff});  // NaN
+  kernels.attention({.queries = queries.data(),
+                     .query_row_stride = static_cast<int64_t>(query_floats),
+                     .out = out.data(),
+                     .out_row_stride = static_cast<int64_t>(out_floats),
+                     .rows = count,
+                     .positions = rows.positions.data() + begin,
+                     .heads_per_kv = shape.heads_per_kv,
+                     .k_dim = shape.k_dim,
+                     .v_dim = shape.v_dim,
+                     .k_element = shape.k_element,
+                     .v_element = shape.v_element,
+                     .scale = ScaleOf(shape),
+                     .window = shape.window,
+                     .runs = cache.runs(),
+                     .scratch = {scratch.data(), scratch.size()}});
+  return out.ToVector();
+}
+
+inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
+                                 const Rows& rows) {
+  return Attend(kernels, shape, cache, rows, 0, rows.positions.size());
+}
+
+inline int64_t FirstVisible(const Shape& shape, int64_t position) {
+  const int64_t oldest = shape.window > 0 ? position - shape.window + 1 : 0;
+  return std::max({int64_t{0}, shape.cache_begin, oldest});
+}
+
+// One query vector in double precision, and how far a float computation may be from it.
+//
+// Let u be the relative error of a rounding. A score is a chain of k_dim fused operations and one
+// product, so it is off by at most (k_dim + 2) u scale sum|q k|. A weight e^(score - max) has that
+// as a relative error, and u |score - max| from the subtraction, 2 ulp = 4 u from the exponential;
+// merging a chunk adds the same two for its factor, and 2 u for the products. Weights enter
+// numerator and denominator. A numerator's sum has at most 512 roundings in its chunk and 2 for
+// each merge, a denominator's fewer, the division one.
+struct Exact {
+  std::vector<double> out;    // [v_dim]
+  std::vector<double> bound;  // [v_dim]
+};
+
+inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* query,
+                            int64_t position) {
+  const int64_t begin = FirstVisible(shape, position);
+  std::vector<double> scores;
+  double score_error = 0.0;
+  for (int64_t p = begin; p <= position; ++p) {
+    double dot = 0.0;
+    double magnitude = 0.0;
+    for (int d = 0; d < shape.k_dim; ++d) {
+      const double product = query[d] * cache.Key(p, d);
+      dot += product;
+      magnitude += std::abs(product);
+    }
+    const double scale = ScaleOf(shape);
+    scores.push_back(scale * dot);
+    score_error = std::max(score_error, (shape.k_dim + 2) * kRounding * scale * magnitude);
+  }
+  const auto [min, max] = std::minmax_element(scores.begin(), scores.end());
+  const double spread = *max - *min;
+  const double weight_error = score_error + kRounding * (2 * spread + 4 + 4 + 2);
+  const double chunks =
+      static_cast<double>(position / kAttentionChunk - begin / kAttentionChunk + 1);
+  const double visible = static_cast<double>(scores.size());
+  const double sum_error =
+      kRounding * (std::min(visible, double{kAttentionChunk}) + 2 * chunks + 1);
+
+  Exact exact;
+  for (int d = 0; d < shape.v_dim; ++d) {
+    double total = 0.0;
+    double sum = 0.0;
+    double magnitude = 0.0;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const double weight = std::exp(scores[i] - *max);
+      const double value = cache.Value(begin + static_cast<int64_t>(i), d);
+      total += weight;
+      sum += weight * value;
+      magnitude += weight * std::abs(value);
+    }
+    exact.out.push_back(sum / total);
+    exact.bound.push_back(1.01 * 2 * (weight_error + sum_error) * magnitude / total);
+  }
+  return exact;
+}
+
+}  // namespace kvant::cpu::test
