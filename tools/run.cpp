@@ -119,6 +119,17 @@ std::string SpeedText(const char* phase, int64_t tokens, double seconds) {
   return text;
 }
 
+const char* EndText(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "end token";
+    case FinishReason::kStopText: return "stop text";
+    case FinishReason::kLength: return "-n";
+    case FinishReason::kContext: return "full context";
+    case FinishReason::kCancelled: return "interruption";
+  }
+  return "";
+}
+
 GenerateOptions ToGenerateOptions(const Options& options) {
   GenerateOptions out;
   out.max_tokens = options.max_tokens;
@@ -180,7 +191,7 @@ Status Run(const Options& options, const Positionals& positionals, ResultStream&
     fmt::print(stderr, "{}; {}; ended by {}\n",
                SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
                SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
-               FinishReasonName(generation.finish_reason));
+               EndText(generation.finish_reason));
   }
   return {};
 }

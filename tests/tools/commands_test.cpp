@@ -51,7 +51,7 @@ TEST(RunProgram, StoriesFromBosAlone) {
   const std::string text = Output({"run", Stories(), "--temp", "0", "-n", "100"});
   EXPECT_THAT(text, StartsWith(kStoriesBegin));
   EXPECT_EQ(text.back(), '\n');
-  EXPECT_EQ(Output({"run", "-m", Stories(), "--temp", "0", "-n100", "--kv-type", "f32", "-t", "3"}),
+  EXPECT_EQ(Output({"run", "-m", Stories(), "--temp", "0", "-n100", "--kv-type", "f32", "-t", "1"}),
             text);
 }
 
@@ -196,7 +196,7 @@ TEST(TokenizeProgram, VocabularyFiles) {
   const std::string separator = "\n__ggml_vocab_test__\n";
   TemporaryFolder folder;
   int count = 0;
-  for (size_t begin = 0; count < 12; ++count) {
+  for (size_t begin = 0; count < 6; ++count) {
     const size_t end = inputs.find(separator, begin);
     if (end == std::string::npos) break;
     std::ofstream(folder / "text", std::ios::binary) << inputs.substr(begin, end - begin);
@@ -209,7 +209,7 @@ TEST(TokenizeProgram, VocabularyFiles) {
     EXPECT_EQ(ids, line) << count;
     begin = end + separator.size();
   }
-  EXPECT_EQ(count, 12);
+  EXPECT_EQ(count, 6);
 }
 
 TEST(InspectProgram, OverviewOfModelsAndVocabularies) {
