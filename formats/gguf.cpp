@@ -62,30 +62,28 @@ Result<std::vector<OpenPart>> OpenAllParts(OpenPart given, const std::string& pa
     return parts;
   }
   KVANT_ASSIGN(const SplitName name, CheckedSplitName(path, split));
-  uint64_t tensor_count = 0;
+  uint64_t tensor_count = given.part.tensors.size();
   for (uint32_t number = 0; number < split.count; ++number) {
-    if (number == split.number) {
-      parts.push_back(std::move(given));
-    } else {
-      const std::string part_path = SplitPath(name.prefix, number, split.count);
-      auto opened = OpenPartFile(part_path, access);
-      if (!opened.ok()) {
-        return MakeError(opened.error().code, "{} (part {} of {} of a split model)",
-                         opened.error().message, number + 1, split.count);
-      }
-      const SplitInfo& found = opened->split;
-      if (found.number != number || found.count != split.count ||
-          found.tensor_count != split.tensor_count) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: the file is part {} of {} of a model with {} tensors, expected part "
-                         "{} of {} with {}",
-                         part_path, found.number + 1, found.count, found.tensor_count, number + 1,
-                         split.count, split.tensor_count);
-      }
-      parts.push_back(std::move(opened).value());
+    if (number == split.number) continue;
+    const std::string part_path = SplitPath(name.prefix, number, split.count);
+    auto opened = OpenPartFile(part_path, access);
+    if (!opened.ok()) {
+      return MakeError(opened.error().code, "{} (part {} of {} of a split model)",
+                       opened.error().message, number + 1, split.count);
     }
+    const SplitInfo& found = opened->split;
+    if (found.number != number || found.count != split.count ||
+        found.tensor_count != split.tensor_count) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: the file is part {} of {} of a model with {} tensors, expected part "
+                       "{} of {} with {}",
+                       part_path, found.number + 1, found.count, found.tensor_count, number + 1,
+                       split.count, split.tensor_count);
+    }
+    parts.push_back(std::move(opened).value());
     tensor_count += parts.back().part.tensors.size();
   }
+  parts.insert(parts.begin() + split.number, std::move(given));
   if (tensor_count != split.tensor_count) {
     return MakeError(ErrorCode::kCorrupt, "{}: the {} parts hold {} tensors, but {} is {}", path,
                      split.count, tensor_count, kSplitTensorsKey, split.tensor_count);
