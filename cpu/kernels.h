@@ -32,8 +32,8 @@ enum class ActivationKind : uint8_t {
 // One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
 // even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
 // input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
-// codes of group g). The three arrays lie in one record of ActivationRowBytes(cols) bytes; codes
-// beyond cols are zero.
+// codes of group g). The three arrays lie in one record of ActivationRowBytes(cols) bytes; only the
+// groups of 32 values that hold some of the cols are written and read.
 struct ActivationRow {
   int8_t* codes;  // [RoundUp(cols, 64)]
   float* scales;  // [RoundUp(cols, 512) / 32]
@@ -137,8 +137,7 @@ struct KernelTable {
   std::vector<MatMulKernel> matmul;
 
   // Quantizes cols values into codes, scales and sums, which point into a row at a multiple of 32
-  // values. cols may be any number; the last group is padded with zero codes up to the next
-  // multiple of 64.
+  // values. cols may be any number; the last group of 32 is padded with zero codes.
   void (*quantize)(const float* values, int64_t cols, const ActivationRow& out);
 
   // out = x / sqrt(mean(x^2) + epsilon) * weight. The sum runs in a fixed order.

@@ -100,11 +100,13 @@ class Loop {
         KVANT_ASSIGN(id, sampler_.Sample(sequence_.logits()));
         sampler_.Accept(id);
       }
-      if (tokenizer_.is_end_of_generation(id) && !options_.ignore_eos) {
+      // A model may have more rows than its vocabulary has tokens (padding): those have no text.
+      const bool known = id < tokenizer_.vocab_size();
+      if (known && tokenizer_.is_end_of_generation(id) && !options_.ignore_eos) {
         return Finish(FinishReason::kStop);
       }
       out_.ids.push_back(id);
-      const std::string bytes = tokenizer_.TokenBytes(id, options_.special);
+      const std::string bytes = known ? tokenizer_.TokenBytes(id, options_.special) : "";
       if (!Show(utf8_.Push(stop_filter_.Push(bytes)))) return Finish(FinishReason::kCancelled);
       if (stop_filter_.stopped()) return Finish(FinishReason::kStopText);
     }

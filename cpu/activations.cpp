@@ -1,0 +1,34 @@
+// Where the arrays of an int8 activation row lie in its record. Every array starts at a multiple of
+// 64 bytes, so that vectors of a block never straddle a cache line.
+#include "base/aligned_buffer.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+struct Layout {
+  size_t scales;  // byte offsets in the record; codes come first
+  size_t sums;
+  size_t bytes;
+
+  explicit Layout(int64_t cols) {
+    const size_t n = static_cast<size_t>(cols);
+    scales = RoundUp(n, kAlignment);
+    sums = scales + RoundUp(n, 512) / 32 * sizeof(float);
+    bytes = sums + RoundUp(n, 256) / 16 * sizeof(float);
+  }
+};
+
+}  // namespace
+
+size_t ActivationRowBytes(int64_t cols) { return Layout(cols).bytes; }
+
+ActivationRow ActivationRowAt(std::byte* record, int64_t cols) {
+  const Layout layout(cols);
+  return {reinterpret_cast<int8_t*>(record), reinterpret_cast<float*>(record + layout.scales),
+          reinterpret_cast<float*>(record + layout.sums)};
+}
+
+}  // namespace kvant::cpu

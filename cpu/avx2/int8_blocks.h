@@ -1,0 +1,139 @@
+// Blocks of 256 weights and activations as AVX2 multiplies them. Included inside the target region
+// of matmul.cpp.
+//
+// A block is two halves of 128 values = 8 groups of 16. The dot product of each group falls into
+// one 32-bit lane: vector s of a half holds values 4s..4s+3 of its 8 groups. Lane 4q + v of half h
+// belongs to group 8h + 2v + q, the order that transposing four vectors of consecutive values
+// gives.
+//
+// VPMADDUBSW adds two products of an unsigned and a signed byte in 16 bits, with saturation. How
+// codes are stored depends on their largest value, so that saturation never happens:
+//   kCodeMax <= 31   unsigned (code + kBias); four vectors are added in 16 bits: 4 * 2 * 31 * 127
+//   kCodeMax <= 63   unsigned; two vectors are added in 16 bits: 2 * 2 * 63 * 127
+//   otherwise        signed, kBias = 0; |weight| times (activation with the weight's sign): 2 * 128
+//   *
+//                    127
+
+struct WeightBlock {
+  __m256i codes[8];  // half h: [4h, 4h + 4)
+  __m256 scales[2];
+  __m256 offsets[2];  // unused unless Format::kHasOffsets
+};
+
+struct ActivationBlock {
+  __m256i codes[8];
+  __m256i bias[2];   // -kBias * sum of the group's codes
+  __m256 scales[2];  // of the group
+  __m256 sums[2];    // of the group
+};
+
+using Accumulator = __m256;
+
+inline Accumulator Zero() { return _mm256_setzero_ps(); }
+
+// Halves, quarters and eighths in a fixed order.
+inline float Sum(Accumulator lanes) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// lane 4q + v of a half = group 2v + q of it
+inline __m256 PermuteGroups(const float* groups) {
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(groups),
+                                  _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+// The four scales of a half's pairs of groups (32 values each), in lane order.
+inline __m256 RepeatPairs(const float* pairs) {
+  return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(pairs));
+}
+
+// From 128 consecutive codes to the order above: a 4x4 transposition of the 32-bit pieces in both
+// halves of the vectors.
+[[gnu::always_inline]] inline void TransposeCodes(__m256i v0, __m256i v1, __m256i v2, __m256i v3,
+                                                  __m256i* out) {
+  const __m256i low01 = _mm256_unpacklo_epi32(v0, v1);
+  const __m256i high01 = _mm256_unpackhi_epi32(v0, v1);
+  const __m256i low23 = _mm256_unpacklo_epi32(v2, v3);
+  const __m256i high23 = _mm256_unpackhi_epi32(v2, v3);
+  out[0] = _mm256_unpacklo_epi64(low01, low23);
+  out[1] = _mm256_unpackhi_epi64(low01, low23);
+  out[2] = _mm256_unpacklo_epi64(high01, high23);
+  out[3] = _mm256_unpackhi_epi64(high01, high23);
+}
+
+// Sums of 16-bit pairs as 32 bits.
+[[gnu::always_inline]] inline __m256i AddPairs(__m256i pairs) {
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+// The integer dot products of eight groups, four vectors each.
+template <class Format>
+[[gnu::always_inline]] inline __m256i DotGroups(const __m256i* w, const __m256i* x) {
+  if constexpr (Format::kCodeMax <= 63) {
+    const __m256i p01 =
+        _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
+    const __m256i p23 =
+        _mm256_add_epi16(_mm256_maddubs_epi16(w[2], x[2]), _mm256_maddubs_epi16(w[3], x[3]));
+    if constexpr (Format::kCodeMax <= 31) return AddPairs(_mm256_add_epi16(p01, p23));
+    return _mm256_add_epi32(AddPairs(p01), AddPairs(p23));
+  } else {
+    static_assert(Format::kBias == 0);
+    __m256i dot = _mm256_setzero_si256();
+    for (int s = 0; s < 4; ++s) {
+      const __m256i products =
+          _mm256_maddubs_epi16(_mm256_abs_epi8(w[s]), _mm256_sign_epi8(x[s], w[s]));
+      dot = _mm256_add_epi32(dot, AddPairs(products));
+    }
+    return dot;
+  }
+}
+
+template <class Format>
+[[gnu::always_inline]] inline Accumulator MultiplyAdd(const WeightBlock& weights,
+                                                      const ActivationBlock& activations,
+                                                      Accumulator sum) {
+  for (int h = 0; h < 2; ++h) {
+    __m256i dot = DotGroups<Format>(weights.codes + 4 * h, activations.codes + 4 * h);
+    if constexpr (Format::kBias != 0) dot = _mm256_add_epi32(dot, activations.bias[h]);
+    const __m256 scales = _mm256_mul_ps(weights.scales[h], activations.scales[h]);
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scales, sum);
+    if constexpr (Format::kHasOffsets) {
+      sum = _mm256_fnmadd_ps(weights.offsets[h], activations.sums[h], sum);
+    }
+  }
+  return sum;
+}
+
+// Block `i` of a token; values from `cols` on are zero.
+template <class Format>
+inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
+  const int64_t begin = i * 256;
+  const int64_t count = std::min<int64_t>(256, cols - begin);
+  alignas(32) int8_t codes[256];
+  alignas(32) float scales[8];
+  alignas(32) float sums[16];
+  if (count < 256) {
+    std::memset(codes, 0, sizeof(codes));
+    std::memset(scales, 0, sizeof(scales));
+    std::memset(sums, 0, sizeof(sums));
+  }
+  std::memcpy(codes, row.codes + begin, static_cast<size_t>(count));
+  std::memcpy(scales, row.scales + begin / 32, static_cast<size_t>(count) / 32 * sizeof(float));
+  std::memcpy(sums, row.sums + begin / 16, static_cast<size_t>(count) / 16 * sizeof(float));
+  ActivationBlock block;
+  for (int h = 0; h < 2; ++h) {
+    const __m256i* v = reinterpret_cast<const __m256i*>(codes) + 4 * h;
+    TransposeCodes(v[0], v[1], v[2], v[3], block.codes + 4 * h);
+    __m256i total = _mm256_setzero_si256();
+    for (int s = 0; s < 4; ++s) {
+      const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), block.codes[4 * h + s]);
+      total = _mm256_add_epi32(total, AddPairs(pairs));
+    }
+    block.bias[h] = _mm256_mullo_epi32(total, _mm256_set1_epi32(-Format::kBias));
+    block.scales[h] = RepeatPairs(scales + 4 * h);
+    block.sums[h] = PermuteGroups(sums + 8 * h);
+  }
+  return block;
+}

@@ -1,0 +1,45 @@
+// The table of AVX2 matrix kernels: the shared drivers of cpu/generic with this folder's
+// blocks, unpackers and vectors. A format without a line in the table below goes through
+// unpack_generic.h.
+#include "cpu/avx2/matmul.h"
+
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/intrinsics.h"
+#include "cpu/matmul_table.h"
+#include "quant/format_list.h"
+
+#include "cpu/avx2/begin.h"
+
+namespace kvant::cpu::avx2 {
+namespace {
+
+// clang-format off
+#include "cpu/avx2/int8_blocks.h"
+#include "cpu/generic/matmul_int8.inl"
+#include "cpu/avx2/unpack_generic.h"
+#include "cpu/avx2/float_elements.h"
+#include "cpu/generic/matmul_float.inl"
+// clang-format on
+
+constexpr MatMulEntry kSpecial[] = {
+    {quant::F32::kType, RunFloat<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>},
+};
+
+}  // namespace
+
+std::vector<MatMulKernel> MatMulKernels() {
+  return BuildMatMulTable({"avx2", kSpecial, RunInt8<UnpackGeneric<false>>,
+                           RunInt8<UnpackGeneric<true>>, Scratch::Bytes, FloatScratchBytes});
+}
+
+}  // namespace kvant::cpu::avx2
+
+#include "cpu/avx2/end.h"
+
+#endif  // defined(__x86_64__)

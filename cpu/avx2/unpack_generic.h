@@ -1,0 +1,20 @@
+// Unpacks 256 values of any quantized format through its scalar description.
+
+template <bool kOffsets>
+struct UnpackGeneric {
+  static constexpr int kBias = 0;
+  static constexpr int kCodeMax = 128;
+  static constexpr bool kHasOffsets = kOffsets;
+
+  static WeightBlock Unpack(const std::byte* bytes, const quant::FormatTraits& traits) {
+    const IntegerCodes block(bytes, traits);
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i* v = reinterpret_cast<const __m256i*>(block.codes) + 4 * h;
+      TransposeCodes(v[0], v[1], v[2], v[3], out.codes + 4 * h);
+      out.scales[h] = PermuteGroups(block.scales + 8 * h);
+      out.offsets[h] = PermuteGroups(block.offsets + 8 * h);
+    }
+    return out;
+  }
+};

@@ -1,0 +1,47 @@
+// Sixteen floats from each float element type. Included inside the target region of matmul.cpp.
+
+using FloatVector = __m512;
+constexpr int64_t kLanes = 16;
+// 4 x 6 sums leave room for the operands in 32 registers.
+constexpr int kFloatTileRows = 4;
+constexpr int kFloatTileTokens = 6;
+
+inline FloatVector ZeroFloats() { return _mm512_setzero_ps(); }
+inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
+  return _mm512_fmadd_ps(a, b, sum);
+}
+inline float SumFloats(FloatVector lanes) { return Sum(lanes); }
+inline __mmask16 FirstLanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+
+// Every element type: Load reads kLanes elements, LoadFirst `count` < kLanes of them, the rest
+// zero. Pointers may be odd.
+struct ElementF32 {
+  static constexpr int64_t kBytes = 4;
+  static FloatVector Load(const std::byte* p) { return _mm512_loadu_ps(p); }
+  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+    return _mm512_maskz_loadu_ps(FirstLanes(count), p);
+  }
+};
+
+struct ElementF16 {
+  static constexpr int64_t kBytes = 2;
+  static FloatVector Load(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstLanes(count), p));
+  }
+};
+
+struct ElementBf16 {
+  static constexpr int64_t kBytes = 2;
+  static FloatVector Widen(__m256i halves) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+  static FloatVector Load(const std::byte* p) {
+    return Widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+    return Widen(_mm256_maskz_loadu_epi16(FirstLanes(count), p));
+  }
+};

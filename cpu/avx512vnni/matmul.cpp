@@ -1,0 +1,45 @@
+// The table of AVX-512 VNNI matrix kernels: the shared drivers of cpu/generic with this folder's
+// blocks, unpackers and vectors. A format without a line in the table below goes through
+// unpack_generic.h.
+#include "cpu/avx512vnni/matmul.h"
+
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/intrinsics.h"
+#include "cpu/matmul_table.h"
+#include "quant/format_list.h"
+
+#include "cpu/avx512vnni/begin.h"
+
+namespace kvant::cpu::avx512vnni {
+namespace {
+
+// clang-format off
+#include "cpu/avx512vnni/int8_blocks.h"
+#include "cpu/generic/matmul_int8.inl"
+#include "cpu/avx512vnni/unpack_generic.h"
+#include "cpu/avx512vnni/float_elements.h"
+#include "cpu/generic/matmul_float.inl"
+// clang-format on
+
+constexpr MatMulEntry kSpecial[] = {
+    {quant::F32::kType, RunFloat<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>},
+};
+
+}  // namespace
+
+std::vector<MatMulKernel> MatMulKernels() {
+  return BuildMatMulTable({"avx512vnni", kSpecial, RunInt8<UnpackGeneric<false>>,
+                           RunInt8<UnpackGeneric<true>>, Scratch::Bytes, FloatScratchBytes});
+}
+
+}  // namespace kvant::cpu::avx512vnni
+
+#include "cpu/avx512vnni/end.h"
+
+#endif  // defined(__x86_64__)

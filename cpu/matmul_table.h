@@ -1,0 +1,32 @@
+// Builds an instruction set's table of matrix kernels: one kernel per format of
+// quant/format_list.h, the instruction set's own where it has one, its generic kernel otherwise.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu {
+
+using MatMulFunction = void (*)(const MatMulTask& task);
+
+struct MatMulEntry {
+  quant::TensorType type;
+  MatMulFunction run;
+};
+
+// What the kernels of one instruction set have in common.
+struct MatMulFamily {
+  const char* isa;
+  std::span<const MatMulEntry> special;  // formats with a kernel of their own
+  MatMulFunction generic;                // any quantized format without offsets
+  MatMulFunction generic_offsets;        // any quantized format
+  size_t (*int8_scratch_bytes)(int64_t cols);
+  size_t (*float_scratch_bytes)(int64_t cols);
+};
+
+// By quant::FormatIndex. The names live as long as the process; called once per family.
+std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family);
+
+}  // namespace kvant::cpu

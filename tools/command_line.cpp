@@ -1,0 +1,346 @@
+#include "tools/command_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "tools/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr size_t kHelpColumns = 96;
+constexpr size_t kHelpIndent = 30;
+
+// llama.cpp's options of one dash and several letters, which CLI11 would read as letters.
+struct DashWord {
+  const char* spelling;
+  const char* name;
+};
+constexpr DashWord kDashWords[] = {
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
+    {"-fa", "--flash-attn"},    {"-ub", "--ubatch-size"},
+};
+
+// Values that llama.cpp accepts after -fa; the option itself takes none in its older versions.
+bool IsFlashAttentionValue(const std::string& word) {
+  static constexpr const char* kValues[] = {"on", "off", "auto", "0", "1"};
+  return std::find(std::begin(kValues), std::end(kValues), word) != std::end(kValues);
+}
+
+// The option that a word names, null for unknown ones and for plain arguments.
+const CLI::Option* FindOption(const CLI::App& app, const std::string& word) {
+  if (word.size() < 2 || word[0] != '-') return nullptr;
+  return app.get_option_no_throw(word.substr(0, word.find('=')));
+}
+
+bool ReplaceDashWord(std::string& word) {
+  for (const DashWord& dash_word : kDashWords) {
+    if (word != dash_word.spelling) continue;
+    word = dash_word.name;
+    return true;
+  }
+  return false;
+}
+
+// "-temp": several letters after one dash. "-t4" and "-n-1" are short options with their value.
+bool IsUnknownShort(const std::string& word) {
+  if (word.size() < 3 || word[0] != '-' || word[1] == '-') return false;
+  return std::string_view("0123456789+-.").find(word[2]) == std::string_view::npos;
+}
+
+bool TakesValue(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
+
+template <class T>
+std::string BoundsText(const char* kind, Bounds<T> bounds) {
+  const bool low = bounds.min != Bounds<T>{}.min;
+  const bool high = bounds.max != Bounds<T>{}.max;
+  if (low && high) return fmt::format("{} from {} to {}", kind, bounds.min, bounds.max);
+  if (low) return fmt::format("{} of at least {}", kind, bounds.min);
+  return kind;
+}
+
+// Reads the whole text as a number within the bounds, or reports the option's name.
+template <class T>
+T ParseNumber(const std::string& name, const std::string& text, const char* kind,
+              Bounds<T> bounds) {
+  T value{};
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  const bool read = error == std::errc() && stop == end;
+  if (!read || !(value >= bounds.min && value <= bounds.max)) {
+    throw CLI::ValidationError(
+        name, fmt::format("expected {}, found '{}'", BoundsText(kind, bounds), text));
+  }
+  return value;
+}
+
+std::string LongName(const std::string& names) {
+  for (const std::string& name : CLI::detail::split(names, ',')) {
+    if (name.starts_with("--")) return name;
+  }
+  return names.substr(0, names.find(','));
+}
+
+// "-n, --predict, --n-predict N"
+std::string OptionHead(const CLI::Option& option) {
+  std::string head;
+  for (const std::string& name : option.get_snames()) head += ", -" + name;
+  for (const DashWord& word : kDashWords) {
+    if (option.check_name(word.name)) head += fmt::format(", {}", word.spelling);
+  }
+  for (const std::string& name : option.get_lnames()) head += ", --" + name;
+  head.erase(0, 2);
+  if (head.starts_with("--")) head = "    " + head;  // as wide as "-x, "
+  if (TakesValue(option)) head += " " + option.get_type_name();
+  return head;
+}
+
+std::string OptionHelp(const CLI::Option& option) {
+  std::string line = "  " + OptionHead(option);
+  const size_t column = line.size();
+  std::string text = option.get_description();
+  if (!option.get_default_str().empty()) {
+    text += fmt::format(" (default: {})", option.get_default_str());
+  }
+  if (column + 2 > kHelpIndent) {
+    line += "\n";
+    line.append(kHelpIndent, ' ');
+  } else {
+    line.append(kHelpIndent - column, ' ');
+  }
+  return line + Wrap(text, kHelpColumns, kHelpIndent, kHelpIndent) + "\n";
+}
+
+// Optimal string alignment distance: insertions, deletions, substitutions, swapped neighbours.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      const size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + cost});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // accepted, but not shown
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const DashWord& word : kDashWords) {
+      if (option->check_name(word.name)) names.emplace_back(word.spelling);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string Wrap(std::string_view text, size_t width, size_t indent, size_t first_column) {
+  std::string out;
+  size_t column = first_column;
+  std::istringstream words{std::string(text)};
+  std::string word;
+  bool line_start = true;
+  while (words >> word) {
+    if (!line_start && column + 1 + word.size() > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+      line_start = true;
+    }
+    if (!line_start) out += " ";
+    column += word.size() + (line_start ? 0 : 1);
+    out += word;
+    line_start = false;
+  }
+  return out;
+}
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    size_t distance = EditDistance(word, candidate);
+    // A word cut short counts as one mistake: --temperature for --temp, --pro for --prompt.
+    const bool cut = word.size() > 3 && candidate.size() > 3 &&
+                     (candidate.starts_with(word) || word.starts_with(candidate));
+    if (cut) distance = std::min<size_t>(distance, 1);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+CLI::Option* AddInteger(CLI::App& app, const std::string& names, int64_t* target,
+                        Bounds<int64_t> bounds, const std::string& description) {
+  const auto read = [=, name = LongName(names)](const std::string& text) {
+    *target = ParseNumber(name, text, "a whole number", bounds);
+  };
+  return app.add_option_function<std::string>(names, read, description)
+      ->type_name("N")
+      ->take_last()
+      ->default_str(std::to_string(*target));
+}
+
+CLI::Option* AddInteger(CLI::App& app, const std::string& names, std::optional<int64_t>* target,
+                        Bounds<int64_t> bounds, const std::string& description,
+                        const std::string& fallback) {
+  const auto read = [=, name = LongName(names)](const std::string& text) {
+    *target = ParseNumber(name, text, "a whole number", bounds);
+  };
+  return app.add_option_function<std::string>(names, read, description)
+      ->type_name("N")
+      ->take_last()
+      ->default_str(fallback);
+}
+
+CLI::Option* AddReal(CLI::App& app, const std::string& names, float* target, Bounds<float> bounds,
+                     const std::string& description) {
+  const auto read = [=, name = LongName(names)](const std::string& text) {
+    *target = ParseNumber(name, text, "a number", bounds);
+  };
+  return app.add_option_function<std::string>(names, read, description)
+      ->type_name("N")
+      ->take_last()
+      ->default_str(fmt::format("{}", *target));
+}
+
+CLI::Option* AddText(CLI::App& app, const std::string& names, std::optional<std::string>* target,
+                     const std::string& type, const std::string& description) {
+  const auto read = [target](const std::string& text) { *target = text; };
+  return app.add_option_function<std::string>(names, read, description)
+      ->type_name(type)
+      ->take_last();
+}
+
+CLI::Option* AddTexts(CLI::App& app, const std::string& names, std::vector<std::string>* target,
+                      const std::string& type, const std::string& description) {
+  return app.add_option(names, *target, description)
+      ->type_name(type)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+CLI::Option* AddFlag(CLI::App& app, const std::string& names, bool* target,
+                     const std::string& description) {
+  return app.add_flag_callback(names, [target] { *target = true; }, description);
+}
+
+int CommandLine::UsageError(std::string_view message) const {
+  return Fail(fmt::format("{} (see 'kvant {} --help')", message, command_), kExitUsage);
+}
+
+// Rewrites what CLI11 does not know (llama.cpp's dash words, an empty value after '='), and finds
+// what must be known before it runs: a call for help, a word that only looks like a short option.
+CommandLine::Words CommandLine::Normalize(const CLI::App& app) const {
+  Words out;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    std::string word = arguments_[i];
+    if (word == "--") {
+      out.words.insert(out.words.end(), arguments_.begin() + static_cast<std::ptrdiff_t>(i),
+                       arguments_.end());
+      break;
+    }
+    const bool dash_word = ReplaceDashWord(word);
+    out.help |= word == "-h" || word == "--help";
+    out.list_options |= word == "--list-options";
+    if (!dash_word && IsUnknownShort(word) && out.unknown.empty()) out.unknown = word;
+    const CLI::Option* option = FindOption(app, word);
+    const bool takes_value = option != nullptr && TakesValue(*option);
+    if (takes_value && word.starts_with("--") && word.ends_with('=')) {
+      out.words.push_back(word.substr(0, word.size() - 1));
+      out.words.emplace_back();
+      continue;
+    }
+    out.words.push_back(word);
+    if (i + 1 == arguments_.size()) break;
+    // A value is taken as it is, whatever it looks like.
+    if (takes_value && word.find('=') == std::string::npos) out.words.push_back(arguments_[++i]);
+    if (word == "--flash-attn" && IsFlashAttentionValue(arguments_[i + 1])) ++i;
+  }
+  return out;
+}
+
+int CommandLine::UnknownOption(const CLI::App& app, const std::string& word) const {
+  std::string nearest = Nearest(word.substr(0, word.find('=')), OptionNames(app));
+  if (FindOption(app, "-" + word) != nullptr) nearest = "-" + word;  // -temp for --temp
+  const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  return UsageError(fmt::format("unknown option {}{}", word, hint));
+}
+
+// Splits what CLI11 left over into positional arguments and unknown options.
+std::optional<int> CommandLine::SortRemaining(const CLI::App& app) {
+  bool only_positionals = false;
+  for (const std::string& word : app.remaining()) {
+    if (!only_positionals && word == "--") {
+      only_positionals = true;
+      continue;
+    }
+    if (only_positionals || word == "-" || !word.starts_with('-')) {
+      positionals_.push_back(word);
+      continue;
+    }
+    return UnknownOption(app, word);
+  }
+  return std::nullopt;
+}
+
+std::string CommandLine::Help(const CLI::App& app, const HelpText& help) const {
+  std::string out = fmt::format("Usage: kvant {} {}\n\n{}\n", command_, help.usage,
+                                help.description);
+  for (const std::string& group : app.get_groups()) {
+    if (group.empty()) continue;
+    out += fmt::format("\n{}\n", group);
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_group() == group) out += OptionHelp(*option);
+    }
+  }
+  return out + fmt::format("\nExamples\n{}", help.examples);
+}
+
+std::optional<int> CommandLine::Parse(CLI::App& app, const HelpText& help) {
+  bool unused = false;
+  app.set_help_flag();
+  app.allow_extras();
+  AddFlag(app, "-h,--help", &unused, "Show this help")->group("Other");
+  AddFlag(app, "--list-options", &unused, "")->group("");  // for shell completion
+  Words words = Normalize(app);
+  if (words.help || words.list_options) {
+    ResultStream out;
+    if (words.help) out.Write(Help(app, help));
+    for (const std::string& name : OptionNames(app)) {
+      if (words.list_options) out.Write(name + "\n");
+    }
+    return out.Finish(kExitDone);
+  }
+  if (!words.unknown.empty()) return UnknownOption(app, words.unknown);
+  std::reverse(words.words.begin(), words.words.end());
+  try {
+    app.parse(words.words);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string message = error.what();
+    return UsageError(message.substr(0, message.find(':')) + " needs a value");
+  } catch (const CLI::Error& error) {
+    return UsageError(error.what());
+  }
+  return SortRemaining(app);
+}
+
+}  // namespace kvant::tools

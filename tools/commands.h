@@ -1,0 +1,16 @@
+// The commands of the program: one function each, in the file of its name. A function parses its
+// own options, does the work and returns the exit code. tools/main.cpp has the table.
+#pragma once
+
+#include "tools/command_line.h"
+
+namespace kvant::tools {
+
+int RunCommand(CommandLine& line);
+int InspectCommand(CommandLine& line);
+int TokenizeCommand(CommandLine& line);
+int LogitsCommand(CommandLine& line);
+int BenchCommand(CommandLine& line);
+int HashCommand(CommandLine& line);
+
+}  // namespace kvant::tools

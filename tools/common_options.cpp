@@ -1,0 +1,308 @@
+#include "tools/common_options.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "tools/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr int64_t kContextMax = int64_t{1} << 30;
+constexpr int64_t kThreadsMax = 1024;
+constexpr float kRealMax = std::numeric_limits<float>::max();
+
+const char* const kModelGroup = "Model";
+const char* const kRunGroup = "Speed and memory";
+const char* const kSamplingGroup = "Sampling (in this order)";
+
+// The value of one hexadecimal digit, -1 for other characters.
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+Result<std::string> ReadAll(int fd, const std::string& name) {
+  std::string text;
+  std::string buffer(size_t{1} << 16, '\0');
+  while (true) {
+    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      return MakeError(ErrorCode::kIo, "{}: cannot read: {}", name, std::strerror(errno));
+    }
+    if (count == 0) return text;
+    text.append(buffer, 0, static_cast<size_t>(count));
+  }
+}
+
+Result<std::string> ReadFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return MakeError(ErrorCode::kIo, "{}: cannot open: {}", path, std::strerror(errno));
+  }
+  auto text = ReadAll(fd, path);
+  close(fd);
+  return text;
+}
+
+// "15043+1", "15043-1.5", "2-inf"
+Result<LogitBias> ParseLogitBias(const std::string& text) {
+  const auto wrong = [&] {
+    return MakeError(ErrorCode::kInvalid,
+                     "--logit-bias: expected ID+BIAS or ID-BIAS, as in 15043+1, found '{}'", text);
+  };
+  LogitBias entry;
+  const char* end = text.data() + text.size();
+  const auto [sign, id_error] = std::from_chars(text.data(), end, entry.token);
+  if (id_error != std::errc() || sign == end || (*sign != '+' && *sign != '-')) return wrong();
+  const auto [stop, bias_error] = std::from_chars(sign + 1, end, entry.bias);
+  if (bias_error != std::errc() || stop != end || std::isnan(entry.bias)) return wrong();
+  if (std::signbit(entry.bias)) return wrong();  // "5+-1"
+  if (*sign == '-') entry.bias = -entry.bias;
+  return entry;
+}
+
+Result<cpu::KvElement> KvType(const char* option, const std::string& name) {
+  const auto type = ParseKvType(name);
+  if (type.ok()) return type;
+  return MakeError(ErrorCode::kInvalid, "{}: {}", option, type.error().message);
+}
+
+}  // namespace
+
+void ModelGroup::AddPath(CLI::App& app) {
+  AddText(app, "-m,--model", &option_path, "FILE",
+          "GGUF model, or any part of a split one; the same as the argument MODEL")
+      ->group(kModelGroup);
+}
+
+void ModelGroup::AddPre(CLI::App& app) {
+  AddText(app, "--pre", &pre, "NAME", "Use this pre-tokenizer instead of the one the file names")
+      ->group(kModelGroup);
+}
+
+void ModelGroup::AddLoading(CLI::App& app) {
+  AddFlag(app, "--mlock", &lock_memory, "Keep the model in memory, never swapped out")
+      ->group(kModelGroup);
+  AddFlag(app, "--no-mmap", &no_mmap,
+          "Read the model into memory instead of mapping the file; for slow file systems")
+      ->group(kModelGroup);
+}
+
+ModelOptions ModelGroup::Options() const {
+  ModelOptions options;
+  options.access = no_mmap ? FileAccess::kRead : FileAccess::kMap;
+  options.lock_memory = lock_memory;
+  options.tokenizer.pre_override = pre.value_or("");
+  return options;
+}
+
+std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model,
+                                   ModelNeed need, StdinUse stdin_use, Positionals* out) {
+  out->model = model.option_path.value_or("");
+  bool model_given = model.option_path.has_value();
+  for (const std::string& word : line.positionals()) {
+    if (word == "-" && stdin_use == StdinUse::kAccepted && !out->stdin_text) {
+      out->stdin_text = true;
+      continue;
+    }
+    if (model_given) {
+      return line.UsageError(fmt::format("unexpected argument '{}': the model is '{}'", word,
+                                         out->model));
+    }
+    out->model = word;
+    model_given = true;
+  }
+  if (model_given && out->model.empty()) return line.UsageError("the name of the model is empty");
+  if (!model_given && need == ModelNeed::kRequired) {
+    return line.UsageError(
+        fmt::format("no model given: name a GGUF file, as in 'kvant {} model.gguf'",
+                    line.command()));
+  }
+  return std::nullopt;
+}
+
+void SessionGroup::AddThreads(CLI::App& app) {
+  AddInteger(app, "-t,--threads", &threads, {1, kThreadsMax}, "Threads",
+             fmt::format("{}, the performance cores available", DefaultThreadCount()))
+      ->group(kRunGroup);
+}
+
+void SessionGroup::AddContext(CLI::App& app, const std::string& fallback) {
+  AddInteger(app, "-c,--ctx-size", &context, {0, kContextMax},
+             "Positions that the sequence may hold; 0 is the default", fallback)
+      ->group(kRunGroup);
+}
+
+void SessionGroup::AddKvTypes(CLI::App& app) {
+  AddText(app, "--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32 or f16")
+      ->default_str(kv_type_default)
+      ->group(kRunGroup);
+  AddText(app, "--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone")
+      ->group(kRunGroup);
+  AddText(app, "--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone")
+      ->group(kRunGroup);
+}
+
+void SessionGroup::AddChunk(CLI::App& app) {
+  AddInteger(app, "--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most")
+      ->group(kRunGroup);
+}
+
+void SessionGroup::AddNoKvCache(CLI::App& app) {
+  AddFlag(app, "--no-kv-cache", &no_kv_cache,
+          "Compute the whole sequence anew at every step: slow, for checking the cache")
+      ->group(kRunGroup);
+}
+
+Result<SessionOptions> SessionGroup::Options() const {
+  SessionOptions options;
+  options.threads = static_cast<int>(threads.value_or(0));
+  options.context = context.value_or(0);
+  options.chunk = chunk;
+  options.kv_cache = !no_kv_cache;
+  options.cancel = &CancelFlag();
+  KVANT_ASSIGN(options.k_type, KvType("--kv-type", kv_type.value_or(kv_type_default)));
+  options.v_type = options.k_type;
+  if (k_type.has_value()) {
+    KVANT_ASSIGN(options.k_type, KvType("--cache-type-k", *k_type));
+  }
+  if (v_type.has_value()) {
+    KVANT_ASSIGN(options.v_type, KvType("--cache-type-v", *v_type));
+  }
+  return options;
+}
+
+void SamplingGroup::Add(CLI::App& app) {
+  const auto real = [&](const char* names, float* target, Bounds<float> bounds, const char* text) {
+    AddReal(app, names, target, bounds, text)->group(kSamplingGroup);
+  };
+  AddTexts(app, "--logit-bias", &logit_bias, "ID+BIAS",
+           "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated")
+      ->group(kSamplingGroup);
+  real("--repeat-penalty", &options.repeat_penalty, {std::numeric_limits<float>::min(), kRealMax},
+       "Make tokens that occurred less likely by this factor; 1 is off");
+  AddInteger(app, "--repeat-last-n", &repeat_last_n, {-1, kContextMax},
+             "Tokens that the penalties look back at, prompt included; 0 is off, -1 is all")
+      ->group(kSamplingGroup);
+  real("--presence-penalty", &options.presence_penalty, {-kRealMax, kRealMax},
+       "Subtract from the logit of a token that occurred");
+  real("--frequency-penalty", &options.frequency_penalty, {-kRealMax, kRealMax},
+       "Subtract from the logit of a token for each time it occurred");
+  AddInteger(app, "--top-k", &top_k, {std::numeric_limits<int32_t>::min(),
+                                      std::numeric_limits<int32_t>::max()},
+             "Keep the N likeliest tokens; 0 is all")
+      ->group(kSamplingGroup);
+  real("--typical", &options.typical, {0, 1},
+       "Keep the most typical tokens that have this probability together; 1 is all");
+  real("--top-p", &options.top_p, {0, 1},
+       "Keep the likeliest tokens that have this probability together; 1 is all");
+  real("--min-p", &options.min_p, {0, 1},
+       "Keep the tokens of at least this share of the likeliest one's probability; 0 is all");
+  real("--temp", &options.temperature, {-kRealMax, kRealMax},
+       "Temperature; 0 is greedy: always the likeliest token");
+  AddInteger(app, "-s,--seed", &seed, {-1, std::numeric_limits<int64_t>::max()},
+             "Seed of the random numbers; the same seed gives the same text; -1 is a new one")
+      ->group(kSamplingGroup);
+}
+
+Result<SamplingOptions> SamplingGroup::Options() const {
+  SamplingOptions out = options;
+  out.top_k = static_cast<int32_t>(top_k);
+  out.repeat_last_n = static_cast<int32_t>(repeat_last_n);
+  if (seed >= 0) out.seed = static_cast<uint64_t>(seed);
+  for (const std::string& text : logit_bias) {
+    KVANT_ASSIGN(const LogitBias entry, ParseLogitBias(text));
+    out.logit_bias.push_back(entry);
+  }
+  return out;
+}
+
+void TextGroup::Add(CLI::App& app, const std::string& group, const std::string& what) {
+  AddText(app, "-p,--prompt", &text, "TEXT", "The " + what)->group(group);
+  AddText(app, "-f,--file", &file, "FILE",
+          "Read the " + what + " from a file, as it is; - is standard input")
+      ->group(group);
+  AddFlag(app, "-e,--escape", &escape,
+          "Read \\n, \\t, \\r, \\', \\\", \\\\ and \\xHH in TEXT as the characters they stand for")
+      ->group(group);
+}
+
+Result<std::optional<std::string>> TextGroup::Read(const Positionals& positionals) const {
+  const bool from_stdin = positionals.stdin_text || file == "-";
+  const bool from_file = file.has_value() && file != "-";
+  if ((text.has_value() ? 1 : 0) + (from_file ? 1 : 0) + (from_stdin ? 1 : 0) > 1) {
+    return MakeError(ErrorCode::kInvalid,
+                     "-p, -f and - exclude each other: give the text in one way");
+  }
+  if (text.has_value()) return std::optional(escape ? Unescape(*text) : *text);
+  if (!from_file && !from_stdin) return std::optional<std::string>();
+  KVANT_ASSIGN(std::string content,
+               from_file ? ReadFile(*file) : ReadAll(STDIN_FILENO, "standard input"));
+  return std::optional(std::move(content));
+}
+
+void AddIgnoredOptions(CLI::App& app) {
+  const auto note = [](const char* name, const char* why) {
+    Note(fmt::format("{} has no effect: {}", name, why));
+  };
+  const char* const no_gpu = "the model runs on the CPU";
+  const char* const always = "attention is always computed this way";
+  const char* const chunk = "the batch size is chosen by kvant";
+  app.add_option_function<std::string>(
+         "--n-gpu-layers,--gpu-layers", [=](const std::string&) { note("-ngl", no_gpu); }, "")
+      ->take_last()
+      ->group("");
+  app.add_flag_callback("--flash-attn", [=] { note("-fa", always); }, "")->group("");
+  app.add_option_function<std::string>(
+         "-b,--batch-size", [=](const std::string&) { note("-b", chunk); }, "")
+      ->take_last()
+      ->group("");
+  app.add_option_function<std::string>(
+         "--ubatch-size", [=](const std::string&) { note("-ub", chunk); }, "")
+      ->take_last()
+      ->group("");
+}
+
+std::string Unescape(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char next = text[++i];
+    switch (next) {
+      case 'n': out += '\n'; continue;
+      case 't': out += '\t'; continue;
+      case 'r': out += '\r'; continue;
+      case '\'':
+      case '"':
+      case '\\': out += next; continue;
+      default: break;
+    }
+    if (next == 'x' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
+        HexDigit(text[i + 2]) >= 0) {
+      out += static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2]));
+      i += 2;
+      continue;
+    }
+    out += '\\';
+    out += next;
+  }
+  return out;
+}
+
+}  // namespace kvant::tools

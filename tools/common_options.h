@@ -1,0 +1,100 @@
+// Options that several commands share, each group declared by one function, with llama.cpp's
+// spellings, and the library objects made of them.
+//
+// A group is a struct of plain values that Add… binds to a command's options before parsing; the
+// member functions turn it into what the library takes. Errors name the option.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generate/sampler.h"
+#include "engine/session.h"
+#include "tools/command_line.h"
+
+namespace kvant::tools {
+
+// The model file and how it is opened.
+struct ModelGroup {
+  std::optional<std::string> option_path;  // -m
+  std::optional<std::string> pre;
+  bool lock_memory = false;
+  bool no_mmap = false;
+
+  void AddPath(CLI::App& app);  // -m alone; the positional MODEL belongs to CommandLine
+  void AddPre(CLI::App& app);
+  void AddLoading(CLI::App& app);  // --mlock, --no-mmap
+
+  ModelOptions Options() const;
+};
+
+// The arguments that belong to no option: MODEL, and "-" for standard input where a command takes
+// it.
+struct Positionals {
+  std::string model;  // "" if absent
+  bool stdin_text = false;
+};
+
+// Sorts them out together with -m. Returns the exit code of wrong usage: an argument too many, no
+// model although `model_required`.
+enum class ModelNeed : uint8_t { kRequired, kOptional };
+enum class StdinUse : uint8_t { kAccepted, kNone };
+std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model,
+                                   ModelNeed need, StdinUse stdin_use, Positionals* out);
+
+// Threads, context and KV cache.
+struct SessionGroup {
+  std::optional<int64_t> threads;
+  std::optional<int64_t> context;
+  int64_t chunk = kDefaultChunk;
+  std::string kv_type_default = "f16";
+  std::optional<std::string> kv_type;
+  std::optional<std::string> k_type;
+  std::optional<std::string> v_type;
+  bool no_kv_cache = false;
+
+  void AddThreads(CLI::App& app);
+  void AddContext(CLI::App& app, const std::string& fallback);
+  void AddKvTypes(CLI::App& app);
+  void AddChunk(CLI::App& app);
+  void AddNoKvCache(CLI::App& app);
+
+  Result<SessionOptions> Options() const;
+};
+
+// How the next token is chosen.
+struct SamplingGroup {
+  SamplingOptions options;
+  int64_t top_k = 40;
+  int64_t repeat_last_n = 64;
+  int64_t seed = -1;
+  std::vector<std::string> logit_bias;
+
+  void Add(CLI::App& app);
+  Result<SamplingOptions> Options() const;
+};
+
+// A text from -p, -f or standard input.
+struct TextGroup {
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+  bool escape = false;
+
+  // `what` names the text in the help: "prompt".
+  void Add(CLI::App& app, const std::string& group, const std::string& what);
+
+  // At most one source may be given; none gives nullopt. Files and standard input are taken as they
+  // are; kCancelled if a signal ends the reading.
+  Result<std::optional<std::string>> Read(const Positionals& positionals) const;
+};
+
+// llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
+void AddIgnoredOptions(CLI::App& app);
+
+// \n, \t, \r, \', \", \\ and \xHH become the bytes they stand for; other backslashes stay.
+std::string Unescape(const std::string& text);
+
+}  // namespace kvant::tools

@@ -1,0 +1,136 @@
+#include "tools/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/log.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace kvant::tools {
+namespace {
+
+std::atomic<bool> cancel_flag{false};
+volatile std::sig_atomic_t caught_signal = 0;
+
+static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a signal handler");
+
+void OnSignal(int number) {
+  caught_signal = number;
+  cancel_flag.store(true);
+}
+
+void PrintLine(std::string_view line) {
+  const std::string text = fmt::format("kvant: {}\n", Visible(line));
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+}  // namespace
+
+int Fail(std::string_view message, int code) {
+  PrintLine(message);
+  return code;
+}
+
+int Fail(const Error& error) {
+  if (error.code == ErrorCode::kCancelled) return SignalExitCode();
+  return Fail(error.message, error.code == ErrorCode::kInvalid ? kExitUsage : kExitFailed);
+}
+
+void Note(std::string_view message) { PrintLine(fmt::format("note: {}", message)); }
+
+std::string Visible(std::string_view text) {
+  Utf8Stream stream;
+  const std::string valid = stream.Push(text) + stream.Finish();
+  std::string out;
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const unsigned char byte = static_cast<unsigned char>(valid[i]);
+    const unsigned char next = i + 1 < valid.size() ? static_cast<unsigned char>(valid[i + 1]) : 0;
+    if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else if (byte == '\r') {
+      out += "\\r";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {  // C1 controls, U+0080 to U+009F
+      out += fmt::format("\\x{:02x}", next);
+      ++i;
+    } else {
+      out += valid[i];
+    }
+  }
+  return out;
+}
+
+void CatchSignals() {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // no SA_RESTART: a blocked read returns
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    // A program started with the signal ignored (nohup) keeps ignoring it.
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+const std::atomic<bool>& CancelFlag() { return cancel_flag; }
+
+int SignalExitCode() { return caught_signal == 0 ? kExitFailed : 128 + caught_signal; }
+
+bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) == 1; }
+bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
+
+bool ResultStream::Write(std::string_view text) {
+  if (failed()) return false;
+  if (!text.empty()) at_line_start_ = text.back() == '\n';
+  while (!text.empty()) {
+    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      error_number_ = errno;
+      return false;
+    }
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+  return true;
+}
+
+void ResultStream::EndLineOnTerminal() {
+  if (!at_line_start_ && StdoutIsTerminal()) Write("\n");
+}
+
+int ResultStream::Finish(int code) const {
+  if (!failed()) return code;
+  if (error_number_ == EPIPE) return kExitDone;
+  return Fail(fmt::format("cannot write to standard output: {}", std::strerror(error_number_)));
+}
+
+void StatusLine::Set(std::string_view text) {
+  if (!enabled_) return;
+  fmt::print(stderr, "\r\x1b[K{}", Visible(text));
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void StatusLine::Clear() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+void ShowLog() {
+  SetLogSink([](LogLevel level, std::string_view line) {
+    if (level == LogLevel::kWarning) PrintLine(fmt::format("warning: {}", line));
+  });
+}
+
+}  // namespace kvant::tools

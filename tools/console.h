@@ -1,0 +1,84 @@
+// The program's side of the terminal: results to stdout, everything else to stderr, signals.
+//
+// stdout carries only the result. A reader that goes away (`kvant run … | head -1`) ends the
+// program quietly with success; any other failure to write is an error. Errors are one line.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace kvant::tools {
+
+// What the program returns to the shell.
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+// An interruption gives 128 + the signal's number: 130 for Ctrl+C.
+
+// Prints "kvant: message" as one line, control characters made visible, and returns the code.
+int Fail(std::string_view message, int code = kExitFailed);
+
+// The same for an error of the library: kInvalid is wrong usage, the rest failed. kCancelled prints
+// nothing and gives the code of the signal.
+int Fail(const Error& error);
+
+// "kvant: note: message" on stderr.
+void Note(std::string_view message);
+
+// Text of a file or of the command line with control characters as \n, \t, \x1b, and nothing that
+// a terminal would obey. Valid UTF-8 stays as it is.
+std::string Visible(std::string_view text);
+
+// After this, the first Ctrl+C (or SIGTERM, SIGHUP) sets the flag and the second one kills; a write
+// to a closed pipe is an error instead of a signal.
+void CatchSignals();
+const std::atomic<bool>& CancelFlag();
+int SignalExitCode();  // 130 for SIGINT; kExitFailed if no signal has come
+
+bool StdoutIsTerminal();
+bool StderrIsTerminal();
+
+// Standard output, unbuffered: what is written is visible at once.
+class ResultStream {
+ public:
+  // False once writing has failed, for whatever reason.
+  bool Write(std::string_view text);
+
+  // Ends the last line if stdout is a terminal, so that the prompt of the shell starts on its own.
+  void EndLineOnTerminal();
+
+  // The exit code of a command that has finished with `code`: a reader that went away is no
+  // failure, anything else that kept text from arriving is, and is reported.
+  int Finish(int code) const;
+
+  bool failed() const { return error_number_ != 0; }
+
+ private:
+  int error_number_ = 0;
+  bool at_line_start_ = true;
+};
+
+// A line on stderr that is overwritten as work proceeds; nothing if stderr is no terminal.
+class StatusLine {
+ public:
+  explicit StatusLine(bool enabled) : enabled_(enabled && StderrIsTerminal()) {}
+  ~StatusLine() { Clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  void Set(std::string_view text);
+  void Clear();
+  bool enabled() const { return enabled_; }
+
+ private:
+  bool enabled_;
+  bool shown_ = false;
+};
+
+// Shows the library's warnings on stderr.
+void ShowLog();
+
+}  // namespace kvant::tools

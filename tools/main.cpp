@@ -1,0 +1,132 @@
+// The program: a table of commands, and what the word before them may be (--help, --version).
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl+C. stdout carries only the
+// result, errors are one line on stderr.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/Version.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/version.h"
+#include "cpu/kernels.h"
+#include "tools/commands.h"
+#include "tools/console.h"
+
+namespace kvant::tools {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*function)(CommandLine& line);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "Generate text with a model and stream it", RunCommand},
+    {"inspect", "Show what is in a model file, and the memory a run will need", InspectCommand},
+    {"tokenize", "Turn text into token ids and back", TokenizeCommand},
+    {"logits", "Write the logits of every position to a NumPy file", LogitsCommand},
+    {"bench", "Measure the speed of prefill and decode", BenchCommand},
+    {"hash", "Print the hashes of all tensors", HashCommand},
+};
+
+std::string ProgramHelp() {
+  std::string out =
+      "kvant runs GGUF language models on the CPU.\n"
+      "\n"
+      "Usage: kvant COMMAND [ARGUMENTS]\n"
+      "\n"
+      "Commands\n";
+  for (const Command& command : kCommands) {
+    out += fmt::format("  {:<12}{}\n", command.name, command.summary);
+  }
+  return out +
+         "\n"
+         "Options\n"
+         "  -h, --help  Show this help; 'kvant COMMAND --help' shows a command's options\n"
+         "  --version   Show version, commit, compiler, instruction sets and libraries\n"
+         "\n"
+         "Examples\n"
+         "  kvant run model.gguf -p \"Once upon a time\"\n"
+         "  kvant inspect model.gguf\n"
+         "  kvant bench model.gguf -p 512 -n 128\n";
+}
+
+std::string ProgramVersion() {
+  const VersionInfo& version = Version();
+  std::vector<std::string> isas;
+  for (const cpu::IsaReport& report : cpu::ReportIsas()) {
+    if (report.compiled) {
+      isas.push_back(std::string(report.name) + (report.supported ? "" : " (not on this CPU)"));
+    }
+  }
+  auto libraries = version.libraries;
+  libraries.emplace_back("CLI11", CLI11_VERSION);
+  std::vector<std::string> library_texts;
+  for (const auto& [name, number] : libraries) library_texts.push_back(name + " " + number);
+  return fmt::format(
+      "kvant {}\n"
+      "commit            {}\n"
+      "compiler          {}, {}\n"
+      "instruction sets  {}\n"
+      "libraries         {}\n",
+      version.version, version.commit, version.compiler, version.build_type, fmt::join(isas, ", "),
+      fmt::join(library_texts, ", "));
+}
+
+int UnknownCommand(const std::string& word) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  if (word.starts_with('-')) {
+    return Fail(fmt::format("unknown option {} before the command (see 'kvant --help')", word),
+                kExitUsage);
+  }
+  std::error_code error;
+  if (word.ends_with(".gguf") || std::filesystem::is_regular_file(word, error)) {
+    return Fail(fmt::format("'{}' is no command; did you mean 'kvant run {}'?", word, word),
+                kExitUsage);
+  }
+  const std::string nearest = Nearest(word, names);
+  const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
+  return Fail(fmt::format("unknown command '{}'{} (see 'kvant --help')", word, hint), kExitUsage);
+}
+
+int Print(const std::string& text) {
+  ResultStream out;
+  out.Write(text);
+  return out.Finish(kExitDone);
+}
+
+int Main(std::vector<std::string> words) {
+  CatchSignals();
+  ShowLog();
+  if (words.empty()) {
+    fmt::print(stderr, "{}", ProgramHelp());
+    return kExitUsage;
+  }
+  if (words[0] == "help" && words.size() > 1) {  // help COMMAND = COMMAND --help
+    words = {words[1], "--help"};
+  }
+  const std::string& word = words[0];
+  if (word == "--help" || word == "-h" || word == "help") return Print(ProgramHelp());
+  if (word == "--version" || word == "version") return Print(ProgramVersion());
+  if (word == "--list-commands") {  // for shell completion
+    std::string names;
+    for (const Command& command : kCommands) names += std::string(command.name) + "\n";
+    return Print(names);
+  }
+  for (const Command& command : kCommands) {
+    if (word != command.name) continue;
+    CommandLine line(word, {words.begin() + 1, words.end()});
+    return command.function(line);
+  }
+  return UnknownCommand(word);
+}
+
+}  // namespace
+}  // namespace kvant::tools
+
+int main(int argc, char** argv) { return kvant::tools::Main({argv + 1, argv + argc}); }

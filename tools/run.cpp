@@ -1,0 +1,214 @@
+// kvant run: a prompt in, text out as it is generated.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "engine/generate/generator.h"
+#include "tools/commands.h"
+#include "tools/common_options.h"
+#include "tools/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kHelp = {
+    "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
+    "Generates text that continues a prompt and streams it to standard output, followed by a line\n"
+    "break (on a terminal only if the text does not end with one). Without a prompt the text starts\n"
+    "from the model's BOS token. The prompt gets the BOS token that the model asks for, and control\n"
+    "tokens in it, such as <|im_end|>, are understood.\n"
+    "\n"
+    "Generation ends at an end token, a --stop text, -n tokens or a full context. Ctrl+C ends it\n"
+    "early, keeping the text so far; a second Ctrl+C kills.",
+    "  kvant run model.gguf -p \"Once upon a time\"\n"
+    "  kvant run model.gguf -p \"The capital of France is\" --temp 0 -n 16\n"
+    "  kvant run model.gguf -f prompt.txt -c 8192 --seed 1 > answer.txt\n"
+    "  echo \"Dear diary,\" | kvant run model.gguf - --stop \"\\n\\n\" -e\n"
+    "  kvant run model.gguf -p \"Hello\" --json | jq .timings\n",
+};
+
+struct Options {
+  ModelGroup model;
+  TextGroup prompt;
+  SessionGroup session;
+  SamplingGroup sampling;
+  int64_t max_tokens = -1;
+  std::vector<std::string> stop_texts;
+  bool ignore_eos = false;
+  bool echo = false;
+  bool special = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+void AddOptions(CLI::App& app, Options& options) {
+  options.prompt.Add(app, "Prompt", "prompt");
+  const char* const generation = "Generation";
+  AddInteger(app, "-n,--predict,--n-predict", &options.max_tokens, {-1},
+             "Tokens to generate at most; -1 is until an end token or a full context")
+      ->group(generation);
+  AddTexts(app, "--stop", &options.stop_texts, "TEXT",
+           "End before this text, which is not shown; may be repeated")
+      ->group(generation);
+  AddFlag(app, "--ignore-eos", &options.ignore_eos, "Never choose an end token")
+      ->group(generation);
+  AddFlag(app, "--echo", &options.echo, "Show the prompt before the text")->group("Output");
+  AddFlag(app, "--special", &options.special, "Show control tokens")->group("Output");
+  AddFlag(app, "--json", &options.json,
+          "Print one JSON object at the end: text, ids, finish_reason, timings ...")
+      ->group("Output");
+  AddFlag(app, "-q,--quiet", &options.quiet, "No progress and no speeds on the terminal")
+      ->group("Output");
+  options.sampling.Add(app);
+  options.model.AddPath(app);
+  options.model.AddPre(app);
+  options.model.AddLoading(app);
+  options.session.AddThreads(app);
+  options.session.AddContext(app, "the length the model was trained for");
+  options.session.AddKvTypes(app);
+  options.session.AddChunk(app);
+  options.session.AddNoKvCache(app);
+  AddIgnoredOptions(app);
+}
+
+// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
+// no text, and never with an end token, which would end the text before it begins.
+Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text) {
+  const SpecialTokens& special = tokenizer.special();
+  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, {.add_special = true, .parse_special = true}));
+  if (special.add_eos && !ids.empty() && ids.back() == special.eos) ids.pop_back();
+  if (ids.empty() && special.bos.has_value()) ids.push_back(*special.bos);
+  if (ids.empty()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "no prompt given, and this model has no BOS token to start from: use -p TEXT");
+  }
+  return ids;
+}
+
+nlohmann::ordered_json Rate(int64_t tokens, double seconds) {
+  if (tokens == 0 || seconds <= 0) return nullptr;
+  return static_cast<double>(tokens) / seconds;
+}
+
+std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
+                   const Generation& generation, uint64_t seed, double load_seconds) {
+  nlohmann::ordered_json out;
+  out["model"] = model;
+  out["prompt_tokens"] = prompt.size();
+  out["prompt_ids"] = prompt;
+  out["text"] = generation.text;
+  out["ids"] = generation.ids;
+  out["finish_reason"] = FinishReasonName(generation.finish_reason);
+  out["seed"] = seed;
+  out["timings"] = {
+      {"load_seconds", load_seconds},
+      {"prefill_tokens", generation.prefill_tokens},
+      {"prefill_seconds", generation.prefill_seconds},
+      {"prefill_tokens_per_second", Rate(generation.prefill_tokens, generation.prefill_seconds)},
+      {"decode_tokens", generation.decode_tokens},
+      {"decode_seconds", generation.decode_seconds},
+      {"decode_tokens_per_second", Rate(generation.decode_tokens, generation.decode_seconds)},
+  };
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string SpeedText(const char* phase, int64_t tokens, double seconds) {
+  std::string text = fmt::format("{} {} token{}", phase, tokens, tokens == 1 ? "" : "s");
+  if (tokens > 0 && seconds > 0) {
+    text += fmt::format(", {:.1f} tokens/s", static_cast<double>(tokens) / seconds);
+  }
+  return text;
+}
+
+GenerateOptions ToGenerateOptions(const Options& options) {
+  GenerateOptions out;
+  out.max_tokens = options.max_tokens;
+  for (const std::string& text : options.stop_texts) {
+    out.stop_texts.push_back(options.prompt.escape ? Unescape(text) : text);
+  }
+  out.ignore_eos = options.ignore_eos;
+  out.special = options.special;
+  out.echo = options.echo;
+  out.cancel = &CancelFlag();
+  return out;
+}
+
+// The whole of the command after parsing. On success `finish_reason` tells how it ended.
+Status Run(const Options& options, const Positionals& positionals, ResultStream& out,
+           FinishReason* finish_reason) {
+  const auto start = std::chrono::steady_clock::now();
+  KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
+  KVANT_ASSIGN(const SamplingOptions sampling, options.sampling.Options());
+  KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+  StatusLine status(!options.quiet);
+  status.Set(fmt::format("loading {}", positionals.model));
+  KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
+  const Tokenizer& tokenizer = model->tokenizer();
+  KVANT_ASSIGN(const auto prompt, PromptTokens(tokenizer, prompt_text.value_or("")));
+  KVANT_ASSIGN(auto sampler, Sampler::Create(sampling, model->vocab_size()));
+  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
+  const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - start;
+  if (session->context() > model->context_length()) {
+    status.Clear();
+    Note(fmt::format("a context of {} is beyond the {} positions the model was trained for",
+                     session->context(), model->context_length()));
+  }
+
+  GenerateOptions generate = ToGenerateOptions(options);
+  if (status.enabled() && session_options.kv_cache) {
+    generate.prefill_slice = session_options.chunk;
+    generate.on_prefill = [&](int64_t done) {
+      status.Set(fmt::format("prefill {} of {} tokens", done, prompt.size()));
+    };
+  }
+  SessionLogits sequence(session.get());
+  const auto on_text = [&](std::string_view piece) {
+    status.Clear();
+    return options.json || out.Write(piece);
+  };
+  KVANT_ASSIGN(const Generation generation,
+               Generate(sequence, tokenizer, sampler, prompt, generate, on_text));
+  status.Clear();
+  *finish_reason = generation.finish_reason;
+  if (options.json) {
+    out.Write(ToJson(positionals.model, prompt, generation, sampler.seed(),
+                     load_time.count()));
+  } else if (StdoutIsTerminal()) {
+    out.EndLineOnTerminal();
+  } else {
+    out.Write("\n");
+  }
+  if (status.enabled() && !out.failed()) {
+    fmt::print(stderr, "{}; {}; ended by {}\n",
+               SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
+               SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
+               FinishReasonName(generation.finish_reason));
+  }
+  return {};
+}
+
+}  // namespace
+
+int RunCommand(CommandLine& line) {
+  Options options;
+  CLI::App app;
+  AddOptions(app, options);
+  if (const auto code = line.Parse(app, kHelp)) return *code;
+  Positionals positionals;
+  if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
+                                        StdinUse::kAccepted, &positionals)) {
+    return *code;
+  }
+  ResultStream out;
+  FinishReason finish_reason = FinishReason::kStop;
+  const Status status = Run(options, positionals, out, &finish_reason);
+  if (!status.ok()) {
+    out.EndLineOnTerminal();
+    return Fail(status.error());
+  }
+  if (finish_reason == FinishReason::kCancelled && !out.failed()) return SignalExitCode();
+  return out.Finish(kExitDone);
+}
+
+}  // namespace kvant::tools

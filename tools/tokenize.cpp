@@ -1,0 +1,136 @@
+// kvant tokenize: text to token ids and back, with the model's own vocabulary.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "engine/tokenizer/tokenizer.h"
+#include "formats/gguf.h"
+#include "tools/commands.h"
+#include "tools/common_options.h"
+#include "tools/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kHelp = {
+    "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
+    "Prints the token ids of a text on one line, separated by spaces. The text is taken as it is,\n"
+    "nothing is trimmed; an empty text gives an empty line. No BOS is added unless asked. The file\n"
+    "may hold a vocabulary alone. With --decode, ids become text again, byte for byte.",
+    "  kvant tokenize model.gguf -p \"Hello world\"\n"
+    "  kvant tokenize model.gguf -f book.txt | wc -w\n"
+    "  kvant tokenize model.gguf --special -p \"<|im_start|>user\"\n"
+    "  echo \"15043 3186\" | kvant tokenize model.gguf --decode -\n",
+};
+
+struct Options {
+  ModelGroup model;
+  TextGroup text;
+  bool json = false;
+  bool bos = false;
+  bool special = false;
+  bool decode = false;
+};
+
+// Ids separated by white space or commas, brackets around them allowed.
+Result<std::vector<TokenId>> ParseIds(std::string_view text, int32_t vocab_size) {
+  std::vector<TokenId> ids;
+  while (true) {
+    const size_t begin = text.find_first_not_of(" \t\r\n,[]");
+    if (begin == std::string_view::npos) return ids;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(" \t\r\n,[]"));
+    TokenId id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || stop != word.data() + word.size() || id < 0 || id >= vocab_size) {
+      return MakeError(ErrorCode::kInvalid,
+                       "--decode: expected token ids from 0 to {}, found '{}'", vocab_size - 1,
+                       word.substr(0, 40));
+    }
+    ids.push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+// --bos means what a model sees in front of a prompt: BOS, or whatever its metadata adds.
+Result<std::vector<TokenId>> Encode(const Tokenizer& tokenizer, const std::string& text,
+                                    const Options& options) {
+  const SpecialTokens& special = tokenizer.special();
+  EncodeOptions encode;
+  encode.parse_special = options.special;
+  encode.add_special = options.bos && (special.add_bos || special.cls.has_value());
+  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, encode));
+  if (options.bos && !encode.add_special) {
+    if (!special.bos.has_value()) {
+      return MakeError(ErrorCode::kInvalid, "--bos: this vocabulary has no BOS token");
+    }
+    ids.insert(ids.begin(), *special.bos);
+  }
+  return ids;
+}
+
+std::string ToJson(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  nlohmann::ordered_json out;
+  out["count"] = ids.size();
+  out["ids"] = ids;
+  out["pieces"] = nlohmann::ordered_json::array();
+  for (const TokenId id : ids) out["pieces"].push_back(tokenizer.TokenBytes(id, true));
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Status Tokenize(const Options& options, const Positionals& positionals, ResultStream& out) {
+  KVANT_ASSIGN(const auto text, options.text.Read(positionals));
+  if (!text.has_value()) {
+    return MakeError(ErrorCode::kInvalid, "no text given: use -p TEXT, -f FILE, or - for standard input");
+  }
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(positionals.model));
+  KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
+  if (options.decode) {
+    KVANT_ASSIGN(const auto ids, ParseIds(*text, tokenizer->vocab_size()));
+    const std::string decoded = tokenizer->Decode(ids, options.special);
+    if (options.json) {
+      const nlohmann::ordered_json object = {{"text", decoded}};
+      out.Write(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      out.Write("\n");
+    } else {
+      out.Write(decoded);
+      out.EndLineOnTerminal();
+    }
+    return {};
+  }
+  KVANT_ASSIGN(const auto ids, Encode(*tokenizer, *text, options));
+  out.Write(options.json ? ToJson(*tokenizer, ids) : fmt::format("{}\n", fmt::join(ids, " ")));
+  return {};
+}
+
+}  // namespace
+
+int TokenizeCommand(CommandLine& line) {
+  Options options;
+  CLI::App app;
+  options.model.AddPath(app);
+  options.model.AddPre(app);
+  options.text.Add(app, "Text", "text, or the ids to decode");
+  AddFlag(app, "--bos", &options.bos, "Put BOS (or what the vocabulary uses) in front")
+      ->group("Tokens");
+  AddFlag(app, "--special", &options.special,
+          "Read control tokens such as <|im_end|> in the text; with --decode, show them")
+      ->group("Tokens");
+  AddFlag(app, "--decode", &options.decode, "Turn ids into text")->group("Tokens");
+  AddFlag(app, "--json", &options.json, "Print one JSON object: count, ids, pieces")
+      ->group("Output");
+  if (const auto code = line.Parse(app, kHelp)) return *code;
+  Positionals positionals;
+  if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
+                                        StdinUse::kAccepted, &positionals)) {
+    return *code;
+  }
+  ResultStream out;
+  const Status status = Tokenize(options, positionals, out);
+  if (!status.ok()) return Fail(status.error());
+  return out.Finish(kExitDone);
+}
+
+}  // namespace kvant::tools
