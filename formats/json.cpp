@@ -114,6 +114,17 @@ Result<Json> ReadJson(const std::string& path, uint64_t bytes_max) {
   return ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
+std::string JsonText(const Json& object, std::string_view key, std::string_view otherwise) {
+  const auto member = object.is_object() ? object.find(key) : object.end();
+  const bool found = member != object.end() && member->is_string();
+  return found ? member->get<std::string>() : std::string(otherwise);
+}
+
+bool JsonFlag(const Json& object, std::string_view key, bool otherwise) {
+  const auto member = object.is_object() ? object.find(key) : object.end();
+  return member != object.end() && member->is_boolean() ? member->get<bool>() : otherwise;
+}
+
 std::string Shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() <= kShownBytesMax) return text;

@@ -156,8 +156,8 @@ Status Parser::ReadShape(const Json& shape, SafetensorsTensor& tensor) const {
   }
   int64_t bytes = tensor.type->bytes;
   for (const Json& dim : shape) {
-    const bool valid =
-        dim.is_number_unsigned() && dim.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+    const bool valid = dim.is_number_unsigned() &&
+                       dim.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
     if (!valid) {
       return Corrupt("tensor {}: a dimension is {}, expected a whole number", Quoted(tensor.name),
                      Shown(dim));
@@ -211,8 +211,8 @@ Status Parser::CheckCoverage() {
                      Quoted(tensors_[i].name));
     }
     if (begin > end) {
-      return Corrupt("bytes {} to {} of the data, before tensor {}, belong to no tensor", end, begin,
-                     Quoted(tensors_[i].name));
+      return Corrupt("bytes {} to {} of the data, before tensor {}, belong to no tensor", end,
+                     begin, Quoted(tensors_[i].name));
     }
     end = begin + tensors_[i].size_bytes;
   }

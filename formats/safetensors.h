@@ -2,12 +2,13 @@
 // Hugging Face folder.
 //
 // Layout of a file: {header_bytes u64 little-endian, header, data}. The header is a JSON object
-// {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__": {string: string}},
-// padded by spaces; offsets count from the start of the data, and the tensors cover the data without
-// gaps or overlaps. Source of the layout and of the limits: the safetensors specification.
+// {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__": {string:
+// string}}, padded by spaces; offsets count from the start of the data, and the tensors cover the
+// data without gaps or overlaps. Source of the layout and of the limits: the safetensors
+// specification.
 //
-// Errors (kCorrupt, kNotSupported, kIo) name the file and the tensor, what was expected and what was
-// found. Thread-safety: const after Open; may be shared freely.
+// Errors (kCorrupt, kNotSupported, kIo) name the file and the tensor, what was expected and what
+// was found. Thread-safety: const after Open; may be shared freely.
 #pragma once
 
 #include <cstddef>

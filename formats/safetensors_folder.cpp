@@ -39,7 +39,8 @@ using WeightMap = std::map<std::string, std::string>;  // tensor -> file name
 Result<WeightMap> ReadIndex(const std::string& path) {
   KVANT_ASSIGN(const Json index, ReadJson(path, kIndexBytesMax));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    return MakeError(ErrorCode::kCorrupt, "{}: \"weight_map\" is missing, expected an object", path);
+    return MakeError(ErrorCode::kCorrupt, "{}: \"weight_map\" is missing, expected an object",
+                     path);
   }
   WeightMap files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
@@ -107,17 +108,18 @@ Result<std::vector<std::string>> FindShards(const std::string& folder) {
     has_pickles |= name.starts_with("pytorch_model") && name.ends_with(".bin");
     const auto shard = ParseShardName(name);
     if (!shard) continue;
-    if (shard->number < 1 || shard->number > shard->count || (count != 0 && shard->count != count) ||
-        !found.emplace(shard->number, name).second) {
+    if (shard->number < 1 || shard->number > shard->count ||
+        (count != 0 && shard->count != count) || !found.emplace(shard->number, name).second) {
       return MakeError(ErrorCode::kCorrupt, "{}: {} contradicts the numbers of the other shards",
                        folder, name);
     }
     count = shard->count;
   }
   if (found.empty()) {
-    return MakeError(ErrorCode::kIo, "{}: no weights: expected {}, {} or {}{}", folder, kSingleName,
-                     kIndexName, "model-00001-of-0000N.safetensors",
-                     has_pickles ? " (PyTorch's .bin files must be saved as safetensors first)" : "");
+    return MakeError(
+        ErrorCode::kIo, "{}: no weights: expected {}, {} or {}{}", folder, kSingleName, kIndexName,
+        "model-00001-of-0000N.safetensors",
+        has_pickles ? " (PyTorch's .bin files must be saved as safetensors first)" : "");
   }
   std::vector<std::string> names;
   for (uint32_t number = 1; number <= count; ++number) {

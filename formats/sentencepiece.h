@@ -43,7 +43,7 @@ struct SentencePieceModel {
   int32_t eos_id = 2;
   int32_t pad_id = -1;  // negative: none
 
-  std::string normalizer;  // "identity", "nmt_nfkc"
+  std::string normalizer;   // "identity", "nmt_nfkc"
   bool normalizes = false;  // there is a table of replaced characters
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;

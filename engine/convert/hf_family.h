@@ -1,7 +1,7 @@
-// What a Hugging Face model class is, as data: the classes' names, the GGUF architecture they become,
-// which tensor becomes which, and how the class's own settings become metadata. The counterpart of
-// engine/arch: to add a family, write a file engine/convert/hf_<name>.cpp with its row, and one line
-// in engine/convert/hf_family_list.cpp.
+// What a Hugging Face model class is, as data: the classes' names, the GGUF architecture they
+// become, which tensor becomes which, and how the class's own settings become metadata. The
+// counterpart of engine/arch: to add a family, write a file engine/convert/hf_<name>.cpp with its
+// row, and one line in engine/convert/hf_family_list.cpp.
 //
 // Sources of the names: the model classes of the transformers library on one side, the GGUF
 // specification and llama.cpp's converter on the other.
@@ -46,8 +46,8 @@ enum class Extent : uint8_t {
 // The order of the rows of a matrix in the GGUF file.
 enum class RowOrder : uint8_t {
   kSame,
-  // The model turns pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i + 1):
-  // within every head, rows 2i and 2i + 1 are the former rows i and i + head_dim / 2.
+  // The model turns pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i +
+  // 1): within every head, rows 2i and 2i + 1 are the former rows i and i + head_dim / 2.
   kPairsInterleaved,
 };
 
@@ -96,8 +96,8 @@ inline constexpr std::string_view kOutputName = "output.weight";
 // All families, in the order of engine/convert/hf_family_list.cpp.
 std::span<const HfFamily* const> AllHfFamilies();
 
-// The family of a config.json. kNotSupported, with the known ones, for unknown classes, and for what
-// no family has: experts, weights that are quantized already.
+// The family of a config.json. kNotSupported, with the known ones, for unknown classes, and for
+// what no family has: experts, weights that are quantized already.
 Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.

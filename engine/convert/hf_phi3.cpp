@@ -74,8 +74,7 @@ Status AddPhi3Parameters(const JsonObject& config, const HfShape& shape, Paramet
   }
   out.writer->AddF32(out.Key("rope.scaling.attn_factor"),
                      AttentionFactor(shape.context, original_context));
-  KVANT_TRY(
-      AddFactors(scaling->settings, "long_factor", "rope_factors_long.weight", n_rot, out));
+  KVANT_TRY(AddFactors(scaling->settings, "long_factor", "rope_factors_long.weight", n_rot, out));
   return AddFactors(scaling->settings, "short_factor", "rope_factors_short.weight", n_rot, out);
 }
 

@@ -7,11 +7,14 @@
 
 #include "base/log.h"
 #include "engine/tokenizer/pre_tokenizers.h"
+#include "engine/tokenizer/unicode.h"
 
 namespace kvant::convert {
 namespace {
 
 using formats::Json;
+using formats::JsonFlag;
+using formats::JsonText;
 using Patterns = std::vector<std::string>;
 
 // What steps without an expression of their own stand for, in the spelling of the table.
@@ -34,41 +37,10 @@ constexpr Rewritten kRewritten[] = {
 constexpr std::string_view kFalconSteps[] = {kPunctuationRun, kByteLevel, kDigitRun,
                                              "[0-9][0-9][0-9]"};
 
-void AppendUtf8(uint32_t code, std::string& out) {
-  const auto continuation = [&](int shift) {
-    out += static_cast<char>(0x80 | ((code >> shift) & 0x3f));
-  };
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xc0 | (code >> 6));
-    continuation(0);
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xe0 | (code >> 12));
-    continuation(6);
-    continuation(0);
-  } else {
-    out += static_cast<char>(0xf0 | ((code >> 18) & 7));
-    continuation(12);
-    continuation(6);
-    continuation(0);
-  }
-}
-
 Patterns Canonical(std::span<const std::string_view> patterns) {
   Patterns out;
   for (const std::string_view pattern : patterns) out.push_back(CanonicalPattern(pattern));
   return out;
-}
-
-bool Flag(const Json& step, const char* key, bool otherwise) {
-  const auto value = step.find(key);
-  return value != step.end() && value->is_boolean() ? value->get<bool>() : otherwise;
-}
-
-std::string Text(const Json& step, const char* key) {
-  const auto value = step.find(key);
-  return value != step.end() && value->is_string() ? value->get<std::string>() : "";
 }
 
 // Appends the expression of a Split step. Keeping matches and dropping the rest is the same as
@@ -76,10 +48,11 @@ std::string Text(const Json& step, const char* key) {
 bool AppendSplit(const Json& step, Patterns& out) {
   const auto pattern = step.find("pattern");
   if (pattern == step.end() || !pattern->is_object()) return false;
-  const std::string regex = Text(*pattern, "Regex");
-  const std::string behavior = Text(step, "behavior");
-  const bool inverted = Flag(step, "invert", false);
-  const bool isolates = (behavior == "Isolated" && !inverted) || (behavior == "Removed" && inverted);
+  const std::string regex = JsonText(*pattern, "Regex");
+  const std::string behavior = JsonText(step, "behavior");
+  const bool inverted = JsonFlag(step, "invert", false);
+  const bool isolates =
+      (behavior == "Isolated" && !inverted) || (behavior == "Removed" && inverted);
   if (regex.empty() || !isolates) return false;
   for (const Rewritten& entry : kRewritten) {
     if (regex != entry.original) continue;
@@ -94,7 +67,7 @@ bool AppendSplit(const Json& step, Patterns& out) {
 // Recursion is bounded by the depth of the JSON text.
 bool AppendSteps(const Json& step, Patterns& out) {
   if (!step.is_object()) return false;
-  const std::string type = Text(step, "type");
+  const std::string type = JsonText(step, "type");
   if (type == "Sequence") {
     const auto steps = step.find("pretokenizers");
     if (steps == step.end() || !steps->is_array()) return false;
@@ -103,17 +76,17 @@ bool AppendSteps(const Json& step, Patterns& out) {
   }
   if (type == "Split") return AppendSplit(step, out);
   if (type == "ByteLevel") {
-    if (Flag(step, "use_regex", true)) out.push_back(CanonicalPattern(kByteLevel));
-    return !Flag(step, "add_prefix_space", false);
+    if (JsonFlag(step, "use_regex", true)) out.push_back(CanonicalPattern(kByteLevel));
+    return !JsonFlag(step, "add_prefix_space", false);
   }
   if (type == "Digits") {
-    const bool each = Flag(step, "individual_digits", false);
+    const bool each = JsonFlag(step, "individual_digits", false);
     out.push_back(CanonicalPattern(each ? kEachDigit : kDigitRun));
     return true;
   }
   if (type == "Punctuation") {
     out.push_back(CanonicalPattern(kPunctuationRun));
-    return Text(step, "behavior") == "Contiguous";
+    return JsonText(step, "behavior") == "Contiguous";
   }
   return false;
 }
@@ -123,13 +96,13 @@ enum class Normalizer : uint8_t { kNone, kNfc, kOther };
 Normalizer ReadNormalizer(const Json* step) {
   if (step == nullptr) return Normalizer::kNone;
   if (!step->is_object()) return Normalizer::kOther;
-  const std::string type = Text(*step, "type");
+  const std::string type = JsonText(*step, "type");
   if (type == "NFC") return Normalizer::kNfc;
   const auto steps = step->find("normalizers");
   if (type != "Sequence" || steps == step->end() || !steps->is_array()) return Normalizer::kOther;
   if (steps->empty()) return Normalizer::kNone;
-  return steps->size() == 1 && Text(steps->front(), "type") == "NFC" ? Normalizer::kNfc
-                                                                     : Normalizer::kOther;
+  return steps->size() == 1 && JsonText(steps->front(), "type") == "NFC" ? Normalizer::kNfc
+                                                                         : Normalizer::kOther;
 }
 
 // The row with these expressions that agrees best in the rest; null if there is none.
@@ -200,7 +173,8 @@ Result<std::string> PreTokenizerName(const TokenizerJson& tokenizer) {
       known_steps ? FindRow(patterns, tokenizer.ignore_merges, nfc) : nullptr;
   if (row == nullptr) {
     return MakeError(ErrorCode::kNotSupported, "{} is none that kvant knows: {}",
-                     root.Where("pre_tokenizer"), steps == nullptr ? "null" : formats::Shown(*steps));
+                     root.Where("pre_tokenizer"),
+                     steps == nullptr ? "null" : formats::Shown(*steps));
   }
   if (row->ignore_merges != tokenizer.ignore_merges) {
     Log(LogLevel::kWarning,

@@ -15,8 +15,8 @@
 
 namespace kvant::convert {
 
-// The name for tokenizer.ggml.pre. kNotSupported, with the steps, for normalizers and pre-tokenizers
-// that no row describes.
+// The name for tokenizer.ggml.pre. kNotSupported, with the steps, for normalizers and
+// pre-tokenizers that no row describes.
 Result<std::string> PreTokenizerName(const TokenizerJson& tokenizer);
 
 // One spelling for expressions that differ only in how characters are escaped: \n, \x{4E00} and the

@@ -75,7 +75,8 @@ Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonO
   std::vector<float> factors;
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-    const double wavelength = 2.0 * std::numbers::pi * std::pow(static_cast<double>(base), exponent);
+    const double wavelength =
+        2.0 * std::numbers::pi * std::pow(static_cast<double>(base), exponent);
     double divisor = 1.0;
     if (wavelength > original / low) {
       divisor = factor;

@@ -27,9 +27,9 @@ struct RopeScaling {
 };
 Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config);
 
-// The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up to
-// original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in between.
-// [head_dim / 2]. Source: the Llama 3.1 model definition.
+// The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
+// to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in
+// between. [head_dim / 2]. Source: the Llama 3.1 model definition.
 Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
                                          float base, int64_t head_dim);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {
@@ -22,7 +23,8 @@ std::optional<std::pair<std::string, std::string>> ParseMerge(const Json& merge)
       return std::nullopt;
     }
     parts = {text.substr(0, space), text.substr(space + 1)};
-  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+             merge[1].is_string()) {
     parts = {merge[0].get<std::string>(), merge[1].get<std::string>()};
   }
   if (parts.first.empty() || parts.second.empty()) return std::nullopt;
@@ -93,10 +95,9 @@ Status TokenizerJson::ReadVocab(const JsonObject& model, int64_t ids_max) {
   }
   std::sort(vocab.begin(), vocab.end(),
             [](const auto& left, const auto& right) { return left.second < right.second; });
-  const auto same =
-      std::adjacent_find(vocab.begin(), vocab.end(), [](const auto& left, const auto& right) {
-        return left.second == right.second;
-      });
+  const auto same = std::adjacent_find(
+      vocab.begin(), vocab.end(),
+      [](const auto& left, const auto& right) { return left.second == right.second; });
   if (same == vocab.end()) return {};
   return MakeError(ErrorCode::kCorrupt, "{}: tokens {} and {} have the same id {}",
                    model.Where("vocab"), Quoted(same[0].first), Quoted(same[1].first),
@@ -126,14 +127,18 @@ Status TokenizerJson::ReadAdded(int64_t ids_max) {
   for (const Json& entry : *list) {
     const bool complete = entry.is_object() && entry.contains("id") && entry.contains("content") &&
                           entry["content"].is_string();
-    if (!complete || !IsId(entry["id"], ids_max)) {
-      return MakeError(ErrorCode::kCorrupt,
-                       "{}[{}] is {}, expected an object with content and an id below {}",
-                       root.Where(kKey), added.size(), Shown(entry), ids_max);
+    if (!complete || !entry["id"].is_number_unsigned()) {
+      return root.Wrong(kKey, "objects with id and content");
     }
-    const auto special = entry.find("special");
-    const bool is_special = special != entry.end() && special->is_boolean() && special->get<bool>();
-    added.push_back({entry["id"].get<int64_t>(), entry["content"].get<std::string>(), is_special});
+    if (!IsId(entry["id"], ids_max)) {
+      // Tokens that were added without training the model on them.
+      Log(LogLevel::kWarning,
+          fmt::format("{}: token {} is left out: its id is beyond the {} tokens of config.json",
+                      root.Where(kKey), Shown(entry["content"]), ids_max));
+      continue;
+    }
+    added.push_back({entry["id"].get<int64_t>(), entry["content"].get<std::string>(),
+                     formats::JsonFlag(entry, "special", false)});
   }
   return {};
 }

@@ -2,8 +2,8 @@
 // is. Two kinds can be converted, both of model type BPE: byte-level, and byte-fallback with U+2581
 // for spaces, which is how SentencePiece vocabularies are stored there.
 //
-// Errors: kCorrupt for what contradicts the format, kNotSupported for other kinds; all name the file
-// and the key. Thread-safety: const after Parse.
+// Errors: kCorrupt for what contradicts the format, kNotSupported for other kinds; all name the
+// file and the key. Thread-safety: const after Parse.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct AddedToken {
 struct TokenizerJson {
   std::string file;
   JsonObject root;
-  std::vector<std::pair<std::string, int64_t>> vocab;         // texts and ids are unique
-  std::vector<std::pair<std::string, std::string>> merges;    // by rank
-  std::vector<AddedToken> added;                              // may repeat tokens of the vocabulary
-  std::string unk_token;                                      // "" if there is none
+  std::vector<std::pair<std::string, int64_t>> vocab;       // texts and ids are unique
+  std::vector<std::pair<std::string, std::string>> merges;  // by rank
+  std::vector<AddedToken> added;                            // may repeat tokens of the vocabulary
+  std::string unk_token;                                    // "" if there is none
   bool byte_fallback = false;
   bool ignore_merges = false;
 

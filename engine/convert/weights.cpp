@@ -86,8 +86,8 @@ class Planner {
     return nullptr;
   }
 
-  // Whether the output's weights are the embedding's. A folder holds such weights under either name,
-  // or under both.
+  // Whether the output's weights are the embedding's. A folder holds such weights under either
+  // name, or under both.
   Status FindTying(const JsonObject& config) {
     const HfTensor* embedding = Row(kEmbeddingName);
     const HfTensor* output = Row(kOutputName);
@@ -127,17 +127,17 @@ class Planner {
 
   Status CheckSource(const SafetensorsTensor& source, const HfTensor& row) const {
     if (!IsFloat(*source.type)) {
-      return MakeError(ErrorCode::kNotSupported,
-                       "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
-                       model_.FileOf(source), Quoted(source.name), source.type->name);
+      return MakeError(
+          ErrorCode::kNotSupported,
+          "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
+          model_.FileOf(source), Quoted(source.name), source.type->name);
     }
     std::vector<int64_t> expected{ExtentSize(row.rows, shape_)};
     if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
     if (source.shape == expected) return {};
-    return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor {} has shape {}, but the sizes in config.json make {}",
-                     model_.FileOf(source), Quoted(source.name), ShapeText(source.shape),
-                     ShapeText(expected));
+    return MakeError(
+        ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
+        model_.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
   }
 
   const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
@@ -146,8 +146,9 @@ class Planner {
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     Log(LogLevel::kWarning,
-        fmt::format("tensor {} has rows of {} values, no multiple of {}: it is stored as F16, not {}",
-                    tensor.name, tensor.columns(), matrix_->block_values, matrix_->name));
+        fmt::format(
+            "tensor {} has rows of {} values, no multiple of {}: it is stored as F16, not {}",
+            tensor.name, tensor.columns(), matrix_->block_values, matrix_->name));
     return Format("F16");
   }
 
@@ -201,8 +202,8 @@ class RowEncoder {
   void Encode(int64_t row, std::byte* out) {
     const int64_t source_row = SourceRow(row, tensor_.head_rows);
     // The file aligns nothing, so the row is copied before it is read as numbers.
-    std::memcpy(source_row_.data(),
-                tensor_.source->data + source_row * columns_ * element_bytes_, source_row_.size());
+    std::memcpy(source_row_.data(), tensor_.source->data + source_row * columns_ * element_bytes_,
+                source_row_.size());
     const int64_t row_bytes = tensor_.format->row_bytes(columns_);
     if (source_format_ == tensor_.format) {
       std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
@@ -267,8 +268,7 @@ Result<WeightEncoder> WeightEncoder::Create(int64_t bytes_max, int threads) {
 std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
   if (tensor.source == nullptr) return std::as_bytes(std::span(tensor.values));
   const auto size = static_cast<size_t>(tensor.size_bytes());
-  const bool unchanged =
-      tensor.source->type->name == tensor.format->name && tensor.head_rows == 0;
+  const bool unchanged = tensor.source->type->name == tensor.format->name && tensor.head_rows == 0;
   if (unchanged) return {tensor.source->data, size};
   KVANT_CHECK(size <= buffer_.size());
   pool_->Run([&](const ThreadPool::Member& member) {

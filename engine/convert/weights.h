@@ -62,7 +62,8 @@ class WeightEncoder {
   // `bytes_max`: of the largest tensor to come.
   static Result<WeightEncoder> Create(int64_t bytes_max, int threads);
 
-  // The tensor's bytes, valid until the next call: those of the folder's file where nothing changes.
+  // The tensor's bytes, valid until the next call: those of the folder's file where nothing
+  // changes.
   std::span<const std::byte> Encode(const OutputTensor& tensor);
 
  private:
