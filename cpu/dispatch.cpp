@@ -1,8 +1,7 @@
 // Chooses the kernels at run time: the first row of cpu/isa_list.h that this build has and that the
 // processor and its operating system can run, or the row that the caller names.
-#include <fmt/ranges.h>
-
 #include <cstdlib>
+#include <string>
 
 #include "cpu/isa_list.h"
 
@@ -17,9 +16,10 @@ IsaReport Report(const Isa& isa, const CpuFeatures& features) {
   return report;
 }
 
-std::vector<std::string_view> KnownNames() {
-  std::vector<std::string_view> names;
-  for (const Isa& isa : kIsaList) names.emplace_back(isa.name);
+// "avx512vnni, avx2, scalar"
+std::string KnownNames() {
+  std::string names;
+  for (const Isa& isa : kIsaList) names += (names.empty() ? "" : ", ") + std::string(isa.name);
   return names;
 }
 
@@ -44,7 +44,7 @@ Result<const KernelTable*> ChooseKernels(std::string_view name) {
     }
   }
   return MakeError(ErrorCode::kInvalid, "unknown instruction set '{}', expected one of {}", name,
-                   fmt::join(KnownNames(), ", "));
+                   KnownNames());
 }
 
 Result<const KernelTable*> ChooseKernelsFromEnvironment() {

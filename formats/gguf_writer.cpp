@@ -1,5 +1,6 @@
 // GgufWriter: keeps metadata in file form and tensor descriptions until Begin, then streams.
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "base/aligned_buffer.h"
@@ -21,8 +22,9 @@ constexpr uint64_t kDataBytesMax = uint64_t{1} << 62;
 using Bytes = std::vector<std::byte>;
 
 void AppendBytes(Bytes& bytes, const void* data, size_t size) {
-  const auto* begin = static_cast<const std::byte*>(data);
-  bytes.insert(bytes.end(), begin, begin + size);
+  if (size == 0) return;
+  bytes.resize(bytes.size() + size);
+  std::memcpy(bytes.data() + bytes.size() - size, data, size);
 }
 
 template <class T>

@@ -1,6 +1,6 @@
-// XXH64 hashes of a model's weights, as llama-gguf-hash defines them: of each tensor's bytes, and of
-// the bytes of all tensors in file order as one stream. Metadata and padding do not count, so that
-// a model keeps its hash when only its metadata changes.
+// XXH64 hashes of a model's weights, as llama-gguf-hash defines them: of each tensor's bytes, and
+// of the bytes of all tensors in file order as one stream. Metadata and padding do not count, so
+// that a model keeps its hash when only its metadata changes.
 //
 // Thread-safety: pure functions over their arguments.
 #pragma once

@@ -1,9 +1,12 @@
-// The search works on values scaled by a power of two to magnitudes below 2, so that squares
-// neither overflow nor vanish whatever the input's size; the scaling itself is exact.
+// The search of quant/scale_search.h, in this order: one scale, a scale and an offset, codes for
+// given scales, superblocks.
+//
+// It works on values scaled by a power of two to magnitudes below 2, so that squares neither
+// overflow nor vanish whatever the input's size. The scaling is exact, except that values 2^-100
+// times smaller than the block's largest may become 0.
 #include "quant/scale_search.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -42,7 +45,7 @@ float RoundToEven(float x) { return (x + 12582912.0f) - 12582912.0f; }
 struct Samples {
   const float* values;   // |value| < 2
   const float* weights;  // > 0
-  int count;             // a multiple of 16
+  int count;
 };
 
 // A block scaled to the unit range: value = stored value * 2^exponent.
@@ -105,7 +108,7 @@ float NearestCode(float value, float inverse_scale, CodeRange range) {
                                 static_cast<float>(range.max)));
 }
 
-float InverseOrZero(float scale) { return std::fabs(scale) > 0x1p-100f ? 1 / scale : 0; }
+float InverseOrZero(float scale) { return std::fabs(scale) >= 0x1p-126f ? 1 / scale : 0; }
 
 // The least-squares scale for the codes nearest to values * inverse_scale, and the squared error
 // that it removes compared with all zeros.
@@ -334,11 +337,8 @@ Units RefitUnits(const ScaledBlock& block, const SuperblockShape& shape, const S
           (xs.Total() * sm.Total() - xm.Total() * ss.Total()) / determinant};
 }
 
-#ifndef PASSES
-#define PASSES 2
-#endif
 // Rounds of: integers for the units, units for the integers.
-constexpr int kUnitRounds = PASSES;
+constexpr int kUnitRounds = 2;
 
 }  // namespace
 

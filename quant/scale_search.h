@@ -40,10 +40,12 @@ struct BlockFit {
   int8_t codes[kSingleBlockValues];
 };
 
-// Without a minimum (m = 0).
+// Without a minimum (m = 0). Values k * d with a half d and integer k in the range, some of which
+// are d * range.min or d * range.max, are kept exactly.
 BlockFit FitBlock(const float* values, const float* importance, CodeRange range);
 
-// Without a minimum and without a search: the largest magnitude becomes range.max.
+// Without a minimum and without a search: the largest magnitude becomes the code range.max (or
+// -range.max), and values k * d as above are kept exactly, with the same d > 0.
 BlockFit FitBlockToPeak(const float* values, CodeRange range);
 
 // With a minimum: codes are 0 .. code_max.

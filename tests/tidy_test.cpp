@@ -24,14 +24,16 @@ constexpr int kColumnsMax = 100;
 struct SourceFile {
   std::string path;  // relative to the source tree
   std::string text;
-  bool is_cpp() const { return path.ends_with(".cpp") || path.ends_with(".h"); }
+  bool is_cpp() const {
+    return path.ends_with(".cpp") || path.ends_with(".h") || path.ends_with(".inl");
+  }
 };
 
 // Everything that people write here: C++, build files, scripts and documents, but no test data.
 std::vector<SourceFile> ReadSources() {
   namespace fs = std::filesystem;
-  static const std::set<std::string> kWritten = {".cpp", ".h",  ".in", ".cmake",
-                                                 ".md",  ".py", ".sh", ".bash"};
+  static const std::set<std::string> kWritten = {".cpp", ".h",  ".inl", ".in",  ".cmake",
+                                                 ".md",  ".py", ".sh",  ".bash"};
   std::vector<SourceFile> files;
   const fs::path root = SourcePath("");
   const auto add = [&](const fs::path& path) {

@@ -26,8 +26,10 @@ namespace {
 
 constexpr HelpText kHelp = {
     "MODEL [-p N] [-n N] [-r N] [OPTIONS]",
-    "Measures how many tokens per second the model processes (prefill) and generates (decode): one\n"
-    "row per test with the mean and standard deviation of the repetitions. JSON has the field names\n"
+    "Measures how many tokens per second the model processes (prefill) and generates (decode): "
+    "one\n"
+    "row per test with the mean and standard deviation of the repetitions. JSON has the field "
+    "names\n"
     "of llama-bench.",
     "  kvant bench model.gguf\n"
     "  kvant bench model.gguf -p 512 -n 128 -r 5 -t 2\n"
@@ -170,11 +172,13 @@ nlohmann::ordered_json ToJson(const Test& test, const std::string& path, const M
 }
 
 std::string ToMarkdown(const nlohmann::ordered_json& rows, const std::vector<Test>& tests) {
-  std::string out = fmt::format("| {:<30} | {:>10} | {:>8} | {:>11} | {:>7} | {:>6} | {:>6} | {:>8} | {:>18} |\n",
-                                "model", "size", "params", "isa", "threads", "type_k", "type_v",
-                                "test", "t/s");
-  out += fmt::format("| {:-<30} | {:->9}: | {:->7}: | {:->10}: | {:->6}: | {:->5}: | {:->5}: | {:->7}: | {:->17}: |\n",
-                     "", "", "", "", "", "", "", "", "");
+  std::string out =
+      fmt::format("| {:<30} | {:>10} | {:>8} | {:>11} | {:>7} | {:>6} | {:>6} | {:>8} | {:>18} |\n",
+                  "model", "size", "params", "isa", "threads", "type_k", "type_v", "test", "t/s");
+  out += fmt::format(
+      "| {:-<30} | {:->9}: | {:->7}: | {:->10}: | {:->6}: | {:->5}: | {:->5}: | {:->7}: | {:->17}: "
+      "|\n",
+      "", "", "", "", "", "", "", "", "");
   for (size_t i = 0; i < tests.size(); ++i) {
     const auto& row = rows[i];
     out += fmt::format(
@@ -212,8 +216,8 @@ Status RunBench(const Options& options, const std::string& path, ResultStream& o
       KVANT_TRY(bench.RunOnce(test, &seconds));
       test.seconds.push_back(seconds);
     }
-    rows.push_back(ToJson(test, path, *model, session_options, session->threads(),
-                          !options.model.no_mmap));
+    rows.push_back(
+        ToJson(test, path, *model, session_options, session->threads(), !options.model.no_mmap));
   }
   status.Clear();
   const auto replace = nlohmann::ordered_json::error_handler_t::replace;
@@ -261,7 +265,8 @@ int BenchCommand(CommandLine& line) {
   }
   options.format = format.value_or(options.format);
   if (options.format != "md" && options.format != "json") {
-    return line.UsageError(fmt::format("--output: expected md or json, found '{}'", options.format));
+    return line.UsageError(
+        fmt::format("--output: expected md or json, found '{}'", options.format));
   }
   if (options.prompt_tokens == 0 && options.generated_tokens == 0) {
     return line.UsageError("-p 0 and -n 0 leave no test to run");

@@ -240,7 +240,8 @@ CLI::Option* AddTexts(CLI::App& app, const std::string& names, std::vector<std::
 
 CLI::Option* AddFlag(CLI::App& app, const std::string& names, bool* target,
                      const std::string& description) {
-  return app.add_flag_callback(names, [target] { *target = true; }, description);
+  return app.add_flag_callback(
+      names, [target] { *target = true; }, description);
 }
 
 int CommandLine::UsageError(std::string_view message) const {
@@ -303,8 +304,8 @@ std::optional<int> CommandLine::SortRemaining(const CLI::App& app) {
 }
 
 std::string CommandLine::Help(const CLI::App& app, const HelpText& help) const {
-  std::string out = fmt::format("Usage: kvant {} {}\n\n{}\n", command_, help.usage,
-                                help.description);
+  std::string out =
+      fmt::format("Usage: kvant {} {}\n\n{}\n", command_, help.usage, help.description);
   for (const std::string& group : app.get_groups()) {
     if (group.empty()) continue;
     out += fmt::format("\n{}\n", group);

@@ -109,8 +109,8 @@ ModelOptions ModelGroup::Options() const {
   return options;
 }
 
-std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model,
-                                   ModelNeed need, StdinUse stdin_use, Positionals* out) {
+std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model, ModelNeed need,
+                                   StdinUse stdin_use, Positionals* out) {
   out->model = model.option_path.value_or("");
   bool model_given = model.option_path.has_value();
   for (const std::string& word : line.positionals()) {
@@ -119,17 +119,16 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
       continue;
     }
     if (model_given) {
-      return line.UsageError(fmt::format("unexpected argument '{}': the model is '{}'", word,
-                                         out->model));
+      return line.UsageError(
+          fmt::format("unexpected argument '{}': the model is '{}'", word, out->model));
     }
     out->model = word;
     model_given = true;
   }
   if (model_given && out->model.empty()) return line.UsageError("the name of the model is empty");
   if (!model_given && need == ModelNeed::kRequired) {
-    return line.UsageError(
-        fmt::format("no model given: name a GGUF file, as in 'kvant {} model.gguf'",
-                    line.command()));
+    return line.UsageError(fmt::format(
+        "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
   }
   return std::nullopt;
 }
@@ -201,8 +200,8 @@ void SamplingGroup::Add(CLI::App& app) {
        "Subtract from the logit of a token that occurred");
   real("--frequency-penalty", &options.frequency_penalty, {-kRealMax, kRealMax},
        "Subtract from the logit of a token for each time it occurred");
-  AddInteger(app, "--top-k", &top_k, {std::numeric_limits<int32_t>::min(),
-                                      std::numeric_limits<int32_t>::max()},
+  AddInteger(app, "--top-k", &top_k,
+             {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
              "Keep the N likeliest tokens; 0 is all")
       ->group(kSamplingGroup);
   real("--typical", &options.typical, {0, 1},
@@ -265,7 +264,9 @@ void AddIgnoredOptions(CLI::App& app) {
          "--n-gpu-layers,--gpu-layers", [=](const std::string&) { note("-ngl", no_gpu); }, "")
       ->take_last()
       ->group("");
-  app.add_flag_callback("--flash-attn", [=] { note("-fa", always); }, "")->group("");
+  app.add_flag_callback(
+         "--flash-attn", [=] { note("-fa", always); }, "")
+      ->group("");
   app.add_option_function<std::string>(
          "-b,--batch-size", [=](const std::string&) { note("-b", chunk); }, "")
       ->take_last()

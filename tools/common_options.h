@@ -42,8 +42,8 @@ struct Positionals {
 // model although `model_required`.
 enum class ModelNeed : uint8_t { kRequired, kOptional };
 enum class StdinUse : uint8_t { kAccepted, kNone };
-std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model,
-                                   ModelNeed need, StdinUse stdin_use, Positionals* out);
+std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model, ModelNeed need,
+                                   StdinUse stdin_use, Positionals* out);
 
 // Threads, context and KV cache.
 struct SessionGroup {

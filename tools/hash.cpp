@@ -12,7 +12,8 @@ namespace {
 
 constexpr HelpText kHelp = {
     "MODEL",
-    "Prints the XXH64 hash of every tensor and, last, of all tensors together, in the manifest form\n"
+    "Prints the XXH64 hash of every tensor and, last, of all tensors together, in the manifest "
+    "form\n"
     "of llama-gguf-hash. Metadata does not count: a file keeps its hashes when only that changes.",
     "  kvant hash model.gguf > model.manifest\n"
     "  llama-gguf-hash --check model.manifest model.gguf\n",

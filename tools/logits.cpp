@@ -89,8 +89,7 @@ int LogitsCommand(CommandLine& line) {
   Options options;
   options.session.kv_type_default = "f32";
   CLI::App app;
-  AddText(app, "--tokens", &options.tokens, "IDS", "Token ids separated by commas")
-      ->group("Input");
+  AddText(app, "--tokens", &options.tokens, "IDS", "Token ids separated by commas")->group("Input");
   options.text.Add(app, "Input", "text");
   AddText(app, "-o,--output", &options.output, "OUT.npy", "Where the logits go")->group("Output");
   AddFlag(app, "--last", &options.last, "Only the last token's logits, [1, vocabulary]")

@@ -15,8 +15,10 @@ namespace {
 constexpr HelpText kHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
     "Generates text that continues a prompt and streams it to standard output, followed by a line\n"
-    "break (on a terminal only if the text does not end with one). Without a prompt the text starts\n"
-    "from the model's BOS token. The prompt gets the BOS token that the model asks for, and control\n"
+    "break (on a terminal only if the text does not end with one). Without a prompt the text "
+    "starts\n"
+    "from the model's BOS token. The prompt gets the BOS token that the model asks for, and "
+    "control\n"
     "tokens in it, such as <|im_end|>, are understood.\n"
     "\n"
     "Generation ends at an end token, a --stop text, -n tokens or a full context. Ctrl+C ends it\n"
@@ -51,8 +53,7 @@ void AddOptions(CLI::App& app, Options& options) {
   AddTexts(app, "--stop", &options.stop_texts, "TEXT",
            "End before this text, which is not shown; may be repeated")
       ->group(generation);
-  AddFlag(app, "--ignore-eos", &options.ignore_eos, "Never choose an end token")
-      ->group(generation);
+  AddFlag(app, "--ignore-eos", &options.ignore_eos, "Never choose an end token")->group(generation);
   AddFlag(app, "--echo", &options.echo, "Show the prompt before the text")->group("Output");
   AddFlag(app, "--special", &options.special, "Show control tokens")->group("Output");
   AddFlag(app, "--json", &options.json,
@@ -172,8 +173,7 @@ Status Run(const Options& options, const Positionals& positionals, ResultStream&
   status.Clear();
   *finish_reason = generation.finish_reason;
   if (options.json) {
-    out.Write(ToJson(positionals.model, prompt, generation, sampler.seed(),
-                     load_time.count()));
+    out.Write(ToJson(positionals.model, prompt, generation, sampler.seed(), load_time.count()));
   } else if (StdoutIsTerminal()) {
     out.EndLineOnTerminal();
   } else {

@@ -17,7 +17,8 @@ namespace {
 constexpr HelpText kHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
     "Prints the token ids of a text on one line, separated by spaces. The text is taken as it is,\n"
-    "nothing is trimmed; an empty text gives an empty line. No BOS is added unless asked. The file\n"
+    "nothing is trimmed; an empty text gives an empty line. No BOS is added unless asked. The "
+    "file\n"
     "may hold a vocabulary alone. With --decode, ids become text again, byte for byte.",
     "  kvant tokenize model.gguf -p \"Hello world\"\n"
     "  kvant tokenize model.gguf -f book.txt | wc -w\n"
@@ -45,9 +46,8 @@ Result<std::vector<TokenId>> ParseIds(std::string_view text, int32_t vocab_size)
     TokenId id = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || stop != word.data() + word.size() || id < 0 || id >= vocab_size) {
-      return MakeError(ErrorCode::kInvalid,
-                       "--decode: expected token ids from 0 to {}, found '{}'", vocab_size - 1,
-                       word.substr(0, 40));
+      return MakeError(ErrorCode::kInvalid, "--decode: expected token ids from 0 to {}, found '{}'",
+                       vocab_size - 1, word.substr(0, 40));
     }
     ids.push_back(id);
     text.remove_prefix(word.size());
@@ -83,7 +83,8 @@ std::string ToJson(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) 
 Status Tokenize(const Options& options, const Positionals& positionals, ResultStream& out) {
   KVANT_ASSIGN(const auto text, options.text.Read(positionals));
   if (!text.has_value()) {
-    return MakeError(ErrorCode::kInvalid, "no text given: use -p TEXT, -f FILE, or - for standard input");
+    return MakeError(ErrorCode::kInvalid,
+                     "no text given: use -p TEXT, -f FILE, or - for standard input");
   }
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(positionals.model));
   KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));

@@ -10,14 +10,15 @@
 // Weights are stored as unsigned codes (code + Format::kBias); the accumulator starts at -kBias *
 // (sum of the activations), so integer dot products are exact.
 
+// Named vectors, not an array: GCC keeps an array in memory where registers would do.
 struct WeightBlock {
-  __m512i codes[4];
+  __m512i codes0, codes1, codes2, codes3;
   __m512 scales;
   __m512 offsets;  // unused unless Format::kHasOffsets
 };
 
 struct ActivationBlock {
-  __m512i codes[4];
+  __m512i codes0, codes1, codes2, codes3;
   __m512i bias;   // -kBias * sum of the group's codes
   __m512 scales;  // of the group
   __m512 sums;    // of the group
@@ -48,27 +49,34 @@ inline __m512i PairOfLane() {
 
 // From 256 consecutive codes to the order above: a 4x4 transposition of the 32-bit pieces in every
 // quarter of the vectors.
+template <class Block>
 [[gnu::always_inline]] inline void TransposeCodes(__m512i v0, __m512i v1, __m512i v2, __m512i v3,
-                                                  __m512i* out) {
+                                                  Block& out) {
   const __m512i low01 = _mm512_unpacklo_epi32(v0, v1);
   const __m512i high01 = _mm512_unpackhi_epi32(v0, v1);
   const __m512i low23 = _mm512_unpacklo_epi32(v2, v3);
   const __m512i high23 = _mm512_unpackhi_epi32(v2, v3);
-  out[0] = _mm512_unpacklo_epi64(low01, low23);
-  out[1] = _mm512_unpackhi_epi64(low01, low23);
-  out[2] = _mm512_unpacklo_epi64(high01, high23);
-  out[3] = _mm512_unpackhi_epi64(high01, high23);
+  out.codes0 = _mm512_unpacklo_epi64(low01, low23);
+  out.codes1 = _mm512_unpackhi_epi64(low01, low23);
+  out.codes2 = _mm512_unpacklo_epi64(high01, high23);
+  out.codes3 = _mm512_unpackhi_epi64(high01, high23);
+}
+
+// start + the integer dot products of the 16 groups.
+[[gnu::always_inline]] inline __m512i DotGroups(__m512i start, const WeightBlock& weights,
+                                                const ActivationBlock& activations) {
+  __m512i dot = _mm512_dpbusd_epi32(start, weights.codes0, activations.codes0);
+  dot = _mm512_dpbusd_epi32(dot, weights.codes1, activations.codes1);
+  dot = _mm512_dpbusd_epi32(dot, weights.codes2, activations.codes2);
+  return _mm512_dpbusd_epi32(dot, weights.codes3, activations.codes3);
 }
 
 template <class Format>
 [[gnu::always_inline]] inline Accumulator MultiplyAdd(const WeightBlock& weights,
                                                       const ActivationBlock& activations,
                                                       Accumulator sum) {
-  __m512i dot = Format::kBias == 0 ? _mm512_setzero_si512() : activations.bias;
-  dot = _mm512_dpbusd_epi32(dot, weights.codes[0], activations.codes[0]);
-  dot = _mm512_dpbusd_epi32(dot, weights.codes[1], activations.codes[1]);
-  dot = _mm512_dpbusd_epi32(dot, weights.codes[2], activations.codes[2]);
-  dot = _mm512_dpbusd_epi32(dot, weights.codes[3], activations.codes[3]);
+  const __m512i start = Format::kBias == 0 ? _mm512_setzero_si512() : activations.bias;
+  const __m512i dot = DotGroups(start, weights, activations);
   const __m512 scales = _mm512_mul_ps(weights.scales, activations.scales);
   sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scales, sum);
   if constexpr (Format::kHasOffsets) {
@@ -89,11 +97,10 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
     v[k] = _mm512_maskz_loadu_epi8(mask, row.codes + begin + 64 * k);
   }
   ActivationBlock block;
-  TransposeCodes(v[0], v[1], v[2], v[3], block.codes);
-  __m512i biased = _mm512_setzero_si512();
-  for (const __m512i& codes : block.codes) {
-    biased = _mm512_dpbusd_epi32(biased, _mm512_set1_epi8(static_cast<char>(Format::kBias)), codes);
-  }
+  TransposeCodes(v[0], v[1], v[2], v[3], block);
+  const __m512i bias = _mm512_set1_epi8(static_cast<char>(Format::kBias));
+  const __m512i biased =
+      DotGroups(_mm512_setzero_si512(), WeightBlock{bias, bias, bias, bias, {}, {}}, block);
   block.bias = _mm512_sub_epi32(_mm512_setzero_si512(), biased);
   const __mmask16 pairs = static_cast<__mmask16>((1u << (count / 32)) - 1);
   const __mmask16 groups = static_cast<__mmask16>((1u << (count / 16)) - 1);

@@ -13,7 +13,7 @@ struct UnpackGeneric {
                               _mm512_set1_epi8(static_cast<char>(0x80)));
     }
     WeightBlock out;
-    TransposeCodes(v[0], v[1], v[2], v[3], out.codes);
+    TransposeCodes(v[0], v[1], v[2], v[3], out);
     out.scales = _mm512_permutexvar_ps(GroupOfLane(), _mm512_loadu_ps(block.scales));
     out.offsets = _mm512_permutexvar_ps(GroupOfLane(), _mm512_loadu_ps(block.offsets));
     return out;

@@ -118,22 +118,29 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
   constexpr int kVectors = kTiles * kKeyTileVectors;
   const int64_t tile_elements = int64_t{k_dim} * kKeyTileTokens;
   F32 sums[kQueries][kVectors];
+#pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sums[q][v] = Zero();
   }
   for (int d = 0; d < k_dim; ++d) {
     F32 key[kVectors];
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const int tile = v / kKeyTileVectors;
       const int part = v % kKeyTileVectors;
       key[v] = LoadElements(keys + tile * tile_elements + d * kKeyTileTokens + part * kLanes);
     }
+#pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
       const F32 query = Broadcast(queries[d * kQueries + q]);
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[q][v] = MulAdd(query, key[v], sums[q][v]);
     }
   }
+#pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       Store(scores + q * kScoreStride + v * kLanes, Mul(Broadcast(scale), sums[q][v]));
     }
@@ -273,21 +280,28 @@ template <int kQueries, int kVectors, bool kPartial, class Element>
 inline void AddValueVectors(const float* weights, const Element* values, int64_t v_dim,
                             int64_t positions, int64_t rest, float* sums, int64_t sum_stride) {
   F32 total[kQueries][kVectors];
+#pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) total[q][v] = Load(sums + q * sum_stride + v * kLanes);
   }
   for (int64_t p = 0; p < positions; ++p) {
     const Element* row = values + p * v_dim;
     F32 value[kVectors];
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       value[v] = kPartial ? LoadElementsPartial(row, rest) : LoadElements(row + v * kLanes);
     }
+#pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
       const F32 weight = Broadcast(weights[q * kScoreStride + p]);
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) total[q][v] = MulAdd(weight, value[v], total[q][v]);
     }
   }
+#pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) Store(sums + q * sum_stride + v * kLanes, total[q][v]);
   }
 }

@@ -87,7 +87,7 @@ inline void MultiplyRow(const Row& row, int64_t begin, int64_t end,
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) local[t] = sums[t];
   for (int64_t i = begin; i < end; ++i) {
-    const WeightBlock weights = row.Block(i);
+    const WeightBlock& weights = row.Block(i);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
       local[t] = MultiplyAdd<Format>(weights, activations[i * kTokens + t], local[t]);

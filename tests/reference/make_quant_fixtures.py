@@ -1,18 +1,29 @@
-"""Writes tests/quant/decode_blocks.json: random blocks of every quantized format with the values
-that the Python package `gguf` decodes from them (its dequantize functions are tested bit for bit
-against ggml's own). Values are stored as the hexadecimal bits of float32, "nan" for any NaN.
+"""Writes the fixtures of tests/quant from what other implementations compute.
 
-Three blocks per format: uniformly random bytes with ordinary scales, scales that are subnormal
-halves, and scales that are infinity and NaN.
+decode_blocks.json: random blocks of every quantized format with the values that the Python package
+`gguf` decodes from them (its dequantize functions are tested bit for bit against ggml's own).
+Values are the hexadecimal bits of float32, "nan" for any NaN. Three blocks per format: random
+bytes with ordinary scales, with scales that are subnormal halves, with infinity and NaN as scales.
 
-    python3 tests/reference/make_quant_fixtures.py      (packages: requirements.txt)
+encode_errors.json: rows of float32 (hexadecimal bits), importances for each column, and the root
+mean square error, plain and weighted, that ggml's encoders leave on them. Needs a shared library
+of ggml (llama.cpp built with -DBUILD_SHARED_LIBS=ON; the committed file is from its commit
+c392e5094).
+
+    python3 tests/reference/make_quant_fixtures.py [path/to/libggml-base.so]
+
+Packages: requirements.txt.
 """
 
+import ctypes
 import json
 import pathlib
+import sys
 
 import gguf
 import numpy as np
+
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "quant"
 
 # Byte offsets of the half-precision scales inside a block.
 HALF_OFFSETS = {
@@ -33,13 +44,21 @@ HALF_PAIRS = [
     (0x8123, 0x0007),  # subnormal, the first one negative
     (0x7C00, 0x7E00),  # infinity, NaN
 ]
+COLUMNS = 256
+ROWS = 8
 
 
-def float_bits(value):
-    return "nan" if np.isnan(value) else f"{value.view(np.uint32):08x}"
+def float_bits(values):
+    return " ".join("nan" if np.isnan(v) else f"{v.view(np.uint32):08x}" for v in values)
 
 
-def main():
+def write_json(name, content):
+    with open(FOLDER / name, "w", encoding="ascii") as out:
+        json.dump(content, out, indent=0)
+        out.write("\n")
+
+
+def decode_blocks():
     random = np.random.default_rng(20240229)
     fixtures = {}
     for name, offsets in HALF_OFFSETS.items():
@@ -52,15 +71,67 @@ def main():
                 block[offset], block[offset + 1] = bits & 255, bits >> 8
             with np.errstate(all="ignore"):
                 values = gguf.quants.dequantize(block.reshape(1, -1), kind).ravel()
-            blocks.append(
-                {"bytes": block.tobytes().hex(), "values": " ".join(map(float_bits, values))}
-            )
+            blocks.append({"bytes": block.tobytes().hex(), "values": float_bits(values)})
         fixtures[name] = blocks
-    root = pathlib.Path(__file__).resolve().parents[1]
-    with open(root / "quant" / "decode_blocks.json", "w", encoding="ascii") as out:
-        json.dump(fixtures, out, indent=0)
-        out.write("\n")
+    return fixtures
+
+
+class Ggml:
+    class InitParams(ctypes.Structure):
+        _fields_ = [
+            ("mem_size", ctypes.c_size_t),
+            ("mem_buffer", ctypes.c_void_p),
+            ("no_alloc", ctypes.c_bool),
+        ]
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+        self.library.ggml_init.argtypes = [Ggml.InitParams]
+        self.library.ggml_init(Ggml.InitParams(1 << 20, None, True))  # fills its table of halves
+
+    def round_trip(self, rows, kind, importance):
+        block_values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        blocks = np.zeros(rows.size // block_values * block_bytes, np.uint8)
+        pointer = ctypes.c_void_p
+        self.library.ggml_quantize_chunk(
+            ctypes.c_int(kind),
+            rows.ctypes.data_as(pointer),
+            blocks.ctypes.data_as(pointer),
+            ctypes.c_int64(0),
+            ctypes.c_int64(rows.shape[0]),
+            ctypes.c_int64(rows.shape[1]),
+            None if importance is None else importance.ctypes.data_as(pointer),
+        )
+        return gguf.quants.dequantize(blocks.reshape(rows.shape[0], -1), kind)
+
+
+def rmse(difference, weights=1.0):
+    return float(np.sqrt(np.mean(weights * difference.astype(np.float64) ** 2)))
+
+
+def encode_errors(ggml):
+    random = np.random.default_rng(20240301)
+    shape = (ROWS, COLUMNS)
+    rows = {
+        "gaussian": random.standard_normal(shape).astype(np.float32) * np.float32(0.02),
+        "laplace": random.laplace(size=shape).astype(np.float32) * np.float32(0.02),
+    }
+    importance = (random.random(COLUMNS) ** 3 * 10).astype(np.float32)
+    fixtures = {"columns": COLUMNS, "importance": float_bits(importance), "rows": {}, "rmse": {}}
+    for distribution, values in rows.items():
+        fixtures["rows"][distribution] = float_bits(values.ravel())
+        errors = {}
+        for name in HALF_OFFSETS:
+            kind = gguf.GGMLQuantizationType[name]
+            errors[name] = {
+                "plain": rmse(ggml.round_trip(values, kind, None) - values),
+                "weighted": rmse(ggml.round_trip(values, kind, importance) - values, importance),
+            }
+        fixtures["rmse"][distribution] = errors
+    return fixtures
 
 
 if __name__ == "__main__":
-    main()
+    write_json("decode_blocks.json", decode_blocks())
+    if len(sys.argv) > 1:
+        write_json("encode_errors.json", encode_errors(Ggml(sys.argv[1])))

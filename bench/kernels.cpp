@@ -1,0 +1,160 @@
+// Kernel benchmark: every problem of a text file, on every instruction set of this machine. A
+// kernel is first checked against the double-precision reference, then timed.
+//
+//   kvant_bench_kernels [--problems=FILE] [Google Benchmark's own flags]
+//
+// GB/s counts the bytes of the weights; MAC/cycle divides by core cycles, at the clock that a chain
+// of dependent additions shows at start-up.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "tests/cpu/matmul_problem.h"
+
+namespace kvant::cpu {
+namespace {
+
+struct ProblemLine {
+  const quant::FormatTraits* format = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t tokens = 0;
+};
+
+// Reads "q4_k rows=8192 cols=2048 tokens=1"; false when something is wrong or missing.
+bool ParseProblem(const std::string& line, ProblemLine& problem) {
+  std::istringstream words(line);
+  std::string word;
+  words >> word;
+  problem.format = quant::FindFormat(word);
+  while (words >> word) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) return false;
+    const std::string key = word.substr(0, equals);
+    const int64_t value = std::atoll(word.c_str() + equals + 1);
+    if (key == "rows") {
+      problem.rows = value;
+    } else if (key == "cols") {
+      problem.cols = value;
+    } else if (key == "tokens") {
+      problem.tokens = value;
+    } else {
+      return false;
+    }
+  }
+  return problem.format != nullptr && problem.rows > 0 && problem.cols > 0 &&
+         problem.cols % problem.format->block_values == 0 && problem.tokens > 0;
+}
+
+double MeasureCyclesPerSecond() {
+  constexpr int64_t kAdditions = 200'000'000;
+  const std::clock_t start = std::clock();  // time of this process, as the benchmarks count it
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < kAdditions / 8; ++i) {
+    for (int k = 0; k < 8; ++k) {
+      sum += 1;
+      benchmark::DoNotOptimize(sum);  // one addition per cycle, each waiting for the last
+    }
+  }
+  return static_cast<double>(kAdditions) * CLOCKS_PER_SEC /
+         static_cast<double>(std::clock() - start);
+}
+
+// The first output that is further from the reference than rounding explains, or "".
+std::string CheckProblem(const MatMulProblem& problem) {
+  const std::vector<float> out = problem.Run();
+  const int64_t row_step = std::max<int64_t>(problem.rows() / 37, 1);
+  const int64_t token_step = std::max<int64_t>(problem.tokens() / 7, 1);
+  for (int64_t token = 0; token < problem.tokens(); token += token_step) {
+    for (int64_t row = 0; row < problem.rows(); row += row_step) {
+      const double expected = problem.Reference(token, row);
+      const float found = out[static_cast<size_t>(token * problem.rows() + row)];
+      if (!(std::abs(found - expected) <= problem.ErrorBound(token, row))) {
+        return fmt::format("row {} token {}: expected {}, found {}", row, token, expected, found);
+      }
+    }
+  }
+  return "";
+}
+
+void RunProblem(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
+                double cycles_per_second) {
+  const MatMulProblem problem(kernels, *line.format, line.rows, line.cols, line.tokens);
+  const std::string failure = CheckProblem(problem);
+  if (!failure.empty()) {
+    state.SkipWithError(failure.c_str());
+    return;
+  }
+  std::vector<float> out(static_cast<size_t>(line.rows * line.tokens));
+  const MatMulTask task = problem.Task(out.data());
+  for ([[maybe_unused]] auto _ : state) {
+    problem.kernel().run(task);
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  const double weights = static_cast<double>(line.rows * line.cols);
+  state.counters["GB/s"] = benchmark::Counter(
+      runs * static_cast<double>(line.rows * line.format->row_bytes(line.cols)) * 1e-9,
+      benchmark::Counter::kIsRate);
+  state.counters["MAC/cycle"] =
+      benchmark::Counter(runs * weights * static_cast<double>(line.tokens) / cycles_per_second,
+                         benchmark::Counter::kIsRate);
+}
+
+// Takes --problems=FILE out of the arguments.
+std::string TakeProblemsPath(int& argc, char** argv) {
+  constexpr std::string_view kFlag = "--problems=";
+  std::string path = KVANT_SOURCE_DIR "/bench/problems/matmul.txt";
+  char** kept = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
+    if (!std::string_view(argument).starts_with(kFlag)) return false;
+    path = argument + kFlag.size();
+    return true;
+  });
+  argc = static_cast<int>(kept - argv);
+  return path;
+}
+
+int Main(int argc, char** argv) {
+  const std::string path = TakeProblemsPath(argc, argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  std::ifstream file(path);
+  if (!file) {
+    fmt::print(stderr, "{}: cannot be read\n", path);
+    return 1;
+  }
+  const double cycles_per_second = MeasureCyclesPerSecond();
+  fmt::print(stderr, "{:.2f} GHz\n", cycles_per_second * 1e-9);
+  int line_number = 0;
+  for (std::string text; std::getline(file, text);) {
+    ++line_number;
+    if (text.empty() || text[0] == '#') continue;
+    ProblemLine line;
+    if (!ParseProblem(text, line)) {
+      fmt::print(stderr, "{}:{}: expected 'format rows=N cols=N tokens=N', found '{}'\n", path,
+                 line_number, text);
+      return 1;
+    }
+    for (const IsaReport& isa : ReportIsas()) {
+      const Result<const KernelTable*> kernels = ChooseKernels(isa.name);
+      if (!kernels.ok()) continue;
+      const std::string name = fmt::format("{}/{}", isa.name, text);
+      benchmark::RegisterBenchmark(name.c_str(), RunProblem, *kernels.value(), line,
+                                   cycles_per_second);
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace kvant::cpu
+
+int main(int argc, char** argv) { return kvant::cpu::Main(argc, argv); }

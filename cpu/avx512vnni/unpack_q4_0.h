@@ -1,0 +1,43 @@
+// Q4_0 and Q4_1 for AVX-512: quant/q4_0.h, quant/q4_1.h. Included inside the target region of
+// matmul.cpp.
+
+// The 4-bit codes of eight blocks. A block's bytes hold group 2b in their low and group 2b + 1 in
+// their high halves, so lane 4q + v takes block 2v + q / 2, shifted where q is odd.
+template <class Block>
+[[gnu::always_inline]] inline void UnpackNibbleBlocks(const Block* blocks, WeightBlock& out) {
+  const __m512i low = Join(LoadBytes16(blocks[0].codes), LoadBytes16(blocks[1].codes),
+                           LoadBytes16(blocks[2].codes), LoadBytes16(blocks[3].codes));
+  const __m512i high = Join(LoadBytes16(blocks[4].codes), LoadBytes16(blocks[5].codes),
+                            LoadBytes16(blocks[6].codes), LoadBytes16(blocks[7].codes));
+  const __m512i first = _mm512_setr_epi32(0, 8, 16, 24, 0, 8, 16, 24, 4, 12, 20, 28, 4, 12, 20, 28);
+  const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+  PickNibbles(low, high, first, shift, out);
+}
+
+struct UnpackQ4_0 {
+  static constexpr int kBias = 8;
+  static constexpr bool kHasOffsets = false;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    WeightBlock out;
+    UnpackNibbleBlocks(reinterpret_cast<const quant::Q4_0::Block*>(bytes), out);
+    out.scales = LoadPairHalves<sizeof(quant::Q4_0::Block)>(bytes);
+    return out;
+  }
+};
+
+struct UnpackQ4_1 {
+  static constexpr int kBias = 0;
+  static constexpr bool kHasOffsets = true;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    constexpr int kMinimum = offsetof(quant::Q4_1::Block, m);
+    WeightBlock out;
+    UnpackNibbleBlocks(reinterpret_cast<const quant::Q4_1::Block*>(bytes), out);
+    out.scales = LoadPairHalves<sizeof(quant::Q4_1::Block)>(bytes);
+    out.offsets = Negate(LoadPairHalves<sizeof(quant::Q4_1::Block)>(bytes + kMinimum));
+    return out;
+  }
+};

@@ -1,0 +1,22 @@
+// Q8_0 for AVX-512: quant/q8_0.h. Included inside the target region of matmul.cpp.
+
+struct UnpackQ8_0 {
+  static constexpr int kBias = 128;
+  static constexpr bool kHasOffsets = false;
+
+  // The signed codes of two blocks as unsigned ones.
+  [[gnu::always_inline]] static __m512i TwoBlocks(const quant::Q8_0::Block* blocks) {
+    const __m512i codes = Join(LoadBytes32(blocks[0].codes), LoadBytes32(blocks[1].codes));
+    return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto* blocks = reinterpret_cast<const quant::Q8_0::Block*>(bytes);
+    WeightBlock out;
+    TransposeCodes(TwoBlocks(blocks), TwoBlocks(blocks + 2), TwoBlocks(blocks + 4),
+                   TwoBlocks(blocks + 6), out);
+    out.scales = LoadPairHalves<sizeof(*blocks)>(bytes);
+    return out;
+  }
+};

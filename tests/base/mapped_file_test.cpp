@@ -1,0 +1,102 @@
+// Mapped files: the bytes are those of the file either way of access, and everything that is not a
+// readable regular file is refused with its reason.
+#include "base/mapped_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tests/temporary_folder.h"
+
+namespace kvant {
+namespace {
+
+using testing::HasSubstr;
+
+class MappedFileTest : public testing::TestWithParam<FileAccess> {
+ protected:
+  void ExpectError(const std::string& path, std::string_view reason) {
+    const auto file = MappedFile::Open(path, GetParam());
+    ASSERT_FALSE(file.ok()) << path;
+    EXPECT_EQ(file.error().code, ErrorCode::kIo);
+    EXPECT_THAT(file.error().message, testing::StartsWith(path + ": "));
+    EXPECT_THAT(file.error().message, HasSubstr(reason));
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Access, MappedFileTest,
+                         testing::Values(FileAccess::kMap, FileAccess::kRead),
+                         [](const auto& test) {
+                           return test.param == FileAccess::kMap ? "Map" : "Read";
+                         });
+
+TEST_P(MappedFileTest, GivesTheBytes) {
+  std::vector<std::byte> bytes(10001);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
+  test::WriteFile(folder_ / "a", bytes);
+  auto file = MappedFile::Open(folder_ / "a", GetParam());
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->path(), folder_ / "a");
+  EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(file->bytes().data()) % 4096, 0u);
+  file->WillNeed();
+
+  MappedFile moved = std::move(*file);
+  EXPECT_TRUE(file->bytes().empty());
+  MappedFile assigned;
+  assigned = std::move(moved);
+  EXPECT_TRUE(std::ranges::equal(assigned.bytes(), bytes));
+}
+
+TEST_P(MappedFileTest, AnEmptyFileIsEmpty) {
+  test::WriteFile(folder_ / "a", {});
+  auto file = MappedFile::Open(folder_ / "a", GetParam());
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_TRUE(file->bytes().empty());
+  EXPECT_TRUE(file->Lock().ok());
+  file->WillNeed();
+}
+
+TEST_P(MappedFileTest, RefusesWhatIsNoFile) {
+  ExpectError(folder_ / "absent", "No such file or directory");
+  ExpectError(folder_ / "absent/a", "No such file or directory");
+  ExpectError(folder_.path().string(), "is a directory");
+  ExpectError("/dev/null", "not a regular file");
+  ExpectError("", "No such file or directory");
+  test::WriteFile(folder_ / "a", {});
+  ExpectError(folder_ / "a/b", "Not a directory");
+}
+
+// Nobody writes to the pipe; opening must not wait for somebody.
+TEST_P(MappedFileTest, RefusesAPipe) {
+  const std::string path = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  ExpectError(path, "not a regular file");
+}
+
+TEST_P(MappedFileTest, RefusesAFileWithoutPermission) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const std::string path = folder_ / "a";
+  test::WriteFile(path, {});
+  ASSERT_EQ(chmod(path.c_str(), 0), 0);
+  ExpectError(path, "Permission denied");
+}
+
+TEST_P(MappedFileTest, FollowsLinks) {
+  const std::byte bytes[] = {std::byte{1}, std::byte{2}};
+  test::WriteFile(folder_ / "a", bytes);
+  std::filesystem::create_symlink(folder_ / "a", folder_ / "link");
+  auto file = MappedFile::Open(folder_ / "link", GetParam());
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes));
+  std::filesystem::remove(folder_ / "a");
+  ExpectError(folder_ / "link", "No such file or directory");
+}
+
+}  // namespace
+}  // namespace kvant

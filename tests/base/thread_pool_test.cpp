@@ -1,0 +1,146 @@
+// The thread pool: every member runs every body once, barriers order what is before and after them,
+// and ranges of work cover everything exactly once. Meant to be run under the thread sanitizer too.
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace kvant {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+// 17 is more than most test machines have cores.
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 4, 8, 17));
+
+TEST_P(ThreadPoolTest, EveryMemberRunsOnce) {
+  const int threads = GetParam();
+  ThreadPool pool(threads);
+  ASSERT_EQ(pool.size(), threads);
+  std::vector<int> runs(static_cast<size_t>(threads));  // no atomics: each member has its own
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int run = 1; run <= 200; ++run) {
+    pool.Run([&](const ThreadPool::Member& member) {
+      ASSERT_EQ(member.count, threads);
+      ASSERT_EQ(std::this_thread::get_id() == caller, member.index == 0);
+      ++runs[static_cast<size_t>(member.index)];
+    });
+    // All have finished when Run returns.
+    for (const int count : runs) ASSERT_EQ(count, run);
+  }
+}
+
+TEST_P(ThreadPoolTest, BarriersOrderPhases) {
+  const int threads = GetParam();
+  ThreadPool pool(threads);
+  std::vector<int64_t> values(static_cast<size_t>(threads), 1);
+  std::vector<int64_t> sums(static_cast<size_t>(threads));
+  constexpr int kPhases = 50;
+  pool.Run([&](const ThreadPool::Member& member) {
+    const size_t index = static_cast<size_t>(member.index);
+    for (int phase = 0; phase < kPhases; ++phase) {
+      // Everybody reads all values, then everybody changes its own.
+      sums[index] = std::accumulate(values.begin(), values.end(), int64_t{0});
+      member.Barrier();
+      values[index] = sums[index] % 1000003;
+      member.Barrier();
+    }
+  });
+  int64_t expected = 1;
+  for (int phase = 0; phase < kPhases; ++phase) expected = expected * threads % 1000003;
+  for (const int64_t value : values) EXPECT_EQ(value, expected);
+}
+
+TEST_P(ThreadPoolTest, ManyShortRuns) {
+  ThreadPool pool(GetParam());
+  std::atomic<int64_t> total{0};
+  constexpr int kRuns = 3000;
+  for (int run = 0; run < kRuns; ++run) {
+    pool.Run([&](const ThreadPool::Member& member) {
+      total.fetch_add(member.index + 1, std::memory_order_relaxed);
+    });
+  }
+  EXPECT_EQ(total, int64_t{kRuns} * GetParam() * (GetParam() + 1) / 2);
+}
+
+// Members that have gone to sleep wake up.
+TEST_P(ThreadPoolTest, RunsAfterAPause) {
+  ThreadPool pool(GetParam());
+  for (int run = 0; run < 3; ++run) {
+    std::atomic<int> members{0};
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    pool.Run([&](const ThreadPool::Member&) { ++members; });
+    EXPECT_EQ(members, GetParam());
+  }
+}
+
+// One member sleeps while the others wait for it at a barrier.
+TEST_P(ThreadPoolTest, WaitsForASlowMember) {
+  ThreadPool pool(GetParam());
+  const int slow = GetParam() - 1;
+  bool done = false;
+  pool.Run([&](const ThreadPool::Member& member) {
+    if (member.index == slow) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      done = true;
+    }
+    member.Barrier();
+    ASSERT_TRUE(done);
+  });
+}
+
+TEST_P(ThreadPoolTest, StartsAndStopsWithoutWork) {
+  for (int i = 0; i < 20; ++i) ThreadPool pool(GetParam());
+}
+
+TEST(ThreadPool, PoolsAreIndependent) {
+  ThreadPool first(3);
+  ThreadPool second(2);
+  std::atomic<int> runs{0};
+  std::thread other([&] {
+    for (int i = 0; i < 200; ++i) second.Run([&](const ThreadPool::Member&) { ++runs; });
+  });
+  for (int i = 0; i < 200; ++i) first.Run([&](const ThreadPool::Member&) { ++runs; });
+  other.join();
+  EXPECT_EQ(runs, 200 * 5);
+}
+
+TEST(OwnedRange, CoversEverythingOnceAtTileBorders) {
+  for (const int64_t tile : {1, 2, 16, 64}) {
+    for (const int members : {1, 2, 3, 7, 64}) {
+      for (const int64_t count : {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4096}) {
+        int64_t next = 0;
+        for (int index = 0; index < members; ++index) {
+          const Range range = OwnedRange(count, tile, index, members);
+          ASSERT_LE(range.begin, range.end);
+          if (range.begin == range.end) continue;
+          ASSERT_EQ(range.begin, next);
+          ASSERT_EQ(range.begin % tile, 0);
+          ASSERT_TRUE(range.end % tile == 0 || range.end == count);
+          // Fair: nobody has more than a tile above the mean.
+          ASSERT_LE(range.end - range.begin, (count / tile / members + 1) * tile);
+          next = range.end;
+        }
+        ASSERT_EQ(next, count) << tile << " " << members << " " << count;
+      }
+    }
+  }
+}
+
+TEST(DefaultThreadCount, IsWithinTheMachine) {
+  std::string reason;
+  const int threads = DefaultThreadCount(&reason);
+  EXPECT_GE(threads, 1);
+  EXPECT_LE(threads, static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  EXPECT_NE(reason.find("affinity mask"), std::string::npos);
+  EXPECT_EQ(DefaultThreadCount(), threads);
+}
+
+}  // namespace
+}  // namespace kvant

@@ -1,0 +1,162 @@
+// Which instruction set is chosen, and why the others are refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "cpu/cpu_features.h"
+#include "cpu/isa_list.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu {
+namespace {
+
+using testing::HasSubstr;
+
+// Sets KVANT_ISA for one test and puts the former value back.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(const char* name) {
+    if (const char* old = std::getenv("KVANT_ISA")) old_ = old;
+    setenv("KVANT_ISA", name, 1);
+  }
+  ~ForcedIsa() {
+    if (old_) {
+      setenv("KVANT_ISA", old_->c_str(), 1);
+    } else {
+      unsetenv("KVANT_ISA");
+    }
+  }
+
+ private:
+  std::optional<std::string> old_;
+};
+
+TEST(Dispatch, ReportsAllInstructionSetsBestFirst) {
+  const std::vector<IsaReport> reports = ReportIsas();
+  ASSERT_EQ(reports.size(), 3u);
+  EXPECT_STREQ(reports[0].name, "avx512vnni");
+  EXPECT_STREQ(reports[1].name, "avx2");
+  EXPECT_STREQ(reports[2].name, "scalar");
+  EXPECT_TRUE(reports[2].supported);
+  for (const IsaReport& report : reports) {
+    EXPECT_EQ(report.supported, report.reason.empty()) << report.name;
+  }
+}
+
+TEST(Dispatch, ChoosesTheBestSupported) {
+  const Result<const KernelTable*> chosen = ChooseKernels("");
+  ASSERT_TRUE(chosen.ok());
+  for (const IsaReport& report : ReportIsas()) {
+    if (!report.supported) continue;
+    EXPECT_STREQ((*chosen)->isa, report.name);
+    break;
+  }
+}
+
+TEST(Dispatch, GivesTheNamedTableOrTheReason) {
+  for (const IsaReport& report : ReportIsas()) {
+    const Result<const KernelTable*> chosen = ChooseKernels(report.name);
+    ASSERT_EQ(chosen.ok(), report.supported) << report.name;
+    if (chosen.ok()) {
+      EXPECT_STREQ((*chosen)->isa, report.name);
+    } else {
+      EXPECT_EQ(chosen.error().code, ErrorCode::kNotSupported);
+      EXPECT_THAT(chosen.error().message, HasSubstr(report.reason));
+    }
+  }
+}
+
+TEST(Dispatch, RefusesAnUnknownName) {
+  const Result<const KernelTable*> chosen = ChooseKernels("avx9");
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(chosen.error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(chosen.error().message,
+            "unknown instruction set 'avx9', expected one of avx512vnni, avx2, scalar");
+}
+
+TEST(Dispatch, TheEnvironmentForces) {
+  const ForcedIsa forced("scalar");
+  const Result<const KernelTable*> chosen = ChooseKernelsFromEnvironment();
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_STREQ((*chosen)->isa, "scalar");
+}
+
+TEST(Dispatch, AnImpossibleForceIsAnErrorThatNamesTheVariable) {
+  const ForcedIsa forced("AVX2");
+  const Result<const KernelTable*> chosen = ChooseKernelsFromEnvironment();
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(chosen.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(chosen.error().message, HasSubstr("KVANT_ISA"));
+  EXPECT_THAT(chosen.error().message, HasSubstr("'AVX2'"));
+}
+
+TEST(Dispatch, AnEmptyVariableMeansTheBest) {
+  const ForcedIsa forced("");
+  const Result<const KernelTable*> chosen = ChooseKernelsFromEnvironment();
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_STREQ((*chosen)->isa, (*ChooseKernels(""))->isa);
+}
+
+CpuFeatures Everything() {
+  CpuFeatures features;
+  for (const CpuFeature feature : avx512vnni::kRequired) {
+    features.present |= 1u << static_cast<unsigned>(feature);
+  }
+  features.saves_avx = true;
+  features.saves_avx512 = true;
+  return features;
+}
+
+TEST(CpuFeatures, NothingMissingIsNoReason) {
+  EXPECT_EQ(WhyRefused(Everything(), avx512vnni::kRequired), "");
+  EXPECT_EQ(WhyRefused(Everything(), avx2::kRequired), "");
+  EXPECT_EQ(WhyRefused(CpuFeatures{}, {}), "");
+}
+
+TEST(CpuFeatures, EachMissingFeatureIsNamed) {
+  for (const CpuFeature feature : avx512vnni::kRequired) {
+    CpuFeatures features = Everything();
+    features.present &= ~(1u << static_cast<unsigned>(feature));
+    EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired),
+              std::string("CPU lacks ") + CpuFeatureName(feature));
+  }
+}
+
+TEST(CpuFeatures, RegistersThatAreNotSavedAreAReason) {
+  CpuFeatures features = Everything();
+  features.saves_avx512 = false;
+  EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired),
+            "the operating system does not save AVX-512 registers");
+  EXPECT_EQ(WhyRefused(features, avx2::kRequired), "");
+  features.saves_avx = false;
+  EXPECT_EQ(WhyRefused(features, avx2::kRequired),
+            "the operating system does not save AVX registers");
+}
+
+// The kernel's own reading of CPUID, which hides what it does not save.
+TEST(CpuFeatures, AgreeWithProcCpuinfo) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::set<std::string> flags;
+  for (std::string line; flags.empty() && std::getline(cpuinfo, line);) {
+    if (line.rfind("flags", 0) != 0) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    for (std::string word; words >> word;) flags.insert(word);
+  }
+  if (flags.empty()) GTEST_SKIP() << "no x86 flags in /proc/cpuinfo";
+  const CpuFeatures features = DetectCpuFeatures();
+  for (const CpuFeature feature : avx512vnni::kRequired) {
+    // The kernel calls LZCNT by AMD's name for the group it came with.
+    const std::string name = feature == CpuFeature::kLzcnt ? "abm" : CpuFeatureName(feature);
+    EXPECT_EQ(features.Has(feature), flags.contains(name)) << name;
+  }
+  EXPECT_EQ(features.saves_avx, flags.contains("avx2"));
+  EXPECT_EQ(features.saves_avx512, flags.contains("avx512f"));
+}
+
+}  // namespace
+}  // namespace kvant::cpu

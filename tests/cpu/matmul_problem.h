@@ -1,0 +1,193 @@
+// A matrix product with random operands in exactly sized buffers, and its double-precision
+// reference: shared by the tests and the kernel benchmark.
+//
+// The reference multiplies the decoded weights with the very numbers that the kernel reads: the
+// floats, or the quantized activations. What remains is the rounding of the kernel's float sums,
+// which ErrorBound() bounds.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "quant/format.h"
+
+namespace kvant::cpu {
+
+struct FreeDeleter {
+  void operator()(void* p) const { std::free(p); }
+};
+using Bytes = std::unique_ptr<std::byte[], FreeDeleter>;
+
+// Exactly `bytes` bytes at a multiple of `alignment`, so that sanitizers see every byte beyond.
+inline Bytes AllocateBytes(size_t bytes, size_t alignment = 64) {
+  void* p = nullptr;
+  if (posix_memalign(&p, alignment, bytes > 0 ? bytes : 1) != 0) std::abort();
+  return Bytes(static_cast<std::byte*>(p));
+}
+
+// A block of random bits whose scales are finite and of moderate size; float values in [-2, 2].
+inline void FillRandomBlock(const quant::FormatTraits& format, std::mt19937& random,
+                            std::byte* block) {
+  if (!format.quantized()) {
+    const float value = std::uniform_real_distribution<float>(-2, 2)(random);
+    format.encode(&value, nullptr, block, 1);
+    return;
+  }
+  for (;;) {
+    for (int i = 0; i < format.block_bytes; ++i) block[i] = static_cast<std::byte>(random());
+    quant::IntegerBlock integers{};
+    format.to_integers(block, integers);
+    float largest = 0;
+    for (int group = 0; group < format.block_values / quant::kGroupValues; ++group) {
+      // NaN fails the comparison below.
+      largest = std::max(largest, std::abs(integers.scales[group]));
+      if (!(std::abs(integers.offsets[group]) < 1e3f)) largest = 1e9f;
+      if (!(std::abs(integers.scales[group]) < 1e3f)) largest = 1e9f;
+    }
+    if (largest > 1e-3f && largest < 1e3f) return;
+  }
+}
+
+class MatMulProblem {
+ public:
+  // Repeats the blocks of a few random rows where the matrix is large.
+  MatMulProblem(const KernelTable& kernels, const quant::FormatTraits& format, int64_t rows,
+                int64_t cols, int64_t tokens, uint32_t seed = 1)
+      : format_(format),
+        kernel_(kernels.matmul[static_cast<size_t>(quant::FormatIndex(format))]),
+        rows_(rows),
+        cols_(cols),
+        tokens_(tokens),
+        weights_(AllocateBytes(static_cast<size_t>(rows * format.row_bytes(cols)), 16)),
+        floats_(static_cast<size_t>(tokens * cols)),
+        int8_(AllocateBytes(static_cast<size_t>(tokens) * ActivationRowBytes(cols))),
+        scratch_(AllocateBytes(kernel_.scratch_bytes(cols))) {
+    std::mt19937 random(seed);
+    constexpr int64_t kDistinctRows = 64;
+    for (int64_t row = 0; row < rows; ++row) {
+      std::byte* bytes = weights_.get() + row * format.row_bytes(cols);
+      if (row >= kDistinctRows) {
+        std::copy_n(bytes - kDistinctRows * format.row_bytes(cols), format.row_bytes(cols), bytes);
+        continue;
+      }
+      for (int64_t i = 0; i < cols / format.block_values; ++i) {
+        FillRandomBlock(format, random, bytes + i * format.block_bytes);
+      }
+    }
+    std::normal_distribution<float> normal;
+    for (float& value : floats_) value = normal(random);
+    for (int64_t token = 0; token < tokens; ++token) {
+      kernels.quantize(floats_.data() + token * cols, cols, Int8Row(token));
+    }
+  }
+
+  const quant::FormatTraits& format() const { return format_; }
+  const MatMulKernel& kernel() const { return kernel_; }
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  int64_t tokens() const { return tokens_; }
+  std::byte* weights() { return weights_.get(); }
+  ActivationRow Int8Row(int64_t token) const {
+    return ActivationRowAt(int8_.get() + token * static_cast<int64_t>(ActivationRowBytes(cols_)),
+                           cols_);
+  }
+  float* FloatRow(int64_t token) { return floats_.data() + token * cols_; }
+
+  // The task for all rows and tokens; out is [tokens][rows].
+  MatMulTask Task(float* out) const {
+    MatMulTask task;
+    task.format = &format_;
+    task.weights = weights_.get();
+    task.row_bytes = format_.row_bytes(cols_);
+    task.cols = cols_;
+    task.row_begin = 0;
+    task.row_end = rows_;
+    const bool int8 = kernel_.activation == ActivationKind::kInt8;
+    task.activations = int8 ? int8_.get() : reinterpret_cast<const std::byte*>(floats_.data());
+    task.activation_stride = int8 ? static_cast<int64_t>(ActivationRowBytes(cols_))
+                                  : cols_ * static_cast<int64_t>(sizeof(float));
+    task.tokens = tokens_;
+    task.out = out;
+    task.out_stride = rows_;
+    task.store = Store::kSet;
+    task.scratch = {scratch_.get(), kernel_.scratch_bytes(cols_)};
+    return task;
+  }
+
+  std::vector<float> Run() const {
+    std::vector<float> out(static_cast<size_t>(tokens_ * rows_), -1.0f);
+    kernel_.run(Task(out.data()));
+    return out;
+  }
+
+  double Reference(int64_t token, int64_t row) const {
+    const std::vector<float> weights = DecodedRow(row);
+    double sum = 0;
+    for (int64_t col = 0; col < cols_; ++col) {
+      sum += double{weights[static_cast<size_t>(col)]} * Activation(token, col);
+    }
+    return sum;
+  }
+
+  // A bound on |kernel - Reference|. Every term passes through the float roundings of its own
+  // products (decoded weight, scale products, sums[]: at most 5) and through at most `additions`
+  // additions, each with a relative error of epsilon / 2 of what has been summed so far.
+  double ErrorBound(int64_t token, int64_t row) const {
+    double magnitude = 0;
+    if (!format_.quantized()) {
+      const std::vector<float> weights = DecodedRow(row);
+      for (int64_t col = 0; col < cols_; ++col) {
+        magnitude += std::abs(double{weights[static_cast<size_t>(col)]} * Activation(token, col));
+      }
+    } else {
+      const std::byte* bytes = weights_.get() + row * format_.row_bytes(cols_);
+      quant::IntegerBlock block{};
+      for (int64_t col = 0; col < cols_; ++col) {
+        const int64_t in_block = col % format_.block_values;
+        if (in_block == 0) {
+          format_.to_integers(bytes + col / format_.block_values * format_.block_bytes, block);
+        }
+        const int64_t group = in_block / quant::kGroupValues;
+        magnitude += (std::abs(double{block.scales[group]} * block.codes[in_block]) +
+                      std::abs(double{block.offsets[group]})) *
+                     std::abs(Activation(token, col));
+      }
+    }
+    const double additions = static_cast<double>(format_.quantized() ? cols_ / 8 + 2 : cols_);
+    return (additions + 5) * (std::numeric_limits<float>::epsilon() / 2) * magnitude;
+  }
+
+ private:
+  double Activation(int64_t token, int64_t col) const {
+    if (kernel_.activation == ActivationKind::kFloat32) {
+      return floats_[static_cast<size_t>(token * cols_ + col)];
+    }
+    const ActivationRow row = Int8Row(token);
+    return double{row.scales[col / 32]} * row.codes[col];
+  }
+
+  std::vector<float> DecodedRow(int64_t row) const {
+    std::vector<float> weights(static_cast<size_t>(cols_));
+    format_.decode(weights_.get() + row * format_.row_bytes(cols_), weights.data(), cols_);
+    return weights;
+  }
+
+  const quant::FormatTraits& format_;
+  const MatMulKernel& kernel_;
+  int64_t rows_;
+  int64_t cols_;
+  int64_t tokens_;
+  Bytes weights_;
+  std::vector<float> floats_;
+  Bytes int8_;
+  Bytes scratch_;
+};
+
+}  // namespace kvant::cpu

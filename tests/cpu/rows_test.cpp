@@ -1,0 +1,161 @@
+// The kernels over rows against formulas in double precision, with bounds that follow from the
+// number of rounded operations, and against the reference instruction set bit by bit.
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <random>
+
+#include "isa_test.h"
+
+namespace kvant::cpu::test {
+namespace {
+
+constexpr int64_t kRowLengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 48, 64, 80, 172, 256, 2048};
+
+std::vector<float> RandomRow(int64_t count, uint32_t seed, float deviation = 1.0f) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<float> row(static_cast<size_t>(count));
+  for (float& value : row) value = normal(generator);
+  return row;
+}
+
+class Rows : public IsaTest {};
+KVANT_FOR_EACH_ISA(Rows);
+
+TEST_P(Rows, RmsNormIsWithinItsRoundings) {
+  for (const int64_t cols : kRowLengths) {
+    const GuardedArray<float> x(RandomRow(cols, 1, 3.0f));
+    const GuardedArray<float> weight(RandomRow(cols, 2));
+    const GuardedArray<float> out(static_cast<size_t>(cols));
+    constexpr float kEpsilon = 1e-5f;
+    kernels().rms_norm(x.data(), weight.data(), cols, kEpsilon, out.data());
+
+    double squares = 0.0;
+    for (const float value : x) squares += double{value} * value;
+    const double factor = 1.0 / std::sqrt(squares / static_cast<double>(cols) + kEpsilon);
+    // The sum: one rounding per term of a lane and four over the lanes, halved by the root. Then
+    // the mean, the addition, the root, the reciprocal and two products.
+    const double roundings = (static_cast<double>(cols) / 16 + 5 + 2) / 2 + 4;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double expected = double{x[i]} * factor * weight[i];
+      ASSERT_NEAR(out[i], expected, 1.01 * roundings * kRounding * std::abs(expected))
+          << cols << " columns, element " << i;
+    }
+    std::vector<float> reference_out(out.size());
+    reference().rms_norm(x.data(), weight.data(), cols, kEpsilon, reference_out.data());
+    ExpectSameBits(out.ToVector(), reference_out, "rms_norm");
+  }
+}
+
+TEST_P(Rows, AddIsExactlyRoundedAndMayWorkInPlace) {
+  for (const int64_t cols : kRowLengths) {
+    const GuardedArray<float> a(RandomRow(cols, 3));
+    const GuardedArray<float> b(RandomRow(cols, 4, 1e-3f));
+    std::vector<float> expected;
+    for (size_t i = 0; i < a.size(); ++i) expected.push_back(a[i] + b[i]);
+    kernels().add(a.data(), b.data(), cols, a.data());
+    ExpectSameBits(a.ToVector(), expected, "add");
+  }
+}
+
+// With up = 1 and a very negative gate the result is gate / e^-gate, which shows the exponential
+// itself: 2 ulp of it and half an ulp of the division.
+TEST_P(Rows, TheExponentialIsWithinTwoUlp) {
+  std::vector<float> gates;
+  for (float gate = -87.0f; gate < -20.0f; gate += 0.00071f) gates.push_back(gate);
+  const std::vector<float> ones(gates.size(), 1.0f);
+  std::vector<float> out(gates.size());
+  kernels().silu_multiply(gates.data(), ones.data(), static_cast<int64_t>(gates.size()),
+                          out.data());
+  for (size_t i = 0; i < gates.size(); ++i) {
+    const double gate = gates[i];
+    const double expected = gate / (1.0 + std::exp(-gate));
+    ASSERT_NEAR(out[i], expected, (2.0 * 2 + 1) * kRounding * 1.0001 * std::abs(expected)) << gate;
+  }
+}
+
+TEST_P(Rows, SiluMultiplyIsWithinItsRoundings) {
+  for (const int64_t cols : kRowLengths) {
+    const GuardedArray<float> gate(RandomRow(cols, 5, 8.0f));
+    const GuardedArray<float> up(RandomRow(cols, 6));
+    std::vector<float> reference_out(gate.size());
+    reference().silu_multiply(gate.data(), up.data(), cols, reference_out.data());
+    std::vector<double> expected;
+    for (size_t i = 0; i < gate.size(); ++i) {
+      expected.push_back(double{gate[i]} / (1.0 + std::exp(-double{gate[i]})) * up[i]);
+    }
+    kernels().silu_multiply(gate.data(), up.data(), cols, gate.data());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      // 2 ulp of the exponential, then addition, division and product.
+      ASSERT_NEAR(gate[i], expected[i], (2 * 2 + 3) * kRounding * 1.01 * std::abs(expected[i]));
+    }
+    ExpectSameBits(gate.ToVector(), reference_out, "silu_multiply");
+  }
+}
+
+TEST_P(Rows, SiluMultiplyKeepsToTheLimits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> gate = {0.0f, -0.0f, 1e30f, kInfinity, -1e30f, -88.0f, -104.0f, NAN};
+  const std::vector<float> up(gate.size(), 2.0f);
+  std::vector<float> out(gate.size());
+  kernels().silu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+  EXPECT_EQ(out[0], 0.0f);
+  EXPECT_EQ(out[1], 0.0f);
+  EXPECT_EQ(out[2], 2e30f);
+  EXPECT_EQ(out[3], kInfinity);
+  EXPECT_EQ(out[4], 0.0f);
+  EXPECT_NEAR(out[5], 0.0, 1e-35);
+  EXPECT_EQ(out[6], 0.0f);
+  EXPECT_TRUE(std::isnan(out[7]));
+}
+
+// Rotation as the product of complex numbers.
+TEST_P(Rows, RopeRotatesPairsInBothStyles) {
+  for (const int64_t head_dim : {8, 48, 64, 80, 96, 128, 256}) {
+    for (const int64_t n_rot : {int64_t{2}, head_dim / 2, head_dim - 2, head_dim}) {
+      const int64_t n_heads = 3;
+      const int64_t half = n_rot / 2;
+      const std::vector<float> before = RandomRow(n_heads * head_dim, 7);
+      std::vector<float> angles = RandomRow(half, 8, 3.0f);
+      std::vector<float> table(static_cast<size_t>(n_rot));
+      for (size_t i = 0; i < angles.size(); ++i) {
+        table[i] = std::cos(angles[i]);
+        table[i + angles.size()] = std::sin(angles[i]);
+      }
+      const GuardedArray<float> cos_sin(table);
+      for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalves}) {
+        std::vector<double> expected(before.begin(), before.end());
+        std::vector<double> bound(before.size(), 0.0);
+        for (int64_t head = 0; head < n_heads; ++head) {
+          for (int64_t i = 0; i < half; ++i) {
+            const bool interleaved = style == RopeStyle::kInterleaved;
+            const size_t first = static_cast<size_t>(head * head_dim + (interleaved ? 2 * i : i));
+            const size_t second = first + static_cast<size_t>(interleaved ? 1 : half);
+            const size_t pair = static_cast<size_t>(i);
+            const std::complex<double> rotated =
+                std::complex<double>(before[first], before[second]) *
+                std::complex<double>(table[pair], table[pair + angles.size()]);
+            expected[first] = rotated.real();
+            expected[second] = rotated.imag();
+            // One rounded product and one fused operation.
+            bound[first] = bound[second] =
+                2 * kRounding * (std::abs(before[first]) + std::abs(before[second]));
+          }
+        }
+        const GuardedArray<float> vectors(before);
+        kernels().rope(vectors.data(), n_heads, head_dim, n_rot, style, cos_sin.data());
+        for (size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_NEAR(vectors[i], expected[i], bound[i])
+              << "head_dim " << head_dim << ", n_rot " << n_rot << ", element " << i;
+        }
+        std::vector<float> reference_out = before;
+        reference().rope(reference_out.data(), n_heads, head_dim, n_rot, style, cos_sin.data());
+        ExpectSameBits(vectors.ToVector(), reference_out, "rope");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvant::cpu::test

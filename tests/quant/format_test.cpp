@@ -1,0 +1,158 @@
+// The table of formats against the published sizes and ids, and decoding against blocks that the
+// Python package gguf decoded.
+#include "quant/format.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/quant/fixtures.h"
+
+namespace kvant::quant {
+namespace {
+
+struct Published {
+  uint32_t id;
+  const char* name;
+  double bits;
+  int block_values;
+  int code_min;
+  int code_max;
+};
+
+// Ids and sizes from ggml.h and the GGUF specification; code ranges from the formats' bits.
+constexpr Published kPublished[] = {
+    {0, "F32", 32, 1, 0, 0},          {1, "F16", 16, 1, 0, 0},
+    {2, "Q4_0", 4.5, 32, -8, 7},      {3, "Q4_1", 5, 32, 0, 15},
+    {6, "Q5_0", 5.5, 32, -16, 15},    {7, "Q5_1", 6, 32, 0, 31},
+    {8, "Q8_0", 8.5, 32, -128, 127},  {10, "Q2_K", 2.625, 256, 0, 3},
+    {11, "Q3_K", 3.4375, 256, -4, 3}, {12, "Q4_K", 4.5, 256, 0, 15},
+    {13, "Q5_K", 5.5, 256, 0, 31},    {14, "Q6_K", 6.5625, 256, -32, 31},
+    {30, "BF16", 16, 1, 0, 0},
+};
+
+TEST(FormatTable, HasThePublishedIdsAndSizes) {
+  for (const Published& published : kPublished) {
+    const FormatTraits* format = FindFormat(TensorType{published.id});
+    ASSERT_NE(format, nullptr) << published.name;
+    EXPECT_STREQ(format->name, published.name);
+    EXPECT_EQ(format->block_values, published.block_values) << published.name;
+    EXPECT_EQ(format->bits_per_value(), published.bits) << published.name;
+    EXPECT_EQ(format->quantized(), published.code_min != published.code_max) << published.name;
+    EXPECT_EQ(FindFormat(published.name), format);
+  }
+}
+
+TEST(FormatTable, HasUniqueIdsAndNamesAndConsistentIndices) {
+  std::set<uint32_t> ids;
+  std::set<std::string> names;
+  int index = 0;
+  for (const FormatTraits& format : AllFormats()) {
+    EXPECT_TRUE(ids.insert(static_cast<uint32_t>(format.type)).second) << format.name;
+    EXPECT_TRUE(names.insert(format.name).second) << format.name;
+    EXPECT_EQ(FormatIndex(format), index++);
+    EXPECT_NE(format.encode, nullptr) << format.name;
+    EXPECT_EQ(UnsupportedTypeName(static_cast<uint32_t>(format.type)), nullptr) << format.name;
+  }
+}
+
+TEST(FormatTable, FindsNamesInAnyCase) {
+  EXPECT_EQ(FindFormat("q4_k"), FindFormat(TensorType{12}));
+  EXPECT_EQ(FindFormat("bF16"), FindFormat(TensorType{30}));
+  EXPECT_EQ(FindFormat("Q4_"), nullptr);
+  EXPECT_EQ(FindFormat(""), nullptr);
+  EXPECT_EQ(FindFormat(TensorType{4}), nullptr);
+}
+
+TEST(FormatTable, NamesTypesItCannotRead) {
+  EXPECT_STREQ(UnsupportedTypeName(4), "Q4_2 (removed from GGUF)");
+  EXPECT_STREQ(UnsupportedTypeName(28), "F64");
+  EXPECT_STREQ(UnsupportedTypeName(42), "Q2_0");
+  EXPECT_EQ(UnsupportedTypeName(43), nullptr);
+  EXPECT_EQ(UnsupportedTypeName(0xffffffffu), nullptr);
+}
+
+// Bit for bit, except that any NaN equals any other.
+TEST(Decode, EqualsGgufBitForBitAtAnyAddress) {
+  const nlohmann::json fixtures = test::ReadQuantFixture("decode_blocks.json");
+  ASSERT_EQ(fixtures.size(), 10u);
+  for (const auto& [name, blocks] : fixtures.items()) {
+    const FormatTraits* format = FindFormat(name);
+    ASSERT_NE(format, nullptr) << name;
+    for (const auto& block : blocks) {
+      const std::vector<std::byte> bytes = test::ParseBytes(block["bytes"]);
+      const std::vector<float> expected = test::ParseFloats(block["values"]);
+      ASSERT_EQ(bytes.size(), static_cast<size_t>(format->block_bytes)) << name;
+      ASSERT_EQ(expected.size(), static_cast<size_t>(format->block_values)) << name;
+      std::vector<std::byte> odd(bytes.size() + 1);
+      std::memcpy(odd.data() + 1, bytes.data(), bytes.size());
+      std::vector<float> values(expected.size());
+      format->decode(odd.data() + 1, values.data(), format->block_values);
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (std::isnan(expected[i])) {
+          EXPECT_TRUE(std::isnan(values[i])) << name << " value " << i;
+        } else {
+          EXPECT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(expected[i]))
+              << name << " value " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Decode, IntegerFormGivesTheSameValues) {
+  const nlohmann::json fixtures = test::ReadQuantFixture("decode_blocks.json");
+  for (const auto& [name, blocks] : fixtures.items()) {
+    const FormatTraits* format = FindFormat(name);
+    ASSERT_NE(format, nullptr) << name;
+    for (const auto& block : blocks) {
+      const std::vector<std::byte> bytes = test::ParseBytes(block["bytes"]);
+      const std::vector<float> expected = test::ParseFloats(block["values"]);
+      IntegerBlock integers;
+      format->to_integers(bytes.data(), integers);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (!std::isfinite(expected[i])) continue;
+        const double scale = integers.scales[i / kGroupValues];
+        const double offset = integers.offsets[i / kGroupValues];
+        EXPECT_NEAR(scale * integers.codes[i] - offset, expected[i],
+                    1e-6 * (std::fabs(scale) + std::fabs(offset)))
+            << name << " value " << i;
+        EXPECT_TRUE(format->has_offsets || offset == 0) << name;
+      }
+    }
+  }
+}
+
+// Random bytes: every code stays in its range and reaches both ends of it.
+TEST(Decode, TakesAnyBytesAndKeepsCodesInRange) {
+  std::mt19937 random(7);
+  for (const Published& published : kPublished) {
+    const FormatTraits& format = *FindFormat(TensorType{published.id});
+    constexpr int kBlocks = 200;
+    std::vector<std::byte> bytes(static_cast<size_t>(kBlocks * format.block_bytes));
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+    std::vector<float> values(static_cast<size_t>(kBlocks * format.block_values));
+    format.decode(bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+    if (!format.quantized()) continue;
+    int least = 127;
+    int greatest = -128;
+    for (int block = 0; block < kBlocks; ++block) {
+      IntegerBlock integers;
+      format.to_integers(bytes.data() + block * format.block_bytes, integers);
+      for (int i = 0; i < format.block_values; ++i) {
+        least = std::min<int>(least, integers.codes[i]);
+        greatest = std::max<int>(greatest, integers.codes[i]);
+      }
+    }
+    EXPECT_EQ(least, published.code_min) << format.name;
+    EXPECT_EQ(greatest, published.code_max) << format.name;
+  }
+}
+
+}  // namespace
+}  // namespace kvant::quant

@@ -1,0 +1,419 @@
+// kvant inspect: what a model file holds, what a run of it will need, and what this machine offers.
+//
+// The overview works for every GGUF file, whatever its architecture; --plan and --memory need one
+// that kvant runs. No weights are read.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/thread_pool.h"
+#include "cpu/float_gemm.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "tools/commands.h"
+#include "tools/common_options.h"
+#include "tools/console.h"
+#include "tools/model_facts.h"
+
+namespace kvant::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr HelpText kHelp = {
+    "MODEL [--tensors] [--plan] [--memory] [--cpu] [OPTIONS]",
+    "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
+    "--memory\n"
+    "tells how much memory a run with the given options will need, before anything is loaded. "
+    "--cpu\n"
+    "tells which instruction set will be used and why; it needs no model. Long arrays and texts "
+    "are\n"
+    "shortened.",
+    "  kvant inspect model.gguf\n"
+    "  kvant inspect model.gguf --memory -c 8192 --kv-type f16\n"
+    "  kvant inspect model.gguf --tensors --json | jq '.tensors[0]'\n"
+    "  kvant inspect --cpu\n",
+};
+
+constexpr size_t kArrayShown = 8;  // elements of an array that are shown
+constexpr size_t kTextShown = 76;  // bytes of a text that are shown, in the overview for people
+
+struct Options {
+  ModelGroup model;
+  SessionGroup session;
+  bool json = false;
+  bool tensors = false;
+  bool plan = false;
+  bool memory = false;
+  bool cpu = false;
+};
+
+// ---- Metadata ----------------------------------------------------------------------------------
+
+template <class T>
+T LoadElement(const formats::GgufArray& array, size_t index) {
+  T value;
+  std::memcpy(&value, array.data + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+Json ArrayElement(const formats::GgufArray& array, size_t index) {
+  using formats::GgufType;
+  switch (array.type) {
+    case GgufType::kUint8: return LoadElement<uint8_t>(array, index);
+    case GgufType::kInt8: return LoadElement<int8_t>(array, index);
+    case GgufType::kUint16: return LoadElement<uint16_t>(array, index);
+    case GgufType::kInt16: return LoadElement<int16_t>(array, index);
+    case GgufType::kUint32: return LoadElement<uint32_t>(array, index);
+    case GgufType::kInt32: return LoadElement<int32_t>(array, index);
+    case GgufType::kUint64: return LoadElement<uint64_t>(array, index);
+    case GgufType::kInt64: return LoadElement<int64_t>(array, index);
+    case GgufType::kFloat32: return LoadElement<float>(array, index);
+    case GgufType::kFloat64: return LoadElement<double>(array, index);
+    case GgufType::kBool: return LoadElement<uint8_t>(array, index) != 0;
+    case GgufType::kString: return std::string(array.strings[index]);
+    case GgufType::kArray: break;
+  }
+  return nullptr;
+}
+
+// An array becomes {count, type, first}, everything else its value.
+Json ValueJson(const formats::GgufValue& value) {
+  if (const auto* array = std::get_if<formats::GgufArray>(&value.value)) {
+    Json first = Json::array();
+    for (size_t i = 0; i < std::min<uint64_t>(array->count, kArrayShown); ++i) {
+      first.push_back(ArrayElement(*array, i));
+    }
+    return {{"count", array->count},
+            {"type", formats::GgufTypeName(array->type)},
+            {"first", std::move(first)}};
+  }
+  if (const auto* text = std::get_if<std::string_view>(&value.value)) return std::string(*text);
+  if (const auto* number = std::get_if<double>(&value.value)) {
+    // Shortest form of what the file holds, not of its widening to double.
+    if (value.type == formats::GgufType::kFloat32) return static_cast<float>(*number);
+    return *number;
+  }
+  if (const auto* number = std::get_if<int64_t>(&value.value)) return *number;
+  if (const auto* flag = std::get_if<bool>(&value.value)) return *flag;
+  return std::get<uint64_t>(value.value);
+}
+
+std::string Shorten(const std::string& text) {
+  if (text.size() <= kTextShown) return text;
+  size_t end = kTextShown;
+  while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // whole characters
+  return fmt::format("{}… ({} bytes)", text.substr(0, end), text.size());
+}
+
+std::string Dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// Text as it is, numbers shortest, elements of arrays in quotes where they are texts.
+std::string ElementText(const Json& value) {
+  if (value.is_string()) return fmt::format("\"{}\"", Visible(value.get<std::string>()));
+  if (value.is_number_float()) return fmt::format("{}", value.get<float>());
+  return Dump(value, -1);
+}
+
+std::string ValueText(const formats::GgufValue& value) {
+  const Json json = ValueJson(value);
+  if (!json.is_object()) {
+    return json.is_string() ? Shorten(Visible(json.get<std::string>())) : ElementText(json);
+  }
+  std::vector<std::string> elements;
+  for (const Json& element : json["first"]) elements.push_back(ElementText(element));
+  const uint64_t count = json["count"].get<uint64_t>();
+  return Shorten(fmt::format("[{}{}]", fmt::join(elements, ", "),
+                             count > elements.size() ? ", …" : "")) +
+         fmt::format(" {} {}", count, json["type"].get<std::string>());
+}
+
+// ---- Sections: each as JSON, and as text made of that JSON -------------------------------------
+
+Json ModelJson(const formats::GgufFile& file, const ModelFacts& facts) {
+  Json types = Json::array();
+  for (const ModelFacts::TypeShare& share : facts.types) {
+    types.push_back({{"type", share.name},
+                     {"tensors", share.tensors},
+                     {"values", share.values},
+                     {"bytes", share.bytes}});
+  }
+  return {{"file", file.path()},
+          {"gguf_version", file.version()},
+          {"parts", file.parts()},
+          {"file_bytes", file.file_bytes()},
+          {"alignment", file.alignment()},
+          {"architecture", facts.architecture},
+          {"parameters", facts.parameters},
+          {"tensors", file.tensors().size()},
+          {"tensor_bytes", facts.tensor_bytes},
+          {"bits_per_weight", facts.bits_per_weight()},
+          {"types", std::move(types)}};
+}
+
+std::string ModelText(const Json& model) {
+  std::string out = fmt::format(
+      "file          {}\n"
+      "format        GGUF v{}, {} part{}, {}\n"
+      "architecture  {}\n"
+      "parameters    {} ({})\n"
+      "weights       {} in {} tensors, {:.2f} bits per weight\n",
+      Visible(model["file"].get<std::string>()), model["gguf_version"].get<uint32_t>(),
+      model["parts"].get<int>(), model["parts"].get<int>() == 1 ? "" : "s",
+      SizeText(model["file_bytes"].get<uint64_t>()),
+      model["architecture"].get<std::string>().empty() ? "not named in the file"
+                                                       : model["architecture"].get<std::string>(),
+      CountText(model["parameters"].get<uint64_t>()), model["parameters"].get<uint64_t>(),
+      SizeText(model["tensor_bytes"].get<uint64_t>()), model["tensors"].get<size_t>(),
+      model["bits_per_weight"].get<double>());
+  for (const Json& type : model["types"]) {
+    out += fmt::format("  {:<10}  {:>5} tensors  {:>10} values  {:>12}\n",
+                       type["type"].get<std::string>(), type["tensors"].get<uint64_t>(),
+                       CountText(type["values"].get<uint64_t>()),
+                       SizeText(type["bytes"].get<uint64_t>()));
+  }
+  return out;
+}
+
+Json TokenizerJson(const formats::GgufFile& file, const TokenizerOptions& options) {
+  const auto created = Tokenizer::Create(file, options);
+  if (!created.ok()) return {{"error", created.error().message}};
+  const Tokenizer& tokenizer = **created;
+  const SpecialTokens& special = tokenizer.special();
+  Json out = {{"kind", tokenizer.kind()},
+              {"pre", tokenizer.pre_tokenizer()},
+              {"vocab_size", tokenizer.vocab_size()},
+              {"add_bos", special.add_bos},
+              {"add_eos", special.add_eos}};
+  const std::pair<const char*, std::optional<TokenId>> named[] = {
+      {"bos", special.bos}, {"eos", special.eos}, {"eot", special.eot}, {"unk", special.unk},
+      {"sep", special.sep}, {"pad", special.pad}, {"cls", special.cls}, {"mask", special.mask}};
+  for (const auto& [name, id] : named) {
+    if (id.has_value()) out[name] = {{"id", *id}, {"piece", std::string(tokenizer.piece(*id))}};
+  }
+  out["end_of_generation"] = special.end_of_generation;
+  return out;
+}
+
+std::string TokenizerText(const Json& tokenizer) {
+  if (tokenizer.contains("error")) {
+    return fmt::format("tokenizer     not usable: {}\n",
+                       Visible(tokenizer["error"].get<std::string>()));
+  }
+  const std::string pre = tokenizer["pre"].get<std::string>();
+  std::string out = fmt::format(
+      "tokenizer     {}{}, {} tokens", tokenizer["kind"].get<std::string>(),
+      pre.empty() ? "" : " (" + Visible(pre) + ")", tokenizer["vocab_size"].get<int32_t>());
+  for (const char* name : {"bos", "eos", "eot", "unk", "sep", "pad", "cls", "mask"}) {
+    if (!tokenizer.contains(name)) continue;
+    const Json& token = tokenizer[name];
+    out += fmt::format(", {} {} {}", name, token["id"].get<TokenId>(),
+                       Visible(token["piece"].get<std::string>()));
+  }
+  return out + (tokenizer["add_bos"].get<bool>() ? ", BOS is added\n" : "\n");
+}
+
+Json TensorsJson(const formats::GgufFile& file) {
+  Json out = Json::array();
+  for (const formats::GgufTensor& tensor : file.tensors()) {
+    out.push_back({{"name", std::string(tensor.name)},
+                   {"type", tensor.format->name},
+                   {"shape", std::vector<int64_t>(tensor.dims, tensor.dims + tensor.n_dims)},
+                   {"bytes", tensor.size_bytes},
+                   {"part", tensor.part}});
+  }
+  return out;
+}
+
+std::string TensorsText(const Json& tensors) {
+  std::string out;
+  for (const Json& tensor : tensors) {
+    out += fmt::format(
+        "  {:<36} {:<6} {:>20} {:>12}\n", Visible(tensor["name"].get<std::string>()),
+        tensor["type"].get<std::string>(),
+        fmt::format("{}", fmt::join(tensor["shape"].get<std::vector<int64_t>>(), " x ")),
+        SizeText(tensor["bytes"].get<uint64_t>()));
+  }
+  return out;
+}
+
+Json MemoryJson(const MemoryPlan& plan, int64_t context) {
+  Json groups = Json::array();
+  for (const MemoryPlan::Group& group : plan.groups) {
+    groups.push_back({{"layers", group.layers},
+                      {"window", group.window},
+                      {"kv_heads", group.kv_heads},
+                      {"k_dim", group.k_dim},
+                      {"v_dim", group.v_dim},
+                      {"rows", group.rows},
+                      {"bytes", group.bytes},
+                      {"bytes_per_token", group.bytes_per_token}});
+  }
+  return {{"context", context},
+          {"weights", plan.weights},
+          {"kv", plan.kv},
+          {"activations", plan.activations},
+          {"logits", plan.logits},
+          {"total", plan.total()},
+          {"groups", std::move(groups)}};
+}
+
+std::string MemoryText(const Json& memory) {
+  const auto line = [&](const char* name, const char* key, const std::string& note) {
+    const uint64_t bytes = memory[key].get<uint64_t>();
+    return fmt::format("  {:<12}{:>12}  {:>16} bytes{}\n", name, SizeText(bytes), bytes, note);
+  };
+  std::string out =
+      fmt::format("memory of a run with {} positions\n", memory["context"].get<int64_t>());
+  out += line("weights", "weights", "  in the file, shared with its other users");
+  out += line("KV cache", "kv", "  when the context is full");
+  for (const Json& group : memory["groups"]) {
+    const int64_t window = group["window"].get<int64_t>();
+    out += fmt::format(
+        "    {} layers, {} kv heads of {} and {}, {}: {} positions, {} bytes a token\n",
+        group["layers"].get<int>(), group["kv_heads"].get<int>(), group["k_dim"].get<int>(),
+        group["v_dim"].get<int>(), window == 0 ? "all positions" : fmt::format("window {}", window),
+        group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
+  }
+  out += line("activations", "activations", "");
+  out += line("logits", "logits", "");
+  return out + line("total", "total", "");
+}
+
+Result<Json> CpuJson() {
+  Json isas = Json::array();
+  for (const cpu::IsaReport& report : cpu::ReportIsas()) {
+    isas.push_back({{"name", report.name},
+                    {"compiled", report.compiled},
+                    {"supported", report.supported},
+                    {"refused_because", report.reason}});
+  }
+  KVANT_ASSIGN(const cpu::KernelTable* chosen, cpu::ChooseKernelsFromEnvironment());
+  KVANT_ASSIGN(const cpu::FloatGemm* gemm, cpu::ChooseFloatGemmFromEnvironment());
+  std::vector<std::string> gemms;
+  for (const cpu::FloatGemm& entry : cpu::AllFloatGemms()) gemms.emplace_back(entry.name);
+  std::string reason;
+  const int threads = DefaultThreadCount(&reason);
+  return Json{{"isa", chosen->isa},       {"isas", std::move(isas)},  {"threads", threads},
+              {"threads_reason", reason}, {"float_gemm", gemm->name}, {"float_gemms", gemms}};
+}
+
+std::string CpuText(const Json& cpu) {
+  const std::string chosen = cpu["isa"].get<std::string>();
+  std::string out = fmt::format("instruction set  {}\n", chosen);
+  for (const Json& isa : cpu["isas"]) {
+    const std::string name = isa["name"].get<std::string>();
+    const std::string reason = isa["refused_because"].get<std::string>();
+    std::string verdict = "usable";
+    if (!isa["supported"].get<bool>()) verdict = "refused: " + reason;
+    if (name == chosen) verdict = "chosen";
+    out += fmt::format("  {:<15}{}\n", name, verdict);
+  }
+  out += fmt::format("threads          {} ({})\n", cpu["threads"].get<int>(),
+                     cpu["threads_reason"].get<std::string>());
+  return out + fmt::format("float matrices   {} (this build has {})\n",
+                           cpu["float_gemm"].get<std::string>(),
+                           fmt::join(cpu["float_gemms"].get<std::vector<std::string>>(), ", "));
+}
+
+// ---- The command -------------------------------------------------------------------------------
+
+// Everything that was asked for, as JSON.
+Result<Json> Gather(const Options& options, const std::string& path) {
+  Json out = Json::object();
+  if (!path.empty()) {
+    const ModelOptions model_options = options.model.Options();
+    KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+    out["model"] = ModelJson(file, GatherFacts(file));
+    out["tokenizer"] = TokenizerJson(file, model_options.tokenizer);
+    out["metadata"] = Json::object();
+    for (const auto& [key, value] : file.metadata()) {
+      out["metadata"][std::string(key)] = ValueJson(value);
+    }
+    if (options.tensors) out["tensors"] = TensorsJson(file);
+    if (options.plan || options.memory) {
+      KVANT_ASSIGN(const auto model, Model::Open(path, model_options));
+      if (options.plan) out["plan"] = model->DescribePlan();
+      if (options.memory) {
+        KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+        if (session_options.context == 0) session_options.context = model->context_length();
+        KVANT_ASSIGN(const auto plan, PlanMemory(*model, session_options));
+        out["memory"] = MemoryJson(plan, session_options.context);
+      }
+    }
+  }
+  if (options.cpu) {
+    KVANT_ASSIGN(out["cpu"], CpuJson());
+  }
+  return out;
+}
+
+// The metadata is read again from the file, since its numbers have types that JSON has not.
+Result<std::string> MetadataText(const std::string& path) {
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  std::string out = fmt::format("metadata      {} keys\n", file.metadata().size());
+  for (const auto& [key, value] : file.metadata()) {
+    out += fmt::format("  {:<40} {}\n", Visible(key), ValueText(value));
+  }
+  return out;
+}
+
+Status Inspect(const Options& options, const std::string& path, ResultStream& out) {
+  KVANT_ASSIGN(const Json json, Gather(options, path));
+  if (options.json) {
+    out.Write(Dump(json, 2) + "\n");
+    return {};
+  }
+  std::string text;
+  if (!path.empty()) {
+    text += ModelText(json["model"]) + TokenizerText(json["tokenizer"]);
+    KVANT_ASSIGN(const std::string metadata, MetadataText(path));
+    text += metadata;
+  }
+  if (options.tensors && !path.empty()) text += "tensors\n" + TensorsText(json["tensors"]);
+  if (options.plan && !path.empty()) text += "plan\n" + json["plan"].get<std::string>();
+  if (options.memory && !path.empty()) text += MemoryText(json["memory"]);
+  if (options.cpu) text += CpuText(json["cpu"]);
+  out.Write(text);
+  return {};
+}
+
+}  // namespace
+
+int InspectCommand(CommandLine& line) {
+  Options options;
+  CLI::App app;
+  AddFlag(app, "--tensors", &options.tensors, "List all tensors: name, type, shape, size")
+      ->group("Sections");
+  AddFlag(app, "--plan", &options.plan, "Show the steps a run computes, and their kernels")
+      ->group("Sections");
+  AddFlag(app, "--memory", &options.memory, "Show the memory a run will need")->group("Sections");
+  AddFlag(app, "--cpu", &options.cpu, "Show instruction sets, threads and libraries")
+      ->group("Sections");
+  AddFlag(app, "--json", &options.json, "Print one JSON object")->group("Output");
+  options.model.AddPath(app);
+  options.model.AddPre(app);
+  options.session.AddThreads(app);
+  options.session.AddContext(app, "the length the model was trained for");
+  options.session.AddKvTypes(app);
+  options.session.AddChunk(app);
+  options.session.AddNoKvCache(app);
+  AddIgnoredOptions(app);
+  if (const auto code = line.Parse(app, kHelp)) return *code;
+  const bool model_optional = options.cpu && !options.tensors && !options.plan && !options.memory;
+  Positionals positionals;
+  if (const auto code = TakePositionals(
+          line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,
+          StdinUse::kNone, &positionals)) {
+    return *code;
+  }
+  ResultStream out;
+  const Status status = Inspect(options, positionals.model, out);
+  if (!status.ok()) return Fail(status.error());
+  return out.Finish(kExitDone);
+}
+
+}  // namespace kvant::tools
