@@ -3,6 +3,11 @@
 //
 // A float format defines Decode(block, values), a quantized one ToIntegers(block, out) and
 // kHasOffsets; both define kType, kName, kBlockValues, Block and Encode(values, importance, block).
+//
+// The integer form holds codebook formats too: a table's entries become the codes where they fit
+// int8 (doubled for a table of halves such as E2M1), and a shift finer than a group of 16, as the
+// +-1/8 of each 8 values in IQ1_M, goes into the codes as 8 * code +- 1 with an eighth of the
+// scale.
 #pragma once
 
 #include "quant/bf16.h"

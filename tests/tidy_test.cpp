@@ -112,9 +112,9 @@ TEST(Tidy, SizesOnlyShrink) {
   for (const auto& [what, size] : measured) {
     const auto entry = listed.find(what);
     if (entry == listed.end()) {
-      ADD_FAILURE() << what << ": " << size << " is over the limit (" << kFunctionLinesMax
-                    << " lines a function, " << kFileLinesMax << " a file, " << kColumnsMax
-                    << " columns); split it";
+      ADD_FAILURE() << what << " " << size << ": over the limit of " << kFunctionLinesMax
+                    << " lines a function, " << kFileLinesMax
+                    << " lines a file, no line of more than " << kColumnsMax << " columns";
     } else if (size > entry->second) {
       ADD_FAILURE() << what << " has grown from " << entry->second << " to " << size;
     } else if (size < entry->second) {

@@ -226,28 +226,24 @@ Status RunBench(const Options& options, const std::string& path, ResultStream& o
   return {};
 }
 
-void AddOptions(CLI::App& app, Options& options, std::optional<std::string>* format) {
-  const char* const test = "Tests";
-  AddInteger(app, "-p,--n-prompt", &options.prompt_tokens, {0, 1 << 24},
-             "Tokens of the prefill test; 0 drops it")
-      ->group(test);
-  AddInteger(app, "-n,--n-gen", &options.generated_tokens, {0, 1 << 24},
-             "Tokens of the decode test; 0 drops it")
-      ->group(test);
-  AddInteger(app, "-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test")
-      ->group(test);
-  AddText(app, "-o,--output", format, "md|json", "Format of the result")
-      ->default_str(options.format)
-      ->group("Output");
-  AddFlag(app, "-q,--quiet", &options.quiet, "No progress on the terminal")->group("Output");
-  options.model.AddPath(app);
-  options.model.AddPre(app);
-  options.model.AddLoading(app);
-  options.session.AddThreads(app);
-  options.session.AddKvTypes(app);
-  options.session.AddChunk(app);
-  options.session.AddNoKvCache(app);
-  AddIgnoredOptions(app);
+void AddOptions(OptionList& list, Options& options, std::optional<std::string>* format) {
+  list.Group("Tests");
+  list.Integer("-p,--n-prompt", &options.prompt_tokens, {0, 1 << 24},
+               "Tokens of the prefill test; 0 drops it");
+  list.Integer("-n,--n-gen", &options.generated_tokens, {0, 1 << 24},
+               "Tokens of the decode test; 0 drops it");
+  list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
+  list.Group("Output");
+  list.Text("-o,--output", format, "md|json", "Format of the result", options.format);
+  list.Flag("-q,--quiet", &options.quiet, "No progress on the terminal");
+  options.model.AddPath(list);
+  options.model.AddPre(list);
+  options.model.AddLoading(list);
+  options.session.AddThreads(list);
+  options.session.AddKvTypes(list);
+  options.session.AddChunk(list);
+  options.session.AddNoKvCache(list);
+  AddIgnoredOptions(list);
 }
 
 }  // namespace
@@ -255,9 +251,9 @@ void AddOptions(CLI::App& app, Options& options, std::optional<std::string>* for
 int BenchCommand(CommandLine& line) {
   Options options;
   std::optional<std::string> format;
-  CLI::App app;
-  AddOptions(app, options, &format);
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  AddOptions(list, options, &format);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired, StdinUse::kNone,
                                         &positionals)) {

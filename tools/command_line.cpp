@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -14,6 +16,7 @@ namespace {
 
 constexpr size_t kHelpColumns = 96;
 constexpr size_t kHelpIndent = 30;
+constexpr char kNoBreak = '\x1f';  // a blank where no line may end
 
 // llama.cpp's options of one dash and several letters, which CLI11 would read as letters.
 struct DashWord {
@@ -100,12 +103,34 @@ std::string OptionHead(const CLI::Option& option) {
   return head;
 }
 
+// Lines of at most `width` columns, the following ones indented by `indent` spaces.
+std::string Wrap(std::string_view text, size_t width, size_t indent) {
+  std::string out;
+  size_t column = indent;
+  std::istringstream words{std::string(text)};
+  std::string word;
+  bool line_start = true;
+  while (words >> word) {
+    if (!line_start && column + 1 + word.size() > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+      line_start = true;
+    }
+    if (!line_start) out += " ";
+    column += word.size() + (line_start ? 0 : 1);
+    out += word;
+    line_start = false;
+  }
+  std::replace(out.begin(), out.end(), kNoBreak, ' ');
+  return out;
+}
+
 std::string OptionHelp(const CLI::Option& option) {
   std::string line = "  " + OptionHead(option);
   const size_t column = line.size();
   std::string text = option.get_description();
   if (!option.get_default_str().empty()) {
-    text += fmt::format(" (default: {})", option.get_default_str());
+    text += fmt::format(" (default:{}{})", kNoBreak, option.get_default_str());
   }
   if (column + 2 > kHelpIndent) {
     line += "\n";
@@ -113,7 +138,7 @@ std::string OptionHelp(const CLI::Option& option) {
   } else {
     line.append(kHelpIndent - column, ' ');
   }
-  return line + Wrap(text, kHelpColumns, kHelpIndent, kHelpIndent) + "\n";
+  return line + Wrap(text, kHelpColumns, kHelpIndent) + "\n";
 }
 
 // Optimal string alignment distance: insertions, deletions, substitutions, swapped neighbours.
@@ -150,26 +175,6 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
 
 }  // namespace
 
-std::string Wrap(std::string_view text, size_t width, size_t indent, size_t first_column) {
-  std::string out;
-  size_t column = first_column;
-  std::istringstream words{std::string(text)};
-  std::string word;
-  bool line_start = true;
-  while (words >> word) {
-    if (!line_start && column + 1 + word.size() > width) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-      line_start = true;
-    }
-    if (!line_start) out += " ";
-    column += word.size() + (line_start ? 0 : 1);
-    out += word;
-    line_start = false;
-  }
-  return out;
-}
-
 std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
@@ -187,61 +192,77 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& known
   return best;
 }
 
-CLI::Option* AddInteger(CLI::App& app, const std::string& names, int64_t* target,
-                        Bounds<int64_t> bounds, const std::string& description) {
+OptionList::OptionList() : app_(std::make_unique<CLI::App>()) {
+  app_->set_help_flag();
+  app_->allow_extras();
+}
+
+OptionList::~OptionList() = default;
+
+CLI::Option* OptionList::Declare(CLI::Option* option, const std::string& type,
+                                 const std::string& fallback) {
+  return option->type_name(type)->default_str(fallback)->group(group_)->take_last();
+}
+
+void OptionList::Integer(const std::string& names, int64_t* target, Bounds<int64_t> bounds,
+                         const std::string& description) {
   const auto read = [=, name = LongName(names)](const std::string& text) {
     *target = ParseNumber(name, text, "a whole number", bounds);
   };
-  return app.add_option_function<std::string>(names, read, description)
-      ->type_name("N")
-      ->take_last()
-      ->default_str(std::to_string(*target));
+  Declare(app_->add_option_function<std::string>(names, read, description), "N",
+          std::to_string(*target));
 }
 
-CLI::Option* AddInteger(CLI::App& app, const std::string& names, std::optional<int64_t>* target,
-                        Bounds<int64_t> bounds, const std::string& description,
-                        const std::string& fallback) {
+void OptionList::Integer(const std::string& names, std::optional<int64_t>* target,
+                         Bounds<int64_t> bounds, const std::string& description,
+                         const std::string& fallback) {
   const auto read = [=, name = LongName(names)](const std::string& text) {
     *target = ParseNumber(name, text, "a whole number", bounds);
   };
-  return app.add_option_function<std::string>(names, read, description)
-      ->type_name("N")
-      ->take_last()
-      ->default_str(fallback);
+  Declare(app_->add_option_function<std::string>(names, read, description), "N", fallback);
 }
 
-CLI::Option* AddReal(CLI::App& app, const std::string& names, float* target, Bounds<float> bounds,
-                     const std::string& description) {
+void OptionList::Real(const std::string& names, float* target, Bounds<float> bounds,
+                      const std::string& description) {
   const auto read = [=, name = LongName(names)](const std::string& text) {
     *target = ParseNumber(name, text, "a number", bounds);
   };
-  return app.add_option_function<std::string>(names, read, description)
-      ->type_name("N")
-      ->take_last()
-      ->default_str(fmt::format("{}", *target));
+  Declare(app_->add_option_function<std::string>(names, read, description), "N",
+          fmt::format("{}", *target));
 }
 
-CLI::Option* AddText(CLI::App& app, const std::string& names, std::optional<std::string>* target,
-                     const std::string& type, const std::string& description) {
+void OptionList::Text(const std::string& names, std::optional<std::string>* target,
+                      const std::string& type, const std::string& description,
+                      const std::string& fallback) {
   const auto read = [target](const std::string& text) { *target = text; };
-  return app.add_option_function<std::string>(names, read, description)
-      ->type_name(type)
-      ->take_last();
+  Declare(app_->add_option_function<std::string>(names, read, description), type, fallback);
 }
 
-CLI::Option* AddTexts(CLI::App& app, const std::string& names, std::vector<std::string>* target,
-                      const std::string& type, const std::string& description) {
-  return app.add_option(names, *target, description)
-      ->type_name(type)
+void OptionList::Texts(const std::string& names, std::vector<std::string>* target,
+                       const std::string& type, const std::string& description) {
+  Declare(app_->add_option(names, *target, description), type, "")
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
 }
 
-CLI::Option* AddFlag(CLI::App& app, const std::string& names, bool* target,
-                     const std::string& description) {
-  return app.add_flag_callback(
-      names, [target] { *target = true; }, description);
+void OptionList::Flag(const std::string& names, bool* target, const std::string& description) {
+  app_->add_flag_callback(
+          names, [target] { *target = true; }, description)
+      ->group(group_);
+}
+
+void OptionList::IgnoredValue(const std::string& names, const std::string& note) {
+  app_->add_option_function<std::string>(
+          names, [note](const std::string&) { Note(note); }, "")
+      ->take_last()
+      ->group("");
+}
+
+void OptionList::IgnoredFlag(const std::string& names, const std::string& note) {
+  app_->add_flag_callback(
+          names, [note] { Note(note); }, "")
+      ->group("");
 }
 
 int CommandLine::UsageError(std::string_view message) const {
@@ -316,12 +337,13 @@ std::string CommandLine::Help(const CLI::App& app, const HelpText& help) const {
   return out + fmt::format("\nExamples\n{}", help.examples);
 }
 
-std::optional<int> CommandLine::Parse(CLI::App& app, const HelpText& help) {
+std::optional<int> CommandLine::Parse(OptionList& options, const HelpText& help) {
   bool unused = false;
-  app.set_help_flag();
-  app.allow_extras();
-  AddFlag(app, "-h,--help", &unused, "Show this help")->group("Other");
-  AddFlag(app, "--list-options", &unused, "")->group("");  // for shell completion
+  options.Group("Other");
+  options.Flag("-h,--help", &unused, "Show this help");
+  options.Group("");
+  options.Flag("--list-options", &unused, "");  // for shell completion
+  CLI::App& app = *options.app_;
   Words words = Normalize(app);
   if (words.help || words.list_options) {
     ResultStream out;

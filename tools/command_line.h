@@ -3,21 +3,72 @@
 // CLI11 does the parsing; this adds what a command line of language models needs: llama.cpp's
 // single-dash words (-ctk, -ngl), numbers checked against their range with one clear message,
 // a suggestion for a misspelt option, and a help text with groups, defaults and examples.
+// CLI11 is not visible here, since its headers take seconds to compile.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace kvant::tools {
+
+template <class T>
+struct Bounds {
+  T min = std::numeric_limits<T>::lowest();
+  T max = std::numeric_limits<T>::max();
+};
+
+// The options of a command, bound to variables that outlive it. Names are separated by commas:
+// "-n,--predict". Given twice, the last one counts. The value that a number has when it is declared
+// is shown as its default.
+class OptionList {
+ public:
+  OptionList();
+  ~OptionList();
+  OptionList(const OptionList&) = delete;
+  OptionList& operator=(const OptionList&) = delete;
+
+  // The heading of the options declared from here on.
+  void Group(std::string heading) { group_ = std::move(heading); }
+
+  void Integer(const std::string& names, int64_t* target, Bounds<int64_t> bounds,
+               const std::string& description);
+  // Stays empty where it is not given; `fallback` describes that case in the help.
+  void Integer(const std::string& names, std::optional<int64_t>* target, Bounds<int64_t> bounds,
+               const std::string& description, const std::string& fallback);
+  void Real(const std::string& names, float* target, Bounds<float> bounds,
+            const std::string& description);
+  void Text(const std::string& names, std::optional<std::string>* target, const std::string& type,
+            const std::string& description, const std::string& fallback = "");
+  void Texts(const std::string& names, std::vector<std::string>* target, const std::string& type,
+             const std::string& description);  // every one given
+  void Flag(const std::string& names, bool* target, const std::string& description);
+
+  // Accepted with a note on stderr that it has no effect, and not shown in the help.
+  void IgnoredValue(const std::string& names, const std::string& note);
+  void IgnoredFlag(const std::string& names, const std::string& note);
+
+ private:
+  friend class CommandLine;
+  CLI::Option* Declare(CLI::Option* option, const std::string& type, const std::string& fallback);
+
+  std::unique_ptr<CLI::App> app_;
+  std::string group_;
+};
 
 // What `kvant COMMAND --help` says around the options.
 struct HelpText {
   const char* usage;        // after "kvant COMMAND": "MODEL [-p TEXT] [OPTIONS]"
-  const char* description;  // paragraphs separated by empty lines
+  const char* description;  // lines as they are
   const char* examples;     // lines as they are
 };
 
@@ -26,9 +77,9 @@ class CommandLine {
   CommandLine(std::string command, std::vector<std::string> arguments)
       : command_(std::move(command)), arguments_(std::move(arguments)) {}
 
-  // Parses into the variables bound to the options of `app`. Returns the exit code if there is
-  // nothing more to do: help was shown, or the usage was wrong and has been reported.
-  std::optional<int> Parse(CLI::App& app, const HelpText& help);
+  // Parses into the variables bound to the options. Returns the exit code if there is nothing more
+  // to do: help was shown, or the usage was wrong and has been reported.
+  std::optional<int> Parse(OptionList& options, const HelpText& help);
 
   // The arguments that belong to no option, after Parse.
   const std::vector<std::string>& positionals() const { return positionals_; }
@@ -55,35 +106,7 @@ class CommandLine {
   std::vector<std::string> positionals_;
 };
 
-template <class T>
-struct Bounds {
-  T min = std::numeric_limits<T>::lowest();
-  T max = std::numeric_limits<T>::max();
-};
-
-// Options with a checked number; the target's value is shown as the default. The target of an
-// optional one stays empty where the option is not given; `fallback` describes that case.
-CLI::Option* AddInteger(CLI::App& app, const std::string& names, int64_t* target,
-                        Bounds<int64_t> bounds, const std::string& description);
-CLI::Option* AddInteger(CLI::App& app, const std::string& names, std::optional<int64_t>* target,
-                        Bounds<int64_t> bounds, const std::string& description,
-                        const std::string& fallback);
-CLI::Option* AddReal(CLI::App& app, const std::string& names, float* target, Bounds<float> bounds,
-                     const std::string& description);
-
-// Options with a text, once (the last one counts) or many times.
-CLI::Option* AddText(CLI::App& app, const std::string& names, std::optional<std::string>* target,
-                     const std::string& type, const std::string& description);
-CLI::Option* AddTexts(CLI::App& app, const std::string& names, std::vector<std::string>* target,
-                      const std::string& type, const std::string& description);
-
-CLI::Option* AddFlag(CLI::App& app, const std::string& names, bool* target,
-                     const std::string& description);
-
 // The known word nearest to `word` by edit distance, or "" if none is near.
 std::string Nearest(std::string_view word, const std::vector<std::string>& known);
-
-// Lines of at most `width` columns, the following ones indented by `indent` spaces.
-std::string Wrap(std::string_view text, size_t width, size_t indent, size_t first_column);
 
 }  // namespace kvant::tools

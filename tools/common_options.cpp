@@ -82,23 +82,22 @@ Result<cpu::KvElement> KvType(const char* option, const std::string& name) {
 
 }  // namespace
 
-void ModelGroup::AddPath(CLI::App& app) {
-  AddText(app, "-m,--model", &option_path, "FILE",
-          "GGUF model, or any part of a split one; the same as the argument MODEL")
-      ->group(kModelGroup);
+void ModelGroup::AddPath(OptionList& list) {
+  list.Group(kModelGroup);
+  list.Text("-m,--model", &option_path, "FILE",
+            "GGUF model, or any part of a split one; the same as the argument MODEL");
 }
 
-void ModelGroup::AddPre(CLI::App& app) {
-  AddText(app, "--pre", &pre, "NAME", "Use this pre-tokenizer instead of the one the file names")
-      ->group(kModelGroup);
+void ModelGroup::AddPre(OptionList& list) {
+  list.Group(kModelGroup);
+  list.Text("--pre", &pre, "NAME", "Use this pre-tokenizer instead of the one the file names");
 }
 
-void ModelGroup::AddLoading(CLI::App& app) {
-  AddFlag(app, "--mlock", &lock_memory, "Keep the model in memory, never swapped out")
-      ->group(kModelGroup);
-  AddFlag(app, "--no-mmap", &no_mmap,
-          "Read the model into memory instead of mapping the file; for slow file systems")
-      ->group(kModelGroup);
+void ModelGroup::AddLoading(OptionList& list) {
+  list.Group(kModelGroup);
+  list.Flag("--mlock", &lock_memory, "Keep the model in memory, never swapped out");
+  list.Flag("--no-mmap", &no_mmap,
+            "Read the model into memory instead of mapping the file; for slow file systems");
 }
 
 ModelOptions ModelGroup::Options() const {
@@ -133,37 +132,34 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
   return std::nullopt;
 }
 
-void SessionGroup::AddThreads(CLI::App& app) {
-  AddInteger(app, "-t,--threads", &threads, {1, kThreadsMax}, "Threads",
-             fmt::format("{}, the performance cores available", DefaultThreadCount()))
-      ->group(kRunGroup);
+void SessionGroup::AddThreads(OptionList& list) {
+  list.Group(kRunGroup);
+  list.Integer("-t,--threads", &threads, {1, kThreadsMax}, "Threads",
+               fmt::format("{}, the performance cores available", DefaultThreadCount()));
 }
 
-void SessionGroup::AddContext(CLI::App& app, const std::string& fallback) {
-  AddInteger(app, "-c,--ctx-size", &context, {0, kContextMax},
-             "Positions that the sequence may hold; 0 is the default", fallback)
-      ->group(kRunGroup);
+void SessionGroup::AddContext(OptionList& list, const std::string& fallback) {
+  list.Group(kRunGroup);
+  list.Integer("-c,--ctx-size", &context, {0, kContextMax},
+               "Positions that the sequence may hold; 0 means the default", fallback);
 }
 
-void SessionGroup::AddKvTypes(CLI::App& app) {
-  AddText(app, "--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32 or f16")
-      ->default_str(kv_type_default)
-      ->group(kRunGroup);
-  AddText(app, "--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone")
-      ->group(kRunGroup);
-  AddText(app, "--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone")
-      ->group(kRunGroup);
+void SessionGroup::AddKvTypes(OptionList& list) {
+  list.Group(kRunGroup);
+  list.Text("--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32 or f16", kv_type_default);
+  list.Text("--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone");
+  list.Text("--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone");
 }
 
-void SessionGroup::AddChunk(CLI::App& app) {
-  AddInteger(app, "--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most")
-      ->group(kRunGroup);
+void SessionGroup::AddChunk(OptionList& list) {
+  list.Group(kRunGroup);
+  list.Integer("--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most");
 }
 
-void SessionGroup::AddNoKvCache(CLI::App& app) {
-  AddFlag(app, "--no-kv-cache", &no_kv_cache,
-          "Compute the whole sequence anew at every step: slow, for checking the cache")
-      ->group(kRunGroup);
+void SessionGroup::AddNoKvCache(OptionList& list) {
+  list.Group(kRunGroup);
+  list.Flag("--no-kv-cache", &no_kv_cache,
+            "Compute the whole sequence anew at every step: slow, for checking the cache");
 }
 
 Result<SessionOptions> SessionGroup::Options() const {
@@ -184,37 +180,32 @@ Result<SessionOptions> SessionGroup::Options() const {
   return options;
 }
 
-void SamplingGroup::Add(CLI::App& app) {
-  const auto real = [&](const char* names, float* target, Bounds<float> bounds, const char* text) {
-    AddReal(app, names, target, bounds, text)->group(kSamplingGroup);
-  };
-  AddTexts(app, "--logit-bias", &logit_bias, "ID+BIAS",
-           "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated")
-      ->group(kSamplingGroup);
-  real("--repeat-penalty", &options.repeat_penalty, {std::numeric_limits<float>::min(), kRealMax},
-       "Make tokens that occurred less likely by this factor; 1 is off");
-  AddInteger(app, "--repeat-last-n", &repeat_last_n, {-1, kContextMax},
-             "Tokens that the penalties look back at, prompt included; 0 is off, -1 is all")
-      ->group(kSamplingGroup);
-  real("--presence-penalty", &options.presence_penalty, {-kRealMax, kRealMax},
-       "Subtract from the logit of a token that occurred");
-  real("--frequency-penalty", &options.frequency_penalty, {-kRealMax, kRealMax},
-       "Subtract from the logit of a token for each time it occurred");
-  AddInteger(app, "--top-k", &top_k,
-             {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
-             "Keep the N likeliest tokens; 0 is all")
-      ->group(kSamplingGroup);
-  real("--typical", &options.typical, {0, 1},
-       "Keep the most typical tokens that have this probability together; 1 is all");
-  real("--top-p", &options.top_p, {0, 1},
-       "Keep the likeliest tokens that have this probability together; 1 is all");
-  real("--min-p", &options.min_p, {0, 1},
-       "Keep the tokens of at least this share of the likeliest one's probability; 0 is all");
-  real("--temp", &options.temperature, {-kRealMax, kRealMax},
-       "Temperature; 0 is greedy: always the likeliest token");
-  AddInteger(app, "-s,--seed", &seed, {-1, std::numeric_limits<int64_t>::max()},
-             "Seed of the random numbers; the same seed gives the same text; -1 is a new one")
-      ->group(kSamplingGroup);
+void SamplingGroup::Add(OptionList& list) {
+  list.Group(kSamplingGroup);
+  list.Texts("--logit-bias", &logit_bias, "ID+BIAS",
+             "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated");
+  list.Real("--repeat-penalty", &options.repeat_penalty,
+            {std::numeric_limits<float>::min(), kRealMax},
+            "Make tokens that occurred less likely by this factor; 1 is off");
+  list.Integer("--repeat-last-n", &repeat_last_n, {-1, kContextMax},
+               "Tokens that the penalties look back at, prompt included; 0 is off, -1 is all");
+  list.Real("--presence-penalty", &options.presence_penalty, {-kRealMax, kRealMax},
+            "Subtract from the logit of a token that occurred");
+  list.Real("--frequency-penalty", &options.frequency_penalty, {-kRealMax, kRealMax},
+            "Subtract from the logit of a token for each time it occurred");
+  list.Integer("--top-k", &top_k,
+               {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
+               "Keep the N likeliest tokens; 0 is all");
+  list.Real("--typical", &options.typical, {0, 1},
+            "Keep the most typical tokens that have this probability together; 1 is all");
+  list.Real("--top-p", &options.top_p, {0, 1},
+            "Keep the likeliest tokens that have this probability together; 1 is all");
+  list.Real("--min-p", &options.min_p, {0, 1},
+            "Keep the tokens of at least this share of the likeliest one's probability; 0 is all");
+  list.Real("--temp", &options.temperature, {-kRealMax, kRealMax},
+            "Temperature; 0 is greedy: always the likeliest token");
+  list.Integer("-s,--seed", &seed, {-1, std::numeric_limits<int64_t>::max()},
+               "Seed of the random numbers; the same seed gives the same text; -1 is a new one");
 }
 
 Result<SamplingOptions> SamplingGroup::Options() const {
@@ -229,14 +220,14 @@ Result<SamplingOptions> SamplingGroup::Options() const {
   return out;
 }
 
-void TextGroup::Add(CLI::App& app, const std::string& group, const std::string& what) {
-  AddText(app, "-p,--prompt", &text, "TEXT", "The " + what)->group(group);
-  AddText(app, "-f,--file", &file, "FILE",
-          "Read the " + what + " from a file, as it is; - is standard input")
-      ->group(group);
-  AddFlag(app, "-e,--escape", &escape,
-          "Read \\n, \\t, \\r, \\', \\\", \\\\ and \\xHH in TEXT as the characters they stand for")
-      ->group(group);
+void TextGroup::Add(OptionList& list, const std::string& group, const std::string& what) {
+  list.Group(group);
+  list.Text("-p,--prompt", &text, "TEXT", "The " + what);
+  list.Text("-f,--file", &file, "FILE",
+            "Read the " + what + " from a file, as it is; - is standard input");
+  list.Flag(
+      "-e,--escape", &escape,
+      "Read \\n, \\t, \\r, \\', \\\", \\\\ and \\xHH in TEXT as the characters they stand for");
 }
 
 Result<std::optional<std::string>> TextGroup::Read(const Positionals& positionals) const {
@@ -253,28 +244,11 @@ Result<std::optional<std::string>> TextGroup::Read(const Positionals& positional
   return std::optional(std::move(content));
 }
 
-void AddIgnoredOptions(CLI::App& app) {
-  const auto note = [](const char* name, const char* why) {
-    Note(fmt::format("{} has no effect: {}", name, why));
-  };
-  const char* const no_gpu = "the model runs on the CPU";
-  const char* const always = "attention is always computed this way";
-  const char* const chunk = "the batch size is chosen by kvant";
-  app.add_option_function<std::string>(
-         "--n-gpu-layers,--gpu-layers", [=](const std::string&) { note("-ngl", no_gpu); }, "")
-      ->take_last()
-      ->group("");
-  app.add_flag_callback(
-         "--flash-attn", [=] { note("-fa", always); }, "")
-      ->group("");
-  app.add_option_function<std::string>(
-         "-b,--batch-size", [=](const std::string&) { note("-b", chunk); }, "")
-      ->take_last()
-      ->group("");
-  app.add_option_function<std::string>(
-         "--ubatch-size", [=](const std::string&) { note("-ub", chunk); }, "")
-      ->take_last()
-      ->group("");
+void AddIgnoredOptions(OptionList& list) {
+  list.IgnoredValue("--n-gpu-layers,--gpu-layers", "-ngl has no effect: the model runs on the CPU");
+  list.IgnoredFlag("--flash-attn", "-fa has no effect: attention is always computed this way");
+  list.IgnoredValue("-b,--batch-size", "-b has no effect: see --chunk");
+  list.IgnoredValue("--ubatch-size", "-ub has no effect: see --chunk");
 }
 
 std::string Unescape(const std::string& text) {

@@ -24,9 +24,9 @@ struct ModelGroup {
   bool lock_memory = false;
   bool no_mmap = false;
 
-  void AddPath(CLI::App& app);  // -m alone; the positional MODEL belongs to CommandLine
-  void AddPre(CLI::App& app);
-  void AddLoading(CLI::App& app);  // --mlock, --no-mmap
+  void AddPath(OptionList& list);  // -m alone; the positional MODEL belongs to CommandLine
+  void AddPre(OptionList& list);
+  void AddLoading(OptionList& list);  // --mlock, --no-mmap
 
   ModelOptions Options() const;
 };
@@ -56,11 +56,11 @@ struct SessionGroup {
   std::optional<std::string> v_type;
   bool no_kv_cache = false;
 
-  void AddThreads(CLI::App& app);
-  void AddContext(CLI::App& app, const std::string& fallback);
-  void AddKvTypes(CLI::App& app);
-  void AddChunk(CLI::App& app);
-  void AddNoKvCache(CLI::App& app);
+  void AddThreads(OptionList& list);
+  void AddContext(OptionList& list, const std::string& fallback);
+  void AddKvTypes(OptionList& list);
+  void AddChunk(OptionList& list);
+  void AddNoKvCache(OptionList& list);
 
   Result<SessionOptions> Options() const;
 };
@@ -73,7 +73,7 @@ struct SamplingGroup {
   int64_t seed = -1;
   std::vector<std::string> logit_bias;
 
-  void Add(CLI::App& app);
+  void Add(OptionList& list);
   Result<SamplingOptions> Options() const;
 };
 
@@ -84,7 +84,7 @@ struct TextGroup {
   bool escape = false;
 
   // `what` names the text in the help: "prompt".
-  void Add(CLI::App& app, const std::string& group, const std::string& what);
+  void Add(OptionList& list, const std::string& group, const std::string& what);
 
   // At most one source may be given; none gives nullopt. Files and standard input are taken as they
   // are; kCancelled if a signal ends the reading.
@@ -92,7 +92,7 @@ struct TextGroup {
 };
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
-void AddIgnoredOptions(CLI::App& app);
+void AddIgnoredOptions(OptionList& list);
 
 // \n, \t, \r, \', \", \\ and \xHH become the bytes they stand for; other backslashes stay.
 std::string Unescape(const std::string& text);

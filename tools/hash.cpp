@@ -43,9 +43,9 @@ Status Hash(const std::string& path, ResultStream& out) {
 
 int HashCommand(CommandLine& line) {
   ModelGroup model;
-  CLI::App app;
-  model.AddPath(app);
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  model.AddPath(list);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code =
           TakePositionals(line, model, ModelNeed::kRequired, StdinUse::kNone, &positionals)) {

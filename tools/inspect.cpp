@@ -385,24 +385,23 @@ Status Inspect(const Options& options, const std::string& path, ResultStream& ou
 
 int InspectCommand(CommandLine& line) {
   Options options;
-  CLI::App app;
-  AddFlag(app, "--tensors", &options.tensors, "List all tensors: name, type, shape, size")
-      ->group("Sections");
-  AddFlag(app, "--plan", &options.plan, "Show the steps a run computes, and their kernels")
-      ->group("Sections");
-  AddFlag(app, "--memory", &options.memory, "Show the memory a run will need")->group("Sections");
-  AddFlag(app, "--cpu", &options.cpu, "Show instruction sets, threads and libraries")
-      ->group("Sections");
-  AddFlag(app, "--json", &options.json, "Print one JSON object")->group("Output");
-  options.model.AddPath(app);
-  options.model.AddPre(app);
-  options.session.AddThreads(app);
-  options.session.AddContext(app, "the length the model was trained for");
-  options.session.AddKvTypes(app);
-  options.session.AddChunk(app);
-  options.session.AddNoKvCache(app);
-  AddIgnoredOptions(app);
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  list.Group("Sections");
+  list.Flag("--tensors", &options.tensors, "List all tensors: name, type, shape, size");
+  list.Flag("--plan", &options.plan, "Show the steps a run computes, and their kernels");
+  list.Flag("--memory", &options.memory, "Show the memory a run will need");
+  list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
+  list.Group("Output");
+  list.Flag("--json", &options.json, "Print one JSON object");
+  options.model.AddPath(list);
+  options.model.AddPre(list);
+  options.session.AddThreads(list);
+  options.session.AddContext(list, "the length the model was trained for");
+  options.session.AddKvTypes(list);
+  options.session.AddChunk(list);
+  options.session.AddNoKvCache(list);
+  AddIgnoredOptions(list);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   const bool model_optional = options.cpu && !options.tensors && !options.plan && !options.memory;
   Positionals positionals;
   if (const auto code = TakePositionals(

@@ -88,22 +88,23 @@ Status WriteLogits(const Options& options, const Positionals& positionals) {
 int LogitsCommand(CommandLine& line) {
   Options options;
   options.session.kv_type_default = "f32";
-  CLI::App app;
-  AddText(app, "--tokens", &options.tokens, "IDS", "Token ids separated by commas")->group("Input");
-  options.text.Add(app, "Input", "text");
-  AddText(app, "-o,--output", &options.output, "OUT.npy", "Where the logits go")->group("Output");
-  AddFlag(app, "--last", &options.last, "Only the last token's logits, [1, vocabulary]")
-      ->group("Output");
-  options.model.AddPath(app);
-  options.model.AddPre(app);
-  options.model.AddLoading(app);
-  options.session.AddThreads(app);
-  options.session.AddContext(app, "as many as there are tokens");
-  options.session.AddKvTypes(app);
-  options.session.AddChunk(app);
-  options.session.AddNoKvCache(app);
-  AddIgnoredOptions(app);
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  list.Group("Input");
+  list.Text("--tokens", &options.tokens, "IDS", "Token ids separated by commas");
+  options.text.Add(list, "Input", "text");
+  list.Group("Output");
+  list.Text("-o,--output", &options.output, "OUT.npy", "Where the logits go");
+  list.Flag("--last", &options.last, "Only the last token's logits, [1, vocabulary]");
+  options.model.AddPath(list);
+  options.model.AddPre(list);
+  options.model.AddLoading(list);
+  options.session.AddThreads(list);
+  options.session.AddContext(list, "as many as there are tokens");
+  options.session.AddKvTypes(list);
+  options.session.AddChunk(list);
+  options.session.AddNoKvCache(list);
+  AddIgnoredOptions(list);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

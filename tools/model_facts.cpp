@@ -27,7 +27,7 @@ ModelFacts GatherFacts(const formats::GgufFile& file) {
   }
   for (const auto& [name, share] : types) facts.types.push_back(share);
   std::stable_sort(facts.types.begin(), facts.types.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+                   [](const auto& a, const auto& b) { return a.values > b.values; });
   const auto architecture = file.GetString("general.architecture");
   if (architecture.ok()) facts.architecture = Visible(architecture->value_or(""));
   facts.description =

@@ -21,7 +21,7 @@ struct ModelFacts {
   std::string description;       // "llama 1.10 B Q4_K": architecture, parameters, main type
   uint64_t parameters = 0;       // values of all tensors
   uint64_t tensor_bytes = 0;     // without padding
-  std::vector<TypeShare> types;  // most bytes first
+  std::vector<TypeShare> types;  // most values first
   double bits_per_weight() const;
 };
 

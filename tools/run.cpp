@@ -44,33 +44,30 @@ struct Options {
   bool quiet = false;
 };
 
-void AddOptions(CLI::App& app, Options& options) {
-  options.prompt.Add(app, "Prompt", "prompt");
-  const char* const generation = "Generation";
-  AddInteger(app, "-n,--predict,--n-predict", &options.max_tokens, {-1},
-             "Tokens to generate at most; -1 is until an end token or a full context")
-      ->group(generation);
-  AddTexts(app, "--stop", &options.stop_texts, "TEXT",
-           "End before this text, which is not shown; may be repeated")
-      ->group(generation);
-  AddFlag(app, "--ignore-eos", &options.ignore_eos, "Never choose an end token")->group(generation);
-  AddFlag(app, "--echo", &options.echo, "Show the prompt before the text")->group("Output");
-  AddFlag(app, "--special", &options.special, "Show control tokens")->group("Output");
-  AddFlag(app, "--json", &options.json,
-          "Print one JSON object at the end: text, ids, finish_reason, timings ...")
-      ->group("Output");
-  AddFlag(app, "-q,--quiet", &options.quiet, "No progress and no speeds on the terminal")
-      ->group("Output");
-  options.sampling.Add(app);
-  options.model.AddPath(app);
-  options.model.AddPre(app);
-  options.model.AddLoading(app);
-  options.session.AddThreads(app);
-  options.session.AddContext(app, "the length the model was trained for");
-  options.session.AddKvTypes(app);
-  options.session.AddChunk(app);
-  options.session.AddNoKvCache(app);
-  AddIgnoredOptions(app);
+void AddOptions(OptionList& list, Options& options) {
+  options.prompt.Add(list, "Prompt", "prompt");
+  list.Group("Generation");
+  list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1},
+               "Tokens to generate at most; -1 is until an end token or a full context");
+  list.Texts("--stop", &options.stop_texts, "TEXT",
+             "End before this text, which is not shown; may be repeated");
+  list.Flag("--ignore-eos", &options.ignore_eos, "Never choose an end token");
+  list.Group("Output");
+  list.Flag("--echo", &options.echo, "Show the prompt before the text");
+  list.Flag("--special", &options.special, "Show control tokens");
+  list.Flag("--json", &options.json,
+            "Print one line of JSON at the end: text, ids, finish_reason, timings ...");
+  list.Flag("-q,--quiet", &options.quiet, "No progress and no speeds on the terminal");
+  options.sampling.Add(list);
+  options.model.AddPath(list);
+  options.model.AddPre(list);
+  options.model.AddLoading(list);
+  options.session.AddThreads(list);
+  options.session.AddContext(list, "the length the model was trained for");
+  options.session.AddKvTypes(list);
+  options.session.AddChunk(list);
+  options.session.AddNoKvCache(list);
+  AddIgnoredOptions(list);
 }
 
 // The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
@@ -111,7 +108,7 @@ std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
       {"decode_seconds", generation.decode_seconds},
       {"decode_tokens_per_second", Rate(generation.decode_tokens, generation.decode_seconds)},
   };
-  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string SpeedText(const char* phase, int64_t tokens, double seconds) {
@@ -192,9 +189,9 @@ Status Run(const Options& options, const Positionals& positionals, ResultStream&
 
 int RunCommand(CommandLine& line) {
   Options options;
-  CLI::App app;
-  AddOptions(app, options);
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  AddOptions(list, options);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

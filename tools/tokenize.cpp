@@ -110,19 +110,18 @@ Status Tokenize(const Options& options, const Positionals& positionals, ResultSt
 
 int TokenizeCommand(CommandLine& line) {
   Options options;
-  CLI::App app;
-  options.model.AddPath(app);
-  options.model.AddPre(app);
-  options.text.Add(app, "Text", "text, or the ids to decode");
-  AddFlag(app, "--bos", &options.bos, "Put BOS (or what the vocabulary uses) in front")
-      ->group("Tokens");
-  AddFlag(app, "--special", &options.special,
-          "Read control tokens such as <|im_end|> in the text; with --decode, show them")
-      ->group("Tokens");
-  AddFlag(app, "--decode", &options.decode, "Turn ids into text")->group("Tokens");
-  AddFlag(app, "--json", &options.json, "Print one JSON object: count, ids, pieces")
-      ->group("Output");
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  options.model.AddPath(list);
+  options.model.AddPre(list);
+  options.text.Add(list, "Text", "text, or the ids to decode");
+  list.Group("Tokens");
+  list.Flag("--bos", &options.bos, "Put BOS (or what the vocabulary uses) in front");
+  list.Flag("--special", &options.special,
+            "Read control tokens such as <|im_end|> in the text; with --decode, show them");
+  list.Flag("--decode", &options.decode, "Turn ids into text");
+  list.Group("Output");
+  list.Flag("--json", &options.json, "Print one JSON object: count, ids, pieces");
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

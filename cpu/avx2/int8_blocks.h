@@ -14,10 +14,18 @@
 //   *
 //                    127
 
+// How a format's codes are stored in a WeightBlock.
+template <int kBiasValue, int kCodeMaxValue, bool kOffsets>
+struct CodeTraits {
+  static constexpr int kBias = kBiasValue;
+  static constexpr int kCodeMax = kCodeMaxValue;
+  static constexpr bool kHasOffsets = kOffsets;
+};
+
 struct WeightBlock {
   __m256i codes[8];  // half h: [4h, 4h + 4)
   __m256 scales[2];
-  __m256 offsets[2];  // unused unless Format::kHasOffsets
+  __m256 offsets[2];  // unused unless Codes::kHasOffsets
 };
 
 struct ActivationBlock {
@@ -69,17 +77,17 @@ inline __m256 RepeatPairs(const float* pairs) {
 }
 
 // The integer dot products of eight groups, four vectors each.
-template <class Format>
+template <class Codes>
 [[gnu::always_inline]] inline __m256i DotGroups(const __m256i* w, const __m256i* x) {
-  if constexpr (Format::kCodeMax <= 63) {
+  if constexpr (Codes::kCodeMax <= 63) {
     const __m256i p01 =
         _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
     const __m256i p23 =
         _mm256_add_epi16(_mm256_maddubs_epi16(w[2], x[2]), _mm256_maddubs_epi16(w[3], x[3]));
-    if constexpr (Format::kCodeMax <= 31) return AddPairs(_mm256_add_epi16(p01, p23));
+    if constexpr (Codes::kCodeMax <= 31) return AddPairs(_mm256_add_epi16(p01, p23));
     return _mm256_add_epi32(AddPairs(p01), AddPairs(p23));
   } else {
-    static_assert(Format::kBias == 0);
+    static_assert(Codes::kBias == 0);
     __m256i dot = _mm256_setzero_si256();
     for (int s = 0; s < 4; ++s) {
       const __m256i products =
@@ -90,16 +98,16 @@ template <class Format>
   }
 }
 
-template <class Format>
+template <class Codes>
 [[gnu::always_inline]] inline Accumulator MultiplyAdd(const WeightBlock& weights,
                                                       const ActivationBlock& activations,
                                                       Accumulator sum) {
   for (int h = 0; h < 2; ++h) {
-    __m256i dot = DotGroups<Format>(weights.codes + 4 * h, activations.codes + 4 * h);
-    if constexpr (Format::kBias != 0) dot = _mm256_add_epi32(dot, activations.bias[h]);
+    __m256i dot = DotGroups<Codes>(weights.codes + 4 * h, activations.codes + 4 * h);
+    if constexpr (Codes::kBias != 0) dot = _mm256_add_epi32(dot, activations.bias[h]);
     const __m256 scales = _mm256_mul_ps(weights.scales[h], activations.scales[h]);
     sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scales, sum);
-    if constexpr (Format::kHasOffsets) {
+    if constexpr (Codes::kHasOffsets) {
       sum = _mm256_fnmadd_ps(weights.offsets[h], activations.sums[h], sum);
     }
   }
@@ -107,7 +115,7 @@ template <class Format>
 }
 
 // Block `i` of a token; values from `cols` on are zero.
-template <class Format>
+template <class Codes>
 inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
   const int64_t begin = i * 256;
   const int64_t count = std::min<int64_t>(256, cols - begin);
@@ -131,7 +139,7 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
       const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), block.codes[4 * h + s]);
       total = _mm256_add_epi32(total, AddPairs(pairs));
     }
-    block.bias[h] = _mm256_mullo_epi32(total, _mm256_set1_epi32(-Format::kBias));
+    block.bias[h] = _mm256_mullo_epi32(total, _mm256_set1_epi32(-Codes::kBias));
     block.scales[h] = RepeatPairs(scales + 4 * h);
     block.sums[h] = PermuteGroups(sums + 8 * h);
   }

@@ -20,15 +20,22 @@ namespace {
 // clang-format off
 #include "cpu/avx2/int8_blocks.h"
 #include "cpu/generic/matmul_int8.inl"
+#include "cpu/avx2/unpack_pieces.h"
 #include "cpu/avx2/unpack_generic.h"
+#include "cpu/avx2/unpack_q4_0.h"
+#include "cpu/avx2/unpack_q4_k.h"
+#include "cpu/avx2/unpack_q6_k.h"
+#include "cpu/avx2/unpack_q8_0.h"
 #include "cpu/avx2/float_elements.h"
 #include "cpu/generic/matmul_float.inl"
 // clang-format on
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>},
-    {quant::F16::kType, RunFloat<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>},
+    {quant::F32::kType, RunFloat<ElementF32>},   {quant::F16::kType, RunFloat<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>}, {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},   {quant::Q8_0::kType, RunInt8<UnpackQ8_0>},
+    {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},   {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},
 };
 
 }  // namespace

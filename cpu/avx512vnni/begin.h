@@ -1,11 +1,16 @@
-// Opens the region in which functions are compiled for AVX-512 with VNNI. No include guard: every kernel file of
-// this folder includes its standard and intrinsic headers first, then this file, then the code, then
-// end.h. Code in the region lives in namespace kvant::cpu::avx512vnni and uses no lambdas (a
-// target region does not reach them in every compiler).
+// Opens the region in which functions are compiled for AVX-512 with VNNI. No include guard: every
+// kernel file of this folder includes its standard and intrinsic headers first, then this file, then
+// the code, then end.h. Code in the region lives in namespace kvant::cpu::avx512vnni and uses no
+// lambdas (a target region does not reach them in every compiler).
+// clang-format off
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), \
+#pragma clang attribute push(__attribute__((target( \
+                             "avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt," \
+                             "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), \
                              apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 #endif
+// clang-format on

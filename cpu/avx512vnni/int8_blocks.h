@@ -7,14 +7,21 @@
 // per lane, then serve 256 products. Lane 4q + v belongs to group 4v + q, the order that
 // transposing four vectors of consecutive values gives.
 //
-// Weights are stored as unsigned codes (code + Format::kBias); the accumulator starts at -kBias *
+// Weights are stored as unsigned codes (code + Codes::kBias); the accumulator starts at -kBias *
 // (sum of the activations), so integer dot products are exact.
+
+// How a format's codes are stored in a WeightBlock.
+template <int kBiasValue, bool kOffsets>
+struct CodeTraits {
+  static constexpr int kBias = kBiasValue;
+  static constexpr bool kHasOffsets = kOffsets;
+};
 
 // Named vectors, not an array: GCC keeps an array in memory where registers would do.
 struct WeightBlock {
   __m512i codes0, codes1, codes2, codes3;
   __m512 scales;
-  __m512 offsets;  // unused unless Format::kHasOffsets
+  __m512 offsets;  // unused unless Codes::kHasOffsets
 };
 
 struct ActivationBlock {
@@ -71,22 +78,22 @@ template <class Block>
   return _mm512_dpbusd_epi32(dot, weights.codes3, activations.codes3);
 }
 
-template <class Format>
+template <class Codes>
 [[gnu::always_inline]] inline Accumulator MultiplyAdd(const WeightBlock& weights,
                                                       const ActivationBlock& activations,
                                                       Accumulator sum) {
-  const __m512i start = Format::kBias == 0 ? _mm512_setzero_si512() : activations.bias;
+  const __m512i start = Codes::kBias == 0 ? _mm512_setzero_si512() : activations.bias;
   const __m512i dot = DotGroups(start, weights, activations);
   const __m512 scales = _mm512_mul_ps(weights.scales, activations.scales);
   sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scales, sum);
-  if constexpr (Format::kHasOffsets) {
+  if constexpr (Codes::kHasOffsets) {
     sum = _mm512_fnmadd_ps(weights.offsets, activations.sums, sum);
   }
   return sum;
 }
 
 // Block `i` of a token; values from `cols` on are zero.
-template <class Format>
+template <class Codes>
 inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
   const int64_t begin = i * 256;
   const int64_t count = std::min<int64_t>(256, cols - begin);
@@ -98,7 +105,7 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
   }
   ActivationBlock block;
   TransposeCodes(v[0], v[1], v[2], v[3], block);
-  const __m512i bias = _mm512_set1_epi8(static_cast<char>(Format::kBias));
+  const __m512i bias = _mm512_set1_epi8(static_cast<char>(Codes::kBias));
   const __m512i biased =
       DotGroups(_mm512_setzero_si512(), WeightBlock{bias, bias, bias, bias, {}, {}}, block);
   block.bias = _mm512_sub_epi32(_mm512_setzero_si512(), biased);

@@ -4,14 +4,13 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "cpu/avx512vnni/matmul.h"
+#include "cpu/intrinsics.h"
 
 #include "cpu/avx512vnni/begin.h"
 

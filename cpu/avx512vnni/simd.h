@@ -1,19 +1,15 @@
 // The SIMD vocabulary of cpu/generic/*.inl in AVX-512: sixteen floats per vector.
 //
-// Included inside namespace kvant::cpu::avx512vnni, between begin.h and end.h, after <immintrin.h>,
-// <cstdint>. The folders of other instruction sets define the same names, and every operation
-// rounds in the same way there, so that generic code gives the same bits everywhere.
-// "Partial" forms touch only the first `count` (0 <= count <= kLanes) elements of memory; lanes
-// that are not loaded are zero.
+// Included inside namespace kvant::cpu::avx512vnni, between begin.h and end.h, after
+// cpu/intrinsics.h and <cstdint>. The folders of other instruction sets define the same names, and
+// every operation rounds in the same way there, so that generic code gives the same bits
+// everywhere. "Partial" forms touch only the first `count` (0 <= count <= kLanes) elements of
+// memory; lanes that are not loaded are zero.
 
 inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
 
 using F32 = __m512;  // [kLanes] float
-
-// GCC 12 warns of the undefined registers inside the plain forms of some intrinsics; their zeroing
-// forms with all lanes are the same instructions.
-inline constexpr __mmask16 kAllLanes = 0xffff;
 
 inline __mmask16 FirstLanes(int64_t count) {
   return static_cast<__mmask16>((1u << static_cast<unsigned>(count)) - 1u);
@@ -34,14 +30,13 @@ inline void StorePartial(float* target, F32 v, int64_t count) {
 
 // F16 in memory, float in registers; stores round to nearest even.
 inline F32 LoadF16(const uint16_t* source) {
-  return _mm512_maskz_cvtph_ps(kAllLanes,
-                               _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
 }
 inline F32 LoadF16Partial(const uint16_t* source, int64_t count) {
-  return _mm512_maskz_cvtph_ps(kAllLanes, _mm256_maskz_loadu_epi16(FirstLanes(count), source));
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstLanes(count), source));
 }
 inline __m256i RoundToF16(F32 v) {
-  return _mm512_maskz_cvtps_ph(kAllLanes, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 inline void StoreF16(uint16_t* target, F32 v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), RoundToF16(v));
@@ -62,22 +57,20 @@ inline F32 NegMulAdd(F32 a, F32 b, F32 c) { return _mm512_fnmadd_ps(a, b, c); }
 inline F32 MulSubAdd(F32 a, F32 b, F32 c) { return _mm512_fmaddsub_ps(a, b, c); }
 
 // The second operand where one of the two is NaN: Max(bound, x) lets NaN in x through.
-inline F32 Max(F32 a, F32 b) { return _mm512_maskz_max_ps(kAllLanes, a, b); }
-inline F32 Min(F32 a, F32 b) { return _mm512_maskz_min_ps(kAllLanes, a, b); }
+inline F32 Max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
+inline F32 Min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
 
 // To the nearest integer, ties to even.
 inline F32 Round(F32 v) {
-  return _mm512_maskz_roundscale_ps(kAllLanes, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 // v * 2^n for integral n in [-160, 160], rounded once.
-inline F32 ScaleByPowerOfTwo(F32 v, F32 n) { return _mm512_maskz_scalef_ps(kAllLanes, v, n); }
+inline F32 ScaleByPowerOfTwo(F32 v, F32 n) { return _mm512_scalef_ps(v, n); }
 
 // [x1, x0, x3, x2, ...]
-inline F32 SwapPairs(F32 v) {
-  return _mm512_maskz_permute_ps(kAllLanes, v, _MM_SHUFFLE(2, 3, 0, 1));
-}
+inline F32 SwapPairs(F32 v) { return _mm512_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
 inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-  return _mm512_maskz_permutexvar_ps(kAllLanes, index, LoadPartial(source, pairs));
+  return _mm512_permutexvar_ps(index, LoadPartial(source, pairs));
 }

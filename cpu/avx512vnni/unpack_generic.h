@@ -2,8 +2,8 @@
 
 template <bool kOffsets>
 struct UnpackGeneric {
-  static constexpr int kBias = 128;
-  static constexpr bool kHasOffsets = kOffsets;
+  using Codes = CodeTraits<128, kOffsets>;
+  static constexpr int64_t kBytes = 0;
 
   static WeightBlock Unpack(const std::byte* bytes, const quant::FormatTraits& traits) {
     const IntegerCodes block(bytes, traits);

@@ -15,8 +15,8 @@ template <class Block>
 }
 
 struct UnpackQ4_0 {
-  static constexpr int kBias = 8;
-  static constexpr bool kHasOffsets = false;
+  using Codes = CodeTraits<8, false>;
+  static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -28,8 +28,8 @@ struct UnpackQ4_0 {
 };
 
 struct UnpackQ4_1 {
-  static constexpr int kBias = 0;
-  static constexpr bool kHasOffsets = true;
+  using Codes = CodeTraits<0, true>;
+  static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_1::Block);
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {

@@ -31,8 +31,8 @@ template <class Block>
 }
 
 struct UnpackQ4_K {
-  static constexpr int kBias = 0;
-  static constexpr bool kHasOffsets = true;
+  using Codes = CodeTraits<0, true>;
+  static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -45,8 +45,8 @@ struct UnpackQ4_K {
 };
 
 struct UnpackQ5_K {
-  static constexpr int kBias = 0;
-  static constexpr bool kHasOffsets = true;
+  using Codes = CodeTraits<0, true>;
+  static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
 
   // Byte b, bit k of `high` belongs to value 32k + b: lane 4q + v takes bit 2v + q / 2 of the bytes
   // of half q % 2, rotated to bit 4.

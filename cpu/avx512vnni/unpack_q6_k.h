@@ -1,8 +1,8 @@
 // Q6_K for AVX-512: quant/q6_k.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ6_K {
-  static constexpr int kBias = 32;
-  static constexpr bool kHasOffsets = false;
+  using Codes = CodeTraits<32, false>;
+  static constexpr int64_t kBytes = sizeof(quant::Q6_K::Block);
 
   // 64 consecutive values: the low four bits of `low` and the bits of `high` that `rotate` brings
   // to bits 4 and 5 (first 32 values, last 32 values).

@@ -1,8 +1,8 @@
 // Q8_0 for AVX-512: quant/q8_0.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ8_0 {
-  static constexpr int kBias = 128;
-  static constexpr bool kHasOffsets = false;
+  using Codes = CodeTraits<128, false>;
+  static constexpr int64_t kBytes = 8 * sizeof(quant::Q8_0::Block);
 
   // The signed codes of two blocks as unsigned ones.
   [[gnu::always_inline]] static __m512i TwoBlocks(const quant::Q8_0::Block* blocks) {

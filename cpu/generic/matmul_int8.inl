@@ -5,10 +5,12 @@
 //   ActivationBlock   256 activations of one token in the matching order
 //   Accumulator       a vector of floats, the running sum of one (row, token) pair
 //   Zero(), Sum(accumulator)
-//   MultiplyAdd<Format>(weights, activations, accumulator)
-//   PrepareBlock<Format>(activation row, cols, block index)
+//   MultiplyAdd<Codes>(weights, activations, accumulator)
+//   PrepareBlock<Codes>(activation row, cols, block index)
 //
-// and for every format a policy: kBias, kHasOffsets, Unpack(bytes, traits) -> WeightBlock.
+// and for every format an unpacker: Codes (the properties of its codes that the functions above
+// need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
+// WeightBlock.
 //
 // Few tokens: a row is unpacked block by block into registers and multiplied at once, so that the
 // weights stream from memory once. Many tokens: a panel of rows is unpacked once and multiplied
@@ -49,19 +51,19 @@ struct Scratch {
 };
 
 // One row as it lies in the file.
-template <class Format>
+template <class Unpacker>
 struct PackedRow {
   const std::byte* bytes;
   const quant::FormatTraits* traits;
   int64_t cols;
 
   [[gnu::always_inline]] WeightBlock Block(int64_t i) const {
-    const int64_t stride = kBlock / traits->block_values * traits->block_bytes;
+    const int64_t stride = Unpacker::kBytes > 0 ? Unpacker::kBytes : traits->row_bytes(kBlock);
     const std::byte* block = bytes + i * stride;
     for (int64_t ahead = 0; ahead < stride; ahead += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(block + kPrefetchBytes + ahead), _MM_HINT_T1);
     }
-    if ((i + 1) * kBlock <= cols) return Format::Unpack(block, *traits);
+    if ((i + 1) * kBlock <= cols) return Unpacker::Unpack(block, *traits);
     return LastBlock(block);
   }
 
@@ -69,7 +71,7 @@ struct PackedRow {
   [[gnu::noinline]] WeightBlock LastBlock(const std::byte* block) const {
     alignas(64) std::byte padded[kBlock * sizeof(float)] = {};
     std::memcpy(padded, block, static_cast<size_t>(traits->row_bytes(cols % kBlock)));
-    return Format::Unpack(padded, *traits);
+    return Unpacker::Unpack(padded, *traits);
   }
 };
 
@@ -80,7 +82,7 @@ struct UnpackedRow {
 };
 
 // sums[t] += row . token t over blocks [begin, end); activations [block][kTokens].
-template <class Format, int kTokens, class Row>
+template <class Codes, int kTokens, class Row>
 inline void MultiplyRow(const Row& row, int64_t begin, int64_t end,
                         const ActivationBlock* activations, Accumulator* sums) {
   Accumulator local[kTokens];
@@ -90,101 +92,104 @@ inline void MultiplyRow(const Row& row, int64_t begin, int64_t end,
     const WeightBlock& weights = row.Block(i);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
-      local[t] = MultiplyAdd<Format>(weights, activations[i * kTokens + t], local[t]);
+      local[t] = MultiplyAdd<Codes>(weights, activations[i * kTokens + t], local[t]);
     }
   }
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) sums[t] = local[t];
 }
 
-template <class Format>
-void PrepareTile(const MatMulTask& task, int64_t token_begin, int tokens, ActivationBlock* out) {
-  for (int t = 0; t < tokens; ++t) {
+// Up to kTokens tokens from `begin` on, in the order of MultiplyRow. What lies in the places of
+// missing tokens is multiplied too and never stored.
+template <class Codes, int kTokens>
+void PrepareTile(const MatMulTask& task, int64_t begin, int64_t tokens, ActivationBlock* out) {
+  for (int64_t t = 0; t < tokens; ++t) {
     std::byte* record =
-        const_cast<std::byte*>(task.activations) + (token_begin + t) * task.activation_stride;
+        const_cast<std::byte*>(task.activations) + (begin + t) * task.activation_stride;
     const ActivationRow row = ActivationRowAt(record, task.cols);
     for (int64_t i = 0; i < BlockCount(task.cols); ++i) {
-      out[i * tokens + t] = PrepareBlock<Format>(row, task.cols, i);
+      out[i * kTokens + t] = PrepareBlock<Codes>(row, task.cols, i);
     }
   }
 }
 
-inline void StoreSums(const MatMulTask& task, int64_t row, int64_t token_begin, int tokens,
+inline void StoreSums(const MatMulTask& task, int64_t row, int64_t token_begin, int64_t tokens,
                       const Accumulator* sums) {
-  for (int t = 0; t < tokens; ++t) {
+  for (int64_t t = 0; t < tokens; ++t) {
     float& out = task.out[(token_begin + t) * task.out_stride + row];
     const float sum = Sum(sums[t]);
     out = task.store == Store::kAdd ? out + sum : sum;
   }
 }
 
-template <class Format, int kTokens>
+// Up to kTokens tokens, straight from the packed rows.
+template <class Unpacker, int kTokens>
 void RunFewTokens(const MatMulTask& task, const Scratch& scratch) {
-  PrepareTile<Format>(task, 0, kTokens, scratch.activations);
+  using Codes = typename Unpacker::Codes;
+  PrepareTile<Codes, kTokens>(task, 0, task.tokens, scratch.activations);
   for (int64_t row = task.row_begin; row < task.row_end; ++row) {
     Accumulator sums[kTokens];
     for (Accumulator& sum : sums) sum = Zero();
-    const PackedRow<Format> packed{task.weights + row * task.row_bytes, task.format, task.cols};
-    MultiplyRow<Format, kTokens>(packed, 0, BlockCount(task.cols), scratch.activations, sums);
-    StoreSums(task, row, 0, kTokens, sums);
+    const PackedRow<Unpacker> packed{task.weights + row * task.row_bytes, task.format, task.cols};
+    MultiplyRow<Codes, kTokens>(packed, 0, BlockCount(task.cols), scratch.activations, sums);
+    StoreSums(task, row, 0, task.tokens, sums);
   }
 }
 
-// A panel of unpacked rows times kTokens tokens from token_begin on.
-template <class Format, int kTokens>
-void MultiplyPanel(const MatMulTask& task, int64_t row_begin, int64_t rows, int64_t token_begin,
+// A panel of unpacked rows times up to kTokens tokens from `token` on.
+template <class Codes, int kTokens>
+void MultiplyPanel(const MatMulTask& task, int64_t row_begin, int64_t rows, int64_t token,
                    const Scratch& scratch) {
   const int64_t blocks = BlockCount(task.cols);
-  PrepareTile<Format>(task, token_begin, kTokens, scratch.activations);
+  const int64_t tokens = std::min<int64_t>(kTokens, task.tokens - token);
+  PrepareTile<Codes, kTokens>(task, token, tokens, scratch.activations);
   for (int64_t i = 0; i < rows * kTokens; ++i) scratch.sums[i] = Zero();
   for (int64_t begin = 0; begin < blocks; begin += kRunBlocks) {
     const int64_t end = std::min(begin + kRunBlocks, blocks);
     for (int64_t r = 0; r < rows; ++r) {
-      MultiplyRow<Format, kTokens>(UnpackedRow{scratch.panel + r * blocks}, begin, end,
-                                   scratch.activations, scratch.sums + r * kTokens);
+      MultiplyRow<Codes, kTokens>(UnpackedRow{scratch.panel + r * blocks}, begin, end,
+                                  scratch.activations, scratch.sums + r * kTokens);
     }
   }
   for (int64_t r = 0; r < rows; ++r) {
-    StoreSums(task, row_begin + r, token_begin, kTokens, scratch.sums + r * kTokens);
+    StoreSums(task, row_begin + r, token, tokens, scratch.sums + r * kTokens);
   }
 }
 
-template <class Format>
-void RunManyTokens(const MatMulTask& task, const Scratch& scratch) {
+template <class Unpacker>
+void UnpackPanel(const MatMulTask& task, int64_t row_begin, int64_t rows, WeightBlock* panel) {
   const int64_t blocks = BlockCount(task.cols);
+  for (int64_t r = 0; r < rows; ++r) {
+    const PackedRow<Unpacker> packed{task.weights + (row_begin + r) * task.row_bytes, task.format,
+                                     task.cols};
+    for (int64_t i = 0; i < blocks; ++i) panel[r * blocks + i] = packed.Block(i);
+  }
+}
+
+template <class Unpacker>
+void RunManyTokens(const MatMulTask& task, const Scratch& scratch) {
+  using Codes = typename Unpacker::Codes;
   for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
     const int64_t rows = std::min(kPanelRows, task.row_end - row);
-    for (int64_t r = 0; r < rows; ++r) {
-      const PackedRow<Format> packed{task.weights + (row + r) * task.row_bytes, task.format,
-                                     task.cols};
-      for (int64_t i = 0; i < blocks; ++i) scratch.panel[r * blocks + i] = packed.Block(i);
+    UnpackPanel<Unpacker>(task, row, rows, scratch.panel);
+    for (int64_t token = 0; token < task.tokens; token += kTileTokens) {
+      if (task.tokens - token > 2) {
+        MultiplyPanel<Codes, kTileTokens>(task, row, rows, token, scratch);
+      } else {
+        MultiplyPanel<Codes, 2>(task, row, rows, token, scratch);
+      }
     }
-    int64_t token = 0;
-    for (; token + kTileTokens <= task.tokens; token += kTileTokens) {
-      MultiplyPanel<Format, kTileTokens>(task, row, rows, token, scratch);
-    }
-    for (; token + 2 <= task.tokens; token += 2) {
-      MultiplyPanel<Format, 2>(task, row, rows, token, scratch);
-    }
-    if (token < task.tokens) MultiplyPanel<Format, 1>(task, row, rows, token, scratch);
   }
 }
 
-template <class Format>
+template <class Unpacker>
 void RunInt8(const MatMulTask& task) {
   const Scratch scratch(task.scratch.data(), task.cols);
-  switch (task.tokens) {
-    case 0: return;
-    case 1: return RunFewTokens<Format, 1>(task, scratch);
-    case 2: return RunFewTokens<Format, 2>(task, scratch);
-    case 3: return RunFewTokens<Format, 3>(task, scratch);
-    case 4: return RunFewTokens<Format, 4>(task, scratch);
-    case 5: return RunFewTokens<Format, 5>(task, scratch);
-    case 6: return RunFewTokens<Format, 6>(task, scratch);
-    case 7: return RunFewTokens<Format, 7>(task, scratch);
-    case 8: return RunFewTokens<Format, 8>(task, scratch);
-    default: return RunManyTokens<Format>(task, scratch);
-  }
+  if (task.tokens == 1) return RunFewTokens<Unpacker, 1>(task, scratch);
+  if (task.tokens == 2) return RunFewTokens<Unpacker, 2>(task, scratch);
+  if (task.tokens <= 4) return RunFewTokens<Unpacker, 4>(task, scratch);
+  if (task.tokens <= kTileTokens) return RunFewTokens<Unpacker, kTileTokens>(task, scratch);
+  RunManyTokens<Unpacker>(task, scratch);
 }
 
 // Reads a block through the format's scalar description: serves every quantized format.

@@ -42,9 +42,7 @@ class ByteAlphabet {
   const std::string& Spelling(uint8_t byte) const { return spellings_[byte]; }
 
   // The byte that a character spells, or -1.
-  int Byte(char32_t character) const {
-    return character < bytes_.size() ? bytes_[character] : -1;
-  }
+  int Byte(char32_t character) const { return character < bytes_.size() ? bytes_[character] : -1; }
 
  private:
   std::array<std::string, 256> spellings_;

@@ -44,7 +44,8 @@ class MergeTable {
 
  private:
   size_t FindSlot(TokenId left, TokenId right) const {
-    const uint64_t key = (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
+    const uint64_t key =
+        (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
     // Fibonacci hashing (Knuth, volume 3, 6.4), after mixing the halves.
     size_t slot = ((key ^ (key >> 29)) * 0x9E3779B97F4A7C15u) >> shift_;
     const auto is_other = [&](int32_t rank) {

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "engine/tokenizer/unicode.h"
+#include "formats/quoted.h"
 
 namespace kvant {
 namespace {
@@ -76,7 +77,8 @@ constexpr std::string_view kQwen2 =
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // DeepSeek V3: letters with their marks, punctuation and symbols.
-constexpr std::string_view kDeepseek3Cjk = R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+constexpr std::string_view kDeepseek3Cjk =
+    R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
 constexpr std::string_view kDeepseek3Words =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -118,10 +120,9 @@ constexpr std::array kDeepseek3Patterns{std::string_view(R"(\p{N}{1,3})"), kDeep
                                         kDeepseek3Words};
 
 constexpr Names kDefaultNames[] = {"default"};
-constexpr Names kGpt2Names[] = {"gpt-2",      "phi-2",      "jina-es",    "jina-de",
-                                "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code",
-                                "gigachat",   "a.x-4.0",    "mellum",     "roberta-bpe",
-                                "exaone4",    "jais"};
+constexpr Names kGpt2Names[] = {
+    "gpt-2",        "phi-2",    "jina-es", "jina-de", "jina-v1-en",  "jina-v2-es", "jina-v2-de",
+    "jina-v2-code", "gigachat", "a.x-4.0", "mellum",  "roberta-bpe", "exaone4",    "jais"};
 constexpr Names kNeoxNames[] = {"mpt", "olmo", "modern-bert"};
 constexpr Names kStarcoderNames[] = {"starcoder", "refact", "granite-code", "smollm",
                                      "codeshell", "exaone", "minerva-7b"};
@@ -196,7 +197,7 @@ class PreTokenizer::Pattern {
     PCRE2_SIZE error_offset = 0;
     code_.reset(pcre2_compile(Bytes(pattern), pattern.size(), PCRE2_UTF | PCRE2_UCP, &error,
                               &error_offset, nullptr));
-    KVANT_CHECK(code_ != nullptr);  // the table's expressions are our own
+    KVANT_CHECK(code_ != nullptr);                       // the table's expressions are our own
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it pcre2_match interprets
     limits_.reset(pcre2_match_context_create(nullptr));
     KVANT_CHECK(limits_ != nullptr);
@@ -255,8 +256,8 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(std::string_view name
       known += n;
     }
   }
-  return MakeError(ErrorCode::kNotSupported, "unknown pre-tokenizer \"{}\"; known are {}", name,
-                   known);
+  return MakeError(ErrorCode::kNotSupported, "unknown pre-tokenizer {}; known are {}",
+                   formats::Quoted(name), known);
 }
 
 std::vector<size_t> PreTokenizer::SplitValid(std::string_view text) const {

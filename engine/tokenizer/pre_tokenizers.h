@@ -23,9 +23,9 @@ namespace kvant {
 struct PreTokenizerRow {
   std::span<const std::string_view> names;  // the first is the canonical one
   std::span<const std::string_view> patterns;
-  bool normalize_nfc = false;   // the model normalizes text to NFC before cutting it
-  bool ignore_merges = false;   // a word that is in the vocabulary becomes that token unmerged
-  bool add_bos = false;         // where the metadata does not say
+  bool normalize_nfc = false;  // the model normalizes text to NFC before cutting it
+  bool ignore_merges = false;  // a word that is in the vocabulary becomes that token unmerged
+  bool add_bos = false;        // where the metadata does not say
 };
 
 class PreTokenizer {

@@ -263,15 +263,11 @@ std::string SpmTokenizer::TokenBytes(TokenId id, bool special) const {
   const std::string_view text = piece(id);
   switch (type(id)) {
     case PieceType::kControl:
-    case PieceType::kUnknown:
-      return std::string(special ? text : "");
-    case PieceType::kUserDefined:
-      return std::string(text);
-    case PieceType::kByte:
-      return std::string(1, static_cast<char>(BytePieceValue(text)));
+    case PieceType::kUnknown: return std::string(special ? text : "");
+    case PieceType::kUserDefined: return std::string(text);
+    case PieceType::kByte: return std::string(1, static_cast<char>(BytePieceValue(text)));
     case PieceType::kNormal:
-    case PieceType::kUnused:
-      break;
+    case PieceType::kUnused: break;
   }
   std::string bytes;
   for (size_t i = 0; i < text.size();) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/tokenizer/vocabulary.h"
+#include "formats/quoted.h"
 
 namespace kvant {
 
@@ -18,16 +19,16 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
   if (*model == "gpt2") return CreateBpe(file, options);
   if (!options.pre_override.empty()) {
     return MakeError(ErrorCode::kInvalid,
-                     "--pre {}: {} has a tokenizer of kind \"{}\"; only \"gpt2\" (byte-level BPE) "
+                     "--pre {}: {} has a tokenizer of kind {}; only \"gpt2\" (byte-level BPE) "
                      "has a pre-tokenizer",
-                     options.pre_override, file.path(), *model);
+                     options.pre_override, file.path(), formats::Quoted(*model));
   }
   if (*model == "llama") return CreateSpm(file);
   if (*model == "bert") return CreateWordPiece(file);
   return MakeError(ErrorCode::kNotSupported,
-                   "{}: {} is \"{}\"; known are \"llama\" (SentencePiece BPE), \"gpt2\" "
+                   "{}: {} is {}; known are \"llama\" (SentencePiece BPE), \"gpt2\" "
                    "(byte-level BPE) and \"bert\" (WordPiece)",
-                   file.path(), kModel, *model);
+                   file.path(), kModel, formats::Quoted(*model));
 }
 
 std::string Tokenizer::Decode(std::span<const TokenId> ids, bool special) const {
@@ -38,7 +39,8 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, bool special) const 
     const std::string bytes = TokenBytes(id, special);
     const PieceType type = types_[static_cast<size_t>(id)];
     const bool cut = type == PieceType::kControl || type == PieceType::kUserDefined;
-    const bool drop_space = special_.add_space_prefix && after_cut && !cut && bytes.starts_with(' ');
+    const bool drop_space =
+        special_.add_space_prefix && after_cut && !cut && bytes.starts_with(' ');
     text.append(bytes, drop_space ? 1 : 0);
     after_cut = cut;
   }

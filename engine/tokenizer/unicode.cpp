@@ -34,9 +34,7 @@ LeadByte ClassifyLead(uint8_t byte) {
 
 utf8proc_int32_t Signed(char32_t code_point) { return static_cast<utf8proc_int32_t>(code_point); }
 
-utf8proc_category_t Category(char32_t code_point) {
-  return utf8proc_category(Signed(code_point));
-}
+utf8proc_category_t Category(char32_t code_point) { return utf8proc_category(Signed(code_point)); }
 
 int CombiningClass(char32_t code_point) {
   return utf8proc_get_property(Signed(code_point))->combining_class;
@@ -66,9 +64,9 @@ void SortMarks(std::u32string& text) {
     size_t end = begin + 1;
     while (end < text.size() && CombiningClass(text[end]) != 0) ++end;
     if (end - begin > 1) {
-      std::stable_sort(text.begin() + static_cast<ptrdiff_t>(begin),
-                       text.begin() + static_cast<ptrdiff_t>(end),
-                       [](char32_t a, char32_t b) { return CombiningClass(a) < CombiningClass(b); });
+      std::stable_sort(
+          text.begin() + static_cast<ptrdiff_t>(begin), text.begin() + static_cast<ptrdiff_t>(end),
+          [](char32_t a, char32_t b) { return CombiningClass(a) < CombiningClass(b); });
     }
     begin = end;
   }
@@ -159,8 +157,8 @@ bool IsValidUtf8(std::string_view text) { return ValidUtf8Prefix(text) == text.s
 bool IsWhiteSpace(char32_t c) {
   // PropList.txt, White_Space.
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool IsPunctuation(char32_t c) {

@@ -124,8 +124,9 @@ Result<const GgufArray*> PerTokenArray(const GgufFile& file, std::string_view ke
                                        size_t tokens) {
   KVANT_ASSIGN(const GgufArray* array, file.GetArray(key, element));
   if (array != nullptr && array->count != tokens) {
-    return MakeError(ErrorCode::kCorrupt, "{}: {} has {} elements, but the vocabulary has {} tokens",
-                     file.path(), key, array->count, tokens);
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: {} has {} elements, but the vocabulary has {} tokens", file.path(), key,
+                     array->count, tokens);
   }
   return array;
 }
@@ -228,9 +229,10 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
     }
   }
   if (special_bytes > kSpecialBytesMax) {
-    return MakeError(ErrorCode::kCorrupt,
-                     "{}: tokenizer.ggml.tokens has {} bytes of special tokens, at most {} expected",
-                     file.path(), special_bytes, kSpecialBytesMax);
+    return MakeError(
+        ErrorCode::kCorrupt,
+        "{}: tokenizer.ggml.tokens has {} bytes of special tokens, at most {} expected",
+        file.path(), special_bytes, kSpecialBytesMax);
   }
   SetStripping(file, pre, special);
   std::vector<SpecialToken> user_defined;

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/half.h"
-#include "isa_test.h"
+#include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {
 namespace {

@@ -65,14 +65,14 @@ class MatMulProblem {
         rows_(rows),
         cols_(cols),
         tokens_(tokens),
-        weights_(AllocateBytes(static_cast<size_t>(rows * format.row_bytes(cols)), 16)),
+        weights_(AllocateBytes(kMisalignment + static_cast<size_t>(rows * format.row_bytes(cols)))),
         floats_(static_cast<size_t>(tokens * cols)),
         int8_(AllocateBytes(static_cast<size_t>(tokens) * ActivationRowBytes(cols))),
         scratch_(AllocateBytes(kernel_.scratch_bytes(cols))) {
     std::mt19937 random(seed);
     constexpr int64_t kDistinctRows = 64;
     for (int64_t row = 0; row < rows; ++row) {
-      std::byte* bytes = weights_.get() + row * format.row_bytes(cols);
+      std::byte* bytes = weights() + row * format.row_bytes(cols);
       if (row >= kDistinctRows) {
         std::copy_n(bytes - kDistinctRows * format.row_bytes(cols), format.row_bytes(cols), bytes);
         continue;
@@ -93,7 +93,7 @@ class MatMulProblem {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   int64_t tokens() const { return tokens_; }
-  std::byte* weights() { return weights_.get(); }
+  std::byte* weights() const { return weights_.get() + kMisalignment; }
   ActivationRow Int8Row(int64_t token) const {
     return ActivationRowAt(int8_.get() + token * static_cast<int64_t>(ActivationRowBytes(cols_)),
                            cols_);
@@ -104,7 +104,7 @@ class MatMulProblem {
   MatMulTask Task(float* out) const {
     MatMulTask task;
     task.format = &format_;
-    task.weights = weights_.get();
+    task.weights = weights();
     task.row_bytes = format_.row_bytes(cols_);
     task.cols = cols_;
     task.row_begin = 0;
@@ -128,10 +128,10 @@ class MatMulProblem {
   }
 
   double Reference(int64_t token, int64_t row) const {
-    const std::vector<float> weights = DecodedRow(row);
+    const std::vector<float> decoded = DecodedRow(row);
     double sum = 0;
     for (int64_t col = 0; col < cols_; ++col) {
-      sum += double{weights[static_cast<size_t>(col)]} * Activation(token, col);
+      sum += double{decoded[static_cast<size_t>(col)]} * Activation(token, col);
     }
     return sum;
   }
@@ -142,12 +142,12 @@ class MatMulProblem {
   double ErrorBound(int64_t token, int64_t row) const {
     double magnitude = 0;
     if (!format_.quantized()) {
-      const std::vector<float> weights = DecodedRow(row);
+      const std::vector<float> decoded = DecodedRow(row);
       for (int64_t col = 0; col < cols_; ++col) {
-        magnitude += std::abs(double{weights[static_cast<size_t>(col)]} * Activation(token, col));
+        magnitude += std::abs(double{decoded[static_cast<size_t>(col)]} * Activation(token, col));
       }
     } else {
-      const std::byte* bytes = weights_.get() + row * format_.row_bytes(cols_);
+      const std::byte* bytes = weights() + row * format_.row_bytes(cols_);
       quant::IntegerBlock block{};
       for (int64_t col = 0; col < cols_; ++col) {
         const int64_t in_block = col % format_.block_values;
@@ -165,6 +165,9 @@ class MatMulProblem {
   }
 
  private:
+  // Rows begin at any even address in a file.
+  static constexpr size_t kMisalignment = 2;
+
   double Activation(int64_t token, int64_t col) const {
     if (kernel_.activation == ActivationKind::kFloat32) {
       return floats_[static_cast<size_t>(token * cols_ + col)];
@@ -174,9 +177,9 @@ class MatMulProblem {
   }
 
   std::vector<float> DecodedRow(int64_t row) const {
-    std::vector<float> weights(static_cast<size_t>(cols_));
-    format_.decode(weights_.get() + row * format_.row_bytes(cols_), weights.data(), cols_);
-    return weights;
+    std::vector<float> decoded(static_cast<size_t>(cols_));
+    format_.decode(weights() + row * format_.row_bytes(cols_), decoded.data(), cols_);
+    return decoded;
   }
 
   const quant::FormatTraits& format_;

@@ -182,10 +182,13 @@ TEST(Session, RingsEqualTheUncachedPassOverManyWindows) {  // KV-52
 }
 
 TEST(Session, RewindIsExactAndEqualsAFreshSequence) {  // KV-43
+  // Our own kernels, because the library's round differently for 40 rows and for 190.
+  ModelOptions own;
+  own.float_gemm = "own";
   for (const int64_t window : {0, 20}) {
     TinyShape shape;
     shape.window = window;
-    const auto model = OpenTiny(shape);
+    const auto model = OpenTiny(shape, own);
     const std::vector<TokenId> tokens = RandomTokens(150, 30);
     const std::vector<TokenId> other = RandomTokens(40, 31);
     for (const int64_t length : {150, 149, 128, 127, 97, 96, 64, 33, 32, 31, 1, 0}) {

@@ -1,0 +1,155 @@
+// Every float GEMM backend of the build against double precision, alone and from several threads at
+// once, and the choice by name and environment.
+#include "cpu/float_gemm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "tests/cpu/isa_test.h"
+
+namespace kvant::cpu {
+namespace {
+
+struct GemmProblem {
+  int64_t rows;
+  int64_t cols;
+  int64_t tokens;
+  std::vector<float> weights;
+  std::vector<float> activations;
+  int64_t activation_stride;
+  int64_t out_stride;
+
+  GemmProblem(int64_t rows_in, int64_t cols_in, int64_t tokens_in)
+      : rows(rows_in),
+        cols(cols_in),
+        tokens(tokens_in),
+        weights(static_cast<size_t>(rows * cols)),
+        activation_stride(cols + 3),
+        out_stride(rows + 5) {
+    activations.resize(static_cast<size_t>(tokens * activation_stride));
+    std::mt19937 random(static_cast<uint32_t>(rows * 31 + cols));
+    std::normal_distribution<float> normal;
+    for (float& value : weights) value = normal(random);
+    for (float& value : activations) value = normal(random);
+  }
+
+  std::vector<float> Run(const FloatGemm& gemm, bool add) const {
+    std::vector<float> out(static_cast<size_t>(tokens * out_stride), 7.0f);
+    gemm.run(weights.data(), rows, cols, activations.data(), activation_stride, tokens, out.data(),
+             out_stride, add);
+    return out;
+  }
+
+  void ExpectCorrect(const std::vector<float>& out, float before) const {
+    for (int64_t token = 0; token < tokens; ++token) {
+      for (int64_t row = 0; row < out_stride; ++row) {
+        const float found = out[static_cast<size_t>(token * out_stride + row)];
+        if (row >= rows) {
+          ASSERT_EQ(found, 7.0f) << "written beyond row " << rows;
+          continue;
+        }
+        double expected = before;
+        double magnitude = std::abs(before);
+        for (int64_t col = 0; col < cols; ++col) {
+          const double product = double{weights[static_cast<size_t>(row * cols + col)]} *
+                                 activations[static_cast<size_t>(token * activation_stride + col)];
+          expected += product;
+          magnitude += std::abs(product);
+        }
+        ASSERT_NEAR(found, expected, static_cast<double>(cols + 1) * test::kRounding * magnitude);
+      }
+    }
+  }
+};
+
+class FloatGemmTest : public testing::TestWithParam<FloatGemm> {};
+
+TEST_P(FloatGemmTest, MatchesDoublePrecision) {
+  for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                           {16, 172, 64},
+                                           {61, 344, 77},
+                                           {64, 512, 65}}) {
+    const GemmProblem problem(rows, cols, tokens);
+    problem.ExpectCorrect(problem.Run(GetParam(), false), 0.0f);
+    problem.ExpectCorrect(problem.Run(GetParam(), true), 7.0f);
+  }
+}
+
+TEST_P(FloatGemmTest, OutputsAreNotReadWhenSet) {
+  const GemmProblem problem(16, 64, 64);
+  std::vector<float> out(static_cast<size_t>(problem.tokens * problem.out_stride), NAN);
+  GetParam().run(problem.weights.data(), problem.rows, problem.cols, problem.activations.data(),
+                 problem.activation_stride, problem.tokens, out.data(), problem.out_stride, false);
+  for (int64_t i = 0; i < problem.tokens * problem.out_stride; ++i) {
+    EXPECT_EQ(std::isnan(out[static_cast<size_t>(i)]), i % problem.out_stride >= problem.rows);
+  }
+}
+
+TEST_P(FloatGemmTest, ThreadsAtOnceGetTheSameBits) {
+  const GemmProblem problem(64, 256, 96);
+  const std::vector<float> expected = problem.Run(GetParam(), false);
+  std::vector<std::vector<float>> found(4);
+  std::vector<std::thread> threads;
+  for (std::vector<float>& out : found) {
+    threads.emplace_back([&] { out = problem.Run(GetParam(), false); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<float>& out : found) test::ExpectSameBits(out, expected, GetParam().name);
+}
+
+// The libraries; "own" is the kernels that the matmul tests cover.
+std::vector<FloatGemm> Libraries() {
+  std::vector<FloatGemm> libraries;
+  for (const FloatGemm& gemm : AllFloatGemms()) {
+    if (gemm.run != nullptr) libraries.push_back(gemm);
+  }
+  return libraries;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FloatGemmTest);
+INSTANTIATE_TEST_SUITE_P(Library, FloatGemmTest, testing::ValuesIn(Libraries()),
+                         [](const testing::TestParamInfo<FloatGemm>& library) {
+                           return std::string(library.param.name);
+                         });
+
+TEST(FloatGemmChoiceTest, ByName) {
+  for (const FloatGemm& gemm : AllFloatGemms()) {
+    EXPECT_EQ(ChooseFloatGemm(gemm.name).value(), &gemm);
+  }
+  EXPECT_EQ(ChooseFloatGemm("").value(), &AllFloatGemms().front());
+  EXPECT_STREQ(AllFloatGemms().back().name, "own");
+}
+
+TEST(FloatGemmChoiceTest, UnknownNameIsAnError) {
+  const auto chosen = ChooseFloatGemm("mkl");
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(chosen.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(chosen.error().message, testing::HasSubstr("'mkl'"));
+}
+
+TEST(FloatGemmChoiceTest, LibrariesAreAbsentOrPresentButKnown) {
+  for (const char* name : {"onednn", "openblas"}) {
+    const auto chosen = ChooseFloatGemm(name);
+    if (chosen.ok()) continue;
+    EXPECT_EQ(chosen.error().code, ErrorCode::kNotSupported);
+  }
+}
+
+TEST(FloatGemmChoiceTest, EnvironmentNamesTheBackend) {
+  ASSERT_EQ(setenv("KVANT_FLOAT_GEMM", "own", 1), 0);
+  EXPECT_STREQ(ChooseFloatGemmFromEnvironment().value()->name, "own");
+  ASSERT_EQ(setenv("KVANT_FLOAT_GEMM", "none", 1), 0);
+  EXPECT_THAT(ChooseFloatGemmFromEnvironment().error().message,
+              testing::HasSubstr("KVANT_FLOAT_GEMM"));
+  ASSERT_EQ(unsetenv("KVANT_FLOAT_GEMM"), 0);
+  EXPECT_EQ(ChooseFloatGemmFromEnvironment().value(), &AllFloatGemms().front());
+}
+
+}  // namespace
+}  // namespace kvant::cpu

@@ -1,0 +1,190 @@
+// Matrix kernels of every instruction set and format against double-precision sums of the decoded
+// weights, within the rounding of the kernels' own float sums.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quant/format_list.h"
+#include "tests/cpu/isa_test.h"
+#include "tests/cpu/matmul_problem.h"
+
+namespace kvant::cpu {
+namespace {
+
+void ExpectMatchesReference(const MatMulProblem& problem, const std::vector<float>& out) {
+  for (int64_t token = 0; token < problem.tokens(); ++token) {
+    for (int64_t row = 0; row < problem.rows(); ++row) {
+      ASSERT_NEAR(out[static_cast<size_t>(token * problem.rows() + row)],
+                  problem.Reference(token, row), problem.ErrorBound(token, row))
+          << problem.kernel().name << ", row " << row << " of " << problem.rows() << ", "
+          << problem.cols() << " columns, token " << token << " of " << problem.tokens();
+    }
+  }
+}
+
+class MatMulValuesTest : public test::IsaTest {
+ protected:
+  void Check(const quant::FormatTraits& format, int64_t rows, int64_t cols, int64_t tokens) {
+    if (cols % format.block_values != 0) return;
+    const uint32_t seed = static_cast<uint32_t>(rows + 100 * cols + tokens);
+    const MatMulProblem problem(kernels(), format, rows, cols, tokens, seed);
+    ExpectMatchesReference(problem, problem.Run());
+  }
+};
+
+TEST_P(MatMulValuesTest, AnyNumberOfColumns) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t cols : {1, 7, 32, 48, 64, 96, 172, 256, 288, 344, 512, 1120, 2048}) {
+      Check(format, 5, cols, 1);
+      Check(format, 3, cols, 10);
+    }
+  }
+}
+
+TEST_P(MatMulValuesTest, AnyNumberOfTokens) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 64}) Check(format, 3, 512, tokens);
+  }
+}
+
+TEST_P(MatMulValuesTest, AnyNumberOfRows) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t rows : {1, 2, 4, 15, 33, 67}) {
+      Check(format, rows, 256, 1);
+      Check(format, rows, 256, 9);
+    }
+  }
+}
+
+// Gives every code field of a block one byte value, leaving its scales alone.
+template <class Block>
+void SetCodes(Block& block, int value) {
+  if constexpr (requires { block.codes; }) std::memset(block.codes, value, sizeof(block.codes));
+  if constexpr (requires { block.low; }) std::memset(block.low, value, sizeof(block.low));
+  if constexpr (requires { block.high; }) std::memset(block.high, value, sizeof(block.high));
+}
+
+template <class Format>
+void SetCodesIf(const quant::FormatTraits& format, std::byte* bytes, int value) {
+  if constexpr (Format::kBlockValues > 1) {
+    if (format.type != Format::kType) return;
+    typename Format::Block block;
+    std::memcpy(&block, bytes, sizeof(block));
+    SetCodes(block, value);
+    std::memcpy(bytes, &block, sizeof(block));
+  }
+}
+
+template <class... Formats>
+void SetCodes(quant::TypeList<Formats...>, const quant::FormatTraits& format, std::byte* bytes,
+              int value) {
+  (SetCodesIf<Formats>(format, bytes, value), ...);
+}
+
+// Sixteen-bit partial sums would saturate here: every product has the largest magnitude, and all
+// have the same sign.
+TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
+  constexpr int64_t kRows = 4;
+  constexpr int64_t kTokens = 10;
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    if (!format.quantized()) continue;
+    const int64_t cols = 512;
+    MatMulProblem problem(kernels(), format, kRows, cols, kTokens);
+    const int fills[kRows] = {0x00, 0xff, 0x80, 0x7f};
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::byte* bytes = problem.weights() + row * format.row_bytes(cols);
+      for (int64_t i = 0; i < cols / format.block_values; ++i) {
+        SetCodes(quant::FormatList{}, format, bytes + i * format.block_bytes, fills[row]);
+      }
+    }
+    for (int64_t token = 0; token < kTokens; ++token) {
+      const ActivationRow activation = problem.Int8Row(token);
+      const int8_t code = token % 2 == 0 ? 127 : -127;
+      std::fill_n(activation.codes, cols, code);
+      std::fill_n(activation.scales, cols / 32, 1.0f);
+      std::fill_n(activation.sums, cols / 16, 16.0f * code);
+    }
+    ExpectMatchesReference(problem, problem.Run());
+  }
+}
+
+// Small integers have exact sums, whatever the order: -128 times 127 in every place.
+TEST_P(MatMulValuesTest, LargestProductsAreExact) {
+  constexpr int64_t kCols = 288;
+  const quant::FormatTraits& q8_0 = *quant::FindFormat("q8_0");
+  MatMulProblem problem(kernels(), q8_0, 3, kCols, 9);
+  for (int64_t row = 0; row < problem.rows(); ++row) {
+    for (int64_t i = 0; i < kCols / 32; ++i) {
+      quant::Q8_0::Block block{quant::PackedHalf::Nearest(1.0f), {}};
+      std::fill_n(block.codes, 32, static_cast<int8_t>(-128));
+      std::memcpy(problem.weights() + row * q8_0.row_bytes(kCols) + i * q8_0.block_bytes, &block,
+                  sizeof(block));
+    }
+  }
+  for (int64_t token = 0; token < problem.tokens(); ++token) {
+    const ActivationRow activation = problem.Int8Row(token);
+    const int8_t code = token % 2 == 0 ? 127 : -127;
+    std::fill_n(activation.codes, kCols, code);
+    std::fill_n(activation.scales, kCols / 32, 1.0f);
+    std::fill_n(activation.sums, kCols / 16, 16.0f * code);
+  }
+  const std::vector<float> out = problem.Run();
+  for (int64_t token = 0; token < problem.tokens(); ++token) {
+    const float expected = static_cast<float>(kCols * -128 * (token % 2 == 0 ? 127 : -127));
+    for (int64_t row = 0; row < problem.rows(); ++row) {
+      EXPECT_EQ(out[static_cast<size_t>(token * problem.rows() + row)], expected);
+    }
+  }
+}
+
+// A NaN activation must reach every output of its token and no other token.
+TEST_P(MatMulValuesTest, NanReachesTheOutput) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t tokens : {2, 9}) {
+      MatMulProblem problem(kernels(), format, 5, 256, tokens);
+      problem.FloatRow(1)[200] = std::numeric_limits<float>::quiet_NaN();
+      kernels().quantize(problem.FloatRow(1), 256, problem.Int8Row(1));
+      const std::vector<float> out = problem.Run();
+      for (int64_t i = 0; i < tokens * 5; ++i) {
+        EXPECT_EQ(std::isnan(out[static_cast<size_t>(i)]), i / 5 == 1) << problem.kernel().name;
+      }
+    }
+  }
+}
+
+TEST_P(MatMulValuesTest, ReadsNoByteBeyondTheLastRow) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t cols : {32, 172, 256, 288}) {
+      if (cols % format.block_values != 0) continue;
+      for (const int64_t tokens : {1, 3, 9}) {
+        const MatMulProblem problem(kernels(), format, 5, cols, tokens);
+        const size_t bytes = static_cast<size_t>(5 * format.row_bytes(cols));
+        const test::GuardedArray<std::byte> weights(
+            std::vector<std::byte>(problem.weights(), problem.weights() + bytes));
+        test::GuardedArray<float> out(static_cast<size_t>(5 * tokens));
+        MatMulTask task = problem.Task(out.data());
+        task.weights = weights.data();
+        problem.kernel().run(task);
+        EXPECT_EQ(out.ToVector(), problem.Run());
+      }
+    }
+  }
+}
+
+TEST_P(MatMulValuesTest, EveryFormatHasAKernel) {
+  ASSERT_EQ(kernels().matmul.size(), quant::AllFormats().size());
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    const MatMulKernel& kernel = kernels().matmul[static_cast<size_t>(quant::FormatIndex(format))];
+    EXPECT_THAT(kernel.name, testing::HasSubstr(GetParam()));
+    EXPECT_EQ(kernel.activation == ActivationKind::kInt8, format.quantized());
+    EXPECT_GT(kernel.row_tile, 0);
+  }
+}
+
+KVANT_FOR_EACH_ISA(MatMulValuesTest);
+
+}  // namespace
+}  // namespace kvant::cpu

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Write the seeds of fuzz_gguf and fuzz_npy: the smallest files that reach each branch of the readers.
+
+Usage: make_file_seeds.py [SEEDS_FOLDER]
+"""
+
+import struct
+import sys
+from pathlib import Path
+
+UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = range(13)
+FORMATS = {UINT8: "B", INT8: "b", UINT16: "H", INT16: "h", UINT32: "I", INT32: "i", FLOAT32: "f", BOOL: "B",
+           UINT64: "Q", INT64: "q", FLOAT64: "d"}
+BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144)}  # type id: values, bytes
+
+
+def string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def element(kind: int, value) -> bytes:
+    return string(value) if kind == STRING else struct.pack("<" + FORMATS[kind], value)
+
+
+def entry(key: str, kind: int, value) -> bytes:
+    return string(key) + struct.pack("<I", kind) + element(kind, value)
+
+
+def array(key: str, kind: int, values: list) -> bytes:
+    return (string(key) + struct.pack("<IIQ", ARRAY, kind, len(values)) + b"".join(element(kind, v) for v in values))
+
+
+def gguf(entries: list, tensors: list = (), alignment: int = 32, version: int = 3) -> bytes:
+    """tensors: (name, dims, type id)."""
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries)) + b"".join(entries)
+    offset = 0
+    for name, dims, kind in tensors:
+        out += string(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
+        out += struct.pack("<IQ", kind, offset)
+        values, block_bytes = BLOCKS[kind]
+        size = block_bytes
+        for n in dims:
+            size *= n
+        offset += -(-(size // values) // alignment) * alignment
+    out += bytes(-len(out) % alignment)
+    return out + bytes(i & 255 for i in range(offset))
+
+
+def npy(header: str, data: bytes, version=b"\x01\x00") -> bytes:
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text + data
+
+
+ARCH = entry("general.architecture", STRING, "llama")
+GGUF_SEEDS = {
+    "empty": gguf([]),
+    "version-2": gguf([ARCH], version=2),
+    "version-1": gguf([ARCH], version=1),
+    "big-endian": b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
+    "scalars": gguf([entry(f"k{kind}", kind, 1) for kind in FORMATS] + [entry("s", STRING, "text")]),
+    "arrays": gguf([array(f"k{kind}", kind, [0, 1]) for kind in FORMATS] + [array("s", STRING, ["", "a", "bc"])]),
+    "tensors": gguf([ARCH], [("a", [5], 0), ("b", [4, 3], 1), ("c", [32, 2], 2), ("d", [32], 8), ("e", [], 0)]),
+    "four-dims": gguf([], [("a", [2, 2, 2, 2], 0)]),
+    "q4-k": gguf([], [("a", [256], 12)]),
+    "alignment-8": gguf([entry("general.alignment", UINT32, 8)], [("a", [3], 0), ("b", [1], 0)], alignment=8),
+    "alignment-64": gguf([entry("general.alignment", UINT32, 64)], [("a", [3], 0), ("b", [1], 0)], alignment=64),
+    "alignment-0": gguf([entry("general.alignment", UINT32, 0)]),
+    "split": gguf([entry("split.no", UINT16, 0), entry("split.count", UINT16, 2),
+                   entry("split.tensors.count", INT32, 1)], [("a", [1], 0)]),
+    "duplicate-key": gguf([entry("k", UINT8, 1), entry("k", UINT8, 1)]),
+    "duplicate-tensor": gguf([], [("a", [1], 0), ("a", [1], 0)]),
+    "truncated": gguf([ARCH], [("a", [64], 0)])[:-100],
+}
+
+NPY = "{'descr': '<f4', 'fortran_order': False, 'shape': "
+NPY_SEEDS = {
+    "matrix": npy(NPY + "(2, 3), }", bytes(24)),
+    "vector": npy(NPY + "(2,), }", bytes(8)),
+    "scalar": npy(NPY + "(), }", bytes(4)),
+    "float64": npy("{'descr': '<f8', 'fortran_order': True, 'shape': (1,), }", bytes(8)),
+    "version-2": npy(NPY + "(1,), }", bytes(4), version=b"\x02\x00"),
+}
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "seeds")
+    for name, seeds in (("gguf", GGUF_SEEDS), ("npy", NPY_SEEDS)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for seed, content in seeds.items():
+            (folder / name / seed).write_bytes(content)

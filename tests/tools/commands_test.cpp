@@ -1,0 +1,338 @@
+// The commands on real models, run as programs: known texts, known ids, what the outputs contain.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "formats/npy.h"
+#include "tests/shared_data.h"
+#include "tests/temporary_folder.h"
+#include "tests/tools/program.h"
+
+namespace kvant::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string SmallModel() {
+  return SourcePath("tests/reference/random_llamas/gqa-6q3kv-tied-f16.gguf");
+}
+std::string Stories() { return SharedPath("models/stories260k/stories260K-f32.v3.gguf"); }
+std::string TinyStories() {
+  return SharedPath("models/tinystories-656k/TinyStories-656K-f32.gguf");
+}
+
+std::string FileText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The command succeeded silently and printed this.
+std::string Output(const std::vector<std::string>& arguments, const std::string& stdin_text = "") {
+  const ProgramRun run = RunProgram(arguments, {.text = stdin_text});
+  EXPECT_EQ(run.code, 0) << run.error;
+  EXPECT_EQ(run.error, "");
+  return run.out;
+}
+
+constexpr const char* kStoriesBegin =
+    " Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
+    "One day, she saw a big, red ball. She wanted to play with it, but it was too high.";
+
+TEST(RunProgram, StoriesFromBosAlone) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(Stories());
+  const std::string text = Output({"run", Stories(), "--temp", "0", "-n", "100"});
+  EXPECT_THAT(text, StartsWith(kStoriesBegin));
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_EQ(Output({"run", "-m", Stories(), "--temp", "0", "-n100", "--kv-type", "f32", "-t", "3"}),
+            text);
+}
+
+TEST(RunProgram, ContinuesAPromptFromEverySource) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(TinyStories());
+  TemporaryFolder folder;
+  std::ofstream(folder / "prompt.txt") << "Once upon a time";
+  const std::vector<std::string> base = {"run", TinyStories(), "--temp", "0", "-n", "24"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return more;
+  };
+  const std::string text = Output(with({"-p", "Once upon a time"}));
+  EXPECT_THAT(text, StartsWith(", a little girl named Lily lived in a small house with her mom"));
+  EXPECT_EQ(Output(with({"-f", folder / "prompt.txt"})), text);
+  EXPECT_EQ(Output(with({"-"}), "Once upon a time"), text);
+  EXPECT_EQ(Output(with({"-f", "-"}), "Once upon a time"), text);
+  EXPECT_EQ(Output(with({"-e", "-p", "Once\\x20upon a time"})), text);
+  EXPECT_EQ(Output(with({"--echo", "-p", "Once upon a time"})), "Once upon a time" + text);
+  EXPECT_EQ(Output(with({"--no-kv-cache", "-p", "Once upon a time"})), text);
+}
+
+TEST(RunProgram, StopTextsLengthAndSeeds) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(Stories());
+  EXPECT_EQ(Output({"run", Stories(), "--temp", "0", "--stop", "girl named", "--stop", "zzz"}),
+            " Once upon a time, there was a little \n");
+  EXPECT_EQ(Output({"run", Stories(), "--temp", "0", "-n", "0"}), "\n");
+  const std::vector<std::string> sampled = {"run", Stories(), "-n", "40", "-s", "7"};
+  EXPECT_EQ(Output(sampled), Output(sampled));
+  EXPECT_NE(Output(sampled), Output({"run", Stories(), "-n", "40", "-s", "8"}));
+}
+
+TEST(RunProgram, JsonTellsEverything) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(TinyStories());
+  const json result = json::parse(Output({"run", TinyStories(), "--temp", "0", "-n", "5", "--json",
+                                          "-s", "3", "-p", "Once upon a time"}));
+  EXPECT_EQ(result["finish_reason"], "length");
+  EXPECT_EQ(result["prompt_ids"], (std::vector<int>{1, 80, 147, 201, 282, 57}));
+  EXPECT_EQ(result["prompt_tokens"], 6);
+  EXPECT_EQ(result["ids"].size(), 5u);
+  EXPECT_THAT(result["text"].get<std::string>(), StartsWith(", a little girl"));
+  EXPECT_EQ(result["seed"], 3);
+  EXPECT_EQ(result["timings"]["prefill_tokens"], 6);
+  EXPECT_EQ(result["timings"]["decode_tokens"], 4);
+  EXPECT_GT(result["timings"]["decode_tokens_per_second"].get<double>(), 0);
+}
+
+TEST(RunProgram, PromptLongerThanTheContext) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(TinyStories());
+  const ProgramRun run =
+      RunProgram({"run", TinyStories(), "-c", "4", "-p", "Once upon a time there was"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.error, HasSubstr("context has room for 4"));
+  EXPECT_EQ(run.error_lines(), 1u);
+  const json full = json::parse(
+      Output({"run", TinyStories(), "-c", "8", "--temp", "0", "--json", "-p", "Once upon a time"}));
+  EXPECT_EQ(full["finish_reason"], "context");
+  EXPECT_EQ(full["ids"].size(), 3u);
+}
+
+TEST(RunProgram, ClosedPipeEndsQuietly) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const ProgramRun run =
+      RunShell("\"$KVANT\" run '" + SmallModel() + "' --ignore-eos -c 20000 | head -c 1");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.error, StartsWith("kvant: note: a context of 20000 is beyond"));
+  EXPECT_EQ(run.error_lines(), 1u);  // of the pipe, nothing
+  for (const std::string command : {"inspect", "hash"}) {
+    const ProgramRun other =
+        RunShell("\"$KVANT\" " + command + " '" + SmallModel() + "' | head -1 > /dev/null");
+    EXPECT_EQ(other.code, 0);
+    EXPECT_EQ(other.error, "");
+  }
+}
+
+TEST(RunProgram, FullDisk) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"run", SmallModel(), "-n", "3"},
+        {"inspect", SmallModel()},
+        {"hash", SmallModel()},
+        {"tokenize", SmallModel(), "-p", "x"},
+        {"--help"}}) {
+    const ProgramRun run = RunProgram(arguments, {.stdout_path = "/dev/full"});
+    EXPECT_EQ(run.code, 1);
+    EXPECT_THAT(run.error, HasSubstr("No space left on device"));
+    EXPECT_EQ(run.error_lines(), 1u);
+  }
+}
+
+TEST(RunProgram, InterruptKeepsTheTextSoFar) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(Stories());
+  const ProgramRun run =
+      RunProgram({"run", Stories(), "--temp", "0", "--ignore-eos", "-c", "200000"},
+                 {.interrupt_after_ms = 700});
+  EXPECT_EQ(run.code, 130);
+  EXPECT_THAT(run.out, StartsWith(" Once upon a time"));
+  EXPECT_EQ(run.out.back(), '\n');
+  const ProgramRun waiting =
+      RunShell("sleep 2 | (\"$KVANT\" run '" + Stories() +
+               "' - & pid=$!; sleep 0.3; kill -TERM $pid; wait $pid; exit $?)");
+  EXPECT_EQ(waiting.code, 143) << waiting.error;
+}
+
+TEST(TokenizeProgram, OneLineOfIdsAndBack) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  KVANT_SKIP_WITHOUT(TinyStories());
+  const std::string ids = "80 147 201 282 57\n";
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "-p", "Once upon a time"}), ids);
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "-"}, "Once upon a time"), ids);
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "--bos", "-p", "Once upon a time"}), "1 " + ids);
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "-p", ""}), "\n");
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "-"}, ""), "\n");
+  EXPECT_NE(Output({"tokenize", TinyStories(), "-"}, "Once upon a time\n"), ids);  // not trimmed
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-"}, ids), "Once upon a time");
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-p", "[80, 147,201 ,282,57]"}),
+            "Once upon a time");
+  EXPECT_EQ(Output({"tokenize", TinyStories(), "--decode", "-p", ""}), "");
+  const json result =
+      json::parse(Output({"tokenize", TinyStories(), "--json", "-p", "Once upon a time"}));
+  EXPECT_EQ(result["ids"], (std::vector<int>{80, 147, 201, 282, 57}));
+  EXPECT_EQ(result["count"], 5);
+  EXPECT_EQ(result["pieces"].size(), 5u);
+  for (const char* wrong : {"80 x", "-1", "999999", "80.5"}) {
+    EXPECT_EQ(RunProgram({"tokenize", TinyStories(), "--decode", "-p", wrong}).code, 2);
+  }
+}
+
+// Every vocabulary's test strings, through files, as the program's users would compare them.
+TEST(TokenizeProgram, VocabularyFiles) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::string vocabulary = SharedPath("tokenizers/ggml-vocab-llama-bpe.gguf");
+  KVANT_SKIP_WITHOUT(vocabulary);
+  const std::string inputs = FileText(vocabulary + ".inp");
+  std::istringstream expected(FileText(vocabulary + ".out"));
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  TemporaryFolder folder;
+  int count = 0;
+  for (size_t begin = 0; count < 12; ++count) {
+    const size_t end = inputs.find(separator, begin);
+    if (end == std::string::npos) break;
+    std::ofstream(folder / "text", std::ios::binary) << inputs.substr(begin, end - begin);
+    std::string line;
+    std::getline(expected, line);
+    std::string ids = Output({"tokenize", vocabulary, "-f", folder / "text"});
+    ids.pop_back();
+    line.erase(0, line.find_first_not_of(' ') == std::string::npos ? line.size()
+                                                                   : line.find_first_not_of(' '));
+    EXPECT_EQ(ids, line) << count;
+    begin = end + separator.size();
+  }
+  EXPECT_EQ(count, 12);
+}
+
+TEST(InspectProgram, OverviewOfModelsAndVocabularies) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::string text = Output({"inspect", SmallModel(), "--tensors", "--plan", "--cpu"});
+  for (const char* part : {"architecture  llama", "GGUF v3", "bits per weight", "tokenizer",
+                           "general.architecture", "token_embd.weight", "instruction set"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  const std::string vocabulary = SharedPath("tokenizers/ggml-vocab-bert-bge.gguf");
+  KVANT_SKIP_WITHOUT(vocabulary);
+  EXPECT_THAT(Output({"inspect", vocabulary}), HasSubstr("architecture  bert"));
+  const ProgramRun plan = RunProgram({"inspect", vocabulary, "--plan"});
+  EXPECT_EQ(plan.code, 1);
+  EXPECT_THAT(plan.error, HasSubstr("llama"));
+}
+
+TEST(InspectProgram, JsonAddsUp) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const json result = json::parse(
+      Output({"inspect", SmallModel(), "--json", "--tensors", "--memory", "-c", "64", "--cpu"}));
+  uint64_t bytes = 0;
+  for (const json& tensor : result["tensors"]) bytes += tensor["bytes"].get<uint64_t>();
+  EXPECT_EQ(result["model"]["tensor_bytes"], bytes);
+  EXPECT_EQ(result["memory"]["weights"], bytes);
+  EXPECT_EQ(result["memory"]["context"], 64);
+  uint64_t total = 0;
+  for (const char* part : {"weights", "kv", "activations", "logits"}) {
+    total += result["memory"][part].get<uint64_t>();
+  }
+  EXPECT_EQ(result["memory"]["total"], total);
+  EXPECT_EQ(result["metadata"]["general.architecture"], "llama");
+  EXPECT_GT(result["metadata"]["tokenizer.ggml.tokens"]["count"].get<int>(), 8);
+  EXPECT_EQ(result["metadata"]["tokenizer.ggml.tokens"]["first"].size(), 8u);
+  EXPECT_FALSE(result["cpu"]["isa"].get<std::string>().empty());
+}
+
+TEST(InspectProgram, CpuNeedsNoModel) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::string text = Output({"inspect", "--cpu"});
+  for (const char* part : {"scalar", "avx2", "avx512vnni", "threads", "chosen"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  const ProgramRun forced = RunShell("KVANT_ISA=scalar \"$KVANT\" inspect --cpu");
+  EXPECT_THAT(forced.out, HasSubstr("instruction set  scalar"));
+  const ProgramRun impossible = RunShell("KVANT_ISA=mmx \"$KVANT\" inspect --cpu");
+  EXPECT_NE(impossible.code, 0);
+  EXPECT_THAT(impossible.error, HasSubstr("KVANT_ISA"));
+}
+
+TEST(LogitsProgram, ShapeAndOracle) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string tokens = "1,5,9,13,2,7,7,40";
+  const auto logits = [&](std::vector<std::string> more) {
+    const std::string path = folder / "out.npy";
+    std::vector<std::string> words = {"logits", SmallModel(), "--tokens", tokens, "-o", path};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(Output(words), "");
+    const auto array = formats::NpyRead(path);
+    EXPECT_TRUE(array.ok());
+    return array.ok() ? *array : formats::NpyArray{};
+  };
+  const formats::NpyArray all = logits({});
+  ASSERT_EQ(all.shape.size(), 2u);
+  EXPECT_EQ(all.shape[0], 8);
+  const formats::NpyArray last = logits({"--last"});
+  EXPECT_EQ(last.shape, (std::vector<int64_t>{1, all.shape[1]}));
+  EXPECT_TRUE(std::equal(last.values.begin(), last.values.end(),
+                         all.values.end() - static_cast<std::ptrdiff_t>(last.values.size())));
+  EXPECT_EQ(logits({"--chunk", "3"}).values, all.values);
+  const formats::NpyArray oracle = logits({"--no-kv-cache"});
+  ASSERT_EQ(oracle.shape, all.shape);
+  for (size_t i = 0; i < all.values.size(); ++i) {
+    ASSERT_NEAR(oracle.values[i], all.values[i], 1e-4) << i;
+  }
+  EXPECT_EQ(logits({"-t", "3"}).values, all.values);
+}
+
+TEST(BenchProgram, JsonHasLlamaBenchFields) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const json rows = json::parse(
+      Output({"bench", SmallModel(), "-p", "16", "-n", "4", "-r", "3", "-t", "2", "-o", "json"}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["n_prompt"], 16);
+  EXPECT_EQ(rows[0]["n_gen"], 0);
+  EXPECT_EQ(rows[1]["n_prompt"], 0);
+  EXPECT_EQ(rows[1]["n_gen"], 4);
+  for (const json& row : rows) {
+    // Field names of llama-bench -o json, February 2025.
+    for (const char* field :
+         {"build_commit", "cpu_info",       "backends",  "model_filename", "model_type",
+          "model_size",   "model_n_params", "n_batch",   "n_ubatch",       "n_threads",
+          "type_k",       "type_v",         "use_mmap",  "test_time",      "avg_ns",
+          "stddev_ns",    "avg_ts",         "stddev_ts", "samples_ns",     "samples_ts"}) {
+      EXPECT_TRUE(row.contains(field)) << field;
+    }
+    EXPECT_EQ(row["n_threads"], 2);
+    EXPECT_EQ(row["samples_ts"].size(), 3u);
+    double mean = 0;
+    for (const json& sample : row["samples_ts"]) mean += sample.get<double>() / 3;
+    EXPECT_NEAR(row["avg_ts"].get<double>(), mean, 1e-6 * mean);
+  }
+  const std::string table = Output({"bench", SmallModel(), "-p", "0", "-n", "2", "-r", "1"});
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
+  EXPECT_THAT(table, HasSubstr("tg2"));
+}
+
+// The whole-model hash against xxhsum over the tensors' bytes, which lie one after the other in a
+// file whose tensors need no padding.
+TEST(HashProgram, ManifestForm) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  std::istringstream lines(Output({"hash", SmallModel()}));
+  std::vector<std::string> manifest;
+  for (std::string line; std::getline(lines, line);) manifest.push_back(line);
+  ASSERT_GT(manifest.size(), 2u);
+  for (const std::string& line : manifest) {
+    EXPECT_THAT(line, testing::MatchesRegex("xxh64     [0-9a-f]{16}  .*"));
+    EXPECT_THAT(line, HasSubstr(SmallModel()));
+  }
+  EXPECT_THAT(manifest[0], testing::EndsWith(":token_embd.weight"));
+  EXPECT_THAT(manifest.back(), testing::EndsWith("  " + SmallModel()));
+}
+
+}  // namespace
+}  // namespace kvant::test

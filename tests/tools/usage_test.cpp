@@ -1,0 +1,251 @@
+// The program's manners: help, version, wrong use of every kind as a new user would try it. One
+// clear line on stderr, nothing on stdout, the right exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "tests/shared_data.h"
+#include "tests/temporary_folder.h"
+#include "tests/tools/program.h"
+
+namespace kvant::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const char* const kCommands[] = {"run", "inspect", "tokenize", "logits", "bench", "hash"};
+
+std::string SmallModel() {
+  return SourcePath("tests/reference/random_llamas/gqa-6q3kv-tied-f16.gguf");
+}
+
+// The run failed with this code and one line that contains `part`.
+void ExpectFailure(const std::vector<std::string>& arguments, int code, const std::string& part,
+                   const ProgramInput& input = {}) {
+  const ProgramRun run = RunProgram(arguments, input);
+  SCOPED_TRACE(testing::PrintToString(arguments));
+  EXPECT_EQ(run.code, code) << run.error;
+  EXPECT_EQ(run.out, "");
+  EXPECT_EQ(run.error_lines(), 1u) << run.error;
+  EXPECT_THAT(run.error, StartsWith("kvant: "));
+  EXPECT_THAT(run.error, HasSubstr(part));
+}
+
+TEST(Usage, HelpOfTheProgramAndOfEveryCommand) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--help"}, {"-h"}, {"help"}}) {
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.code, 0);
+    EXPECT_EQ(run.error, "");
+    for (const char* command : kCommands) EXPECT_THAT(run.out, HasSubstr(command));
+  }
+  for (const std::string command : kCommands) {
+    const ProgramRun run = RunProgram({command, "--help"});
+    EXPECT_EQ(run.code, 0);
+    EXPECT_THAT(run.out, StartsWith("Usage: kvant " + command + " MODEL"));
+    EXPECT_THAT(run.out, HasSubstr("\nExamples\n"));
+    EXPECT_EQ(RunProgram({"help", command}).out, run.out);
+    std::istringstream lines(run.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+TEST(Usage, HelpShowsLlamaCppsDefaults) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  std::string help = RunProgram({"run", "--help"}).out;
+  for (size_t at; (at = help.find("\n                 ")) != std::string::npos;) {
+    help.replace(at, help.find_first_not_of(" \n", at) - at, " ");  // undo the line breaks
+  }
+  for (const char* text : {"likeliest token (default: 0.8)", "0 is all (default: 40)",
+                           "1 is all (default: 0.95)", "0 is all (default: 0.05)"}) {
+    EXPECT_THAT(help, HasSubstr(text));
+  }
+}
+
+TEST(Usage, VersionNamesEverything) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const ProgramRun run = RunProgram({"--version"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.out, StartsWith("kvant 0."));
+  for (const char* part : {"commit", "compiler", "scalar", "fmt", "xxHash", "CLI11"}) {
+    EXPECT_THAT(run.out, HasSubstr(part));
+  }
+}
+
+TEST(Usage, UnknownWordsGetASuggestion) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  ExpectFailure({"rnu"}, 2, "did you mean 'run'");
+  ExpectFailure({"tokenise"}, 2, "did you mean 'tokenize'");
+  ExpectFailure({"qqqqqq"}, 2, "unknown command 'qqqqqq' (see");
+  ExpectFailure({"model.gguf"}, 2, "did you mean 'kvant run model.gguf'");
+  ExpectFailure({"--verison"}, 2, "--verison");
+  ExpectFailure({"run", "m.gguf", "--tmep", "1"}, 2, "--tmep; did you mean --temp?");
+  ExpectFailure({"run", "m.gguf", "--temperature", "1"}, 2, "did you mean --temp?");
+  ExpectFailure({"run", "m.gguf", "-temp", "1"}, 2, "-temp; did you mean --temp?");
+  ExpectFailure({"run", "m.gguf", "--xyzzy"}, 2, "unknown option --xyzzy (see");
+  ExpectFailure({"bench", "m.gguf", "-p", "4", "--repetition", "1"}, 2, "--repetitions?");
+  const ProgramRun nothing = RunProgram({});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_EQ(nothing.out, "");
+  EXPECT_THAT(nothing.error, HasSubstr("kvant run"));
+}
+
+TEST(Usage, NoModelOrTooManyArguments) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const std::string command : {"run", "inspect", "tokenize", "bench", "hash"}) {
+    ExpectFailure({command}, 2, "no model given");
+  }
+  ExpectFailure({"logits", "-o", "x.npy"}, 2, "no model given");
+  ExpectFailure({"run", "a.gguf", "b.gguf"}, 2, "unexpected argument 'b.gguf'");
+  ExpectFailure({"run", "-m", "a.gguf", "b.gguf"}, 2, "unexpected argument 'b.gguf'");
+  ExpectFailure({"run", ""}, 2, "empty");
+  ExpectFailure({"run", "a.gguf", "-n"}, 2, "needs a value");
+}
+
+TEST(Usage, FilesThatAreNoModels) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  std::ofstream(folder / "empty.gguf").close();
+  std::ofstream(folder / "text.gguf") << "This is a text file, not a model.\n";
+  std::ofstream(folder / "locked.gguf") << "GGUF";
+  chmod((folder / "locked.gguf").c_str(), 0);
+  for (const std::string command : {"run", "inspect", "tokenize", "logits", "bench", "hash"}) {
+    const auto expect = [&](const std::string& path, const std::string& part) {
+      std::vector<std::string> arguments = {command, path};
+      if (command == "tokenize") arguments.insert(arguments.end(), {"-p", "x"});
+      if (command == "logits") {
+        arguments.insert(arguments.end(), {"--tokens", "1", "-o", folder / "out.npy"});
+      }
+      ExpectFailure(arguments, 1, path + ": ");
+      ExpectFailure(arguments, 1, part);
+    };
+    expect(folder / "missing.gguf", "No such file");
+    expect(folder.path().string(), "directory");
+    expect("/dev/null", "/dev/null");
+    expect(folder / "empty.gguf", "empty");
+    expect(folder / "text.gguf", "GGUF");
+    if (geteuid() != 0) expect(folder / "locked.gguf", "Permission denied");
+    EXPECT_FALSE(std::filesystem::exists(folder / "out.npy"));
+  }
+}
+
+TEST(Usage, ImpossibleNumbers) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const auto expect = [](std::vector<std::string> options, const std::string& part) {
+    options.insert(options.begin(), {"run", SmallModel()});
+    ExpectFailure(options, 2, part);
+  };
+  expect({"-t", "0"}, "--threads: expected a whole number from 1 to 1024, found '0'");
+  expect({"-t", "99999"}, "--threads");
+  expect({"-c", "-5"}, "--ctx-size");
+  expect({"-c", "1e9"}, "found '1e9'");
+  expect({"-n", "abc"}, "--predict: expected a whole number");
+  expect({"-n", "-7"}, "--predict");
+  expect({"-n", ""}, "--predict");
+  expect({"-n=5"}, "unknown option -n=5; did you mean -n?");
+  expect({"-n", "99999999999999999999"}, "--predict");
+  expect({"--temp", "nan"}, "--temp: expected a number");
+  expect({"--temp", "inf"}, "--temp");
+  expect({"--temp="}, "--temp");
+  expect({"--top-p", "2"}, "--top-p: expected a number from 0 to 1, found '2'");
+  expect({"--min-p", "-0.1"}, "--min-p");
+  expect({"--typical", "x"}, "--typical");
+  expect({"--repeat-penalty", "0"}, "--repeat-penalty");
+  expect({"--repeat-last-n", "-2"}, "--repeat-last-n");
+  expect({"--top-k", "1.5"}, "--top-k");
+  expect({"-s", "-2"}, "--seed");
+  expect({"--chunk", "0"}, "--chunk");
+  expect({"--kv-type", "q3"}, "--kv-type");
+  expect({"-ctk", "f64"}, "--cache-type-k");
+  for (const char* bias : {"5", "x+1", "5+", "5+x", "5+nan", "5+-1", "99999+1"}) {
+    expect({"--logit-bias", bias}, "logit-bias");
+  }
+  ExpectFailure({"bench", SmallModel(), "-p", "0", "-n", "0"}, 2, "no test");
+  ExpectFailure({"bench", SmallModel(), "-p", "-1"}, 2, "--n-prompt");
+  ExpectFailure({"bench", SmallModel(), "-r", "0"}, 2, "--repetitions");
+  ExpectFailure({"bench", SmallModel(), "-o", "xml"}, 2, "expected md or json");
+}
+
+TEST(Usage, TextFromTwoPlaces) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const std::string command : {"run", "tokenize"}) {
+    ExpectFailure({command, SmallModel(), "-p", "a", "-f", "b"}, 2, "exclude each other");
+    ExpectFailure({command, SmallModel(), "-p", "a", "-"}, 2, "exclude each other");
+    ExpectFailure({command, SmallModel(), "-f", "/nonexistent/file"}, 1, "/nonexistent/file");
+    ExpectFailure({command, SmallModel(), "-f", "/"}, 1, "/: cannot read");
+  }
+  ExpectFailure({"tokenize", SmallModel()}, 2, "no text given");
+}
+
+TEST(Usage, LogitsArguments) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string out = folder / "x.npy";
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1"}, 2, "-o OUT.npy");
+  ExpectFailure({"logits", SmallModel(), "-o", out}, 2, "--tokens");
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1", "-p", "a", "-o", out}, 2, "--tokens");
+  for (const char* tokens : {"", ",", "1,", "1,,2", "a", "1 2", "1,99999999999"}) {
+    ExpectFailure({"logits", SmallModel(), "--tokens", tokens, "-o", out}, 2, "--tokens");
+  }
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1,100000000", "-o", out}, 2, "100000000");
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1,-1", "-o", out}, 2, "-1");
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1,2", "-c", "1", "-o", out}, 1, "context");
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1", "-o", "/dev/full"}, 1,
+                "No space left on device");
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1", "-o", folder / "no/x.npy"}, 1,
+                "No such file");
+  ExpectFailure({"logits", SmallModel(), "--tokens", "1", "-o", folder.path().string()}, 1,
+                "directory");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::vector<std::vector<std::string>> ignored = {
+      {"-ngl", "99"}, {"--n-gpu-layers", "99"}, {"-fa"},
+      {"-fa", "on"},  {"--flash-attn"},         {"-b", "512"},
+      {"-ub", "128"}, {"--ubatch-size=128"},    {"--batch-size", "64"}};
+  for (std::vector<std::string> options : ignored) {
+    options.insert(options.begin(), {"run", "-n", "1"});
+    options.push_back(SmallModel());
+    const ProgramRun run = RunProgram(options);
+    EXPECT_EQ(run.code, 0) << run.error;
+    EXPECT_EQ(run.error_lines(), 1u) << run.error;
+    EXPECT_THAT(run.error, HasSubstr("no effect"));
+  }
+}
+
+// What looks like an option after an option that takes a value is that value.
+TEST(Usage, ValuesAreTakenAsTheyAre) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const char* text : {"-fa", "--help", "-", "--", "-5 degrees", "", "[a,b]"}) {
+    const ProgramRun run = RunProgram({"tokenize", SmallModel(), "-p", text});
+    EXPECT_EQ(run.code, 0) << run.error;
+    EXPECT_EQ(run.error, "");
+    const ProgramRun attached =
+        RunProgram({"tokenize", SmallModel(), std::string("--prompt=") + text});
+    EXPECT_EQ(attached.out, run.out);
+  }
+  EXPECT_EQ(RunProgram({"tokenize", "-p", "x", "--", SmallModel()}).code, 0);
+}
+
+TEST(Usage, CompletionWordsComeFromTheProgram) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::string commands = RunProgram({"--list-commands"}).out;
+  for (const std::string command : kCommands) {
+    EXPECT_THAT(commands, HasSubstr(command + "\n"));
+    EXPECT_THAT(RunProgram({command, "--list-options"}).out, HasSubstr("--model\n"));
+  }
+  EXPECT_THAT(RunProgram({"run", "--list-options"}).out, testing::Not(HasSubstr("--list-options")));
+  const ProgramRun run =
+      RunShell("source '" + SourcePath("tools/completion/kvant.bash") +
+               "'; COMP_WORDS=(\"$KVANT\" run --te); COMP_CWORD=2; _kvant; echo ${COMPREPLY[@]}");
+  EXPECT_EQ(run.out, "--temp\n") << run.error;
+}
+
+}  // namespace
+}  // namespace kvant::test
