@@ -69,6 +69,7 @@ class Planner {
       }
     }
     KVANT_TRY(CheckAllUsed());
+    WarnOfFallbacks();
     return std::move(out_);
   }
 
@@ -145,11 +146,16 @@ class Planner {
                            !tensor.name.ends_with("_norm.weight");
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
-    Log(LogLevel::kWarning,
-        fmt::format(
-            "tensor {} has rows of {} values, no multiple of {}: it is stored as F16, not {}",
-            tensor.name, tensor.columns(), matrix_->block_values, matrix_->name));
+    if (fallbacks_++ == 0) first_fallback_ = tensor.name;
     return Format("F16");
+  }
+
+  void WarnOfFallbacks() const {
+    if (fallbacks_ == 0) return;
+    Log(LogLevel::kWarning,
+        fmt::format("{} matrices, the first {}, have rows that are no multiple of {} values: they "
+                    "are stored as F16, not {}",
+                    fallbacks_, first_fallback_, matrix_->block_values, matrix_->name));
   }
 
   Status CheckAllUsed() const {
@@ -170,6 +176,8 @@ class Planner {
   const SafetensorsModel& model_;
   const quant::FormatTraits* matrix_;
   bool tied_ = false;
+  int fallbacks_ = 0;  // matrices whose rows are no whole blocks
+  std::string first_fallback_;
   std::string tied_embedding_;  // where the embedding is found under the output's name
   std::set<std::string, std::less<>> used_;
   std::vector<OutputTensor> out_;

@@ -74,7 +74,9 @@ TEST_P(Resplit, MergedPartsAreTheFileAgain) {
       last = entry.path().string();
       ++parts;
     }
-    if (parts_expected[i] > 0) EXPECT_EQ(parts, parts_expected[i]) << i;
+    if (parts_expected[i] > 0) {
+      EXPECT_EQ(parts, parts_expected[i]) << i;
+    }
     ASSERT_TRUE(Merge(last, folder / "merged.gguf").ok());
     EXPECT_EQ(FileBytes(folder / "merged.gguf"), FileBytes(folder / "m.gguf")) << i;
   }
