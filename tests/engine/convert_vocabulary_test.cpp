@@ -47,7 +47,7 @@ json ByteLevelTokenizer(const json& pre_tokenizer, const json& normalizer, bool 
            {{"type", "BPE"},
             {"ignore_merges", ignore_merges},
             {"vocab", {{"a", 0}, {"b", 1}, {"Ġ", 2}, {"ab", 3}}},
-            {"merges", {{"a", "b"}, {" ", "ab"}}}}}};
+            {"merges", json::array({json::array({"a", "b"}), json::array({" ", "ab"})})}}}};
 }
 
 Result<TokenizerJson> Parse(const json& tokenizer, int64_t ids_max = 8) {
@@ -129,11 +129,14 @@ TEST(TokenizerJson, RefusesContradictions) {
   EXPECT_THAT(message([](json& t) { t["model"]["merges"] = {"ab"}; }), HasSubstr("merges[0] is"));
   EXPECT_THAT(message([](json& t) { t["model"]["merges"] = {"a b c"}; }),
               HasSubstr("merges[0] is"));
-  EXPECT_THAT(message([](json& t) { t["model"]["merges"] = {{"a", 1}}; }), HasSubstr("merges[0]"));
+  EXPECT_THAT(message([](json& t) {
+                t["model"]["merges"] = json::array({json::array({"a", 1})});
+              }),
+              HasSubstr("merges[0]"));
   EXPECT_THAT(message([](json& t) { t["model"]["end_of_word_suffix"] = "</w>"; }),
               HasSubstr("expected none"));
   EXPECT_THAT(message([](json& t) {
-                t["added_tokens"] = {{{"id", 1}}};
+                t["added_tokens"] = json::array({{{"id", 1}}});
               }),
               HasSubstr("expected objects with id and content"));
 }
