@@ -26,12 +26,12 @@ int ConvertCommand(CommandLine& line) {
   std::optional<std::string> type;
   std::optional<std::string> name;
   SessionGroup session;
-  CLI::App app;
-  AddText(app, "--type,--outtype", &type, "TYPE",
-          "Type of matrices: f32, f16, bf16, q8_0 (default: as in the folder); vectors are f32");
-  AddText(app, "--name", &name, "NAME", "general.name of the file (default: the model's own)");
-  session.AddThreads(app);
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  list.Text("--type,--outtype", &type, "TYPE",
+            "Type of matrices: f32, f16, bf16, q8_0; vectors are f32", "as in the folder");
+  list.Text("--name", &name, "NAME", "general.name of the file", "the model's own");
+  session.AddThreads(list);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a folder and the file to write");
   }

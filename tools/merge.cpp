@@ -31,8 +31,8 @@ Status Merge(const std::string& input, const std::string& output) {
 }  // namespace
 
 int MergeCommand(CommandLine& line) {
-  CLI::App app;
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a part of a model and the file to write");
   }

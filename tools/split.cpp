@@ -63,12 +63,11 @@ int SplitCommand(CommandLine& line) {
   std::optional<std::string> size;
   std::optional<int64_t> tensors;
   bool dry_run = false;
-  CLI::App app;
-  AddText(app, "--max-size,--split-max-size", &size, "SIZE", "Tensor bytes of a part: 500M, 2G");
-  AddInteger(app, "--max-tensors,--split-max-tensors", &tensors, {.min = 1}, "Tensors of a part",
-             "");
-  AddFlag(app, "--dry-run", &dry_run, "Show the parts and write nothing");
-  if (const auto code = line.Parse(app, kHelp)) return *code;
+  OptionList list;
+  list.Text("--max-size,--split-max-size", &size, "SIZE", "Tensor bytes of a part: 500M, 2G");
+  list.Integer("--max-tensors,--split-max-tensors", &tensors, {.min = 1}, "Tensors of a part", "");
+  list.Flag("--dry-run", &dry_run, "Show the parts and write nothing");
+  if (const auto code = line.Parse(list, kHelp)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a model and the prefix of the parts");
   }

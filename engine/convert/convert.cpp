@@ -95,17 +95,17 @@ Status WriteTensors(const std::vector<OutputTensor>& tensors, const ConvertOptio
 
 Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::string& output,
                                      const ConvertOptions& options) {
+  const OutputType* wanted_type = FindOutputType(options.type);
+  if (wanted_type == nullptr && !options.type.empty()) {
+    return MakeError(ErrorCode::kInvalid, "unknown type \"{}\", expected f32, f16, bf16 or q8_0",
+                     options.type);
+  }
   KVANT_TRY(CheckOutput(folder, output));
   KVANT_ASSIGN(const FolderConfig config, FolderConfig::Read(folder));
   KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
   KVANT_ASSIGN(const HfShape shape, ReadHfShape(config.model));
   KVANT_ASSIGN(const auto model, formats::SafetensorsModel::OpenFolder(folder));
-  const OutputType* type =
-      options.type.empty() ? NaturalOutputType(model) : FindOutputType(options.type);
-  if (type == nullptr) {
-    return MakeError(ErrorCode::kInvalid, "unknown type \"{}\", expected f32, f16, bf16 or q8_0",
-                     options.type);
-  }
+  const OutputType* type = options.type.empty() ? NaturalOutputType(model) : wanted_type;
 
   formats::GgufWriter writer;
   writer.AddString("general.architecture", family->arch);

@@ -27,16 +27,16 @@ struct ConvertProgress {
 struct ConvertOptions {
   // Of matrices: "f32", "f16", "bf16", "q8_0", or "" for the type that the folder has them in.
   // Vectors and norms are always F32.
-  std::string type;
-  std::string name;  // general.name; "" for the one that the folder suggests
+  std::string type = {};
+  std::string name = {};  // general.name; "" for the one that the folder suggests
   int threads = 1;
   // Called before every tensor; an error ends the conversion with it. May be empty.
-  std::function<Status(const ConvertProgress&)> on_progress;
+  std::function<Status(const ConvertProgress&)> on_progress = {};
 };
 
 struct ConvertSummary {
   std::string arch;
-  std::string type;
+  std::string type = {};
   int64_t tensors = 0;
   int64_t parameters = 0;
   uint64_t data_bytes = 0;
