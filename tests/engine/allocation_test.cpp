@@ -27,8 +27,14 @@ void* operator new(size_t size) { return CountedAllocate(size, 1); }
 void* operator new(size_t size, std::align_val_t alignment) {
   return CountedAllocate(size, static_cast<size_t>(alignment));
 }
+// std::stable_sort and others ask in this form; it must match the deletes below.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  allocation_count.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
