@@ -22,7 +22,9 @@ class ThreadPool {
     ThreadPool* pool;
     int index;  // 0 <= index < count
     int count;
-    void Barrier() const { pool->Barrier(); }
+    void Barrier() const {
+      if (count > 1) pool->Barrier();
+    }
   };
   using Body = void (*)(void* context, const Member& member);
 
@@ -39,12 +41,25 @@ class ThreadPool {
   // The same for a callable object; nothing is allocated.
   template <class Callable>
   void Run(Callable&& callable) {
-    using Object = std::remove_reference_t<Callable>;
-    Run([](void* context, const Member& member) { (*static_cast<Object*>(context))(member); },
-        const_cast<void*>(static_cast<const void*>(&callable)));
+    Run(&Call<std::remove_reference_t<Callable>>, Address(callable));
+  }
+
+  // On the calling thread alone, a team of one: for work that is too small to share.
+  template <class Callable>
+  void RunAlone(Callable&& callable) {
+    callable(Member{this, 0, 1});
   }
 
  private:
+  template <class Object>
+  static void Call(void* context, const Member& member) {
+    (*static_cast<Object*>(context))(member);
+  }
+  template <class Object>
+  static void* Address(Object& object) {
+    return const_cast<void*>(static_cast<const void*>(&object));
+  }
+
   void Barrier();
   void Work(int index);
 

@@ -27,7 +27,8 @@ struct SessionOptions {
   int64_t context = 0;  // positions the sequence may hold; 0 = the model's training length
   cpu::KvElement k_type = cpu::KvElement::kF16;
   cpu::KvElement v_type = cpu::KvElement::kF16;
-  int threads = 0;  // 0 = DefaultThreadCount()
+  // 0 = DefaultThreadCount(), and one for steps that are too small to share.
+  int threads = 0;
   int64_t chunk = kDefaultChunk;
   bool kv_cache =
       true;  // false: every step recomputes the whole sequence (the oracle; uses no KV memory)

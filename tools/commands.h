@@ -12,5 +12,8 @@ int TokenizeCommand(CommandLine& line);
 int LogitsCommand(CommandLine& line);
 int BenchCommand(CommandLine& line);
 int HashCommand(CommandLine& line);
+int ConvertCommand(CommandLine& line);
+int SplitCommand(CommandLine& line);
+int MergeCommand(CommandLine& line);
 
 }  // namespace kvant::tools

@@ -31,6 +31,9 @@ constexpr Command kCommands[] = {
     {"logits", "Write the logits of every position to a NumPy file", LogitsCommand},
     {"bench", "Measure the speed of prefill and decode", BenchCommand},
     {"hash", "Print the hashes of all tensors", HashCommand},
+    {"convert", "Convert a Hugging Face folder to a GGUF file", ConvertCommand},
+    {"split", "Cut a model into several files", SplitCommand},
+    {"merge", "Join the parts of a model to one file", MergeCommand},
 };
 
 std::string ProgramHelp() {

@@ -112,7 +112,7 @@ TEST_P(Shapes, TheNumberOfThreadsChangesNoBit) {
   const std::vector<TokenId> tokens = RandomTokens(150, 10);
   auto one = OpenSession(model, F32Cache(kDefaultChunk, 1));
   const std::vector<float> expected = AllLogits(*one, tokens, 100);
-  for (const int threads : {2, 3, 7}) {
+  for (const int threads : {0, 2, 3, 7}) {
     auto session = OpenSession(model, F32Cache(kDefaultChunk, threads));
     EXPECT_EQ(AllLogits(*session, tokens, 100), expected) << threads;
   }

@@ -1,0 +1,138 @@
+#include "engine/convert/convert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "engine/convert/hf_family.h"
+#include "engine/convert/special_tokens.h"
+#include "engine/convert/vocabulary.h"
+#include "engine/convert/weights.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+
+namespace kvant::convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the block formats' layout, as all readers of 2023 and later expect it.
+constexpr uint32_t kQuantizationVersion = 2;
+
+// An existing output must not be one of the files that the conversion reads.
+Status CheckOutput(const std::string& folder, const std::string& output) {
+  std::error_code error;
+  const fs::path parent = fs::path(output).has_parent_path() ? fs::path(output).parent_path() : ".";
+  if (!fs::exists(output, error) || !fs::equivalent(parent, folder, error)) return {};
+  const std::string extension = fs::path(output).extension().string();
+  const bool is_input = extension == ".safetensors" || extension == ".json" ||
+                        extension == ".model" || extension == ".jinja";
+  if (!is_input) return {};
+  return MakeError(ErrorCode::kInvalid, "{}: the output is a file of the folder to be converted",
+                   output);
+}
+
+// The model's name: what config.json calls it unless that is a path on its author's machine, or the
+// folder's.
+Result<std::string> ModelName(const FolderConfig& config) {
+  KVANT_ASSIGN(const auto origin, config.model.String("_name_or_path"));
+  const std::string path = origin.value_or("");
+  const bool is_path = path.empty() || path.front() == '.' || path.front() == '/' ||
+                       std::count(path.begin(), path.end(), '/') > 1;
+  if (!is_path) return path.substr(path.rfind('/') + 1);  // without "organization/"
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(config.folder, error);
+  return error ? config.folder : folder.filename().string();
+}
+
+// "656K", "1.1B": two digits or more.
+std::string SizeLabel(int64_t parameters) {
+  struct Scale {
+    double unit;
+    char letter;
+  };
+  constexpr Scale kScales[] = {{1e12, 'T'}, {1e9, 'B'}, {1e6, 'M'}, {1e3, 'K'}};
+  const auto count = static_cast<double>(parameters);
+  Scale scale = kScales[3];
+  for (const Scale& candidate : kScales) {
+    if (count <= candidate.unit) continue;
+    scale = candidate;
+    break;
+  }
+  const double scaled = count / scale.unit;
+  return fmt::format("{:.{}f}{}", scaled, scaled < 9.5 ? 1 : 0, scale.letter);
+}
+
+int64_t ParameterCount(const std::vector<OutputTensor>& tensors) {
+  int64_t count = 0;
+  for (const OutputTensor& tensor : tensors) count += tensor.rows() * tensor.columns();
+  return count;
+}
+
+Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
+                   const Vocabulary& vocabulary, Parameters& parameters) {
+  vocabulary.AddTo(*parameters.writer);
+  KVANT_TRY(AddSpecialTokens(config, vocabulary, *parameters.writer));
+  KVANT_TRY(AddChatTemplates(config, *parameters.writer));
+  return AddParameters(family, config.model, shape, parameters);
+}
+
+Status WriteTensors(const std::vector<OutputTensor>& tensors, const ConvertOptions& options,
+                    uint64_t data_bytes, formats::GgufWriter& writer) {
+  int64_t bytes_max = 0;
+  for (const OutputTensor& tensor : tensors) bytes_max = std::max(bytes_max, tensor.size_bytes());
+  KVANT_ASSIGN(WeightEncoder encoder, WeightEncoder::Create(bytes_max, options.threads));
+  uint64_t done = 0;
+  for (const OutputTensor& tensor : tensors) {
+    if (options.on_progress) KVANT_TRY(options.on_progress({tensor.name, done, data_bytes}));
+    KVANT_TRY(writer.WriteTensor(encoder.Encode(tensor)));
+    done += static_cast<uint64_t>(tensor.size_bytes());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::string& output,
+                                     const ConvertOptions& options) {
+  const OutputType* wanted_type = FindOutputType(options.type);
+  if (wanted_type == nullptr && !options.type.empty()) {
+    return MakeError(ErrorCode::kInvalid, "unknown type \"{}\", expected f32, f16, bf16 or q8_0",
+                     options.type);
+  }
+  KVANT_TRY(CheckOutput(folder, output));
+  KVANT_ASSIGN(const FolderConfig config, FolderConfig::Read(folder));
+  KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
+  KVANT_ASSIGN(const HfShape shape, ReadHfShape(config.model));
+  KVANT_ASSIGN(const auto model, formats::SafetensorsModel::OpenFolder(folder));
+  const OutputType* type = options.type.empty() ? NaturalOutputType(model) : wanted_type;
+
+  formats::GgufWriter writer;
+  writer.AddString("general.architecture", family->arch);
+  writer.AddString("general.type", "model");
+  KVANT_ASSIGN(const std::string name, ModelName(config));
+  writer.AddString("general.name", options.name.empty() ? name : options.name);
+  Parameters parameters{.writer = &writer, .arch = family->arch, .tensors = {}};
+  KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab));
+  KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
+  KVANT_ASSIGN(
+      const std::vector<OutputTensor> tensors,
+      PlanWeights(*family, config.model, shape, model, *type, std::move(parameters.tensors)));
+  ConvertSummary summary{.arch = std::string(family->arch),
+                         .type = std::string(type->name),
+                         .tensors = static_cast<int64_t>(tensors.size()),
+                         .parameters = ParameterCount(tensors)};
+  writer.AddString("general.size_label", SizeLabel(summary.parameters));
+  writer.AddU32("general.file_type", type->file_type);
+  writer.AddU32("general.quantization_version", kQuantizationVersion);
+  for (const OutputTensor& tensor : tensors) {
+    KVANT_TRY(writer.AddTensor(tensor.name, *tensor.format, tensor.dims));
+    summary.data_bytes += static_cast<uint64_t>(tensor.size_bytes());
+  }
+  KVANT_TRY(writer.Begin(output));
+  KVANT_TRY(WriteTensors(tensors, options, summary.data_bytes, writer));
+  KVANT_TRY(writer.Finish());
+  return summary;
+}
+
+}  // namespace kvant::convert

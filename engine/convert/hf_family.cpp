@@ -1,0 +1,153 @@
+// From config.json to a family, its sizes and the metadata that all families share.
+#include "engine/convert/hf_family.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/convert/rope_scaling.h"
+
+namespace kvant::convert {
+namespace {
+
+using formats::Json;
+
+// As in the reader of architectures: no real model comes near, and products stay far from overflow.
+constexpr int64_t kLayersMax = 4096;
+constexpr int64_t kDimMax = 1 << 20;
+constexpr int64_t kHeadsMax = 1 << 16;
+constexpr int64_t kHeadDimMax = 4096;
+constexpr int64_t kVocabMax = 1 << 22;
+constexpr int64_t kContextMax = 1 << 30;
+
+std::string KnownClasses() {
+  std::string names;
+  for (const HfFamily* family : AllHfFamilies()) {
+    for (const std::string_view name : family->classes) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+    }
+  }
+  return names;
+}
+
+Status CheckConvertible(const JsonObject& config) {
+  KVANT_ASSIGN(const auto quantization, config.Object("quantization_config"));
+  if (quantization) {
+    KVANT_ASSIGN(const auto method, quantization->String("quant_method"));
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: the weights are quantized already ({}); convert the original model",
+                     config.where(), method.value_or("quantization_config is present"));
+  }
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    KVANT_ASSIGN(const auto experts, config.Integer(key, kDimMax));
+    if (experts.value_or(0) > 1) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "{}: mixture of experts ({} experts) is not supported", config.where(),
+                       *experts);
+    }
+  }
+  return {};
+}
+
+Status CheckActivation(const JsonObject& config) {
+  KVANT_ASSIGN(const auto activation, config.String("hidden_act"));
+  if (!activation || *activation == "silu" || *activation == "swish") return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: hidden_act \"{}\" is not supported, expected \"silu\"", config.where(),
+                   *activation);
+}
+
+}  // namespace
+
+Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
+  const Json* classes = config.Find("architectures");
+  if (classes == nullptr || !classes->is_array() || classes->empty() ||
+      !classes->front().is_string()) {
+    return config.Wrong("architectures", "the name of the model's class");
+  }
+  const auto& name = classes->front().get_ref<const std::string&>();
+  for (const HfFamily* family : AllHfFamilies()) {
+    for (const std::string_view known : family->classes) {
+      if (name != known) continue;
+      KVANT_TRY(CheckConvertible(config));
+      KVANT_TRY(CheckActivation(config));
+      return family;
+    }
+  }
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: models of class {} cannot be converted (known: {})", config.where(),
+                   formats::Shown(classes->front()), KnownClasses());
+}
+
+Result<HfShape> ReadHfShape(const JsonObject& config) {
+  HfShape shape;
+  KVANT_ASSIGN(shape.layers, config.Count("num_hidden_layers", kLayersMax));
+  KVANT_ASSIGN(shape.dim, config.Count("hidden_size", kDimMax));
+  KVANT_ASSIGN(shape.ffn, config.Count("intermediate_size", kDimMax));
+  KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kVocabMax));
+  KVANT_ASSIGN(shape.heads, config.Count("num_attention_heads", kHeadsMax));
+  KVANT_ASSIGN(shape.context, config.Count("max_position_embeddings", kContextMax));
+  shape.kv_heads = shape.heads;
+  if (config.Find("num_key_value_heads") != nullptr) {
+    KVANT_ASSIGN(shape.kv_heads, config.Count("num_key_value_heads", kHeadsMax));
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    return config.Wrong("num_key_value_heads", fmt::format("a divisor of {}", shape.heads));
+  }
+  if (config.Find("head_dim") != nullptr) {
+    KVANT_ASSIGN(shape.head_dim, config.Count("head_dim", kHeadDimMax));
+  } else if (shape.dim % shape.heads != 0 || shape.dim / shape.heads > kHeadDimMax) {
+    return config.Wrong("hidden_size", fmt::format("a multiple of {} heads", shape.heads));
+  } else {
+    shape.head_dim = shape.dim / shape.heads;
+  }
+  if (shape.head_dim % 2 != 0) {
+    return MakeError(ErrorCode::kCorrupt, "{}: the head size is {}, expected an even number",
+                     config.where(), shape.head_dim);
+  }
+  return shape;
+}
+
+int64_t ExtentSize(Extent extent, const HfShape& shape) {
+  const int64_t q_rows = shape.heads * shape.head_dim;
+  const int64_t kv_rows = shape.kv_heads * shape.head_dim;
+  switch (extent) {
+    case Extent::kNone: return 1;
+    case Extent::kDim: return shape.dim;
+    case Extent::kVocab: return shape.vocab;
+    case Extent::kFfn: return shape.ffn;
+    case Extent::kTwoFfn: return 2 * shape.ffn;
+    case Extent::kQRows: return q_rows;
+    case Extent::kKvRows: return kv_rows;
+    case Extent::kQkvRows: return q_rows + 2 * kv_rows;
+  }
+  return 0;
+}
+
+Status AddParameters(const HfFamily& family, const JsonObject& config, const HfShape& shape,
+                     Parameters& out) {
+  const auto add = [&](std::string_view name, int64_t value) {
+    out.writer->AddU32(out.Key(name), static_cast<uint32_t>(value));
+  };
+  add("block_count", shape.layers);
+  add("context_length", shape.context);
+  add("embedding_length", shape.dim);
+  add("feed_forward_length", shape.ffn);
+  add("attention.head_count", shape.heads);
+  add("attention.head_count_kv", shape.kv_heads);
+  if (config.Find("head_dim") != nullptr) {
+    add("attention.key_length", shape.head_dim);
+    add("attention.value_length", shape.head_dim);
+  }
+  add("vocab_size", shape.vocab);
+
+  KVANT_ASSIGN(const auto epsilon, config.Number("rms_norm_eps"));
+  if (!epsilon || !(*epsilon > 0) || *epsilon > 1) {
+    return config.Wrong("rms_norm_eps", "a positive number");
+  }
+  out.writer->AddF32(out.Key("attention.layer_norm_rms_epsilon"), static_cast<float>(*epsilon));
+  KVANT_ASSIGN(const float base, ReadRopeBase(config));
+  out.writer->AddF32(out.Key("rope.freq_base"), base);
+  return family.add_parameters(config, shape, out);
+}
+
+}  // namespace kvant::convert

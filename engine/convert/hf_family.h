@@ -1,0 +1,113 @@
+// What a Hugging Face model class is, as data: the classes' names, the GGUF architecture they
+// become, which tensor becomes which, and how the class's own settings become metadata. The
+// counterpart of engine/arch: to add a family, write a file engine/convert/hf_<name>.cpp with its
+// row, and one line in engine/convert/hf_family_list.cpp.
+//
+// Sources of the names: the model classes of the transformers library on one side, the GGUF
+// specification and llama.cpp's converter on the other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/convert/json_object.h"
+#include "formats/gguf.h"
+
+namespace kvant::convert {
+
+// The sizes that config.json gives every family.
+struct HfShape {
+  int64_t layers = 0;
+  int64_t dim = 0;
+  int64_t ffn = 0;
+  int64_t vocab = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t context = 0;
+};
+
+// A dimension of a tensor in terms of the shape.
+enum class Extent : uint8_t {
+  kNone,  // no such dimension: the tensor is a vector
+  kDim,
+  kVocab,
+  kFfn,
+  kTwoFfn,   // gate, then up
+  kQRows,    // heads * head_dim
+  kKvRows,   // kv_heads * head_dim
+  kQkvRows,  // q, then k, then v
+};
+
+// The order of the rows of a matrix in the GGUF file.
+enum class RowOrder : uint8_t {
+  kSame,
+  // The model turns pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i +
+  // 1): within every head, rows 2i and 2i + 1 are the former rows i and i + head_dim / 2.
+  kPairsInterleaved,
+};
+
+enum class Presence : uint8_t {
+  kRequired,
+  kOptional,
+  kUnlessTied,  // required, but left out where the embedding is used instead
+};
+
+struct HfTensor {
+  std::string_view hf_name;    // "{}" stands for the number of the layer
+  std::string_view gguf_name;  // likewise
+  Extent rows = Extent::kNone;
+  Extent columns = Extent::kNone;  // kNone for vectors, which have `rows` values
+  RowOrder order = RowOrder::kSame;
+  Presence presence = Presence::kRequired;
+};
+
+// A tensor that the folder does not hold: factors computed from the configuration.
+struct ComputedTensor {
+  std::string name;
+  std::vector<float> values;
+};
+
+// What a family's settings become.
+struct Parameters {
+  formats::GgufWriter* writer = nullptr;
+  std::string_view arch;  // general.architecture, the prefix of the keys
+  std::vector<ComputedTensor> tensors;
+
+  std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch, name); }
+};
+
+struct HfFamily {
+  std::span<const std::string_view> classes;  // in "architectures" of config.json
+  std::string_view arch;
+  std::span<const HfTensor> tensors;
+  // Adds what the keys common to all families leave out.
+  Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);
+};
+
+// The weights of the embedding and of the output, which may be one and the same.
+inline constexpr std::string_view kEmbeddingName = "token_embd.weight";
+inline constexpr std::string_view kOutputName = "output.weight";
+
+// All families, in the order of engine/convert/hf_family_list.cpp.
+std::span<const HfFamily* const> AllHfFamilies();
+
+// The family of a config.json. kNotSupported, with the known ones, for unknown classes, and for
+// what no family has: experts, weights that are quantized already.
+Result<const HfFamily*> FindHfFamily(const JsonObject& config);
+
+// Reads and checks the sizes.
+Result<HfShape> ReadHfShape(const JsonObject& config);
+
+// The size of a dimension.
+int64_t ExtentSize(Extent extent, const HfShape& shape);
+
+// Adds the metadata that all families share, then the family's own.
+Status AddParameters(const HfFamily& family, const JsonObject& config, const HfShape& shape,
+                     Parameters& out);
+
+}  // namespace kvant::convert

@@ -1,0 +1,91 @@
+// Phi-3 and Phi-3.5: fused matrices stay fused, half-heads stay halves. The long-context models
+// divide their frequencies by one of two lists of factors, which become tensors.
+#include <cmath>
+
+#include "engine/convert/hf_family.h"
+#include "engine/convert/rope_scaling.h"
+
+namespace kvant::convert {
+namespace {
+
+constexpr std::string_view kClasses[] = {"Phi3ForCausalLM"};
+
+constexpr HfTensor kTensors[] = {
+    {"model.embed_tokens.weight", kEmbeddingName, Extent::kVocab, Extent::kDim},
+    {"model.norm.weight", "output_norm.weight", Extent::kDim},
+    {"lm_head.weight", kOutputName, Extent::kVocab, Extent::kDim, RowOrder::kSame,
+     Presence::kUnlessTied},
+    {"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", Extent::kDim},
+    {"model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", Extent::kQkvRows,
+     Extent::kDim},
+    {"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
+     Extent::kQRows},
+    {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", Extent::kDim},
+    {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", Extent::kTwoFfn,
+     Extent::kDim},
+    {"model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", Extent::kDim, Extent::kFfn},
+};
+
+// The factor on cosine and sine that goes with the longer context. Source: LongRoPE
+// (arXiv 2402.13753) as in the Phi-3 model definition.
+float AttentionFactor(int64_t context, int64_t original) {
+  const double stretch = static_cast<double>(context) / static_cast<double>(original);
+  if (stretch <= 1.0) return 1.0f;
+  return static_cast<float>(
+      std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(original))));
+}
+
+Status AddFactors(const JsonObject& settings, const char* key, const char* tensor, int64_t n_rot,
+                  Parameters& out) {
+  KVANT_ASSIGN(auto factors, settings.Numbers(key));
+  if (!factors || static_cast<int64_t>(factors->size()) != n_rot / 2) {
+    return settings.Wrong(key, fmt::format("{} numbers", n_rot / 2));
+  }
+  out.tensors.push_back({tensor, std::move(*factors)});
+  return {};
+}
+
+Status AddPhi3Parameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const auto rotated, config.Number("partial_rotary_factor"));
+  const double share = rotated.value_or(1.0);
+  if (!(share > 0 && share <= 1)) return config.Wrong("partial_rotary_factor", "0 to 1");
+  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
+  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(n_rot));
+
+  // 0 says that there is no window; without the key, readers guess one from the model's size.
+  KVANT_ASSIGN(const auto window, config.Integer("sliding_window", INT32_MAX));
+  out.writer->AddU32(out.Key("attention.sliding_window"),
+                     static_cast<uint32_t>(window.value_or(0)));
+
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  KVANT_ASSIGN(auto original, config.Integer(kOriginal, INT32_MAX));
+  if (!original && scaling) {
+    KVANT_ASSIGN(original, scaling->settings.Integer(kOriginal, INT32_MAX));
+  }
+  const int64_t original_context = original.value_or(shape.context);
+  if (original_context < 2) return config.Wrong(kOriginal, "a number of positions");
+  out.writer->AddU32(out.Key("rope.scaling.original_context_length"),
+                     static_cast<uint32_t>(original_context));
+  if (!scaling) return {};
+  // "su" is the name that the first release of the long-context models used.
+  if (scaling->type != "longrope" && scaling->type != "su") {
+    return scaling->Unsupported("default, longrope, su");
+  }
+  out.writer->AddF32(out.Key("rope.scaling.attn_factor"),
+                     AttentionFactor(shape.context, original_context));
+  KVANT_TRY(AddFactors(scaling->settings, "long_factor", "rope_factors_long.weight", n_rot, out));
+  return AddFactors(scaling->settings, "short_factor", "rope_factors_short.weight", n_rot, out);
+}
+
+}  // namespace
+
+extern const HfFamily kHfPhi3;
+const HfFamily kHfPhi3 = {
+    .classes = kClasses,
+    .arch = "phi3",
+    .tensors = kTensors,
+    .add_parameters = AddPhi3Parameters,
+};
+
+}  // namespace kvant::convert

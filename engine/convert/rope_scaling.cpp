@@ -1,0 +1,92 @@
+#include "engine/convert/rope_scaling.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <numbers>
+
+namespace kvant::convert {
+namespace {
+
+constexpr double kBaseDefault = 10000.0;
+
+// Defaults of the Llama 3.1 model definition.
+constexpr double kLlama3Factor = 8;
+constexpr double kLlama3LowFreqFactor = 1;
+constexpr double kLlama3HighFreqFactor = 4;
+constexpr double kLlama3OriginalContext = 8192;
+
+// "rope_scaling" or "rope_parameters"; nothing if neither is there.
+Result<std::optional<JsonObject>> RopeSettings(const JsonObject& config) {
+  KVANT_ASSIGN(std::optional<JsonObject> settings, config.Object("rope_scaling"));
+  if (settings) return settings;
+  return config.Object("rope_parameters");
+}
+
+Result<double> PositiveOr(const JsonObject& object, std::string_view key, double otherwise) {
+  KVANT_ASSIGN(const std::optional<double> value, object.Number(key));
+  if (value && !(*value > 0)) return object.Wrong(key, "a positive number");
+  return value.value_or(otherwise);
+}
+
+}  // namespace
+
+Result<float> ReadRopeBase(const JsonObject& config) {
+  KVANT_ASSIGN(const std::optional<JsonObject> settings, RopeSettings(config));
+  double base = kBaseDefault;
+  if (settings) {
+    KVANT_ASSIGN(base, PositiveOr(*settings, "rope_theta", base));
+  }
+  KVANT_ASSIGN(base, PositiveOr(config, "rope_theta", base));
+  return static_cast<float>(base);
+}
+
+Error RopeScaling::Unsupported(std::string_view known) const {
+  return MakeError(ErrorCode::kNotSupported, "{}: type \"{}\" is not supported (known: {})",
+                   settings.where(), type, known);
+}
+
+Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config) {
+  KVANT_ASSIGN(const std::optional<JsonObject> settings, RopeSettings(config));
+  if (!settings) return std::optional<RopeScaling>();
+  KVANT_ASSIGN(std::optional<std::string> type, settings->String("rope_type"));
+  if (!type) {
+    KVANT_ASSIGN(type, settings->String("type"));
+  }
+  // "rope_parameters" need not name a type; "rope_scaling" without one says nothing.
+  if (!type) return std::optional<RopeScaling>();
+  std::transform(type->begin(), type->end(), type->begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (*type == "default") return std::optional<RopeScaling>();
+  return std::optional(RopeScaling{*type, *settings});
+}
+
+Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
+                                         float base, int64_t head_dim) {
+  const JsonObject& settings = scaling.settings;
+  KVANT_ASSIGN(const double factor, PositiveOr(settings, "factor", kLlama3Factor));
+  KVANT_ASSIGN(const double low, PositiveOr(settings, "low_freq_factor", kLlama3LowFreqFactor));
+  KVANT_ASSIGN(const double high, PositiveOr(settings, "high_freq_factor", kLlama3HighFreqFactor));
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  KVANT_ASSIGN(double original, PositiveOr(config, kOriginal, kLlama3OriginalContext));
+  KVANT_ASSIGN(original, PositiveOr(settings, kOriginal, original));
+  if (high <= low) return settings.Wrong("high_freq_factor", fmt::format("more than {}", low));
+
+  std::vector<float> factors;
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    const double wavelength =
+        2.0 * std::numbers::pi * std::pow(static_cast<double>(base), exponent);
+    double divisor = 1.0;
+    if (wavelength > original / low) {
+      divisor = factor;
+    } else if (wavelength >= original / high) {
+      const double smooth = (original / wavelength - low) / (high - low);
+      divisor = 1.0 / ((1.0 - smooth) / factor + smooth);
+    }
+    factors.push_back(static_cast<float>(divisor));
+  }
+  return factors;
+}
+
+}  // namespace kvant::convert

@@ -1,0 +1,36 @@
+// Rotary position embedding in config.json: the base, and the ways of stretching it to longer
+// contexts, which older files keep under "rope_scaling" and newer ones under "rope_parameters".
+//
+// Errors: kCorrupt for settings that make no sense, kNotSupported for an unknown way of stretching;
+// both name the file and the key. Thread-safety: pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/convert/json_object.h"
+
+namespace kvant::convert {
+
+// 10000 where config.json says nothing.
+Result<float> ReadRopeBase(const JsonObject& config);
+
+// The settings, and their type in lower case. Nothing where positions are not stretched.
+struct RopeScaling {
+  std::string type;
+  JsonObject settings;
+
+  // "config.json: rope_scaling: type "x" is not supported (known: ...)".
+  Error Unsupported(std::string_view known) const;
+};
+Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config);
+
+// The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
+// to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in
+// between. [head_dim / 2]. Source: the Llama 3.1 model definition.
+Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
+                                         float base, int64_t head_dim);
+
+}  // namespace kvant::convert

@@ -1,0 +1,35 @@
+// Special tokens and chat templates: what tokenizer_config.json, special_tokens_map.json,
+// config.json, generation_config.json and chat_template.jinja say beyond the vocabulary itself.
+//
+// Errors name the file and the key. Thread-safety: pure.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "engine/convert/json_object.h"
+#include "engine/convert/vocabulary.h"
+#include "formats/gguf.h"
+
+namespace kvant::convert {
+
+// The small files of a folder; those that are absent are empty objects.
+struct FolderConfig {
+  std::string folder;
+  JsonObject model;  // config.json, which must be there
+  JsonObject generation;
+  JsonObject tokenizer;
+  JsonObject special_tokens;
+
+  static Result<FolderConfig> Read(const std::string& folder);
+};
+
+// Writes the ids of the special tokens, whether they are added to texts, and the other tokens that
+// end a generation.
+Status AddSpecialTokens(const FolderConfig& config, const Vocabulary& vocabulary,
+                        formats::GgufWriter& writer);
+
+// Writes tokenizer.chat_template, and templates of other names under their names.
+Status AddChatTemplates(const FolderConfig& config, formats::GgufWriter& writer);
+
+}  // namespace kvant::convert

@@ -1,0 +1,54 @@
+// tokenizer.json of the Hugging Face tokenizers library: the parts of it that say what a vocabulary
+// is. Two kinds can be converted, both of model type BPE: byte-level, and byte-fallback with U+2581
+// for spaces, which is how SentencePiece vocabularies are stored there.
+//
+// Errors: kCorrupt for what contradicts the format, kNotSupported for other kinds; all name the
+// file and the key. Thread-safety: const after Parse.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/convert/json_object.h"
+
+namespace kvant::convert {
+
+struct AddedToken {
+  int64_t id = 0;
+  std::string text;
+  bool special = false;
+};
+
+struct TokenizerJson {
+  std::string file;
+  JsonObject root;
+  std::vector<std::pair<std::string, int64_t>> vocab;       // texts and ids are unique
+  std::vector<std::pair<std::string, std::string>> merges;  // by rank
+  std::vector<AddedToken> added;                            // may repeat tokens of the vocabulary
+  std::string unk_token;                                    // "" if there is none
+  bool byte_fallback = false;
+  bool ignore_merges = false;
+
+  // Spaces are U+2581 and unknown characters become byte tokens.
+  bool is_sentencepiece() const { return byte_fallback; }
+
+  // Ids at or above `ids_max` are kCorrupt.
+  static Result<TokenizerJson> Parse(std::string_view text, const std::string& file,
+                                     int64_t ids_max);
+  static Result<TokenizerJson> Read(const std::string& path, int64_t ids_max);
+
+ private:
+  explicit TokenizerJson(JsonObject object) : file(object.where()), root(std::move(object)) {}
+  static Result<TokenizerJson> FromObject(JsonObject object, int64_t ids_max);
+  Status ReadModel(int64_t ids_max);
+  Status ReadVocab(const JsonObject& model, int64_t ids_max);
+  Status ReadMerges(const JsonObject& model);
+  Status ReadAdded(int64_t ids_max);
+};
+
+}  // namespace kvant::convert

@@ -1,0 +1,375 @@
+#include "engine/convert/vocabulary.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "base/log.h"
+#include "engine/convert/pre_tokenizer_name.h"
+#include "formats/quoted.h"
+
+namespace kvant::convert {
+namespace {
+
+using formats::Json;
+using formats::JsonFlag;
+using formats::JsonText;
+using formats::Quoted;
+using formats::SentencePieceModel;
+using Type = Vocabulary::Type;
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
+
+// What llama.cpp's converter gives to ids without a token, and to tokens added later.
+constexpr float kPaddingScore = -10000;
+constexpr float kAddedScore = -1000;
+
+std::string Replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t i = text.find(from); i != std::string::npos; i = text.find(from, i + to.size())) {
+    text.replace(i, from.size(), to);
+  }
+  return text;
+}
+
+// Tokens that some folders forget to mark as special. The list is llama.cpp's.
+bool LooksSpecial(std::string_view text) {
+  const auto between = [&](std::string_view left, std::string_view right) {
+    return text.starts_with(left) && text.ends_with(right);
+  };
+  return text == "<pad>" || text == "<mask>" || text == "<2mass>" || text == "[@BOS@]" ||
+         between("<|", "|>") || between("<｜", "｜>") || between("<unused", ">");
+}
+
+bool IsByteToken(std::string_view text) {
+  const auto is_hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+  return text.size() == 6 && text.starts_with("<0x") && is_hex(text[3]) && is_hex(text[4]) &&
+         text[5] == '>';
+}
+
+// All ids unused.
+Vocabulary EmptyVocabulary(std::string model, int64_t vocab_size) {
+  Vocabulary vocabulary;
+  vocabulary.model = std::move(model);
+  for (int64_t id = 0; id < vocab_size; ++id)
+    vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
+  vocabulary.types.assign(vocabulary.tokens.size(), Type::kUnused);
+  return vocabulary;
+}
+
+// Puts a token of "added_tokens" in its place. The unknown token stays one.
+void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
+  const auto id = static_cast<size_t>(token.id);
+  Type& type = vocabulary.types[id];
+  const bool is_new = vocabulary.tokens[id] != token.text;
+  vocabulary.tokens[id] = token.text;
+  if (is_new && !vocabulary.scores.empty()) vocabulary.scores[id] = kAddedScore;
+  if (type == Type::kUnknown && !is_new) return;
+  if (token.special || LooksSpecial(token.text)) {
+    type = Type::kControl;
+  } else {
+    // User-defined tokens are found in the text as it is, with plain spaces.
+    type = Type::kUserDefined;
+    vocabulary.tokens[id] = Replaced(token.text, kSpace, " ");
+  }
+}
+
+// What a SentencePiece-like tokenizer.json does to spaces before the merging.
+struct SpaceHandling {
+  bool escapes = false;  // " " becomes U+2581
+  bool adds_prefix = false;
+};
+
+// False for a step that does anything else.
+bool ReadSpaceStep(const Json& step, SpaceHandling& out) {
+  if (!step.is_object()) return false;
+  const std::string type = JsonText(step, "type");
+  if (type == "Sequence") {
+    for (const char* key : {"normalizers", "pretokenizers"}) {
+      const auto steps = step.find(key);
+      if (steps == step.end() || !steps->is_array()) continue;
+      return std::all_of(steps->begin(), steps->end(),
+                         [&](const Json& inner) { return ReadSpaceStep(inner, out); });
+    }
+    return false;
+  }
+  if (type == "Prepend") {
+    out.adds_prefix = true;
+    return JsonText(step, "prepend") == kSpace;
+  }
+  if (type == "Replace") {
+    out.escapes = true;
+    const auto pattern = step.find("pattern");
+    return pattern != step.end() && JsonText(*pattern, "String") == " " &&
+           JsonText(step, "content") == kSpace;
+  }
+  if (type != "Metaspace") return false;
+  out.escapes = true;
+  // Before there were schemes, a flag said whether there is a prefix.
+  const bool prefix = JsonFlag(step, "add_prefix_space", true);
+  out.adds_prefix |= JsonText(step, "prepend_scheme", prefix ? "always" : "never") != "never";
+  return JsonText(step, "replacement") == kSpace;
+}
+
+Result<SpaceHandling> ReadSpaceHandling(const TokenizerJson& tokenizer) {
+  SpaceHandling spaces;
+  for (const char* key : {"normalizer", "pre_tokenizer"}) {
+    const Json* step = tokenizer.root.Find(key);
+    if (step == nullptr || ReadSpaceStep(*step, spaces)) continue;
+    return MakeError(ErrorCode::kNotSupported,
+                     "{} cannot be converted, expected only spaces to become U+2581; found {}",
+                     tokenizer.root.Where(key), formats::Shown(*step));
+  }
+  if (!spaces.escapes) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: with byte_fallback, spaces are expected to become U+2581",
+                     tokenizer.file);
+  }
+  return spaces;
+}
+
+// The template that puts special tokens around a text; null if there is none.
+const Json* FindTemplate(const Json& processor) {
+  if (!processor.is_object()) return nullptr;
+  const std::string type = JsonText(processor, "type");
+  if (type == "TemplateProcessing") {
+    const auto single = processor.find("single");
+    return single != processor.end() && single->is_array() ? &*single : nullptr;
+  }
+  const auto processors = processor.find("processors");
+  if (type != "Sequence" || processors == processor.end()) return nullptr;
+  for (const Json& inner : *processors) {
+    if (const Json* found = FindTemplate(inner)) return found;
+  }
+  return nullptr;
+}
+
+// The special token that a part of a template stands for.
+std::optional<int32_t> TemplateToken(const Json& part, const Vocabulary& vocabulary) {
+  const auto special = part.is_object() ? part.find("SpecialToken") : part.end();
+  if (special == part.end()) return std::nullopt;
+  return vocabulary.Find(JsonText(*special, "id"));
+}
+
+void ReadTemplate(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
+  const Json* processor = tokenizer.root.Find("post_processor");
+  const Json* parts = processor == nullptr ? nullptr : FindTemplate(*processor);
+  vocabulary.add_bos = vocabulary.add_eos = false;
+  if (parts == nullptr || parts->size() < 2) return;
+  const auto first = TemplateToken(parts->front(), vocabulary);
+  const auto last = TemplateToken(parts->back(), vocabulary);
+  if (first) {
+    vocabulary.bos = first;
+    vocabulary.add_bos = true;
+  }
+  if (last) {
+    vocabulary.eos = last;
+    vocabulary.add_eos = true;
+  }
+}
+
+// Tokens and types of tokenizer.json, in both kinds.
+void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
+  for (const auto& [text, id] : tokenizer.vocab) {
+    const auto i = static_cast<size_t>(id);
+    vocabulary.tokens[i] = text;
+    vocabulary.types[i] = Type::kNormal;
+    if (!tokenizer.is_sentencepiece()) continue;
+    if (IsByteToken(text)) vocabulary.types[i] = Type::kByte;
+    if (text == tokenizer.unk_token) vocabulary.types[i] = Type::kUnknown;
+  }
+  for (const AddedToken& token : tokenizer.added) PlaceAddedToken(token, vocabulary);
+  if (!tokenizer.unk_token.empty()) vocabulary.unk = vocabulary.Find(tokenizer.unk_token);
+}
+
+std::string PathIn(const std::string& folder, std::string_view name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+void WarnOfTokenBeyond(const std::string& where, std::string_view text, size_t tokens) {
+  Log(LogLevel::kWarning, fmt::format("{}: token {} is left out: its id is beyond the {} tokens of "
+                                      "config.json",
+                                      where, Quoted(text), tokens));
+}
+
+// added_tokens.json: {"text": id}, from before tokenizer.json.
+Status PlaceAddedTokensFile(const std::string& path, Vocabulary& vocabulary) {
+  if (!Exists(path)) return {};
+  KVANT_ASSIGN(const Json tokens, formats::ReadJson(path, uint64_t{64} << 20));
+  if (!tokens.is_object()) {
+    return MakeError(ErrorCode::kCorrupt, "{}: expected an object of tokens and ids", path);
+  }
+  for (const auto& [text, id] : tokens.items()) {
+    if (!id.is_number_unsigned()) {
+      return MakeError(ErrorCode::kCorrupt, "{}: token {} has the id {}", path, Quoted(text),
+                       formats::Shown(id));
+    }
+    if (id.get<uint64_t>() >= vocabulary.tokens.size()) {
+      WarnOfTokenBeyond(path, text, vocabulary.tokens.size());
+      continue;
+    }
+    PlaceAddedToken({id.get<int64_t>(), text, false}, vocabulary);
+  }
+  return {};
+}
+
+// "added_tokens_decoder" of tokenizer_config.json: {"id": {"content", "special"}}.
+Status PlaceDecoderTokens(const JsonObject& tokenizer_config, Vocabulary& vocabulary) {
+  constexpr const char* kKey = "added_tokens_decoder";
+  KVANT_ASSIGN(const auto decoder, tokenizer_config.Object(kKey));
+  if (!decoder) return {};
+  for (const auto& [key, token] : tokenizer_config.Find(kKey)->items()) {
+    uint64_t id = 0;
+    const char* end = key.data() + key.size();
+    const bool is_id = std::from_chars(key.data(), end, id).ptr == end && !key.empty();
+    const std::string text = JsonText(token, "content");
+    if (!is_id || text.empty()) {
+      return MakeError(ErrorCode::kCorrupt, "{}: {} is {}, expected an id and its content",
+                       decoder->where(), Quoted(key), formats::Shown(token));
+    }
+    if (id >= vocabulary.tokens.size()) {
+      WarnOfTokenBeyond(decoder->where(), text, vocabulary.tokens.size());
+      continue;
+    }
+    PlaceAddedToken({static_cast<int64_t>(id), text, JsonFlag(token, "special", false)},
+                    vocabulary);
+  }
+  return {};
+}
+
+std::optional<int32_t> ValidId(int32_t id, size_t tokens) {
+  if (id < 0 || static_cast<size_t>(id) >= tokens) return std::nullopt;
+  return id;
+}
+
+}  // namespace
+
+std::optional<int32_t> Vocabulary::Find(std::string_view text) const {
+  const auto found = std::find(tokens.begin(), tokens.end(), text);
+  if (found == tokens.end()) return std::nullopt;
+  return static_cast<int32_t>(found - tokens.begin());
+}
+
+void Vocabulary::AddTo(formats::GgufWriter& writer) const {
+  writer.AddString("tokenizer.ggml.model", model);
+  writer.AddString("tokenizer.ggml.pre", pre);
+  writer.AddStrings("tokenizer.ggml.tokens", tokens);
+  if (!scores.empty()) writer.AddF32s("tokenizer.ggml.scores", scores);
+  std::vector<int32_t> numbers;
+  for (const Type type : types) numbers.push_back(static_cast<int32_t>(type));
+  writer.AddI32s("tokenizer.ggml.token_type", numbers);
+  if (!merges.empty()) writer.AddStrings("tokenizer.ggml.merges", merges);
+  if (add_space_prefix) writer.AddBool("tokenizer.ggml.add_space_prefix", *add_space_prefix);
+}
+
+Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
+  Vocabulary vocabulary = EmptyVocabulary("gpt2", vocab_size);
+  KVANT_ASSIGN(vocabulary.pre, PreTokenizerName(tokenizer));
+  PlaceTokens(tokenizer, vocabulary);
+  for (const auto& [left, right] : tokenizer.merges) {
+    // GGUF separates the parts by a space, so one within a part is written as the letter that
+    // stands for it in byte-level vocabularies.
+    vocabulary.merges.push_back(Replaced(left, " ", "Ġ") + " " + Replaced(right, " ", "Ġ"));
+  }
+  ReadTemplate(tokenizer, vocabulary);
+  return vocabulary;
+}
+
+Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
+  Vocabulary vocabulary = EmptyVocabulary("llama", vocab_size);
+  vocabulary.pre = "default";
+  KVANT_ASSIGN(const SpaceHandling spaces, ReadSpaceHandling(tokenizer));
+  vocabulary.add_space_prefix = spaces.adds_prefix;
+  PlaceTokens(tokenizer, vocabulary);
+  // The text of a merge is its token, and of equal texts the first merge is the one that happens.
+  std::unordered_map<std::string, size_t> ranks;
+  for (size_t rank = 0; rank < tokenizer.merges.size(); ++rank) {
+    ranks.emplace(tokenizer.merges[rank].first + tokenizer.merges[rank].second, rank);
+  }
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    float score = 0;
+    if (vocabulary.types[id] == Type::kUnused) score = kPaddingScore;
+    if (vocabulary.types[id] == Type::kNormal) {
+      // What no merge makes comes after all merges, in the order of the ids.
+      const auto rank = ranks.find(vocabulary.tokens[id]);
+      score =
+          -static_cast<float>(rank != ranks.end() ? rank->second : tokenizer.merges.size() + id);
+    }
+    vocabulary.scores.push_back(score);
+  }
+  ReadTemplate(tokenizer, vocabulary);
+  return vocabulary;
+}
+
+Result<Vocabulary> SentencePieceVocabulary(const SentencePieceModel& model, const std::string& file,
+                                           int64_t vocab_size) {
+  if (model.kind != SentencePieceModel::Kind::kBpe) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: SentencePiece model type {} cannot be converted, expected 2 (BPE)", file,
+                     static_cast<int32_t>(model.kind));
+  }
+  if (static_cast<int64_t>(model.pieces.size()) > vocab_size) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: {} pieces, but config.json says that there are {} tokens", file,
+                     model.pieces.size(), vocab_size);
+  }
+  if (model.normalizes || model.remove_extra_whitespaces) {
+    Log(LogLevel::kWarning,
+        fmt::format(
+            "{}: its normalizer (\"{}\") also changes characters or drops spaces, which GGUF "
+            "has no field for: some texts will be tokenized differently",
+            file, model.normalizer));
+  }
+  Vocabulary vocabulary = EmptyVocabulary("llama", vocab_size);
+  vocabulary.pre = "default";
+  vocabulary.scores.assign(vocabulary.tokens.size(), kPaddingScore);
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    vocabulary.tokens[id] = model.pieces[id].text;
+    vocabulary.types[id] = model.pieces[id].type;
+    vocabulary.scores[id] = model.pieces[id].score;
+  }
+  vocabulary.add_space_prefix = model.add_dummy_prefix;
+  vocabulary.bos = ValidId(model.bos_id, model.pieces.size());
+  vocabulary.eos = ValidId(model.eos_id, model.pieces.size());
+  vocabulary.unk = ValidId(model.unk_id, model.pieces.size());
+  vocabulary.pad = ValidId(model.pad_id, model.pieces.size());
+  return vocabulary;
+}
+
+Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
+                                  int64_t vocab_size) {
+  const std::string json_path = PathIn(folder, "tokenizer.json");
+  const std::string model_path = PathIn(folder, "tokenizer.model");
+  std::optional<TokenizerJson> json;
+  if (Exists(json_path)) {
+    KVANT_ASSIGN(json, TokenizerJson::Read(json_path, vocab_size));
+  }
+  Vocabulary vocabulary;
+  if (json && !json->is_sentencepiece()) {
+    KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json, vocab_size));
+  } else if (Exists(model_path)) {
+    KVANT_ASSIGN(const SentencePieceModel model, formats::ReadSentencePiece(model_path));
+    KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(model, model_path, vocab_size));
+    KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));
+    if (json) {
+      for (const AddedToken& token : json->added) PlaceAddedToken(token, vocabulary);
+    }
+  } else if (json) {
+    KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(*json, vocab_size));
+  } else {
+    return MakeError(ErrorCode::kIo,
+                     "{}: no vocabulary: expected tokenizer.json or tokenizer.model", folder);
+  }
+  KVANT_TRY(PlaceDecoderTokens(tokenizer_config, vocabulary));
+  KVANT_ASSIGN(const auto prefix, tokenizer_config.Bool("add_prefix_space"));
+  if (prefix && vocabulary.add_space_prefix) vocabulary.add_space_prefix = prefix;
+  return vocabulary;
+}
+
+}  // namespace kvant::convert

@@ -1,0 +1,55 @@
+// The vocabulary of a Hugging Face folder as GGUF stores it: "tokenizer.ggml.*".
+//
+// tokenizer.json says which kind it is. A byte-level one is taken from there ("gpt2"); a
+// SentencePiece one ("llama") from tokenizer.model, which has the scores, or where that is absent
+// from tokenizer.json with the negated rank of its merge as the score of a token.
+//
+// Errors name the file and the key. Thread-safety: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/convert/tokenizer_json.h"
+#include "formats/gguf.h"
+#include "formats/sentencepiece.h"
+
+namespace kvant::convert {
+
+struct Vocabulary {
+  using Type = formats::SentencePiece::Type;  // the numbers of tokenizer.ggml.token_type
+
+  std::string model;  // "llama" or "gpt2"
+  std::string pre;
+  // By token id; as many as config.json says, ids without a token filled up with unused ones.
+  std::vector<std::string> tokens;
+  std::vector<Type> types;
+  std::vector<float> scores;        // empty for "gpt2"
+  std::vector<std::string> merges;  // empty for "llama"
+  std::optional<bool> add_space_prefix;
+
+  // What the vocabulary's own files know of special tokens; other files may know better.
+  std::optional<int32_t> bos, eos, unk, pad;
+  // Whether bos is put in front of every text and eos behind it.
+  std::optional<bool> add_bos, add_eos;
+
+  std::optional<int32_t> Find(std::string_view text) const;
+  void AddTo(formats::GgufWriter& writer) const;
+};
+
+// Reads tokenizer.json, tokenizer.model and added_tokens.json; `tokenizer_config`, which may be
+// empty, adds tokens too. kIo if there is no vocabulary.
+Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
+                                  int64_t vocab_size);
+
+// From one source each.
+Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
+Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
+Result<Vocabulary> SentencePieceVocabulary(const formats::SentencePieceModel& model,
+                                           const std::string& file, int64_t vocab_size);
+
+}  // namespace kvant::convert

@@ -1,0 +1,290 @@
+#include "engine/convert/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/log.h"
+#include "formats/quoted.h"
+
+namespace kvant::convert {
+namespace {
+
+using formats::Quoted;
+using formats::SafetensorsModel;
+using formats::SafetensorsTensor;
+
+constexpr OutputType kOutputTypes[] = {
+    {"f32", "F32", 0},
+    {"f16", "F16", 1},
+    {"bf16", "BF16", 32},
+    {"q8_0", "Q8_0", 7},
+};
+
+constexpr std::string_view kLayerMark = "{}";
+
+// Buffers of older exports that hold no weights.
+constexpr std::string_view kIgnoredSuffix = ".rotary_emb.inv_freq";
+
+bool IsFloat(const formats::SafetensorsType& type) {
+  return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
+}
+
+std::string WithLayer(std::string_view name, int64_t layer) {
+  const size_t mark = name.find(kLayerMark);
+  if (mark == std::string_view::npos) return std::string(name);
+  return fmt::format("{}{}{}", name.substr(0, mark), layer, name.substr(mark + kLayerMark.size()));
+}
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
+  }
+  return text + "]";
+}
+
+class Planner {
+ public:
+  Planner(const HfFamily& family, const HfShape& shape, const SafetensorsModel& model,
+          const OutputType& type)
+      : family_(family), shape_(shape), model_(model), matrix_(Format(type.format_name)) {}
+
+  Result<std::vector<OutputTensor>> Plan(const JsonObject& config,
+                                         std::vector<ComputedTensor> computed) {
+    KVANT_TRY(FindTying(config));
+    for (ComputedTensor& tensor : computed) {
+      const auto count = static_cast<int64_t>(tensor.values.size());
+      out_.push_back({.name = std::move(tensor.name),
+                      .format = Format("F32"),
+                      .dims = {count},
+                      .values = std::move(tensor.values)});
+    }
+    for (const HfTensor& row : family_.tensors) {
+      if (row.hf_name.find(kLayerMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
+    }
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      for (const HfTensor& row : family_.tensors) {
+        if (row.hf_name.find(kLayerMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
+      }
+    }
+    KVANT_TRY(CheckAllUsed());
+    WarnOfFallbacks();
+    return std::move(out_);
+  }
+
+ private:
+  static const quant::FormatTraits* Format(std::string_view name) {
+    const quant::FormatTraits* format = quant::FindFormat(name);
+    KVANT_CHECK(format != nullptr);
+    return format;
+  }
+
+  const HfTensor* Row(std::string_view gguf_name) const {
+    for (const HfTensor& row : family_.tensors) {
+      if (row.gguf_name == gguf_name) return &row;
+    }
+    return nullptr;
+  }
+
+  // Whether the output's weights are the embedding's. A folder holds such weights under either
+  // name, or under both.
+  Status FindTying(const JsonObject& config) {
+    const HfTensor* embedding = Row(kEmbeddingName);
+    const HfTensor* output = Row(kOutputName);
+    if (embedding == nullptr || output == nullptr) return {};
+    KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
+    tied_ = tied.value_or(model_.Find(output->hf_name) == nullptr);
+    if (!tied_) return {};
+    used_.emplace(output->hf_name);
+    if (model_.Find(embedding->hf_name) == nullptr) tied_embedding_ = output->hf_name;
+    return {};
+  }
+
+  Status Add(const HfTensor& row, int64_t layer) {
+    if (tied_ && row.presence == Presence::kUnlessTied) return {};
+    std::string hf_name = WithLayer(row.hf_name, layer);
+    if (row.gguf_name == kEmbeddingName && !tied_embedding_.empty()) hf_name = tied_embedding_;
+    const SafetensorsTensor* source = model_.Find(hf_name);
+    if (source == nullptr) {
+      if (row.presence == Presence::kOptional) return {};
+      return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), hf_name,
+                       row.presence == Presence::kUnlessTied
+                           ? ", and config.json says \"tie_word_embeddings\": false"
+                           : "");
+    }
+    used_.insert(hf_name);
+    KVANT_TRY(CheckSource(*source, row));
+
+    OutputTensor tensor;
+    tensor.name = WithLayer(row.gguf_name, layer);
+    tensor.source = source;
+    tensor.dims.assign(source->shape.rbegin(), source->shape.rend());
+    tensor.format = FormatFor(tensor);
+    if (row.order == RowOrder::kPairsInterleaved) tensor.head_rows = shape_.head_dim;
+    out_.push_back(std::move(tensor));
+    return {};
+  }
+
+  Status CheckSource(const SafetensorsTensor& source, const HfTensor& row) const {
+    if (!IsFloat(*source.type)) {
+      return MakeError(
+          ErrorCode::kNotSupported,
+          "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
+          model_.FileOf(source), Quoted(source.name), source.type->name);
+    }
+    std::vector<int64_t> expected{ExtentSize(row.rows, shape_)};
+    if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
+    if (source.shape == expected) return {};
+    return MakeError(
+        ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
+        model_.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
+  }
+
+  const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
+    const bool is_matrix = tensor.dims.size() > 1 && tensor.name.ends_with(".weight") &&
+                           !tensor.name.ends_with("_norm.weight");
+    if (!is_matrix) return Format("F32");
+    if (tensor.columns() % matrix_->block_values == 0) return matrix_;
+    if (fallbacks_++ == 0) first_fallback_ = tensor.name;
+    return Format("F16");
+  }
+
+  void WarnOfFallbacks() const {
+    if (fallbacks_ == 0) return;
+    Log(LogLevel::kWarning,
+        fmt::format("{} matrices, the first {}, have rows that are no multiple of {} values: they "
+                    "are stored as F16, not {}",
+                    fallbacks_, first_fallback_, matrix_->block_values, matrix_->name));
+  }
+
+  Status CheckAllUsed() const {
+    for (const SafetensorsTensor& tensor : model_.tensors()) {
+      if (used_.contains(tensor.name) || tensor.name.ends_with(kIgnoredSuffix)) continue;
+      return MakeError(ErrorCode::kNotSupported,
+                       "{}: tensor {} has no place in a model of class {} with {} layers",
+                       model_.FileOf(tensor), Quoted(tensor.name), family_.classes.front(),
+                       shape_.layers);
+    }
+    return {};
+  }
+
+  const std::string& Place() const { return model_.files().front(); }
+
+  const HfFamily& family_;
+  const HfShape& shape_;
+  const SafetensorsModel& model_;
+  const quant::FormatTraits* matrix_;
+  bool tied_ = false;
+  int fallbacks_ = 0;  // matrices whose rows are no whole blocks
+  std::string first_fallback_;
+  std::string tied_embedding_;  // where the embedding is found under the output's name
+  std::set<std::string, std::less<>> used_;
+  std::vector<OutputTensor> out_;
+};
+
+// The row of the source that becomes row `row`.
+int64_t SourceRow(int64_t row, int64_t head_rows) {
+  if (head_rows == 0) return row;
+  const int64_t head = row / head_rows;
+  const int64_t within = row % head_rows;
+  return head * head_rows + within % 2 * (head_rows / 2) + within / 2;
+}
+
+// Makes rows of one tensor. A permuted vector (a bias) is a matrix of one column here.
+class RowEncoder {
+ public:
+  explicit RowEncoder(const OutputTensor& tensor)
+      : tensor_(tensor),
+        rows_(tensor.rows()),
+        columns_(tensor.columns()),
+        element_bytes_(tensor.source->type->bytes) {
+    if (tensor.head_rows != 0 && tensor.dims.size() == 1) std::swap(rows_, columns_);
+    source_format_ = quant::FindFormat(tensor.source->type->name);  // null for F64
+    values_.resize(static_cast<size_t>(columns_));
+    source_row_.resize(static_cast<size_t>(columns_ * element_bytes_));
+  }
+
+  int64_t rows() const { return rows_; }
+
+  void Encode(int64_t row, std::byte* out) {
+    const int64_t source_row = SourceRow(row, tensor_.head_rows);
+    // The file aligns nothing, so the row is copied before it is read as numbers.
+    std::memcpy(source_row_.data(), tensor_.source->data + source_row * columns_ * element_bytes_,
+                source_row_.size());
+    const int64_t row_bytes = tensor_.format->row_bytes(columns_);
+    if (source_format_ == tensor_.format) {
+      std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
+      return;
+    }
+    if (source_format_ != nullptr) {
+      source_format_->decode(source_row_.data(), values_.data(), columns_);
+    } else {
+      for (size_t i = 0; i < values_.size(); ++i) {
+        double value = 0;
+        std::memcpy(&value, source_row_.data() + i * sizeof(value), sizeof(value));
+        values_[i] = static_cast<float>(value);
+      }
+    }
+    tensor_.format->encode(values_.data(), nullptr, out + row * row_bytes, columns_);
+  }
+
+ private:
+  const OutputTensor& tensor_;
+  int64_t rows_;
+  int64_t columns_;
+  int64_t element_bytes_;
+  const quant::FormatTraits* source_format_;
+  std::vector<float> values_;
+  std::vector<std::byte> source_row_;
+};
+
+}  // namespace
+
+std::span<const OutputType> OutputTypes() { return kOutputTypes; }
+
+const OutputType* FindOutputType(std::string_view name) {
+  for (const OutputType& type : kOutputTypes) {
+    if (type.name == name) return &type;
+  }
+  return nullptr;
+}
+
+const OutputType* NaturalOutputType(const SafetensorsModel& model) {
+  for (const SafetensorsTensor& tensor : model.tensors()) {
+    if (tensor.shape.size() < 2) continue;
+    for (const OutputType& type : kOutputTypes) {
+      if (type.format_name == tensor.type->name) return &type;
+    }
+  }
+  return FindOutputType("f32");
+}
+
+Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const JsonObject& config,
+                                              const HfShape& shape, const SafetensorsModel& model,
+                                              const OutputType& type,
+                                              std::vector<ComputedTensor> computed) {
+  return Planner(family, shape, model, type).Plan(config, std::move(computed));
+}
+
+Result<WeightEncoder> WeightEncoder::Create(int64_t bytes_max, int threads) {
+  KVANT_ASSIGN(AlignedBuffer buffer,
+               AlignedBuffer::Allocate(static_cast<size_t>(bytes_max), "the largest tensor"));
+  return WeightEncoder(std::move(buffer), threads);
+}
+
+std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
+  if (tensor.source == nullptr) return std::as_bytes(std::span(tensor.values));
+  const auto size = static_cast<size_t>(tensor.size_bytes());
+  const bool unchanged = tensor.source->type->name == tensor.format->name && tensor.head_rows == 0;
+  if (unchanged) return {tensor.source->data, size};
+  KVANT_CHECK(size <= buffer_.size());
+  pool_->Run([&](const ThreadPool::Member& member) {
+    RowEncoder encoder(tensor);
+    const Range range = OwnedRange(encoder.rows(), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) encoder.Encode(row, buffer_.data());
+  });
+  return {buffer_.data(), size};
+}
+
+}  // namespace kvant::convert

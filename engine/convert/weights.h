@@ -1,0 +1,77 @@
+// The tensors of the file to be written: which tensor of the folder each is made of, in which
+// format and with which order of rows; and the making of one at a time.
+//
+// Thread-safety: planning is pure; a WeightEncoder belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/convert/hf_family.h"
+#include "formats/safetensors.h"
+#include "quant/format.h"
+
+namespace kvant::convert {
+
+// How matrices are stored. Vectors and norms are always F32.
+struct OutputType {
+  std::string_view name;         // "bf16"
+  std::string_view format_name;  // "BF16"
+  uint32_t file_type;            // general.file_type, as llama.cpp numbers them
+};
+std::span<const OutputType> OutputTypes();
+
+// The row of a name, or null.
+const OutputType* FindOutputType(std::string_view name);
+
+struct OutputTensor {
+  std::string name;
+  const quant::FormatTraits* format = nullptr;
+  std::vector<int64_t> dims;                           // dims[0] is the contiguous one
+  const formats::SafetensorsTensor* source = nullptr;  // null for computed tensors
+  int64_t head_rows = 0;      // rows of a head whose pairs are interleaved; 0: rows stay in place
+  std::vector<float> values;  // of computed tensors
+
+  int64_t columns() const { return dims[0]; }
+  int64_t rows() const { return dims.size() > 1 ? dims[1] : 1; }
+  int64_t size_bytes() const { return rows() * format->row_bytes(columns()); }
+};
+
+// All tensors, in the order of the family's list, computed ones first. kCorrupt for one that is
+// missing or has another shape than config.json says; kNotSupported for one that the family does
+// not know and for element types that are no plain floats. Logs a warning for matrices whose rows
+// the type cannot hold; they become F16.
+Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const JsonObject& config,
+                                              const HfShape& shape,
+                                              const formats::SafetensorsModel& model,
+                                              const OutputType& type,
+                                              std::vector<ComputedTensor> computed);
+
+// The type that holds the folder's first matrix unchanged, f32 where there is none. Never null.
+const OutputType* NaturalOutputType(const formats::SafetensorsModel& model);
+
+class WeightEncoder {
+ public:
+  // `bytes_max`: of the largest tensor to come.
+  static Result<WeightEncoder> Create(int64_t bytes_max, int threads);
+
+  // The tensor's bytes, valid until the next call: those of the folder's file where nothing
+  // changes.
+  std::span<const std::byte> Encode(const OutputTensor& tensor);
+
+ private:
+  WeightEncoder(AlignedBuffer buffer, int threads)
+      : buffer_(std::move(buffer)), pool_(std::make_unique<ThreadPool>(threads)) {}
+
+  AlignedBuffer buffer_;
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace kvant::convert

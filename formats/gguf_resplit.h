@@ -1,0 +1,49 @@
+// Cutting a GGUF model into parts, and joining parts to one file. Tensors keep their order and
+// bytes, metadata their order, types and values; only split.* come and go. All metadata are in the
+// first part, as in llama.cpp's files, and each program reads the other's parts.
+//
+// Parts appear one by one under their names, each whole; if a later one fails, the earlier ones are
+// removed again. Existing files are never replaced by parts.
+//
+// Errors: kInvalid for limits and paths that cannot be met, kIo. Thread-safety: calls on different
+// files are independent.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+
+namespace kvant::formats {
+
+// Exactly one is not 0. Bytes are those of tensors, padded; metadata come on top, and a tensor that
+// alone is larger gets a part of its own.
+struct SplitLimits {
+  uint64_t tensors_max = 0;
+  uint64_t bytes_max = 0;
+};
+
+struct SplitPart {
+  std::string path;
+  size_t first_tensor = 0;
+  size_t tensors = 0;
+  uint64_t tensor_bytes = 0;
+};
+
+// Called before every tensor; an error ends the work with it. May be empty.
+using OnTensor = std::function<Status(const GgufTensor&)>;
+
+// The parts "prefix-00001-of-0000N.gguf". kInvalid for more parts than split.count can number.
+Result<std::vector<SplitPart>> PlanSplit(const GgufFile& file, const std::string& prefix,
+                                         const SplitLimits& limits);
+
+Status WriteSplit(const GgufFile& file, const std::vector<SplitPart>& parts,
+                  const OnTensor& on_tensor);
+
+// Joins all parts of `file`. kInvalid if `output` is one of them.
+Status WriteMerged(const GgufFile& file, const std::string& output, const OnTensor& on_tensor);
+
+}  // namespace kvant::formats

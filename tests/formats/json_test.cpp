@@ -1,0 +1,59 @@
+// Strict JSON: what is read as nlohmann reads it, and what is refused beyond that.
+#include "formats/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace kvant::test {
+namespace {
+
+using formats::Json;
+using testing::HasSubstr;
+
+std::string Message(std::string_view text) {
+  const auto json = formats::ParseJson(text, "f.json");
+  return json.ok() ? "accepted" : json.error().message;
+}
+
+TEST(Json, ReadsEveryKindOfValue) {
+  const char* text =
+      R"({"a": [1, -2, 2.5, 18446744073709551615, true, null, "\u00e9"], "b": {"c": []}, "d": {}})";
+  const auto json = formats::ParseJson(text, "f.json");
+  ASSERT_TRUE(json.ok()) << json.error().message;
+  EXPECT_EQ(*json, Json::parse(text));
+}
+
+TEST(Json, RefusesDuplicateKeysAtAnyDepth) {
+  EXPECT_THAT(Message(R"({"a": 1, "b": 2, "a": 1})"), HasSubstr("\"a\" occurs twice"));
+  EXPECT_THAT(Message(R"([{"x": {"a": {}, "a": []}}])"), HasSubstr("\"a\" occurs twice"));
+  EXPECT_EQ(Message(R"([{"a": 1}, {"a": 2}, {"b": {"a": 3}}])"), "accepted");
+}
+
+TEST(Json, RefusesWhatIsNoJsonWithItsPlace) {
+  EXPECT_EQ(Message("{\n \"a\": x}"), "f.json: not valid JSON at line 2, column 7");
+  for (const char* text : {"", " ", "{", "[1,]", "{\"a\":1,}", "nul", "NaN", "1 2", "\"\xff\"",
+                           "1e999", "\"\xed\xa0\x80\"", "{'a': 1}", "[1] // x"}) {
+    EXPECT_THAT(Message(text), HasSubstr("f.json: not valid JSON at line")) << text;
+  }
+}
+
+TEST(Json, RefusesDeepNesting) {
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_EQ(Message(nested(formats::kJsonDepthMax)), "accepted");
+  EXPECT_THAT(Message(nested(formats::kJsonDepthMax + 1)), HasSubstr("nested deeper than"));
+  EXPECT_THAT(Message(std::string(1'000'000, '[')), HasSubstr("nested deeper than"));
+}
+
+TEST(Json, ShowsLongValuesCut) {
+  EXPECT_EQ(formats::Shown(Json::parse(R"({"a": [1, "x"]})")), R"({"a":[1,"x"]})");
+  const std::string shown = formats::Shown(Json(std::string(1000, 'y')));
+  EXPECT_LT(shown.size(), 500u);
+  EXPECT_THAT(shown, testing::EndsWith("..."));
+}
+
+}  // namespace
+}  // namespace kvant::test

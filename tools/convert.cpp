@@ -1,0 +1,56 @@
+// kvant convert: a Hugging Face folder becomes a GGUF file.
+#include <fmt/format.h>
+
+#include "base/thread_pool.h"
+#include "engine/convert/convert.h"
+#include "tools/commands.h"
+#include "tools/common_options.h"
+#include "tools/console.h"
+#include "tools/transfer_progress.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kHelp = {
+    "DIR OUT.gguf [OPTIONS]",
+    "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file.\n"
+    "Memory for one tensor is enough. What cannot be converted faithfully is refused with the "
+    "reason.",
+    "  kvant convert TinyLlama-1.1B-Chat-v1.0 tinyllama.gguf\n"
+    "  kvant convert Phi-3-mini-4k-instruct phi3-q8_0.gguf --type q8_0\n",
+};
+
+}  // namespace
+
+int ConvertCommand(CommandLine& line) {
+  std::optional<std::string> type;
+  std::optional<std::string> name;
+  SessionGroup session;
+  OptionList list;
+  list.Text("--type,--outtype", &type, "TYPE",
+            "Type of matrices: f32, f16, bf16, q8_0; vectors are f32", "as in the folder");
+  list.Text("--name", &name, "NAME", "general.name of the file", "the model's own");
+  session.AddThreads(list);
+  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (line.positionals().size() != 2) {
+    return line.UsageError("expected a folder and the file to write");
+  }
+  TransferProgress progress("converted");
+  convert::ConvertOptions options;
+  options.type = type.value_or("");
+  options.name = name.value_or("");
+  options.threads = session.threads ? static_cast<int>(*session.threads) : DefaultThreadCount();
+  options.on_progress = [&](const convert::ConvertProgress& now) {
+    return progress.Update(now.bytes_done, now.bytes_total, now.tensor);
+  };
+  const std::string& output = line.positionals()[1];
+  const auto summary = convert::ConvertFolder(line.positionals()[0], output, options);
+  progress.Clear();
+  if (!summary.ok()) return Fail(summary.error());
+  ResultStream out;
+  out.Write(fmt::format("{}: {}, {} tensors, {} parameters, matrices in {}\n", Visible(output),
+                        summary->arch, summary->tensors, summary->parameters, summary->type));
+  return out.Finish(kExitDone);
+}
+
+}  // namespace kvant::tools

@@ -1,0 +1,43 @@
+// kvant merge: the parts of a model become one file.
+#include <fmt/format.h>
+
+#include "formats/gguf_resplit.h"
+#include "tools/commands.h"
+#include "tools/console.h"
+#include "tools/transfer_progress.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kHelp = {
+    "ANY_PART OUT",
+    "Joins the parts of a model, given any one of them, to one file. Tensors keep their bytes, "
+    "metadata\n"
+    "their values; only split.* are left out.",
+    "  kvant merge model-00001-of-00003.gguf model.gguf\n",
+};
+
+Status Merge(const std::string& input, const std::string& output) {
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input));
+  TransferProgress progress("merged");
+  uint64_t done = 0;
+  return formats::WriteMerged(file, output, [&](const formats::GgufTensor& tensor) {
+    const Status status = progress.Update(done, file.file_bytes(), tensor.name);
+    done += tensor.size_bytes;
+    return status;
+  });
+}
+
+}  // namespace
+
+int MergeCommand(CommandLine& line) {
+  OptionList list;
+  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (line.positionals().size() != 2) {
+    return line.UsageError("expected a part of a model and the file to write");
+  }
+  const Status status = Merge(line.positionals()[0], line.positionals()[1]);
+  return status.ok() ? kExitDone : Fail(status.error());
+}
+
+}  // namespace kvant::tools

@@ -1,0 +1,93 @@
+// kvant split: a model becomes several files.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "formats/gguf_resplit.h"
+#include "tools/commands.h"
+#include "tools/console.h"
+#include "tools/transfer_progress.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kHelp = {
+    "IN OUT_PREFIX (--max-size SIZE | --max-tensors N) [--dry-run]",
+    "Cuts a model into parts named OUT_PREFIX-00001-of-0000N.gguf, which every command reads "
+    "given\n"
+    "any one of them. Sizes count tensor bytes, K, M and G mean 1000, 1000^2 and 1000^3.",
+    "  kvant split model.gguf model --max-size 2G\n"
+    "  kvant split model.gguf parts/model --max-tensors 128 --dry-run\n",
+};
+
+// "500M", "2G", "1500000000"; nothing if it is no size above 0.
+std::optional<uint64_t> ParseSize(std::string_view text) {
+  uint64_t unit = 1;
+  if (text.ends_with('K')) unit = 1'000;
+  if (text.ends_with('M')) unit = 1'000'000;
+  if (text.ends_with('G')) unit = 1'000'000'000;
+  if (unit != 1) text.remove_suffix(1);
+  uint64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc() || stop != end || count == 0) return std::nullopt;
+  uint64_t size = 0;
+  if (__builtin_mul_overflow(count, unit, &size)) return std::nullopt;
+  return size;
+}
+
+Status Split(const std::string& input, const std::string& prefix,
+             const formats::SplitLimits& limits, bool dry_run, ResultStream& out) {
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input));
+  KVANT_ASSIGN(const auto parts, formats::PlanSplit(file, prefix, limits));
+  if (!dry_run) {
+    TransferProgress progress("split");
+    uint64_t done = 0;
+    const auto on_tensor = [&](const formats::GgufTensor& tensor) {
+      const Status status = progress.Update(done, file.file_bytes(), tensor.name);
+      done += tensor.size_bytes;
+      return status;
+    };
+    KVANT_TRY(formats::WriteSplit(file, parts, on_tensor));
+  }
+  for (const formats::SplitPart& part : parts) {
+    out.Write(fmt::format("{}: {} tensors, {} bytes\n", Visible(part.path), part.tensors,
+                          part.tensor_bytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+int SplitCommand(CommandLine& line) {
+  std::optional<std::string> size;
+  std::optional<int64_t> tensors;
+  bool dry_run = false;
+  OptionList list;
+  list.Text("--max-size,--split-max-size", &size, "SIZE", "Tensor bytes of a part: 500M, 2G");
+  list.Integer("--max-tensors,--split-max-tensors", &tensors, {.min = 1}, "Tensors of a part", "");
+  list.Flag("--dry-run", &dry_run, "Show the parts and write nothing");
+  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (line.positionals().size() != 2) {
+    return line.UsageError("expected a model and the prefix of the parts");
+  }
+  if (size.has_value() == tensors.has_value()) {
+    return line.UsageError("expected either --max-size or --max-tensors");
+  }
+  formats::SplitLimits limits;
+  limits.tensors_max = static_cast<uint64_t>(tensors.value_or(0));
+  if (size) {
+    const auto bytes = ParseSize(*size);
+    if (!bytes) {
+      return line.UsageError(
+          fmt::format("--max-size: expected a size such as 500M or 2G, found '{}'", *size));
+    }
+    limits.bytes_max = *bytes;
+  }
+  ResultStream out;
+  const Status status = Split(line.positionals()[0], line.positionals()[1], limits, dry_run, out);
+  if (!status.ok()) return Fail(status.error());
+  return out.Finish(kExitDone);
+}
+
+}  // namespace kvant::tools
