@@ -272,7 +272,7 @@ TEST(StopTextFilter, RandomCutsAgreeWithSearchingTheWholeText) {
     }
     return text;
   };
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     const std::string text = word(30);
     std::vector<std::string> stops;
     for (uint64_t n = random.Below(4); n > 0; --n) stops.push_back(word(5));
