@@ -13,6 +13,7 @@ int LogitsCommand(CommandLine& line);
 int BenchCommand(CommandLine& line);
 int HashCommand(CommandLine& line);
 int ConvertCommand(CommandLine& line);
+int QuantizeCommand(CommandLine& line);
 int SplitCommand(CommandLine& line);
 int MergeCommand(CommandLine& line);
 

@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"bench", "Measure the speed of prefill and decode", BenchCommand},
     {"hash", "Print the hashes of all tensors", HashCommand},
     {"convert", "Convert a Hugging Face folder to a GGUF file", ConvertCommand},
+    {"quantize", "Quantize a model to fewer bits", QuantizeCommand},
     {"split", "Cut a model into several files", SplitCommand},
     {"merge", "Join the parts of a model to one file", MergeCommand},
 };
