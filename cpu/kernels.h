@@ -74,6 +74,26 @@ struct MatMulKernel {
   void (*run)(const MatMulTask& task);
 };
 
+// ---- Rows of blocks
+// ---------------------------------------------------------------------------------
+
+// Encodes rows of floats into rows of blocks, with the bytes of quant::FormatTraits::encode on
+// every instruction set. Pointers may have any alignment; batches of at least 16 blocks are
+// fastest.
+struct EncodeTask {
+  const quant::FormatTraits* format;
+  const float* values;      // [rows][cols]
+  const float* importance;  // [cols], a weight for each column of every row; null: all weigh alike
+  int64_t rows;
+  int64_t cols;       // multiple of format->block_values
+  std::byte* blocks;  // [rows][format->row_bytes(cols)]
+};
+
+using EncodeFunction = void (*)(const EncodeTask& task);
+
+// quant::FormatTraits::decode, with its arguments and bits.
+using DecodeFunction = void (*)(const std::byte* blocks, float* values, int64_t n_values);
+
 // ---- Attention
 // -------------------------------------------------------------------------------------
 
@@ -135,6 +155,10 @@ struct KernelTable {
 
   // Matrix kernels by quant::FormatIndex. `few` serves any number of tokens.
   std::vector<MatMulKernel> matmul;
+
+  // By quant::FormatIndex; never null.
+  std::vector<EncodeFunction> encode;
+  std::vector<DecodeFunction> decode;
 
   // Quantizes cols values into codes, scales and sums, which point into a row at a multiple of 32
   // values. cols may be any number; the last group of 32 is padded with zero codes.

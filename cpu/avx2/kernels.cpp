@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cpu/avx2/matmul.h"
+#include "cpu/codec_table.h"
 #include "cpu/intrinsics.h"
 
 #include "cpu/avx2/begin.h"
@@ -35,6 +36,8 @@ const KernelTable* Kernels() {
   static const KernelTable table = {
       .isa = "avx2",
       .matmul = MatMulKernels(),
+      .encode = BuildEncodeTable({}),
+      .decode = BuildDecodeTable({}),
       .quantize = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cpu/avx512vnni/matmul.h"
+#include "cpu/codec_table.h"
 #include "cpu/intrinsics.h"
 
 #include "cpu/avx512vnni/begin.h"
@@ -35,6 +36,8 @@ const KernelTable* Kernels() {
   static const KernelTable table = {
       .isa = "avx512vnni",
       .matmul = MatMulKernels(),
+      .encode = BuildEncodeTable({}),
+      .decode = BuildDecodeTable({}),
       .quantize = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "cpu/codec_table.h"
 #include "cpu/scalar/attention.h"
 #include "cpu/scalar/isa.h"
 #include "cpu/scalar/math.h"
@@ -88,6 +89,8 @@ const KernelTable* Kernels() {
   static const KernelTable table = {
       .isa = "scalar",
       .matmul = MatMulKernels(),
+      .encode = BuildEncodeTable({}),
+      .decode = BuildDecodeTable({}),
       .quantize = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,

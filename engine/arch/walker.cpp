@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/graph/nodes.h"
+#include "engine/graph/observer.h"
 
 namespace kvant::arch {
 namespace {
@@ -66,8 +67,12 @@ class Weights {
 class Walker {
  public:
   Walker(const formats::GgufFile& file, const cpu::KernelTable& kernels,
-         const cpu::FloatGemm& float_gemm, ArchSpec& spec)
-      : weights_(file), kernels_(kernels), float_gemm_(float_gemm), spec_(spec) {}
+         const cpu::FloatGemm& float_gemm, ArchSpec& spec, graph::MatMulObserver* observer)
+      : weights_(file),
+        kernels_(kernels),
+        float_gemm_(float_gemm),
+        spec_(spec),
+        observer_(observer) {}
 
   Result<std::unique_ptr<graph::Plan>> Build() {
     const GgufTensor* embedding = weights_.Find("token_embd.weight");
@@ -118,7 +123,17 @@ class Walker {
       const char* suffix = kernel.activation == cpu::ActivationKind::kInt8 ? ".int8" : "";
       id = plan_->AddValue(name + suffix, rows, cols, kernel.activation);
     }
+    if (observer_ != nullptr) activations.observed = observer_->Watch(WeightNames(readers), cols);
+    if (activations.observed.has_value() && activations.floats == graph::kNoValue) {
+      activations.floats = plan_->AddValue(name, rows, cols, cpu::ActivationKind::kFloat32);
+    }
     return activations;
+  }
+
+  static std::vector<std::string> WeightNames(const std::vector<MatMulPart>& parts) {
+    std::vector<std::string> names;
+    for (const MatMulPart& part : parts) names.emplace_back(part.weight->name);
+    return names;
   }
 
   Status AddNorm(const std::string& name, ValueId in, const Activations& out, bool in_head) {
@@ -238,6 +253,9 @@ class Walker {
     KVANT_TRY(AddNorm("output_norm", selected, normed, true));
     const ValueId logits =
         plan_->AddValue("logits", RowKind::kHead, spec_.vocab, cpu::ActivationKind::kFloat32);
+    if (normed.observed.has_value()) {
+      plan_->AddHeadNode(graph::MakeObserve(*observer_, "output.observed", normed));
+    }
     plan_->AddHeadNode(graph::MakeMatMul(kernels_, float_gemm_, "output", std::move(parts), normed,
                                          logits, cpu::Store::kSet));
     plan_->SetLogits(logits);
@@ -246,6 +264,9 @@ class Walker {
 
   void AddMatMul(const std::string& name, std::vector<MatMulPart> parts, const Activations& in,
                  ValueId out, cpu::Store store) {
+    if (in.observed.has_value()) {
+      plan_->AddBodyNode(graph::MakeObserve(*observer_, name + ".observed", in));
+    }
     plan_->AddBodyNode(
         graph::MakeMatMul(kernels_, float_gemm_, name, std::move(parts), in, out, store));
   }
@@ -254,6 +275,7 @@ class Walker {
   const cpu::KernelTable& kernels_;
   const cpu::FloatGemm& float_gemm_;
   ArchSpec& spec_;
+  graph::MatMulObserver* observer_;
   std::unique_ptr<graph::Plan> plan_ = std::make_unique<graph::Plan>();
   ValueId stream_ = graph::kNoValue;  // the residual stream
   std::vector<ValueId> cos_sin_;      // by index into ArchSpec::ropes
@@ -263,8 +285,9 @@ class Walker {
 
 Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const cpu::KernelTable& kernels,
-                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec) {
-  return Walker(file, kernels, float_gemm, spec).Build();
+                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec,
+                                               graph::MatMulObserver* observer) {
+  return Walker(file, kernels, float_gemm, spec, observer).Build();
 }
 
 }  // namespace kvant::arch

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,14 @@
 
 namespace kvant::graph {
 
+class MatMulObserver;
+
 // A value in the forms that its readers need; either may be absent.
 struct Activations {
   ValueId floats = kNoValue;
   ValueId int8 = kNoValue;
   int64_t cols = 0;
+  std::optional<int> observed;  // the observer's number for it; there are floats then
   std::vector<ValueId> ids() const;
 };
 
@@ -58,6 +62,10 @@ std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string 
 std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
                                  std::string name, std::vector<MatMulPart> parts,
                                  const Activations& in, ValueId out, cpu::Store store);
+
+// Shows in.floats to the observer, which must outlive the node.
+std::unique_ptr<Node> MakeObserve(MatMulObserver& observer, std::string name,
+                                  const Activations& in);
 
 // Norms of every head's query and key before the rotation; without weights there are none.
 struct QkNorms {
