@@ -122,6 +122,7 @@ class Planner {
     tensor.dims.assign(source->shape.rbegin(), source->shape.rend());
     tensor.format = FormatFor(tensor);
     if (row.order == RowOrder::kPairsInterleaved) tensor.head_rows = shape_.head_dim;
+    tensor.change = row.values;
     out_.push_back(std::move(tensor));
     return {};
   }
@@ -213,7 +214,7 @@ class RowEncoder {
     std::memcpy(source_row_.data(), tensor_.source->data + source_row * columns_ * element_bytes_,
                 source_row_.size());
     const int64_t row_bytes = tensor_.format->row_bytes(columns_);
-    if (source_format_ == tensor_.format) {
+    if (source_format_ == tensor_.format && tensor_.change == Values::kSame) {
       std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
       return;
     }
@@ -225,6 +226,9 @@ class RowEncoder {
         std::memcpy(&value, source_row_.data() + i * sizeof(value), sizeof(value));
         values_[i] = static_cast<float>(value);
       }
+    }
+    if (tensor_.change == Values::kPlusOne) {
+      for (float& value : values_) value += 1.0f;
     }
     tensor_.format->encode(values_.data(), nullptr, out + row * row_bytes, columns_);
   }
@@ -276,7 +280,8 @@ Result<WeightEncoder> WeightEncoder::Create(int64_t bytes_max, int threads) {
 std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
   if (tensor.source == nullptr) return std::as_bytes(std::span(tensor.values));
   const auto size = static_cast<size_t>(tensor.size_bytes());
-  const bool unchanged = tensor.source->type->name == tensor.format->name && tensor.head_rows == 0;
+  const bool unchanged = tensor.source->type->name == tensor.format->name &&
+                         tensor.head_rows == 0 && tensor.change == Values::kSame;
   if (unchanged) return {tensor.source->data, size};
   KVANT_CHECK(size <= buffer_.size());
   pool_->Run([&](const ThreadPool::Member& member) {

@@ -36,6 +36,7 @@ struct OutputTensor {
   const quant::FormatTraits* format = nullptr;
   std::vector<int64_t> dims;                           // dims[0] is the contiguous one
   const formats::SafetensorsTensor* source = nullptr;  // null for computed tensors
+  Values change = Values::kSame;                       // of the source's numbers
   int64_t head_rows = 0;      // rows of a head whose pairs are interleaved; 0: rows stay in place
   std::vector<float> values;  // of computed tensors
 
