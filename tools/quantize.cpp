@@ -56,6 +56,7 @@ struct Options {
   SessionGroup session;
 
   void Add(OptionList& list) {
+    list.Group("Quantization");
     list.Text("--imatrix", &imatrix, "FILE", "Importance matrix, as `kvant imatrix` makes it");
     list.Texts("--tensor,--tensor-type", &tensors, "REGEX=TYPE",
                "Format of the matrices whose names match; the first that matches wins");

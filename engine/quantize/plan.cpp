@@ -110,11 +110,15 @@ class Planner {
       const GgufTensor& tensor = file_.tensors()[i];
       TensorPlan& planned = plan_.tensors.emplace_back();
       planned.source = &tensor;
-      planned.format = chosen[i] != nullptr ? chosen[i] : tensor.format;
+      planned.format = tensor.format;
       if (!IsQuantizable(tensor)) continue;
-      const FormatTraits* named = nullptr;
-      if (tensor.name == kEmbeddingName) named = options_.embedding_format;
-      if (tensor.name == kOutputName) named = options_.output_format;
+      const FormatTraits* named = chosen[i];
+      if (tensor.name == kEmbeddingName && options_.embedding_format != nullptr) {
+        named = options_.embedding_format;
+      }
+      if (tensor.name == kOutputName && options_.output_format != nullptr) {
+        named = options_.output_format;
+      }
       for (size_t k = 0; k < rules.size(); ++k) {
         if (!rules[k].first.Matches(tensor.name)) continue;
         ++uses[k];
@@ -145,8 +149,7 @@ class Planner {
     }
     for (size_t i = 0; i < formats.size(); ++i) {
       const GgufTensor& tensor = file_.tensors()[i];
-      if (options_.pure && IsQuantizable(tensor))
-        formats[i] = &FittingFormat(*base, tensor.dims[0]);
+      if (options_.pure) formats[i] = base;
       if (options_.leave_output && tensor.name == kOutputName) formats[i] = nullptr;
     }
     return formats;

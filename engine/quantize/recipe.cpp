@@ -288,27 +288,21 @@ class Chooser {
     if (!base_.quantized()) return base_;
     if (tensor.name == kOutputName || (is_embedding && !has_output_)) return OutputFormat(tensor);
     if (std::string_view(recipe_.name) == "MXFP4_MOE" && tensor.dims[2] > 1) {
-      return FittingFormat(Format("MXFP4"), tensor.dims[0]);
+      return Format("MXFP4");
     }
     const Role role = RoleOf(tensor.name);
     const int64_t ordinal = role == kOther ? 0 : seen_[role]++;
     const bool by_name = model_.experts > 1 && !very_low_ &&
                          (role == kFfnDown || role == kFfnGate || role == kFfnUp);
-    return FittingFormat(ByRules(role, by_name ? LayerOf(tensor.name) : ordinal), tensor.dims[0]);
+    return ByRules(role, by_name ? LayerOf(tensor.name) : ordinal);
   }
 
  private:
   // Also that of an embedding which serves as the output.
   const FormatTraits& OutputFormat(const GgufTensor& tensor) const {
-    const FormatTraits* format = &base_;
-    if (model_.arch == "falcon" || tensor.dims[0] % base_.block_values != 0) {
-      format = &Format("Q8_0");
-    } else if (very_low_ || std::string_view(recipe_.name) == "IQ3_XXS") {
-      format = &Format("Q5_K");
-    } else if (std::string_view(base_.name) != "Q8_0") {
-      format = &Format("Q6_K");
-    }
-    return FittingFormat(*format, tensor.dims[0]);
+    if (model_.arch == "falcon" || tensor.dims[0] % base_.block_values != 0) return Format("Q8_0");
+    if (very_low_ || std::string_view(recipe_.name) == "IQ3_XXS") return Format("Q5_K");
+    return std::string_view(base_.name) == "Q8_0" ? base_ : Format("Q6_K");
   }
 
   const FormatTraits& ByRules(Role role, int64_t index) const {

@@ -52,6 +52,7 @@ bool IsQuantizable(const formats::GgufTensor& tensor);
 const quant::FormatTraits& FittingFormat(const quant::FormatTraits& wanted, int64_t columns);
 
 // One format per tensor, null for those that stay as they are. `tensors` are all of the model's.
+// Rows may be too odd for it: FittingFormat is still to be applied.
 std::vector<const quant::FormatTraits*> ApplyRecipe(const Recipe& recipe, const RecipeModel& model,
                                                     std::span<const formats::GgufTensor> tensors);
 
