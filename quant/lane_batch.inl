@@ -39,10 +39,20 @@ inline Floats RoundToEven(Floats v) { return (v + kRounding) - kRounding; }
 
 inline Floats InverseOrZero(Floats v) { return Select(Abs(v) >= 0x1p-126f, 1.0f / v, Floats{}); }
 
-// The nearest halves, as floats.
+// The nearest halves, as floats, for |v| <= kHalfMax.
 inline Floats RoundToHalf(Floats v) {
-  for (int lane = 0; lane < kLanes; ++lane) v[lane] = F16ToF32(F32ToF16(v[lane]));
-  return v;
+  const Ints bits = Bits(v);
+  const Floats normal = FromBits((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fff);
+  const Floats subnormal = (Abs(v) + 0.5f) - 0.5f;  // leaves no bits below 2^-24
+  return Select(Abs(v) < 0x1p-14f, Select(v < 0.0f, -subnormal, subnormal), normal);
+}
+
+// The bits of numbers that are halves.
+inline Ints HalfBits(Floats half) {
+  const Ints normal = (Bits(Abs(half)) - 0x38000000) >> 13;
+  const Ints subnormal = Bits(Abs(half) + 0.5f) - 0x3f000000;
+  const Ints magnitude = Abs(half) < 0x1p-14f ? subnormal : normal;
+  return magnitude | (Bits(half) >> 16 & 0x8000);
 }
 
 // ---- Transposition -------------------------------------------------------------------------
@@ -77,6 +87,8 @@ inline void TransposeTile(const float* const* rows, int64_t begin, float* tile) 
 // Values of a block and their weights, each [count][kLanes].
 template <bool kWeighted>
 struct Samples {
+  static constexpr bool kIsWeighted = kWeighted;
+
   const float* values;
   const float* weights;
   int count;
