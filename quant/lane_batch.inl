@@ -18,7 +18,9 @@ inline Floats Splat(float x) { return x - Floats{}; }
 inline Floats Select(Ints condition, Floats a, Floats b) { return condition ? a : b; }
 inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats Min(Floats a, Floats b) { return a < b ? a : b; }
-inline Floats Clamp(Floats v, float low, float high) { return Min(Max(v, Splat(low)), Splat(high)); }
+inline Floats Clamp(Floats v, float low, float high) {
+  return Min(Max(v, Splat(low)), Splat(high));
+}
 inline Floats Abs(Floats v) { return Max(v, -v); }
 inline Floats FromBits(Ints v) { return reinterpret_cast<Floats>(v); }
 inline Ints Bits(Floats v) { return reinterpret_cast<Ints>(v); }
@@ -198,8 +200,8 @@ void LoadBatch(const float* const* values, const float* const* importance,
 
 // codes[lane][i .. i + 3] from four vectors of integers + kRounding.
 inline void StoreCodes(Floats c0, Floats c1, Floats c2, Floats c3, int i, int8_t* const* codes) {
-  const Ints words = (Bits(c0) & 255) | (Bits(c1) & 255) << 8 | (Bits(c2) & 255) << 16 | Bits(c3)
-                                                                                           << 24;
+  const Ints words =
+      (Bits(c0) & 255) | (Bits(c1) & 255) << 8 | (Bits(c2) & 255) << 16 | Bits(c3) << 24;
   int32_t lanes[kLanes];
   std::memcpy(lanes, &words, sizeof(words));
   for (int lane = 0; lane < kLanes; ++lane) std::memcpy(codes[lane] + i, &lanes[lane], 4);

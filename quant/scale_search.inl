@@ -23,8 +23,8 @@ struct ScaleStep {
   Floats Scale() const { return value_code / code_code; }
   // Takes the other step where its gain is greater, without a division.
   void KeepBetter(const ScaleStep& other) {
-    const Ints better = other.value_code * other.value_code * code_code >
-                        value_code * value_code * other.code_code;
+    const Ints better =
+        other.value_code * other.value_code * code_code > value_code * value_code * other.code_code;
     value_code = Select(better, other.value_code, value_code);
     code_code = Select(better, other.code_code, code_code);
   }
@@ -58,15 +58,16 @@ Floats Peak(const X& x) {
 // The end of the range that the plain convention gives to the value of largest magnitude.
 constexpr int FarEnd(CodeRange range) { return -range.min >= range.max ? range.min : range.max; }
 
-// Starts: the value of largest magnitude is placed at the far end of the range times 1 + k / 20.
-// Beyond 1 it is cut off, which pays where it weighs little; 0.85 to 0.95 serve blocks whose other
-// end counts, with the opposite sign.
+// Starts: the value of largest magnitude is placed at the far end of the range times
+// 1 + k * kStartStep. Beyond 1 it is cut off, which pays where it weighs little; 0.86 and 0.93
+// serve blocks whose values end at the other end of the range, with the opposite sign.
+constexpr float kStartStep = 0.07f;
 struct StartRange {
   int first;
   int last;
 };
-constexpr StartRange kStarts{-3, 4};
-constexpr StartRange kWeightedStarts{-4, 8};
+constexpr StartRange kStarts{-2, 3};
+constexpr StartRange kWeightedStarts{-3, 6};
 
 template <class X>
 Floats SearchScale(const X& x, CodeRange range) {
@@ -76,7 +77,7 @@ Floats SearchScale(const X& x, CodeRange range) {
   const float far_end = static_cast<float>(FarEnd(range));
   ScaleStep best{Floats{}, Splat(1.0f)};
   for (int k = kRange.first; k <= kRange.last; ++k) {
-    const float target = far_end * (1.0f + 0.05f * static_cast<float>(k));
+    const float target = far_end * (1.0f + kStartStep * static_cast<float>(k));
     best.KeepBetter(TryScale(x, target * inverse, range));
   }
   return best.Scale();
@@ -105,11 +106,11 @@ struct LineStep {
 // Values relative to an origin among them, so that nothing cancels when their range is small.
 template <class X>
 struct ShiftedSamples {
-  X x;             // value - origin
+  X x;  // value - origin
   Floats origin;
-  Floats weight;   // sum of w
-  Floats value;    // sum of w * (value - origin)
-  Floats base_max; // the line's value at code 0, from the origin, is at most this
+  Floats weight;    // sum of w
+  Floats value;     // sum of w * (value - origin)
+  Floats base_max;  // the line's value at code 0, from the origin, is at most this
 };
 
 // The least-squares line for the codes nearest to value * inverse_scale - low_code.
@@ -166,8 +167,8 @@ Line SearchLine(const X& x, const Line& plain, int code_max, OffsetSign sign) {
   shifted.x = x;
   shifted.x.values = values;
   shifted.origin = -plain.offset;
-  shifted.base_max = sign == OffsetSign::kAny ? Splat(std::numeric_limits<float>::infinity())
-                                              : plain.offset;
+  shifted.base_max =
+      sign == OffsetSign::kAny ? Splat(std::numeric_limits<float>::infinity()) : plain.offset;
   for (int i = 0; i < x.count; ++i) {
     const Floats value = x.Value(i) - shifted.origin;
     Store(values + i * kLanes, value);
@@ -271,9 +272,7 @@ struct Superblocks {
   Line groups[kSuperblockGroupsMax];
   Floats error;
 
-  Line Group(int g) const {
-    return {unit.scale * groups[g].scale, unit.offset * groups[g].offset};
-  }
+  Line Group(int g) const { return {unit.scale * groups[g].scale, unit.offset * groups[g].offset}; }
 };
 
 // Picks the integer scale and offset of a group, from the nearest to the ideal line and their
