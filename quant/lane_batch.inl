@@ -18,7 +18,9 @@ inline Floats Splat(float x) { return x - Floats{}; }
 inline Floats Select(Ints condition, Floats a, Floats b) { return condition ? a : b; }
 inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats Min(Floats a, Floats b) { return a < b ? a : b; }
-inline Floats Clamp(Floats v, float low, float high) { return Min(Max(v, Splat(low)), Splat(high)); }
+inline Floats Clamp(Floats v, float low, float high) {
+  return Min(Max(v, Splat(low)), Splat(high));
+}
 inline Floats Abs(Floats v) { return Max(v, -v); }
 inline Floats FromBits(Ints v) { return reinterpret_cast<Floats>(v); }
 inline Ints Bits(Floats v) { return reinterpret_cast<Ints>(v); }
@@ -39,10 +41,20 @@ inline Floats RoundToEven(Floats v) { return (v + kRounding) - kRounding; }
 
 inline Floats InverseOrZero(Floats v) { return Select(Abs(v) >= 0x1p-126f, 1.0f / v, Floats{}); }
 
-// The nearest halves, as floats.
+// The nearest halves, as floats, for |v| <= kHalfMax.
 inline Floats RoundToHalf(Floats v) {
-  for (int lane = 0; lane < kLanes; ++lane) v[lane] = F16ToF32(F32ToF16(v[lane]));
-  return v;
+  const Ints bits = Bits(v);
+  const Floats normal = FromBits((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fff);
+  const Floats subnormal = (Abs(v) + 0.5f) - 0.5f;  // leaves no bits below 2^-24
+  return Select(Abs(v) < 0x1p-14f, Select(v < 0.0f, -subnormal, subnormal), normal);
+}
+
+// The bits of numbers that are halves.
+inline Ints HalfBits(Floats half) {
+  const Ints normal = (Bits(Abs(half)) - 0x38000000) >> 13;
+  const Ints subnormal = Bits(Abs(half) + 0.5f) - 0x3f000000;
+  const Ints magnitude = Abs(half) < 0x1p-14f ? subnormal : normal;
+  return magnitude | (Bits(half) >> 16 & 0x8000);
 }
 
 // ---- Transposition -------------------------------------------------------------------------
@@ -77,6 +89,8 @@ inline void TransposeTile(const float* const* rows, int64_t begin, float* tile) 
 // Values of a block and their weights, each [count][kLanes].
 template <bool kWeighted>
 struct Samples {
+  static constexpr bool kIsWeighted = kWeighted;
+
   const float* values;
   const float* weights;
   int count;
@@ -186,8 +200,8 @@ void LoadBatch(const float* const* values, const float* const* importance,
 
 // codes[lane][i .. i + 3] from four vectors of integers + kRounding.
 inline void StoreCodes(Floats c0, Floats c1, Floats c2, Floats c3, int i, int8_t* const* codes) {
-  const Ints words = (Bits(c0) & 255) | (Bits(c1) & 255) << 8 | (Bits(c2) & 255) << 16 | Bits(c3)
-                                                                                           << 24;
+  const Ints words =
+      (Bits(c0) & 255) | (Bits(c1) & 255) << 8 | (Bits(c2) & 255) << 16 | Bits(c3) << 24;
   int32_t lanes[kLanes];
   std::memcpy(lanes, &words, sizeof(words));
   for (int lane = 0; lane < kLanes; ++lane) std::memcpy(codes[lane] + i, &lanes[lane], 4);

@@ -15,9 +15,9 @@
 namespace kvant::quant {
 
 // For fixed codes the best scale and offset solve a weighted least-squares problem; for fixed
-// scales the best code is the nearest one. The search starts from several scales and keeps the best
-// result; blocks with one scale are never worse than by the plain convention, which spreads the
-// codes over the largest magnitude or the range of the values.
+// scales the best code is the nearest one. The search starts from several scales, the plain
+// convention's among them, which spreads the codes over the largest magnitude or the range of the
+// values, and keeps the best result.
 //
 // Values: NaN encodes as 0; infinities, and values beyond the largest that a block can hold
 // (half-precision scales end at 65504), saturate. A block whose values are all below half of the
@@ -85,7 +85,6 @@ struct SuperblockFit {
   int8_t codes[kSuperblockValues];
 };
 
-SuperblockFit FitBlock(const float* values, const float* importance,
-                       const SuperblockShape& shape);
+SuperblockFit FitBlock(const float* values, const float* importance, const SuperblockShape& shape);
 
 }  // namespace kvant::quant

@@ -23,8 +23,8 @@ struct ScaleStep {
   Floats Scale() const { return value_code / code_code; }
   // Takes the other step where its gain is greater, without a division.
   void KeepBetter(const ScaleStep& other) {
-    const Ints better = other.value_code * other.value_code * code_code >
-                        value_code * value_code * other.code_code;
+    const Ints better =
+        other.value_code * other.value_code * code_code > value_code * value_code * other.code_code;
     value_code = Select(better, other.value_code, value_code);
     code_code = Select(better, other.code_code, code_code);
   }
@@ -58,26 +58,26 @@ Floats Peak(const X& x) {
 // The end of the range that the plain convention gives to the value of largest magnitude.
 constexpr int FarEnd(CodeRange range) { return -range.min >= range.max ? range.min : range.max; }
 
-// Starts in code units: the value of largest magnitude is placed around the far end of the range,
-// and around the other end, where it may be cut off while the far end serves the other sign.
-constexpr float kStartStep = 0.25f;
-constexpr int kFarStarts = 6;    // on either side of the far end
-constexpr int kOtherStarts = 8;  // from the other end outwards
+// Starts: the value of largest magnitude is placed at the far end of the range times
+// 1 + k * kStartStep. Beyond 1 it is cut off, which pays where it weighs little; 0.86 and 0.93
+// serve blocks whose values end at the other end of the range, with the opposite sign.
+constexpr float kStartStep = 0.07f;
+struct StartRange {
+  int first;
+  int last;
+};
+constexpr StartRange kStarts{-2, 3};
+constexpr StartRange kWeightedStarts{-3, 6};
 
 template <class X>
 Floats SearchScale(const X& x, CodeRange range) {
+  constexpr StartRange kRange = X::kIsWeighted ? kWeightedStarts : kStarts;
   const Floats peak = Peak(x);
   const Floats inverse = Select(Abs(peak) < kNegligible, Floats{}, 1.0f / peak);
   const float far_end = static_cast<float>(FarEnd(range));
-  const float other_end = static_cast<float>(range.min + range.max) - far_end;
   ScaleStep best{Floats{}, Splat(1.0f)};
-  for (int k = -kFarStarts; k <= kFarStarts; ++k) {
-    const float target = far_end + kStartStep * static_cast<float>(k);
-    best.KeepBetter(TryScale(x, target * inverse, range));
-  }
-  const float outwards = std::copysign(kStartStep, other_end);
-  for (int k = 0; other_end != 0 && k < kOtherStarts; ++k) {
-    const float target = other_end + outwards * static_cast<float>(k);
+  for (int k = kRange.first; k <= kRange.last; ++k) {
+    const float target = far_end * (1.0f + kStartStep * static_cast<float>(k));
     best.KeepBetter(TryScale(x, target * inverse, range));
   }
   return best.Scale();
@@ -106,11 +106,11 @@ struct LineStep {
 // Values relative to an origin among them, so that nothing cancels when their range is small.
 template <class X>
 struct ShiftedSamples {
-  X x;             // value - origin
+  X x;  // value - origin
   Floats origin;
-  Floats weight;   // sum of w
-  Floats value;    // sum of w * (value - origin)
-  Floats base_max; // the line's value at code 0, from the origin, is at most this
+  Floats weight;    // sum of w
+  Floats value;     // sum of w * (value - origin)
+  Floats base_max;  // the line's value at code 0, from the origin, is at most this
 };
 
 // The least-squares line for the codes nearest to value * inverse_scale - low_code.
@@ -139,9 +139,9 @@ LineStep TryLine(const ShiftedSamples<X>& shifted, Floats inverse_scale, Floats 
   return {{scale, -(shifted.origin + base)}, Select(usable, gain, Floats{})};
 }
 
-// Starts: the codes cover the range of the values, moved at either end by parts of a code.
-constexpr float kLowShifts[] = {-1.0f / 3, 0, 1.0f / 3};
-constexpr float kHighShifts[] = {-1, -0.75f, -0.5f, -0.25f, 0, 0.25f, 0.5f, 0.75f, 1};
+// Starts: the codes cover the range of the values, cut by parts of a code at either end.
+constexpr float kCuts[] = {-0.4f, 0, 0.4f};
+constexpr float kWeightedCuts[] = {-0.5f, 0, 0.5f, 1, 1.5f};
 
 enum class OffsetSign { kAny, kNonNegative };
 
@@ -160,13 +160,15 @@ Line RangeLine(const X& x, int code_max, OffsetSign sign) {
 
 template <class X>
 Line SearchLine(const X& x, const Line& plain, int code_max, OffsetSign sign) {
+  constexpr std::span<const float> cuts =
+      X::kIsWeighted ? std::span<const float>(kWeightedCuts) : std::span<const float>(kCuts);
   alignas(64) float values[kGroupValuesMax * kLanes];
   ShiftedSamples<X> shifted{};
   shifted.x = x;
   shifted.x.values = values;
   shifted.origin = -plain.offset;
-  shifted.base_max = sign == OffsetSign::kAny ? Splat(std::numeric_limits<float>::infinity())
-                                              : plain.offset;
+  shifted.base_max =
+      sign == OffsetSign::kAny ? Splat(std::numeric_limits<float>::infinity()) : plain.offset;
   for (int i = 0; i < x.count; ++i) {
     const Floats value = x.Value(i) - shifted.origin;
     Store(values + i * kLanes, value);
@@ -176,8 +178,8 @@ Line SearchLine(const X& x, const Line& plain, int code_max, OffsetSign sign) {
   const Ints flat = plain.scale < kNegligible;
   const Floats inverse = Select(flat, Floats{}, 1.0f / plain.scale);
   LineStep best{plain, Floats{}};
-  for (const float low : kLowShifts) {
-    for (const float high : kHighShifts) {
+  for (const float low : cuts) {
+    for (const float high : cuts) {
       const float stretch = 1 / (1 - (low + high) / static_cast<float>(code_max));
       best.KeepBetter(TryLine(shifted, inverse * stretch, Splat(low * stretch), code_max));
     }
@@ -219,11 +221,13 @@ void StoreNearest(const X& x, const Line& line, CodeRange range, int begin, int8
 template <class X>
 void StoreBlockFits(const X& x, const Line& line, Floats d, Floats m, CodeRange range,
                     BlockFit* fits) {
+  const Ints d_bits = HalfBits(d);
+  const Ints m_bits = HalfBits(m);
   int8_t* codes[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
     codes[lane] = fits[lane].codes;
-    fits[lane].d = PackedHalf::Nearest(d[lane]);
-    fits[lane].m = PackedHalf::Nearest(m[lane]);
+    fits[lane].d = PackedHalf::FromBits(static_cast<uint16_t>(d_bits[lane]));
+    fits[lane].m = PackedHalf::FromBits(static_cast<uint16_t>(m_bits[lane]));
   }
   StoreNearest(x, line, range, 0, codes);
 }
@@ -268,9 +272,7 @@ struct Superblocks {
   Line groups[kSuperblockGroupsMax];
   Floats error;
 
-  Line Group(int g) const {
-    return {unit.scale * groups[g].scale, unit.offset * groups[g].offset};
-  }
+  Line Group(int g) const { return {unit.scale * groups[g].scale, unit.offset * groups[g].offset}; }
 };
 
 // Picks the integer scale and offset of a group, from the nearest to the ideal line and their
@@ -389,11 +391,13 @@ Superblocks FitGroups(const Blocks& blocks, const SuperblockShape& shape) {
 template <class Blocks>
 void FitLoaded(const Blocks& blocks, const SuperblockShape& shape, SuperblockFit* fits) {
   const Superblocks best = FitGroups(blocks, shape);
+  const Ints d_bits = HalfBits(best.unit.scale * blocks.inverse);
+  const Ints dmin_bits = HalfBits(best.unit.offset * blocks.inverse);
   int8_t* codes[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) {
     codes[lane] = fits[lane].codes;
-    fits[lane].d = PackedHalf::Nearest(best.unit.scale[lane] * blocks.inverse[lane]);
-    fits[lane].dmin = PackedHalf::Nearest(best.unit.offset[lane] * blocks.inverse[lane]);
+    fits[lane].d = PackedHalf::FromBits(static_cast<uint16_t>(d_bits[lane]));
+    fits[lane].dmin = PackedHalf::FromBits(static_cast<uint16_t>(dmin_bits[lane]));
   }
   for (int g = 0; g < kSuperblockValues / shape.group_values; ++g) {
     const auto x = blocks.All().Group(g * shape.group_values, shape.group_values);

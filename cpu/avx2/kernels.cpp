@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/avx2/matmul.h"
 #include "cpu/avx2/codec.h"
+#include "cpu/avx2/matmul.h"
 #include "cpu/intrinsics.h"
 
 #include "cpu/avx2/begin.h"

@@ -1,4 +1,4 @@
-// The search for scales with 16 blocks side by side.
+// Encoders and decoders with 16 blocks side by side.
 #include "cpu/avx512vnni/codec.h"
 
 #if defined(__x86_64__)
@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/half.h"
@@ -28,12 +29,14 @@ constexpr int kLanes = 16;
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 #include "cpu/generic/encode.inl"
+#include "cpu/generic/float_rows.inl"
+#include "cpu/generic/codec_entries.inl"
 // clang-format on
 
 }  // namespace
 
 std::vector<EncodeFunction> EncodeFunctions() { return BuildEncodeTable(kEncoders); }
-std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable({}); }
+std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable(kDecoders); }
 
 }  // namespace kvant::cpu::avx512vnni
 

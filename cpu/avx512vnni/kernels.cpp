@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/avx512vnni/matmul.h"
 #include "cpu/avx512vnni/codec.h"
+#include "cpu/avx512vnni/matmul.h"
 #include "cpu/intrinsics.h"
 
 #include "cpu/avx512vnni/begin.h"

@@ -27,11 +27,3 @@ void EncodeRows(const EncodeTask& task) {
     }
   }
 }
-
-constexpr CodecEntry<EncodeFunction> kEncoders[] = {
-    {quant::Q4_0::kType, EncodeRows<quant::Q4_0>}, {quant::Q4_1::kType, EncodeRows<quant::Q4_1>},
-    {quant::Q5_0::kType, EncodeRows<quant::Q5_0>}, {quant::Q5_1::kType, EncodeRows<quant::Q5_1>},
-    {quant::Q8_0::kType, EncodeRows<quant::Q8_0>}, {quant::Q2_K::kType, EncodeRows<quant::Q2_K>},
-    {quant::Q3_K::kType, EncodeRows<quant::Q3_K>}, {quant::Q4_K::kType, EncodeRows<quant::Q4_K>},
-    {quant::Q5_K::kType, EncodeRows<quant::Q5_K>}, {quant::Q6_K::kType, EncodeRows<quant::Q6_K>},
-};
