@@ -16,6 +16,7 @@ namespace {
 constexpr int kVectorBytes = 16;
 // clang-format off
 #include "quant/lanes.inl"
+#include "quant/level_search.inl"
 #include "quant/grid_search.inl"
 #include "quant/grid_fit.inl"
 // clang-format on

@@ -47,18 +47,6 @@ inline float PeakOf(const LevelSamples& x) {
   return peak;
 }
 
-inline float RootMeanSquare(const LevelSamples& x) {
-  LaneSum squares;
-  LaneSum weights;
-  for (int i = 0; i < x.count; i += kWidth) {
-    const Floats value = LoadFloats(x.values + i);
-    const Floats weight = LoadFloats(x.weights + i);
-    squares.Add(i, weight * value * value);
-    weights.Add(i, weight);
-  }
-  return std::sqrt(squares.Total() / weights.Total());
-}
-
 // ---- One half-precision scale ----------------------------------------------------------------
 
 // Stores the best of the scales, each rounded to a half.
