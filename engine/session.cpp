@@ -131,7 +131,7 @@ struct Session::State {
   graph::ArenaLayout layout;
   AlignedBuffer arena;
   AlignedBuffer scratch;
-  std::vector<float> rope_frequencies;
+  std::vector<graph::RopeAngles> ropes;
   std::optional<kv::Cache> cache;
   std::optional<kv::StepView> view;
   kv::Sequence sequence;           // its length also counts without a cache
@@ -154,7 +154,8 @@ Status Session::State::Prepare() {
   const size_t scratch_bytes = plan.ScratchBytes(limits);
   KVANT_ASSIGN(scratch, AlignedBuffer::Allocate(
                             scratch_bytes * static_cast<size_t>(options.threads), "scratch"));
-  rope_frequencies = model->spec().rope.Frequencies(options.context);
+  for (const arch::RopeSpec& rope : model->spec().ropes)
+    ropes.push_back({rope.Frequencies(options.context), rope.amplitude});
   tokens.reserve(static_cast<size_t>(options.context));
   positions.resize(static_cast<size_t>(options.context));
   for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i);
@@ -166,8 +167,7 @@ Status Session::State::Prepare() {
   step.arena = arena.data();
   step.value_offsets = layout.value_offsets;
   step.values = plan.values();
-  step.rope_frequencies = rope_frequencies;
-  step.rope_amplitude = model->spec().rope.amplitude;
+  step.ropes = ropes;
   step.scratch = scratch.data();
   step.scratch_bytes = scratch_bytes;
   step.kv = view.has_value() ? &*view : nullptr;
