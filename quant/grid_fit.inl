@@ -202,3 +202,25 @@ constexpr GridShape<GridRule::kEvenSignPairs, decltype(kIq3XxsGrid), 32, 16, 8> 
     kIq3XxsGrid, MakeLevels(kIq3XxsNumbers), 0.25f, 26};
 constexpr GridShape<GridRule::kFreeSigns, decltype(kIq3SGrid), 32, 16, 8> kIq3SShape{
     kIq3SGrid, MakeLevels(kIq3SNumbers), 1, 7};
+
+inline GridFit SearchIq1S(const float* values, const float* importance) {
+  return SearchGrid(kIq1SShape, values, importance);
+}
+inline GridFit SearchIq1M(const float* values, const float* importance) {
+  return SearchGrid(kIq1MShape, values, importance);
+}
+inline GridFit SearchIq2Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XxsShape, values, importance);
+}
+inline GridFit SearchIq2Xs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XsShape, values, importance);
+}
+inline GridFit SearchIq2S(const float* values, const float* importance) {
+  return SearchGrid(kIq2SShape, values, importance);
+}
+inline GridFit SearchIq3Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq3XxsShape, values, importance);
+}
+inline GridFit SearchIq3S(const float* values, const float* importance) {
+  return SearchGrid(kIq3SShape, values, importance);
+}

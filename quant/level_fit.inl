@@ -77,7 +77,8 @@ inline LevelFit SearchIq4Nl(const float* values, const float* importance) {
 }
 
 template <int kCount>
-LevelFit SearchTernary(const Levels<kCount>& levels, const float* values, const float* importance) {
+LevelFit SearchTernaryLevels(const Levels<kCount>& levels, const float* values,
+                             const float* importance) {
   const UnitValues block(values, importance, 256);
   if (block.all_zero) {
     LevelFit fit{};
@@ -91,6 +92,13 @@ LevelFit SearchTernary(const Levels<kCount>& levels, const float* values, const 
   if constexpr (kCount == 3) return StoreBest(levels, block, x, {plus, peak});
   const float minus = SearchLevelScale(levels, x, -size, kTernaryTargets).scale;
   return StoreBest(levels, block, x, {plus, minus, peak, -peak, peak / 2, -peak / 2});
+}
+
+inline LevelFit SearchTernary(const float* values, const float* importance) {
+  return SearchTernaryLevels(kTernary, values, importance);
+}
+inline LevelFit SearchTernaryUpTo2(const float* values, const float* importance) {
+  return SearchTernaryLevels(kTernaryUpTo2, values, importance);
 }
 
 // ---- IQ4_XS ----------------------------------------------------------------------------------
