@@ -16,6 +16,7 @@ namespace {
 constexpr int kVectorBytes = 16;
 // clang-format off
 #include "quant/lanes.inl"
+#include "quant/level_search.inl"
 #include "quant/grid_search.inl"
 #include "quant/grid_fit.inl"
 // clang-format on
@@ -23,25 +24,25 @@ constexpr int kVectorBytes = 16;
 }  // namespace
 
 GridFit FitIq1S(const float* values, const float* importance) {
-  return SearchGrid(kIq1SShape, values, importance);
+  return SearchIq1S(values, importance);
 }
 GridFit FitIq1M(const float* values, const float* importance) {
-  return SearchGrid(kIq1MShape, values, importance);
+  return SearchIq1M(values, importance);
 }
 GridFit FitIq2Xxs(const float* values, const float* importance) {
-  return SearchGrid(kIq2XxsShape, values, importance);
+  return SearchIq2Xxs(values, importance);
 }
 GridFit FitIq2Xs(const float* values, const float* importance) {
-  return SearchGrid(kIq2XsShape, values, importance);
+  return SearchIq2Xs(values, importance);
 }
 GridFit FitIq2S(const float* values, const float* importance) {
-  return SearchGrid(kIq2SShape, values, importance);
+  return SearchIq2S(values, importance);
 }
 GridFit FitIq3Xxs(const float* values, const float* importance) {
-  return SearchGrid(kIq3XxsShape, values, importance);
+  return SearchIq3Xxs(values, importance);
 }
 GridFit FitIq3S(const float* values, const float* importance) {
-  return SearchGrid(kIq3SShape, values, importance);
+  return SearchIq3S(values, importance);
 }
 
 }  // namespace kvant::quant

@@ -2,51 +2,56 @@
 // scale alone, then the block's unit d is chosen for all, then every group takes the multiple of d
 // that leaves the least error, and d is fitted to what was chosen.
 
-template <GridRule kRuleValue, int kDimsValue, int kCountValue, int kGroupValuesValue,
-          int kScalesValue>
+template <GridRule kRuleValue, class GridType, int kGroupValue, int kScalesValue, int kLevels>
 struct GridShape {
+  using Grid = GridType;
   static constexpr GridRule kRule = kRuleValue;
-  static constexpr int kDims = kDimsValue;
-  static constexpr int kCount = kCountValue;
-  static constexpr int kGroup = kGroupValuesValue;  // values that share a scale
+  static constexpr int kGroup = kGroupValue;    // values that share a scale
   static constexpr int kScales = kScalesValue;  // multiples 1, 3, .., 2 * kScales - 1 of the unit
-  static constexpr int kVectors = kGroup / kDims;
+  static constexpr int kVectors = kGroup / Grid::kDims;
   static constexpr int kGroups = 256 / kGroup;
-  const Grid<kDims, kCount>& grid;
-  float unit;       // of the scales: d * unit
-  float code_size;  // typical root mean square of the codes of a well-fitted vector
+  using Search = GroupSearch<kRule, Grid, kVectors>;
 
-  using Search = GroupSearch<kRule, kDims, kCount, kVectors>;
+  const Grid& grid;
+  Levels<kLevels> levels;  // of a coordinate
+  float unit;              // of the scales: d * unit
+  float code_size;         // typical root mean square of well-fitted codes
 };
 
-// Scales to start from, relative to the one that gives codes the typical size.
-constexpr float kStarts[] = {0.55f, 0.67f, 0.8f, 0.93f, 1.08f, 1.25f, 1.5f, 1.8f};
-constexpr int kStartCount = 8;
+// What scales to start from turn the weighted root mean square of a group into, in parts of the
+// typical size of codes.
+constexpr float kStarts[] = {1.8f, 1.45f, 1.2f, 1.0f, 0.85f, 0.7f, 0.55f};
+
+constexpr float kGridStarts[] = {0.85f, 1.0f, 1.18f};
 
 struct GroupIdeal {
-  float scale;
-  float square;  // the curvature of the error around it
+  float scale = 0;
+  float square = 0;  // the curvature of the error around it
 };
 
+// The best scale of a group: first for coordinates that take their nearest numbers independently,
+// then for points of the grid at scales around that one.
 template <class Shape>
-GroupIdeal FindIdeal(const Shape& shape, const typename Shape::Search& search, const float* values,
+GroupIdeal FindIdeal(const Shape& shape, typename Shape::Search& search, const float* values,
                      const float* weights) {
-  float squares = 0;
-  float sum = 0;
+  alignas(64) float numbers[Shape::kGroup];
   for (int i = 0; i < Shape::kGroup; ++i) {
-    squares += weights[i] * values[i] * values[i];
-    sum += weights[i];
+    numbers[i] = IsShift(Shape::kRule) ? values[i] : std::fabs(values[i]);
   }
-  const float size = std::sqrt(squares / sum) / shape.code_size;
-  if (size < 0x1p-60f) return {0, 0};
-  float scales[kStartCount];
-  float changes[kStartCount];
-  for (int i = 0; i < kStartCount; ++i) scales[i] = size * kStarts[i];
-  search.LeastChanges(scales, changes);
-  const float start = scales[std::min_element(changes, changes + kStartCount) - changes];
-  GroupPoints points = search.Nearest(start);
-  points = search.Nearest(std::max(points.BestScale(), 0x1p-60f));
-  return {points.BestScale(), points.square};
+  const LevelSamples x{numbers, weights, Shape::kGroup};
+  const float size = RootMeanSquare(x) / shape.code_size;
+  if (size < 0x1p-60f) return {};
+  const float scale = SearchLevelScale(shape.levels, x, size, kStarts).scale;
+  GroupIdeal ideal;
+  float best_change = 0;
+  for (const float ratio : kGridStarts) {
+    const GroupPoints points = search.Nearest(scale * ratio);
+    const float best_scale = points.BestScale();
+    if (best_scale <= 0 || points.Change(best_scale) >= best_change) continue;
+    best_change = points.Change(best_scale);
+    ideal = {best_scale, points.square};
+  }
+  return ideal;
 }
 
 // The number s of the multiple 2 s + 1 that is nearest to `ratio`.
@@ -91,18 +96,19 @@ struct GroupFit {
 
 // The multiple of `unit` that leaves the least error: the nearest to the ideal or a neighbour.
 template <class Shape>
-GroupFit FitGroup(const typename Shape::Search& search, float unit, float ideal) {
+GroupFit FitGroup(typename Shape::Search& search, float unit, float ideal) {
   const int middle = NearestMultiple(ideal / unit, Shape::kScales);
-  int candidates[3];
-  float scales[3];
-  float changes[3];
-  for (int i = 0; i < 3; ++i) {
-    candidates[i] = std::clamp(middle - 1 + i, 0, Shape::kScales - 1);
-    scales[i] = unit * static_cast<float>(2 * candidates[i] + 1);
+  GroupFit best{};
+  float best_change = std::numeric_limits<float>::infinity();
+  for (int s = std::max(middle - 1, 0); s <= std::min(middle + 1, Shape::kScales - 1); ++s) {
+    const float scale = unit * static_cast<float>(2 * s + 1);
+    const GroupPoints points = search.Nearest(scale);
+    if (points.Change(scale) < best_change) {
+      best_change = points.Change(scale);
+      best = {s, points};
+    }
   }
-  search.LeastChanges(scales, changes);
-  const auto best = std::min_element(changes, changes + 3) - changes;
-  return {candidates[best], search.Nearest(scales[best])};
+  return best;
 }
 
 // The signs of the eight values from `values` on, for points chosen with or without a changed sign:
@@ -117,9 +123,9 @@ uint8_t StoredSigns(const Shape& shape, const float* values, const float* weight
   int changed = 0;
   float least = std::numeric_limits<float>::infinity();
   for (int j = 0; j < 8; ++j) {
-    const int vector = first_vector + j / Shape::kDims;
+    const int vector = first_vector + j / Shape::Grid::kDims;
     if (Shape::kRule == GridRule::kEvenSignPairs && points.variants[vector] == 0) continue;
-    const float code = shape.grid.points[points.points[vector]][j % Shape::kDims];
+    const float code = shape.grid.points[points.points[vector]][j % Shape::Grid::kDims];
     const float cost = weights[j] * std::fabs(values[j]) * code;
     if (cost < least) {
       least = cost;
@@ -140,69 +146,81 @@ void StoreGroup(const Shape& shape, const UnitValues& block, int g, const GroupF
     if constexpr (IsShift(Shape::kRule)) {
       fit.minus[at / 8] = group.points.variants[i / 8] != 0;
     } else {
-      fit.signs[at / 8] =
-          StoredSigns(shape, block.values + at, block.weights + at, group.points, i / Shape::kDims);
+      fit.signs[at / 8] = StoredSigns(shape, block.values + at, block.weights + at, group.points,
+                                      i / Shape::Grid::kDims);
     }
   }
 }
-
-// Rounds of: points for the unit, the unit for the points.
-constexpr int kUnitRounds = 2;
 
 template <class Shape>
 GridFit SearchGrid(const Shape& shape, const float* values, const float* importance) {
+  GridFit fit{};
   const UnitValues block(values, importance, 256);
-  if (block.all_zero) return {};
+  if (block.all_zero) return fit;
   constexpr int kGroups = Shape::kGroups;
-  typename Shape::Search search;
-  auto prepare = [&](int g) {
-    search.Prepare(shape.grid, block.values + g * Shape::kGroup, block.weights + g * Shape::kGroup);
-  };
-
+  typename Shape::Search searches[kGroups];
   GroupIdeal ideals[kGroups];
   for (int g = 0; g < kGroups; ++g) {
-    prepare(g);
-    ideals[g] = FindIdeal(shape, search, block.values + g * Shape::kGroup,
-                          block.weights + g * Shape::kGroup);
+    const float* x = block.values + g * Shape::kGroup;
+    const float* w = block.weights + g * Shape::kGroup;
+    searches[g].Prepare(shape.grid, x, w);
+    ideals[g] = FindIdeal(shape, searches[g], x, w);
   }
-  float unit = ChooseUnit<Shape>(ideals);
 
-  GridFit best{};
-  float best_change = std::numeric_limits<float>::infinity();
-  for (int round = 0; round < kUnitRounds; ++round) {
-    PackedHalf d = block.StoreScale(unit / shape.unit);
-    unit = block.Load(d) * shape.unit;
-    GroupFit groups[kGroups];
-    float square = 0;
-    float twice = 0;
-    for (int g = 0; g < kGroups; ++g) {
-      prepare(g);
-      groups[g] = FitGroup<Shape>(search, unit, ideals[g].scale);
-      const float multiple = static_cast<float>(2 * groups[g].scale + 1);
-      square += multiple * multiple * groups[g].points.square;
-      twice += multiple * groups[g].points.twice;
-    }
-    auto change = [&](PackedHalf half) {
-      const float t = block.Load(half) * shape.unit;
-      return t * (t * square - twice);
-    };
-    unit = square > 0 ? 0.5f * twice / square : unit;
-    const PackedHalf refitted = block.StoreScale(unit / shape.unit);
-    if (change(refitted) < change(d)) d = refitted;
-    if (change(d) < best_change) {
-      best_change = change(d);
-      best.d = d;
-      for (int g = 0; g < kGroups; ++g) StoreGroup(shape, block, g, groups[g], best);
-    }
+  fit.d = block.StoreScale(ChooseUnit<Shape>(ideals) / shape.unit);
+  const float unit = block.Load(fit.d) * shape.unit;
+  GroupPoints sums;  // in multiples of the unit
+  for (int g = 0; g < kGroups; ++g) {
+    const GroupFit group = FitGroup<Shape>(searches[g], unit, ideals[g].scale);
+    const float multiple = static_cast<float>(2 * group.scale + 1);
+    sums.square += multiple * multiple * group.points.square;
+    sums.twice += multiple * group.points.twice;
+    StoreGroup(shape, block, g, group, fit);
   }
-  return best;
+  // The points are chosen; another d may serve them better.
+  const PackedHalf refitted = block.StoreScale(sums.BestScale() / shape.unit);
+  if (sums.Change(block.Load(refitted) * shape.unit) < sums.Change(unit)) fit.d = refitted;
+  return fit;
 }
 
-constexpr GridShape<GridRule::kShiftPerGroup, 8, 2048, 32, 8> kIq1SShape{kIq1Grid, 0.125f, 7.0f};
-constexpr GridShape<GridRule::kShiftPerVector, 8, 2048, 16, 8> kIq1MShape{kIq1Grid, 0.125f, 7.0f};
-constexpr GridShape<GridRule::kEvenSigns, 8, 256, 32, 16> kIq2XxsShape{kIq2XxsGrid, 0.125f, 20.0f};
-constexpr GridShape<GridRule::kEvenSigns, 8, 512, 16, 16> kIq2XsShape{kIq2XsGrid, 0.125f, 20.0f};
-constexpr GridShape<GridRule::kFreeSigns, 8, 1024, 16, 16> kIq2SShape{kIq2SGrid, 0.125f, 20.0f};
-constexpr GridShape<GridRule::kEvenSignPairs, 4, 256, 32, 16> kIq3XxsShape{kIq3XxsGrid, 0.25f,
-                                                                           26.0f};
-constexpr GridShape<GridRule::kFreeSigns, 4, 512, 32, 16> kIq3SShape{kIq3SGrid, 1.0f, 7.0f};
+constexpr int8_t kIq1Numbers[] = {-8, 0, 8};
+constexpr int8_t kIq2Numbers[] = {8, 25, 43};
+constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
+constexpr int8_t kIq3SNumbers[] = {1, 3, 5, 7, 9, 11, 13, 15};
+
+constexpr GridShape<GridRule::kShiftPerGroup, decltype(kIq1Grid), 32, 8, 3> kIq1SShape{
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7};
+constexpr GridShape<GridRule::kShiftPerVector, decltype(kIq1Grid), 16, 8, 3> kIq1MShape{
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7};
+constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XxsGrid), 32, 16, 3> kIq2XxsShape{
+    kIq2XxsGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XsGrid), 16, 16, 3> kIq2XsShape{
+    kIq2XsGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+constexpr GridShape<GridRule::kFreeSigns, decltype(kIq2SGrid), 16, 16, 3> kIq2SShape{
+    kIq2SGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+constexpr GridShape<GridRule::kEvenSignPairs, decltype(kIq3XxsGrid), 32, 16, 8> kIq3XxsShape{
+    kIq3XxsGrid, MakeLevels(kIq3XxsNumbers), 0.25f, 26};
+constexpr GridShape<GridRule::kFreeSigns, decltype(kIq3SGrid), 32, 16, 8> kIq3SShape{
+    kIq3SGrid, MakeLevels(kIq3SNumbers), 1, 7};
+
+inline GridFit SearchIq1S(const float* values, const float* importance) {
+  return SearchGrid(kIq1SShape, values, importance);
+}
+inline GridFit SearchIq1M(const float* values, const float* importance) {
+  return SearchGrid(kIq1MShape, values, importance);
+}
+inline GridFit SearchIq2Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XxsShape, values, importance);
+}
+inline GridFit SearchIq2Xs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XsShape, values, importance);
+}
+inline GridFit SearchIq2S(const float* values, const float* importance) {
+  return SearchGrid(kIq2SShape, values, importance);
+}
+inline GridFit SearchIq3Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq3XxsShape, values, importance);
+}
+inline GridFit SearchIq3S(const float* values, const float* importance) {
+  return SearchGrid(kIq3SShape, values, importance);
+}

@@ -53,8 +53,7 @@ struct IQ1_M {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq1M(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     for (int v = 0; v < 32; ++v) {
       block.points_low[v] = static_cast<uint8_t>(fit.points[v]);
       PointsHigh::Put(block.points_high, v, (fit.minus[v] ? 8 : 0) | fit.points[v] >> 8);
@@ -64,6 +63,10 @@ struct IQ1_M {
       for (int g = 0; g < 4; ++g) word |= uint32_t{fit.scales[4 * k + g]} << (3 * g);
       block.scales[k].Set(word);
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq1M(values, importance), block);
   }
 };
 

@@ -47,8 +47,7 @@ struct IQ1_S {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq1S(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     block.d = fit.d;
     for (int g = 0; g < 8; ++g) {
       uint32_t high = uint32_t{fit.minus[4 * g]} << 15 | uint32_t{fit.scales[g]} << 12;
@@ -59,6 +58,10 @@ struct IQ1_S {
       }
       block.high[g].Set(high);
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq1S(values, importance), block);
   }
 };
 

@@ -46,8 +46,7 @@ struct IQ2_S {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq2S(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     block.d = fit.d;
     for (int g = 0; g < 16; ++g) Scales::Put(block.scales, g, fit.scales[g]);
     for (int v = 0; v < 32; ++v) {
@@ -55,6 +54,10 @@ struct IQ2_S {
       PointsHigh::Put(block.points_high, v, fit.points[v] >> 8);
       block.signs[v] = fit.signs[v];
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq2S(values, importance), block);
   }
 };
 

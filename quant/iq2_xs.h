@@ -47,13 +47,16 @@ struct IQ2_XS {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq2Xs(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     block.d = fit.d;
     for (int g = 0; g < 16; ++g) Scales::Put(block.scales, g, fit.scales[g]);
     for (int v = 0; v < 32; ++v) {
       block.vectors[v].Set(fit.points[v] | (uint32_t{fit.signs[v]} & 127) << 9);
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq2Xs(values, importance), block);
   }
 };
 

@@ -47,8 +47,7 @@ struct IQ2_XXS {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq2Xxs(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     block.d = fit.d;
     for (int g = 0; g < 8; ++g) {
       uint32_t signs = uint32_t{fit.scales[g]} << 28;
@@ -58,6 +57,10 @@ struct IQ2_XXS {
       }
       block.groups[g].signs.Set(signs);
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq2Xxs(values, importance), block);
   }
 };
 

@@ -45,8 +45,7 @@ struct IQ3_S {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq3S(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     block.d = fit.d;
     for (int g = 0; g < 8; ++g) Scales::Put(block.scales, g, fit.scales[g]);
     for (int v = 0; v < 64; ++v) {
@@ -54,6 +53,10 @@ struct IQ3_S {
       PointsHigh::Put(block.points_high, v, fit.points[v] >> 8);
     }
     for (int k = 0; k < 32; ++k) block.signs[k] = fit.signs[k];
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq3S(values, importance), block);
   }
 };
 

@@ -46,8 +46,7 @@ struct IQ3_XXS {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const GridFit fit = FitIq3Xxs(values, importance);
+  static void Pack(const GridFit& fit, Block& block) {
     block.d = fit.d;
     for (int v = 0; v < 64; ++v) block.points[v] = static_cast<uint8_t>(fit.points[v]);
     for (int g = 0; g < 8; ++g) {
@@ -55,6 +54,10 @@ struct IQ3_XXS {
       for (int v = 0; v < 4; ++v) word |= (uint32_t{fit.signs[4 * g + v]} & 127) << (7 * v);
       block.signs[g].Set(word);
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq3Xxs(values, importance), block);
   }
 };
 

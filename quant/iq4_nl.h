@@ -34,10 +34,13 @@ struct IQ4_NL {
     SetScale(out, 0, kBlockValues, block.d.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const LevelFit fit = FitIq4Nl(values, importance);
+  static void Pack(const LevelFit& fit, Block& block) {
     block.d = fit.d;
     for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq4Nl(values, importance), block);
   }
 };
 

@@ -45,8 +45,7 @@ struct IQ4_XS {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const Iq4XsFit fit = FitIq4Xs(values, importance);
+  static void Pack(const Iq4XsFit& fit, Block& block) {
     block.d = fit.d;
     for (int g = 0; g < 8; ++g) {
       const int scale = fit.scales[g] + 32;
@@ -54,6 +53,10 @@ struct IQ4_XS {
       ScalesHigh::Put(block.scales_high, g, scale >> 4);
     }
     for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitIq4Xs(values, importance), block);
   }
 };
 

@@ -170,20 +170,29 @@ constexpr int8_t kIq2Digits[] = {8, 25, 43};
 constexpr int8_t kIq3XxsDigits[] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int8_t kIq3SDigits[] = {1, 3, 5, 7, 9, 11, 13, 15};
 
-template <int kDims, int kCount, size_t kWords, size_t kBase>
-constexpr Grid<kDims, kCount> Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBase]) {
-  Grid<kDims, kCount> grid{};
-  int rank = 0;
+template <class Grid, size_t kWords, size_t kBase>
+constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBase]) {
+  Grid grid{};
+  for (size_t half = 0; half < Grid::kHalves; ++half) {
+    size_t pattern = half;
+    for (int j = 0; j < Grid::kHalfDims; ++j, pattern /= kBase) {
+      grid.patterns[j][half] = digits[pattern % kBase];
+    }
+  }
+  uint16_t rank = 0;
   for (size_t word = 0; word < kWords; ++word) {
     for (uint64_t left = set[word]; left != 0; left &= left - 1) {
       size_t pattern = 64 * word + static_cast<size_t>(std::countr_zero(left));
-      for (int j = 0; j < kDims; ++j) {
+      grid.lower[rank] = static_cast<uint8_t>(pattern % Grid::kHalves);
+      ++grid.starts[pattern / Grid::kHalves + 1];
+      for (int j = 0; j < Grid::kDims; ++j, pattern /= kBase) {
         grid.points[rank][j] = digits[pattern % kBase];
-        grid.columns[j][rank] = digits[pattern % kBase];
-        pattern /= kBase;
       }
       ++rank;
     }
+  }
+  for (int half = 0; half < Grid::kHalves; ++half) {
+    grid.starts[half + 1] = static_cast<uint16_t>(grid.starts[half + 1] + grid.starts[half]);
   }
   return grid;
 }
@@ -200,11 +209,11 @@ static_assert(Members(kIq3XxsSet) == 256 && Members(kIq3SSet) == 512);
 
 }  // namespace
 
-constinit const Grid<8, 2048> kIq1Grid = Expand<8, 2048>(kIq1Set, kIq1Digits);
-constinit const Grid<8, 256> kIq2XxsGrid = Expand<8, 256>(kIq2XxsSet, kIq2Digits);
-constinit const Grid<8, 512> kIq2XsGrid = Expand<8, 512>(kIq2XsSet, kIq2Digits);
-constinit const Grid<8, 1024> kIq2SGrid = Expand<8, 1024>(kIq2SSet, kIq2Digits);
-constinit const Grid<4, 256> kIq3XxsGrid = Expand<4, 256>(kIq3XxsSet, kIq3XxsDigits);
-constinit const Grid<4, 512> kIq3SGrid = Expand<4, 512>(kIq3SSet, kIq3SDigits);
+constinit const Grid<8, 2048, 3> kIq1Grid = Expand<Grid<8, 2048, 3>>(kIq1Set, kIq1Digits);
+constinit const Grid<8, 256, 3> kIq2XxsGrid = Expand<Grid<8, 256, 3>>(kIq2XxsSet, kIq2Digits);
+constinit const Grid<8, 512, 3> kIq2XsGrid = Expand<Grid<8, 512, 3>>(kIq2XsSet, kIq2Digits);
+constinit const Grid<8, 1024, 3> kIq2SGrid = Expand<Grid<8, 1024, 3>>(kIq2SSet, kIq2Digits);
+constinit const Grid<4, 256, 8> kIq3XxsGrid = Expand<Grid<4, 256, 8>>(kIq3XxsSet, kIq3XxsDigits);
+constinit const Grid<4, 512, 8> kIq3SGrid = Expand<Grid<4, 512, 8>>(kIq3SSet, kIq3SDigits);
 
 }  // namespace kvant::quant

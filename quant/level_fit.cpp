@@ -32,10 +32,10 @@ LevelFit FitIq4Nl(const float* values, const float* importance) {
   return SearchIq4Nl(values, importance);
 }
 LevelFit FitTernary(const float* values, const float* importance) {
-  return SearchTernary(kTernary, values, importance);
+  return SearchTernary(values, importance);
 }
 LevelFit FitTernaryUpTo2(const float* values, const float* importance) {
-  return SearchTernary(kTernaryUpTo2, values, importance);
+  return SearchTernaryUpTo2(values, importance);
 }
 Iq4XsFit FitIq4Xs(const float* values, const float* importance) {
   return SearchIq4Xs(values, importance);

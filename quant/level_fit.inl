@@ -47,18 +47,6 @@ inline float PeakOf(const LevelSamples& x) {
   return peak;
 }
 
-inline float RootMeanSquare(const LevelSamples& x) {
-  LaneSum squares;
-  LaneSum weights;
-  for (int i = 0; i < x.count; i += kWidth) {
-    const Floats value = LoadFloats(x.values + i);
-    const Floats weight = LoadFloats(x.weights + i);
-    squares.Add(i, weight * value * value);
-    weights.Add(i, weight);
-  }
-  return std::sqrt(squares.Total() / weights.Total());
-}
-
 // ---- One half-precision scale ----------------------------------------------------------------
 
 // Stores the best of the scales, each rounded to a half.
@@ -89,7 +77,8 @@ inline LevelFit SearchIq4Nl(const float* values, const float* importance) {
 }
 
 template <int kCount>
-LevelFit SearchTernary(const Levels<kCount>& levels, const float* values, const float* importance) {
+LevelFit SearchTernaryLevels(const Levels<kCount>& levels, const float* values,
+                             const float* importance) {
   const UnitValues block(values, importance, 256);
   if (block.all_zero) {
     LevelFit fit{};
@@ -103,6 +92,13 @@ LevelFit SearchTernary(const Levels<kCount>& levels, const float* values, const 
   if constexpr (kCount == 3) return StoreBest(levels, block, x, {plus, peak});
   const float minus = SearchLevelScale(levels, x, -size, kTernaryTargets).scale;
   return StoreBest(levels, block, x, {plus, minus, peak, -peak, peak / 2, -peak / 2});
+}
+
+inline LevelFit SearchTernary(const float* values, const float* importance) {
+  return SearchTernaryLevels(kTernary, values, importance);
+}
+inline LevelFit SearchTernaryUpTo2(const float* values, const float* importance) {
+  return SearchTernaryLevels(kTernaryUpTo2, values, importance);
 }
 
 // ---- IQ4_XS ----------------------------------------------------------------------------------

@@ -40,6 +40,18 @@ struct LevelSamples {
   int count;  // a multiple of 16
 };
 
+inline float RootMeanSquare(const LevelSamples& x) {
+  LaneSum squares;
+  LaneSum weights;
+  for (int i = 0; i < x.count; i += kWidth) {
+    const Floats value = LoadFloats(x.values + i);
+    const Floats weight = LoadFloats(x.weights + i);
+    squares.Add(i, weight * value * value);
+    weights.Add(i, weight);
+  }
+  return std::sqrt(squares.Total() / weights.Total());
+}
+
 // sum w x l and sum w l l of the nearest levels l.
 struct LevelSums {
   float product = 0;

@@ -37,10 +37,13 @@ struct MXFP4 {
     SetScale(out, 0, kBlockValues, std::ldexp(1.0f, block.exponent - 128));
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const Mxfp4Fit fit = FitMxfp4(values, importance);
+  static void Pack(const Mxfp4Fit& fit, Block& block) {
     block.exponent = fit.scale;
     for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitMxfp4(values, importance), block);
   }
 };
 

@@ -35,10 +35,13 @@ struct NVFP4 {
     for (int g = 0; g < 4; ++g) SetScale(out, 16 * g, 16, HalfOfUe4M3(block.scales[g]));
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const Nvfp4Fit fit = FitNvfp4(values, importance);
+  static void Pack(const Nvfp4Fit& fit, Block& block) {
     for (int g = 0; g < 4; ++g) block.scales[g] = fit.scales[g];
     for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitNvfp4(values, importance), block);
   }
 };
 

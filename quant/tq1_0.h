@@ -47,8 +47,7 @@ struct TQ1_0 {
     SetScale(out, 0, kBlockValues, block.d.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const LevelFit fit = FitTernary(values, importance);
+  static void Pack(const LevelFit& fit, Block& block) {
     block.d = fit.d;
     for (const Part& part : kParts) {
       for (int b = 0; b < part.run; ++b) {
@@ -59,6 +58,10 @@ struct TQ1_0 {
         block.digits[part.byte + b] = static_cast<uint8_t>((number * 256 + 242) / 243);
       }
     }
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitTernary(values, importance), block);
   }
 };
 

@@ -36,10 +36,13 @@ struct TQ2_0 {
     SetScale(out, 0, kBlockValues, block.d.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const LevelFit fit = FitTernaryUpTo2(values, importance);
+  static void Pack(const LevelFit& fit, Block& block) {
     block.d = fit.d;
     for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitTernaryUpTo2(values, importance), block);
   }
 };
 
