@@ -1,5 +1,6 @@
-// Kernel benchmark: every problem of a text file, on every instruction set of this machine. A
-// kernel is first checked against the double-precision reference, then timed.
+// Kernel benchmark: every problem of a text file, and every encoder, on every instruction set of
+// this machine. A matrix kernel is first checked against the double-precision reference, then
+// timed.
 //
 //   kvant_bench_kernels [--problems=FILE] [Google Benchmark's own flags]
 //
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -108,6 +110,51 @@ void RunProblem(benchmark::State& state, const KernelTable& kernels, const Probl
                          benchmark::Counter::kIsRate);
 }
 
+enum class Weights { kNone, kImportance };
+
+// Encoding of 64 rows of 2048 values, which stay in the cache.
+void RunEncode(benchmark::State& state, const KernelTable& kernels,
+               const quant::FormatTraits& format, Weights weights, double cycles_per_second) {
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kCols = 2048;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::lognormal_distribution<float> log_normal(0.0f, 1.5f);
+  std::vector<float> values(kRows * kCols);
+  std::vector<float> importance(kCols);
+  for (float& value : values) value = normal(random);
+  for (float& weight : importance) weight = log_normal(random);
+  std::vector<std::byte> blocks(static_cast<size_t>(kRows * format.row_bytes(kCols)));
+  const EncodeTask task{
+      &format, values.data(), weights == Weights::kNone ? nullptr : importance.data(),
+      kRows,   kCols,         blocks.data()};
+  const EncodeFunction encode = kernels.encode[static_cast<size_t>(FormatIndex(format))];
+  for ([[maybe_unused]] auto _ : state) {
+    encode(task);
+    benchmark::ClobberMemory();
+  }
+  const double encoded =
+      static_cast<double>(state.iterations()) * static_cast<double>(kRows * kCols);
+  state.counters["Mvalue/s"] = benchmark::Counter(encoded * 1e-6, benchmark::Counter::kIsRate);
+  state.counters["cycles/value"] = benchmark::Counter(
+      encoded / cycles_per_second, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void RegisterEncoders(double cycles_per_second) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const IsaReport& isa : ReportIsas()) {
+      const Result<const KernelTable*> kernels = ChooseKernels(isa.name);
+      if (!kernels.ok()) continue;
+      const std::string name = fmt::format("{}/encode {}", isa.name, format.name);
+      benchmark::RegisterBenchmark(name.c_str(), RunEncode, *kernels.value(), format,
+                                   Weights::kNone, cycles_per_second);
+      if (!format.quantized()) continue;
+      benchmark::RegisterBenchmark((name + " weighted").c_str(), RunEncode, *kernels.value(),
+                                   format, Weights::kImportance, cycles_per_second);
+    }
+  }
+}
+
 // Takes --problems=FILE out of the arguments.
 std::string TakeProblemsPath(int& argc, char** argv) {
   constexpr std::string_view kFlag = "--problems=";
@@ -150,6 +197,7 @@ int Main(int argc, char** argv) {
                                    cycles_per_second);
     }
   }
+  RegisterEncoders(cycles_per_second);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -44,6 +44,20 @@ struct BitPlane {
 
   static int Get(const uint8_t* bytes, int i) { return bytes[Byte(i)] >> Shift(i) & kMask; }
 
+  // Writes the first `count` fields, whole runs: field i is the low bits of (codes[i] + bias) >>
+  // shift. Each byte of a run is made at once, which compilers turn into vector code.
+  static void PutAll(uint8_t* bytes, const int8_t* codes, int count, int bias, int shift) {
+    for (int begin = 0; begin < count; begin += kRunFields) {
+      for (int b = 0; b < kRun; ++b) {
+        int byte = 0;
+        for (int k = 0; k < 8 / kWidth; ++k) {
+          byte |= ((codes[begin + k * kRun + b] + bias) >> shift & kMask) << (k * kWidth);
+        }
+        bytes[begin / (8 / kWidth) + b] = static_cast<uint8_t>(byte);
+      }
+    }
+  }
+
   // Sets a field of an array that was zero there; takes the low kWidth bits of `field`.
   static void Put(uint8_t* bytes, int i, int field) {
     bytes[Byte(i)] = static_cast<uint8_t>(bytes[Byte(i)] | (field & kMask) << Shift(i));

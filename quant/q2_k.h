@@ -49,14 +49,17 @@ struct Q2_K {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+  static void Pack(const SuperblockFit& fit, Block& block) {
     block.d = fit.d;
     block.dmin = fit.dmin;
     for (int group = 0; group < 16; ++group) {
       block.scales[group] = static_cast<uint8_t>(fit.offsets[group] << 4 | fit.scales[group]);
     }
-    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

@@ -54,19 +54,16 @@ struct Q3_K {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+  static void Pack(const SuperblockFit& fit, Block& block) {
     block.d = fit.d;
-    for (int group = 0; group < 16; ++group) {
-      const int scale = fit.scales[group] + 32;
-      ScalesLow::Put(block.scales_low, group, scale);
-      ScalesHigh::Put(block.scales_high, group, scale >> 4);
-    }
-    for (int i = 0; i < kBlockValues; ++i) {
-      const int code = fit.codes[i] + 4;
-      Low::Put(block.low, i, code);
-      High::Put(block.high, i, code >> 2);
-    }
+    ScalesLow::PutAll(block.scales_low, fit.scales, 16, 32, 0);
+    ScalesHigh::PutAll(block.scales_high, fit.scales, 16, 32, 4);
+    Low::PutAll(block.low, fit.codes, kBlockValues, 4, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 4, 2);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

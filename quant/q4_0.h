@@ -26,6 +26,8 @@ struct Q4_0 {
   static_assert(sizeof(Block) == 18 && alignof(Block) == 1);
   using Codes = BitPlane<4, 16>;
 
+  static constexpr ScaleShape kShape = {.codes = {-8, 7}};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       out.codes[i] = static_cast<int8_t>(Codes::Get(block.codes, i) - 8);
@@ -33,12 +35,13 @@ struct Q4_0 {
     SetScale(out, 0, kBlockValues, block.d.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const BlockFit fit = FitBlock(values, importance, {-8, 7});
+  static void Pack(const BlockFit& fit, Block& block) {
     block.d = fit.d;
-    for (int i = 0; i < kBlockValues; ++i) {
-      Codes::Put(block.codes, i, fit.codes[i] + 8);
-    }
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 8, 0);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

@@ -27,6 +27,8 @@ struct Q4_1 {
   static_assert(sizeof(Block) == 20 && alignof(Block) == 1);
   using Codes = BitPlane<4, 16>;
 
+  static constexpr LineShape kShape = {.code_max = 15};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       out.codes[i] = static_cast<int8_t>(Codes::Get(block.codes, i));
@@ -34,13 +36,14 @@ struct Q4_1 {
     SetScale(out, 0, kBlockValues, block.d.value(), -block.m.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const BlockFit fit = FitBlockWithMin(values, importance, 15);
+  static void Pack(const BlockFit& fit, Block& block) {
     block.d = fit.d;
     block.m = fit.m;
-    for (int i = 0; i < kBlockValues; ++i) {
-      Codes::Put(block.codes, i, fit.codes[i]);
-    }
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

@@ -47,12 +47,15 @@ struct Q4_K {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+  static void Pack(const SuperblockFit& fit, Block& block) {
     block.d = fit.d;
     block.dmin = fit.dmin;
     block.pairs = ScaleMinPairs::Pack(fit.scales, fit.offsets);
-    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

@@ -29,6 +29,8 @@ struct Q5_0 {
   using High = BitPlane<1, 1>;
   using Low = BitPlane<4, 16>;
 
+  static constexpr ScaleShape kShape = {.codes = {-16, 15}};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       const int code = High::Get(block.high, i) << 4 | Low::Get(block.low, i);
@@ -37,14 +39,14 @@ struct Q5_0 {
     SetScale(out, 0, kBlockValues, block.d.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const BlockFit fit = FitBlock(values, importance, {-16, 15});
+  static void Pack(const BlockFit& fit, Block& block) {
     block.d = fit.d;
-    for (int i = 0; i < kBlockValues; ++i) {
-      const int code = fit.codes[i] + 16;
-      Low::Put(block.low, i, code);
-      High::Put(block.high, i, code >> 4);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 16, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 16, 4);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

@@ -30,6 +30,8 @@ struct Q5_1 {
   using High = BitPlane<1, 1>;
   using Low = BitPlane<4, 16>;
 
+  static constexpr LineShape kShape = {.code_max = 31};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {
       const int code = High::Get(block.high, i) << 4 | Low::Get(block.low, i);
@@ -38,15 +40,15 @@ struct Q5_1 {
     SetScale(out, 0, kBlockValues, block.d.value(), -block.m.value());
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const BlockFit fit = FitBlockWithMin(values, importance, 31);
+  static void Pack(const BlockFit& fit, Block& block) {
     block.d = fit.d;
     block.m = fit.m;
-    for (int i = 0; i < kBlockValues; ++i) {
-      const int code = fit.codes[i];
-      Low::Put(block.low, i, code);
-      High::Put(block.high, i, code >> 4);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 0, 4);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

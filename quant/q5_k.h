@@ -51,15 +51,16 @@ struct Q5_K {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+  static void Pack(const SuperblockFit& fit, Block& block) {
     block.d = fit.d;
     block.dmin = fit.dmin;
     block.pairs = ScaleMinPairs::Pack(fit.scales, fit.offsets);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-      High::Put(block.high, i, fit.codes[i] >> 4);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 0, 4);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

@@ -48,15 +48,15 @@ struct Q6_K {
     }
   }
 
-  static void Encode(const float* values, const float* importance, Block& block) {
-    const SuperblockFit fit = FitSuperblock(values, importance, kShape);
+  static void Pack(const SuperblockFit& fit, Block& block) {
     block.d = fit.d;
     for (int group = 0; group < 16; ++group) block.scales[group] = fit.scales[group];
-    for (int i = 0; i < kBlockValues; ++i) {
-      const int code = fit.codes[i] + 32;
-      Low::Put(block.low, i, code);
-      High::Put(block.high, i, code >> 4);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 32, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 32, 4);
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

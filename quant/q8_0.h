@@ -24,15 +24,20 @@ struct Q8_0 {
   };
   static_assert(sizeof(Block) == 34 && alignof(Block) == 1);
 
+  static constexpr PeakShape kShape = {.codes = {-127, 127}};
+
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) out.codes[i] = block.codes[i];
     SetScale(out, 0, kBlockValues, block.d.value());
   }
 
-  static void Encode(const float* values, const float* /*importance*/, Block& block) {
-    const BlockFit fit = FitBlockToPeak(values, {-127, 127});
+  static void Pack(const BlockFit& fit, Block& block) {
     block.d = fit.d;
     for (int i = 0; i < kBlockValues; ++i) block.codes[i] = fit.codes[i];
+  }
+
+  static void Encode(const float* values, const float* importance, Block& block) {
+    Pack(FitBlock(values, importance, kShape), block);
   }
 };
 

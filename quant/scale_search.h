@@ -2,8 +2,9 @@
 // all encoders share. The fit minimises sum_i w_i (x_i - decode_i)^2, where decode_i already has
 // its scales rounded to what the block can hold and w_i is the value's importance.
 //
-// Thread-safety: pure functions. Results are the same on every machine: sums run in sixteen lanes
-// in plain binary32, so that vector code of any width up to 16 can reproduce them bit for bit.
+// Thread-safety: pure functions. Results are the same on every machine: quant/scale_search.inl is
+// plain binary32 arithmetic in a fixed order for one block, here, and for several side by side in
+// the vectors of an instruction set, in cpu/generic/encode.inl.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@
 namespace kvant::quant {
 
 // For fixed codes the best scale and offset solve a weighted least-squares problem; for fixed
-// scales the best code is the nearest one. The search starts from several scales and keeps the best
-// result; blocks with one scale are never worse than by the plain convention, which spreads the
-// codes over the largest magnitude or the range of the values.
+// scales the best code is the nearest one. The search starts from several scales, the plain
+// convention's among them, which spreads the codes over the largest magnitude or the range of the
+// values, and keeps the best result.
 //
 // Values: NaN encodes as 0; infinities, and values beyond the largest that a block can hold
 // (half-precision scales end at 65504), saturate. A block whose values are all below half of the
@@ -44,14 +45,24 @@ struct BlockFit {
 
 // Without a minimum (m = 0). Values k * d with a half d and integer k in the range, some of which
 // are d * range.min or d * range.max, are kept exactly.
-BlockFit FitBlock(const float* values, const float* importance, CodeRange range);
+struct ScaleShape {
+  CodeRange codes;
+};
 
 // Without a minimum and without a search: the largest magnitude becomes the code range.max (or
 // -range.max), and values k * d as above are kept exactly, with the same d > 0.
-BlockFit FitBlockToPeak(const float* values, CodeRange range);
+struct PeakShape {
+  CodeRange codes;
+};
 
 // With a minimum: codes are 0 .. code_max.
-BlockFit FitBlockWithMin(const float* values, const float* importance, int code_max);
+struct LineShape {
+  int code_max;
+};
+
+BlockFit FitBlock(const float* values, const float* importance, const ScaleShape& shape);
+BlockFit FitBlock(const float* values, const float* importance, const PeakShape& shape);
+BlockFit FitBlock(const float* values, const float* importance, const LineShape& shape);
 
 // ---- Blocks of 256 with quantized scales ---------------------------------------------------
 
@@ -74,7 +85,6 @@ struct SuperblockFit {
   int8_t codes[kSuperblockValues];
 };
 
-SuperblockFit FitSuperblock(const float* values, const float* importance,
-                            const SuperblockShape& shape);
+SuperblockFit FitBlock(const float* values, const float* importance, const SuperblockShape& shape);
 
 }  // namespace kvant::quant

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/avx2/codec.h"
 #include "cpu/avx2/matmul.h"
-#include "cpu/codec_table.h"
 #include "cpu/intrinsics.h"
 
 #include "cpu/avx2/begin.h"
@@ -36,8 +36,8 @@ const KernelTable* Kernels() {
   static const KernelTable table = {
       .isa = "avx2",
       .matmul = MatMulKernels(),
-      .encode = BuildEncodeTable({}),
-      .decode = BuildDecodeTable({}),
+      .encode = EncodeFunctions(),
+      .decode = DecodeFunctions(),
       .quantize = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,

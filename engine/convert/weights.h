@@ -14,6 +14,7 @@
 #include "base/aligned_buffer.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/kernels.h"
 #include "engine/convert/hf_family.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
@@ -68,10 +69,13 @@ class WeightEncoder {
   std::span<const std::byte> Encode(const OutputTensor& tensor);
 
  private:
-  WeightEncoder(AlignedBuffer buffer, int threads)
-      : buffer_(std::move(buffer)), pool_(std::make_unique<ThreadPool>(threads)) {}
+  WeightEncoder(AlignedBuffer buffer, const cpu::KernelTable& kernels, int threads)
+      : buffer_(std::move(buffer)),
+        kernels_(kernels),
+        pool_(std::make_unique<ThreadPool>(threads)) {}
 
   AlignedBuffer buffer_;
+  const cpu::KernelTable& kernels_;
   std::unique_ptr<ThreadPool> pool_;
 };
 

@@ -1,0 +1,45 @@
+// Encoders and decoders with 8 blocks side by side.
+#include "cpu/avx2/codec.h"
+
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "base/half.h"
+#include "cpu/codec_table.h"
+#include "cpu/intrinsics.h"
+#include "quant/format_list.h"
+#include "quant/scale_search.h"
+
+#include "cpu/avx2/begin.h"
+
+namespace kvant::cpu::avx2 {
+namespace {
+
+using namespace quant;
+constexpr int kLanes = 8;
+
+// clang-format off
+#include "quant/lane_batch.inl"
+#include "quant/scale_search.inl"
+#include "cpu/generic/encode.inl"
+#include "cpu/generic/float_rows.inl"
+#include "cpu/generic/codec_entries.inl"
+// clang-format on
+
+}  // namespace
+
+std::vector<EncodeFunction> EncodeFunctions() { return BuildEncodeTable(kEncoders); }
+std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable(kDecoders); }
+
+}  // namespace kvant::cpu::avx2
+
+#include "cpu/avx2/end.h"
+
+#endif  // defined(__x86_64__)

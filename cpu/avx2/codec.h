@@ -1,0 +1,14 @@
+// The AVX2 encoders and decoders of block formats.
+#pragma once
+
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::avx2 {
+
+// By quant::FormatIndex.
+std::vector<EncodeFunction> EncodeFunctions();
+std::vector<DecodeFunction> DecodeFunctions();
+
+}  // namespace kvant::cpu::avx2

@@ -1,0 +1,47 @@
+// The fits of quant/grid_fit.h with the vectors that every machine has.
+#include "quant/grid_fit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quant/iq_grids.h"
+#include "quant/unit_values.h"
+
+namespace kvant::quant {
+namespace {
+
+constexpr int kVectorBytes = 16;
+// clang-format off
+#include "quant/lanes.inl"
+#include "quant/grid_search.inl"
+#include "quant/grid_fit.inl"
+// clang-format on
+
+}  // namespace
+
+GridFit FitIq1S(const float* values, const float* importance) {
+  return SearchGrid(kIq1SShape, values, importance);
+}
+GridFit FitIq1M(const float* values, const float* importance) {
+  return SearchGrid(kIq1MShape, values, importance);
+}
+GridFit FitIq2Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XxsShape, values, importance);
+}
+GridFit FitIq2Xs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XsShape, values, importance);
+}
+GridFit FitIq2S(const float* values, const float* importance) {
+  return SearchGrid(kIq2SShape, values, importance);
+}
+GridFit FitIq3Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq3XxsShape, values, importance);
+}
+GridFit FitIq3S(const float* values, const float* importance) {
+  return SearchGrid(kIq3SShape, values, importance);
+}
+
+}  // namespace kvant::quant
