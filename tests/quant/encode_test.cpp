@@ -179,7 +179,7 @@ TEST(Encode, OneScaleFormatsAreNearTheExhaustiveOptimum) {
     int code_min, code_max;
     double ratio;  // 1 + what the finite number of starts and the rounding of d may cost
   };
-  for (const Case& c : {Case{"Q4_0", -8, 7, 1.015}, Case{"Q5_0", -16, 15, 1.04}}) {
+  for (const Case& c : {Case{"Q4_0", -8, 7, 1.015}, Case{"Q5_0", -16, 15, 1.035}}) {
     const std::vector<float> decoded = RoundTrip(*FindFormat(c.name), values);
     double optimum = 0;
     for (size_t i = 0; i < values.size(); i += kValues) {
@@ -259,6 +259,8 @@ std::vector<float> Pattern(const FormatTraits& format, const std::vector<float>&
   return Tile(pattern, static_cast<size_t>(format.block_values));
 }
 
+// Constants are kept but for the rounding of the half d, which is a fixed step where d is subnormal
+// and then counts 32 * 128 times in Q6_K.
 TEST(Encode, ZerosAndConstantsAreKept) {
   for (const FormatTraits& format : AllFormats()) {
     if (!format.quantized()) continue;
@@ -267,7 +269,8 @@ TEST(Encode, ZerosAndConstantsAreKept) {
     for (const float constant : {0.75f, -0.75f, 1e4f, -3e-2f}) {
       const std::vector<float> same = Pattern(format, {constant});
       for (const float value : RoundTrip(format, same)) {
-        EXPECT_NEAR(value, constant, 2e-3 * std::fabs(constant)) << format.name;
+        EXPECT_NEAR(value, constant, 2e-3 * std::fabs(constant) + 0x1p-25 * 32 * 128)
+            << format.name;
       }
     }
   }
@@ -322,7 +325,8 @@ TEST(Encode, NonFiniteValuesHaveDefinedResults) {
 TEST(Encode, UnusableImportanceCountsAsZero) {
   const std::vector<float> values = Gaussian(256, 16);
   std::vector<float> zeros(256, 0.0f);
-  std::vector<float> odd(256, 1.0f);
+  const std::vector<float> ones(256, 1.0f);
+  std::vector<float> odd = ones;
   std::vector<float> clean = odd;
   const float unusable[] = {kNan, kInfinity, -1.0f, -kInfinity};
   for (size_t i = 0; i < 4; ++i) {
@@ -330,7 +334,8 @@ TEST(Encode, UnusableImportanceCountsAsZero) {
     clean[17 * i] = 0;
   }
   for (const FormatTraits& format : AllFormats()) {
-    EXPECT_EQ(Encode(format, values, zeros.data()), Encode(format, values)) << format.name;
+    EXPECT_EQ(Encode(format, values, zeros.data()), Encode(format, values, ones.data()))
+        << format.name;
     EXPECT_EQ(Encode(format, values, odd.data()), Encode(format, values, clean.data()))
         << format.name;
   }
