@@ -39,9 +39,15 @@ GroupIdeal FindIdeal(const Shape& shape, typename Shape::Search& search, const f
     numbers[i] = IsShift(Shape::kRule) ? values[i] : std::fabs(values[i]);
   }
   const LevelSamples x{numbers, weights, Shape::kGroup};
-  const float size = RootMeanSquare(x) / shape.code_size;
+  const float size = RootMeanSquare(x);
   if (size < 0x1p-60f) return {};
-  const float scale = SearchLevelScale(shape.levels, x, size, kStarts).scale;
+  // Equal magnitudes are all the same coordinate, and only the least is one that every grid
+  // repeats.
+  const float least = std::fabs(shape.grid.points[0][0]) + (IsShift(Shape::kRule) ? 1.0f : 0.0f);
+  const float scale =
+      std::fabs(PeakOf(x)) < 1.001f * size
+          ? size / least
+          : SearchLevelScale(shape.levels, x, size / shape.code_size, kStarts).scale;
   GroupIdeal ideal;
   float best_change = 0;
   for (const float ratio : kGridStarts) {

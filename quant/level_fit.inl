@@ -39,14 +39,6 @@ float GainOf(const Levels<kCount>& levels, const LevelSamples& x, float scale) {
   return SumLevels(levels, x, InverseOrZero(scale)).Gain(scale);
 }
 
-inline float PeakOf(const LevelSamples& x) {
-  float peak = 0;
-  for (int i = 0; i < x.count; ++i) {
-    if (std::fabs(x.values[i]) > std::fabs(peak)) peak = x.values[i];
-  }
-  return peak;
-}
-
 // ---- One half-precision scale ----------------------------------------------------------------
 
 // Stores the best of the scales, each rounded to a half.
@@ -202,8 +194,8 @@ inline Mxfp4Fit SearchMxfp4(const float* values, const float* importance) {
 
 inline Nvfp4Fit SearchNvfp4(const float* values, const float* importance) {
   // What the peak becomes with the smallest and the largest scale considered, in doubled levels.
-  constexpr float kTargetMax = 18;
-  constexpr float kTargetMin = 5;
+  constexpr float kTargetMax = 24;
+  constexpr float kTargetMin = 4;
   constexpr int kScaleMax = 0x7e;
   Nvfp4Fit fit{};
   const UnitValues block(values, importance, 64);

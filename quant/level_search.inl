@@ -40,6 +40,14 @@ struct LevelSamples {
   int count;  // a multiple of 16
 };
 
+inline float PeakOf(const LevelSamples& x) {
+  float peak = 0;
+  for (int i = 0; i < x.count; ++i) {
+    if (std::fabs(x.values[i]) > std::fabs(peak)) peak = x.values[i];
+  }
+  return peak;
+}
+
 inline float RootMeanSquare(const LevelSamples& x) {
   LaneSum squares;
   LaneSum weights;
