@@ -23,7 +23,7 @@ using test::TemporaryFolder;
 using testing::HasSubstr;
 
 constexpr int64_t kWindow = 16;
-constexpr size_t kTokens = 3 * kWindow + 5;
+constexpr size_t kTokens = 4 * kWindow + 5;
 
 std::shared_ptr<const Model> OpenModel(const std::string& type, uint32_t seed,
                                        const ModelOptions& options = {}) {
