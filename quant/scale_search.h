@@ -23,9 +23,9 @@ namespace kvant::quant {
 // (half-precision scales end at 65504), saturate. A block whose values are all below half of the
 // smallest half-precision number encodes as zeros.
 //
-// Importance: null or one weight per value; negative and non-finite ones count as 0. Without it all
-// values weigh the same. Weights that grow with |x|, which are also in use, gave a higher KL
-// divergence for every K format on a trained model.
+// Importance: null or one weight per value; negative and non-finite ones count as 0. Without it, or
+// where all of a block's weights are 0, all values weigh the same. Weights that grow with |x|,
+// which are also in use, gave a higher KL divergence for every K format on a trained model.
 
 struct CodeRange {
   int min;
@@ -46,17 +46,20 @@ struct BlockFit {
 // Without a minimum (m = 0). Values k * d with a half d and integer k in the range, some of which
 // are d * range.min or d * range.max, are kept exactly.
 struct ScaleShape {
+  static constexpr bool kUsesImportance = true;
   CodeRange codes;
 };
 
 // Without a minimum and without a search: the largest magnitude becomes the code range.max (or
 // -range.max), and values k * d as above are kept exactly, with the same d > 0.
 struct PeakShape {
+  static constexpr bool kUsesImportance = false;
   CodeRange codes;
 };
 
 // With a minimum: codes are 0 .. code_max.
 struct LineShape {
+  static constexpr bool kUsesImportance = true;
   int code_max;
 };
 
@@ -70,6 +73,7 @@ inline constexpr int kSuperblockValues = 256;
 inline constexpr int kSuperblockGroupsMax = 16;
 
 struct SuperblockShape {
+  static constexpr bool kUsesImportance = true;
   int group_values;  // values that share a scale: 16 or 32
   CodeRange codes;
   CodeRange scales;

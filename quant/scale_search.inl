@@ -21,7 +21,7 @@ struct ScaleStep {
   Floats code_code;
 
   Floats Scale() const { return value_code / code_code; }
-  // Takes the other step where its gain is greater, without a division.
+  // Takes the other step where its gain is greater; compared without a division.
   void KeepBetter(const ScaleStep& other) {
     const Ints better =
         other.value_code * other.value_code * code_code > value_code * value_code * other.code_code;
@@ -59,25 +59,30 @@ Floats Peak(const X& x) {
 constexpr int FarEnd(CodeRange range) { return -range.min >= range.max ? range.min : range.max; }
 
 // Starts: the value of largest magnitude is placed at the far end of the range times
-// 1 + k * kStartStep. Beyond 1 it is cut off, which pays where it weighs little; 0.86 and 0.93
-// serve blocks whose values end at the other end of the range, with the opposite sign.
-constexpr float kStartStep = 0.07f;
-struct StartRange {
+// 1 + k * step. Beyond 1 it is cut off, which pays where it weighs little; below 1 are starts for
+// blocks whose values end at the other end of the range, with the opposite sign.
+struct Starts {
   int first;
   int last;
+  float step;
 };
-constexpr StartRange kStarts{-2, 3};
-constexpr StartRange kWeightedStarts{-3, 6};
+
+template <class X>
+constexpr Starts StartsFor(CodeRange range) {
+  if (X::kIsWeighted) return {-3, 6, 0.07f};
+  if (range.max - range.min < 16) return {-2, 3, 0.07f};
+  return {-3, 4, 0.05f};
+}
 
 template <class X>
 Floats SearchScale(const X& x, CodeRange range) {
-  constexpr StartRange kRange = X::kIsWeighted ? kWeightedStarts : kStarts;
+  const Starts starts = StartsFor<X>(range);
   const Floats peak = Peak(x);
   const Floats inverse = Select(Abs(peak) < kNegligible, Floats{}, 1.0f / peak);
   const float far_end = static_cast<float>(FarEnd(range));
   ScaleStep best{Floats{}, Splat(1.0f)};
-  for (int k = kRange.first; k <= kRange.last; ++k) {
-    const float target = far_end * (1.0f + kStartStep * static_cast<float>(k));
+  for (int k = starts.first; k <= starts.last; ++k) {
+    const float target = far_end * (1.0f + starts.step * static_cast<float>(k));
     best.KeepBetter(TryScale(x, target * inverse, range));
   }
   return best.Scale();
@@ -416,13 +421,15 @@ template <class Shape, class Fit>
 void FitBlocks(const float* const* values, const float* const* importance, const Shape& shape,
                Fit* fits) {
   constexpr int kValues = sizeof(Fit::codes);
-  if (importance == nullptr) {
-    Batch<kValues, false> blocks;
-    LoadBatch(values, importance, blocks);
-    FitLoaded(blocks, shape, fits);
-  } else {
-    Batch<kValues, true> blocks;
-    LoadBatch(values, importance, blocks);
-    FitLoaded(blocks, shape, fits);
+  if constexpr (Shape::kUsesImportance) {
+    if (importance != nullptr) {
+      Batch<kValues, true> blocks;
+      LoadBatch(values, importance, blocks);
+      FitLoaded(blocks, shape, fits);
+      return;
+    }
   }
+  Batch<kValues, false> blocks;
+  LoadBatch(values, nullptr, blocks);
+  FitLoaded(blocks, shape, fits);
 }

@@ -4,8 +4,7 @@
 // defined so that every instruction set (and cpu/scalar, which repeats them in plain code) gives
 // the same bits.
 
-// gelu(x) = x / (1 + exp(-x (kGeluLinear + kGeluCubic x^2))): 2 sqrt(2 / pi), and 0.044715 times
-// it.
+// The factors in the exponent of GELU (cpu/kernels.h): 2 sqrt(2 / pi), and 0.044715 times it.
 inline constexpr float kGeluLinear = 1.5957691216057308f;
 inline constexpr float kGeluCubic = 0.0713548162726009f;
 

@@ -1,6 +1,6 @@
 // embed -> per layer { norm, qkv, rope + store, attention, output += ; norm, gate/up, gated unit,
-// down
-// += } -> norm -> logits. Some families normalize queries and keys, or what is added to the stream.
+// down += } -> norm -> logits. Some families also normalize queries and keys, or what a half of a
+// layer adds to the stream.
 #include "engine/arch/walker.h"
 
 #include <array>

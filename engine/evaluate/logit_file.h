@@ -7,8 +7,9 @@
 // Two kinds of rows, told apart by the magic:
 //   "_logits_"  as llama-perplexity --kl-divergence-base writes and reads them: float scale, float
 //               offset, uint16 codes [vocab rounded up to even]; ln p = scale * code + offset. Half
-//               the size, but steps of up to 1/4096 nat and nothing below 16 nats under the
-//               likeliest token: a single row's divergence is uncertain by about 1e-4 nats.
+//               the size, but in steps of up to 1/4096 nat, so that a single row's divergence is
+//               uncertain by about 1e-4 nats, and cut off 16 nats under the likeliest token: where
+//               the text holds tokens that are less likely, the base perplexity comes out too low.
 //   "_kvlogit"  float32 logits [vocab]: exact, so that a model's divergence from itself is 0 and
 //               types that lose almost nothing can be told apart.
 //

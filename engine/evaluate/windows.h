@@ -21,9 +21,9 @@
 namespace kvant::evaluate {
 
 struct WindowOptions {
-  int64_t size = 512;                // tokens of a window
-  int64_t stride = 0;                // 0: plain windows
-  std::optional<int64_t> count_max;  // windows at most
+  int64_t size = 512;                     // tokens of a window
+  int64_t stride = 0;                     // 0: plain windows
+  std::optional<int64_t> count_max = {};  // windows at most
 };
 
 class Windows {

@@ -169,10 +169,14 @@ class Planner {
     }
     if (first == nullptr) return;
     plan_.notes.push_back(
-        fmt::format("{} tensors, the first {}, have rows that {} cannot hold ({} values): they "
-                    "become {} and the like",
-                    count, Quoted(first->source->name), first->wanted, first->source->dims[0],
-                    first->format->name));
+        count == 1
+            ? fmt::format("tensor {} has rows of {} values, which {} cannot hold: it becomes {}",
+                          Quoted(first->source->name), first->source->dims[0], first->wanted,
+                          first->format->name)
+            : fmt::format("{} tensors have rows that their formats cannot hold; the first, {} ({} "
+                          "values, {}), becomes {}",
+                          count, Quoted(first->source->name), first->source->dims[0], first->wanted,
+                          first->format->name));
   }
 
   Status CheckSources() const {

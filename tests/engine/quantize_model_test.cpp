@@ -213,7 +213,7 @@ TEST(QuantizeModel, ObeysRulesForSingleTensors) {
   std::vector<std::string> formats;
   for (const TensorPlan& planned : plan->tensors) formats.emplace_back(planned.format->name);
   EXPECT_THAT(formats, testing::ElementsAre("Q8_0", "F16", "F32", "Q5_1", "Q8_0", "Q6_K"));
-  EXPECT_THAT(plan->notes, testing::ElementsAre(HasSubstr("rows that Q6_K cannot hold")));
+  EXPECT_THAT(plan->notes, testing::ElementsAre(HasSubstr("rows of 288 values, which Q6_K cannot hold")));
 
   options = Options("Q4_K_M");
   options.pure = true;

@@ -182,7 +182,7 @@ TEST(Encode, OneScaleFormatsAreNearTheExhaustiveOptimum) {
     int code_min, code_max;
     double ratio;  // 1 + what the finite number of starts and the rounding of d may cost
   };
-  for (const Case& c : {Case{"Q4_0", -8, 7, 1.015}, Case{"Q5_0", -16, 15, 1.04}}) {
+  for (const Case& c : {Case{"Q4_0", -8, 7, 1.015}, Case{"Q5_0", -16, 15, 1.035}}) {
     const std::vector<float> decoded = RoundTrip(*FindFormat(c.name), values);
     double optimum = 0;
     for (size_t i = 0; i < values.size(); i += kValues) {
@@ -277,6 +277,8 @@ float LargestSure(const FormatTraits& format) {
   return std::string(format.name) == "NVFP4" ? kNvfp4Max : 65504.0f;
 }
 
+// Constants are kept but for the rounding of the half d, which is a fixed step where d is subnormal
+// and then counts 32 * 128 times in Q6_K.
 TEST(Encode, ZerosAndConstantsAreKept) {
   for (const FormatTraits& format : AllFormats()) {
     if (!format.quantized()) continue;
@@ -286,7 +288,8 @@ TEST(Encode, ZerosAndConstantsAreKept) {
       if (constant > LargestSure(format)) continue;
       const std::vector<float> same = Pattern(format, {constant});
       for (const float value : RoundTrip(format, same)) {
-        EXPECT_NEAR(value, constant, ConstantTolerance(format) * std::fabs(constant))
+        EXPECT_NEAR(value, constant,
+                    ConstantTolerance(format) * std::fabs(constant) + 0x1p-25 * 32 * 128)
             << format.name;
       }
     }
@@ -345,7 +348,8 @@ TEST(Encode, NonFiniteValuesHaveDefinedResults) {
 TEST(Encode, UnusableImportanceCountsAsZero) {
   const std::vector<float> values = Gaussian(256, 16);
   std::vector<float> zeros(256, 0.0f);
-  std::vector<float> odd(256, 1.0f);
+  const std::vector<float> ones(256, 1.0f);
+  std::vector<float> odd = ones;
   std::vector<float> clean = odd;
   const float unusable[] = {kNan, kInfinity, -1.0f, -kInfinity};
   for (size_t i = 0; i < 4; ++i) {
@@ -353,7 +357,8 @@ TEST(Encode, UnusableImportanceCountsAsZero) {
     clean[17 * i] = 0;
   }
   for (const FormatTraits& format : AllFormats()) {
-    EXPECT_EQ(Encode(format, values, zeros.data()), Encode(format, values)) << format.name;
+    EXPECT_EQ(Encode(format, values, zeros.data()), Encode(format, values, ones.data()))
+        << format.name;
     EXPECT_EQ(Encode(format, values, odd.data()), Encode(format, values, clean.data()))
         << format.name;
   }
