@@ -49,7 +49,7 @@ inline UnitValues::UnitValues(const float* from, const float* importance, int co
     heaviest = std::max(heaviest, usable(importance[i]));
   }
   for (int i = 0; i < count; ++i) {
-    weights[i] = heaviest > 0 ? usable(importance[i]) / heaviest + kTrace : 1.0f;
+    weights[i] = heaviest > 0 ? std::max(usable(importance[i]) / heaviest, kTrace) : 1.0f;
   }
 }
 
