@@ -133,9 +133,11 @@ std::string CanonicalPattern(std::string_view pattern) {
     const bool braced = escaped == 'x' && pattern.substr(i + 1).starts_with('{');
     const size_t close = braced ? pattern.find('}', i) : std::string_view::npos;
     uint32_t code = 0;
-    const char* end = pattern.data() + close;
-    const bool is_code = close != std::string_view::npos &&
-                         std::from_chars(pattern.data() + i + 2, end, code, 16).ptr == end;
+    bool is_code = false;
+    if (close != std::string_view::npos) {
+      const char* end = pattern.data() + close;
+      is_code = std::from_chars(pattern.data() + i + 2, end, code, 16).ptr == end;
+    }
     if (is_code && code <= 0x10ffff) {
       AppendUtf8(code, out);
       i = close;
