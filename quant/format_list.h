@@ -3,6 +3,8 @@
 //
 // A float format defines Decode(block, values), a quantized one ToIntegers(block, out) and
 // kHasOffsets; both define kType, kName, kBlockValues, Block and Encode(values, importance, block).
+// A format that quant/scale_search.h fits also has kShape and Pack(fit, block), with which
+// cpu/generic/encode.inl encodes it in vectors, given a line in cpu/generic/codec_entries.inl.
 //
 // The integer form holds codebook formats too: a table's entries become the codes where they fit
 // int8 (doubled for a table of halves such as E2M1), and a shift finer than a group of 16, as the
