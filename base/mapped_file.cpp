@@ -46,11 +46,13 @@ MappedFile::~MappedFile() {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
+      access_(other.access_),
       path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(access_, other.access_);
   std::swap(path_, other.path_);
   return *this;
 }
@@ -68,6 +70,7 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) 
 
   MappedFile mapped;
   mapped.path_ = path;
+  mapped.access_ = access;
   const size_t size = static_cast<size_t>(info.st_size);
   if (size == 0) return mapped;
   const bool copy = access == FileAccess::kRead;
@@ -95,6 +98,15 @@ Status MappedFile::Lock() const {
 
 void MappedFile::WillNeed() const {
   if (size_ != 0) madvise(data_, size_, MADV_WILLNEED);
+}
+
+void MappedFile::Release(std::span<const std::byte> part) const {
+  if (access_ == FileAccess::kRead || part.empty()) return;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(part.data() - data_);
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = (offset + part.size()) / page * page;
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace kvant

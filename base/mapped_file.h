@@ -38,9 +38,14 @@ class MappedFile {
   // Tells the system that the whole file will be read soon.
   void WillNeed() const;
 
+  // The pages that lie wholly in this part of bytes() need not stay in this process's memory; they
+  // come back when they are read. No effect for FileAccess::kRead.
+  void Release(std::span<const std::byte> part) const;
+
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  FileAccess access_ = FileAccess::kMap;
   std::string path_;
 };
 

@@ -63,41 +63,58 @@ Status OutputFile::Write(std::span<const std::byte> bytes) {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
     return {};
   }
+  return WriteAll(bytes);
+}
+
+Status OutputFile::Flush() {
+  KVANT_TRY(WriteAll(buffer_));
+  buffer_.clear();
+  return {};
+}
+
+Status OutputFile::WriteAll(std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t count = write(fd_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      return MakeError(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
-    }
+    if (count < 0) return WriteError();
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
   return {};
 }
 
-Status OutputFile::Flush() {
-  size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t count = write(fd_, buffer_.data() + done, buffer_.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      return MakeError(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
-    }
-    done += static_cast<size_t>(count);
+Status OutputFile::Reserve(uint64_t size) {
+  KVANT_CHECK(fd_ >= 0 && size >= position_);
+  if (temporary_path_.empty()) {
+    return MakeError(ErrorCode::kInvalid, "{}: expected a regular file, found another kind", path_);
   }
-  buffer_.clear();
+  KVANT_TRY(Flush());
+  // Some file systems cannot allocate ahead; there the size alone is set.
+  if (fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0) return {};
+  if (errno != EOPNOTSUPP && errno != EINVAL) return WriteError();
+  return ftruncate(fd_, static_cast<off_t>(size)) == 0 ? Status() : WriteError();
+}
+
+Status OutputFile::WriteAt(uint64_t position, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(position));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return WriteError();
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    position += static_cast<uint64_t>(count);
+  }
   return {};
+}
+
+Status OutputFile::WriteError() const {
+  return MakeError(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
 }
 
 Status OutputFile::Commit() {
   KVANT_CHECK(fd_ >= 0);
   KVANT_TRY(Flush());
   const bool temporary = !temporary_path_.empty();
-  if (temporary && fsync(fd_) != 0) {
-    return MakeError(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
-  }
-  if (close(std::exchange(fd_, -1)) != 0) {
-    return MakeError(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
-  }
+  if (temporary && fsync(fd_) != 0) return WriteError();
+  if (close(std::exchange(fd_, -1)) != 0) return WriteError();
   if (temporary && rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     return MakeError(ErrorCode::kIo, "{}: cannot rename into place: {}", path_,
                      std::strerror(errno));

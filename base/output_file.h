@@ -36,11 +36,21 @@ class OutputFile {
   // Bytes written so far.
   uint64_t position() const { return position_; }
 
+  // Gives the file its full size at once, so that a full disk shows before the work, and lets
+  // WriteAt fill what lies behind the bytes written so far. kInvalid where the path is no regular
+  // file.
+  Status Reserve(uint64_t size);
+
+  // Writes inside a reserved file. Thread-safe.
+  Status WriteAt(uint64_t position, std::span<const std::byte> bytes) const;
+
   // Flushes to the disk and gives the file its final name.
   Status Commit();
 
  private:
   Status Flush();
+  Status WriteAll(std::span<const std::byte> bytes) const;
+  Status WriteError() const;  // by errno
   void Discard();
 
   std::string path_;

@@ -15,6 +15,7 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tools/completion/kvant.bash)
   install(FILES tools/completion/kvant.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME kvant)
 endif()
+install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/kvant FILES_MATCHING PATTERN *.gguf)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT kvant NAMESPACE kvant:: FILE kvant-targets.cmake DESTINATION ${package_dir})

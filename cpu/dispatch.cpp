@@ -9,7 +9,7 @@ namespace kvant::cpu {
 namespace {
 
 IsaReport Report(const Isa& isa, const CpuFeatures& features) {
-  IsaReport report{isa.name, isa.kernels() != nullptr, false, ""};
+  IsaReport report{isa.name, isa.compiled, false, ""};
   report.reason =
       report.compiled ? WhyRefused(features, isa.required) : "not compiled in this build";
   report.supported = report.compiled && report.reason.empty();

@@ -1,8 +1,9 @@
 // The instruction sets that kvant has kernels for, best first. One row each; the name is that of
 // the folder, the namespace and the value of KVANT_ISA.
 //
-// A folder's isa.h says which processor features its code needs, and its Kernels() gives the table,
-// or null where the folder is not compiled for this architecture. Private to cpu/.
+// A folder's isa.h says whether it is compiled for this architecture and which processor features
+// its code needs; its Kernels() gives the table and may be called only where both hold. Private to
+// cpu/.
 #pragma once
 
 #include "cpu/avx2/isa.h"
@@ -13,14 +14,15 @@ namespace kvant::cpu {
 
 struct Isa {
   const char* name;
+  bool compiled;
   std::span<const CpuFeature> required;
   const KernelTable* (*kernels)();
 };
 
 inline constexpr Isa kIsaList[] = {
-    {"avx512vnni", avx512vnni::kRequired, avx512vnni::Kernels},
-    {"avx2", avx2::kRequired, avx2::Kernels},
-    {"scalar", {}, scalar::Kernels},
+    {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
+    {"avx2", avx2::kCompiled, avx2::kRequired, avx2::Kernels},
+    {"scalar", true, {}, scalar::Kernels},
 };
 
 }  // namespace kvant::cpu

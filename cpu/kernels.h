@@ -164,7 +164,7 @@ struct KernelTable {
   // values. cols may be any number; the last group of 32 is padded with zero codes.
   void (*quantize)(const float* values, int64_t cols, const ActivationRow& out);
 
-  // out = x / sqrt(mean(x^2) + epsilon) * weight. The sum runs in a fixed order.
+  // out = x / sqrt(mean(x^2) + epsilon) * weight; out may be x. The sum runs in a fixed order.
   void (*rms_norm)(const float* x, const float* weight, int64_t cols, float epsilon, float* out);
 
   // out = a + b; out may be a.
@@ -172,6 +172,11 @@ struct KernelTable {
 
   // out = gate / (1 + exp(-gate)) * up; out may be gate or up. exp within 2 ulp of the exact value.
   void (*silu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
+
+  // out = gelu(gate) * up with the tanh form of GELU (Hendrycks and Gimpel, arXiv 1606.08415), 0.5
+  // x (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3); out may be gate or
+  // up.
+  void (*gelu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
 
   // Rotates the first n_rot values of each of n_heads vectors of head_dim floats in place.
   // cos_sin: [n_rot / 2] cosines, then [n_rot / 2] sines, of this row's position.

@@ -28,8 +28,8 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
 
   KVANT_ASSIGN(auto spec, arch::ReadSpec(model->file_));
   KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(model->file_, options.tokenizer));
-  KVANT_ASSIGN(model->plan_,
-               arch::BuildPlan(model->file_, *model->kernels_, *model->float_gemm_, spec));
+  KVANT_ASSIGN(model->plan_, arch::BuildPlan(model->file_, *model->kernels_, *model->float_gemm_,
+                                             spec, options.observer));
   if (model->tokenizer_->vocab_size() > spec.vocab) {
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",

@@ -24,8 +24,9 @@ namespace arch {
 struct ArchSpec;
 }
 namespace graph {
+class MatMulObserver;
 class Plan;
-}
+}  // namespace graph
 
 struct ModelOptions {
   FileAccess access = FileAccess::kMap;
@@ -33,6 +34,9 @@ struct ModelOptions {
   TokenizerOptions tokenizer;
   std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
   std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
+  // Sees the inputs of the matrix products of every session on this model, so there should be one
+  // session; must outlive the model. Null: none.
+  graph::MatMulObserver* observer = nullptr;
 };
 
 class Model {

@@ -116,7 +116,11 @@ struct Session::State {
 
   Status Prepare();
   Status CheckTokens(std::span<const TokenId> ids) const;
-  Status Process(std::span<const TokenId> ids, const LogitRow* row_sink);
+  // Takes the logits of `count` rows of a head pass; the first belongs to token `index` of the
+  // call.
+  using PassSink = std::function<Status(int64_t index, int64_t count)>;
+  Status Process(std::span<const TokenId> ids, int64_t first, const PassSink& sink);
+  std::span<const float> PassRow(int64_t row) const;
   Status RunStep(std::span<const TokenId> ids);
   Status RunHead(int64_t first, int64_t count);
   Status RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes);
@@ -127,7 +131,7 @@ struct Session::State {
   graph::ArenaLayout layout;
   AlignedBuffer arena;
   AlignedBuffer scratch;
-  std::vector<float> rope_frequencies;
+  std::vector<graph::RopeAngles> ropes;
   std::optional<kv::Cache> cache;
   std::optional<kv::StepView> view;
   kv::Sequence sequence;           // its length also counts without a cache
@@ -150,7 +154,8 @@ Status Session::State::Prepare() {
   const size_t scratch_bytes = plan.ScratchBytes(limits);
   KVANT_ASSIGN(scratch, AlignedBuffer::Allocate(
                             scratch_bytes * static_cast<size_t>(options.threads), "scratch"));
-  rope_frequencies = model->spec().rope.Frequencies(options.context);
+  for (const arch::RopeSpec& rope : model->spec().ropes)
+    ropes.push_back({rope.Frequencies(options.context), rope.amplitude});
   tokens.reserve(static_cast<size_t>(options.context));
   positions.resize(static_cast<size_t>(options.context));
   for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i);
@@ -162,8 +167,7 @@ Status Session::State::Prepare() {
   step.arena = arena.data();
   step.value_offsets = layout.value_offsets;
   step.values = plan.values();
-  step.rope_frequencies = rope_frequencies;
-  step.rope_amplitude = model->spec().rope.amplitude;
+  step.ropes = ropes;
   step.scratch = scratch.data();
   step.scratch_bytes = scratch_bytes;
   step.kv = view.has_value() ? &*view : nullptr;
@@ -244,28 +248,30 @@ Status Session::State::RunHead(int64_t first, int64_t count) {
   return RunNodes(model->plan().head());
 }
 
-Status Session::State::Process(std::span<const TokenId> ids, const LogitRow* row_sink) {
+// Logits are computed for the tokens from number `first` on.
+Status Session::State::Process(std::span<const TokenId> ids, int64_t first, const PassSink& sink) {
   KVANT_TRY(CheckTokens(ids));
   logits = {};
-  const size_t vocab = static_cast<size_t>(model->vocab_size());
-  const graph::ValueId value = model->plan().logits();
-  while (!ids.empty()) {
-    const int64_t count = std::min(options.chunk, static_cast<int64_t>(ids.size()));
-    KVANT_TRY(RunStep(ids.first(static_cast<size_t>(count))));
-    ids = ids.subspan(static_cast<size_t>(count));
-    if (row_sink == nullptr && !ids.empty()) continue;
+  const int64_t total = static_cast<int64_t>(ids.size());
+  for (int64_t done = 0; done < total;) {
+    const int64_t count = std::min(options.chunk, total - done);
+    KVANT_TRY(RunStep(ids.subspan(static_cast<size_t>(done), static_cast<size_t>(count))));
     // The step's rows end with the new tokens; without a cache older ones come before them.
-    for (int64_t row = row_sink != nullptr ? step.rows - count : step.rows - 1; row < step.rows;) {
-      const int64_t pass = std::min(graph::kHeadRows, step.rows - row);
-      KVANT_TRY(RunHead(row, pass));
+    const int64_t older = step.rows - count;
+    for (int64_t row = std::max<int64_t>(first - done, 0); row < count;) {
+      const int64_t pass = std::min(graph::kHeadRows, count - row);
+      KVANT_TRY(RunHead(older + row, pass));
+      if (sink) KVANT_TRY(sink(done + row, pass));
+      logits = PassRow(pass - 1);
       row += pass;
-      for (int64_t i = 0; row_sink != nullptr && i < pass; ++i) {
-        KVANT_TRY((*row_sink)(std::span<const float>(step.FloatRow(value, i), vocab)));
-      }
-      logits = {step.FloatRow(value, pass - 1), vocab};
     }
+    done += count;
   }
   return {};
+}
+
+std::span<const float> Session::State::PassRow(int64_t row) const {
+  return {step.FloatRow(model->plan().logits(), row), static_cast<size_t>(model->vocab_size())};
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -282,10 +288,27 @@ Result<std::unique_ptr<Session>> Session::Create(std::shared_ptr<const Model> mo
   return std::unique_ptr<Session>(new Session(std::move(state)));
 }
 
-Status Session::Append(std::span<const TokenId> tokens) { return state_->Process(tokens, nullptr); }
+Status Session::Append(std::span<const TokenId> tokens) {
+  return state_->Process(tokens, static_cast<int64_t>(tokens.size()) - 1, nullptr);
+}
 
 Status Session::AppendAll(std::span<const TokenId> tokens, const LogitRow& row) {
-  return state_->Process(tokens, &row);
+  return state_->Process(tokens, 0, [&](int64_t, int64_t count) -> Status {
+    for (int64_t i = 0; i < count; ++i) KVANT_TRY(row(state_->PassRow(i)));
+    return {};
+  });
+}
+
+Status Session::AppendScoring(std::span<const TokenId> tokens, int64_t first,
+                              const LogitRowFunction& row) {
+  return state_->Process(tokens, first, [&](int64_t index, int64_t count) -> Status {
+    state_->pool.Run([&](const ThreadPool::Member& member) {
+      for (int64_t i = member.index; i < count; i += member.count) {
+        row(index + i, state_->PassRow(i));
+      }
+    });
+    return {};
+  });
 }
 
 std::span<const float> Session::logits() const { return state_->logits; }

@@ -175,6 +175,12 @@ class GgufWriter {
   Status WriteTensor(std::span<const std::byte> bytes);  // exactly the tensor's size
   Status Finish();
 
+  // Another way from Begin to Finish: after Reserve, which takes the file's whole size from the
+  // disk, pieces of tensors come in any order and from several threads. Begin's path must be a
+  // regular file. Finish trusts that every byte was written.
+  Status Reserve();
+  Status WritePiece(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) const;
+
  private:
   struct Entry {
     std::string key;
@@ -185,11 +191,13 @@ class GgufWriter {
     const quant::FormatTraits* format;
     std::vector<int64_t> dims;
     uint64_t size_bytes;
+    uint64_t offset = 0;  // in the tensor data; set by Begin
   };
   void Add(std::string key, std::vector<std::byte> bytes);
   void Put(std::string key, std::vector<std::byte> bytes);
   Status CheckMetadata() const;
-  Result<std::vector<std::byte>> Preamble() const;
+  Status PlaceTensors();
+  std::vector<std::byte> Preamble() const;
   Status Pad();
 
   uint32_t alignment_;
@@ -198,6 +206,7 @@ class GgufWriter {
   std::vector<Tensor> tensors_;
   std::set<std::string, std::less<>> tensor_names_;
   size_t next_tensor_ = 0;
+  uint64_t data_begin_ = 0;  // of the tensor data in the file
   std::string path_;
   OutputFile file_;
 };

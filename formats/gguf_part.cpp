@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/aligned_buffer.h"
+#include "formats/byte_cursor.h"
 #include "formats/gguf_limits.h"
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
@@ -26,46 +27,6 @@ constexpr uint32_t kVersionMax = 3;
 // n_dims, no dims, type, offset}.
 constexpr uint64_t kMetadataBytesMin = 8 + 1 + 4 + 1;
 constexpr uint64_t kTensorInfoBytesMin = 8 + 1 + 4 + 0 + 4 + 8;
-
-// A position in the bytes of a file that never passes their end.
-class Cursor {
- public:
-  explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  uint64_t position() const { return position_; }
-  uint64_t remaining() const { return bytes_.size() - position_; }
-
-  // The next `size` bytes, or null where fewer remain.
-  const std::byte* Take(uint64_t size) {
-    if (size > remaining()) return nullptr;
-    const std::byte* data = bytes_.data() + position_;
-    position_ += size;
-    return data;
-  }
-
-  // Copies the next number, which may be misaligned.
-  template <class T>
-  bool Read(T& number) {
-    const std::byte* data = Take(sizeof(T));
-    if (data == nullptr) return false;
-    std::memcpy(&number, data, sizeof(T));
-    return true;
-  }
-
-  // A 64-bit length and that many bytes.
-  bool ReadString(std::string_view& text) {
-    uint64_t size = 0;
-    if (!Read(size)) return false;
-    const std::byte* data = Take(size);
-    if (data == nullptr) return false;
-    text = {reinterpret_cast<const char*>(data), size};
-    return true;
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-  uint64_t position_ = 0;
-};
 
 class Parser {
  public:
@@ -119,7 +80,7 @@ class Parser {
 
   std::span<const std::byte> bytes_;
   const std::string& file_;
-  Cursor cursor_;
+  ByteCursor cursor_;
   uint64_t metadata_count_ = 0;
   uint64_t tensor_count_ = 0;
   std::vector<uint64_t> offsets_;  // of each tensor, relative to the data section
@@ -175,7 +136,7 @@ Status Parser::ReadMetadata() {
 }
 
 Status Parser::ReadKey(uint64_t index, std::string_view& key) {
-  if (!cursor_.ReadString(key)) {
+  if (!cursor_.ReadString<uint64_t>(key)) {
     return EndsInside(fmt::format("the key of metadata entry {}", index));
   }
   if (key.empty()) return Corrupt("metadata entry {} has an empty key", index);
@@ -203,7 +164,7 @@ Status Parser::ReadValue(std::string_view key, GgufValue& value) {
     case GgufType::kFloat64: return ReadNumber<double, double>(key, value);
     case GgufType::kBool: return ReadBool(key, value);
     case GgufType::kString:
-      if (!cursor_.ReadString(value.value.emplace<std::string_view>())) {
+      if (!cursor_.ReadString<uint64_t>(value.value.emplace<std::string_view>())) {
         return EndsInside("the string of key", key);
       }
       return {};
@@ -258,7 +219,7 @@ Status Parser::ReadArray(std::string_view key, GgufArray& array) {
   }
   array.strings.resize(array.count);
   for (std::string_view& text : array.strings) {
-    if (!cursor_.ReadString(text)) return EndsInside("the strings of key", key);
+    if (!cursor_.ReadString<uint64_t>(text)) return EndsInside("the strings of key", key);
   }
   return {};
 }
@@ -309,7 +270,8 @@ Status Parser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offs
 }
 
 Status Parser::ReadTensorName(uint64_t index, std::string_view& name) {
-  if (!cursor_.ReadString(name)) return EndsInside(fmt::format("the name of tensor {}", index));
+  if (!cursor_.ReadString<uint64_t>(name))
+    return EndsInside(fmt::format("the name of tensor {}", index));
   if (name.empty()) return Corrupt("tensor {} has an empty name", index);
   if (name.size() > kTensorNameBytesMax) {
     return Corrupt("the name of tensor {} has {} bytes, expected at most {}", index, name.size(),

@@ -14,10 +14,6 @@ namespace fs = std::filesystem;
 // split.no and split.count are 16-bit numbers in llama.cpp's files.
 constexpr size_t kPartsMax = std::numeric_limits<uint16_t>::max();
 
-bool IsSplitKey(std::string_view key) {
-  return key == kSplitNumberKey || key == kSplitCountKey || key == kSplitTensorsKey;
-}
-
 GgufWriter WriterFor(const GgufFile& file) {
   return GgufWriter(static_cast<uint32_t>(file.alignment()));
 }
@@ -47,17 +43,28 @@ Status WritePart(const GgufFile& file, const std::vector<SplitPart>& parts, size
   const SplitPart& part = parts[number];
   GgufWriter writer = WriterFor(file);
   if (number == 0) CopyMetadata(file, writer);
-  const auto add_u16 = [&](std::string_view key, uint64_t value) {
-    writer.AddValue(std::string(key), {.type = GgufType::kUint16, .value = value});
-  };
-  add_u16(kSplitNumberKey, number);
-  add_u16(kSplitCountKey, parts.size());
-  writer.AddI32(std::string(kSplitTensorsKey), static_cast<int32_t>(file.tensors().size()));
+  AddSplitKeys(writer, static_cast<uint16_t>(number), static_cast<uint16_t>(parts.size()),
+               file.tensors().size());
   return WriteTensors(file.tensors().subspan(part.first_tensor, part.tensors), part.path, on_tensor,
                       writer);
 }
 
 }  // namespace
+
+Status CheckOutputIsNoInput(const GgufFile& file, const std::string& output) {
+  std::error_code error;
+  for (const MappedFile& part : file.mappings()) {
+    if (!fs::equivalent(part.path(), output, error)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: the output is also an input", output);
+  }
+  return {};
+}
+
+Status CheckIsNew(const std::string& part) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(part, error))) return {};
+  return MakeError(ErrorCode::kInvalid, "{}: exists already; choose another prefix", part);
+}
 
 Result<std::vector<SplitPart>> PlanSplit(const GgufFile& file, const std::string& prefix,
                                          const SplitLimits& limits) {
@@ -90,11 +97,8 @@ Result<std::vector<SplitPart>> PlanSplit(const GgufFile& file, const std::string
 
 Status WriteSplit(const GgufFile& file, const std::vector<SplitPart>& parts,
                   const OnTensor& on_tensor) {
+  for (const SplitPart& part : parts) KVANT_TRY(CheckIsNew(part.path));
   std::error_code error;
-  for (const SplitPart& part : parts) {
-    if (!fs::exists(fs::symlink_status(part.path, error))) continue;
-    return MakeError(ErrorCode::kInvalid, "{}: exists already; choose another prefix", part.path);
-  }
   for (size_t number = 0; number < parts.size(); ++number) {
     const Status status = WritePart(file, parts, number, on_tensor);
     if (status.ok()) continue;
@@ -105,11 +109,7 @@ Status WriteSplit(const GgufFile& file, const std::vector<SplitPart>& parts,
 }
 
 Status WriteMerged(const GgufFile& file, const std::string& output, const OnTensor& on_tensor) {
-  std::error_code error;
-  for (const MappedFile& part : file.mappings()) {
-    if (!fs::equivalent(part.path(), output, error)) continue;
-    return MakeError(ErrorCode::kInvalid, "{}: the output is also an input", output);
-  }
+  KVANT_TRY(CheckOutputIsNoInput(file, output));
   GgufWriter writer = WriterFor(file);
   CopyMetadata(file, writer);
   return WriteTensors(file.tensors(), output, on_tensor, writer);

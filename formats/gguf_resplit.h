@@ -43,6 +43,12 @@ Result<std::vector<SplitPart>> PlanSplit(const GgufFile& file, const std::string
 Status WriteSplit(const GgufFile& file, const std::vector<SplitPart>& parts,
                   const OnTensor& on_tensor);
 
+// kInvalid if a file to be written is one that is being read.
+Status CheckOutputIsNoInput(const GgufFile& file, const std::string& output);
+
+// kInvalid if a part to be written exists already.
+Status CheckIsNew(const std::string& part);
+
 // Joins all parts of `file`. kInvalid if `output` is one of them.
 Status WriteMerged(const GgufFile& file, const std::string& output, const OnTensor& on_tensor);
 

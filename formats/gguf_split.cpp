@@ -73,4 +73,13 @@ Result<SplitInfo> ReadSplitInfo(const GgufPart& part, const std::string& file) {
   return SplitInfo{*number, *count, *tensor_count};
 }
 
+void AddSplitKeys(GgufWriter& writer, uint16_t number, uint16_t count, size_t tensors) {
+  const auto add_u16 = [&](std::string_view key, uint64_t value) {
+    writer.AddValue(std::string(key), {.type = GgufType::kUint16, .value = value});
+  };
+  add_u16(kSplitNumberKey, number);
+  add_u16(kSplitCountKey, count);
+  writer.AddI32(std::string(kSplitTensorsKey), static_cast<int32_t>(tensors));
+}
+
 }  // namespace kvant::formats

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "formats/gguf.h"
 #include "formats/gguf_part.h"
 
 namespace kvant::formats {
@@ -18,6 +19,14 @@ namespace kvant::formats {
 inline constexpr std::string_view kSplitNumberKey = "split.no";
 inline constexpr std::string_view kSplitCountKey = "split.count";
 inline constexpr std::string_view kSplitTensorsKey = "split.tensors.count";
+
+constexpr bool IsSplitKey(std::string_view key) {
+  return key == kSplitNumberKey || key == kSplitCountKey || key == kSplitTensorsKey;
+}
+
+// The keys of part `number` of `count`, for a model of `tensors` in all. split.no and split.count
+// are 16-bit numbers in llama.cpp's files.
+void AddSplitKeys(GgufWriter& writer, uint16_t number, uint16_t count, size_t tensors);
 
 // The name of one part, taken apart.
 struct SplitName {

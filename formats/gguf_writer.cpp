@@ -197,8 +197,21 @@ Status GgufWriter::CheckMetadata() const {
   return {};
 }
 
+Status GgufWriter::PlaceTensors() {
+  uint64_t offset = 0;
+  for (Tensor& tensor : tensors_) {
+    if (tensor.size_bytes > kDataBytesMax - offset) {
+      return MakeError(ErrorCode::kInvalid, "the tensors up to {} exceed {} bytes",
+                       Quoted(tensor.name), kDataBytesMax);
+    }
+    tensor.offset = offset;
+    offset = RoundUp(offset + tensor.size_bytes, alignment_);
+  }
+  return {};
+}
+
 // Everything before the tensor data, its padding excepted.
-Result<std::vector<std::byte>> GgufWriter::Preamble() const {
+std::vector<std::byte> GgufWriter::Preamble() const {
   Bytes bytes;
   AppendBytes(bytes, "GGUF", 4);
   AppendNumber(bytes, kVersion);
@@ -209,18 +222,12 @@ Result<std::vector<std::byte>> GgufWriter::Preamble() const {
     AppendString(bytes, entry.key);
     AppendBytes(bytes, entry.bytes.data(), entry.bytes.size());
   }
-  uint64_t offset = 0;
   for (const Tensor& tensor : tensors_) {
     AppendString(bytes, tensor.name);
     AppendNumber(bytes, static_cast<uint32_t>(tensor.dims.size()));
     for (const int64_t size : tensor.dims) AppendNumber(bytes, size);
     AppendNumber(bytes, tensor.format->type);
-    AppendNumber(bytes, offset);
-    if (tensor.size_bytes > kDataBytesMax - offset) {
-      return MakeError(ErrorCode::kInvalid, "the tensors up to {} exceed {} bytes",
-                       Quoted(tensor.name), kDataBytesMax);
-    }
-    offset = RoundUp(offset + tensor.size_bytes, alignment_);
+    AppendNumber(bytes, tensor.offset);
   }
   return bytes;
 }
@@ -228,11 +235,28 @@ Result<std::vector<std::byte>> GgufWriter::Preamble() const {
 Status GgufWriter::Begin(const std::string& path) {
   KVANT_CHECK(path_.empty());
   KVANT_TRY(CheckMetadata());
-  KVANT_ASSIGN(const Bytes preamble, Preamble());
+  KVANT_TRY(PlaceTensors());
   KVANT_ASSIGN(file_, OutputFile::Create(path));
   path_ = path;
-  KVANT_TRY(file_.Write(preamble));
-  return Pad();
+  KVANT_TRY(file_.Write(Preamble()));
+  KVANT_TRY(Pad());
+  data_begin_ = file_.position();
+  return {};
+}
+
+Status GgufWriter::Reserve() {
+  KVANT_CHECK(!path_.empty() && next_tensor_ == 0);
+  next_tensor_ = tensors_.size();
+  if (tensors_.empty()) return {};
+  const Tensor& last = tensors_.back();
+  return file_.Reserve(data_begin_ + RoundUp(last.offset + last.size_bytes, alignment_));
+}
+
+Status GgufWriter::WritePiece(size_t tensor, uint64_t offset,
+                              std::span<const std::byte> bytes) const {
+  KVANT_CHECK(tensor < tensors_.size());
+  KVANT_CHECK(offset + bytes.size() <= tensors_[tensor].size_bytes);
+  return file_.WriteAt(data_begin_ + tensors_[tensor].offset + offset, bytes);
 }
 
 Status GgufWriter::WriteTensor(std::span<const std::byte> bytes) {

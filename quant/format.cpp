@@ -82,6 +82,9 @@ constexpr FormatTraits MakeTraits() {
   if constexpr (Quantized<Format>) {
     static_assert(Format::kBlockValues % kGroupValues == 0);
     traits.has_offsets = Format::kHasOffsets;
+    if constexpr (requires { Format::kNeedsImportance; }) {
+      traits.needs_importance = Format::kNeedsImportance;
+    }
     traits.to_integers = BlockToIntegers<Format>;
   }
   return traits;

@@ -36,9 +36,12 @@ struct IntegerBlock {
 struct FormatTraits {
   TensorType type{};
   const char* name = nullptr;  // as written in GGUF tools: "Q4_K"
-  int block_values = 0;        // values per block: 1 for float formats, 32 or 256 for the others
+  int block_values = 0;        // values per block: 1 for float formats, else 32, 64 or 256
   int block_bytes = 0;
   bool has_offsets = false;
+  // Without importances the format's few bits do so much harm that tools refuse; `encode` itself
+  // works with equal weights.
+  bool needs_importance = false;
 
   // Decodes whole blocks, n_values % block_values == 0. Total: any bit pattern gives numbers
   // (possibly NaN or infinity where the block's own scale is).

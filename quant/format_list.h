@@ -3,18 +3,30 @@
 //
 // A float format defines Decode(block, values), a quantized one ToIntegers(block, out) and
 // kHasOffsets; both define kType, kName, kBlockValues, Block and Encode(values, importance, block).
+// kNeedsImportance marks formats of so few bits that weights are not quantized to them without
+// importances.
 // A format that quant/scale_search.h fits also has kShape and Pack(fit, block), with which
 // cpu/generic/encode.inl encodes it in vectors, given a line in cpu/generic/codec_entries.inl.
 //
-// The integer form holds codebook formats too: a table's entries become the codes where they fit
-// int8 (doubled for a table of halves such as E2M1), and a shift finer than a group of 16, as the
-// +-1/8 of each 8 values in IQ1_M, goes into the codes as 8 * code +- 1 with an eighth of the
-// scale.
+// The integer form holds codebook formats too: a table's entries are the codes (doubled for the
+// halves of E2M1), and a shift finer than a group of 16, as the +-1/8 of each 8 values in IQ1_M,
+// goes into the codes as 8 * code +- 1 with an eighth of the scale.
 #pragma once
 
 #include "quant/bf16.h"
 #include "quant/f16.h"
 #include "quant/f32.h"
+#include "quant/iq1_m.h"
+#include "quant/iq1_s.h"
+#include "quant/iq2_s.h"
+#include "quant/iq2_xs.h"
+#include "quant/iq2_xxs.h"
+#include "quant/iq3_s.h"
+#include "quant/iq3_xxs.h"
+#include "quant/iq4_nl.h"
+#include "quant/iq4_xs.h"
+#include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
 #include "quant/q2_k.h"
 #include "quant/q3_k.h"
 #include "quant/q4_0.h"
@@ -25,6 +37,8 @@
 #include "quant/q5_k.h"
 #include "quant/q6_k.h"
 #include "quant/q8_0.h"
+#include "quant/tq1_0.h"
+#include "quant/tq2_0.h"
 
 namespace kvant::quant {
 
@@ -45,7 +59,20 @@ using FormatList = TypeList<
     Q3_K,
     Q4_K,
     Q5_K,
-    Q6_K
+    Q6_K,
+    IQ1_S,
+    IQ1_M,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ3_XXS,
+    IQ3_S,
+    IQ4_NL,
+    IQ4_XS,
+    TQ1_0,
+    TQ2_0,
+    MXFP4,
+    NVFP4
 >;
 // clang-format on
 

@@ -12,7 +12,11 @@ int TokenizeCommand(CommandLine& line);
 int LogitsCommand(CommandLine& line);
 int BenchCommand(CommandLine& line);
 int HashCommand(CommandLine& line);
+int PerplexityCommand(CommandLine& line);
+int ScoreCommand(CommandLine& line);
+int ImatrixCommand(CommandLine& line);
 int ConvertCommand(CommandLine& line);
+int QuantizeCommand(CommandLine& line);
 int SplitCommand(CommandLine& line);
 int MergeCommand(CommandLine& line);
 

@@ -12,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "tools/console.h"
+#include "tools/model_names.h"
 
 namespace kvant::tools {
 namespace {
@@ -84,8 +85,10 @@ Result<cpu::KvElement> KvType(const char* option, const std::string& name) {
 
 void ModelGroup::AddPath(OptionList& list) {
   list.Group(kModelGroup);
-  list.Text("-m,--model", &option_path, "FILE",
-            "GGUF model, or any part of a split one; the same as the argument MODEL");
+  list.Text(
+      "-m,--model", &option_path, "FILE",
+      "GGUF model, any part of a split one, or the name of a model that comes with kvant; the "
+      "same as the argument MODEL");
 }
 
 void ModelGroup::AddPre(OptionList& list) {
@@ -129,6 +132,7 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
     return line.UsageError(fmt::format(
         "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
   }
+  out->model = ModelPath(out->model);
   return std::nullopt;
 }
 

@@ -78,7 +78,9 @@ void CatchSignals() {
     // A program started with the signal ignored (nohup) keeps ignoring it.
     if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
   }
+  // Writing then fails with a reason instead.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 const std::atomic<bool>& CancelFlag() { return cancel_flag; }

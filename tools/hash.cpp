@@ -1,49 +1,103 @@
-// kvant hash: XXH64 of every tensor and of the whole model, in llama-gguf-hash's manifest form.
+// kvant hash: XXH64 of every tensor and of the whole model, in llama-gguf-hash's manifest form, and
+// the comparison with such a manifest.
 #include <fmt/format.h>
 
 #include "formats/gguf.h"
+#include "formats/hash_manifest.h"
 #include "formats/model_hash.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
-#include "tools/console.h"
+#include "tools/evaluation_options.h"
 
 namespace kvant::tools {
 namespace {
 
 constexpr HelpText kHelp = {
-    "MODEL",
+    "MODEL [--check MANIFEST]",
     "Prints the XXH64 hash of every tensor and, last, of all tensors together, in the manifest "
     "form\n"
-    "of llama-gguf-hash. Metadata does not count: a file keeps its hashes when only that changes.",
+    "of llama-gguf-hash. Metadata does not count: a file keeps its hashes when only that changes.\n"
+    "With --check, compares the model with a manifest that kvant or llama-gguf-hash wrote (its\n"
+    "xxh64 lines), names the tensors that differ, and fails if there are any. Tensors are matched "
+    "by\n"
+    "name: the file may have moved.",
     "  kvant hash model.gguf > model.manifest\n"
+    "  kvant hash model.gguf --check model.manifest\n"
     "  llama-gguf-hash --check model.manifest model.gguf\n",
 };
 
-std::string ManifestLine(uint64_t hash, const std::string& name) {
-  return fmt::format("{:<8}  {}  {}\n", "xxh64", formats::HashHex(hash), name);
-}
+using TensorHashes = std::map<std::string, uint64_t, std::less<>>;
 
-Status Hash(const std::string& path, ResultStream& out) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
-  StatusLine status(!StdoutIsTerminal());
+// Hashes the file; `on_tensor` gets each tensor's hash as soon as it is known.
+Result<uint64_t> Hash(const formats::GgufFile& file, const formats::TensorHashFunction& on_tensor,
+                      bool show_status) {
+  StatusLine status(show_status);
   uint64_t bytes = 0;
-  const auto on_tensor = [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
+  return formats::HashModel(file, [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
     if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
-    out.Write(ManifestLine(hash, fmt::format("{}:{}", path, tensor.name)));
     bytes += tensor.size_bytes;
     status.Set(fmt::format("hashed {} of {} MiB", bytes >> 20, file.file_bytes() >> 20));
+    return on_tensor(tensor, hash);
+  });
+}
+
+Status PrintManifest(const std::string& path, ResultStream& out) {
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  const auto print = [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
+    out.Write(formats::HashManifestLine(hash, fmt::format("{}:{}", path, tensor.name)));
     return {};
   };
-  KVANT_ASSIGN(const uint64_t model_hash, formats::HashModel(file, on_tensor));
-  out.Write(ManifestLine(model_hash, path));
+  KVANT_ASSIGN(const uint64_t model_hash, Hash(file, print, !StdoutIsTerminal()));
+  out.Write(formats::HashManifestLine(model_hash, path));
   return {};
+}
+
+// What a person reads about the comparison, a line per tensor that is not as it should be.
+std::string Report(const formats::HashComparison& found, const formats::HashManifest& manifest,
+                   const std::string& path) {
+  std::string text;
+  const auto list = [&](const std::vector<std::string>& names, const char* what) {
+    for (const std::string& name : names) text += fmt::format("{}  {}\n", what, Visible(name));
+  };
+  list(found.differing, "differs           ");
+  list(found.missing, "not in the model  ");
+  list(found.added, "not in the manifest");
+  if (!found.same()) {
+    return text + fmt::format(
+                      "{} is not the model of the manifest: {} tensors differ, {} are "
+                      "missing, {} are new{}\n",
+                      Visible(path), found.differing.size(), found.missing.size(),
+                      found.added.size(),
+                      found.model_differs ? "; the hash of the whole differs" : "");
+  }
+  return fmt::format("{} is as the manifest says: {}\n", Visible(path),
+                     manifest.tensors.empty() ? std::string("the hash of the whole")
+                                              : fmt::format("{} tensors", manifest.tensors.size()));
+}
+
+// Whether the model is as the manifest says.
+Result<bool> Check(const std::string& path, const std::string& manifest_path, ResultStream& out) {
+  KVANT_ASSIGN(const std::string text, ReadText(manifest_path));
+  KVANT_ASSIGN(const auto manifest, formats::ParseHashManifest(text, manifest_path));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  TensorHashes hashes;
+  const auto keep = [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
+    hashes.emplace(tensor.name, hash);
+    return {};
+  };
+  KVANT_ASSIGN(const uint64_t model_hash, Hash(file, keep, true));
+  const formats::HashComparison found = formats::CompareHashes(manifest, hashes, model_hash);
+  out.Write(Report(found, manifest, path));
+  return found.same();
 }
 
 }  // namespace
 
 int HashCommand(CommandLine& line) {
   ModelGroup model;
+  std::optional<std::string> manifest;
   OptionList list;
+  list.Text("-c,--check", &manifest, "MANIFEST", "Compare the model with this manifest");
   model.AddPath(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
@@ -52,9 +106,13 @@ int HashCommand(CommandLine& line) {
     return *code;
   }
   ResultStream out;
-  const Status status = Hash(positionals.model, out);
-  if (!status.ok()) return Fail(status.error());
-  return out.Finish(kExitDone);
+  if (!manifest.has_value()) {
+    const Status status = PrintManifest(positionals.model, out);
+    return status.ok() ? out.Finish(kExitDone) : Fail(status.error());
+  }
+  const auto same = Check(positionals.model, *manifest, out);
+  if (!same.ok()) return Fail(same.error());
+  return out.Finish(*same ? kExitDone : kExitFailed);
 }
 
 }  // namespace kvant::tools

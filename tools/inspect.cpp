@@ -1,7 +1,7 @@
 // kvant inspect: what a model file holds, what a run of it will need, and what this machine offers.
 //
 // The overview works for every GGUF file, whatever its architecture; --plan and --memory need one
-// that kvant runs. No weights are read.
+// that kvant runs. Weights are read by --check-tensors alone.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,10 +11,12 @@
 #include "base/thread_pool.h"
 #include "cpu/float_gemm.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "formats/check_tensors.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/model_facts.h"
+#include "tools/transfer_progress.h"
 
 namespace kvant::tools {
 namespace {
@@ -22,17 +24,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr HelpText kHelp = {
-    "MODEL [--tensors] [--plan] [--memory] [--cpu] [OPTIONS]",
+    "MODEL [--tensors] [--plan] [--memory] [--check-tensors] [--cpu] [OPTIONS]",
     "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
     "--memory\n"
     "tells how much memory a run with the given options will need, before anything is loaded. "
     "--cpu\n"
     "tells which instruction set will be used and why; it needs no model. Long arrays and texts "
     "are\n"
-    "shortened.",
+    "shortened. --check-tensors reads all weights and prints nothing but the tensors that hold "
+    "NaN\n"
+    "or infinite values, with the place of the first; it fails if there are any.",
     "  kvant inspect model.gguf\n"
     "  kvant inspect model.gguf --memory -c 8192 --kv-type f16\n"
     "  kvant inspect model.gguf --tensors --json | jq '.tensors[0]'\n"
+    "  kvant inspect model.gguf --check-tensors\n"
     "  kvant inspect --cpu\n",
 };
 
@@ -47,6 +52,7 @@ struct Options {
   bool plan = false;
   bool memory = false;
   bool cpu = false;
+  bool check = false;
 };
 
 // ---- Metadata ----------------------------------------------------------------------------------
@@ -381,6 +387,46 @@ Status Inspect(const Options& options, const std::string& path, ResultStream& ou
   return {};
 }
 
+std::string FindingText(const formats::TensorFinding& finding) {
+  return formats::DescribeNonFinite(*finding.tensor, finding.values) + "\n";
+}
+
+Json FindingJson(const formats::TensorFinding& finding) {
+  const int64_t columns = finding.tensor->dims[0];
+  return {{"tensor", std::string(finding.tensor->name)},
+          {"count", finding.values.count},
+          {"first_row", finding.values.first / columns},
+          {"first_column", finding.values.first % columns},
+          {"first_value", fmt::format("{}", finding.values.value)}};
+}
+
+// Whether all weights are finite.
+Result<bool> CheckWeights(const Options& options, const std::string& path, ResultStream& out) {
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+  ThreadPool pool(session_options.threads > 0 ? session_options.threads : DefaultThreadCount());
+  TransferProgress progress("checked");
+  KVANT_ASSIGN(
+      const auto findings,
+      formats::CheckTensors(file, pool, [&](const formats::GgufTensor& next, uint64_t bytes_done) {
+        return progress.Update(bytes_done, file.file_bytes(), next.name);
+      }));
+  progress.Clear();
+  std::string text;
+  if (options.json) {
+    Json json = {{"tensors", file.tensors().size()}, {"not_finite", Json::array()}};
+    for (const auto& finding : findings) json["not_finite"].push_back(FindingJson(finding));
+    text = Dump(json, 2) + "\n";
+  } else {
+    for (const auto& finding : findings) text += FindingText(finding);
+    if (findings.empty()) {
+      text = fmt::format("{} tensors, all values are finite\n", file.tensors().size());
+    }
+  }
+  out.Write(text);
+  return findings.empty();
+}
+
 }  // namespace
 
 int InspectCommand(CommandLine& line) {
@@ -391,6 +437,7 @@ int InspectCommand(CommandLine& line) {
   list.Flag("--plan", &options.plan, "Show the steps a run computes, and their kernels");
   list.Flag("--memory", &options.memory, "Show the memory a run will need");
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
+  list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");
   list.Group("Output");
   list.Flag("--json", &options.json, "Print one JSON object");
   options.model.AddPath(list);
@@ -402,7 +449,8 @@ int InspectCommand(CommandLine& line) {
   options.session.AddNoKvCache(list);
   AddIgnoredOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
-  const bool model_optional = options.cpu && !options.tensors && !options.plan && !options.memory;
+  const bool model_optional =
+      options.cpu && !options.tensors && !options.plan && !options.memory && !options.check;
   Positionals positionals;
   if (const auto code = TakePositionals(
           line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,
@@ -410,6 +458,11 @@ int InspectCommand(CommandLine& line) {
     return *code;
   }
   ResultStream out;
+  if (options.check) {
+    const auto finite = CheckWeights(options, positionals.model, out);
+    if (!finite.ok()) return Fail(finite.error());
+    return out.Finish(*finite ? kExitDone : kExitFailed);
+  }
   const Status status = Inspect(options, positionals.model, out);
   if (!status.ok()) return Fail(status.error());
   return out.Finish(kExitDone);

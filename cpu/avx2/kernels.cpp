@@ -42,6 +42,7 @@ const KernelTable* Kernels() {
       .rms_norm = RmsNorm,
       .add = AddRows,
       .silu_multiply = SiluMultiply,
+      .gelu_multiply = GeluMultiply,
       .rope = Rope,
       .store_key = StoreKey,
       .store_value = StoreValue,

@@ -15,7 +15,9 @@
 #include "cpu/codec_table.h"
 #include "cpu/intrinsics.h"
 #include "quant/format_list.h"
+#include "quant/iq_grids.h"
 #include "quant/scale_search.h"
+#include "quant/unit_values.h"
 
 #include "cpu/avx512vnni/begin.h"
 
@@ -24,11 +26,13 @@ namespace {
 
 using namespace quant;
 constexpr int kLanes = 16;
+constexpr int kCodebookVectorBytes = 64;
 
 // clang-format off
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 #include "cpu/generic/encode.inl"
+#include "cpu/generic/codebook_encode.inl"
 #include "cpu/generic/float_rows.inl"
 #include "cpu/generic/codec_entries.inl"
 // clang-format on

@@ -16,7 +16,14 @@ inline constexpr CpuFeature kRequired[] = {
     CpuFeature::kAvx512bw, CpuFeature::kAvx512dq, CpuFeature::kAvx512vl, CpuFeature::kAvx512vnni,
 };
 
-// The table, or null where this build has no code for the architecture.
+// Whether this build has code for the folder's architecture.
+#if defined(__x86_64__)
+inline constexpr bool kCompiled = true;
+#else
+inline constexpr bool kCompiled = false;
+#endif
+
+// The table; null where !kCompiled. Runs code of the folder: only for a CPU that has the features.
 const KernelTable* Kernels();
 
 }  // namespace kvant::cpu::avx512vnni

@@ -1,5 +1,5 @@
 // The formats that an instruction set encodes and decodes in its vectors, one line each. Included
-// after encode.inl and float_rows.inl.
+// after encode.inl, codebook_encode.inl and float_rows.inl.
 
 constexpr CodecEntry<EncodeFunction> kEncoders[] = {
     {quant::F32::kType, EncodeF32},
@@ -15,6 +15,19 @@ constexpr CodecEntry<EncodeFunction> kEncoders[] = {
     {quant::Q4_K::kType, EncodeRows<quant::Q4_K>},
     {quant::Q5_K::kType, EncodeRows<quant::Q5_K>},
     {quant::Q6_K::kType, EncodeRows<quant::Q6_K>},
+    {quant::IQ1_S::kType, codebook::EncodeBlocks<quant::IQ1_S, codebook::SearchIq1S>},
+    {quant::IQ1_M::kType, codebook::EncodeBlocks<quant::IQ1_M, codebook::SearchIq1M>},
+    {quant::IQ2_XXS::kType, codebook::EncodeBlocks<quant::IQ2_XXS, codebook::SearchIq2Xxs>},
+    {quant::IQ2_XS::kType, codebook::EncodeBlocks<quant::IQ2_XS, codebook::SearchIq2Xs>},
+    {quant::IQ2_S::kType, codebook::EncodeBlocks<quant::IQ2_S, codebook::SearchIq2S>},
+    {quant::IQ3_XXS::kType, codebook::EncodeBlocks<quant::IQ3_XXS, codebook::SearchIq3Xxs>},
+    {quant::IQ3_S::kType, codebook::EncodeBlocks<quant::IQ3_S, codebook::SearchIq3S>},
+    {quant::IQ4_NL::kType, codebook::EncodeBlocks<quant::IQ4_NL, codebook::SearchIq4Nl>},
+    {quant::IQ4_XS::kType, codebook::EncodeBlocks<quant::IQ4_XS, codebook::SearchIq4Xs>},
+    {quant::TQ1_0::kType, codebook::EncodeBlocks<quant::TQ1_0, codebook::SearchTernary>},
+    {quant::TQ2_0::kType, codebook::EncodeBlocks<quant::TQ2_0, codebook::SearchTernaryUpTo2>},
+    {quant::MXFP4::kType, codebook::EncodeBlocks<quant::MXFP4, codebook::SearchMxfp4>},
+    {quant::NVFP4::kType, codebook::EncodeBlocks<quant::NVFP4, codebook::SearchNvfp4>},
 };
 
 constexpr CodecEntry<DecodeFunction> kDecoders[] = {

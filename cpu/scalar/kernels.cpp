@@ -31,6 +31,14 @@ void SiluMultiply(const float* gate, const float* up, int64_t cols, float* out) 
   for (int64_t i = 0; i < cols; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
 }
 
+void GeluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
+  for (int64_t i = 0; i < cols; ++i) {
+    const float x = gate[i];
+    const float cubic = std::fma(x * x, kGeluCubic, kGeluLinear);
+    out[i] = x / (1.0f + Exp(-(x * cubic))) * up[i];
+  }
+}
+
 void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
           const float* cos_sin) {
   const int64_t half = n_rot / 2;
@@ -87,6 +95,7 @@ const KernelTable* Kernels() {
       .rms_norm = RmsNorm,
       .add = AddRows,
       .silu_multiply = SiluMultiply,
+      .gelu_multiply = GeluMultiply,
       .rope = Rope,
       .store_key = StoreKey,
       .store_value = StoreValue,

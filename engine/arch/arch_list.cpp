@@ -5,7 +5,7 @@
 
 namespace kvant::arch {
 
-#define KVANT_FAMILIES(row) row(kLlamaFamily) row(kPhi3Family)
+#define KVANT_FAMILIES(row) row(kLlamaFamily) row(kPhi3Family) row(kGemma3Family)
 
 #define KVANT_DECLARE(family) extern const ArchFamily family;
 KVANT_FAMILIES(KVANT_DECLARE)

@@ -24,6 +24,12 @@ enum class Packing : uint8_t {
   kFused,     // attn_qkv (rows of q, k, v); ffn_up (rows of gate, then up)
 };
 
+// The gated feed-forward: down(activation(gate) * up).
+enum class Gate : uint8_t {
+  kSilu,
+  kGelu,  // the tanh form
+};
+
 // Rotary position embedding: pair i of position p turns by p * frequency[i], with
 // frequency[i] = base^(-2 i / n_rot) / (linear_factor * factors[i]).
 // Sources: Su et al. 2021 (arXiv 2104.09864); linear scaling: Chen et al. 2023 (arXiv 2306.15595);
@@ -50,6 +56,7 @@ struct LayerSpec {
   int64_t v_dim = 0;
   int64_t ffn = 0;
   int64_t window = 0;  // positions a query sees, itself included; 0 = all
+  size_t rope = 0;     // index into ArchSpec::ropes
 };
 
 struct ArchFamily;
@@ -60,7 +67,9 @@ struct ArchSpec {
   int64_t vocab = 0;
   int64_t context_train = 0;
   float norm_epsilon = 0;
-  RopeSpec rope;
+  float embedding_scale = 1;
+  float attention_scale = 0;    // of queries times keys; 0 = 1 / sqrt(k_dim)
+  std::vector<RopeSpec> ropes;  // [0] is what the metadata say; a family may add others
   std::vector<LayerSpec> layers;
 };
 
@@ -69,6 +78,9 @@ struct ArchFamily {
   cpu::RopeStyle rope_style;
   Packing qkv;
   Packing gate_up;
+  Gate gate = Gate::kSilu;
+  bool qk_norms = false;    // an RMS norm over each head's query and key before the rotation
+  bool post_norms = false;  // RMS norms of what attention and feed-forward add to the stream
   // Corrects the spec where a family's metadata need it; may be null.
   Status (*adjust)(const formats::GgufFile& file, ArchSpec& spec);
 };

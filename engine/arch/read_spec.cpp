@@ -165,7 +165,7 @@ Status ReadLayers(const formats::GgufFile& file, const SpecReader& reader, ArchS
     }
     const int64_t head_dim = spec.dim / heads[i];
     spec.layers.push_back({heads[i], kv_heads[i], k_dim != 0 ? k_dim : head_dim,
-                           v_dim != 0 ? v_dim : head_dim, ffn[i], window});
+                           v_dim != 0 ? v_dim : head_dim, ffn[i], window, 0});
   }
   return {};
 }
@@ -227,8 +227,10 @@ Result<ArchSpec> ReadSpec(const formats::GgufFile& file) {
   }
   KVANT_TRY(ReadLayers(file, reader, spec));
   KVANT_TRY(CheckUniformKeys(file, spec));
-  KVANT_ASSIGN(spec.rope,
+  KVANT_ASSIGN(spec.attention_scale, reader.PositiveOr("attention.scale", 0));
+  KVANT_ASSIGN(RopeSpec rope,
                ReadRope(file, reader, *spec.family, spec.layers.front().k_dim, spec.context_train));
+  spec.ropes.push_back(std::move(rope));
   if (spec.family->adjust != nullptr) KVANT_TRY(spec.family->adjust(file, spec));
   return spec;
 }

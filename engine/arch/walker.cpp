@@ -1,12 +1,15 @@
-// embed -> per layer { norm, qkv, rope + store, attention, output += ; norm, gate/up, SwiGLU, down
-// += } -> norm -> logits
+// embed -> per layer { norm, qkv, rope + store, attention, output += ; norm, gate/up, gated unit,
+// down += } -> norm -> logits. Some families also normalize queries and keys, or what a half of a
+// layer adds to the stream.
 #include "engine/arch/walker.h"
 
 #include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "engine/graph/nodes.h"
+#include "engine/graph/observer.h"
 
 namespace kvant::arch {
 namespace {
@@ -64,8 +67,12 @@ class Weights {
 class Walker {
  public:
   Walker(const formats::GgufFile& file, const cpu::KernelTable& kernels,
-         const cpu::FloatGemm& float_gemm, ArchSpec& spec)
-      : weights_(file), kernels_(kernels), float_gemm_(float_gemm), spec_(spec) {}
+         const cpu::FloatGemm& float_gemm, ArchSpec& spec, graph::MatMulObserver* observer)
+      : weights_(file),
+        kernels_(kernels),
+        float_gemm_(float_gemm),
+        spec_(spec),
+        observer_(observer) {}
 
   Result<std::unique_ptr<graph::Plan>> Build() {
     const GgufTensor* embedding = weights_.Find("token_embd.weight");
@@ -74,10 +81,13 @@ class Walker {
     spec_.vocab = vocab;
 
     stream_ = plan_->AddValue("x", RowKind::kStep, spec_.dim, cpu::ActivationKind::kFloat32);
-    plan_->AddBodyNode(graph::MakeEmbed(*embedding, stream_));
-    cos_sin_ =
-        plan_->AddValue("cos_sin", RowKind::kStep, spec_.rope.n_rot, cpu::ActivationKind::kFloat32);
-    plan_->AddBodyNode(graph::MakeRopeTable(spec_.rope.n_rot, cos_sin_));
+    plan_->AddBodyNode(graph::MakeEmbed(*embedding, spec_.embedding_scale, stream_));
+    for (size_t i = 0; i < spec_.ropes.size(); ++i) {
+      const int64_t n_rot = spec_.ropes[i].n_rot;
+      cos_sin_.push_back(plan_->AddValue(fmt::format("cos_sin.{}", i), RowKind::kStep, n_rot,
+                                         cpu::ActivationKind::kFloat32));
+      plan_->AddBodyNode(graph::MakeRopeTable(i, n_rot, cos_sin_.back()));
+    }
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       KVANT_TRY(AddAttention(static_cast<int>(i), spec_.layers[i]));
       KVANT_TRY(AddFeedForward(static_cast<int>(i), spec_.layers[i]));
@@ -113,7 +123,17 @@ class Walker {
       const char* suffix = kernel.activation == cpu::ActivationKind::kInt8 ? ".int8" : "";
       id = plan_->AddValue(name + suffix, rows, cols, kernel.activation);
     }
+    if (observer_ != nullptr) activations.observed = observer_->Watch(WeightNames(readers), cols);
+    if (activations.observed.has_value() && activations.floats == graph::kNoValue) {
+      activations.floats = plan_->AddValue(name, rows, cols, cpu::ActivationKind::kFloat32);
+    }
     return activations;
+  }
+
+  static std::vector<std::string> WeightNames(const std::vector<MatMulPart>& parts) {
+    std::vector<std::string> names;
+    for (const MatMulPart& part : parts) names.emplace_back(part.weight->name);
+    return names;
   }
 
   Status AddNorm(const std::string& name, ValueId in, const Activations& out, bool in_head) {
@@ -121,6 +141,32 @@ class Walker {
     auto node = graph::MakeRmsNorm(kernels_, name, std::move(weight), spec_.norm_epsilon, in, out);
     in_head ? plan_->AddHeadNode(std::move(node)) : plan_->AddBodyNode(std::move(node));
     return {};
+  }
+
+  // The product of what one half of a layer computed, added to the stream: at once, or after a
+  // norm.
+  Status AddToStream(const std::string& name, std::vector<MatMulPart> parts, const Activations& in,
+                     const std::string& norm_name) {
+    if (!spec_.family->post_norms) {
+      AddMatMul(name, std::move(parts), in, stream_, cpu::Store::kAdd);
+      return {};
+    }
+    const ValueId product =
+        plan_->AddValue(name, RowKind::kStep, spec_.dim, cpu::ActivationKind::kFloat32);
+    AddMatMul(name, std::move(parts), in, product, cpu::Store::kSet);
+    KVANT_ASSIGN(auto weight, weights_.Vector(norm_name + ".weight", spec_.dim));
+    plan_->AddBodyNode(graph::MakeAddRmsNorm(kernels_, norm_name, std::move(weight),
+                                             spec_.norm_epsilon, product, stream_));
+    return {};
+  }
+
+  Result<graph::QkNorms> ReadQkNorms(const std::string& prefix, int64_t k_dim) {
+    graph::QkNorms norms;
+    if (!spec_.family->qk_norms) return norms;
+    KVANT_ASSIGN(norms.query, weights_.Vector(prefix + "attn_q_norm.weight", k_dim));
+    KVANT_ASSIGN(norms.key, weights_.Vector(prefix + "attn_k_norm.weight", k_dim));
+    norms.epsilon = spec_.norm_epsilon;
+    return norms;
   }
 
   Status AddAttention(int layer, const LayerSpec& shape) {
@@ -145,7 +191,9 @@ class Walker {
     const ValueId qkv = plan_->AddValue(prefix + "qkv", RowKind::kStep, q_rows + k_rows + v_rows,
                                         cpu::ActivationKind::kFloat32);
     AddMatMul(prefix + "qkv", std::move(qkv_parts), normed, qkv, cpu::Store::kSet);
-    plan_->AddBodyNode(graph::MakeRopeAndStore(kernels_, layer, shape, spec_.rope, qkv, cos_sin_));
+    KVANT_ASSIGN(graph::QkNorms norms, ReadQkNorms(prefix, shape.k_dim));
+    plan_->AddBodyNode(graph::MakeRopeAndStore(kernels_, layer, shape, spec_.ropes[shape.rope],
+                                               std::move(norms), qkv, cos_sin_[shape.rope]));
 
     Activations mixed =
         NewActivations(prefix + "attended", shape.heads * shape.v_dim, RowKind::kStep, out_parts);
@@ -153,12 +201,15 @@ class Walker {
       mixed.floats = plan_->AddValue(prefix + "attended", RowKind::kStep, mixed.cols,
                                      cpu::ActivationKind::kFloat32);
     }
-    plan_->AddBodyNode(graph::MakeAttention(kernels_, layer, shape, qkv, mixed.floats));
+    const float scale = spec_.attention_scale > 0
+                            ? spec_.attention_scale
+                            : 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
+    plan_->AddBodyNode(graph::MakeAttention(kernels_, layer, shape, scale, qkv, mixed.floats));
     if (mixed.int8 != graph::kNoValue) {
       plan_->AddBodyNode(graph::MakeQuantize(kernels_, prefix + "attended.int8", mixed));
     }
-    AddMatMul(prefix + "attn_output", std::move(out_parts), mixed, stream_, cpu::Store::kAdd);
-    return {};
+    return AddToStream(prefix + "attn_output", std::move(out_parts), mixed,
+                       prefix + "post_attention_norm");
   }
 
   Status AddFeedForward(int layer, const LayerSpec& shape) {
@@ -180,10 +231,11 @@ class Walker {
                                             cpu::ActivationKind::kFloat32);
     AddMatMul(prefix + "gate_up", std::move(gate_up_parts), normed, gate_up, cpu::Store::kSet);
     const Activations product =
-        NewActivations(prefix + "swiglu", shape.ffn, RowKind::kStep, down_parts);
-    plan_->AddBodyNode(graph::MakeSwiGlu(kernels_, prefix + "swiglu", gate_up, product));
-    AddMatMul(prefix + "ffn_down", std::move(down_parts), product, stream_, cpu::Store::kAdd);
-    return {};
+        NewActivations(prefix + "gated", shape.ffn, RowKind::kStep, down_parts);
+    plan_->AddBodyNode(
+        graph::MakeGatedUnit(kernels_, prefix + "gated", spec_.family->gate, gate_up, product));
+    return AddToStream(prefix + "ffn_down", std::move(down_parts), product,
+                       prefix + "post_ffw_norm");
   }
 
   // The output matrix is the embedding where the file has none of its own.
@@ -201,6 +253,9 @@ class Walker {
     KVANT_TRY(AddNorm("output_norm", selected, normed, true));
     const ValueId logits =
         plan_->AddValue("logits", RowKind::kHead, spec_.vocab, cpu::ActivationKind::kFloat32);
+    if (normed.observed.has_value()) {
+      plan_->AddHeadNode(graph::MakeObserve(*observer_, "output.observed", normed));
+    }
     plan_->AddHeadNode(graph::MakeMatMul(kernels_, float_gemm_, "output", std::move(parts), normed,
                                          logits, cpu::Store::kSet));
     plan_->SetLogits(logits);
@@ -209,6 +264,9 @@ class Walker {
 
   void AddMatMul(const std::string& name, std::vector<MatMulPart> parts, const Activations& in,
                  ValueId out, cpu::Store store) {
+    if (in.observed.has_value()) {
+      plan_->AddBodyNode(graph::MakeObserve(*observer_, name + ".observed", in));
+    }
     plan_->AddBodyNode(
         graph::MakeMatMul(kernels_, float_gemm_, name, std::move(parts), in, out, store));
   }
@@ -217,17 +275,19 @@ class Walker {
   const cpu::KernelTable& kernels_;
   const cpu::FloatGemm& float_gemm_;
   ArchSpec& spec_;
+  graph::MatMulObserver* observer_;
   std::unique_ptr<graph::Plan> plan_ = std::make_unique<graph::Plan>();
   ValueId stream_ = graph::kNoValue;  // the residual stream
-  ValueId cos_sin_ = graph::kNoValue;
+  std::vector<ValueId> cos_sin_;      // by index into ArchSpec::ropes
 };
 
 }  // namespace
 
 Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const cpu::KernelTable& kernels,
-                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec) {
-  return Walker(file, kernels, float_gemm, spec).Build();
+                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec,
+                                               graph::MatMulObserver* observer) {
+  return Walker(file, kernels, float_gemm, spec, observer).Build();
 }
 
 }  // namespace kvant::arch

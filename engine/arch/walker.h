@@ -10,13 +10,19 @@
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
 
+namespace kvant::graph {
+class MatMulObserver;
+}
+
 namespace kvant::arch {
 
 // Looks every tensor up by name, checks type and shape, and builds the plan; sets spec.vocab. The
 // plan points into the file's mapping and into the kernel table, which must outlive it. kCorrupt
-// names the tensor, the shape expected and the shape found.
+// names the tensor, the shape expected and the shape found. An observer is asked about every matrix
+// product and must outlive the plan; null means none.
 Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const cpu::KernelTable& kernels,
-                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec);
+                                               const cpu::FloatGemm& float_gemm, ArchSpec& spec,
+                                               graph::MatMulObserver* observer = nullptr);
 
 }  // namespace kvant::arch

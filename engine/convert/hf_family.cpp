@@ -1,6 +1,7 @@
 // From config.json to a family, its sizes and the metadata that all families share.
 #include "engine/convert/hf_family.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -48,12 +49,13 @@ Status CheckConvertible(const JsonObject& config) {
   return {};
 }
 
-Status CheckActivation(const JsonObject& config) {
-  KVANT_ASSIGN(const auto activation, config.String("hidden_act"));
-  if (!activation || *activation == "silu" || *activation == "swish") return {};
-  return MakeError(ErrorCode::kNotSupported,
-                   "{}: hidden_act \"{}\" is not supported, expected \"silu\"", config.where(),
-                   *activation);
+Status CheckActivation(const HfActivation& expected, const JsonObject& config) {
+  KVANT_ASSIGN(const auto activation, config.String(expected.key));
+  if (!activation || std::ranges::find(expected.names, *activation) != expected.names.end()) {
+    return {};
+  }
+  return MakeError(ErrorCode::kNotSupported, "{}: {} \"{}\" is not supported, expected \"{}\"",
+                   config.where(), expected.key, *activation, expected.names.front());
 }
 
 }  // namespace
@@ -69,7 +71,7 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
     for (const std::string_view known : family->classes) {
       if (name != known) continue;
       KVANT_TRY(CheckConvertible(config));
-      KVANT_TRY(CheckActivation(config));
+      KVANT_TRY(CheckActivation(family->activation, config));
       return family;
     }
   }
@@ -118,6 +120,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kTwoFfn: return 2 * shape.ffn;
     case Extent::kQRows: return q_rows;
     case Extent::kKvRows: return kv_rows;
+    case Extent::kHeadDim: return shape.head_dim;
     case Extent::kQkvRows: return q_rows + 2 * kv_rows;
   }
   return 0;
@@ -145,7 +148,7 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
     return config.Wrong("rms_norm_eps", "a positive number");
   }
   out.writer->AddF32(out.Key("attention.layer_norm_rms_epsilon"), static_cast<float>(*epsilon));
-  KVANT_ASSIGN(const float base, ReadRopeBase(config));
+  KVANT_ASSIGN(const float base, ReadRopeBase(config, family.rope_base));
   out.writer->AddF32(out.Key("rope.freq_base"), base);
   return family.add_parameters(config, shape, out);
 }

@@ -37,9 +37,10 @@ enum class Extent : uint8_t {
   kDim,
   kVocab,
   kFfn,
-  kTwoFfn,   // gate, then up
-  kQRows,    // heads * head_dim
-  kKvRows,   // kv_heads * head_dim
+  kTwoFfn,  // gate, then up
+  kQRows,   // heads * head_dim
+  kKvRows,  // kv_heads * head_dim
+  kHeadDim,
   kQkvRows,  // q, then k, then v
 };
 
@@ -49,6 +50,12 @@ enum class RowOrder : uint8_t {
   // The model turns pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i +
   // 1): within every head, rows 2i and 2i + 1 are the former rows i and i + head_dim / 2.
   kPairsInterleaved,
+};
+
+// What becomes of a tensor's numbers.
+enum class Values : uint8_t {
+  kSame,
+  kPlusOne,  // the model multiplies by 1 + weight, the GGUF architecture by the weight
 };
 
 enum class Presence : uint8_t {
@@ -64,6 +71,13 @@ struct HfTensor {
   Extent columns = Extent::kNone;  // kNone for vectors, which have `rows` values
   RowOrder order = RowOrder::kSame;
   Presence presence = Presence::kRequired;
+  Values values = Values::kSame;  // kPlusOne for vectors only
+};
+
+// The activation of the gates, by the key that names it in config.json.
+struct HfActivation {
+  std::string_view key = "hidden_act";
+  std::span<const std::string_view> names;  // the first is the usual one
 };
 
 // A tensor that the folder does not hold: factors computed from the configuration.
@@ -84,10 +98,15 @@ struct Parameters {
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
+  HfActivation activation;
+  double rope_base = 10000.0;  // where config.json says nothing
   std::span<const HfTensor> tensors;
   // Adds what the keys common to all families leave out.
   Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);
 };
+
+inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
+inline constexpr HfActivation kSiluActivation = {.key = "hidden_act", .names = kSiluNames};
 
 // The weights of the embedding and of the output, which may be one and the same.
 inline constexpr std::string_view kEmbeddingName = "token_embd.weight";

@@ -5,7 +5,7 @@
 
 namespace kvant::convert {
 
-#define KVANT_HF_FAMILIES(row) row(kHfLlama) row(kHfPhi3)
+#define KVANT_HF_FAMILIES(row) row(kHfLlama) row(kHfPhi3) row(kHfGemma3)
 
 #define KVANT_DECLARE(family) extern const HfFamily family;
 KVANT_HF_FAMILIES(KVANT_DECLARE)

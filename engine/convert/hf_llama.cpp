@@ -6,6 +6,9 @@
 #include "engine/convert/rope_scaling.h"
 
 namespace kvant::convert {
+
+extern const HfFamily kHfLlama;
+
 namespace {
 
 constexpr std::string_view kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM"};
@@ -49,15 +52,9 @@ constexpr HfTensor kTensors[] = {
 Status AddRope(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (!scaling) return {};
-  if (scaling->type == "linear") {
-    KVANT_ASSIGN(const auto factor, scaling->settings.Number("factor"));
-    if (!factor || !(*factor > 0)) return scaling->settings.Wrong("factor", "a positive number");
-    out.writer->AddString(out.Key("rope.scaling.type"), "linear");
-    out.writer->AddF32(out.Key("rope.scaling.factor"), static_cast<float>(*factor));
-    return {};
-  }
+  if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
   if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3");
-  KVANT_ASSIGN(const float base, ReadRopeBase(config));
+  KVANT_ASSIGN(const float base, ReadRopeBase(config, kHfLlama.rope_base));
   KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, shape.head_dim));
   out.tensors.push_back({"rope_freqs.weight", std::move(factors)});
   return {};
@@ -75,10 +72,10 @@ Status AddLlamaParameters(const JsonObject& config, const HfShape& shape, Parame
 
 }  // namespace
 
-extern const HfFamily kHfLlama;
 const HfFamily kHfLlama = {
     .classes = kClasses,
     .arch = "llama",
+    .activation = kSiluActivation,
     .tensors = kTensors,
     .add_parameters = AddLlamaParameters,
 };

@@ -84,6 +84,7 @@ extern const HfFamily kHfPhi3;
 const HfFamily kHfPhi3 = {
     .classes = kClasses,
     .arch = "phi3",
+    .activation = kSiluActivation,
     .tensors = kTensors,
     .add_parameters = AddPhi3Parameters,
 };

@@ -8,19 +8,25 @@
 namespace kvant::convert {
 namespace {
 
-constexpr double kBaseDefault = 10000.0;
-
 // Defaults of the Llama 3.1 model definition.
 constexpr double kLlama3Factor = 8;
 constexpr double kLlama3LowFreqFactor = 1;
 constexpr double kLlama3HighFreqFactor = 4;
 constexpr double kLlama3OriginalContext = 8192;
 
-// "rope_scaling" or "rope_parameters"; nothing if neither is there.
+// The layers whose settings count for a model whose kinds of layers differ.
+constexpr std::string_view kMainLayerType = "full_attention";
+
+// "rope_scaling" or "rope_parameters", there of the main kind of layers; nothing if neither is
+// there.
 Result<std::optional<JsonObject>> RopeSettings(const JsonObject& config) {
   KVANT_ASSIGN(std::optional<JsonObject> settings, config.Object("rope_scaling"));
   if (settings) return settings;
-  return config.Object("rope_parameters");
+  KVANT_ASSIGN(settings, config.Object("rope_parameters"));
+  if (settings && settings->Find(kMainLayerType) != nullptr) {
+    return settings->Object(kMainLayerType);
+  }
+  return settings;
 }
 
 Result<double> PositiveOr(const JsonObject& object, std::string_view key, double otherwise) {
@@ -31,14 +37,36 @@ Result<double> PositiveOr(const JsonObject& object, std::string_view key, double
 
 }  // namespace
 
-Result<float> ReadRopeBase(const JsonObject& config) {
+Result<float> ReadRopeBase(const JsonObject& config, double otherwise) {
   KVANT_ASSIGN(const std::optional<JsonObject> settings, RopeSettings(config));
-  double base = kBaseDefault;
+  double base = otherwise;
   if (settings) {
     KVANT_ASSIGN(base, PositiveOr(*settings, "rope_theta", base));
   }
   KVANT_ASSIGN(base, PositiveOr(config, "rope_theta", base));
   return static_cast<float>(base);
+}
+
+Result<float> ReadRopeBaseOf(std::string_view layer_type, std::string_view key,
+                             const JsonObject& config, double otherwise) {
+  KVANT_ASSIGN(const std::optional<JsonObject> parameters, config.Object("rope_parameters"));
+  double base = otherwise;
+  if (parameters) {
+    KVANT_ASSIGN(const std::optional<JsonObject> settings, parameters->Object(layer_type));
+    if (settings) {
+      KVANT_ASSIGN(base, PositiveOr(*settings, "rope_theta", base));
+    }
+  }
+  KVANT_ASSIGN(base, PositiveOr(config, key, base));
+  return static_cast<float>(base);
+}
+
+Status AddLinearScaling(const RopeScaling& scaling, Parameters& out) {
+  KVANT_ASSIGN(const auto factor, scaling.settings.Number("factor"));
+  if (!factor || !(*factor > 0)) return scaling.settings.Wrong("factor", "a positive number");
+  out.writer->AddString(out.Key("rope.scaling.type"), "linear");
+  out.writer->AddF32(out.Key("rope.scaling.factor"), static_cast<float>(*factor));
+  return {};
 }
 
 Error RopeScaling::Unsupported(std::string_view known) const {

@@ -10,12 +10,18 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/convert/hf_family.h"
 #include "engine/convert/json_object.h"
 
 namespace kvant::convert {
 
-// 10000 where config.json says nothing.
-Result<float> ReadRopeBase(const JsonObject& config);
+// `otherwise` where config.json says nothing.
+Result<float> ReadRopeBase(const JsonObject& config, double otherwise);
+
+// The base of one kind of layer, where kinds differ: under `key` in older files, in newer ones
+// under "rope_parameters" and the name of the kind.
+Result<float> ReadRopeBaseOf(std::string_view layer_type, std::string_view key,
+                             const JsonObject& config, double otherwise);
 
 // The settings, and their type in lower case. Nothing where positions are not stretched.
 struct RopeScaling {
@@ -26,6 +32,9 @@ struct RopeScaling {
   Error Unsupported(std::string_view known) const;
 };
 Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config);
+
+// Writes the keys of the scaling type "linear".
+Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 
 // The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
 // to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in

@@ -104,6 +104,10 @@ bool ReadSpaceStep(const Json& step, SpaceHandling& out) {
     return pattern != step.end() && JsonText(*pattern, "String") == " " &&
            JsonText(step, "content") == kSpace;
   }
+  if (type == "Split") {  // at spaces, which are gone by then
+    const auto pattern = step.find("pattern");
+    return out.escapes && pattern != step.end() && JsonText(*pattern, "String") == " ";
+  }
   if (type != "Metaspace") return false;
   out.escapes = true;
   // Before there were schemes, a flag said whether there is a prefix.

@@ -122,6 +122,7 @@ class Planner {
     tensor.dims.assign(source->shape.rbegin(), source->shape.rend());
     tensor.format = FormatFor(tensor);
     if (row.order == RowOrder::kPairsInterleaved) tensor.head_rows = shape_.head_dim;
+    tensor.change = row.values;
     out_.push_back(std::move(tensor));
     return {};
   }
@@ -194,8 +195,9 @@ int64_t SourceRow(int64_t row, int64_t head_rows) {
 // Makes rows of one tensor. A permuted vector (a bias) is a matrix of one column here.
 class RowEncoder {
  public:
-  explicit RowEncoder(const OutputTensor& tensor)
+  RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kernels)
       : tensor_(tensor),
+        encode_(kernels.encode[static_cast<size_t>(quant::FormatIndex(*tensor.format))]),
         rows_(tensor.rows()),
         columns_(tensor.columns()),
         element_bytes_(tensor.source->type->bytes) {
@@ -213,7 +215,7 @@ class RowEncoder {
     std::memcpy(source_row_.data(), tensor_.source->data + source_row * columns_ * element_bytes_,
                 source_row_.size());
     const int64_t row_bytes = tensor_.format->row_bytes(columns_);
-    if (source_format_ == tensor_.format) {
+    if (source_format_ == tensor_.format && tensor_.change == Values::kSame) {
       std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
       return;
     }
@@ -226,11 +228,20 @@ class RowEncoder {
         values_[i] = static_cast<float>(value);
       }
     }
-    tensor_.format->encode(values_.data(), nullptr, out + row * row_bytes, columns_);
+    if (tensor_.change == Values::kPlusOne) {
+      for (float& value : values_) value += 1.0f;
+    }
+    encode_({.format = tensor_.format,
+             .values = values_.data(),
+             .importance = nullptr,
+             .rows = 1,
+             .cols = columns_,
+             .blocks = out + row * row_bytes});
   }
 
  private:
   const OutputTensor& tensor_;
+  cpu::EncodeFunction encode_;
   int64_t rows_;
   int64_t columns_;
   int64_t element_bytes_;
@@ -270,17 +281,19 @@ Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const Json
 Result<WeightEncoder> WeightEncoder::Create(int64_t bytes_max, int threads) {
   KVANT_ASSIGN(AlignedBuffer buffer,
                AlignedBuffer::Allocate(static_cast<size_t>(bytes_max), "the largest tensor"));
-  return WeightEncoder(std::move(buffer), threads);
+  KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
+  return WeightEncoder(std::move(buffer), *kernels, threads);
 }
 
 std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
   if (tensor.source == nullptr) return std::as_bytes(std::span(tensor.values));
   const auto size = static_cast<size_t>(tensor.size_bytes());
-  const bool unchanged = tensor.source->type->name == tensor.format->name && tensor.head_rows == 0;
+  const bool unchanged = tensor.source->type->name == tensor.format->name &&
+                         tensor.head_rows == 0 && tensor.change == Values::kSame;
   if (unchanged) return {tensor.source->data, size};
   KVANT_CHECK(size <= buffer_.size());
   pool_->Run([&](const ThreadPool::Member& member) {
-    RowEncoder encoder(tensor);
+    RowEncoder encoder(tensor, kernels_);
     const Range range = OwnedRange(encoder.rows(), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) encoder.Encode(row, buffer_.data());
   });

@@ -14,6 +14,7 @@
 #include "base/aligned_buffer.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/kernels.h"
 #include "engine/convert/hf_family.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
@@ -36,6 +37,7 @@ struct OutputTensor {
   const quant::FormatTraits* format = nullptr;
   std::vector<int64_t> dims;                           // dims[0] is the contiguous one
   const formats::SafetensorsTensor* source = nullptr;  // null for computed tensors
+  Values change = Values::kSame;                       // of the source's numbers
   int64_t head_rows = 0;      // rows of a head whose pairs are interleaved; 0: rows stay in place
   std::vector<float> values;  // of computed tensors
 
@@ -67,10 +69,13 @@ class WeightEncoder {
   std::span<const std::byte> Encode(const OutputTensor& tensor);
 
  private:
-  WeightEncoder(AlignedBuffer buffer, int threads)
-      : buffer_(std::move(buffer)), pool_(std::make_unique<ThreadPool>(threads)) {}
+  WeightEncoder(AlignedBuffer buffer, const cpu::KernelTable& kernels, int threads)
+      : buffer_(std::move(buffer)),
+        kernels_(kernels),
+        pool_(std::make_unique<ThreadPool>(threads)) {}
 
   AlignedBuffer buffer_;
+  const cpu::KernelTable& kernels_;
   std::unique_ptr<ThreadPool> pool_;
 };
 

@@ -29,13 +29,14 @@ struct Columns {
 class RopeAndStoreNode final : public Node {
  public:
   RopeAndStoreNode(const cpu::KernelTable& kernels, int layer, const arch::LayerSpec& spec,
-                   const arch::RopeSpec& rope, ValueId qkv, ValueId cos_sin)
+                   const arch::RopeSpec& rope, QkNorms norms, ValueId qkv, ValueId cos_sin)
       : Node(fmt::format("layer.{}.rope_store", layer), {qkv, cos_sin}, {qkv}),
         kernels_(kernels),
         layer_(layer),
         spec_(spec),
         style_(rope.style),
         n_rot_(rope.n_rot),
+        norms_(std::move(norms)),
         qkv_(qkv),
         cos_sin_(cos_sin) {}
 
@@ -55,7 +56,8 @@ class RopeAndStoreNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("rope {} {} of {} + cache write {}",
+    return fmt::format("{}rope {} {} of {} + cache write {}",
+                       norms_.query.empty() ? "" : "rms_norm of heads + ",
                        style_ == cpu::RopeStyle::kHalves ? "halves" : "interleaved", n_rot_,
                        spec_.k_dim, kernels_.isa);
   }
@@ -66,8 +68,14 @@ class RopeAndStoreNode final : public Node {
     const int64_t group = spec_.heads / spec_.kv_heads;
     float* qkv = step.FloatRow(qkv_, row);
     const float* cos_sin = step.FloatRow(cos_sin_, row);
+    float* queries = qkv + kv_head * group * spec_.k_dim;
     float* key = qkv + columns.key + kv_head * spec_.k_dim;
-    kernels_.rope(qkv + kv_head * group * spec_.k_dim, group, spec_.k_dim, n_rot_, style_, cos_sin);
+    if (!norms_.query.empty()) {
+      for (int64_t head = 0; head < group; ++head)
+        NormalizeHead(norms_.query, queries + head * spec_.k_dim);
+      NormalizeHead(norms_.key, key);
+    }
+    kernels_.rope(queries, group, spec_.k_dim, n_rot_, style_, cos_sin);
     kernels_.rope(key, 1, spec_.k_dim, n_rot_, style_, cos_sin);
     if (step.kv == nullptr) return;
     const int64_t position = step.positions[static_cast<size_t>(row)];
@@ -80,11 +88,16 @@ class RopeAndStoreNode final : public Node {
                          step.kv->ValueRow(layer_, head, position));
   }
 
+  void NormalizeHead(const WeightVector& weight, float* head) const {
+    kernels_.rms_norm(head, weight.data(), spec_.k_dim, norms_.epsilon, head);
+  }
+
   const cpu::KernelTable& kernels_;
   int layer_;
   arch::LayerSpec spec_;
   cpu::RopeStyle style_;
   int64_t n_rot_;
+  QkNorms norms_;
   ValueId qkv_;
   ValueId cos_sin_;
 };
@@ -92,12 +105,12 @@ class RopeAndStoreNode final : public Node {
 class AttentionNode final : public Node {
  public:
   AttentionNode(const cpu::KernelTable& kernels, int layer, const arch::LayerSpec& spec,
-                ValueId qkv, ValueId out)
+                float scale, ValueId qkv, ValueId out)
       : Node(fmt::format("layer.{}.attention", layer), {qkv}, {out}),
         kernels_(kernels),
         layer_(layer),
         spec_(spec),
-        scale_(1.0f / std::sqrt(static_cast<float>(spec.k_dim))),
+        scale_(scale),
         qkv_(qkv),
         out_(out) {}
 
@@ -211,13 +224,15 @@ class AttentionNode final : public Node {
 
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int layer,
                                        const arch::LayerSpec& spec, const arch::RopeSpec& rope,
-                                       ValueId qkv, ValueId cos_sin) {
-  return std::make_unique<RopeAndStoreNode>(kernels, layer, spec, rope, qkv, cos_sin);
+                                       QkNorms norms, ValueId qkv, ValueId cos_sin) {
+  return std::make_unique<RopeAndStoreNode>(kernels, layer, spec, rope, std::move(norms), qkv,
+                                            cos_sin);
 }
 
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
-                                    const arch::LayerSpec& spec, ValueId qkv, ValueId out) {
-  return std::make_unique<AttentionNode>(kernels, layer, spec, qkv, out);
+                                    const arch::LayerSpec& spec, float scale, ValueId qkv,
+                                    ValueId out) {
+  return std::make_unique<AttentionNode>(kernels, layer, spec, scale, qkv, out);
 }
 
 }  // namespace kvant::graph

@@ -29,34 +29,39 @@ cpu::ActivationRow RecordAt(const StepContext& step, ValueId id, int64_t row, in
 
 class EmbedNode final : public Node {
  public:
-  EmbedNode(const formats::GgufTensor& table, ValueId out)
-      : Node("embed", {}, {out}), table_(table), out_(out) {}
+  EmbedNode(const formats::GgufTensor& table, float scale, ValueId out)
+      : Node("embed", {}, {out}), table_(table), scale_(scale), out_(out) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
     const Range range = OwnedRange(step.rows, 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       const int64_t token = step.tokens[static_cast<size_t>(row)];
-      table_.format->decode(table_.data + token * table_.row_bytes(), step.FloatRow(out_, row),
-                            table_.dims[0]);
+      float* out = step.FloatRow(out_, row);
+      table_.format->decode(table_.data + token * table_.row_bytes(), out, table_.dims[0]);
+      if (scale_ == 1.0f) continue;
+      for (int64_t i = 0; i < table_.dims[0]; ++i) out[i] *= scale_;
     }
   }
 
   std::string Describe() const override {
-    return fmt::format("rows of {} {} [{} x {}]", table_.name, table_.format->name, table_.dims[0],
-                       table_.dims[1]);
+    return fmt::format("rows of {} {} [{} x {}]{}", table_.name, table_.format->name,
+                       table_.dims[0], table_.dims[1],
+                       scale_ == 1.0f ? "" : fmt::format(" * {}", scale_));
   }
 
  private:
   const formats::GgufTensor& table_;
+  float scale_;
   ValueId out_;
 };
 
 class RopeTableNode final : public Node {
  public:
-  RopeTableNode(int64_t n_rot, ValueId cos_sin)
-      : Node("rope_table", {}, {cos_sin}), half_(n_rot / 2), cos_sin_(cos_sin) {}
+  RopeTableNode(size_t rope, int64_t n_rot, ValueId cos_sin)
+      : Node("rope_table", {}, {cos_sin}), rope_(rope), half_(n_rot / 2), cos_sin_(cos_sin) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const RopeAngles& angles = step.ropes[rope_];
     const Range range = OwnedRange(step.rows, 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       float* cosines = step.FloatRow(cos_sin_, row);
@@ -64,9 +69,9 @@ class RopeTableNode final : public Node {
       const double position = static_cast<double>(step.positions[static_cast<size_t>(row)]);
       for (int64_t i = 0; i < half_; ++i) {
         const double angle =
-            position * static_cast<double>(step.rope_frequencies[static_cast<size_t>(i)]);
-        cosines[i] = step.rope_amplitude * static_cast<float>(std::cos(angle));
-        sines[i] = step.rope_amplitude * static_cast<float>(std::sin(angle));
+            position * static_cast<double>(angles.frequencies[static_cast<size_t>(i)]);
+        cosines[i] = angles.amplitude * static_cast<float>(std::cos(angle));
+        sines[i] = angles.amplitude * static_cast<float>(std::sin(angle));
       }
     }
   }
@@ -76,6 +81,7 @@ class RopeTableNode final : public Node {
   }
 
  private:
+  size_t rope_;
   int64_t half_;
   ValueId cos_sin_;
 };
@@ -121,6 +127,40 @@ class RmsNormNode final : public Node {
   Activations out_;
 };
 
+class AddRmsNormNode final : public Node {
+ public:
+  AddRmsNormNode(const cpu::KernelTable& kernels, std::string name, WeightVector weight,
+                 float epsilon, ValueId in, ValueId out)
+      : Node(std::move(name), {in, out}, {in, out}),
+        kernels_(kernels),
+        weight_(std::move(weight)),
+        epsilon_(epsilon),
+        in_(in),
+        out_(out) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const int64_t cols = static_cast<int64_t>(weight_.size());
+    const Range range = OwnedRange(step.RowCount(in_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* normed = step.FloatRow(in_, row);
+      float* out = step.FloatRow(out_, row);
+      kernels_.rms_norm(normed, weight_.data(), cols, epsilon_, normed);
+      kernels_.add(out, normed, cols, out);
+    }
+  }
+
+  std::string Describe() const override {
+    return fmt::format("+= rms_norm {} [{}]", kernels_.isa, weight_.size());
+  }
+
+ private:
+  const cpu::KernelTable& kernels_;
+  WeightVector weight_;
+  float epsilon_;
+  ValueId in_;
+  ValueId out_;
+};
+
 class QuantizeNode final : public Node {
  public:
   QuantizeNode(const cpu::KernelTable& kernels, std::string name, const Activations& activations)
@@ -150,16 +190,19 @@ class QuantizeNode final : public Node {
   Activations activations_;
 };
 
-class SwiGluNode final : public Node {
+class GatedUnitNode final : public Node {
  public:
-  SwiGluNode(const cpu::KernelTable& kernels, std::string name, ValueId gate_up,
-             const Activations& out)
+  GatedUnitNode(const cpu::KernelTable& kernels, std::string name, arch::Gate gate, ValueId gate_up,
+                const Activations& out)
       : Node(std::move(name), {gate_up}, out.ids()),
         kernels_(kernels),
+        gate_(gate),
         gate_up_(gate_up),
         out_(out) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const auto activate =
+        gate_ == arch::Gate::kSilu ? kernels_.silu_multiply : kernels_.gelu_multiply;
     const int64_t tiles = (out_.cols + kColumnTile - 1) / kColumnTile;
     const Range range = OwnedRange(step.RowCount(gate_up_) * tiles, 1, member.index, member.count);
     for (int64_t task = range.begin; task < range.end; ++task) {
@@ -169,7 +212,7 @@ class SwiGluNode final : public Node {
       float* gate = step.FloatRow(gate_up_, row) + col;
       const float* up = gate + out_.cols;
       float* product = out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + col : gate;
-      kernels_.silu_multiply(gate, up, count, product);
+      activate(gate, up, count, product);
       if (out_.int8 != kNoValue) {
         kernels_.quantize(product, count, RecordAt(step, out_.int8, row, out_.cols, col));
       }
@@ -177,12 +220,13 @@ class SwiGluNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("silu * up{} {} [{}]", out_.int8 != kNoValue ? " + quantize int8" : "",
-                       kernels_.isa, out_.cols);
+    return fmt::format("{} * up{} {} [{}]", gate_ == arch::Gate::kSilu ? "silu" : "gelu",
+                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
   }
 
  private:
   const cpu::KernelTable& kernels_;
+  arch::Gate gate_;
   ValueId gate_up_;
   Activations out_;
 };
@@ -217,12 +261,12 @@ std::vector<ValueId> Activations::ids() const {
   return list;
 }
 
-std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, ValueId out) {
-  return std::make_unique<EmbedNode>(table, out);
+std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out) {
+  return std::make_unique<EmbedNode>(table, scale, out);
 }
 
-std::unique_ptr<Node> MakeRopeTable(int64_t n_rot, ValueId cos_sin) {
-  return std::make_unique<RopeTableNode>(n_rot, cos_sin);
+std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin) {
+  return std::make_unique<RopeTableNode>(rope, n_rot, cos_sin);
 }
 
 std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string name,
@@ -232,14 +276,20 @@ std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string n
                                        out);
 }
 
+std::unique_ptr<Node> MakeAddRmsNorm(const cpu::KernelTable& kernels, std::string name,
+                                     WeightVector weight, float epsilon, ValueId in, ValueId out) {
+  return std::make_unique<AddRmsNormNode>(kernels, std::move(name), std::move(weight), epsilon, in,
+                                          out);
+}
+
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
                                    const Activations& activations) {
   return std::make_unique<QuantizeNode>(kernels, std::move(name), activations);
 }
 
-std::unique_ptr<Node> MakeSwiGlu(const cpu::KernelTable& kernels, std::string name, ValueId gate_up,
-                                 const Activations& out) {
-  return std::make_unique<SwiGluNode>(kernels, std::move(name), gate_up, out);
+std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels, std::string name,
+                                    arch::Gate gate, ValueId gate_up, const Activations& out) {
+  return std::make_unique<GatedUnitNode>(kernels, std::move(name), gate, gate_up, out);
 }
 
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,14 @@
 
 namespace kvant::graph {
 
+class MatMulObserver;
+
 // A value in the forms that its readers need; either may be absent.
 struct Activations {
   ValueId floats = kNoValue;
   ValueId int8 = kNoValue;
   int64_t cols = 0;
+  std::optional<int> observed;  // the observer's number for it; there are floats then
   std::vector<ValueId> ids() const;
 };
 
@@ -34,16 +38,21 @@ struct MatMulPart {
   int64_t out_col = 0;
 };
 
-// out = rows of the embedding table for the step's tokens.
-std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, ValueId out);
+// out = scale * rows of the embedding table for the step's tokens.
+std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
 
-// cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position.
-std::unique_ptr<Node> MakeRopeTable(int64_t n_rot, ValueId cos_sin);
+// cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position, by the angles
+// StepContext::ropes[rope].
+std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin);
 
 // out = RMS norm of `in`, as floats and quantized as far as `out` asks.
 std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string name,
                                   WeightVector weight, float epsilon, ValueId in,
                                   const Activations& out);
+
+// out += RMS norm of `in`, which is overwritten by its norm.
+std::unique_ptr<Node> MakeAddRmsNorm(const cpu::KernelTable& kernels, std::string name,
+                                     WeightVector weight, float epsilon, ValueId in, ValueId out);
 
 // out.int8 = quantized form of out.floats.
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
@@ -54,20 +63,34 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
                                  std::string name, std::vector<MatMulPart> parts,
                                  const Activations& in, ValueId out, cpu::Store store);
 
-// Rotates queries and keys of qkv in place and stores keys and values in the cache of `layer`.
-// qkv columns: [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
+// Shows in.floats to the observer, which must outlive the node.
+std::unique_ptr<Node> MakeObserve(MatMulObserver& observer, std::string name,
+                                  const Activations& in);
+
+// Norms of every head's query and key before the rotation; without weights there are none.
+struct QkNorms {
+  WeightVector query;  // [k_dim]
+  WeightVector key;    // [k_dim]
+  float epsilon = 0;
+};
+
+// Normalizes and rotates queries and keys of qkv in place and stores keys and values in the cache
+// of `layer`. qkv columns: [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim]
+// values.
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int layer,
                                        const arch::LayerSpec& spec, const arch::RopeSpec& rope,
-                                       ValueId qkv, ValueId cos_sin);
+                                       QkNorms norms, ValueId qkv, ValueId cos_sin);
 
-// out = causal attention of qkv's queries over the cache, [heads][v_dim].
+// out = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies the
+// products of queries and keys.
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
-                                    const arch::LayerSpec& spec, ValueId qkv, ValueId out);
+                                    const arch::LayerSpec& spec, float scale, ValueId qkv,
+                                    ValueId out);
 
-// out = silu(gate) * up for gate_up columns [ffn] gate, [ffn] up; as floats (may overwrite the
-// gate) and quantized.
-std::unique_ptr<Node> MakeSwiGlu(const cpu::KernelTable& kernels, std::string name, ValueId gate_up,
-                                 const Activations& out);
+// out = activation(gate) * up for gate_up columns [ffn] gate, [ffn] up; as floats (may overwrite
+// the gate) and quantized.
+std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels, std::string name,
+                                    arch::Gate gate, ValueId gate_up, const Activations& out);
 
 // out = rows [head_first, head_first + head_rows) of `in`.
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);

@@ -48,6 +48,12 @@ struct Value {
   int slot = -1;
 };
 
+// The angles of one kind of rotary embedding, for a session's context; see arch::RopeSpec.
+struct RopeAngles {
+  std::vector<float> frequencies;  // [n_rot / 2] radians per position
+  float amplitude = 1.0f;          // multiplies cosine and sine
+};
+
 // Everything that differs from step to step.
 struct StepContext {
   std::byte* arena = nullptr;
@@ -59,9 +65,8 @@ struct StepContext {
   std::span<const int32_t> tokens;     // [rows]
   std::span<const int64_t> positions;  // [rows], ascending
   kv::StepView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
-  std::span<const float> rope_frequencies;  // [n_rot / 2] radians per position, see arch::RopeSpec
-  float rope_amplitude = 1.0f;
-  std::byte* scratch = nullptr;  // scratch_bytes per thread
+  std::span<const RopeAngles> ropes;  // in the order of arch::ArchSpec::ropes
+  std::byte* scratch = nullptr;       // scratch_bytes per thread
   size_t scratch_bytes = 0;
 
   int64_t RowCount(ValueId id) const {

@@ -110,6 +110,47 @@ TEST_P(Rows, SiluMultiplyKeepsToTheLimits) {
   EXPECT_TRUE(std::isnan(out[7]));
 }
 
+TEST_P(Rows, GeluMultiplyIsWithinItsRoundings) {
+  const double root = std::sqrt(2.0 / 3.14159265358979323846);
+  for (const int64_t cols : kRowLengths) {
+    const GuardedArray<float> gate(RandomRow(cols, 9, 4.0f));
+    const GuardedArray<float> up(RandomRow(cols, 10));
+    std::vector<float> reference_out(gate.size());
+    reference().gelu_multiply(gate.data(), up.data(), cols, reference_out.data());
+    std::vector<double> expected;
+    std::vector<double> bound;
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const double x = gate[i];
+      const double u = root * (x + 0.044715 * x * x * x);
+      expected.push_back(0.5 * x * (1.0 + std::tanh(u)) * double{up[i]});
+      // As for SiLU, and four roundings of the exponent 2 u, which the exponential makes relative
+      // ones. tanh(u) near -1 takes digits from the expected value itself.
+      const double roundings = 2 * 2 + 3 + 4 * std::abs(2 * u);
+      bound.push_back(roundings * kRounding * 1.01 * std::abs(expected.back()) +
+                      1e-15 * std::abs(x * double{up[i]}));
+    }
+    kernels().gelu_multiply(gate.data(), up.data(), cols, gate.data());
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(gate[i], expected[i], bound[i]);
+    ExpectSameBits(gate.ToVector(), reference_out, "gelu_multiply");
+  }
+}
+
+TEST_P(Rows, GeluMultiplyKeepsToTheLimits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> gate = {0.0f, -0.0f, 1e30f, kInfinity, -1e30f, -12.0f, -40.0f, NAN};
+  const std::vector<float> up(gate.size(), 2.0f);
+  std::vector<float> out(gate.size());
+  kernels().gelu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+  EXPECT_EQ(out[0], 0.0f);
+  EXPECT_EQ(out[1], 0.0f);
+  EXPECT_EQ(out[2], 2e30f);
+  EXPECT_EQ(out[3], kInfinity);
+  EXPECT_EQ(out[4], 0.0f);
+  EXPECT_NEAR(out[5], 0.0, 1e-30);
+  EXPECT_EQ(out[6], 0.0f);
+  EXPECT_TRUE(std::isnan(out[7]));
+}
+
 // Rotation as the product of complex numbers.
 TEST_P(Rows, RopeRotatesPairsInBothStyles) {
   for (const int64_t head_dim : {8, 48, 64, 80, 96, 128, 256}) {

@@ -156,10 +156,11 @@ TEST(ConvertFolder, KeepsFusedMatricesAndLongRopeFactors) {
   const auto spec = arch::ReadSpec(*file);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->layers[1].window, 16);
-  EXPECT_EQ(spec->rope.original_context, 32);
-  EXPECT_THAT(spec->rope.factors, testing::ElementsAre(1.0f, 1.5f, 2.0f, 2.5f));
-  EXPECT_THAT(spec->rope.factors_long, testing::ElementsAre(1.0f, 10.0f, 20.0f, 40.5f));
-  EXPECT_FLOAT_EQ(spec->rope.amplitude, std::sqrt(1.0f + std::log(4.0f) / std::log(32.0f)));
+  EXPECT_EQ(spec->ropes.front().original_context, 32);
+  EXPECT_THAT(spec->ropes.front().factors, testing::ElementsAre(1.0f, 1.5f, 2.0f, 2.5f));
+  EXPECT_THAT(spec->ropes.front().factors_long, testing::ElementsAre(1.0f, 10.0f, 20.0f, 40.5f));
+  EXPECT_FLOAT_EQ(spec->ropes.front().amplitude,
+                  std::sqrt(1.0f + std::log(4.0f) / std::log(32.0f)));
 }
 
 TEST(ConvertFolder, Llama3FactorsFollowTheDefinition) {
@@ -261,7 +262,7 @@ TEST(ConvertFolder, RefusesWhatItCannotExpress) {
   };
   EXPECT_THAT(config("architectures", {"GPT2LMHeadModel"}),
               HasSubstr("class \"GPT2LMHeadModel\" cannot be converted (known: LlamaForCausalLM, "
-                        "MistralForCausalLM, Phi3ForCausalLM)"));
+                        "MistralForCausalLM, Phi3ForCausalLM, Gemma3ForCausalLM)"));
   EXPECT_THAT(config("architectures", nullptr), HasSubstr("architectures is missing"));
   EXPECT_THAT(config("quantization_config", {{"quant_method", "gptq"}}),
               HasSubstr("quantized already (gptq)"));

@@ -49,8 +49,9 @@ TEST(ReadSpec, DefaultsFollowFromTheDimensions) {
   ASSERT_EQ(spec->layers.size(), 2u);
   EXPECT_EQ(spec->layers[1].k_dim, 16);
   EXPECT_EQ(spec->layers[1].kv_heads, 2);
-  EXPECT_EQ(spec->rope.n_rot, 16);
-  EXPECT_EQ(spec->rope.base, 10000.0f);
+  ASSERT_EQ(spec->ropes.size(), 1u);
+  EXPECT_EQ(spec->ropes[0].n_rot, 16);
+  EXPECT_EQ(spec->ropes[0].base, 10000.0f);
 }
 
 TEST(ReadSpec, HeadsMayDifferPerLayer) {
@@ -63,10 +64,44 @@ TEST(ReadSpec, HeadsMayDifferPerLayer) {
   EXPECT_EQ(spec->layers[1].kv_heads, 1);
 }
 
+TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
+  const auto change = [](GgufWriter& writer) {
+    writer.Remove("gemma3.block_count");
+    writer.AddU32("gemma3.block_count", 13);
+    writer.AddU32("gemma3.attention.sliding_window", 32);
+    writer.AddF32("gemma3.rope.freq_base", 1e6f);
+  };
+  auto spec = Read(change, "gemma3");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->embedding_scale, 8.0f);
+  ASSERT_EQ(spec->ropes.size(), 2u);
+  EXPECT_EQ(spec->ropes[0].base, 1e6f);
+  EXPECT_EQ(spec->ropes[1].base, 1e4f);
+  for (size_t i = 0; i < spec->layers.size(); ++i) {
+    const bool is_global = i == 5 || i == 11;
+    EXPECT_EQ(spec->layers[i].window, is_global ? 0 : 32) << i;
+    EXPECT_EQ(spec->layers[i].rope, is_global ? 0u : 1u) << i;
+  }
+  EXPECT_THAT(Message(
+                  [&](GgufWriter& writer) {
+                    change(writer);
+                    writer.AddU32("gemma3.attention.sliding_window_pattern", 0);
+                  },
+                  "gemma3"),
+              HasSubstr("sliding_window_pattern"));
+  EXPECT_THAT(Message(
+                  [&](GgufWriter& writer) {
+                    change(writer);
+                    writer.AddF32("gemma3.rope.freq_base_swa", -1.0f);
+                  },
+                  "gemma3"),
+              HasSubstr("freq_base_swa"));
+}
+
 TEST(ReadSpec, UnknownArchitectureIsRefusedWithTheKnownOnes) {
   const std::string message = Message([](GgufWriter&) {}, "mamba");
   EXPECT_THAT(message, HasSubstr("\"mamba\""));
-  EXPECT_THAT(message, HasSubstr("llama, phi3"));
+  EXPECT_THAT(message, HasSubstr("llama, phi3, gemma3"));
 }
 
 TEST(ReadSpec, ContradictionsNameTheKey) {
@@ -124,11 +159,12 @@ TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {
     writer.AddF32("llama.rope.scaling.factor", 4.0f);
   });
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  spec->rope.factors = {1, 2, 1, 1, 1, 1, 1, 8};
-  spec->rope.factors_long = {1, 1, 1, 1, 1, 1, 1, 16};
-  spec->rope.original_context = 100;
-  const std::vector<float> near = spec->rope.Frequencies(100);
-  const std::vector<float> far = spec->rope.Frequencies(101);
+  arch::RopeSpec& rope = spec->ropes.front();
+  rope.factors = {1, 2, 1, 1, 1, 1, 1, 8};
+  rope.factors_long = {1, 1, 1, 1, 1, 1, 1, 16};
+  rope.original_context = 100;
+  const std::vector<float> near = rope.Frequencies(100);
+  const std::vector<float> far = rope.Frequencies(101);
   for (size_t i = 0; i < 8; ++i) {
     const double plain = std::pow(10000.0, -static_cast<double>(i) / 8.0) / 4.0;
     EXPECT_FLOAT_EQ(near[i], static_cast<float>(plain / (i == 1 ? 2 : i == 7 ? 8 : 1)));

@@ -28,6 +28,9 @@ class ReferenceForward {
     vocab_ = file.FindTensor("token_embd.weight")->dims[1];
   }
 
+  // Sums of squares of every matrix's inputs, per column, over all tokens so far.
+  const std::map<std::string, std::vector<double>>& input_squares() const { return squares_; }
+
   // [tokens][vocab]
   std::vector<double> Logits(const std::vector<int32_t>& tokens) {
     const size_t n = tokens.size();
@@ -74,6 +77,9 @@ class ReferenceForward {
 
   Vector Multiply(const std::string& name, const Vector& in) {
     const Vector& weight = Weight(name);
+    Vector& squares = squares_[name];
+    squares.resize(in.size());
+    for (size_t c = 0; c < in.size(); ++c) squares[c] += in[c] * in[c];
     Vector out(weight.size() / in.size());
     for (size_t r = 0; r < out.size(); ++r) {
       for (size_t c = 0; c < in.size(); ++c) out[r] += weight[r * in.size() + c] * in[c];
@@ -181,6 +187,7 @@ class ReferenceForward {
   int64_t dim_, layers_, heads_, kv_heads_, head_dim_, ffn_, window_, vocab_;
   double epsilon_, base_;
   std::map<std::string, Vector> weights_;
+  std::map<std::string, Vector> squares_;
 };
 
 }  // namespace kvant::test

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the seeds of fuzz_gguf and fuzz_npy: the smallest files that reach each branch of the readers.
+"""Write the seeds of fuzz_gguf, fuzz_imatrix and fuzz_npy: the smallest files that reach each branch of the readers.
 
 Usage: make_file_seeds.py [SEEDS_FOLDER]
 """
@@ -82,9 +82,45 @@ NPY_SEEDS = {
     "version-2": npy(NPY + "(1,), }", bytes(4), version=b"\x02\x00"),
 }
 
+
+
+def dat_text(text: str) -> bytes:
+    return struct.pack("<i", len(text)) + text.encode()
+
+
+def dat_entry(name: str, calls: int, values: list) -> bytes:
+    return dat_text(name) + struct.pack(f"<ii{len(values)}f", calls, len(values), *values)
+
+
+def gguf_f32(entries: list, tensors: list) -> bytes:
+    """tensors: (name, dims, values)."""
+    out = gguf(entries, [(name, dims, 0) for name, dims, _ in tensors])
+    data = b""
+    for _, _, values in tensors:
+        data += struct.pack(f"<{len(values)}f", *values)
+        data += bytes(-len(data) % 32)
+    return out[: len(out) - len(data)] + data
+
+
+IMATRIX = [entry("general.type", STRING, "imatrix"), array("imatrix.datasets", STRING, ["a.txt"]),
+           entry("imatrix.chunk_count", UINT32, 2), entry("imatrix.chunk_size", UINT32, 512)]
+ENTRY = dat_entry("blk.0.attn_q.weight", 2, [1.0, 2.0])
+IMATRIX_SEEDS = {
+    "dat": struct.pack("<i", 2) + ENTRY + dat_entry("blk.0.ffn_up.weight", 2, [0.0]) + struct.pack("<i", 2) + dat_text("t"),
+    "dat-no-origin": struct.pack("<i", 1) + ENTRY,
+    "dat-no-calls": struct.pack("<i", 1) + dat_entry("a", 0, [1.0]),
+    "dat-twice": struct.pack("<i", 2) + ENTRY + ENTRY,
+    "dat-nan": struct.pack("<i", 1) + dat_entry("a", 1, [float("nan")]),
+    "gguf": gguf_f32(IMATRIX, [("a.in_sum2", [2, 1], [1.0, 2.0]), ("a.counts", [1, 1], [2.0])]),
+    "gguf-experts": gguf_f32(IMATRIX, [("a.in_sum2", [2, 2], [1.0, 2.0, 0.0, 0.0]), ("a.counts", [1, 2], [2.0, 0.0]),
+                                       ("a.in_sum", [2, 2], [-1.0, 2.0, 0.0, 0.0])]),
+    "gguf-no-counts": gguf_f32(IMATRIX, [("a.in_sum2", [2, 1], [1.0, 2.0])]),
+    "gguf-model": gguf([ARCH]),
+}
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "seeds")
-    for name, seeds in (("gguf", GGUF_SEEDS), ("npy", NPY_SEEDS)):
+    for name, seeds in (("gguf", GGUF_SEEDS), ("imatrix", IMATRIX_SEEDS), ("npy", NPY_SEEDS)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for seed, content in seeds.items():
             (folder / name / seed).write_bytes(content)

@@ -66,7 +66,7 @@ TEST(Encode, LeavesNoMoreErrorThanGgml) {
   for (const auto& [distribution, errors] : fixture["rmse"].items()) {
     const std::vector<float> rows = test::ParseFloats(fixture["rows"][distribution]);
     const std::vector<float> weights = Tile(importance, rows.size());
-    ASSERT_EQ(errors.size(), 10u);
+    ASSERT_EQ(errors.size(), 22u);
     for (const auto& [name, ggml] : errors.items()) {
       const FormatTraits& format = *FindFormat(name);
       EXPECT_LE(Rmse(RoundTrip(format, rows), rows), ggml["plain"].get<double>())
@@ -86,9 +86,12 @@ TEST(Encode, ImportanceLowersTheWeightedError) {
   for (const FormatTraits& format : AllFormats()) {
     const double plain = Rmse(RoundTrip(format, rows), rows, importance);
     const double weighted = Rmse(RoundTrip(format, rows, weights.data()), rows, importance);
-    // Q8_0 and the float formats round to nearest and leave nothing to weigh.
+    // Q8_0 and the float formats round to nearest and leave nothing to weigh; a power of two, or
+    // one scale for 256 ternary values, leave little.
+    const std::string name = format.name;
     const bool searched = format.quantized() && format.bits_per_value() < 8;
-    EXPECT_LE(weighted, searched ? 0.98 * plain : plain) << format.name;
+    const bool coarse = name == "MXFP4" || name == "TQ1_0" || name == "TQ2_0";
+    EXPECT_LE(weighted, searched && !coarse ? 0.98 * plain : plain) << format.name;
   }
 }
 
@@ -259,6 +262,21 @@ std::vector<float> Pattern(const FormatTraits& format, const std::vector<float>&
   return Tile(pattern, static_cast<size_t>(format.block_values));
 }
 
+// How near a constant comes: formats whose scales are no halves have few numbers.
+double ConstantTolerance(const FormatTraits& format) {
+  if (std::string(format.name) == "MXFP4") return 0.21;
+  if (std::string(format.name) == "NVFP4") return 0.03;
+  return 2e-3;
+}
+
+// The largest magnitude of NVFP4; formats with half-precision scales hold at least the largest
+// half.
+constexpr float kNvfp4Max = 448.0f * 6;
+
+float LargestSure(const FormatTraits& format) {
+  return std::string(format.name) == "NVFP4" ? kNvfp4Max : 65504.0f;
+}
+
 // Constants are kept but for the rounding of the half d, which is a fixed step where d is subnormal
 // and then counts 32 * 128 times in Q6_K.
 TEST(Encode, ZerosAndConstantsAreKept) {
@@ -267,9 +285,11 @@ TEST(Encode, ZerosAndConstantsAreKept) {
     const std::vector<float> zeros = Pattern(format, {0.0f, -0.0f});
     for (const float value : RoundTrip(format, zeros)) EXPECT_EQ(value, 0.0f) << format.name;
     for (const float constant : {0.75f, -0.75f, 1e4f, -3e-2f}) {
+      if (constant > LargestSure(format)) continue;
       const std::vector<float> same = Pattern(format, {constant});
       for (const float value : RoundTrip(format, same)) {
-        EXPECT_NEAR(value, constant, 2e-3 * std::fabs(constant) + 0x1p-25 * 32 * 128)
+        EXPECT_NEAR(value, constant,
+                    ConstantTolerance(format) * std::fabs(constant) + 0x1p-25 * 32 * 128)
             << format.name;
       }
     }
@@ -282,11 +302,14 @@ TEST(Encode, TinyValuesKeepTheirMagnitudeOrBecomeZero) {
     for (const float value : RoundTrip(format, Pattern(format, {1e-40f, -2e-39f, 1e-20f}))) {
       EXPECT_EQ(value, 0.0f) << format.name;
     }
-    // Scales below the smallest half: errors stay about as small as that half.
+    // Scales below the smallest half: errors stay about as small as that half, or where codes are
+    // far apart, as small as the values.
+    const bool codebook = static_cast<uint32_t>(format.type) >= 16;
     const std::vector<float> tiny = Pattern(format, {3e-7f, -1e-7f, 0.0f, 2e-7f});
     const std::vector<float> decoded = RoundTrip(format, tiny);
     for (size_t i = 0; i < tiny.size(); ++i) {
-      EXPECT_LE(std::fabs(decoded[i] - tiny[i]), 0x1.1p-24f) << format.name << ' ' << tiny[i];
+      EXPECT_LE(std::fabs(decoded[i] - tiny[i]), codebook ? 3e-7f : 0x1.1p-24f)
+          << format.name << ' ' << tiny[i];
     }
   }
 }
@@ -299,7 +322,7 @@ TEST(Encode, HugeValuesSaturate) {
     for (size_t i = 0; i < huge.size(); ++i) {
       EXPECT_TRUE(std::isfinite(decoded[i])) << format.name;
       if (std::fabs(huge[i]) > 1e37f) {
-        EXPECT_GE(decoded[i] * std::copysign(1.0f, huge[i]), 65504.0f) << format.name;
+        EXPECT_GE(decoded[i] * std::copysign(1.0f, huge[i]), LargestSure(format)) << format.name;
       }
     }
   }

@@ -8,9 +8,11 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "quant/iq_grids.h"
 #include "tests/quant/fixtures.h"
 
 namespace kvant::quant {
@@ -25,15 +27,35 @@ struct Published {
   int code_max;
 };
 
-// Ids and sizes from ggml.h and the GGUF specification; code ranges from the formats' bits.
+// Ids and sizes from ggml.h and the GGUF specification (the last two: from the Python package
+// gguf); code ranges from the formats' bits and tables, in units of their integer form.
 constexpr Published kPublished[] = {
-    {0, "F32", 32, 1, 0, 0},          {1, "F16", 16, 1, 0, 0},
-    {2, "Q4_0", 4.5, 32, -8, 7},      {3, "Q4_1", 5, 32, 0, 15},
-    {6, "Q5_0", 5.5, 32, -16, 15},    {7, "Q5_1", 6, 32, 0, 31},
-    {8, "Q8_0", 8.5, 32, -128, 127},  {10, "Q2_K", 2.625, 256, 0, 3},
-    {11, "Q3_K", 3.4375, 256, -4, 3}, {12, "Q4_K", 4.5, 256, 0, 15},
-    {13, "Q5_K", 5.5, 256, 0, 31},    {14, "Q6_K", 6.5625, 256, -32, 31},
+    {0, "F32", 32, 1, 0, 0},
+    {1, "F16", 16, 1, 0, 0},
+    {2, "Q4_0", 4.5, 32, -8, 7},
+    {3, "Q4_1", 5, 32, 0, 15},
+    {6, "Q5_0", 5.5, 32, -16, 15},
+    {7, "Q5_1", 6, 32, 0, 31},
+    {8, "Q8_0", 8.5, 32, -128, 127},
+    {10, "Q2_K", 2.625, 256, 0, 3},
+    {11, "Q3_K", 3.4375, 256, -4, 3},
+    {12, "Q4_K", 4.5, 256, 0, 15},
+    {13, "Q5_K", 5.5, 256, 0, 31},
+    {14, "Q6_K", 6.5625, 256, -32, 31},
     {30, "BF16", 16, 1, 0, 0},
+    {16, "IQ2_XXS", 2.0625, 256, -43, 43},
+    {17, "IQ2_XS", 2.3125, 256, -43, 43},
+    {18, "IQ3_XXS", 3.0625, 256, -62, 62},
+    {19, "IQ1_S", 1.5625, 256, -9, 9},
+    {20, "IQ4_NL", 4.5, 32, -127, 113},
+    {21, "IQ3_S", 3.4375, 256, -15, 15},
+    {22, "IQ2_S", 2.5625, 256, -43, 43},
+    {23, "IQ4_XS", 4.25, 256, -127, 113},
+    {29, "IQ1_M", 1.75, 256, -9, 9},
+    {34, "TQ1_0", 1.6875, 256, -1, 1},
+    {35, "TQ2_0", 2.0625, 256, -1, 2},
+    {39, "MXFP4", 4.25, 32, -12, 12},
+    {40, "NVFP4", 4.5, 64, -12, 12},
 };
 
 TEST(FormatTable, HasThePublishedIdsAndSizes) {
@@ -61,6 +83,15 @@ TEST(FormatTable, HasUniqueIdsAndNamesAndConsistentIndices) {
   }
 }
 
+// The formats that llama-quantize refuses to write without an importance matrix.
+TEST(FormatTable, KnowsWhichFormatsNeedImportance) {
+  std::set<std::string> names;
+  for (const FormatTraits& format : AllFormats()) {
+    if (format.needs_importance) names.insert(format.name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS"}));
+}
+
 TEST(FormatTable, FindsNamesInAnyCase) {
   EXPECT_EQ(FindFormat("q4_k"), FindFormat(TensorType{12}));
   EXPECT_EQ(FindFormat("bF16"), FindFormat(TensorType{30}));
@@ -80,7 +111,7 @@ TEST(FormatTable, NamesTypesItCannotRead) {
 // Bit for bit, except that any NaN equals any other.
 TEST(Decode, EqualsGgufBitForBitAtAnyAddress) {
   const nlohmann::json fixtures = test::ReadQuantFixture("decode_blocks.json");
-  ASSERT_EQ(fixtures.size(), 10u);
+  ASSERT_EQ(fixtures.size(), 23u);
   for (const auto& [name, blocks] : fixtures.items()) {
     const FormatTraits* format = FindFormat(name);
     ASSERT_NE(format, nullptr) << name;
@@ -126,6 +157,32 @@ TEST(Decode, IntegerFormGivesTheSameValues) {
       }
     }
   }
+}
+
+template <class Grid>
+void ExpectGrid(const nlohmann::json& fixture, const Grid& grid, int unit) {
+  const auto values = fixture["values"].get<std::vector<int>>();
+  std::istringstream points(fixture["points"].get<std::string>());
+  int count = 0;
+  for (std::string letters; points >> letters; ++count) {
+    ASSERT_LT(count, Grid::kCount);
+    ASSERT_EQ(letters.size(), static_cast<size_t>(Grid::kDims));
+    for (int j = 0; j < Grid::kDims; ++j) {
+      const int value = values[static_cast<size_t>(letters[static_cast<size_t>(j)] - 'a')];
+      ASSERT_EQ(grid.points[count][j], unit * value) << "point " << count;
+    }
+  }
+  EXPECT_EQ(count, Grid::kCount);
+}
+
+TEST(Decode, GridsEqualGgufs) {
+  const nlohmann::json fixtures = test::ReadQuantFixture("grids.json");
+  ExpectGrid(fixtures["IQ1_S"], kIq1Grid, 8);
+  ExpectGrid(fixtures["IQ2_XXS"], kIq2XxsGrid, 1);
+  ExpectGrid(fixtures["IQ2_XS"], kIq2XsGrid, 1);
+  ExpectGrid(fixtures["IQ2_S"], kIq2SGrid, 1);
+  ExpectGrid(fixtures["IQ3_XXS"], kIq3XxsGrid, 1);
+  ExpectGrid(fixtures["IQ3_S"], kIq3SGrid, 1);
 }
 
 // Random bytes: every code stays in its range and reaches both ends of it.

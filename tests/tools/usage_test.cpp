@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-const char* const kCommands[] = {"run", "inspect", "tokenize", "logits", "bench", "hash"};
+const char* const kCommands[] = {"run",  "inspect",    "tokenize", "logits", "bench",
+                                 "hash", "perplexity", "score",    "imatrix"};
 
 std::string SmallModel() {
   return SourcePath("tests/reference/random_llamas/gqa-6q3kv-tied-f16.gguf");

@@ -1,0 +1,34 @@
+// Encoders of the codebook formats: the searches of quant/grid_fit.inl and quant/level_fit.inl in
+// the vectors of the including instruction set, one block after the other.
+//
+// Included inside an instruction set's namespace and target region, with cpu/codec_table.h before
+// it. The vectors of this file are its own: nested, they do not meet those of other searches.
+
+namespace codebook {
+
+constexpr int kVectorBytes = kCodebookVectorBytes;
+
+// clang-format off
+#include "quant/lanes.inl"
+#include "quant/level_search.inl"
+#include "quant/level_fit.inl"
+#include "quant/grid_search.inl"
+#include "quant/grid_fit.inl"
+// clang-format on
+
+template <class Format, auto kSearch>
+void EncodeBlocks(const EncodeTask& task) {
+  std::byte* bytes = task.blocks;
+  for (int64_t row = 0; row < task.rows; ++row) {
+    for (int64_t col = 0; col < task.cols; col += Format::kBlockValues) {
+      typename Format::Block block{};
+      Format::Pack(kSearch(task.values + row * task.cols + col,
+                           task.importance == nullptr ? nullptr : task.importance + col),
+                   block);
+      std::memcpy(bytes, &block, sizeof(block));
+      bytes += sizeof(block);
+    }
+  }
+}
+
+}  // namespace codebook

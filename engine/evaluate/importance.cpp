@@ -1,0 +1,70 @@
+#include "engine/evaluate/importance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvant::evaluate {
+
+std::optional<int> ImportanceCollector::Watch(std::span<const std::string> weights, int64_t cols) {
+  Input input;
+  for (const std::string& name : weights) {
+    const bool layer = name.starts_with("blk.");
+    const bool output = name == "output.weight" && output_ == OutputMatrix::kWatched;
+    if (layer || output) input.weights.push_back(name);
+  }
+  if (input.weights.empty()) return std::nullopt;
+  input.sums.resize(static_cast<size_t>(cols));
+  inputs_.push_back(std::move(input));
+  return static_cast<int>(inputs_.size()) - 1;
+}
+
+void ImportanceCollector::Observe(int input, const float* values, int64_t stride, int64_t rows,
+                                  const Range& columns) {
+  Input& into = inputs_[static_cast<size_t>(input)];
+  double* sums = into.sums.data();
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* x = values + row * stride;
+    for (int64_t col = columns.begin; col < columns.end; ++col) {
+      sums[col] += static_cast<double>(x[col]) * static_cast<double>(x[col]);
+    }
+  }
+  if (columns.begin == 0) into.rows += rows;  // one member owns the first column
+}
+
+Status ImportanceCollector::Run(Session& session, const Windows& windows,
+                                const WindowProgress& progress) {
+  window_size_ = windows.size();
+  for (int64_t window = 0; window < windows.count(); ++window) {
+    KVANT_TRY(session.Rewind(0));
+    const std::vector<TokenId> tokens = windows.Tokens(window);
+    const int64_t first_logits = output_ == OutputMatrix::kWatched ? 0 : windows.size();
+    KVANT_TRY(session.AppendScoring(tokens, first_logits, [](int64_t, std::span<const float>) {}));
+    ++windows_;
+    if (progress) KVANT_TRY(progress(window + 1));
+  }
+  return session.Rewind(0);
+}
+
+Result<formats::Imatrix> ImportanceCollector::Take() const {
+  formats::Imatrix imatrix;
+  imatrix.chunk_count = static_cast<uint32_t>(windows_);
+  imatrix.chunk_size = static_cast<uint32_t>(window_size_);
+  for (const Input& input : inputs_) {
+    const bool finite = std::all_of(input.sums.begin(), input.sums.end(), [](double sum) {
+      return std::isfinite(sum) && sum <= double{std::numeric_limits<float>::max()};
+    });
+    for (const std::string& name : input.weights) {
+      if (!finite) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "tensor {}: its input holds values that are not finite, or too large to "
+                         "be squared",
+                         name);
+      }
+      imatrix.entries[name] = {input.sums, {input.rows}};
+    }
+  }
+  return imatrix;
+}
+
+}  // namespace kvant::evaluate

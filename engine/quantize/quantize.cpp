@@ -1,0 +1,282 @@
+#include "engine/quantize/quantize.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <span>
+
+#include "base/thread_pool.h"
+#include "cpu/kernels.h"
+#include "formats/gguf_resplit.h"
+#include "formats/gguf_split.h"
+#include "formats/quoted.h"
+
+namespace kvant::quantize {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::GgufFile;
+using formats::GgufTensor;
+using formats::GgufWriter;
+using formats::Quoted;
+
+// Values that a thread takes at a time: enough to hide the cost of taking, and with source, floats
+// and blocks still in the second-level cache.
+constexpr int64_t kPieceValues = 64 * 1024;
+
+// A tensor and where it goes.
+struct Job {
+  const TensorPlan* plan;
+  size_t index;  // in the output file
+};
+
+// The rows of all tensors, handed out in pieces to whoever asks. No piece holds rows of two
+// matrices.
+class PieceQueue {
+ public:
+  explicit PieceQueue(std::span<const Job> jobs) : jobs_(jobs) {}
+
+  struct Piece {
+    const Job* job = nullptr;  // null when nothing is left
+    int64_t row_begin = 0;
+    int64_t row_end = 0;
+  };
+  Piece Take() {
+    const std::lock_guard lock(mutex_);
+    if (next_job_ == jobs_.size()) return {};
+    const Job& job = jobs_[next_job_];
+    const GgufTensor& tensor = *job.plan->source;
+    const int64_t rows = std::max<int64_t>(1, kPieceValues / std::max<int64_t>(1, tensor.dims[0]));
+    const int64_t matrix_end = (next_row_ / tensor.dims[1] + 1) * tensor.dims[1];
+    const Piece piece{&job, next_row_, std::min(matrix_end, next_row_ + rows)};
+    next_row_ = piece.row_end;
+    if (next_row_ == tensor.rows()) {
+      next_row_ = 0;
+      ++next_job_;
+    }
+    return piece;
+  }
+
+ private:
+  std::span<const Job> jobs_;
+  std::mutex mutex_;
+  size_t next_job_ = 0;
+  int64_t next_row_ = 0;
+};
+
+// The first error of several threads; the others see it and stop.
+class SharedStatus {
+ public:
+  bool ok() const { return ok_.load(std::memory_order_relaxed); }
+  void Set(Status status) {
+    if (status.ok()) return;
+    const std::lock_guard lock(mutex_);
+    if (ok_.exchange(false)) status_ = std::move(status);
+  }
+  Status Take() { return std::move(status_); }
+
+ private:
+  std::atomic<bool> ok_{true};
+  std::mutex mutex_;
+  Status status_;
+};
+
+// The position of the first NaN or infinity, or -1. The exponent bits are all ones in these alone.
+int64_t FirstNonFinite(std::span<const float> values) {
+  bool finite = true;
+  for (const float value : values) finite &= std::fabs(value) <= 0x1.fffffep127f;
+  if (finite) return -1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+// Makes pieces of tensors; one per thread.
+class PieceEncoder {
+ public:
+  PieceEncoder(const GgufFile& file, const cpu::KernelTable& kernels, NonFinite non_finite)
+      : file_(file), kernels_(kernels), non_finite_(non_finite) {}
+
+  Status Run(const PieceQueue::Piece& piece, const GgufWriter& writer) {
+    const TensorPlan& plan = *piece.job->plan;
+    const GgufTensor& tensor = *plan.source;
+    const int64_t columns = tensor.dims[0];
+    const int64_t rows = piece.row_end - piece.row_begin;
+    const std::span source(tensor.data + piece.row_begin * tensor.row_bytes(),
+                           static_cast<size_t>(rows * tensor.row_bytes()));
+    values_.resize(static_cast<size_t>(rows * columns));
+    kernels_.decode[Index(tensor)](source.data(), values_.data(), rows * columns);
+    KVANT_TRY(CheckFinite(tensor, piece.row_begin));
+    std::span<const std::byte> out = source;
+    if (!plan.copied()) out = Encode(plan, piece.row_begin, rows);
+    const auto row_bytes = static_cast<uint64_t>(plan.format->row_bytes(columns));
+    KVANT_TRY(writer.WritePiece(piece.job->index,
+                                static_cast<uint64_t>(piece.row_begin) * row_bytes, out));
+    file_.mappings()[static_cast<size_t>(tensor.part)].Release(source);
+    return {};
+  }
+
+ private:
+  static size_t Index(const GgufTensor& tensor) {
+    return static_cast<size_t>(quant::FormatIndex(*tensor.format));
+  }
+
+  std::span<const std::byte> Encode(const TensorPlan& plan, int64_t row_begin, int64_t rows) {
+    const int64_t columns = plan.source->dims[0];
+    const int64_t row_bytes = plan.format->row_bytes(columns);
+    blocks_.resize(static_cast<size_t>(rows * row_bytes));
+    // Weights belong to the columns of a matrix; of several, as for experts, each has its own.
+    const int64_t matrix = row_begin / plan.source->dims[1];
+    const float* importance =
+        plan.importance.empty() ? nullptr : plan.importance.data() + matrix * columns;
+    kernels_.encode[static_cast<size_t>(quant::FormatIndex(*plan.format))](
+        {.format = plan.format,
+         .values = values_.data(),
+         .importance = importance,
+         .rows = rows,
+         .cols = columns,
+         .blocks = blocks_.data()});
+    return blocks_;
+  }
+
+  Status CheckFinite(const GgufTensor& tensor, int64_t row_begin) const {
+    if (non_finite_ == NonFinite::kAllowed) return {};
+    const int64_t at = FirstNonFinite(values_);
+    if (at < 0) return {};
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: tensor {} holds {} in row {}, column {}: the model is broken "
+                     "(--allow-nonfinite quantizes it all the same)",
+                     file_.path(), Quoted(tensor.name), values_[static_cast<size_t>(at)],
+                     row_begin + at / tensor.dims[0], at % tensor.dims[0]);
+  }
+
+  const GgufFile& file_;
+  const cpu::KernelTable& kernels_;
+  NonFinite non_finite_;
+  std::vector<float> values_;
+  std::vector<std::byte> blocks_;
+};
+
+class ModelWriter {
+ public:
+  ModelWriter(const GgufFile& file, const QuantizePlan& plan, const WriteOptions& options,
+              const cpu::KernelTable& kernels)
+      : file_(file), plan_(plan), options_(options), kernels_(kernels), pool_(options.threads) {
+    for (const TensorPlan& planned : plan.tensors) bytes_total_ += planned.source->size_bytes;
+  }
+
+  // One file with the tensors of all parts (part -1) or of one.
+  Status Write(const std::string& path, int part) {
+    GgufWriter writer(static_cast<uint32_t>(file_.alignment()));
+    if (part <= 0) AddMetadata(writer);
+    if (part >= 0) {
+      formats::AddSplitKeys(writer, static_cast<uint16_t>(part),
+                            static_cast<uint16_t>(file_.parts()), plan_.tensors.size());
+    }
+    std::vector<Job> jobs;
+    for (const TensorPlan& planned : plan_.tensors) {
+      const GgufTensor& tensor = *planned.source;
+      if (part >= 0 && tensor.part != part) continue;
+      KVANT_TRY(writer.AddTensor(std::string(tensor.name), *planned.format,
+                                 std::span(tensor.dims, static_cast<size_t>(tensor.n_dims))));
+      jobs.push_back({&planned, jobs.size()});
+    }
+    KVANT_TRY(writer.Begin(path));
+    KVANT_TRY(writer.Reserve());
+    KVANT_TRY(WriteTensors(jobs, writer));
+    return writer.Finish();
+  }
+
+ private:
+  void AddMetadata(GgufWriter& writer) const {
+    for (const auto& [key, value] : file_.metadata()) {
+      if (!formats::IsSplitKey(key)) writer.AddValue(std::string(key), value);
+    }
+    for (const PlannedEntry& entry : plan_.metadata) {
+      writer.AddValue(entry.change.key, FileValue(entry));
+    }
+  }
+
+  static formats::GgufValue FileValue(const PlannedEntry& entry) {
+    using formats::GgufType;
+    formats::GgufValue value{.type = entry.type, .value = {}};
+    if (const auto* integer = std::get_if<int64_t>(&entry.change.value)) {
+      const bool is_signed = entry.type == GgufType::kInt8 || entry.type == GgufType::kInt16 ||
+                             entry.type == GgufType::kInt32 || entry.type == GgufType::kInt64;
+      if (is_signed) {
+        value.value = *integer;
+      } else {
+        value.value = static_cast<uint64_t>(*integer);
+      }
+    } else if (const auto* text = std::get_if<std::string>(&entry.change.value)) {
+      value.value = std::string_view(*text);
+    } else if (const auto* number = std::get_if<double>(&entry.change.value)) {
+      value.value = *number;
+    } else {
+      value.value = std::get<bool>(entry.change.value);
+    }
+    return value;
+  }
+
+  Status WriteTensors(std::span<const Job> jobs, const GgufWriter& writer) {
+    PieceQueue queue(jobs);
+    SharedStatus status;
+    pool_.Run([&](const ThreadPool::Member& member) {
+      PieceEncoder encoder(file_, kernels_, options_.non_finite);
+      while (status.ok()) {
+        const PieceQueue::Piece piece = queue.Take();
+        if (piece.job == nullptr) break;
+        const GgufTensor& tensor = *piece.job->plan->source;
+        if (member.index == 0) status.Set(Report(tensor.name));
+        status.Set(encoder.Run(piece, writer));
+        bytes_done_ +=
+            static_cast<uint64_t>((piece.row_end - piece.row_begin) * tensor.row_bytes());
+      }
+    });
+    return status.Take();
+  }
+
+  Status Report(std::string_view tensor) const {
+    if (!options_.on_progress) return {};
+    return options_.on_progress({tensor, bytes_done_.load(), bytes_total_});
+  }
+
+  const GgufFile& file_;
+  const QuantizePlan& plan_;
+  const WriteOptions& options_;
+  const cpu::KernelTable& kernels_;
+  ThreadPool pool_;
+  std::atomic<uint64_t> bytes_done_{0};
+  uint64_t bytes_total_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> WriteQuantized(const GgufFile& file, const QuantizePlan& plan,
+                                                const std::string& output,
+                                                const WriteOptions& options) {
+  KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
+  const bool split = options.keep_split && file.parts() > 1;
+  std::vector<std::string> paths;
+  for (int part = 0; part < (split ? file.parts() : 1); ++part) {
+    paths.push_back(split ? formats::SplitPath(output, static_cast<uint32_t>(part),
+                                               static_cast<uint32_t>(file.parts()))
+                          : output);
+    KVANT_TRY(formats::CheckOutputIsNoInput(file, paths.back()));
+    if (split) KVANT_TRY(formats::CheckIsNew(paths.back()));
+  }
+  ModelWriter writer(file, plan, options, *kernels);
+  std::error_code error;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const Status status = writer.Write(paths[i], split ? static_cast<int>(i) : -1);
+    if (status.ok()) continue;
+    for (size_t done = 0; done < i; ++done) fs::remove(paths[done], error);
+    return status.error();
+  }
+  return paths;
+}
+
+}  // namespace kvant::quantize

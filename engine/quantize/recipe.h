@@ -1,0 +1,59 @@
+// Quantization recipes: which format each tensor of a model gets for a name such as Q4_K_M.
+//
+// A recipe has a base format and rules for the tensors that deserve more or bear fewer bits. Names,
+// rules, file type numbers and fallbacks are those of llama-quantize of February 2025 (MXFP4_MOE
+// and NVFP4 are later), so that a name means the same mix in both programs.
+//
+// Thread-safety: pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/gguf.h"
+#include "quant/format.h"
+
+namespace kvant::quantize {
+
+struct Recipe {
+  const char* name;
+  uint32_t file_type;  // general.file_type, as llama.cpp numbers them
+  const char* base;    // name of the base format
+  const char* summary;
+};
+
+// In the order of their size, smallest first.
+std::span<const Recipe> AllRecipes();
+
+// By case-insensitive name; "Q3_K", "Q4_K" and "Q5_K" are short for their _M mixes. Null for
+// others.
+const Recipe* FindRecipe(std::string_view name);
+
+// What the rules ask about a model. Zero where its metadata say nothing.
+struct RecipeModel {
+  std::string arch;
+  int64_t layers = 0;
+  int64_t experts = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  bool has_importance = false;
+};
+RecipeModel DescribeModel(const formats::GgufFile& file);
+
+// Whether tensors of this name and shape are quantized at all: matrices called *.weight that are no
+// norms, routers, position embeddings or other small parts that suffer.
+bool IsQuantizable(const formats::GgufTensor& tensor);
+
+// The format that a row of `columns` values gets where `wanted` cannot hold it: the next larger one
+// with smaller blocks, or F16. `wanted` itself where it fits.
+const quant::FormatTraits& FittingFormat(const quant::FormatTraits& wanted, int64_t columns);
+
+// One format per tensor, null for those that stay as they are. `tensors` are all of the model's.
+// Rows may be too odd for it: FittingFormat is still to be applied.
+std::vector<const quant::FormatTraits*> ApplyRecipe(const Recipe& recipe, const RecipeModel& model,
+                                                    std::span<const formats::GgufTensor> tensors);
+
+}  // namespace kvant::quantize

@@ -1,0 +1,83 @@
+#include "formats/check_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/quoted.h"
+
+namespace kvant::formats {
+namespace {
+
+// A piece fits the cache of a core and is a multiple of every block.
+constexpr int64_t kPieceValues = 8192;
+static_assert(kPieceValues % quant::kBlockValuesMax == 0);
+
+// x - x is 0 for a finite x and NaN for the others; the loop has no branch.
+bool AllFinite(const float* values, int64_t count) {
+  float sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += values[i] - values[i];
+  return sum == 0;
+}
+
+void CheckRange(const GgufTensor& tensor, const Range& range, NonFinite& found) {
+  const quant::FormatTraits& format = *tensor.format;
+  std::vector<float> values(kPieceValues);
+  for (int64_t begin = range.begin; begin < range.end; begin += kPieceValues) {
+    const int64_t count = std::min(kPieceValues, range.end - begin);
+    format.decode(tensor.data + begin / format.block_values * format.block_bytes, values.data(),
+                  count);
+    if (AllFinite(values.data(), count)) continue;
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = values[static_cast<size_t>(i)];
+      if (std::isfinite(value)) continue;
+      if (found.count++ == 0) {
+        found.first = begin + i;
+        found.value = value;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+NonFinite FindNonFinite(const GgufTensor& tensor, ThreadPool& pool) {
+  std::vector<NonFinite> parts(static_cast<size_t>(pool.size()));
+  pool.Run([&](const ThreadPool::Member& member) {
+    const Range range = OwnedRange(tensor.n_values(), kPieceValues, member.index, member.count);
+    CheckRange(tensor, range, parts[static_cast<size_t>(member.index)]);
+  });
+  NonFinite all;
+  for (const NonFinite& part : parts) {
+    if (part.count > 0 && (all.count == 0 || part.first < all.first)) {
+      all.first = part.first;
+      all.value = part.value;
+    }
+    all.count += part.count;
+  }
+  return all;
+}
+
+std::string DescribeNonFinite(const GgufTensor& tensor, const NonFinite& found) {
+  const char* what = std::isnan(found.value) ? "NaN" : found.value > 0 ? "infinity" : "-infinity";
+  return fmt::format(
+      "tensor {}: {} of {} values {} not finite, the first is {} at row {}, column {}",
+      Quoted(tensor.name), found.count, tensor.n_values(), found.count == 1 ? "is" : "are", what,
+      found.first / tensor.dims[0], found.first % tensor.dims[0]);
+}
+
+Result<std::vector<TensorFinding>> CheckTensors(const GgufFile& file, ThreadPool& pool,
+                                                const CheckProgress& progress) {
+  std::vector<TensorFinding> findings;
+  uint64_t done = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (progress) KVANT_TRY(progress(tensor, done));
+    const NonFinite values = FindNonFinite(tensor, pool);
+    if (values.count > 0) findings.push_back({&tensor, values});
+    done += tensor.size_bytes;
+  }
+  return findings;
+}
+
+}  // namespace kvant::formats

@@ -1,0 +1,232 @@
+// The fits of quant/grid_fit.h, included after quant/grid_search.inl: groups look for their best
+// scale alone, then the block's unit d is chosen for all, then every group takes the multiple of d
+// that leaves the least error, and d is fitted to what was chosen.
+
+template <GridRule kRuleValue, class GridType, int kGroupValue, int kScalesValue, int kLevels>
+struct GridShape {
+  using Grid = GridType;
+  static constexpr GridRule kRule = kRuleValue;
+  static constexpr int kGroup = kGroupValue;    // values that share a scale
+  static constexpr int kScales = kScalesValue;  // multiples 1, 3, .., 2 * kScales - 1 of the unit
+  static constexpr int kVectors = kGroup / Grid::kDims;
+  static constexpr int kGroups = 256 / kGroup;
+  using Search = GroupSearch<kRule, Grid, kVectors>;
+
+  const Grid& grid;
+  Levels<kLevels> levels;  // of a coordinate
+  float unit;              // of the scales: d * unit
+  float code_size;         // typical root mean square of well-fitted codes
+};
+
+// What scales to start from turn the weighted root mean square of a group into, in parts of the
+// typical size of codes.
+constexpr float kStarts[] = {1.8f, 1.45f, 1.2f, 1.0f, 0.85f, 0.7f, 0.55f};
+
+constexpr float kGridStarts[] = {0.85f, 1.0f, 1.18f};
+
+struct GroupIdeal {
+  float scale = 0;
+  float square = 0;  // the curvature of the error around it
+};
+
+// The best scale of a group: first for coordinates that take their nearest numbers independently,
+// then for points of the grid at scales around that one.
+template <class Shape>
+GroupIdeal FindIdeal(const Shape& shape, typename Shape::Search& search, const float* values,
+                     const float* weights) {
+  alignas(64) float numbers[Shape::kGroup];
+  for (int i = 0; i < Shape::kGroup; ++i) {
+    numbers[i] = IsShift(Shape::kRule) ? values[i] : std::fabs(values[i]);
+  }
+  const LevelSamples x{numbers, weights, Shape::kGroup};
+  const float size = RootMeanSquare(x);
+  if (size < 0x1p-60f) return {};
+  // Equal magnitudes are all the same coordinate, and only the least is one that every grid
+  // repeats.
+  const float least = std::fabs(shape.grid.points[0][0]) + (IsShift(Shape::kRule) ? 1.0f : 0.0f);
+  const float scale =
+      std::fabs(PeakOf(x)) < 1.001f * size
+          ? size / least
+          : SearchLevelScale(shape.levels, x, size / shape.code_size, kStarts).scale;
+  GroupIdeal ideal;
+  float best_change = 0;
+  for (const float ratio : kGridStarts) {
+    const GroupPoints points = search.Nearest(scale * ratio);
+    const float best_scale = points.BestScale();
+    if (best_scale <= 0 || points.Change(best_scale) >= best_change) continue;
+    best_change = points.Change(best_scale);
+    ideal = {best_scale, points.square};
+  }
+  return ideal;
+}
+
+// The number s of the multiple 2 s + 1 that is nearest to `ratio`.
+inline int NearestMultiple(float ratio, int scales) {
+  const float s =
+      std::clamp(0.5f * (ratio - 1) + 0.5f, 0.0f, static_cast<float>(scales - 1) + 0.5f);
+  return static_cast<int>(s);
+}
+
+// The unit whose multiples come nearest to the ideals, from a row of candidates.
+template <class Shape>
+float ChooseUnit(const GroupIdeal* ideals) {
+  constexpr int kCandidates = 64;
+  constexpr float kTop = 2 * Shape::kScales - 1;
+  float largest = 0;
+  for (int g = 0; g < Shape::kGroups; ++g) largest = std::max(largest, ideals[g].scale);
+  if (largest == 0) return 0;
+  float best_unit = largest / kTop;
+  float best_error = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < kCandidates; ++i) {
+    const float multiple = kTop * (1.15f - 0.55f * static_cast<float>(i) / kCandidates);
+    const float inverse = multiple / largest;
+    const float unit = 1 / inverse;
+    float error = 0;
+    for (int g = 0; g < Shape::kGroups; ++g) {
+      const int s = NearestMultiple(ideals[g].scale * inverse, Shape::kScales);
+      const float difference = unit * static_cast<float>(2 * s + 1) - ideals[g].scale;
+      error += ideals[g].square * difference * difference;
+    }
+    if (error < best_error) {
+      best_error = error;
+      best_unit = unit;
+    }
+  }
+  return best_unit;
+}
+
+struct GroupFit {
+  int scale;
+  GroupPoints points;
+};
+
+// The multiple of `unit` that leaves the least error: the nearest to the ideal or a neighbour.
+template <class Shape>
+GroupFit FitGroup(typename Shape::Search& search, float unit, float ideal) {
+  const int middle = NearestMultiple(ideal / unit, Shape::kScales);
+  GroupFit best{};
+  float best_change = std::numeric_limits<float>::infinity();
+  for (int s = std::max(middle - 1, 0); s <= std::min(middle + 1, Shape::kScales - 1); ++s) {
+    const float scale = unit * static_cast<float>(2 * s + 1);
+    const GroupPoints points = search.Nearest(scale);
+    if (points.Change(scale) < best_change) {
+      best_change = points.Change(scale);
+      best = {s, points};
+    }
+  }
+  return best;
+}
+
+// The signs of the eight values from `values` on, for points chosen with or without a changed sign:
+// the sign that costs least gives way.
+template <class Shape>
+uint8_t StoredSigns(const Shape& shape, const float* values, const float* weights,
+                    const GroupPoints& points, int first_vector) {
+  int signs = 0;
+  for (int j = 0; j < 8; ++j) signs |= std::signbit(values[j]) << j;
+  if (std::popcount(static_cast<unsigned>(signs)) % 2 == 0) return static_cast<uint8_t>(signs);
+  if (Shape::kRule == GridRule::kFreeSigns) return static_cast<uint8_t>(signs);
+  int changed = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (int j = 0; j < 8; ++j) {
+    const int vector = first_vector + j / Shape::Grid::kDims;
+    if (Shape::kRule == GridRule::kEvenSignPairs && points.variants[vector] == 0) continue;
+    const float code = shape.grid.points[points.points[vector]][j % Shape::Grid::kDims];
+    const float cost = weights[j] * std::fabs(values[j]) * code;
+    if (cost < least) {
+      least = cost;
+      changed = j;
+    }
+  }
+  return static_cast<uint8_t>(signs ^ 1 << changed);
+}
+
+template <class Shape>
+void StoreGroup(const Shape& shape, const UnitValues& block, int g, const GroupFit& group,
+                GridFit& fit) {
+  fit.scales[g] = static_cast<uint8_t>(group.scale);
+  const int first = g * Shape::kVectors;
+  std::copy_n(group.points.points, Shape::kVectors, fit.points + first);
+  for (int i = 0; i < Shape::kGroup; i += 8) {
+    const int at = g * Shape::kGroup + i;
+    if constexpr (IsShift(Shape::kRule)) {
+      fit.minus[at / 8] = group.points.variants[i / 8] != 0;
+    } else {
+      fit.signs[at / 8] = StoredSigns(shape, block.values + at, block.weights + at, group.points,
+                                      i / Shape::Grid::kDims);
+    }
+  }
+}
+
+template <class Shape>
+GridFit SearchGrid(const Shape& shape, const float* values, const float* importance) {
+  GridFit fit{};
+  const UnitValues block(values, importance, 256);
+  if (block.all_zero) return fit;
+  constexpr int kGroups = Shape::kGroups;
+  typename Shape::Search searches[kGroups];
+  GroupIdeal ideals[kGroups];
+  for (int g = 0; g < kGroups; ++g) {
+    const float* x = block.values + g * Shape::kGroup;
+    const float* w = block.weights + g * Shape::kGroup;
+    searches[g].Prepare(shape.grid, x, w);
+    ideals[g] = FindIdeal(shape, searches[g], x, w);
+  }
+
+  fit.d = block.StoreScale(ChooseUnit<Shape>(ideals) / shape.unit);
+  const float unit = block.Load(fit.d) * shape.unit;
+  GroupPoints sums;  // in multiples of the unit
+  for (int g = 0; g < kGroups; ++g) {
+    const GroupFit group = FitGroup<Shape>(searches[g], unit, ideals[g].scale);
+    const float multiple = static_cast<float>(2 * group.scale + 1);
+    sums.square += multiple * multiple * group.points.square;
+    sums.twice += multiple * group.points.twice;
+    StoreGroup(shape, block, g, group, fit);
+  }
+  // The points are chosen; another d may serve them better.
+  const PackedHalf refitted = block.StoreScale(sums.BestScale() / shape.unit);
+  if (sums.Change(block.Load(refitted) * shape.unit) < sums.Change(unit)) fit.d = refitted;
+  return fit;
+}
+
+constexpr int8_t kIq1Numbers[] = {-8, 0, 8};
+constexpr int8_t kIq2Numbers[] = {8, 25, 43};
+constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
+constexpr int8_t kIq3SNumbers[] = {1, 3, 5, 7, 9, 11, 13, 15};
+
+constexpr GridShape<GridRule::kShiftPerGroup, decltype(kIq1Grid), 32, 8, 3> kIq1SShape{
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7};
+constexpr GridShape<GridRule::kShiftPerVector, decltype(kIq1Grid), 16, 8, 3> kIq1MShape{
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7};
+constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XxsGrid), 32, 16, 3> kIq2XxsShape{
+    kIq2XxsGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XsGrid), 16, 16, 3> kIq2XsShape{
+    kIq2XsGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+constexpr GridShape<GridRule::kFreeSigns, decltype(kIq2SGrid), 16, 16, 3> kIq2SShape{
+    kIq2SGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+constexpr GridShape<GridRule::kEvenSignPairs, decltype(kIq3XxsGrid), 32, 16, 8> kIq3XxsShape{
+    kIq3XxsGrid, MakeLevels(kIq3XxsNumbers), 0.25f, 26};
+constexpr GridShape<GridRule::kFreeSigns, decltype(kIq3SGrid), 32, 16, 8> kIq3SShape{
+    kIq3SGrid, MakeLevels(kIq3SNumbers), 1, 7};
+
+inline GridFit SearchIq1S(const float* values, const float* importance) {
+  return SearchGrid(kIq1SShape, values, importance);
+}
+inline GridFit SearchIq1M(const float* values, const float* importance) {
+  return SearchGrid(kIq1MShape, values, importance);
+}
+inline GridFit SearchIq2Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XxsShape, values, importance);
+}
+inline GridFit SearchIq2Xs(const float* values, const float* importance) {
+  return SearchGrid(kIq2XsShape, values, importance);
+}
+inline GridFit SearchIq2S(const float* values, const float* importance) {
+  return SearchGrid(kIq2SShape, values, importance);
+}
+inline GridFit SearchIq3Xxs(const float* values, const float* importance) {
+  return SearchGrid(kIq3XxsShape, values, importance);
+}
+inline GridFit SearchIq3S(const float* values, const float* importance) {
+  return SearchGrid(kIq3SShape, values, importance);
+}

@@ -1,0 +1,53 @@
+// The codebooks of the IQ1, IQ2 and IQ3 formats: sets of points with 8 or 4 coordinates. A block
+// names a point by its rank in the set, and stores signs (IQ2, IQ3) or a shift (IQ1) beside it.
+//
+// The sets are part of the formats; their source is ggml-common.h of llama.cpp. Every index that
+// the formats' bits can hold lies inside its table.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace kvant::quant {
+
+// kDims coordinates, each one of kBase numbers.
+template <int kDimsValue, int kCountValue, int kBaseValue>
+struct Grid {
+  static constexpr int kDims = kDimsValue;
+  static constexpr int kCount = kCountValue;
+  int8_t points[kCount][kDims];
+
+  // For searches: the lower and the upper half of a point's coordinates are one of kHalves patterns
+  // each. Points are in the order of their upper pattern: those with the pattern h are starts[h] to
+  // starts[h + 1], and lower[point] is their lower one.
+  static constexpr int kHalfDims = kDims / 2;
+  static constexpr int kHalves =
+      kDims == 8 ? kBaseValue * kBaseValue * kBaseValue * kBaseValue : kBaseValue * kBaseValue;
+  static constexpr int kHalvesPadded = (kHalves + 15) / 16 * 16;
+  uint8_t lower[kCount];
+  uint16_t starts[kHalves + 1];
+  alignas(64) float patterns[kHalfDims][kHalvesPadded];  // the coordinates, padded with zeros
+};
+
+// Multiples of 8: the shift of +-1/8 is then +-1.
+extern const Grid<8, 2048, 3> kIq1Grid;
+// Magnitudes; every value has a sign of its own.
+extern const Grid<8, 256, 3> kIq2XxsGrid;
+extern const Grid<8, 512, 3> kIq2XsGrid;
+extern const Grid<8, 1024, 3> kIq2SGrid;
+extern const Grid<4, 256, 8> kIq3XxsGrid;
+extern const Grid<4, 512, 8> kIq3SGrid;
+
+// Where only seven of eight signs are stored, the number of minus signs is even.
+inline int EvenSigns(int seven) {
+  return seven | (std::popcount(static_cast<uint32_t>(seven)) & 1) << 7;
+}
+
+// codes[j] = +-point[j], minus where bit j of `signs` is set.
+inline void PutSigned(const int8_t* point, int dims, int signs, int8_t* codes) {
+  for (int j = 0; j < dims; ++j) {
+    codes[j] = static_cast<int8_t>((signs >> j & 1) != 0 ? -point[j] : point[j]);
+  }
+}
+
+}  // namespace kvant::quant

@@ -1,0 +1,50 @@
+// The fits of quant/level_fit.h with the vectors that every machine has.
+#include "quant/level_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quant/unit_values.h"
+
+namespace kvant::quant {
+namespace {
+
+constexpr int kVectorBytes = 16;
+// clang-format off
+#include "quant/lanes.inl"
+#include "quant/level_search.inl"
+#include "quant/level_fit.inl"
+// clang-format on
+
+}  // namespace
+
+float HalfOfUe4M3(uint8_t bits) {
+  if (bits == 0x7f) return 0;
+  const int exponent = bits >> 3 & 15;
+  const int mantissa = bits & 7;
+  return exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -10)
+                       : std::ldexp(static_cast<float>(8 + mantissa), exponent - 11);
+}
+
+LevelFit FitIq4Nl(const float* values, const float* importance) {
+  return SearchIq4Nl(values, importance);
+}
+LevelFit FitTernary(const float* values, const float* importance) {
+  return SearchTernary(values, importance);
+}
+LevelFit FitTernaryUpTo2(const float* values, const float* importance) {
+  return SearchTernaryUpTo2(values, importance);
+}
+Iq4XsFit FitIq4Xs(const float* values, const float* importance) {
+  return SearchIq4Xs(values, importance);
+}
+Mxfp4Fit FitMxfp4(const float* values, const float* importance) {
+  return SearchMxfp4(values, importance);
+}
+Nvfp4Fit FitNvfp4(const float* values, const float* importance) {
+  return SearchNvfp4(values, importance);
+}
+
+}  // namespace kvant::quant

@@ -1,0 +1,102 @@
+// Recipes against the tensor types that llama-quantize gave to models of the same structure
+// (tests/reference/make_recipe_fixtures.py).
+#include "engine/quantize/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace kvant::quantize {
+namespace {
+
+using nlohmann::json;
+
+json Fixtures() {
+  return json::parse(std::ifstream(KVANT_SOURCE_DIR "/tests/engine/recipes.json"));
+}
+
+// The tensors of a fixture's model; names live in `names`.
+std::vector<formats::GgufTensor> Tensors(const json& shapes, std::vector<std::string>& names) {
+  names.reserve(shapes.size());
+  std::vector<formats::GgufTensor> tensors;
+  for (const json& entry : shapes) {
+    formats::GgufTensor& tensor = tensors.emplace_back();
+    tensor.name = names.emplace_back(entry[0].get<std::string>());
+    tensor.format = quant::FindFormat("F32");
+    for (const json& size : entry[1]) tensor.dims[tensor.n_dims++] = size.get<int64_t>();
+  }
+  return tensors;
+}
+
+TEST(Recipe, GivesTheTypesOfLlamaQuantize) {
+  const json all = Fixtures();
+  int64_t compared = 0;
+  for (const json& fixture : all.at("fixtures")) {
+    const std::string title = fixture.at("model");
+    std::vector<std::string> names;
+    const auto tensors = Tensors(all.at("tensors").at(title), names);
+    RecipeModel model{.arch = fixture.at("arch"),
+                      .layers = fixture.at("layers"),
+                      .experts = fixture.at("experts"),
+                      .heads = fixture.at("heads"),
+                      .kv_heads = fixture.at("kv_heads"),
+                      .has_importance = fixture.at("importance")};
+    for (const auto& [recipe_name, codes] : fixture.at("results").items()) {
+      if (codes.is_null()) continue;
+      SCOPED_TRACE(title + ", " + recipe_name + (model.has_importance ? ", weighed" : ""));
+      const Recipe* recipe = FindRecipe(recipe_name);
+      ASSERT_NE(recipe, nullptr);
+      const auto formats = ApplyRecipe(*recipe, model, tensors);
+      const std::string expected = codes;
+      ASSERT_EQ(expected.size(), tensors.size());
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        const std::string type = all.at("types")[static_cast<size_t>(expected[i] - 'A')];
+        const char* chosen =
+            formats[i] != nullptr ? FittingFormat(*formats[i], tensors[i].dims[0]).name : "F32";
+        EXPECT_EQ(chosen, type) << names[i];
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 50000);
+}
+
+TEST(Recipe, IsFoundByNameInAnyCase) {
+  EXPECT_STREQ(FindRecipe("q4_k_m")->name, "Q4_K_M");
+  EXPECT_EQ(FindRecipe("Q4_K"), FindRecipe("Q4_K_M"));
+  EXPECT_EQ(FindRecipe("Q4_K_X"), nullptr);
+  EXPECT_EQ(FindRecipe(""), nullptr);
+  for (const Recipe& recipe : AllRecipes()) {
+    EXPECT_EQ(FindRecipe(recipe.name), &recipe);
+    EXPECT_NE(quant::FindFormat(recipe.base), nullptr) << recipe.name;
+  }
+}
+
+// No llama-quantize of February 2025 knows these; the rule is their definition.
+TEST(Recipe, PutsExpertsAloneIntoMxfp4) {
+  const json all = Fixtures();
+  std::vector<std::string> names;
+  const auto tensors = Tensors(all.at("tensors").at("mixtral"), names);
+  const auto formats =
+      ApplyRecipe(*FindRecipe("MXFP4_MOE"), {.arch = "llama", .layers = 16}, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (formats[i] == nullptr) continue;
+    EXPECT_STREQ(formats[i]->name, names[i].find("_exps") != std::string::npos ? "MXFP4" : "Q8_0");
+  }
+}
+
+TEST(Recipe, FallsBackToWhatRowsCanHold) {
+  const auto fitting = [](const char* wanted, int64_t columns) {
+    return std::string(FittingFormat(*quant::FindFormat(wanted), columns).name);
+  };
+  EXPECT_EQ(fitting("Q4_K", 256), "Q4_K");
+  EXPECT_EQ(fitting("Q4_K", 288), "Q5_0");
+  EXPECT_EQ(fitting("Q6_K", 32), "Q8_0");
+  EXPECT_EQ(fitting("Q6_K", 33), "F16");
+  EXPECT_EQ(fitting("Q4_0", 16), "F16");
+  EXPECT_EQ(fitting("F32", 1), "F32");
+}
+
+}  // namespace
+}  // namespace kvant::quantize
