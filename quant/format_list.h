@@ -5,6 +5,8 @@
 // kHasOffsets; both define kType, kName, kBlockValues, Block and Encode(values, importance, block).
 // kNeedsImportance marks formats of so few bits that weights are not quantized to them without
 // importances.
+// A format that quant/scale_search.h fits also has kShape and Pack(fit, block), with which
+// cpu/generic/encode.inl encodes it in vectors, given a line in cpu/generic/codec_entries.inl.
 //
 // The integer form holds codebook formats too: a table's entries are the codes (doubled for the
 // halves of E2M1), and a shift finer than a group of 16, as the +-1/8 of each 8 values in IQ1_M,

@@ -51,10 +51,11 @@ inline Floats RoundToHalf(Floats v) {
 
 // The bits of numbers that are halves.
 inline Ints HalfBits(Floats half) {
-  const Ints normal = (Bits(Abs(half)) - 0x38000000) >> 13;
-  const Ints subnormal = Bits(Abs(half) + 0.5f) - 0x3f000000;
-  const Ints magnitude = Abs(half) < 0x1p-14f ? subnormal : normal;
-  return magnitude | (Bits(half) >> 16 & 0x8000);
+  const Ints bits = Bits(half);
+  const Ints magnitude = bits & 0x7fffffff;
+  const Ints normal = (magnitude - 0x38000000) >> 13;
+  const Ints subnormal = Bits(FromBits(magnitude) + 0.5f) - 0x3f000000;
+  return (magnitude < 0x38800000 ? subnormal : normal) | (bits >> 16 & 0x8000);
 }
 
 // ---- Transposition -------------------------------------------------------------------------

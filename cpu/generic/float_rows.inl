@@ -24,7 +24,8 @@ struct ConvertF16 {
   static Halves Encode(Floats values) {
     const Ints bits = Bits(values);
     const Ints magnitude = bits & 0x7fffffff;
-    const Ints normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13;
+    const Ints upper = magnitude >> 13;
+    const Ints normal = upper - 0x1c000 + (((magnitude & 0x1fff) + 0xfff + (upper & 1)) >> 13);
     const Ints subnormal = Bits(FromBits(magnitude) + 0.5f) - 0x3f000000;
     const Ints finite = magnitude < 0x38800000 ? subnormal : normal;
     const Ints infinite = magnitude > 0x7f800000 ? Ints{} + 0x7e00 : Ints{} + 0x7c00;
@@ -39,8 +40,9 @@ struct ConvertBf16 {
   static Floats Decode(Halves halves) { return FromBits(Widen(halves) << 16); }
   static Halves Encode(Floats values) {
     const Ints bits = Bits(values);
-    const Ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const Ints quiet = bits >> 16 | 0x40;
+    const Ints upper = bits >> 16;
+    const Ints rounded = upper + (((bits & 0xffff) + 0x7fff + (upper & 1)) >> 16);
+    const Ints quiet = upper | 0x40;
     return Narrow((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
   }
 };
