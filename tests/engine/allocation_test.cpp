@@ -23,8 +23,8 @@ void* CountedAllocate(size_t size, size_t alignment) {
 
 }  // namespace
 
-void* operator new(size_t size) { return CountedAllocate(size, 1); }
-void* operator new(size_t size, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(size_t size) { return CountedAllocate(size, 1); }
+[[gnu::noinline]] void* operator new(size_t size, std::align_val_t alignment) {
   return CountedAllocate(size, static_cast<size_t>(alignment));
 }
 // std::stable_sort and others ask in this form; it must match the deletes below.
