@@ -97,36 +97,74 @@ using DecodeFunction = void (*)(const std::byte* blocks, float* values, int64_t 
 // ---- Attention
 // -------------------------------------------------------------------------------------
 
-enum class KvElement : uint8_t { kF32, kF16 };
+enum class KvElement : uint8_t {
+  kF32,
+  kF16,
+  // Symmetric int8 with one scale per token and kv head: scale = absmax / 127, code = value / scale
+  // to nearest even, in [-127, 127]; code and scale 0 for a vector of zeros, scale NaN where a
+  // value is not finite. Never rewritten once stored.
+  kQ8,
+};
 
-constexpr size_t KvElementBytes(KvElement element) { return element == KvElement::kF32 ? 4 : 2; }
+// Bytes of one number, without the scales of kQ8.
+constexpr size_t KvElementBytes(KvElement element) {
+  return element == KvElement::kF32 ? 4 : element == KvElement::kF16 ? 2 : 1;
+}
 
-// Tokens per key tile. A key tile is [k_dim][16 tokens], so that sixteen scores fill one vector
-// without a horizontal sum; values are [token][v_dim].
+// Dimensions of a q8 vector at most.
+inline constexpr int kKvQ8DimMax = 1024;
+
+// Keys lie in tiles of 16 tokens, so that sixteen scores fill one vector without a horizontal sum:
+// f32 and f16 as [k_dim][16]; q8 as [k_dim / 4 rounded up][16][4] bytes code + 128, which is what
+// products of unsigned and signed bytes read.
 inline constexpr int kKeyTileTokens = 16;
+constexpr size_t KvKeyTileBytes(KvElement element, int k_dim) {
+  const int stored = element == KvElement::kQ8 ? (k_dim + 3) / 4 * 4 : k_dim;
+  return static_cast<size_t>(stored) * kKeyTileTokens * KvElementBytes(element);
+}
+
+// Values lie in groups of 4 tokens: f32 and f16 as rows [4][v_dim], q8 as [v_dim][4] codes.
+inline constexpr int kValueGroupTokens = 4;
+constexpr size_t KvValueGroupBytes(KvElement element, int v_dim) {
+  return static_cast<size_t>(v_dim) * kValueGroupTokens * KvElementBytes(element);
+}
 
 // A run of cached positions of one kv head that lie contiguously in memory.
 struct KvRun {
-  const std::byte* keys;    // key tiles of 16 tokens, the first tile starts at first_position
-  const std::byte* values;  // [count][v_dim]
+  const std::byte* keys;    // key tiles, the first starts at first_position
+  const std::byte* values;  // value groups, the first starts at first_position
   int64_t first_position;   // multiple of kKeyTileTokens
   int64_t count;            // tokens; the last tile may be partly filled (its rest is finite)
+  const float* key_scales = nullptr;    // [count] for q8 keys
+  const float* value_scales = nullptr;  // [count] for q8 values
+  uint64_t rows = ~uint64_t{0};         // bit r: the task's row r (modulo 64) may see it
+};
+
+// Positions that the rows of a task whose bits are set do not see, although runs hold them.
+struct HiddenPositions {
+  int64_t begin;
+  int64_t end;
+  uint64_t rows = ~uint64_t{0};  // as in KvRun
 };
 
 // Positions per softmax chunk. Chunks begin at multiples of it, whatever the runs and the threads,
 // and partial results (max, sum, weighted values) merge in order of position: that fixes the bits.
 inline constexpr int64_t kAttentionChunk = 512;
 
+// Rows of a task some of whose runs or hidden positions are not for all rows.
+inline constexpr int64_t kMaskedRowsMax = 64;
+
 // For every query row r and query head h of one kv head:
 // out = softmax(scale * q . k over the visible positions) . v,
-// visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower bound).
+// visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower bound), less
+// the hidden ones. Queries meet q8 keys as int8 vectors too, so that those products are exact.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
   int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart
   float* out;                // [rows][heads_per_kv] vectors of v_dim floats
   int64_t out_row_stride;
   int64_t rows;
-  const int64_t* positions;  // [rows], ascending
+  const int64_t* positions;  // [rows]
   int heads_per_kv;
   int k_dim;
   int v_dim;
@@ -134,9 +172,11 @@ struct AttentionTask {
   KvElement v_element;
   float scale;
   int64_t window;
-  std::span<const KvRun> runs;   // ascending positions; may start after the first visible one only
-                                 // where the cache has dropped positions outside every window
-  std::span<std::byte> scratch;  // AttentionScratchBytes, private to the thread, 64-byte aligned
+  // By first position; the runs of a row do not overlap. They may start after the first visible
+  // position only where the cache has dropped positions.
+  std::span<const KvRun> runs;
+  std::span<const HiddenPositions> hidden = {};
+  std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
 };
 
 // ---- Rotary embedding
@@ -183,12 +223,20 @@ struct KernelTable {
   void (*rope)(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
                const float* cos_sin);
 
-  // Writes one token's key (k_dim floats) as column `slot` (0..15) of a key tile.
-  // F16 is rounded to nearest even and clamped to the finite range.
-  void (*store_key)(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile);
+  // Multiplies each of n_vectors vectors of dim floats, in place, by the symmetric orthogonal
+  // matrix diag(H, H, ...) / sqrt(n): H is the Hadamard matrix of order n, the largest power of two
+  // that divides dim. Twice is the identity up to rounding. It spreads outliers before quantizing.
+  void (*rotate)(float* vectors, int64_t n_vectors, int64_t dim);
 
-  // Writes one token's value row (v_dim floats).
-  void (*store_value)(const float* value, int64_t v_dim, KvElement element, std::byte* row);
+  // Writes one token's key (k_dim floats) as column `slot` (0..15) of a key tile, and the scale of
+  // a q8 key. F16 is rounded to nearest even and clamped to the finite range.
+  void (*store_key)(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+                    float* scale);
+
+  // Writes one token's value (v_dim floats) as token `slot` (0..3) of a value group, and the scale
+  // of a q8 value.
+  void (*store_value)(const float* value, int64_t v_dim, KvElement element, int slot,
+                      std::byte* group, float* scale);
 
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
   void (*attention)(const AttentionTask& task);

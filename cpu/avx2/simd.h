@@ -86,3 +86,28 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   const __m256i index = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
   return _mm256_permutevar8x32_ps(LoadPartial(source, pairs), index);
 }
+
+// Products of int8 queries with a q8 key tile: lane i holds the sum for token i. A step takes four
+// dimensions of kLanes tokens, [kLanes][4] bytes code + 128, with the query's four codes in
+// `query`; the sum of all of the query's codes gives the start.
+using I32 = __m256i;  // [kLanes] int32
+
+inline I32 KeyDotStart(int32_t) { return _mm256_setzero_si256(); }
+// Signed codes here, because unsigned bytes above 127 would saturate in the sums of pairs.
+inline I32 LoadKeyBytes(const uint8_t* source) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  return _mm256_xor_si256(bytes, _mm256_set1_epi8(static_cast<char>(0x80)));
+}
+inline I32 KeyDot(I32 keys, int32_t query, I32 sum) {
+  const __m256i signed_query = _mm256_sign_epi8(_mm256_set1_epi32(query), keys);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(keys), signed_query);
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+inline F32 ToFloat(I32 v) { return _mm256_cvtepi32_ps(v); }
+
+// Codes of token `slot` in the first `count` dimensions of a q8 value group, [count][4].
+inline F32 LoadQ8Partial(const int8_t* group, int slot, int64_t count) {
+  const __m256i dims = _mm256_maskload_epi32(reinterpret_cast<const int*>(group), FirstLanes(count));
+  const __m256i top = _mm256_sll_epi32(dims, _mm_cvtsi32_si128(24 - 8 * slot));
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+}

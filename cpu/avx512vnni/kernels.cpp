@@ -4,11 +4,13 @@
 
 #if defined(__x86_64__)
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "base/aligned_buffer.h"
 #include "cpu/avx512vnni/codec.h"
 #include "cpu/avx512vnni/matmul.h"
 #include "cpu/intrinsics.h"
@@ -19,11 +21,11 @@ namespace kvant::cpu::avx512vnni {
 #include "cpu/avx512vnni/simd.h"
 namespace {
 #include "cpu/generic/math.inl"
-// The rest needs math.inl, and attention.inl its tiles.
+// The rest needs math.inl, and attention.inl its tiles and the quantizer of the cache.
 #include "cpu/generic/attention_tile.inl"
+#include "cpu/generic/kv_store.inl"
 // clang-format keeps this order across comments only.
 #include "cpu/generic/attention.inl"
-#include "cpu/generic/kv_store.inl"
 #include "cpu/generic/rows.inl"
 }  // namespace
 }  // namespace kvant::cpu::avx512vnni
@@ -44,6 +46,7 @@ const KernelTable* Kernels() {
       .silu_multiply = SiluMultiply,
       .gelu_multiply = GeluMultiply,
       .rope = Rope,
+      .rotate = Rotate,
       .store_key = StoreKey,
       .store_value = StoreValue,
       .attention_scratch_bytes = AttentionScratchBytes,

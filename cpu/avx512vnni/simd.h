@@ -74,3 +74,22 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
   return _mm512_permutexvar_ps(index, LoadPartial(source, pairs));
 }
+
+// Products of int8 queries with a q8 key tile: lane i holds the sum for token i. A step takes four
+// dimensions of kLanes tokens, [kLanes][4] bytes code + 128, with the query's four codes in
+// `query`; the sum of all of the query's codes gives the start.
+using I32 = __m512i;  // [kLanes] int32
+
+inline I32 KeyDotStart(int32_t query_sum) { return _mm512_set1_epi32(-128 * query_sum); }
+inline I32 LoadKeyBytes(const uint8_t* source) { return _mm512_loadu_si512(source); }
+inline I32 KeyDot(I32 keys, int32_t query, I32 sum) {
+  return _mm512_dpbusd_epi32(sum, keys, _mm512_set1_epi32(query));
+}
+inline F32 ToFloat(I32 v) { return _mm512_cvtepi32_ps(v); }
+
+// Codes of token `slot` in the first `count` dimensions of a q8 value group, [count][4].
+inline F32 LoadQ8Partial(const int8_t* group, int slot, int64_t count) {
+  const __m512i dims = _mm512_maskz_loadu_epi32(FirstLanes(count), group);
+  const __m512i top = _mm512_sll_epi32(dims, _mm_cvtsi32_si128(24 - 8 * slot));
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+}

@@ -12,7 +12,8 @@
 // exponentials are summed in lanes by position % 16; values are accumulated position by position;
 // chunks merge in order. So neither the tiling of rows, nor the runs, nor the positions that other
 // rows of a tile see can change a result. A position that a row does not see is never multiplied
-// into that row, whatever its bytes are.
+// into that row, whatever its bytes are; a hidden one has the weight zero. Products of q8 keys are
+// exact integers, and a q8 value is decoded before it is weighed.
 
 // ---- Scores -------------------------------------------------------------------------------------
 
@@ -55,36 +56,87 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
   }
 }
 
-// Scores of one block of query vectors over whole tiles; `positions` begins at a tile.
-template <int kQueries, class Element>
-void ScoreBlock(const QueryTile& tile, const float* queries, const Segment& segment,
-                PositionRange positions, float* scores) {
-  constexpr int kTiles = BlockWidth(kQueries, kKeyTileVectors);
-  const int k_dim = tile.task->k_dim;
-  const float scale = tile.task->scale;
-  const Element* run_keys = reinterpret_cast<const Element*>(segment.run->keys);
-  int64_t p = positions.begin;
-  while (p < positions.end) {
-    const Element* keys = run_keys + (p - segment.run->first_position) * k_dim;
-    float* out = scores + (p - tile.chunk_begin);
-    if (p + (kTiles - 1) * kKeyTileTokens < positions.end) {
-      ScoreKeyTiles<kQueries, kTiles>(queries, k_dim, keys, scale, out);
-      p += kTiles * kKeyTileTokens;
-    } else {
-      ScoreKeyTiles<kQueries, 1>(queries, k_dim, keys, scale, out);
-      p += kKeyTileTokens;
+// The same for q8 keys and queries: [dims4][kQueries] words of four codes.
+template <int kQueries, int kTiles>
+inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums,
+                            const float* query_factors, int dims4, const uint8_t* keys,
+                            const float* key_scales, float* scores) {
+  constexpr int kVectors = kTiles * kKeyTileVectors;
+  constexpr int kRowBytes = kKeyTileTokens * 4;
+  I32 sums[kQueries][kVectors];
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = KeyDotStart(query_sums[q]);
+  }
+  for (int d = 0; d < dims4; ++d) {
+    I32 key[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t row = int64_t{v / kKeyTileVectors} * dims4 + d;
+      key[v] = LoadKeyBytes(keys + row * kRowBytes + v % kKeyTileVectors * kLanes * 4);
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[q][v] = KeyDot(key[v], queries[d * kQueries + q], sums[q][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    const F32 key_scale = Load(key_scales + v * kLanes);
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+      const F32 product = Mul(ToFloat(sums[q][v]), key_scale);
+      Store(scores + q * kScoreStride + v * kLanes, Mul(product, Broadcast(query_factors[q])));
     }
   }
 }
 
+// Scores of one block of query vectors over kTiles whole tiles from position p on.
+template <int kQueries, int kTiles, class Element>
+void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const Segment& segment,
+                  int64_t p) {
+  const int k_dim = tile.task->k_dim;
+  const int64_t token = p - segment.run->first_position;
+  float* scores = tile.ScoresOf(first) + (p - tile.chunk_begin);
+  if constexpr (sizeof(Element) == 1) {
+    const int dims4 = (k_dim + 3) / 4;
+    ScoreQ8KeyTiles<kQueries, kTiles>(
+        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first,
+        tile.query_factor + first, dims4,
+        reinterpret_cast<const uint8_t*>(segment.run->keys) + token * dims4 * 4,
+        segment.run->key_scales + token, scores);
+  } else {
+    const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
+    ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, tile.task->scale, scores);
+  }
+}
+
+// The same for all of `positions`, which begin at a tile.
+template <int kQueries, class Element>
+void ScoreBlock(const QueryTile& tile, int first, const float* packed, const Segment& segment,
+                PositionRange positions) {
+  constexpr int kTiles = BlockWidth(kQueries, kKeyTileVectors);
+  int64_t p = positions.begin;
+  for (; p + (kTiles - 1) * kKeyTileTokens < positions.end; p += kTiles * kKeyTileTokens) {
+    ScoreTilesAt<kQueries, kTiles, Element>(tile, first, packed, segment, p);
+  }
+  for (; p < positions.end; p += kKeyTileTokens) {
+    ScoreTilesAt<kQueries, 1, Element>(tile, first, packed, segment, p);
+  }
+}
+
 template <class Element>
-void ScoreBlockOf(int queries, const QueryTile& tile, const float* packed, const Segment& segment,
-                  PositionRange positions, float* scores) {
-  switch (queries) {
-    case 1: return ScoreBlock<1, Element>(tile, packed, segment, positions, scores);
-    case 2: return ScoreBlock<2, Element>(tile, packed, segment, positions, scores);
-    case 4: return ScoreBlock<4, Element>(tile, packed, segment, positions, scores);
-    default: return ScoreBlock<kBlockQueries, Element>(tile, packed, segment, positions, scores);
+void ScoreBlockOf(const QueryTile& tile, int first, int count, const float* packed,
+                  const Segment& segment, PositionRange positions) {
+  switch (count) {
+    case 1: return ScoreBlock<1, Element>(tile, first, packed, segment, positions);
+    case 2: return ScoreBlock<2, Element>(tile, first, packed, segment, positions);
+    case 4: return ScoreBlock<4, Element>(tile, first, packed, segment, positions);
+    default: return ScoreBlock<kBlockQueries, Element>(tile, first, packed, segment, positions);
   }
 }
 
@@ -104,22 +156,21 @@ inline PositionRange SeenByAny(const QueryTile& tile, int first, int count) {
 }
 
 void ScoreChunk(const QueryTile& tile) {
-  for (int first = 0; first < tile.queries;) {
-    const int count = NextBlock(tile.queries - first);
-    const float* packed = tile.packed + int64_t{first} * tile.task->k_dim;
-    const PositionRange any = SeenByAny(tile, first, count);
-    for (int s = 0; s < tile.segment_count; ++s) {
-      const Segment& segment = tile.segments[s];
-      PositionRange positions = Intersect(segment.positions, any);
-      if (positions.empty()) continue;
+  for (int s = 0; s < tile.segment_count; ++s) {
+    const Segment& segment = tile.segments[s];
+    ForEachBlockOf(tile, segment, [&](int first, int count, const float* packed) {
+      PositionRange positions = Intersect(segment.positions, SeenByAny(tile, first, count));
+      if (positions.empty()) return;
       positions.begin = TileFloor(positions.begin);
-      if (tile.task->k_element == KvElement::kF16) {
-        ScoreBlockOf<uint16_t>(count, tile, packed, segment, positions, tile.ScoresOf(first));
-      } else {
-        ScoreBlockOf<float>(count, tile, packed, segment, positions, tile.ScoresOf(first));
+      switch (tile.task->k_element) {
+        case KvElement::kF32:
+          return ScoreBlockOf<float>(tile, first, count, packed, segment, positions);
+        case KvElement::kF16:
+          return ScoreBlockOf<uint16_t>(tile, first, count, packed, segment, positions);
+        case KvElement::kQ8:
+          return ScoreBlockOf<int8_t>(tile, first, count, packed, segment, positions);
       }
-    }
-    first += count;
+    });
   }
 }
 
@@ -160,49 +211,64 @@ inline void Exponentials(float* scores, PositionRange offsets, float max,
   }
 }
 
+// Writes -infinity over the scores of hidden positions in the offsets of a chunk.
+inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, float* scores) {
+  for (const HiddenPositions& hidden : tile.task->hidden) {
+    if ((tile.RowsOf(hidden.rows) >> row & 1) == 0) continue;
+    const PositionRange masked = Intersect(
+        offsets, {hidden.begin - tile.chunk_begin, hidden.end - tile.chunk_begin});
+    for (int64_t i = masked.begin; i < masked.end; ++i) scores[i] = -INFINITY;
+  }
+}
+
 // Turns the scores of one query vector into weights relative to the chunk's maximum.
 void SoftmaxQuery(const QueryTile& tile, int query) {
+  const int row = query / tile.task->heads_per_kv;
   float* scores = tile.ScoresOf(query);
   PositionRange offsets[kChunkSegmentsMax];
   int count = 0;
   float max = -INFINITY;
   for (int s = 0; s < tile.segment_count; ++s) {
+    if ((tile.segments[s].rows >> row & 1) == 0) continue;
     const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
     if (seen.empty()) continue;
     offsets[count] = MaskEdges(scores, seen, tile.chunk_begin);
+    MaskHidden(tile, row, offsets[count], scores);
     max = MaxScore(scores, offsets[count], max);
     ++count;
   }
   F32 sums[kSumVectors];
   for (F32& sum : sums) sum = Zero();
-  for (int s = 0; s < count; ++s) Exponentials(scores, offsets[s], max, sums);
+  // Where all is hidden, weights are zero relative to any finite number.
+  const float base = max == -INFINITY ? 0.0f : max;
+  for (int s = 0; s < count; ++s) Exponentials(scores, offsets[s], base, sums);
   tile.chunk_max[query] = max;
   tile.chunk_total[query] = SumLanes(sums);
 }
 
 // ---- Weighted values ----------------------------------------------------------------------------
 
-// sums[q] += weights[q][position] * value of position, over `positions` values of adjacent
-// positions and kVectors vectors of v_dim; the only vector holds `rest` values where kPartial.
+// sums[q] += weights[q][i] * value of token first + i, over `tokens` adjacent tokens and kVectors
+// vectors of v_dim from d on; the only vector holds `rest` values where kPartial.
 template <int kQueries, int kVectors, bool kPartial, class Element>
-inline void AddValueVectors(const float* weights, const Element* values, int64_t v_dim,
-                            int64_t positions, int64_t rest, float* sums, int64_t sum_stride) {
+inline void AddValueVectors(const float* weights, const ValueSource<Element>& source, int64_t first,
+                            int64_t tokens, int64_t d, int64_t rest, float* sums,
+                            int64_t sum_stride) {
   F32 total[kQueries][kVectors];
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) total[q][v] = Load(sums + q * sum_stride + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) total[q][v] = Load(sums + q * sum_stride + d + v * kLanes);
   }
-  for (int64_t p = 0; p < positions; ++p) {
-    const Element* row = values + p * v_dim;
+  for (int64_t i = 0; i < tokens; ++i) {
     F32 value[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      value[v] = kPartial ? LoadElementsPartial(row, rest) : LoadElements(row + v * kLanes);
+      value[v] = source.template At<kPartial>(first + i, d + v * kLanes, kPartial ? rest : kLanes);
     }
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
-      const F32 weight = Broadcast(weights[q * kScoreStride + p]);
+      const F32 weight = Broadcast(weights[q * kScoreStride + i]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) total[q][v] = MulAdd(weight, value[v], total[q][v]);
     }
@@ -210,7 +276,7 @@ inline void AddValueVectors(const float* weights, const Element* values, int64_t
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) Store(sums + q * sum_stride + v * kLanes, total[q][v]);
+    for (int v = 0; v < kVectors; ++v) Store(sums + q * sum_stride + d + v * kLanes, total[q][v]);
   }
 }
 
@@ -219,23 +285,24 @@ template <int kQueries, class Element>
 void AddValues(const QueryTile& tile, int query, const Segment& segment, PositionRange positions) {
   constexpr int kVectors = BlockWidth(kQueries, 1);
   const int64_t v_dim = tile.task->v_dim;
-  const Element* run_values = reinterpret_cast<const Element*>(segment.run->values);
+  const ValueSource<Element> source = {reinterpret_cast<const Element*>(segment.run->values),
+                                       segment.run->value_scales, v_dim};
+  float* sums = tile.chunk_sums + query * tile.value_stride;
   for (int64_t p = positions.begin; p < positions.end; p += kValueStretch) {
     const int64_t count = Least(kValueStretch, positions.end - p);
-    const Element* values = run_values + (p - segment.run->first_position) * v_dim;
+    const int64_t first = p - segment.run->first_position;
     const float* weights = tile.ScoresOf(query) + (p - tile.chunk_begin);
-    float* sums = tile.chunk_sums + query * tile.value_stride;
     int64_t d = 0;
     for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
-      AddValueVectors<kQueries, kVectors, false>(weights, values + d, v_dim, count, 0, sums + d,
+      AddValueVectors<kQueries, kVectors, false>(weights, source, first, count, d, 0, sums,
                                                  tile.value_stride);
     }
     for (; d + kLanes <= v_dim; d += kLanes) {
-      AddValueVectors<kQueries, 1, false>(weights, values + d, v_dim, count, 0, sums + d,
+      AddValueVectors<kQueries, 1, false>(weights, source, first, count, d, 0, sums,
                                           tile.value_stride);
     }
     if (d < v_dim) {
-      AddValueVectors<kQueries, 1, true>(weights, values + d, v_dim, count, v_dim - d, sums + d,
+      AddValueVectors<kQueries, 1, true>(weights, source, first, count, d, v_dim - d, sums,
                                          tile.value_stride);
     }
   }
@@ -274,16 +341,15 @@ void WeighChunk(const QueryTile& tile) {
   for (int64_t i = 0; i < tile.queries * tile.value_stride; i += kLanes) {
     Store(tile.chunk_sums + i, Zero());
   }
-  for (int first = 0; first < tile.queries;) {
-    const int count = NextBlock(tile.queries - first);
-    for (int s = 0; s < tile.segment_count; ++s) {
-      if (tile.task->v_element == KvElement::kF16) {
-        AddSegmentValues<uint16_t>(tile, first, count, tile.segments[s]);
-      } else {
-        AddSegmentValues<float>(tile, first, count, tile.segments[s]);
+  for (int s = 0; s < tile.segment_count; ++s) {
+    const Segment& segment = tile.segments[s];
+    ForEachBlockOf(tile, segment, [&](int first, int count, const float*) {
+      switch (tile.task->v_element) {
+        case KvElement::kF32: return AddSegmentValues<float>(tile, first, count, segment);
+        case KvElement::kF16: return AddSegmentValues<uint16_t>(tile, first, count, segment);
+        case KvElement::kQ8: return AddSegmentValues<int8_t>(tile, first, count, segment);
       }
-    }
-    first += count;
+    });
   }
 }
 
@@ -323,21 +389,41 @@ void WriteResult(const QueryTile& tile, int query) {
   if (rest > 0) StorePartial(out + d, Div(Load(sums + d), total), rest);
 }
 
-// Lays the query vectors of a tile out as the blocks of ScoreChunk read them.
-void PackQueries(const QueryTile& tile) {
+// Lays query vectors out as the blocks of ScoreChunk read them.
+void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
   const AttentionTask& task = *tile.task;
   const int heads = task.heads_per_kv;
-  for (int first = 0; first < tile.queries;) {
-    const int count = NextBlock(tile.queries - first);
-    float* packed = tile.packed + int64_t{first} * task.k_dim;
-    for (int q = 0; q < count; ++q) {
-      const int query = first + q;
-      const float* source = task.queries +
-                            (tile.first_row + query / heads) * task.query_row_stride +
-                            int64_t{query % heads} * task.k_dim;
+  for (int q = 0; q < count; ++q) {
+    const int query = first + q;
+    const float* source = task.queries + (tile.first_row + query / heads) * task.query_row_stride +
+                          int64_t{query % heads} * task.k_dim;
+    if (task.k_element != KvElement::kQ8) {
       for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
+      continue;
     }
-    first += count;
+    alignas(4) int8_t codes[kKvQ8DimMax];
+    tile.query_factor[query] = QuantizeVector(source, task.k_dim, codes) * task.scale;
+    int32_t sum = 0;
+    for (int d = 0; d < task.k_dim; ++d) sum += codes[d];
+    tile.query_sum[query] = sum;
+    for (int d = 0; d < (task.k_dim + 3) / 4; ++d) {
+      std::memcpy(packed + d * count + q, codes + 4 * d, 4);
+    }
+  }
+}
+
+void PackQueries(const QueryTile& tile) {
+  const AttentionTask& task = *tile.task;
+  ForEachBlock(0, tile.queries, [&](int first, int count) {
+    PackBlock(tile, first, count, tile.packed + int64_t{first} * task.k_dim);
+  });
+  bool masked = false;
+  for (const KvRun& run : task.runs) masked |= run.rows != ~uint64_t{0};
+  if (!masked) return;
+  for (int row = 0; row < tile.rows; ++row) {
+    ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, [&](int first, int count) {
+      PackBlock(tile, first, count, tile.packed_by_row + int64_t{first} * task.k_dim);
+    });
   }
 }
 
@@ -362,26 +448,29 @@ void BeginTile(QueryTile& tile, int64_t first_row, int rows) {
   PackQueries(tile);
 }
 
-// Collects the parts of runs, from run `*next` on, that lie in [chunk_begin, chunk_end), and moves
-// `*next` to the first run that may reach into the next chunk.
-void FindSegments(QueryTile& tile, int64_t* next) {
+// Collects the parts of runs, from run `*next` on, that lie in the chunk, and moves `*next` over
+// the first runs that end in it.
+void FindSegments(QueryTile& tile, size_t* next) {
   const AttentionTask& task = *tile.task;
   const PositionRange chunk = {tile.chunk_begin, tile.chunk_begin + kAttentionChunk};
   const PositionRange wanted = Intersect(chunk, tile.seen_by_any);
-  const int64_t run_count = static_cast<int64_t>(task.runs.size());
   tile.segment_count = 0;
-  for (; *next < run_count; ++*next) {
-    const KvRun& run = task.runs[static_cast<size_t>(*next)];
+  bool all_end = true;
+  for (size_t i = *next; i < task.runs.size(); ++i) {
+    const KvRun& run = task.runs[i];
     if (run.first_position >= chunk.end) return;
     const int64_t run_end = run.first_position + run.count;
+    all_end &= run_end <= chunk.end;
+    if (all_end) *next = i + 1;
+    const uint64_t rows = tile.RowsOf(run.rows);
     const PositionRange positions = Intersect(wanted, {run.first_position, run_end});
-    if (!positions.empty()) tile.segments[tile.segment_count++] = {positions, &run};
-    if (run_end > chunk.end) return;
+    if (rows == 0 || positions.empty()) continue;
+    tile.segments[tile.segment_count++] = {positions, &run, rows};
   }
 }
 
 void AttendTile(QueryTile& tile) {
-  int64_t next_run = 0;
+  size_t next_run = 0;
   const int64_t first = tile.seen_by_any.begin / kAttentionChunk * kAttentionChunk;
   for (int64_t begin = first; begin < tile.seen_by_any.end; begin += kAttentionChunk) {
     tile.chunk_begin = begin;
@@ -405,10 +494,16 @@ void Attention(const AttentionTask& task) {
   tile.chunk_sums = tile.scores + queries * kScoreStride;
   tile.sums = tile.chunk_sums + queries * tile.value_stride;
   tile.packed = tile.sums + queries * tile.value_stride;
-  tile.chunk_max = tile.packed + queries * task.k_dim;
+  tile.packed_by_row = tile.packed + queries * task.k_dim;
+  tile.chunk_max = tile.packed_by_row + queries * task.k_dim;
   tile.chunk_total = tile.chunk_max + queries;
   tile.max = tile.chunk_total + queries;
   tile.total = tile.max + queries;
+  tile.query_factor = tile.total + queries;
+  tile.query_sum = reinterpret_cast<int32_t*>(tile.query_factor + queries);
+  const size_t floats = static_cast<size_t>(tile.query_factor + 2 * queries - tile.scores);
+  tile.segments = reinterpret_cast<Segment*>(
+      task.scratch.data() + RoundUp(floats * sizeof(float), alignof(Segment)));
   for (int64_t row = 0; row < task.rows; row += tile_rows) {
     BeginTile(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
     AttendTile(tile);

@@ -4,7 +4,7 @@
 // Included inside an instruction set's namespace and target region, after its simd.h and math.inl
 // and before attention.inl.
 
-// Query vectors per tile, unless one row alone has more heads than that.
+// Query vectors per tile, unless one row alone has more heads than that; so a tile has no more rows.
 inline constexpr int kTileQueries = 32;
 // Query vectors that share registers, and vectors of sums kept in registers at most.
 inline constexpr int kBlockQueries = kLanes == 16 ? 8 : 4;
@@ -33,6 +33,28 @@ inline F32 LoadElementsPartial(const uint16_t* source, int64_t count) {
   return LoadF16Partial(source, count);
 }
 
+// The values of a run, by position relative to its first; int8_t are q8 codes.
+template <class Element>
+struct ValueSource {
+  const Element* values;
+  const float* scales;  // of q8
+  int64_t v_dim;
+
+  // `count` values (kLanes unless kPartial) of a token from dimension d on.
+  template <bool kPartial>
+  F32 At(int64_t token, int64_t d, int64_t count) const {
+    if constexpr (sizeof(Element) == 1) {
+      const int64_t group = token / kValueGroupTokens * v_dim + d;
+      const int slot = static_cast<int>(token % kValueGroupTokens);
+      const F32 codes = LoadQ8Partial(values + group * kValueGroupTokens, slot, count);
+      return Mul(codes, Broadcast(scales[token]));
+    } else {
+      const Element* row = values + token * v_dim + d;
+      return kPartial ? LoadElementsPartial(row, count) : LoadElements(row);
+    }
+  }
+};
+
 // Positions [begin, end); empty where end <= begin.
 struct PositionRange {
   int64_t begin;
@@ -50,6 +72,7 @@ inline int64_t TileFloor(int64_t position) { return position / kKeyTileTokens * 
 struct Segment {
   PositionRange positions;
   const KvRun* run;
+  uint64_t rows;  // bit r: row r of the tile may see it
 };
 
 // Some rows with all their heads, and their working memory. Query vector j is head j % heads of
@@ -62,7 +85,12 @@ struct QueryTile {
   PositionRange seen[kTileQueries];  // by row
   PositionRange seen_by_any;
 
-  float* packed;       // queries, block by block: [k_dim][queries of the block]
+  // Queries as ScoreChunk reads them, block by block: [k_dim][queries of the block] floats, or
+  // [k_dim / 4 rounded up][queries of the block] words of four codes for q8 keys.
+  float* packed;           // blocks across rows
+  float* packed_by_row;    // blocks inside a row, for segments that only some rows may see
+  float* query_factor;     // [queries]: scale of a query's codes times task->scale
+  int32_t* query_sum;      // [queries]: sum of a query's codes
   float* scores;       // [queries][kScoreStride], then the exponentials
   float* chunk_sums;   // [queries][value_stride]: this chunk's weighted values
   float* sums;         // [queries][value_stride]: all chunks so far
@@ -73,9 +101,17 @@ struct QueryTile {
   int64_t value_stride;
 
   int64_t chunk_begin;  // position
-  Segment segments[kChunkSegmentsMax];
+  Segment* segments;  // [rows * kChunkSegmentsMax]
   int segment_count;
 
+  bool SeenByAllRows(const Segment& segment) const {
+    return segment.rows == (uint64_t{1} << rows) - 1;
+  }
+  // The bits of this tile's rows in a mask of the task's.
+  uint64_t RowsOf(uint64_t task_rows) const {
+    const uint64_t mine = std::rotr(task_rows, static_cast<int>(first_row % kMaskedRowsMax));
+    return mine & ((uint64_t{1} << rows) - 1);
+  }
   PositionRange SeenBy(int query) const { return seen[query / task->heads_per_kv]; }
   float* ScoresOf(int query) const { return scores + query * kScoreStride; }
 };
@@ -88,9 +124,11 @@ inline int TileRows(int64_t rows, int heads_per_kv) {
 inline int64_t ValueStride(int v_dim) { return (v_dim + 15) / 16 * 16; }
 
 size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim) {
-  const int64_t queries = TileRows(rows, heads_per_kv) * int64_t{heads_per_kv};
-  const int64_t floats = queries * (k_dim + kScoreStride + 2 * ValueStride(v_dim) + 4);
-  return static_cast<size_t>(floats) * sizeof(float);
+  const int64_t tile_rows = TileRows(rows, heads_per_kv);
+  const int64_t queries = tile_rows * heads_per_kv;
+  const int64_t floats = queries * (2 * k_dim + kScoreStride + 2 * ValueStride(v_dim) + 6);
+  return RoundUp(static_cast<size_t>(floats) * sizeof(float), alignof(Segment)) +
+         static_cast<size_t>(tile_rows * kChunkSegmentsMax) * sizeof(Segment);
 }
 
 // The widest block of at most `left` query vectors: a power of two.
@@ -98,4 +136,32 @@ inline int NextBlock(int left) {
   int queries = kBlockQueries;
   while (queries > left) queries /= 2;
   return queries;
+}
+
+// visit(first, count) for blocks of `queries` query vectors from number `begin` on.
+template <class Visit>
+inline void ForEachBlock(int begin, int queries, const Visit& visit) {
+  for (int done = 0; done < queries;) {
+    const int count = NextBlock(queries - done);
+    visit(begin + done, count);
+    done += count;
+  }
+}
+
+// visit(first, count, packed queries) for the blocks that a segment concerns: all of the tile's, or
+// those inside the rows that may see it.
+template <class Visit>
+inline void ForEachBlockOf(const QueryTile& tile, const Segment& segment, const Visit& visit) {
+  const int heads = tile.task->heads_per_kv;
+  if (tile.SeenByAllRows(segment)) {
+    ForEachBlock(0, tile.queries, [&](int first, int count) {
+      visit(first, count, tile.packed + int64_t{first} * tile.task->k_dim);
+    });
+    return;
+  }
+  for (uint64_t left = segment.rows; left != 0; left &= left - 1) {
+    ForEachBlock(std::countr_zero(left) * heads, heads, [&](int first, int count) {
+      visit(first, count, tile.packed_by_row + int64_t{first} * tile.task->k_dim);
+    });
+  }
 }

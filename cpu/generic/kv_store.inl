@@ -1,37 +1,83 @@
-// Writes one token's key and value into the cache: keys as a column of a tile [k_dim][16 tokens],
-// values as a row.
+// Writes one token's key and value into the cache (the layouts are those of cpu/kernels.h), and
+// quantizes vectors to int8 for it.
 //
 // Included inside an instruction set's namespace and target region, after its simd.h and math.inl.
 // F16 is clamped to the finite range, so that only NaN in gives a non-finite value in the cache.
+
+// Codes and scale of KvElement::kQ8; codes[count] and following up to a multiple of 4 become 0.
+inline float QuantizeVector(const float* values, int64_t count, int8_t* codes) {
+  // Without the sign, floats are ordered as their bits are, and what is not finite comes last.
+  constexpr uint32_t kInfinity = 0x7f800000u;
+  constexpr uint32_t kVanishing = (127u - 110u) << 23;  // 2^-110: 127 divided by less may overflow
+  uint32_t highest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof bits);
+    bits &= 0x7fffffffu;
+    highest = highest > bits ? highest : bits;
+  }
+  for (int64_t i = count; i % 4 != 0; ++i) codes[i] = 0;
+  if (highest < kVanishing || highest >= kInfinity) {
+    std::memset(codes, 0, static_cast<size_t>(count));
+    return highest < kVanishing ? 0.0f : NAN;
+  }
+  float absmax;
+  std::memcpy(&absmax, &highest, sizeof absmax);
+  const F32 inverse = Broadcast(127.0f / absmax);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t left = Least(kLanes, count - i);
+    float rounded[kLanes];
+    Store(rounded, Round(Mul(LoadPartial(values + i, left), inverse)));
+    for (int64_t lane = 0; lane < left; ++lane) codes[i + lane] = static_cast<int8_t>(rounded[lane]);
+  }
+  return absmax / 127.0f;
+}
 
 inline F32 ClampToF16(F32 v) {
   constexpr float kF16Max = 65504.0f;
   return Min(Broadcast(kF16Max), Max(Broadcast(-kF16Max), v));
 }
 
-void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile) {
+void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+              float* scale) {
   if (element == KvElement::kF32) {
     float* column = reinterpret_cast<float*>(tile) + slot;
     for (int64_t d = 0; d < k_dim; ++d) column[d * kKeyTileTokens] = key[d];
-    return;
-  }
-  uint16_t* column = reinterpret_cast<uint16_t*>(tile) + slot;
-  for (int64_t d = 0; d < k_dim; d += kLanes) {
-    const int64_t count = Least(kLanes, k_dim - d);
-    uint16_t halves[kLanes];
-    StoreF16(halves, ClampToF16(LoadPartial(key + d, count)));
-    for (int64_t i = 0; i < count; ++i) column[(d + i) * kKeyTileTokens] = halves[i];
+  } else if (element == KvElement::kF16) {
+    uint16_t* column = reinterpret_cast<uint16_t*>(tile) + slot;
+    for (int64_t d = 0; d < k_dim; d += kLanes) {
+      const int64_t count = Least(kLanes, k_dim - d);
+      uint16_t halves[kLanes];
+      StoreF16(halves, ClampToF16(LoadPartial(key + d, count)));
+      for (int64_t i = 0; i < count; ++i) column[(d + i) * kKeyTileTokens] = halves[i];
+    }
+  } else {
+    int8_t codes[kKvQ8DimMax];
+    *scale = QuantizeVector(key, k_dim, codes);
+    uint8_t* column = reinterpret_cast<uint8_t*>(tile) + slot * 4;
+    for (int64_t d = 0; d < k_dim; d += 4) {
+      for (int64_t i = 0; i < 4; ++i) {
+        column[d * kKeyTileTokens + i] = static_cast<uint8_t>(codes[d + i] + 128);
+      }
+    }
   }
 }
 
-void StoreValue(const float* value, int64_t v_dim, KvElement element, std::byte* row) {
+void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* group,
+                float* scale) {
   if (element == KvElement::kF32) {
-    std::memcpy(row, value, static_cast<size_t>(v_dim) * sizeof(float));
-    return;
+    std::memcpy(reinterpret_cast<float*>(group) + slot * v_dim, value,
+                static_cast<size_t>(v_dim) * sizeof(float));
+  } else if (element == KvElement::kF16) {
+    uint16_t* halves = reinterpret_cast<uint16_t*>(group) + slot * v_dim;
+    int64_t d = 0;
+    for (; d + kLanes <= v_dim; d += kLanes) StoreF16(halves + d, ClampToF16(Load(value + d)));
+    const int64_t rest = v_dim - d;
+    if (rest > 0) StoreF16Partial(halves + d, ClampToF16(LoadPartial(value + d, rest)), rest);
+  } else {
+    int8_t codes[kKvQ8DimMax];
+    *scale = QuantizeVector(value, v_dim, codes);
+    int8_t* column = reinterpret_cast<int8_t*>(group) + slot;
+    for (int64_t d = 0; d < v_dim; ++d) column[d * kValueGroupTokens] = codes[d];
   }
-  uint16_t* halves = reinterpret_cast<uint16_t*>(row);
-  int64_t d = 0;
-  for (; d + kLanes <= v_dim; d += kLanes) StoreF16(halves + d, ClampToF16(Load(value + d)));
-  const int64_t rest = v_dim - d;
-  if (rest > 0) StoreF16Partial(halves + d, ClampToF16(LoadPartial(value + d, rest)), rest);
 }

@@ -108,3 +108,35 @@ void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, Rope
     }
   }
 }
+
+// One vector of a power of two of values; sums and differences of pairs at growing distance.
+inline void HadamardInPlace(float* values, int64_t order) {
+  for (int64_t half = 1; half < order; half *= 2) {
+    for (int64_t begin = 0; begin < order; begin += 2 * half) {
+      float* first = values + begin;
+      float* second = first + half;
+      int64_t i = 0;
+      for (; i + kLanes <= half; i += kLanes) {
+        const F32 a = Load(first + i);
+        const F32 b = Load(second + i);
+        Store(first + i, Add(a, b));
+        Store(second + i, Sub(a, b));
+      }
+      for (; i < half; ++i) {
+        const float a = first[i];
+        const float b = second[i];
+        first[i] = a + b;
+        second[i] = a - b;
+      }
+    }
+  }
+}
+
+void Rotate(float* vectors, int64_t n_vectors, int64_t dim) {
+  const int64_t order = dim & -dim;
+  const float factor = 1.0f / std::sqrt(static_cast<float>(order));
+  for (int64_t begin = 0; begin < n_vectors * dim; begin += order) {
+    HadamardInPlace(vectors + begin, order);
+    for (int64_t i = begin; i < begin + order; ++i) vectors[i] *= factor;
+  }
+}

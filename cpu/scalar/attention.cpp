@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "cpu/scalar/math.h"
+#include "cpu/scalar/quantized_vector.h"
 
 namespace kvant::cpu::scalar {
 namespace {
@@ -17,26 +18,65 @@ float Element(const std::byte* elements, KvElement type, int64_t index) {
   return F16ToF32(reinterpret_cast<const uint16_t*>(elements)[index]);
 }
 
-// Calls visit(run, position) for every cached position in [begin, end), in order.
+// A query and the row it belongs to.
+struct Query {
+  const AttentionTask& task;
+  const float* values;  // [k_dim]
+  int64_t row;
+  QuantizedVector codes;
+
+  bool Sees(uint64_t rows) const { return (rows >> (row % kMaskedRowsMax) & 1) != 0; }
+  bool Sees(int64_t position) const {
+    return std::none_of(task.hidden.begin(), task.hidden.end(), [&](const HiddenPositions& h) {
+      return Sees(h.rows) && h.begin <= position && position < h.end;
+    });
+  }
+};
+
+// Calls visit(run, position) for every cached position in [begin, end) that the query sees, in
+// order.
 template <class Visit>
-void ForEachPosition(const AttentionTask& task, int64_t begin, int64_t end, const Visit& visit) {
-  for (const KvRun& run : task.runs) {
+void ForEachPosition(const Query& query, int64_t begin, int64_t end, const Visit& visit) {
+  for (const KvRun& run : query.task.runs) {
+    if (!query.Sees(run.rows)) continue;
     const int64_t first = std::max(begin, run.first_position);
     const int64_t last = std::min(end, run.first_position + run.count);
-    for (int64_t position = first; position < last; ++position) visit(run, position);
+    for (int64_t position = first; position < last; ++position) {
+      if (query.Sees(position)) visit(run, position);
+    }
   }
 }
 
-float Score(const AttentionTask& task, const float* query, const KvRun& run, int64_t position) {
+float Score(const Query& query, const KvRun& run, int64_t position) {
+  const AttentionTask& task = query.task;
   const int64_t token = position - run.first_position;
-  const int64_t tile = token / kKeyTileTokens * task.k_dim * kKeyTileTokens;
+  const std::byte* tile = run.keys + token / kKeyTileTokens * static_cast<int64_t>(KvKeyTileBytes(
+                                                                  task.k_element, task.k_dim));
   const int64_t slot = token % kKeyTileTokens;
+  if (task.k_element == KvElement::kQ8) {
+    int dot = 0;
+    for (int64_t d = 0; d < task.k_dim; ++d) {
+      const int64_t place = (d / 4 * kKeyTileTokens + slot) * 4 + d % 4;
+      dot += query.codes[d] * (static_cast<int>(tile[place]) - 128);
+    }
+    return static_cast<float>(dot) * run.key_scales[token] * (query.codes.scale() * task.scale);
+  }
   float dot = 0.0f;
   for (int64_t d = 0; d < task.k_dim; ++d) {
-    const float key = Element(run.keys, task.k_element, tile + d * kKeyTileTokens + slot);
-    dot = std::fma(query[d], key, dot);
+    const float key = Element(tile, task.k_element, d * kKeyTileTokens + slot);
+    dot = std::fma(query.values[d], key, dot);
   }
   return task.scale * dot;
+}
+
+float Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
+  if (task.v_element != KvElement::kQ8) {
+    return Element(run.values, task.v_element, token * task.v_dim + d);
+  }
+  const int64_t place =
+      (token / kValueGroupTokens * task.v_dim + d) * kValueGroupTokens + token % kValueGroupTokens;
+  const int8_t code = reinterpret_cast<const int8_t*>(run.values)[place];
+  return static_cast<float>(code) * run.value_scales[token];
 }
 
 // Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].
@@ -47,24 +87,24 @@ struct Partial {
   bool empty = true;
 };
 
-void AttendChunk(const AttentionTask& task, const float* query, int64_t begin, int64_t end,
-                 Partial& chunk) {
+void AttendChunk(const Query& query, int64_t begin, int64_t end, Partial& chunk) {
+  const AttentionTask& task = query.task;
   float weights[kAttentionChunk];
   const int64_t chunk_begin = begin / kAttentionChunk * kAttentionChunk;
   std::fill_n(chunk.sums, task.v_dim, 0.0f);
-  ForEachPosition(task, begin, end, [&](const KvRun& run, int64_t position) {
-    const float score = Score(task, query, run, position);
+  ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
+    const float score = Score(query, run, position);
     weights[position - chunk_begin] = score;
     chunk.max = chunk.max > score ? chunk.max : score;
     chunk.empty = false;
   });
   float lanes[kSumLanes] = {};
-  ForEachPosition(task, begin, end, [&](const KvRun& run, int64_t position) {
+  ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
     const float weight = Exp(weights[position - chunk_begin] - chunk.max);
     lanes[position % kSumLanes] += weight;
-    const int64_t row = (position - run.first_position) * task.v_dim;
+    const int64_t token = position - run.first_position;
     for (int64_t d = 0; d < task.v_dim; ++d) {
-      chunk.sums[d] = std::fma(weight, Element(run.values, task.v_element, row + d), chunk.sums[d]);
+      chunk.sums[d] = std::fma(weight, Value(task, run, token, d), chunk.sums[d]);
     }
   });
   chunk.total = SumLanes(lanes);
@@ -83,15 +123,16 @@ void Merge(const Partial& chunk, int64_t v_dim, Partial& result) {
 }
 
 // sums: [2][v_dim] of working memory.
-void AttendQuery(const AttentionTask& task, const float* query, int64_t position, float* sums,
-                 float* out) {
+void AttendQuery(const Query& query, float* sums, float* out) {
+  const AttentionTask& task = query.task;
+  const int64_t position = task.positions[query.row];
   Partial result{.sums = sums};
   std::fill_n(result.sums, task.v_dim, 0.0f);
   const int64_t oldest = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
   for (int64_t begin = oldest; begin <= position;) {
     const int64_t chunk_end = (begin / kAttentionChunk + 1) * kAttentionChunk;
     Partial chunk{.sums = sums + task.v_dim};
-    AttendChunk(task, query, begin, std::min(chunk_end, position + 1), chunk);
+    AttendChunk(query, begin, std::min(chunk_end, position + 1), chunk);
     if (!chunk.empty) Merge(chunk, task.v_dim, result);
     begin = chunk_end;
   }
@@ -111,9 +152,10 @@ void Attention(const AttentionTask& task) {
   float* sums = reinterpret_cast<float*>(task.scratch.data());
   for (int64_t row = 0; row < task.rows; ++row) {
     for (int64_t head = 0; head < task.heads_per_kv; ++head) {
-      const float* query = task.queries + row * task.query_row_stride + head * task.k_dim;
-      float* out = task.out + row * task.out_row_stride + head * task.v_dim;
-      AttendQuery(task, query, task.positions[row], sums, out);
+      const float* values = task.queries + row * task.query_row_stride + head * task.k_dim;
+      const bool quantized = task.k_element == KvElement::kQ8;
+      const Query query = {task, values, row, QuantizedVector(values, quantized ? task.k_dim : 0)};
+      AttendQuery(query, sums, task.out + row * task.out_row_stride + head * task.v_dim);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "cpu/scalar/isa.h"
 #include "cpu/scalar/math.h"
 #include "cpu/scalar/matmul.h"
+#include "cpu/scalar/quantized_vector.h"
 
 namespace kvant::cpu::scalar {
 namespace {
@@ -62,7 +63,7 @@ uint16_t ToF16(float value) {
   return F32ToF16(std::isnan(value) ? value : std::clamp(value, -kF16Max, kF16Max));
 }
 
-// element[i * stride] = values[i].
+// Element i of a float vector goes to place i * stride.
 void StoreElements(const float* values, int64_t count, KvElement element, int64_t stride,
                    std::byte* target) {
   for (int64_t i = 0; i < count; ++i) {
@@ -74,13 +75,51 @@ void StoreElements(const float* values, int64_t count, KvElement element, int64_
   }
 }
 
-void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile) {
-  std::byte* column = tile + static_cast<size_t>(slot) * KvElementBytes(element);
-  StoreElements(key, k_dim, element, kKeyTileTokens, column);
+void Rotate(float* vectors, int64_t n_vectors, int64_t dim) {
+  const int64_t order = dim & -dim;
+  const float factor = 1.0f / std::sqrt(static_cast<float>(order));
+  for (float* block = vectors; block != vectors + n_vectors * dim; block += order) {
+    for (int64_t half = 1; half < order; half *= 2) {
+      for (int64_t i = 0; i < order; ++i) {
+        if ((i & half) != 0) continue;
+        const float a = block[i];
+        const float b = block[i + half];
+        block[i] = a + b;
+        block[i + half] = a - b;
+      }
+    }
+    for (int64_t i = 0; i < order; ++i) block[i] *= factor;
+  }
 }
 
-void StoreValue(const float* value, int64_t v_dim, KvElement element, std::byte* row) {
-  StoreElements(value, v_dim, element, 1, row);
+void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+              float* scale) {
+  if (element != KvElement::kQ8) {
+    StoreElements(key, k_dim, element, kKeyTileTokens,
+                  tile + static_cast<size_t>(slot) * KvElementBytes(element));
+    return;
+  }
+  const QuantizedVector codes(key, k_dim);
+  *scale = codes.scale();
+  uint8_t* column = reinterpret_cast<uint8_t*>(tile) + slot * 4;
+  for (int64_t d = 0; d < (k_dim + 3) / 4 * 4; ++d) {
+    const int code = d < k_dim ? codes[d] : 0;
+    column[d / 4 * 4 * kKeyTileTokens + d % 4] = static_cast<uint8_t>(code + 128);
+  }
+}
+
+void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* group,
+                float* scale) {
+  if (element != KvElement::kQ8) {
+    const size_t row_bytes = static_cast<size_t>(v_dim) * KvElementBytes(element);
+    StoreElements(value, v_dim, element, 1, group + static_cast<size_t>(slot) * row_bytes);
+    return;
+  }
+  const QuantizedVector codes(value, v_dim);
+  *scale = codes.scale();
+  for (int64_t d = 0; d < v_dim; ++d) {
+    reinterpret_cast<int8_t*>(group)[d * kValueGroupTokens + slot] = static_cast<int8_t>(codes[d]);
+  }
 }
 
 }  // namespace
@@ -97,6 +136,7 @@ const KernelTable* Kernels() {
       .silu_multiply = SiluMultiply,
       .gelu_multiply = GeluMultiply,
       .rope = Rope,
+      .rotate = Rotate,
       .store_key = StoreKey,
       .store_value = StoreValue,
       .attention_scratch_bytes = AttentionScratchBytes,

@@ -33,14 +33,20 @@ class Cache {
     for (int64_t begin = shape.cache_begin; begin < shape.cache_end;) {
       const int64_t length = run_lengths[blocks_.size() % run_lengths.size()];
       const int64_t count = std::min(length, shape.cache_end - begin);
-      const int64_t tiles = (count + kKeyTileTokens - 1) / kKeyTileTokens;
+      const size_t tiles = static_cast<size_t>(CeilDiv(count, kKeyTileTokens));
+      const size_t groups = static_cast<size_t>(CeilDiv(count, kValueGroupTokens));
+      const size_t value_bytes =
+          shape.v_element == KvElement::kQ8
+              ? groups * KvValueGroupBytes(shape.v_element, shape.v_dim)
+              : static_cast<size_t>(count * shape.v_dim) * KvElementBytes(shape.v_element);
       Block& block = blocks_.emplace_back();
       block.keys = std::make_unique<GuardedArray<std::byte>>(
-          static_cast<size_t>(tiles * kKeyTileTokens * shape.k_dim) *
-          KvElementBytes(shape.k_element));
-      block.values = std::make_unique<GuardedArray<std::byte>>(
-          static_cast<size_t>(count * shape.v_dim) * KvElementBytes(shape.v_element));
-      runs_.push_back({block.keys->data(), block.values->data(), begin, count});
+          tiles * KvKeyTileBytes(shape.k_element, shape.k_dim));
+      block.values = std::make_unique<GuardedArray<std::byte>>(value_bytes);
+      block.key_scales = std::make_unique<GuardedArray<float>>(tiles * kKeyTileTokens);
+      block.value_scales = std::make_unique<GuardedArray<float>>(static_cast<size_t>(count));
+      runs_.push_back({block.keys->data(), block.values->data(), begin, count,
+                       block.key_scales->data(), block.value_scales->data()});
       begin += count;
     }
   }
@@ -48,19 +54,32 @@ class Cache {
   // Through the scalar kernels, so that what is stored does not depend on the tested ones.
   void Put(int64_t position, const float* key, const float* value) {
     static const KernelTable& scalar = *ChooseKernels("scalar").value();
-    const auto [tile, row] = Places(position);
-    const int slot = static_cast<int>(position % kKeyTileTokens);
-    scalar.store_key(key, shape_.k_dim, shape_.k_element, slot, tile);
-    scalar.store_value(value, shape_.v_dim, shape_.v_element, row);
+    const Place place = PlaceOf(position);
+    const int key_slot = static_cast<int>(position % kKeyTileTokens);
+    const int value_slot = static_cast<int>(position % kValueGroupTokens);
+    scalar.store_key(key, shape_.k_dim, shape_.k_element, key_slot, place.tile, place.key_scale);
+    scalar.store_value(value, shape_.v_dim, shape_.v_element, value_slot, place.group,
+                       place.value_scale);
   }
 
   // What was stored, as numbers.
   double Key(int64_t position, int d) const {
+    const Place place = PlaceOf(position);
     const int64_t slot = position % kKeyTileTokens;
-    return Element(Places(position).tile, shape_.k_element, d * kKeyTileTokens + slot);
+    if (shape_.k_element == KvElement::kQ8) {
+      const int64_t i = (d / 4 * kKeyTileTokens + slot) * 4 + d % 4;
+      return (static_cast<int>(place.tile[i]) - 128) * static_cast<double>(*place.key_scale);
+    }
+    return Element(place.tile, shape_.k_element, d * kKeyTileTokens + slot);
   }
   double Value(int64_t position, int d) const {
-    return Element(Places(position).row, shape_.v_element, d);
+    const Place place = PlaceOf(position);
+    const int64_t slot = position % kValueGroupTokens;
+    if (shape_.v_element == KvElement::kQ8) {
+      const int8_t code = static_cast<int8_t>(place.group[d * kValueGroupTokens + slot]);
+      return static_cast<float>(code) * *place.value_scale;
+    }
+    return Element(place.group, shape_.v_element, slot * shape_.v_dim + d);
   }
 
   std::span<const KvRun> runs() const { return runs_; }
@@ -69,21 +88,27 @@ class Cache {
   struct Block {
     std::unique_ptr<GuardedArray<std::byte>> keys;
     std::unique_ptr<GuardedArray<std::byte>> values;
+    std::unique_ptr<GuardedArray<float>> key_scales;
+    std::unique_ptr<GuardedArray<float>> value_scales;
   };
   struct Place {
     std::byte* tile;
-    std::byte* row;
+    std::byte* group;
+    float* key_scale;
+    float* value_scale;
   };
 
-  Place Places(int64_t position) const {
+  static int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+  Place PlaceOf(int64_t position) const {
     size_t i = 0;
     while (position >= runs_[i].first_position + runs_[i].count) ++i;
-    const int64_t token = position - runs_[i].first_position;
-    const size_t tile = static_cast<size_t>(token / kKeyTileTokens * kKeyTileTokens);
+    const size_t token = static_cast<size_t>(position - runs_[i].first_position);
     return {blocks_[i].keys->data() +
-                tile * static_cast<size_t>(shape_.k_dim) * KvElementBytes(shape_.k_element),
+                token / kKeyTileTokens * KvKeyTileBytes(shape_.k_element, shape_.k_dim),
             blocks_[i].values->data() +
-                static_cast<size_t>(token * shape_.v_dim) * KvElementBytes(shape_.v_element)};
+                token / kValueGroupTokens * KvValueGroupBytes(shape_.v_element, shape_.v_dim),
+            blocks_[i].key_scales->data() + token, blocks_[i].value_scales->data() + token};
   }
 
   static double Element(const std::byte* elements, KvElement type, int64_t i) {
@@ -136,27 +161,22 @@ inline std::vector<int64_t> LastPositions(const Shape& shape, int64_t count) {
 
 float ScaleOf(const Shape& shape) { return 1.0f / std::sqrt(static_cast<float>(shape.k_dim)); }
 
-// Rows [begin, end) of `rows`, computed in one call.
-inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
-                                 const Rows& rows, size_t begin, size_t end) {
-  const size_t query_floats = static_cast<size_t>(shape.heads_per_kv * shape.k_dim);
-  const size_t out_floats = static_cast<size_t>(shape.heads_per_kv * shape.v_dim);
-  const auto offset = [](const std::vector<float>& v, size_t i) {
-    return v.begin() + static_cast<std::ptrdiff_t>(i);
-  };
-  const GuardedArray<float> queries(std::vector<float>(offset(rows.queries, begin * query_floats),
-                                                       offset(rows.queries, end * query_floats)));
-  const GuardedArray<float> out((end - begin) * out_floats);
-  const int64_t count = static_cast<int64_t>(end - begin);
+// All rows in one call.
+inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
+                                 std::span<const KvRun> runs,
+                                 std::span<const HiddenPositions> hidden, const Rows& rows) {
+  const int64_t count = static_cast<int64_t>(rows.positions.size());
+  const GuardedArray<float> queries(rows.queries);
+  const GuardedArray<float> out(static_cast<size_t>(count * shape.heads_per_kv * shape.v_dim));
   const GuardedArray<std::byte> scratch(
       kernels.attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
   std::fill(scratch.begin(), scratch.end(), std::byte{0xff});  // NaN
   kernels.attention({.queries = queries.data(),
-                     .query_row_stride = static_cast<int64_t>(query_floats),
+                     .query_row_stride = int64_t{shape.heads_per_kv} * shape.k_dim,
                      .out = out.data(),
-                     .out_row_stride = static_cast<int64_t>(out_floats),
+                     .out_row_stride = int64_t{shape.heads_per_kv} * shape.v_dim,
                      .rows = count,
-                     .positions = rows.positions.data() + begin,
+                     .positions = rows.positions.data(),
                      .heads_per_kv = shape.heads_per_kv,
                      .k_dim = shape.k_dim,
                      .v_dim = shape.v_dim,
@@ -164,14 +184,27 @@ inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
                      .v_element = shape.v_element,
                      .scale = ScaleOf(shape),
                      .window = shape.window,
-                     .runs = cache.runs(),
+                     .runs = runs,
+                     .hidden = hidden,
                      .scratch = {scratch.data(), scratch.size()}});
   return out.ToVector();
 }
 
+// Rows [begin, end) of `rows`.
+inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
+                                 const Rows& rows, size_t begin, size_t end) {
+  const size_t query_floats = static_cast<size_t>(shape.heads_per_kv * shape.k_dim);
+  const auto part = [begin, end](const auto& v, size_t each) {
+    return std::vector(v.begin() + static_cast<std::ptrdiff_t>(begin * each),
+                       v.begin() + static_cast<std::ptrdiff_t>(end * each));
+  };
+  return Attend(kernels, shape, cache.runs(), {},
+                {part(rows.positions, 1), part(rows.queries, query_floats)});
+}
+
 inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
                                  const Rows& rows) {
-  return Attend(kernels, shape, cache, rows, 0, rows.positions.size());
+  return Attend(kernels, shape, cache.runs(), {}, rows);
 }
 
 inline int64_t FirstVisible(const Shape& shape, int64_t position) {
@@ -192,8 +225,23 @@ struct Exact {
   std::vector<double> bound;  // [v_dim]
 };
 
-inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* query,
+// A query as it meets q8 keys.
+inline std::vector<double> AsQ8(const float* values, int dim) {
+  float absmax = 0.0f;
+  for (int d = 0; d < dim; ++d) absmax = std::max(absmax, std::abs(values[d]));
+  std::vector<double> codes;
+  for (int d = 0; d < dim; ++d) {
+    const double code = std::nearbyint(values[d] * (127.0f / absmax));
+    codes.push_back(code * static_cast<double>(absmax / 127.0f));
+  }
+  return codes;
+}
+
+inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* values,
                             int64_t position) {
+  const std::vector<double> query = shape.k_element == KvElement::kQ8
+                                        ? AsQ8(values, shape.k_dim)
+                                        : std::vector<double>(values, values + shape.k_dim);
   const int64_t begin = FirstVisible(shape, position);
   std::vector<double> scores;
   double score_error = 0.0;
@@ -201,7 +249,7 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
     double dot = 0.0;
     double magnitude = 0.0;
     for (int d = 0; d < shape.k_dim; ++d) {
-      const double product = query[d] * cache.Key(p, d);
+      const double product = query[static_cast<size_t>(d)] * cache.Key(p, d);
       dot += product;
       magnitude += std::abs(product);
     }

@@ -38,11 +38,11 @@ T OneOf(std::mt19937& generator, std::initializer_list<T> choices) {
 
 Shape RandomShape(std::mt19937& generator) {
   Shape shape;
-  shape.k_dim = OneOf(generator, {8, 48, 64, 80, 96});
+  shape.k_dim = OneOf(generator, {6, 8, 48, 64, 80, 96});
   shape.v_dim = OneOf(generator, {8, 48, 64, 72, 128});
   shape.heads_per_kv = OneOf(generator, {1, 2, 3, 4, 7, 8});
-  shape.k_element = OneOf(generator, {KvElement::kF32, KvElement::kF16});
-  shape.v_element = OneOf(generator, {KvElement::kF32, KvElement::kF16});
+  shape.k_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
+  shape.v_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
   shape.window = OneOf<int64_t>(generator, {0, 0, 1, 7, 32, 33, 600});
   shape.cache_end = 1 + static_cast<int64_t>(generator() % 700);
   if (shape.window > 0 && generator() % 2 == 0) {  // far from 0, older positions dropped
@@ -75,7 +75,7 @@ TEST_P(Attention, IsWithinItsRoundingsForRandomShapes) {
 TEST_P(Attention, IsWithinItsRoundingsOverManyChunks) {
   Shape shape;
   shape.cache_end = 1301;
-  for (const KvElement element : {KvElement::kF32, KvElement::kF16}) {
+  for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
     shape.k_element = shape.v_element = element;
     Cache cache(shape, {4096});
     FillRandom(shape, cache, 5);
@@ -283,6 +283,112 @@ TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
     ++count;
   }
   EXPECT_EQ(out, std::vector<float>(16, static_cast<float>(sum) / static_cast<float>(count)));
+}
+
+// Rows of several sequences in one call: `shared` positions are in runs for all rows, then each row
+// has runs of its own, and some rows have hidden positions. Every row must get the bits that it gets
+// alone over its own positions, computed by the reference.
+TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
+  for (uint32_t seed = 400; seed < 424; ++seed) {
+    std::mt19937 generator(seed);
+    Shape shape = RandomShape(generator);
+    shape.cache_begin = 0;
+    shape.cache_end = 32 * (1 + static_cast<int64_t>(generator() % 40));
+    const size_t sequences = 1 + generator() % 9;
+    const size_t pairs = generator() % 2;  // some sequences share what follows, two by two
+    const int64_t shared = shape.cache_end;
+    SCOPED_TRACE(fmt::format("seed {} {} {} sequences", seed, Describe(shape), sequences));
+    Cache prefix(shape, {320, 32});
+    FillRandom(shape, prefix, seed);
+
+    std::vector<std::unique_ptr<Cache>> tails;
+    std::vector<KvRun> runs(prefix.runs().begin(), prefix.runs().end());
+    std::vector<HiddenPositions> hidden;
+    Rows rows;
+    for (size_t i = 0; i < sequences; ++i) {
+      const bool repeats = pairs == 1 && i % 2 == 1;
+      Shape tail = shape;
+      tail.cache_begin = shared;
+      tail.cache_end = shared + 1 + static_cast<int64_t>(generator() % 600);
+      if (!repeats) {
+        tails.push_back(std::make_unique<Cache>(tail, std::vector<int64_t>{32, 64, 512}));
+        FillRandom(tail, *tails.back(), seed + 10 * static_cast<uint32_t>(i));
+        rows.positions.push_back(tail.cache_end - 1);
+      } else {
+        rows.positions.push_back(rows.positions.back());
+      }
+      const uint64_t bit = uint64_t{1} << i;
+      if (repeats) {
+        for (KvRun& run : runs) {
+          if (run.rows == bit >> 1) run.rows |= bit;
+        }
+      } else {
+        for (KvRun run : tails.back()->runs()) {
+          run.rows = bit;
+          runs.push_back(run);
+        }
+      }
+      if (generator() % 3 == 0) {
+        const int64_t begin = static_cast<int64_t>(generator()) % (shared + 20);
+        hidden.push_back({begin, begin + 1 + static_cast<int64_t>(generator() % 700), bit});
+        hidden.back().end = std::min(hidden.back().end, rows.positions.back());
+      }
+    }
+    std::stable_sort(runs.begin(), runs.end(), [](const KvRun& a, const KvRun& b) {
+      return a.first_position < b.first_position;
+    });
+    rows.queries = RandomVector(
+        static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
+    const std::vector<float> together = Attend(kernels(), shape, runs, hidden, rows);
+
+    std::vector<float> alone;
+    for (size_t i = 0; i < sequences; ++i) {
+      std::vector<KvRun> own(prefix.runs().begin(), prefix.runs().end());
+      const Cache& tail = *tails[pairs == 1 ? i / 2 : i];
+      own.insert(own.end(), tail.runs().begin(), tail.runs().end());
+      std::vector<HiddenPositions> own_hidden;
+      for (HiddenPositions positions : hidden) {
+        if (positions.rows != uint64_t{1} << i) continue;
+        positions.rows = 1;
+        own_hidden.push_back(positions);
+      }
+      const auto begin = rows.queries.begin() +
+                         static_cast<std::ptrdiff_t>(i) * shape.heads_per_kv * shape.k_dim;
+      const Rows row = {{rows.positions[i]}, {begin, begin + shape.heads_per_kv * shape.k_dim}};
+      const std::vector<float> out = Attend(reference(), shape, own, own_hidden, row);
+      alone.insert(alone.end(), out.begin(), out.end());
+    }
+    ExpectSameBits(together, alone, "rows together and alone");
+  }
+}
+
+// A hidden position counts as if it were not there.
+TEST_P(Attention, HiddenPositionsWeighNothing) {
+  Shape shape;
+  shape.k_dim = shape.v_dim = 16;
+  shape.heads_per_kv = 2;
+  shape.cache_end = 1300;
+  Cache cache(shape, {96});
+  const std::vector<float> key(16, 0.0f);
+  for (int64_t p = 0; p < shape.cache_end; ++p) {
+    cache.Put(p, key.data(), std::vector<float>(16, static_cast<float>(p)).data());
+  }
+  const std::vector<HiddenPositions> hidden = {{3, 40}, {500, 1040}, {1044, 1299}};
+  Rows rows = RandomRows(shape, {1299}, 1);
+  int64_t sum = 0;
+  int64_t count = 0;
+  for (int64_t p = 0; p < shape.cache_end; ++p) {
+    if (std::any_of(hidden.begin(), hidden.end(),
+                    [p](const HiddenPositions& h) { return h.begin <= p && p < h.end; })) {
+      continue;
+    }
+    sum += p;
+    ++count;
+  }
+  const float mean = static_cast<float>(sum) / static_cast<float>(count);
+  for (const float value : Attend(kernels(), shape, cache.runs(), hidden, rows)) {
+    EXPECT_EQ(value, mean);
+  }
 }
 
 // Scratch is per tile of rows, not per prompt.

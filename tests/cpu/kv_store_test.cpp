@@ -1,5 +1,6 @@
 // Writing keys and values into the cache: layout, rounding to F16, and reading F16 back.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -18,8 +19,8 @@ constexpr float kF16Max = 65504.0f;
 std::vector<uint16_t> StoredAsF16(const KernelTable& kernels, const std::vector<float>& values) {
   const GuardedArray<float> source(values);
   const GuardedArray<uint16_t> row(values.size());
-  kernels.store_value(source.data(), static_cast<int64_t>(values.size()), KvElement::kF16,
-                      reinterpret_cast<std::byte*>(row.data()));
+  kernels.store_value(source.data(), static_cast<int64_t>(values.size()), KvElement::kF16, 0,
+                      reinterpret_cast<std::byte*>(row.data()), nullptr);
   return row.ToVector();
 }
 
@@ -84,8 +85,8 @@ TEST_P(KvStore, ValuesOfAnyLengthFillTheirRowOnly) {
     for (size_t i = 0; i < v_dim; ++i) values[i] = static_cast<float>(i) - 3.5f;
     const std::vector<uint16_t> halves = StoredAsF16(kernels(), values);
     const GuardedArray<float> row(v_dim);
-    kernels().store_value(values.data(), static_cast<int64_t>(v_dim), KvElement::kF32,
-                          reinterpret_cast<std::byte*>(row.data()));
+    kernels().store_value(values.data(), static_cast<int64_t>(v_dim), KvElement::kF32, 0,
+                          reinterpret_cast<std::byte*>(row.data()), nullptr);
     for (size_t i = 0; i < v_dim; ++i) {
       EXPECT_EQ(F16ToF32(halves[i]), values[i]);
       EXPECT_EQ(row[i], values[i]);
@@ -102,7 +103,7 @@ void ExpectKeyInItsColumn(const KernelTable& kernels, KvElement element, size_t 
     const GuardedArray<Element> tile(k_dim * kKeyTileTokens);
     std::fill(tile.begin(), tile.end(), Element{77});
     kernels.store_key(key.data(), static_cast<int64_t>(k_dim), element, slot,
-                      reinterpret_cast<std::byte*>(tile.data()));
+                      reinterpret_cast<std::byte*>(tile.data()), nullptr);
     for (size_t i = 0; i < tile.size(); ++i) {
       const float wanted = values[i / kKeyTileTokens];
       const bool written = i % kKeyTileTokens == static_cast<size_t>(slot);
@@ -123,6 +124,97 @@ TEST_P(KvStore, AKeyFillsItsColumnOnly) {
   for (const size_t k_dim : {8u, 48u, 60u, 64u, 80u, 128u}) {
     ExpectKeyInItsColumn<float>(kernels(), KvElement::kF32, k_dim);
     ExpectKeyInItsColumn<uint16_t>(kernels(), KvElement::kF16, k_dim);
+  }
+}
+
+// Codes and scales against the definition in double precision, places against the documented
+// layout; nothing else is written.
+TEST_P(KvStore, Q8CodesAreNearestAndInTheirPlaces) {
+  std::mt19937 generator(3);
+  for (const int dim : {1, 2, 6, 8, 48, 63, 64, 80, 128, 256}) {
+    for (int slot = 0; slot < kKeyTileTokens; ++slot) {
+      std::vector<float> values(static_cast<size_t>(dim));
+      const float magnitude = std::ldexp(1.0f, static_cast<int>(generator() % 60) - 30);
+      for (float& v : values) v = magnitude * (static_cast<float>(generator()) * 0x1p-31f - 1.0f);
+      const GuardedArray<float> source(values);
+      const GuardedArray<uint8_t> tile(KvKeyTileBytes(KvElement::kQ8, dim));
+      const GuardedArray<int8_t> group(KvValueGroupBytes(KvElement::kQ8, dim));
+      std::fill(tile.begin(), tile.end(), uint8_t{1});
+      std::fill(group.begin(), group.end(), int8_t{1});
+      float key_scale = -1.0f;
+      float value_scale = -1.0f;
+      const int value_slot = slot % kValueGroupTokens;
+      kernels().store_key(source.data(), dim, KvElement::kQ8, slot,
+                          reinterpret_cast<std::byte*>(tile.data()), &key_scale);
+      kernels().store_value(source.data(), dim, KvElement::kQ8, value_slot,
+                            reinterpret_cast<std::byte*>(group.data()), &value_scale);
+      double absmax = 0.0;
+      for (const float v : values) absmax = std::max(absmax, std::abs(static_cast<double>(v)));
+      ASSERT_NEAR(key_scale, absmax / 127.0, 1e-7 * absmax);
+      ASSERT_EQ(value_scale, key_scale);
+      for (size_t i = 0; i < tile.size(); ++i) {
+        const size_t d = i / (4 * kKeyTileTokens) * 4 + i % 4;
+        if (static_cast<int>(i / 4 % kKeyTileTokens) != slot) {
+          ASSERT_EQ(tile[i], 1);
+        } else if (d >= values.size()) {
+          ASSERT_EQ(tile[i], 128);
+        } else {
+          ASSERT_NEAR(tile[i] - 128, values[d] * 127.0 / absmax, 0.5 + 1e-4);
+        }
+      }
+      for (size_t i = 0; i < group.size(); ++i) {
+        const bool written = static_cast<int>(i % kValueGroupTokens) == value_slot;
+        if (!written) {
+          ASSERT_EQ(group[i], 1);
+        } else {
+          ASSERT_NEAR(group[i], values[i / kValueGroupTokens] * 127.0 / absmax, 0.5 + 1e-4);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KvStore, Q8OfZerosIsZeroAndWhatIsNotFiniteStaysVisible) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const float odd : {0.0f, 1e-38f, kInfinity, -kInfinity, kNan}) {
+    std::vector<float> values(20, 0.0f);
+    values[7] = odd;
+    std::vector<std::byte> group(KvValueGroupBytes(KvElement::kQ8, 20), std::byte{5});
+    float scale = -1.0f;
+    kernels().store_value(values.data(), 20, KvElement::kQ8, 1, group.data(), &scale);
+    if (std::abs(odd) < 1.0f) {
+      EXPECT_EQ(scale, 0.0f);
+    } else {
+      EXPECT_TRUE(std::isnan(scale)) << odd;
+    }
+    for (size_t d = 0; d < 20; ++d) EXPECT_EQ(group[d * kValueGroupTokens + 1], std::byte{0});
+  }
+}
+
+// The rotation against the matrix, and twice against the vector itself.
+TEST_P(KvStore, RotationIsTheHadamardMatrixAndItsOwnInverse) {
+  std::mt19937 generator(4);
+  for (const int64_t dim : {1, 6, 8, 16, 48, 64, 80, 96, 128, 256}) {
+    std::vector<float> values(static_cast<size_t>(3 * dim));
+    for (float& v : values) v = static_cast<float>(generator()) * 0x1p-31f - 1.0f;
+    const GuardedArray<float> rotated(values);
+    kernels().rotate(rotated.data(), 3, dim);
+    const size_t order = static_cast<size_t>(dim & -dim);
+    for (size_t i = 0; i < values.size(); ++i) {
+      double expected = 0.0;
+      for (size_t j = 0; j < order; ++j) {
+        const bool negative = std::popcount((i % order) & j) % 2 == 1;
+        expected += (negative ? -1.0 : 1.0) * values[i / order * order + j];
+      }
+      ASSERT_NEAR(rotated[i], expected / std::sqrt(static_cast<double>(order)), 1e-5);
+    }
+    const std::vector<float> once = rotated.ToVector();
+    std::vector<float> by_reference = values;
+    reference().rotate(by_reference.data(), 3, dim);
+    ExpectSameBits(once, by_reference, "reference");
+    kernels().rotate(rotated.data(), 3, dim);
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(rotated[i], values[i], 1e-5);
   }
 }
 
