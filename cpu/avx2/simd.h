@@ -107,7 +107,8 @@ inline F32 ToFloat(I32 v) { return _mm256_cvtepi32_ps(v); }
 
 // Codes of token `slot` in the first `count` dimensions of a q8 value group, [count][4].
 inline F32 LoadQ8Partial(const int8_t* group, int slot, int64_t count) {
-  const __m256i dims = _mm256_maskload_epi32(reinterpret_cast<const int*>(group), FirstLanes(count));
+  const __m256i dims =
+      _mm256_maskload_epi32(reinterpret_cast<const int*>(group), FirstLanes(count));
   const __m256i top = _mm256_sll_epi32(dims, _mm_cvtsi32_si128(24 - 8 * slot));
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
 }

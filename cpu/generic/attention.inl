@@ -105,9 +105,8 @@ void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const S
   if constexpr (sizeof(Element) == 1) {
     const int dims4 = (k_dim + 3) / 4;
     ScoreQ8KeyTiles<kQueries, kTiles>(
-        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first,
-        tile.query_factor + first, dims4,
-        reinterpret_cast<const uint8_t*>(segment.run->keys) + token * dims4 * 4,
+        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, tile.query_factor + first,
+        dims4, reinterpret_cast<const uint8_t*>(segment.run->keys) + token * dims4 * 4,
         segment.run->key_scales + token, scores);
   } else {
     const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
@@ -215,8 +214,8 @@ inline void Exponentials(float* scores, PositionRange offsets, float max,
 inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, float* scores) {
   for (const HiddenPositions& hidden : tile.task->hidden) {
     if ((tile.RowsOf(hidden.rows) >> row & 1) == 0) continue;
-    const PositionRange masked = Intersect(
-        offsets, {hidden.begin - tile.chunk_begin, hidden.end - tile.chunk_begin});
+    const PositionRange masked =
+        Intersect(offsets, {hidden.begin - tile.chunk_begin, hidden.end - tile.chunk_begin});
     for (int64_t i = masked.begin; i < masked.end; ++i) scores[i] = -INFINITY;
   }
 }
@@ -502,8 +501,8 @@ void Attention(const AttentionTask& task) {
   tile.query_factor = tile.total + queries;
   tile.query_sum = reinterpret_cast<int32_t*>(tile.query_factor + queries);
   const size_t floats = static_cast<size_t>(tile.query_factor + 2 * queries - tile.scores);
-  tile.segments = reinterpret_cast<Segment*>(
-      task.scratch.data() + RoundUp(floats * sizeof(float), alignof(Segment)));
+  tile.segments = reinterpret_cast<Segment*>(task.scratch.data() +
+                                             RoundUp(floats * sizeof(float), alignof(Segment)));
   for (int64_t row = 0; row < task.rows; row += tile_rows) {
     BeginTile(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
     AttendTile(tile);

@@ -4,7 +4,8 @@
 // Included inside an instruction set's namespace and target region, after its simd.h and math.inl
 // and before attention.inl.
 
-// Query vectors per tile, unless one row alone has more heads than that; so a tile has no more rows.
+// Query vectors per tile, unless one row alone has more heads than that; so a tile has no more
+// rows.
 inline constexpr int kTileQueries = 32;
 // Query vectors that share registers, and vectors of sums kept in registers at most.
 inline constexpr int kBlockQueries = kLanes == 16 ? 8 : 4;
@@ -87,21 +88,21 @@ struct QueryTile {
 
   // Queries as ScoreChunk reads them, block by block: [k_dim][queries of the block] floats, or
   // [k_dim / 4 rounded up][queries of the block] words of four codes for q8 keys.
-  float* packed;           // blocks across rows
-  float* packed_by_row;    // blocks inside a row, for segments that only some rows may see
-  float* query_factor;     // [queries]: scale of a query's codes times task->scale
-  int32_t* query_sum;      // [queries]: sum of a query's codes
-  float* scores;       // [queries][kScoreStride], then the exponentials
-  float* chunk_sums;   // [queries][value_stride]: this chunk's weighted values
-  float* sums;         // [queries][value_stride]: all chunks so far
-  float* chunk_max;    // [queries]; -infinity where the chunk has nothing to see
-  float* chunk_total;  // [queries]: sum of exponentials
-  float* max;          // [queries]
-  float* total;        // [queries]
+  float* packed;         // blocks across rows
+  float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
+  float* query_factor;   // [queries]: scale of a query's codes times task->scale
+  int32_t* query_sum;    // [queries]: sum of a query's codes
+  float* scores;         // [queries][kScoreStride], then the exponentials
+  float* chunk_sums;     // [queries][value_stride]: this chunk's weighted values
+  float* sums;           // [queries][value_stride]: all chunks so far
+  float* chunk_max;      // [queries]; -infinity where the chunk has nothing to see
+  float* chunk_total;    // [queries]: sum of exponentials
+  float* max;            // [queries]
+  float* total;          // [queries]
   int64_t value_stride;
 
   int64_t chunk_begin;  // position
-  Segment* segments;  // [rows * kChunkSegmentsMax]
+  Segment* segments;    // [rows * kChunkSegmentsMax]
   int segment_count;
 
   bool SeenByAllRows(const Segment& segment) const {

@@ -28,7 +28,8 @@ inline float QuantizeVector(const float* values, int64_t count, int8_t* codes) {
     const int64_t left = Least(kLanes, count - i);
     float rounded[kLanes];
     Store(rounded, Round(Mul(LoadPartial(values + i, left), inverse)));
-    for (int64_t lane = 0; lane < left; ++lane) codes[i + lane] = static_cast<int8_t>(rounded[lane]);
+    for (int64_t lane = 0; lane < left; ++lane)
+      codes[i + lane] = static_cast<int8_t>(rounded[lane]);
   }
   return absmax / 127.0f;
 }

@@ -50,8 +50,9 @@ void ForEachPosition(const Query& query, int64_t begin, int64_t end, const Visit
 float Score(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
   const int64_t token = position - run.first_position;
-  const std::byte* tile = run.keys + token / kKeyTileTokens * static_cast<int64_t>(KvKeyTileBytes(
-                                                                  task.k_element, task.k_dim));
+  const std::byte* tile =
+      run.keys +
+      token / kKeyTileTokens * static_cast<int64_t>(KvKeyTileBytes(task.k_element, task.k_dim));
   const int64_t slot = token % kKeyTileTokens;
   if (task.k_element == KvElement::kQ8) {
     int dot = 0;

@@ -11,13 +11,12 @@
 
 #include "base/aligned_buffer.h"
 #include "engine/graph/nodes.h"
-#include "engine/kv/kv_cache.h"
+#include "engine/kv/step_view.h"
 
 namespace kvant::graph {
 namespace {
 
-// Query rows of one attention task; a multiple of it never splits a tile of keys between writers.
-constexpr int64_t kRowTile = 32;
+using kv::kRowTile;
 
 struct Columns {
   explicit Columns(const arch::LayerSpec& spec)
@@ -43,15 +42,16 @@ class RopeAndStoreNode final : public Node {
   // A task is one kv head with its query heads, and rows whose positions share no key tile with
   // another task's.
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const int64_t first = step.positions.front();
-    const int64_t tile_first = first / kRowTile;
-    const int64_t tiles = (first + step.rows - 1) / kRowTile - tile_first + 1;
-    const Range range = OwnedRange(tiles * spec_.kv_heads, 1, member.index, member.count);
+    if (step.kv == nullptr) return RunUncached(step, member);
+    const std::span<const kv::RowTile> tiles = step.kv->tiles();
+    const int64_t tasks = static_cast<int64_t>(tiles.size()) * spec_.kv_heads;
+    const Range range = OwnedRange(tasks, 1, member.index, member.count);
     for (int64_t task = range.begin; task < range.end; ++task) {
-      const int64_t tile = tile_first + task / spec_.kv_heads;
-      const int64_t row_begin = std::max<int64_t>(0, tile * kRowTile - first);
-      const int64_t row_end = std::min(step.rows, (tile + 1) * kRowTile - first);
-      for (int64_t row = row_begin; row < row_end; ++row) RunRow(step, row, task % spec_.kv_heads);
+      const kv::RowTile& tile = tiles[static_cast<size_t>(task / spec_.kv_heads)];
+      for (int64_t row = tile.first_row; row < tile.first_row + tile.rows; ++row) {
+        RunRow(step, row, task % spec_.kv_heads);
+        StoreRow(step, tile.part, row, task % spec_.kv_heads);
+      }
     }
   }
 
@@ -63,6 +63,13 @@ class RopeAndStoreNode final : public Node {
   }
 
  private:
+  void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
+    const Range range = OwnedRange(step.rows, 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      for (int64_t head = 0; head < spec_.kv_heads; ++head) RunRow(step, row, head);
+    }
+  }
+
   void RunRow(const StepContext& step, int64_t row, int64_t kv_head) const {
     const Columns columns(spec_);
     const int64_t group = spec_.heads / spec_.kv_heads;
@@ -77,15 +84,27 @@ class RopeAndStoreNode final : public Node {
     }
     kernels_.rope(queries, group, spec_.k_dim, n_rot_, style_, cos_sin);
     kernels_.rope(key, 1, spec_.k_dim, n_rot_, style_, cos_sin);
-    if (step.kv == nullptr) return;
-    const int64_t position = step.positions[static_cast<size_t>(row)];
-    const int head = static_cast<int>(kv_head);
+  }
+
+  void StoreRow(const StepContext& step, int part, int64_t row, int64_t kv_head) const {
     const kv::GroupShape& shape = step.kv->shape(layer_);
-    kernels_.store_key(key, spec_.k_dim, shape.k_type,
-                       static_cast<int>(position % cpu::kKeyTileTokens),
-                       step.kv->KeyTile(layer_, head, position));
-    kernels_.store_value(qkv + columns.value + kv_head * spec_.v_dim, spec_.v_dim, shape.v_type,
-                         step.kv->ValueRow(layer_, head, position));
+    const Columns columns(spec_);
+    const int64_t group = spec_.heads / spec_.kv_heads;
+    float* qkv = step.FloatRow(qkv_, row);
+    float* key = qkv + columns.key + kv_head * spec_.k_dim;
+    float* value = qkv + columns.value + kv_head * spec_.v_dim;
+    if (shape.rotate_keys) {
+      kernels_.rotate(qkv + kv_head * group * spec_.k_dim, group, spec_.k_dim);
+      kernels_.rotate(key, 1, spec_.k_dim);
+    }
+    if (!step.kv->Stores(layer_, part)) return;
+    if (shape.rotate_values) kernels_.rotate(value, 1, spec_.v_dim);
+    const kv::StepView::Place place = step.kv->PlaceOf(layer_, static_cast<int>(kv_head), part,
+                                                       step.positions[static_cast<size_t>(row)]);
+    kernels_.store_key(key, spec_.k_dim, shape.k_type, place.key_slot, place.key_tile,
+                       place.key_scale);
+    kernels_.store_value(value, spec_.v_dim, shape.v_type, place.value_slot, place.value_group,
+                         place.value_scale);
   }
 
   void NormalizeHead(const WeightVector& weight, float* head) const {
@@ -114,26 +133,21 @@ class AttentionNode final : public Node {
         qkv_(qkv),
         out_(out) {}
 
-  // Tasks (row tile, kv head) are dealt in turn, because later rows see more positions.
+  // Tasks (piece of work, kv head) are dealt in turn, because later rows see more positions.
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const int64_t tiles = (step.rows + kRowTile - 1) / kRowTile;
-    for (int64_t task = member.index; task < tiles * spec_.kv_heads; task += member.count) {
-      const int64_t begin = task / spec_.kv_heads * kRowTile;
-      const int64_t end = std::min(step.rows, begin + kRowTile);
-      const int64_t kv_head = task % spec_.kv_heads;
-      if (step.kv != nullptr) {
-        RunCached(step, begin, end, kv_head, step.Scratch(member));
-      } else {
-        RunUncached(step, begin, end, kv_head);
-      }
+    if (step.kv == nullptr) return RunUncached(step, member);
+    const std::span<const kv::StepView::Work> work = step.kv->work(layer_);
+    const int64_t tasks = static_cast<int64_t>(work.size()) * spec_.kv_heads;
+    for (int64_t task = member.index; task < tasks; task += member.count) {
+      RunCached(step, work[static_cast<size_t>(task / spec_.kv_heads)], task % spec_.kv_heads,
+                step.Scratch(member));
     }
   }
 
   size_t ScratchBytes(const StepLimits& limits) const override {
-    return RunBytes(limits.context) + kernels_.attention_scratch_bytes(
-                                          kRowTile, static_cast<int>(spec_.heads / spec_.kv_heads),
-                                          static_cast<int>(spec_.k_dim),
-                                          static_cast<int>(spec_.v_dim));
+    return RunBytes(limits) + kernels_.attention_scratch_bytes(
+                                  kRowTile, static_cast<int>(spec_.heads / spec_.kv_heads),
+                                  static_cast<int>(spec_.k_dim), static_cast<int>(spec_.v_dim));
   }
 
   std::string Describe() const override {
@@ -144,25 +158,26 @@ class AttentionNode final : public Node {
   }
 
  private:
-  // The scratch begins with room for the runs of one lane: never more than the blocks of the
-  // context.
-  static size_t RunBytes(int64_t context) {
-    return RoundUp(static_cast<size_t>(context / kv::kBlockTokens + 1) * sizeof(cpu::KvRun), 64);
+  // The scratch begins with room for the runs of one lane.
+  static size_t RunBytes(const StepLimits& limits) {
+    const int64_t runs = kv::StepView::RunsMax(limits.context, limits.sequences);
+    return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
   }
 
-  void RunCached(const StepContext& step, int64_t begin, int64_t end, int64_t kv_head,
+  void RunCached(const StepContext& step, const kv::StepView::Work& work, int64_t kv_head,
                  std::span<std::byte> scratch) const {
     const int64_t group = spec_.heads / spec_.kv_heads;
     const kv::GroupShape& shape = step.kv->shape(layer_);
+    const size_t run_bytes = RunBytes(step.limits);
     const std::span<cpu::KvRun> runs(reinterpret_cast<cpu::KvRun*>(scratch.data()),
-                                     static_cast<size_t>(step.kv->runs_max()));
+                                     run_bytes / sizeof(cpu::KvRun));
     cpu::AttentionTask task;
-    task.queries = step.FloatRow(qkv_, begin) + kv_head * group * spec_.k_dim;
+    task.queries = step.FloatRow(qkv_, work.first_row) + kv_head * group * spec_.k_dim;
     task.query_row_stride = step.RowFloats(qkv_);
-    task.out = step.FloatRow(out_, begin) + kv_head * group * spec_.v_dim;
+    task.out = step.FloatRow(out_, work.first_row) + kv_head * group * spec_.v_dim;
     task.out_row_stride = step.RowFloats(out_);
-    task.rows = end - begin;
-    task.positions = step.positions.data() + begin;
+    task.rows = work.rows;
+    task.positions = step.positions.data() + work.first_row;
     task.heads_per_kv = static_cast<int>(group);
     task.k_dim = static_cast<int>(spec_.k_dim);
     task.v_dim = static_cast<int>(spec_.v_dim);
@@ -170,12 +185,25 @@ class AttentionNode final : public Node {
     task.v_element = shape.v_type;
     task.scale = scale_;
     task.window = spec_.window;
-    task.runs = step.kv->Runs(layer_, static_cast<int>(kv_head), runs);
-    task.scratch = scratch.subspan(RunBytes(step.kv->context()));
+    task.runs = step.kv->Runs(layer_, static_cast<int>(kv_head), work, runs);
+    task.hidden = step.kv->Hidden(layer_, work);
+    task.scratch = scratch.subspan(run_bytes);
     kernels_.attention(task);
+    if (!shape.rotate_values) return;
+    for (int64_t row = 0; row < work.rows; ++row) {
+      kernels_.rotate(task.out + row * task.out_row_stride, group, spec_.v_dim);
+    }
   }
 
-  void RunUncached(const StepContext& step, int64_t begin, int64_t end, int64_t kv_head) const {
+  void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
+    const int64_t tiles = (step.rows + kRowTile - 1) / kRowTile;
+    for (int64_t task = member.index; task < tiles * spec_.kv_heads; task += member.count) {
+      const int64_t begin = task / spec_.kv_heads * kRowTile;
+      AttendUncached(step, begin, std::min(step.rows, begin + kRowTile), task % spec_.kv_heads);
+    }
+  }
+
+  void AttendUncached(const StepContext& step, int64_t begin, int64_t end, int64_t kv_head) const {
     const Columns columns(spec_);
     const int64_t group = spec_.heads / spec_.kv_heads;
     const int64_t stride = step.RowFloats(qkv_);

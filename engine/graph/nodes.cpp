@@ -237,9 +237,9 @@ class SelectRowsNode final : public Node {
       : Node("select_rows", {in}, {out}), in_(in), out_(out), cols_(cols) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const Range range = OwnedRange(step.head_rows, 1, member.index, member.count);
+    const Range range = OwnedRange(step.RowCount(out_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      std::memcpy(step.FloatRow(out_, row), step.FloatRow(in_, step.head_first + row),
+      std::memcpy(step.FloatRow(out_, row), step.FloatRow(in_, step.head[static_cast<size_t>(row)]),
                   static_cast<size_t>(cols_) * sizeof(float));
     }
   }

@@ -92,7 +92,7 @@ std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels, std::string name,
                                     arch::Gate gate, ValueId gate_up, const Activations& out);
 
-// out = rows [head_first, head_first + head_rows) of `in`.
+// out = the rows StepContext::head of `in`.
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);
 
 }  // namespace kvant::graph

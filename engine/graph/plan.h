@@ -54,23 +54,32 @@ struct RopeAngles {
   float amplitude = 1.0f;          // multiplies cosine and sine
 };
 
+// The largest step of a session; sizes of buffers follow from it.
+struct StepLimits {
+  int64_t chunk = 0;      // rows
+  int64_t context = 0;    // positions
+  int64_t sequences = 1;  // that take part
+};
+
 // Everything that differs from step to step.
 struct StepContext {
   std::byte* arena = nullptr;
   std::span<const size_t> value_offsets;
   std::span<const Value> values;
   int64_t rows = 0;        // tokens of the step
-  int64_t head_first = 0;  // the head pass covers rows [head_first, head_first + head_rows)
-  int64_t head_rows = 0;
+  std::span<const int64_t> head;  // the rows whose logits this head pass computes
   std::span<const int32_t> tokens;     // [rows]
-  std::span<const int64_t> positions;  // [rows], ascending
+  std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::StepView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   std::span<const RopeAngles> ropes;  // in the order of arch::ArchSpec::ropes
   std::byte* scratch = nullptr;       // scratch_bytes per thread
   size_t scratch_bytes = 0;
+  StepLimits limits;
 
   int64_t RowCount(ValueId id) const {
-    return values[static_cast<size_t>(id)].rows == RowKind::kStep ? rows : head_rows;
+    return values[static_cast<size_t>(id)].rows == RowKind::kStep
+               ? rows
+               : static_cast<int64_t>(head.size());
   }
   std::byte* Bytes(ValueId id) const { return arena + value_offsets[static_cast<size_t>(id)]; }
   float* Floats(ValueId id) const { return reinterpret_cast<float*>(Bytes(id)); }
@@ -80,12 +89,6 @@ struct StepContext {
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
     return {scratch + scratch_bytes * static_cast<size_t>(member.index), scratch_bytes};
   }
-};
-
-// The largest step of a session; sizes of buffers follow from it.
-struct StepLimits {
-  int64_t chunk = 0;    // rows
-  int64_t context = 0;  // positions
 };
 
 class Node {

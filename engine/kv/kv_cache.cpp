@@ -1,8 +1,12 @@
-// Tables, transactions and addresses of the KV cache.
+// Tables, transactions, sharing and addresses of the KV cache.
 #include "engine/kv/kv_cache.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 
@@ -13,26 +17,64 @@ constexpr size_t kLaneAlignment = 64;
 
 int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
+size_t ScaleSlab(cpu::KvElement element) {
+  return element == cpu::KvElement::kQ8 ? kBlockTokens * sizeof(float) : 0;
+}
+
 // The first position that a query at `position` sees, or 0.
 int64_t FirstVisible(const GroupShape& shape, int64_t position) {
   return shape.window == 0 ? 0 : std::max<int64_t>(0, position - shape.window + 1);
 }
 
+int64_t EndNumber(const BlockTable& table) {
+  return table.entries.empty() ? table.first_block : table.entries.back().number + 1;
+}
+
+// Adds [begin, end) to ranges that are ascending and apart.
+void AddRange(std::vector<PositionRange>& ranges, PositionRange added) {
+  std::vector<PositionRange> merged;
+  for (const PositionRange& range : ranges) {
+    if (range.end < added.begin || range.begin > added.end) {
+      merged.push_back(range);
+    } else {
+      added = {std::min(range.begin, added.begin), std::max(range.end, added.end)};
+    }
+  }
+  merged.insert(std::find_if(merged.begin(), merged.end(),
+                             [&](const PositionRange& r) { return r.begin > added.begin; }),
+                added);
+  ranges = std::move(merged);
+}
+
+bool Covers(const std::vector<PositionRange>& ranges, PositionRange wanted) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](const PositionRange& range) {
+    return range.begin <= wanted.begin && wanted.end <= range.end;
+  });
+}
+
 }  // namespace
 
 uint64_t GroupShape::bytes_per_token() const {
-  const uint64_t head = static_cast<uint64_t>(k_dim) * cpu::KvElementBytes(k_type) +
-                        static_cast<uint64_t>(v_dim) * cpu::KvElementBytes(v_type);
+  const uint64_t head = SlabBytes(*this).total() / kBlockTokens;
   return head * static_cast<uint64_t>(kv_heads) * layers.size();
 }
 
-size_t Cache::KeySlabBytes(const GroupShape& shape) {
-  return static_cast<size_t>(kBlockTokens * shape.k_dim) * cpu::KvElementBytes(shape.k_type);
+SlabBytes::SlabBytes(const GroupShape& shape)
+    : keys(cpu::KvKeyTileBytes(shape.k_type, shape.k_dim) * kBlockTokens / cpu::kKeyTileTokens),
+      values(cpu::KvValueGroupBytes(shape.v_type, shape.v_dim) * kBlockTokens /
+             cpu::kValueGroupTokens),
+      key_scales(ScaleSlab(shape.k_type)),
+      value_scales(ScaleSlab(shape.v_type)) {}
+
+int64_t Sequence::pruned_before(int64_t position) const {
+  int64_t count = 0;
+  for (const PositionRange& range : pruned) {
+    count += std::max<int64_t>(0, std::min(range.end, position) - range.begin);
+  }
+  return count;
 }
 
-size_t Cache::ValueSlabBytes(const GroupShape& shape) {
-  return static_cast<size_t>(kBlockTokens * shape.v_dim) * cpu::KvElementBytes(shape.v_type);
-}
+// ---- Pools --------------------------------------------------------------------------------------
 
 int64_t Cache::BlocksNeeded(const GroupShape& shape, int64_t context, int64_t chunk) {
   const int64_t all = CeilDiv(context, kBlockTokens);
@@ -46,29 +88,39 @@ int64_t Cache::BlocksNeeded(const GroupShape& shape, int64_t context, int64_t ch
 uint64_t Cache::BytesNeeded(const CacheOptions& options) {
   uint64_t bytes = 0;
   for (const GroupShape& shape : options.groups) {
-    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk);
+    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk) * options.sequences;
     bytes += shape.bytes_per_token() * static_cast<uint64_t>(blocks * kBlockTokens);
   }
-  return bytes;
+  return options.bytes_max == 0 ? bytes : std::min(bytes, options.bytes_max);
 }
 
 Result<Cache> Cache::Create(const CacheOptions& options) {
   Cache cache;
   cache.context_ = options.context;
+  cache.poison_ = options.poison;
+  cache.bytes_max_ = options.bytes_max;
   for (const GroupShape& shape : options.groups) {
-    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk);
-    const auto lane_bytes = [blocks](size_t slab) {
+    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk) * options.sequences;
+    const size_t heads = static_cast<size_t>(shape.kv_heads);
+    const auto lane = [blocks](size_t slab) {
       return RoundUp(slab * static_cast<size_t>(blocks), kLaneAlignment);
     };
-    Group group{shape,
-                BlockPool(blocks),
-                {},
-                lane_bytes(KeySlabBytes(shape)),
-                lane_bytes(ValueSlabBytes(shape))};
-    const size_t lanes = shape.layers.size() * static_cast<size_t>(shape.kv_heads);
+    const SlabBytes slab(shape);
+    Group group{.shape = shape,
+                .slab = slab,
+                .pool = BlockPool(blocks),
+                .memory = {},
+                .block_bytes = slab.total() * heads * shape.layers.size(),
+                .key_lane = lane(slab.keys),
+                .value_lane = lane(slab.values),
+                .key_scale_lane = lane(slab.key_scales),
+                .value_scale_lane = lane(slab.value_scales),
+                .layer_bytes = 0};
+    group.layer_bytes =
+        heads * (group.key_lane + group.value_lane + group.key_scale_lane + group.value_scale_lane);
     KVANT_ASSIGN(group.memory,
-                 AlignedBuffer::Allocate(lanes * (group.key_lane_bytes + group.value_lane_bytes),
-                                         "KV cache"));
+                 AlignedBuffer::Allocate(shape.layers.size() * group.layer_bytes, "KV cache"));
+    if (options.commit) group.memory.Commit();
     for (size_t index = 0; index < shape.layers.size(); ++index) {
       const size_t layer = static_cast<size_t>(shape.layers[index]);
       if (cache.layer_places_.size() <= layer) cache.layer_places_.resize(layer + 1);
@@ -77,16 +129,125 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
     }
     cache.groups_.push_back(std::move(group));
   }
+  cache.copies_.reserve(static_cast<size_t>(options.sequences) * cache.groups_.size());
   return cache;
 }
 
 Sequence Cache::NewSequence() const {
   Sequence sequence;
   sequence.tables.resize(groups_.size());
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    sequence.tables[i].ids.reserve(static_cast<size_t>(groups_[i].pool.capacity()));
+  for (BlockTable& table : sequence.tables) {
+    table.entries.reserve(static_cast<size_t>(CeilDiv(context_, kBlockTokens)));
   }
   return sequence;
+}
+
+// A group's memory: for each of its layers the key lanes of all heads, then their value lanes, then
+// the lanes of scales.
+Lanes Cache::LanesIn(const Group& group, size_t layer_index, size_t head) const {
+  const size_t heads = static_cast<size_t>(group.shape.kv_heads);
+  std::byte* layer = group.memory.data() + layer_index * group.layer_bytes;
+  std::byte* values = layer + heads * group.key_lane;
+  std::byte* key_scales = values + heads * group.value_lane;
+  std::byte* value_scales = key_scales + heads * group.key_scale_lane;
+  return {layer + head * group.key_lane, values + head * group.value_lane,
+          reinterpret_cast<float*>(key_scales + head * group.key_scale_lane),
+          reinterpret_cast<float*>(value_scales + head * group.value_scale_lane)};
+}
+
+Lanes Cache::LanesOf(int layer, int head) const {
+  const LayerPlace& place = layer_places_[static_cast<size_t>(layer)];
+  return LanesIn(groups_[static_cast<size_t>(place.group)], static_cast<size_t>(place.index),
+                 static_cast<size_t>(head));
+}
+
+CacheStats Cache::stats() const {
+  CacheStats stats{bytes_used_, bytes_written_, bytes_copied_, blocks_taken_, {}};
+  for (const Group& group : groups_) stats.blocks.push_back(group.pool.used());
+  return stats;
+}
+
+// ---- Blocks -------------------------------------------------------------------------------------
+
+Status Cache::Take(int group_number, BlockId previous, BlockId* block) {
+  Group& group = groups_[static_cast<size_t>(group_number)];
+  const auto fits = [&] {
+    return bytes_max_ == 0 || bytes_used_ + group.block_bytes <= bytes_max_;
+  };
+  while (true) {
+    *block = fits() ? group.pool.Take(previous) : kNoBlock;
+    if (*block != kNoBlock) break;
+    if (reclaim_ && reclaim_()) continue;
+    const uint64_t held = static_cast<uint64_t>(group.pool.capacity()) * group.block_bytes;
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "KV cache: {} bytes are needed for another {} positions, {} of {} are free",
+                     group.block_bytes, kBlockTokens,
+                     bytes_max_ == 0 ? static_cast<uint64_t>(group.pool.free()) * group.block_bytes
+                                     : bytes_max_ - bytes_used_,
+                     bytes_max_ == 0 ? held : bytes_max_);
+  }
+  bytes_used_ += group.block_bytes;
+  ++blocks_taken_;
+  return {};
+}
+
+void Cache::ReleaseBlock(int group_number, BlockId block) {
+  Group& group = groups_[static_cast<size_t>(group_number)];
+  const bool last = group.pool.references(block) == 1;
+  group.pool.Release(block);
+  if (!last) return;
+  bytes_used_ -= group.block_bytes;
+  if (!poison_) return;
+  const size_t b = static_cast<size_t>(block);
+  for (size_t layer = 0; layer < group.shape.layers.size(); ++layer) {
+    for (size_t head = 0; head < static_cast<size_t>(group.shape.kv_heads); ++head) {
+      const Lanes lanes = LanesIn(group, layer, head);
+      std::memset(lanes.keys + b * group.slab.keys, 0xff, group.slab.keys);
+      std::memset(lanes.values + b * group.slab.values, 0xff, group.slab.values);
+      std::memset(reinterpret_cast<std::byte*>(lanes.key_scales) + b * group.slab.key_scales, 0xff,
+                  group.slab.key_scales);
+      std::memset(reinterpret_cast<std::byte*>(lanes.value_scales) + b * group.slab.value_scales,
+                  0xff, group.slab.value_scales);
+    }
+  }
+}
+
+void Cache::AddReference(int group, BlockId block) {
+  groups_[static_cast<size_t>(group)].pool.AddReference(block);
+}
+
+void Cache::Release(int group, BlockId block) { ReleaseBlock(group, block); }
+
+int Cache::references(int group, BlockId block) const {
+  return groups_[static_cast<size_t>(group)].pool.references(block);
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+Status Cache::CopyOnWrite(int group, TableEntry& entry) {
+  if (references(group, entry.id) == 1) return {};
+  BlockId copy = kNoBlock;
+  KVANT_TRY(Take(group, kNoBlock, &copy));
+  copies_.push_back({group, entry.id, copy});
+  // The original keeps at least one other holder, so it stays what it is until it is copied.
+  ReleaseBlock(group, entry.id);
+  entry.id = copy;
+  return {};
+}
+
+Status Cache::ReserveGroup(int group, Sequence& sequence, int64_t end) {
+  BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+  const int64_t first = sequence.length / kBlockTokens;
+  if (!table.entries.empty() && table.entries.back().number == first) {
+    KVANT_TRY(CopyOnWrite(group, table.entries.back()));
+  }
+  for (int64_t number = std::max(EndNumber(table), first); number * kBlockTokens < end; ++number) {
+    BlockId block = kNoBlock;
+    const BlockId previous = table.entries.empty() ? kNoBlock : table.entries.back().id;
+    KVANT_TRY(Take(group, previous, &block));
+    table.entries.push_back({number, block});
+  }
+  return {};
 }
 
 Status Cache::Reserve(Sequence& sequence, int64_t tokens) {
@@ -96,62 +257,92 @@ Status Cache::Reserve(Sequence& sequence, int64_t tokens) {
     return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
                      sequence.length, tokens, context_);
   }
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    Group& group = groups_[i];
-    BlockTable& table = sequence.tables[i];
-    while ((table.first_block + static_cast<int64_t>(table.ids.size())) * kBlockTokens < end) {
-      const BlockId block = group.pool.Take(table.ids.empty() ? kNoBlock : table.ids.back());
-      if (block == kNoBlock) {
-        Rollback(sequence);
-        return MakeError(ErrorCode::kOutOfMemory,
-                         "KV cache: no free block for {} more tokens ({} of {} blocks used)",
-                         tokens, group.pool.used(), group.pool.capacity());
-      }
-      table.ids.push_back(block);
+  for (int group = 0; group < groups(); ++group) {
+    if (sequence.replaying && shape(group).window == 0) continue;
+    const Status status = ReserveGroup(group, sequence, end);
+    if (!status.ok()) {
+      Rollback(sequence);
+      return status;
     }
   }
   sequence.reserved = tokens;
   return {};
 }
 
+void Cache::RunCopies(int member, int members) {
+  int task = 0;
+  for (const BlockCopy& copy : copies_) {
+    const Group& group = groups_[static_cast<size_t>(copy.group)];
+    const size_t from = static_cast<size_t>(copy.from);
+    const size_t to = static_cast<size_t>(copy.to);
+    const auto copy_slab = [from, to](std::byte* lane, size_t slab) {
+      std::memcpy(lane + to * slab, lane + from * slab, slab);
+    };
+    for (size_t layer = 0; layer < group.shape.layers.size(); ++layer) {
+      for (size_t head = 0; head < static_cast<size_t>(group.shape.kv_heads); ++head) {
+        if (task++ % members != member) continue;
+        const Lanes lanes = LanesIn(group, layer, head);
+        copy_slab(lanes.keys, group.slab.keys);
+        copy_slab(lanes.values, group.slab.values);
+        copy_slab(reinterpret_cast<std::byte*>(lanes.key_scales), group.slab.key_scales);
+        copy_slab(reinterpret_cast<std::byte*>(lanes.value_scales), group.slab.value_scales);
+      }
+    }
+  }
+}
+
+void Cache::ClearCopies() {
+  for (const BlockCopy& copy : copies_) {
+    bytes_copied_ += groups_[static_cast<size_t>(copy.group)].block_bytes;
+  }
+  copies_.clear();
+}
+
 void Cache::Commit(Sequence& sequence) {
+  for (int group = 0; group < groups(); ++group) {
+    if (sequence.replaying && shape(group).window == 0) continue;
+    bytes_written_ += shape(group).bytes_per_token() * static_cast<uint64_t>(sequence.reserved);
+  }
   sequence.length += sequence.reserved;
   sequence.reserved = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    DropBehindWindow(groups_[i], sequence.tables[i], sequence.length);
+  for (int group = 0; group < groups(); ++group) {
+    DropBehindWindow(group, sequence.tables[static_cast<size_t>(group)], sequence.length);
   }
 }
 
 void Cache::Rollback(Sequence& sequence) {
   sequence.reserved = 0;
-  for (size_t i = 0; i < groups_.size(); ++i)
-    Shrink(groups_[i], sequence.tables[i], sequence.length);
-}
-
-void Cache::Shrink(Group& group, BlockTable& table, int64_t positions) {
-  const int64_t keep = std::max<int64_t>(0, CeilDiv(positions, kBlockTokens) - table.first_block);
-  while (static_cast<int64_t>(table.ids.size()) > keep) {
-    group.pool.Release(table.ids.back());
-    table.ids.pop_back();
+  for (int group = 0; group < groups(); ++group) {
+    if (sequence.replaying && shape(group).window == 0) continue;
+    Shrink(group, sequence.tables[static_cast<size_t>(group)], sequence.length);
   }
 }
 
-void Cache::DropBehindWindow(Group& group, BlockTable& table, int64_t length) {
-  if (group.shape.window == 0) return;
-  const int64_t needed = std::max<int64_t>(0, FirstVisible(group.shape, length) - kRewindSlack);
-  const int64_t drop =
-      std::min(needed / kBlockTokens - table.first_block, static_cast<int64_t>(table.ids.size()));
-  if (drop <= 0) return;
-  for (int64_t i = 0; i < drop; ++i) group.pool.Release(table.ids[static_cast<size_t>(i)]);
-  table.ids.erase(table.ids.begin(), table.ids.begin() + drop);
-  table.first_block += drop;
+void Cache::Shrink(int group, BlockTable& table, int64_t positions) {
+  while (!table.entries.empty() && table.entries.back().number * kBlockTokens >= positions) {
+    ReleaseBlock(group, table.entries.back().id);
+    table.entries.pop_back();
+  }
 }
+
+void Cache::DropBehindWindow(int group, BlockTable& table, int64_t length) {
+  if (shape(group).window == 0) return;
+  const int64_t needed = std::max<int64_t>(0, FirstVisible(shape(group), length) - kRewindSlack);
+  const int64_t first = needed / kBlockTokens;
+  if (first <= table.first_block) return;
+  auto kept = table.entries.begin();
+  for (; kept != table.entries.end() && kept->number < first; ++kept) ReleaseBlock(group, kept->id);
+  table.entries.erase(table.entries.begin(), kept);
+  table.first_block = first;
+}
+
+// ---- Rewinding and pruning ----------------------------------------------------------------------
 
 int64_t Cache::RewindLimit(const Sequence& sequence) const {
   int64_t limit = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    const int64_t first = sequence.tables[i].first_position();
-    if (first > 0) limit = std::max(limit, first + groups_[i].shape.window - 1);
+  for (int group = 0; group < groups(); ++group) {
+    const int64_t first = sequence.tables[static_cast<size_t>(group)].first_block * kBlockTokens;
+    if (first > 0) limit = std::max(limit, first + shape(group).window - 1);
   }
   return limit;
 }
@@ -168,114 +359,186 @@ Status Cache::Rewind(Sequence& sequence, int64_t length) {
                      "rewind to {}: the sliding window still holds what positions from {} on need",
                      length, limit);
   }
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    Shrink(groups_[i], sequence.tables[i], length);
-    if (length == 0) sequence.tables[i].first_block = 0;
+  for (int group = 0; group < groups(); ++group) {
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    Shrink(group, table, length);
+    if (length == 0) table.first_block = 0;
   }
+  std::vector<PositionRange>& pruned = sequence.pruned;
+  while (!pruned.empty() && pruned.back().begin >= length) pruned.pop_back();
+  if (!pruned.empty()) pruned.back().end = std::min(pruned.back().end, length);
   sequence.length = length;
   return {};
 }
 
+void Cache::BeginReplay(Sequence& sequence, int64_t position) {
+  KVANT_CHECK(position % kBlockTokens == 0 && position <= sequence.length);
+  for (int group = 0; group < groups(); ++group) {
+    if (shape(group).window == 0) continue;
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    Shrink(group, table, 0);
+    table.first_block = position / kBlockTokens;
+  }
+  sequence.replaying = true;
+  sequence.length = position;
+}
+
+Status Cache::Prune(Sequence& sequence, int64_t begin, int64_t end) {
+  KVANT_CHECK(sequence.reserved == 0);
+  if (begin < 0 || begin > end || end > sequence.length) {
+    return MakeError(ErrorCode::kInvalid, "prune [{}, {}): the sequence has {} tokens", begin, end,
+                     sequence.length);
+  }
+  if (begin == end) return {};
+  AddRange(sequence.pruned, {begin, end});
+  for (int group = 0; group < groups(); ++group) {
+    std::vector<TableEntry>& entries = sequence.tables[static_cast<size_t>(group)].entries;
+    const auto gone = [&](const TableEntry& entry) {
+      const int64_t first = entry.number * kBlockTokens;
+      const PositionRange held = {first, std::min(first + kBlockTokens, sequence.length)};
+      if (!Covers(sequence.pruned, held)) return false;
+      ReleaseBlock(group, entry.id);
+      return true;
+    };
+    entries.erase(std::remove_if(entries.begin(), entries.end(), gone), entries.end());
+  }
+  return {};
+}
+
+// ---- Sharing ------------------------------------------------------------------------------------
+
+void Cache::Fork(const Sequence& sequence, Sequence& copy) {
+  KVANT_CHECK(sequence.reserved == 0 && copy.length == 0);
+  copy.length = sequence.length;
+  copy.replaying = sequence.replaying;
+  copy.pruned = sequence.pruned;
+  for (int group = 0; group < groups(); ++group) {
+    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    BlockTable& target = copy.tables[static_cast<size_t>(group)];
+    target.first_block = table.first_block;
+    target.entries = table.entries;
+    for (const TableEntry& entry : table.entries) AddReference(group, entry.id);
+  }
+}
+
 void Cache::Free(Sequence& sequence) {
   sequence.length = 0;
-  Rollback(sequence);
-  for (BlockTable& table : sequence.tables) table.first_block = 0;
-}
-
-uint64_t Cache::bytes_used() const {
-  uint64_t bytes = 0;
-  for (const Group& group : groups_) {
-    bytes +=
-        static_cast<uint64_t>(group.pool.used() * kBlockTokens) * group.shape.bytes_per_token();
-  }
-  return bytes;
-}
-
-// A group's memory: for each of its layers, the key lanes of all heads, then their value lanes.
-std::byte* Cache::KeyLane(int layer, int head) const {
-  const LayerPlace& place = layer_places_[static_cast<size_t>(layer)];
-  const Group& group = groups_[static_cast<size_t>(place.group)];
-  const size_t heads = static_cast<size_t>(group.shape.kv_heads);
-  const size_t layer_bytes = heads * (group.key_lane_bytes + group.value_lane_bytes);
-  return group.memory.data() + static_cast<size_t>(place.index) * layer_bytes +
-         static_cast<size_t>(head) * group.key_lane_bytes;
-}
-
-std::byte* Cache::ValueLane(int layer, int head) const {
-  const Group& group = groups_[static_cast<size_t>(group_of_layer(layer))];
-  return KeyLane(layer, 0) + static_cast<size_t>(group.shape.kv_heads) * group.key_lane_bytes +
-         static_cast<size_t>(head) * group.value_lane_bytes;
-}
-
-StepView::StepView(const Cache& cache)
-    : cache_(&cache), extents_(static_cast<size_t>(cache.groups())) {
-  for (int group = 0; group < cache.groups(); ++group) {
-    // A table never has more extents than blocks.
-    const int64_t blocks = CeilDiv(cache.context(), kBlockTokens);
-    extents_[static_cast<size_t>(group)].reserve(static_cast<size_t>(blocks));
-    runs_max_ = std::max(runs_max_, blocks);
+  sequence.reserved = 0;
+  sequence.replaying = false;
+  sequence.pruned.clear();
+  for (int group = 0; group < groups(); ++group) {
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    Shrink(group, table, 0);
+    table.first_block = 0;
   }
 }
 
-void StepView::Set(const Sequence& sequence) {
-  const int64_t end = sequence.length + sequence.reserved;
-  for (size_t group = 0; group < extents_.size(); ++group) {
-    std::vector<Extent>& extents = extents_[group];
-    extents.clear();
-    const BlockTable& table = sequence.tables[group];
-    for (size_t i = 0; i < table.ids.size(); ++i) {
-      const int64_t first = (table.first_block + static_cast<int64_t>(i)) * kBlockTokens;
-      const int64_t count = std::min(kBlockTokens, end - first);
-      if (count <= 0) break;
-      if (i > 0 && table.ids[i] == table.ids[i - 1] + 1) {
-        extents.back().count += count;
-      } else {
-        extents.push_back({table.ids[i], first, count});
-      }
+Status Cache::MakePrivate(int group, BlockTable& table, int64_t begin) {
+  for (TableEntry& entry : table.entries) {
+    if ((entry.number + 1) * kBlockTokens > begin) KVANT_TRY(CopyOnWrite(group, entry));
+  }
+  return {};
+}
+
+Result<std::vector<BlockTable>> Cache::PrepareMove(Sequence& sequence, int64_t begin, int64_t end) {
+  std::vector<BlockTable> tables(groups_.size());
+  const int64_t distance = end - begin;
+  Status status;
+  for (int group = 0; group < groups() && status.ok(); ++group) {
+    BlockTable& from = sequence.tables[static_cast<size_t>(group)];
+    BlockTable& to = tables[static_cast<size_t>(group)];
+    const int64_t held = from.first_block * kBlockTokens;
+    if (held <= begin) {
+      status = MakePrivate(group, from, begin);
+      to = from;
+      continue;
+    }
+    to.first_block = CeilDiv(std::max(held, end) - distance, kBlockTokens);
+    for (int64_t number = to.first_block; number * kBlockTokens < sequence.length - distance;
+         ++number) {
+      BlockId block = kNoBlock;
+      status = Take(group, to.entries.empty() ? kNoBlock : to.entries.back().id, &block);
+      if (!status.ok()) break;
+      to.entries.push_back({number, block});
     }
   }
-}
-
-const Extent& StepView::ExtentAt(int group, int64_t position) const {
-  // Positions of a step are at the end.
-  const std::vector<Extent>& extents = extents_[static_cast<size_t>(group)];
-  for (size_t i = extents.size(); i-- > 0;) {
-    if (extents[i].first_position <= position) return extents[i];
+  if (status.ok()) return tables;
+  for (int group = 0; group < groups(); ++group) {
+    BlockTable& to = tables[static_cast<size_t>(group)];
+    if (sequence.tables[static_cast<size_t>(group)].first_block * kBlockTokens <= begin) continue;
+    Shrink(group, to, 0);
   }
-  KVANT_CHECK(false);
-  return extents.front();
+  return status.error();
 }
 
-std::byte* StepView::KeyTile(int layer, int head, int64_t position) const {
-  const GroupShape& group_shape = shape(layer);
-  const Extent& extent = ExtentAt(cache_->group_of_layer(layer), position);
-  const size_t tile_bytes = Cache::KeySlabBytes(group_shape) * cpu::kKeyTileTokens / kBlockTokens;
-  return cache_->KeyLane(layer, head) +
-         static_cast<size_t>(extent.block) * Cache::KeySlabBytes(group_shape) +
-         static_cast<size_t>((position - extent.first_position) / cpu::kKeyTileTokens) * tile_bytes;
-}
-
-std::byte* StepView::ValueRow(int layer, int head, int64_t position) const {
-  const GroupShape& group_shape = shape(layer);
-  const Extent& extent = ExtentAt(cache_->group_of_layer(layer), position);
-  const size_t row_bytes = Cache::ValueSlabBytes(group_shape) / kBlockTokens;
-  return cache_->ValueLane(layer, head) +
-         static_cast<size_t>(extent.block) * Cache::ValueSlabBytes(group_shape) +
-         static_cast<size_t>(position - extent.first_position) * row_bytes;
-}
-
-std::span<const cpu::KvRun> StepView::Runs(int layer, int head, std::span<cpu::KvRun> out) const {
-  const GroupShape& group_shape = shape(layer);
-  const std::byte* keys = cache_->KeyLane(layer, head);
-  const std::byte* values = cache_->ValueLane(layer, head);
-  size_t count = 0;
-  for (const Extent& extent : extents_[static_cast<size_t>(cache_->group_of_layer(layer))]) {
-    const size_t block = static_cast<size_t>(extent.block);
-    out[count++] = {keys + block * Cache::KeySlabBytes(group_shape),
-                    values + block * Cache::ValueSlabBytes(group_shape), extent.first_position,
-                    extent.count};
+void Cache::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance) {
+  sequence.length -= distance;
+  for (int group = 0; group < groups(); ++group) {
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    BlockTable& moved = tables[static_cast<size_t>(group)];
+    const bool in_place = table.entries.empty() || moved.entries.empty()
+                              ? table.first_block == moved.first_block
+                              : table.entries.front().id == moved.entries.front().id;
+    if (in_place) {
+      Shrink(group, table, sequence.length);
+      continue;
+    }
+    Shrink(group, table, 0);
+    table.first_block = moved.first_block;
+    table.entries.assign(moved.entries.begin(), moved.entries.end());
   }
-  return out.first(count);
+}
+
+// ---- Invariants ---------------------------------------------------------------------------------
+
+Status Cache::Check(std::span<const Sequence* const> sequences,
+                    const std::function<int(int group, BlockId block)>& others) const {
+  uint64_t bytes = 0;
+  for (int group = 0; group < groups(); ++group) {
+    const Group& pools = groups_[static_cast<size_t>(group)];
+    std::map<BlockId, int> counted;
+    for (const Sequence* sequence : sequences) {
+      const BlockTable& table = sequence->tables[static_cast<size_t>(group)];
+      int64_t next = table.first_block;
+      const int64_t oldest = FirstVisible(pools.shape, sequence->length);
+      for (const TableEntry& entry : table.entries) {
+        ++counted[entry.id];
+        if (entry.number < next) {
+          return MakeError(ErrorCode::kCorrupt, "KV check: group {}: block {} of a table is {}",
+                           group, next, entry.number);
+        }
+        for (; next < entry.number; ++next) {
+          const PositionRange missing = {std::max(next * kBlockTokens, oldest),
+                                         (next + 1) * kBlockTokens};
+          if (missing.begin < missing.end && !Covers(sequence->pruned, missing)) {
+            return MakeError(ErrorCode::kCorrupt, "KV check: group {}: positions [{}, {}) missing",
+                             group, missing.begin, missing.end);
+          }
+        }
+        next = entry.number + 1;
+      }
+      const PositionRange rest = {std::max(next * kBlockTokens, oldest), sequence->length};
+      if (rest.begin < rest.end && !Covers(sequence->pruned, rest)) {
+        return MakeError(ErrorCode::kCorrupt, "KV check: group {}: positions [{}, {}) missing",
+                         group, rest.begin, rest.end);
+      }
+    }
+    for (BlockId block = 0; block < pools.pool.capacity(); ++block) {
+      const auto found = counted.find(block);
+      const int expected = (found == counted.end() ? 0 : found->second) + others(group, block);
+      if (pools.pool.references(block) != expected) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "KV check: group {}: block {} has {} references, {} are known", group,
+                         block, pools.pool.references(block), expected);
+      }
+    }
+    bytes += static_cast<uint64_t>(pools.pool.used()) * pools.block_bytes;
+  }
+  if (bytes != bytes_used_) {
+    return MakeError(ErrorCode::kCorrupt, "KV check: {} bytes in use, {} counted", bytes_used_,
+                     bytes);
+  }
+  return {};
 }
 
 }  // namespace kvant::kv

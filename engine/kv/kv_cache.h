@@ -5,17 +5,21 @@
 // for all layers and heads of its group. Addresses are head-major:
 //   lane(layer, K|V, head) + block * slab,
 // so consecutive numbers are consecutive memory for a head and one sequence is one stream per head.
-// Keys lie in tiles [k_dim][16 tokens], values as rows (cpu/kernels.h). Full groups keep every
-// position. Window groups drop blocks that no future query can see, less a slack that makes short
-// rewinds exact; dropped blocks are taken again by the same sequence, which makes a ring.
+// The layout inside a slab is that of cpu/kernels.h; scales of int8 have lanes of their own.
 //
-// A step is a transaction: Reserve takes all blocks, then Commit makes the rows visible or Rollback
-// returns them. Thread-safety: one thread changes tables between steps; StepView is read-only
-// during a step.
+// Sequences share blocks by reference: a fork copies tables, and only the block that a sequence is
+// about to write into is copied if others hold it too (copy on write). Full groups keep every
+// position. Window groups drop blocks that no future query can see, less a slack that makes short
+// rewinds exact; dropped blocks are taken again, which makes a ring.
+//
+// A step is a transaction: Reserve takes all blocks, RunCopies fills copies, then Commit makes the
+// rows visible or Rollback returns them. Thread-safety: one thread changes tables between steps;
+// StepView (step_view.h) is read-only during a step.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -41,35 +45,82 @@ struct GroupShape {
   cpu::KvElement k_type = cpu::KvElement::kF16;
   cpu::KvElement v_type = cpu::KvElement::kF16;
   std::vector<int> layers;  // of the model, ascending
+  // Keys (with their queries) and values are multiplied by cpu::KernelTable::rotate before they are
+  // stored, and what is attended to is turned back.
+  bool rotate_keys = false;
+  bool rotate_values = false;
 
-  // Bytes of one position in all layers of the group.
+  // Bytes of one position in all layers of the group, scales included.
   uint64_t bytes_per_token() const;
+};
+
+// Where a block's numbers of one layer and head lie: bytes from one block to the next in each lane.
+struct SlabBytes {
+  explicit SlabBytes(const GroupShape& shape);
+  size_t keys;
+  size_t values;
+  size_t key_scales;  // 0 unless q8
+  size_t value_scales;
+  size_t total() const { return keys + values + key_scales + value_scales; }
+};
+
+// The lanes of one layer and head: block b of the keys is at keys + b * SlabBytes::keys.
+struct Lanes {
+  std::byte* keys;
+  std::byte* values;
+  float* key_scales;
+  float* value_scales;
 };
 
 struct CacheOptions {
   std::vector<GroupShape> groups;
-  int64_t context = 0;  // positions of a sequence
-  int64_t chunk = 0;    // most positions of one step
+  int64_t context = 0;     // positions of a sequence
+  int64_t chunk = 0;       // most positions of one step
+  int64_t sequences = 1;   // that the pools have room for when nothing is shared
+  uint64_t bytes_max = 0;  // of blocks in use; 0 = what the pools hold
+  bool commit = false;     // touch all memory at once
+  bool poison = false;     // fill freed blocks with NaN, so that reading them shows
 };
 
-// The positions that one sequence holds in a group.
+struct TableEntry {
+  int64_t number;  // the block holds positions [number * kBlockTokens, ...)
+  BlockId id;
+};
+
+// The blocks that one sequence holds in a group.
 struct BlockTable {
-  int64_t first_block = 0;  // logical number of ids[0]; positions before it were dropped
-  std::vector<BlockId> ids;
-  int64_t first_position() const { return first_block * kBlockTokens; }
+  int64_t first_block = 0;          // blocks before it were dropped behind the window
+  std::vector<TableEntry> entries;  // by number; there are gaps where positions were pruned
+};
+
+struct PositionRange {
+  int64_t begin;
+  int64_t end;
 };
 
 struct Sequence {
-  int64_t length = 0;              // committed positions
-  int64_t reserved = 0;            // further positions that have blocks for the step under way
-  std::vector<BlockTable> tables;  // by group
+  int64_t length = 0;                 // the next position
+  int64_t reserved = 0;               // positions that have blocks for the step under way
+  bool replaying = false;             // only window groups are written; see BeginReplay
+  std::vector<BlockTable> tables;     // by group
+  std::vector<PositionRange> pruned;  // ascending, not adjacent; no query sees these
+
+  int64_t pruned_before(int64_t position) const;
 };
 
-// Adjacent blocks of a table: `count` positions from first_position, in consecutive block numbers.
-struct Extent {
-  BlockId block;
-  int64_t first_position;
-  int64_t count;
+// A block whose first `rows` positions must be copied before it is written into.
+struct BlockCopy {
+  int group;
+  BlockId from;
+  BlockId to;
+};
+
+struct CacheStats {
+  uint64_t bytes_used = 0;      // by blocks that something refers to
+  uint64_t bytes_written = 0;   // rows stored by steps since creation
+  uint64_t bytes_copied = 0;    // by copies on write since creation
+  uint64_t blocks_taken = 0;    // since creation
+  std::vector<int64_t> blocks;  // in use, by group
 };
 
 class Cache {
@@ -85,9 +136,17 @@ class Cache {
 
   Sequence NewSequence() const;
 
-  // Takes blocks for `tokens` more positions in every group. kContextFull beyond the context,
-  // kOutOfMemory without free blocks; the sequence is unchanged then.
+  // Takes blocks for `tokens` more positions in every group, and marks copies of blocks that others
+  // hold too. kContextFull beyond the context, kOutOfMemory without free blocks; the sequence holds
+  // the same positions then.
   Status Reserve(Sequence& sequence, int64_t tokens);
+
+  // The copies that Reserve marked, which must be made before the step or the next operation.
+  // Members of a team each make their share; ClearCopies follows when all are done.
+  std::span<const BlockCopy> copies() const { return copies_; }
+  void RunCopies(int member, int members);
+  void ClearCopies();
+
   void Commit(Sequence& sequence);
   void Rollback(Sequence& sequence);
 
@@ -98,67 +157,87 @@ class Cache {
   // The shortest length to which Rewind can go back, besides 0.
   int64_t RewindLimit(const Sequence& sequence) const;
 
+  // Empties the window groups, whose positions from `position` on, a multiple of kBlockTokens, are
+  // then computed again up to the length that the sequence has now, by steps that leave the full
+  // groups alone; the last of them ends the replay.
+  void BeginReplay(Sequence& sequence, int64_t position);
+  void EndReplay(Sequence& sequence) { sequence.replaying = false; }
+
+  // No query sees the positions [begin, end) any more; others keep theirs. Blocks in the range are
+  // dropped, no data is touched. kInvalid unless 0 <= begin <= end <= length.
+  Status Prune(Sequence& sequence, int64_t begin, int64_t end);
+
+  // `copy`, which is empty, holds the same positions as `sequence` afterwards.
+  void Fork(const Sequence& sequence, Sequence& copy);
+
   void Free(Sequence& sequence);
+
+  // Room for the positions from `end` on to move to `begin`: the tables that will hold them, by
+  // group. Where all of them are there it is the sequence's own table, made private (RunCopies must
+  // follow); behind a window it is a new one. kOutOfMemory without free blocks.
+  Result<std::vector<BlockTable>> PrepareMove(Sequence& sequence, int64_t begin, int64_t end);
+  // Takes these tables over when the rows have moved.
+  void FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance);
+
+  // References of a block that something beside tables holds, such as an index of prefixes.
+  void AddReference(int group, BlockId block);
+  void Release(int group, BlockId block);
+  int references(int group, BlockId block) const;
+  // Called when no block is free or the budget is spent; returns whether it released any block.
+  void SetReclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+
+  // The invariants: every block is free or has as many references as the tables of `sequences` and
+  // `others(group, block)` say, tables are ascending and cover what their sequence may see. Names
+  // the first one broken.
+  Status Check(std::span<const Sequence* const> sequences,
+               const std::function<int(int group, BlockId block)>& others) const;
 
   int group_of_layer(int layer) const { return layer_places_[static_cast<size_t>(layer)].group; }
   int groups() const { return static_cast<int>(groups_.size()); }
   const GroupShape& shape(int group) const { return groups_[static_cast<size_t>(group)].shape; }
+  const SlabBytes& slab(int group) const { return groups_[static_cast<size_t>(group)].slab; }
+  Lanes LanesOf(int layer, int head) const;
   int64_t context() const { return context_; }
-  uint64_t bytes_used() const;
-
-  // Where a lane (layer, head) of keys or values begins, and how far its blocks are apart.
-  std::byte* KeyLane(int layer, int head) const;
-  std::byte* ValueLane(int layer, int head) const;
-  static size_t KeySlabBytes(const GroupShape& shape);
-  static size_t ValueSlabBytes(const GroupShape& shape);
+  uint64_t bytes_used() const { return bytes_used_; }
+  uint64_t bytes_max() const { return bytes_max_; }
+  CacheStats stats() const;
 
  private:
   struct Group {
     GroupShape shape;
+    SlabBytes slab;
     BlockPool pool;
     AlignedBuffer memory;
-    size_t key_lane_bytes;
-    size_t value_lane_bytes;
+    uint64_t block_bytes;  // of all layers and heads
+    // Offsets in the memory of one layer: heads times the lane of each kind.
+    size_t key_lane, value_lane, key_scale_lane, value_scale_lane;
+    size_t layer_bytes;
   };
   struct LayerPlace {
     int group = -1;
     int index = 0;  // among the layers of the group
   };
 
-  void Shrink(Group& group, BlockTable& table, int64_t positions);
-  void DropBehindWindow(Group& group, BlockTable& table, int64_t length);
+  Status Take(int group, BlockId previous, BlockId* block);
+  Status MakePrivate(int group, BlockTable& table, int64_t begin);
+  Status ReserveGroup(int group, Sequence& sequence, int64_t end);
+  Status CopyOnWrite(int group, TableEntry& entry);
+  void ReleaseBlock(int group, BlockId block);
+  void Shrink(int group, BlockTable& table, int64_t positions);
+  void DropBehindWindow(int group, BlockTable& table, int64_t length);
+  Lanes LanesIn(const Group& group, size_t layer_index, size_t head) const;
 
   int64_t context_ = 0;
+  bool poison_ = false;
+  uint64_t bytes_max_ = 0;
+  uint64_t bytes_used_ = 0;
+  uint64_t bytes_written_ = 0;
+  uint64_t bytes_copied_ = 0;
+  uint64_t blocks_taken_ = 0;
   std::vector<Group> groups_;
   std::vector<LayerPlace> layer_places_;
-};
-
-// What kernels see of a sequence during a step: its extents including the reserved positions.
-class StepView {
- public:
-  explicit StepView(const Cache& cache);
-
-  // Describes the sequence with its reserved positions. Allocates nothing.
-  void Set(const Sequence& sequence);
-
-  const GroupShape& shape(int layer) const { return cache_->shape(cache_->group_of_layer(layer)); }
-
-  // The key tile and value row of a position that is in the view.
-  std::byte* KeyTile(int layer, int head, int64_t position) const;
-  std::byte* ValueRow(int layer, int head, int64_t position) const;
-
-  // Writes the runs of a lane to `out`, which holds at least runs_max() entries; returns those
-  // used.
-  std::span<const cpu::KvRun> Runs(int layer, int head, std::span<cpu::KvRun> out) const;
-  int64_t runs_max() const { return runs_max_; }
-  int64_t context() const { return cache_->context(); }
-
- private:
-  const Extent& ExtentAt(int group, int64_t position) const;
-
-  const Cache* cache_;
-  std::vector<std::vector<Extent>> extents_;  // by group
-  int64_t runs_max_ = 0;
+  std::vector<BlockCopy> copies_;
+  std::function<bool()> reclaim_;
 };
 
 }  // namespace kvant::kv

@@ -286,8 +286,8 @@ TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
 }
 
 // Rows of several sequences in one call: `shared` positions are in runs for all rows, then each row
-// has runs of its own, and some rows have hidden positions. Every row must get the bits that it gets
-// alone over its own positions, computed by the reference.
+// has runs of its own, and some rows have hidden positions. Every row must get the bits that it
+// gets alone over its own positions, computed by the reference.
 TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
   for (uint32_t seed = 400; seed < 424; ++seed) {
     std::mt19937 generator(seed);
@@ -337,8 +337,8 @@ TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
     std::stable_sort(runs.begin(), runs.end(), [](const KvRun& a, const KvRun& b) {
       return a.first_position < b.first_position;
     });
-    rows.queries = RandomVector(
-        static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
+    rows.queries =
+        RandomVector(static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
     const std::vector<float> together = Attend(kernels(), shape, runs, hidden, rows);
 
     std::vector<float> alone;
@@ -352,8 +352,8 @@ TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
         positions.rows = 1;
         own_hidden.push_back(positions);
       }
-      const auto begin = rows.queries.begin() +
-                         static_cast<std::ptrdiff_t>(i) * shape.heads_per_kv * shape.k_dim;
+      const auto begin =
+          rows.queries.begin() + static_cast<std::ptrdiff_t>(i) * shape.heads_per_kv * shape.k_dim;
       const Rows row = {{rows.positions[i]}, {begin, begin + shape.heads_per_kv * shape.k_dim}};
       const std::vector<float> out = Attend(reference(), shape, own, own_hidden, row);
       alone.insert(alone.end(), out.begin(), out.end());

@@ -1,0 +1,53 @@
+// Single rows of the cache in canonical form: the numbers of one key or value in order, outside
+// tiles and groups. For dumps, files, and moving tokens; steps use StepView.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cpu/kernels.h"
+#include "engine/kv/kv_cache.h"
+
+namespace kvant::kv {
+
+// A layer and kv head of the cache.
+struct Lane {
+  int layer;
+  int head;
+};
+
+// The table entry that holds a position, or null.
+const TableEntry* EntryAt(const BlockTable& table, int64_t position);
+
+// The stored numbers of a token that `entry` holds, bit for bit: `elements` are k_dim or v_dim
+// numbers of the group's type in order; `scale` is set for q8, and 0 else.
+void ReadKeyRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+                std::byte* elements, float* scale);
+void ReadValueRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+                  std::byte* elements, float* scale);
+void WriteKeyRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+                 const std::byte* elements, float scale);
+void WriteValueRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+                   const std::byte* elements, float scale);
+
+// Canonical elements as floats, without turning back what was rotated.
+void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int64_t dim,
+               float* values);
+
+// Tokens that move to earlier positions.
+struct RowMove {
+  const BlockTable& from;
+  const BlockTable& to;  // may be `from`
+  int64_t begin;  // positions [begin, end) of `to` receive what is `distance` later in `from`
+  int64_t end;
+  int64_t distance;
+};
+
+// Moves a layer's rows: values as they are, keys turned back by `distance` positions, which rounds
+// them once more (q8: quantizes them again). `frequencies` are the layer's [n_rot / 2] radians per
+// position.
+void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, const RowMove& move,
+              std::span<const float> frequencies, cpu::RopeStyle style);
+
+}  // namespace kvant::kv

@@ -1,0 +1,176 @@
+// The tree of known blocks, and what is given up first.
+#include "engine/kv/prefix_index.h"
+
+#include <algorithm>
+
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "engine/kv/kv_rows.h"
+
+namespace kvant::kv {
+namespace {
+
+std::span<const TokenId> BlockOf(std::span<const TokenId> tokens, int64_t number) {
+  return tokens.subspan(static_cast<size_t>(number * kBlockTokens),
+                        static_cast<size_t>(kBlockTokens));
+}
+
+}  // namespace
+
+PrefixIndex::PrefixIndex(Cache& cache) : cache_(cache) {
+  cache_.SetReclaim([this] { return Reclaim(); });
+}
+
+PrefixIndex::~PrefixIndex() { cache_.SetReclaim(nullptr); }
+
+uint64_t PrefixIndex::HashOf(Node parent, std::span<const TokenId> block) const {
+  const uint64_t seed = parent == kRoot ? 0 : entries_[static_cast<size_t>(parent)].hash;
+  return XXH64(block.data(), block.size_bytes(), seed);
+}
+
+PrefixIndex::Node PrefixIndex::Child(Node parent, std::span<const TokenId> block) const {
+  const auto [begin, end] = by_hash_.equal_range(HashOf(parent, block));
+  for (auto it = begin; it != end; ++it) {
+    const Entry& entry = entries_[static_cast<size_t>(it->second)];
+    if (entry.parent == parent && std::equal(block.begin(), block.end(), entry.tokens.begin())) {
+      return it->second;
+    }
+  }
+  return kRoot;
+}
+
+// The last use of a chain's nodes: a parent counts as used after its children, so that it outlives
+// them.
+void PrefixIndex::Touch(std::span<const Node> chain) {
+  for (size_t i = chain.size(); i-- > 0;) {
+    Entry& entry = entries_[static_cast<size_t>(chain[i])];
+    const bool is_leaf = leaves_.erase(entry.used) > 0;
+    entry.used = ++tick_;
+    if (is_leaf) leaves_.emplace(entry.used, chain[i]);
+  }
+}
+
+// Blocks of a chain after which every window group has what the next token needs.
+int64_t PrefixIndex::UsableDepth(std::span<const Node> chain) const {
+  int64_t depth = static_cast<int64_t>(chain.size());
+  for (bool complete = false; depth > 0 && !complete;) {
+    complete = true;
+    for (int group = 0; group < cache_.groups(); ++group) {
+      const int64_t window = cache_.shape(group).window;
+      if (window == 0) continue;
+      const int64_t oldest = std::max<int64_t>(0, depth * kBlockTokens - window + 1);
+      for (int64_t number = oldest / kBlockTokens; number < depth && complete; ++number) {
+        const Entry& entry = entries_[static_cast<size_t>(chain[static_cast<size_t>(number)])];
+        complete = entry.ids[static_cast<size_t>(group)] != kNoBlock;
+      }
+    }
+    if (!complete) --depth;
+  }
+  return depth;
+}
+
+void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
+  KVANT_CHECK(sequence.length == 0);
+  chain_.clear();
+  Node node = kRoot;
+  for (int64_t number = 0; (number + 1) * kBlockTokens <= static_cast<int64_t>(tokens.size());
+       ++number) {
+    node = Child(node, BlockOf(tokens, number));
+    if (node == kRoot) break;
+    chain_.push_back(node);
+  }
+  const int64_t depth = UsableDepth(chain_);
+  chain_.resize(static_cast<size_t>(depth));
+  for (int group = 0; group < cache_.groups(); ++group) {
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const int64_t window = cache_.shape(group).window;
+    const int64_t oldest =
+        window == 0 ? 0 : std::max<int64_t>(0, depth * kBlockTokens - window + 1);
+    table.first_block = oldest / kBlockTokens;
+    for (int64_t number = table.first_block; number < depth; ++number) {
+      const Entry& entry = entries_[static_cast<size_t>(chain_[static_cast<size_t>(number)])];
+      const BlockId block = entry.ids[static_cast<size_t>(group)];
+      cache_.AddReference(group, block);
+      table.entries.push_back({number, block});
+    }
+  }
+  sequence.length = depth * kBlockTokens;
+  Touch(chain_);
+}
+
+PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> block,
+                                        const Sequence& sequence, int64_t number) {
+  Node node = static_cast<Node>(entries_.size());
+  if (unused_.empty()) {
+    entries_.emplace_back();
+  } else {
+    node = unused_.back();
+    unused_.pop_back();
+  }
+  Entry& entry = entries_[static_cast<size_t>(node)];
+  entry.parent = parent;
+  entry.children = 0;
+  std::copy(block.begin(), block.end(), entry.tokens.begin());
+  entry.hash = HashOf(parent, block);
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const TableEntry* held =
+        EntryAt(sequence.tables[static_cast<size_t>(group)], number * kBlockTokens);
+    entry.ids.push_back(held == nullptr ? kNoBlock : held->id);
+    if (held != nullptr) cache_.AddReference(group, held->id);
+  }
+  by_hash_.emplace(entry.hash, node);
+  entry.used = ++tick_;
+  leaves_.emplace(entry.used, node);
+  if (parent != kRoot) {
+    Entry& above = entries_[static_cast<size_t>(parent)];
+    if (above.children++ == 0) leaves_.erase(above.used);
+  }
+  return node;
+}
+
+void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence) {
+  chain_.clear();
+  Node parent = kRoot;
+  for (int64_t number = 0; (number + 1) * kBlockTokens <= static_cast<int64_t>(tokens.size());
+       ++number) {
+    const std::span<const TokenId> block = BlockOf(tokens, number);
+    Node node = Child(parent, block);
+    if (node == kRoot) node = NewChild(parent, block, sequence, number);
+    chain_.push_back(node);
+    parent = node;
+  }
+  Touch(chain_);
+}
+
+int PrefixIndex::references(int group, BlockId block) const {
+  int count = 0;
+  for (const Entry& entry : entries_) {
+    count += !entry.ids.empty() && entry.ids[static_cast<size_t>(group)] == block ? 1 : 0;
+  }
+  return count;
+}
+
+// Gives up the least recently used leaf.
+bool PrefixIndex::Reclaim() {
+  if (leaves_.empty()) return false;
+  const Node node = leaves_.begin()->second;
+  leaves_.erase(leaves_.begin());
+  Entry& entry = entries_[static_cast<size_t>(node)];
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const BlockId block = entry.ids[static_cast<size_t>(group)];
+    if (block != kNoBlock) cache_.Release(group, block);
+  }
+  const auto [begin, end] = by_hash_.equal_range(entry.hash);
+  by_hash_.erase(
+      std::find_if(begin, end, [node](const auto& item) { return item.second == node; }));
+  entry.ids.clear();
+  unused_.push_back(node);
+  if (entry.parent != kRoot) {
+    Entry& above = entries_[static_cast<size_t>(entry.parent)];
+    if (--above.children == 0) leaves_.emplace(above.used, entry.parent);
+  }
+  return true;
+}
+
+}  // namespace kvant::kv

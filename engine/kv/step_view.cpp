@@ -1,0 +1,225 @@
+// Merging the block tables of the sequences of a step into runs.
+#include "engine/kv/step_view.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace kvant::kv {
+namespace {
+
+constexpr uint64_t kAllRows = ~uint64_t{0};
+constexpr size_t kNoExtent = ~size_t{0};
+
+// The bits of `rows` rows from number `first` of a cluster on; a part of its own may have any
+// number of rows.
+uint64_t RowBits(int64_t first, int64_t rows, bool alone) {
+  return alone ? kAllRows : ((uint64_t{1} << rows) - 1) << first;
+}
+
+const std::vector<TableEntry>& Entries(const StepPart& part, int group) {
+  return part.sequence->tables[static_cast<size_t>(group)].entries;
+}
+
+}  // namespace
+
+int64_t StepView::RunsMax(int64_t context, int64_t parts) {
+  return std::min(parts, kRowTile) * ((context + kBlockTokens - 1) / kBlockTokens);
+}
+
+StepView::StepView(const Cache& cache, int64_t parts, int64_t rows)
+    : cache_(&cache), groups_(static_cast<size_t>(cache.groups())) {
+  const size_t count = static_cast<size_t>(parts);
+  // A part's rows begin and end inside tiles.
+  const size_t tiles = static_cast<size_t>(rows / kRowTile) + 2 * count;
+  parts_.reserve(count);
+  tiles_.reserve(tiles);
+  cursors_.resize(count);
+  last_extents_.resize(count);
+  for (GroupView& view : groups_) {
+    view.extents.reserve(static_cast<size_t>(RunsMax(cache.context(), 1)) * count);
+    view.work.reserve(tiles);
+  }
+}
+
+void StepView::Set(std::span<const StepPart> parts) {
+  parts_.assign(parts.begin(), parts.end());
+  CutTiles();
+  for (int group = 0; group < cache_->groups(); ++group) {
+    GroupView& view = groups_[static_cast<size_t>(group)];
+    view.extents.clear();
+    view.hidden.clear();
+    view.work.clear();
+    for (size_t first = 0; first < parts_.size();) {
+      const size_t end = ClusterEnd(group, first);
+      AddCluster(group, first, end);
+      first = end;
+    }
+  }
+}
+
+void StepView::CutTiles() {
+  tiles_.clear();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const StepPart& part = parts_[i];
+    for (int64_t row = 0; row < part.rows;) {
+      const int64_t position = part.sequence->length + row;
+      const int64_t rows = std::min(part.rows - row, kRowTile - position % kRowTile);
+      tiles_.push_back({static_cast<int>(i), part.first_row + row, rows});
+      row += rows;
+    }
+  }
+}
+
+// The parts from `first` on that are attended to together.
+size_t StepView::ClusterEnd(int group, size_t first) const {
+  const std::vector<TableEntry>& entries = Entries(parts_[first], group);
+  int64_t rows = parts_[first].rows;
+  size_t end = first + 1;
+  for (; end < parts_.size(); ++end) {
+    rows += parts_[end].rows;
+    const std::vector<TableEntry>& others = Entries(parts_[end], group);
+    if (rows > kRowTile || entries.front().number != others.front().number ||
+        entries.front().id != others.front().id) {
+      break;
+    }
+  }
+  return end;
+}
+
+void StepView::AddCluster(int group, size_t first, size_t end) {
+  GroupView& view = groups_[static_cast<size_t>(group)];
+  const size_t runs_begin = view.extents.size();
+  const size_t hidden_begin = view.hidden.size();
+  AddExtents(group, first, end);
+  int64_t rows = 0;
+  for (size_t i = first; i < end; ++i) {
+    for (const PositionRange& range : parts_[i].sequence->pruned) {
+      view.hidden.push_back(
+          {range.begin, range.end, RowBits(rows, parts_[i].rows, end - first == 1)});
+    }
+    rows += parts_[i].rows;
+  }
+  for (int64_t row = 0; row < rows; row += kRowTile) {
+    view.work.push_back({parts_[first].first_row + row, std::min(kRowTile, rows - row), runs_begin,
+                         view.extents.size(), hidden_begin, view.hidden.size()});
+  }
+}
+
+// Walks the tables of the parts side by side, block number by block number.
+void StepView::AddExtents(int group, size_t first, size_t end) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
+  std::fill(cursors_.begin(), cursors_.end(), 0);
+  std::fill(last_extents_.begin(), last_extents_.end(), kNoExtent);
+  while (true) {
+    int64_t number = kNone;
+    for (size_t i = first; i < end; ++i) {
+      const std::vector<TableEntry>& entries = Entries(parts_[i], group);
+      if (cursors_[i] < entries.size()) number = std::min(number, entries[cursors_[i]].number);
+    }
+    if (number == kNone) return;
+    const size_t added = extents.size();
+    AddBlocks(group, first, end, number);
+    JoinExtents(extents, added);
+  }
+}
+
+// One extent for every block that a part of the cluster holds under this number.
+void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
+  std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
+  const std::ptrdiff_t added = static_cast<std::ptrdiff_t>(extents.size());
+  int64_t bit = 0;
+  for (size_t i = first; i < end; ++i) {
+    const StepPart& part = parts_[i];
+    const uint64_t bits = RowBits(bit, part.rows, end - first == 1);
+    bit += part.rows;
+    const std::vector<TableEntry>& entries = Entries(part, group);
+    if (cursors_[i] == entries.size() || entries[cursors_[i]].number != number) continue;
+    const BlockId block = entries[cursors_[i]++].id;
+    // A replay's full groups hold positions that the step does not see yet.
+    const int64_t position = number * kBlockTokens;
+    const int64_t reach = part.sequence->length + part.sequence->reserved;
+    const int64_t count = std::min(kBlockTokens, reach - position);
+    if (count <= 0) continue;
+    const auto shared =
+        std::find_if(extents.begin() + added, extents.end(),
+                     [block](const Extent& extent) { return extent.block == block; });
+    if (shared != extents.end()) {
+      shared->rows |= bits;
+      shared->count = std::max(shared->count, count);
+    } else {
+      extents.push_back({block, position, count, bits, i});
+    }
+  }
+}
+
+// Extents from number `added` on that continue one of the same rows become part of it.
+void StepView::JoinExtents(std::vector<Extent>& extents, size_t added) {
+  for (size_t i = added; i < extents.size();) {
+    const Extent extent = extents[i];
+    size_t& last = last_extents_[extent.owner];
+    if (last != kNoExtent && extents[last].rows == extent.rows &&
+        extents[last].first_position + extents[last].count == extent.first_position &&
+        extents[last].block + extents[last].count / kBlockTokens == extent.block) {
+      extents[last].count += extent.count;
+      extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      last = i++;
+    }
+  }
+}
+
+StepView::Place StepView::PlaceOf(int layer, int head, int part, int64_t position) const {
+  const int group = group_of_layer(layer);
+  const GroupShape& shape = cache_->shape(group);
+  const SlabBytes& slab = cache_->slab(group);
+  // Positions of a step are in the last blocks of a table, whose numbers are consecutive.
+  const std::vector<TableEntry>& entries = Entries(parts_[static_cast<size_t>(part)], group);
+  const int64_t back = entries.back().number - position / kBlockTokens;
+  const TableEntry& entry = entries[entries.size() - 1 - static_cast<size_t>(back)];
+  const size_t block = static_cast<size_t>(entry.id);
+  const size_t token = static_cast<size_t>(position % kBlockTokens);
+  const Lanes lanes = cache_->LanesOf(layer, head);
+  Place place;
+  place.key_tile = lanes.keys + block * slab.keys +
+                   token / cpu::kKeyTileTokens * cpu::KvKeyTileBytes(shape.k_type, shape.k_dim);
+  place.key_slot = static_cast<int>(token % cpu::kKeyTileTokens);
+  place.key_scale = lanes.key_scales + block * slab.key_scales / sizeof(float) + token;
+  place.value_group =
+      lanes.values + block * slab.values +
+      token / cpu::kValueGroupTokens * cpu::KvValueGroupBytes(shape.v_type, shape.v_dim);
+  place.value_slot = static_cast<int>(token % cpu::kValueGroupTokens);
+  place.value_scale = lanes.value_scales + block * slab.value_scales / sizeof(float) + token;
+  return place;
+}
+
+std::span<const cpu::KvRun> StepView::Runs(int layer, int head, const Work& work,
+                                           std::span<cpu::KvRun> out) const {
+  const int group = group_of_layer(layer);
+  const SlabBytes& slab = cache_->slab(group);
+  const Lanes lanes = cache_->LanesOf(layer, head);
+  const std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
+  size_t count = 0;
+  for (size_t i = work.runs_begin; i < work.runs_end; ++i) {
+    const Extent& extent = extents[i];
+    const size_t block = static_cast<size_t>(extent.block);
+    out[count++] = {.keys = lanes.keys + block * slab.keys,
+                    .values = lanes.values + block * slab.values,
+                    .first_position = extent.first_position,
+                    .count = extent.count,
+                    .key_scales = lanes.key_scales + block * slab.key_scales / sizeof(float),
+                    .value_scales = lanes.value_scales + block * slab.value_scales / sizeof(float),
+                    .rows = extent.rows};
+  }
+  return out.first(count);
+}
+
+std::span<const cpu::HiddenPositions> StepView::Hidden(int layer, const Work& work) const {
+  const std::vector<cpu::HiddenPositions>& hidden =
+      groups_[static_cast<size_t>(group_of_layer(layer))].hidden;
+  return std::span(hidden).subspan(work.hidden_begin, work.hidden_end - work.hidden_begin);
+}
+
+}  // namespace kvant::kv

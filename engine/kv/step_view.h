@@ -1,0 +1,116 @@
+// What kernels see of the cache during one step: for every part of the step (some new tokens of one
+// sequence) where its rows are written, and for every group of layers the attention work, each
+// piece with the runs of blocks that its rows may see.
+//
+// Parts that follow each other and begin with the same block are attended to together: every block
+// is then one run with a bit for each row that may see it, so what sequences share is read once.
+// Set allocates nothing; the view is read-only while the step runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "engine/kv/kv_cache.h"
+
+namespace kvant::kv {
+
+// Query rows of one piece of attention work; also the rows of a tile, below.
+inline constexpr int64_t kRowTile = 32;
+
+// Rows of one sequence in a step: the tokens at its positions [length, length + reserved).
+struct StepPart {
+  const Sequence* sequence;
+  int64_t first_row;
+  int64_t rows;
+};
+
+// Rows of one part whose positions share no key tile and no group of values with another tile's.
+struct RowTile {
+  int part;
+  int64_t first_row;
+  int64_t rows;
+};
+
+class StepView {
+ public:
+  // For steps of at most `parts` parts and `rows` rows.
+  StepView(const Cache& cache, int64_t parts, int64_t rows);
+
+  // Describes sequences with their reserved positions, in the order of their rows.
+  void Set(std::span<const StepPart> parts);
+
+  int group_of_layer(int layer) const { return cache_->group_of_layer(layer); }
+  const GroupShape& shape(int layer) const { return cache_->shape(group_of_layer(layer)); }
+
+  // Where the rows of the step lie.
+  std::span<const RowTile> tiles() const { return tiles_; }
+
+  // Where a token of a tile's part stores its key and value.
+  struct Place {
+    std::byte* key_tile;
+    int key_slot;
+    float* key_scale;
+    std::byte* value_group;
+    int value_slot;
+    float* value_scale;
+  };
+  Place PlaceOf(int layer, int head, int part, int64_t position) const;
+  // False while a replay leaves the layer's group as it is.
+  bool Stores(int layer, int part) const {
+    return !parts_[static_cast<size_t>(part)].sequence->replaying || shape(layer).window != 0;
+  }
+
+  // Attention work of a group: at most kRowTile adjacent rows of the step.
+  struct Work {
+    int64_t first_row;
+    int64_t rows;
+    size_t runs_begin, runs_end;      // into the group's runs
+    size_t hidden_begin, hidden_end;  // into the group's hidden positions
+  };
+  std::span<const Work> work(int layer) const {
+    return groups_[static_cast<size_t>(group_of_layer(layer))].work;
+  }
+  // Writes the runs of a lane to `out`, which holds at least runs_max() entries; returns those
+  // used.
+  std::span<const cpu::KvRun> Runs(int layer, int head, const Work& work,
+                                   std::span<cpu::KvRun> out) const;
+  std::span<const cpu::HiddenPositions> Hidden(int layer, const Work& work) const;
+
+  // Runs of one piece of work at most, for a context and a number of parts.
+  static int64_t RunsMax(int64_t context, int64_t parts);
+
+ private:
+  // Adjacent blocks: `count` positions from first_position, in consecutive block numbers.
+  struct Extent {
+    BlockId block;
+    int64_t first_position;
+    int64_t count;
+    uint64_t rows;
+    size_t owner;  // the first part that holds it
+  };
+  struct GroupView {
+    std::vector<Extent> extents;
+    std::vector<cpu::HiddenPositions> hidden;
+    std::vector<Work> work;
+  };
+
+  void CutTiles();
+  size_t ClusterEnd(int group, size_t first) const;
+  void AddCluster(int group, size_t first, size_t end);
+  void AddExtents(int group, size_t first, size_t end);
+  void AddBlocks(int group, size_t first, size_t end, int64_t number);
+  void JoinExtents(std::vector<Extent>& extents, size_t added);
+
+  const Cache* cache_;
+  std::vector<StepPart> parts_;
+  std::vector<RowTile> tiles_;
+  std::vector<GroupView> groups_;
+  // While a cluster's tables are walked, by part: its next entry, and the last extent it owns.
+  std::vector<size_t> cursors_;
+  std::vector<size_t> last_extents_;
+};
+
+}  // namespace kvant::kv

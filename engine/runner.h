@@ -1,0 +1,130 @@
+// Any number of token sequences on a model, in one KV cache: append, decode in batches, fork,
+// reorder (beams), rewind, prune, snapshot.
+//
+// Sequences that were forked share what they have in common; only the block that one of them writes
+// into is copied. A step takes new tokens of several sequences at once, without padding, and every
+// row gets the bits that it would get alone: rows of different sequences are computed together only
+// in steps of at most kSharedRowsMax rows, which share one arithmetic.
+//
+// Every operation that fails leaves the sequences as they were. Errors: kInvalid for a wrong
+// number, kContextFull beyond the context, kOutOfMemory with the bytes that are needed and free,
+// kNotSupported for what these options cannot do, kCancelled. Thread-safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/model.h"
+#include "engine/session_options.h"
+
+namespace kvant {
+
+using SequenceId = int;
+using SnapshotId = int;
+
+// New tokens of one sequence.
+struct StepInput {
+  SequenceId sequence;
+  std::span<const TokenId> tokens;
+};
+
+// What a rewind may do where a window has dropped positions that are needed.
+enum class Replay : uint8_t {
+  kAllowed,    // compute them again from the tokens
+  kForbidden,  // kNotSupported
+};
+
+enum class PrunePositions : uint8_t {
+  kKept,   // the remaining tokens keep their positions; no data is touched
+  kMoved,  // tokens after the hole move to earlier positions: their keys are turned back
+};
+
+struct RunnerStats {
+  uint64_t kv_bytes_used = 0;     // of blocks in use, shared ones once
+  uint64_t kv_bytes_written = 0;  // rows stored by steps
+  uint64_t kv_bytes_copied = 0;   // by copies on write
+  uint64_t kv_blocks_taken = 0;
+  uint64_t tokens_processed = 0;  // rows of all steps, replays included
+  uint64_t tokens_replayed = 0;
+  uint64_t tokens_reused = 0;  // found in the prefix cache
+  uint64_t passes = 0;         // times the weights were read
+  int64_t sequences = 0;       // alive
+};
+
+class Runner {
+ public:
+  static Result<std::unique_ptr<Runner>> Create(std::shared_ptr<const Model> model,
+                                                const SessionOptions& options);
+  ~Runner();
+
+  // ---- Sequences ----
+
+  // An empty one. kOutOfMemory where SessionOptions::sequences are alive.
+  Result<SequenceId> NewSequence();
+  Status FreeSequence(SequenceId sequence);
+  // Empty again, as new.
+  Status Reset(SequenceId sequence);
+
+  int64_t length(SequenceId sequence) const;  // the next token's position
+  std::span<const TokenId> tokens(SequenceId sequence) const;
+  // Of the last token, [vocab]; empty before the first step and after Rewind and Prune.
+  std::span<const float> logits(SequenceId sequence) const;
+
+  // ---- Steps ----
+
+  // Processes new tokens of different sequences. Afterwards logits(sequence) belongs to the last
+  // token of each. Tokens or sequences that do not fit are refused before anything is processed; an
+  // error in the middle leaves the passes that were complete.
+  Status Step(std::span<const StepInput> inputs);
+  Status Append(SequenceId sequence, std::span<const TokenId> tokens);
+
+  // Appends to one sequence and shows the logits of its tokens from number `first` of the call on:
+  // `rows(index, count)` may read row(i), 0 <= i < count, the logits of token index + i.
+  using HeadRows = std::function<Status(int64_t index, int64_t count)>;
+  Status AppendScoring(SequenceId sequence, std::span<const TokenId> tokens, int64_t first,
+                       const HeadRows& rows);
+  std::span<const float> row(int64_t i) const;
+
+  // ---- Branching ----
+
+  // A new sequence with the same tokens and logits.
+  Result<SequenceId> Fork(SequenceId sequence);
+
+  // Simultaneous assignment: sequences[i] becomes what sequences[parents[i]] was. Parents without
+  // children end there.
+  Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents);
+
+  // Keeps the first `length` tokens: the state is as if no more had been processed. Exact within
+  // kRewindSlack tokens of a window, at snapshots, and by replay beyond.
+  Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed);
+
+  // Forgets all but the first `keep_first` and the last `keep_last` tokens.
+  Status Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
+               PrunePositions positions);
+
+  // A state to return to; shares its blocks. Restore may be repeated and leaves the snapshot.
+  Result<SnapshotId> TakeSnapshot(SequenceId sequence);
+  Status Restore(SequenceId sequence, SnapshotId snapshot);
+  Status DropSnapshot(SnapshotId snapshot);
+
+  // ---- What there is ----
+
+  const Model& model() const;
+  const SessionOptions& options() const;  // with defaults filled in
+  RunnerStats stats() const;
+  // The cache's invariants (see kv::Cache::Check).
+  Status Check() const;
+  // Runs a function of (index, count) on every thread of the team.
+  void RunOnTeam(const std::function<void(int index, int count)>& body);
+
+ private:
+  struct State;
+  explicit Runner(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvant
