@@ -1,6 +1,10 @@
 // Opening a model: map, read the architecture, check the tokenizer, build the plan.
 #include "engine/model.h"
 
+#include <algorithm>
+
+#include <xxhash.h>
+
 #include "engine/arch/arch_spec.h"
 #include "engine/arch/walker.h"
 #include "engine/graph/plan.h"
@@ -50,6 +54,29 @@ std::string_view Model::architecture() const { return spec_->family->name; }
 int64_t Model::context_length() const { return spec_->context_train; }
 
 int32_t Model::vocab_size() const { return static_cast<int32_t>(spec_->vocab); }
+
+uint64_t Model::Fingerprint() const {
+  constexpr int64_t kSample = 4096;
+  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
+                                                                         XXH64_freeState);
+  XXH64_reset(state.get(), 0);
+  // What lies before the first part's data is its metadata and its list of tensors.
+  const std::span<const std::byte> part = file_.mappings().front().bytes();
+  size_t header = part.size();
+  for (const formats::GgufTensor& tensor : file_.tensors()) {
+    if (tensor.data < part.data() || tensor.data >= part.data() + part.size()) continue;
+    header = std::min(header, static_cast<size_t>(tensor.data - part.data()));
+  }
+  XXH64_update(state.get(), part.data(), header);
+  for (const formats::GgufTensor& tensor : file_.tensors()) {
+    const int64_t size = static_cast<int64_t>(tensor.size_bytes);
+    const size_t sample = static_cast<size_t>(std::min(size, kSample));
+    XXH64_update(state.get(), tensor.name.data(), tensor.name.size());
+    XXH64_update(state.get(), tensor.data, sample);
+    XXH64_update(state.get(), tensor.data + size - static_cast<int64_t>(sample), sample);
+  }
+  return XXH64_digest(state.get());
+}
 
 std::string Model::DescribePlan() const { return plan_->Describe(); }
 

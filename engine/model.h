@@ -58,6 +58,10 @@ class Model {
   int64_t context_length() const;  // positions the model was trained for
   int32_t vocab_size() const;      // rows of the output matrix = logits per token
 
+  // Tells models apart, for files that belong to one: XXH64 of all metadata and tensor descriptions
+  // and of the first and last 4 KiB of every tensor's data.
+  uint64_t Fingerprint() const;
+
   // The plan as text, one node a line: operation, shapes, kernels, buffers.
   std::string DescribePlan() const;
 

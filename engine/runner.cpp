@@ -14,6 +14,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/prefix_index.h"
+#include "engine/kv/session_file.h"
 #include "engine/kv/step_view.h"
 
 namespace kvant {
@@ -663,6 +664,54 @@ Status Runner::State::MoveTokens(Slot& slot, int64_t begin, int64_t end) {
   cache->FinishMove(slot.kv, std::move(*tables), end - begin);
   slot.tokens.erase(slot.tokens.begin() + begin, slot.tokens.begin() + end);
   return {};
+}
+
+// ---- Files --------------------------------------------------------------------------------------
+
+Status Runner::Save(const std::string& path, std::span<const SequenceId> ids) const {
+  if (!state_->cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "save: there is no KV cache");
+  }
+  std::vector<kv::SavedSequence> saved;
+  for (const SequenceId id : ids) {
+    KVANT_ASSIGN(const Slot* const slot, state_->Find(id));
+    saved.push_back({&slot->kv, slot->tokens, logits(id), slot->plain});
+  }
+  return kv::WriteSessionFile(path, state_->model->Fingerprint(), *state_->cache, saved);
+}
+
+Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
+  State& state = *state_;
+  if (!state.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "load: there is no KV cache");
+  }
+  KVANT_ASSIGN(std::vector<kv::LoadedSequence> loaded,
+               kv::ReadSessionFile(path, state.model->Fingerprint(), state.model->vocab_size(),
+                                   *state.cache));
+  std::vector<SequenceId> ids;
+  Status status;
+  for (kv::LoadedSequence& sequence : loaded) {
+    const auto id = status.ok() ? state.NewSlot(state.sequences) : Result<int>(status.error());
+    if (!id.ok()) {
+      status = id.error();
+      state.cache->Free(sequence.kv);
+      continue;
+    }
+    ids.push_back(*id);
+    Slot& slot = *state.sequences[static_cast<size_t>(*id)];
+    std::swap(slot.kv, sequence.kv);
+    slot.tokens.assign(sequence.tokens.begin(), sequence.tokens.end());
+    slot.plain = sequence.plain;
+    slot.has_logits = !sequence.logits.empty();
+    std::copy(sequence.logits.begin(), sequence.logits.end(), slot.logits.begin());
+    state.IndexPrefix(slot);
+  }
+  if (!status.ok()) {
+    for (const SequenceId id : ids) KVANT_TRY(FreeSequence(id));
+    return status.error();
+  }
+  KVANT_TRY(state.Finish({}));
+  return ids;
 }
 
 // ---- What there is ------------------------------------------------------------------------------

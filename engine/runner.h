@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -110,6 +111,16 @@ class Runner {
   Result<SnapshotId> TakeSnapshot(SequenceId sequence);
   Status Restore(SequenceId sequence, SnapshotId snapshot);
   Status DropSnapshot(SnapshotId snapshot);
+
+  // ---- Files ----
+
+  // Saves sequences with all that they need to continue with the same bits in a later process; what
+  // they share is saved once (format: engine/kv/session_file.h). The file appears whole or not at
+  // all.
+  Status Save(const std::string& path, std::span<const SequenceId> sequences) const;
+  // New sequences, in the order in which they were saved. kCorrupt for a damaged file,
+  // kNotSupported for one of another model or of other cache types; nothing is created then.
+  Result<std::vector<SequenceId>> Load(const std::string& path);
 
   // ---- What there is ----
 

@@ -212,6 +212,12 @@ void Cache::ReleaseBlock(int group_number, BlockId block) {
   }
 }
 
+Result<BlockId> Cache::TakeBlock(int group, BlockId previous) {
+  BlockId block = kNoBlock;
+  KVANT_TRY(Take(group, previous, &block));
+  return block;
+}
+
 void Cache::AddReference(int group, BlockId block) {
   groups_[static_cast<size_t>(group)].pool.AddReference(block);
 }
@@ -491,36 +497,44 @@ void Cache::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64
 
 // ---- Invariants ---------------------------------------------------------------------------------
 
+Status Cache::CheckTables(const Sequence& sequence) const {
+  for (int group = 0; group < groups(); ++group) {
+    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const int64_t oldest = FirstVisible(shape(group), sequence.length);
+    int64_t next = table.first_block;
+    const auto missing = [&](int64_t until) -> Status {
+      const PositionRange range = {std::max(next * kBlockTokens, oldest), until};
+      if (range.begin >= range.end || Covers(sequence.pruned, range)) return {};
+      return MakeError(ErrorCode::kCorrupt, "KV check: group {}: positions [{}, {}) are missing",
+                       group, range.begin, range.end);
+    };
+    if (next * kBlockTokens > oldest) {
+      return MakeError(ErrorCode::kCorrupt, "KV check: group {}: a table begins at {}, not {}",
+                       group, next * kBlockTokens, oldest);
+    }
+    for (const TableEntry& entry : table.entries) {
+      if (entry.number < next) {
+        return MakeError(ErrorCode::kCorrupt, "KV check: group {}: block {} comes after {}", group,
+                         entry.number, next - 1);
+      }
+      KVANT_TRY(missing(entry.number * kBlockTokens));
+      next = entry.number + 1;
+    }
+    KVANT_TRY(missing(sequence.length));
+  }
+  return {};
+}
+
 Status Cache::Check(std::span<const Sequence* const> sequences,
                     const std::function<int(int group, BlockId block)>& others) const {
+  for (const Sequence* sequence : sequences) KVANT_TRY(CheckTables(*sequence));
   uint64_t bytes = 0;
   for (int group = 0; group < groups(); ++group) {
     const Group& pools = groups_[static_cast<size_t>(group)];
     std::map<BlockId, int> counted;
     for (const Sequence* sequence : sequences) {
-      const BlockTable& table = sequence->tables[static_cast<size_t>(group)];
-      int64_t next = table.first_block;
-      const int64_t oldest = FirstVisible(pools.shape, sequence->length);
-      for (const TableEntry& entry : table.entries) {
+      for (const TableEntry& entry : sequence->tables[static_cast<size_t>(group)].entries) {
         ++counted[entry.id];
-        if (entry.number < next) {
-          return MakeError(ErrorCode::kCorrupt, "KV check: group {}: block {} of a table is {}",
-                           group, next, entry.number);
-        }
-        for (; next < entry.number; ++next) {
-          const PositionRange missing = {std::max(next * kBlockTokens, oldest),
-                                         (next + 1) * kBlockTokens};
-          if (missing.begin < missing.end && !Covers(sequence->pruned, missing)) {
-            return MakeError(ErrorCode::kCorrupt, "KV check: group {}: positions [{}, {}) missing",
-                             group, missing.begin, missing.end);
-          }
-        }
-        next = entry.number + 1;
-      }
-      const PositionRange rest = {std::max(next * kBlockTokens, oldest), sequence->length};
-      if (rest.begin < rest.end && !Covers(sequence->pruned, rest)) {
-        return MakeError(ErrorCode::kCorrupt, "KV check: group {}: positions [{}, {}) missing",
-                         group, rest.begin, rest.end);
       }
     }
     for (BlockId block = 0; block < pools.pool.capacity(); ++block) {

@@ -179,6 +179,8 @@ class Cache {
   // Takes these tables over when the rows have moved.
   void FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance);
 
+  // A block with one reference, to be filled from elsewhere. kOutOfMemory without free blocks.
+  Result<BlockId> TakeBlock(int group, BlockId previous);
   // References of a block that something beside tables holds, such as an index of prefixes.
   void AddReference(int group, BlockId block);
   void Release(int group, BlockId block);
@@ -191,6 +193,9 @@ class Cache {
   // the first one broken.
   Status Check(std::span<const Sequence* const> sequences,
                const std::function<int(int group, BlockId block)>& others) const;
+
+  // The part of Check that concerns one sequence.
+  Status CheckTables(const Sequence& sequence) const;
 
   int group_of_layer(int layer) const { return layer_places_[static_cast<size_t>(layer)].group; }
   int groups() const { return static_cast<int>(groups_.size()); }

@@ -7,8 +7,10 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "engine/kv/block_pool.h"
+#include "engine/kv/step_view.h"
 
 namespace kvant::kv {
 namespace {
@@ -56,8 +58,11 @@ TEST(BlockPool, MatchesASetOfFreeNumbersOverRandomOperations) {
 CacheOptions TwoGroups(int64_t window, int64_t context, int64_t chunk) {
   const auto f16 = cpu::KvElement::kF16;
   const auto f32 = cpu::KvElement::kF32;
-  return {
-      {{0, 2, 48, 48, f16, f16, {0, 2}}, {window, 1, 24, 40, f32, f16, {1, 3, 4}}}, context, chunk};
+  CacheOptions options;
+  options.groups = {{0, 2, 48, 48, f16, f16, {0, 2}}, {window, 1, 24, 40, f32, f16, {1, 3, 4}}};
+  options.context = context;
+  options.chunk = chunk;
+  return options;
 }
 
 Cache MakeCache(const CacheOptions& options) {
@@ -70,35 +75,39 @@ TEST(KvCache, FormulaOfLlama2IsExact) {  // KV-20
   const auto bytes = [](cpu::KvElement element) {
     GroupShape shape{0, 32, 128, 128, element, element, {}};
     for (int layer = 0; layer < 32; ++layer) shape.layers.push_back(layer);
-    return Cache::BytesNeeded({{shape}, 2048, 512});
+    return Cache::BytesNeeded({.groups = {shape}, .context = 2048, .chunk = 512});
   };
   EXPECT_EQ(bytes(cpu::KvElement::kF16), 1073741824u);
   EXPECT_EQ(bytes(cpu::KvElement::kF32), 2147483648u);
+  EXPECT_EQ(bytes(cpu::KvElement::kQ8), 553648128u);
 }
 
-// Every address of the view is distinct, inside the pool, and what Runs describes.
+// Every row that the step writes lies where the runs say, and no two at the same place.
 void CheckAddresses(const StepView& view, const CacheOptions& options, const Cache& cache,
                     const Sequence& sequence) {
   std::set<const std::byte*> seen;
-  std::vector<cpu::KvRun> storage(static_cast<size_t>(view.runs_max()));
+  std::vector<cpu::KvRun> storage(static_cast<size_t>(StepView::RunsMax(cache.context(), 1)));
   for (const GroupShape& shape : options.groups) {
     for (const int layer : shape.layers) {
       const BlockTable& table = sequence.tables[static_cast<size_t>(cache.group_of_layer(layer))];
       for (int head = 0; head < shape.kv_heads; ++head) {
-        int64_t expected = table.first_position();
-        for (const cpu::KvRun& run : view.Runs(layer, head, storage)) {
+        int64_t expected = table.first_block * kBlockTokens;
+        for (const cpu::KvRun& run : view.Runs(layer, head, view.work(layer)[0], storage)) {
           ASSERT_EQ(run.first_position, expected);
+          ASSERT_EQ(run.rows, ~uint64_t{0});
           for (int64_t i = 0; i < run.count; ++i) {
             const int64_t position = run.first_position + i;
-            const size_t tile_bytes =
-                static_cast<size_t>(16 * shape.k_dim) * cpu::KvElementBytes(shape.k_type);
-            const size_t row_bytes =
-                static_cast<size_t>(shape.v_dim) * cpu::KvElementBytes(shape.v_type);
-            ASSERT_EQ(view.KeyTile(layer, head, position),
-                      run.keys + static_cast<size_t>(i / 16) * tile_bytes);
-            ASSERT_EQ(view.ValueRow(layer, head, position),
-                      run.values + static_cast<size_t>(i) * row_bytes);
-            ASSERT_TRUE(seen.insert(view.ValueRow(layer, head, position)).second);
+            if (position < sequence.length) continue;
+            const StepView::Place place = view.PlaceOf(layer, head, 0, position);
+            ASSERT_EQ(place.key_tile,
+                      run.keys + static_cast<size_t>(i / 16) *
+                                     cpu::KvKeyTileBytes(shape.k_type, shape.k_dim));
+            ASSERT_EQ(place.value_group,
+                      run.values + static_cast<size_t>(i / 4) *
+                                       cpu::KvValueGroupBytes(shape.v_type, shape.v_dim));
+            ASSERT_EQ(place.key_slot, position % 16);
+            ASSERT_EQ(place.value_slot, position % 4);
+            ASSERT_TRUE(seen.insert(place.value_group + place.value_slot).second);
           }
           expected += run.count;
         }
@@ -106,6 +115,12 @@ void CheckAddresses(const StepView& view, const CacheOptions& options, const Cac
       }
     }
   }
+}
+
+// The view of one sequence with its reserved positions.
+void SetView(StepView& view, const Sequence& sequence) {
+  const StepPart part{&sequence, 0, sequence.reserved};
+  view.Set({&part, 1});
 }
 
 class KvCacheWindow : public testing::TestWithParam<int64_t> {};
@@ -116,17 +131,17 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
   constexpr int64_t kChunk = 96;
   const CacheOptions options = TwoGroups(window, kContext, kChunk);
   Cache cache = MakeCache(options);
-  StepView view(cache);
+  StepView view(cache, 1, kChunk);
   Sequence sequence = cache.NewSequence();
   std::mt19937 random(11);
   for (int step = 0; step < 400; ++step) {
     const int64_t tokens = 1 + static_cast<int64_t>(random() % kChunk);
     if (sequence.length + tokens > kContext) break;
     ASSERT_TRUE(cache.Reserve(sequence, tokens).ok());
-    view.Set(sequence);
+    SetView(view, sequence);
     const BlockTable& table = sequence.tables[1];
     const int64_t first_needed = std::max<int64_t>(0, sequence.length - window + 1);
-    ASSERT_LE(table.first_position(), first_needed);
+    ASSERT_LE(table.first_block * kBlockTokens, first_needed);
     if (step % 5 == 0) CheckAddresses(view, options, cache, sequence);
     if (random() % 4 == 0) {
       const Sequence reserved = sequence;
@@ -135,9 +150,10 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
       continue;
     }
     cache.Commit(sequence);
-    const int64_t rows = static_cast<int64_t>(table.ids.size()) * kBlockTokens;
+    const int64_t rows = static_cast<int64_t>(table.entries.size()) * kBlockTokens;
     ASSERT_LE(rows, window + kChunk - 1 + kRewindSlack + kBlockTokens - 1 + kBlockTokens);
-    ASSERT_LE(sequence.length - table.first_position(), window + kRewindSlack + kBlockTokens - 1);
+    ASSERT_LE(sequence.length - table.first_block * kBlockTokens,
+              window + kRewindSlack + kBlockTokens - 1);
     if (random() % 3 == 0 && sequence.length > 0) {
       const int64_t back =
           std::min<int64_t>(sequence.length, static_cast<int64_t>(random() % kRewindSlack));
@@ -163,12 +179,12 @@ TEST(KvCache, RewindWithinTheSlackAlwaysWorksAndBeyondItIsRefusedUnchanged) {
   }
   ASSERT_EQ(sequence.length, 3200);
   ASSERT_LE(cache.RewindLimit(sequence), 3200 - kRewindSlack);
-  const auto before = sequence.tables[1].ids;
+  const size_t before = sequence.tables[1].entries.size();
   const Status refused = cache.Rewind(sequence, 100);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kNotSupported);
   EXPECT_EQ(sequence.length, 3200);
-  EXPECT_EQ(sequence.tables[1].ids, before);
+  EXPECT_EQ(sequence.tables[1].entries.size(), before);
   EXPECT_TRUE(cache.Rewind(sequence, 3200 - kRewindSlack).ok());
   EXPECT_EQ(cache.Rewind(sequence, 5000).error().code, ErrorCode::kInvalid);
   EXPECT_TRUE(cache.Rewind(sequence, 0).ok());
@@ -191,16 +207,38 @@ TEST(KvCache, FullContextIsRefusedAndNothingChanges) {
 TEST(KvCache, OneSequenceIsOneRunPerLane) {
   const CacheOptions options = TwoGroups(64, 4096, 64);
   Cache cache = MakeCache(options);
-  StepView view(cache);
+  StepView view(cache, 1, 64);
   Sequence sequence = cache.NewSequence();
-  std::vector<cpu::KvRun> storage(static_cast<size_t>(view.runs_max()));
+  std::vector<cpu::KvRun> storage(static_cast<size_t>(StepView::RunsMax(4096, 1)));
   for (int i = 0; i < 60; ++i) {
     ASSERT_TRUE(cache.Reserve(sequence, 64).ok());
-    view.Set(sequence);
-    EXPECT_EQ(view.Runs(0, 1, storage).size(), 1u);
-    EXPECT_LE(view.Runs(1, 0, storage).size(), 2u);  // a ring wraps once
+    SetView(view, sequence);
+    EXPECT_EQ(view.Runs(0, 1, view.work(0)[0], storage).size(), 1u);
+    EXPECT_LE(view.Runs(1, 0, view.work(1)[0], storage).size(), 2u);  // a ring wraps once
     cache.Commit(sequence);
   }
+}
+
+TEST(KvCache, ABudgetIsRefusedWithBytesAndNothingChanges) {  // KV-22
+  CacheOptions options = TwoGroups(16, 1024, 64);
+  options.sequences = 4;
+  options.bytes_max = Cache::BytesNeeded(options) / 8;
+  Cache cache = MakeCache(options);
+  Sequence sequence = cache.NewSequence();
+  Status status;
+  while (status.ok()) {
+    status = cache.Reserve(sequence, 64);
+    if (status.ok()) cache.Commit(sequence);
+    ASSERT_LE(cache.bytes_used(), options.bytes_max);
+  }
+  EXPECT_EQ(status.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_NE(status.error().message.find("bytes are needed"), std::string::npos);
+  const int64_t length = sequence.length;
+  EXPECT_GT(length, 0);
+  const Sequence* all[] = {&sequence};
+  EXPECT_TRUE(cache.Check(all, [](int, BlockId) { return 0; }).ok());
+  ASSERT_TRUE(cache.Rewind(sequence, length / 2).ok());
+  EXPECT_TRUE(cache.Reserve(sequence, 32).ok());
 }
 
 }  // namespace
