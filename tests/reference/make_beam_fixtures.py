@@ -41,10 +41,11 @@ SCORE_MARGIN = 1e-5
 FILLING = -1e8
 PAD = 0
 END_TOKENS = {0: [], 1: [7], 3: [7, 11, 23]}
+EARLY_STOPPING = {"false": False, "true": True, "never": "never"}
 
 MODELS = {
-    "mha": (LlamaConfig, LlamaForCausalLM, dict(num_attention_heads=4, num_key_value_heads=4), 1),
-    "gqa-window": (MistralConfig, MistralForCausalLM, dict(num_attention_heads=4, num_key_value_heads=2, sliding_window=8), 2),
+    "mha": (LlamaConfig, LlamaForCausalLM, dict(num_attention_heads=4, num_key_value_heads=4)),
+    "gqa-window": (MistralConfig, MistralForCausalLM, dict(num_attention_heads=4, num_key_value_heads=2, sliding_window=8)),
 }
 
 
@@ -182,10 +183,10 @@ def search(model, case):
     longest = max(map(len, case["prompts"]))
     ids = torch.tensor([[PAD] * (longest - len(p)) + p for p in case["prompts"]])
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in case["prompts"]])
-    ends = END_TOKENS[len(case["end_tokens"])]
+    ends = case["end_tokens"]
     out = model.generate(
         ids, attention_mask=mask, num_beams=case["beams"], num_return_sequences=case["num_return"],
-        length_penalty=case["length_penalty"], early_stopping={"true": True, "false": False}.get(case["early_stopping"], "never"),
+        length_penalty=case["length_penalty"], early_stopping=EARLY_STOPPING[case["early_stopping"]],
         eos_token_id=ends or None, pad_token_id=PAD, max_new_tokens=case["max_new_tokens"],
         min_new_tokens=case["min_new_tokens"] if ends else None, repetition_penalty=case["repetition_penalty"],
         no_repeat_ngram_size=case["no_repeat_ngram"], do_sample=False, return_dict_in_generate=True, output_scores=True)
@@ -204,58 +205,163 @@ def search(model, case):
     return results, margins
 
 
+class BeamPath:
+    """What a beam has generated, and how."""
+
+    def __init__(self, tokens=(), log_probs=(), parents=()):
+        self.tokens, self.log_probs, self.parents = list(tokens), list(log_probs), list(parents)
+
+    def then(self, token, log_prob, parent):
+        return BeamPath(self.tokens + [token], self.log_probs + [log_prob], self.parents + [parent])
+
+
+def record_found(hypotheses, found, candidates, paths, prompt_length):
+    """Makes a group's list of hypotheses note the whole path of what is added to it: the scorer forgets the end token."""
+    add = hypotheses.add
+
+    def recording_add(hyp, sum_logprobs, generated_len, **kwargs):
+        add(hyp, sum_logprobs, generated_len=generated_len, **kwargs)
+        score = sum_logprobs / generated_len ** hypotheses.length_penalty
+        if generated_len > len(hyp) - prompt_length:
+            (path,) = (path for value, path in candidates if value == sum_logprobs)
+        else:
+            path = next(path for path in paths if path.tokens == hyp[prompt_length:].tolist())
+        found.append((score, path))
+
+    hypotheses.add = recording_add
+
+
+def group_step(case, scorer, g, row_log_probs, sums, paths, chosen, candidates, margins):
+    """A group's candidates after the penalty for the tokens `chosen` by earlier groups: values and flat indices."""
+    size, ends = case["beams"] // case["groups"], case["end_tokens"]
+    rows = slice(g * size, (g + 1) * size)
+    for token in chosen:
+        row_log_probs[rows, token] -= case["diversity_penalty"]
+    total = (row_log_probs[rows] + sums[rows, None]).view(1, -1)
+    count = max(2, 1 + len(ends)) * size
+    values, flat = torch.topk(total, count)
+    candidates[g][:] = []
+    for value, index in zip(values[0].tolist(), flat[0].tolist()):
+        parent, token = g * size + index // VOCAB, index % VOCAB
+        if value > FILLING:
+            candidates[g].append((value, paths[parent].then(token, row_log_probs[parent, token].item(), parent)))
+    if not scorer._done[g]:
+        margins.see_sums(total.topk(count + 1)[0])
+    return values, flat
+
+
+def see_group_end(case, scorer, g, best, length, margins):
+    """How close the comparison is by which the scorer is about to end a group."""
+    hypotheses = scorer._beam_hyps[g]
+    if scorer._done[g] or len(hypotheses) < hypotheses.num_beams:
+        return
+    if case["early_stopping"] == "never" and case["length_penalty"] > 0:
+        length = case["max_new_tokens"]
+    margins.see_scores([best / length ** case["length_penalty"], hypotheses.worst_score])
+
+
 def group_search(model, case):
     """One prompt, groups of beams."""
     margins = Margins()
     prompt, beams, groups = case["prompts"][0], case["beams"], case["groups"]
-    size, ends = beams // groups, END_TOKENS[len(case["end_tokens"])]
-    length = len(prompt) + case["max_new_tokens"]
+    size, ends, length = beams // groups, case["end_tokens"], len(prompt) + case["max_new_tokens"]
     scorer = beam_search.BeamSearchScorer(
         batch_size=1, num_beams=beams, device=torch.device("cpu"), length_penalty=case["length_penalty"],
-        do_early_stopping={"true": True, "false": False}.get(case["early_stopping"], "never"),
-        num_beam_hyps_to_keep=case["num_return"], num_beam_groups=groups, max_length=length)
+        do_early_stopping=EARLY_STOPPING[case["early_stopping"]], num_beam_hyps_to_keep=case["num_return"],
+        num_beam_groups=groups, max_length=length)
     ids = torch.tensor([prompt] * beams)
     sums = torch.tensor([0.0 if i % size == 0 else -1e9 for i in range(beams)])
-    indices = [()] * beams
-    steps = []
+    paths = [BeamPath() for _ in range(beams)]
+    found, candidates = [[] for _ in range(groups)], [[] for _ in range(groups)]
+    for g in range(groups):
+        record_found(scorer._beam_hyps[g], found[g], candidates[g], paths, len(prompt))
     while ids.shape[1] < length and not scorer.is_done:
         with torch.no_grad():
-            logits = model(ids).logits[:, -1].float()
-        log_probs = torch.log_softmax(logits, dim=-1)
+            log_probs = torch.log_softmax(model(ids).logits[:, -1].float(), dim=-1)
         tokens, parents, next_sums = (torch.zeros(beams, dtype=kind) for kind in (torch.long, torch.long, torch.float))
+        chosen = []
         for g in range(groups):
-            rows = slice(g * size, (g + 1) * size)
-            for earlier in range(g):
-                if not done_before(scorer, earlier, steps):
-                    for token in tokens[earlier * size: (earlier + 1) * size].tolist():
-                        log_probs[rows, token] -= case["diversity_penalty"]
-            total = (log_probs[rows] + sums[rows, None]).view(1, -1)
-            count = max(2, 1 + len(ends)) * size
-            values, flat = torch.topk(total, count)
-            if not scorer._done[g]:
-                margins.see_sums(total.topk(count + 1)[0])
-            watch_done(scorer, g, values, ids.shape[1] + 1 - len(prompt), case, margins)
+            rows, was_done = slice(g * size, (g + 1) * size), bool(scorer._done[g])
+            values, flat = group_step(case, scorer, g, log_probs, sums, paths, chosen, candidates, margins)
             out = scorer.process(ids[rows], values, flat % VOCAB, flat // VOCAB, pad_token_id=PAD, eos_token_id=ends or None,
-                                 beam_indices=indices[rows] and shifted(indices[rows]), group_index=g,
-                                 decoder_prompt_len=len(prompt))
+                                 group_index=g, decoder_prompt_len=len(prompt))
             next_sums[rows], tokens[rows] = out["next_beam_scores"], out["next_beam_tokens"]
             parents[rows] = out["next_beam_indices"] + g * size
-            relabel(scorer, g, size, len(steps))
-        steps.append((log_probs, [bool(d) for d in scorer._done]))
-        ids = torch.cat([ids[parents], tokens[:, None]], dim=1)
-        indices = [indices[p] + (p,) for p in parents.tolist()]
-        sums = next_sums
-    done = [bool(d) for d in scorer._done]
+            if not was_done:
+                see_group_end(case, scorer, g, values.max().item(), ids.shape[1] + 1 - len(prompt), margins)
+                chosen += tokens[rows].tolist()
+        paths[:] = [paths[p].then(t, log_probs[p, t].item(), p) for p, t in zip(parents.tolist(), tokens.tolist())]
+        ids, sums = torch.cat([ids[parents], tokens[:, None]], dim=1), next_sums
     out = scorer.finalize(ids, sums, None, None, max_length=length, pad_token_id=PAD, eos_token_id=ends or None,
-                          beam_indices=indices, decoder_prompt_len=len(prompt))
-    del done
-    for hypotheses in scorer._beam_hyps:
-        margins.see_scores([score for score, _, _ in hypotheses.beams])
-    margins.see_scores([score for hypotheses in scorer._beam_hyps for score, _, _ in hypotheses.beams])
-    hypotheses = []
-    for s in range(case["num_return"]):
-        path = [p for p in out["beam_indices"][s].tolist() if p >= 0]
-        ids_out = out["sequences"][s, len(prompt): len(prompt) + len(path)].tolist()
-        log_probs = [steps[t][0][parent, token].item() for t, (parent, token) in enumerate(zip(path, ids_out))]
-        hypotheses.append((ids_out, out["sequence_scores"][s].item(), log_probs, path))
-    return [hypotheses], margins
+                          decoder_prompt_len=len(prompt))
+    kept = []
+    for g in range(groups):
+        margins.see_scores([score for score, _ in found[g]])
+        scores = {score for score, _, _ in scorer._beam_hyps[g].beams}
+        kept += [(score, path) for score, path in found[g] if score in scores]
+    margins.see_scores([score for score, _ in kept])
+    kept = sorted(kept, key=lambda entry: -entry[0])[: case["num_return"]]
+    assert np.allclose([score for score, _ in kept], out["sequence_scores"].tolist())
+    return [[(path.tokens, score, path.log_probs, path.parents) for score, path in kept if score > FILLING]], margins
+
+
+# ---- The grid -------------------------------------------------------------------------------------------------------
+
+def grid(name, parity):
+    """Beams, length penalty, early stopping and end tokens in every combination, half of them for each model; the other
+    options take turns. The prompts are few, so that tests can remember what follows a text."""
+    random = np.random.default_rng(parity)
+    pool = [[1] + random.integers(3, VOCAB, length).tolist() for length in (1, 3, 6, 12, 20)]
+
+    def prompts(count):
+        return [pool[i] for i in random.choice(len(pool), count, replace=False)]
+
+    plain = itertools.product((2, 3, 4, 5, 8, 16), (-1.0, 0.0, 0.6, 1.0, 2.0), EARLY_STOPPING, END_TOKENS)
+    for turn, (beams, penalty, stopping, ends) in enumerate(itertools.islice(plain, parity, None, 2)):
+        max_new = (1, 5, 12, 40)[turn % 4 if beams < 8 else turn % 3]
+        yield dict(model=name, beams=beams, groups=1, diversity_penalty=0.0, length_penalty=penalty, early_stopping=stopping,
+                   end_tokens=END_TOKENS[ends], num_return=(1, beams)[turn // 3 % 2], max_new_tokens=max_new,
+                   min_new_tokens=10 if turn % 5 == 2 and max_new > 10 else 0, repetition_penalty=(1.0, 1.3)[turn % 3 == 1],
+                   no_repeat_ngram=2 if turn % 7 == 3 else 0, prompts=prompts(3 if turn % 4 == 1 else 1))
+    grouped = itertools.product(((2, 2), (4, 2), (6, 3), (8, 8)), (0.0, 1.0), EARLY_STOPPING, END_TOKENS)
+    for turn, ((beams, groups), penalty, stopping, ends) in enumerate(itertools.islice(grouped, parity, None, 2)):
+        yield dict(model=name, beams=beams, groups=groups, diversity_penalty=(0.5, 3.0)[turn % 2], length_penalty=penalty,
+                   early_stopping=stopping, end_tokens=END_TOKENS[ends], num_return=(1, beams)[turn // 3 % 2],
+                   max_new_tokens=(5, 12, 24)[turn % 3], min_new_tokens=0, repetition_penalty=1.0, no_repeat_ngram=0,
+                   prompts=prompts(1))
+
+
+def line(case, results):
+    """JSON with the numbers that the tests compare; log-probabilities and parents only of the best hypothesis."""
+    def hypothesis(rank, tokens, score, log_probs, parents):
+        out = {"ids": tokens, "score": float(f"{score:.7g}")}
+        if rank == 0:
+            out |= {"log_probs": [round(value, 5) for value in log_probs], "parents": parents}
+        return out
+    out = case | {"results": [[hypothesis(i, *h) for i, h in enumerate(hypotheses)] for hypotheses in results]}
+    return json.dumps(out, separators=(",", ":"))
+
+
+def main():
+    assert transformers.__version__ == TRANSFORMERS, transformers.__version__
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "beam_search"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines, left_out = [], 0
+    for parity, (name, (config_type, model_type, shape)) in enumerate(MODELS.items()):
+        model = make_model(config_type, model_type, shape, seed=parity + 1)
+        write_gguf(model, folder / f"{name}.gguf")
+        model = model.double()
+        for case in grid(name, parity):
+            results, margins = (group_search if case["groups"] > 1 else search)(model, case)
+            if margins.wide():
+                lines.append(line(case, results))
+            else:
+                left_out += 1
+            print(f"\r{len(lines)} cases, {left_out} left out", end="", flush=True)
+    head = json.dumps({"transformers": TRANSFORMERS, "torch": torch.__version__})[1:-1]
+    (folder / "cases.json").write_text("{" + head + ',"cases":[\n' + ",\n".join(lines) + "\n]}\n")
+    print(f"; cases.json has {(folder / 'cases.json').stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
