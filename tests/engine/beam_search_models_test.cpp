@@ -172,10 +172,11 @@ TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
   EXPECT_GT(count, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Beams, BeamSearchModels, testing::Values("mha", "gqa-window"),
-                         [](const auto& info) {
-                           return info.param == "mha" ? "Mha" : "GqaWindow";
-                         });
+std::string ModelName(const testing::TestParamInfo<std::string>& model) {
+  return model.param == "mha" ? "Mha" : "GqaWindow";
+}
+
+INSTANTIATE_TEST_SUITE_P(Beams, BeamSearchModels, testing::Values("mha", "gqa-window"), ModelName);
 
 }  // namespace
 }  // namespace kvant::test

@@ -167,13 +167,15 @@ TEST_P(BeamSearchRandom, EqualsTheNaiveSearch) {
   EXPECT_GT(open, 500);
 }
 
+std::string ScoringName(const testing::TestParamInfo<BeamScoring>& scoring) {
+  constexpr const char* kNames[] = {"Hf", "Ct2", "Whisper", "Oga"};
+  return kNames[static_cast<size_t>(scoring.param)];
+}
+
 INSTANTIATE_TEST_SUITE_P(Scorings, BeamSearchRandom,
                          testing::Values(BeamScoring::kHf, BeamScoring::kCt2, BeamScoring::kWhisper,
                                          BeamScoring::kOga),
-                         [](const auto& info) {
-                           const char* names[] = {"Hf", "Ct2", "Whisper", "Oga"};
-                           return names[static_cast<size_t>(info.param)];
-                         });
+                         ScoringName);
 
 // ---- Against all texts
 // ---------------------------------------------------------------------------
@@ -289,8 +291,8 @@ TEST(BeamSearch, FinishedGroupsHaveNoRows) {
   ASSERT_EQ(outcome.results.size(), 2u);
   EXPECT_EQ(outcome.results[0].ids, (std::vector<TokenId>{1, 0}));
   EXPECT_EQ(outcome.results[0].parents, (std::vector<int32_t>{0, 0}));
-  // Nobody else takes tokens any more, so there is no penalty.
-  EXPECT_EQ(outcome.results[1].ids, (std::vector<TokenId>{2, 1, 1, 1}));
+  // The step that ended the first group had a beam of it take token 1; later ones have nobody pay.
+  EXPECT_EQ(outcome.results[1].ids, (std::vector<TokenId>{2, 2, 1, 1}));
   EXPECT_EQ(outcome.results[1].parents, (std::vector<int32_t>{1, 1, 1, 1}));
 }
 
@@ -357,9 +359,10 @@ TEST(BeamSearch, ImpossibleTokensAreNeverTaken) {
     return row;
   };
   const auto found = RunSearch(options, 9, model).results;
-  ASSERT_EQ(found.size(), 1u);  // beside +infinity the other token has no probability
+  ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].ids, (std::vector<TokenId>{7, 3, 3}));
   EXPECT_EQ(found[0].score, 0.0f);
+  EXPECT_EQ(found[1].ids, (std::vector<TokenId>{3, 3, 3}));  // +infinity is but a large number
 }
 
 TEST(BeamSearch, WithoutAnyTokenItFails) {
