@@ -55,8 +55,9 @@ std::span<float> BeamLogProbs::Compute(std::span<const float> logits,
 
 // A row without a finite value stays as it is.
 void BeamLogProbs::Normalize() {
-  if (*std::max_element(row_.begin(), row_.end()) == kImpossible) return;
-  const double log_sum = evaluate::Normalize(row_).log_sum;
+  const evaluate::Distribution distribution = evaluate::Normalize(row_);
+  if (row_[static_cast<size_t>(distribution.top)] == kImpossible) return;
+  const double log_sum = distribution.log_sum;
   for (float& value : row_) value = static_cast<float>(double{value} - log_sum);
 }
 

@@ -168,31 +168,54 @@ void BeamSearch::Publish() {
 void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
   const Group& group = groups_[index];
   candidates_.clear();
-  double threshold = double{kImpossible};  // a later candidate must exceed it
+  threshold_ = double{kImpossible};
   for (size_t beam = 0; beam < group.live.size(); ++beam) {
     const Beam& live = group.live[beam];
     const std::span<float> row =
         log_probs_.Compute(logits[static_cast<size_t>(live.row)], History(live.node), generated_);
     PenalizeSharedTokens(index, row);
-    if (options_.sample) log_probs_.Filter(row);
-    for (size_t token = 0; token < row.size(); ++token) {
-      const float sum = row[token] + live.sum;
-      if (!(sum > kImpossible)) continue;
-      const double key = options_.sample ? double{sum} + Gumbel(random_) : double{sum};
-      if (!(key > threshold)) continue;
-      Offer({key, sum, row[token], static_cast<int32_t>(beam), static_cast<TokenId>(token)},
-            threshold);
+    if (options_.sample) {
+      log_probs_.Filter(row);
+      Draw(row, static_cast<int32_t>(beam), live.sum);
+    } else {
+      TakeTop(row, static_cast<int32_t>(beam), live.sum);
     }
   }
   KeepBest();
   std::sort(candidates_.begin(), candidates_.end(), kBetter);
 }
 
-void BeamSearch::Offer(Candidate candidate, double& threshold) {
+// Most of a row is beaten by what is there already: pieces of it are passed over at once.
+void BeamSearch::TakeTop(std::span<const float> row, int32_t beam, float sum) {
+  constexpr size_t kPiece = 64;
+  for (size_t begin = 0; begin < row.size(); begin += kPiece) {
+    const size_t end = std::min(row.size(), begin + kPiece);
+    const float limit = static_cast<float>(threshold_);  // a sum, so exact
+    int above = 0;
+    for (size_t token = begin; token < end; ++token) above |= row[token] + sum > limit ? 1 : 0;
+    if (above == 0) continue;
+    for (size_t token = begin; token < end; ++token) {
+      const float total = row[token] + sum;
+      Offer({double{total}, total, row[token], beam, static_cast<TokenId>(token)});
+    }
+  }
+}
+
+void BeamSearch::Draw(std::span<const float> row, int32_t beam, float sum) {
+  for (size_t token = 0; token < row.size(); ++token) {
+    const float total = row[token] + sum;
+    if (!(total > kImpossible)) continue;
+    Offer({double{total} + Gumbel(random_), total, row[token], beam, static_cast<TokenId>(token)});
+  }
+}
+
+// Takes a candidate, unless as many before it were at least as good.
+void BeamSearch::Offer(const Candidate& candidate) {
+  if (!(candidate.key > threshold_)) return;
   candidates_.push_back(candidate);
   if (candidates_.size() < 2 * candidates_max_) return;
   KeepBest();
-  threshold = candidates_.back().key;
+  threshold_ = candidates_.back().key;
 }
 
 // Cuts to candidates_max_, the worst of them last.

@@ -109,7 +109,9 @@ class BeamSearch {
 
   Status CheckLogits(std::span<const std::span<const float>> logits) const;
   void Gather(size_t group, std::span<const std::span<const float>> logits);
-  void Offer(Candidate candidate, double& threshold);
+  void TakeTop(std::span<const float> row, int32_t beam, float sum);
+  void Draw(std::span<const float> row, int32_t beam, float sum);
+  void Offer(const Candidate& candidate);
   void KeepBest();
   std::span<const TokenId> History(int32_t node);
   void PenalizeSharedTokens(size_t groups_before, std::span<float> row) const;
@@ -148,6 +150,7 @@ class BeamSearch {
   std::vector<Group> groups_;
   std::vector<Node> nodes_;
   std::vector<Candidate> candidates_;
+  double threshold_ = 0;    // what a further candidate's key must exceed
   std::vector<Beam> next_;  // scratch: a group's live beams after the step
   std::vector<TokenId> prompt_;
   std::vector<TokenId> history_;  // scratch: prompt and beam
