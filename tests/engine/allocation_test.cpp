@@ -1,10 +1,12 @@
-// A decode step allocates nothing: every allocation of the process is counted over 64 steps.
+// Decode steps and steps of beam search allocate nothing: every allocation of the process is
+// counted.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
+#include "engine/generate/beam_search.h"
 #include "tests/engine/tiny_model.h"
 
 namespace {
@@ -32,11 +34,17 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept {
   allocation_count.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(size);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 
 namespace kvant::test {
 namespace {
@@ -62,6 +70,35 @@ TEST(Allocation, SixtyFourDecodeStepsAllocateNothing) {
   const int64_t before = allocation_count.load();
   ::operator delete(::operator new(1));  // unlike a new expression, never optimised away
   EXPECT_EQ(allocation_count.load() - before, 1) << "the counter does not count";
+}
+
+// All groups and programs, with penalties that look at the history.
+TEST(Allocation, StepsOfBeamSearchAllocateNothing) {
+  for (const BeamScoring scoring :
+       {BeamScoring::kHf, BeamScoring::kCt2, BeamScoring::kWhisper, BeamScoring::kOga}) {
+    BeamOptions options;
+    options.scoring = scoring;
+    options.beams = options.num_return = 4;
+    options.groups = scoring == BeamScoring::kHf ? 2 : 1;
+    options.diversity_penalty = scoring == BeamScoring::kHf ? 0.5f : 0.0f;
+    options.end_tokens = {5};
+    options.max_new_tokens = 40;
+    options.repetition_penalty = 1.1f;
+    options.no_repeat_ngram = 3;
+    auto search = BeamSearch::Create(options, 300);
+    ASSERT_TRUE(search.ok());
+    ASSERT_TRUE(search->Start(RandomTokens(20, 1)).ok());
+    std::vector<std::vector<float>> rows;
+    std::mt19937 random(1);
+    for (int i = 0; i < 4; ++i) rows.push_back(RandomValues(300, 3.0f, random));
+    const std::vector<std::span<const float>> views(rows.begin(), rows.end());
+    const int64_t before = allocation_count.load();
+    while (!search->done()) {
+      if (!search->Step(std::span(views).first(static_cast<size_t>(search->rows()))).ok()) FAIL();
+    }
+    EXPECT_EQ(allocation_count.load() - before, 0);
+    EXPECT_FALSE(search->Results().empty());
+  }
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+// What beam search can be asked for, under the names and with the meanings of Hugging Face's
+// GenerationConfig, and whether it makes sense.
+//
+// Thread-safety: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace kvant {
+
+// How hypotheses are scored, and when a search ends. `sum` is the sum of log-probabilities, the end
+// token's included; `generated` counts tokens after the prompt, the end token included.
+//
+//   hf       sum / generated^a. The default; Hugging Face transformers 4.50 and later.
+//   ct2      sum / (generated without the end token)^a. CTranslate2 4.8 (src/decoding.cc).
+//   whisper  the same length; the divisor is the length, or ((5 + length) / 6)^a where a penalty is
+//            given. OpenAI Whisper (whisper/decoding.py).
+//   oga      sum / (prompt + generated without the end token)^a. ONNX Runtime GenAI
+//            (src/beam_search_scorer.cpp).
+enum class BeamScoring : uint8_t { kHf, kCt2, kWhisper, kOga };
+
+// When a full list of finished hypotheses ends the search (hf and oga; ct2 and whisper go by
+// `patience`): kTrue at once; kFalse when the best open beam, at its present length, cannot beat
+// the worst of the list; kNever when it cannot at any length (hf only).
+enum class EarlyStopping : uint8_t { kFalse, kTrue, kNever };
+
+struct BeamOptions {
+  int32_t beams = 1;
+  int32_t num_return = 1;               // hypotheses to return, at most `beams`
+  std::optional<float> length_penalty;  // a above; absent: 1, and the plain length for whisper
+  EarlyStopping early_stopping = EarlyStopping::kFalse;
+  BeamScoring scoring = BeamScoring::kHf;
+  float patience = 1.0f;               // ct2, whisper: end at round(beams * patience) hypotheses
+  bool ct2_length_counts_end = false;  // ct2's return_end_token: the length includes the end token
+
+  // hf: groups of beams / groups beams; a group pays the penalty for every beam of an earlier group
+  // that has just chosen the same token (Vijayakumar et al., 2018, Hamming diversity).
+  int32_t groups = 1;
+  float diversity_penalty = 0.0f;
+
+  std::vector<TokenId> end_tokens;
+  int64_t max_new_tokens = 20;
+
+  // On log-probabilities for hf, not normalized again; on logits, before the softmax, for the
+  // others, as each of these programs does. In this order.
+  float repetition_penalty = 1.0f;  // of tokens of the prompt or the beam: values above 0 are
+                                    // divided by it, others multiplied
+  int32_t no_repeat_ngram = 0;      // no n-gram of this length occurs twice; 0: off
+  std::vector<TokenId> forbidden;   // tokens that are never chosen
+  int64_t min_new_tokens = 0;       // no end token before so many others
+
+  // hf: candidates are drawn without replacement instead of taken from the top. The filters act on
+  // each beam's log-probabilities in this order, and keep at least max(2, 1 + end tokens).
+  bool sample = false;
+  float temperature = 1.0f;
+  int32_t top_k = 0;   // keep the k likeliest; 0: all
+  float top_p = 1.0f;  // keep the fewest whose probabilities reach p; 1: all
+  uint64_t seed = 0;
+};
+
+// kInvalid, naming the option, what was expected and what was found. Every combination that passes
+// can be run.
+Status CheckBeamOptions(const BeamOptions& options, int32_t vocab_size);
+
+// Candidates of a step that are looked at, for `beams` beams: enough for all to go on even where
+// each could end with every end token. That is Hugging Face's number; CTranslate2 and ONNX Runtime
+// GenAI take 2 * beams, which is the same for one end token and too few for more.
+int64_t BeamCandidateCount(const BeamOptions& options, int64_t beams);
+
+// "hf", "ct2", "whisper", "oga"; "true", "false", "never".
+Result<BeamScoring> ParseBeamScoring(std::string_view name);
+Result<EarlyStopping> ParseEarlyStopping(std::string_view name);
+
+}  // namespace kvant

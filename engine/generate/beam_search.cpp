@@ -1,0 +1,459 @@
+#include "engine/generate/beam_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "engine/generate/portable_math.h"
+
+namespace kvant {
+namespace {
+
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+
+// History reserved at creation; longer ones grow as they are written.
+constexpr int64_t kNodesReserved = 1 << 20;
+
+// length^penalty in operations that are the same everywhere.
+double Power(double length, double penalty) {
+  if (penalty == 0) return 1;
+  if (length == 0) return penalty > 0 ? 0 : std::numeric_limits<double>::infinity();
+  return PortableExp(penalty * PortableLog(length));
+}
+
+// A draw of the Gumbel distribution, -ln(-ln(u)). Adding one to each log-probability and taking the
+// k largest is drawing k without replacement (Kool et al., 2019).
+double Gumbel(Xoshiro256& random) {
+  const double uniform = (static_cast<double>(random.Next() >> 11) + 0.5) * 0x1p-53;
+  return -PortableLog(-PortableLog(uniform));
+}
+
+// CTranslate2 rounds halves away from zero, Python to even.
+int64_t EnoughFinished(const BeamOptions& options) {
+  const double count = double{options.patience} * options.beams;
+  const double rounded =
+      options.scoring == BeamScoring::kWhisper ? std::nearbyint(count) : std::round(count);
+  return std::max<int64_t>(1, static_cast<int64_t>(rounded));
+}
+
+constexpr auto kBetter = [](const auto& a, const auto& b) {
+  if (a.key != b.key) return a.key > b.key;
+  return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
+};
+
+}  // namespace
+
+Result<BeamSearch> BeamSearch::Create(const BeamOptions& options, int32_t vocab_size) {
+  KVANT_TRY(CheckBeamOptions(options, vocab_size));
+  return BeamSearch(options, vocab_size);
+}
+
+BeamSearch::BeamSearch(const BeamOptions& options, int32_t vocab_size)
+    : options_(options),
+      vocab_size_(vocab_size),
+      group_beams_(static_cast<size_t>(options.beams / options.groups)),
+      candidates_max_(
+          static_cast<size_t>(BeamCandidateCount(options, options.beams / options.groups))),
+      finished_max_(group_beams_),
+      finished_enough_(EnoughFinished(options)),
+      penalty_(double{options.length_penalty.value_or(1.0f)}),
+      log_probs_(options, vocab_size),
+      random_(options.seed) {
+  if (options.scoring == BeamScoring::kWhisper) {
+    finished_max_ = std::max(finished_max_, static_cast<size_t>(finished_enough_));
+  }
+  groups_.resize(static_cast<size_t>(options.groups));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].first_slot = static_cast<int32_t>(g * group_beams_);
+    groups_[g].live.reserve(group_beams_);
+    groups_[g].finished.reserve(finished_max_);
+  }
+  next_.reserve(group_beams_);
+  candidates_.reserve(2 * candidates_max_);
+  parents_.reserve(static_cast<size_t>(options.beams));
+  tokens_.reserve(static_cast<size_t>(options.beams));
+  const int64_t nodes = 2 * int64_t{options.beams} * options.max_new_tokens;
+  nodes_.reserve(static_cast<size_t>(std::min(nodes, kNodesReserved)));
+}
+
+Status BeamSearch::Start(std::span<const TokenId> prompt) {
+  if (prompt.empty()) return MakeError(ErrorCode::kInvalid, "beam search: the prompt is empty");
+  for (const TokenId token : prompt) {
+    if (token >= 0 && token < vocab_size_) continue;
+    return MakeError(ErrorCode::kInvalid,
+                     "beam search: token {} of the prompt is outside the vocabulary of {}", token,
+                     vocab_size_);
+  }
+  prompt_.assign(prompt.begin(), prompt.end());
+  if (log_probs_.needs_history()) {
+    history_.reserve(prompt.size() + static_cast<size_t>(options_.max_new_tokens));
+  }
+  nodes_.clear();
+  for (Group& group : groups_) {
+    group.live.assign(1, {0.0f, kNoNode, 0});
+    group.finished.clear();
+    group.finished_count = 0;
+    group.top_finished = group.done = false;
+  }
+  parents_.clear();
+  tokens_.clear();
+  random_ = Xoshiro256(options_.seed);
+  generated_ = 0;
+  rows_ = 1;
+  done_ = false;
+  return {};
+}
+
+Status BeamSearch::CheckLogits(std::span<const std::span<const float>> logits) const {
+  if (done_) return MakeError(ErrorCode::kInvalid, "beam search: a step without a running request");
+  if (logits.size() != static_cast<size_t>(rows_)) {
+    return MakeError(ErrorCode::kInvalid, "beam search: expected {} rows of logits, found {}",
+                     rows_, logits.size());
+  }
+  for (const std::span<const float> row : logits) {
+    if (row.size() == static_cast<size_t>(vocab_size_)) continue;
+    return MakeError(ErrorCode::kInvalid, "beam search: expected {} logits, found {}", vocab_size_,
+                     row.size());
+  }
+  return {};
+}
+
+Status BeamSearch::Step(std::span<const std::span<const float>> logits) {
+  KVANT_TRY(CheckLogits(logits));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    if (group.done) continue;
+    Gather(g, logits);
+    next_.clear();
+    if (options_.scoring == BeamScoring::kCt2) {
+      StepCt2(group);
+    } else if (options_.scoring == BeamScoring::kWhisper) {
+      StepWhisper(group);
+    } else if (options_.scoring == BeamScoring::kOga || options_.groups > 1) {
+      StepScorer(group);
+    } else {
+      StepHf(group);
+    }
+  }
+  ++generated_;
+  Publish();
+  const auto found = [](const Group& group) { return !group.finished.empty(); };
+  if (done_ && std::none_of(groups_.begin(), groups_.end(), found)) {
+    return MakeError(ErrorCode::kInvalid, "beam search: no token has a finite logit");
+  }
+  return {};
+}
+
+// Numbers the rows of the next step.
+void BeamSearch::Publish() {
+  parents_.clear();
+  tokens_.clear();
+  rows_ = 0;
+  done_ = true;
+  for (Group& group : groups_) {
+    if (group.done) group.live.clear();
+    done_ = done_ && group.done;
+    for (Beam& beam : group.live) {
+      parents_.push_back(beam.row);
+      tokens_.push_back(nodes_[static_cast<size_t>(beam.node)].token);
+      beam.row = static_cast<int32_t>(rows_++);
+    }
+  }
+}
+
+// ---- Candidates
+// ----------------------------------------------------------------------------------
+
+// The best continuations of a group's live beams, in order of choice.
+void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
+  const Group& group = groups_[index];
+  candidates_.clear();
+  threshold_ = double{kImpossible};
+  for (size_t beam = 0; beam < group.live.size(); ++beam) {
+    const Beam& live = group.live[beam];
+    const std::span<float> row =
+        log_probs_.Compute(logits[static_cast<size_t>(live.row)], History(live.node), generated_);
+    PenalizeSharedTokens(index, row);
+    if (options_.sample) {
+      log_probs_.Filter(row);
+      Draw(row, static_cast<int32_t>(beam), live.sum);
+    } else {
+      TakeTop(row, static_cast<int32_t>(beam), live.sum);
+    }
+  }
+  KeepBest();
+  std::sort(candidates_.begin(), candidates_.end(), kBetter);
+}
+
+// Most of a row is beaten by what is there already: pieces of it are passed over at once.
+void BeamSearch::TakeTop(std::span<const float> row, int32_t beam, float sum) {
+  constexpr size_t kPiece = 64;
+  for (size_t begin = 0; begin < row.size(); begin += kPiece) {
+    const size_t end = std::min(row.size(), begin + kPiece);
+    const float limit = static_cast<float>(threshold_);  // a sum, so exact
+    int above = 0;
+    for (size_t token = begin; token < end; ++token) above |= row[token] + sum > limit ? 1 : 0;
+    if (above == 0) continue;
+    for (size_t token = begin; token < end; ++token) {
+      const float total = row[token] + sum;
+      Offer({double{total}, total, row[token], beam, static_cast<TokenId>(token)});
+    }
+  }
+}
+
+void BeamSearch::Draw(std::span<const float> row, int32_t beam, float sum) {
+  for (size_t token = 0; token < row.size(); ++token) {
+    const float total = row[token] + sum;
+    if (!(total > kImpossible)) continue;
+    Offer({double{total} + Gumbel(random_), total, row[token], beam, static_cast<TokenId>(token)});
+  }
+}
+
+// Takes a candidate, unless as many before it were at least as good.
+void BeamSearch::Offer(const Candidate& candidate) {
+  if (!(candidate.key > threshold_)) return;
+  candidates_.push_back(candidate);
+  if (candidates_.size() < 2 * candidates_max_) return;
+  KeepBest();
+  threshold_ = candidates_.back().key;
+}
+
+// Cuts to candidates_max_, the worst of them last.
+void BeamSearch::KeepBest() {
+  if (candidates_.size() <= candidates_max_) return;
+  const auto last = candidates_.begin() + static_cast<ptrdiff_t>(candidates_max_) - 1;
+  std::nth_element(candidates_.begin(), last, candidates_.end(), kBetter);
+  candidates_.resize(candidates_max_);
+}
+
+// Prompt and beam, if anything looks at it.
+std::span<const TokenId> BeamSearch::History(int32_t node) {
+  if (!log_probs_.needs_history()) return {};
+  history_.assign(prompt_.begin(), prompt_.end());
+  history_.resize(prompt_.size() + static_cast<size_t>(generated_));
+  for (size_t i = history_.size(); node != kNoNode;) {
+    const Node& entry = nodes_[static_cast<size_t>(node)];
+    history_[--i] = entry.token;
+    node = entry.parent_node;
+  }
+  return history_;
+}
+
+// The live beams of earlier groups have this step's tokens already; groups that were done before
+// have none.
+void BeamSearch::PenalizeSharedTokens(size_t groups_before, std::span<float> row) const {
+  for (const Group& group : std::span(groups_).first(groups_before)) {
+    for (const Beam& beam : group.live) {
+      const TokenId token = nodes_[static_cast<size_t>(beam.node)].token;
+      row[static_cast<size_t>(token)] -= options_.diversity_penalty;
+    }
+  }
+}
+
+// ---- A step of each program
+// ----------------------------------------------------------------------
+
+// Candidates of rank below the number of beams finish if they end, or if this is the last step.
+void BeamSearch::StepHf(Group& group) {
+  const size_t finishing = std::min(group_beams_, candidates_.size());
+  for (size_t rank = 0; rank < finishing; ++rank) {
+    if (last_step() || IsEnd(candidates_[rank])) Finish(group, candidates_[rank]);
+  }
+  // Drawn candidates are in the order of the draw; beams go on by their sums.
+  if (options_.sample) {
+    for (Candidate& candidate : candidates_) candidate.key = double{candidate.sum};
+    std::sort(candidates_.begin(), candidates_.end(), kBetter);
+  }
+  for (const Candidate& candidate : candidates_) {
+    if (last_step() || next_.size() == group_beams_) break;
+    if (!IsEnd(candidate)) Continue(group, candidate);
+  }
+  std::swap(group.live, next_);
+  group.done = group.live.empty() || (full(group) && !CanGain(group, group.live[0].sum));
+}
+
+// Hugging Face's BeamSearchScorer, and ONNX Runtime GenAI's, which was modelled on it.
+void BeamSearch::StepScorer(Group& group) {
+  for (size_t rank = 0; rank < candidates_.size() && next_.size() < group_beams_; ++rank) {
+    const Candidate& candidate = candidates_[rank];
+    if (!IsEnd(candidate)) {
+      Continue(group, candidate);
+    } else if (rank < group_beams_) {
+      Finish(group, candidate);
+    }
+  }
+  std::swap(group.live, next_);
+  group.done = candidates_.empty() || (full(group) && !CanGain(group, candidates_[0].sum));
+  if (last_step() && !group.done) {
+    for (const Beam& beam : group.live) FinishLive(group, beam);
+  }
+  group.done = group.done || last_step() || group.live.empty();
+}
+
+// A beam that finishes gives its place to the next candidate beyond the first `beams`.
+void BeamSearch::StepCt2(Group& group) {
+  const size_t first = std::min(group_beams_, candidates_.size());
+  size_t spare = first;
+  for (size_t rank = 0; rank < first; ++rank) {
+    const bool finished = last_step() || IsEnd(candidates_[rank]);
+    if (!finished) {
+      Continue(group, candidates_[rank]);
+      continue;
+    }
+    if (rank == 0) group.top_finished = true;
+    Finish(group, candidates_[rank]);
+    while (spare < candidates_.size() && IsEnd(candidates_[spare])) ++spare;
+    if (!last_step() && spare < candidates_.size()) Continue(group, candidates_[spare++]);
+  }
+  std::swap(group.live, next_);
+  const bool enough = penalty_ == 0
+                          ? group.top_finished && group.finished_count >= options_.num_return
+                          : group.finished_count >= finished_enough_;
+  group.done = last_step() || enough || group.live.empty();
+}
+
+// Whatever ends before `beams` open beams are found is finished, until there are enough; open beams
+// fill up the list at the end.
+void BeamSearch::StepWhisper(Group& group) {
+  for (const Candidate& candidate : candidates_) {
+    if (next_.size() == group_beams_) break;
+    if (!IsEnd(candidate)) {
+      Continue(group, candidate);
+    } else if (group.finished_count < finished_enough_) {
+      Finish(group, candidate);
+    }
+  }
+  std::swap(group.live, next_);
+  group.done = last_step() || group.finished_count >= finished_enough_ || group.live.empty();
+  if (!group.done) return;
+  for (const Beam& beam : group.live) {
+    if (group.finished.size() >= group_beams_) break;
+    FinishLive(group, beam);
+  }
+}
+
+// ---- Beams and hypotheses
+// ------------------------------------------------------------------------
+
+bool BeamSearch::IsEnd(const Candidate& candidate) const {
+  const auto& ends = options_.end_tokens;
+  return std::find(ends.begin(), ends.end(), candidate.token) != ends.end();
+}
+
+int32_t BeamSearch::AddNode(const Group& group, const Candidate& candidate) {
+  const int32_t parent = group.live[static_cast<size_t>(candidate.beam)].node;
+  nodes_.push_back(
+      {candidate.token, candidate.log_prob, parent, group.first_slot + candidate.beam});
+  return static_cast<int32_t>(nodes_.size() - 1);
+}
+
+void BeamSearch::Continue(const Group& group, const Candidate& candidate) {
+  const int32_t row = group.live[static_cast<size_t>(candidate.beam)].row;
+  next_.push_back({candidate.sum, AddNode(group, candidate), row});
+}
+
+void BeamSearch::Finish(Group& group, const Candidate& candidate) {
+  ++group.finished_count;
+  const Ending ending = IsEnd(candidate) ? Ending::kEndToken : Ending::kOpen;
+  const float score = Score(candidate.sum, generated_ + 1, ending);
+  if (full(group) && !(score > group.finished.back().score)) return;
+  Insert(group, {score, candidate.sum, AddNode(group, candidate)});
+}
+
+// A beam that this step has made live.
+void BeamSearch::FinishLive(Group& group, const Beam& beam) {
+  ++group.finished_count;
+  const float score = Score(beam.sum, generated_ + 1, Ending::kOpen);
+  if (full(group) && !(score > group.finished.back().score)) return;
+  Insert(group, {score, beam.sum, beam.node});
+}
+
+// Drops the worst of a full list.
+void BeamSearch::Insert(Group& group, const Finished& finished) {
+  if (full(group)) group.finished.pop_back();
+  const auto worse = [](const Finished& a, const Finished& b) { return a.score > b.score; };
+  const auto place =
+      std::upper_bound(group.finished.begin(), group.finished.end(), finished, worse);
+  group.finished.insert(place, finished);
+}
+
+// Whether a full list may still change, going by the best sum. Called before generated_ counts the
+// step.
+bool BeamSearch::CanGain(const Group& group, float best_sum) const {
+  if (options_.early_stopping == EarlyStopping::kTrue) return false;
+  int64_t length = generated_ + 1;
+  if (options_.scoring == BeamScoring::kOga) {
+    length = static_cast<int64_t>(prompt_.size()) + generated_;
+  } else if (options_.early_stopping == EarlyStopping::kNever && penalty_ > 0) {
+    length = options_.max_new_tokens;
+  }
+  return Divide(best_sum, length) > group.finished.back().score;
+}
+
+// Of a hypothesis of `generated` tokens, an end token included.
+float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
+  const int64_t open = generated - (ending == Ending::kEndToken ? 1 : 0);
+  switch (options_.scoring) {
+    case BeamScoring::kHf: return Divide(sum, generated);
+    case BeamScoring::kOga: return Divide(sum, static_cast<int64_t>(prompt_.size()) + open);
+    case BeamScoring::kCt2: return Divide(sum, options_.ct2_length_counts_end ? generated : open);
+    case BeamScoring::kWhisper: break;
+  }
+  if (!options_.length_penalty.has_value()) return Divide(sum, open);
+  const double length = static_cast<double>(5 + open) / 6;
+  return sum / static_cast<float>(Power(length, penalty_));
+}
+
+// sum / length^penalty; -infinity for an empty text whose score would be undefined.
+float BeamSearch::Divide(float sum, int64_t length) const {
+  const auto divisor = static_cast<float>(Power(static_cast<double>(length), penalty_));
+  return divisor == 0 ? kImpossible : sum / divisor;
+}
+
+// ---- Results
+// -------------------------------------------------------------------------------------
+
+std::vector<BeamHypothesis> BeamSearch::Results() const {
+  std::vector<const Finished*> found;
+  for (const Group& group : groups_) {
+    for (const Finished& finished : group.finished) found.push_back(&finished);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Finished* a, const Finished* b) { return a->score > b->score; });
+  found.resize(std::min(found.size(), static_cast<size_t>(options_.num_return)));
+  std::vector<BeamHypothesis> results;
+  for (const Finished* finished : found) results.push_back(Trace(*finished));
+  return results;
+}
+
+BeamHypothesis BeamSearch::Live(size_t row) const {
+  for (const Group& group : groups_) {
+    for (const Beam& beam : group.live) {
+      if (static_cast<size_t>(beam.row) != row) continue;
+      return Trace({Score(beam.sum, generated_, Ending::kOpen), beam.sum, beam.node});
+    }
+  }
+  return {};
+}
+
+BeamHypothesis BeamSearch::Trace(const Finished& finished) const {
+  BeamHypothesis result;
+  result.sum = finished.sum;
+  result.score = finished.score;
+  for (int32_t i = finished.node; i != kNoNode;) {
+    const Node& node = nodes_[static_cast<size_t>(i)];
+    result.ids.push_back(node.token);
+    result.log_probs.push_back(node.log_prob);
+    result.parents.push_back(node.parent_slot);
+    i = node.parent_node;
+  }
+  std::reverse(result.ids.begin(), result.ids.end());
+  std::reverse(result.log_probs.begin(), result.log_probs.end());
+  std::reverse(result.parents.begin(), result.parents.end());
+  const auto& ends = options_.end_tokens;
+  result.ended =
+      !result.ids.empty() && std::find(ends.begin(), ends.end(), result.ids.back()) != ends.end();
+  return result;
+}
+
+}  // namespace kvant

@@ -1,0 +1,269 @@
+// What a beam's logits become before a search adds them up, sampling, and the options' limits:
+// log-probabilities against long double, draws against the probabilities they should have.
+#include "engine/generate/beam_log_probs.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "engine/generate/beam_search.h"
+
+namespace kvant::test {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Logits that are log-probabilities already.
+const std::vector<double> kProbabilities = {0.4, 0.25, 0.15, 0.1, 0.06, 0.04};
+
+std::vector<float> Logs(const std::vector<double>& probabilities) {
+  std::vector<float> logits;
+  for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
+  return logits;
+}
+
+std::vector<float> Computed(const BeamOptions& options, const std::vector<float>& logits,
+                            const std::vector<TokenId>& history = {}, int64_t generated = 0) {
+  BeamLogProbs log_probs(options, static_cast<int32_t>(logits.size()));
+  const std::span<float> row = log_probs.Compute(logits, history, generated);
+  if (options.sample) log_probs.Filter(row);
+  return {row.begin(), row.end()};
+}
+
+// The ids that are left.
+std::vector<TokenId> Possible(const std::vector<float>& row) {
+  std::vector<TokenId> ids;
+  for (size_t id = 0; id < row.size(); ++id) {
+    if (row[id] > -kInfinity) ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+TEST(BeamLogProbs, AreThoseOfSoftmax) {
+  const std::vector<float> logits = {3.5f, -2.0f, 0.0f, 7.25f, 7.0f, -kInfinity};
+  long double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<long double>(logit));
+  const std::vector<float> row = Computed({}, logits);
+  for (size_t i = 0; i < 5; ++i) {
+    const auto exact = static_cast<long double>(logits[i]) - std::log(sum);
+    EXPECT_NEAR(row[i], static_cast<float>(exact), 1e-6f);
+  }
+  EXPECT_EQ(row[5], -kInfinity);
+}
+
+// After the softmax for hf, so that the others keep their probabilities; before it elsewhere.
+TEST(BeamLogProbs, PenaltiesComeAfterTheSoftmaxOnlyForHf) {
+  BeamOptions options;
+  options.repetition_penalty = 2.0f;
+  options.forbidden = {1};
+  const std::vector<float> logits = Logs(kProbabilities);
+  const std::vector<float> hf = Computed(options, logits, {0, 0, 5});
+  EXPECT_FLOAT_EQ(hf[0], 2.0f * logits[0]);
+  EXPECT_EQ(hf[1], -kInfinity);
+  EXPECT_FLOAT_EQ(hf[2], logits[2]);
+  EXPECT_FLOAT_EQ(hf[5], 2.0f * logits[5]);
+  for (const BeamScoring scoring : {BeamScoring::kCt2, BeamScoring::kWhisper, BeamScoring::kOga}) {
+    options.scoring = scoring;
+    const std::vector<float> row = Computed(options, logits, {0, 0, 5});
+    const double sum = 0.16 + 0.15 + 0.1 + 0.06 + 0.0016;  // 0 and 5 squared, 1 gone
+    EXPECT_NEAR(row[0], std::log(0.16 / sum), 1e-6);
+    EXPECT_EQ(row[1], -kInfinity);
+    EXPECT_NEAR(row[2], std::log(0.15 / sum), 1e-6);
+  }
+}
+
+TEST(BeamLogProbs, RepeatedNgramsAreBanned) {
+  BeamOptions options;
+  const std::vector<float> logits = Logs(kProbabilities);
+  const std::vector<TokenId> history = {1, 2, 3, 1, 2, 4, 1, 2};
+  const std::vector<std::vector<TokenId>> left = {
+      {0, 1, 2, 3, 4, 5}, {0, 5}, {0, 1, 2, 5}, {0, 1, 2, 5}, {0, 1, 2, 3, 4, 5}};
+  for (int32_t n = 0; n < 5; ++n) {
+    options.no_repeat_ngram = n;
+    EXPECT_EQ(Possible(Computed(options, logits, history)), left[static_cast<size_t>(n)]) << n;
+  }
+  options.no_repeat_ngram = 3;
+  EXPECT_EQ(Possible(Computed(options, logits, {1, 2})).size(), logits.size());
+}
+
+TEST(BeamLogProbs, NoEndBeforeTheLeastLength) {
+  BeamOptions options;
+  options.end_tokens = {0, 3};
+  options.min_new_tokens = 2;
+  const std::vector<float> logits = Logs(kProbabilities);
+  EXPECT_EQ(Possible(Computed(options, logits, {}, 1)), (std::vector<TokenId>{1, 2, 4, 5}));
+  EXPECT_EQ(Possible(Computed(options, logits, {}, 2)).size(), logits.size());
+}
+
+TEST(BeamLogProbs, FiltersKeepTheLikeliest) {
+  BeamOptions options;
+  options.sample = true;
+  const std::vector<float> logits = Logs(kProbabilities);
+  const auto left = [&] { return Possible(Computed(options, logits)).size(); };
+  EXPECT_EQ(left(), 6u);
+  options.top_k = 3;
+  EXPECT_EQ(left(), 3u);
+  options.top_p = 0.7f;  // 0.4 and 0.25 of the 0.8 that are left
+  EXPECT_EQ(left(), 2u);
+  options.top_k = 0;
+  EXPECT_EQ(left(), 3u);
+  options.top_p = 0.0f;  // never fewer than two, or than the end tokens and one
+  EXPECT_EQ(left(), 2u);
+  options.end_tokens = {0, 1, 2};
+  EXPECT_EQ(left(), 4u);
+  options.top_p = 1.0f;
+  options.top_k = 1;
+  EXPECT_EQ(left(), 4u);
+  options.temperature = 0.5f;
+  EXPECT_FLOAT_EQ(Computed(options, logits)[1], 2 * logits[1]);
+}
+
+TEST(BeamLogProbs, EqualTokensAreKeptByLowerId) {
+  BeamOptions options;
+  options.sample = true;
+  options.top_k = 3;
+  const std::vector<float> flat(7, 0.0f);
+  EXPECT_EQ(Possible(Computed(options, flat)), (std::vector<TokenId>{0, 1, 2}));
+  options.top_k = 0;
+  options.top_p = 0.5f;  // four of seven reach it
+  EXPECT_EQ(Possible(Computed(options, flat)), (std::vector<TokenId>{0, 1, 2, 3}));
+}
+
+// ---- Sampling
+// ------------------------------------------------------------------------------------
+
+// The tokens of the one step of a search.
+std::vector<BeamHypothesis> OneStep(BeamOptions options, uint64_t seed) {
+  options.sample = true;
+  options.seed = seed;
+  options.max_new_tokens = 1;
+  const std::vector<float> logits = Logs(kProbabilities);
+  auto search = BeamSearch::Create(options, static_cast<int32_t>(logits.size()));
+  EXPECT_TRUE(search.ok());
+  EXPECT_TRUE(search->Start(std::vector<TokenId>{1}).ok());
+  EXPECT_TRUE(search->Step(std::vector<std::span<const float>>{logits}).ok());
+  return search->Results();
+}
+
+constexpr int kDraws = 20000;
+constexpr double kFrequencyError = 0.015;  // more than four standard deviations of any frequency
+
+TEST(BeamSampling, TheFirstDrawFollowsTheProbabilities) {
+  for (const float temperature : {1.0f, 2.0f}) {
+    BeamOptions options;
+    options.temperature = temperature;
+    std::map<TokenId, int> counts;
+    for (int i = 0; i < kDraws; ++i) ++counts[OneStep(options, static_cast<uint64_t>(i))[0].ids[0]];
+    double total = 0;
+    for (const double p : kProbabilities) total += std::pow(p, 1 / temperature);
+    for (size_t i = 0; i < kProbabilities.size(); ++i) {
+      const double expected = std::pow(kProbabilities[i], 1 / temperature) / total;
+      EXPECT_NEAR(static_cast<double>(counts[static_cast<TokenId>(i)]) / kDraws, expected,
+                  kFrequencyError);
+    }
+  }
+}
+
+TEST(BeamSampling, BeamsAreDrawnWithoutReplacement) {
+  BeamOptions options;
+  options.beams = options.num_return = 2;
+  std::map<std::pair<TokenId, TokenId>, int> counts;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto found = OneStep(options, static_cast<uint64_t>(i));
+    ASSERT_EQ(found.size(), 2u);
+    EXPECT_GE(found[0].score, found[1].score);
+    ++counts[{found[0].ids[0], found[1].ids[0]}];
+  }
+  for (size_t i = 0; i < kProbabilities.size(); ++i) {
+    for (size_t j = i + 1; j < kProbabilities.size(); ++j) {
+      const double p = kProbabilities[i], q = kProbabilities[j];
+      const double expected = p * q / (1 - p) + q * p / (1 - q);
+      const std::pair pair = {static_cast<TokenId>(i), static_cast<TokenId>(j)};
+      EXPECT_NEAR(static_cast<double>(counts[pair]) / kDraws, expected, kFrequencyError);
+    }
+  }
+}
+
+TEST(BeamSampling, ASeedRepeatsItself) {
+  BeamOptions options;
+  options.beams = options.num_return = 2;
+  options.sample = true;
+  options.seed = 17;
+  options.max_new_tokens = 8;
+  const std::vector<float> logits = Logs(kProbabilities);
+  auto search = BeamSearch::Create(options, static_cast<int32_t>(logits.size()));
+  ASSERT_TRUE(search.ok());
+  std::vector<std::vector<BeamHypothesis>> runs;
+  for (int run = 0; run < 2; ++run) {
+    ASSERT_TRUE(search->Start(std::vector<TokenId>{1}).ok());
+    while (!search->done()) {
+      const std::vector<std::span<const float>> rows(static_cast<size_t>(search->rows()), logits);
+      ASSERT_TRUE(search->Step(rows).ok());
+    }
+    runs.push_back(search->Results());
+  }
+  ASSERT_EQ(runs[0].size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(runs[0][i].ids, runs[1][i].ids);
+}
+
+// ---- Options
+// -------------------------------------------------------------------------------------
+
+std::string Refusal(const std::function<void(BeamOptions&)>& change) {
+  BeamOptions options;
+  options.beams = 4;
+  options.end_tokens = {1};
+  change(options);
+  const Status status = CheckBeamOptions(options, 10);
+  return status.ok() ? "" : status.error().message;
+}
+
+TEST(BeamOptions, AreCheckedBeforeAnythingRuns) {
+  using O = BeamOptions;
+  EXPECT_EQ(Refusal([](O&) {}), "");
+  EXPECT_EQ(Refusal([](O& o) { o.num_return = 5; }), "num-return: expected 1 to 4, found 5");
+  EXPECT_EQ(Refusal([](O& o) { o.groups = 3; }),
+            "beam-groups: expected a divisor of 4 beams, found 3");
+  EXPECT_EQ(Refusal([](O& o) { o.groups = 2; }),
+            "diversity-penalty: expected a number above 0 with groups, found 0");
+  EXPECT_EQ(Refusal([](O& o) { o.diversity_penalty = 1; }),
+            "diversity-penalty: expected 0 without groups, found 1");
+  EXPECT_EQ(Refusal([](O& o) { o.end_tokens = {10}; }),
+            "end tokens: token 10 is outside the vocabulary of 10");
+  EXPECT_EQ(Refusal([](O& o) { o.end_tokens.assign(10, 1); }),
+            "beam search: expected a vocabulary of at least 11, found 10 tokens");
+  EXPECT_EQ(Refusal([](O& o) { o.length_penalty = kInfinity; }),
+            "length-penalty: expected a number, found inf");
+  EXPECT_EQ(Refusal([](O& o) { o.max_new_tokens = 0; }),
+            "max-new-tokens: expected 1 to 268435455, found 0");
+  EXPECT_EQ(Refusal([](O& o) { o.min_new_tokens = 21; }),
+            "min-new-tokens: expected 0 to 20, found 21");
+  EXPECT_EQ(Refusal([](O& o) { o.patience = 2; }),
+            "patience: expected 1 without beam-scoring ct2 or whisper, found 2");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.scoring = BeamScoring::kOga;
+              o.early_stopping = EarlyStopping::kNever;
+            }),
+            "early-stopping never: expected beam-scoring hf, found another");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.scoring = BeamScoring::kWhisper;
+              o.sample = true;
+            }),
+            "sampling with beams: expected beam-scoring hf, found another");
+  EXPECT_NE(Refusal([](O& o) { o.temperature = 0; }), "");
+  EXPECT_NE(Refusal([](O& o) { o.top_p = 1.5f; }), "");
+  EXPECT_NE(Refusal([](O& o) { o.repetition_penalty = 0; }), "");
+}
+
+TEST(BeamOptions, AreReadByName) {
+  EXPECT_EQ(*ParseBeamScoring("whisper"), BeamScoring::kWhisper);
+  EXPECT_EQ(*ParseEarlyStopping("never"), EarlyStopping::kNever);
+  EXPECT_EQ(ParseBeamScoring("x").error().message,
+            "beam-scoring: expected hf, ct2, whisper or oga, found 'x'");
+  EXPECT_FALSE(ParseEarlyStopping("").ok());
+}
+
+}  // namespace
+}  // namespace kvant::test

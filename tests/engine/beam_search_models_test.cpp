@@ -1,0 +1,182 @@
+// Beam search on models against Hugging Face transformers: ids, scores, log-probabilities and
+// parents of a grid of options, on a model with and one without a sliding window
+// (tests/reference/make_beam_fixtures.py, which names the pinned version).
+//
+// A BeamRunner is a way to compute the logits of a request's live beams. This one knows no cache
+// between beams: it computes each beam's whole text from its first token. Others join the list of
+// runners at the end.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "engine/generate/beam_search.h"
+#include "formats/json.h"
+#include "tests/engine/tiny_model.h"
+#include "tests/shared_data.h"
+
+namespace kvant::test {
+namespace {
+
+constexpr uint64_t kCasesBytesMax = 1 << 20;
+constexpr float kTolerance = 1e-4f;
+
+using formats::Json;
+using LogitRows = std::vector<std::vector<float>>;
+
+class BeamRunner {
+ public:
+  virtual ~BeamRunner() = default;
+  // Logits after the prompt: one row.
+  virtual LogitRows Start(const std::vector<TokenId>& prompt) = 0;
+  // Beam i continues what beam parents[i] was with tokens[i]: a row for each.
+  virtual LogitRows Step(std::span<const int32_t> parents, std::span<const TokenId> tokens) = 0;
+};
+
+// Remembers what followed a text, since the cases share prompts.
+class WholeTextRunner final : public BeamRunner {
+ public:
+  explicit WholeTextRunner(std::shared_ptr<const Model> model) {
+    SessionOptions options;
+    options.k_type = options.v_type = cpu::KvElement::kF32;
+    options.threads = 1;
+    options.kv_cache = false;
+    session_ = OpenSession(std::move(model), options);
+  }
+
+  LogitRows Start(const std::vector<TokenId>& prompt) override {
+    texts_ = {prompt};
+    return Rows();
+  }
+
+  LogitRows Step(std::span<const int32_t> parents, std::span<const TokenId> tokens) override {
+    std::vector<std::vector<TokenId>> next;
+    for (size_t i = 0; i < parents.size(); ++i) {
+      next.push_back(texts_[static_cast<size_t>(parents[i])]);
+      next.back().push_back(tokens[i]);
+    }
+    texts_ = std::move(next);
+    return Rows();
+  }
+
+ private:
+  LogitRows Rows() {
+    LogitRows rows;
+    for (const std::vector<TokenId>& text : texts_) {
+      std::vector<float>& known = known_[text];
+      if (known.empty()) {
+        EXPECT_TRUE(session_->Rewind(0).ok());
+        EXPECT_TRUE(session_->Append(text).ok());
+        known.assign(session_->logits().begin(), session_->logits().end());
+      }
+      rows.push_back(known);
+    }
+    return rows;
+  }
+
+  std::unique_ptr<Session> session_;
+  std::vector<std::vector<TokenId>> texts_;
+  std::map<std::vector<TokenId>, std::vector<float>> known_;
+};
+
+BeamOptions OptionsOf(const Json& entry) {
+  BeamOptions options;
+  options.beams = entry["beams"];
+  options.groups = entry["groups"];
+  options.diversity_penalty = entry["diversity_penalty"];
+  options.length_penalty = entry["length_penalty"].get<float>();
+  options.early_stopping = *ParseEarlyStopping(entry["early_stopping"].get<std::string>());
+  options.end_tokens = entry["end_tokens"].get<std::vector<TokenId>>();
+  options.num_return = entry["num_return"];
+  options.max_new_tokens = entry["max_new_tokens"];
+  options.min_new_tokens = entry["end_tokens"].empty() ? 0 : entry["min_new_tokens"].get<int>();
+  options.repetition_penalty = entry["repetition_penalty"];
+  options.no_repeat_ngram = entry["no_repeat_ngram"];
+  return options;
+}
+
+std::vector<BeamHypothesis> Search(BeamSearch& search, BeamRunner& runner,
+                                   const std::vector<TokenId>& prompt) {
+  EXPECT_TRUE(search.Start(prompt).ok());
+  LogitRows rows = runner.Start(prompt);
+  while (true) {
+    const std::vector<std::span<const float>> views(rows.begin(), rows.end());
+    const Status status = search.Step(views);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    if (!status.ok() || search.done()) return search.Results();
+    rows = runner.Step(search.parents(), search.tokens());
+  }
+}
+
+void ExpectNear(const std::vector<float>& values, const Json& expected, const std::string& where) {
+  ASSERT_EQ(values.size(), expected.size()) << where;
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i].get<float>(), kTolerance) << where << " token " << i;
+  }
+}
+
+void ExpectSame(const std::vector<BeamHypothesis>& found, const Json& expected,
+                const std::string& where) {
+  ASSERT_EQ(found.size(), expected.size()) << where;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Json& other = expected[i];
+    EXPECT_EQ(found[i].ids, other["ids"].get<std::vector<TokenId>>()) << where << " rank " << i;
+    const float score = other["score"];
+    EXPECT_NEAR(found[i].score, score, kTolerance * std::max(1.0f, std::abs(score)))
+        << where << " rank " << i;
+    if (!other.contains("parents")) continue;
+    EXPECT_EQ(found[i].parents, other["parents"].get<std::vector<int32_t>>()) << where;
+    ExpectNear(found[i].log_probs, other["log_probs"], where);
+  }
+}
+
+// The score is that of the log-probabilities that are returned with it.
+void ExpectScoreOfLogProbs(const BeamHypothesis& found, const BeamOptions& options,
+                           const std::string& where) {
+  double sum = 0;
+  for (const float log_prob : found.log_probs) sum += static_cast<double>(log_prob);
+  const double length = static_cast<double>(found.ids.size());
+  const double score = sum / std::pow(length, static_cast<double>(*options.length_penalty));
+  EXPECT_NEAR(static_cast<double>(found.score), score, 1e-4 * std::max(1.0, std::abs(score)))
+      << where;
+}
+
+class BeamSearchModels : public testing::TestWithParam<std::string> {};
+
+TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
+  const std::string folder = SourcePath("tests/reference/beam_search/");
+  auto cases = formats::ReadJson(folder + "cases.json", kCasesBytesMax);
+  ASSERT_TRUE(cases.ok()) << cases.error().message;
+  auto model = Model::Open(folder + GetParam() + ".gguf");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  WholeTextRunner runner(*model);
+  int count = 0;
+  for (const Json& entry : (*cases)["cases"]) {
+    if (entry["model"] != GetParam()) continue;
+    const BeamOptions options = OptionsOf(entry);
+    auto search = BeamSearch::Create(options, (*model)->vocab_size());
+    ASSERT_TRUE(search.ok()) << search.error().message;
+    for (size_t i = 0; i < entry["prompts"].size(); ++i) {
+      Json shown = entry;
+      shown.erase("results");
+      const std::string where = shown.dump() + " prompt " + std::to_string(i);
+      const auto found = Search(*search, runner, entry["prompts"][i].get<std::vector<TokenId>>());
+      ExpectSame(found, entry["results"][i], where);
+      for (const BeamHypothesis& hypothesis : found) {
+        ExpectScoreOfLogProbs(hypothesis, options, where);
+      }
+      ++count;
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(count, 100);
+}
+
+std::string ModelName(const testing::TestParamInfo<std::string>& model) {
+  return model.param == "mha" ? "Mha" : "GqaWindow";
+}
+
+INSTANTIATE_TEST_SUITE_P(Beams, BeamSearchModels, testing::Values("mha", "gqa-window"), ModelName);
+
+}  // namespace
+}  // namespace kvant::test
