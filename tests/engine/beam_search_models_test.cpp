@@ -2,14 +2,14 @@
 // parents of a grid of options, on a model with and one without a sliding window
 // (tests/reference/make_beam_fixtures.py, which names the pinned version).
 //
-// A BeamRunner is a way to compute the logits of a request's live beams. This one knows no cache
-// between beams: it computes each beam's whole text from its first token. Others join the list of
-// runners at the end.
+// Twice: with a runner that knows no cache and computes each beam's whole text from its first
+// token, and through forked sequences in one cache, all prompts of a case side by side.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "engine/generate/beam_generator.h"
 #include "engine/generate/beam_search.h"
 #include "formats/json.h"
 #include "tests/engine/tiny_model.h"
@@ -24,17 +24,9 @@ constexpr float kTolerance = 1e-4f;
 using formats::Json;
 using LogitRows = std::vector<std::vector<float>>;
 
-class BeamRunner {
- public:
-  virtual ~BeamRunner() = default;
-  // Logits after the prompt: one row.
-  virtual LogitRows Start(const std::vector<TokenId>& prompt) = 0;
-  // Beam i continues what beam parents[i] was with tokens[i]: a row for each.
-  virtual LogitRows Step(std::span<const int32_t> parents, std::span<const TokenId> tokens) = 0;
-};
-
-// Remembers what followed a text, since the cases share prompts.
-class WholeTextRunner final : public BeamRunner {
+// Computes the logits of a request's live beams; remembers what followed a text, since the cases
+// share prompts.
+class WholeTextRunner {
  public:
   explicit WholeTextRunner(std::shared_ptr<const Model> model) {
     SessionOptions options;
@@ -44,12 +36,14 @@ class WholeTextRunner final : public BeamRunner {
     session_ = OpenSession(std::move(model), options);
   }
 
-  LogitRows Start(const std::vector<TokenId>& prompt) override {
+  // Logits after the prompt: one row.
+  LogitRows Start(const std::vector<TokenId>& prompt) {
     texts_ = {prompt};
     return Rows();
   }
 
-  LogitRows Step(std::span<const int32_t> parents, std::span<const TokenId> tokens) override {
+  // Beam i continues what beam parents[i] was with tokens[i]: a row for each.
+  LogitRows Step(std::span<const int32_t> parents, std::span<const TokenId> tokens) {
     std::vector<std::vector<TokenId>> next;
     for (size_t i = 0; i < parents.size(); ++i) {
       next.push_back(texts_[static_cast<size_t>(parents[i])]);
@@ -95,7 +89,7 @@ BeamOptions OptionsOf(const Json& entry) {
   return options;
 }
 
-std::vector<BeamHypothesis> Search(BeamSearch& search, BeamRunner& runner,
+std::vector<BeamHypothesis> Search(BeamSearch& search, WholeTextRunner& runner,
                                    const std::vector<TokenId>& prompt) {
   EXPECT_TRUE(search.Start(prompt).ok());
   LogitRows rows = runner.Start(prompt);
@@ -168,6 +162,54 @@ TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
       ++count;
       if (HasFailure()) return;
     }
+  }
+  EXPECT_GT(count, 100);
+}
+
+TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {  // B-1
+  const std::string folder = SourcePath("tests/reference/beam_search/");
+  auto cases = formats::ReadJson(folder + "cases.json", kCasesBytesMax);
+  ASSERT_TRUE(cases.ok()) << cases.error().message;
+  auto model = Model::Open(folder + GetParam() + ".gguf");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  SessionOptions options;
+  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.threads = 2;
+  options.sequences = 64;
+  options.kv_check = options.kv_poison = true;
+  auto runner = Runner::Create(*model, options);
+  ASSERT_TRUE(runner.ok()) << runner.error().message;
+  int count = 0;
+  for (const Json& entry : (*cases)["cases"]) {
+    if (entry["model"] != GetParam()) continue;
+    Json shown = entry;
+    shown.erase("results");
+    std::vector<std::vector<TokenId>> prompts;
+    uint64_t prompt_tokens = 0;
+    for (const Json& prompt : entry["prompts"]) {
+      prompts.push_back(prompt.get<std::vector<TokenId>>());
+      prompt_tokens += prompts.back().size();
+    }
+    const RunnerStats before = (*runner)->stats();
+    uint64_t rows = 0;
+    BeamGenerateOptions generate{.search = OptionsOf(entry), .on_step = {}, .cancel = nullptr};
+    generate.on_step = [&rows](size_t, const BeamSearch& search) {
+      rows += static_cast<uint64_t>(search.rows());
+      return true;
+    };
+    auto found = GenerateBeams(**runner, prompts, generate);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      ExpectSame((*found)[i].hypotheses, entry["results"][i],
+                 shown.dump() + " prompt " + std::to_string(i));
+      ++count;
+    }
+    // B-8: the prompt once, then a row for each live beam; B-4, B-9: nothing is left.
+    const RunnerStats after = (*runner)->stats();
+    EXPECT_EQ(after.tokens_processed - before.tokens_processed, prompt_tokens + rows);
+    EXPECT_EQ(after.kv_bytes_used, 0u);
+    EXPECT_EQ(after.sequences, 0);
+    if (HasFailure()) return;
   }
   EXPECT_GT(count, 100);
 }

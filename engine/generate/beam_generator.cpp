@@ -1,0 +1,131 @@
+// Following a search with sequences: one for each live beam.
+#include "engine/generate/beam_generator.h"
+
+#include <algorithm>
+
+namespace kvant {
+namespace {
+
+// A search and the sequences of its live beams, by rank.
+struct Request {
+  BeamSearch search;
+  std::vector<SequenceId> beams;
+  std::vector<int> parents;
+  std::vector<std::span<const float>> logits;
+  int64_t steps = 0;
+  bool cancelled = false;
+};
+
+// Frees the sequences of all requests when it goes out of scope.
+class Requests {
+ public:
+  explicit Requests(Runner& runner) : runner_(runner) {}
+  ~Requests() {
+    for (Request& request : all) Shrink(request, 0);
+  }
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+
+  void Shrink(Request& request, size_t count) {
+    while (request.beams.size() > count) {
+      // Of a sequence that this object made, so it exists.
+      (void)runner_.FreeSequence(request.beams.back());
+      request.beams.pop_back();
+    }
+  }
+
+  std::vector<Request> all;
+
+ private:
+  Runner& runner_;
+};
+
+// Makes the sequences those of the beams that the search goes on with.
+Status Follow(Runner& runner, Requests& requests, Request& request) {
+  const std::span<const int32_t> parents = request.search.parents();
+  while (request.beams.size() < parents.size()) {
+    KVANT_ASSIGN(const SequenceId fork, runner.Fork(request.beams.front()));
+    request.beams.push_back(fork);
+  }
+  request.parents.assign(parents.begin(), parents.end());
+  request.parents.resize(request.beams.size(), 0);
+  KVANT_TRY(runner.Reorder(request.beams, request.parents));
+  requests.Shrink(request, parents.size());
+  return {};
+}
+
+// One step of a request's search from the logits of its beams.
+Status Search(Runner& runner, Requests& requests, Request& request) {
+  request.logits.clear();
+  for (const SequenceId beam : request.beams) request.logits.push_back(runner.logits(beam));
+  KVANT_TRY(request.search.Step(request.logits));
+  ++request.steps;
+  if (request.search.done()) {
+    requests.Shrink(request, 0);
+    return {};
+  }
+  return Follow(runner, requests, request);
+}
+
+Status Start(Runner& runner, std::span<const std::vector<TokenId>> prompts,
+             const BeamOptions& options, Requests& requests) {
+  std::vector<StepInput> inputs;
+  for (const std::vector<TokenId>& prompt : prompts) {
+    KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
+    KVANT_TRY(search.Start(prompt));
+    requests.all.push_back({std::move(search), {}, {}, {}});
+    KVANT_ASSIGN(const SequenceId first, runner.NewSequence());
+    requests.all.back().beams.push_back(first);
+    inputs.push_back({first, prompt});
+  }
+  return runner.Step(inputs);
+}
+
+// Steps until all searches are done.
+Status SearchAll(Runner& runner, const BeamGenerateOptions& options, Requests& requests) {
+  std::vector<StepInput> inputs;
+  while (true) {
+    inputs.clear();
+    for (size_t i = 0; i < requests.all.size(); ++i) {
+      Request& request = requests.all[i];
+      if (request.search.done()) continue;
+      KVANT_TRY(Search(runner, requests, request));
+      const bool stop = (options.on_step && !options.on_step(i, request.search)) ||
+                        (options.cancel != nullptr && options.cancel->load());
+      if (stop) return MakeError(ErrorCode::kCancelled, "cancelled");
+      const std::span<const TokenId> tokens = request.search.tokens();
+      for (size_t beam = 0; beam < request.beams.size(); ++beam) {
+        inputs.push_back({request.beams[beam], tokens.subspan(beam, 1)});
+      }
+    }
+    if (inputs.empty()) return {};
+    KVANT_TRY(runner.Step(inputs));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
+                                                  std::span<const std::vector<TokenId>> prompts,
+                                                  const BeamGenerateOptions& options) {
+  Requests requests(runner);
+  Status status = Start(runner, prompts, options.search, requests);
+  if (status.ok()) status = SearchAll(runner, options, requests);
+  const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
+  if (!status.ok() && !cancelled) return status.error();
+  std::vector<BeamGeneration> out;
+  for (const Request& request : requests.all) {
+    BeamGeneration& generation = out.emplace_back();
+    generation.hypotheses = request.search.Results();
+    generation.steps = request.steps;
+    generation.cancelled = cancelled && !request.search.done();
+    for (size_t row = 0; generation.cancelled && generation.hypotheses.empty() &&
+                         row < request.search.tokens().size();
+         ++row) {
+      generation.hypotheses.push_back(request.search.Live(row));
+    }
+  }
+  return out;
+}
+
+}  // namespace kvant

@@ -1,0 +1,40 @@
+// Beam search on a model: prompts are processed once, then forked; beams are rows of one step, and
+// what they share is stored and read once.
+//
+// Requests run side by side, each with its own search; one that has finished costs nothing more.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generate/beam_search.h"
+#include "engine/runner.h"
+
+namespace kvant {
+
+struct BeamGeneration {
+  std::vector<BeamHypothesis> hypotheses;  // best first
+  int64_t steps = 0;                       // of the search
+  bool cancelled = false;                  // hypotheses are those found until then
+};
+
+// Called after each step of a request with its best live beam. False ends all requests.
+using BeamStepFunction = std::function<bool(size_t request, const BeamSearch& search)>;
+
+struct BeamGenerateOptions {
+  BeamOptions search;
+  BeamStepFunction on_step;                   // may be empty
+  const std::atomic<bool>* cancel = nullptr;  // set: ends with what there is
+};
+
+// Searches for every prompt. The runner must have room for prompts * beams more sequences; all are
+// freed at the end. Errors are those of Runner and BeamSearch.
+Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
+                                                  std::span<const std::vector<TokenId>> prompts,
+                                                  const BeamGenerateOptions& options);
+
+}  // namespace kvant
