@@ -59,7 +59,8 @@ struct Runner::State {
   Result<int> NewSlot(std::vector<std::unique_ptr<Slot>>& slots);
   void Clear(Slot& slot);
   void Copy(const Slot& from, Slot& to);
-  Status Finish(Status status);
+  Status Finish(Status status) const;
+  Status Check() const;
 
   Status CheckTokens(const Slot& slot, std::span<const TokenId> ids) const;
   Status CheckRoom(const StepInput& input);
@@ -716,8 +717,12 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
 
 // ---- What there is ------------------------------------------------------------------------------
 
-Status Runner::State::Finish(Status status) {
-  if (!status.ok() || !options.kv_check || !cache.has_value()) return status;
+Status Runner::State::Finish(Status status) const {
+  return status.ok() && options.kv_check ? Check() : status;
+}
+
+Status Runner::State::Check() const {
+  if (!cache.has_value()) return {};
   std::vector<const kv::Sequence*> all;
   for (const auto* slots : {&sequences, &snapshots}) {
     for (const std::unique_ptr<Slot>& slot : *slots) all.push_back(&slot->kv);
@@ -726,6 +731,8 @@ Status Runner::State::Finish(Status status) {
     return prefixes.has_value() ? prefixes->references(group, block) : 0;
   });
 }
+
+Status Runner::Check() const { return state_->Check(); }
 
 const Model& Runner::model() const { return *state_->model; }
 

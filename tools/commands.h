@@ -14,6 +14,7 @@ int BenchCommand(CommandLine& line);
 int HashCommand(CommandLine& line);
 int PerplexityCommand(CommandLine& line);
 int ScoreCommand(CommandLine& line);
+int SeqCommand(CommandLine& line);
 int ImatrixCommand(CommandLine& line);
 int ConvertCommand(CommandLine& line);
 int QuantizeCommand(CommandLine& line);

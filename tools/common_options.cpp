@@ -150,9 +150,18 @@ void SessionGroup::AddContext(OptionList& list, const std::string& fallback) {
 
 void SessionGroup::AddKvTypes(OptionList& list) {
   list.Group(kRunGroup);
-  list.Text("--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32 or f16", kv_type_default);
+  list.Text("--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32, f16 or q8", kv_type_default);
   list.Text("--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone");
   list.Text("--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone");
+}
+
+void SessionGroup::AddKvChecks(OptionList& list) {
+  list.Group(kRunGroup);
+  list.Flag("--kv-prealloc", &kv_prealloc, "Take all of the KV cache's memory at the start");
+  list.Flag("--no-kv-rotation", &no_kv_rotation,
+            "Store int8 keys and values as they are, not turned to spread outliers");
+  list.Flag("--kv-check", &kv_check, "Test the KV cache's invariants after every operation");
+  list.Flag("--kv-poison", &kv_poison, "Fill freed blocks of the KV cache with NaN");
 }
 
 void SessionGroup::AddChunk(OptionList& list) {
@@ -172,6 +181,10 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.context = context.value_or(0);
   options.chunk = chunk;
   options.kv_cache = !no_kv_cache;
+  options.kv_rotation = !no_kv_rotation;
+  options.kv_commit = kv_prealloc;
+  options.kv_check = kv_check;
+  options.kv_poison = kv_poison;
   options.cancel = &CancelFlag();
   KVANT_ASSIGN(options.k_type, KvType("--kv-type", kv_type.value_or(kv_type_default)));
   options.v_type = options.k_type;

@@ -55,10 +55,15 @@ struct SessionGroup {
   std::optional<std::string> k_type;
   std::optional<std::string> v_type;
   bool no_kv_cache = false;
+  bool no_kv_rotation = false;
+  bool kv_prealloc = false;
+  bool kv_check = false;
+  bool kv_poison = false;
 
   void AddThreads(OptionList& list);
   void AddContext(OptionList& list, const std::string& fallback);
   void AddKvTypes(OptionList& list);
+  void AddKvChecks(OptionList& list);
   void AddChunk(OptionList& list);
   void AddNoKvCache(OptionList& list);
 

@@ -34,6 +34,8 @@ constexpr Command kCommands[] = {
      PerplexityCommand},
     {"score", "Print the log-probability of every token of a text", ScoreCommand},
     {"imatrix", "Collect the importance matrix that quantizers use", ImatrixCommand},
+    {"seq", "Run a program of operations on sequences: fork, reorder, rewind, save ...",
+     SeqCommand},
     {"hash", "Print the hashes of all tensors, or check them", HashCommand},
     {"convert", "Convert a Hugging Face folder to a GGUF file", ConvertCommand},
     {"quantize", "Quantize a model to fewer bits", QuantizeCommand},

@@ -8,6 +8,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/run_modes.h"
 
 namespace kvant::tools {
 namespace {
@@ -27,24 +28,12 @@ constexpr HelpText kHelp = {
     "  kvant run model.gguf -p \"The capital of France is\" --temp 0 -n 16\n"
     "  kvant run model.gguf -f prompt.txt -c 8192 --seed 1 > answer.txt\n"
     "  echo \"Dear diary,\" | kvant run model.gguf - --stop \"\\n\\n\" -e\n"
-    "  kvant run model.gguf -p \"Hello\" --json | jq .timings\n",
+    "  kvant run model.gguf -p \"Hello\" --json | jq .timings\n"
+    "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
+    "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
 };
 
-struct Options {
-  ModelGroup model;
-  TextGroup prompt;
-  SessionGroup session;
-  SamplingGroup sampling;
-  int64_t max_tokens = -1;
-  std::vector<std::string> stop_texts;
-  bool ignore_eos = false;
-  bool echo = false;
-  bool special = false;
-  bool json = false;
-  bool quiet = false;
-};
-
-void AddOptions(OptionList& list, Options& options) {
+void AddOptions(OptionList& list, RunOptions& options) {
   options.prompt.Add(list, "Prompt", "prompt");
   list.Group("Generation");
   list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1},
@@ -59,29 +48,18 @@ void AddOptions(OptionList& list, Options& options) {
             "Print one line of JSON at the end: text, ids, finish_reason, timings ...");
   list.Flag("-q,--quiet", &options.quiet, "No progress and no speeds on the terminal");
   options.sampling.Add(list);
+  AddBeamOptions(list, options.beams);
+  AddBatchOptions(list, options.batch);
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);
   options.session.AddThreads(list);
   options.session.AddContext(list, "the length the model was trained for");
   options.session.AddKvTypes(list);
+  options.session.AddKvChecks(list);
   options.session.AddChunk(list);
   options.session.AddNoKvCache(list);
   AddIgnoredOptions(list);
-}
-
-// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
-// no text, and never with an end token, which would end the text before it begins.
-Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text) {
-  const SpecialTokens& special = tokenizer.special();
-  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, {.add_special = true, .parse_special = true}));
-  if (special.add_eos && !ids.empty() && ids.back() == special.eos) ids.pop_back();
-  if (ids.empty() && special.bos.has_value()) ids.push_back(*special.bos);
-  if (ids.empty()) {
-    return MakeError(ErrorCode::kInvalid,
-                     "no prompt given, and this model has no BOS token to start from: use -p TEXT");
-  }
-  return ids;
 }
 
 nlohmann::ordered_json Rate(int64_t tokens, double seconds) {
@@ -130,12 +108,10 @@ const char* EndText(FinishReason reason) {
   return "";
 }
 
-GenerateOptions ToGenerateOptions(const Options& options) {
+GenerateOptions ToGenerateOptions(const RunOptions& options) {
   GenerateOptions out;
   out.max_tokens = options.max_tokens;
-  for (const std::string& text : options.stop_texts) {
-    out.stop_texts.push_back(options.prompt.escape ? Unescape(text) : text);
-  }
+  out.stop_texts = options.StopTexts();
   out.ignore_eos = options.ignore_eos;
   out.special = options.special;
   out.echo = options.echo;
@@ -144,7 +120,7 @@ GenerateOptions ToGenerateOptions(const Options& options) {
 }
 
 // The whole of the command after parsing. On success `finish_reason` tells how it ended.
-Status Run(const Options& options, const Positionals& positionals, ResultStream& out,
+Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
   const auto start = std::chrono::steady_clock::now();
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
@@ -198,8 +174,28 @@ Status Run(const Options& options, const Positionals& positionals, ResultStream&
 
 }  // namespace
 
+// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
+// no text, and never with an end token, which would end the text before it begins.
+Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text) {
+  const SpecialTokens& special = tokenizer.special();
+  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, {.add_special = true, .parse_special = true}));
+  if (special.add_eos && !ids.empty() && ids.back() == special.eos) ids.pop_back();
+  if (ids.empty() && special.bos.has_value()) ids.push_back(*special.bos);
+  if (ids.empty()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "no prompt given, and this model has no BOS token to start from: use -p TEXT");
+  }
+  return ids;
+}
+
+std::vector<std::string> RunOptions::StopTexts() const {
+  std::vector<std::string> texts;
+  for (const std::string& text : stop_texts) texts.push_back(prompt.escape ? Unescape(text) : text);
+  return texts;
+}
+
 int RunCommand(CommandLine& line) {
-  Options options;
+  RunOptions options;
   OptionList list;
   AddOptions(list, options);
   if (const auto code = line.Parse(list, kHelp)) return *code;
@@ -210,7 +206,10 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
-  const Status status = Run(options, positionals, out, &finish_reason);
+  const Status status =
+      options.batch.prompts.has_value() ? RunBatch(options, positionals, out, &finish_reason)
+      : options.beams.count > 1         ? RunBeams(options, positionals, out, &finish_reason)
+                                        : Run(options, positionals, out, &finish_reason);
   if (!status.ok()) {
     out.EndLineOnTerminal();
     return Fail(status.error());

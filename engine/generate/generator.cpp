@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/generate/stop_text.h"
+#include "engine/generate/token_text.h"
 
 namespace kvant {
 namespace {
@@ -33,7 +33,7 @@ class Loop {
         sampler_(sampler),
         options_(options),
         on_text_(on_text),
-        stop_filter_(options.stop_texts) {}
+        text_(tokenizer, options.stop_texts, options.special, options.ignore_eos) {}
 
   Result<Generation> Run(std::span<const TokenId> prompt) {
     KVANT_TRY(CheckPrompt(prompt));
@@ -45,8 +45,7 @@ class Loop {
     Status status = shown ? Prefill(prompt) : Status();
     if (status.ok() && shown) status = Decode();
     if (!status.ok() && status.error().code != ErrorCode::kCancelled) return status.error();
-    // Cancelled or not: what was held back can no longer become a stop text or a character.
-    Show(utf8_.Push(stop_filter_.Finish()) + utf8_.Finish());
+    Show(text_.Finish());  // cancelled or not
     return std::move(out_);
   }
 
@@ -100,15 +99,12 @@ class Loop {
         KVANT_ASSIGN(id, sampler_.Sample(sequence_.logits()));
         sampler_.Accept(id);
       }
-      // A model may have more rows than its vocabulary has tokens (padding): those have no text.
-      const bool known = id < tokenizer_.vocab_size();
-      if (known && tokenizer_.is_end_of_generation(id) && !options_.ignore_eos) {
-        return Finish(FinishReason::kStop);
-      }
+      std::string piece;
+      const TokenText::State state = text_.Push(id, piece);
+      if (state == TokenText::State::kEndToken) return Finish(FinishReason::kStop);
       out_.ids.push_back(id);
-      const std::string bytes = known ? tokenizer_.TokenBytes(id, options_.special) : "";
-      if (!Show(utf8_.Push(stop_filter_.Push(bytes)))) return Finish(FinishReason::kCancelled);
-      if (stop_filter_.stopped()) return Finish(FinishReason::kStopText);
+      if (!Show(piece)) return Finish(FinishReason::kCancelled);
+      if (state == TokenText::State::kStopText) return Finish(FinishReason::kStopText);
     }
   }
 
@@ -135,8 +131,7 @@ class Loop {
   Sampler& sampler_;
   const GenerateOptions& options_;
   const TextFunction& on_text_;
-  StopTextFilter stop_filter_;
-  Utf8Stream utf8_;
+  TokenText text_;
   Generation out_;
 };
 

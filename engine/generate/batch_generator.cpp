@@ -1,0 +1,170 @@
+// The running batch: which requests are under way, and one step for all of them.
+#include "engine/generate/batch_generator.h"
+
+#include <algorithm>
+
+#include "engine/generate/token_text.h"
+
+namespace kvant {
+namespace {
+
+// A text under way.
+struct Active {
+  SequenceId sequence;
+  Sampler sampler;
+  TokenText text;
+  BatchText out;
+  TokenId next = 0;  // chosen, not yet processed
+};
+
+class Batch {
+ public:
+  Batch(Runner& runner, const Tokenizer& tokenizer, std::span<const BatchRequest> requests,
+        const BatchOptions& options, const std::function<bool(const BatchText& text)>& on_text)
+      : runner_(runner),
+        tokenizer_(tokenizer),
+        requests_(requests),
+        options_(options),
+        on_text_(on_text) {}
+  ~Batch() {
+    for (const Active& active : active_) (void)runner_.FreeSequence(active.sequence);
+  }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  Status Run() {
+    KVANT_TRY(CheckRequests());
+    while (true) {
+      KVANT_TRY(Join());
+      if (active_.empty()) return {};
+      inputs_.clear();
+      for (const Active& active : active_) inputs_.push_back({active.sequence, {&active.next, 1}});
+      KVANT_TRY(Cancelled() ? Cancel() : runner_.Step(inputs_));
+      KVANT_TRY(TakeTokens());
+    }
+  }
+
+ private:
+  Status CheckRequests() const {
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const BatchRequest& request = requests_[i];
+      const int64_t tokens = static_cast<int64_t>(request.prompt.size());
+      if (tokens == 0) return MakeError(ErrorCode::kInvalid, "prompt {} has no tokens", i);
+      if (tokens > runner_.options().context) {
+        return MakeError(ErrorCode::kContextFull,
+                         "prompt {} has {} tokens, but the context has room for {}", i, tokens,
+                         runner_.options().context);
+      }
+      if (request.samples < 1 || request.samples > runner_.options().sequences) {
+        return MakeError(ErrorCode::kInvalid, "prompt {}: expected 1 to {} samples, found {}", i,
+                         runner_.options().sequences, request.samples);
+      }
+    }
+    return {};
+  }
+
+  bool Cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
+
+  Status Cancel() {
+    while (!active_.empty()) KVANT_TRY(End(0, FinishReason::kCancelled));
+    return MakeError(ErrorCode::kCancelled, "cancelled");
+  }
+
+  // Prompts of waiting requests, in order, as long as there is room for all their samples.
+  Status Join() {
+    while (joined_ < requests_.size()) {
+      const BatchRequest& request = requests_[joined_];
+      const int64_t room = runner_.options().sequences - static_cast<int64_t>(active_.size());
+      if (request.samples > room) return {};
+      const size_t first = active_.size();
+      for (int32_t sample = 0; sample < request.samples; ++sample) {
+        KVANT_TRY(Add(joined_, sample, sample == 0 ? nullptr : &active_[first]));
+      }
+      // Texts that end with their first token leave at once, the last first.
+      for (size_t i = active_.size(); i-- > first;) KVANT_TRY(TakeToken(i));
+      ++joined_;
+    }
+    return {};
+  }
+
+  Status Add(size_t index, int32_t sample, const Active* shared) {
+    const BatchRequest& request = requests_[index];
+    SamplingOptions sampling = options_.sampling;
+    if (sampling.seed.has_value()) *sampling.seed += static_cast<uint64_t>(sample);
+    KVANT_ASSIGN(Sampler sampler, Sampler::Create(sampling, runner_.model().vocab_size()));
+    if (options_.ignore_eos) {
+      for (const TokenId id : tokenizer_.special().end_of_generation) sampler.Forbid(id);
+    }
+    for (const TokenId id : request.prompt) sampler.Accept(id);
+    SequenceId sequence = 0;
+    if (shared != nullptr) {
+      KVANT_ASSIGN(sequence, runner_.Fork(shared->sequence));
+    } else {
+      KVANT_ASSIGN(sequence, runner_.NewSequence());
+    }
+    BatchText out;
+    out.request = index;
+    out.sample = sample;
+    out.seed = sampler.seed();
+    active_.push_back(
+        {sequence, std::move(sampler),
+         TokenText(tokenizer_, options_.stop_texts, options_.special, options_.ignore_eos),
+         std::move(out)});
+    return shared != nullptr ? Status() : runner_.Append(sequence, request.prompt);
+  }
+
+  Status TakeTokens() {
+    for (size_t i = active_.size(); i-- > 0;) KVANT_TRY(TakeToken(i));
+    return {};
+  }
+
+  // Chooses the next token of a text, or ends it.
+  Status TakeToken(size_t i) {
+    Active& active = active_[i];
+    if (static_cast<int64_t>(active.out.ids.size()) == options_.max_tokens) {
+      return End(i, FinishReason::kLength);
+    }
+    KVANT_ASSIGN(active.next, active.sampler.Sample(runner_.logits(active.sequence)));
+    active.sampler.Accept(active.next);
+    const TokenText::State state = active.text.Push(active.next, active.out.text);
+    if (state == TokenText::State::kEndToken) return End(i, FinishReason::kStop);
+    active.out.ids.push_back(active.next);
+    if (state == TokenText::State::kStopText) return End(i, FinishReason::kStopText);
+    if (static_cast<int64_t>(active.out.ids.size()) == options_.max_tokens) {
+      return End(i, FinishReason::kLength);
+    }
+    if (runner_.length(active.sequence) == runner_.options().context) {
+      return End(i, FinishReason::kContext);
+    }
+    return {};
+  }
+
+  Status End(size_t i, FinishReason reason) {
+    Active ended = std::move(active_[i]);
+    active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    KVANT_TRY(runner_.FreeSequence(ended.sequence));
+    ended.out.text += ended.text.Finish();
+    ended.out.finish_reason = reason;
+    if (on_text_(ended.out)) return {};
+    return MakeError(ErrorCode::kCancelled, "cancelled");
+  }
+
+  Runner& runner_;
+  const Tokenizer& tokenizer_;
+  std::span<const BatchRequest> requests_;
+  const BatchOptions& options_;
+  const std::function<bool(const BatchText& text)>& on_text_;
+  std::vector<Active> active_;
+  std::vector<StepInput> inputs_;
+  size_t joined_ = 0;
+};
+
+}  // namespace
+
+Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
+                     std::span<const BatchRequest> requests, const BatchOptions& options,
+                     const std::function<bool(const BatchText& text)>& on_text) {
+  return Batch(runner, tokenizer, requests, options, on_text).Run();
+}
+
+}  // namespace kvant

@@ -1,0 +1,55 @@
+// Many generations side by side: requests join a running batch as room becomes free and leave it
+// when they end; samples of one prompt share its cache.
+//
+// Every request gets the text that it would get alone: it has a sampler of its own, and rows of a
+// step have the bits of single rows (runner.h).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generate/generator.h"
+#include "engine/generate/sampler.h"
+#include "engine/runner.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace kvant {
+
+struct BatchRequest {
+  std::vector<TokenId> prompt;
+  // One text for each; `seed` 0, 1, 2 ... beyond that of the first.
+  int32_t samples = 1;
+};
+
+struct BatchOptions {
+  SamplingOptions sampling;  // a seed that is not set is drawn for each text
+  int64_t max_tokens = -1;   // as in GenerateOptions
+  std::vector<std::string> stop_texts;
+  bool ignore_eos = false;
+  bool special = false;
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct BatchText {
+  size_t request = 0;
+  int32_t sample = 0;
+  uint64_t seed = 0;
+  std::vector<TokenId> ids;  // the end token excluded
+  std::string text;
+  FinishReason finish_reason = FinishReason::kCancelled;
+};
+
+// Generates texts for all requests and hands each over when it ends; false ends all. At most as
+// many texts as the runner has sequences are under way. kInvalid for an empty prompt or more
+// samples than that, kContextFull for a prompt that does not fit. With the cancel flag set, texts
+// under way are handed over as they are and kCancelled is returned.
+Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
+                     std::span<const BatchRequest> requests, const BatchOptions& options,
+                     const std::function<bool(const BatchText& text)>& on_text);
+
+}  // namespace kvant

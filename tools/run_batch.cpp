@@ -1,0 +1,98 @@
+// kvant run --prompts: a batch of prompts, a line of JSON for each text as it ends.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/generate/batch_generator.h"
+#include "formats/json.h"
+#include "tools/run_modes.h"
+
+namespace kvant::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kParallelMax = 1024;
+
+// Lines of {"prompt": TEXT}; other keys are left alone.
+Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return MakeError(ErrorCode::kIo, "{}: cannot open", path);
+  std::vector<std::string> prompts;
+  std::string line;
+  for (size_t number = 1; std::getline(file, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("{}: line {}", path, number);
+    KVANT_ASSIGN(const formats::Json entry,
+                 formats::ParseJson(std::as_bytes(std::span(line)), where));
+    if (!entry.is_object() || !entry.contains("prompt") || !entry["prompt"].is_string()) {
+      return MakeError(ErrorCode::kInvalid, "{}: expected {{\"prompt\": TEXT}}", where);
+    }
+    prompts.push_back(entry["prompt"].get<std::string>());
+  }
+  if (prompts.empty()) return MakeError(ErrorCode::kInvalid, "{}: no prompts", path);
+  return prompts;
+}
+
+std::string ToJson(const BatchText& text) {
+  const Json out = {{"prompt", text.request},
+                    {"sample", text.sample},
+                    {"text", text.text},
+                    {"ids", text.ids},
+                    {"finish_reason", FinishReasonName(text.finish_reason)},
+                    {"seed", text.seed}};
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
+  list.Group("Batches");
+  list.Text(
+      "--prompts", &options.prompts, "FILE",
+      "Lines of {\"prompt\": TEXT}; texts are printed as lines of JSON as they end: prompt (its "
+      "number from 0), sample, text, ids, finish_reason, seed");
+  list.Integer("--samples", &options.samples, {1, kParallelMax},
+               "Texts for each prompt, with seeds one after the other");
+  list.Integer("--parallel", &options.parallel, {1, kParallelMax},
+               "Texts under way at the same time, at most");
+}
+
+Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
+                FinishReason* finish_reason) {
+  KVANT_ASSIGN(const auto texts, ReadPrompts(*options.batch.prompts));
+  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  BatchOptions batch;
+  KVANT_ASSIGN(batch.sampling, options.sampling.Options());
+  batch.max_tokens = options.max_tokens;
+  batch.stop_texts = options.StopTexts();
+  batch.ignore_eos = options.ignore_eos;
+  batch.special = options.special;
+  batch.cancel = &CancelFlag();
+  StatusLine status(!options.quiet);
+  status.Set(fmt::format("loading {}", positionals.model));
+  KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
+  session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
+  KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
+  std::vector<BatchRequest> requests;
+  for (const std::string& text : texts) {
+    KVANT_ASSIGN(auto prompt, PromptTokens(model->tokenizer(), text));
+    requests.push_back({std::move(prompt), static_cast<int32_t>(options.batch.samples)});
+  }
+  const size_t total = requests.size() * static_cast<size_t>(options.batch.samples);
+  size_t ended = 0;
+  const Status result =
+      GenerateBatch(*runner, model->tokenizer(), requests, batch, [&](const BatchText& text) {
+        status.Clear();
+        const bool written = out.Write(ToJson(text));
+        status.Set(fmt::format("{} of {} texts", ++ended, total));
+        return written;
+      });
+  status.Clear();
+  if (result.ok() || result.error().code != ErrorCode::kCancelled) return result;
+  *finish_reason = FinishReason::kCancelled;
+  return {};
+}
+
+}  // namespace kvant::tools

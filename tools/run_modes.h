@@ -1,0 +1,67 @@
+// The options of `kvant run`, and its ways of generating beside one streamed text: beam search and
+// batches.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generate/generator.h"
+#include "tools/common_options.h"
+#include "tools/console.h"
+
+namespace kvant::tools {
+
+struct BeamRunOptions {
+  int64_t count = 1;
+  std::optional<std::string> length_penalty;
+  std::string early_stopping = "false";
+  int64_t num_return = 1;
+  int64_t groups = 1;
+  float diversity_penalty = 0.0f;
+  std::string scoring = "hf";
+  float patience = 1.0f;
+  int64_t min_tokens = 0;
+  int64_t no_repeat_ngram = 0;
+  bool sample = false;
+};
+
+struct BatchRunOptions {
+  std::optional<std::string> prompts;
+  int64_t samples = 1;
+  int64_t parallel = 8;
+};
+
+struct RunOptions {
+  ModelGroup model;
+  TextGroup prompt;
+  SessionGroup session;
+  SamplingGroup sampling;
+  BeamRunOptions beams;
+  BatchRunOptions batch;
+  int64_t max_tokens = -1;
+  std::vector<std::string> stop_texts;
+  bool ignore_eos = false;
+  bool echo = false;
+  bool special = false;
+  bool json = false;
+  bool quiet = false;
+
+  std::vector<std::string> StopTexts() const;
+};
+
+void AddBeamOptions(OptionList& list, BeamRunOptions& options);
+void AddBatchOptions(OptionList& list, BatchRunOptions& options);
+
+// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
+// no text, and never with an end token, which would end the text before it begins.
+Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text);
+
+// Each is the whole of the command after parsing; `finish_reason` tells whether it was interrupted.
+Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
+                FinishReason* finish_reason);
+Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
+                FinishReason* finish_reason);
+
+}  // namespace kvant::tools
