@@ -155,7 +155,7 @@ class BeamSearchRandom : public testing::TestWithParam<BeamScoring> {};
 
 TEST_P(BeamSearchRandom, EqualsTheNaiveSearch) {
   int64_t ended = 0, open = 0;
-  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (uint64_t seed = 1; seed <= 800; ++seed) {
     const RandomCase c = MakeCase(seed, GetParam());
     const auto found = RunSearch(c.options, c.model.vocab, c.model, c.prompt).results;
     ExpectSame(found, NaiveBeamSearch(c.options, c.model.vocab, c.model, c.prompt).Run(), seed);
@@ -163,8 +163,8 @@ TEST_P(BeamSearchRandom, EqualsTheNaiveSearch) {
     for (const BeamHypothesis& hypothesis : found) ++(hypothesis.ended ? ended : open);
   }
   // The cases are of all kinds.
-  EXPECT_GT(ended, 500);
-  EXPECT_GT(open, 500);
+  EXPECT_GT(ended, 300);
+  EXPECT_GT(open, 300);
 }
 
 std::string ScoringName(const testing::TestParamInfo<BeamScoring>& scoring) {

@@ -40,7 +40,7 @@ SUM_MARGIN = 1e-4
 SCORE_MARGIN = 1e-5
 FILLING = -1e8
 PAD = 0
-END_TOKENS = {0: [], 1: [7], 3: [7, 11, 23]}
+END_TOKENS = {0: [], 1: [2], 3: [2, 34, 20]}
 EARLY_STOPPING = {"false": False, "true": True, "never": "never"}
 
 MODELS = {
