@@ -24,8 +24,7 @@ Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
   for (size_t number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("{}: line {}", path, number);
-    KVANT_ASSIGN(const formats::Json entry,
-                 formats::ParseJson(std::as_bytes(std::span(line)), where));
+    KVANT_ASSIGN(const formats::Json entry, formats::ParseJson(line, where));
     if (!entry.is_object() || !entry.contains("prompt") || !entry["prompt"].is_string()) {
       return MakeError(ErrorCode::kInvalid, "{}: expected {{\"prompt\": TEXT}}", where);
     }

@@ -24,8 +24,8 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   out.patience = beams.patience;
   out.min_new_tokens = beams.min_tokens;
   out.no_repeat_ngram = static_cast<int32_t>(beams.no_repeat_ngram);
-  KVANT_ASSIGN(out.scoring, ParseBeamScoring(beams.scoring));
-  KVANT_ASSIGN(out.early_stopping, ParseEarlyStopping(beams.early_stopping));
+  KVANT_ASSIGN(out.scoring, ParseBeamScoring(beams.scoring.value_or("hf")));
+  KVANT_ASSIGN(out.early_stopping, ParseEarlyStopping(beams.early_stopping.value_or("false")));
   if (beams.length_penalty.has_value()) {
     const std::string& text = *beams.length_penalty;
     float value = 0.0f;
@@ -82,16 +82,17 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
                "Follow so many texts at once and show the best; 1 is off");
   list.Text("--length-penalty", &options.length_penalty, "A",
             "Scores are sums of log-probabilities divided by length^A", "1");
-  list.Choice(
-      "--early-stopping", &options.early_stopping, {"true", "false", "never"},
-      "End as soon as enough texts have ended, when others can hardly, or cannot, be better");
+  list.Text("--early-stopping", &options.early_stopping, "WHEN",
+            "true: end when enough texts have ended; false: when the others hardly can be better; "
+            "never: when they cannot",
+            "false");
   list.Integer("--num-return", &options.num_return, {1, kBeamsMax}, "Texts to show");
   list.Integer("--beam-groups", &options.groups, {1, kBeamsMax},
                "Groups of beams that avoid each other's tokens");
   list.Real("--diversity", &options.diversity_penalty, {0, 1e6f},
             "What a group pays for a token that earlier groups have just chosen");
-  list.Choice("--beam-scoring", &options.scoring, {"hf", "ct2", "whisper", "oga"},
-              "Scores and endings as in this program");
+  list.Text("--beam-scoring", &options.scoring, "PROGRAM",
+            "Scores and endings as in hf, ct2, whisper or oga", "hf");
   list.Real("--patience", &options.patience, {0, 1e6f},
             "ct2 and whisper: end at so many times the beams of ended texts");
   list.Integer("--min-tokens", &options.min_tokens, {0}, "No end token before so many others");

@@ -16,11 +16,11 @@ namespace kvant::tools {
 struct BeamRunOptions {
   int64_t count = 1;
   std::optional<std::string> length_penalty;
-  std::string early_stopping = "false";
+  std::optional<std::string> early_stopping;
   int64_t num_return = 1;
   int64_t groups = 1;
   float diversity_penalty = 0.0f;
-  std::string scoring = "hf";
+  std::optional<std::string> scoring;
   float patience = 1.0f;
   int64_t min_tokens = 0;
   int64_t no_repeat_ngram = 0;
