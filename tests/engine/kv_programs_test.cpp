@@ -59,11 +59,17 @@ CacheOptions Options(KvElement type, std::vector<int64_t> windows, bool poison) 
   return options;
 }
 
+Cache MakeCache(const CacheOptions& options) {
+  auto cache = Cache::Create(options);
+  EXPECT_TRUE(cache.ok());
+  return std::move(*cache);
+}
+
 class Program {
  public:
   Program(const CacheOptions& options, uint32_t seed)
       : options_(options),
-        cache_(std::move(*Cache::Create(options))),
+        cache_(MakeCache(options)),
         view_(cache_, kSequences, kChunk),
         random_(seed) {
     for (int i = 0; i < kSequences; ++i) real_.push_back(cache_.NewSequence());
@@ -366,9 +372,9 @@ TEST_P(KvPrograms, EverySequenceSeesItsOwnRows) {  // KV-41b, KV-43b
 
 INSTANTIATE_TEST_SUITE_P(Types, KvPrograms,
                          testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
-                         [](const auto& info) {
-                           return info.param == KvElement::kF32   ? "f32"
-                                  : info.param == KvElement::kF16 ? "f16"
+                         [](const auto& type) {
+                           return type.param == KvElement::kF32   ? "f32"
+                                  : type.param == KvElement::kF16 ? "f16"
                                                                   : "q8";
                          });
 

@@ -92,7 +92,7 @@ class RunnerKinds : public testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RunnerKinds, testing::ValuesIn(Kinds()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_P(RunnerKinds, RaggedBatchesEqualSingleRuns) {  // KV-47
   const auto model = OpenModel();
