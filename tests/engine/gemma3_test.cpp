@@ -63,7 +63,7 @@ class Gemma3Folder {
 class Gemma3 : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Hf, Gemma3, testing::Values("usual", "varied"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& model) { return model.param; });
 
 TEST_P(Gemma3, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
   const Gemma3Folder folder(GetParam());
