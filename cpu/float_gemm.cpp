@@ -7,6 +7,8 @@
 #if KVANT_HAVE_ONEDNN
 #include <dlfcn.h>
 #include <dnnl.h>
+
+#include <csignal>
 #endif
 #if KVANT_HAVE_OPENBLAS
 #include <cblas.h>
@@ -57,11 +59,33 @@ class SingleOpenMpThread {
   int previous_ = 0;
 };
 
+// While it lives, the calling thread takes no signals but those that it causes itself; they wait.
+// oneDNN's generated kernels let the stack pointer point into a buffer on the heap, and the frame
+// of a signal handler would be written over what lies below it.
+class SignalsHeldBack {
+ public:
+  SignalsHeldBack() {
+    sigset_t signals;
+    sigfillset(&signals);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+      sigdelset(&signals, own);
+    }
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  }
+  ~SignalsHeldBack() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeldBack(const SignalsHeldBack&) = delete;
+  SignalsHeldBack& operator=(const SignalsHeldBack&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // Row-major out[tokens x rows] = activations[tokens x cols] * transposed weights[rows x cols].
 void RunOneDnn(const float* weights, int64_t rows, int64_t cols, const float* activations,
                int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride,
                bool add) {
   const SingleOpenMpThread single_thread;
+  const SignalsHeldBack signals_held_back;
   const dnnl_status_t status =
       dnnl_sgemm('N', 'T', tokens, rows, cols, 1.0f, activations, activation_stride, weights, cols,
                  add ? 1.0f : 0.0f, out, out_stride);

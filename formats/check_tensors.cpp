@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "formats/quoted.h"
@@ -14,13 +15,6 @@ namespace {
 constexpr int64_t kPieceValues = 8192;
 static_assert(kPieceValues % quant::kBlockValuesMax == 0);
 
-// x - x is 0 for a finite x and NaN for the others; the loop has no branch.
-bool AllFinite(const float* values, int64_t count) {
-  float sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += values[i] - values[i];
-  return sum == 0;
-}
-
 void CheckRange(const GgufTensor& tensor, const Range& range, NonFinite& found) {
   const quant::FormatTraits& format = *tensor.format;
   std::vector<float> values(kPieceValues);
@@ -28,8 +22,9 @@ void CheckRange(const GgufTensor& tensor, const Range& range, NonFinite& found) 
     const int64_t count = std::min(kPieceValues, range.end - begin);
     format.decode(tensor.data + begin / format.block_values * format.block_bytes, values.data(),
                   count);
-    if (AllFinite(values.data(), count)) continue;
-    for (int64_t i = 0; i < count; ++i) {
+    const int64_t first = FirstNonFinite(std::span(values.data(), static_cast<size_t>(count)));
+    if (first < 0) continue;
+    for (int64_t i = first; i < count; ++i) {
       const float value = values[static_cast<size_t>(i)];
       if (std::isfinite(value)) continue;
       if (found.count++ == 0) {
@@ -41,6 +36,23 @@ void CheckRange(const GgufTensor& tensor, const Range& range, NonFinite& found) 
 }
 
 }  // namespace
+
+int64_t FirstNonFinite(std::span<const float> values) {
+  // The exponent bits are all ones in these alone, and then a one more carries into the sign bit.
+  uint32_t carries = 0;
+  for (const float value : values) {
+    carries |= (std::bit_cast<uint32_t>(value) & 0x7fffffff) + 0x00800000;
+  }
+  if (carries >> 31 == 0) return -1;
+  const auto first = std::find_if(values.begin(), values.end(),
+                                  [](const float value) { return !std::isfinite(value); });
+  return first - values.begin();
+}
+
+std::string_view NonFiniteName(float value) {
+  if (std::isnan(value)) return "NaN";
+  return value > 0 ? "infinity" : "-infinity";
+}
 
 NonFinite FindNonFinite(const GgufTensor& tensor, ThreadPool& pool) {
   std::vector<NonFinite> parts(static_cast<size_t>(pool.size()));
@@ -60,11 +72,10 @@ NonFinite FindNonFinite(const GgufTensor& tensor, ThreadPool& pool) {
 }
 
 std::string DescribeNonFinite(const GgufTensor& tensor, const NonFinite& found) {
-  const char* what = std::isnan(found.value) ? "NaN" : found.value > 0 ? "infinity" : "-infinity";
   return fmt::format(
       "tensor {}: {} of {} values {} not finite, the first is {} at row {}, column {}",
-      Quoted(tensor.name), found.count, tensor.n_values(), found.count == 1 ? "is" : "are", what,
-      found.first / tensor.dims[0], found.first % tensor.dims[0]);
+      Quoted(tensor.name), found.count, tensor.n_values(), found.count == 1 ? "is" : "are",
+      NonFiniteName(found.value), found.first / tensor.dims[0], found.first % tensor.dims[0]);
 }
 
 Result<std::vector<TensorFinding>> CheckTensors(const GgufFile& file, ThreadPool& pool,

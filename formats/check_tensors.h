@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -14,6 +16,12 @@
 #include "formats/gguf.h"
 
 namespace kvant::formats {
+
+// The position of the first NaN or infinity, or -1.
+int64_t FirstNonFinite(std::span<const float> values);
+
+// "NaN", "infinity" or "-infinity".
+std::string_view NonFiniteName(float value);
 
 // The values of a tensor that are not finite; none if count is 0.
 struct NonFinite {

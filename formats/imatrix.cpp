@@ -56,12 +56,11 @@ class DatParser {
   Result<Imatrix> Parse() {
     int32_t count = 0;
     if (!cursor_.Read(count)) return EndsInside("the number of entries");
-    if (count < 1) {
-      return Corrupt(file_, "expected an importance matrix of at least 1 entry, found {}", count);
-    }
-    if (static_cast<uint64_t>(count) > cursor_.remaining() / kDatEntryBytesMin) {
-      return Corrupt(file_, "{} entries are promised, more than fit into the {} bytes that follow",
-                     count, cursor_.remaining());
+    if (count < 1 || static_cast<uint64_t>(count) > cursor_.remaining() / kDatEntryBytesMin) {
+      return Corrupt(file_,
+                     "no importance matrix: its first bytes would be the number of entries, {}, "
+                     "expected from 1 to the {} that fit into it",
+                     count, cursor_.remaining() / kDatEntryBytesMin);
     }
     for (int32_t i = 0; i < count; ++i) KVANT_TRY(ReadEntry(i));
     KVANT_TRY(ReadOrigin());
@@ -291,10 +290,9 @@ Result<std::vector<float>> Imatrix::Importance(const GgufTensor& tensor) const {
   if (static_cast<int64_t>(entry.sums.size()) != matrices * tensor.dims[0] ||
       (counts != 1 && counts != matrices)) {
     return MakeError(ErrorCode::kInvalid,
-                     "tensor {}: expected an importance matrix of {} values for {} columns and {} "
-                     "matrices, found {}; it belongs to another model",
-                     Quoted(tensor.name), matrices * tensor.dims[0], tensor.dims[0], matrices,
-                     entry.sums.size());
+                     "tensor {}: expected an importance matrix of {} values, one for each column, "
+                     "found {}; it belongs to another model",
+                     Quoted(tensor.name), matrices * tensor.dims[0], entry.sums.size());
   }
   const size_t columns = entry.sums.size() / entry.counts.size();
   std::vector<float> means(entry.sums.size());

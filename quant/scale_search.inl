@@ -67,10 +67,16 @@ struct Starts {
   float step;
 };
 
+// The more codes, the less there is to gain from cutting off and the more from a fine scale.
 template <class X>
 constexpr Starts StartsFor(CodeRange range) {
-  if (X::kIsWeighted) return {-3, 6, 0.07f};
-  if (range.max - range.min < 16) return {-2, 3, 0.07f};
+  const int steps = range.max - range.min;
+  if (X::kIsWeighted) {
+    if (steps < 15) return {-3, 6, 0.07f};
+    if (steps < 16) return {-5, 7, 0.04f};
+    return {-6, 8, 0.025f};
+  }
+  if (steps < 16) return {-2, 3, 0.07f};
   return {-3, 4, 0.05f};
 }
 

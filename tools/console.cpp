@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 #include "base/log.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -19,9 +20,25 @@ volatile std::sig_atomic_t caught_signal = 0;
 
 static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a signal handler");
 
+// A second signal ends the program at once, unless it comes with the first: timeout(1) sends each
+// twice, to the program and to its group.
+constexpr int64_t kSameSignalMs = 500;
+std::atomic<int64_t> caught_ms{0};
+
+static_assert(std::atomic<int64_t>::is_always_lock_free, "used in a signal handler");
+
 void OnSignal(int number) {
-  caught_signal = number;
-  cancel_flag.store(true);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ms = int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  if (!cancel_flag.load()) {
+    caught_signal = number;
+    caught_ms.store(now_ms);
+    cancel_flag.store(true);
+  } else if (now_ms - caught_ms.load() > kSameSignalMs) {
+    std::signal(number, SIG_DFL);
+    raise(number);  // takes effect when the handler returns
+  }
 }
 
 void PrintLine(std::string_view line) {
@@ -71,7 +88,7 @@ std::string Visible(std::string_view text) {
 void CatchSignals() {
   struct sigaction action {};
   action.sa_handler = OnSignal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // no SA_RESTART: a blocked read returns
+  action.sa_flags = 0;  // no SA_RESTART: a blocked read returns
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(number, nullptr, &before);

@@ -32,8 +32,8 @@ void Note(std::string_view message);
 // a terminal would obey. Valid UTF-8 stays as it is.
 std::string Visible(std::string_view text);
 
-// After this, the first Ctrl+C (or SIGTERM, SIGHUP) sets the flag and the second one kills; a write
-// to a closed pipe is an error instead of a signal.
+// After this, the first Ctrl+C (or SIGTERM, SIGHUP) sets the flag and one half a second later or
+// more kills; a write to a closed pipe is an error instead of a signal.
 void CatchSignals();
 const std::atomic<bool>& CancelFlag();
 int SignalExitCode();  // 130 for SIGINT; kExitFailed if no signal has come

@@ -8,6 +8,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "formats/gguf_split.h"
 #include "formats/quoted.h"
 
 namespace kvant::quantize {
@@ -198,7 +199,12 @@ class Planner {
       if (planned.copied() || !planned.format->quantized()) continue;
       const GgufTensor& tensor = *planned.source;
       if (options_.importance != nullptr) {
-        KVANT_ASSIGN(planned.importance, options_.importance->Importance(tensor));
+        auto importance = options_.importance->Importance(tensor);
+        if (!importance.ok()) {
+          return MakeError(importance.error().code, "{}: {}", options_.importance_file,
+                           importance.error().message);
+        }
+        planned.importance = std::move(*importance);
       }
       if (!planned.importance.empty()) continue;
       // No activations are ever collected for the embedding, and rarely for the output.
@@ -247,6 +253,12 @@ class Planner {
     }
     changes.insert(changes.end(), options_.metadata.begin(), options_.metadata.end());
     for (MetadataChange& change : changes) {
+      if (change.key == formats::kGgufAlignmentKey || formats::IsSplitKey(change.key)) {
+        return MakeError(ErrorCode::kInvalid,
+                         "key {} describes how the file is laid out and follows from it: it cannot "
+                         "be set",
+                         Quoted(change.key));
+      }
       KVANT_ASSIGN(const GgufType type, TypeFor(change));
       plan_.metadata.push_back({std::move(change), type});
     }

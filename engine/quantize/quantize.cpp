@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <filesystem>
 #include <mutex>
 #include <span>
 
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "formats/check_tensors.h"
 #include "formats/gguf_resplit.h"
 #include "formats/gguf_split.h"
 #include "formats/quoted.h"
@@ -83,17 +83,6 @@ class SharedStatus {
   Status status_;
 };
 
-// The position of the first NaN or infinity, or -1. The exponent bits are all ones in these alone.
-int64_t FirstNonFinite(std::span<const float> values) {
-  bool finite = true;
-  for (const float value : values) finite &= std::fabs(value) <= 0x1.fffffep127f;
-  if (finite) return -1;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) return static_cast<int64_t>(i);
-  }
-  return -1;
-}
-
 // Makes pieces of tensors; one per thread.
 class PieceEncoder {
  public:
@@ -144,12 +133,13 @@ class PieceEncoder {
 
   Status CheckFinite(const GgufTensor& tensor, int64_t row_begin) const {
     if (non_finite_ == NonFinite::kAllowed) return {};
-    const int64_t at = FirstNonFinite(values_);
+    const int64_t at = formats::FirstNonFinite(values_);
     if (at < 0) return {};
     return MakeError(ErrorCode::kInvalid,
                      "{}: tensor {} holds {} in row {}, column {}: the model is broken "
                      "(--allow-nonfinite quantizes it all the same)",
-                     file_.path(), Quoted(tensor.name), values_[static_cast<size_t>(at)],
+                     file_.path(), Quoted(tensor.name),
+                     formats::NonFiniteName(values_[static_cast<size_t>(at)]),
                      row_begin + at / tensor.dims[0], at % tensor.dims[0]);
   }
 

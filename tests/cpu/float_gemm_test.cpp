@@ -1,11 +1,14 @@
 // Every float GEMM backend of the build against double precision, alone and from several threads at
-// once, and the choice by name and environment.
+// once, under signals, and the choice by name and environment.
 #include "cpu/float_gemm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -110,6 +113,49 @@ std::vector<FloatGemm> Libraries() {
     if (gemm.run != nullptr) libraries.push_back(gemm);
   }
   return libraries;
+}
+
+// Where the handler of a signal finds its frame: on the stack of its thread, or elsewhere.
+std::atomic<uintptr_t> stack_begin;
+std::atomic<uintptr_t> stack_end;
+std::atomic<int> signals_on_stack;
+std::atomic<int> signals_elsewhere;
+
+void CountSignal(int) {
+  const int here = 0;
+  const auto address = reinterpret_cast<uintptr_t>(&here);
+  const bool on_stack = address >= stack_begin && address < stack_end;
+  ++(on_stack ? signals_on_stack : signals_elsewhere);
+}
+
+TEST_P(FloatGemmTest, SignalsFindAStack) {
+  pthread_attr_t attributes;
+  void* stack = nullptr;
+  size_t stack_bytes = 0;
+  ASSERT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
+  ASSERT_EQ(pthread_attr_getstack(&attributes, &stack, &stack_bytes), 0);
+  pthread_attr_destroy(&attributes);
+  stack_begin = reinterpret_cast<uintptr_t>(stack);
+  stack_end = stack_begin + stack_bytes;
+  signals_on_stack = signals_elsewhere = 0;
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = CountSignal;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+
+  const GemmProblem problem(96, 1024, 96);
+  const std::vector<float> expected = problem.Run(GetParam(), false);
+  std::atomic<bool> done = false;
+  std::thread sender([&, receiver = pthread_self()] {
+    while (!done) pthread_kill(receiver, SIGUSR1);
+  });
+  while (signals_on_stack + signals_elsewhere < 300) {
+    EXPECT_EQ(problem.Run(GetParam(), false), expected);
+  }
+  done = true;
+  sender.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(signals_elsewhere, 0);
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FloatGemmTest);

@@ -242,6 +242,10 @@ TEST(QuantizeModel, RefusesWhatWouldHarm) {
   options = Options("Q4_0");
   options.metadata = {{"llama.block_count", std::string("one")}};
   ExpectFails(Quantize(in, out, options), "uint32");
+  for (const char* layout : {"general.alignment", "split.count"}) {
+    options.metadata = {{layout, int64_t{32}}};
+    ExpectFails(Quantize(in, out, options), "cannot be set");
+  }
   options.metadata = {{"llama.block_count", int64_t{-1}}};
   ExpectFails(Quantize(in, out, options), "uint32");
 

@@ -187,8 +187,9 @@ TEST(ImatrixCorrupt, EveryTruncation) {
 
 TEST(ImatrixCorrupt, Counts) {
   ExpectCorrupt({}, "the file is empty");
-  for (const int32_t count : {0, -1}) ExpectCorrupt(DatBytes().Int(count).bytes(), "at least 1");
-  ExpectCorrupt(DatBytes().Int(1 << 30).Entry("a", 1, {1}).bytes(), "more than fit");
+  for (const int32_t count : {0, -1})
+    ExpectCorrupt(DatBytes().Int(count).bytes(), "expected from 1");
+  ExpectCorrupt(DatBytes().Int(1 << 30).Entry("a", 1, {1}).bytes(), "the 1 that fit");
   ExpectCorrupt(DatBytes().Int(1).Int(1 << 30).Int(1).Int(1).Int(1).Int(1).bytes(),
                 "name of entry 0");
   ExpectCorrupt(DatBytes().Int(1).Text("").Int(1).Int(1).Int(1).Int(1).bytes(), "0 bytes");
