@@ -73,7 +73,9 @@ TEST_P(Gemma3, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
   ASSERT_TRUE(expected.ok()) << expected.error().message;
   for (const cpu::IsaReport& isa : cpu::ReportIsas()) {
     if (!isa.compiled || !isa.supported) continue;
-    const auto model = folder.Open({.isa = isa.name});
+    ModelOptions options;
+    options.isa = isa.name;
+    const auto model = folder.Open(options);
     ASSERT_NE(model, nullptr);
     // In pieces, so that queries see keys of earlier steps beyond and within their windows.
     for (const size_t piece : {size_t{1}, size_t{29}, tokens.size()}) {
