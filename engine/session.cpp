@@ -39,12 +39,41 @@ int64_t Session::length() const { return runner_->length(sequence_); }
 
 int64_t Session::context() const { return runner_->options().context; }
 
+int32_t Session::vocab_size() const { return runner_->model().vocab_size(); }
+
 std::span<const TokenId> Session::tokens() const { return runner_->tokens(sequence_); }
 
 int Session::threads() const { return runner_->options().threads; }
 
 Status Session::Rewind(int64_t length, Replay replay) {
   return runner_->Rewind(sequence_, length, replay);
+}
+
+Status Session::Prune(int64_t keep_first, int64_t keep_last, PrunePositions positions) {
+  return runner_->Prune(sequence_, keep_first, keep_last, positions);
+}
+
+Status Session::Save(const std::string& path) const {
+  return runner_->Save(path, std::span(&sequence_, 1));
+}
+
+Status Session::Load(const std::string& path) {
+  if (length() > 0) {
+    return MakeError(ErrorCode::kInvalid, "{}: a session that has begun cannot load another", path);
+  }
+  KVANT_TRY(runner_->FreeSequence(sequence_));
+  const auto loaded = runner_->Load(path);
+  if (loaded.ok() && loaded->size() == 1) {
+    sequence_ = loaded->front();
+    return {};
+  }
+  if (loaded.ok()) {
+    for (const SequenceId id : *loaded) KVANT_TRY(runner_->FreeSequence(id));
+  }
+  KVANT_ASSIGN(sequence_, runner_->NewSequence());
+  if (!loaded.ok()) return loaded.error();
+  return MakeError(ErrorCode::kInvalid, "{}: expected one sequence, found {}", path,
+                   loaded->size());
 }
 
 uint64_t Session::kv_bytes_used() const { return runner_->stats().kv_bytes_used; }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/result.h"
@@ -46,6 +47,7 @@ class Session {
 
   int64_t length() const;
   int64_t context() const;  // positions that fit
+  int32_t vocab_size() const;
   std::span<const TokenId> tokens() const;
   int threads() const;
 
@@ -54,6 +56,15 @@ class Session {
   // dropped positions that are needed they are computed again, or kNotSupported names the smallest
   // possible length.
   Status Rewind(int64_t length, Replay replay = Replay::kAllowed);
+
+  // See Runner::Prune.
+  Status Prune(int64_t keep_first, int64_t keep_last, PrunePositions positions);
+
+  // Saves the sequence; or takes a saved one over into a session that has no tokens yet (see
+  // Runner::Save and Load). The session is unchanged if that fails. kInvalid for a file of more
+  // than one sequence, or if there are tokens already.
+  Status Save(const std::string& path) const;
+  Status Load(const std::string& path);
 
   // Bytes of KV blocks in use now.
   uint64_t kv_bytes_used() const;

@@ -1,13 +1,16 @@
 // kvant run: a prompt in, text out as it is generated.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/generate/generator.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/model_names.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {
@@ -48,6 +51,19 @@ void AddOptions(OptionList& list, RunOptions& options) {
             "Print one line of JSON at the end: text, ids, finish_reason, timings ...");
   list.Flag("-q,--quiet", &options.quiet, "No progress and no speeds on the terminal");
   options.sampling.Add(list);
+  list.Group("Long texts and speed");
+  list.Text("--session", &options.continuation.session, "FILE",
+            "Continue from the tokens that this file and the prompt have in common, and save the "
+            "whole sequence there at the end");
+  list.Integer("--context-shift", &options.continuation.shift_keep, {0},
+               "When the context is full, keep this many tokens of its beginning and the later "
+               "half of the rest",
+               "end the text");
+  list.Text("--draft", &options.continuation.draft, "MODEL",
+            "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
+            "itself; the text stays the same");
+  list.Integer("--draft-tokens", &options.continuation.draft_tokens, {1, 31},
+               "Tokens to guess at once, at most");
   AddBeamOptions(list, options.beams);
   AddBatchOptions(list, options.batch);
   options.model.AddPath(list);
@@ -86,6 +102,11 @@ std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
       {"decode_seconds", generation.decode_seconds},
       {"decode_tokens_per_second", Rate(generation.decode_tokens, generation.decode_seconds)},
   };
+  if (generation.drafted_tokens > 0) {
+    out["draft"] = {{"drafted_tokens", generation.drafted_tokens},
+                    {"accepted_tokens", generation.accepted_tokens},
+                    {"passes", generation.decode_passes}};
+  }
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -119,6 +140,28 @@ GenerateOptions ToGenerateOptions(const RunOptions& options) {
   return out;
 }
 
+// Takes over what the file and the prompt have in common, if the file exists.
+Status LoadSession(const std::string& path, std::span<const TokenId> prompt, Session& session) {
+  if (!std::filesystem::exists(path)) return {};
+  KVANT_TRY(session.Load(path));
+  const std::span<const TokenId> known = session.tokens();
+  const auto end = std::mismatch(known.begin(), known.end(), prompt.begin(), prompt.end()).first;
+  const int64_t common = std::min(end - known.begin(), std::ssize(prompt) - 1);
+  return session.Rewind(common);
+}
+
+Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
+  const std::optional<std::string>& draft = options.continuation.draft;
+  if (!draft.has_value()) return std::unique_ptr<Draft>();
+  if (*draft == "ngram") return std::unique_ptr<Draft>(std::make_unique<NgramDraft>());
+  KVANT_ASSIGN(SessionOptions draft_options, options.session.Options());
+  draft_options.context = session.context();
+  KVANT_ASSIGN(const auto model, Model::Open(ModelPath(*draft), options.model.Options()));
+  KVANT_ASSIGN(auto draft_session, Session::Create(model, draft_options));
+  KVANT_ASSIGN(auto made, ModelDraft::Create(std::move(draft_session), session.vocab_size()));
+  return std::unique_ptr<Draft>(std::move(made));
+}
+
 // The whole of the command after parsing. On success `finish_reason` tells how it ended.
 Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
@@ -141,6 +184,14 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   }
 
   GenerateOptions generate = ToGenerateOptions(options);
+  if (options.continuation.session.has_value()) {
+    KVANT_TRY(LoadSession(*options.continuation.session, prompt, *session));
+    generate.continues = true;
+  }
+  KVANT_ASSIGN(const auto draft, MakeDraft(options, *session));
+  generate.draft = draft.get();
+  generate.draft_tokens = options.continuation.draft_tokens;
+  generate.shift_keep = options.continuation.shift_keep;
   if (status.enabled() && session_options.kv_cache) {
     generate.prefill_slice = session_options.chunk;
     generate.on_prefill = [&](int64_t done) {
@@ -156,6 +207,9 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
                Generate(sequence, tokenizer, sampler, prompt, generate, on_text));
   status.Clear();
   *finish_reason = generation.finish_reason;
+  if (options.continuation.session.has_value()) {
+    KVANT_TRY(session->Save(*options.continuation.session));
+  }
   if (options.json) {
     out.Write(ToJson(positionals.model, prompt, generation, sampler.seed(), load_time.count()));
   } else if (StdoutIsTerminal()) {
@@ -164,6 +218,11 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
     out.Write("\n");
   }
   if (status.enabled() && !out.failed()) {
+    if (generation.drafted_tokens > 0) {
+      fmt::print(stderr, "{} of {} guesses were right; {} passes for {} tokens\n",
+                 generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
+                 generation.decode_tokens);
+    }
     fmt::print(stderr, "{}; {}; ended by {}\n",
                SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
                SpeedText("decode", generation.decode_tokens, generation.decode_seconds),

@@ -33,6 +33,14 @@ struct BatchRunOptions {
   int64_t parallel = 8;
 };
 
+// What a run takes up and leaves behind.
+struct ContinueRunOptions {
+  std::optional<std::string> session;
+  std::optional<int64_t> shift_keep;
+  std::optional<std::string> draft;
+  int64_t draft_tokens = 8;
+};
+
 struct RunOptions {
   ModelGroup model;
   TextGroup prompt;
@@ -40,6 +48,7 @@ struct RunOptions {
   SamplingGroup sampling;
   BeamRunOptions beams;
   BatchRunOptions batch;
+  ContinueRunOptions continuation;
   int64_t max_tokens = -1;
   std::vector<std::string> stop_texts;
   bool ignore_eos = false;

@@ -37,6 +37,7 @@ class Loop {
 
   Result<Generation> Run(std::span<const TokenId> prompt) {
     KVANT_TRY(CheckPrompt(prompt));
+    all_.assign(prompt.begin(), prompt.end());
     if (options_.ignore_eos) {
       for (const TokenId id : tokenizer_.special().end_of_generation) sampler_.Forbid(id);
     }
@@ -52,7 +53,8 @@ class Loop {
  private:
   Status CheckPrompt(std::span<const TokenId> prompt) const {
     if (prompt.empty()) return MakeError(ErrorCode::kInvalid, "the prompt has no tokens");
-    const int64_t room = sequence_.context() - sequence_.length();
+    const int64_t held = options_.continues ? 0 : sequence_.length();
+    const int64_t room = sequence_.context() - held;
     const int64_t tokens = static_cast<int64_t>(prompt.size());
     if (tokens > room) {
       return MakeError(ErrorCode::kContextFull,
@@ -64,7 +66,9 @@ class Loop {
   Status Prefill(std::span<const TokenId> prompt) {
     const size_t slice =
         options_.prefill_slice > 0 ? static_cast<size_t>(options_.prefill_slice) : prompt.size();
-    for (size_t done = 0; done < prompt.size();) {
+    size_t done = options_.continues ? static_cast<size_t>(sequence_.length()) : 0;
+    for (const TokenId id : prompt.first(done)) sampler_.Accept(id);
+    while (done < prompt.size()) {
       const auto part = prompt.subspan(done, std::min(slice, prompt.size() - done));
       {
         Stopwatch watch(&out_.prefill_seconds);
@@ -80,32 +84,100 @@ class Loop {
 
   // Sets out_.finish_reason. An error of kCancelled leaves it at its default.
   Status Decode() {
+    if (options_.max_tokens == 0) return Finish(FinishReason::kLength);
+    chosen_.clear();
+    {
+      Stopwatch watch(&out_.decode_seconds);
+      KVANT_TRY(Choose(sequence_.logits()));
+    }
     while (true) {
+      for (const TokenId id : chosen_) {
+        if (Take(id)) return {};
+      }
       if (static_cast<int64_t>(out_.ids.size()) == options_.max_tokens) {
         return Finish(FinishReason::kLength);
       }
-      if (!out_.ids.empty()) {
-        if (sequence_.length() >= sequence_.context()) return Finish(FinishReason::kContext);
-        Stopwatch watch(&out_.decode_seconds);
-        KVANT_TRY(sequence_.Append({&out_.ids.back(), 1}));
-        ++out_.decode_tokens;
+      if (sequence_.length() >= sequence_.context()) {
+        if (!options_.shift_keep.has_value()) return Finish(FinishReason::kContext);
+        KVANT_TRY(Shift());
       }
       if (options_.cancel != nullptr && options_.cancel->load()) {
         return Finish(FinishReason::kCancelled);
       }
-      TokenId id = 0;
-      {
-        Stopwatch watch(&out_.decode_seconds);
-        KVANT_ASSIGN(id, sampler_.Sample(sequence_.logits()));
-        sampler_.Accept(id);
-      }
-      std::string piece;
-      const TokenText::State state = text_.Push(id, piece);
-      if (state == TokenText::State::kEndToken) return Finish(FinishReason::kStop);
-      out_.ids.push_back(id);
-      if (!Show(piece)) return Finish(FinishReason::kCancelled);
-      if (state == TokenText::State::kStopText) return Finish(FinishReason::kStopText);
+      Stopwatch watch(&out_.decode_seconds);
+      KVANT_TRY(Guess());
+      KVANT_TRY(Check());
     }
+  }
+
+  Status Shift() {
+    const int64_t keep = std::min(*options_.shift_keep, sequence_.length() - 2);
+    return sequence_.Shift(keep, (sequence_.length() - keep) / 2);
+  }
+
+  // The last token and what the draft thinks will follow, as far as there is room for it.
+  Status Guess() {
+    guess_.assign(1, out_.ids.back());
+    if (options_.draft == nullptr) return {};
+    int64_t count = std::min(options_.draft_tokens, sequence_.context() - sequence_.length() - 1);
+    if (options_.max_tokens >= 0) {
+      count = std::min(count, options_.max_tokens - static_cast<int64_t>(out_.ids.size()) - 1);
+    }
+    if (count <= 0) return {};
+    KVANT_ASSIGN(const auto proposal, options_.draft->Propose(all_, count));
+    guess_.insert(guess_.end(), proposal.begin(), proposal.end());
+    out_.drafted_tokens += static_cast<int64_t>(proposal.size());
+    return {};
+  }
+
+  // Appends the guess and chooses the next token after each of its tokens that was right.
+  Status Check() {
+    chosen_.clear();
+    const int64_t before = sequence_.length();
+    size_t row = 0;
+    bool right = true;
+    const auto choose = [&](std::span<const float> logits) -> Status {
+      if (right) {
+        KVANT_TRY(Choose(logits));
+        right = row + 1 < guess_.size() && chosen_.back() == guess_[row + 1];
+      }
+      ++row;
+      return {};
+    };
+    if (guess_.size() == 1) {
+      KVANT_TRY(sequence_.Append(guess_));
+      KVANT_TRY(choose(sequence_.logits()));
+    } else {
+      KVANT_TRY(sequence_.AppendAll(guess_, choose));
+    }
+    ++out_.decode_passes;
+    out_.decode_tokens += static_cast<int64_t>(chosen_.size());
+    out_.accepted_tokens += static_cast<int64_t>(chosen_.size()) - 1;
+    const int64_t kept = before + static_cast<int64_t>(chosen_.size());
+    return sequence_.length() > kept ? sequence_.Rewind(kept) : Status();
+  }
+
+  Status Choose(std::span<const float> logits) {
+    KVANT_ASSIGN(const TokenId id, sampler_.Sample(logits));
+    sampler_.Accept(id);
+    chosen_.push_back(id);
+    return {};
+  }
+
+  // Adds a token to the text; true if that ends it.
+  bool Take(TokenId id) {
+    std::string piece;
+    const TokenText::State state = text_.Push(id, piece);
+    if (state == TokenText::State::kEndToken) return End(FinishReason::kStop);
+    out_.ids.push_back(id);
+    all_.push_back(id);
+    if (!Show(piece)) return End(FinishReason::kCancelled);
+    return state == TokenText::State::kStopText && End(FinishReason::kStopText);
+  }
+
+  bool End(FinishReason reason) {
+    out_.finish_reason = reason;
+    return true;
   }
 
   Status Finish(FinishReason reason) {
@@ -132,6 +204,9 @@ class Loop {
   const GenerateOptions& options_;
   const TextFunction& on_text_;
   TokenText text_;
+  std::vector<TokenId> all_;     // prompt and generated
+  std::vector<TokenId> guess_;   // the last token and those that may follow
+  std::vector<TokenId> chosen_;  // from the logits of the last pass
   Generation out_;
 };
 

@@ -11,12 +11,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/generate/draft.h"
 #include "engine/generate/sampler.h"
 #include "engine/session.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -28,6 +30,11 @@ class LogitSource {
  public:
   virtual ~LogitSource() = default;
   virtual Status Append(std::span<const TokenId> tokens) = 0;
+  // The same, and calls `row` with the logits of every token in order.
+  virtual Status AppendAll(std::span<const TokenId> tokens, const Session::LogitRow& row) = 0;
+  virtual Status Rewind(int64_t length) = 0;
+  // Forgets all but the first and the last tokens, which move to earlier positions.
+  virtual Status Shift(int64_t keep_first, int64_t keep_last) = 0;
   virtual std::span<const float> logits() const = 0;  // of the last token appended
   virtual int64_t length() const = 0;
   virtual int64_t context() const = 0;
@@ -37,6 +44,13 @@ class SessionLogits final : public LogitSource {
  public:
   explicit SessionLogits(Session* session) : session_(session) {}
   Status Append(std::span<const TokenId> tokens) override { return session_->Append(tokens); }
+  Status AppendAll(std::span<const TokenId> tokens, const Session::LogitRow& row) override {
+    return session_->AppendAll(tokens, row);
+  }
+  Status Rewind(int64_t length) override { return session_->Rewind(length); }
+  Status Shift(int64_t keep_first, int64_t keep_last) override {
+    return session_->Prune(keep_first, keep_last, PrunePositions::kMoved);
+  }
   std::span<const float> logits() const override { return session_->logits(); }
   int64_t length() const override { return session_->length(); }
   int64_t context() const override { return session_->context(); }
@@ -56,6 +70,14 @@ struct GenerateOptions {
   int64_t prefill_slice = 0;
   std::function<void(int64_t done)> on_prefill;
   const std::atomic<bool>* cancel = nullptr;  // set: ends with kCancelled, keeping what there is
+  // The sequence holds the beginning of the prompt already, all but its last token at most.
+  bool continues = false;
+  // What happens when the context is full: nullopt ends the text; else so many tokens of the
+  // beginning are kept, and the later half of the others.
+  std::optional<int64_t> shift_keep;
+  // Guesses of at most draft_tokens are checked together with each token; null: none.
+  Draft* draft = nullptr;
+  int64_t draft_tokens = 8;
 };
 
 enum class FinishReason : uint8_t {
@@ -75,8 +97,11 @@ struct Generation {
   FinishReason finish_reason = FinishReason::kCancelled;
   int64_t prefill_tokens = 0;
   double prefill_seconds = 0;
-  int64_t decode_tokens = 0;  // tokens appended one by one after the prompt
-  double decode_seconds = 0;  // sampling and appending, the caller's text function excluded
+  int64_t decode_tokens = 0;  // tokens appended after the prompt, without wrong guesses
+  int64_t decode_passes = 0;
+  int64_t drafted_tokens = 0;   // guessed
+  int64_t accepted_tokens = 0;  // of these, right
+  double decode_seconds = 0;    // sampling and appending, the caller's text function excluded
 };
 
 // Receives each piece of text; false ends the generation.

@@ -57,6 +57,15 @@ class Script final : public LogitSource {
     if (next_ + 1 < script_.size()) ++next_;
     return {};
   }
+  Status AppendAll(std::span<const TokenId>, const Session::LogitRow&) override {
+    return MakeError(ErrorCode::kNotSupported, "a script has no rows");
+  }
+  Status Rewind(int64_t) override {
+    return MakeError(ErrorCode::kNotSupported, "a script goes forward");
+  }
+  Status Shift(int64_t, int64_t) override {
+    return MakeError(ErrorCode::kNotSupported, "a script has no cache");
+  }
   std::span<const float> logits() const override { return logits_; }
   int64_t length() const override { return static_cast<int64_t>(appended.size()); }
   int64_t context() const override { return context_; }

@@ -1,0 +1,55 @@
+// Guesses at the tokens that come next, which the model then checks all at once (speculative
+// decoding): a right guess saves a pass over the weights, a wrong one costs little.
+//
+// The text does not depend on the guesses: every token is chosen from the model's own logits, as
+// without them. Source: Leviathan et al. 2023 (arXiv 2211.17192), here with the choice of the
+// sampler itself in place of their acceptance rule, so that a seed gives the same text with any
+// draft.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/session.h"
+
+namespace kvant {
+
+class Draft {
+ public:
+  virtual ~Draft() = default;
+
+  // At most `count` tokens that may follow `text`, all tokens so far; fewer or none where it has no
+  // idea. Errors are those of Session.
+  virtual Result<std::span<const TokenId>> Propose(std::span<const TokenId> text,
+                                                   int64_t count) = 0;
+};
+
+// What followed the last time that the text's last tokens (four, else three, else two) occurred.
+class NgramDraft final : public Draft {
+ public:
+  Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
+
+ private:
+  std::vector<TokenId> proposal_;
+};
+
+// What a smaller model with the same vocabulary finds likeliest.
+class ModelDraft final : public Draft {
+ public:
+  // kInvalid where the numbers of tokens differ.
+  static Result<std::unique_ptr<ModelDraft>> Create(std::unique_ptr<Session> session,
+                                                    int32_t vocab_size);
+
+  Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
+
+ private:
+  explicit ModelDraft(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+
+  std::unique_ptr<Session> session_;
+  std::vector<TokenId> proposal_;
+};
+
+}  // namespace kvant
