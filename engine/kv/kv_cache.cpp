@@ -400,9 +400,10 @@ Status Cache::Prune(Sequence& sequence, int64_t begin, int64_t end) {
   for (int group = 0; group < groups(); ++group) {
     std::vector<TableEntry>& entries = sequence.tables[static_cast<size_t>(group)].entries;
     const auto gone = [&](const TableEntry& entry) {
-      const int64_t first = entry.number * kBlockTokens;
-      const PositionRange held = {first, std::min(first + kBlockTokens, sequence.length)};
-      if (!Covers(sequence.pruned, held)) return false;
+      // The block that the next token goes to stays: kernels give hidden positions the weight zero,
+      // so what they hold must be finite.
+      const PositionRange held = {entry.number * kBlockTokens, (entry.number + 1) * kBlockTokens};
+      if (held.end > sequence.length || !Covers(sequence.pruned, held)) return false;
       ReleaseBlock(group, entry.id);
       return true;
     };
