@@ -27,7 +27,7 @@ int64_t FirstVisible(const GroupShape& shape, int64_t position) {
 }
 
 int64_t EndNumber(const BlockTable& table) {
-  return table.entries.empty() ? table.first_block : table.entries.back().number + 1;
+  return table.entries.empty() ? table.first_block() : table.entries.back().number + 1;
 }
 
 // Adds [begin, end) to ranges that are ascending and apart.
@@ -197,17 +197,20 @@ void Cache::ReleaseBlock(int group_number, BlockId block) {
   group.pool.Release(block);
   if (!last) return;
   bytes_used_ -= group.block_bytes;
-  if (!poison_) return;
+  if (poison_) Fill(group, block, 0xff);
+}
+
+void Cache::Fill(const Group& group, BlockId block, int byte) {
   const size_t b = static_cast<size_t>(block);
   for (size_t layer = 0; layer < group.shape.layers.size(); ++layer) {
     for (size_t head = 0; head < static_cast<size_t>(group.shape.kv_heads); ++head) {
       const Lanes lanes = LanesIn(group, layer, head);
-      std::memset(lanes.keys + b * group.slab.keys, 0xff, group.slab.keys);
-      std::memset(lanes.values + b * group.slab.values, 0xff, group.slab.values);
-      std::memset(reinterpret_cast<std::byte*>(lanes.key_scales) + b * group.slab.key_scales, 0xff,
+      std::memset(lanes.keys + b * group.slab.keys, byte, group.slab.keys);
+      std::memset(lanes.values + b * group.slab.values, byte, group.slab.values);
+      std::memset(reinterpret_cast<std::byte*>(lanes.key_scales) + b * group.slab.key_scales, byte,
                   group.slab.key_scales);
       std::memset(reinterpret_cast<std::byte*>(lanes.value_scales) + b * group.slab.value_scales,
-                  0xff, group.slab.value_scales);
+                  byte, group.slab.value_scales);
     }
   }
 }
@@ -251,6 +254,9 @@ Status Cache::ReserveGroup(int group, Sequence& sequence, int64_t end) {
     BlockId block = kNoBlock;
     const BlockId previous = table.entries.empty() ? kNoBlock : table.entries.back().id;
     KVANT_TRY(Take(group, previous, &block));
+    // Rows before the length are pruned ones, which have the weight zero but must be finite.
+    if (number * kBlockTokens < sequence.length)
+      Fill(groups_[static_cast<size_t>(group)], block, 0);
     table.entries.push_back({number, block});
   }
   return {};
@@ -335,11 +341,11 @@ void Cache::DropBehindWindow(int group, BlockTable& table, int64_t length) {
   if (shape(group).window == 0) return;
   const int64_t needed = std::max<int64_t>(0, FirstVisible(shape(group), length) - kRewindSlack);
   const int64_t first = needed / kBlockTokens;
-  if (first <= table.first_block) return;
+  if (first <= table.first_block()) return;
   auto kept = table.entries.begin();
   for (; kept != table.entries.end() && kept->number < first; ++kept) ReleaseBlock(group, kept->id);
   table.entries.erase(table.entries.begin(), kept);
-  table.first_block = first;
+  table.first_position = first * kBlockTokens;
 }
 
 // ---- Rewinding and pruning ----------------------------------------------------------------------
@@ -347,7 +353,7 @@ void Cache::DropBehindWindow(int group, BlockTable& table, int64_t length) {
 int64_t Cache::RewindLimit(const Sequence& sequence) const {
   int64_t limit = 0;
   for (int group = 0; group < groups(); ++group) {
-    const int64_t first = sequence.tables[static_cast<size_t>(group)].first_block * kBlockTokens;
+    const int64_t first = sequence.tables[static_cast<size_t>(group)].first_position;
     if (first > 0) limit = std::max(limit, first + shape(group).window - 1);
   }
   return limit;
@@ -368,7 +374,7 @@ Status Cache::Rewind(Sequence& sequence, int64_t length) {
   for (int group = 0; group < groups(); ++group) {
     BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     Shrink(group, table, length);
-    if (length == 0) table.first_block = 0;
+    if (length == 0) table.first_position = 0;
   }
   std::vector<PositionRange>& pruned = sequence.pruned;
   while (!pruned.empty() && pruned.back().begin >= length) pruned.pop_back();
@@ -383,7 +389,7 @@ void Cache::BeginReplay(Sequence& sequence, int64_t position) {
     if (shape(group).window == 0) continue;
     BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     Shrink(group, table, 0);
-    table.first_block = position / kBlockTokens;
+    table.first_position = position;
   }
   sequence.replaying = true;
   sequence.length = position;
@@ -400,10 +406,9 @@ Status Cache::Prune(Sequence& sequence, int64_t begin, int64_t end) {
   for (int group = 0; group < groups(); ++group) {
     std::vector<TableEntry>& entries = sequence.tables[static_cast<size_t>(group)].entries;
     const auto gone = [&](const TableEntry& entry) {
-      // The block that the next token goes to stays: kernels give hidden positions the weight zero,
-      // so what they hold must be finite.
-      const PositionRange held = {entry.number * kBlockTokens, (entry.number + 1) * kBlockTokens};
-      if (held.end > sequence.length || !Covers(sequence.pruned, held)) return false;
+      const int64_t first = entry.number * kBlockTokens;
+      const PositionRange held = {first, std::min(first + kBlockTokens, sequence.length)};
+      if (!Covers(sequence.pruned, held)) return false;
       ReleaseBlock(group, entry.id);
       return true;
     };
@@ -422,7 +427,7 @@ void Cache::Fork(const Sequence& sequence, Sequence& copy) {
   for (int group = 0; group < groups(); ++group) {
     const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     BlockTable& target = copy.tables[static_cast<size_t>(group)];
-    target.first_block = table.first_block;
+    target.first_position = table.first_position;
     target.entries = table.entries;
     for (const TableEntry& entry : table.entries) AddReference(group, entry.id);
   }
@@ -436,7 +441,7 @@ void Cache::Free(Sequence& sequence) {
   for (int group = 0; group < groups(); ++group) {
     BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     Shrink(group, table, 0);
-    table.first_block = 0;
+    table.first_position = 0;
   }
 }
 
@@ -454,25 +459,26 @@ Result<std::vector<BlockTable>> Cache::PrepareMove(Sequence& sequence, int64_t b
   for (int group = 0; group < groups() && status.ok(); ++group) {
     BlockTable& from = sequence.tables[static_cast<size_t>(group)];
     BlockTable& to = tables[static_cast<size_t>(group)];
-    const int64_t held = from.first_block * kBlockTokens;
+    const int64_t held = from.first_position;
     if (held <= begin) {
       status = MakePrivate(group, from, begin);
       to = from;
       continue;
     }
-    to.first_block = CeilDiv(std::max(held, end) - distance, kBlockTokens);
-    for (int64_t number = to.first_block; number * kBlockTokens < sequence.length - distance;
+    to.first_position = std::max(held, end) - distance;
+    for (int64_t number = to.first_block(); number * kBlockTokens < sequence.length - distance;
          ++number) {
       BlockId block = kNoBlock;
       status = Take(group, to.entries.empty() ? kNoBlock : to.entries.back().id, &block);
       if (!status.ok()) break;
+      Fill(groups_[static_cast<size_t>(group)], block, 0);
       to.entries.push_back({number, block});
     }
   }
   if (status.ok()) return tables;
   for (int group = 0; group < groups(); ++group) {
     BlockTable& to = tables[static_cast<size_t>(group)];
-    if (sequence.tables[static_cast<size_t>(group)].first_block * kBlockTokens <= begin) continue;
+    if (sequence.tables[static_cast<size_t>(group)].first_position <= begin) continue;
     Shrink(group, to, 0);
   }
   return status.error();
@@ -484,14 +490,14 @@ void Cache::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64
     BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     BlockTable& moved = tables[static_cast<size_t>(group)];
     const bool in_place = table.entries.empty() || moved.entries.empty()
-                              ? table.first_block == moved.first_block
+                              ? table.first_position == moved.first_position
                               : table.entries.front().id == moved.entries.front().id;
     if (in_place) {
       Shrink(group, table, sequence.length);
       continue;
     }
     Shrink(group, table, 0);
-    table.first_block = moved.first_block;
+    table.first_position = moved.first_position;
     table.entries.assign(moved.entries.begin(), moved.entries.end());
   }
 }
@@ -502,17 +508,13 @@ Status Cache::CheckTables(const Sequence& sequence) const {
   for (int group = 0; group < groups(); ++group) {
     const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     const int64_t oldest = FirstVisible(shape(group), sequence.length);
-    int64_t next = table.first_block;
+    int64_t next = table.first_block();
     const auto missing = [&](int64_t until) -> Status {
       const PositionRange range = {std::max(next * kBlockTokens, oldest), until};
       if (range.begin >= range.end || Covers(sequence.pruned, range)) return {};
       return MakeError(ErrorCode::kCorrupt, "KV check: group {}: positions [{}, {}) are missing",
                        group, range.begin, range.end);
     };
-    if (next * kBlockTokens > oldest) {
-      return MakeError(ErrorCode::kCorrupt, "KV check: group {}: a table begins at {}, not {}",
-                       group, next * kBlockTokens, oldest);
-    }
     for (const TableEntry& entry : table.entries) {
       if (entry.number < next) {
         return MakeError(ErrorCode::kCorrupt, "KV check: group {}: block {} comes after {}", group,

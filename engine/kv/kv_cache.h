@@ -89,8 +89,9 @@ struct TableEntry {
 
 // The blocks that one sequence holds in a group.
 struct BlockTable {
-  int64_t first_block = 0;          // blocks before it were dropped behind the window
+  int64_t first_position = 0;       // those before it were dropped behind the window
   std::vector<TableEntry> entries;  // by number; there are gaps where positions were pruned
+  int64_t first_block() const { return first_position / kBlockTokens; }
 };
 
 struct PositionRange {
@@ -228,6 +229,7 @@ class Cache {
   Status ReserveGroup(int group, Sequence& sequence, int64_t end);
   Status CopyOnWrite(int group, TableEntry& entry);
   void ReleaseBlock(int group, BlockId block);
+  void Fill(const Group& group, BlockId block, int byte);
   void Shrink(int group, BlockTable& table, int64_t positions);
   void DropBehindWindow(int group, BlockTable& table, int64_t length);
   Lanes LanesIn(const Group& group, size_t layer_index, size_t head) const;

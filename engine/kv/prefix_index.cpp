@@ -87,8 +87,8 @@ void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
     const int64_t window = cache_.shape(group).window;
     const int64_t oldest =
         window == 0 ? 0 : std::max<int64_t>(0, depth * kBlockTokens - window + 1);
-    table.first_block = oldest / kBlockTokens;
-    for (int64_t number = table.first_block; number < depth; ++number) {
+    table.first_position = oldest / kBlockTokens * kBlockTokens;
+    for (int64_t number = table.first_block(); number < depth; ++number) {
       const Entry& entry = entries_[static_cast<size_t>(chain_[static_cast<size_t>(number)])];
       const BlockId block = entry.ids[static_cast<size_t>(group)];
       cache_.AddReference(group, block);

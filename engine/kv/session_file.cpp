@@ -285,7 +285,7 @@ void PutSequence(SectionWriter& out, const SavedSequence& sequence,
   out.PutBytes(sequence.logits.data(), sequence.logits.size_bytes());
   for (size_t group = 0; group < blocks.size(); ++group) {
     const BlockTable& table = kv.tables[group];
-    out.Put(table.first_block);
+    out.Put(table.first_position);
     out.Put(static_cast<uint32_t>(table.entries.size()));
     for (const TableEntry& entry : table.entries) {
       out.Put(entry.number);
@@ -336,9 +336,9 @@ Status GetSequence(SectionReader& in, const Cache& cache, int64_t vocab, LoadedS
   }
   for (BlockTable& table : kv.tables) {
     uint32_t entries = 0;
-    KVANT_TRY(in.Get(&table.first_block));
+    KVANT_TRY(in.Get(&table.first_position));
     KVANT_TRY(in.GetCount("blocks", sizeof(int64_t) + sizeof(uint32_t), &entries));
-    int64_t next = table.first_block;
+    int64_t next = table.first_block();
     for (uint32_t i = 0; i < entries; ++i) {
       int64_t number = 0;
       uint32_t index = 0;
@@ -350,7 +350,7 @@ Status GetSequence(SectionReader& in, const Cache& cache, int64_t vocab, LoadedS
       next = number + 1;
       table.entries.push_back({number, static_cast<BlockId>(index)});
     }
-    if (table.first_block < 0) return in.Corrupt("a table that begins before position 0");
+    if (table.first_position < 0) return in.Corrupt("a table that begins before position 0");
   }
   return {};
 }

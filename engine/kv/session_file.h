@@ -7,7 +7,7 @@
 //             rotate_values, layers, then each layer's i32; u32 number of sequences
 //   sequence  i64 length, u8 flags (1: logits, 2: only its tokens made it), u32 pruned ranges and
 //             their i64 pairs, i32 tokens[length], f32 logits[vocab] where flagged, then per group
-//             i64 first block, u32 entries and per entry i64 number, u32 index of the block
+//             i64 first position, u32 entries and per entry i64 number, u32 index of the block
 //   blocks    per group: u32 number of blocks, each with its rows: u32 rows, then for each layer
 //             keys and values of each head as [rows][dim] numbers (f32, f16, or i8) and f32 scales
 //             [rows] for i8

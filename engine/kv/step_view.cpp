@@ -95,9 +95,14 @@ void StepView::AddCluster(int group, size_t first, size_t end) {
   AddExtents(group, first, end);
   int64_t rows = 0;
   for (size_t i = first; i < end; ++i) {
-    for (const PositionRange& range : parts_[i].sequence->pruned) {
-      view.hidden.push_back(
-          {range.begin, range.end, RowBits(rows, parts_[i].rows, end - first == 1)});
+    const Sequence& sequence = *parts_[i].sequence;
+    const uint64_t bits = RowBits(rows, parts_[i].rows, end - first == 1);
+    for (const PositionRange& range : sequence.pruned) {
+      view.hidden.push_back({range.begin, range.end, bits});
+    }
+    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    if (table.first_position % kBlockTokens != 0) {
+      view.hidden.push_back({table.first_block() * kBlockTokens, table.first_position, bits});
     }
     rows += parts_[i].rows;
   }

@@ -91,7 +91,7 @@ void CheckAddresses(const StepView& view, const CacheOptions& options, const Cac
     for (const int layer : shape.layers) {
       const BlockTable& table = sequence.tables[static_cast<size_t>(cache.group_of_layer(layer))];
       for (int head = 0; head < shape.kv_heads; ++head) {
-        int64_t expected = table.first_block * kBlockTokens;
+        int64_t expected = table.first_position;
         for (const cpu::KvRun& run : view.Runs(layer, head, view.work(layer)[0], storage)) {
           ASSERT_EQ(run.first_position, expected);
           ASSERT_EQ(run.rows, ~uint64_t{0});
@@ -141,7 +141,7 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
     SetView(view, sequence);
     const BlockTable& table = sequence.tables[1];
     const int64_t first_needed = std::max<int64_t>(0, sequence.length - window + 1);
-    ASSERT_LE(table.first_block * kBlockTokens, first_needed);
+    ASSERT_LE(table.first_position, first_needed);
     if (step % 5 == 0) CheckAddresses(view, options, cache, sequence);
     if (random() % 4 == 0) {
       const Sequence reserved = sequence;
@@ -152,8 +152,7 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
     cache.Commit(sequence);
     const int64_t rows = static_cast<int64_t>(table.entries.size()) * kBlockTokens;
     ASSERT_LE(rows, window + kChunk - 1 + kRewindSlack + kBlockTokens - 1 + kBlockTokens);
-    ASSERT_LE(sequence.length - table.first_block * kBlockTokens,
-              window + kRewindSlack + kBlockTokens - 1);
+    ASSERT_LE(sequence.length - table.first_position, window + kRewindSlack + kBlockTokens - 1);
     if (random() % 3 == 0 && sequence.length > 0) {
       const int64_t back =
           std::min<int64_t>(sequence.length, static_cast<int64_t>(random() % kRewindSlack));

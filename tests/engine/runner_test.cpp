@@ -318,7 +318,7 @@ TEST_P(RunnerKinds, SamplesOfOnePromptShareIt) {  // KV-46
   MemoryPlan plan = *PlanMemory(*model, Options(GetParam().type, 16));
   uint64_t row_bytes = 0;
   for (const MemoryPlan::Group& group : plan.groups) row_bytes += group.bytes_per_token;
-  EXPECT_LE(runner->stats().kv_bytes_used, prompt_bytes + 16 * (20 + 32) * row_bytes);
+  EXPECT_LE(runner->stats().kv_bytes_used, prompt_bytes + 16 * (20 + 2 * 32) * row_bytes);
   for (size_t i = 0; i < 16; i += 5) {
     EXPECT_EQ(MaxDifference(runner->logits(ids[i]), LogitsAlone(model, GetParam().type, texts[i])),
               0.0);
@@ -410,11 +410,15 @@ TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {  // KV-45,
     EXPECT_TRUE(std::ranges::equal(runner->tokens(id), kept));
     kept.push_back(50);
     ExpectOk(runner->Append(id, std::span(kept).last(1)));
+    // What a window has dropped for good before the move it cannot show afterwards.
+    const bool complete = GetParam().window <= 45 || count == 100;
     const double tolerance = GetParam().type == KvElement::kF32   ? 1e-4
                              : GetParam().type == KvElement::kF16 ? 2e-2
                                                                   : 0.3;
-    EXPECT_LT(MaxDifference(runner->logits(id), LogitsAlone(model, GetParam().type, kept)),
-              tolerance);
+    if (complete) {
+      EXPECT_LT(MaxDifference(runner->logits(id), LogitsAlone(model, GetParam().type, kept)),
+                tolerance);
+    }
     // The fork still has what it had.
     std::vector<TokenId> whole = tokens;
     whole.push_back(50);
@@ -453,7 +457,8 @@ TEST(Runner, AThousandRequestsLeaveNothingBehind) {  // KV-06
     ExpectOk(runner->Reset(id));
     EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
     ExpectOk(runner->Append(id, i % 2 == 0 ? a : b));
-    if (i % 2 == 1) ASSERT_EQ(MaxDifference(runner->logits(id), alone), 0.0);
+    if (i % 2 == 0) continue;
+    ASSERT_EQ(MaxDifference(runner->logits(id), alone), 0.0);
   }
 }
 
