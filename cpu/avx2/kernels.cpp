@@ -21,10 +21,11 @@ namespace kvant::cpu::avx2 {
 #include "cpu/avx2/simd.h"
 namespace {
 #include "cpu/generic/math.inl"
-// The rest needs math.inl, and attention.inl its tiles and the quantizer of the cache.
-#include "cpu/generic/attention_tile.inl"
+// The rest needs math.inl; attention.inl needs its tiles, and these the quantizer of the cache.
 #include "cpu/generic/kv_store.inl"
 // clang-format keeps this order across comments only.
+#include "cpu/generic/attention_tile.inl"
+// And here.
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"
 }  // namespace

@@ -1,8 +1,8 @@
 // How attention cuts its work: tiles of query vectors, chunks of positions and the segments of the
 // cache's runs in them, with the working memory of a tile.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h and math.inl
-// and before attention.inl.
+// Included inside an instruction set's namespace and target region, after its simd.h, math.inl and
+// kv_store.inl, and before attention.inl.
 
 // Query vectors per tile, unless one row alone has more heads than that; so a tile has no more
 // rows.
@@ -163,6 +163,44 @@ inline void ForEachBlockOf(const QueryTile& tile, const Segment& segment, const 
   for (uint64_t left = segment.rows; left != 0; left &= left - 1) {
     ForEachBlock(std::countr_zero(left) * heads, heads, [&](int first, int count) {
       visit(first, count, tile.packed_by_row + int64_t{first} * tile.task->k_dim);
+    });
+  }
+}
+
+// Lays query vectors out as the blocks of ScoreChunk read them.
+void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
+  const AttentionTask& task = *tile.task;
+  const int heads = task.heads_per_kv;
+  for (int q = 0; q < count; ++q) {
+    const int query = first + q;
+    const float* source = task.queries + (tile.first_row + query / heads) * task.query_row_stride +
+                          int64_t{query % heads} * task.k_dim;
+    if (task.k_element != KvElement::kQ8) {
+      for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
+      continue;
+    }
+    alignas(4) int8_t codes[kKvQ8DimMax];
+    tile.query_factor[query] = QuantizeVector(source, task.k_dim, codes) * task.scale;
+    int32_t sum = 0;
+    for (int d = 0; d < task.k_dim; ++d) sum += codes[d];
+    tile.query_sum[query] = sum;
+    for (int d = 0; d < (task.k_dim + 3) / 4; ++d) {
+      std::memcpy(packed + d * count + q, codes + 4 * d, 4);
+    }
+  }
+}
+
+void PackQueries(const QueryTile& tile) {
+  const AttentionTask& task = *tile.task;
+  ForEachBlock(0, tile.queries, [&](int first, int count) {
+    PackBlock(tile, first, count, tile.packed + int64_t{first} * task.k_dim);
+  });
+  bool masked = false;
+  for (const KvRun& run : task.runs) masked |= run.rows != ~uint64_t{0};
+  if (!masked) return;
+  for (int row = 0; row < tile.rows; ++row) {
+    ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, [&](int first, int count) {
+      PackBlock(tile, first, count, tile.packed_by_row + int64_t{first} * task.k_dim);
     });
   }
 }

@@ -52,6 +52,8 @@ struct GroupShape {
 
   // Bytes of one position in all layers of the group, scales included.
   uint64_t bytes_per_token() const;
+  // The first position that a query at `position` sees.
+  int64_t FirstVisible(int64_t position) const;
 };
 
 // Where a block's numbers of one layer and head lie: bytes from one block to the next in each lane.

@@ -285,9 +285,75 @@ TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
   EXPECT_EQ(out, std::vector<float>(16, static_cast<float>(sum) / static_cast<float>(count)));
 }
 
-// Rows of several sequences in one call: `shared` positions are in runs for all rows, then each row
-// has runs of its own, and some rows have hidden positions. Every row must get the bits that it
-// gets alone over its own positions, computed by the reference.
+// Sequences that begin alike: shared positions are in runs for all rows, then each row has runs of
+// its own, some two by two, and some rows have hidden positions.
+struct SharedPrefix {
+  SharedPrefix(const Shape& shape_in, size_t sequences, bool pairs, std::mt19937& generator)
+      : shape(shape_in), prefix(shape, {320, 32}) {
+    FillRandom(shape, prefix, 1);
+    runs.assign(prefix.runs().begin(), prefix.runs().end());
+    for (size_t i = 0; i < sequences; ++i) {
+      const uint64_t bit = uint64_t{1} << i;
+      if (pairs && i % 2 == 1) {
+        for (KvRun& run : runs) run.rows |= run.rows == bit >> 1 ? bit : 0;
+        rows.positions.push_back(rows.positions.back());
+      } else {
+        AddTail(bit, generator);
+      }
+      tail_of.push_back(tails.size() - 1);
+      if (generator() % 3 == 0) Hide(bit, generator);
+    }
+    std::stable_sort(runs.begin(), runs.end(), [](const KvRun& a, const KvRun& b) {
+      return a.first_position < b.first_position;
+    });
+    rows.queries =
+        RandomVector(static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
+  }
+
+  void AddTail(uint64_t bit, std::mt19937& generator) {
+    Shape tail = shape;
+    tail.cache_begin = shape.cache_end;
+    tail.cache_end = tail.cache_begin + 1 + static_cast<int64_t>(generator() % 600);
+    tails.push_back(std::make_unique<Cache>(tail, std::vector<int64_t>{32, 64, 512}));
+    FillRandom(tail, *tails.back(), static_cast<uint32_t>(generator()));
+    rows.positions.push_back(tail.cache_end - 1);
+    for (KvRun run : tails.back()->runs()) {
+      run.rows = bit;
+      runs.push_back(run);
+    }
+  }
+
+  void Hide(uint64_t bit, std::mt19937& generator) {
+    const int64_t begin = static_cast<int64_t>(generator()) % (shape.cache_end + 20);
+    const int64_t end = begin + 1 + static_cast<int64_t>(generator() % 700);
+    hidden.push_back({begin, std::min(end, rows.positions.back()), bit});
+  }
+
+  // Row i over its own positions alone.
+  std::vector<float> Alone(const KernelTable& kernels, size_t i) const {
+    std::vector<KvRun> own(prefix.runs().begin(), prefix.runs().end());
+    const std::span<const KvRun> tail = tails[tail_of[i]]->runs();
+    own.insert(own.end(), tail.begin(), tail.end());
+    std::vector<HiddenPositions> own_hidden;
+    for (HiddenPositions positions : hidden) {
+      if (positions.rows != uint64_t{1} << i) continue;
+      positions.rows = 1;
+      own_hidden.push_back(positions);
+    }
+    const std::ptrdiff_t floats = std::ptrdiff_t{shape.heads_per_kv} * shape.k_dim;
+    const auto begin = rows.queries.begin() + static_cast<std::ptrdiff_t>(i) * floats;
+    return Attend(kernels, shape, own, own_hidden, {{rows.positions[i]}, {begin, begin + floats}});
+  }
+
+  Shape shape;
+  Cache prefix;
+  std::vector<std::unique_ptr<Cache>> tails;
+  std::vector<size_t> tail_of;  // by row
+  std::vector<KvRun> runs;
+  std::vector<HiddenPositions> hidden;
+  Rows rows;
+};
+
 TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
   for (uint32_t seed = 400; seed < 424; ++seed) {
     std::mt19937 generator(seed);
@@ -295,70 +361,15 @@ TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
     shape.cache_begin = 0;
     shape.cache_end = 32 * (1 + static_cast<int64_t>(generator() % 40));
     const size_t sequences = 1 + generator() % 9;
-    const size_t pairs = generator() % 2;  // some sequences share what follows, two by two
-    const int64_t shared = shape.cache_end;
     SCOPED_TRACE(fmt::format("seed {} {} {} sequences", seed, Describe(shape), sequences));
-    Cache prefix(shape, {320, 32});
-    FillRandom(shape, prefix, seed);
-
-    std::vector<std::unique_ptr<Cache>> tails;
-    std::vector<KvRun> runs(prefix.runs().begin(), prefix.runs().end());
-    std::vector<HiddenPositions> hidden;
-    Rows rows;
-    for (size_t i = 0; i < sequences; ++i) {
-      const bool repeats = pairs == 1 && i % 2 == 1;
-      Shape tail = shape;
-      tail.cache_begin = shared;
-      tail.cache_end = shared + 1 + static_cast<int64_t>(generator() % 600);
-      if (!repeats) {
-        tails.push_back(std::make_unique<Cache>(tail, std::vector<int64_t>{32, 64, 512}));
-        FillRandom(tail, *tails.back(), seed + 10 * static_cast<uint32_t>(i));
-        rows.positions.push_back(tail.cache_end - 1);
-      } else {
-        rows.positions.push_back(rows.positions.back());
-      }
-      const uint64_t bit = uint64_t{1} << i;
-      if (repeats) {
-        for (KvRun& run : runs) {
-          if (run.rows == bit >> 1) run.rows |= bit;
-        }
-      } else {
-        for (KvRun run : tails.back()->runs()) {
-          run.rows = bit;
-          runs.push_back(run);
-        }
-      }
-      if (generator() % 3 == 0) {
-        const int64_t begin = static_cast<int64_t>(generator()) % (shared + 20);
-        hidden.push_back({begin, begin + 1 + static_cast<int64_t>(generator() % 700), bit});
-        hidden.back().end = std::min(hidden.back().end, rows.positions.back());
-      }
-    }
-    std::stable_sort(runs.begin(), runs.end(), [](const KvRun& a, const KvRun& b) {
-      return a.first_position < b.first_position;
-    });
-    rows.queries =
-        RandomVector(static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
-    const std::vector<float> together = Attend(kernels(), shape, runs, hidden, rows);
-
+    const SharedPrefix shared(shape, sequences, generator() % 2 == 1, generator);
     std::vector<float> alone;
     for (size_t i = 0; i < sequences; ++i) {
-      std::vector<KvRun> own(prefix.runs().begin(), prefix.runs().end());
-      const Cache& tail = *tails[pairs == 1 ? i / 2 : i];
-      own.insert(own.end(), tail.runs().begin(), tail.runs().end());
-      std::vector<HiddenPositions> own_hidden;
-      for (HiddenPositions positions : hidden) {
-        if (positions.rows != uint64_t{1} << i) continue;
-        positions.rows = 1;
-        own_hidden.push_back(positions);
-      }
-      const auto begin =
-          rows.queries.begin() + static_cast<std::ptrdiff_t>(i) * shape.heads_per_kv * shape.k_dim;
-      const Rows row = {{rows.positions[i]}, {begin, begin + shape.heads_per_kv * shape.k_dim}};
-      const std::vector<float> out = Attend(reference(), shape, own, own_hidden, row);
-      alone.insert(alone.end(), out.begin(), out.end());
+      const std::vector<float> row = shared.Alone(reference(), i);
+      alone.insert(alone.end(), row.begin(), row.end());
     }
-    ExpectSameBits(together, alone, "rows together and alone");
+    ExpectSameBits(Attend(kernels(), shape, shared.runs, shared.hidden, shared.rows), alone,
+                   "rows together and alone");
   }
 }
 

@@ -6,90 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <random>
-
 #include "engine/kv/kv_cache.h"
-#include "tests/engine/reference_forward.h"
-#include "tests/engine/tiny_model.h"
+#include "tests/engine/runner_kinds.h"
 
 namespace kvant::test {
 namespace {
-
-using cpu::KvElement;
-
-// One arithmetic for any number of rows, so that equal bits can be asked for.
-ModelOptions OwnGemm() {
-  ModelOptions options;
-  options.float_gemm = "own";
-  return options;
-}
-
-SessionOptions Options(KvElement type, int64_t sequences) {
-  SessionOptions options;
-  options.k_type = options.v_type = type;
-  options.sequences = sequences;
-  options.threads = 2;
-  options.kv_check = true;
-  options.kv_poison = true;
-  return options;
-}
-
-std::unique_ptr<Runner> OpenRunner(std::shared_ptr<const Model> model,
-                                   const SessionOptions& options) {
-  auto runner = Runner::Create(std::move(model), options);
-  EXPECT_TRUE(runner.ok()) << runner.error().message;
-  return runner.ok() ? std::move(*runner) : nullptr;
-}
-
-SequenceId NewSequence(Runner& runner) {
-  const auto id = runner.NewSequence();
-  EXPECT_TRUE(id.ok());
-  return id.ok() ? *id : -1;
-}
-
-void ExpectOk(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
-
-// The logits after these tokens in a session of their own.
-std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model, KvElement type,
-                               std::span<const TokenId> tokens) {
-  SessionOptions options = Options(type, 1);
-  options.kv_check = options.kv_poison = false;
-  auto session = OpenSession(model, options);
-  ExpectOk(session->Append(tokens));
-  return {session->logits().begin(), session->logits().end()};
-}
-
-struct Kind {
-  const char* name;
-  KvElement type;
-  int64_t window;
-  std::string arch = "llama";
-};
-
-void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
-
-std::vector<Kind> Kinds() {
-  return {{"f32", KvElement::kF32, 0},
-          {"f16", KvElement::kF16, 0},
-          {"q8", KvElement::kQ8, 0},
-          {"f32_window_1", KvElement::kF32, 1},
-          {"f16_window_7", KvElement::kF16, 7},
-          {"q8_window_33", KvElement::kQ8, 33},
-          {"f32_window_100", KvElement::kF32, 100},
-          {"phi3_q8_window_32", KvElement::kQ8, 32, "phi3"}};
-}
-
-class RunnerKinds : public testing::TestWithParam<Kind> {
- protected:
-  std::shared_ptr<const Model> OpenModel() const {
-    TinyShape shape;
-    shape.arch = GetParam().arch;
-    shape.window = GetParam().window;
-    shape.context = 900;
-    return OpenTiny(shape, OwnGemm());
-  }
-};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RunnerKinds, testing::ValuesIn(Kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
@@ -168,96 +89,6 @@ TEST_P(RunnerKinds, ReorderIsSimultaneousAssignment) {  // KV-41a, c, e
   EXPECT_EQ(runner->Reorder(ids, std::vector<int>{0, -1, 2, 3}).error().code, ErrorCode::kInvalid);
   EXPECT_EQ(runner->Reorder(std::vector<int>{ids[0], ids[0]}, std::vector<int>{0, 1}).error().code,
             ErrorCode::kInvalid);
-}
-
-// Random programs of every operation. What a sequence should hold is a list of tokens; its logits
-// are compared with a session that is given these.
-TEST_P(RunnerKinds, RandomProgramsHaveTheBitsOfFreshSessions) {  // KV-41b, KV-43b to f, KV-53
-  constexpr int kSequences = 4;
-  const auto model = OpenModel();
-  SessionOptions options = Options(GetParam().type, kSequences);
-  options.chunk = 48;
-  auto runner = OpenRunner(model, options);
-  std::mt19937 random(17);
-  const auto below = [&random](size_t bound) {
-    return static_cast<size_t>(random() % static_cast<uint32_t>(bound));
-  };
-  std::vector<std::vector<TokenId>> texts(kSequences);
-  std::vector<SequenceId> ids;
-  for (int i = 0; i < kSequences; ++i) ids.push_back(NewSequence(*runner));
-  SnapshotId snapshot = -1;
-  std::vector<TokenId> snapshot_text;
-  int compared = 0;
-  for (int operation = 0; operation < 160; ++operation) {
-    const size_t s = below(kSequences);
-    switch (below(7)) {
-      case 0:
-      case 1:
-      case 2: {
-        std::vector<StepInput> inputs;
-        for (size_t i = 0; i < kSequences; ++i) {
-          if (i != s && below(2) == 0) continue;
-          const size_t count = below(4) == 0 ? 1 + below(90) : 1 + below(3);
-          if (texts[i].size() + count > 900) continue;
-          const std::vector<TokenId> more =
-              RandomTokens(static_cast<int64_t>(count), static_cast<uint32_t>(random()));
-          texts[i].insert(texts[i].end(), more.begin(), more.end());
-          inputs.push_back({ids[i], {}});
-        }
-        for (StepInput& input : inputs) {
-          const std::vector<TokenId>& text = texts[static_cast<size_t>(input.sequence)];
-          input.tokens =
-              std::span(text).subspan(static_cast<size_t>(runner->length(input.sequence)));
-        }
-        if (!inputs.empty()) ExpectOk(runner->Step(inputs));
-        break;
-      }
-      case 3: {
-        std::vector<int> parents;
-        std::vector<std::vector<TokenId>> next;
-        for (int i = 0; i < kSequences; ++i) {
-          parents.push_back(below(2) == 0 ? i : static_cast<int>(below(kSequences)));
-          next.push_back(texts[static_cast<size_t>(parents.back())]);
-        }
-        ExpectOk(runner->Reorder(ids, parents));
-        texts = next;
-        break;
-      }
-      case 4: {
-        const size_t length = below(texts[s].size() + 1);
-        ExpectOk(runner->Rewind(ids[s], static_cast<int64_t>(length)));
-        texts[s].resize(length);
-        break;
-      }
-      case 5:
-        if (snapshot < 0) {
-          snapshot = *runner->TakeSnapshot(ids[s]);
-          snapshot_text = texts[s];
-        } else {
-          ExpectOk(runner->Restore(ids[s], snapshot));
-          texts[s] = snapshot_text;
-          if (below(2) == 0) ExpectOk(runner->DropSnapshot(std::exchange(snapshot, -1)));
-        }
-        break;
-      default:
-        if (below(3) != 0) break;
-        ExpectOk(runner->FreeSequence(ids[s]));
-        texts[s].clear();
-        ids[s] = NewSequence(*runner);
-        break;
-    }
-    ASSERT_FALSE(HasFatalFailure());
-    ASSERT_TRUE(std::ranges::equal(runner->tokens(ids[s]), texts[s]));
-    if (runner->logits(ids[s]).empty() || below(3) != 0) continue;
-    ++compared;
-    ASSERT_EQ(MaxDifference(runner->logits(ids[s]), LogitsAlone(model, GetParam().type, texts[s])),
-              0.0)
-        << "operation " << operation;
-  }
-  EXPECT_GT(compared, 20);
-  for (const SequenceId id : ids) ExpectOk(runner->FreeSequence(id));
-  if (snapshot >= 0) ExpectOk(runner->DropSnapshot(snapshot));
-  EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
 }
 
 TEST_P(RunnerKinds, RewindBeyondTheWindowReplaysExactly) {  // KV-53

@@ -1,0 +1,240 @@
+// Forks, beams, snapshots, going back, pruning, and sequences on disk.
+#include <algorithm>
+
+#include "engine/arch/arch_spec.h"
+#include "engine/kv/kv_rows.h"
+#include "engine/kv/session_file.h"
+#include "engine/runner_state.h"
+
+namespace kvant {
+
+// ---- Branching ----------------------------------------------------------------------------------
+
+Result<SequenceId> Runner::Fork(SequenceId sequence) {
+  KVANT_ASSIGN(const Slot* const slot, state_->Find(sequence));
+  KVANT_ASSIGN(const SequenceId copy, state_->NewSlot(state_->sequences));
+  state_->Copy(*slot, *state_->sequences[static_cast<size_t>(copy)]);
+  KVANT_TRY(state_->Finish({}));
+  return copy;
+}
+
+Status Runner::Reorder(std::span<const SequenceId> ids, std::span<const int> parents) {
+  State& state = *state_;
+  if (ids.size() != parents.size()) {
+    return MakeError(ErrorCode::kInvalid, "reorder: {} sequences and {} parents", ids.size(),
+                     parents.size());
+  }
+  std::vector<Slot*>& slots = state.reordered;
+  slots.clear();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    KVANT_ASSIGN(Slot* const slot, state.Find(ids[i]));
+    if (std::find(slots.begin(), slots.end(), slot) != slots.end()) {
+      return MakeError(ErrorCode::kInvalid, "reorder: sequence {} appears twice", ids[i]);
+    }
+    slots.push_back(slot);
+    if (parents[i] < 0 || parents[i] >= static_cast<int>(ids.size())) {
+      return MakeError(ErrorCode::kInvalid, "reorder: expected parents from 0 to {}, found {}",
+                       ids.size() - 1, parents[i]);
+    }
+  }
+  // As in kv::Cache::Reorder: a parent's first child takes what it has, others copy that.
+  const auto& spare = state.spare;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto first =
+        std::find(parents.begin(), parents.begin() + static_cast<std::ptrdiff_t>(i), parents[i]);
+    const size_t elder = static_cast<size_t>(first - parents.begin());
+    if (elder == i) {
+      std::swap(*spare[i], *slots[static_cast<size_t>(parents[i])]);
+    } else {
+      state.Copy(*spare[elder], *spare[i]);
+    }
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    state.Clear(*slots[i]);
+    std::swap(*spare[i], *slots[i]);
+    slots[i]->used = true;
+  }
+  return state.Finish({});
+}
+
+Result<SnapshotId> Runner::TakeSnapshot(SequenceId sequence) {
+  KVANT_ASSIGN(const Slot* const slot, state_->Find(sequence));
+  KVANT_ASSIGN(const SnapshotId snapshot, state_->NewSlot(state_->snapshots));
+  state_->Copy(*slot, *state_->snapshots[static_cast<size_t>(snapshot)]);
+  KVANT_TRY(state_->Finish({}));
+  return snapshot;
+}
+
+Status Runner::Restore(SequenceId sequence, SnapshotId snapshot) {
+  KVANT_ASSIGN(Slot* const slot, state_->Find(sequence));
+  KVANT_ASSIGN(const Slot* const from, state_->Find(state_->snapshots, snapshot, "snapshot"));
+  state_->Clear(*slot);
+  state_->Copy(*from, *slot);
+  return state_->Finish({});
+}
+
+Status Runner::DropSnapshot(SnapshotId snapshot) {
+  KVANT_ASSIGN(Slot* const slot, state_->Find(state_->snapshots, snapshot, "snapshot"));
+  state_->Clear(*slot);
+  slot->used = false;
+  return state_->Finish({});
+}
+
+// ---- Going back ---------------------------------------------------------------------------------
+
+Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
+  State& state = *state_;
+  KVANT_ASSIGN(Slot* const slot, state.Find(sequence));
+  if (length < 0 || length > slot->kv.length) {
+    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length,
+                     slot->kv.length);
+  }
+  if (length == slot->kv.length) return {};
+  if (!state.cache.has_value()) {
+    slot->kv.length = length;
+  } else if (replay == Replay::kAllowed && length > 0 &&
+             length < state.cache->RewindLimit(slot->kv)) {
+    KVANT_TRY(state.Finish(state.ReplayTo(*slot, length)));
+  } else {
+    KVANT_TRY(state.cache->Rewind(slot->kv, length));
+  }
+  slot->tokens.resize(static_cast<size_t>(length));
+  slot->has_logits = false;
+  slot->indexed_blocks = std::min(slot->indexed_blocks, length / kv::kBlockTokens);
+  if (length == 0) slot->plain = true;
+  return state.Finish({});
+}
+
+// Computes the positions that the window groups need for position `length` again. Every window
+// layer looks back over window - 1 positions of the layer below, so what is stored for the last of
+// them depends on the sum of these spans; the full groups keep what they have.
+Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
+  int64_t span = 0;
+  for (const arch::LayerSpec& layer : model->spec().layers) {
+    span += layer.window > 0 ? layer.window - 1 : 0;
+  }
+  const int64_t begin =
+      std::max<int64_t>(0, length - span - kv::kRewindSlack) / kv::kBlockTokens * kv::kBlockTokens;
+  // On a copy, so that a failure leaves the sequence as it is.
+  Slot copy;
+  copy.kv = cache->NewSequence();
+  cache->Fork(slot.kv, copy.kv);
+  cache->BeginReplay(copy.kv, begin);
+  Status status;
+  for (int64_t at = begin; at < length && status.ok();) {
+    const int64_t count = std::min(
+        {length - at, options.chunk, kSharedRowsMax / kv::kBlockTokens * kv::kBlockTokens});
+    const PassPart part{
+        &copy, std::span(slot.tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(count))};
+    status = RunPass({&part, 1});
+    at += count;
+  }
+  if (status.ok()) {
+    cache->EndReplay(copy.kv);
+    status = cache->Rewind(copy.kv, length);
+    std::swap(copy.kv, slot.kv);
+  }
+  cache->Free(copy.kv);
+  return status;
+}
+
+Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
+                     PrunePositions positions) {
+  State& state = *state_;
+  KVANT_ASSIGN(Slot* const slot, state.Find(sequence));
+  const int64_t length = slot->kv.length;
+  if (keep_first < 0 || keep_last < 0 || keep_first + keep_last > length) {
+    return MakeError(ErrorCode::kInvalid, "prune: keep {} and {} of {} tokens", keep_first,
+                     keep_last, length);
+  }
+  if (!state.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "prune: there is no KV cache");
+  }
+  const int64_t begin = keep_first;
+  const int64_t end = length - keep_last;
+  if (begin == end) return {};
+  if (positions == PrunePositions::kKept) {
+    KVANT_TRY(state.cache->Prune(slot->kv, begin, end));
+  } else {
+    KVANT_TRY(state.MoveTokens(*slot, begin, end));
+  }
+  slot->has_logits = false;
+  slot->plain = false;
+  return state.Finish({});
+}
+
+// Moves the tokens from `end` on to `begin`: their keys turn back by as many positions.
+Status Runner::State::MoveTokens(Slot& slot, int64_t begin, int64_t end) {
+  if (!slot.kv.pruned.empty()) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "prune: tokens around a hole of pruned positions cannot move");
+  }
+  auto tables = cache->PrepareMove(slot.kv, begin, end);
+  RunCopies();
+  if (!tables.ok()) return tables.error();
+  const arch::ArchSpec& spec = model->spec();
+  pool.Run([&](const ThreadPool::Member& member) {
+    for (size_t layer = static_cast<size_t>(member.index); layer < spec.layers.size();
+         layer += static_cast<size_t>(member.count)) {
+      const size_t group = static_cast<size_t>(cache->group_of_layer(static_cast<int>(layer)));
+      const size_t rope = spec.layers[layer].rope;
+      kv::MoveRows(*cache, model->kernels(), static_cast<int>(layer),
+                   {slot.kv.tables[group], (*tables)[group], begin, slot.kv.length - (end - begin),
+                    end - begin},
+                   ropes[rope].frequencies, spec.ropes[rope].style);
+    }
+  });
+  cache->FinishMove(slot.kv, std::move(*tables), end - begin);
+  slot.tokens.erase(slot.tokens.begin() + begin, slot.tokens.begin() + end);
+  return {};
+}
+
+// ---- Files --------------------------------------------------------------------------------------
+
+Status Runner::Save(const std::string& path, std::span<const SequenceId> ids) const {
+  if (!state_->cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "save: there is no KV cache");
+  }
+  std::vector<kv::SavedSequence> saved;
+  for (const SequenceId id : ids) {
+    KVANT_ASSIGN(const Slot* const slot, state_->Find(id));
+    saved.push_back({&slot->kv, slot->tokens, logits(id), slot->plain});
+  }
+  return kv::WriteSessionFile(path, state_->model->Fingerprint(), *state_->cache, saved);
+}
+
+Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
+  State& state = *state_;
+  if (!state.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "load: there is no KV cache");
+  }
+  KVANT_ASSIGN(std::vector<kv::LoadedSequence> loaded,
+               kv::ReadSessionFile(path, state.model->Fingerprint(), state.model->vocab_size(),
+                                   *state.cache));
+  std::vector<SequenceId> ids;
+  Status status;
+  for (kv::LoadedSequence& sequence : loaded) {
+    const auto id = status.ok() ? state.NewSlot(state.sequences) : Result<int>(status.error());
+    if (!id.ok()) {
+      status = id.error();
+      state.cache->Free(sequence.kv);
+      continue;
+    }
+    ids.push_back(*id);
+    Slot& slot = *state.sequences[static_cast<size_t>(*id)];
+    std::swap(slot.kv, sequence.kv);
+    slot.tokens.assign(sequence.tokens.begin(), sequence.tokens.end());
+    slot.plain = sequence.plain;
+    slot.has_logits = !sequence.logits.empty();
+    std::copy(sequence.logits.begin(), sequence.logits.end(), slot.logits.begin());
+    state.IndexPrefix(slot);
+  }
+  if (!status.ok()) {
+    for (const SequenceId id : ids) KVANT_TRY(FreeSequence(id));
+    return status.error();
+  }
+  KVANT_TRY(state.Finish({}));
+  return ids;
+}
+
+}  // namespace kvant

@@ -1,0 +1,87 @@
+// What the tests of Runner share: kinds of caches and windows, and the logits that a sequence
+// should have.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "engine/runner.h"
+#include "tests/engine/tiny_model.h"
+
+namespace kvant::test {
+
+using cpu::KvElement;
+
+// One arithmetic for any number of rows, so that equal bits can be asked for.
+inline ModelOptions OwnGemm() {
+  ModelOptions options;
+  options.float_gemm = "own";
+  return options;
+}
+
+inline SessionOptions Options(KvElement type, int64_t sequences) {
+  SessionOptions options;
+  options.k_type = options.v_type = type;
+  options.sequences = sequences;
+  options.threads = 2;
+  options.kv_check = true;
+  options.kv_poison = true;
+  return options;
+}
+
+inline std::unique_ptr<Runner> OpenRunner(std::shared_ptr<const Model> model,
+                                          const SessionOptions& options) {
+  auto runner = Runner::Create(std::move(model), options);
+  EXPECT_TRUE(runner.ok()) << runner.error().message;
+  return runner.ok() ? std::move(*runner) : nullptr;
+}
+
+inline SequenceId NewSequence(Runner& runner) {
+  const auto id = runner.NewSequence();
+  EXPECT_TRUE(id.ok());
+  return id.ok() ? *id : -1;
+}
+
+inline void ExpectOk(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
+
+// The logits after these tokens in a session of their own.
+inline std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model, KvElement type,
+                                      std::span<const TokenId> tokens) {
+  SessionOptions options = Options(type, 1);
+  options.kv_check = options.kv_poison = false;
+  auto session = OpenSession(model, options);
+  ExpectOk(session->Append(tokens));
+  return {session->logits().begin(), session->logits().end()};
+}
+
+struct Kind {
+  const char* name;
+  KvElement type;
+  int64_t window;
+  std::string arch = "llama";
+};
+
+inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
+inline std::vector<Kind> Kinds() {
+  return {{"f32", KvElement::kF32, 0},
+          {"f16", KvElement::kF16, 0},
+          {"q8", KvElement::kQ8, 0},
+          {"f32_window_1", KvElement::kF32, 1},
+          {"f16_window_7", KvElement::kF16, 7},
+          {"q8_window_33", KvElement::kQ8, 33},
+          {"f32_window_100", KvElement::kF32, 100},
+          {"phi3_q8_window_32", KvElement::kQ8, 32, "phi3"}};
+}
+
+class RunnerKinds : public testing::TestWithParam<Kind> {
+ protected:
+  std::shared_ptr<const Model> OpenModel() const {
+    TinyShape shape;
+    shape.arch = GetParam().arch;
+    shape.window = GetParam().window;
+    shape.context = 900;
+    return OpenTiny(shape, OwnGemm());
+  }
+};
+
+}  // namespace kvant::test
