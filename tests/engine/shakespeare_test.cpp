@@ -57,15 +57,15 @@ TEST(Shakespeare, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
     if (!isa.compiled || !isa.supported) continue;
     const auto master = Open("shakespeare-bf16.gguf", isa.name);
     ASSERT_NE(master, nullptr);
-    EXPECT_LE(CompareWithTorch(master).difference, 1e-3) << isa.name;
+    EXPECT_LE(CompareWithTorch(master).difference, 1e-4) << isa.name;
     const auto small = Open("shakespeare.gguf", isa.name);
     ASSERT_NE(small, nullptr);
-    EXPECT_LE(CompareWithTorch(small).divergence, 2e-3) << isa.name;
+    EXPECT_LE(CompareWithTorch(small).divergence, 4e-4) << isa.name;
   }
 }
 
 TEST(Shakespeare, RingsAgreeWithTheModelWithoutCacheOverManyWindows) {
-  const auto model = Open("shakespeare.gguf");
+  const auto model = Open("shakespeare-bf16.gguf");
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> tokens = ReadTokenList(ModelFile("reference/tokens.txt"));
   SessionOptions rings = F32Cache();
@@ -76,7 +76,7 @@ TEST(Shakespeare, RingsAgreeWithTheModelWithoutCacheOverManyWindows) {
   const auto oracle = OpenSession(model, uncached);
   const std::vector<float> found = AllLogits(*cached, tokens, 50);
   const std::vector<float> expected = AllLogits(*oracle, tokens, tokens.size());
-  EXPECT_LE(MeanDivergence(expected, found, tokens.size()), 1e-4);
+  EXPECT_LE(MaxDifference(expected, found), 1e-3);
 }
 
 }  // namespace
