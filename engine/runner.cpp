@@ -121,12 +121,14 @@ Status Runner::FreeSequence(SequenceId sequence) {
   KVANT_ASSIGN(Slot* const slot, state_->Find(sequence));
   state_->Clear(*slot);
   slot->used = false;
+  state_->LogEvent("free sequence={}", sequence);
   return state_->Finish({});
 }
 
 Status Runner::Reset(SequenceId sequence) {
   KVANT_ASSIGN(Slot* const slot, state_->Find(sequence));
   state_->Clear(*slot);
+  state_->LogEvent("reset sequence={}", sequence);
   return state_->Finish({});
 }
 
@@ -198,7 +200,10 @@ Status Runner::Step(std::span<const StepInput> inputs) {
       rows += wanted;
       if (alone || state.pass.size() == state.pass.capacity()) break;
     }
-    if (state.pass.empty()) return state.Finish({});
+    if (state.pass.empty()) {
+      if (state.log) state.LogUpdate(inputs);
+      return state.Finish({});
+    }
     KVANT_TRY(state.Finish(state.RunPass(state.pass)));
 
     // Logits of the sequences whose tokens are all processed, in passes over the output matrix.
@@ -252,6 +257,8 @@ Status Runner::AppendScoring(SequenceId sequence, std::span<const TokenId> token
     }
     done += count;
   }
+  const StepInput input{sequence, tokens};
+  if (state.log) state.LogUpdate({&input, 1});
   return {};
 }
 

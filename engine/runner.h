@@ -16,9 +16,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/kv_tensors.h"
 #include "engine/model.h"
 #include "engine/session_options.h"
 
@@ -122,6 +124,15 @@ class Runner {
   // kNotSupported for one of another model or of other cache types; nothing is created then.
   Result<std::vector<SequenceId>> Load(const std::string& path);
 
+  // ---- Tensors ----
+
+  // The caches of sequences of one length as plain tensors. kNotSupported for sequences with pruned
+  // positions, and where keys and values of different dimensions would have to share a tensor.
+  Result<KvTensors> Export(std::span<const SequenceId> sequences, KvLayout layout) const;
+  // New sequences that continue from these, without logits before their next step. kInvalid names
+  // the tensor that is missing or misshapen; nothing is created then.
+  Result<std::vector<SequenceId>> Import(const KvTensors& tensors, KvLayout layout);
+
   // ---- What there is ----
 
   const Model& model() const;
@@ -129,6 +140,18 @@ class Runner {
   RunnerStats stats() const;
   // The cache's invariants (see kv::Cache::Check).
   Status Check() const;
+  // Calls `sink` with a line for everything that happens to the cache from now on; empty = nobody.
+  // First for each layer
+  //   Adding KV cache input: past_key_values.0.key shape=[batch,kv heads,0,dim]
+  // and .value, with as many rows as there may be sequences; then after each step
+  //   KV cache update: present.0.key shape=[batch,kv heads,positions,dim]
+  // with the sequences of one length as a batch, and the positions that the layer holds; and
+  //   KV event: fork sequence=0 copy=1
+  // and the like for blocks taken, copied and dropped, for reorder, rewind, replay, prune,
+  // snapshot, restore, free.
+  using LogSink = std::function<void(std::string_view line)>;
+  void SetKvLog(LogSink sink);
+
   // Runs a function of (index, count) on every thread of the team.
   void RunOnTeam(const std::function<void(int index, int count)>& body);
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "engine/graph/plan.h"
@@ -55,6 +57,12 @@ struct Runner::State {
   Status CheckRoom(const StepInput& input);
   std::span<const TokenId> ReusePrefix(Slot& slot, std::span<const TokenId> tokens);
   void IndexPrefix(Slot& slot);
+  void LogUpdate(std::span<const StepInput> inputs);
+  // A line of the log, made only if somebody reads it.
+  template <typename... Args>
+  void LogEvent(fmt::format_string<Args...> format, Args&&... args) const {
+    if (log) log("KV event: " + fmt::format(format, std::forward<Args>(args)...));
+  }
   Status RunPass(std::span<const PassPart> parts);
   Status ReserveParts(std::span<const PassPart> parts);
   Status RunHead();
@@ -63,6 +71,8 @@ struct Runner::State {
   std::span<const float> HeadRow(int64_t row) const;
   Status ReplayTo(Slot& slot, int64_t length);
   Status MoveTokens(Slot& slot, int64_t begin, int64_t end);
+  Result<std::vector<int64_t>> FirstPositions(const KvTensors& tensors, KvLayout arrangement) const;
+  Status FillSlot(const KvTensors& tensors, KvLayout arrangement, int64_t batch_row, Slot& slot);
 
   std::shared_ptr<const Model> model;
   SessionOptions options;
@@ -90,6 +100,7 @@ struct Runner::State {
   std::vector<std::span<const TokenId>> left;
   std::vector<PassPart> pass;
 
+  LogSink log;
   RunnerStats stats;
   uint64_t weight_bytes = 0;
   bool may_run_alone = false;  // the number of threads is ours to choose

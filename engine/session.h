@@ -66,6 +66,9 @@ class Session {
   Status Save(const std::string& path) const;
   Status Load(const std::string& path);
 
+  // See Runner::SetKvLog.
+  void SetKvLog(Runner::LogSink sink);
+
   // Bytes of KV blocks in use now.
   uint64_t kv_bytes_used() const;
 

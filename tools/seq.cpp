@@ -420,6 +420,8 @@ Status RunProgram(const Options& options, const Positionals& positionals, Result
   session_options.strict = options.strict;
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
   KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
+  KVANT_ASSIGN(auto log, options.session.KvLog());
+  if (log) runner->SetKvLog(std::move(log));
   Program program(*runner, model->tokenizer());
   std::istringstream lines(*text);
   std::string content;
@@ -449,7 +451,9 @@ int SeqCommand(CommandLine& line) {
   options.session.AddThreads(list);
   options.session.AddContext(list, "the length the model was trained for");
   options.session.AddKvTypes(list);
+  options.session.AddKvBudget(list);
   options.session.AddKvChecks(list);
+  options.session.AddLog(list);
   options.session.AddChunk(list);
   AddIgnoredOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;

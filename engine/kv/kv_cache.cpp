@@ -163,6 +163,7 @@ Status Cache::Take(int group_number, BlockId previous, BlockId* block) {
   }
   bytes_used_ += group.block_bytes;
   ++blocks_taken_;
+  if (log_) log_(fmt::format("KV event: block_alloc group={} block={}", group_number, *block));
   return {};
 }
 
@@ -213,6 +214,7 @@ Status Cache::CopyOnWrite(int group, TableEntry& entry) {
   BlockId copy = kNoBlock;
   KVANT_TRY(Take(group, kNoBlock, &copy));
   copies_.push_back({group, entry.id, copy});
+  if (log_) log_(fmt::format("KV event: cow_copy group={} from={} to={}", group, entry.id, copy));
   // The original keeps at least one other holder, so it stays what it is until it is copied.
   ReleaseBlock(group, entry.id);
   entry.id = copy;
@@ -320,6 +322,10 @@ void Cache::DropBehindWindow(int group, BlockTable& table, int64_t length) {
   auto kept = table.entries.begin();
   for (; kept != table.entries.end() && kept->number < first; ++kept) ReleaseBlock(group, kept->id);
   table.entries.erase(table.entries.begin(), kept);
+  if (log_) {
+    log_(fmt::format("KV event: evict group={} positions=[{},{})", group, table.first_position,
+                     first * kBlockTokens));
+  }
   table.first_position = first * kBlockTokens;
 }
 

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -182,6 +183,10 @@ class Cache {
   // Takes these tables over when the rows have moved.
   void FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance);
 
+  // Gives an empty sequence `length` positions, in each group from first_positions[group] on, whose
+  // rows are to be filled from elsewhere. kContextFull, kOutOfMemory; it stays empty then.
+  Status Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions);
+
   // A block with one reference, to be filled from elsewhere. kOutOfMemory without free blocks.
   Result<BlockId> TakeBlock(int group, BlockId previous);
   // References of a block that something beside tables holds, such as an index of prefixes.
@@ -190,6 +195,11 @@ class Cache {
   int references(int group, BlockId block) const;
   // Called when no block is free or the budget is spent; returns whether it released any block.
   void SetReclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+
+  // Called with a line for every block that is taken, copied or dropped behind a window; empty =
+  // nobody.
+  using Log = std::function<void(std::string_view line)>;
+  void SetLog(Log log) { log_ = std::move(log); }
 
   // The invariants: every block is free or has as many references as the tables of `sequences` and
   // `others(group, block)` say, tables are ascending and cover what their sequence may see. Names
@@ -247,6 +257,7 @@ class Cache {
   std::vector<LayerPlace> layer_places_;
   std::vector<BlockCopy> copies_;
   std::function<bool()> reclaim_;
+  Log log_;
 };
 
 }  // namespace kvant::kv
