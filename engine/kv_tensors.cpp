@@ -152,6 +152,68 @@ Result<KvTensors> ReadKvTensors(const std::string& path) {
   return MakeError(ErrorCode::kCorrupt, "{}: expected a tensor {}, found none", path, kTokensName);
 }
 
+// ---- Rows ---------------------------------------------------------------------------------------
+
+namespace {
+
+// A layer of the cache, and what is done to its keys.
+struct Layer {
+  Layer(const kv::Cache& cache_in, const Model& model, int number_in)
+      : cache(cache_in), kernels(model.kernels()), number(number_in) {
+    const arch::ArchSpec& spec = model.spec();
+    const arch::RopeSpec& rope = spec.ropes[spec.layers[static_cast<size_t>(number)].rope];
+    pairs = rope.style == cpu::RopeStyle::kInterleaved ? static_cast<size_t>(rope.n_rot / 2) : 0;
+  }
+  size_t group() const { return static_cast<size_t>(cache.group_of_layer(number)); }
+  const kv::GroupShape& shape() const { return cache.shape(static_cast<int>(group())); }
+
+  const kv::Cache& cache;
+  const cpu::KernelTable& kernels;
+  int number;
+  // Rotated pairs (2i, 2i + 1) of a key, which other programs have as numbers i and i + pairs.
+  size_t pairs;
+};
+
+void ReadSequence(const Layer& layer, const kv::Sequence& sequence, const Place& place, int64_t b,
+                  float* values) {
+  std::vector<float> vector(static_cast<size_t>(place.dim));
+  for (int head = 0; head < place.heads; ++head) {
+    for (int64_t i = 0; i < place.positions; ++i) {
+      const int64_t position = sequence.length - place.positions + i;
+      const kv::TableEntry& entry = *kv::EntryAt(sequence.tables[layer.group()], position);
+      const auto load = place.part == Part::kKey ? kv::LoadKey : kv::LoadValue;
+      load(layer.cache, layer.kernels, {{layer.number, head}, entry, position}, vector.data());
+      float* row = values + place.Row(b, head, i);
+      std::copy(vector.begin(), vector.end(), row);
+      for (size_t pair = 0; place.part == Part::kKey && pair < layer.pairs; ++pair) {
+        row[pair] = vector[2 * pair];
+        row[pair + layer.pairs] = vector[2 * pair + 1];
+      }
+    }
+  }
+}
+
+void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place& place, int64_t b,
+                   const float* values) {
+  std::vector<float> vector(static_cast<size_t>(place.dim));
+  for (int head = 0; head < place.heads; ++head) {
+    for (int64_t i = 0; i < place.positions; ++i) {
+      const int64_t position = sequence.length - place.positions + i;
+      const kv::TableEntry& entry = *kv::EntryAt(sequence.tables[layer.group()], position);
+      const float* row = values + place.Row(b, head, i);
+      vector.assign(row, row + place.dim);
+      for (size_t pair = 0; place.part == Part::kKey && pair < layer.pairs; ++pair) {
+        vector[2 * pair] = row[pair];
+        vector[2 * pair + 1] = row[pair + layer.pairs];
+      }
+      const auto store = place.part == Part::kKey ? kv::StoreKey : kv::StoreValue;
+      store(layer.cache, layer.kernels, {{layer.number, head}, entry, position}, vector.data());
+    }
+  }
+}
+
+}  // namespace
+
 // ---- Export -------------------------------------------------------------------------------------
 
 Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layout) const {
@@ -179,28 +241,20 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
   if (sequences.empty()) return MakeError(ErrorCode::kInvalid, "export: no sequences given");
   const int64_t length = sequences.front()->length;
   const int64_t batch = std::ssize(sequences);
-  for (int layer = 0; layer < std::ssize(state.model->spec().layers); ++layer) {
-    const size_t group = static_cast<size_t>(cache.group_of_layer(layer));
-    const kv::GroupShape& shape = cache.shape(static_cast<int>(group));
-    const int64_t positions = PositionsNeeded(shape, length);
+  for (int number = 0; number < std::ssize(state.model->spec().layers); ++number) {
+    const Layer layer(cache, *state.model, number);
+    const int64_t positions = PositionsNeeded(layer.shape(), length);
     for (const Part part : kParts) {
-      const Place place = PlaceOf(shape, layout, part, batch, positions);
+      const Place place = PlaceOf(layer.shape(), layout, part, batch, positions);
       if (layout == KvLayout::kBhsd || part == Part::kKey) {
-        KvTensor tensor{place.Name(layer), place.Shape(), {}};
+        KvTensor& tensor = out.tensors.emplace_back();
+        tensor.name = place.Name(number);
+        tensor.shape = place.Shape();
         tensor.values.resize(static_cast<size_t>(Elements(tensor.shape)));
-        out.tensors.push_back(std::move(tensor));
       }
-      float* values = out.tensors.back().values.data();
       for (int64_t b = 0; b < batch; ++b) {
-        const kv::BlockTable& table = sequences[static_cast<size_t>(b)]->tables[group];
-        for (int head = 0; head < shape.kv_heads; ++head) {
-          for (int64_t i = 0; i < positions; ++i) {
-            const int64_t position = length - positions + i;
-            const kv::Row row = {{layer, head}, *kv::EntryAt(table, position), position};
-            const auto load = part == Part::kKey ? kv::LoadKey : kv::LoadValue;
-            load(cache, state.model->kernels(), row, values + place.Row(b, head, i));
-          }
-        }
+        ReadSequence(layer, *sequences[static_cast<size_t>(b)], place, b,
+                     out.tensors.back().values.data());
       }
     }
   }
@@ -264,23 +318,12 @@ Status Runner::State::FillSlot(const KvTensors& in, KvLayout arrangement, int64_
   const int64_t length = std::ssize(ids);
   KVANT_ASSIGN(const std::vector<int64_t> first, FirstPositions(in, arrangement));
   KVANT_TRY(cache->Adopt(slot.kv, length, first));
-  std::vector<float> vector;
-  for (int layer = 0; layer < std::ssize(model->spec().layers); ++layer) {
-    const size_t group = static_cast<size_t>(cache->group_of_layer(layer));
-    const kv::GroupShape& shape = cache->shape(static_cast<int>(group));
+  for (int number = 0; number < std::ssize(model->spec().layers); ++number) {
+    const Layer layer(*cache, *model, number);
     for (const Part part : kParts) {
-      KVANT_ASSIGN(const Found found, FindLayer(in, arrangement, part, layer, shape, length));
-      for (int kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
-        for (int64_t i = 0; i < found.place.positions; ++i) {
-          const float* values = found.tensor->values.data() + found.place.Row(b, kv_head, i);
-          vector.assign(values, values + found.place.dim);
-          const int64_t position = first[group] + i;
-          const kv::Row row = {
-              {layer, kv_head}, *kv::EntryAt(slot.kv.tables[group], position), position};
-          const auto store = part == Part::kKey ? kv::StoreKey : kv::StoreValue;
-          store(*cache, model->kernels(), row, vector.data());
-        }
-      }
+      KVANT_ASSIGN(const Found found,
+                   FindLayer(in, arrangement, part, number, layer.shape(), length));
+      WriteSequence(layer, slot.kv, found.place, b, found.tensor->values.data());
     }
   }
   slot.tokens.assign(ids.begin(), ids.end());

@@ -4,7 +4,8 @@
 //   bhsd   past_key_values.N.key and past_key_values.N.value, each [batch, kv head, position, dim]
 //   kbhsd  past_N, keys and values in one: [2, batch, kv head, position, dim]
 //   bkhsd  past_N: [batch, 2, kv head, position, dim]
-// N counts layers from 0. Keys are those after the rotary embedding; what the cache stores rotated
+// N counts layers from 0. Keys are those after the rotary embedding, the pairs that it turns as
+// numbers i and i + n / 2 of a head whatever the model file has; what the cache stores rotated
 // (cpu::KernelTable::rotate) is turned back. A layer with a window W has the last W - 1 positions,
 // which is what the next token sees. Values are float32: exact for f32 and f16 caches; int8 caches
 // quantize them again on import.

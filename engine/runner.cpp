@@ -28,6 +28,7 @@ Status Runner::State::Prepare() {
   parts.reserve(static_cast<size_t>(parts_max));
   pass.reserve(static_cast<size_t>(parts_max));
   left.reserve(static_cast<size_t>(options.sequences));
+  growths.reserve(static_cast<size_t>(options.sequences));
   if (options.kv_cache) {
     KVANT_ASSIGN(cache, kv::Cache::Create(CacheOptionsFor(*model, options)));
     view.emplace(*cache, parts_max, options.chunk);
@@ -182,6 +183,7 @@ Status Runner::Step(std::span<const StepInput> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     state.left.push_back(state.ReusePrefix(*slot_of(i), inputs[i].tokens));
   }
+  KVANT_TRY(state.CheckRoom(inputs));
 
   // A long piece of a prompt is a pass of its own; all short ones share passes.
   const int64_t shared_max = std::min(state.options.chunk, kSharedRowsMax);
@@ -235,6 +237,9 @@ Status Runner::AppendScoring(SequenceId sequence, std::span<const TokenId> token
   State& state = *state_;
   KVANT_ASSIGN(Slot* const slot, state.Find(sequence));
   KVANT_TRY(state.CheckTokens(*slot, tokens));
+  const StepInput input{sequence, tokens};
+  state.left.assign(1, tokens);
+  KVANT_TRY(state.CheckRoom({&input, 1}));
   const int64_t total = static_cast<int64_t>(tokens.size());
   for (int64_t done = 0; done < total;) {
     const int64_t count = std::min(state.options.chunk, total - done);
@@ -257,7 +262,6 @@ Status Runner::AppendScoring(SequenceId sequence, std::span<const TokenId> token
     }
     done += count;
   }
-  const StepInput input{sequence, tokens};
   if (state.log) state.LogUpdate({&input, 1});
   return {};
 }
@@ -276,6 +280,24 @@ std::span<const TokenId> Runner::State::ReusePrefix(Slot& slot, std::span<const 
   slot.indexed_blocks = slot.kv.length / kv::kBlockTokens;
   stats.tokens_reused += reused;
   return ids.subspan(reused);
+}
+
+// Refuses a step whose tokens do not all fit, and takes back what prefixes gave for it.
+Status Runner::State::CheckRoom(std::span<const StepInput> inputs) {
+  if (!cache.has_value()) return {};
+  growths.clear();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Slot& slot = *sequences[static_cast<size_t>(inputs[i].sequence)];
+    growths.push_back({&slot.kv, static_cast<int64_t>(left[i].size())});
+  }
+  const Status status = cache->CheckRoom(growths, options.chunk);
+  if (status.ok()) return {};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (left[i].size() == inputs[i].tokens.size()) continue;
+    stats.tokens_reused -= inputs[i].tokens.size() - left[i].size();
+    Clear(*sequences[static_cast<size_t>(inputs[i].sequence)]);
+  }
+  return status;
 }
 
 // Remembers the full blocks of a sequence that are not known yet.

@@ -132,8 +132,7 @@ Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
   cache->BeginReplay(copy.kv, begin);
   Status status;
   for (int64_t at = begin; at < length && status.ok();) {
-    const int64_t count = std::min(
-        {length - at, options.chunk, kSharedRowsMax / kv::kBlockTokens * kv::kBlockTokens});
+    const int64_t count = std::min({length - at, options.chunk, kv::kReplayTokens});
     const PassPart part{
         &copy, std::span(slot.tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(count))};
     status = RunPass({&part, 1});

@@ -54,7 +54,7 @@ struct Runner::State {
   Status Check() const;
 
   Status CheckTokens(const Slot& slot, std::span<const TokenId> ids) const;
-  Status CheckRoom(const StepInput& input);
+  Status CheckRoom(std::span<const StepInput> inputs);
   std::span<const TokenId> ReusePrefix(Slot& slot, std::span<const TokenId> tokens);
   void IndexPrefix(Slot& slot);
   void LogUpdate(std::span<const StepInput> inputs);
@@ -99,6 +99,7 @@ struct Runner::State {
   // Of the step under way.
   std::vector<std::span<const TokenId>> left;
   std::vector<PassPart> pass;
+  std::vector<kv::Growth> growths;
 
   LogSink log;
   RunnerStats stats;

@@ -38,6 +38,9 @@ inline constexpr int64_t kBlockTokens = 32;
 // exact.
 inline constexpr int64_t kRewindSlack = 256;
 
+// Positions of a replay's steps at most.
+inline constexpr int64_t kReplayTokens = kBlockTokens;
+
 struct GroupShape {
   int64_t window = 0;  // 0 = all positions
   int kv_heads = 0;
@@ -112,7 +115,13 @@ struct Sequence {
   int64_t pruned_before(int64_t position) const;
 };
 
-// A block whose first `rows` positions must be copied before it is written into.
+// Tokens that a sequence is about to take in.
+struct Growth {
+  const Sequence* sequence;
+  int64_t tokens;
+};
+
+// A block that must be copied before it is written into.
 struct BlockCopy {
   int group;
   BlockId from;
@@ -135,10 +144,19 @@ class Cache {
   // Blocks that a group needs for one sequence at most.
   static int64_t BlocksNeeded(const GroupShape& shape, int64_t context, int64_t chunk);
 
-  // Bytes of the pools when full.
+  // Blocks that a window group has beyond those, so that a sequence can be computed again beside
+  // what it holds (BeginReplay).
+  static int64_t BlocksForReplay(const GroupShape& shape, int64_t context);
+
+  // Bytes of the pools when full, without what replays take for a while.
   static uint64_t BytesNeeded(const CacheOptions& options);
 
   Sequence NewSequence() const;
+
+  // Whether sequences can all grow in steps of at most `piece` positions each, before any of them
+  // does. kContextFull; kOutOfMemory with the bytes needed and free, how many of the sequences
+  // would fit, and how many tokens of each. What the reclaim function gives up for it is gone.
+  Status CheckRoom(std::span<const Growth> growths, int64_t piece);
 
   // Takes blocks for `tokens` more positions in every group, and marks copies of blocks that others
   // hold too. kContextFull beyond the context, kOutOfMemory without free blocks; the sequence holds
@@ -238,6 +256,10 @@ class Cache {
 
   Status Take(int group, BlockId previous, BlockId* block);
   Status MakePrivate(int group, BlockTable& table, int64_t begin);
+  int64_t BlocksToGrow(int group, std::span<const Growth> growths, int64_t tokens_most,
+                       int64_t piece);
+  uint64_t BytesToGrow(std::span<const Growth> growths, int64_t tokens_most, int64_t piece,
+                       bool* fits);
   Status ReserveGroup(int group, Sequence& sequence, int64_t end);
   Status CopyOnWrite(int group, TableEntry& entry);
   void ReleaseBlock(int group, BlockId block);
@@ -256,6 +278,7 @@ class Cache {
   std::vector<Group> groups_;
   std::vector<LayerPlace> layer_places_;
   std::vector<BlockCopy> copies_;
+  std::vector<BlockId> tails_;  // of the growths that are being counted
   std::function<bool()> reclaim_;
   Log log_;
 };
