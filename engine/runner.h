@@ -102,7 +102,8 @@ class Runner {
   Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents);
 
   // Keeps the first `length` tokens: the state is as if no more had been processed. Exact within
-  // kRewindSlack tokens of a window, at snapshots, and by replay beyond.
+  // kRewindSlack tokens of a window, at snapshots, and by replay beyond; replay is kNotSupported
+  // where the tokens alone do not give the state: after a prune or an import.
   Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed);
 
   // Forgets all but the first `keep_first` and the last `keep_last` tokens.

@@ -100,7 +100,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   const int64_t from = slot->kv.length;
   if (!state.cache.has_value()) {
     slot->kv.length = length;
-  } else if (replay == Replay::kAllowed && length > 0 &&
+  } else if (replay == Replay::kAllowed && slot->plain && length > 0 &&
              length < state.cache->RewindLimit(slot->kv)) {
     KVANT_TRY(state.Finish(state.ReplayTo(*slot, length)));
   } else {
