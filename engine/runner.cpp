@@ -332,19 +332,6 @@ const Model& Runner::model() const { return *state_->model; }
 
 const SessionOptions& Runner::options() const { return state_->options; }
 
-RunnerStats Runner::stats() const {
-  RunnerStats stats = state_->stats;
-  if (state_->cache.has_value()) {
-    const kv::CacheStats cache = state_->cache->stats();
-    stats.kv_bytes_used = cache.bytes_used;
-    stats.kv_bytes_written = cache.bytes_written;
-    stats.kv_bytes_copied = cache.bytes_copied;
-    stats.kv_blocks_taken = cache.blocks_taken;
-  }
-  for (const auto& slot : state_->sequences) stats.sequences += slot->used ? 1 : 0;
-  return stats;
-}
-
 void Runner::RunOnTeam(const std::function<void(int index, int count)>& body) {
   state_->pool.Run([&](const ThreadPool::Member& member) { body(member.index, member.count); });
 }

@@ -46,16 +46,40 @@ enum class PrunePositions : uint8_t {
   kMoved,  // tokens after the hole move to earlier positions: their keys are turned back
 };
 
+// The cache of layers with the same shape. Blocks of kv::kBlockTokens positions.
+struct KvGroupStats {
+  int layers = 0;
+  int64_t window = 0;            // 0 = all positions
+  uint64_t bytes_per_token = 0;  // of all its layers
+  uint64_t block_bytes = 0;
+  int64_t blocks_capacity = 0;   // address space
+  int64_t blocks_committed = 0;  // memory that was written to at some time
+  int64_t blocks_used = 0;
+  int64_t blocks_shared = 0;    // of these: held more than once
+  int64_t blocks_private = 0;   // held once, by a sequence
+  int64_t blocks_kept = 0;      // held by snapshots and the prefix cache alone
+  int64_t rows = 0;             // positions that the sequences hold, shared ones for each
+  uint64_t blocks_dropped = 0;  // behind the window since creation
+};
+
 struct RunnerStats {
-  uint64_t kv_bytes_used = 0;     // of blocks in use, shared ones once
-  uint64_t kv_bytes_written = 0;  // rows stored by steps
-  uint64_t kv_bytes_copied = 0;   // by copies on write
+  uint64_t kv_bytes_used = 0;       // of blocks in use, shared ones once
+  uint64_t kv_bytes_peak = 0;       // the most of it since creation
+  uint64_t kv_bytes_committed = 0;  // memory that was written to at some time
+  uint64_t kv_bytes_capacity = 0;   // address space
+  uint64_t kv_bytes_written = 0;    // rows stored by steps
+  uint64_t kv_bytes_copied = 0;     // by copies on write
   uint64_t kv_blocks_taken = 0;
+  uint64_t kv_blocks_copied = 0;
+  uint64_t rewinds = 0;
+  uint64_t replays = 0;
   uint64_t tokens_processed = 0;  // rows of all steps, replays included
   uint64_t tokens_replayed = 0;
   uint64_t tokens_reused = 0;  // found in the prefix cache
   uint64_t passes = 0;         // times the weights were read
   int64_t sequences = 0;       // alive
+  int64_t snapshots = 0;
+  std::vector<KvGroupStats> groups;
 };
 
 class Runner {

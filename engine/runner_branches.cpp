@@ -110,6 +110,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   slot->has_logits = false;
   slot->indexed_blocks = std::min(slot->indexed_blocks, length / kv::kBlockTokens);
   if (length == 0) slot->plain = true;
+  ++state.stats.rewinds;
   state.LogEvent("rewind sequence={} from={} to={}", sequence, from, length);
   return state.Finish({});
 }
@@ -124,6 +125,7 @@ Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
   }
   const int64_t begin =
       std::max<int64_t>(0, length - span - kv::kRewindSlack) / kv::kBlockTokens * kv::kBlockTokens;
+  ++stats.replays;
   LogEvent("replay positions=[{},{})", begin, length);
   // On a copy, so that a failure leaves the sequence as it is.
   Slot copy;

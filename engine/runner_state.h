@@ -57,6 +57,7 @@ struct Runner::State {
   Status CheckRoom(std::span<const StepInput> inputs);
   std::span<const TokenId> ReusePrefix(Slot& slot, std::span<const TokenId> tokens);
   void IndexPrefix(Slot& slot);
+  void CountBlocks(int group, KvGroupStats& out) const;
   void LogUpdate(std::span<const StepInput> inputs);
   // A line of the log, made only if somebody reads it.
   template <typename... Args>

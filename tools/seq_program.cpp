@@ -382,14 +382,35 @@ class Interpreter {
     KVANT_TRY(Need(line, 1, 1, "stats"));
     const RunnerStats stats = runner_.stats();
     out["stats"] = {{"sequences", stats.sequences},
+                    {"snapshots", stats.snapshots},
                     {"kv_bytes_used", stats.kv_bytes_used},
+                    {"kv_bytes_peak", stats.kv_bytes_peak},
+                    {"kv_bytes_committed", stats.kv_bytes_committed},
+                    {"kv_bytes_capacity", stats.kv_bytes_capacity},
                     {"kv_bytes_written", stats.kv_bytes_written},
                     {"kv_bytes_copied", stats.kv_bytes_copied},
                     {"kv_blocks_taken", stats.kv_blocks_taken},
+                    {"kv_blocks_copied", stats.kv_blocks_copied},
+                    {"rewinds", stats.rewinds},
+                    {"replays", stats.replays},
                     {"tokens_processed", stats.tokens_processed},
                     {"tokens_replayed", stats.tokens_replayed},
                     {"tokens_reused", stats.tokens_reused},
                     {"passes", stats.passes}};
+    for (const KvGroupStats& group : stats.groups) {
+      out["stats"]["groups"].push_back({{"layers", group.layers},
+                                        {"window", group.window},
+                                        {"bytes_per_token", group.bytes_per_token},
+                                        {"block_bytes", group.block_bytes},
+                                        {"blocks_capacity", group.blocks_capacity},
+                                        {"blocks_committed", group.blocks_committed},
+                                        {"blocks_used", group.blocks_used},
+                                        {"blocks_shared", group.blocks_shared},
+                                        {"blocks_private", group.blocks_private},
+                                        {"blocks_kept", group.blocks_kept},
+                                        {"rows", group.rows},
+                                        {"blocks_dropped", group.blocks_dropped}});
+    }
     return {};
   }
 

@@ -100,7 +100,10 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
         heads * (group.key_lane + group.value_lane + group.key_scale_lane + group.value_scale_lane);
     KVANT_ASSIGN(group.memory,
                  AlignedBuffer::Allocate(shape.layers.size() * group.layer_bytes, "KV cache"));
-    if (options.commit) group.memory.Commit();
+    if (options.commit) {
+      group.memory.Commit();
+      group.committed = blocks;
+    }
     for (size_t index = 0; index < shape.layers.size(); ++index) {
       const size_t layer = static_cast<size_t>(shape.layers[index]);
       if (cache.layer_places_.size() <= layer) cache.layer_places_.resize(layer + 1);
@@ -143,8 +146,19 @@ Lanes Cache::LanesOf(int layer, int head) const {
 }
 
 CacheStats Cache::stats() const {
-  CacheStats stats{bytes_used_, bytes_written_, bytes_copied_, blocks_taken_, {}};
-  for (const Group& group : groups_) stats.blocks.push_back(group.pool.used());
+  CacheStats stats{bytes_used_,    bytes_peak_, bytes_written_, bytes_copied_, blocks_taken_,
+                   blocks_copied_, {}};
+  for (const Group& group : groups_) {
+    CacheStats::Group& out = stats.groups.emplace_back();
+    out.capacity = group.pool.capacity();
+    out.committed = group.committed;
+    out.used = group.pool.used();
+    out.dropped = group.dropped;
+    out.block_bytes = group.block_bytes;
+    for (BlockId block = 0; block < out.capacity; ++block) {
+      out.shared += group.pool.references(block) > 1 ? 1 : 0;
+    }
+  }
   return stats;
 }
 
@@ -168,6 +182,8 @@ Status Cache::Take(int group_number, BlockId previous, BlockId* block) {
                      bytes_max_ == 0 ? held : bytes_max_);
   }
   bytes_used_ += group.block_bytes;
+  bytes_peak_ = std::max(bytes_peak_, bytes_used_);
+  group.committed = std::max<int64_t>(group.committed, *block + 1);
   ++blocks_taken_;
   if (log_) log_(fmt::format("KV event: block_alloc group={} block={}", group_number, *block));
   return {};
@@ -387,6 +403,7 @@ void Cache::RunCopies(int member, int members) {
 void Cache::ClearCopies() {
   for (const BlockCopy& copy : copies_) {
     bytes_copied_ += groups_[static_cast<size_t>(copy.group)].block_bytes;
+    ++blocks_copied_;
   }
   copies_.clear();
 }
@@ -424,6 +441,7 @@ void Cache::DropBehindWindow(int group, BlockTable& table, int64_t length) {
   const int64_t first = needed / kBlockTokens;
   if (first <= table.first_block()) return;
   auto kept = table.entries.begin();
+  groups_[static_cast<size_t>(group)].dropped += static_cast<uint64_t>(first - table.first_block());
   for (; kept != table.entries.end() && kept->number < first; ++kept) ReleaseBlock(group, kept->id);
   table.entries.erase(table.entries.begin(), kept);
   if (log_) {

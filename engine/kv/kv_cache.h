@@ -129,11 +129,21 @@ struct BlockCopy {
 };
 
 struct CacheStats {
-  uint64_t bytes_used = 0;      // by blocks that something refers to
-  uint64_t bytes_written = 0;   // rows stored by steps since creation
-  uint64_t bytes_copied = 0;    // by copies on write since creation
-  uint64_t blocks_taken = 0;    // since creation
-  std::vector<int64_t> blocks;  // in use, by group
+  struct Group {
+    int64_t capacity = 0;   // blocks of the pool
+    int64_t committed = 0;  // of which so many were written to at some time
+    int64_t used = 0;       // that something refers to
+    int64_t shared = 0;     // of these: by more than one reference
+    uint64_t dropped = 0;   // behind windows since creation
+    uint64_t block_bytes = 0;
+  };
+  uint64_t bytes_used = 0;     // by blocks that something refers to
+  uint64_t bytes_peak = 0;     // the most of it since creation
+  uint64_t bytes_written = 0;  // rows stored by steps since creation
+  uint64_t bytes_copied = 0;   // by copies on write since creation
+  uint64_t blocks_taken = 0;   // since creation
+  uint64_t blocks_copied = 0;
+  std::vector<Group> groups;
 };
 
 class Cache {
@@ -248,6 +258,8 @@ class Cache {
     // Offsets in the memory of one layer: heads times the lane of each kind.
     size_t key_lane, value_lane, key_scale_lane, value_scale_lane;
     size_t layer_bytes;
+    int64_t committed = 0;
+    uint64_t dropped = 0;
   };
   struct LayerPlace {
     int group = -1;
@@ -272,9 +284,11 @@ class Cache {
   bool poison_ = false;
   uint64_t bytes_max_ = 0;
   uint64_t bytes_used_ = 0;
+  uint64_t bytes_peak_ = 0;
   uint64_t bytes_written_ = 0;
   uint64_t bytes_copied_ = 0;
   uint64_t blocks_taken_ = 0;
+  uint64_t blocks_copied_ = 0;
   std::vector<Group> groups_;
   std::vector<LayerPlace> layer_places_;
   std::vector<BlockCopy> copies_;
