@@ -98,7 +98,8 @@ class Runner {
 
   int64_t length(SequenceId sequence) const;  // the next token's position
   std::span<const TokenId> tokens(SequenceId sequence) const;
-  // Of the last token, [vocab]; empty before the first step and after Rewind and Prune.
+  // Of the last token, [vocab]; empty before the first step and after Rewind and Prune, until
+  // ComputeLogits.
   std::span<const float> logits(SequenceId sequence) const;
 
   // ---- Steps ----
@@ -129,6 +130,10 @@ class Runner {
   // kRewindSlack tokens of a window, at snapshots, and by replay beyond; replay is kNotSupported
   // where the tokens alone do not give the state: after a prune or an import.
   Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed);
+
+  // The logits of the last token after a rewind, a prune or an import, which leave none: computes
+  // that token again. Does nothing where they are there. kInvalid for an empty sequence.
+  Status ComputeLogits(SequenceId sequence);
 
   // Forgets all but the first `keep_first` and the last `keep_last` tokens.
   Status Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,

@@ -149,6 +149,41 @@ Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
   return status;
 }
 
+Status Runner::ComputeLogits(SequenceId sequence) {
+  State& state = *state_;
+  KVANT_ASSIGN(Slot* const slot, state.Find(sequence));
+  if (slot->has_logits) return {};
+  if (slot->tokens.empty()) {
+    return MakeError(ErrorCode::kInvalid, "sequence {} has no tokens, so no logits", sequence);
+  }
+  const TokenId last = slot->tokens.back();
+  // On a copy, so that a failure leaves the sequence as it is.
+  const std::unique_ptr<Slot> made = state.MakeSlot();
+  Slot& copy = *made;
+  state.Copy(*slot, copy);
+  copy.tokens.pop_back();
+  Status status;
+  if (state.cache.has_value()) {
+    status = state.cache->Rewind(copy.kv, slot->kv.length - 1);
+  } else {
+    copy.kv.length -= 1;
+  }
+  const PassPart part{&copy, {&last, 1}};
+  if (status.ok()) status = state.RunPass({&part, 1});
+  if (status.ok()) {
+    state.head.assign(1, state.step.rows - 1);
+    status = state.RunHead();
+  }
+  if (status.ok()) {
+    std::swap(copy.kv, slot->kv);
+    const std::span<const float> logits = state.HeadRow(0);
+    std::copy(logits.begin(), logits.end(), slot->logits.begin());
+    slot->has_logits = true;
+  }
+  if (state.cache.has_value()) state.cache->Free(copy.kv);
+  return state.Finish(status);
+}
+
 Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
                      PrunePositions positions) {
   State& state = *state_;

@@ -42,7 +42,8 @@ class Session {
   using LogitRowFunction = std::function<void(int64_t index, std::span<const float> logits)>;
   Status AppendScoring(std::span<const TokenId> tokens, int64_t first, const LogitRowFunction& row);
 
-  // Of the last token processed, [vocab]; empty before the first step and after Rewind.
+  // Of the last token processed, [vocab]; empty before the first step and after Rewind, until
+  // ComputeLogits.
   std::span<const float> logits() const;
 
   int64_t length() const;
@@ -56,6 +57,9 @@ class Session {
   // dropped positions that are needed they are computed again, or kNotSupported names the smallest
   // possible length.
   Status Rewind(int64_t length, Replay replay = Replay::kAllowed);
+
+  // The logits of the last token after a rewind or a prune, see Runner::ComputeLogits.
+  Status ComputeLogits();
 
   // See Runner::Prune.
   Status Prune(int64_t keep_first, int64_t keep_last, PrunePositions positions);

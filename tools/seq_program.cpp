@@ -196,8 +196,8 @@ class Interpreter {
     KVANT_ASSIGN(const int64_t count, Number(line, 2));
     std::vector<TokenId> ids;
     for (int64_t i = 0; i < count; ++i) {
+      KVANT_TRY(runner_.ComputeLogits(id));
       const std::span<const float> logits = runner_.logits(id);
-      if (logits.empty()) return WrongLine(line, "a sequence whose last token has logits");
       const auto top = std::max_element(logits.begin(), logits.end()) - logits.begin();
       ids.push_back(static_cast<TokenId>(top));
       KVANT_TRY(runner_.Append(id, {&ids.back(), 1}));
@@ -350,6 +350,7 @@ class Interpreter {
     KVANT_TRY(Need(line, 3, 3, "logits A 5"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_ASSIGN(const int64_t wanted, Number(line, 2));
+    KVANT_TRY(runner_.ComputeLogits(id));
     const std::span<const float> logits = runner_.logits(id);
     std::vector<TokenId> order(logits.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);

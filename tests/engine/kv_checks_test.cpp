@@ -310,6 +310,27 @@ TEST(KvChecks, PreallocatedMemoryIsThatOfThePlan) {
   EXPECT_EQ(runner->stats().kv_bytes_committed, plan->kv);
 }
 
+// KV-43i: the last kept token's logits are to be had again, and a failure changes nothing.
+TEST_P(RunnerKinds, LogitsComeBackAfterARewind) {
+  const auto model = OpenModel();
+  const auto runner = OpenRunner(model, Options(GetParam().type, 2));
+  const SequenceId id = NewSequence(*runner);
+  EXPECT_EQ(runner->ComputeLogits(id).error().code, ErrorCode::kInvalid);
+  const std::vector<TokenId> tokens = RandomTokens(97, 1);
+  for (const int64_t length : {97, 96, 70, 1}) {
+    ExpectOk(runner->Reset(id));
+    ExpectOk(runner->Append(id, tokens));
+    ExpectOk(runner->Rewind(id, length));
+    const SequenceId shared = *runner->Fork(id);
+    ExpectOk(runner->ComputeLogits(id));
+    EXPECT_EQ(runner->length(id), length);
+    const auto alone =
+        LogitsAlone(model, GetParam().type, std::span(tokens).first(static_cast<size_t>(length)));
+    EXPECT_EQ(MaxDifference(runner->logits(id), alone), 0.0) << length;
+    ExpectOk(runner->FreeSequence(shared));
+  }
+}
+
 // KV-70: the two line forms, with the lengths that a prompt of 15 tokens and two more give.
 TEST(KvChecks, TheLogTellsShapesAndEvents) {
   TinyShape shape;
