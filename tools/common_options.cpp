@@ -154,13 +154,13 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Text("--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32, f16 or q8", kv_type_default);
   list.Text("--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone");
   list.Text("--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone");
+  list.Flag("--no-kv-rotation", &no_kv_rotation,
+            "Store int8 keys and values as they are, not turned to spread outliers");
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
   list.Group(kRunGroup);
   list.Flag("--kv-prealloc", &kv_prealloc, "Take all of the KV cache's memory at the start");
-  list.Flag("--no-kv-rotation", &no_kv_rotation,
-            "Store int8 keys and values as they are, not turned to spread outliers");
   list.Flag("--kv-check", &kv_check, "Test the KV cache's invariants after every operation");
   list.Flag("--kv-poison", &kv_poison, "Fill freed blocks of the KV cache with NaN");
 }
