@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/model_facts.h"
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
 
@@ -269,9 +270,11 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
                  generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
                  generation.decode_tokens);
     }
-    fmt::print(stderr, "{}; {}; ended by {}\n",
+    KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model, session_options));
+    fmt::print(stderr, "{}; {}; KV cache {} of {}; ended by {}\n",
                SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
                SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
+               SizeText(session->kv_bytes_used()), SizeText(plan.kv),
                EndText(generation.finish_reason));
   }
   return {};
