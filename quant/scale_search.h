@@ -32,6 +32,10 @@ struct CodeRange {
   int max;
 };
 
+// Whether large values count beyond their importance: kCounts multiplies each weight by 6 m + x^2,
+// where m is the mean of the block's squares.
+enum class Magnitude { kIgnored, kCounts };
+
 // ---- Blocks with one scale -----------------------------------------------------------------
 
 inline constexpr int kSingleBlockValues = 32;
@@ -48,6 +52,7 @@ struct BlockFit {
 struct ScaleShape {
   static constexpr bool kUsesImportance = true;
   CodeRange codes;
+  Magnitude magnitude = Magnitude::kIgnored;
 };
 
 // Without a minimum and without a search: the largest magnitude becomes the code range.max (or
@@ -78,6 +83,7 @@ struct SuperblockShape {
   CodeRange codes;
   CodeRange scales;
   int offset_max;  // offsets are 0 .. offset_max; 0: the format has none
+  Magnitude magnitude = Magnitude::kIgnored;
 };
 
 // value[i] = (d * scales[g]) * codes[i] - dmin * offsets[g], g = i / group_values
