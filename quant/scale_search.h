@@ -24,17 +24,17 @@ namespace kvant::quant {
 // smallest half-precision number encodes as zeros.
 //
 // Importance: null or one weight per value; negative and non-finite ones count as 0. Without it, or
-// where all of a block's weights are 0, all values weigh the same. Weights that grow with |x|,
-// which are also in use, gave a higher KL divergence for every K format on a trained model.
+// where all of a block's weights are 0, all values weigh the same, unless a shape lets magnitudes
+// count. Which shapes do was decided by the KL divergence of trained models (bench/RESULTS.md).
 
 struct CodeRange {
   int min;
   int max;
 };
 
-// Whether large values count beyond their importance: kCounts multiplies each weight by 6 m + x^2,
-// where m is the mean of the block's squares.
-enum class Magnitude { kIgnored, kCounts };
+// Whether large values count more: each weight is then multiplied by 6 m + x^2, where m is the mean
+// of the block's squares.
+enum class Magnitude { kIgnored, kCounts, kCountsWithoutImportance };
 
 // ---- Blocks with one scale -----------------------------------------------------------------
 

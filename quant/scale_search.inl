@@ -441,7 +441,7 @@ void FitBlocks(const float* const* values, const float* const* importance, const
     }
   }
   if constexpr (kHasMagnitude) {
-    if (shape.magnitude == Magnitude::kCounts) {
+    if (shape.magnitude != Magnitude::kIgnored) {
       Batch<kValues, Weighting::kMagnitude> blocks;
       LoadBatch(values, nullptr, blocks);
       CountMagnitudes(blocks);
