@@ -184,6 +184,8 @@ void SessionGroup::AddLog(OptionList& list) {
 void SessionGroup::AddChunk(OptionList& list) {
   list.Group(kRunGroup);
   list.Integer("--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most");
+  list.Flag("--strict", &strict,
+            "Compute prompts in the arithmetic of single tokens, so that the bits agree");
 }
 
 void SessionGroup::AddNoKvCache(OptionList& list) {
@@ -197,6 +199,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.threads = static_cast<int>(threads.value_or(0));
   options.context = context.value_or(0);
   options.chunk = chunk;
+  options.strict = strict;
   options.kv_cache = !no_kv_cache;
   options.kv_rotation = !no_kv_rotation;
   options.kv_commit = kv_prealloc;
