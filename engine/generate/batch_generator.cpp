@@ -40,7 +40,7 @@ class Batch {
       inputs_.clear();
       for (const Active& active : active_) inputs_.push_back({active.sequence, {&active.next, 1}});
       KVANT_TRY(Cancelled() ? Cancel() : runner_.Step(inputs_));
-      KVANT_TRY(TakeTokens());
+      KVANT_TRY(TakeTokens(0));
     }
   }
 
@@ -80,8 +80,7 @@ class Batch {
       for (int32_t sample = 0; sample < request.samples; ++sample) {
         KVANT_TRY(Add(joined_, sample, sample == 0 ? nullptr : &active_[first]));
       }
-      // Texts that end with their first token leave at once, the last first.
-      for (size_t i = active_.size(); i-- > first;) KVANT_TRY(TakeToken(i));
+      KVANT_TRY(TakeTokens(first));  // texts that end with their first token leave at once
       ++joined_;
     }
     return {};
@@ -113,8 +112,13 @@ class Batch {
     return shared != nullptr ? Status() : runner_.Append(sequence, request.prompt);
   }
 
-  Status TakeTokens() {
-    for (size_t i = active_.size(); i-- > 0;) KVANT_TRY(TakeToken(i));
+  // The next token of every text from number `i` on; those that end leave in order.
+  Status TakeTokens(size_t i) {
+    while (i < active_.size()) {
+      const size_t before = active_.size();
+      KVANT_TRY(TakeToken(i));
+      if (active_.size() == before) ++i;
+    }
     return {};
   }
 
