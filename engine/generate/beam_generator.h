@@ -35,7 +35,7 @@ using BeamStepFunction = std::function<BeamStep(size_t request, const BeamSearch
 struct BeamGenerateOptions {
   BeamOptions search;
   size_t parallel = SIZE_MAX;                 // requests under way at the same time
-  BeamStepFunction on_step;                   // may be empty
+  BeamStepFunction on_step = {};              // may be empty
   const std::atomic<bool>* cancel = nullptr;  // set: ends with what there is
 };
 
