@@ -56,7 +56,8 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
       "--prompts", &options.prompts, "FILE",
       "Lines of {\"prompt\": TEXT}, - is standard input; texts are printed as lines of JSON as "
       "they end: prompt (its "
-      "number from 0), sample, text, ids, finish_reason, seed; with --beams prompt and beams");
+      "number from 0), sample, text, ids, finish_reason, seed; with --beams prompt, finish_reason "
+      "and beams");
   list.Integer("--samples", &options.samples, {1, kParallelMax},
                "Texts for each prompt, with seeds one after the other");
   list.Integer("--parallel", &options.parallel, {1, kParallelMax},

@@ -215,18 +215,26 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   StatusLine status(!options.quiet);
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, texts));
+  const auto write = [&](size_t request, const char* reason,
+                         const std::vector<BeamHypothesis>& found) {
+    return out.Write(
+        Dump({{"prompt", request},
+              {"finish_reason", reason},
+              {"beams", HypothesesJson(found, run.model->tokenizer(), options.special)}}));
+  };
   size_t ended = 0;
   run.generate.on_step = [&](size_t request, const BeamSearch& search) {
     if (!search.done()) return BeamStep::kGoOn;
     status.Clear();
-    const bool written = out.Write(Dump(
-        {{"prompt", request},
-         {"beams", HypothesesJson(search.Results(), run.model->tokenizer(), options.special)}}));
+    const bool written = write(request, "done", search.Results());
     status.Set(fmt::format("{} of {} prompts", ++ended, texts.size()));
     return written ? BeamStep::kGoOn : BeamStep::kEndAll;
   };
-  KVANT_TRY(GenerateBeams(*run.runner, run.prompts, run.generate));
+  KVANT_ASSIGN(const auto found, GenerateBeams(*run.runner, run.prompts, run.generate));
   status.Clear();
+  for (size_t i = 0; i < found.size() && !out.failed(); ++i) {
+    if (found[i].cancelled) write(i, "cancelled", found[i].hypotheses);
+  }
   if (CancelFlag().load()) *finish_reason = FinishReason::kCancelled;
   return {};
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -232,6 +233,52 @@ TEST(Combination, TextsThatEndTogetherComeInOrder) {
         order, testing::ElementsAre(testing::Pair(0, 0), testing::Pair(0, 1), testing::Pair(1, 0),
                                     testing::Pair(1, 1), testing::Pair(1, 2), testing::Pair(2, 0)));
   }
+}
+
+TEST(Combination, ABatchInterruptedInAStepHandsOverWhatThereIs) {
+  const auto model = OpenTiny({}, OwnGemm());
+  std::atomic<bool> cancel{false};
+  SessionOptions session = OneThread(KvElement::kF16, 4);
+  session.cancel = &cancel;
+  BatchOptions options;
+  options.sampling.seed = 1;
+  options.ignore_eos = true;
+  options.cancel = &cancel;
+  const std::vector<BatchRequest> requests = {{RandomTokens(20, 1), 3}, {RandomTokens(20, 2), 3}};
+  std::map<int32_t, BatchText> whole;
+  auto runner = OpenRunner(model, session);
+  const auto run = [&](auto on_text) {
+    return GenerateBatch(*runner, model->tokenizer(), requests, options, on_text);
+  };
+  options.max_tokens = 40;
+  ExpectOk(run([&](const BatchText& text) {
+    if (text.request == 0) whole[text.sample] = text;
+    return true;
+  }));
+  // Position 32 takes a block, in the middle of a step.
+  runner->SetKvLog([&](std::string_view line) {
+    if (line.starts_with("KV event: block_alloc") && runner->length(0) == 32) cancel = true;
+  });
+  std::vector<BatchText> texts;
+  const Status status = run([&](const BatchText& text) {
+    texts.push_back(text);
+    return true;
+  });
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kCancelled);
+  ASSERT_EQ(texts.size(), 3u);
+  for (const BatchText& text : texts) {
+    EXPECT_EQ(text.finish_reason, FinishReason::kCancelled);
+    ASSERT_EQ(text.ids.size(), 13u);  // of positions 20 to 32
+    EXPECT_TRUE(std::equal(text.ids.begin(), text.ids.end(), whole[text.sample].ids.begin()));
+  }
+  EXPECT_EQ(runner->stats().sequences, 0);
+  // A function that refuses a text gets no other.
+  cancel = false;
+  runner->SetKvLog({});
+  int calls = 0;
+  EXPECT_EQ(run([&](const BatchText&) { return ++calls < 2; }).error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(calls, 2);
 }
 
 // B-10 for int8: along the texts that a search on int8 with a window finds, the distributions are
