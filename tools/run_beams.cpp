@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "engine/generate/beam_generator.h"
 #include "tools/run_modes.h"
@@ -51,7 +52,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
     out.temperature = sampling.temperature;
     out.top_k = sampling.top_k;
     out.top_p = sampling.top_p;
-    out.seed = sampling.seed.value_or(0);
+    out.seed = sampling.seed.has_value() ? *sampling.seed : std::random_device{}();
   }
   return out;
 }
@@ -186,12 +187,14 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   const Tokenizer& tokenizer = run.model->tokenizer();
   *finish_reason = generation.cancelled ? FinishReason::kCancelled : FinishReason::kStop;
   if (options.json) {
-    out.Write(Dump({{"model", positionals.model},
-                    {"prompt_tokens", prompt.size()},
-                    {"prompt_ids", prompt},
-                    {"steps", generation.steps},
-                    {"finish_reason", generation.cancelled ? "cancelled" : "done"},
-                    {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}}));
+    Json json = {{"model", positionals.model},
+                 {"prompt_tokens", prompt.size()},
+                 {"prompt_ids", prompt},
+                 {"steps", generation.steps},
+                 {"finish_reason", generation.cancelled ? "cancelled" : "done"},
+                 {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}};
+    if (options.beams.sample) json["seed"] = run.generate.search.seed;
+    out.Write(Dump(json));
     return {};
   }
   for (const BeamHypothesis& hypothesis : generation.hypotheses) {
@@ -217,10 +220,11 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, texts));
   const auto write = [&](size_t request, const char* reason,
                          const std::vector<BeamHypothesis>& found) {
-    return out.Write(
-        Dump({{"prompt", request},
-              {"finish_reason", reason},
-              {"beams", HypothesesJson(found, run.model->tokenizer(), options.special)}}));
+    Json json = {{"prompt", request},
+                 {"finish_reason", reason},
+                 {"beams", HypothesesJson(found, run.model->tokenizer(), options.special)}};
+    if (options.beams.sample) json["seed"] = run.generate.search.seed;
+    return out.Write(Dump(json));
   };
   size_t ended = 0;
   run.generate.on_step = [&](size_t request, const BeamSearch& search) {

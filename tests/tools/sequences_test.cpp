@@ -247,6 +247,15 @@ TEST_F(Sequences, BeamsTellTheirTextsScoresAndParents) {
             out["beams"]);
 }
 
+TEST_F(Sequences, DrawnBeamsAreThoseOfTheirSeed) {
+  const Words request = {"-p", "ROMEO:", "-n", "12", "--beams", "2", "--beam-sample", "--json"};
+  const json first = json::parse(Text(request));
+  const json second = json::parse(Text(request));
+  EXPECT_NE(first["seed"], second["seed"]);
+  const std::string seed = std::to_string(first["seed"].get<uint64_t>());
+  EXPECT_EQ(json::parse(Text(With(request, {"--seed", seed}))), first);
+}
+
 TEST_F(Sequences, BeamOptionsThatMakeNoSenseAreNamed) {
   const auto refuse = [](const Words& options, const std::string& message) {
     ExpectRefused(RunModel(With({"-p", "x", "-n", "2"}, options)), 2, message);
