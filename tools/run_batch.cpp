@@ -60,8 +60,9 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
       "and beams");
   list.Integer("--samples", &options.samples, {1, kParallelMax},
                "Texts for each prompt, with seeds one after the other");
-  list.Integer("--parallel", &options.parallel, {1, kParallelMax},
-               "Texts under way at the same time, at most");
+  list.Integer(
+      "--parallel", &options.parallel, {1, kParallelMax},
+      "Texts under way at the same time, at most; the samples of a prompt always are together");
 }
 
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
