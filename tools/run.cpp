@@ -161,7 +161,7 @@ Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options) {
 }
 
 // What only one streamed text can do.
-Status CheckModes(const RunOptions& options) {
+Status CheckModes(const RunOptions& options, const Positionals& positionals) {
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
   const char* const mode = batch ? "--prompts" : options.beams.count > 1 ? "--beams" : nullptr;
@@ -173,16 +173,34 @@ Status CheckModes(const RunOptions& options) {
   KVANT_TRY(refuse(one.shift.has_value(), "--context-shift"));
   KVANT_TRY(refuse(one.draft.has_value(), "--draft"));
   KVANT_TRY(refuse(options.session.no_kv_cache, "--no-kv-cache"));
-  KVANT_TRY(refuse(!options.stop_texts.empty() && options.beams.count > 1, "--stop"));
-  KVANT_TRY(refuse(batch && (options.prompt.text.has_value() || options.prompt.file.has_value()),
-                   "a prompt"));
+  const bool prompt =
+      options.prompt.text.has_value() || options.prompt.file.has_value() || positionals.stdin_text;
+  KVANT_TRY(refuse(batch && prompt, "a prompt"));
+  KVANT_TRY(refuse(batch && options.echo, "--echo"));
+  KVANT_TRY(CheckBeamModes(options));
   if (options.batch.samples > 1 && (!batch || options.beams.count > 1)) {
     return MakeError(ErrorCode::kInvalid, "--samples: expected --prompts with it, and no --beams");
   }
-  if (one.draft.has_value() && options.session.no_kv_cache) {
-    return MakeError(ErrorCode::kInvalid, "--draft: not possible together with --no-kv-cache");
+  const auto need_cache = [&](bool given, const char* name) -> Status {
+    if (!given || !options.session.no_kv_cache) return {};
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
+  };
+  KVANT_TRY(need_cache(one.draft.has_value(), "--draft"));
+  KVANT_TRY(need_cache(one.session.has_value(), "--session"));
+  KVANT_TRY(need_cache(one.shift.has_value(), "--context-shift"));
+  if (one.draft.has_value() && one.draft->empty()) {
+    return MakeError(ErrorCode::kInvalid, "--draft: expected a model or ngram, found ''");
   }
   return {};
+}
+
+// What would make the session's file impossible to write, found before the work is done.
+Status CheckSessionPath(const std::string& path) {
+  if (path.empty()) return MakeError(ErrorCode::kInvalid, "--session: expected a file, found ''");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return {};
+  return MakeError(ErrorCode::kIo, "--session: there is no folder '{}'", Visible(folder.string()));
 }
 
 // Takes over what the file and the prompt have in common, if the file exists.
@@ -211,6 +229,9 @@ Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Sessio
 Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
   const auto start = std::chrono::steady_clock::now();
+  if (options.continuation.session.has_value()) {
+    KVANT_TRY(CheckSessionPath(*options.continuation.session));
+  }
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
   KVANT_ASSIGN(const SamplingOptions sampling, options.sampling.Options());
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
@@ -314,7 +335,7 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
-  if (const Status modes = CheckModes(options); !modes.ok()) {
+  if (const Status modes = CheckModes(options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
   const Status status =
