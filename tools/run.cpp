@@ -133,6 +133,18 @@ const char* EndText(FinishReason reason) {
   return "";
 }
 
+void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_bytes_planned) {
+  if (generation.drafted_tokens > 0) {
+    fmt::print(stderr, "{} of {} guesses were right; {} passes for {} tokens\n",
+               generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
+               generation.decode_tokens);
+  }
+  fmt::print(stderr, "{}; {}; KV cache {} of {}; ended by {}\n",
+             SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
+             SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
+             SizeText(kv_bytes), SizeText(kv_bytes_planned), EndText(generation.finish_reason));
+}
+
 GenerateOptions ToGenerateOptions(const RunOptions& options) {
   GenerateOptions out;
   out.max_tokens = options.max_tokens;
@@ -286,17 +298,8 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
     out.Write("\n");
   }
   if (status.enabled() && !out.failed()) {
-    if (generation.drafted_tokens > 0) {
-      fmt::print(stderr, "{} of {} guesses were right; {} passes for {} tokens\n",
-                 generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
-                 generation.decode_tokens);
-    }
     KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model, session_options));
-    fmt::print(stderr, "{}; {}; KV cache {} of {}; ended by {}\n",
-               SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
-               SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
-               SizeText(session->kv_bytes_used()), SizeText(plan.kv),
-               EndText(generation.finish_reason));
+    PrintSummary(generation, session->kv_bytes_used(), plan.kv);
   }
   return {};
 }

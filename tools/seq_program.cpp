@@ -39,7 +39,7 @@ Result<Line> ParseLine(size_t number, const std::string& text) {
        i = text.find_first_not_of(kSpace, i)) {
     line.quoted_last = text[i] == '"';
     size_t end = text.find_first_of(" \t\r\v\f#\"", i);
-    if (line.quoted_last && line.words.size() == 3) {
+    if (line.quoted_last) {
       for (end = i + 1; end < text.size() && text[end] != '"'; ++end) {
         if (text[end] == '\\') ++end;
       }
@@ -172,7 +172,7 @@ class Interpreter {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "append A 1 15 27' or 'append A \"text\""));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     std::vector<TokenId> tokens;
-    if (line.quoted_last) {
+    if (line.quoted_last && line.words.size() == 3) {
       KVANT_ASSIGN(tokens,
                    tokenizer_.Encode(line.words.back(), {.add_special = runner_.length(id) == 0,
                                                          .parse_special = true}));
@@ -341,9 +341,11 @@ class Interpreter {
   Status Import(const Line& line, Json& out) {
     KVANT_TRY(Need(line, 4, ~size_t{0}, "import FILE bhsd A B"));
     KVANT_ASSIGN(const KvLayout layout, ParseKvLayout(line.words[2]));
-    KVANT_ASSIGN(const KvTensors tensors, ReadKvTensors(line.words[1]));
-    return Name(
-        line, 3, [&] { return runner_.Import(tensors, layout); }, out);
+    const auto import = [&]() -> Result<std::vector<SequenceId>> {
+      KVANT_ASSIGN(const KvTensors tensors, ReadKvTensors(line.words[1]));
+      return runner_.Import(tensors, layout);
+    };
+    return Name(line, 3, import, out);
   }
 
   // Gives the words from number `first` on to the new sequences that `make` returns.
