@@ -207,7 +207,9 @@ Status CheckModes(const RunOptions& options, const Positionals& positionals) {
 }
 
 // What would make the session's file impossible to write, found before the work is done.
-Status CheckSessionPath(const std::string& path) {
+Status CheckSessionPath(const std::optional<std::string>& session) {
+  if (!session.has_value()) return {};
+  const std::string& path = *session;
   if (path.empty()) return MakeError(ErrorCode::kInvalid, "--session: expected a file, found ''");
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
@@ -241,9 +243,7 @@ Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Sessio
 Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
   const auto start = std::chrono::steady_clock::now();
-  if (options.continuation.session.has_value()) {
-    KVANT_TRY(CheckSessionPath(*options.continuation.session));
-  }
+  KVANT_TRY(CheckSessionPath(options.continuation.session));
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
   KVANT_ASSIGN(const SamplingOptions sampling, options.sampling.Options());
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
