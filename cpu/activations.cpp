@@ -11,13 +11,21 @@ constexpr size_t kAlignment = 64;
 struct Layout {
   size_t scales;  // byte offsets in the record; codes come first
   size_t sums;
+  size_t pair_sums;
+  size_t starts;
+  size_t pair_starts;
   size_t bytes;
 
   explicit Layout(int64_t cols) {
     const size_t n = static_cast<size_t>(cols);
     scales = RoundUp(n, kAlignment);
-    sums = scales + RoundUp(n, 512) / 32 * sizeof(float);
-    bytes = sums + RoundUp(n, 256) / 16 * sizeof(float);
+    const size_t by_pair = RoundUp(n, 512) / 32 * sizeof(float);
+    const size_t by_group = RoundUp(n, 256) / 16 * sizeof(float);
+    sums = scales + by_pair;
+    pair_sums = sums + by_group;
+    starts = pair_sums + by_pair;
+    pair_starts = starts + by_group;
+    bytes = pair_starts + by_pair;
   }
 };
 
@@ -27,8 +35,12 @@ size_t ActivationRowBytes(int64_t cols) { return Layout(cols).bytes; }
 
 ActivationRow ActivationRowAt(std::byte* record, int64_t cols) {
   const Layout layout(cols);
-  return {reinterpret_cast<int8_t*>(record), reinterpret_cast<float*>(record + layout.scales),
-          reinterpret_cast<float*>(record + layout.sums)};
+  return {reinterpret_cast<int8_t*>(record),
+          reinterpret_cast<float*>(record + layout.scales),
+          reinterpret_cast<float*>(record + layout.sums),
+          reinterpret_cast<float*>(record + layout.pair_sums),
+          reinterpret_cast<int32_t*>(record + layout.starts),
+          reinterpret_cast<int32_t*>(record + layout.pair_starts)};
 }
 
 }  // namespace kvant::cpu

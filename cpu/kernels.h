@@ -32,13 +32,34 @@ enum class ActivationKind : uint8_t {
 // One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
 // even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
 // input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
-// codes of group g). The three arrays lie in one record of ActivationRowBytes(cols) bytes; only the
-// groups of 32 values that hold some of the cols are written and read.
+// codes of group g). The last three arrays are what products in 64 and more rows begin with, where
+// weights are stored as code + 128. All lie in one record of ActivationRowBytes(cols) bytes; only
+// the groups of 32 values that hold some of the cols are written and read.
 struct ActivationRow {
-  int8_t* codes;  // [RoundUp(cols, 64)]
-  float* scales;  // [RoundUp(cols, 512) / 32]
-  float* sums;    // [RoundUp(cols, 256) / 16]
+  int8_t* codes;         // [RoundUp(cols, 64)]
+  float* scales;         // [RoundUp(cols, 512) / 32]
+  float* sums;           // [RoundUp(cols, 256) / 16]
+  float* pair_sums;      // [RoundUp(cols, 512) / 32] scales[i] * (sum of the 32 codes)
+  int32_t* starts;       // [RoundUp(cols, 256) / 16] -128 * (sum of the 16 codes)
+  int32_t* pair_starts;  // [RoundUp(cols, 512) / 32] -128 * (sum of the 32 codes)
+
+  // The part of the row that begins at column `col`, a multiple of 32.
+  ActivationRow From(int64_t col) const {
+    return {codes + col,          scales + col / 32, sums + col / 16,
+            pair_sums + col / 32, starts + col / 16, pair_starts + col / 32};
+  }
 };
+
+// Writes what follows from the sums of the two groups of 16 codes at the head of `row`, and from
+// its scale.
+inline void StoreCodeSums(int32_t first, int32_t second, const ActivationRow& row) {
+  row.sums[0] = *row.scales * static_cast<float>(first);
+  row.sums[1] = *row.scales * static_cast<float>(second);
+  row.pair_sums[0] = *row.scales * static_cast<float>(first + second);
+  row.starts[0] = -128 * first;
+  row.starts[1] = -128 * second;
+  row.pair_starts[0] = -128 * (first + second);
+}
 
 size_t ActivationRowBytes(int64_t cols);
 ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
@@ -200,7 +221,7 @@ struct KernelTable {
   std::vector<EncodeFunction> encode;
   std::vector<DecodeFunction> decode;
 
-  // Quantizes cols values into codes, scales and sums, which point into a row at a multiple of 32
+  // Quantizes cols values into the arrays of `out`, which point into a row at a multiple of 32
   // values. cols may be any number; the last group of 32 is padded with zero codes.
   void (*quantize)(const float* values, int64_t cols, const ActivationRow& out);
 

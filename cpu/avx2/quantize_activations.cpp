@@ -41,7 +41,7 @@ inline __m128i RoundToBytes(__m256 low, __m256 high) {
 }
 
 // values: [32]
-inline void QuantizeGroup(const float* values, int8_t* codes, float* scale, float* sums) {
+inline void QuantizeGroup(const float* values, const ActivationRow& out) {
   constexpr int kInfinity = 0x7f800000;
   __m256 v[4];
   __m256i magnitude = _mm256_setzero_si256();
@@ -55,17 +55,16 @@ inline void QuantizeGroup(const float* values, int8_t* codes, float* scale, floa
   __m128i low = _mm_setzero_si128();
   __m128i high = _mm_setzero_si128();
   if (!finite || largest < 0x1p-100f) {
-    *scale = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    *out.scales = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
   } else {
-    *scale = largest / 127.0f;
+    *out.scales = largest / 127.0f;
     const __m256 inverse = _mm256_set1_ps(127.0f / largest);
     low = RoundToBytes(_mm256_mul_ps(v[0], inverse), _mm256_mul_ps(v[1], inverse));
     high = RoundToBytes(_mm256_mul_ps(v[2], inverse), _mm256_mul_ps(v[3], inverse));
   }
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), low);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), high);
-  sums[0] = *scale * static_cast<float>(SumBytes(low));
-  sums[1] = *scale * static_cast<float>(SumBytes(high));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out.codes), low);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out.codes + 16), high);
+  StoreCodeSums(SumBytes(low), SumBytes(high), out);
 }
 
 }  // namespace
@@ -73,12 +72,12 @@ inline void QuantizeGroup(const float* values, int8_t* codes, float* scale, floa
 void QuantizeActivations(const float* values, int64_t cols, const ActivationRow& out) {
   int64_t col = 0;
   for (; col + 32 <= cols; col += 32) {
-    QuantizeGroup(values + col, out.codes + col, out.scales + col / 32, out.sums + col / 16);
+    QuantizeGroup(values + col, out.From(col));
   }
   if (col == cols) return;
   float padded[32] = {};
   std::memcpy(padded, values + col, static_cast<size_t>(cols - col) * sizeof(float));
-  QuantizeGroup(padded, out.codes + col, out.scales + col / 32, out.sums + col / 16);
+  QuantizeGroup(padded, out.From(col));
 }
 
 }  // namespace kvant::cpu::avx2

@@ -33,6 +33,7 @@ template <class Block>
 struct UnpackQ4_K {
   using Codes = CodeTraits<0, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
+  static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -47,6 +48,7 @@ struct UnpackQ4_K {
 struct UnpackQ5_K {
   using Codes = CodeTraits<0, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
+  static constexpr int kScaleValues = 32;
 
   // Byte b, bit k of `high` belongs to value 32k + b: lane 4q + v takes bit 2v + q / 2 of the bytes
   // of half q % 2, rotated to bit 4.

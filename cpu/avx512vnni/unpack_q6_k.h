@@ -3,6 +3,7 @@
 struct UnpackQ6_K {
   using Codes = CodeTraits<32, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q6_K::Block);
+  static constexpr int kScaleValues = 16;
 
   // 64 consecutive values: the low four bits of `low` and the bits of `high` that `rotate` brings
   // to bits 4 and 5 (first 32 values, last 32 values).

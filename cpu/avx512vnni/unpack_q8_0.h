@@ -3,6 +3,7 @@
 struct UnpackQ8_0 {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q8_0::Block);
+  static constexpr int kScaleValues = 32;
 
   // The signed codes of two blocks as unsigned ones.
   [[gnu::always_inline]] static __m512i TwoBlocks(const quant::Q8_0::Block* blocks) {

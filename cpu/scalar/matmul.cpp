@@ -72,32 +72,30 @@ size_t Int8ScratchBytes(int64_t cols) {
 size_t FloatScratchBytes(int64_t cols) { return static_cast<size_t>(cols) * sizeof(float); }
 
 // Quantizes a group of up to 32 values; the codes beyond `count` become zero.
-void QuantizeGroup(const float* values, int64_t count, int8_t* codes, float* scale, float* sums) {
+void QuantizeGroup(const float* values, int64_t count, const ActivationRow& out) {
   float largest = 0;
   bool finite = true;
   for (int64_t i = 0; i < count; ++i) {
     finite = finite && std::isfinite(values[i]);
     largest = std::max(largest, std::fabs(values[i]));
   }
-  *scale = finite ? (largest < 0x1p-100f ? 0.0f : largest / 127.0f)
-                  : std::numeric_limits<float>::quiet_NaN();
-  const float inverse = *scale > 0 ? 127.0f / largest : 0.0f;
+  *out.scales = finite ? (largest < 0x1p-100f ? 0.0f : largest / 127.0f)
+                       : std::numeric_limits<float>::quiet_NaN();
+  const float inverse = *out.scales > 0 ? 127.0f / largest : 0.0f;
   int group_sums[2] = {0, 0};
   for (int64_t i = 0; i < 32; ++i) {
     const float scaled = i < count && finite ? values[i] * inverse : 0.0f;
-    codes[i] = static_cast<int8_t>(std::nearbyint(scaled));
-    group_sums[i / kGroup] += codes[i];
+    out.codes[i] = static_cast<int8_t>(std::nearbyint(scaled));
+    group_sums[i / kGroup] += out.codes[i];
   }
-  sums[0] = *scale * static_cast<float>(group_sums[0]);
-  sums[1] = *scale * static_cast<float>(group_sums[1]);
+  StoreCodeSums(group_sums[0], group_sums[1], out);
 }
 
 }  // namespace
 
 void QuantizeActivations(const float* values, int64_t cols, const ActivationRow& out) {
   for (int64_t col = 0; col < cols; col += 32) {
-    QuantizeGroup(values + col, std::min<int64_t>(32, cols - col), out.codes + col,
-                  out.scales + col / 32, out.sums + col / kGroup);
+    QuantizeGroup(values + col, std::min<int64_t>(32, cols - col), out.From(col));
   }
 }
 

@@ -20,11 +20,7 @@ constexpr int64_t kColumnTile = 512;
 cpu::ActivationRow RecordAt(const StepContext& step, ValueId id, int64_t row, int64_t cols,
                             int64_t col) {
   std::byte* record = step.Bytes(id) + static_cast<size_t>(row) * step.RowBytes(id);
-  cpu::ActivationRow activation = cpu::ActivationRowAt(record, cols);
-  activation.codes += col;
-  activation.scales += col / 32;
-  activation.sums += col / 16;
-  return activation;
+  return cpu::ActivationRowAt(record, cols).From(col);
 }
 
 class EmbedNode final : public Node {

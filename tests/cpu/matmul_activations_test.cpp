@@ -19,6 +19,9 @@ struct Quantized {
   std::vector<int8_t> codes;  // whole groups of 32
   std::vector<float> scales;
   std::vector<float> sums;
+  std::vector<float> pair_sums;
+  std::vector<int32_t> starts;
+  std::vector<int32_t> pair_starts;
 };
 
 // The arrays end at guarded pages right behind the last group.
@@ -28,9 +31,14 @@ Quantized Quantize(const KernelTable& kernels, const std::vector<float>& values)
   const test::GuardedArray<int8_t> codes(groups * 32);
   const test::GuardedArray<float> scales(groups);
   const test::GuardedArray<float> sums(groups * 2);
+  const test::GuardedArray<float> pair_sums(groups);
+  const test::GuardedArray<int32_t> starts(groups * 2);
+  const test::GuardedArray<int32_t> pair_starts(groups);
   kernels.quantize(input.data(), static_cast<int64_t>(values.size()),
-                   {codes.data(), scales.data(), sums.data()});
-  return {codes.ToVector(), scales.ToVector(), sums.ToVector()};
+                   {codes.data(), scales.data(), sums.data(), pair_sums.data(), starts.data(),
+                    pair_starts.data()});
+  return {codes.ToVector(),     scales.ToVector(), sums.ToVector(),
+          pair_sums.ToVector(), starts.ToVector(), pair_starts.ToVector()};
 }
 
 std::vector<float> RandomValues(size_t count, uint32_t seed) {
@@ -67,6 +75,10 @@ TEST_P(MatMulActivationsTest, MatchesDoublePrecision) {
       }
       EXPECT_EQ(out.sums[2 * group], scale * static_cast<float>(sums[0]));
       EXPECT_EQ(out.sums[2 * group + 1], scale * static_cast<float>(sums[1]));
+      EXPECT_EQ(out.pair_sums[group], scale * static_cast<float>(sums[0] + sums[1]));
+      EXPECT_EQ(out.starts[2 * group], -128 * sums[0]);
+      EXPECT_EQ(out.starts[2 * group + 1], -128 * sums[1]);
+      EXPECT_EQ(out.pair_starts[group], -128 * (sums[0] + sums[1]));
     }
   }
 }
@@ -92,6 +104,9 @@ TEST_P(MatMulActivationsTest, AllInstructionSetsGiveTheSameBits) {
     EXPECT_EQ(out.codes, expected.codes);
     test::ExpectSameBits(out.scales, expected.scales, "scales");
     test::ExpectSameBits(out.sums, expected.sums, "sums");
+    test::ExpectSameBits(out.pair_sums, expected.pair_sums, "pair sums");
+    EXPECT_EQ(out.starts, expected.starts);
+    EXPECT_EQ(out.pair_starts, expected.pair_starts);
   }
 }
 
@@ -135,8 +150,7 @@ TEST_P(MatMulActivationsTest, PartsOfARowEqualTheWholeRow) {
   kernels().quantize(values.data(), kCols, whole_row);
   // The last part first: the others must leave it alone.
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{160, 224}, {32, 160}, {0, 32}}) {
-    kernels().quantize(values.data() + begin, end - begin,
-                       {row.codes + begin, row.scales + begin / 32, row.sums + begin / 16});
+    kernels().quantize(values.data() + begin, end - begin, row.From(begin));
   }
   EXPECT_EQ(parts, whole);
 }
@@ -153,9 +167,17 @@ TEST(ActivationRowTest, ArraysLieApartInOneRecord) {
     EXPECT_EQ(offset(row.codes), 0u);
     EXPECT_GE(offset(row.scales), static_cast<size_t>((cols + 63) / 64 * 64));
     EXPECT_GE(offset(row.sums), offset(row.scales) + static_cast<size_t>((cols + 31) / 32) * 4);
-    EXPECT_GE(bytes, offset(row.sums) + static_cast<size_t>((cols + 255) / 256 * 16) * 4);
-    EXPECT_EQ(offset(row.scales) % 64, 0u);
-    EXPECT_EQ(offset(row.sums) % 64, 0u);
+    const size_t groups = static_cast<size_t>((cols + 31) / 32) * 2;
+    EXPECT_GE(offset(row.pair_sums), offset(row.sums) + groups * 4);
+    EXPECT_GE(offset(row.starts), offset(row.pair_sums) + groups * 2);
+    EXPECT_GE(offset(row.pair_starts), offset(row.starts) + groups * 4);
+    EXPECT_GE(bytes, offset(row.pair_starts) + groups * 2);
+    for (const void* array :
+         {static_cast<const void*>(row.scales), static_cast<const void*>(row.sums),
+          static_cast<const void*>(row.pair_sums), static_cast<const void*>(row.starts),
+          static_cast<const void*>(row.pair_starts)}) {
+      EXPECT_EQ(offset(array) % 64, 0u);
+    }
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/thread_pool.h"
+#include "cpu/float_gemm.h"
 #include "tests/cpu/isa_test.h"
 #include "tests/cpu/matmul_problem.h"
 
@@ -24,15 +26,18 @@ class MatMulInvarianceTest : public test::IsaTest {
 TEST_P(MatMulInvarianceTest, TokensTogetherOrAlone) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int64_t cols : Columns(format)) {
-      const MatMulProblem problem(kernels(), format, 19, cols, 64);
-      std::vector<float> alone(64 * 19);
-      for (int64_t token = 0; token < 64; ++token) {
+      // Quantized matrices may have another arithmetic from kManyTokens on.
+      const int64_t most = format.quantized() ? kManyTokens - 1 : kManyTokens;
+      const MatMulProblem problem(kernels(), format, 19, cols, most);
+      std::vector<float> alone(static_cast<size_t>(most * 19));
+      for (int64_t token = 0; token < most; ++token) {
         MatMulTask task = problem.Task(alone.data() + token * 19);
         task.activations += token * task.activation_stride;
         task.tokens = 1;
         problem.kernel().run(task);
       }
-      for (const int64_t tokens : {2, 3, 4, 5, 6, 7, 8, 9, 31, 64}) {
+      for (const int64_t tokens : {int64_t{2}, int64_t{3}, int64_t{4}, int64_t{5}, int64_t{6},
+                                   int64_t{7}, int64_t{8}, int64_t{9}, int64_t{31}, most}) {
         std::vector<float> together(static_cast<size_t>(tokens * 19));
         MatMulTask task = problem.Task(together.data());
         task.tokens = tokens;
@@ -48,7 +53,7 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
   constexpr int64_t kRows = 71;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int64_t cols : Columns(format)) {
-      for (const int64_t tokens : {1, 5, 13}) {
+      for (const int64_t tokens : {1, 5, 13, 67}) {
         const MatMulProblem problem(kernels(), format, kRows, cols, tokens);
         const std::vector<float> whole = problem.Run();
         std::vector<float> split(whole.size());
@@ -64,9 +69,50 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
   }
 }
 
+// From kManyTokens on the bits of a token do not depend on how many others there are, nor on its
+// place among them.
+TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    if (!format.quantized()) continue;
+    const MatMulProblem problem(kernels(), format, 35, 768, 600);
+    const std::vector<float> whole = problem.Run();
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 64}, {5, 71}, {83, 517}, {536, 64}}) {
+      std::vector<float> part(static_cast<size_t>(count * 35));
+      MatMulTask task = problem.Task(part.data());
+      task.activations += first * task.activation_stride;
+      task.tokens = count;
+      problem.kernel().run(task);
+      test::ExpectSameBits(part,
+                           std::span(whole).subspan(static_cast<size_t>(first * 35), part.size()),
+                           problem.kernel().name);
+    }
+  }
+}
+
+// The rows that each thread of a team would have.
+TEST_P(MatMulInvarianceTest, TeamsOfAnySize) {
+  constexpr int64_t kRows = 144;
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    const MatMulProblem problem(kernels(), format, kRows, 512, 70);
+    const std::vector<float> whole = problem.Run();
+    for (const int members : {2, 3, 7}) {
+      std::vector<float> shared(whole.size());
+      MatMulTask task = problem.Task(shared.data());
+      for (int member = 0; member < members; ++member) {
+        const Range range = OwnedRange(kRows, problem.kernel().row_tile, member, members);
+        task.row_begin = range.begin;
+        task.row_end = range.end;
+        problem.kernel().run(task);
+      }
+      test::ExpectSameBits(shared, whole, problem.kernel().name);
+    }
+  }
+}
+
 TEST_P(MatMulInvarianceTest, AddIsSetThenOneAddition) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    for (const int64_t tokens : {1, 4, 11}) {
+    for (const int64_t tokens : {1, 4, 11, 64}) {
       const MatMulProblem problem(kernels(), format, 9, 256, tokens);
       std::vector<float> expected = problem.Run();
       std::vector<float> sums(expected.size());
@@ -86,7 +132,7 @@ TEST_P(MatMulInvarianceTest, AddIsSetThenOneAddition) {
 TEST_P(MatMulInvarianceTest, OutputsBetweenStridesStay) {
   constexpr int64_t kStride = 24;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    for (const int64_t tokens : {1, 10}) {
+    for (const int64_t tokens : {1, 10, 65}) {
       const MatMulProblem problem(kernels(), format, 20, 256, tokens);
       const std::vector<float> whole = problem.Run();
       std::vector<float> out(static_cast<size_t>(tokens * kStride), -5.0f);

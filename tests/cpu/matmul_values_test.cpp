@@ -50,6 +50,18 @@ TEST_P(MatMulValuesTest, AnyNumberOfTokens) {
   }
 }
 
+TEST_P(MatMulValuesTest, ManyTokens) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t tokens : {64, 66, 67, 69, 130}) Check(format, 17, 512, tokens);
+    for (const int64_t cols : {32, 64, 96, 172, 256, 288, 544, 768, 1120}) {
+      Check(format, 3, cols, 65);
+    }
+    for (const int64_t rows : {1, 16, 31, 33, 64}) Check(format, rows, 256, 64);
+  }
+  Check(*quant::FindFormat("Q4_0"), 18, 288, 600);
+  Check(*quant::FindFormat("Q6_K"), 18, 768, 600);
+}
+
 TEST_P(MatMulValuesTest, AnyNumberOfRows) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int64_t rows : {1, 2, 4, 15, 33, 67}) {
@@ -84,11 +96,21 @@ void SetCodes(quant::TypeList<Formats...>, const quant::FormatTraits& format, st
   (SetCodesIf<Formats>(format, bytes, value), ...);
 }
 
+// Gives all activations of a token the same code and the scale 1.
+void SetActivations(const ActivationRow& activations, int64_t cols, int8_t code) {
+  std::fill_n(activations.codes, cols, code);
+  for (int64_t col = 0; col < cols; col += 32) {
+    const ActivationRow pair = activations.From(col);
+    *pair.scales = 1.0f;
+    StoreCodeSums(16 * code, 16 * code, pair);
+  }
+}
+
 // Sixteen-bit partial sums would saturate here: every product has the largest magnitude, and all
 // have the same sign.
 TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
   constexpr int64_t kRows = 4;
-  constexpr int64_t kTokens = 10;
+  constexpr int64_t kTokens = 66;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     if (!format.quantized()) continue;
     const int64_t cols = 512;
@@ -101,11 +123,7 @@ TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
       }
     }
     for (int64_t token = 0; token < kTokens; ++token) {
-      const ActivationRow activation = problem.Int8Row(token);
-      const int8_t code = token % 2 == 0 ? 127 : -127;
-      std::fill_n(activation.codes, cols, code);
-      std::fill_n(activation.scales, cols / 32, 1.0f);
-      std::fill_n(activation.sums, cols / 16, 16.0f * code);
+      SetActivations(problem.Int8Row(token), cols, token % 2 == 0 ? 127 : -127);
     }
     ExpectMatchesReference(problem, problem.Run());
   }
@@ -115,7 +133,7 @@ TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
 TEST_P(MatMulValuesTest, LargestProductsAreExact) {
   constexpr int64_t kCols = 288;
   const quant::FormatTraits& q8_0 = *quant::FindFormat("q8_0");
-  MatMulProblem problem(kernels(), q8_0, 3, kCols, 9);
+  MatMulProblem problem(kernels(), q8_0, 3, kCols, 64);
   for (int64_t row = 0; row < problem.rows(); ++row) {
     for (int64_t i = 0; i < kCols / 32; ++i) {
       quant::Q8_0::Block block{quant::PackedHalf::Nearest(1.0f), {}};
@@ -125,11 +143,7 @@ TEST_P(MatMulValuesTest, LargestProductsAreExact) {
     }
   }
   for (int64_t token = 0; token < problem.tokens(); ++token) {
-    const ActivationRow activation = problem.Int8Row(token);
-    const int8_t code = token % 2 == 0 ? 127 : -127;
-    std::fill_n(activation.codes, kCols, code);
-    std::fill_n(activation.scales, kCols / 32, 1.0f);
-    std::fill_n(activation.sums, kCols / 16, 16.0f * code);
+    SetActivations(problem.Int8Row(token), kCols, token % 2 == 0 ? 127 : -127);
   }
   const std::vector<float> out = problem.Run();
   for (int64_t token = 0; token < problem.tokens(); ++token) {
@@ -143,7 +157,7 @@ TEST_P(MatMulValuesTest, LargestProductsAreExact) {
 // A NaN activation must reach every output of its token and no other token.
 TEST_P(MatMulValuesTest, NanReachesTheOutput) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    for (const int64_t tokens : {2, 9}) {
+    for (const int64_t tokens : {2, 9, 64}) {
       MatMulProblem problem(kernels(), format, 5, 256, tokens);
       problem.FloatRow(1)[200] = std::numeric_limits<float>::quiet_NaN();
       kernels().quantize(problem.FloatRow(1), 256, problem.Int8Row(1));
@@ -159,7 +173,7 @@ TEST_P(MatMulValuesTest, ReadsNoByteBeyondTheLastRow) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int64_t cols : {32, 172, 256, 288}) {
       if (cols % format.block_values != 0) continue;
-      for (const int64_t tokens : {1, 3, 9}) {
+      for (const int64_t tokens : {1, 3, 9, 65}) {
         const MatMulProblem problem(kernels(), format, 5, cols, tokens);
         const size_t bytes = static_cast<size_t>(5 * format.row_bytes(cols));
         const test::GuardedArray<std::byte> weights(
