@@ -2,7 +2,8 @@
 //
 // Numerics: the value of an output never depends on how many rows are computed together, on how
 // rows are split over threads, or on where a row starts, so that one token alone, in a batch and in
-// a prefill gives the same bits (the float matrices of a library, cpu/float_gemm.h, excepted).
+// a prefill of less than kManyTokens gives the same bits; from there on (cpu/float_gemm.h) a matrix
+// product may have another arithmetic, again one for any number of tokens.
 // Kernels for different instruction sets may differ in the last bits.
 //
 // Shapes are row-major. Pointers named *_row are aligned to 64 bytes unless said otherwise.

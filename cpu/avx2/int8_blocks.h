@@ -46,6 +46,26 @@ inline float Sum(Accumulator lanes) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// The two halves of a added, then those of b.
+inline __m256 AddHalves(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+// Of each half of a and b, the first two lanes plus the last two, interleaved.
+inline __m256 AddPairsOfLanes(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+}
+
+// The sums of eight accumulators, each the bits of Sum().
+inline void SumEight(const Accumulator* v, float* out) {
+  const __m256 acbd = AddPairsOfLanes(AddHalves(v[0], v[1]), AddHalves(v[2], v[3]));
+  const __m256 egfh = AddPairsOfLanes(AddHalves(v[4], v[5]), AddHalves(v[6], v[7]));
+  const __m256 sums =
+      _mm256_add_ps(_mm256_shuffle_ps(acbd, egfh, 0x44), _mm256_shuffle_ps(acbd, egfh, 0xee));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(sums, order));
+}
+
 // lane 4q + v of a half = group 2v + q of it
 inline __m256 PermuteGroups(const float* groups) {
   return _mm256_permutevar8x32_ps(_mm256_loadu_ps(groups),
@@ -98,10 +118,11 @@ template <class Codes>
   }
 }
 
+// sum + weights . activations
 template <class Codes>
-[[gnu::always_inline]] inline Accumulator MultiplyAdd(const WeightBlock& weights,
-                                                      const ActivationBlock& activations,
-                                                      Accumulator sum) {
+[[gnu::always_inline]] inline Accumulator MultiplyAddOne(const WeightBlock& weights,
+                                                         const ActivationBlock& activations,
+                                                         Accumulator sum) {
   for (int h = 0; h < 2; ++h) {
     __m256i dot = DotGroups<Codes>(weights.codes + 4 * h, activations.codes + 4 * h);
     if constexpr (Codes::kBias != 0) dot = _mm256_add_epi32(dot, activations.bias[h]);
@@ -114,26 +135,26 @@ template <class Codes>
   return sum;
 }
 
-// Block `i` of a token; values from `cols` on are zero.
-template <class Codes>
-inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
-  const int64_t begin = i * 256;
-  const int64_t count = std::min<int64_t>(256, cols - begin);
-  alignas(32) int8_t codes[256];
-  alignas(32) float scales[8];
-  alignas(32) float sums[16];
-  if (count < 256) {
-    std::memset(codes, 0, sizeof(codes));
-    std::memset(scales, 0, sizeof(scales));
-    std::memset(sums, 0, sizeof(sums));
+// sums[t] += weights . activations[t]
+template <class Codes, int kTokens>
+[[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
+                                               const ActivationBlock* activations,
+                                               Accumulator* sums) {
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    sums[t] = MultiplyAddOne<Codes>(weights, activations[t], sums[t]);
   }
-  std::memcpy(codes, row.codes + begin, static_cast<size_t>(count));
-  std::memcpy(scales, row.scales + begin / 32, static_cast<size_t>(count) / 32 * sizeof(float));
-  std::memcpy(sums, row.sums + begin / 16, static_cast<size_t>(count) / 16 * sizeof(float));
+}
+
+// 256 activations in plain order: codes, eight scales, sixteen sums.
+template <class Codes>
+[[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const int8_t* codes, const float* scales,
+                                                           const float* sums) {
   ActivationBlock block;
   for (int h = 0; h < 2; ++h) {
     const __m256i* v = reinterpret_cast<const __m256i*>(codes) + 4 * h;
-    TransposeCodes(v[0], v[1], v[2], v[3], block.codes + 4 * h);
+    TransposeCodes(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1), _mm256_loadu_si256(v + 2),
+                   _mm256_loadu_si256(v + 3), block.codes + 4 * h);
     __m256i total = _mm256_setzero_si256();
     for (int s = 0; s < 4; ++s) {
       const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), block.codes[4 * h + s]);
@@ -144,4 +165,22 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
     block.sums[h] = PermuteGroups(sums + 8 * h);
   }
   return block;
+}
+
+// Block `i` of a token; values from `cols` on are zero.
+template <class Codes>
+inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
+  const int64_t begin = i * 256;
+  const int64_t count = cols - begin;
+  if (count >= 256) {
+    return ArrangeBlock<Codes>(row.codes + begin, row.scales + begin / 32, row.sums + begin / 16);
+  }
+  const size_t n = static_cast<size_t>(count);
+  int8_t codes[256] = {};
+  float scales[8] = {};
+  float sums[16] = {};
+  std::memcpy(codes, row.codes + begin, n);
+  std::memcpy(scales, row.scales + begin / 32, n / 32 * sizeof(float));
+  std::memcpy(sums, row.sums + begin / 16, n / 16 * sizeof(float));
+  return ArrangeBlock<Codes>(codes, scales, sums);
 }

@@ -4,8 +4,8 @@
 //   WeightBlock       256 weights of one row: codes, and scales and offsets per 16 values
 //   ActivationBlock   256 activations of one token in the matching order
 //   Accumulator       a vector of floats, the running sum of one (row, token) pair
-//   Zero(), Sum(accumulator)
-//   MultiplyAdd<Codes>(weights, activations, accumulator)
+//   Zero(), Sum(accumulator), SumEight(accumulators, floats)
+//   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   PrepareBlock<Codes>(activation row, cols, block index)
 //
 // and for every format an unpacker: Codes (the properties of its codes that the functions above
@@ -89,11 +89,7 @@ inline void MultiplyRow(const Row& row, int64_t begin, int64_t end,
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) local[t] = sums[t];
   for (int64_t i = begin; i < end; ++i) {
-    const WeightBlock& weights = row.Block(i);
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
-      local[t] = MultiplyAdd<Codes>(weights, activations[i * kTokens + t], local[t]);
-    }
+    MultiplyAdd<Codes, kTokens>(row.Block(i), activations + i * kTokens, local);
   }
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) sums[t] = local[t];
@@ -113,12 +109,19 @@ void PrepareTile(const MatMulTask& task, int64_t begin, int64_t tokens, Activati
   }
 }
 
+template <int kTokens>
 inline void StoreSums(const MatMulTask& task, int64_t row, int64_t token_begin, int64_t tokens,
-                      const Accumulator* sums) {
+                      const Accumulator* accumulators) {
+  float sums[kTokens];
+  if constexpr (kTokens == 8) {
+    SumEight(accumulators, sums);
+  } else {
+    for (int t = 0; t < kTokens; ++t) sums[t] = Sum(accumulators[t]);
+  }
+  float* out = task.out + token_begin * task.out_stride + row;
   for (int64_t t = 0; t < tokens; ++t) {
-    float& out = task.out[(token_begin + t) * task.out_stride + row];
-    const float sum = Sum(sums[t]);
-    out = task.store == Store::kAdd ? out + sum : sum;
+    *out = task.store == Store::kAdd ? *out + sums[t] : sums[t];
+    out += task.out_stride;
   }
 }
 
@@ -132,7 +135,7 @@ void RunFewTokens(const MatMulTask& task, const Scratch& scratch) {
     for (Accumulator& sum : sums) sum = Zero();
     const PackedRow<Unpacker> packed{task.weights + row * task.row_bytes, task.format, task.cols};
     MultiplyRow<Codes, kTokens>(packed, 0, BlockCount(task.cols), scratch.activations, sums);
-    StoreSums(task, row, 0, task.tokens, sums);
+    StoreSums<kTokens>(task, row, 0, task.tokens, sums);
   }
 }
 
@@ -152,7 +155,7 @@ void MultiplyPanel(const MatMulTask& task, int64_t row_begin, int64_t rows, int6
     }
   }
   for (int64_t r = 0; r < rows; ++r) {
-    StoreSums(task, row_begin + r, token, tokens, scratch.sums + r * kTokens);
+    StoreSums<kTokens>(task, row_begin + r, token, tokens, scratch.sums + r * kTokens);
   }
 }
 

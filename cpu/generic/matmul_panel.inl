@@ -59,30 +59,57 @@ void PackPanel(const MatMulTask& task, int64_t row, int64_t begin, int64_t count
   }
 }
 
+// The outputs of kVectors vectors of rows from `row` on for the tokens of one tile.
+template <int kVectors>
+struct TileOutput {
+  float* out;  // of the tile's first token
+  int64_t stride;
+  int64_t tokens;
+  int64_t rows;  // from `row` on that exist
+
+  TileOutput(const MatMulTask& task, int64_t row, int64_t token)
+      : out(task.out + token * task.out_stride + row),
+        stride(task.out_stride),
+        tokens(std::min<int64_t>(kPanelTokens, task.tokens - token)),
+        rows(task.row_end - row) {}
+
+  // Outputs of neighbouring tokens lie far apart: ask for them a tile's work ahead of their use.
+  void Prefetch() const {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t v = 0; v < kVectors; ++v) {
+        __builtin_prefetch(out + t * stride + v * kPanelLanes, 1);
+      }
+    }
+  }
+
+  void Put(const PanelScratch::Vector* sums, Store store) const {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t v = 0; v < kVectors; ++v) {
+        StoreLanes(sums[v * kPanelTokens + t], rows - v * kPanelLanes, store,
+                   out + t * stride + v * kPanelLanes);
+      }
+    }
+  }
+};
+
 // kVectors vectors of rows from `row` on times the tokens [token, token_end) of a pass.
 template <class Unpacker, int kVectors>
 void MultiplyPanels(const MatMulTask& task, int64_t row, int64_t token, int64_t token_end,
                     const PanelScratch& scratch) {
   using Traits = PanelTraitsOf<Unpacker>;
-  constexpr int64_t kTileVectors = kVectors * kPanelTokens;
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t begin = 0; begin < blocks; begin += kPanelDepth) {
     const int64_t count = std::min(kPanelDepth, blocks - begin);
+    const bool last = begin + count == blocks;
     PackPanel<Unpacker, kVectors>(task, row, begin, count, scratch.panel);
     const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
     PanelScratch::Vector* sums = scratch.sums;
-    for (int64_t t = token; t < token_end; t += kPanelTokens, sums += kTileVectors) {
+    for (int64_t t = token; t < token_end; t += kPanelTokens, sums += kVectors * kPanelTokens) {
+      const TileOutput<kVectors> output(task, row, t);
+      if (last) output.Prefetch();
       MultiplyTile<Traits, kVectors>(reinterpret_cast<const __m512i*>(scratch.panel), depth,
                                      TileTokens::At<Traits>(task, t, 8 * begin), begin == 0, sums);
-    }
-  }
-  for (int64_t t = token; t < token_end; ++t) {
-    const PanelScratch::Vector* sums =
-        scratch.sums + (t - token) / kPanelTokens * kTileVectors + (t - token) % kPanelTokens;
-    float* out = task.out + t * task.out_stride + row;
-    for (int64_t v = 0; v < kVectors; ++v) {
-      StoreLanes(sums[v * kPanelTokens], task.row_end - row - v * kPanelLanes, task.store,
-                 out + v * kPanelLanes);
+      if (last) output.Put(sums, task.store);
     }
   }
 }

@@ -74,17 +74,17 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
 TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     if (!format.quantized()) continue;
-    const MatMulProblem problem(kernels(), format, 35, 768, 600);
+    const MatMulProblem problem(kernels(), format, 17, 256, 600);
     const std::vector<float> whole = problem.Run();
     for (const auto& [first, count] :
          {std::pair<int64_t, int64_t>{0, 64}, {5, 71}, {83, 517}, {536, 64}}) {
-      std::vector<float> part(static_cast<size_t>(count * 35));
+      std::vector<float> part(static_cast<size_t>(count * 17));
       MatMulTask task = problem.Task(part.data());
       task.activations += first * task.activation_stride;
       task.tokens = count;
       problem.kernel().run(task);
       test::ExpectSameBits(part,
-                           std::span(whole).subspan(static_cast<size_t>(first * 35), part.size()),
+                           std::span(whole).subspan(static_cast<size_t>(first * 17), part.size()),
                            problem.kernel().name);
     }
   }
@@ -92,9 +92,9 @@ TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
 
 // The rows that each thread of a team would have.
 TEST_P(MatMulInvarianceTest, TeamsOfAnySize) {
-  constexpr int64_t kRows = 144;
+  constexpr int64_t kRows = 112;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    const MatMulProblem problem(kernels(), format, kRows, 512, 70);
+    const MatMulProblem problem(kernels(), format, kRows, 256, 64);
     const std::vector<float> whole = problem.Run();
     for (const int members : {2, 3, 7}) {
       std::vector<float> shared(whole.size());

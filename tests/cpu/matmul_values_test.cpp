@@ -14,8 +14,10 @@
 namespace kvant::cpu {
 namespace {
 
+// Of many tokens, every eleventh: neither tiles of 6 nor of 8 have their place in step with it.
 void ExpectMatchesReference(const MatMulProblem& problem, const std::vector<float>& out) {
-  for (int64_t token = 0; token < problem.tokens(); ++token) {
+  const int64_t step = problem.tokens() < 32 ? 1 : 11;
+  for (int64_t token = 0; token < problem.tokens(); token += step) {
     for (int64_t row = 0; row < problem.rows(); ++row) {
       ASSERT_NEAR(out[static_cast<size_t>(token * problem.rows() + row)],
                   problem.Reference(token, row), problem.ErrorBound(token, row))
@@ -52,14 +54,14 @@ TEST_P(MatMulValuesTest, AnyNumberOfTokens) {
 
 TEST_P(MatMulValuesTest, ManyTokens) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    for (const int64_t tokens : {64, 66, 67, 69, 130}) Check(format, 17, 512, tokens);
+    for (const int64_t tokens : {64, 67, 133}) Check(format, 17, 256, tokens);
     for (const int64_t cols : {32, 64, 96, 172, 256, 288, 544, 768, 1120}) {
       Check(format, 3, cols, 65);
     }
-    for (const int64_t rows : {1, 16, 31, 33, 64}) Check(format, rows, 256, 64);
+    for (const int64_t rows : {1, 16, 33}) Check(format, rows, 256, 64);
   }
-  Check(*quant::FindFormat("Q4_0"), 18, 288, 600);
-  Check(*quant::FindFormat("Q6_K"), 18, 768, 600);
+  Check(*quant::FindFormat("Q4_0"), 3, 288, 600);
+  Check(*quant::FindFormat("Q6_K"), 3, 768, 600);
 }
 
 TEST_P(MatMulValuesTest, AnyNumberOfRows) {
