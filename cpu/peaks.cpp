@@ -9,6 +9,7 @@ int64_t RunClock(int64_t rounds) {
   constexpr int kUnrolled = 64;
   uint64_t word = 1;
   for (int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 64
     for (int i = 0; i < kUnrolled; ++i) {
       word = std::rotl(word, 7);
       asm volatile("" : "+r"(word));

@@ -29,8 +29,11 @@ double SecondsSince(Clock::time_point start) {
 }
 
 struct Operation {
+  explicit Operation(std::string name_in, int64_t sequences_in = 1)
+      : name(std::move(name_in)), sequences(sequences_in) {}
+
   std::string name;
-  int64_t sequences = 1;
+  int64_t sequences;
   std::vector<double> seconds;
   uint64_t bytes = 0;
   double baseline_seconds = 0;  // median
@@ -97,7 +100,7 @@ class KvBench {
       SpeedCase test{.n_gen = 1, .depth = depth, .beams = beams};
       KVANT_TRY(Discard(RunBeams(*runner, source.tokens(0), test)));
       test.n_gen = steps;
-      Operation operation{.name = "beam step", .sequences = beams};
+      Operation operation("beam step", beams);
       for (int64_t i = 0; i < options_.repetitions; ++i) {
         KVANT_ASSIGN(const double seconds, RunBeams(*runner, source.tokens(0), test));
         operation.seconds.push_back(seconds / static_cast<double>(steps));
@@ -105,7 +108,7 @@ class KvBench {
       operation.bytes = runner->stats().kv_bytes_used;
       if (single == 0) single = Median(operation.seconds);
       operation.baseline_seconds = single;
-      operation.baseline = fmt::format("{} beams", options_.beams.front());
+      operation.baseline = fmt::format("a step of {}", options_.beams.front());
       AddRow(operation);
     }
     return {};
@@ -114,7 +117,7 @@ class KvBench {
   // Bytes in use, beside positions times bytes per position.
   Status CompareMemory() {
     KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model_.model, session_));
-    Operation operation{.name = "memory"};
+    Operation operation("memory");
     operation.bytes = runner_->stats().kv_bytes_used;
     operation.baseline_bytes = static_cast<uint64_t>(KvBytes(plan, depth_));
     operation.baseline = "positions times bytes of one";
@@ -153,7 +156,7 @@ class KvBench {
     KVANT_ASSIGN(const auto beams, ForkMany(kReorderedBeams));
     KVANT_TRY(StepMany(beams));
     const std::vector<int> parents = {1, 0, 3, 3};
-    Operation operation{.name = "reorder", .sequences = kReorderedBeams};
+    Operation operation("reorder", kReorderedBeams);
     uint64_t copied = runner_->stats().kv_bytes_copied;
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       const auto start = Clock::now();
@@ -196,7 +199,7 @@ class KvBench {
 
   Status RunFork() {
     Progress("fork");
-    Operation operation{.name = "fork", .sequences = kForks};
+    Operation operation("fork", kForks);
     const uint64_t before = runner_->stats().kv_bytes_used;
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       const auto start = Clock::now();
@@ -217,7 +220,7 @@ class KvBench {
   // Back over tokens that have just been appended.
   Status RunRewind() {
     Progress("rewind");
-    Operation operation{.name = fmt::format("rewind {}", kRewound)};
+    Operation operation(fmt::format("rewind {}", kRewound));
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       KVANT_TRY(runner_->Append(sequence_, Tokens(depth_, kRewound)));
       const auto start = Clock::now();
@@ -239,8 +242,8 @@ class KvBench {
   }
 
   Status SaveAndLoad(const std::string& path) {
-    Operation save{.name = "save"};
-    Operation load{.name = "load"};
+    Operation save("save");
+    Operation load("load");
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       auto start = Clock::now();
       KVANT_TRY(runner_->Save(path, {&sequence_, 1}));

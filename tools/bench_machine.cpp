@@ -20,11 +20,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Piece = std::span<const std::byte>;
 
-constexpr int kComputeSamples = 9;
-constexpr double kComputeSampleSeconds = 0.01;
-constexpr int64_t kClockRounds = 2000;
-constexpr int kReadPasses = 5;
-constexpr double kReadSampleSeconds = 0.02;
+// Many short samples: on a busy machine some of them are not interrupted.
+constexpr int kComputeSamples = 50;
+constexpr double kComputeSampleSeconds = 0.001;
+constexpr int kClockSamples = 8;
+constexpr int64_t kClockRounds = 400;
+constexpr int kReadSamples = 10;
+constexpr double kReadSampleSeconds = 0.01;
 // Far larger than any cache, and soon written.
 constexpr size_t kMachineBytes = size_t{512} << 20;
 
@@ -56,9 +58,12 @@ ComputeSample RunCompute(ThreadPool& team, const cpu::PeakLoop& loop, int64_t ca
     }
     share.seconds = SecondsSince(start);
     // At once, since the clock falls and rises with the instructions in use.
-    const auto clock_start = Clock::now();
-    const int64_t cycles = cpu::RunClock(kClockRounds);
-    share.clock_hz = static_cast<double>(cycles) / SecondsSince(clock_start);
+    for (int i = 0; i < kClockSamples; ++i) {
+      const auto clock_start = Clock::now();
+      const int64_t cycles = cpu::RunClock(kClockRounds);
+      share.clock_hz =
+          std::max(share.clock_hz, static_cast<double>(cycles) / SecondsSince(clock_start));
+    }
   });
   ComputeSample sample;
   double seconds = 0;
@@ -158,8 +163,9 @@ std::string FeatureNames() {
   std::string names;
   for (uint32_t i = 0; i <= static_cast<uint32_t>(cpu::CpuFeature::kAvx512vnni); ++i) {
     const auto feature = static_cast<cpu::CpuFeature>(i);
-    if (features.Has(feature))
-      names += (names.empty() ? "" : " ") + std::string(CpuFeatureName(feature));
+    if (!features.Has(feature)) continue;
+    if (!names.empty()) names += ' ';
+    names += CpuFeatureName(feature);
   }
   return names;
 }
@@ -196,7 +202,7 @@ double MeasureRead(ThreadPool& team, const cpu::PeakLoops& peaks,
   double best = RunRead(team, peaks, inner, bytes, 1);
   const int64_t passes =
       std::max<int64_t>(1, static_cast<int64_t>(kReadSampleSeconds / SecondsSince(start)));
-  for (int i = 0; i < kReadPasses; ++i) {
+  for (int i = 0; i < kReadSamples; ++i) {
     best = std::max(best, RunRead(team, peaks, inner, bytes, passes));
   }
   return best;

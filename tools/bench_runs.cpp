@@ -72,16 +72,18 @@ Status CheckMemory(const Model& model, const SessionOptions& options, int64_t po
   SessionOptions one = options;
   one.sequences = 1;
   KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, one));
-  const double per_sequence = KvBytes(plan, options.context);
-  const double share = static_cast<double>(positions) / static_cast<double>(options.context);
-  const auto kv = static_cast<uint64_t>(options.kv_cache ? per_sequence * share : 0.0);
-  const uint64_t needed = kv + plan.activations + plan.logits;
+  const double position_bytes =
+      KvBytes(plan, options.context) / static_cast<double>(options.context);
+  const uint64_t buffers = plan.activations + plan.logits;
+  const auto kv = static_cast<uint64_t>(position_bytes * static_cast<double>(positions));
   const uint64_t available = AvailableMemory();
-  if (needed <= available) return {};
+  if (kv + buffers <= available) return {};
+  const auto room = static_cast<double>(available - std::min(available, buffers));
+  const auto fitting = static_cast<int64_t>(position_bytes > 0 ? room / position_bytes : 0);
   return MakeError(ErrorCode::kOutOfMemory,
-                   "{} tokens do not fit: their KV cache takes {} and buffers {}, but {} of memory "
-                   "are free",
-                   positions, SizeText(kv), SizeText(needed - kv), SizeText(available));
+                   "{} tokens do not fit: their KV cache takes {} and buffers {}, but {} of "
+                   "memory are free, enough for {}",
+                   positions, SizeText(kv), SizeText(buffers), SizeText(available), fitting);
 }
 
 Result<SpeedRunner> SpeedRunner::Create(std::shared_ptr<const Model> model,

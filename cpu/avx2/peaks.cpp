@@ -11,82 +11,71 @@
 namespace kvant::cpu::avx2 {
 namespace {
 
-constexpr int kAccumulators = 10;  // latency 4 or 5, two a cycle
-constexpr int kBytesAdded = 8;
-
-// Hides the value from the optimiser.
-inline void Hide(__m256i& v) { asm volatile("" : "+x"(v)); }
-inline void Hide(__m256& v) { asm volatile("" : "+x"(v)); }
-
-int64_t Sum(__m256i v) {
-  alignas(32) int32_t lanes[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), v);
-  int64_t sum = 0;
-  for (const int32_t lane : lanes) sum += lane;
-  return sum;
-}
+#include "cpu/generic/peaks.inl"
 
 uint64_t Read(const std::byte* data, size_t bytes) {
-  __m256i words[4] = {};
+  __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
   for (size_t i = 0; i < bytes; i += kReadPieceBytes / 2) {
-    for (size_t k = 0; k < 4; ++k) {
-      words[k] = _mm256_xor_si256(
-          words[k], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + 32 * k)));
-    }
+    const auto* source = reinterpret_cast<const __m256i*>(data + i);
+    a = _mm256_xor_si256(a, _mm256_load_si256(source));
+    b = _mm256_xor_si256(b, _mm256_load_si256(source + 1));
+    c = _mm256_xor_si256(c, _mm256_load_si256(source + 2));
+    d = _mm256_xor_si256(d, _mm256_load_si256(source + 3));
   }
-  const __m256i all =
-      _mm256_xor_si256(_mm256_xor_si256(words[0], words[1]), _mm256_xor_si256(words[2], words[3]));
   alignas(32) uint64_t lanes[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), all);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes),
+                     _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
   return lanes[0] ^ lanes[1] ^ lanes[2] ^ lanes[3];
 }
 
-int64_t Int8(int64_t rounds) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i a = _mm256_set1_epi8(1);
-  __m256i b[kBytesAdded];
-  __m256i sums[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-  for (__m256i& v : b) v = _mm256_set1_epi8(1);
-  Hide(a);
-  for (int64_t round = 0; round < rounds; ++round) {
-    for (__m256i& sum : sums) {
-      __m256i products = _mm256_setzero_si256();
-      for (int k = 0; k < kBytesAdded; ++k) {
-        Hide(b[k]);
-        products = _mm256_add_epi16(products, _mm256_maddubs_epi16(a, b[k]));
-      }
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, ones));
-    }
+struct IntegerSums {
+  using Vector = __m256i;
+  static Vector Zero() { return _mm256_setzero_si256(); }
+  static int64_t Sum(Vector sum) {
+    alignas(32) int32_t lanes[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sum);
+    int64_t total = 0;
+    for (const int32_t lane : lanes) total += lane;
+    return total;
   }
-  return Sum(sums[0]) + Sum(sums[1]);
-}
+};
 
-int64_t Int16(int64_t rounds) {
-  __m256i a = _mm256_set1_epi16(1);
-  __m256i sums[kAccumulators] = {};
-  for (int64_t round = 0; round < rounds; ++round) {
-    for (__m256i& sum : sums) {
-      Hide(a);
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, a));
-    }
-  }
-  int64_t total = 0;
-  for (const __m256i& sum : sums) total += Sum(sum);
-  return total;
-}
+constexpr int kByteProducts = 8;  // added up in 16 bits
 
-int64_t Float32(int64_t rounds) {
-  __m256 one = _mm256_set1_ps(1.0f);
-  __m256 sums[kAccumulators] = {};
-  Hide(one);
-  for (__m256& sum : sums) Hide(sum);
-  for (int64_t round = 0; round < rounds; ++round) {
-    for (__m256& sum : sums) sum = _mm256_fmadd_ps(one, one, sum);
+struct Int8 : IntegerSums {
+  static Vector One() { return _mm256_set1_epi8(1); }
+  static Vector Products(Vector& one) {
+    Hide(one);  // other operands, as far as the compiler knows
+    return _mm256_maddubs_epi16(one, one);
   }
-  int64_t total = 0;
-  for (const __m256& sum : sums) total += Sum(_mm256_cvtps_epi32(sum));
-  return total;
-}
+  static void Step(Vector& sum, Vector& one) {
+    Vector products = Products(one);
+    products = _mm256_add_epi16(products, Products(one));
+    products = _mm256_add_epi16(products, Products(one));
+    products = _mm256_add_epi16(products, Products(one));
+    products = _mm256_add_epi16(products, Products(one));
+    products = _mm256_add_epi16(products, Products(one));
+    products = _mm256_add_epi16(products, Products(one));
+    products = _mm256_add_epi16(products, Products(one));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+  }
+};
+
+struct Int16 : IntegerSums {
+  static Vector One() { return _mm256_set1_epi16(1); }
+  static void Step(Vector& sum, Vector& one) {
+    Hide(one);
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(one, one));
+  }
+};
+
+struct Float32 {
+  using Vector = __m256;
+  static Vector Zero() { return _mm256_setzero_ps(); }
+  static Vector One() { return _mm256_set1_ps(1.0f); }
+  static void Step(Vector& sum, Vector& one) { sum = _mm256_fmadd_ps(one, one, sum); }
+  static int64_t Sum(Vector sum) { return IntegerSums::Sum(_mm256_cvtps_epi32(sum)); }
+};
 
 }  // namespace
 }  // namespace kvant::cpu::avx2
@@ -98,9 +87,9 @@ namespace kvant::cpu::avx2 {
 const PeakLoops* Peaks() {
   static constexpr PeakLoops kPeaks = {
       .read = Read,
-      .int8 = {"vpmaddubsw ymm", 2 * kBytesAdded * 32, Int8},
-      .int16 = {"vpmaddwd ymm", kAccumulators * 16, Int16},
-      .float32 = {"vfmadd231ps ymm", kAccumulators * 8, Float32},
+      .int8 = {"vpmaddubsw ymm", kAccumulators * kByteProducts * 32, Accumulate<Int8>},
+      .int16 = {"vpmaddwd ymm", kAccumulators * 16, Accumulate<Int16>},
+      .float32 = {"vfmadd231ps ymm", kAccumulators * 8, Accumulate<Float32>},
   };
   return &kPeaks;
 }
