@@ -26,7 +26,7 @@ inline constexpr size_t kReadPieceBytes = 256;
 
 struct PeakLoops {
   // The exclusive or of all 64-bit words; data aligned to 64 bytes, bytes a multiple of
-  // kReadPieceBytes. One ascending stream, which the processor's own prefetching serves best.
+  // kReadPieceBytes. A few long ascending streams, which the processor's prefetchers serve best.
   uint64_t (*read)(const std::byte* data, size_t bytes);
   PeakLoop int8;
   PeakLoop int16;

@@ -13,18 +13,30 @@ namespace {
 
 #include "cpu/generic/peaks.inl"
 
-uint64_t Read(const std::byte* data, size_t bytes) {
-  __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
-  for (size_t i = 0; i < bytes; i += kReadPieceBytes / 2) {
-    const auto* source = reinterpret_cast<const __m256i*>(data + i);
+struct Words {
+  __m256i a, b, c, d;
+
+  void Take(const std::byte* piece) {
+    const auto* source = reinterpret_cast<const __m256i*>(piece);
     a = _mm256_xor_si256(a, _mm256_load_si256(source));
     b = _mm256_xor_si256(b, _mm256_load_si256(source + 1));
     c = _mm256_xor_si256(c, _mm256_load_si256(source + 2));
     d = _mm256_xor_si256(d, _mm256_load_si256(source + 3));
+    a = _mm256_xor_si256(a, _mm256_load_si256(source + 4));
+    b = _mm256_xor_si256(b, _mm256_load_si256(source + 5));
+    c = _mm256_xor_si256(c, _mm256_load_si256(source + 6));
+    d = _mm256_xor_si256(d, _mm256_load_si256(source + 7));
   }
+};
+
+uint64_t Read(const std::byte* data, size_t bytes) {
+  const __m256i zero = _mm256_setzero_si256();
+  Words words{zero, zero, zero, zero};
+  TakeStreams(data, bytes, words);
   alignas(32) uint64_t lanes[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes),
-                     _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
+  _mm256_store_si256(
+      reinterpret_cast<__m256i*>(lanes),
+      _mm256_xor_si256(_mm256_xor_si256(words.a, words.b), _mm256_xor_si256(words.c, words.d)));
   return lanes[0] ^ lanes[1] ^ lanes[2] ^ lanes[3];
 }
 

@@ -12,16 +12,24 @@ namespace {
 
 #include "cpu/generic/peaks.inl"
 
-uint64_t Read(const std::byte* data, size_t bytes) {
-  __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
-  for (size_t i = 0; i < bytes; i += kReadPieceBytes) {
-    a = _mm512_xor_si512(a, _mm512_load_si512(data + i));
-    b = _mm512_xor_si512(b, _mm512_load_si512(data + i + 64));
-    c = _mm512_xor_si512(c, _mm512_load_si512(data + i + 128));
-    d = _mm512_xor_si512(d, _mm512_load_si512(data + i + 192));
+struct Words {
+  __m512i a, b, c, d;
+
+  void Take(const std::byte* piece) {
+    a = _mm512_xor_si512(a, _mm512_load_si512(piece));
+    b = _mm512_xor_si512(b, _mm512_load_si512(piece + 64));
+    c = _mm512_xor_si512(c, _mm512_load_si512(piece + 128));
+    d = _mm512_xor_si512(d, _mm512_load_si512(piece + 192));
   }
+};
+
+uint64_t Read(const std::byte* data, size_t bytes) {
+  const __m512i zero = _mm512_setzero_si512();
+  Words words{zero, zero, zero, zero};
+  TakeStreams(data, bytes, words);
   alignas(64) uint64_t lanes[8];
-  _mm512_store_si512(lanes, _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d)));
+  _mm512_store_si512(lanes, _mm512_xor_si512(_mm512_xor_si512(words.a, words.b),
+                                             _mm512_xor_si512(words.c, words.d)));
   uint64_t word = 0;
   for (const uint64_t lane : lanes) word ^= lane;
   return word;

@@ -1,4 +1,4 @@
-// The peak loop over any vector operation, for cpu/<isa>/peaks.cpp.
+// The peak loops over any vectors, for cpu/<isa>/peaks.cpp.
 //
 // Included inside a namespace of the instruction set, between begin.h and end.h. An operation is a
 // struct with
@@ -36,4 +36,18 @@ int64_t Accumulate(int64_t rounds) {
   return Operation::Sum(s0) + Operation::Sum(s1) + Operation::Sum(s2) + Operation::Sum(s3) +
          Operation::Sum(s4) + Operation::Sum(s5) + Operation::Sum(s6) + Operation::Sum(s7) +
          Operation::Sum(s8) + Operation::Sum(s9) + Operation::Sum(s10) + Operation::Sum(s11);
+}
+
+// Feeds all bytes to words.Take, which reads kReadPieceBytes, from four ascending streams: the
+// processor's prefetchers then run ahead in several pages at once.
+template <class Words>
+void TakeStreams(const std::byte* data, size_t bytes, Words& words) {
+  const size_t stream = bytes / (4 * kReadPieceBytes) * kReadPieceBytes;
+  for (size_t at = 0; at < stream; at += kReadPieceBytes) {
+    words.Take(data + at);
+    words.Take(data + stream + at);
+    words.Take(data + 2 * stream + at);
+    words.Take(data + 3 * stream + at);
+  }
+  for (size_t at = 4 * stream; at < bytes; at += kReadPieceBytes) words.Take(data + at);
 }
