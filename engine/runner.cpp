@@ -28,6 +28,7 @@ Status Runner::State::Prepare() {
   parts.reserve(static_cast<size_t>(parts_max));
   pass.reserve(static_cast<size_t>(parts_max));
   left.reserve(static_cast<size_t>(options.sequences));
+  growths.reserve(static_cast<size_t>(options.sequences));
   if (options.kv_cache) {
     KVANT_ASSIGN(cache, kv::Cache::Create(CacheOptionsFor(*model, options)));
     view.emplace(*cache, parts_max, options.chunk);
@@ -121,12 +122,14 @@ Status Runner::FreeSequence(SequenceId sequence) {
   KVANT_ASSIGN(Slot* const slot, state_->Find(sequence));
   state_->Clear(*slot);
   slot->used = false;
+  state_->LogEvent("free sequence={}", sequence);
   return state_->Finish({});
 }
 
 Status Runner::Reset(SequenceId sequence) {
   KVANT_ASSIGN(Slot* const slot, state_->Find(sequence));
   state_->Clear(*slot);
+  state_->LogEvent("reset sequence={}", sequence);
   return state_->Finish({});
 }
 
@@ -180,6 +183,7 @@ Status Runner::Step(std::span<const StepInput> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     state.left.push_back(state.ReusePrefix(*slot_of(i), inputs[i].tokens));
   }
+  KVANT_TRY(state.CheckRoom(inputs));
 
   // A long piece of a prompt is a pass of its own; all short ones share passes.
   const int64_t shared_max = std::min(state.options.chunk, kSharedRowsMax);
@@ -198,7 +202,10 @@ Status Runner::Step(std::span<const StepInput> inputs) {
       rows += wanted;
       if (alone || state.pass.size() == state.pass.capacity()) break;
     }
-    if (state.pass.empty()) return state.Finish({});
+    if (state.pass.empty()) {
+      if (state.log) state.LogUpdate(inputs);
+      return state.Finish({});
+    }
     KVANT_TRY(state.Finish(state.RunPass(state.pass)));
 
     // Logits of the sequences whose tokens are all processed, in passes over the output matrix.
@@ -230,6 +237,9 @@ Status Runner::AppendScoring(SequenceId sequence, std::span<const TokenId> token
   State& state = *state_;
   KVANT_ASSIGN(Slot* const slot, state.Find(sequence));
   KVANT_TRY(state.CheckTokens(*slot, tokens));
+  const StepInput input{sequence, tokens};
+  state.left.assign(1, tokens);
+  KVANT_TRY(state.CheckRoom({&input, 1}));
   const int64_t total = static_cast<int64_t>(tokens.size());
   for (int64_t done = 0; done < total;) {
     const int64_t count = std::min(state.options.chunk, total - done);
@@ -252,6 +262,7 @@ Status Runner::AppendScoring(SequenceId sequence, std::span<const TokenId> token
     }
     done += count;
   }
+  if (state.log) state.LogUpdate({&input, 1});
   return {};
 }
 
@@ -269,6 +280,24 @@ std::span<const TokenId> Runner::State::ReusePrefix(Slot& slot, std::span<const 
   slot.indexed_blocks = slot.kv.length / kv::kBlockTokens;
   stats.tokens_reused += reused;
   return ids.subspan(reused);
+}
+
+// Refuses a step whose tokens do not all fit, and takes back what prefixes gave for it.
+Status Runner::State::CheckRoom(std::span<const StepInput> inputs) {
+  if (!cache.has_value()) return {};
+  growths.clear();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Slot& slot = *sequences[static_cast<size_t>(inputs[i].sequence)];
+    growths.push_back({&slot.kv, static_cast<int64_t>(left[i].size())});
+  }
+  const Status status = cache->CheckRoom(growths, options.chunk);
+  if (status.ok()) return {};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (left[i].size() == inputs[i].tokens.size()) continue;
+    stats.tokens_reused -= inputs[i].tokens.size() - left[i].size();
+    Clear(*sequences[static_cast<size_t>(inputs[i].sequence)]);
+  }
+  return status;
 }
 
 // Remembers the full blocks of a sequence that are not known yet.
@@ -302,19 +331,6 @@ Status Runner::Check() const { return state_->Check(); }
 const Model& Runner::model() const { return *state_->model; }
 
 const SessionOptions& Runner::options() const { return state_->options; }
-
-RunnerStats Runner::stats() const {
-  RunnerStats stats = state_->stats;
-  if (state_->cache.has_value()) {
-    const kv::CacheStats cache = state_->cache->stats();
-    stats.kv_bytes_used = cache.bytes_used;
-    stats.kv_bytes_written = cache.bytes_written;
-    stats.kv_bytes_copied = cache.bytes_copied;
-    stats.kv_blocks_taken = cache.blocks_taken;
-  }
-  for (const auto& slot : state_->sequences) stats.sequences += slot->used ? 1 : 0;
-  return stats;
-}
 
 void Runner::RunOnTeam(const std::function<void(int index, int count)>& body) {
   state_->pool.Run([&](const ThreadPool::Member& member) { body(member.index, member.count); });

@@ -16,9 +16,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/kv_tensors.h"
 #include "engine/model.h"
 #include "engine/session_options.h"
 
@@ -44,16 +46,40 @@ enum class PrunePositions : uint8_t {
   kMoved,  // tokens after the hole move to earlier positions: their keys are turned back
 };
 
+// The cache of layers with the same shape. Blocks of kv::kBlockTokens positions.
+struct KvGroupStats {
+  int layers = 0;
+  int64_t window = 0;            // 0 = all positions
+  uint64_t bytes_per_token = 0;  // of all its layers
+  uint64_t block_bytes = 0;
+  int64_t blocks_capacity = 0;   // address space
+  int64_t blocks_committed = 0;  // memory that was written to at some time
+  int64_t blocks_used = 0;
+  int64_t blocks_shared = 0;    // of these: held more than once
+  int64_t blocks_private = 0;   // held once, by a sequence
+  int64_t blocks_kept = 0;      // held by snapshots and the prefix cache alone
+  int64_t rows = 0;             // positions that the sequences hold, shared ones for each
+  uint64_t blocks_dropped = 0;  // behind the window since creation
+};
+
 struct RunnerStats {
-  uint64_t kv_bytes_used = 0;     // of blocks in use, shared ones once
-  uint64_t kv_bytes_written = 0;  // rows stored by steps
-  uint64_t kv_bytes_copied = 0;   // by copies on write
+  uint64_t kv_bytes_used = 0;       // of blocks in use, shared ones once
+  uint64_t kv_bytes_peak = 0;       // the most of it since creation
+  uint64_t kv_bytes_committed = 0;  // memory that was written to at some time
+  uint64_t kv_bytes_capacity = 0;   // address space
+  uint64_t kv_bytes_written = 0;    // rows stored by steps
+  uint64_t kv_bytes_copied = 0;     // by copies on write
   uint64_t kv_blocks_taken = 0;
+  uint64_t kv_blocks_copied = 0;
+  uint64_t rewinds = 0;
+  uint64_t replays = 0;
   uint64_t tokens_processed = 0;  // rows of all steps, replays included
   uint64_t tokens_replayed = 0;
   uint64_t tokens_reused = 0;  // found in the prefix cache
   uint64_t passes = 0;         // times the weights were read
   int64_t sequences = 0;       // alive
+  int64_t snapshots = 0;
+  std::vector<KvGroupStats> groups;
 };
 
 class Runner {
@@ -72,7 +98,8 @@ class Runner {
 
   int64_t length(SequenceId sequence) const;  // the next token's position
   std::span<const TokenId> tokens(SequenceId sequence) const;
-  // Of the last token, [vocab]; empty before the first step and after Rewind and Prune.
+  // Of the last token, [vocab]; empty before the first step and after Rewind and Prune, until
+  // ComputeLogits.
   std::span<const float> logits(SequenceId sequence) const;
 
   // ---- Steps ----
@@ -100,8 +127,13 @@ class Runner {
   Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents);
 
   // Keeps the first `length` tokens: the state is as if no more had been processed. Exact within
-  // kRewindSlack tokens of a window, at snapshots, and by replay beyond.
+  // kRewindSlack tokens of a window, at snapshots, and by replay beyond; replay is kNotSupported
+  // where the tokens alone do not give the state: after a prune or an import.
   Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed);
+
+  // The logits of the last token after a rewind, a prune or an import, which leave none: computes
+  // that token again. Does nothing where they are there. kInvalid for an empty sequence.
+  Status ComputeLogits(SequenceId sequence);
 
   // Forgets all but the first `keep_first` and the last `keep_last` tokens.
   Status Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
@@ -122,6 +154,15 @@ class Runner {
   // kNotSupported for one of another model or of other cache types; nothing is created then.
   Result<std::vector<SequenceId>> Load(const std::string& path);
 
+  // ---- Tensors ----
+
+  // The caches of sequences of one length as plain tensors. kNotSupported for sequences with pruned
+  // positions, and where keys and values of different dimensions would have to share a tensor.
+  Result<KvTensors> Export(std::span<const SequenceId> sequences, KvLayout layout) const;
+  // New sequences that continue from these, without logits before their next step. kInvalid names
+  // the tensor that is missing or misshapen; nothing is created then.
+  Result<std::vector<SequenceId>> Import(const KvTensors& tensors, KvLayout layout);
+
   // ---- What there is ----
 
   const Model& model() const;
@@ -129,6 +170,18 @@ class Runner {
   RunnerStats stats() const;
   // The cache's invariants (see kv::Cache::Check).
   Status Check() const;
+  // Calls `sink` with a line for everything that happens to the cache from now on; empty = nobody.
+  // First for each layer
+  //   Adding KV cache input: past_key_values.0.key shape=[batch,kv heads,0,dim]
+  // and .value, with as many rows as there may be sequences; then after each step
+  //   KV cache update: present.0.key shape=[batch,kv heads,positions,dim]
+  // with the sequences of one length as a batch, and the positions that the layer holds; and
+  //   KV event: fork sequence=0 copy=1
+  // and the like for blocks taken, copied and dropped, for reorder, rewind, replay, prune,
+  // snapshot, restore, free.
+  using LogSink = std::function<void(std::string_view line)>;
+  void SetKvLog(LogSink sink);
+
   // Runs a function of (index, count) on every thread of the team.
   void RunOnTeam(const std::function<void(int index, int count)>& body);
 

@@ -1,6 +1,8 @@
 // Forks, beams, snapshots, going back, pruning, and sequences on disk.
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "engine/arch/arch_spec.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/session_file.h"
@@ -14,6 +16,7 @@ Result<SequenceId> Runner::Fork(SequenceId sequence) {
   KVANT_ASSIGN(const Slot* const slot, state_->Find(sequence));
   KVANT_ASSIGN(const SequenceId copy, state_->NewSlot(state_->sequences));
   state_->Copy(*slot, *state_->sequences[static_cast<size_t>(copy)]);
+  state_->LogEvent("fork sequence={} copy={}", sequence, copy);
   KVANT_TRY(state_->Finish({}));
   return copy;
 }
@@ -54,6 +57,8 @@ Status Runner::Reorder(std::span<const SequenceId> ids, std::span<const int> par
     std::swap(*spare[i], *slots[i]);
     slots[i]->used = true;
   }
+  state.LogEvent("reorder sequences=[{}] parents=[{}]", fmt::join(ids, ","),
+                 fmt::join(parents, ","));
   return state.Finish({});
 }
 
@@ -61,6 +66,7 @@ Result<SnapshotId> Runner::TakeSnapshot(SequenceId sequence) {
   KVANT_ASSIGN(const Slot* const slot, state_->Find(sequence));
   KVANT_ASSIGN(const SnapshotId snapshot, state_->NewSlot(state_->snapshots));
   state_->Copy(*slot, *state_->snapshots[static_cast<size_t>(snapshot)]);
+  state_->LogEvent("snapshot sequence={} snapshot={}", sequence, snapshot);
   KVANT_TRY(state_->Finish({}));
   return snapshot;
 }
@@ -70,6 +76,7 @@ Status Runner::Restore(SequenceId sequence, SnapshotId snapshot) {
   KVANT_ASSIGN(const Slot* const from, state_->Find(state_->snapshots, snapshot, "snapshot"));
   state_->Clear(*slot);
   state_->Copy(*from, *slot);
+  state_->LogEvent("restore sequence={} snapshot={}", sequence, snapshot);
   return state_->Finish({});
 }
 
@@ -90,9 +97,10 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
                      slot->kv.length);
   }
   if (length == slot->kv.length) return {};
+  const int64_t from = slot->kv.length;
   if (!state.cache.has_value()) {
     slot->kv.length = length;
-  } else if (replay == Replay::kAllowed && length > 0 &&
+  } else if (replay == Replay::kAllowed && slot->plain && length > 0 &&
              length < state.cache->RewindLimit(slot->kv)) {
     KVANT_TRY(state.Finish(state.ReplayTo(*slot, length)));
   } else {
@@ -102,6 +110,8 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   slot->has_logits = false;
   slot->indexed_blocks = std::min(slot->indexed_blocks, length / kv::kBlockTokens);
   if (length == 0) slot->plain = true;
+  ++state.stats.rewinds;
+  state.LogEvent("rewind sequence={} from={} to={}", sequence, from, length);
   return state.Finish({});
 }
 
@@ -115,6 +125,8 @@ Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
   }
   const int64_t begin =
       std::max<int64_t>(0, length - span - kv::kRewindSlack) / kv::kBlockTokens * kv::kBlockTokens;
+  ++stats.replays;
+  LogEvent("replay positions=[{},{})", begin, length);
   // On a copy, so that a failure leaves the sequence as it is.
   Slot copy;
   copy.kv = cache->NewSequence();
@@ -122,8 +134,7 @@ Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
   cache->BeginReplay(copy.kv, begin);
   Status status;
   for (int64_t at = begin; at < length && status.ok();) {
-    const int64_t count = std::min(
-        {length - at, options.chunk, kSharedRowsMax / kv::kBlockTokens * kv::kBlockTokens});
+    const int64_t count = std::min({length - at, options.chunk, kv::kReplayTokens});
     const PassPart part{
         &copy, std::span(slot.tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(count))};
     status = RunPass({&part, 1});
@@ -136,6 +147,41 @@ Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
   }
   cache->Free(copy.kv);
   return status;
+}
+
+Status Runner::ComputeLogits(SequenceId sequence) {
+  State& state = *state_;
+  KVANT_ASSIGN(Slot* const slot, state.Find(sequence));
+  if (slot->has_logits) return {};
+  if (slot->tokens.empty()) {
+    return MakeError(ErrorCode::kInvalid, "sequence {} has no tokens, so no logits", sequence);
+  }
+  const TokenId last = slot->tokens.back();
+  // On a copy, so that a failure leaves the sequence as it is.
+  const std::unique_ptr<Slot> made = state.MakeSlot();
+  Slot& copy = *made;
+  state.Copy(*slot, copy);
+  copy.tokens.pop_back();
+  Status status;
+  if (state.cache.has_value()) {
+    status = state.cache->Rewind(copy.kv, slot->kv.length - 1);
+  } else {
+    copy.kv.length -= 1;
+  }
+  const PassPart part{&copy, {&last, 1}};
+  if (status.ok()) status = state.RunPass({&part, 1});
+  if (status.ok()) {
+    state.head.assign(1, state.step.rows - 1);
+    status = state.RunHead();
+  }
+  if (status.ok()) {
+    std::swap(copy.kv, slot->kv);
+    const std::span<const float> logits = state.HeadRow(0);
+    std::copy(logits.begin(), logits.end(), slot->logits.begin());
+    slot->has_logits = true;
+  }
+  if (state.cache.has_value()) state.cache->Free(copy.kv);
+  return state.Finish(status);
 }
 
 Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
@@ -160,6 +206,8 @@ Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
   }
   slot->has_logits = false;
   slot->plain = false;
+  state.LogEvent("prune sequence={} positions=[{},{}){}", sequence, begin, end,
+                 positions == PrunePositions::kMoved ? " moved" : "");
   return state.Finish({});
 }
 

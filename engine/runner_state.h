@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "engine/graph/plan.h"
@@ -52,9 +54,16 @@ struct Runner::State {
   Status Check() const;
 
   Status CheckTokens(const Slot& slot, std::span<const TokenId> ids) const;
-  Status CheckRoom(const StepInput& input);
+  Status CheckRoom(std::span<const StepInput> inputs);
   std::span<const TokenId> ReusePrefix(Slot& slot, std::span<const TokenId> tokens);
   void IndexPrefix(Slot& slot);
+  void CountBlocks(int group, KvGroupStats& out) const;
+  void LogUpdate(std::span<const StepInput> inputs);
+  // A line of the log, made only if somebody reads it.
+  template <typename... Args>
+  void LogEvent(fmt::format_string<Args...> format, Args&&... args) const {
+    if (log) log("KV event: " + fmt::format(format, std::forward<Args>(args)...));
+  }
   Status RunPass(std::span<const PassPart> parts);
   Status ReserveParts(std::span<const PassPart> parts);
   Status RunHead();
@@ -63,6 +72,8 @@ struct Runner::State {
   std::span<const float> HeadRow(int64_t row) const;
   Status ReplayTo(Slot& slot, int64_t length);
   Status MoveTokens(Slot& slot, int64_t begin, int64_t end);
+  Result<std::vector<int64_t>> FirstPositions(const KvTensors& tensors, KvLayout arrangement) const;
+  Status FillSlot(const KvTensors& tensors, KvLayout arrangement, int64_t batch_row, Slot& slot);
 
   std::shared_ptr<const Model> model;
   SessionOptions options;
@@ -89,7 +100,9 @@ struct Runner::State {
   // Of the step under way.
   std::vector<std::span<const TokenId>> left;
   std::vector<PassPart> pass;
+  std::vector<kv::Growth> growths;
 
+  LogSink log;
   RunnerStats stats;
   uint64_t weight_bytes = 0;
   bool may_run_alone = false;  // the number of threads is ours to choose

@@ -76,6 +76,10 @@ Status Session::Load(const std::string& path) {
                    loaded->size());
 }
 
+Status Session::ComputeLogits() { return runner_->ComputeLogits(sequence_); }
+
+void Session::SetKvLog(Runner::LogSink sink) { runner_->SetKvLog(std::move(sink)); }
+
 uint64_t Session::kv_bytes_used() const { return runner_->stats().kv_bytes_used; }
 
 }  // namespace kvant

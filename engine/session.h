@@ -42,7 +42,8 @@ class Session {
   using LogitRowFunction = std::function<void(int64_t index, std::span<const float> logits)>;
   Status AppendScoring(std::span<const TokenId> tokens, int64_t first, const LogitRowFunction& row);
 
-  // Of the last token processed, [vocab]; empty before the first step and after Rewind.
+  // Of the last token processed, [vocab]; empty before the first step and after Rewind, until
+  // ComputeLogits.
   std::span<const float> logits() const;
 
   int64_t length() const;
@@ -57,6 +58,9 @@ class Session {
   // possible length.
   Status Rewind(int64_t length, Replay replay = Replay::kAllowed);
 
+  // The logits of the last token after a rewind or a prune, see Runner::ComputeLogits.
+  Status ComputeLogits();
+
   // See Runner::Prune.
   Status Prune(int64_t keep_first, int64_t keep_last, PrunePositions positions);
 
@@ -65,6 +69,9 @@ class Session {
   // than one sequence, or if there are tokens already.
   Status Save(const std::string& path) const;
   Status Load(const std::string& path);
+
+  // See Runner::SetKvLog.
+  void SetKvLog(Runner::LogSink sink);
 
   // Bytes of KV blocks in use now.
   uint64_t kv_bytes_used() const;

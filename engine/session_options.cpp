@@ -96,6 +96,37 @@ Result<cpu::KvElement> ParseKvType(std::string_view name) {
                    name);
 }
 
+std::string_view KvTypeName(cpu::KvElement type) {
+  switch (type) {
+    case cpu::KvElement::kF32: return "f32";
+    case cpu::KvElement::kF16: return "f16";
+    case cpu::KvElement::kQ8: return "q8";
+  }
+  return "";
+}
+
+MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes) {
+  options.bytes_max = 0;
+  const int64_t sequences = options.sequences;
+  const int64_t context = options.context;
+  options.sequences = 1;
+  MemoryFit fit{static_cast<int64_t>(bytes / kv::Cache::BytesNeeded(options)), 0};
+  // The longest context, by halving the interval.
+  options.sequences = sequences;
+  int64_t blocks_end = (context + kv::kBlockTokens - 1) / kv::kBlockTokens + 1;
+  for (int64_t blocks = 0; blocks_end - blocks > 1;) {
+    const int64_t middle = blocks + (blocks_end - blocks) / 2;
+    options.context = middle * kv::kBlockTokens;
+    if (kv::Cache::BytesNeeded(options) <= bytes) {
+      blocks = middle;
+      fit.context = std::min(context, options.context);
+    } else {
+      blocks_end = middle;
+    }
+  }
+  return fit;
+}
+
 Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) {
   KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
   MemoryPlan plan;

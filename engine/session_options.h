@@ -70,8 +70,16 @@ struct MemoryPlan {
 // The plan for these options, without loading weights or reserving anything.
 Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& options);
 
+// What fits into so many bytes of KV cache.
+struct MemoryFit {
+  int64_t sequences;  // of the options' context, sharing nothing
+  int64_t context;    // for the options' number of sequences, a multiple of the block size
+};
+MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes);
+
 // Reads "f32", "f16" or "q8" (also "q8_0").
 Result<cpu::KvElement> ParseKvType(std::string_view name);
+std::string_view KvTypeName(cpu::KvElement type);
 
 // The options with every default filled in. kInvalid for impossible numbers.
 Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options);

@@ -1,5 +1,5 @@
-// safetensors model files: bounds-checked, zero-copy reading of one file or of all shards of a
-// Hugging Face folder.
+// safetensors files: bounds-checked, zero-copy reading of one file or of all shards of a Hugging
+// Face folder, and writing.
 //
 // Layout of a file: {header_bytes u64 little-endian, header, data}. The header is a JSON object
 // {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__": {string:
@@ -80,5 +80,16 @@ class SafetensorsModel {
 
 // Every type this reader knows.
 std::span<const SafetensorsType> SafetensorsTypes();
+
+// A tensor to be written; as many bytes as type and shape say.
+struct SafetensorsContent {
+  std::string name;
+  std::string_view type;  // "F32"
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;
+};
+
+// Writes one file. It appears whole or not at all (kIo).
+Status WriteSafetensors(const std::string& path, std::span<const SafetensorsContent> tensors);
 
 }  // namespace kvant::formats

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "base/thread_pool.h"
 #include "tools/console.h"
@@ -164,6 +165,22 @@ void SessionGroup::AddKvChecks(OptionList& list) {
   list.Flag("--kv-poison", &kv_poison, "Fill freed blocks of the KV cache with NaN");
 }
 
+void SessionGroup::AddKvBudget(OptionList& list) {
+  list.Group(kRunGroup);
+  list.Text("--kv-budget", &kv_budget, "SIZE",
+            "Memory for the KV cache at most: 500M, 2GiB ...; what has not fit is told",
+            "no limit");
+}
+
+void SessionGroup::AddLog(OptionList& list) {
+  list.Group("Observation");
+  list.Text(
+      "--log", &log, "WHAT",
+      "kv: a line on stderr for the shape of every layer's cache at each step, and for blocks "
+      "taken, copied and dropped");
+  list.Text("--log-file", &log_file, "FILE", "Write the log to a file", "stderr");
+}
+
 void SessionGroup::AddChunk(OptionList& list) {
   list.Group(kRunGroup);
   list.Integer("--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most");
@@ -186,6 +203,15 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.kv_check = kv_check;
   options.kv_poison = kv_poison;
   options.cancel = &CancelFlag();
+  if (kv_budget.has_value()) {
+    const auto bytes = ParseSize(*kv_budget);
+    if (!bytes.has_value()) {
+      return MakeError(ErrorCode::kInvalid,
+                       "--kv-budget: expected a size such as 500M or 2GiB, found '{}'",
+                       Visible(*kv_budget));
+    }
+    options.kv_bytes_max = *bytes;
+  }
   KVANT_ASSIGN(options.k_type, KvType("--kv-type", kv_type.value_or(kv_type_default)));
   options.v_type = options.k_type;
   if (k_type.has_value()) {
@@ -195,6 +221,24 @@ Result<SessionOptions> SessionGroup::Options() const {
     KVANT_ASSIGN(options.v_type, KvType("--cache-type-v", *v_type));
   }
   return options;
+}
+
+Result<Runner::LogSink> SessionGroup::KvLog() const {
+  if (!log.has_value()) {
+    if (!log_file.has_value()) return Runner::LogSink();
+    return MakeError(ErrorCode::kInvalid, "--log-file: expected --log kv with it");
+  }
+  if (*log != "kv") {
+    return MakeError(ErrorCode::kInvalid, "--log: expected kv, found '{}'", Visible(*log));
+  }
+  if (!log_file.has_value()) {
+    return Runner::LogSink([](std::string_view line) { fmt::print(stderr, "{}\n", line); });
+  }
+  const auto file = std::make_shared<std::ofstream>(*log_file);
+  if (!*file) {
+    return MakeError(ErrorCode::kIo, "--log-file: cannot write '{}'", Visible(*log_file));
+  }
+  return Runner::LogSink([file](std::string_view line) { *file << line << '\n'; });
 }
 
 void SamplingGroup::Add(OptionList& list) {
@@ -295,6 +339,31 @@ std::string Unescape(const std::string& text) {
     out += next;
   }
   return out;
+}
+
+std::optional<uint64_t> ParseSize(std::string_view text) {
+  struct Unit {
+    std::string_view suffix;
+    uint64_t bytes;
+  };
+  static constexpr Unit kUnits[] = {{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
+                                    {"K", 1'000},     {"M", 1'000'000}, {"G", 1'000'000'000}};
+  uint64_t unit = 1;
+  for (const Unit& candidate : kUnits) {
+    if (!text.ends_with(candidate.suffix)) continue;
+    unit = candidate.bytes;
+    text.remove_suffix(candidate.suffix.size());
+    break;
+  }
+  uint64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  uint64_t size = 0;
+  if (error != std::errc() || stop != end || count == 0 ||
+      __builtin_mul_overflow(count, unit, &size)) {
+    return std::nullopt;
+  }
+  return size;
 }
 
 }  // namespace kvant::tools

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -59,15 +60,22 @@ struct SessionGroup {
   bool kv_prealloc = false;
   bool kv_check = false;
   bool kv_poison = false;
+  std::optional<std::string> kv_budget;
+  std::optional<std::string> log;
+  std::optional<std::string> log_file;
 
   void AddThreads(OptionList& list);
   void AddContext(OptionList& list, const std::string& fallback);
   void AddKvTypes(OptionList& list);
   void AddKvChecks(OptionList& list);
+  void AddKvBudget(OptionList& list);
+  void AddLog(OptionList& list);
   void AddChunk(OptionList& list);
   void AddNoKvCache(OptionList& list);
 
   Result<SessionOptions> Options() const;
+  // Where --log kv writes; empty without it.
+  Result<Runner::LogSink> KvLog() const;
 };
 
 // How the next token is chosen.
@@ -98,6 +106,10 @@ struct TextGroup {
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
 void AddIgnoredOptions(OptionList& list);
+
+// "500M", "2G", "24GiB", "1500000000": K, M and G are powers of 1000, KiB, MiB and GiB of 1024.
+// Nothing if it is no size above 0.
+std::optional<uint64_t> ParseSize(std::string_view text);
 
 // \n, \t, \r, \', \", \\ and \xHH become the bytes they stand for; other backslashes stay.
 std::string Unescape(const std::string& text);

@@ -45,8 +45,8 @@ std::optional<int> EvaluationGroup::TakeFiles(const CommandLine& line, std::stri
 Result<std::string> ReadText(const std::string& path) {
   TextGroup source;
   source.file = path;
-  KVANT_ASSIGN(auto text, source.Read({}));
-  return std::move(*text);
+  KVANT_ASSIGN(const auto text, source.Read({}));
+  return text.value_or("");
 }
 
 Result<std::vector<TokenId>> TokenizeText(const std::string& path, const Tokenizer& tokenizer) {

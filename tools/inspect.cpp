@@ -15,6 +15,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/inspect_memory.h"
 #include "tools/model_facts.h"
 #include "tools/transfer_progress.h"
 
@@ -35,7 +36,7 @@ constexpr HelpText kHelp = {
     "NaN\n"
     "or infinite values, with the place of the first; it fails if there are any.",
     "  kvant inspect model.gguf\n"
-    "  kvant inspect model.gguf --memory -c 8192 --kv-type f16\n"
+    "  kvant inspect model.gguf --memory -c 8192 --kv-type q8 --budget 24GiB\n"
     "  kvant inspect model.gguf --tensors --json | jq '.tensors[0]'\n"
     "  kvant inspect model.gguf --check-tensors\n"
     "  kvant inspect --cpu\n",
@@ -51,6 +52,7 @@ struct Options {
   bool tensors = false;
   bool plan = false;
   bool memory = false;
+  std::optional<std::string> budget;
   bool cpu = false;
   bool check = false;
 };
@@ -246,49 +248,6 @@ std::string TensorsText(const Json& tensors) {
   return out;
 }
 
-Json MemoryJson(const MemoryPlan& plan, int64_t context) {
-  Json groups = Json::array();
-  for (const MemoryPlan::Group& group : plan.groups) {
-    groups.push_back({{"layers", group.layers},
-                      {"window", group.window},
-                      {"kv_heads", group.kv_heads},
-                      {"k_dim", group.k_dim},
-                      {"v_dim", group.v_dim},
-                      {"rows", group.rows},
-                      {"bytes", group.bytes},
-                      {"bytes_per_token", group.bytes_per_token}});
-  }
-  return {{"context", context},
-          {"weights", plan.weights},
-          {"kv", plan.kv},
-          {"activations", plan.activations},
-          {"logits", plan.logits},
-          {"total", plan.total()},
-          {"groups", std::move(groups)}};
-}
-
-std::string MemoryText(const Json& memory) {
-  const auto line = [&](const char* name, const char* key, const std::string& note) {
-    const uint64_t bytes = memory[key].get<uint64_t>();
-    return fmt::format("  {:<12}{:>12}  {:>16} bytes{}\n", name, SizeText(bytes), bytes, note);
-  };
-  std::string out =
-      fmt::format("memory of a run with {} positions\n", memory["context"].get<int64_t>());
-  out += line("weights", "weights", "  in the file, shared with its other users");
-  out += line("KV cache", "kv", "  when the context is full");
-  for (const Json& group : memory["groups"]) {
-    const int64_t window = group["window"].get<int64_t>();
-    out += fmt::format(
-        "    {} layers, {} kv heads of {} and {}, {}: {} positions, {} bytes a token\n",
-        group["layers"].get<int>(), group["kv_heads"].get<int>(), group["k_dim"].get<int>(),
-        group["v_dim"].get<int>(), window == 0 ? "all positions" : fmt::format("window {}", window),
-        group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
-  }
-  out += line("activations", "activations", "");
-  out += line("logits", "logits", "");
-  return out + line("total", "total", "");
-}
-
 Result<Json> CpuJson() {
   Json isas = Json::array();
   for (const cpu::IsaReport& report : cpu::ReportIsas()) {
@@ -344,10 +303,8 @@ Result<Json> Gather(const Options& options, const std::string& path) {
       KVANT_ASSIGN(const auto model, Model::Open(path, model_options));
       if (options.plan) out["plan"] = model->DescribePlan();
       if (options.memory) {
-        KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
-        if (session_options.context == 0) session_options.context = model->context_length();
-        KVANT_ASSIGN(const auto plan, PlanMemory(*model, session_options));
-        out["memory"] = MemoryJson(plan, session_options.context);
+        KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+        KVANT_ASSIGN(out["memory"], MemoryJson(*model, session_options, options.budget));
       }
     }
   }
@@ -436,6 +393,8 @@ int InspectCommand(CommandLine& line) {
   list.Flag("--tensors", &options.tensors, "List all tensors: name, type, shape, size");
   list.Flag("--plan", &options.plan, "Show the steps a run computes, and their kernels");
   list.Flag("--memory", &options.memory, "Show the memory a run will need");
+  list.Text("--budget", &options.budget, "SIZE",
+            "With --memory: how many sequences, or how long a one, fit into 24GiB, 500M ...");
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
   list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");
   list.Group("Output");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -55,10 +56,10 @@ void AddOptions(OptionList& list, RunOptions& options) {
   list.Text("--session", &options.continuation.session, "FILE",
             "Continue from the tokens that this file and the prompt have in common, and save the "
             "whole sequence there at the end");
-  list.Integer("--context-shift", &options.continuation.shift_keep, {0},
-               "When the context is full, keep this many tokens of its beginning and the later "
-               "half of the rest",
-               "end the text");
+  list.Text("--context-shift", &options.continuation.shift, "keep=N",
+            "When the context is full, keep N tokens of its beginning and the later half of the "
+            "rest",
+            "end the text");
   list.Text("--draft", &options.continuation.draft, "MODEL",
             "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
             "itself; the text stays the same");
@@ -72,7 +73,9 @@ void AddOptions(OptionList& list, RunOptions& options) {
   options.session.AddThreads(list);
   options.session.AddContext(list, "the length the model was trained for");
   options.session.AddKvTypes(list);
+  options.session.AddKvBudget(list);
   options.session.AddKvChecks(list);
+  options.session.AddLog(list);
   options.session.AddChunk(list);
   options.session.AddNoKvCache(list);
   AddIgnoredOptions(list);
@@ -140,6 +143,47 @@ GenerateOptions ToGenerateOptions(const RunOptions& options) {
   return out;
 }
 
+Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options) {
+  if (!options.shift.has_value()) return std::optional<int64_t>();
+  constexpr std::string_view kName = "keep=";
+  const std::string_view text = *options.shift;
+  const char* const end = text.data() + text.size();
+  int64_t keep = -1;
+  const bool named = text.starts_with(kName);
+  if (named) {
+    const auto [stop, error] = std::from_chars(text.data() + kName.size(), end, keep);
+    if (error != std::errc() || stop != end) keep = -1;
+  }
+  if (keep >= 0) return std::optional(keep);
+  return MakeError(ErrorCode::kInvalid, "--context-shift: expected keep=N, found '{}'",
+                   Visible(*options.shift));
+}
+
+// What only one streamed text can do.
+Status CheckModes(const RunOptions& options) {
+  const ContinueRunOptions& one = options.continuation;
+  const bool batch = options.batch.prompts.has_value();
+  const char* const mode = batch ? "--prompts" : options.beams.count > 1 ? "--beams" : nullptr;
+  const auto refuse = [&](bool given, const char* name) -> Status {
+    if (!given || mode == nullptr) return {};
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with {}", name, mode);
+  };
+  KVANT_TRY(refuse(one.session.has_value(), "--session"));
+  KVANT_TRY(refuse(one.shift.has_value(), "--context-shift"));
+  KVANT_TRY(refuse(one.draft.has_value(), "--draft"));
+  KVANT_TRY(refuse(options.session.no_kv_cache, "--no-kv-cache"));
+  KVANT_TRY(refuse(!options.stop_texts.empty() && options.beams.count > 1, "--stop"));
+  KVANT_TRY(refuse(batch && (options.prompt.text.has_value() || options.prompt.file.has_value()),
+                   "a prompt"));
+  if (options.batch.samples > 1 && (!batch || options.beams.count > 1)) {
+    return MakeError(ErrorCode::kInvalid, "--samples: expected --prompts with it, and no --beams");
+  }
+  if (one.draft.has_value() && options.session.no_kv_cache) {
+    return MakeError(ErrorCode::kInvalid, "--draft: not possible together with --no-kv-cache");
+  }
+  return {};
+}
+
 // Takes over what the file and the prompt have in common, if the file exists.
 Status LoadSession(const std::string& path, std::span<const TokenId> prompt, Session& session) {
   if (!std::filesystem::exists(path)) return {};
@@ -176,6 +220,8 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   KVANT_ASSIGN(const auto prompt, PromptTokens(tokenizer, prompt_text.value_or("")));
   KVANT_ASSIGN(auto sampler, Sampler::Create(sampling, model->vocab_size()));
   KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
+  KVANT_ASSIGN(auto log, options.session.KvLog());
+  if (log) session->SetKvLog(std::move(log));
   const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - start;
   if (session->context() > model->context_length()) {
     status.Clear();
@@ -191,7 +237,7 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   KVANT_ASSIGN(const auto draft, MakeDraft(options, *session));
   generate.draft = draft.get();
   generate.draft_tokens = options.continuation.draft_tokens;
-  generate.shift_keep = options.continuation.shift_keep;
+  KVANT_ASSIGN(generate.shift_keep, ShiftKeep(options.continuation));
   if (status.enabled() && session_options.kv_cache) {
     generate.prefill_slice = session_options.chunk;
     generate.on_prefill = [&](int64_t done) {
@@ -265,6 +311,9 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
+  if (const Status modes = CheckModes(options); !modes.ok()) {
+    return line.UsageError(modes.error().message);
+  }
   const Status status =
       options.batch.prompts.has_value() ? RunBatch(options, positionals, out, &finish_reason)
       : options.beams.count > 1         ? RunBeams(options, positionals, out, &finish_reason)

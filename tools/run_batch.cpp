@@ -51,7 +51,7 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
   list.Text(
       "--prompts", &options.prompts, "FILE",
       "Lines of {\"prompt\": TEXT}; texts are printed as lines of JSON as they end: prompt (its "
-      "number from 0), sample, text, ids, finish_reason, seed");
+      "number from 0), sample, text, ids, finish_reason, seed; with --beams prompt and beams");
   list.Integer("--samples", &options.samples, {1, kParallelMax},
                "Texts for each prompt, with seeds one after the other");
   list.Integer("--parallel", &options.parallel, {1, kParallelMax},
@@ -61,6 +61,7 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason) {
   KVANT_ASSIGN(const auto texts, ReadPrompts(*options.batch.prompts));
+  if (options.beams.count > 1) return RunBeamBatch(options, positionals, texts, out, finish_reason);
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   BatchOptions batch;
   KVANT_ASSIGN(batch.sampling, options.sampling.Options());
@@ -74,6 +75,8 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
   KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
+  KVANT_ASSIGN(auto log, options.session.KvLog());
+  if (log) runner->SetKvLog(std::move(log));
   std::vector<BatchRequest> requests;
   for (const std::string& text : texts) {
     KVANT_ASSIGN(auto prompt, PromptTokens(model->tokenizer(), text));

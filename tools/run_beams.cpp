@@ -1,6 +1,7 @@
 // kvant run --beams: the best texts that a beam search finds.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -55,23 +56,60 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   return out;
 }
 
-std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
-                   const BeamGeneration& generation, const Tokenizer& tokenizer, bool special) {
-  Json out = {{"model", model},
-              {"prompt_tokens", prompt.size()},
-              {"prompt_ids", prompt},
-              {"steps", generation.steps},
-              {"finish_reason", generation.cancelled ? "cancelled" : "done"},
-              {"beams", Json::array()}};
-  for (const BeamHypothesis& hypothesis : generation.hypotheses) {
-    out["beams"].push_back({{"text", tokenizer.Decode(hypothesis.ids, special)},
-                            {"ids", hypothesis.ids},
-                            {"score", hypothesis.score},
-                            {"logprobs", hypothesis.log_probs},
-                            {"parents", hypothesis.parents},
-                            {"ended", hypothesis.ended}});
+Json HypothesesJson(const std::vector<BeamHypothesis>& hypotheses, const Tokenizer& tokenizer,
+                    bool special) {
+  Json out = Json::array();
+  for (const BeamHypothesis& hypothesis : hypotheses) {
+    out.push_back({{"text", tokenizer.Decode(hypothesis.ids, special)},
+                   {"ids", hypothesis.ids},
+                   {"score", hypothesis.score},
+                   {"logprobs", hypothesis.log_probs},
+                   {"parents", hypothesis.parents},
+                   {"ended", hypothesis.ended}});
   }
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out;
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Model, runner and prompts of a search.
+struct BeamRun {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Runner> runner;
+  std::vector<std::vector<TokenId>> prompts;
+  BeamGenerateOptions generate;
+};
+
+Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals,
+                        std::span<const std::string> texts) {
+  BeamRun run;
+  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+  size_t longest = 0;
+  for (const std::string& text : texts) {
+    KVANT_ASSIGN(run.prompts.emplace_back(), PromptTokens(run.model->tokenizer(), text));
+    longest = std::max(longest, run.prompts.back().size());
+  }
+  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
+  run.generate.parallel = std::min(
+      texts.size(),
+      static_cast<size_t>(std::max<int64_t>(1, options.batch.parallel / options.beams.count)));
+  session_options.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.count;
+  KVANT_ASSIGN(run.runner, Runner::Create(run.model, session_options));
+  KVANT_ASSIGN(auto log, options.session.KvLog());
+  if (log) run.runner->SetKvLog(std::move(log));
+  const int64_t room = run.runner->options().context - static_cast<int64_t>(longest);
+  if (room < 1) {
+    return MakeError(ErrorCode::kContextFull,
+                     "a prompt has {} tokens, but the context has room for {}", longest,
+                     run.runner->options().context);
+  }
+  run.generate.search.max_new_tokens =
+      options.max_tokens < 0 ? room : std::min(room, options.max_tokens);
+  run.generate.cancel = &CancelFlag();
+  return run;
 }
 
 }  // namespace
@@ -104,35 +142,28 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
 
 Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason) {
-  KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
-  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  KVANT_ASSIGN(const auto text, options.prompt.Read(positionals));
   StatusLine status(!options.quiet);
   status.Set(fmt::format("loading {}", positionals.model));
-  KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
-  KVANT_ASSIGN(const auto prompt, PromptTokens(model->tokenizer(), prompt_text.value_or("")));
-  BeamGenerateOptions generate;
-  KVANT_ASSIGN(generate.search, ToBeamOptions(options, *model));
-  session_options.sequences = 2 * options.beams.count;
-  KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
-  const int64_t room = runner->options().context - static_cast<int64_t>(prompt.size());
-  if (room < 1) {
-    return MakeError(ErrorCode::kContextFull,
-                     "the prompt has {} tokens, but the context has room for {}", prompt.size(),
-                     runner->options().context);
-  }
-  generate.search.max_new_tokens =
-      options.max_tokens < 0 ? room : std::min(room, options.max_tokens);
-  generate.cancel = &CancelFlag();
-  generate.on_step = [&](size_t, const BeamSearch& search) {
+  const std::string prompt_text = text.value_or("");
+  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, {&prompt_text, 1}));
+  run.generate.on_step = [&](size_t, const BeamSearch& search) {
     status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
     return true;
   };
-  KVANT_ASSIGN(const auto found, GenerateBeams(*runner, {&prompt, 1}, generate));
+  KVANT_ASSIGN(const auto found, GenerateBeams(*run.runner, run.prompts, run.generate));
   status.Clear();
   const BeamGeneration& generation = found.front();
+  const std::vector<TokenId>& prompt = run.prompts.front();
+  const Tokenizer& tokenizer = run.model->tokenizer();
   *finish_reason = generation.cancelled ? FinishReason::kCancelled : FinishReason::kStop;
   if (options.json) {
-    out.Write(ToJson(positionals.model, prompt, generation, model->tokenizer(), options.special));
+    out.Write(Dump({{"model", positionals.model},
+                    {"prompt_tokens", prompt.size()},
+                    {"prompt_ids", prompt},
+                    {"steps", generation.steps},
+                    {"finish_reason", generation.cancelled ? "cancelled" : "done"},
+                    {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}}));
     return {};
   }
   for (const BeamHypothesis& hypothesis : generation.hypotheses) {
@@ -140,13 +171,35 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
     if (options.echo) ids = prompt;
     ids.insert(ids.end(), hypothesis.ids.begin(), hypothesis.ids.end());
     if (hypothesis.ended && !options.special) ids.pop_back();
-    out.Write(model->tokenizer().Decode(ids, options.special) + "\n");
+    out.Write(tokenizer.Decode(ids, options.special) + "\n");
   }
   if (status.enabled()) {
     fmt::print(stderr, "{} steps of {} beams; best score {:.6f}\n", generation.steps,
                options.beams.count,
                generation.hypotheses.empty() ? 0.0f : generation.hypotheses.front().score);
   }
+  return {};
+}
+
+Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
+                    std::span<const std::string> texts, ResultStream& out,
+                    FinishReason* finish_reason) {
+  StatusLine status(!options.quiet);
+  status.Set(fmt::format("loading {}", positionals.model));
+  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, texts));
+  size_t ended = 0;
+  run.generate.on_step = [&](size_t request, const BeamSearch& search) {
+    if (!search.done()) return true;
+    status.Clear();
+    const bool written = out.Write(Dump(
+        {{"prompt", request},
+         {"beams", HypothesesJson(search.Results(), run.model->tokenizer(), options.special)}}));
+    status.Set(fmt::format("{} of {} prompts", ++ended, texts.size()));
+    return written;
+  };
+  KVANT_TRY(GenerateBeams(*run.runner, run.prompts, run.generate));
+  status.Clear();
+  if (CancelFlag().load()) *finish_reason = FinishReason::kCancelled;
   return {};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct BatchRunOptions {
 // What a run takes up and leaves behind.
 struct ContinueRunOptions {
   std::optional<std::string> session;
-  std::optional<int64_t> shift_keep;
+  std::optional<std::string> shift;  // "keep=N"
   std::optional<std::string> draft;
   int64_t draft_tokens = 8;
 };
@@ -70,6 +71,9 @@ Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std:
 // Each is the whole of the command after parsing; `finish_reason` tells whether it was interrupted.
 Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason);
+Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
+                    std::span<const std::string> prompts, ResultStream& out,
+                    FinishReason* finish_reason);
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason);
 

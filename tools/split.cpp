@@ -1,10 +1,9 @@
 // kvant split: a model becomes several files.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "formats/gguf_resplit.h"
 #include "tools/commands.h"
+#include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/transfer_progress.h"
 
@@ -19,22 +18,6 @@ constexpr HelpText kHelp = {
     "  kvant split model.gguf model --max-size 2G\n"
     "  kvant split model.gguf parts/model --max-tensors 128 --dry-run\n",
 };
-
-// "500M", "2G", "1500000000"; nothing if it is no size above 0.
-std::optional<uint64_t> ParseSize(std::string_view text) {
-  uint64_t unit = 1;
-  if (text.ends_with('K')) unit = 1'000;
-  if (text.ends_with('M')) unit = 1'000'000;
-  if (text.ends_with('G')) unit = 1'000'000'000;
-  if (unit != 1) text.remove_suffix(1);
-  uint64_t count = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  if (error != std::errc() || stop != end || count == 0) return std::nullopt;
-  uint64_t size = 0;
-  if (__builtin_mul_overflow(count, unit, &size)) return std::nullopt;
-  return size;
-}
 
 Status Split(const std::string& input, const std::string& prefix,
              const formats::SplitLimits& limits, bool dry_run, ResultStream& out) {

@@ -67,25 +67,24 @@ Status Search(Runner& runner, Requests& requests, Request& request) {
   return Follow(runner, requests, request);
 }
 
-Status Start(Runner& runner, std::span<const std::vector<TokenId>> prompts,
-             const BeamOptions& options, Requests& requests) {
-  std::vector<StepInput> inputs;
-  for (const std::vector<TokenId>& prompt : prompts) {
-    KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
-    KVANT_TRY(search.Start(prompt));
-    requests.all.push_back({std::move(search), {}, {}, {}});
-    KVANT_ASSIGN(const SequenceId first, runner.NewSequence());
-    requests.all.back().beams.push_back(first);
-    inputs.push_back({first, prompt});
-  }
-  return runner.Step(inputs);
+// Adds a request; its prompt is an input of the step to come.
+Status Start(Runner& runner, const std::vector<TokenId>& prompt, const BeamOptions& options,
+             Requests& requests, std::vector<StepInput>& inputs) {
+  KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
+  KVANT_TRY(search.Start(prompt));
+  KVANT_ASSIGN(const SequenceId first, runner.NewSequence());
+  requests.all.push_back({std::move(search), {first}, {}, {}});
+  inputs.push_back({first, prompt});
+  return {};
 }
 
 // Steps until all searches are done.
-Status SearchAll(Runner& runner, const BeamGenerateOptions& options, Requests& requests) {
+Status SearchAll(Runner& runner, std::span<const std::vector<TokenId>> prompts,
+                 const BeamGenerateOptions& options, Requests& requests) {
   std::vector<StepInput> inputs;
   while (true) {
     inputs.clear();
+    size_t under_way = 0;
     for (size_t i = 0; i < requests.all.size(); ++i) {
       Request& request = requests.all[i];
       if (request.search.done()) continue;
@@ -93,10 +92,14 @@ Status SearchAll(Runner& runner, const BeamGenerateOptions& options, Requests& r
       const bool stop = (options.on_step && !options.on_step(i, request.search)) ||
                         (options.cancel != nullptr && options.cancel->load());
       if (stop) return MakeError(ErrorCode::kCancelled, "cancelled");
+      under_way += request.search.done() ? 0 : 1;
       const std::span<const TokenId> tokens = request.search.tokens();
       for (size_t beam = 0; beam < request.beams.size(); ++beam) {
         inputs.push_back({request.beams[beam], tokens.subspan(beam, 1)});
       }
+    }
+    for (; requests.all.size() < prompts.size() && under_way < options.parallel; ++under_way) {
+      KVANT_TRY(Start(runner, prompts[requests.all.size()], options.search, requests, inputs));
     }
     if (inputs.empty()) return {};
     KVANT_TRY(runner.Step(inputs));
@@ -109,8 +112,7 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   std::span<const std::vector<TokenId>> prompts,
                                                   const BeamGenerateOptions& options) {
   Requests requests(runner);
-  Status status = Start(runner, prompts, options.search, requests);
-  if (status.ok()) status = SearchAll(runner, options, requests);
+  const Status status = SearchAll(runner, prompts, options, requests);
   const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
   if (!status.ok() && !cancelled) return status.error();
   std::vector<BeamGeneration> out;

@@ -1,7 +1,8 @@
 // Beam search on a model: prompts are processed once, then forked; beams are rows of one step, and
 // what they share is stored and read once.
 //
-// Requests run side by side, each with its own search; one that has finished costs nothing more.
+// Requests run side by side, each with its own search; one that has finished costs nothing more and
+// makes room for the next, whose prompt joins the step of the others.
 #pragma once
 
 #include <atomic>
@@ -22,17 +23,18 @@ struct BeamGeneration {
   bool cancelled = false;                  // hypotheses are those found until then
 };
 
-// Called after each step of a request with its best live beam. False ends all requests.
+// Called after each step of a request; search.done() with its last. False ends all requests.
 using BeamStepFunction = std::function<bool(size_t request, const BeamSearch& search)>;
 
 struct BeamGenerateOptions {
   BeamOptions search;
+  size_t parallel = SIZE_MAX;                 // requests under way at the same time
   BeamStepFunction on_step;                   // may be empty
   const std::atomic<bool>* cancel = nullptr;  // set: ends with what there is
 };
 
-// Searches for every prompt. The runner must have room for prompts * beams more sequences; all are
-// freed at the end. Errors are those of Runner and BeamSearch.
+// Searches for every prompt. The runner must have room for `beams` more sequences for each request
+// under way; all are freed at the end. Errors are those of Runner and BeamSearch.
 Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   std::span<const std::vector<TokenId>> prompts,
                                                   const BeamGenerateOptions& options);

@@ -121,6 +121,31 @@ void Cache::Fork(const Sequence& sequence, Sequence& copy) {
   }
 }
 
+Status Cache::Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions) {
+  KVANT_CHECK(sequence.length == 0 && sequence.reserved == 0);
+  if (length > context_) {
+    return MakeError(ErrorCode::kContextFull, "{} tokens exceed the context of {}", length,
+                     context_);
+  }
+  for (int group = 0; group < groups(); ++group) {
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    table.first_position = first_positions[static_cast<size_t>(group)];
+    for (int64_t number = table.first_block(); number * kBlockTokens < length; ++number) {
+      BlockId block = kNoBlock;
+      const Status status =
+          Take(group, table.entries.empty() ? kNoBlock : table.entries.back().id, &block);
+      if (!status.ok()) {
+        Free(sequence);
+        return status;
+      }
+      Fill(groups_[static_cast<size_t>(group)], block, 0);
+      table.entries.push_back({number, block});
+    }
+  }
+  sequence.length = length;
+  return {};
+}
+
 void Cache::Free(Sequence& sequence) {
   sequence.length = 0;
   sequence.reserved = 0;

@@ -60,6 +60,10 @@ int64_t Cache::BlocksNeeded(const GroupShape& shape, int64_t context, int64_t ch
   return std::min(all, ring);
 }
 
+int64_t Cache::BlocksForReplay(const GroupShape& shape, int64_t context) {
+  return shape.window == 0 ? 0 : BlocksNeeded(shape, context, kReplayTokens);
+}
+
 uint64_t Cache::BytesNeeded(const CacheOptions& options) {
   uint64_t bytes = 0;
   for (const GroupShape& shape : options.groups) {
@@ -75,7 +79,8 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
   cache.poison_ = options.poison;
   cache.bytes_max_ = options.bytes_max;
   for (const GroupShape& shape : options.groups) {
-    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk) * options.sequences;
+    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk) * options.sequences +
+                           BlocksForReplay(shape, options.context);
     const size_t heads = static_cast<size_t>(shape.kv_heads);
     const auto lane = [blocks](size_t slab) {
       return RoundUp(slab * static_cast<size_t>(blocks), kLaneAlignment);
@@ -95,7 +100,10 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
         heads * (group.key_lane + group.value_lane + group.key_scale_lane + group.value_scale_lane);
     KVANT_ASSIGN(group.memory,
                  AlignedBuffer::Allocate(shape.layers.size() * group.layer_bytes, "KV cache"));
-    if (options.commit) group.memory.Commit();
+    if (options.commit) {
+      group.memory.Commit();
+      group.committed = blocks;
+    }
     for (size_t index = 0; index < shape.layers.size(); ++index) {
       const size_t layer = static_cast<size_t>(shape.layers[index]);
       if (cache.layer_places_.size() <= layer) cache.layer_places_.resize(layer + 1);
@@ -105,6 +113,7 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
     cache.groups_.push_back(std::move(group));
   }
   cache.copies_.reserve(static_cast<size_t>(options.sequences) * cache.groups_.size());
+  cache.tails_.reserve(static_cast<size_t>(options.sequences));
   return cache;
 }
 
@@ -137,8 +146,19 @@ Lanes Cache::LanesOf(int layer, int head) const {
 }
 
 CacheStats Cache::stats() const {
-  CacheStats stats{bytes_used_, bytes_written_, bytes_copied_, blocks_taken_, {}};
-  for (const Group& group : groups_) stats.blocks.push_back(group.pool.used());
+  CacheStats stats{bytes_used_,    bytes_peak_, bytes_written_, bytes_copied_, blocks_taken_,
+                   blocks_copied_, {}};
+  for (const Group& group : groups_) {
+    CacheStats::Group& out = stats.groups.emplace_back();
+    out.capacity = group.pool.capacity();
+    out.committed = group.committed;
+    out.used = group.pool.used();
+    out.dropped = group.dropped;
+    out.block_bytes = group.block_bytes;
+    for (BlockId block = 0; block < out.capacity; ++block) {
+      out.shared += group.pool.references(block) > 1 ? 1 : 0;
+    }
+  }
   return stats;
 }
 
@@ -162,7 +182,10 @@ Status Cache::Take(int group_number, BlockId previous, BlockId* block) {
                      bytes_max_ == 0 ? held : bytes_max_);
   }
   bytes_used_ += group.block_bytes;
+  bytes_peak_ = std::max(bytes_peak_, bytes_used_);
+  group.committed = std::max<int64_t>(group.committed, *block + 1);
   ++blocks_taken_;
+  if (log_) log_(fmt::format("KV event: block_alloc group={} block={}", group_number, *block));
   return {};
 }
 
@@ -206,6 +229,104 @@ int Cache::references(int group, BlockId block) const {
   return groups_[static_cast<size_t>(group)].pool.references(block);
 }
 
+// ---- Room ---------------------------------------------------------------------------------------
+
+namespace {
+
+// New blocks that a window group holds at most while a sequence grows from `length` to `end`,
+// dropping what falls behind the window after each piece; blocks below `first_new` are there.
+int64_t RingPeak(const GroupShape& shape, int64_t length, int64_t end, int64_t piece,
+                 int64_t first_new) {
+  int64_t peak = 0;
+  for (int64_t at = length; at < end;) {
+    const int64_t dropped =
+        std::max<int64_t>(0, shape.FirstVisible(at) - kRewindSlack) / kBlockTokens;
+    at = std::min(at + piece, end);
+    peak = std::max(peak, CeilDiv(at, kBlockTokens) - std::max(first_new, dropped));
+  }
+  return peak;
+}
+
+}  // namespace
+
+// Copies of shared blocks included. Old blocks of window groups count as held throughout.
+int64_t Cache::BlocksToGrow(int group, std::span<const Growth> growths, int64_t tokens_most,
+                            int64_t piece) {
+  int64_t blocks = 0;
+  tails_.clear();
+  for (const Growth& growth : growths) {
+    const Sequence& sequence = *growth.sequence;
+    const int64_t end = sequence.length + std::min(growth.tokens, tokens_most);
+    if (end == sequence.length) continue;
+    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const int64_t first = sequence.length / kBlockTokens;
+    if (!table.entries.empty() && table.entries.back().number == first) {
+      // The last of a block's holders writes into it without a copy.
+      const BlockId tail = table.entries.back().id;
+      const auto earlier = std::count(tails_.begin(), tails_.end(), tail);
+      if (references(group, tail) > 1 + earlier) ++blocks;
+      tails_.push_back(tail);
+    }
+    const int64_t first_new = std::max(EndNumber(table), first);
+    blocks += shape(group).window == 0
+                  ? std::max<int64_t>(0, CeilDiv(end, kBlockTokens) - first_new)
+                  : RingPeak(shape(group), sequence.length, end, piece, first_new);
+  }
+  return blocks;
+}
+
+uint64_t Cache::BytesToGrow(std::span<const Growth> growths, int64_t tokens_most, int64_t piece,
+                            bool* fits) {
+  uint64_t bytes = 0;
+  *fits = true;
+  for (int group = 0; group < groups(); ++group) {
+    const Group& pools = groups_[static_cast<size_t>(group)];
+    const int64_t blocks = BlocksToGrow(group, growths, tokens_most, piece);
+    if (blocks > pools.pool.free()) *fits = false;
+    bytes += static_cast<uint64_t>(blocks) * pools.block_bytes;
+  }
+  if (bytes_max_ != 0 && bytes_used_ + bytes > bytes_max_) *fits = false;
+  return bytes;
+}
+
+Status Cache::CheckRoom(std::span<const Growth> growths, int64_t piece) {
+  int64_t longest = 0;
+  for (const Growth& growth : growths) {
+    longest = std::max(longest, growth.tokens);
+    if (growth.sequence->length + growth.tokens > context_) {
+      return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
+                       growth.sequence->length, growth.tokens, context_);
+    }
+  }
+  bool fits = false;
+  uint64_t bytes = BytesToGrow(growths, longest, piece, &fits);
+  while (!fits && reclaim_ && reclaim_()) bytes = BytesToGrow(growths, longest, piece, &fits);
+  if (fits) return {};
+
+  const auto fitting = [&](std::span<const Growth> some, int64_t tokens) {
+    bool all = false;
+    BytesToGrow(some, tokens, piece, &all);
+    return all;
+  };
+  size_t sequences = growths.size();
+  while (sequences > 0 && !fitting(growths.first(sequences), longest)) --sequences;
+  int64_t tokens = 0;
+  for (int64_t end = longest; end - tokens > 1;) {
+    const int64_t middle = tokens + (end - tokens) / 2;
+    (fitting(growths, middle) ? tokens : end) = middle;
+  }
+  uint64_t held = 0;
+  for (const Group& group : groups_) {
+    held += static_cast<uint64_t>(group.pool.capacity()) * group.block_bytes;
+  }
+  if (bytes_max_ != 0) held = std::min(held, bytes_max_);
+  return MakeError(ErrorCode::kOutOfMemory,
+                   "KV cache: {} bytes are needed for {} more tokens of {} sequences, {} of {} are "
+                   "free; {} of the sequences, or {} tokens of each, would fit",
+                   bytes, longest, growths.size(), held - std::min(held, bytes_used_), held,
+                   sequences, tokens);
+}
+
 // ---- Steps --------------------------------------------------------------------------------------
 
 Status Cache::CopyOnWrite(int group, TableEntry& entry) {
@@ -213,6 +334,7 @@ Status Cache::CopyOnWrite(int group, TableEntry& entry) {
   BlockId copy = kNoBlock;
   KVANT_TRY(Take(group, kNoBlock, &copy));
   copies_.push_back({group, entry.id, copy});
+  if (log_) log_(fmt::format("KV event: cow_copy group={} from={} to={}", group, entry.id, copy));
   // The original keeps at least one other holder, so it stays what it is until it is copied.
   ReleaseBlock(group, entry.id);
   entry.id = copy;
@@ -281,6 +403,7 @@ void Cache::RunCopies(int member, int members) {
 void Cache::ClearCopies() {
   for (const BlockCopy& copy : copies_) {
     bytes_copied_ += groups_[static_cast<size_t>(copy.group)].block_bytes;
+    ++blocks_copied_;
   }
   copies_.clear();
 }
@@ -318,8 +441,13 @@ void Cache::DropBehindWindow(int group, BlockTable& table, int64_t length) {
   const int64_t first = needed / kBlockTokens;
   if (first <= table.first_block()) return;
   auto kept = table.entries.begin();
+  groups_[static_cast<size_t>(group)].dropped += static_cast<uint64_t>(first - table.first_block());
   for (; kept != table.entries.end() && kept->number < first; ++kept) ReleaseBlock(group, kept->id);
   table.entries.erase(table.entries.begin(), kept);
+  if (log_) {
+    log_(fmt::format("KV event: evict group={} positions=[{},{})", group, table.first_position,
+                     first * kBlockTokens));
+  }
   table.first_position = first * kBlockTokens;
 }
 

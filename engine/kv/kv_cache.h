@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -36,6 +37,9 @@ inline constexpr int64_t kBlockTokens = 32;
 // Positions that a window group keeps beyond its window, so that rewinds of so many tokens stay
 // exact.
 inline constexpr int64_t kRewindSlack = 256;
+
+// Positions of a replay's steps at most.
+inline constexpr int64_t kReplayTokens = kBlockTokens;
 
 struct GroupShape {
   int64_t window = 0;  // 0 = all positions
@@ -111,7 +115,13 @@ struct Sequence {
   int64_t pruned_before(int64_t position) const;
 };
 
-// A block whose first `rows` positions must be copied before it is written into.
+// Tokens that a sequence is about to take in.
+struct Growth {
+  const Sequence* sequence;
+  int64_t tokens;
+};
+
+// A block that must be copied before it is written into.
 struct BlockCopy {
   int group;
   BlockId from;
@@ -119,11 +129,21 @@ struct BlockCopy {
 };
 
 struct CacheStats {
-  uint64_t bytes_used = 0;      // by blocks that something refers to
-  uint64_t bytes_written = 0;   // rows stored by steps since creation
-  uint64_t bytes_copied = 0;    // by copies on write since creation
-  uint64_t blocks_taken = 0;    // since creation
-  std::vector<int64_t> blocks;  // in use, by group
+  struct Group {
+    int64_t capacity = 0;   // blocks of the pool
+    int64_t committed = 0;  // of which so many were written to at some time
+    int64_t used = 0;       // that something refers to
+    int64_t shared = 0;     // of these: by more than one reference
+    uint64_t dropped = 0;   // behind windows since creation
+    uint64_t block_bytes = 0;
+  };
+  uint64_t bytes_used = 0;     // by blocks that something refers to
+  uint64_t bytes_peak = 0;     // the most of it since creation
+  uint64_t bytes_written = 0;  // rows stored by steps since creation
+  uint64_t bytes_copied = 0;   // by copies on write since creation
+  uint64_t blocks_taken = 0;   // since creation
+  uint64_t blocks_copied = 0;
+  std::vector<Group> groups;
 };
 
 class Cache {
@@ -134,10 +154,19 @@ class Cache {
   // Blocks that a group needs for one sequence at most.
   static int64_t BlocksNeeded(const GroupShape& shape, int64_t context, int64_t chunk);
 
-  // Bytes of the pools when full.
+  // Blocks that a window group has beyond those, so that a sequence can be computed again beside
+  // what it holds (BeginReplay).
+  static int64_t BlocksForReplay(const GroupShape& shape, int64_t context);
+
+  // Bytes of the pools when full, without what replays take for a while.
   static uint64_t BytesNeeded(const CacheOptions& options);
 
   Sequence NewSequence() const;
+
+  // Whether sequences can all grow in steps of at most `piece` positions each, before any of them
+  // does. kContextFull; kOutOfMemory with the bytes needed and free, how many of the sequences
+  // would fit, and how many tokens of each. What the reclaim function gives up for it is gone.
+  Status CheckRoom(std::span<const Growth> growths, int64_t piece);
 
   // Takes blocks for `tokens` more positions in every group, and marks copies of blocks that others
   // hold too. kContextFull beyond the context, kOutOfMemory without free blocks; the sequence holds
@@ -182,6 +211,10 @@ class Cache {
   // Takes these tables over when the rows have moved.
   void FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance);
 
+  // Gives an empty sequence `length` positions, in each group from first_positions[group] on, whose
+  // rows are to be filled from elsewhere. kContextFull, kOutOfMemory; it stays empty then.
+  Status Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions);
+
   // A block with one reference, to be filled from elsewhere. kOutOfMemory without free blocks.
   Result<BlockId> TakeBlock(int group, BlockId previous);
   // References of a block that something beside tables holds, such as an index of prefixes.
@@ -190,6 +223,11 @@ class Cache {
   int references(int group, BlockId block) const;
   // Called when no block is free or the budget is spent; returns whether it released any block.
   void SetReclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+
+  // Called with a line for every block that is taken, copied or dropped behind a window; empty =
+  // nobody.
+  using Log = std::function<void(std::string_view line)>;
+  void SetLog(Log log) { log_ = std::move(log); }
 
   // The invariants: every block is free or has as many references as the tables of `sequences` and
   // `others(group, block)` say, tables are ascending and cover what their sequence may see. Names
@@ -220,6 +258,8 @@ class Cache {
     // Offsets in the memory of one layer: heads times the lane of each kind.
     size_t key_lane, value_lane, key_scale_lane, value_scale_lane;
     size_t layer_bytes;
+    int64_t committed = 0;
+    uint64_t dropped = 0;
   };
   struct LayerPlace {
     int group = -1;
@@ -228,6 +268,10 @@ class Cache {
 
   Status Take(int group, BlockId previous, BlockId* block);
   Status MakePrivate(int group, BlockTable& table, int64_t begin);
+  int64_t BlocksToGrow(int group, std::span<const Growth> growths, int64_t tokens_most,
+                       int64_t piece);
+  uint64_t BytesToGrow(std::span<const Growth> growths, int64_t tokens_most, int64_t piece,
+                       bool* fits);
   Status ReserveGroup(int group, Sequence& sequence, int64_t end);
   Status CopyOnWrite(int group, TableEntry& entry);
   void ReleaseBlock(int group, BlockId block);
@@ -240,13 +284,17 @@ class Cache {
   bool poison_ = false;
   uint64_t bytes_max_ = 0;
   uint64_t bytes_used_ = 0;
+  uint64_t bytes_peak_ = 0;
   uint64_t bytes_written_ = 0;
   uint64_t bytes_copied_ = 0;
   uint64_t blocks_taken_ = 0;
+  uint64_t blocks_copied_ = 0;
   std::vector<Group> groups_;
   std::vector<LayerPlace> layer_places_;
   std::vector<BlockCopy> copies_;
+  std::vector<BlockId> tails_;  // of the growths that are being counted
   std::function<bool()> reclaim_;
+  Log log_;
 };
 
 }  // namespace kvant::kv

@@ -125,6 +125,39 @@ void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int6
   }
 }
 
+void LoadKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key) {
+  const GroupShape& shape = cache.shape(cache.group_of_layer(row.lane.layer));
+  std::vector<std::byte> elements(static_cast<size_t>(shape.k_dim) * sizeof(float));
+  float scale = 0.0f;
+  ReadKeyRow(cache, row.lane, row.entry, row.position, elements.data(), &scale);
+  DecodeRow(shape.k_type, elements.data(), scale, shape.k_dim, key);
+  if (shape.rotate_keys) kernels.rotate(key, 1, shape.k_dim);
+}
+
+void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value) {
+  const GroupShape& shape = cache.shape(cache.group_of_layer(row.lane.layer));
+  std::vector<std::byte> elements(static_cast<size_t>(shape.v_dim) * sizeof(float));
+  float scale = 0.0f;
+  ReadValueRow(cache, row.lane, row.entry, row.position, elements.data(), &scale);
+  DecodeRow(shape.v_type, elements.data(), scale, shape.v_dim, value);
+  if (shape.rotate_values) kernels.rotate(value, 1, shape.v_dim);
+}
+
+void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key) {
+  const Spot spot(cache, row.lane, row.entry, row.position);
+  if (spot.shape.rotate_keys) kernels.rotate(key, 1, spot.shape.k_dim);
+  kernels.store_key(key, spot.shape.k_dim, spot.shape.k_type,
+                    static_cast<int>(spot.token % cpu::kKeyTileTokens), spot.tile, spot.key_scale);
+}
+
+void StoreValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value) {
+  const Spot spot(cache, row.lane, row.entry, row.position);
+  if (spot.shape.rotate_values) kernels.rotate(value, 1, spot.shape.v_dim);
+  kernels.store_value(value, spot.shape.v_dim, spot.shape.v_type,
+                      static_cast<int>(spot.token % cpu::kValueGroupTokens), spot.group,
+                      spot.value_scale);
+}
+
 void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, const RowMove& move,
               std::span<const float> frequencies, cpu::RopeStyle style) {
   const GroupShape& shape = cache.shape(cache.group_of_layer(layer));
@@ -138,8 +171,7 @@ void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, co
         -std::sin(static_cast<double>(move.distance) * static_cast<double>(frequency))));
   }
   std::vector<float> key(static_cast<size_t>(shape.k_dim));
-  std::vector<std::byte> elements(static_cast<size_t>(std::max(shape.k_dim, shape.v_dim)) *
-                                  sizeof(float));
+  std::vector<std::byte> elements(static_cast<size_t>(shape.v_dim) * sizeof(float));
   for (int head = 0; head < shape.kv_heads; ++head) {
     const Lane lane{layer, head};
     // Upwards, so that what is overwritten has moved already.
@@ -151,16 +183,10 @@ void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, co
       ReadValueRow(cache, lane, *from, position + move.distance, elements.data(), &scale);
       WriteValueRow(cache, lane, *to, position, elements.data(), scale);
 
-      ReadKeyRow(cache, lane, *from, position + move.distance, elements.data(), &scale);
-      DecodeRow(shape.k_type, elements.data(), scale, shape.k_dim, key.data());
-      if (shape.rotate_keys) kernels.rotate(key.data(), 1, shape.k_dim);
+      LoadKey(cache, kernels, {lane, *from, position + move.distance}, key.data());
       kernels.rope(key.data(), 1, shape.k_dim, 2 * static_cast<int64_t>(frequencies.size()), style,
                    turn.data());
-      if (shape.rotate_keys) kernels.rotate(key.data(), 1, shape.k_dim);
-      const Spot spot(cache, lane, *to, position);
-      kernels.store_key(key.data(), shape.k_dim, shape.k_type,
-                        static_cast<int>(spot.token % cpu::kKeyTileTokens), spot.tile,
-                        spot.key_scale);
+      StoreKey(cache, kernels, {lane, *to, position}, key.data());
     }
   }
 }

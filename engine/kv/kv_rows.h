@@ -35,6 +35,21 @@ void WriteValueRow(const Cache& cache, Lane lane, const TableEntry& entry, int64
 void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int64_t dim,
                float* values);
 
+// A token's place in a layer and head.
+struct Row {
+  Lane lane;
+  const TableEntry& entry;
+  int64_t position;
+};
+
+// The key or value as floats, turned back where the group stores it rotated.
+void LoadKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
+void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
+
+// Stores as a step does: rotates (in place) and rounds or quantizes.
+void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
+void StoreValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
+
 // Tokens that move to earlier positions.
 struct RowMove {
   const BlockTable& from;

@@ -63,8 +63,8 @@ TEST_P(RandomLlamas, MatchTheFloat64ForwardPassOnEveryInstructionSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gguf, RandomLlamas, testing::ValuesIn(FixtureNames()),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& test) {
+                           std::string name = test.param;
                            std::replace_if(
                                name.begin(), name.end(),
                                [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },

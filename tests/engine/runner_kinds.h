@@ -48,6 +48,7 @@ inline std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model,
                                       std::span<const TokenId> tokens) {
   SessionOptions options = Options(type, 1);
   options.kv_check = options.kv_poison = false;
+  options.threads = 1;
   auto session = OpenSession(model, options);
   ExpectOk(session->Append(tokens));
   return {session->logits().begin(), session->logits().end()};

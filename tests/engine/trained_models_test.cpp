@@ -115,8 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenCase{"TinyStories-656K-Q4_0",
                                "tinystories-656k/TinyStories-656K-Q4_0.gguf",
                                "TinyStories-656K.tokens", 0, 5e-3}),
-    [](const auto& info) {
-      std::string name = info.param.name;
+    [](const auto& test) {
+      std::string name = test.param.name;
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });

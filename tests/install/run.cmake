@@ -1,16 +1,27 @@
-# Installs BUILD_DIR into a fresh prefix under it, then configures, builds and runs the project in
-# this folder against that prefix.
+# Installs BUILD_DIR into a fresh prefix under it, then configures, builds and runs the examples
+# against that prefix; they see nothing of the source tree.
 set(work ${BUILD_DIR}/install_test)
+set(source ${CMAKE_CURRENT_LIST_DIR}/../..)
+set(model ${source}/models/shakespeare/shakespeare.gguf)
 file(REMOVE_RECURSE ${work})
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${work}/prefix)
-run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/build -G Ninja
+file(COPY ${source}/examples DESTINATION ${work})
+run(${CMAKE_COMMAND} -S ${work}/examples -B ${work}/build -G Ninja
     -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_COMPILER=${CXX})
 run(${CMAKE_COMMAND} --build ${work}/build)
-run(${work}/build/user)
+run(${work}/build/continuous_decoding ${model} "ROMEO:")
+run(${work}/build/growing_cache ${model})
 if(EXISTS ${BUILD_DIR}/kvant)
   run(${work}/prefix/bin/kvant --version)
+endif()
+
+# A model that does not exist is an error that is named, not a crash.
+execute_process(COMMAND ${work}/build/growing_cache no-such-model.gguf
+                RESULT_VARIABLE code ERROR_VARIABLE message)
+if(NOT code EQUAL 1 OR NOT message MATCHES "no-such-model.gguf")
+  message(FATAL_ERROR "expected exit code 1 and the name of the file, found ${code}: ${message}")
 endif()

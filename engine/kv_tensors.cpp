@@ -1,0 +1,366 @@
+// Caches as safetensors files; and Runner's export and import, which walk the blocks row by row.
+#include "engine/kv_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "engine/arch/arch_spec.h"
+#include "engine/kv/kv_rows.h"
+#include "engine/runner_state.h"
+#include "formats/safetensors.h"
+
+namespace kvant {
+namespace {
+
+constexpr std::string_view kTokensName = "input_ids";
+constexpr int64_t kBatchMax = 4096;  // as many sequences as a runner may hold
+
+enum class Part : uint8_t { kKey, kValue };
+constexpr std::array kParts = {Part::kKey, Part::kValue};
+
+// Where the numbers of one layer's keys or values lie in the tensor that holds them.
+struct Place {
+  KvLayout layout;
+  Part part;
+  int64_t batch, heads, positions, dim;
+
+  std::string Name(int layer) const {
+    if (layout != KvLayout::kBhsd) return fmt::format("past_{}", layer);
+    return fmt::format("past_key_values.{}.{}", layer, part == Part::kKey ? "key" : "value");
+  }
+  std::vector<int64_t> Shape() const {
+    switch (layout) {
+      case KvLayout::kBhsd: return {batch, heads, positions, dim};
+      case KvLayout::kKbhsd: return {2, batch, heads, positions, dim};
+      case KvLayout::kBkhsd: return {batch, 2, heads, positions, dim};
+    }
+    return {};
+  }
+  // Number of the first value of a row.
+  size_t Row(int64_t b, int64_t head, int64_t position) const {
+    const int64_t half = part == Part::kKey ? 0 : 1;
+    const int64_t outer = layout == KvLayout::kBhsd    ? b
+                          : layout == KvLayout::kKbhsd ? half * batch + b
+                                                       : b * 2 + half;
+    return static_cast<size_t>(((outer * heads + head) * positions + position) * dim);
+  }
+};
+
+Place PlaceOf(const kv::GroupShape& shape, KvLayout layout, Part part, int64_t batch,
+              int64_t positions) {
+  return {layout,         part,      batch,
+          shape.kv_heads, positions, part == Part::kKey ? shape.k_dim : shape.v_dim};
+}
+
+int64_t Elements(std::span<const int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t n : shape) count *= n;
+  return count;
+}
+
+// Positions that a sequence of this length needs in a layer.
+int64_t PositionsNeeded(const kv::GroupShape& shape, int64_t length) {
+  return shape.window == 0 ? length : std::min(length, shape.window - 1);
+}
+
+Status CheckLayout(const kv::Cache& cache, KvLayout layout) {
+  for (int group = 0; group < cache.groups(); ++group) {
+    const kv::GroupShape& shape = cache.shape(group);
+    if (layout != KvLayout::kBhsd && shape.k_dim != shape.v_dim) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "keys of {} and values of {} dimensions do not fit one tensor: use bhsd",
+                       shape.k_dim, shape.v_dim);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+// ---- Files --------------------------------------------------------------------------------------
+
+Result<KvLayout> ParseKvLayout(std::string_view name) {
+  if (name == "bhsd") return KvLayout::kBhsd;
+  if (name == "kbhsd") return KvLayout::kKbhsd;
+  if (name == "bkhsd") return KvLayout::kBkhsd;
+  return MakeError(ErrorCode::kInvalid, "layout: expected bhsd, kbhsd or bkhsd, found \"{}\"",
+                   name);
+}
+
+const KvTensor* KvTensors::Find(std::string_view name) const {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const KvTensor& tensor) { return tensor.name == name; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+Status WriteKvTensors(const std::string& path, const KvTensors& kv) {
+  std::vector<int64_t> ids;
+  for (const std::vector<TokenId>& row : kv.tokens) ids.insert(ids.end(), row.begin(), row.end());
+  const int64_t batch = std::ssize(kv.tokens);
+  std::vector<formats::SafetensorsContent> contents;
+  contents.push_back({std::string(kTokensName),
+                      "I64",
+                      {batch, batch == 0 ? 0 : std::ssize(ids) / batch},
+                      std::as_bytes(std::span(ids))});
+  for (const KvTensor& tensor : kv.tensors) {
+    contents.push_back({tensor.name, "F32", tensor.shape, std::as_bytes(std::span(tensor.values))});
+  }
+  return formats::WriteSafetensors(path, contents);
+}
+
+Result<KvTensors> ReadKvTensors(const std::string& path) {
+  KVANT_ASSIGN(const auto file, formats::SafetensorsModel::OpenFile(path));
+  KvTensors kv;
+  bool has_tokens = false;
+  for (const formats::SafetensorsTensor& tensor : file.tensors()) {
+    const bool tokens = tensor.name == kTokensName;
+    const std::string_view type = tokens ? "I64" : "F32";
+    if (tensor.type->name != type || (tokens && tensor.shape.size() != 2)) {
+      return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected {}{}, found {} {}", path,
+                       tensor.name, type, tokens ? " [batch, length]" : "", tensor.type->name,
+                       fmt::format("[{}]", fmt::join(tensor.shape, ", ")));
+    }
+    if (!tokens) {
+      KvTensor& copy = kv.tensors.emplace_back();
+      copy.name = tensor.name;
+      copy.shape = tensor.shape;
+      copy.values.resize(tensor.size_bytes / sizeof(float));
+      if (tensor.size_bytes > 0) std::memcpy(copy.values.data(), tensor.data, tensor.size_bytes);
+      continue;
+    }
+    if (tensor.shape[0] > kBatchMax) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: tensor {}: expected at most {} sequences, found {}", path, tensor.name,
+                       kBatchMax, tensor.shape[0]);
+    }
+    has_tokens = true;
+    const size_t length = static_cast<size_t>(tensor.shape[1]);
+    for (size_t b = 0; b < static_cast<size_t>(tensor.shape[0]); ++b) {
+      std::vector<TokenId>& row = kv.tokens.emplace_back();
+      for (size_t i = 0; i < length; ++i) {
+        int64_t id = 0;
+        std::memcpy(&id, tensor.data + (b * length + i) * sizeof id, sizeof id);
+        row.push_back(static_cast<TokenId>(std::clamp<int64_t>(id, -1, INT32_MAX)));
+      }
+    }
+  }
+  if (has_tokens) return kv;
+  return MakeError(ErrorCode::kCorrupt, "{}: expected a tensor {}, found none", path, kTokensName);
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+namespace {
+
+// A layer of the cache, and what is done to its keys.
+struct Layer {
+  Layer(const kv::Cache& cache_in, const Model& model, int number_in)
+      : cache(cache_in), kernels(model.kernels()), number(number_in) {
+    const arch::ArchSpec& spec = model.spec();
+    const arch::RopeSpec& rope = spec.ropes[spec.layers[static_cast<size_t>(number)].rope];
+    pairs = rope.style == cpu::RopeStyle::kInterleaved ? static_cast<size_t>(rope.n_rot / 2) : 0;
+  }
+  size_t group() const { return static_cast<size_t>(cache.group_of_layer(number)); }
+  const kv::GroupShape& shape() const { return cache.shape(static_cast<int>(group())); }
+
+  const kv::Cache& cache;
+  const cpu::KernelTable& kernels;
+  int number;
+  // Rotated pairs (2i, 2i + 1) of a key, which other programs have as numbers i and i + pairs.
+  size_t pairs;
+};
+
+void ReadSequence(const Layer& layer, const kv::Sequence& sequence, const Place& place, int64_t b,
+                  float* values) {
+  std::vector<float> vector(static_cast<size_t>(place.dim));
+  for (int head = 0; head < place.heads; ++head) {
+    for (int64_t i = 0; i < place.positions; ++i) {
+      const int64_t position = sequence.length - place.positions + i;
+      const kv::TableEntry& entry = *kv::EntryAt(sequence.tables[layer.group()], position);
+      const auto load = place.part == Part::kKey ? kv::LoadKey : kv::LoadValue;
+      load(layer.cache, layer.kernels, {{layer.number, head}, entry, position}, vector.data());
+      float* row = values + place.Row(b, head, i);
+      std::copy(vector.begin(), vector.end(), row);
+      for (size_t pair = 0; place.part == Part::kKey && pair < layer.pairs; ++pair) {
+        row[pair] = vector[2 * pair];
+        row[pair + layer.pairs] = vector[2 * pair + 1];
+      }
+    }
+  }
+}
+
+void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place& place, int64_t b,
+                   const float* values) {
+  std::vector<float> vector(static_cast<size_t>(place.dim));
+  for (int head = 0; head < place.heads; ++head) {
+    for (int64_t i = 0; i < place.positions; ++i) {
+      const int64_t position = sequence.length - place.positions + i;
+      const kv::TableEntry& entry = *kv::EntryAt(sequence.tables[layer.group()], position);
+      const float* row = values + place.Row(b, head, i);
+      vector.assign(row, row + place.dim);
+      for (size_t pair = 0; place.part == Part::kKey && pair < layer.pairs; ++pair) {
+        vector[2 * pair] = row[pair];
+        vector[2 * pair + 1] = row[pair + layer.pairs];
+      }
+      const auto store = place.part == Part::kKey ? kv::StoreKey : kv::StoreValue;
+      store(layer.cache, layer.kernels, {{layer.number, head}, entry, position}, vector.data());
+    }
+  }
+}
+
+}  // namespace
+
+// ---- Export -------------------------------------------------------------------------------------
+
+Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layout) const {
+  State& state = *state_;
+  if (!state.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "export: there is no KV cache");
+  }
+  const kv::Cache& cache = *state.cache;
+  KVANT_TRY(CheckLayout(cache, layout));
+  KvTensors out;
+  std::vector<const kv::Sequence*> sequences;
+  for (const SequenceId id : ids) {
+    KVANT_ASSIGN(const Slot* const slot, state.Find(id));
+    if (!sequences.empty() && slot->kv.length != sequences.front()->length) {
+      return MakeError(ErrorCode::kInvalid,
+                       "export: expected sequences of one length, found {} and {} tokens",
+                       sequences.front()->length, slot->kv.length);
+    }
+    if (!slot->kv.pruned.empty()) {
+      return MakeError(ErrorCode::kNotSupported, "export: sequence {} has pruned positions", id);
+    }
+    sequences.push_back(&slot->kv);
+    out.tokens.push_back(slot->tokens);
+  }
+  if (sequences.empty()) return MakeError(ErrorCode::kInvalid, "export: no sequences given");
+  const int64_t length = sequences.front()->length;
+  const int64_t batch = std::ssize(sequences);
+  for (int number = 0; number < std::ssize(state.model->spec().layers); ++number) {
+    const Layer layer(cache, *state.model, number);
+    const int64_t positions = PositionsNeeded(layer.shape(), length);
+    for (const Part part : kParts) {
+      const Place place = PlaceOf(layer.shape(), layout, part, batch, positions);
+      if (layout == KvLayout::kBhsd || part == Part::kKey) {
+        KvTensor& tensor = out.tensors.emplace_back();
+        tensor.name = place.Name(number);
+        tensor.shape = place.Shape();
+        tensor.values.resize(static_cast<size_t>(Elements(tensor.shape)));
+      }
+      for (int64_t b = 0; b < batch; ++b) {
+        ReadSequence(layer, *sequences[static_cast<size_t>(b)], place, b,
+                     out.tensors.back().values.data());
+      }
+    }
+  }
+  return out;
+}
+
+// ---- Import -------------------------------------------------------------------------------------
+
+namespace {
+
+// The tensor with the keys or values of a layer, and the positions it has.
+struct Found {
+  const KvTensor* tensor;
+  Place place;
+};
+
+Result<Found> FindLayer(const KvTensors& in, KvLayout layout, Part part, int layer,
+                        const kv::GroupShape& shape, int64_t length) {
+  const int64_t needed = PositionsNeeded(shape, length);
+  Place place = PlaceOf(shape, layout, part, std::ssize(in.tokens), needed);
+  const std::string name = place.Name(layer);
+  const KvTensor* tensor = in.Find(name);
+  if (tensor == nullptr) return MakeError(ErrorCode::kInvalid, "import: no tensor {}", name);
+  if (tensor->shape.size() >= 2) {
+    place.positions = std::clamp(tensor->shape[tensor->shape.size() - 2], needed, length);
+  }
+  const std::vector<int64_t> expected = place.Shape();
+  if (tensor->shape != expected || std::ssize(tensor->values) != Elements(expected)) {
+    return MakeError(ErrorCode::kInvalid, "import: tensor {}: expected the shape [{}], found [{}]",
+                     name, fmt::join(expected, ", "), fmt::join(tensor->shape, ", "));
+  }
+  return Found{tensor, place};
+}
+
+}  // namespace
+
+// The first position that the layers of each group have.
+Result<std::vector<int64_t>> Runner::State::FirstPositions(const KvTensors& in,
+                                                           KvLayout arrangement) const {
+  const int64_t length = std::ssize(in.tokens.front());
+  std::vector<int64_t> first(static_cast<size_t>(cache->groups()), -1);
+  for (int layer = 0; layer < std::ssize(model->spec().layers); ++layer) {
+    const int group = cache->group_of_layer(layer);
+    for (const Part part : kParts) {
+      KVANT_ASSIGN(const Found found,
+                   FindLayer(in, arrangement, part, layer, cache->shape(group), length));
+      int64_t& begin = first[static_cast<size_t>(group)];
+      if (begin >= 0 && begin != length - found.place.positions) {
+        return MakeError(ErrorCode::kInvalid,
+                         "import: tensor {}: expected {} positions as in other layers, found {}",
+                         found.tensor->name, length - begin, found.place.positions);
+      }
+      begin = length - found.place.positions;
+    }
+  }
+  return first;
+}
+
+Status Runner::State::FillSlot(const KvTensors& in, KvLayout arrangement, int64_t b, Slot& slot) {
+  const std::vector<TokenId>& ids = in.tokens[static_cast<size_t>(b)];
+  const int64_t length = std::ssize(ids);
+  KVANT_ASSIGN(const std::vector<int64_t> first, FirstPositions(in, arrangement));
+  KVANT_TRY(cache->Adopt(slot.kv, length, first));
+  for (int number = 0; number < std::ssize(model->spec().layers); ++number) {
+    const Layer layer(*cache, *model, number);
+    for (const Part part : kParts) {
+      KVANT_ASSIGN(const Found found,
+                   FindLayer(in, arrangement, part, number, layer.shape(), length));
+      WriteSequence(layer, slot.kv, found.place, b, found.tensor->values.data());
+    }
+  }
+  slot.tokens.assign(ids.begin(), ids.end());
+  slot.plain = length == 0;
+  return {};
+}
+
+Result<std::vector<SequenceId>> Runner::Import(const KvTensors& in, KvLayout layout) {
+  State& state = *state_;
+  if (!state.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "import: there is no KV cache");
+  }
+  KVANT_TRY(CheckLayout(*state.cache, layout));
+  if (in.tokens.empty()) return MakeError(ErrorCode::kInvalid, "import: no sequences");
+  const Slot empty;
+  for (const std::vector<TokenId>& ids : in.tokens) {
+    if (ids.size() != in.tokens.front().size()) {
+      return MakeError(ErrorCode::kInvalid,
+                       "import: expected sequences of one length, found {} and {} tokens",
+                       in.tokens.front().size(), ids.size());
+    }
+    if (!ids.empty()) KVANT_TRY(state.CheckTokens(empty, ids));
+  }
+  std::vector<SequenceId> made;
+  Status status;
+  for (int64_t b = 0; b < std::ssize(in.tokens) && status.ok(); ++b) {
+    const auto id = state.NewSlot(state.sequences);
+    status = id.ok() ? state.FillSlot(in, layout, b, *state.sequences[static_cast<size_t>(*id)])
+                     : Status(id.error());
+    if (id.ok()) made.push_back(*id);
+  }
+  if (!status.ok()) {
+    for (const SequenceId id : made) KVANT_TRY(FreeSequence(id));
+    return status.error();
+  }
+  KVANT_TRY(state.Finish({}));
+  return made;
+}
+
+}  // namespace kvant

@@ -1,0 +1,90 @@
+#include "tools/inspect_memory.h"
+
+#include <fmt/format.h>
+
+#include "engine/kv/kv_cache.h"
+#include "tools/common_options.h"
+#include "tools/console.h"
+#include "tools/model_facts.h"
+
+namespace kvant::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json GroupsJson(const MemoryPlan& plan) {
+  Json groups = Json::array();
+  for (const MemoryPlan::Group& group : plan.groups) {
+    groups.push_back({{"layers", group.layers},
+                      {"window", group.window},
+                      {"kv_heads", group.kv_heads},
+                      {"k_dim", group.k_dim},
+                      {"v_dim", group.v_dim},
+                      {"k_type", KvTypeName(group.k_type)},
+                      {"v_type", KvTypeName(group.v_type)},
+                      {"rows", group.rows},
+                      {"bytes", group.bytes},
+                      {"bytes_per_token", group.bytes_per_token}});
+  }
+  return groups;
+}
+
+}  // namespace
+
+Result<Json> MemoryJson(const Model& model, const SessionOptions& wanted,
+                        const std::optional<std::string>& budget) {
+  KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
+  KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
+  Json out = {{"context", options.context},      {"weights", plan.weights}, {"kv", plan.kv},
+              {"activations", plan.activations}, {"logits", plan.logits},   {"total", plan.total()},
+              {"groups", GroupsJson(plan)}};
+  if (!budget.has_value()) return out;
+  const auto bytes = ParseSize(*budget);
+  if (!bytes.has_value()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--budget: expected a size such as 500M or 24GiB, found '{}'",
+                     Visible(*budget));
+  }
+  const uint64_t taken = plan.total() - plan.kv;
+  const uint64_t left = *bytes > taken ? *bytes - taken : 0;
+  kv::CacheOptions cache = CacheOptionsFor(model, options);
+  out["budget"] = *bytes;
+  out["budget_kv"] = left;
+  out["fit_sequences"] = FitMemory(cache, left).sequences;
+  cache.context = std::max(options.context, model.context_length());
+  out["fit_context"] = FitMemory(cache, left).context;
+  return out;
+}
+
+std::string MemoryText(const Json& memory) {
+  const auto line = [&](const char* name, const char* key, const std::string& note) {
+    const uint64_t bytes = memory[key].get<uint64_t>();
+    return fmt::format("  {:<12}{:>12}  {:>16} bytes{}\n", name, SizeText(bytes), bytes, note);
+  };
+  std::string out =
+      fmt::format("memory of a run with {} positions\n", memory["context"].get<int64_t>());
+  out += line("weights", "weights", "  in the file, shared with its other users");
+  out += line("KV cache", "kv", "  when the context is full");
+  for (const Json& group : memory["groups"]) {
+    const int64_t window = group["window"].get<int64_t>();
+    out += fmt::format(
+        "    {} layers, {} kv heads, keys {} x {}, values {} x {}, {}: {} positions, {} bytes a "
+        "token\n",
+        group["layers"].get<int>(), group["kv_heads"].get<int>(), group["k_dim"].get<int>(),
+        group["k_type"].get<std::string>(), group["v_dim"].get<int>(),
+        group["v_type"].get<std::string>(),
+        window == 0 ? "all positions" : fmt::format("window {}", window),
+        group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
+  }
+  out += line("activations", "activations", "");
+  out += line("logits", "logits", "");
+  out += line("total", "total", "");
+  if (!memory.contains("budget")) return out;
+  return out + fmt::format("{} leave {} for KV caches: {} of {} positions, or one of {}\n",
+                           SizeText(memory["budget"].get<uint64_t>()),
+                           SizeText(memory["budget_kv"].get<uint64_t>()),
+                           memory["fit_sequences"].get<int64_t>(), memory["context"].get<int64_t>(),
+                           memory["fit_context"].get<int64_t>());
+}
+
+}  // namespace kvant::tools
