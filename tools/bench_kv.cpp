@@ -48,17 +48,13 @@ class KvBench {
 
   Status Run(const SessionOptions& session, int64_t depth) {
     KVANT_TRY(RunBeamSteps(session, depth));
-    SessionOptions one = session;
-    one.context = depth + kMore;
-    one.sequences = 1;
-    KVANT_ASSIGN(SpeedRunner source, SpeedRunner::Create(model_.model, one));
-    session_ = source.options();
-    depth_ = depth;
-    tokens_.assign(source.tokens(0).begin(), source.tokens(0).end());
-    SessionOptions many = one;
+    SessionOptions many = session;
+    many.context = depth + kMore;
     many.sequences = kForks + 1;
     KVANT_TRY(CheckMemory(*model_.model, many, depth + static_cast<int64_t>(kForks) * kMore));
     KVANT_ASSIGN(runner_, Runner::Create(model_.model, many));
+    session_ = runner_->options();
+    tokens_ = RandomTokens(*model_.model, many.context, 1);
     KVANT_ASSIGN(sequence_, runner_->NewSequence());
     Progress("prompt");
     KVANT_TRY(runner_->Append(sequence_, Tokens(0, depth)));
@@ -86,8 +82,7 @@ class KvBench {
     const int64_t steps = options_.generated.front();
     const int64_t beams_max = *std::max_element(options_.beams.begin(), options_.beams.end());
     session.context = depth + steps + 1;
-    session.sequences = 1;
-    KVANT_ASSIGN(const SpeedRunner source, SpeedRunner::Create(model_.model, session));
+    const auto tokens = RandomTokens(*model_.model, session.context, 1);
     session.sequences = 2 * beams_max;
     session.prefix_cache = true;
     KVANT_TRY(CheckMemory(*model_.model, session, session.context + session.sequences * steps));
@@ -98,11 +93,11 @@ class KvBench {
     for (const int64_t beams : options_.beams) {
       Progress(fmt::format("step of {} beams", beams));
       SpeedCase test{.n_gen = 1, .depth = depth, .beams = beams};
-      KVANT_TRY(Discard(RunBeams(*runner, source.tokens(0), test)));
+      KVANT_TRY(Discard(RunBeams(*runner, tokens, test)));
       test.n_gen = steps;
       Operation operation("beam step", beams);
       for (int64_t i = 0; i < options_.repetitions; ++i) {
-        KVANT_ASSIGN(const double seconds, RunBeams(*runner, source.tokens(0), test));
+        KVANT_ASSIGN(const double seconds, RunBeams(*runner, tokens, test));
         operation.seconds.push_back(seconds / static_cast<double>(steps));
       }
       operation.bytes = runner->stats().kv_bytes_used;

@@ -83,6 +83,7 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Flag("--progress", &options.progress, "Lines of progress even where stderr is no terminal");
   list.Flag("-q,--quiet", &options.quiet, "No progress on the terminal");
   list.IgnoredValue("-b,--batch-size", "-b has no effect: see --chunk, and --batch for sequences");
+  list.IgnoredValue("--mmap", "-mmp has no effect: see --no-mmap");
   list.IgnoredValue("--n-gpu-layers,--gpu-layers", "-ngl has no effect: the model runs on the CPU");
   list.IgnoredFlag("--flash-attn", "-fa has no effect: attention is always computed this way");
 }

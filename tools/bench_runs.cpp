@@ -28,17 +28,6 @@ Status CheckLogits(std::span<const float> logits) {
   return MakeError(ErrorCode::kCorrupt, "the model's logits are not finite: nothing was measured");
 }
 
-std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed) {
-  Xoshiro256 random(seed);
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  for (TokenId& id : tokens) {
-    id = static_cast<TokenId>(random.Below(static_cast<uint64_t>(model.vocab_size())));
-  }
-  const SpecialTokens& special = model.tokenizer().special();
-  if (special.add_bos && special.bos.has_value()) tokens[0] = *special.bos;
-  return tokens;
-}
-
 Result<BenchModel> Open(const BenchOptions& options, const std::string& path,
                         const std::string& name) {
   BenchModel out;
@@ -66,6 +55,17 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
   KVANT_ASSIGN(const MemoryFile file, MemoryFile::Create("kvant-synthetic"));
   KVANT_TRY(WriteSynthetic(synthetic, file.path(), DefaultThreadCount()));
   return Open(options, file.path(), synthetic.Name());
+}
+
+std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed) {
+  Xoshiro256 random(seed);
+  std::vector<TokenId> tokens(static_cast<size_t>(count));
+  for (TokenId& id : tokens) {
+    id = static_cast<TokenId>(random.Below(static_cast<uint64_t>(model.vocab_size())));
+  }
+  const SpecialTokens& special = model.tokenizer().special();
+  if (special.add_bos && special.bos.has_value()) tokens[0] = *special.bos;
+  return tokens;
 }
 
 Status CheckMemory(const Model& model, const SessionOptions& options, int64_t positions) {

@@ -142,7 +142,6 @@ class SpeedBench {
     session.sequences = batch;
     KVANT_ASSIGN(SpeedRunner runner, SpeedRunner::Create(model_.model, session));
     for (const int64_t depth : options_.depths) {
-      ResetPeakMemory();
       if (depth > 0)
         report_.Progress(fmt::format("{}: {} tokens before the tests", model_.name, depth));
       KVANT_TRY(runner.SetDepth(depth));
@@ -161,24 +160,21 @@ class SpeedBench {
     if (beams_max == 1 || longest == 0) return {};
     const int64_t depth_max = *std::max_element(options_.depths.begin(), options_.depths.end());
     session.context = std::max<int64_t>(depth_max, 1) + longest + 1;
-    session.sequences = 1;
-    // The same tokens as in other tests.
-    KVANT_ASSIGN(const SpeedRunner source, SpeedRunner::Create(model_.model, session));
+    const auto tokens = RandomTokens(*model_.model, session.context, 1);
     session.sequences = 2 * beams_max;
     session.prefix_cache = true;
     KVANT_TRY(CheckMemory(*model_.model, session, session.context + session.sequences * longest));
     KVANT_ASSIGN(const auto runner, Runner::Create(model_.model, session));
     for (const int64_t depth : options_.depths) {
-      ResetPeakMemory();
       for (const int64_t beams : options_.beams) {
         for (const int64_t n : options_.generated) {
           if (beams == 1 || n == 0) continue;
           const SpeedCase test{.n_gen = n, .depth = depth, .beams = beams};
-          KVANT_TRY(Measure(
-              runner->options(), test, [&](const SpeedCase& now) -> Result<SpeedRunner::Times> {
-                KVANT_ASSIGN(const double seconds, RunBeams(*runner, source.tokens(0), now));
-                return SpeedRunner::Times{seconds, 0};
-              }));
+          KVANT_TRY(Measure(runner->options(), test,
+                            [&](const SpeedCase& now) -> Result<SpeedRunner::Times> {
+                              KVANT_ASSIGN(const double seconds, RunBeams(*runner, tokens, now));
+                              return SpeedRunner::Times{seconds, 0};
+                            }));
         }
       }
     }
@@ -191,6 +187,7 @@ class SpeedBench {
     SpeedResult result;
     result.test = test;
     result.time = Now();
+    ResetPeakMemory();
     const std::string name = fmt::format("{}: {}", model_.name, TestName(test));
     report_.Progress(fmt::format("{}: warm-up", name));
     // One generated token warms decode up, since the weights are the same for every token.

@@ -31,7 +31,11 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
 // the buffers fit the memory that is free.
 Status CheckMemory(const Model& model, const SessionOptions& options, int64_t positions);
 
-// Sequences of random tokens, the same ones every time, and the tests that are run on them.
+// Random tokens, the same ones for the same seed, after the token that texts of the model begin
+// with.
+std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed);
+
+// Sequences of random tokens and the tests that are run on them.
 class SpeedRunner {
  public:
   // Room for tests of so many sequences, each with `options.context` positions.
@@ -48,11 +52,7 @@ class SpeedRunner {
   // Back to the depth, and the test from there. kInvalid if logits are no numbers.
   Result<Times> Run(const SpeedCase& test);
 
-  Runner& runner() { return *runner_; }
   const SessionOptions& options() const { return runner_->options(); }
-  SequenceId sequence(size_t i) const { return sequences_[i]; }
-  // Tokens of a sequence by position.
-  std::span<const TokenId> tokens(size_t i) const { return tokens_[i]; }
 
  private:
   Status StepAll(int64_t count);

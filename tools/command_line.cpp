@@ -26,7 +26,7 @@ struct DashWord {
 constexpr DashWord kDashWords[] = {
     {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
     {"-fa", "--flash-attn"},    {"-ub", "--ubatch-size"},   {"-pg", "--prompt-gen"},
-    {"-oe", "--output-err"},
+    {"-oe", "--output-err"},    {"-mmp", "--mmap"},
 };
 
 // Values that llama.cpp accepts after -fa; the option itself takes none in its older versions.
