@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/result.h"
@@ -33,6 +34,10 @@ class AlignedBuffer {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// Bytes of memory that the system could give now without swapping; the maximum where it does not
+// tell.
+uint64_t AvailableMemory();
 
 // Rounds up to a multiple of a power of two.
 constexpr size_t RoundUp(size_t value, size_t multiple) {

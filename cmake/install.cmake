@@ -14,6 +14,8 @@ install(DIRECTORY base quant formats cpu engine
 if(EXISTS ${CMAKE_SOURCE_DIR}/tools/completion/kvant.bash)
   install(FILES tools/completion/kvant.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME kvant)
+  install(FILES tools/completion/_kvant
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 endif()
 install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/kvant FILES_MATCHING PATTERN *.gguf)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

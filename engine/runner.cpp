@@ -2,6 +2,7 @@
 #include "engine/runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/arch/arch_spec.h"
@@ -10,6 +11,22 @@
 namespace kvant {
 
 // ---- Creation -----------------------------------------------------------------------------------
+
+// Memory that is to be taken at once must be there.
+Status Runner::State::CheckMemory() const {
+  if (!options.kv_commit) return {};
+  kv::CacheOptions wanted = CacheOptionsFor(*model, options);
+  const uint64_t budget = std::exchange(wanted.bytes_max, 0);
+  const uint64_t available = std::min(AvailableMemory(), budget == 0 ? UINT64_MAX : budget);
+  const uint64_t needed = kv::Cache::BytesNeeded(wanted);
+  if (needed <= available) return {};
+  const MemoryFit fit = FitMemory(wanted, available);
+  return MakeError(ErrorCode::kOutOfMemory,
+                   "KV cache: {} bytes are needed for {} sequences of {} positions, {} are "
+                   "available; {} of the sequences, or {} positions of each, would fit",
+                   needed, options.sequences, options.context, available,
+                   std::min(fit.sequences, options.sequences), fit.context);
+}
 
 Status Runner::State::Prepare() {
   const graph::Plan& plan = model->plan();
@@ -30,6 +47,7 @@ Status Runner::State::Prepare() {
   left.reserve(static_cast<size_t>(options.sequences));
   growths.reserve(static_cast<size_t>(options.sequences));
   if (options.kv_cache) {
+    KVANT_TRY(CheckMemory());
     KVANT_ASSIGN(cache, kv::Cache::Create(CacheOptionsFor(*model, options)));
     view.emplace(*cache, parts_max, options.chunk);
     if (options.prefix_cache) prefixes.emplace(*cache);

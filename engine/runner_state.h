@@ -43,6 +43,7 @@ struct Runner::State {
     for (const auto& tensor : model->file().tensors()) weight_bytes += tensor.size_bytes;
   }
 
+  Status CheckMemory() const;
   Status Prepare();
   Result<Slot*> Find(std::vector<std::unique_ptr<Slot>>& slots, int id, const char* what);
   Result<Slot*> Find(SequenceId id) { return Find(sequences, id, "sequence"); }

@@ -87,10 +87,13 @@ inline void TransposeTile(const float* const* rows, int64_t begin, float* tile) 
 
 // ---- Batches -------------------------------------------------------------------------------
 
+// What the weights of a batch come from.
+enum class Weighting { kEqual, kMagnitude, kImportance };
+
 // Values of a block and their weights, each [count][kLanes].
-template <bool kWeighted>
+template <Weighting kWeighting>
 struct Samples {
-  static constexpr bool kIsWeighted = kWeighted;
+  static constexpr bool kHasImportance = kWeighting == Weighting::kImportance;
 
   const float* values;
   const float* weights;
@@ -98,7 +101,7 @@ struct Samples {
 
   Floats Value(int i) const { return Load(values + i * kLanes); }
   Floats Weigh(int i, Floats v) const {
-    if constexpr (kWeighted) return Load(weights + i * kLanes) * v;
+    if constexpr (kWeighting != Weighting::kEqual) return Load(weights + i * kLanes) * v;
     return v;
   }
   Samples Group(int begin, int n) const {
@@ -109,15 +112,15 @@ struct Samples {
 // kLanes blocks, each scaled by a power of two to magnitudes below 4, so that squares neither
 // overflow nor vanish whatever the input's size. The scaling is exact, except that values 2^-100
 // times smaller than the block's largest may become 0.
-template <int kValues, bool kWeighted>
+template <int kValues, Weighting kWeighting>
 struct Batch {
   alignas(64) float values[kValues * kLanes];
-  alignas(64) float weights[kWeighted ? kValues * kLanes : 1];
+  alignas(64) float weights[kWeighting == Weighting::kEqual ? 1 : kValues * kLanes];
   Floats unit;     // value = unit * input value; 0 for a block that encodes as zeros
   Floats inverse;  // 1 / unit
   Floats peak;     // largest |value|
 
-  Samples<kWeighted> All() const { return {values, weights, kValues}; }
+  Samples<kWeighting> All() const { return {values, weights, kValues}; }
 
   // The nearest finite half to a number of the unit range, again in the unit range.
   Floats Stored(Floats number) const { return Loaded(ToHalf(number)); }
@@ -173,12 +176,35 @@ inline void PrepareWeights(float* weights, int count) {
   }
 }
 
-template <int kValues, bool kWeighted>
+// Large values count more: each weight is multiplied by 6 m + x^2, m the mean of the block's
+// squares. kMagnitude has no other weights.
+template <int kValues, Weighting kWeighting>
+void CountMagnitudes(Batch<kValues, kWeighting>& batch) {
+  static_assert(kWeighting != Weighting::kEqual);
+  Floats squares{};
+  for (int i = 0; i < kValues; ++i) {
+    const Floats value = Load(batch.values + i * kLanes);
+    squares += value * value;
+  }
+  const Floats base = squares * (6.0f / kValues);
+  for (int i = 0; i < kValues; ++i) {
+    const Floats value = Load(batch.values + i * kLanes);
+    Floats weight = base + value * value;
+    if constexpr (kWeighting == Weighting::kImportance) {
+      weight *= Load(batch.weights + i * kLanes);
+    }
+    Store(batch.weights + i * kLanes, weight);
+  }
+}
+
+// importance: not read unless the weights come from it.
+template <int kValues, Weighting kWeighting>
 void LoadBatch(const float* const* values, const float* const* importance,
-               Batch<kValues, kWeighted>& batch) {
+               Batch<kValues, kWeighting>& batch) {
+  constexpr bool kHasImportance = kWeighting == Weighting::kImportance;
   for (int i = 0; i < kValues; i += kLanes) {
     TransposeTile(values, i, batch.values + i * kLanes);
-    if constexpr (kWeighted) TransposeTile(importance, i, batch.weights + i * kLanes);
+    if constexpr (kHasImportance) TransposeTile(importance, i, batch.weights + i * kLanes);
   }
   Ints peak = PeakBits(batch.values, kValues);
   if (Any(peak >= 0x7f800000)) {
@@ -196,7 +222,7 @@ void LoadBatch(const float* const* values, const float* const* importance,
     float* value = batch.values + i * kLanes;
     Store(value, Load(value) * batch.unit);
   }
-  if constexpr (kWeighted) PrepareWeights(batch.weights, kValues);
+  if constexpr (kHasImportance) PrepareWeights(batch.weights, kValues);
 }
 
 // codes[lane][i .. i + 3] from four vectors of integers + kRounding.

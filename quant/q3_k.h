@@ -38,8 +38,11 @@ struct Q3_K {
   using ScalesLow = BitPlane<4, 8>;
   using ScalesHigh = BitPlane<2, 4>;
 
-  static constexpr SuperblockShape kShape = {
-      .group_values = 16, .codes = {-4, 3}, .scales = {-32, 31}, .offset_max = 0};
+  static constexpr SuperblockShape kShape = {.group_values = 16,
+                                             .codes = {-4, 3},
+                                             .scales = {-32, 31},
+                                             .offset_max = 0,
+                                             .magnitude = Magnitude::kCounts};
 
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {

@@ -26,7 +26,8 @@ struct Q4_0 {
   static_assert(sizeof(Block) == 18 && alignof(Block) == 1);
   using Codes = BitPlane<4, 16>;
 
-  static constexpr ScaleShape kShape = {.codes = {-8, 7}};
+  static constexpr ScaleShape kShape = {.codes = {-8, 7},
+                                        .magnitude = Magnitude::kCountsWithoutImportance};
 
   static void ToIntegers(const Block& block, IntegerBlock& out) {
     for (int i = 0; i < kBlockValues; ++i) {

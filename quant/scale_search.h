@@ -24,13 +24,17 @@ namespace kvant::quant {
 // smallest half-precision number encodes as zeros.
 //
 // Importance: null or one weight per value; negative and non-finite ones count as 0. Without it, or
-// where all of a block's weights are 0, all values weigh the same. Weights that grow with |x|,
-// which are also in use, gave a higher KL divergence for every K format on a trained model.
+// where all of a block's weights are 0, all values weigh the same, unless a shape lets magnitudes
+// count. Which shapes do was decided by the KL divergence of trained models (bench/RESULTS.md).
 
 struct CodeRange {
   int min;
   int max;
 };
+
+// Whether large values count more: each weight is then multiplied by 6 m + x^2, where m is the mean
+// of the block's squares.
+enum class Magnitude { kIgnored, kCounts, kCountsWithoutImportance };
 
 // ---- Blocks with one scale -----------------------------------------------------------------
 
@@ -48,6 +52,7 @@ struct BlockFit {
 struct ScaleShape {
   static constexpr bool kUsesImportance = true;
   CodeRange codes;
+  Magnitude magnitude = Magnitude::kIgnored;
 };
 
 // Without a minimum and without a search: the largest magnitude becomes the code range.max (or
@@ -78,6 +83,7 @@ struct SuperblockShape {
   CodeRange codes;
   CodeRange scales;
   int offset_max;  // offsets are 0 .. offset_max; 0: the format has none
+  Magnitude magnitude = Magnitude::kIgnored;
 };
 
 // value[i] = (d * scales[g]) * codes[i] - dmin * offsets[g], g = i / group_values

@@ -71,7 +71,7 @@ struct Starts {
 template <class X>
 constexpr Starts StartsFor(CodeRange range) {
   const int steps = range.max - range.min;
-  if (X::kIsWeighted) {
+  if (X::kHasImportance) {
     if (steps < 15) return {-3, 6, 0.07f};
     if (steps < 16) return {-5, 7, 0.04f};
     return {-6, 8, 0.025f};
@@ -172,7 +172,7 @@ Line RangeLine(const X& x, int code_max, OffsetSign sign) {
 template <class X>
 Line SearchLine(const X& x, const Line& plain, int code_max, OffsetSign sign) {
   constexpr std::span<const float> cuts =
-      X::kIsWeighted ? std::span<const float>(kWeightedCuts) : std::span<const float>(kCuts);
+      X::kHasImportance ? std::span<const float>(kWeightedCuts) : std::span<const float>(kCuts);
   alignas(64) float values[kGroupValuesMax * kLanes];
   ShiftedSamples<X> shifted{};
   shifted.x = x;
@@ -373,9 +373,10 @@ Superblocks FitGroups(const Blocks& blocks, const SuperblockShape& shape) {
     Store(weights + g * kLanes, weight);
   }
 
-  Line unit{SearchScale(Samples<true>{scales, weights, groups}, shape.scales), Floats{}};
+  using Multiples = Samples<Weighting::kImportance>;
+  Line unit{SearchScale(Multiples{scales, weights, groups}, shape.scales), Floats{}};
   if (shape.offset_max > 0) {
-    unit.offset = SearchScale(Samples<true>{offsets, weights, groups}, {0, shape.offset_max});
+    unit.offset = SearchScale(Multiples{offsets, weights, groups}, {0, shape.offset_max});
   }
   Superblocks best{};
   best.error = Splat(std::numeric_limits<float>::infinity());
@@ -427,15 +428,28 @@ template <class Shape, class Fit>
 void FitBlocks(const float* const* values, const float* const* importance, const Shape& shape,
                Fit* fits) {
   constexpr int kValues = sizeof(Fit::codes);
+  constexpr bool kHasMagnitude = requires { shape.magnitude; };
   if constexpr (Shape::kUsesImportance) {
     if (importance != nullptr) {
-      Batch<kValues, true> blocks;
+      Batch<kValues, Weighting::kImportance> blocks;
       LoadBatch(values, importance, blocks);
+      if constexpr (kHasMagnitude) {
+        if (shape.magnitude == Magnitude::kCounts) CountMagnitudes(blocks);
+      }
       FitLoaded(blocks, shape, fits);
       return;
     }
   }
-  Batch<kValues, false> blocks;
+  if constexpr (kHasMagnitude) {
+    if (shape.magnitude != Magnitude::kIgnored) {
+      Batch<kValues, Weighting::kMagnitude> blocks;
+      LoadBatch(values, nullptr, blocks);
+      CountMagnitudes(blocks);
+      FitLoaded(blocks, shape, fits);
+      return;
+    }
+  }
+  Batch<kValues, Weighting::kEqual> blocks;
   LoadBatch(values, nullptr, blocks);
   FitLoaded(blocks, shape, fits);
 }

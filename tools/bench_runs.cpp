@@ -150,7 +150,7 @@ Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const S
   generate.on_step = [&](size_t, const BeamSearch&) {
     last = Clock::now();
     if (choices++ == 0) first = last;
-    return true;
+    return BeamStep::kGoOn;
   };
   const size_t length = static_cast<size_t>(std::max<int64_t>(test.depth, 1));
   const std::vector<TokenId> tokens(prompt.begin(),

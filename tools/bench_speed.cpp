@@ -318,7 +318,7 @@ double Median(std::vector<double> values) {
 
 std::vector<MarkdownColumn> SpeedColumns() {
   return {{"model", 22},  {"size", 10},     {"params", 8}, {"isa", 11},
-          {"threads", 7}, {"type_k", 6},    {"type_v", 6}, {"test", 16},
+          {"threads", 7}, {"type_k", 6},    {"type_v", 6}, {"test", 20},
           {"t/s", 18},    {"bound t/s", 9}, {"share", 14}};
 }
 

@@ -154,13 +154,13 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Text("--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32, f16 or q8", kv_type_default);
   list.Text("--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone");
   list.Text("--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone");
+  list.Flag("--no-kv-rotation", &no_kv_rotation,
+            "Store int8 keys and values as they are, not turned to spread outliers");
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
   list.Group(kRunGroup);
   list.Flag("--kv-prealloc", &kv_prealloc, "Take all of the KV cache's memory at the start");
-  list.Flag("--no-kv-rotation", &no_kv_rotation,
-            "Store int8 keys and values as they are, not turned to spread outliers");
   list.Flag("--kv-check", &kv_check, "Test the KV cache's invariants after every operation");
   list.Flag("--kv-poison", &kv_poison, "Fill freed blocks of the KV cache with NaN");
 }
@@ -184,6 +184,8 @@ void SessionGroup::AddLog(OptionList& list) {
 void SessionGroup::AddChunk(OptionList& list) {
   list.Group(kRunGroup);
   list.Integer("--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most");
+  list.Flag("--strict", &strict,
+            "Compute prompts in the arithmetic of single tokens, so that the bits agree");
 }
 
 void SessionGroup::AddNoKvCache(OptionList& list) {
@@ -197,6 +199,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.threads = static_cast<int>(threads.value_or(0));
   options.context = context.value_or(0);
   options.chunk = chunk;
+  options.strict = strict;
   options.kv_cache = !no_kv_cache;
   options.kv_rotation = !no_kv_rotation;
   options.kv_commit = kv_prealloc;

@@ -55,6 +55,7 @@ struct SessionGroup {
   std::optional<std::string> kv_type;
   std::optional<std::string> k_type;
   std::optional<std::string> v_type;
+  bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
   bool kv_prealloc = false;

@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/model_facts.h"
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
 
@@ -132,6 +133,18 @@ const char* EndText(FinishReason reason) {
   return "";
 }
 
+void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_bytes_planned) {
+  if (generation.drafted_tokens > 0) {
+    fmt::print(stderr, "{} of {} guesses were right; {} passes for {} tokens\n",
+               generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
+               generation.decode_tokens);
+  }
+  fmt::print(stderr, "{}; {}; KV cache {} of {}; ended by {}\n",
+             SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
+             SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
+             SizeText(kv_bytes), SizeText(kv_bytes_planned), EndText(generation.finish_reason));
+}
+
 GenerateOptions ToGenerateOptions(const RunOptions& options) {
   GenerateOptions out;
   out.max_tokens = options.max_tokens;
@@ -160,7 +173,7 @@ Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options) {
 }
 
 // What only one streamed text can do.
-Status CheckModes(const RunOptions& options) {
+Status CheckModes(const RunOptions& options, const Positionals& positionals) {
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
   const char* const mode = batch ? "--prompts" : options.beams.count > 1 ? "--beams" : nullptr;
@@ -172,16 +185,36 @@ Status CheckModes(const RunOptions& options) {
   KVANT_TRY(refuse(one.shift.has_value(), "--context-shift"));
   KVANT_TRY(refuse(one.draft.has_value(), "--draft"));
   KVANT_TRY(refuse(options.session.no_kv_cache, "--no-kv-cache"));
-  KVANT_TRY(refuse(!options.stop_texts.empty() && options.beams.count > 1, "--stop"));
-  KVANT_TRY(refuse(batch && (options.prompt.text.has_value() || options.prompt.file.has_value()),
-                   "a prompt"));
+  const bool prompt =
+      options.prompt.text.has_value() || options.prompt.file.has_value() || positionals.stdin_text;
+  KVANT_TRY(refuse(batch && prompt, "a prompt"));
+  KVANT_TRY(refuse(batch && options.echo, "--echo"));
+  KVANT_TRY(CheckBeamModes(options));
   if (options.batch.samples > 1 && (!batch || options.beams.count > 1)) {
     return MakeError(ErrorCode::kInvalid, "--samples: expected --prompts with it, and no --beams");
   }
-  if (one.draft.has_value() && options.session.no_kv_cache) {
-    return MakeError(ErrorCode::kInvalid, "--draft: not possible together with --no-kv-cache");
+  const auto need_cache = [&](bool given, const char* name) -> Status {
+    if (!given || !options.session.no_kv_cache) return {};
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
+  };
+  KVANT_TRY(need_cache(one.draft.has_value(), "--draft"));
+  KVANT_TRY(need_cache(one.session.has_value(), "--session"));
+  KVANT_TRY(need_cache(one.shift.has_value(), "--context-shift"));
+  if (one.draft.has_value() && one.draft->empty()) {
+    return MakeError(ErrorCode::kInvalid, "--draft: expected a model or ngram, found ''");
   }
   return {};
+}
+
+// What would make the session's file impossible to write, found before the work is done.
+Status CheckSessionPath(const std::optional<std::string>& session) {
+  if (!session.has_value()) return {};
+  const std::string& path = *session;
+  if (path.empty()) return MakeError(ErrorCode::kInvalid, "--session: expected a file, found ''");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return {};
+  return MakeError(ErrorCode::kIo, "--session: there is no folder '{}'", Visible(folder.string()));
 }
 
 // Takes over what the file and the prompt have in common, if the file exists.
@@ -210,6 +243,7 @@ Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Sessio
 Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
   const auto start = std::chrono::steady_clock::now();
+  KVANT_TRY(CheckSessionPath(options.continuation.session));
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
   KVANT_ASSIGN(const SamplingOptions sampling, options.sampling.Options());
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
@@ -264,15 +298,8 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
     out.Write("\n");
   }
   if (status.enabled() && !out.failed()) {
-    if (generation.drafted_tokens > 0) {
-      fmt::print(stderr, "{} of {} guesses were right; {} passes for {} tokens\n",
-                 generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
-                 generation.decode_tokens);
-    }
-    fmt::print(stderr, "{}; {}; ended by {}\n",
-               SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
-               SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
-               EndText(generation.finish_reason));
+    KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model, session_options));
+    PrintSummary(generation, session->kv_bytes_used(), plan.kv);
   }
   return {};
 }
@@ -311,7 +338,7 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
-  if (const Status modes = CheckModes(options); !modes.ok()) {
+  if (const Status modes = CheckModes(options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
   const Status status =

@@ -1,8 +1,8 @@
 // kvant run --prompts: a batch of prompts, a line of JSON for each text as it ends.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "engine/generate/batch_generator.h"
 #include "formats/json.h"
@@ -17,18 +17,22 @@ constexpr int64_t kParallelMax = 1024;
 
 // Lines of {"prompt": TEXT}; other keys are left alone.
 Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return MakeError(ErrorCode::kIo, "{}: cannot open", path);
+  TextGroup source;
+  source.file = path;
+  KVANT_ASSIGN(const auto text, source.Read({}));
+  std::istringstream file(*text);
   std::vector<std::string> prompts;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("{}: line {}", path, number);
-    KVANT_ASSIGN(const formats::Json entry, formats::ParseJson(line, where));
-    if (!entry.is_object() || !entry.contains("prompt") || !entry["prompt"].is_string()) {
-      return MakeError(ErrorCode::kInvalid, "{}: expected {{\"prompt\": TEXT}}", where);
+    const auto entry = formats::ParseJson(line, where);
+    if (!entry.ok() || !entry->is_object() || !entry->contains("prompt") ||
+        !(*entry)["prompt"].is_string()) {
+      return MakeError(ErrorCode::kInvalid, "{}: expected {{\"prompt\": TEXT}}{}", where,
+                       entry.ok() ? "" : ", found what is not valid JSON");
     }
-    prompts.push_back(entry["prompt"].get<std::string>());
+    prompts.push_back((*entry)["prompt"].get<std::string>());
   }
   if (prompts.empty()) return MakeError(ErrorCode::kInvalid, "{}: no prompts", path);
   return prompts;
@@ -50,12 +54,15 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
   list.Group("Batches");
   list.Text(
       "--prompts", &options.prompts, "FILE",
-      "Lines of {\"prompt\": TEXT}; texts are printed as lines of JSON as they end: prompt (its "
-      "number from 0), sample, text, ids, finish_reason, seed; with --beams prompt and beams");
+      "Lines of {\"prompt\": TEXT}, - is standard input; texts are printed as lines of JSON as "
+      "they end: prompt (its "
+      "number from 0), sample, text, ids, finish_reason, seed; with --beams prompt, finish_reason "
+      "and beams");
   list.Integer("--samples", &options.samples, {1, kParallelMax},
                "Texts for each prompt, with seeds one after the other");
-  list.Integer("--parallel", &options.parallel, {1, kParallelMax},
-               "Texts under way at the same time, at most");
+  list.Integer(
+      "--parallel", &options.parallel, {1, kParallelMax},
+      "Texts under way at the same time, at most; the samples of a prompt always are together");
 }
 
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "engine/generate/beam_generator.h"
 #include "tools/run_modes.h"
@@ -51,7 +52,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
     out.temperature = sampling.temperature;
     out.top_k = sampling.top_k;
     out.top_p = sampling.top_p;
-    out.seed = sampling.seed.value_or(0);
+    out.seed = sampling.seed.has_value() ? *sampling.seed : std::random_device{}();
   }
   return out;
 }
@@ -87,10 +88,8 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   BeamRun run;
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
-  size_t longest = 0;
   for (const std::string& text : texts) {
     KVANT_ASSIGN(run.prompts.emplace_back(), PromptTokens(run.model->tokenizer(), text));
-    longest = std::max(longest, run.prompts.back().size());
   }
   KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
   run.generate.parallel = std::min(
@@ -100,19 +99,49 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   KVANT_ASSIGN(run.runner, Runner::Create(run.model, session_options));
   KVANT_ASSIGN(auto log, options.session.KvLog());
   if (log) run.runner->SetKvLog(std::move(log));
-  const int64_t room = run.runner->options().context - static_cast<int64_t>(longest);
-  if (room < 1) {
-    return MakeError(ErrorCode::kContextFull,
-                     "a prompt has {} tokens, but the context has room for {}", longest,
-                     run.runner->options().context);
-  }
+  const int64_t most = run.runner->options().context;
   run.generate.search.max_new_tokens =
-      options.max_tokens < 0 ? room : std::min(room, options.max_tokens);
+      options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
   run.generate.cancel = &CancelFlag();
   return run;
 }
 
+// What only a search of several beams looks at.
+Status CheckSingle(const BeamRunOptions& options) {
+  const BeamRunOptions defaults;
+  const auto refuse = [](bool given, const char* name) -> Status {
+    if (!given) return {};
+    return MakeError(ErrorCode::kInvalid, "{}: expected --beams 2 or more with it", name);
+  };
+  KVANT_TRY(refuse(options.length_penalty.has_value(), "--length-penalty"));
+  KVANT_TRY(refuse(options.early_stopping.has_value(), "--early-stopping"));
+  KVANT_TRY(refuse(options.num_return != defaults.num_return, "--num-return"));
+  KVANT_TRY(refuse(options.groups != defaults.groups, "--beam-groups"));
+  KVANT_TRY(refuse(options.diversity_penalty != defaults.diversity_penalty, "--diversity"));
+  KVANT_TRY(refuse(options.scoring.has_value(), "--beam-scoring"));
+  KVANT_TRY(refuse(options.patience != defaults.patience, "--patience"));
+  KVANT_TRY(refuse(options.min_tokens != defaults.min_tokens, "--min-tokens"));
+  KVANT_TRY(refuse(options.no_repeat_ngram != defaults.no_repeat_ngram, "--no-repeat-ngram"));
+  return refuse(options.sample, "--beam-sample");
+}
+
 }  // namespace
+
+Status CheckBeamModes(const RunOptions& options) {
+  if (options.beams.count == 1) return CheckSingle(options.beams);
+  const SamplingOptions& sampling = options.sampling.options;
+  const auto refuse = [](bool given, const char* name) -> Status {
+    if (!given) return {};
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --beams", name);
+  };
+  KVANT_TRY(refuse(!options.stop_texts.empty(), "--stop"));
+  KVANT_TRY(refuse(!options.sampling.logit_bias.empty(), "--logit-bias"));
+  KVANT_TRY(refuse(sampling.presence_penalty != 0.0f, "--presence-penalty"));
+  KVANT_TRY(refuse(sampling.frequency_penalty != 0.0f, "--frequency-penalty"));
+  KVANT_TRY(refuse(sampling.typical != 1.0f, "--typical"));
+  if (options.max_tokens != 0) return {};
+  return MakeError(ErrorCode::kInvalid, "-n: expected at least 1 token with --beams, found 0");
+}
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Group("Beam search");
@@ -127,7 +156,7 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Integer("--num-return", &options.num_return, {1, kBeamsMax}, "Texts to show");
   list.Integer("--beam-groups", &options.groups, {1, kBeamsMax},
                "Groups of beams that avoid each other's tokens");
-  list.Real("--diversity", &options.diversity_penalty, {0, 1e6f},
+  list.Real("--diversity,--diversity-penalty", &options.diversity_penalty, {0, 1e6f},
             "What a group pays for a token that earlier groups have just chosen");
   list.Text("--beam-scoring", &options.scoring, "PROGRAM",
             "Scores and endings as in hf, ct2, whisper or oga", "hf");
@@ -149,7 +178,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, {&prompt_text, 1}));
   run.generate.on_step = [&](size_t, const BeamSearch& search) {
     status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
-    return true;
+    return BeamStep::kGoOn;
   };
   KVANT_ASSIGN(const auto found, GenerateBeams(*run.runner, run.prompts, run.generate));
   status.Clear();
@@ -158,12 +187,14 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   const Tokenizer& tokenizer = run.model->tokenizer();
   *finish_reason = generation.cancelled ? FinishReason::kCancelled : FinishReason::kStop;
   if (options.json) {
-    out.Write(Dump({{"model", positionals.model},
-                    {"prompt_tokens", prompt.size()},
-                    {"prompt_ids", prompt},
-                    {"steps", generation.steps},
-                    {"finish_reason", generation.cancelled ? "cancelled" : "done"},
-                    {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}}));
+    Json json = {{"model", positionals.model},
+                 {"prompt_tokens", prompt.size()},
+                 {"prompt_ids", prompt},
+                 {"steps", generation.steps},
+                 {"finish_reason", generation.cancelled ? "cancelled" : "done"},
+                 {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}};
+    if (options.beams.sample) json["seed"] = run.generate.search.seed;
+    out.Write(Dump(json));
     return {};
   }
   for (const BeamHypothesis& hypothesis : generation.hypotheses) {
@@ -187,18 +218,27 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   StatusLine status(!options.quiet);
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, texts));
+  const auto write = [&](size_t request, const char* reason,
+                         const std::vector<BeamHypothesis>& found) {
+    Json json = {{"prompt", request},
+                 {"finish_reason", reason},
+                 {"beams", HypothesesJson(found, run.model->tokenizer(), options.special)}};
+    if (options.beams.sample) json["seed"] = run.generate.search.seed;
+    return out.Write(Dump(json));
+  };
   size_t ended = 0;
   run.generate.on_step = [&](size_t request, const BeamSearch& search) {
-    if (!search.done()) return true;
+    if (!search.done()) return BeamStep::kGoOn;
     status.Clear();
-    const bool written = out.Write(Dump(
-        {{"prompt", request},
-         {"beams", HypothesesJson(search.Results(), run.model->tokenizer(), options.special)}}));
+    const bool written = write(request, "done", search.Results());
     status.Set(fmt::format("{} of {} prompts", ++ended, texts.size()));
-    return written;
+    return written ? BeamStep::kGoOn : BeamStep::kEndAll;
   };
-  KVANT_TRY(GenerateBeams(*run.runner, run.prompts, run.generate));
+  KVANT_ASSIGN(const auto found, GenerateBeams(*run.runner, run.prompts, run.generate));
   status.Clear();
+  for (size_t i = 0; i < found.size() && !out.failed(); ++i) {
+    if (found[i].cancelled) write(i, "cancelled", found[i].hypotheses);
+  }
   if (CancelFlag().load()) *finish_reason = FinishReason::kCancelled;
   return {};
 }

@@ -61,6 +61,9 @@ struct RunOptions {
   std::vector<std::string> StopTexts() const;
 };
 
+// kInvalid for options that a beam search does not look at, and for its own without one.
+Status CheckBeamModes(const RunOptions& options);
+
 void AddBeamOptions(OptionList& list, BeamRunOptions& options);
 void AddBatchOptions(OptionList& list, BatchRunOptions& options);
 

@@ -46,7 +46,6 @@ struct Options {
   SessionGroup session;
   int64_t sequences = kSequencesDefault;
   bool prefix_cache = false;
-  bool strict = false;
 };
 
 Status RunProgram(const Options& options, const Positionals& positionals, ResultStream& out) {
@@ -57,7 +56,6 @@ Status RunProgram(const Options& options, const Positionals& positionals, Result
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   session_options.sequences = options.sequences;
   session_options.prefix_cache = options.prefix_cache;
-  session_options.strict = options.strict;
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
   KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
   KVANT_ASSIGN(auto log, options.session.KvLog());
@@ -75,8 +73,6 @@ int SeqCommand(CommandLine& line) {
   list.Integer("--sequences", &options.sequences, {1, 4096}, "Sequences at the same time, at most");
   list.Flag("--prefix-cache", &options.prefix_cache,
             "Take the cache of earlier sequences that began with the same tokens");
-  list.Flag("--strict", &options.strict,
-            "Compute prompts in the arithmetic of single tokens, so that the bits agree");
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);

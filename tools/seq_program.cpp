@@ -31,18 +31,27 @@ Error WrongLine(const Line& line, const std::string& expected) {
   return MakeError(ErrorCode::kInvalid, "line {}: expected {}", line.number, expected);
 }
 
-// Words, and at the end perhaps a text in quotes with the escapes of Unescape.
+// Words, some perhaps in quotes with the escapes of Unescape, up to the end or a #.
 Result<Line> ParseLine(size_t number, const std::string& text) {
+  constexpr const char* kSpace = " \t\r\v\f";
   Line line{number, {}};
-  const size_t quote = text.find('"');
-  std::string plain = text.substr(0, std::min(quote, text.find('#')));
-  std::istringstream words(plain);
-  for (std::string word; words >> word;) line.words.push_back(word);
-  if (quote == std::string::npos || quote > text.find('#')) return line;
-  const size_t end = text.rfind('"');
-  if (end == quote) return WrongLine(line, "a closing quote");
-  line.words.push_back(Unescape(text.substr(quote + 1, end - quote - 1)));
-  line.quoted_last = true;
+  for (size_t i = text.find_first_not_of(kSpace); i < text.size() && text[i] != '#';
+       i = text.find_first_not_of(kSpace, i)) {
+    line.quoted_last = text[i] == '"';
+    size_t end = text.find_first_of(" \t\r\v\f#\"", i);
+    if (line.quoted_last) {
+      for (end = i + 1; end < text.size() && text[end] != '"'; ++end) {
+        if (text[end] == '\\') ++end;
+      }
+      if (end >= text.size()) return WrongLine(line, "a closing quote");
+      line.words.push_back(Unescape(text.substr(i + 1, end - i - 1)));
+      i = end + 1;
+    } else {
+      end = std::min(end, text.size());
+      line.words.push_back(text.substr(i, end - i));
+      i = end;
+    }
+  }
   return line;
 }
 
@@ -100,6 +109,17 @@ class Interpreter {
     return value;
   }
 
+  static Result<int64_t> Count(const Line& line, size_t i) {
+    KVANT_ASSIGN(const int64_t value, Number(line, i));
+    if (value >= 0) return value;
+    return WrongLine(line, fmt::format("a count, found '{}'", value));
+  }
+
+  Result<std::span<const float>> LogitsOf(SequenceId id) const {
+    KVANT_TRY(runner_.ComputeLogits(id));
+    return runner_.logits(id);
+  }
+
   Result<SequenceId> Find(const Line& line, const std::string& name) const {
     const auto found = sequences_.find(name);
     if (found != sequences_.end()) return found->second;
@@ -152,7 +172,7 @@ class Interpreter {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "append A 1 15 27' or 'append A \"text\""));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     std::vector<TokenId> tokens;
-    if (line.quoted_last) {
+    if (line.quoted_last && line.words.size() == 3) {
       KVANT_ASSIGN(tokens,
                    tokenizer_.Encode(line.words.back(), {.add_special = runner_.length(id) == 0,
                                                          .parse_special = true}));
@@ -193,11 +213,10 @@ class Interpreter {
   Status Generate(const Line& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "generate A 10"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    KVANT_ASSIGN(const int64_t count, Number(line, 2));
+    KVANT_ASSIGN(const int64_t count, Count(line, 2));
     std::vector<TokenId> ids;
     for (int64_t i = 0; i < count; ++i) {
-      KVANT_TRY(runner_.ComputeLogits(id));
-      const std::span<const float> logits = runner_.logits(id);
+      KVANT_ASSIGN(const auto logits, LogitsOf(id));
       const auto top = std::max_element(logits.begin(), logits.end()) - logits.begin();
       ids.push_back(static_cast<TokenId>(top));
       KVANT_TRY(runner_.Append(id, {&ids.back(), 1}));
@@ -322,16 +341,21 @@ class Interpreter {
   Status Import(const Line& line, Json& out) {
     KVANT_TRY(Need(line, 4, ~size_t{0}, "import FILE bhsd A B"));
     KVANT_ASSIGN(const KvLayout layout, ParseKvLayout(line.words[2]));
-    KVANT_ASSIGN(const KvTensors tensors, ReadKvTensors(line.words[1]));
-    return Name(
-        line, 3, [&] { return runner_.Import(tensors, layout); }, out);
+    const auto import = [&]() -> Result<std::vector<SequenceId>> {
+      KVANT_ASSIGN(const KvTensors tensors, ReadKvTensors(line.words[1]));
+      return runner_.Import(tensors, layout);
+    };
+    return Name(line, 3, import, out);
   }
 
   // Gives the words from number `first` on to the new sequences that `make` returns.
   Status Name(const Line& line, size_t first,
               const std::function<Result<std::vector<SequenceId>>()>& make, Json& out) {
-    for (size_t i = first; i < line.words.size(); ++i) {
-      KVANT_TRY(MustBeFree(line, line.words[i]));
+    const auto names = line.words.begin() + static_cast<std::ptrdiff_t>(first);
+    for (auto name = names; name != line.words.end(); ++name) {
+      KVANT_TRY(MustBeFree(line, *name));
+      if (std::find(names, name, *name) == name) continue;
+      return WrongLine(line, fmt::format("different names, found '{}'", Visible(*name)));
     }
     KVANT_ASSIGN(const std::vector<SequenceId> ids, make());
     if (ids.size() != line.words.size() - first) {
@@ -349,13 +373,11 @@ class Interpreter {
   Status Logits(const Line& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "logits A 5"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    KVANT_ASSIGN(const int64_t wanted, Number(line, 2));
-    KVANT_TRY(runner_.ComputeLogits(id));
-    const std::span<const float> logits = runner_.logits(id);
+    KVANT_ASSIGN(const int64_t wanted, Count(line, 2));
+    KVANT_ASSIGN(const auto logits, LogitsOf(id));
     std::vector<TokenId> order(logits.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
-    const size_t count =
-        static_cast<size_t>(std::clamp<int64_t>(wanted, 0, static_cast<int64_t>(order.size())));
+    const size_t count = std::min(static_cast<size_t>(wanted), order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
                       order.end(), [&](TokenId a, TokenId b) {
                         const float x = logits[static_cast<size_t>(a)];

@@ -34,14 +34,13 @@ class Batch {
 
   Status Run() {
     KVANT_TRY(CheckRequests());
-    while (true) {
-      KVANT_TRY(Join());
-      if (active_.empty()) return {};
-      inputs_.clear();
-      for (const Active& active : active_) inputs_.push_back({active.sequence, {&active.next, 1}});
-      KVANT_TRY(Cancelled() ? Cancel() : runner_.Step(inputs_));
-      KVANT_TRY(TakeTokens());
+    const Status status = RunAll();
+    const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
+    // By the flag, between steps or in the middle of one.
+    while (cancelled && !refused_ && !active_.empty()) {
+      KVANT_TRY(End(0, FinishReason::kCancelled));
     }
+    return status;
   }
 
  private:
@@ -63,11 +62,18 @@ class Batch {
     return {};
   }
 
-  bool Cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
-
-  Status Cancel() {
-    while (!active_.empty()) KVANT_TRY(End(0, FinishReason::kCancelled));
-    return MakeError(ErrorCode::kCancelled, "cancelled");
+  Status RunAll() {
+    while (true) {
+      KVANT_TRY(Join());
+      if (active_.empty()) return {};
+      if (options_.cancel != nullptr && options_.cancel->load()) {
+        return MakeError(ErrorCode::kCancelled, "cancelled");
+      }
+      inputs_.clear();
+      for (const Active& active : active_) inputs_.push_back({active.sequence, {&active.next, 1}});
+      KVANT_TRY(runner_.Step(inputs_));
+      KVANT_TRY(TakeTokens(0));
+    }
   }
 
   // Prompts of waiting requests, in order, as long as there is room for all their samples.
@@ -80,8 +86,7 @@ class Batch {
       for (int32_t sample = 0; sample < request.samples; ++sample) {
         KVANT_TRY(Add(joined_, sample, sample == 0 ? nullptr : &active_[first]));
       }
-      // Texts that end with their first token leave at once, the last first.
-      for (size_t i = active_.size(); i-- > first;) KVANT_TRY(TakeToken(i));
+      KVANT_TRY(TakeTokens(first));  // texts that end with their first token leave at once
       ++joined_;
     }
     return {};
@@ -113,8 +118,13 @@ class Batch {
     return shared != nullptr ? Status() : runner_.Append(sequence, request.prompt);
   }
 
-  Status TakeTokens() {
-    for (size_t i = active_.size(); i-- > 0;) KVANT_TRY(TakeToken(i));
+  // The next token of every text from number `i` on; those that end leave in order.
+  Status TakeTokens(size_t i) {
+    while (i < active_.size()) {
+      const size_t before = active_.size();
+      KVANT_TRY(TakeToken(i));
+      if (active_.size() == before) ++i;
+    }
     return {};
   }
 
@@ -146,6 +156,7 @@ class Batch {
     ended.out.text += ended.text.Finish();
     ended.out.finish_reason = reason;
     if (on_text_(ended.out)) return {};
+    refused_ = true;
     return MakeError(ErrorCode::kCancelled, "cancelled");
   }
 
@@ -157,6 +168,7 @@ class Batch {
   std::vector<Active> active_;
   std::vector<StepInput> inputs_;
   size_t joined_ = 0;
+  bool refused_ = false;  // by on_text_
 };
 
 }  // namespace

@@ -44,8 +44,9 @@ struct BatchText {
   FinishReason finish_reason = FinishReason::kCancelled;
 };
 
-// Generates texts for all requests and hands each over when it ends; false ends all. At most as
-// many texts as the runner has sequences are under way. kInvalid for an empty prompt or more
+// Generates texts for all requests and hands each over when it ends, in the order of requests and
+// samples those that end together; false ends all. At most as many texts as the runner has
+// sequences are under way. kInvalid for an empty prompt or more
 // samples than that, kContextFull for a prompt that does not fit. With the cancel flag set, texts
 // under way are handed over as they are and kCancelled is returned.
 Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,

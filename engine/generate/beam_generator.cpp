@@ -14,6 +14,8 @@ struct Request {
   std::vector<std::span<const float>> logits;
   int64_t steps = 0;
   bool cancelled = false;
+
+  bool ended() const { return cancelled || search.done(); }
 };
 
 // Frees the sequences of all requests when it goes out of scope.
@@ -67,9 +69,25 @@ Status Search(Runner& runner, Requests& requests, Request& request) {
   return Follow(runner, requests, request);
 }
 
+int64_t Room(const Runner& runner, const std::vector<TokenId>& prompt) {
+  return runner.options().context - static_cast<int64_t>(prompt.size());
+}
+
+Status CheckPrompts(const Runner& runner, std::span<const std::vector<TokenId>> prompts) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (Room(runner, prompts[i]) >= 0) continue;
+    return MakeError(ErrorCode::kContextFull,
+                     "prompt {} has {} tokens, but the context has room for {}", i,
+                     prompts[i].size(), runner.options().context);
+  }
+  return {};
+}
+
 // Adds a request; its prompt is an input of the step to come.
-Status Start(Runner& runner, const std::vector<TokenId>& prompt, const BeamOptions& options,
+Status Start(Runner& runner, const std::vector<TokenId>& prompt, BeamOptions options,
              Requests& requests, std::vector<StepInput>& inputs) {
+  options.max_new_tokens = std::min(options.max_new_tokens, Room(runner, prompt) + 1);
+  options.min_new_tokens = std::min(options.min_new_tokens, options.max_new_tokens);
   KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
   KVANT_TRY(search.Start(prompt));
   KVANT_ASSIGN(const SequenceId first, runner.NewSequence());
@@ -81,24 +99,31 @@ Status Start(Runner& runner, const std::vector<TokenId>& prompt, const BeamOptio
 // Steps until all searches are done.
 Status SearchAll(Runner& runner, std::span<const std::vector<TokenId>> prompts,
                  const BeamGenerateOptions& options, Requests& requests) {
+  const size_t parallel = std::max<size_t>(options.parallel, 1);
   std::vector<StepInput> inputs;
   while (true) {
     inputs.clear();
     size_t under_way = 0;
     for (size_t i = 0; i < requests.all.size(); ++i) {
       Request& request = requests.all[i];
-      if (request.search.done()) continue;
+      if (request.ended()) continue;
       KVANT_TRY(Search(runner, requests, request));
-      const bool stop = (options.on_step && !options.on_step(i, request.search)) ||
-                        (options.cancel != nullptr && options.cancel->load());
-      if (stop) return MakeError(ErrorCode::kCancelled, "cancelled");
-      under_way += request.search.done() ? 0 : 1;
+      const BeamStep next = options.on_step ? options.on_step(i, request.search) : BeamStep::kGoOn;
+      if (next == BeamStep::kEndAll || (options.cancel != nullptr && options.cancel->load())) {
+        return MakeError(ErrorCode::kCancelled, "cancelled");
+      }
+      if (next == BeamStep::kEndRequest && !request.search.done()) {
+        request.cancelled = true;
+        requests.Shrink(request, 0);
+      }
+      if (request.ended()) continue;
+      ++under_way;
       const std::span<const TokenId> tokens = request.search.tokens();
       for (size_t beam = 0; beam < request.beams.size(); ++beam) {
         inputs.push_back({request.beams[beam], tokens.subspan(beam, 1)});
       }
     }
-    for (; requests.all.size() < prompts.size() && under_way < options.parallel; ++under_way) {
+    for (; requests.all.size() < prompts.size() && under_way < parallel; ++under_way) {
       KVANT_TRY(Start(runner, prompts[requests.all.size()], options.search, requests, inputs));
     }
     if (inputs.empty()) return {};
@@ -111,6 +136,7 @@ Status SearchAll(Runner& runner, std::span<const std::vector<TokenId>> prompts,
 Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   std::span<const std::vector<TokenId>> prompts,
                                                   const BeamGenerateOptions& options) {
+  KVANT_TRY(CheckPrompts(runner, prompts));
   Requests requests(runner);
   const Status status = SearchAll(runner, prompts, options, requests);
   const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
@@ -120,7 +146,7 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
     BeamGeneration& generation = out.emplace_back();
     generation.hypotheses = request.search.Results();
     generation.steps = request.steps;
-    generation.cancelled = cancelled && !request.search.done();
+    generation.cancelled = request.cancelled || (cancelled && !request.search.done());
     for (size_t row = 0; generation.cancelled && generation.hypotheses.empty() &&
                          row < request.search.tokens().size();
          ++row) {

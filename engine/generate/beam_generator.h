@@ -23,18 +23,26 @@ struct BeamGeneration {
   bool cancelled = false;                  // hypotheses are those found until then
 };
 
-// Called after each step of a request; search.done() with its last. False ends all requests.
-using BeamStepFunction = std::function<bool(size_t request, const BeamSearch& search)>;
+enum class BeamStep : uint8_t {
+  kGoOn,
+  kEndRequest,  // with what it has found; the others go on
+  kEndAll,
+};
+
+// Called after each step of a request; search.done() with its last.
+using BeamStepFunction = std::function<BeamStep(size_t request, const BeamSearch& search)>;
 
 struct BeamGenerateOptions {
   BeamOptions search;
   size_t parallel = SIZE_MAX;                 // requests under way at the same time
-  BeamStepFunction on_step;                   // may be empty
+  BeamStepFunction on_step = {};              // may be empty
   const std::atomic<bool>* cancel = nullptr;  // set: ends with what there is
 };
 
-// Searches for every prompt. The runner must have room for `beams` more sequences for each request
-// under way; all are freed at the end. Errors are those of Runner and BeamSearch.
+// Searches for every prompt, for at most as many tokens as its context has room for: the last one
+// needs none. The runner must have room for `beams` more sequences for each request under way; all
+// are freed at the end. kContextFull for a prompt that does not fit, before anything is processed;
+// other errors are those of Runner and BeamSearch.
 Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   std::span<const std::vector<TokenId>> prompts,
                                                   const BeamGenerateOptions& options);

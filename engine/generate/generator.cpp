@@ -98,7 +98,10 @@ class Loop {
         return Finish(FinishReason::kLength);
       }
       if (sequence_.length() >= sequence_.context()) {
-        if (!options_.shift_keep.has_value()) return Finish(FinishReason::kContext);
+        // Of a single token nothing can go.
+        if (!options_.shift_keep.has_value() || sequence_.length() < 2) {
+          return Finish(FinishReason::kContext);
+        }
         KVANT_TRY(Shift());
       }
       if (options_.cancel != nullptr && options_.cancel->load()) {
@@ -119,7 +122,9 @@ class Loop {
   Status Guess() {
     guess_.assign(1, out_.ids.back());
     if (options_.draft == nullptr) return {};
-    int64_t count = std::min(options_.draft_tokens, sequence_.context() - sequence_.length() - 1);
+    // More rows than these would not have the bits of single ones.
+    int64_t count = std::min(
+        {options_.draft_tokens, kSharedRowsMax - 1, sequence_.context() - sequence_.length() - 1});
     if (options_.max_tokens >= 0) {
       count = std::min(count, options_.max_tokens - static_cast<int64_t>(out_.ids.size()) - 1);
     }

@@ -73,9 +73,10 @@ struct GenerateOptions {
   // The sequence holds the beginning of the prompt already, all but its last token at most.
   bool continues = false;
   // What happens when the context is full: nullopt ends the text; else so many tokens of the
-  // beginning are kept, and the later half of the others.
+  // beginning are kept, and the later half of the others. A context of one token is never shifted.
   std::optional<int64_t> shift_keep;
-  // Guesses of at most draft_tokens are checked together with each token; null: none.
+  // Guesses of at most draft_tokens, and kSharedRowsMax - 1, are checked together with each token;
+  // null: none.
   Draft* draft = nullptr;
   int64_t draft_tokens = 8;
 };

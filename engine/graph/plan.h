@@ -66,8 +66,8 @@ struct StepContext {
   std::byte* arena = nullptr;
   std::span<const size_t> value_offsets;
   std::span<const Value> values;
-  int64_t rows = 0;        // tokens of the step
-  std::span<const int64_t> head;  // the rows whose logits this head pass computes
+  int64_t rows = 0;                    // tokens of the step
+  std::span<const int64_t> head;       // the rows whose logits this head pass computes
   std::span<const int32_t> tokens;     // [rows]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::StepView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence

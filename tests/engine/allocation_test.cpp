@@ -1,12 +1,12 @@
-// Decode steps and steps of beam search allocate nothing: every allocation of the process is
-// counted.
+// Decode steps, steps of beam search and both together allocate nothing: every allocation of the
+// process is counted.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
-#include "engine/generate/beam_search.h"
+#include "engine/generate/beam_generator.h"
 #include "tests/engine/tiny_model.h"
 
 namespace {
@@ -98,6 +98,40 @@ TEST(Allocation, StepsOfBeamSearchAllocateNothing) {
     }
     EXPECT_EQ(allocation_count.load() - before, 0);
     EXPECT_FALSE(search->Results().empty());
+  }
+}
+
+// KV-42 with beams: forks, reorders, copies on write and freed beams, whether all memory is taken
+// at the start or as it is written.
+TEST(Allocation, BeamsInACacheAllocateNothingInSteadyState) {
+  for (const bool commit : {false, true}) {
+    for (const int64_t window : {0, 20}) {
+      TinyShape shape;
+      shape.window = window;
+      const auto model = OpenTiny(shape);
+      SessionOptions options;
+      options.threads = 1;
+      options.sequences = 8;
+      options.kv_commit = commit;
+      auto runner = Runner::Create(model, options);
+      ASSERT_TRUE(runner.ok()) << runner.error().message;
+      BeamGenerateOptions generate;
+      generate.search.beams = 4;
+      generate.search.max_new_tokens = 200;
+      const uint64_t copied = (*runner)->stats().kv_bytes_copied;
+      int64_t steady = 0;
+      generate.on_step = [&](size_t request, const BeamSearch& search) {
+        if (request == 0 && search.generated() == 20) steady = allocation_count.load();
+        if (request == 1 && search.generated() == 199) steady = allocation_count.load() - steady;
+        return BeamStep::kGoOn;
+      };
+      const std::vector<std::vector<TokenId>> prompts = {RandomTokens(45, 1), RandomTokens(7, 2)};
+      const auto found = GenerateBeams(**runner, prompts, generate);
+      ASSERT_TRUE(found.ok()) << found.error().message;
+      EXPECT_EQ((*found)[1].steps, 200);
+      EXPECT_GT((*runner)->stats().kv_bytes_copied, copied);
+      EXPECT_EQ(steady, 0) << "window " << window << " commit " << commit;
+    }
   }
 }
 

@@ -195,7 +195,7 @@ TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {  // B-1
     BeamGenerateOptions generate{.search = OptionsOf(entry), .on_step = {}, .cancel = nullptr};
     generate.on_step = [&rows](size_t, const BeamSearch& search) {
       rows += static_cast<uint64_t>(search.rows());
-      return true;
+      return BeamStep::kGoOn;
     };
     auto found = GenerateBeams(**runner, prompts, generate);
     ASSERT_TRUE(found.ok()) << found.error().message;

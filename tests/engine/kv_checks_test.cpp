@@ -230,6 +230,29 @@ TEST(KvChecks, ARefusalTellsWhatWouldFit) {
   }
 }
 
+// KV-22: memory that is to be taken at the start is looked for before it is taken.
+TEST(KvChecks, PreallocationThatDoesNotFitIsRefused) {
+  const auto model = OpenTiny(TinyShape(), OwnGemm());
+  SessionOptions options = Options(KvElement::kF32, 4);
+  options.kv_commit = true;
+  options.context = int64_t{1} << 30;  // 2 TiB in all
+  const auto huge = Runner::Create(model, options);
+  ASSERT_FALSE(huge.ok());
+  EXPECT_EQ(huge.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_NE(huge.error().message.find("2199023255552 bytes are needed for 4 sequences"),
+            std::string::npos)
+      << huge.error().message;
+  options.context = 512;
+  options.kv_bytes_max = 2 * 512 * 2 * 2 * 2 * 16 * sizeof(float) + 1;
+  const auto budget = Runner::Create(model, options);
+  ASSERT_FALSE(budget.ok());
+  EXPECT_NE(budget.error().message.find("2 of the sequences, or 256 positions of each, would fit"),
+            std::string::npos)
+      << budget.error().message;
+  options.kv_bytes_max *= 2;
+  EXPECT_TRUE(Runner::Create(model, options).ok());
+}
+
 // KV-23: counters agree with each other after every operation.
 TEST(KvChecks, CountersAddUp) {
   TinyShape shape;

@@ -141,12 +141,36 @@ TEST(Encode, ErrorFallsAsBitsRiseOnTrainedWeights) {
   ExpectErrorFallsAsBitsRise(values);
 }
 
-// The least squared error of scale * code over all scales of both signs: between two neighbouring
-// scales at which some code changes, the codes are fixed and the best scale is a division.
-double LeastSquaredError(const float* values, int count, int code_min, int code_max) {
+// The weights of values that count by their magnitudes, 6 m + x^2 with m the mean of a block's
+// squares; else all 1.
+std::vector<double> MagnitudeWeights(const std::vector<float>& values, size_t block, bool counts) {
+  std::vector<double> weights(values.size(), 1.0);
+  for (size_t begin = 0; counts && begin < values.size(); begin += block) {
+    double mean = 0;
+    for (size_t i = begin; i < begin + block; ++i) mean += double{values[i]} * values[i];
+    mean /= static_cast<double>(block);
+    for (size_t i = begin; i < begin + block; ++i) {
+      weights[i] = 6 * mean + double{values[i]} * values[i];
+    }
+  }
+  return weights;
+}
+
+double WeightedError(const std::vector<float>& a, const std::vector<float>& b,
+                     const std::vector<double>& weights) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += weights[i] * std::pow(double{a[i]} - b[i], 2);
+  return sum;
+}
+
+// The least weighted squared error of scale * code over all scales of both signs: between two
+// neighbouring scales at which some code changes, the codes are fixed and the best scale is a
+// division.
+double LeastSquaredError(const float* values, const double* weights, int count, int code_min,
+                         int code_max) {
   double energy = 0;
   double gain = 0;
-  for (int i = 0; i < count; ++i) energy += static_cast<double>(values[i]) * values[i];
+  for (int i = 0; i < count; ++i) energy += weights[i] * values[i] * values[i];
   for (const double sign : {-1.0, 1.0}) {
     std::vector<double> changes;  // inverse scales
     for (int i = 0; i < count; ++i) {
@@ -165,8 +189,8 @@ double LeastSquaredError(const float* values, int count, int code_min, int code_
         const double code =
             std::clamp(std::nearbyint(values[i] * inverse), static_cast<double>(code_min),
                        static_cast<double>(code_max));
-        value_code += values[i] * code;
-        code_code += code * code;
+        value_code += weights[i] * values[i] * code;
+        code_code += weights[i] * code * code;
       }
       if (code_code > 0) gain = std::max(gain, value_code * value_code / code_code);
     }
@@ -180,18 +204,61 @@ TEST(Encode, OneScaleFormatsAreNearTheExhaustiveOptimum) {
   struct Case {
     const char* name;
     int code_min, code_max;
+    bool magnitudes_count;
     double ratio;  // 1 + what the finite number of starts and the rounding of d may cost
   };
-  for (const Case& c : {Case{"Q4_0", -8, 7, 1.015}, Case{"Q5_0", -16, 15, 1.035}}) {
-    const std::vector<float> decoded = RoundTrip(*FindFormat(c.name), values);
+  for (const Case& c : {Case{"Q4_0", -8, 7, true, 1.015}, Case{"Q5_0", -16, 15, false, 1.035}}) {
+    const std::vector<double> weights = MagnitudeWeights(values, kValues, c.magnitudes_count);
     double optimum = 0;
     for (size_t i = 0; i < values.size(); i += kValues) {
-      optimum += LeastSquaredError(values.data() + i, kValues, c.code_min, c.code_max);
+      optimum +=
+          LeastSquaredError(values.data() + i, weights.data() + i, kValues, c.code_min, c.code_max);
     }
-    const double rmse = Rmse(decoded, values);
-    const double squared_error = rmse * rmse * static_cast<double>(values.size());
+    const double squared_error =
+        WeightedError(RoundTrip(*FindFormat(c.name), values), values, weights);
     EXPECT_GE(squared_error, optimum) << c.name;
     EXPECT_LE(squared_error, c.ratio * optimum) << c.name;
+  }
+}
+
+// Where magnitudes count, the error so weighted is less than that of the plain convention, which
+// gives the block's or group's peak the far end of the codes; and for Q4_0, where they count only
+// without importance, less than with equal importances, which leave less plain error.
+TEST(Encode, MagnitudesCountInQ4_0AndQ3_K) {
+  const nlohmann::json fixture = test::ReadQuantFixture("encode_errors.json");
+  for (const char* distribution : {"gaussian", "laplace"}) {
+    const std::vector<float> values = test::ParseFloats(fixture["rows"][distribution]);
+    struct Case {
+      const char* name;
+      size_t block, group;
+      double far_end;
+    };
+    for (const Case& c : {Case{"Q4_0", 32, 32, 8}, Case{"Q3_K", 256, 16, 4}}) {
+      const FormatTraits& format = *FindFormat(c.name);
+      const std::vector<double> weights = MagnitudeWeights(values, c.block, true);
+      const double error = WeightedError(RoundTrip(format, values), values, weights);
+      std::vector<float> convention(values.size());
+      for (size_t begin = 0; begin < values.size(); begin += c.group) {
+        float peak = 0;
+        for (size_t i = begin; i < begin + c.group; ++i) {
+          if (std::fabs(values[i]) > std::fabs(peak)) peak = values[i];
+        }
+        const double scale = -peak / c.far_end;
+        for (size_t i = begin; i < begin + c.group; ++i) {
+          const double code =
+              std::clamp(std::nearbyint(values[i] / scale), -c.far_end, c.far_end - 1);
+          convention[i] = static_cast<float>(scale * code);
+        }
+      }
+      EXPECT_LT(error, 0.95 * WeightedError(convention, values, weights)) << c.name;
+      if (std::string(c.name) == "Q4_0") {
+        // With equal importances magnitudes do not count; the weighted search has more starts.
+        const std::vector<float> ones(values.size(), 1.0f);
+        const std::vector<float> plain = RoundTrip(format, values, ones.data());
+        EXPECT_LT(error, WeightedError(plain, values, weights));
+        EXPECT_LT(Rmse(plain, values), Rmse(RoundTrip(format, values), values));
+      }
+    }
   }
 }
 

@@ -1,0 +1,273 @@
+// One long text from the shell: sessions, drafts, shifted contexts; the log and the memory of the
+// cache; readers that go away and interruptions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "tests/tools/sequences.h"
+
+namespace kvant::test {
+namespace {
+
+using LongTexts = Sequences;
+
+TEST_F(LongTexts, ASessionGoesOnWhereItEnded) {
+  for (const std::string type : {"f16", "q8"}) {
+    const std::string file = folder_ / ("session." + type);
+    const Words session = {"--json", "--session", file, "--kv-type", type};
+    const json whole =
+        json::parse(Text(With(Greedy("ROMEO:", "40"), {"--json", "--kv-type", type})));
+    const json first = json::parse(Text(With(Greedy("ROMEO:", "20"), session)));
+    ASSERT_TRUE(std::filesystem::exists(file));
+    const std::string so_far = "ROMEO:" + first["text"].get<std::string>();
+    const json second = json::parse(Text(With(Greedy(so_far, "20"), session)));
+    EXPECT_EQ(first["text"].get<std::string>() + second["text"].get<std::string>(), whole["text"]);
+    EXPECT_EQ(second["prompt_tokens"], 23);
+    // The last token of the first run was shown, not processed.
+    EXPECT_EQ(second["timings"]["prefill_tokens"], 1);
+    // Another text shares only its beginning.
+    const json other = json::parse(Text(With(Greedy("ROMEO: No", "3"), session)));
+    EXPECT_EQ(other["timings"]["prefill_tokens"], other["prompt_tokens"].get<int>() - 3);
+  }
+}
+
+TEST_F(LongTexts, ADamagedSessionIsRefusedAndKept) {
+  const std::string file = folder_ / "session";
+  const Words session = With(Greedy("ROMEO:", "5"), {"--session", file});
+  Text(session);
+  std::filesystem::resize_file(file, 1000);
+  const auto before = ReadFile(file);
+  ExpectRefused(RunModel(session), 1, file + ": session file: ends at byte 1000");
+  EXPECT_EQ(ReadFile(file), before);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
+  std::filesystem::remove(file);
+  Text(session);
+  ExpectRefused(RunModel(With(session, {"-ctk", "q8"})), 1, "other types");
+  for (const auto& [path, code] :
+       std::map<std::string, int>{{"/nonexistent/x", 1}, {"", 2}, {folder_.path().string(), 1}}) {
+    const ProgramRun run = RunModel(With(Greedy("x", "5"), {"--session", path}));
+    EXPECT_EQ(run.code, code) << path;
+    EXPECT_EQ(run.out, "") << path;
+    EXPECT_EQ(run.error_lines(), 1u);
+  }
+  for (const char* option : {"--session", "--draft", "--context-shift"}) {
+    const char* value = option == std::string("--context-shift") ? "keep=1" : "ngram";
+    ExpectRefused(RunModel(With(Greedy("x", "5"), {option, value, "--no-kv-cache"})), 2,
+                  std::string(option) + ": not possible together with --no-kv-cache");
+  }
+}
+
+TEST_F(LongTexts, DraftsChangeNothing) {  // KV-44
+  const Words request = With(Greedy("ROMEO:", "80"), {"--json"});
+  const json plain = json::parse(Text(request));
+  EXPECT_FALSE(plain.contains("draft"));
+  const json ngram = json::parse(Text(With(request, {"--draft", "ngram"})));
+  EXPECT_EQ(ngram["ids"], plain["ids"]);
+  EXPECT_EQ(ngram["text"], plain["text"]);
+  const json model =
+      json::parse(Text(With(request, {"--draft", "shakespeare", "--draft-tokens", "4"})));
+  EXPECT_EQ(model["text"], plain["text"]);
+  EXPECT_EQ(model["draft"]["drafted_tokens"], 63);  // 79 = 15 * 5 + 4
+  EXPECT_EQ(model["draft"]["accepted_tokens"], 63);
+  EXPECT_EQ(model["draft"]["passes"], 16);
+  const Words sampled = {"-p", "ROMEO:", "-n", "40", "-s", "3"};
+  EXPECT_EQ(Text(With(sampled, {"--draft", "shakespeare"})), Text(sampled));
+  ExpectRefused(RunModel(With(request, {"--draft", "/nonexistent"})), 1, "/nonexistent");
+  ExpectRefused(RunModel(With(request, {"--draft", ""})), 2, "--draft: expected a model or ngram");
+  ExpectRefused(RunModel(With(request, {"--draft", "ngram", "--draft-tokens", "32"})), 2,
+                "--draft-tokens: expected a whole number from 1 to 31");
+  ExpectRefused(RunModel(With(request, {"--draft", SourcePath("tests/reference/random_llamas/"
+                                                              "gqa-6q3kv-tied-f16.gguf")})),
+                2, "draft: expected a model of 4096 tokens");
+}
+
+TEST_F(LongTexts, AShiftedContextGoesOn) {
+  const Words request = With(Greedy("ROMEO:", "60"), {"-c", "24", "--json", "--kv-check"});
+  const json full = json::parse(Text(request));
+  EXPECT_EQ(full["finish_reason"], "context");
+  EXPECT_EQ(full["ids"].size(), 22u);
+  const json shifted = json::parse(Text(With(request, {"--context-shift", "keep=4"})));
+  EXPECT_EQ(shifted["finish_reason"], "length");
+  ASSERT_EQ(shifted["ids"].size(), 60u);
+  EXPECT_TRUE(std::equal(full["ids"].begin(), full["ids"].end(), shifted["ids"].begin()));
+  for (const std::string wrong : {"4", "keep=", "keep=-1", "keep=x", "stay=3", ""}) {
+    ExpectRefused(RunModel(With(request, {"--context-shift", wrong})), 2,
+                  "--context-shift: expected keep=N");
+  }
+}
+
+// ---- What happens in the cache ------------------------------------------------------------------
+
+TEST_F(LongTexts, TheLogTellsTheShapeOfEveryLayer) {  // KV-70
+  const std::string log = folder_ / "kv.log";
+  // Fifteen tokens.
+  const Words request = Greedy("ROMEO:\nI am a woman, and a woman's wife", "4");
+  const std::string text = Text(request);
+  EXPECT_EQ(Text(With(request, {"--log", "kv", "--log-file", log})), text);
+  std::ifstream file(log);
+  std::vector<std::string> inputs, updates;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("Adding KV cache input: ")) {
+      EXPECT_TRUE(updates.empty());
+      inputs.push_back(line);
+    } else if (line.starts_with("KV cache update: ")) {
+      updates.push_back(line);
+    } else {
+      EXPECT_THAT(line, StartsWith("KV event: "));
+    }
+  }
+  ASSERT_EQ(inputs.size(), 12u);  // keys and values of six layers
+  EXPECT_EQ(inputs[0], "Adding KV cache input: past_key_values.0.key shape=[1,2,0,64]");
+  EXPECT_EQ(inputs[11], "Adding KV cache input: past_key_values.5.value shape=[1,2,0,64]");
+  ASSERT_EQ(updates.size(), 4u * 12);
+  for (size_t i = 0; i < updates.size(); ++i) {
+    EXPECT_EQ(updates[i], "KV cache update: present." + std::to_string(i % 12 / 2) +
+                              (i % 2 == 0 ? ".key" : ".value") + " shape=[1,2," +
+                              std::to_string(15 + i / 12) + ",64]");
+  }
+  // The same on stderr.
+  const ProgramRun run = RunModel(With(request, {"--log", "kv"}));
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.out, text);
+  std::ifstream again(log);
+  EXPECT_EQ(run.error, std::string(std::istreambuf_iterator<char>(again), {}));
+  ExpectRefused(RunModel(With(request, {"--log", "all"})), 2, "--log: expected kv, found 'all'");
+  ExpectRefused(RunModel(With(request, {"--log-file", log})), 2, "--log-file: expected --log kv");
+  ExpectRefused(RunModel(With(request, {"--log", "kv", "--log-file", "/nonexistent/x"})), 1,
+                "--log-file: cannot write");
+  const ProgramRun events = Seq("new A\nappend A 5 6 7\nfork A B\nrewind B 1\n", {"--log", "kv"});
+  EXPECT_THAT(events.error, HasSubstr("KV event: fork sequence=0 copy=1\n"));
+  EXPECT_THAT(events.error, HasSubstr("KV event: rewind sequence=1"));
+}
+
+TEST_F(LongTexts, ABudgetIsRefusedWithWhatIsNeededAndWhatFits) {  // KV-22
+  const std::string prompts = Write("p.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"B\"}\n");
+  for (const Words& mode : {Words{"-p", "ROMEO:"},
+                            {"-p", "ROMEO:", "--beams", "2"},
+                            {"--prompts", prompts},
+                            {"--prompts", prompts, "--beams", "2"}}) {
+    const ProgramRun run = RunModel(With(mode, {"-n", "3", "--kv-budget", "50K"}));
+    ExpectRefused(run, 1, " bytes are needed for ");
+    EXPECT_THAT(run.error, HasSubstr("50000 of 50000 are free"));
+    EXPECT_THAT(run.error, HasSubstr("would fit"));
+    EXPECT_EQ(run.out, "");
+  }
+  EXPECT_EQ(Text(With(Greedy("ROMEO:", "9"), {"--kv-budget", "96KiB"})),
+            Text(Greedy("ROMEO:", "9")));
+  for (const std::string wrong : {"0", "-5", "x", "1T", "99999999999999999999G"}) {
+    ExpectRefused(RunModel({"-p", "x", "--kv-budget", wrong}), 2, "--kv-budget: expected a size");
+  }
+}
+
+TEST_F(LongTexts, ChecksPoisonAndTypesOfTheCache) {
+  const Words request = Greedy("ROMEO:", "40");
+  const std::string text = Text(request);
+  EXPECT_EQ(Text(With(request, {"--kv-check", "--kv-poison"})), text);
+  EXPECT_EQ(Text(With(request, {"--kv-check", "--kv-poison", "--kv-prealloc"})), text);
+  // What was asked for is what is held: bytes of one token's keys and of its values in one of the
+  // twelve heads.
+  struct Case {
+    Words options;
+    int bytes;
+  };
+  for (const Case& types : {Case{{"--kv-type", "f32"}, 2 * 64 * 4},
+                            {{"-ctk", "f32", "-ctv", "f16"}, 64 * 4 + 64 * 2},
+                            {{"--kv-type", "q8"}, 2 * (64 + 4)},
+                            {{"--kv-type", "q8_0", "--no-kv-rotation"}, 2 * (64 + 4)},
+                            {{"--kv-type-k", "q8", "--kv-type-v", "f32"}, 64 + 4 + 64 * 4}}) {
+    const auto lines = SeqLines("new A\nappend A 5\nstats\n", types.options);
+    EXPECT_EQ(lines[2]["stats"]["kv_bytes_written"], 12 * types.bytes);
+    EXPECT_THAT(Text(With(request, types.options)), StartsWith("\nI am "));
+  }
+  ExpectRefused(RunModel(With(request, {"-ctk", "q4_0"})), 2, "expected f32, f16 or q8");
+}
+
+TEST_F(LongTexts, TheMemoryPlanTellsWhatFits) {  // KV-20, KV-22
+  const auto inspect = [](const Words& options) {
+    const ProgramRun run = RunProgram(With({"inspect", Model(), "--memory", "--json"}, options));
+    EXPECT_EQ(run.code, 0) << run.error;
+    return json::parse(run.out, nullptr, false)["memory"];
+  };
+  const json half = inspect({});
+  const json int8 = inspect({"--kv-type", "q8", "--budget", "100M"});
+  EXPECT_EQ(half["kv"].get<uint64_t>() * (64 + 4), int8["kv"].get<uint64_t>() * 64 * 2);
+  EXPECT_EQ(int8["budget"], 100000000);
+  const uint64_t other = int8["total"].get<uint64_t>() - int8["kv"].get<uint64_t>();
+  EXPECT_EQ(int8["budget_kv"], 100000000 - other);
+  EXPECT_EQ(int8["fit_sequences"], (100000000 - other) / int8["kv"].get<uint64_t>());
+  EXPECT_EQ(inspect({"--budget", "1M"})["fit_sequences"], 0);
+  ExpectRefused(RunProgram({"inspect", Model(), "--memory", "--budget", "x"}), 2, "--budget");
+}
+
+// ---- The shell ----------------------------------------------------------------------------------
+
+TEST_F(LongTexts, ReadersThatGoAwayEndQuietly) {
+  const std::string prompts = Write("p.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"B\"}\n");
+  for (const std::string& command :
+       {"run '" + Model() + "' -t 1 --prompts " + prompts + " --samples 4 -n 20",
+        "run '" + Model() + "' -t 1 --prompts " + prompts + " --beams 2 -n 20",
+        "seq '" + Model() +
+            "' -t 1 -f <(echo new A; echo append A 5; yes 'generate A 1' | head -300)"}) {
+    const ProgramRun run = RunShell("\"$KVANT\" " + command + " | head -c 20");
+    EXPECT_EQ(run.code, 0) << command;
+    EXPECT_EQ(run.error, "") << command;
+    EXPECT_EQ(run.out.size(), 20u);
+  }
+}
+
+TEST_F(LongTexts, InterruptionsKeepWhatThereIs) {
+  const std::string prompts = Write("p.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"B\"}\n");
+  const Words long_text = {"-n", "-1", "--ignore-eos", "-c", "30000", "-q"};
+  const ProgramInput soon = {.interrupt_after_ms = 250};
+  const ProgramRun samples =
+      RunModel(With({"--prompts", prompts, "--samples", "2"}, long_text), soon);
+  EXPECT_EQ(samples.code, 130);
+  EXPECT_EQ(Lines(samples.out).size(), 4u);
+  for (const json& line : Lines(samples.out)) EXPECT_EQ(line["finish_reason"], "cancelled");
+  const ProgramRun beams = RunModel(With({"-p", "A", "--beams", "3", "--json"}, long_text), soon);
+  EXPECT_EQ(beams.code, 130);
+  EXPECT_EQ(Lines(beams.out).at(0)["finish_reason"], "cancelled");
+  EXPECT_FALSE(Lines(beams.out).at(0)["beams"].empty());
+  const ProgramRun batch = RunModel(With({"--prompts", prompts, "--beams", "3"}, long_text), soon);
+  EXPECT_EQ(batch.code, 130);
+  EXPECT_EQ(Lines(batch.out).size(), 2u);
+  // A session is saved, and goes on.
+  const std::string file = folder_ / "session";
+  const ProgramRun session =
+      RunModel(With({"-p", "ROMEO:", "--temp", "0", "--session", file}, long_text), soon);
+  EXPECT_EQ(session.code, 130);
+  ASSERT_TRUE(std::filesystem::exists(file));
+  const json later = json::parse(
+      Text(With(Greedy("ROMEO:\nI am a woman", "3"), {"--session", file, "--json", "-c", "1000"})));
+  EXPECT_EQ(later["timings"]["prefill_tokens"], 1);
+}
+
+TEST_F(LongTexts, CompletionKnowsTheOptions) {
+  const auto options = [](const std::string& command) {
+    Words words;
+    std::istringstream stream(RunProgram({command, "--list-options"}).out);
+    for (std::string word; stream >> word;) words.push_back(word);
+    return words;
+  };
+  for (const char* option :
+       {"--beams",         "--length-penalty", "--early-stopping", "--num-return",
+        "--beam-groups",   "--diversity",      "--beam-scoring",   "--beam-sample",
+        "--prompts",       "--samples",        "--parallel",       "--session",
+        "--context-shift", "--draft",          "--draft-tokens",   "--log",
+        "--log-file",      "--kv-type",        "--kv-type-k",      "--kv-type-v",
+        "--cache-type-k",  "--kv-check",       "--kv-poison",      "--kv-prealloc",
+        "--kv-budget",     "--no-kv-rotation"}) {
+    EXPECT_THAT(options("run"), testing::Contains(option));
+  }
+  for (const char* option : {"--sequences", "--prefix-cache", "--strict", "--kv-type", "--log"}) {
+    EXPECT_THAT(options("seq"), testing::Contains(option));
+  }
+  EXPECT_THAT(options("inspect"), testing::IsSupersetOf({"--memory", "--budget", "--kv-type"}));
+  EXPECT_THAT(RunProgram({"--list-commands"}).out, HasSubstr("seq\n"));
+}
+
+}  // namespace
+}  // namespace kvant::test

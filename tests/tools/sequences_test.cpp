@@ -1,0 +1,297 @@
+// Sequences from the shell: programs of operations, batches of prompts, beams.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "tests/tools/sequences.h"
+
+namespace kvant::test {
+namespace {
+
+// ---- kvant seq ----------------------------------------------------------------------------------
+
+TEST_F(Sequences, EveryOperationPrintsALineOfJson) {
+  const std::string file = folder_ / "a b.kv";
+  const std::string program =
+      "# comment\n\n  new A\r\nappend A \"ROMEO:\"  # text\nappend A 14\nfork A B\n"
+      "step A 450 B 295\nreorder A B : 1 0\nlogits A 3\nsnapshot A S\ngenerate A 4\nrestore A S\n"
+      "drop S\nprune B 2 2\nrewind A 3\ntokens A\nprune A 1 1 moved\nsave \"" +
+      file + "\" A B\nfree A\nload \"" + file +
+      "\" C D\nreset B\nstats\ncheck\nnew \"x y\"\nappend \"x y\" \"say \\\"#\\\"\"\n";
+  const std::vector<json> lines = SeqLines(program, {"--kv-check", "--kv-poison"});
+  Words operations;
+  for (const json& line : lines) operations.push_back(line["op"]);
+  EXPECT_EQ(operations, (Words{"new",    "append",   "append",   "fork",    "step",  "reorder",
+                               "logits", "snapshot", "generate", "restore", "drop",  "prune",
+                               "rewind", "tokens",   "prune",    "save",    "free",  "load",
+                               "reset",  "stats",    "check",    "new",     "append"}));
+  EXPECT_EQ(lines[0]["line"], 3);
+  EXPECT_EQ(State(lines[0])["length"], 0);
+  EXPECT_FALSE(State(lines[0]).contains("top"));
+  EXPECT_EQ(lines[1]["tokens"], 3);
+  EXPECT_EQ(State(lines[3]), (json{{"sequence", "B"},
+                                   {"length", 4},
+                                   {"top", State(lines[2])["top"]},
+                                   {"logits_xxh64", State(lines[2])["logits_xxh64"]}}));
+  // What A was after the step is B's after the exchange, bit for bit.
+  EXPECT_EQ(State(lines[5], 1)["logits_xxh64"], State(lines[4], 0)["logits_xxh64"]);
+  EXPECT_EQ(State(lines[5], 0)["logits_xxh64"], State(lines[4], 1)["logits_xxh64"]);
+  EXPECT_NE(State(lines[4], 0)["logits_xxh64"], State(lines[4], 1)["logits_xxh64"]);
+  EXPECT_EQ(lines[6]["logits"].size(), 3u);
+  EXPECT_EQ(lines[6]["logits"][0]["id"], State(lines[5], 0)["top"]);
+  EXPECT_EQ(lines[8]["ids"].size(), 4u);
+  EXPECT_EQ(State(lines[9])["logits_xxh64"], State(lines[7])["logits_xxh64"]);  // restore
+  EXPECT_EQ(State(lines[11])["length"], 5);                                     // pruned in place
+  EXPECT_EQ(lines[13]["ids"], (json{2, 1894, 4041}));
+  EXPECT_EQ(State(lines[14])["length"], 2);  // moved
+  EXPECT_EQ(State(lines[17], 0)["length"], 2);
+  EXPECT_EQ(State(lines[17], 1)["length"], 5);
+  EXPECT_EQ(lines[19]["stats"]["sequences"], 3);
+  EXPECT_EQ(lines[20]["ok"], true);
+  EXPECT_EQ(State(lines[21])["sequence"], "x y");
+}
+
+TEST_F(Sequences, WrongLinesAreNamedAndEndTheProgram) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"foo A", "expected an operation, found 'foo'"},
+      {"apend A 1", "did you mean 'append'?"},
+      {"new", "expected 'new A'"},
+      {"new A B", "expected 'new A'"},
+      {"new A", "expected a new name, found 'A'"},
+      {"free Z", "expected a sequence, found 'Z'"},
+      {"append A", "expected 'append A 1 15 27' or 'append A \"text\"'"},
+      {"append A 1 x", "expected a number, found 'x'"},
+      {"append A 4096", "expected an id from 0 to 4095, found 4096"},
+      {"append A -1", "expected an id from 0 to 4095, found -1"},
+      {"append A 99999999999999999999", "expected a number"},
+      {"append A \"open", "expected a closing quote"},
+      {"append A \"open \\\"", "expected a closing quote"},
+      {"append A \"x\" 15", "expected a number, found 'x'"},
+      {"append A 15 \"x\"", "expected a number, found 'x'"},
+      {"step A", "no tokens to process"},
+      {"step 15 A", "expected 'step A 15 16 B 27'"},
+      {"step A 15 C 2", "expected a number, found 'C'"},
+      {"step A 1 A 2", "appears twice"},
+      {"generate A -1", "expected a count, found '-1'"},
+      {"generate B 1", "no tokens, so no logits"},
+      {"logits B 1", "no tokens, so no logits"},
+      {"export x hbsd A", "expected bhsd, kbhsd or bkhsd, found \"hbsd\""},
+      {"export x bhsd A B", "expected sequences of one length, found 3 and 0 tokens"},
+      {"import x bhsd A", "expected a new name, found 'A'"},
+      {"logits A -1", "expected a count, found '-1'"},
+      {"fork A A", "expected a new name, found 'A'"},
+      {"reorder A B : 0", "expected 'reorder A B C : 2 2 0'"},
+      {"reorder A B : 0 2", "expected parents from 0 to 1, found 2"},
+      {"reorder A A : 0 1", "line 4"},
+      {"rewind A 4", "rewind to 4: the sequence has 3 tokens"},
+      {"rewind A -1", "rewind to -1"},
+      {"rewind A 1 later", "expected 'no-replay', found 'later'"},
+      {"prune A 2 2", "keep 2 and 2 of 3 tokens"},
+      {"prune A 1 1 up", "expected 'moved', found 'up'"},
+      {"snapshot A", "expected 'snapshot A S'"},
+      {"restore A S", "expected the name of a snapshot"},
+      {"drop S", "expected the name of a snapshot"},
+      {"save x", "expected 'save FILE A B'"},
+      {"load x A", "expected a new name, found 'A'"},
+      {"load x C C", "expected different names, found 'C'"},
+      {"stats A", "expected 'stats'"},
+  };
+  for (const auto& [line, message] : cases) {
+    const ProgramRun run = Seq("new A\nappend A 5 6 7\nnew B\n" + line + "\nstats\n");
+    ExpectRefused(run, 2, message);
+    EXPECT_THAT(run.error, StartsWith("kvant: line 4: ")) << line;
+    EXPECT_EQ(Lines(run.out).size(), 3u) << line;
+  }
+  ExpectRefused(Seq("new A\nsave /nonexistent/x A\n"), 1, "line 2: /nonexistent/x: cannot create");
+  ExpectRefused(Seq("load /nonexistent/x A\n"), 1, "line 1: /nonexistent/x: No such file");
+  ExpectRefused(Seq("new A\nnew B\nnew C\n", {"--sequences", "2"}), 1, "all 2 sequences");
+  ExpectRefused(Seq("new A\nappend A \"To be, or not to be\"\n", {"-c", "4"}), 1,
+                "do not fit the context of 4");
+  ExpectRefused(RunProgram({"seq", Model()}), 2, "no program given");
+  ExpectRefused(RunProgram({"seq", Model(), "-f", "/nonexistent"}), 1, "cannot open");
+  EXPECT_EQ(SeqLines("").size(), 0u);
+}
+
+TEST_F(Sequences, EqualBitsHaveEqualHashesAfterRewindAndRestart) {
+  for (const std::string type : {"f16", "q8"}) {
+    const std::string file = folder_ / ("saved." + type);
+    const Words options = {"--kv-type", type, "--kv-check", "--kv-poison"};
+    const auto lines =
+        SeqLines("new A\nappend A \"ROMEO:\"\ngenerate A 30\nfork A B\nsave " + file +
+                     " A B\nrewind A 2\nappend A 4041\ngenerate A 30\n"
+                     "generate B 5\nappend B \"\\nWho\"\n",
+                 options);
+    EXPECT_EQ(State(lines[6])["logits_xxh64"], State(lines[1])["logits_xxh64"]);
+    EXPECT_EQ(lines[7]["ids"], lines[2]["ids"]);
+    EXPECT_EQ(State(lines[7]), State(lines[2]));
+    const auto later =
+        SeqLines("load " + file + " B C\ngenerate C 5\nappend C \"\\nWho\"\ntokens B\n", options);
+    EXPECT_EQ(State(later[0])["logits_xxh64"], State(lines[2])["logits_xxh64"]);
+    EXPECT_EQ(later[1]["ids"], lines[8]["ids"]);
+    EXPECT_EQ(State(later[2])["logits_xxh64"], State(lines[9])["logits_xxh64"]);
+    EXPECT_EQ(later[3]["ids"].size(), 33u);
+  }
+  // A file of another type, and one that was cut, are refused by name.
+  ExpectRefused(Seq("load " + (folder_ / "saved.q8") + " A B\n"), 1,
+                "line 1: " + (folder_ / "saved.q8"));
+  std::filesystem::resize_file(folder_ / "saved.f16", 500);
+  ExpectRefused(Seq("load " + (folder_ / "saved.f16") + " A B\n"), 1, "ends at byte 500");
+}
+
+// ---- kvant run --prompts ------------------------------------------------------------------------
+
+TEST_F(Sequences, SamplesOfPromptsAreThoseOfSingleRuns) {  // KV-46, KV-47
+  const std::string prompts =
+      Write("prompts.jsonl",
+            "{\"prompt\": \"ROMEO:\"}\n\n{\"prompt\": \"na\\u00efve \\ud834\\udd1e\", "
+            "\"id\": 7}\n{\"prompt\": \"\"}\n");
+  std::map<std::pair<int, int>, json> texts;
+  for (const json& line : Lines(Text(
+           {"--prompts", prompts, "--samples", "3", "--parallel", "4", "-n", "12", "-s", "5"}))) {
+    texts[{line["prompt"], line["sample"]}] = line;
+    EXPECT_EQ(line.size(), 6u);
+  }
+  ASSERT_EQ(texts.size(), 9u);
+  const std::vector<std::string> plain = {"ROMEO:", "naïve 𝄞", ""};
+  for (const auto& [key, line] : texts) {
+    const auto [prompt, sample] = key;
+    if (sample == 1) continue;
+    const json alone = json::parse(Text({"-p", plain[static_cast<size_t>(prompt)], "-n", "12", "-s",
+                                         std::to_string(5 + sample), "--json"}));
+    EXPECT_EQ(line["ids"], alone["ids"]) << prompt << " " << sample;
+    EXPECT_EQ(line["text"], alone["text"]);
+    EXPECT_EQ(line["finish_reason"], alone["finish_reason"]);
+    EXPECT_EQ(line["seed"], 5 + sample);
+  }
+  // From standard input, many samples, one at a time.
+  const auto many = Lines(Text({"--prompts", "-", "--samples", "16", "--parallel", "1", "-n", "2"},
+                               "{\"prompt\": \"ROMEO:\"}"));
+  ASSERT_EQ(many.size(), 16u);
+  for (size_t i = 0; i < many.size(); ++i) EXPECT_EQ(many[i]["sample"], i);
+}
+
+TEST_F(Sequences, WrongPromptsAreRefused) {
+  const std::string good = Write("good.jsonl", "{\"prompt\": \"a\"}\n");
+  const auto refuse = [&](const std::string& text, const std::string& message) {
+    ExpectRefused(RunModel({"--prompts", Write("bad.jsonl", text), "-n", "1"}), 2, message);
+  };
+  refuse("", "bad.jsonl: no prompts");
+  refuse("\n \n", "bad.jsonl: no prompts");
+  refuse("{\"prompt\":\"a\"}\n{\"promt\":\"a\"}\n",
+         "bad.jsonl: line 2: expected {\"prompt\": TEXT}");
+  refuse("\n{\"prompt\":",
+         "bad.jsonl: line 2: expected {\"prompt\": TEXT}, found what is not valid");
+  refuse("{\"prompt\": \"\xff\"}", "not valid JSON");
+  refuse("[\"a\"]", "line 1: expected");
+  ExpectRefused(RunModel({"--prompts", folder_.path().string()}), 1, "Is a directory");
+  ExpectRefused(RunModel({"--prompts", "/nonexistent"}), 1, "cannot open");
+  ExpectRefused(RunModel({"--prompts", good, "-p", "x"}), 2, "a prompt: not possible together");
+  ExpectRefused(RunModel({"--prompts", good, "-"}), 2, "a prompt: not possible together");
+  for (const Words& option : {Words{"--session", "s"},
+                              {"--draft", "ngram"},
+                              {"--echo"},
+                              {"--context-shift", "keep=0"},
+                              {"--no-kv-cache"}}) {
+    ExpectRefused(RunModel(With({"--prompts", good}, option)), 2,
+                  option[0] + ": not possible together with --prompts");
+  }
+  ExpectRefused(RunModel({"--samples", "2", "-p", "x"}), 2, "--samples: expected --prompts");
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += "word ";
+  const std::string long_prompt =
+      Write("long.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"" + words + "\"}\n");
+  for (const Words& mode : {Words{}, Words{"--beams", "2"}}) {
+    const ProgramRun run = RunModel(With({"--prompts", long_prompt, "-c", "64", "-n", "2"}, mode));
+    ExpectRefused(run, 1, "prompt 1 has");
+    EXPECT_EQ(run.out, "");
+  }
+}
+
+// ---- kvant run --beams --------------------------------------------------------------------------
+
+TEST_F(Sequences, BeamsTellTheirTextsScoresAndParents) {
+  const Words options = {"-n", "9", "--beams", "3", "--num-return", "2", "--length-penalty", "0.5"};
+  const json out = json::parse(Text(With({"-p", "ROMEO:", "--json"}, options)));
+  EXPECT_EQ(out["prompt_ids"], (json{2, 1894, 4041}));
+  EXPECT_EQ(out["steps"], 9);
+  EXPECT_EQ(out["finish_reason"], "done");
+  ASSERT_EQ(out["beams"].size(), 2u);
+  for (const json& beam : out["beams"]) {
+    const size_t length = beam["ids"].size();
+    ASSERT_EQ(beam["logprobs"].size(), length);
+    ASSERT_EQ(beam["parents"].size(), length);
+    double sum = 0;
+    for (const json& log_prob : beam["logprobs"]) sum += log_prob.get<double>();
+    EXPECT_NEAR(beam["score"].get<double>(), sum / std::sqrt(static_cast<double>(length)), 1e-4);
+    EXPECT_EQ(beam["parents"][0], 0);
+    EXPECT_EQ(beam["ended"], false);
+  }
+  EXPECT_GE(out["beams"][0]["score"].get<double>(), out["beams"][1]["score"].get<double>());
+  EXPECT_EQ(Text(With({"-p", "ROMEO:"}, options)),
+            out["beams"][0]["text"].get<std::string>() + "\n" +
+                out["beams"][1]["text"].get<std::string>() + "\n");
+  // The same for several prompts at once, also where they wait for each other.
+  const std::string prompts =
+      Write("prompts.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"ROMEO:\"}\n{\"prompt\":\"B\"}\n");
+  for (const std::string parallel : {"3", "9"}) {
+    std::map<int, json> found;
+    for (const json& line :
+         Lines(Text(With({"--prompts", prompts, "--parallel", parallel}, options)))) {
+      found[line["prompt"]] = line["beams"];
+      EXPECT_EQ(line["finish_reason"], "done");
+    }
+    EXPECT_EQ(found.size(), 3u);
+    EXPECT_EQ(found[1], out["beams"]);
+  }
+  EXPECT_EQ(json::parse(
+                Text(With({"-p", "ROMEO:", "--json", "--kv-check", "--kv-poison", "--kv-prealloc"},
+                          options)))["beams"],
+            out["beams"]);
+}
+
+TEST_F(Sequences, DrawnBeamsAreThoseOfTheirSeed) {
+  const Words request = {"-p", "ROMEO:", "-n", "12", "--beams", "2", "--beam-sample", "--json"};
+  const json first = json::parse(Text(request));
+  const json second = json::parse(Text(request));
+  EXPECT_NE(first["seed"], second["seed"]);
+  const std::string seed = std::to_string(first["seed"].get<uint64_t>());
+  EXPECT_EQ(json::parse(Text(With(request, {"--seed", seed}))), first);
+}
+
+TEST_F(Sequences, BeamOptionsThatMakeNoSenseAreNamed) {
+  const auto refuse = [](const Words& options, const std::string& message) {
+    ExpectRefused(RunModel(With({"-p", "x", "-n", "2"}, options)), 2, message);
+  };
+  refuse({"--beams", "3", "--num-return", "4"}, "num-return: expected 1 to 3, found 4");
+  refuse({"--beams", "3", "--beam-groups", "2"}, "beam-groups: expected a divisor of 3 beams");
+  refuse({"--beams", "4", "--beam-groups", "2"}, "diversity-penalty: expected a number above 0");
+  refuse({"--beams", "2", "--early-stopping", "x"},
+         "early-stopping: expected true, false or never");
+  refuse({"--beams", "2", "--beam-scoring", "x"}, "beam-scoring: expected hf, ct2, whisper or oga");
+  refuse({"--beams", "2", "--length-penalty", "x"}, "--length-penalty: expected a number");
+  refuse({"--beams", "2", "--length-penalty", "nan"}, "length-penalty: expected a number");
+  refuse({"--beams", "0"}, "--beams: expected a whole number from 1");
+  refuse({"--beams", "2", "-n", "0"}, "-n: expected at least 1 token with --beams");
+  refuse({"--beams", "2", "--stop", "x"}, "--stop: not possible together with --beams");
+  refuse({"--beams", "2", "--logit-bias", "5+1"}, "--logit-bias: not possible together");
+  refuse({"--beams", "2", "--session", "s"}, "--session: not possible together with --beams");
+  refuse({"--beams", "2", "--draft", "ngram"}, "--draft: not possible together with --beams");
+  for (const Words& option : {Words{"--num-return", "2"},
+                              {"--length-penalty", "2"},
+                              {"--early-stopping", "true"},
+                              {"--beam-groups", "2"},
+                              {"--diversity", "1"},
+                              {"--beam-scoring", "hf"},
+                              {"--patience", "2"},
+                              {"--min-tokens", "1"},
+                              {"--no-repeat-ngram", "2"},
+                              {"--beam-sample"}}) {
+    refuse(option, option[0] + ": expected --beams 2 or more with it");
+  }
+}
+
+}  // namespace
+}  // namespace kvant::test
