@@ -36,7 +36,8 @@ Result<OutputFile> OutputFile::Create(const std::string& path) {
   struct stat info {};
   const bool exists = stat(path.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) return MakeError(ErrorCode::kIo, "{}: is a directory", path);
-  if (exists && !S_ISREG(info.st_mode)) {
+  const bool nameless = exists && info.st_nlink == 0;  // as a memfd under /proc/self/fd
+  if (exists && (!S_ISREG(info.st_mode) || nameless)) {
     file.fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
     file.temporary_path_ = path + ".XXXXXX";
@@ -84,7 +85,8 @@ Status OutputFile::WriteAll(std::span<const std::byte> bytes) const {
 
 Status OutputFile::Reserve(uint64_t size) {
   KVANT_CHECK(fd_ >= 0 && size >= position_);
-  if (temporary_path_.empty()) {
+  struct stat info {};
+  if (fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     return MakeError(ErrorCode::kInvalid, "{}: expected a regular file, found another kind", path_);
   }
   KVANT_TRY(Flush());

@@ -1,7 +1,7 @@
 // Writes a file so that it appears whole or not at all: the bytes go to a temporary file in the
 // same folder, which takes the final name only at Commit. Without Commit the temporary is removed
 // and an existing file of that name stays as it was. A path that is no regular file (a pipe,
-// /dev/stdout) is written directly.
+// /dev/stdout), or one that has no name in any folder (a memfd), is written directly.
 //
 // Errors (kIo) name the path and the reason, a full disk included.
 #pragma once

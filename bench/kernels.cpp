@@ -5,19 +5,20 @@
 //   kvant_bench_kernels [--problems=FILE] [Google Benchmark's own flags]
 //
 // GB/s counts the bytes of the weights; MAC/cycle divides by core cycles, at the clock that a chain
-// of dependent additions shows at start-up.
+// of dependent operations shows at start-up.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <ctime>
 #include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
 #include <string_view>
 
+#include "cpu/peaks.h"
 #include "tests/cpu/matmul_problem.h"
 
 namespace kvant::cpu {
@@ -56,17 +57,14 @@ bool ParseProblem(const std::string& line, ProblemLine& problem) {
 }
 
 double MeasureCyclesPerSecond() {
-  constexpr int64_t kAdditions = 200'000'000;
-  const std::clock_t start = std::clock();  // time of this process, as the benchmarks count it
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < kAdditions / 8; ++i) {
-    for (int k = 0; k < 8; ++k) {
-      sum += 1;
-      benchmark::DoNotOptimize(sum);  // one addition per cycle, each waiting for the last
-    }
+  double best = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const int64_t cycles = RunClock(400);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(cycles) / seconds.count());
   }
-  return static_cast<double>(kAdditions) * CLOCKS_PER_SEC /
-         static_cast<double>(std::clock() - start);
+  return best;
 }
 
 // The first output that is further from the reference than rounding explains, or "".

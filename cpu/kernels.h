@@ -22,6 +22,8 @@
 
 namespace kvant::cpu {
 
+struct PeakLoops;
+
 // ---- Activations -------------------------------------------------------------------------------
 
 // What a matrix kernel reads its activations as.
@@ -262,6 +264,9 @@ struct KernelTable {
 
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
   void (*attention)(const AttentionTask& task);
+
+  // What the instruction set can do at most, for benchmarks; see cpu/peaks.h.
+  const PeakLoops* peaks;
 };
 
 // ---- Run-time dispatch

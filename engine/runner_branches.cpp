@@ -259,8 +259,13 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
   KVANT_ASSIGN(std::vector<kv::LoadedSequence> loaded,
                kv::ReadSessionFile(path, state.model->Fingerprint(), state.model->vocab_size(),
                                    *state.cache));
+  const int64_t room = state.options.sequences - stats().sequences;
   std::vector<SequenceId> ids;
   Status status;
+  if (std::ssize(loaded) > room) {
+    status = MakeError(ErrorCode::kOutOfMemory, "{}: {} sequences, but there is room for {}", path,
+                       loaded.size(), room);
+  }
   for (kv::LoadedSequence& sequence : loaded) {
     const auto id = status.ok() ? state.NewSlot(state.sequences) : Result<int>(status.error());
     if (!id.ok()) {

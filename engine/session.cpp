@@ -5,7 +5,9 @@ namespace kvant {
 
 Result<std::unique_ptr<Session>> Session::Create(std::shared_ptr<const Model> model,
                                                  const SessionOptions& options) {
-  KVANT_ASSIGN(std::unique_ptr<Runner> runner, Runner::Create(std::move(model), options));
+  SessionOptions one = options;
+  one.sequences = 1;
+  KVANT_ASSIGN(std::unique_ptr<Runner> runner, Runner::Create(std::move(model), one));
   KVANT_ASSIGN(const SequenceId sequence, runner->NewSequence());
   return std::unique_ptr<Session>(new Session(std::move(runner), sequence));
 }
@@ -67,13 +69,9 @@ Status Session::Load(const std::string& path) {
     sequence_ = loaded->front();
     return {};
   }
-  if (loaded.ok()) {
-    for (const SequenceId id : *loaded) KVANT_TRY(runner_->FreeSequence(id));
-  }
   KVANT_ASSIGN(sequence_, runner_->NewSequence());
   if (!loaded.ok()) return loaded.error();
-  return MakeError(ErrorCode::kInvalid, "{}: expected one sequence, found {}", path,
-                   loaded->size());
+  return MakeError(ErrorCode::kInvalid, "{}: expected one sequence, found none", path);
 }
 
 Status Session::ComputeLogits() { return runner_->ComputeLogits(sequence_); }

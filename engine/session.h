@@ -65,8 +65,8 @@ class Session {
   Status Prune(int64_t keep_first, int64_t keep_last, PrunePositions positions);
 
   // Saves the sequence; or takes a saved one over into a session that has no tokens yet (see
-  // Runner::Save and Load). The session is unchanged if that fails. kInvalid for a file of more
-  // than one sequence, or if there are tokens already.
+  // Runner::Save and Load). The session is unchanged if that fails. kInvalid for a file without
+  // a sequence, or if there are tokens already; kOutOfMemory for a file of more than one.
   Status Save(const std::string& path) const;
   Status Load(const std::string& path);
 

@@ -25,7 +25,8 @@ struct DashWord {
 };
 constexpr DashWord kDashWords[] = {
     {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
-    {"-fa", "--flash-attn"},    {"-ub", "--ubatch-size"},
+    {"-fa", "--flash-attn"},    {"-ub", "--ubatch-size"},   {"-pg", "--prompt-gen"},
+    {"-oe", "--output-err"},    {"-mmp", "--mmap"},
 };
 
 // Values that llama.cpp accepts after -fa; the option itself takes none in its older versions.
@@ -239,8 +240,9 @@ void OptionList::Text(const std::string& names, std::optional<std::string>* targ
 }
 
 void OptionList::Texts(const std::string& names, std::vector<std::string>* target,
-                       const std::string& type, const std::string& description) {
-  Declare(app_->add_option(names, *target, description), type, "")
+                       const std::string& type, const std::string& description,
+                       const std::string& fallback) {
+  Declare(app_->add_option(names, *target, description), type, fallback)
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);

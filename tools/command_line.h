@@ -50,7 +50,7 @@ class OptionList {
   void Text(const std::string& names, std::optional<std::string>* target, const std::string& type,
             const std::string& description, const std::string& fallback = "");
   void Texts(const std::string& names, std::vector<std::string>* target, const std::string& type,
-             const std::string& description);  // every one given
+             const std::string& description, const std::string& fallback = "");  // every one given
   void Flag(const std::string& names, bool* target, const std::string& description);
 
   // Accepted with a note on stderr that it has no effect, and not shown in the help.

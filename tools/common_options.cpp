@@ -241,7 +241,11 @@ Result<Runner::LogSink> SessionGroup::KvLog() const {
   if (!*file) {
     return MakeError(ErrorCode::kIo, "--log-file: cannot write '{}'", Visible(*log_file));
   }
-  return Runner::LogSink([file](std::string_view line) { *file << line << '\n'; });
+  return Runner::LogSink([file, path = *log_file](std::string_view line) {
+    if (*file && !(*file << line << std::endl)) {
+      Note(fmt::format("--log-file: cannot write '{}'; the log ends here", Visible(path)));
+    }
+  });
 }
 
 void SamplingGroup::Add(OptionList& list) {

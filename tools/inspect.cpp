@@ -53,6 +53,7 @@ struct Options {
   bool plan = false;
   bool memory = false;
   std::optional<std::string> budget;
+  bool WantsMemory() const { return memory || budget.has_value(); }
   bool cpu = false;
   bool check = false;
 };
@@ -299,10 +300,10 @@ Result<Json> Gather(const Options& options, const std::string& path) {
       out["metadata"][std::string(key)] = ValueJson(value);
     }
     if (options.tensors) out["tensors"] = TensorsJson(file);
-    if (options.plan || options.memory) {
+    if (options.plan || options.WantsMemory()) {
       KVANT_ASSIGN(const auto model, Model::Open(path, model_options));
       if (options.plan) out["plan"] = model->DescribePlan();
-      if (options.memory) {
+      if (options.WantsMemory()) {
         KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
         KVANT_ASSIGN(out["memory"], MemoryJson(*model, session_options, options.budget));
       }
@@ -338,7 +339,7 @@ Status Inspect(const Options& options, const std::string& path, ResultStream& ou
   }
   if (options.tensors && !path.empty()) text += "tensors\n" + TensorsText(json["tensors"]);
   if (options.plan && !path.empty()) text += "plan\n" + json["plan"].get<std::string>();
-  if (options.memory && !path.empty()) text += MemoryText(json["memory"]);
+  if (options.WantsMemory() && !path.empty()) text += MemoryText(json["memory"]);
   if (options.cpu) text += CpuText(json["cpu"]);
   out.Write(text);
   return {};
@@ -394,7 +395,7 @@ int InspectCommand(CommandLine& line) {
   list.Flag("--plan", &options.plan, "Show the steps a run computes, and their kernels");
   list.Flag("--memory", &options.memory, "Show the memory a run will need");
   list.Text("--budget", &options.budget, "SIZE",
-            "With --memory: how many sequences, or how long a one, fit into 24GiB, 500M ...");
+            "As --memory, and how many sequences, or how long a one, fit into 24GiB, 500M ...");
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
   list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");
   list.Group("Output");
@@ -409,7 +410,7 @@ int InspectCommand(CommandLine& line) {
   AddIgnoredOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   const bool model_optional =
-      options.cpu && !options.tensors && !options.plan && !options.memory && !options.check;
+      options.cpu && !options.tensors && !options.plan && !options.WantsMemory() && !options.check;
   Positionals positionals;
   if (const auto code = TakePositionals(
           line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,

@@ -13,6 +13,7 @@
 #include "base/aligned_buffer.h"
 #include "cpu/avx512vnni/codec.h"
 #include "cpu/avx512vnni/matmul.h"
+#include "cpu/avx512vnni/peaks.h"
 #include "cpu/intrinsics.h"
 
 #include "cpu/avx512vnni/begin.h"
@@ -52,6 +53,7 @@ const KernelTable* Kernels() {
       .store_value = StoreValue,
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
+      .peaks = Peaks(),
   };
   return &table;
 }

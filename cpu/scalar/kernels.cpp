@@ -8,6 +8,7 @@
 #include "cpu/scalar/isa.h"
 #include "cpu/scalar/math.h"
 #include "cpu/scalar/matmul.h"
+#include "cpu/scalar/peaks.h"
 #include "cpu/scalar/quantized_vector.h"
 
 namespace kvant::cpu::scalar {
@@ -141,6 +142,7 @@ const KernelTable* Kernels() {
       .store_value = StoreValue,
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
+      .peaks = Peaks(),
   };
   return &table;
 }

@@ -192,6 +192,14 @@ Status Cache::Take(int group_number, BlockId previous, BlockId* block) {
 void Cache::ReleaseBlock(int group_number, BlockId block) {
   Group& group = groups_[static_cast<size_t>(group_number)];
   const bool last = group.pool.references(block) == 1;
+  // A copy that was marked and not made yet still needs what the block holds.
+  const auto reads = [&](const BlockCopy& copy) {
+    return copy.group == group_number && copy.from == block;
+  };
+  if (last && std::any_of(copies_.begin(), copies_.end(), reads)) {
+    RunCopies(0, 1);
+    ClearCopies();
+  }
   group.pool.Release(block);
   if (!last) return;
   bytes_used_ -= group.block_bytes;

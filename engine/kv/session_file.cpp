@@ -60,6 +60,8 @@ class SectionReader {
  public:
   explicit SectionReader(const MappedFile& file) : file_(file) {}
 
+  const std::string& path() const { return file_.path(); }
+
   template <class T>
   Status Get(T* value) {
     return GetBytes(value, sizeof *value);
@@ -303,8 +305,8 @@ Status GetSequence(SectionReader& in, const Cache& cache, int64_t vocab, LoadedS
   if (kv.length < 0) return in.Corrupt(fmt::format("a sequence of {} tokens", kv.length));
   if (kv.length > cache.context()) {
     return MakeError(ErrorCode::kContextFull,
-                     "session file: {} saved tokens do not fit the context of {}", kv.length,
-                     cache.context());
+                     "{}: session file: {} saved tokens do not fit the context of {}", in.path(),
+                     kv.length, cache.context());
   }
   KVANT_TRY(in.Get(&flags));
   KVANT_TRY(in.GetCount("pruned ranges", 2 * sizeof(int64_t), &ranges));

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,6 +156,24 @@ TEST(OutputFile, WritesIntoAPipe) {
   reader.join();
   EXPECT_EQ(received, "through");
   EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
+TEST(OutputFile, WritesIntoAFileWithoutAName) {
+  const int fd = memfd_create("kvant-test", MFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const std::string path = fmt::format("/proc/self/fd/{}", fd);
+  {
+    auto file = OutputFile::Create(path);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    ASSERT_TRUE(file->Write("head", 4).ok());
+    ASSERT_TRUE(file->Reserve(8).ok());
+    ASSERT_TRUE(file->WriteAt(4, std::as_bytes(std::span("tail", 4))).ok());
+    ASSERT_TRUE(file->Commit().ok());
+  }
+  char text[9] = {};
+  EXPECT_EQ(pread(fd, text, 8, 0), 8);
+  EXPECT_STREQ(text, "headtail");
+  close(fd);
 }
 
 TEST(OutputFile, RefusesImpossiblePaths) {

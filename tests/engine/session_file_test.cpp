@@ -154,7 +154,12 @@ TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {
   EXPECT_THAT(refusal(saved.model, small), testing::HasSubstr("do not fit"));
   SessionOptions few = Options(KvElement::kF16);
   few.sequences = 2;
-  EXPECT_THAT(refusal(saved.model, few), testing::HasSubstr("sequences"));
+  EXPECT_THAT(refusal(saved.model, few), testing::HasSubstr("there is room for 2"));
+  // A session is one sequence, and is what it was after a refusal.
+  const auto session = OpenSession(saved.model, Options(KvElement::kF16));
+  EXPECT_EQ(session->Load(path).error().code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(session->length(), 0);
+  ExpectOk(session->Append(std::vector<TokenId>{5, 6}));
   EXPECT_THAT(refusal(saved.model, Options(KvElement::kF16)), testing::Eq("ok"));
 }
 

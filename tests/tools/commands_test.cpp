@@ -314,8 +314,7 @@ TEST(BenchProgram, JsonHasLlamaBenchFields) {
     EXPECT_NEAR(row["avg_ts"].get<double>(), mean, 1e-6 * mean);
   }
   const std::string table = Output({"bench", SmallModel(), "-p", "0", "-n", "2", "-r", "1"});
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
-  EXPECT_THAT(table, HasSubstr("tg2"));
+  EXPECT_THAT(table, HasSubstr(" tg2 |"));
 }
 
 // The whole-model hash against xxhsum over the tensors' bytes, which lie one after the other in a

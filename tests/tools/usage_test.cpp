@@ -168,7 +168,7 @@ TEST(Usage, ImpossibleNumbers) {
   ExpectFailure({"bench", SmallModel(), "-p", "0", "-n", "0"}, 2, "no test");
   ExpectFailure({"bench", SmallModel(), "-p", "-1"}, 2, "--n-prompt");
   ExpectFailure({"bench", SmallModel(), "-r", "0"}, 2, "--repetitions");
-  ExpectFailure({"bench", SmallModel(), "-o", "xml"}, 2, "expected md or json");
+  ExpectFailure({"bench", SmallModel(), "-o", "xml"}, 2, "expected md, csv, json");
 }
 
 TEST(Usage, TextFromTwoPlaces) {

@@ -1,0 +1,98 @@
+// bench/compare and bench/plot on rows of a small model: the program itself, under llama-bench's
+// name, is the other engine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/shared_data.h"
+#include "tests/temporary_folder.h"
+#include "tests/tools/program.h"
+
+namespace kvant::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class BenchScripts : public testing::Test {
+ protected:
+  void SetUp() override {
+    KVANT_SKIP_WITHOUT_PROGRAM();
+    if (RunShell("command -v python3 >/dev/null").code != 0) GTEST_SKIP() << "no python3";
+    const std::string path = folder_ / "llama-bench";
+    std::ofstream(path)
+        << "#!/bin/bash\n"
+           "[ \"$1\" = --help ] && echo '-d, --n-depth -fa, --flash-attn <0|1>' && exit\n"
+           "exec '"
+        << KVANT_BINARY << "' bench --no-bounds \"$@\" 2>/dev/null\n";
+    chmod(path.c_str(), 0755);
+  }
+
+  // The output of a script with these arguments; $LLAMA is the other engine.
+  std::string Script(const std::string& command, int code = 0) const {
+    const std::string source = KVANT_SOURCE_DIR;
+    const ProgramRun run =
+        RunShell("LLAMA='" + (folder_ / "llama-bench") + "' MODEL='" +
+                 SourcePath("tests/reference/random_llamas/mixed-quants.gguf") + "' TMP='" +
+                 folder_.path().string() + "'; python3 '" + source + "'/bench/" + command);
+    EXPECT_EQ(run.code, code) << run.error;
+    return run.out;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(BenchScripts, CompareRunsEveryWayInTurn) {
+  const std::string flags =
+      "-p 4 -n 2 -d 0,3 -t 1 -r 2 --kvant \"$KVANT\" --llama-bench \"$LLAMA\" \"$MODEL\"";
+  std::istringstream lines(Script("compare -o jsonl " + flags));
+  std::vector<json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(json::parse(line));
+  // Prefill and decode at two depths, by kvant and by two ways of the other.
+  ASSERT_EQ(rows.size(), 12u);
+  EXPECT_EQ(rows[0]["engine"], "kvant");
+  EXPECT_EQ(rows[0]["kvant_ratio"], 1.0);
+  EXPECT_EQ(rows[1]["engine"], "llama.cpp -fa 0");
+  EXPECT_EQ(rows[2]["engine"], "llama.cpp -fa 1");
+  EXPECT_EQ(rows[11]["n_depth"], 3);
+  for (const json& row : rows) {
+    ASSERT_EQ(row["samples_ts"].size(), 2u);
+    EXPECT_LE(row["kvant_ratio_min"], row["kvant_ratio_max"]);
+  }
+  const std::string table = Script("compare " + flags);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 12 + 4);
+  EXPECT_THAT(table, HasSubstr("| pp4 @ d3 | best of llama.cpp: llama.cpp -fa "));
+}
+
+TEST_F(BenchScripts, PlotDrawsEverySeries) {
+  Script("plot --help");
+  const ProgramRun bench =
+      RunProgram({"bench", "--synthetic", "tiny:Q8_0,tiny:F16", "-p", "4", "-n", "2", "-d", "0,8",
+                  "-t", "1-2", "-r", "1", "-o", "json"});
+  ASSERT_EQ(bench.code, 0) << bench.error;
+  std::ofstream(folder_ / "rows.json") << bench.out;
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++found;
+    return found;
+  };
+  const std::string by_type = Script("plot --by type \"$TMP\"/rows.json");
+  EXPECT_TRUE(by_type.starts_with("<svg xmlns"));
+  EXPECT_TRUE(by_type.ends_with("</svg>\n"));
+  EXPECT_EQ(count(by_type, "<rect"), 1 + 16);  // the ground and a bar for each row
+  const std::string by_depth = Script("plot --by depth --test tg \"$TMP\"/rows.json");
+  EXPECT_EQ(count(by_depth, "<polyline"), 2 * 4);  // speed and bound of two models and threads
+  EXPECT_THAT(by_depth, HasSubstr(">synthetic tiny F16 tg2 2 threads<"));
+  EXPECT_THAT(Script("plot --by threads --title 'a & b' \"$TMP\"/rows.json"),
+              HasSubstr("a &amp; b"));
+  std::ofstream(folder_ / "none.json") << "[]";
+  Script("plot --by type \"$TMP\"/none.json", 1);
+}
+
+}  // namespace
+}  // namespace kvant::test

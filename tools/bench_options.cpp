@@ -1,0 +1,258 @@
+#include "tools/bench_options.h"
+
+#include <fmt/format.h>
+
+#include "base/thread_pool.h"
+#include "tools/console.h"
+#include "tools/model_names.h"
+#include "tools/number_list.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kHelp = {
+    "MODEL... | --synthetic SHAPE[:TYPE] [-p N] [-n N] [-d N] [OPTIONS]",
+    "Measures how many tokens per second a model processes (prefill, -p) and generates (decode,\n"
+    "-n), a row for each test, and what share of the machine's limits that is. Numbers may be\n"
+    "lists and ranges: 512,1024 or 1-4 or 0-8192+4096 or 1-8*2. Rows have the form and the field\n"
+    "names of llama-bench. tokens/s of a batch counts the tokens of all its sequences; beams\n"
+    "count as one text.",
+    "  kvant bench model.gguf\n"
+    "  kvant bench --synthetic 1b:Q4_K_M -t 1-2\n"
+    "  kvant bench a.gguf b.gguf -p 512 -n 128 -d 0,8192 --kv-type f16,q8 -r 3\n"
+    "  kvant bench model.gguf -p 0 -n 64 --batch 1-8*2 -o json | jq '.[].avg_ts'\n"
+    "  kvant bench --machine\n"
+    "  kvant bench model.gguf --compare-no-cache\n"
+    "  kvant bench model.gguf --kv-ops -d 512,8192\n",
+};
+
+constexpr int64_t kTokensMax = int64_t{1} << 24;
+constexpr int64_t kSequencesMax = 1024;
+constexpr int64_t kThreadsMax = 1024;
+
+// The options as they are written.
+struct Texts {
+  std::vector<std::string> models, synthetic, prompts, generated, pairs, depths, batches, beams;
+  std::vector<std::string> threads, chunks, kv_types, k_types, v_types;
+  std::optional<std::string> output, error_output;
+  bool machine = false;
+  bool compare_no_cache = false;
+  bool kv_operations = false;
+};
+
+void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
+  list.Group("Tests");
+  list.Texts("-p,--n-prompt", &texts.prompts, "N", "Tokens of the prefill test; 0 drops it", "512");
+  list.Texts("-n,--n-gen", &texts.generated, "N", "Tokens of the decode test; 0 drops it", "128");
+  list.Texts("--prompt-gen", &texts.pairs, "P,N",
+             "One test of a prompt of P tokens and N generated ones; may be repeated");
+  list.Texts("-d,--n-depth", &texts.depths, "N", "Tokens that are there before a test begins", "0");
+  list.Texts("--batch", &texts.batches, "N", "Sequences side by side", "1");
+  list.Texts("--beams", &texts.beams, "N", "Beams that decode tests search with", "1");
+  list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
+  list.Flag("--machine", &texts.machine, "Only the machine's limits: bandwidth, arithmetic");
+  list.Flag("--compare-no-cache", &texts.compare_no_cache,
+            "What the KV cache is worth: steps at the lengths of -d, and -n tokens, with and "
+            "without it");
+  list.Flag("--kv-ops", &texts.kv_operations,
+            "Operations of the KV cache at the depths of -d: beams, reorder, fork, rewind, files");
+}
+
+void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
+  list.Group("Model");
+  list.Texts("-m,--model", &texts.models, "FILE", "The same as the argument MODEL");
+  list.Texts("--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
+             "A random Llama in memory instead of a file: 1b, 3b or 8b, in any type of 'kvant "
+             "quantize'");
+  options.loading.AddPre(list);
+  options.loading.AddLoading(list);
+  list.Group("Speed and memory");
+  list.Texts("-t,--threads", &texts.threads, "N", "Threads",
+             fmt::format("{}, the performance cores available", DefaultThreadCount()));
+  list.Texts("--kv-type", &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
+  list.Texts("--cache-type-k,--kv-type-k", &texts.k_types, "TYPE", "The same for the keys alone");
+  list.Texts("--cache-type-v,--kv-type-v", &texts.v_types, "TYPE", "The same for the values alone");
+  list.Texts("--chunk,--ubatch-size", &texts.chunks, "N", "Tokens computed together at most",
+             std::to_string(kDefaultChunk));
+  list.Flag("--no-kv-cache", &options.no_kv_cache, "Compute the whole sequence anew at every step");
+  list.Group("Output");
+  list.Text("-o,--output", &texts.output, "FORM", "Form of the result: md, csv, json, jsonl or sql",
+            "md");
+  list.Text("--output-err", &texts.error_output, "FORM", "The same on stderr, in this form");
+  list.Flag("--no-bounds", &options.no_bounds, "Do not measure the machine's limits");
+  list.Flag("--progress", &options.progress, "Lines of progress even where stderr is no terminal");
+  list.Flag("-q,--quiet", &options.quiet, "No progress on the terminal");
+  list.IgnoredValue("-b,--batch-size", "-b has no effect: see --chunk, and --batch for sequences");
+  list.IgnoredValue("--mmap", "-mmp has no effect: see --no-mmap");
+  list.IgnoredValue("--n-gpu-layers,--gpu-layers", "-ngl has no effect: the model runs on the CPU");
+  list.IgnoredFlag("--flash-attn", "-fa has no effect: attention is always computed this way");
+}
+
+Result<std::vector<cpu::KvElement>> ParseKvTypes(const char* option,
+                                                 const std::vector<std::string>& texts) {
+  std::vector<cpu::KvElement> types;
+  for (const std::string& text : texts) {
+    for (const std::string& name : SplitList(text)) {
+      const auto type = ParseKvType(name);
+      if (!type.ok()) {
+        return MakeError(ErrorCode::kInvalid, "{}: {}", option, type.error().message);
+      }
+      types.push_back(*type);
+    }
+  }
+  return types;
+}
+
+// --kv-type gives pairs of the same type; -ctk and -ctv, where given, every combination.
+Result<std::vector<KvTypes>> CombineKvTypes(const Texts& texts) {
+  KVANT_ASSIGN(auto both, ParseKvTypes("--kv-type", texts.kv_types));
+  KVANT_ASSIGN(const auto keys, ParseKvTypes("--cache-type-k", texts.k_types));
+  KVANT_ASSIGN(const auto values, ParseKvTypes("--cache-type-v", texts.v_types));
+  if (both.empty()) both = {cpu::KvElement::kF16};
+  std::vector<KvTypes> types;
+  for (const cpu::KvElement k : keys.empty() ? both : keys) {
+    for (const cpu::KvElement v : values.empty() ? both : values) {
+      if (keys.empty() && values.empty() && k != v) continue;
+      types.push_back({k, v});
+    }
+  }
+  return types;
+}
+
+using Fallback = std::vector<std::string>;
+
+Status ParseTests(Texts& texts, BenchOptions* options) {
+  const bool speed = options->mode == BenchMode::kSpeed;
+  const bool operations = options->mode == BenchMode::kKvOperations;
+  const auto numbers = [](const char* option, std::vector<std::string>& given, Fallback fallback,
+                          Bounds<int64_t> bounds) {
+    return ParseNumbers(option, given.empty() ? fallback : given, bounds);
+  };
+  const Bounds<int64_t> tokens{0, kTokensMax};
+  const Bounds<int64_t> sequences{1, kSequencesMax};
+  KVANT_ASSIGN(options->prompts, numbers("--n-prompt", texts.prompts, {"512"}, tokens));
+  KVANT_ASSIGN(options->generated, numbers("--n-gen", texts.generated,
+                                           {speed        ? "128"
+                                            : operations ? "16"
+                                                         : "100"},
+                                           tokens));
+  KVANT_ASSIGN(options->pairs, ParsePairs("--prompt-gen", texts.pairs, {1, kTokensMax}));
+  KVANT_ASSIGN(options->depths, numbers("--n-depth", texts.depths,
+                                        {speed        ? "0"
+                                         : operations ? "512,8192"
+                                                      : "64-512*2"},
+                                        tokens));
+  KVANT_ASSIGN(options->batches, numbers("--batch", texts.batches, {"1"}, sequences));
+  KVANT_ASSIGN(options->beams,
+               numbers("--beams", texts.beams, {operations ? "1-8*2" : "1"}, sequences));
+  const std::string all_threads = std::to_string(DefaultThreadCount());
+  KVANT_ASSIGN(options->threads,
+               numbers("--threads", texts.threads, {all_threads}, {1, kThreadsMax}));
+  KVANT_ASSIGN(options->chunks,
+               numbers("--chunk", texts.chunks, {std::to_string(kDefaultChunk)}, {1, kTokensMax}));
+  KVANT_ASSIGN(options->kv_types, CombineKvTypes(texts));
+  return {};
+}
+
+Status ParseOutput(const Texts& texts, BenchOptions* options) {
+  if (texts.output) {
+    KVANT_ASSIGN(options->output, ParseOutputForm("--output", *texts.output));
+  }
+  if (texts.error_output) {
+    KVANT_ASSIGN(options->error_output, ParseOutputForm("--output-err", *texts.error_output));
+  }
+  return {};
+}
+
+Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* options) {
+  options->models = texts.models;
+  options->models.insert(options->models.end(), line.positionals().begin(),
+                         line.positionals().end());
+  for (std::string& model : options->models) {
+    if (model.empty()) return MakeError(ErrorCode::kInvalid, "the name of the model is empty");
+    model = ModelPath(model);
+  }
+  for (const std::string& text : texts.synthetic) {
+    for (const std::string& part : SplitList(text)) {
+      const auto model = ParseSynthetic(part);
+      if (!model.ok()) {
+        return MakeError(ErrorCode::kInvalid, "--synthetic: {}", model.error().message);
+      }
+      options->synthetic.push_back(*model);
+    }
+  }
+  const bool any = !options->models.empty() || !options->synthetic.empty();
+  if (options->mode == BenchMode::kMachine) {
+    if (any) return MakeError(ErrorCode::kInvalid, "--machine measures no model: leave it away");
+    return {};
+  }
+  if (!any) {
+    return MakeError(ErrorCode::kInvalid,
+                     "no model given: name a GGUF file, as in 'kvant bench model.gguf', or "
+                     "--synthetic 1b");
+  }
+  return {};
+}
+
+Status CheckTests(const BenchOptions& options) {
+  const auto positive = [](const std::vector<int64_t>& numbers) {
+    for (const int64_t number : numbers) {
+      if (number > 0) return true;
+    }
+    return false;
+  };
+  if (options.mode == BenchMode::kSpeed && options.pairs.empty() && !positive(options.prompts) &&
+      !positive(options.generated)) {
+    return MakeError(ErrorCode::kInvalid, "-p 0 and -n 0 leave no test to run");
+  }
+  const bool lengths =
+      options.mode == BenchMode::kKvOperations || options.mode == BenchMode::kCompareNoCache;
+  if (lengths && !(positive(options.depths) && positive(options.generated))) {
+    return MakeError(ErrorCode::kInvalid, "-d and -n: expected at least 1, found 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* KvTypeName(cpu::KvElement element) {
+  switch (element) {
+    case cpu::KvElement::kF32: return "f32";
+    case cpu::KvElement::kF16: return "f16";
+    case cpu::KvElement::kQ8: break;
+  }
+  return "q8_0";
+}
+
+SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
+                                     int64_t chunk) const {
+  SessionOptions session;
+  session.k_type = types.k;
+  session.v_type = types.v;
+  session.threads = static_cast<int>(threads_now);
+  session.chunk = chunk;
+  session.kv_cache = !no_kv_cache;
+  session.cancel = &CancelFlag();
+  return session;
+}
+
+std::optional<int> ParseBenchOptions(CommandLine& line, BenchOptions* options) {
+  Texts texts;
+  OptionList list;
+  AddTestOptions(list, texts, *options);
+  AddOtherOptions(list, texts, *options);
+  if (const auto code = line.Parse(list, kHelp)) return code;
+  if (texts.machine + texts.compare_no_cache + texts.kv_operations > 1) {
+    return line.UsageError("--machine, --compare-no-cache and --kv-ops exclude each other");
+  }
+  if (texts.machine) options->mode = BenchMode::kMachine;
+  if (texts.compare_no_cache) options->mode = BenchMode::kCompareNoCache;
+  if (texts.kv_operations) options->mode = BenchMode::kKvOperations;
+  for (const Status& status : {ParseModels(line, texts, options), ParseTests(texts, options),
+                               ParseOutput(texts, options), CheckTests(*options)}) {
+    if (!status.ok()) return line.UsageError(status.error().message);
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvant::tools
