@@ -132,7 +132,8 @@ class Runner {
   Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed);
 
   // The logits of the last token after a rewind, a prune or an import, which leave none: computes
-  // that token again. Does nothing where they are there. kInvalid for an empty sequence.
+  // that token again. Does nothing where they are there. kInvalid for an empty sequence and where
+  // the last token was pruned.
   Status ComputeLogits(SequenceId sequence);
 
   // Forgets all but the first `keep_first` and the last `keep_last` tokens.

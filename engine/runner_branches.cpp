@@ -102,7 +102,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
     slot->kv.length = length;
   } else if (replay == Replay::kAllowed && slot->plain && length > 0 &&
              length < state.cache->RewindLimit(slot->kv)) {
-    KVANT_TRY(state.Finish(state.ReplayTo(*slot, length)));
+    KVANT_TRY(state.Finish(state.ReplayTo(sequence, length)));
   } else {
     KVANT_TRY(state.cache->Rewind(slot->kv, length));
   }
@@ -118,15 +118,16 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
 // Computes the positions that the window groups need for position `length` again. Every window
 // layer looks back over window - 1 positions of the layer below, so what is stored for the last of
 // them depends on the sum of these spans; the full groups keep what they have.
-Status Runner::State::ReplayTo(Slot& slot, int64_t length) {
+Status Runner::State::ReplayTo(SequenceId sequence, int64_t length) {
   int64_t span = 0;
   for (const arch::LayerSpec& layer : model->spec().layers) {
     span += layer.window > 0 ? layer.window - 1 : 0;
   }
   const int64_t begin =
       std::max<int64_t>(0, length - span - kv::kRewindSlack) / kv::kBlockTokens * kv::kBlockTokens;
+  Slot& slot = *sequences[static_cast<size_t>(sequence)];
   ++stats.replays;
-  LogEvent("replay positions=[{},{})", begin, length);
+  LogEvent("replay sequence={} positions=[{},{})", sequence, begin, length);
   // On a copy, so that a failure leaves the sequence as it is.
   Slot copy;
   copy.kv = cache->NewSequence();
@@ -155,6 +156,11 @@ Status Runner::ComputeLogits(SequenceId sequence) {
   if (slot->has_logits) return {};
   if (slot->tokens.empty()) {
     return MakeError(ErrorCode::kInvalid, "sequence {} has no tokens, so no logits", sequence);
+  }
+  const std::vector<kv::PositionRange>& pruned = slot->kv.pruned;
+  if (!pruned.empty() && pruned.back().end == slot->kv.length) {
+    return MakeError(ErrorCode::kInvalid,
+                     "sequence {}: its last token was pruned, so there are no logits", sequence);
   }
   const TokenId last = slot->tokens.back();
   // On a copy, so that a failure leaves the sequence as it is.

@@ -71,7 +71,7 @@ struct Runner::State {
   Status RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes);
   void RunCopies();
   std::span<const float> HeadRow(int64_t row) const;
-  Status ReplayTo(Slot& slot, int64_t length);
+  Status ReplayTo(SequenceId sequence, int64_t length);
   Status MoveTokens(Slot& slot, int64_t begin, int64_t end);
   Result<std::vector<int64_t>> FirstPositions(const KvTensors& tensors, KvLayout arrangement) const;
   Status FillSlot(const KvTensors& tensors, KvLayout arrangement, int64_t batch_row, Slot& slot);

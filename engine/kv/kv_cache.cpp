@@ -13,14 +13,8 @@ namespace {
 
 constexpr size_t kLaneAlignment = 64;
 
-int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-
 size_t ScaleSlab(cpu::KvElement element) {
   return element == cpu::KvElement::kQ8 ? kBlockTokens * sizeof(float) : 0;
-}
-
-int64_t EndNumber(const BlockTable& table) {
-  return table.entries.empty() ? table.first_block() : table.entries.back().number + 1;
 }
 
 }  // namespace
@@ -52,11 +46,11 @@ int64_t Sequence::pruned_before(int64_t position) const {
 // ---- Pools --------------------------------------------------------------------------------------
 
 int64_t Cache::BlocksNeeded(const GroupShape& shape, int64_t context, int64_t chunk) {
-  const int64_t all = CeilDiv(context, kBlockTokens);
+  const int64_t all = BlocksFor(context);
   if (shape.window == 0) return all;
   // Before a step the table reaches back over window and slack; the chunk comes on top before
   // anything is dropped.
-  const int64_t ring = CeilDiv(shape.window + kRewindSlack + chunk - 1, kBlockTokens) + 1;
+  const int64_t ring = BlocksFor(shape.window + kRewindSlack + chunk - 1) + 1;
   return std::min(all, ring);
 }
 
@@ -67,7 +61,8 @@ int64_t Cache::BlocksForReplay(const GroupShape& shape, int64_t context) {
 uint64_t Cache::BytesNeeded(const CacheOptions& options) {
   uint64_t bytes = 0;
   for (const GroupShape& shape : options.groups) {
-    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk) * options.sequences;
+    const int64_t blocks = BlocksNeeded(shape, options.context, options.chunk) * options.sequences +
+                           (options.commit ? BlocksForReplay(shape, options.context) : 0);
     bytes += shape.bytes_per_token() * static_cast<uint64_t>(blocks * kBlockTokens);
   }
   return options.bytes_max == 0 ? bytes : std::min(bytes, options.bytes_max);
@@ -114,6 +109,11 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
   }
   cache.copies_.reserve(static_cast<size_t>(options.sequences) * cache.groups_.size());
   cache.tails_.reserve(static_cast<size_t>(options.sequences));
+  int64_t blocks_most = 0;
+  for (const Group& group : cache.groups_) {
+    blocks_most = std::max<int64_t>(blocks_most, group.pool.capacity());
+  }
+  cache.mentions_.reserve(static_cast<size_t>(blocks_most));
   return cache;
 }
 
@@ -121,7 +121,7 @@ Sequence Cache::NewSequence() const {
   Sequence sequence;
   sequence.tables.resize(groups_.size());
   for (BlockTable& table : sequence.tables) {
-    table.entries.reserve(static_cast<size_t>(CeilDiv(context_, kBlockTokens)));
+    table.entries.reserve(static_cast<size_t>(BlocksFor(context_)));
   }
   return sequence;
 }
@@ -237,104 +237,6 @@ int Cache::references(int group, BlockId block) const {
   return groups_[static_cast<size_t>(group)].pool.references(block);
 }
 
-// ---- Room ---------------------------------------------------------------------------------------
-
-namespace {
-
-// New blocks that a window group holds at most while a sequence grows from `length` to `end`,
-// dropping what falls behind the window after each piece; blocks below `first_new` are there.
-int64_t RingPeak(const GroupShape& shape, int64_t length, int64_t end, int64_t piece,
-                 int64_t first_new) {
-  int64_t peak = 0;
-  for (int64_t at = length; at < end;) {
-    const int64_t dropped =
-        std::max<int64_t>(0, shape.FirstVisible(at) - kRewindSlack) / kBlockTokens;
-    at = std::min(at + piece, end);
-    peak = std::max(peak, CeilDiv(at, kBlockTokens) - std::max(first_new, dropped));
-  }
-  return peak;
-}
-
-}  // namespace
-
-// Copies of shared blocks included. Old blocks of window groups count as held throughout.
-int64_t Cache::BlocksToGrow(int group, std::span<const Growth> growths, int64_t tokens_most,
-                            int64_t piece) {
-  int64_t blocks = 0;
-  tails_.clear();
-  for (const Growth& growth : growths) {
-    const Sequence& sequence = *growth.sequence;
-    const int64_t end = sequence.length + std::min(growth.tokens, tokens_most);
-    if (end == sequence.length) continue;
-    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
-    const int64_t first = sequence.length / kBlockTokens;
-    if (!table.entries.empty() && table.entries.back().number == first) {
-      // The last of a block's holders writes into it without a copy.
-      const BlockId tail = table.entries.back().id;
-      const auto earlier = std::count(tails_.begin(), tails_.end(), tail);
-      if (references(group, tail) > 1 + earlier) ++blocks;
-      tails_.push_back(tail);
-    }
-    const int64_t first_new = std::max(EndNumber(table), first);
-    blocks += shape(group).window == 0
-                  ? std::max<int64_t>(0, CeilDiv(end, kBlockTokens) - first_new)
-                  : RingPeak(shape(group), sequence.length, end, piece, first_new);
-  }
-  return blocks;
-}
-
-uint64_t Cache::BytesToGrow(std::span<const Growth> growths, int64_t tokens_most, int64_t piece,
-                            bool* fits) {
-  uint64_t bytes = 0;
-  *fits = true;
-  for (int group = 0; group < groups(); ++group) {
-    const Group& pools = groups_[static_cast<size_t>(group)];
-    const int64_t blocks = BlocksToGrow(group, growths, tokens_most, piece);
-    if (blocks > pools.pool.free()) *fits = false;
-    bytes += static_cast<uint64_t>(blocks) * pools.block_bytes;
-  }
-  if (bytes_max_ != 0 && bytes_used_ + bytes > bytes_max_) *fits = false;
-  return bytes;
-}
-
-Status Cache::CheckRoom(std::span<const Growth> growths, int64_t piece) {
-  int64_t longest = 0;
-  for (const Growth& growth : growths) {
-    longest = std::max(longest, growth.tokens);
-    if (growth.sequence->length + growth.tokens > context_) {
-      return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
-                       growth.sequence->length, growth.tokens, context_);
-    }
-  }
-  bool fits = false;
-  uint64_t bytes = BytesToGrow(growths, longest, piece, &fits);
-  while (!fits && reclaim_ && reclaim_()) bytes = BytesToGrow(growths, longest, piece, &fits);
-  if (fits) return {};
-
-  const auto fitting = [&](std::span<const Growth> some, int64_t tokens) {
-    bool all = false;
-    BytesToGrow(some, tokens, piece, &all);
-    return all;
-  };
-  size_t sequences = growths.size();
-  while (sequences > 0 && !fitting(growths.first(sequences), longest)) --sequences;
-  int64_t tokens = 0;
-  for (int64_t end = longest; end - tokens > 1;) {
-    const int64_t middle = tokens + (end - tokens) / 2;
-    (fitting(growths, middle) ? tokens : end) = middle;
-  }
-  uint64_t held = 0;
-  for (const Group& group : groups_) {
-    held += static_cast<uint64_t>(group.pool.capacity()) * group.block_bytes;
-  }
-  if (bytes_max_ != 0) held = std::min(held, bytes_max_);
-  return MakeError(ErrorCode::kOutOfMemory,
-                   "KV cache: {} bytes are needed for {} more tokens of {} sequences, {} of {} are "
-                   "free; {} of the sequences, or {} tokens of each, would fit",
-                   bytes, longest, growths.size(), held - std::min(held, bytes_used_), held,
-                   sequences, tokens);
-}
-
 // ---- Steps --------------------------------------------------------------------------------------
 
 Status Cache::CopyOnWrite(int group, TableEntry& entry) {
@@ -355,7 +257,7 @@ Status Cache::ReserveGroup(int group, Sequence& sequence, int64_t end) {
   if (!table.entries.empty() && table.entries.back().number == first) {
     KVANT_TRY(CopyOnWrite(group, table.entries.back()));
   }
-  for (int64_t number = std::max(EndNumber(table), first); number * kBlockTokens < end; ++number) {
+  for (int64_t number = std::max(table.end_block(), first); number * kBlockTokens < end; ++number) {
     BlockId block = kNoBlock;
     const BlockId previous = table.entries.empty() ? kNoBlock : table.entries.back().id;
     KVANT_TRY(Take(group, previous, &block));

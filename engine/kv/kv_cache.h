@@ -88,6 +88,11 @@ struct CacheOptions {
   bool poison = false;     // fill freed blocks with NaN, so that reading them shows
 };
 
+// Blocks that hold so many positions.
+constexpr int64_t BlocksFor(int64_t positions) {
+  return (positions + kBlockTokens - 1) / kBlockTokens;
+}
+
 struct TableEntry {
   int64_t number;  // the block holds positions [number * kBlockTokens, ...)
   BlockId id;
@@ -98,6 +103,7 @@ struct BlockTable {
   int64_t first_position = 0;       // those before it were dropped behind the window
   std::vector<TableEntry> entries;  // by number; there are gaps where positions were pruned
   int64_t first_block() const { return first_position / kBlockTokens; }
+  int64_t end_block() const { return entries.empty() ? first_block() : entries.back().number + 1; }
 };
 
 struct PositionRange {
@@ -158,7 +164,8 @@ class Cache {
   // what it holds (BeginReplay).
   static int64_t BlocksForReplay(const GroupShape& shape, int64_t context);
 
-  // Bytes of the pools when full, without what replays take for a while.
+  // Bytes of the pools when full, without what replays take for a while; with it where the memory
+  // is committed at once.
   static uint64_t BytesNeeded(const CacheOptions& options);
 
   Sequence NewSequence() const;
@@ -270,6 +277,8 @@ class Cache {
   Status MakePrivate(int group, BlockTable& table, int64_t begin);
   int64_t BlocksToGrow(int group, std::span<const Growth> growths, int64_t tokens_most,
                        int64_t piece);
+  int64_t RingsToGrow(int group, std::span<const Growth> growths, int64_t tokens_most,
+                      int64_t piece);
   uint64_t BytesToGrow(std::span<const Growth> growths, int64_t tokens_most, int64_t piece,
                        bool* fits);
   Status ReserveGroup(int group, Sequence& sequence, int64_t end);
@@ -293,6 +302,7 @@ class Cache {
   std::vector<LayerPlace> layer_places_;
   std::vector<BlockCopy> copies_;
   std::vector<BlockId> tails_;  // of the growths that are being counted
+  std::vector<int> mentions_;   // by block: how many of their tables hold it
   std::function<bool()> reclaim_;
   Log log_;
 };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -238,6 +239,111 @@ TEST(KvCache, ABudgetIsRefusedWithBytesAndNothingChanges) {  // KV-22
   EXPECT_TRUE(cache.Check(all, [](int, BlockId) { return 0; }).ok());
   ASSERT_TRUE(cache.Rewind(sequence, length / 2).ok());
   EXPECT_TRUE(cache.Reserve(sequence, 32).ok());
+}
+
+// Sequences grow in pieces of a chunk, one after the other, as the passes of a step do.
+Status Grow(Cache& cache, std::vector<Sequence>& sequences, std::span<const Growth> growths,
+            int64_t chunk) {
+  for (const Growth& growth : growths) {
+    Sequence& sequence = sequences[static_cast<size_t>(growth.sequence - sequences.data())];
+    for (int64_t left = growth.tokens; left > 0;) {
+      const int64_t piece = std::min(chunk, left);
+      KVANT_TRY(cache.Reserve(sequence, piece));
+      cache.RunCopies(0, 1);
+      cache.ClearCopies();
+      cache.Commit(sequence);
+      left -= piece;
+    }
+  }
+  return {};
+}
+
+// Pools have room for every sequence at its full length, however the sequences came about.
+TEST(KvRoom, IsFoundBehindWindowsForAllSequences) {
+  CacheOptions options = TwoGroups(7, 1400, 40);
+  options.sequences = 3;
+  for (const bool forked : {false, true}) {
+    Cache cache = MakeCache(options);
+    std::vector<Sequence> sequences(3);
+    for (Sequence& sequence : sequences) sequence = cache.NewSequence();
+    std::vector<Growth> growths = {{&sequences[0], 700}};
+    if (!forked) growths.insert(growths.end(), {{&sequences[1], 700}, {&sequences[2], 700}});
+    ASSERT_TRUE(cache.CheckRoom(growths, 40).ok());
+    ASSERT_TRUE(Grow(cache, sequences, growths, 40).ok());
+    if (forked) {
+      cache.Fork(sequences[0], sequences[1]);
+      cache.Fork(sequences[0], sequences[2]);
+    }
+    growths = {{&sequences[0], 600}, {&sequences[1], 600}, {&sequences[2], 600}};
+    EXPECT_TRUE(cache.CheckRoom(growths, 40).ok()) << forked;
+    EXPECT_TRUE(Grow(cache, sequences, growths, 40).ok()) << forked;
+  }
+}
+
+// What CheckRoom grants is there, also under budgets, with forks, and beside a holder that keeps
+// what a sequence drops; what it says would fit is granted.
+TEST(KvRoom, WhatIsGrantedIsThere) {
+  std::mt19937 random(5);
+  int granted = 0;
+  int refused = 0;
+  for (int round = 0; round < 300; ++round) {
+    constexpr int64_t kChunk = 24;
+    CacheOptions options = TwoGroups(1 + static_cast<int64_t>(random() % 120), 600, kChunk);
+    options.sequences = 4;
+    if (round % 3 > 0) options.bytes_max = Cache::BytesNeeded(options) / (1 + random() % 4);
+    Cache cache = MakeCache(options);
+    std::vector<Sequence> sequences(4);
+    for (Sequence& sequence : sequences) sequence = cache.NewSequence();
+    for (int step = 0; step < 12; ++step) {
+      const auto from = static_cast<size_t>(random() % 4);
+      const auto to = static_cast<size_t>(random() % 4);
+      if (from != to && random() % 2 == 0) {
+        cache.Free(sequences[to]);
+        cache.Fork(sequences[from], sequences[to]);
+      }
+      std::vector<Growth> growths;
+      for (const Sequence& sequence : sequences) {
+        if (random() % 4 == 0) continue;
+        const int64_t room = 600 - sequence.length;
+        const int64_t wanted = random() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(random() % 150);
+        if (room > 0) growths.push_back({&sequence, std::min(room, wanted)});
+      }
+      const Status status = cache.CheckRoom(growths, kChunk);
+      ++(status.ok() ? granted : refused);
+      if (!status.ok()) continue;
+      const Status grown = Grow(cache, sequences, growths, kChunk);
+      ASSERT_TRUE(grown.ok()) << round << " " << grown.error().message;
+    }
+  }
+  EXPECT_GT(granted, 500);
+  EXPECT_GT(refused, 50);
+}
+
+// A block whose copy is marked keeps its rows until the copy is made, although its last holder
+// goes.
+TEST(KvCache, AMarkedCopyIsMadeBeforeItsSourceIsGivenUp) {
+  CacheOptions options = TwoGroups(16, 512, 64);
+  options.sequences = 2;
+  options.poison = true;
+  Cache cache = MakeCache(options);
+  Sequence first = cache.NewSequence();
+  ASSERT_TRUE(cache.Reserve(first, 40).ok());
+  cache.Commit(first);
+  Sequence second = cache.NewSequence();
+  cache.Fork(first, second);
+  const auto tail = [&](const Sequence& sequence) {
+    const Lanes lanes = cache.LanesOf(0, 1);
+    const size_t slab = cache.slab(0).keys;
+    return std::span(lanes.keys + static_cast<size_t>(sequence.tables[0].entries.back().id) * slab,
+                     slab);
+  };
+  std::ranges::fill(tail(first), std::byte{0x2a});
+  ASSERT_TRUE(cache.Reserve(first, 1).ok());
+  ASSERT_FALSE(cache.copies().empty());
+  cache.Free(second);
+  cache.RunCopies(0, 1);
+  cache.ClearCopies();
+  EXPECT_TRUE(std::ranges::all_of(tail(first), [](std::byte b) { return b == std::byte{0x2a}; }));
 }
 
 }  // namespace

@@ -320,9 +320,9 @@ TEST(KvChecks, FewerKvHeadsTakeFewerBytes) {
 }
 
 // KV-42: memory that is taken at the start is that of the plan, and nothing is taken later.
-TEST(KvChecks, PreallocatedMemoryIsThatOfThePlan) {
-  const auto model = OpenTiny(TinyShape(), OwnGemm());
-  SessionOptions options = Options(KvElement::kF16, 2);
+TEST_P(RunnerKinds, PreallocatedMemoryIsThatOfThePlan) {
+  const auto model = OpenModel();
+  SessionOptions options = Options(GetParam().type, 2);
   options.kv_commit = true;
   const auto runner = OpenRunner(model, options);
   const auto plan = PlanMemory(*model, options);
@@ -352,6 +352,15 @@ TEST_P(RunnerKinds, LogitsComeBackAfterARewind) {
     EXPECT_EQ(MaxDifference(runner->logits(id), alone), 0.0) << length;
     ExpectOk(runner->FreeSequence(shared));
   }
+  // A token that was pruned has none, and stays pruned.
+  ExpectOk(runner->Reset(id));
+  ExpectOk(runner->Append(id, tokens));
+  ExpectOk(runner->Prune(id, 40, 0, PrunePositions::kKept));
+  const SequenceId beside = *runner->Fork(id);
+  EXPECT_EQ(runner->ComputeLogits(id).error().code, ErrorCode::kInvalid);
+  const TokenId next = 5;
+  for (const SequenceId either : {id, beside}) ExpectOk(runner->Append(either, {&next, 1}));
+  EXPECT_EQ(MaxDifference(runner->logits(id), runner->logits(beside)), 0.0);
 }
 
 // KV-70: the two line forms, with the lengths that a prompt of 15 tokens and two more give.
