@@ -27,8 +27,8 @@ constexpr HelpText kHelp = {
     "control\n"
     "tokens in it, such as <|im_end|>, are understood.\n"
     "\n"
-    "Generation ends at an end token, a --stop text, -n tokens or a full context. Ctrl+C ends it\n"
-    "early, keeping the text so far; a second Ctrl+C kills.",
+    "Generation ends at an end token, a --stop text, -n tokens, a full context or a full\n"
+    "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.",
     "  kvant run model.gguf -p \"Once upon a time\"\n"
     "  kvant run model.gguf -p \"The capital of France is\" --temp 0 -n 16\n"
     "  kvant run model.gguf -f prompt.txt -c 8192 --seed 1 > answer.txt\n"
@@ -128,6 +128,7 @@ const char* EndText(FinishReason reason) {
     case FinishReason::kStopText: return "stop text";
     case FinishReason::kLength: return "-n";
     case FinishReason::kContext: return "full context";
+    case FinishReason::kMemory: return "full KV cache memory";
     case FinishReason::kCancelled: return "interruption";
   }
   return "";

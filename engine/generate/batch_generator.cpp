@@ -2,6 +2,7 @@
 #include "engine/generate/batch_generator.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "engine/generate/token_text.h"
 
@@ -16,6 +17,16 @@ struct Active {
   BatchText out;
   TokenId next = 0;  // chosen, not yet processed
 };
+
+// Samples of a request that are not under way.
+struct Waiting {
+  size_t request;
+  std::vector<int32_t> samples;
+};
+
+bool OutOfMemory(const Status& status) {
+  return !status.ok() && status.error().code == ErrorCode::kOutOfMemory;
+}
 
 class Batch {
  public:
@@ -34,6 +45,10 @@ class Batch {
 
   Status Run() {
     KVANT_TRY(CheckRequests());
+    for (size_t request = 0; request < requests_.size(); ++request) {
+      Waiting& waiting = waiting_.emplace_back(request, std::vector<int32_t>());
+      for (int32_t i = 0; i < requests_[request].samples; ++i) waiting.samples.push_back(i);
+    }
     const Status status = RunAll();
     const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
     // By the flag, between steps or in the middle of one.
@@ -71,24 +86,57 @@ class Batch {
       }
       inputs_.clear();
       for (const Active& active : active_) inputs_.push_back({active.sequence, {&active.next, 1}});
-      KVANT_TRY(runner_.Step(inputs_));
+      const Status status = runner_.Step(inputs_);
+      if (OutOfMemory(status)) {
+        KVANT_TRY(MakeRoom());
+        continue;
+      }
+      KVANT_TRY(status);
       KVANT_TRY(TakeTokens(0));
     }
   }
 
-  // Prompts of waiting requests, in order, as long as there is room for all their samples.
+  // Waiting requests, in order, as long as there is room for all their samples.
   Status Join() {
-    while (joined_ < requests_.size()) {
-      const BatchRequest& request = requests_[joined_];
+    while (!waiting_.empty() && !full_) {
+      const Waiting waiting = waiting_.front();
       const int64_t room = runner_.options().sequences - static_cast<int64_t>(active_.size());
-      if (request.samples > room) return {};
+      if (std::ssize(waiting.samples) > room) return {};
       const size_t first = active_.size();
-      for (int32_t sample = 0; sample < request.samples; ++sample) {
-        KVANT_TRY(Add(joined_, sample, sample == 0 ? nullptr : &active_[first]));
+      waiting_.pop_front();
+      for (const int32_t sample : waiting.samples) {
+        const bool shared = active_.size() > first;
+        const Status status = Add(waiting.request, sample, shared ? &active_[first] : nullptr);
+        if (OutOfMemory(status) && first > 0) {
+          // Only the first sample takes memory, for the prompt.
+          KVANT_TRY(SendBack());
+          waiting_.front().samples = waiting.samples;
+          return {};
+        }
+        KVANT_TRY(status);
       }
       KVANT_TRY(TakeTokens(first));  // texts that end with their first token leave at once
-      ++joined_;
     }
+    return {};
+  }
+
+  // Memory is full. The text that came last waits until another has ended and begins anew; it will
+  // be the same. One that is alone ends here.
+  Status MakeRoom() {
+    if (active_.size() == 1) return End(0, FinishReason::kMemory);
+    return SendBack();
+  }
+
+  Status SendBack() {
+    const size_t request = active_.back().out.request;
+    if (waiting_.empty() || waiting_.front().request != request) {
+      waiting_.push_front({request, {}});
+    }
+    std::vector<int32_t>& samples = waiting_.front().samples;
+    samples.insert(samples.begin(), active_.back().out.sample);
+    KVANT_TRY(runner_.FreeSequence(active_.back().sequence));
+    active_.pop_back();
+    full_ = true;
     return {};
   }
 
@@ -152,6 +200,7 @@ class Batch {
   Status End(size_t i, FinishReason reason) {
     Active ended = std::move(active_[i]);
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    full_ = false;
     KVANT_TRY(runner_.FreeSequence(ended.sequence));
     ended.out.text += ended.text.Finish();
     ended.out.finish_reason = reason;
@@ -167,7 +216,8 @@ class Batch {
   const std::function<bool(const BatchText& text)>& on_text_;
   std::vector<Active> active_;
   std::vector<StepInput> inputs_;
-  size_t joined_ = 0;
+  std::deque<Waiting> waiting_;
+  bool full_ = false;     // memory is, until a text ends
   bool refused_ = false;  // by on_text_
 };
 

@@ -109,8 +109,18 @@ class Loop {
       }
       Stopwatch watch(&out_.decode_seconds);
       KVANT_TRY(Guess());
-      KVANT_TRY(Check());
+      Status status = Check();
+      if (OutOfMemory(status) && guess_.size() > 1) {
+        guess_.resize(1);
+        status = Check();
+      }
+      if (OutOfMemory(status)) return Finish(FinishReason::kMemory);
+      KVANT_TRY(status);
     }
+  }
+
+  static bool OutOfMemory(const Status& status) {
+    return !status.ok() && status.error().code == ErrorCode::kOutOfMemory;
   }
 
   Status Shift() {
@@ -223,6 +233,7 @@ const char* FinishReasonName(FinishReason reason) {
     case FinishReason::kStopText: return "stop_text";
     case FinishReason::kLength: return "length";
     case FinishReason::kContext: return "context";
+    case FinishReason::kMemory: return "memory";
     case FinishReason::kCancelled: return "cancelled";
   }
   return "unknown";

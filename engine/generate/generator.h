@@ -86,10 +86,11 @@ enum class FinishReason : uint8_t {
   kStopText,   // a stop text
   kLength,     // max_tokens
   kContext,    // the context is full
+  kMemory,     // the KV cache's memory is full
   kCancelled,  // by the cancel flag or by the caller's text function
 };
 
-// "stop", "stop_text", "length", "context", "cancelled".
+// "stop", "stop_text", "length", "context", "memory", "cancelled".
 const char* FinishReasonName(FinishReason reason);
 
 struct Generation {

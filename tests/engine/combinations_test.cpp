@@ -191,6 +191,51 @@ TEST_P(Combinations, SamplesInBatchesAreThoseOfSingleRuns) {  // KV-46, KV-47
   }
 }
 
+// Where the memory of the cache ends, requests wait and begin anew; the texts are the same, each
+// comes once, and a text that is alone ends there.
+TEST_P(Combinations, BatchesInLittleMemoryGiveTheSameTexts) {
+  const auto model = OpenModel();
+  BatchOptions options;
+  options.sampling.temperature = 1.2f;
+  options.sampling.seed = 40;
+  options.max_tokens = 90;
+  options.ignore_eos = true;
+  std::vector<BatchRequest> requests;
+  for (uint32_t i = 0; i < 5; ++i) requests.push_back({RandomTokens(5 + 9 * i, i), i == 2 ? 3 : 1});
+  const auto run = [&](uint64_t bytes, std::map<std::pair<size_t, int32_t>, BatchText>& texts) {
+    SessionOptions session = OneThread(GetParam().type, 6);
+    session.kv_bytes_max = bytes;
+    auto runner = OpenRunner(model, session);
+    ExpectOk(
+        GenerateBatch(*runner, model->tokenizer(), requests, options, [&](const BatchText& text) {
+          EXPECT_TRUE(texts.try_emplace({text.request, text.sample}, text).second);
+          return true;
+        }));
+    EXPECT_EQ(runner->stats().sequences, 0);
+    return runner->stats();
+  };
+  std::map<std::pair<size_t, int32_t>, BatchText> whole;
+  const RunnerStats plenty = run(0, whole);
+  ASSERT_EQ(whole.size(), 7u);
+  std::map<std::pair<size_t, int32_t>, BatchText> tight;
+  const RunnerStats half = run(plenty.kv_bytes_peak / 2, tight);
+  EXPECT_GT(half.tokens_processed, plenty.tokens_processed);  // some began anew
+  EXPECT_LE(half.kv_bytes_peak, plenty.kv_bytes_peak / 2);
+  ASSERT_EQ(tight.size(), 7u);
+  for (const auto& [key, text] : whole) EXPECT_EQ(tight[key].ids, text.ids) << key.first;
+  std::map<std::pair<size_t, int32_t>, BatchText> tiny;
+  run(plenty.kv_bytes_peak / 6, tiny);
+  ASSERT_EQ(tiny.size(), 7u);
+  int cut = 0;
+  for (const auto& [key, text] : tiny) {
+    const std::vector<TokenId>& ids = whole[key].ids;
+    EXPECT_TRUE(std::equal(text.ids.begin(), text.ids.end(), ids.begin())) << key.first;
+    cut += text.finish_reason == FinishReason::kMemory ? 1 : 0;
+    EXPECT_EQ(text.finish_reason == FinishReason::kLength, text.ids.size() == ids.size());
+  }
+  EXPECT_GT(cut, 0);
+}
+
 // Without a cache every step computes the whole text: other sums, the same texts.
 TEST(Combination, BeamsWithoutACache) {
   TinyShape shape;

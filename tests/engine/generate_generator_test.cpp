@@ -125,6 +125,18 @@ GenerateOptions StopAt(std::vector<std::string> texts) {
   return options;
 }
 
+TEST(Generator, TheTextSoFarStaysWhenMemoryEnds) {
+  const ToyTokenizer tokenizer({"a", "b", "c"});
+  Script script({2, 3, 4}, tokenizer.vocab_size());
+  script.fail_at = 3;
+  script.fail_code = ErrorCode::kOutOfMemory;
+  Sampler sampler = Greedy(tokenizer);
+  const auto result = Generate(script, tokenizer, sampler, kPrompt, {}, {});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->finish_reason, FinishReason::kMemory);
+  EXPECT_EQ(result->text, "ab");
+}
+
 TEST(Generator, StreamsUntilTheEndToken) {
   const Outcome outcome = GeneratePieces({"Once", " upon", " a time"});
   EXPECT_EQ(outcome.pieces, (std::vector<std::string>{"Once", " upon", " a time"}));
