@@ -143,9 +143,9 @@ class KvBench {
     return runner_->Step(inputs);
   }
 
-  // Beams of which one ends and another is continued twice, with the copies on write that the next
-  // step makes; beside copying all keys and values of all beams, as programs do that keep each beam
-  // in an array of its own.
+  // Beams of which one ends and another is continued twice. The time is that of the call; the bytes
+  // are what the next step copies for it. Beside copying all keys and values of all beams, as
+  // programs do that keep each beam in an array of its own.
   Status RunReorder() {
     Progress("reorder");
     KVANT_ASSIGN(const auto beams, ForkMany(kReorderedBeams));
