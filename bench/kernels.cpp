@@ -1,11 +1,11 @@
-// Kernel benchmark: every problem of a text file, and every encoder, on every instruction set of
-// this machine. A matrix kernel is first checked against the double-precision reference, then
-// timed.
+// Kernel benchmark: every problem of the text files in problems/, and every encoder, on every
+// instruction set of this machine. A matrix kernel is first checked against the double-precision
+// reference, then timed.
 //
 //   kvant_bench_kernels [--problems=FILE] [Google Benchmark's own flags]
 //
-// GB/s counts the bytes of the weights; MAC/cycle divides by core cycles, at the clock that a chain
-// of dependent operations shows at start-up.
+// GB/s counts the bytes of the weights, or of the keys and values; MAC/cycle divides by core
+// cycles, at the clock that a chain of dependent operations shows at start-up.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -13,47 +13,61 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
 #include <string_view>
 
+#include "base/aligned_buffer.h"
 #include "cpu/peaks.h"
+#include "tests/cpu/attention_reference.h"
 #include "tests/cpu/matmul_problem.h"
 
 namespace kvant::cpu {
 namespace {
 
+// A line of a problem file: a name, then numbers by name.
 struct ProblemLine {
-  const quant::FormatTraits* format = nullptr;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t tokens = 0;
+  std::string name;
+  std::map<std::string, int64_t> numbers;
+
+  int64_t operator[](const std::string& key) const { return numbers.at(key); }
+  bool Has(std::initializer_list<const char*> keys) const {
+    return numbers.size() == keys.size() &&
+           std::all_of(keys.begin(), keys.end(), [&](const char* key) {
+             const auto found = numbers.find(key);
+             return found != numbers.end() && found->second > 0;
+           });
+  }
 };
 
-// Reads "q4_k rows=8192 cols=2048 tokens=1"; false when something is wrong or missing.
-bool ParseProblem(const std::string& line, ProblemLine& problem) {
+ProblemLine ParseProblem(const std::string& line) {
   std::istringstream words(line);
-  std::string word;
-  words >> word;
-  problem.format = quant::FindFormat(word);
-  while (words >> word) {
-    const size_t equals = word.find('=');
-    if (equals == std::string::npos) return false;
-    const std::string key = word.substr(0, equals);
-    const int64_t value = std::atoll(word.c_str() + equals + 1);
-    if (key == "rows") {
-      problem.rows = value;
-    } else if (key == "cols") {
-      problem.cols = value;
-    } else if (key == "tokens") {
-      problem.tokens = value;
-    } else {
-      return false;
-    }
+  ProblemLine problem;
+  words >> problem.name;
+  for (std::string word; words >> word;) {
+    const size_t equals = std::min(word.find('='), word.size() - 1);
+    problem.numbers[word.substr(0, equals)] = std::atoll(word.c_str() + equals + 1);
   }
-  return problem.format != nullptr && problem.rows > 0 && problem.cols > 0 &&
-         problem.cols % problem.format->block_values == 0 && problem.tokens > 0;
+  return problem;
+}
+
+std::optional<KvElement> FindElement(const std::string& name) {
+  if (name == "attention_f32") return KvElement::kF32;
+  if (name == "attention_f16") return KvElement::kF16;
+  if (name == "attention_q8") return KvElement::kQ8;
+  return std::nullopt;
+}
+
+// "q4_k rows=8192 cols=2048 tokens=1", "attention_f16 rows=1 heads=4 dim=64 context=8192".
+bool IsProblem(const ProblemLine& line) {
+  if (FindElement(line.name)) return line.Has({"rows", "heads", "dim", "context"});
+  const quant::FormatTraits* format = quant::FindFormat(line.name);
+  return format != nullptr && line.Has({"rows", "cols", "tokens"}) &&
+         line["cols"] % format->block_values == 0;
 }
 
 double MeasureCyclesPerSecond() {
@@ -84,28 +98,78 @@ std::string CheckProblem(const MatMulProblem& problem) {
   return "";
 }
 
-void RunProblem(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
-                double cycles_per_second) {
-  const MatMulProblem problem(kernels, *line.format, line.rows, line.cols, line.tokens);
+void RunMatMul(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
+               double cycles_per_second) {
+  const quant::FormatTraits& format = *quant::FindFormat(line.name);
+  const int64_t rows = line["rows"];
+  const int64_t cols = line["cols"];
+  const int64_t tokens = line["tokens"];
+  const MatMulProblem problem(kernels, format, rows, cols, tokens);
   const std::string failure = CheckProblem(problem);
   if (!failure.empty()) {
     state.SkipWithError(failure.c_str());
     return;
   }
-  std::vector<float> out(static_cast<size_t>(line.rows * line.tokens));
+  std::vector<float> out(static_cast<size_t>(rows * tokens));
   const MatMulTask task = problem.Task(out.data());
   for ([[maybe_unused]] auto _ : state) {
     problem.kernel().run(task);
     benchmark::ClobberMemory();
   }
   const double runs = static_cast<double>(state.iterations());
-  const double weights = static_cast<double>(line.rows * line.cols);
-  state.counters["GB/s"] = benchmark::Counter(
-      runs * static_cast<double>(line.rows * line.format->row_bytes(line.cols)) * 1e-9,
-      benchmark::Counter::kIsRate);
-  state.counters["MAC/cycle"] =
-      benchmark::Counter(runs * weights * static_cast<double>(line.tokens) / cycles_per_second,
+  const double weights = static_cast<double>(rows * cols);
+  state.counters["GB/s"] =
+      benchmark::Counter(runs * static_cast<double>(rows * format.row_bytes(cols)) * 1e-9,
                          benchmark::Counter::kIsRate);
+  state.counters["MAC/cycle"] =
+      benchmark::Counter(runs * weights * static_cast<double>(tokens) / cycles_per_second,
+                         benchmark::Counter::kIsRate);
+}
+
+// Attention of the last rows of a context in one kv head. As many heads as exceed the caches take
+// turns, so that keys and values come from memory.
+void RunAttention(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
+                  double cycles_per_second) {
+  test::Shape shape;
+  shape.k_dim = shape.v_dim = static_cast<int>(line["dim"]);
+  shape.heads_per_kv = static_cast<int>(line["heads"]);
+  shape.k_element = shape.v_element = *FindElement(line.name);
+  shape.cache_end = line["context"];
+  const auto bytes =
+      static_cast<size_t>(shape.cache_end * 2 * shape.k_dim) * KvElementBytes(shape.k_element);
+  constexpr size_t kBytes = 96u << 20;
+  std::vector<std::unique_ptr<test::Cache>> caches;
+  for (size_t i = 0; i * bytes < kBytes || i == 0; ++i) {
+    caches.push_back(std::make_unique<test::Cache>(shape, std::vector<int64_t>{1 << 20}));
+    test::FillRandom(shape, *caches.back(), static_cast<uint32_t>(i));
+  }
+  const test::Rows rows = test::RandomRows(shape, test::LastPositions(shape, line["rows"]), 1);
+  const std::vector<float> found = test::Attend(kernels, shape, *caches[0], rows);
+  const test::Exact exact =
+      test::ExactAttention(shape, *caches[0], rows.queries.data(), rows.positions[0]);
+  for (size_t d = 0; d < exact.out.size(); ++d) {
+    if (std::abs(found[d] - exact.out[d]) <= exact.bound[d]) continue;
+    state.SkipWithError("further from the reference than rounding explains");
+    return;
+  }
+  std::vector<float> out(found.size());
+  const auto scratch = AlignedBuffer::Allocate(
+      kernels.attention_scratch_bytes(line["rows"], shape.heads_per_kv, shape.k_dim, shape.v_dim),
+      "scratch");
+  size_t turn = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    test::AttendInto(kernels, shape, caches[turn++ % caches.size()]->runs(), {}, rows.positions,
+                     rows.queries.data(), out.data(), {scratch->data(), scratch->size()});
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] =
+      benchmark::Counter(runs * static_cast<double>(bytes) * 1e-9, benchmark::Counter::kIsRate);
+  const double macs =
+      static_cast<double>(line["rows"] * line["heads"] * 2 * line["dim"]) *
+      (static_cast<double>(line["context"]) - static_cast<double>(line["rows"]) / 2);
+  state.counters["MAC/cycle"] =
+      benchmark::Counter(runs * macs / cycles_per_second, benchmark::Counter::kIsRate);
 }
 
 enum class Weights { kNone, kImportance };
@@ -154,46 +218,61 @@ void RegisterEncoders(double cycles_per_second) {
 }
 
 // Takes --problems=FILE out of the arguments.
-std::string TakeProblemsPath(int& argc, char** argv) {
+std::vector<std::string> TakeProblemPaths(int& argc, char** argv) {
   constexpr std::string_view kFlag = "--problems=";
-  std::string path = KVANT_SOURCE_DIR "/bench/problems/matmul.txt";
+  std::vector<std::string> paths;
   char** kept = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
     if (!std::string_view(argument).starts_with(kFlag)) return false;
-    path = argument + kFlag.size();
+    paths.emplace_back(argument + kFlag.size());
     return true;
   });
   argc = static_cast<int>(kept - argv);
-  return path;
+  if (paths.empty()) {
+    paths = {KVANT_SOURCE_DIR "/bench/problems/matmul.txt",
+             KVANT_SOURCE_DIR "/bench/problems/attention.txt"};
+  }
+  return paths;
 }
 
-int Main(int argc, char** argv) {
-  const std::string path = TakeProblemsPath(argc, argv);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+// False where the file cannot be read or a line is wrong, which has been said then.
+bool RegisterProblems(const std::string& path, double cycles_per_second) {
   std::ifstream file(path);
   if (!file) {
     fmt::print(stderr, "{}: cannot be read\n", path);
-    return 1;
+    return false;
   }
-  const double cycles_per_second = MeasureCyclesPerSecond();
-  fmt::print(stderr, "{:.2f} GHz\n", cycles_per_second * 1e-9);
   int line_number = 0;
   for (std::string text; std::getline(file, text);) {
     ++line_number;
     if (text.empty() || text[0] == '#') continue;
-    ProblemLine line;
-    if (!ParseProblem(text, line)) {
-      fmt::print(stderr, "{}:{}: expected 'format rows=N cols=N tokens=N', found '{}'\n", path,
-                 line_number, text);
-      return 1;
+    const ProblemLine line = ParseProblem(text);
+    if (!IsProblem(line)) {
+      fmt::print(
+          stderr,
+          "{}:{}: expected 'FORMAT rows=N cols=N tokens=N' or 'attention_TYPE rows=N heads=N "
+          "dim=N context=N', found '{}'\n",
+          path, line_number, text);
+      return false;
     }
     for (const IsaReport& isa : ReportIsas()) {
       const Result<const KernelTable*> kernels = ChooseKernels(isa.name);
       if (!kernels.ok()) continue;
       const std::string name = fmt::format("{}/{}", isa.name, text);
-      benchmark::RegisterBenchmark(name.c_str(), RunProblem, *kernels.value(), line,
-                                   cycles_per_second);
+      benchmark::RegisterBenchmark(name.c_str(), FindElement(line.name) ? RunAttention : RunMatMul,
+                                   *kernels.value(), line, cycles_per_second);
     }
+  }
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<std::string> paths = TakeProblemPaths(argc, argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const double cycles_per_second = MeasureCyclesPerSecond();
+  fmt::print(stderr, "{:.2f} GHz\n", cycles_per_second * 1e-9);
+  for (const std::string& path : paths) {
+    if (!RegisterProblems(path, cycles_per_second)) return 1;
   }
   RegisterEncoders(cycles_per_second);
   benchmark::RunSpecifiedBenchmarks();

@@ -138,6 +138,10 @@ constexpr size_t KvElementBytes(KvElement element) {
 // Dimensions of a q8 vector at most.
 inline constexpr int kKvQ8DimMax = 1024;
 
+// The largest code of a weight that meets q8 values: sums over the kAttentionChunk positions of a
+// chunk stay below 2^31.
+inline constexpr int kKvWeightCodeMax = 32767;
+
 // Keys lie in tiles of 16 tokens, so that sixteen scores fill one vector without a horizontal sum:
 // f32 and f16 as [k_dim][16]; q8 as [k_dim / 4 rounded up][16][4] bytes code + 128, which is what
 // products of unsigned and signed bytes read.
@@ -174,6 +178,7 @@ struct HiddenPositions {
 // Positions per softmax chunk. Chunks begin at multiples of it, whatever the runs and the threads,
 // and partial results (max, sum, weighted values) merge in order of position: that fixes the bits.
 inline constexpr int64_t kAttentionChunk = 512;
+static_assert(kKvWeightCodeMax * 127ll * kAttentionChunk < 1ll << 31);
 
 // Rows of a task some of whose runs or hidden positions are not for all rows.
 inline constexpr int64_t kMaskedRowsMax = 64;
@@ -181,7 +186,10 @@ inline constexpr int64_t kMaskedRowsMax = 64;
 // For every query row r and query head h of one kv head:
 // out = softmax(scale * q . k over the visible positions) . v,
 // visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower bound), less
-// the hidden ones. Queries meet q8 keys as int8 vectors too, so that those products are exact.
+// the hidden ones. Products with q8 codes are exact integers: queries meet q8 keys as vectors of
+// codes in [-kKvQueryCodeMax, kKvQueryCodeMax] with one scale, and the weights of a softmax chunk,
+// each times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one
+// scale for the chunk.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
   int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart

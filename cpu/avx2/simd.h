@@ -87,28 +87,74 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   return _mm256_permutevar8x32_ps(LoadPartial(source, pairs), index);
 }
 
+using I32 = __m256i;  // [kLanes] int32
+
+inline I32 LoadInts(const void* source) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(source));
+}
+inline void StoreInts(void* target, I32 v) {
+  _mm256_storeu_si256(static_cast<__m256i*>(target), v);
+}
+inline I32 AddInts(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
+inline F32 ToFloat(I32 v) { return _mm256_cvtepi32_ps(v); }
+
 // Products of int8 queries with a q8 key tile: lane i holds the sum for token i. A step takes four
 // dimensions of kLanes tokens, [kLanes][4] bytes code + 128, with the query's four codes in
 // `query`; the sum of all of the query's codes gives the start.
-using I32 = __m256i;  // [kLanes] int32
-
 inline I32 KeyDotStart(int32_t) { return _mm256_setzero_si256(); }
 // Signed codes here, because unsigned bytes above 127 would saturate in the sums of pairs.
 inline I32 LoadKeyBytes(const uint8_t* source) {
   const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
   return _mm256_xor_si256(bytes, _mm256_set1_epi8(static_cast<char>(0x80)));
 }
-inline I32 KeyDot(I32 keys, int32_t query, I32 sum) {
+inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
   const __m256i signed_query = _mm256_sign_epi8(_mm256_set1_epi32(query), keys);
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(keys), signed_query);
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-inline F32 ToFloat(I32 v) { return _mm256_cvtepi32_ps(v); }
 
-// Codes of token `slot` in the first `count` dimensions of a q8 value group, [count][4].
-inline F32 LoadQ8Partial(const int8_t* group, int slot, int64_t count) {
-  const __m256i dims =
-      _mm256_maskload_epi32(reinterpret_cast<const int*>(group), FirstLanes(count));
-  const __m256i top = _mm256_sll_epi32(dims, _mm_cvtsi32_si128(24 - 8 * slot));
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+// Products of weights, 15-bit codes, with q8 values: a lane holds one dimension of four tokens,
+// which meet the same four weights in every lane. A sum is the integer dot product, lane by lane.
+//
+// Here values are widened and VPMADDWD adds two neighbouring products; the halves of a lane's sum
+// lie side by side until the end.
+struct FourCodes {
+  int16_t codes[4];
+};
+struct Dots {
+  __m256i low, high;  // of lanes 0 to 3, 4 to 7
+};
+
+inline I32 Total(const Dots& dots) {
+  const __m256i sums = _mm256_hadd_epi32(dots.low, dots.high);
+  return _mm256_permute4x64_epi64(sums, _MM_SHUFFLE(3, 1, 2, 0));
+}
+inline Dots ZeroDots() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+
+struct ValueCodes {
+  __m256i low, high;  // [4][4] 16-bit codes of lanes 0 to 3, 4 to 7
+};
+inline ValueCodes Widen(__m256i bytes) {
+  return {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(bytes)),
+          _mm256_cvtepi8_epi16(_mm256_extracti128_si256(bytes, 1))};
+}
+inline ValueCodes LoadValueCodes(const int8_t* source) {
+  return Widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+}
+inline ValueCodes LoadValueCodesPartial(const int8_t* source, int64_t lanes) {
+  return Widen(_mm256_maskload_epi32(reinterpret_cast<const int*>(source), FirstLanes(lanes)));
+}
+inline void AddValueDots(const ValueCodes& values, const FourCodes& weights, Dots& dots) {
+  int64_t bits;
+  std::memcpy(&bits, &weights, sizeof bits);
+  const __m256i four = _mm256_set1_epi64x(bits);
+  dots.low = _mm256_add_epi32(dots.low, _mm256_madd_epi16(values.low, four));
+  dots.high = _mm256_add_epi32(dots.high, _mm256_madd_epi16(values.high, four));
+}
+// kLanes weight codes, integers from 0 to 32767, as kLanes / 4 FourCodes.
+inline void StoreWeightCodes(F32 codes, FourCodes* target) {
+  const __m256i ints = _mm256_cvtps_epi32(codes);
+  const __m128i words =
+      _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(target), words);
 }

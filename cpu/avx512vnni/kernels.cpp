@@ -27,6 +27,7 @@ namespace {
 // clang-format keeps this order across comments only.
 #include "cpu/generic/attention_tile.inl"
 // And here.
+#include "cpu/generic/attention_q8.inl"
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"
 }  // namespace

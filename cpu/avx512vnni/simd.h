@@ -75,21 +75,55 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   return _mm512_permutexvar_ps(index, LoadPartial(source, pairs));
 }
 
+using I32 = __m512i;  // [kLanes] int32
+
+inline I32 LoadInts(const void* source) { return _mm512_loadu_si512(source); }
+inline void StoreInts(void* target, I32 v) { _mm512_storeu_si512(target, v); }
+inline I32 AddInts(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
+inline F32 ToFloat(I32 v) { return _mm512_cvtepi32_ps(v); }
+
+// sums += products of unsigned with signed bytes, four neighbours in each lane. In assembly because
+// GCC 12 copies the sums of the intrinsic to other registers and back.
+inline void AddByteProducts(I32 unsigned_bytes, I32 signed_bytes, I32& sums) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
+
 // Products of int8 queries with a q8 key tile: lane i holds the sum for token i. A step takes four
 // dimensions of kLanes tokens, [kLanes][4] bytes code + 128, with the query's four codes in
 // `query`; the sum of all of the query's codes gives the start.
-using I32 = __m512i;  // [kLanes] int32
-
 inline I32 KeyDotStart(int32_t query_sum) { return _mm512_set1_epi32(-128 * query_sum); }
 inline I32 LoadKeyBytes(const uint8_t* source) { return _mm512_loadu_si512(source); }
-inline I32 KeyDot(I32 keys, int32_t query, I32 sum) {
-  return _mm512_dpbusd_epi32(sum, keys, _mm512_set1_epi32(query));
+inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
+  AddByteProducts(keys, _mm512_set1_epi32(query), sums);
 }
-inline F32 ToFloat(I32 v) { return _mm512_cvtepi32_ps(v); }
 
-// Codes of token `slot` in the first `count` dimensions of a q8 value group, [count][4].
-inline F32 LoadQ8Partial(const int8_t* group, int slot, int64_t count) {
-  const __m512i dims = _mm512_maskz_loadu_epi32(FirstLanes(count), group);
-  const __m512i top = _mm512_sll_epi32(dims, _mm_cvtsi32_si128(24 - 8 * slot));
-  return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+// Products of weights, 15-bit codes, with q8 values: a lane holds one dimension of four tokens,
+// which meet the same four weights in every lane. A sum is the integer dot product, lane by lane.
+//
+// Here a weight is 256 * high + low, and VPDPBUSD multiplies each part as unsigned bytes.
+struct FourCodes {
+  uint32_t low, high;  // four bytes each
+};
+struct Dots {
+  I32 low, high;
+};
+
+inline I32 Total(const Dots& dots) { return AddInts(_mm512_slli_epi32(dots.high, 8), dots.low); }
+inline Dots ZeroDots() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+
+using ValueCodes = __m512i;
+inline ValueCodes LoadValueCodes(const int8_t* source) { return _mm512_loadu_si512(source); }
+inline ValueCodes LoadValueCodesPartial(const int8_t* source, int64_t lanes) {
+  return _mm512_maskz_loadu_epi32(FirstLanes(lanes), source);
+}
+inline void AddValueDots(ValueCodes values, const FourCodes& weights, Dots& dots) {
+  AddByteProducts(_mm512_set1_epi32(static_cast<int>(weights.low)), values, dots.low);
+  AddByteProducts(_mm512_set1_epi32(static_cast<int>(weights.high)), values, dots.high);
+}
+// kLanes weight codes, integers from 0 to 32767, as kLanes / 4 FourCodes.
+inline void StoreWeightCodes(F32 codes, FourCodes* target) {
+  const __m256i words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(codes));
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  const __m256i parts = _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), parts);
 }

@@ -1,7 +1,7 @@
 // Attention of any number of query rows over the cached keys and values of one kv head.
 //
 // Included inside an instruction set's namespace and target region, after its simd.h, math.inl and
-// attention_tile.inl.
+// attention_tile.inl and attention_q8.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads, and every key
 // and value is read once per tile. A tile walks the positions in chunks of kAttentionChunk: scores
@@ -12,8 +12,8 @@
 // exponentials are summed in lanes by position % 16; values are accumulated position by position;
 // chunks merge in order. So neither the tiling of rows, nor the runs, nor the positions that other
 // rows of a tile see can change a result. A position that a row does not see is never multiplied
-// into that row, whatever its bytes are; a hidden one has the weight zero. Products of q8 keys are
-// exact integers, and a q8 value is decoded before it is weighed.
+// into that row, whatever its bytes are; a hidden one has the weight zero. Products with q8 codes
+// are exact integers (attention_q8.inl).
 
 // ---- Scores -------------------------------------------------------------------------------------
 
@@ -33,6 +33,8 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
     for (int v = 0; v < kVectors; ++v) sums[q][v] = Zero();
   }
   for (int d = 0; d < k_dim; ++d) {
+    constexpr int64_t kElements = kTiles * kKeyTileTokens;
+    PrefetchAhead<kElements * sizeof(Element)>(keys + d * kElements);
     F32 key[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
@@ -56,45 +58,6 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
   }
 }
 
-// The same for q8 keys and queries: [dims4][kQueries] words of four codes.
-template <int kQueries, int kTiles>
-inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums,
-                            const float* query_factors, int dims4, const uint8_t* keys,
-                            const float* key_scales, float* scores) {
-  constexpr int kVectors = kTiles * kKeyTileVectors;
-  constexpr int kRowBytes = kKeyTileTokens * 4;
-  I32 sums[kQueries][kVectors];
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sums[q][v] = KeyDotStart(query_sums[q]);
-  }
-  for (int d = 0; d < dims4; ++d) {
-    I32 key[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t row = int64_t{v / kKeyTileVectors} * dims4 + d;
-      key[v] = LoadKeyBytes(keys + row * kRowBytes + v % kKeyTileVectors * kLanes * 4);
-    }
-#pragma GCC unroll 8
-    for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        sums[q][v] = KeyDot(key[v], queries[d * kQueries + q], sums[q][v]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    const F32 key_scale = Load(key_scales + v * kLanes);
-#pragma GCC unroll 8
-    for (int q = 0; q < kQueries; ++q) {
-      const F32 product = Mul(ToFloat(sums[q][v]), key_scale);
-      Store(scores + q * kScoreStride + v * kLanes, Mul(product, Broadcast(query_factors[q])));
-    }
-  }
-}
-
 // Scores of one block of query vectors over kTiles whole tiles from position p on.
 template <int kQueries, int kTiles, class Element>
 void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const Segment& segment,
@@ -102,16 +65,8 @@ void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const S
   const int k_dim = tile.task->k_dim;
   const int64_t token = p - segment.run->first_position;
   float* scores = tile.ScoresOf(first) + (p - tile.chunk_begin);
-  if constexpr (sizeof(Element) == 1) {
-    const int dims4 = (k_dim + 3) / 4;
-    ScoreQ8KeyTiles<kQueries, kTiles>(
-        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, tile.query_factor + first,
-        dims4, reinterpret_cast<const uint8_t*>(segment.run->keys) + token * dims4 * 4,
-        segment.run->key_scales + token, scores);
-  } else {
-    const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
-    ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, tile.task->scale, scores);
-  }
+  const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
+  ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, tile.task->scale, scores);
 }
 
 // The same for all of `positions`, which begin at a tile.
@@ -139,21 +94,6 @@ void ScoreBlockOf(const QueryTile& tile, int first, int count, const float* pack
   }
 }
 
-// What all query vectors [first, first + count) see, or what at least one of them sees.
-inline PositionRange SeenByAll(const QueryTile& tile, int first, int count) {
-  PositionRange all = tile.SeenBy(first);
-  for (int q = first + 1; q < first + count; ++q) all = Intersect(all, tile.SeenBy(q));
-  return all;
-}
-inline PositionRange SeenByAny(const QueryTile& tile, int first, int count) {
-  PositionRange any = tile.SeenBy(first);
-  for (int q = first + 1; q < first + count; ++q) {
-    any.begin = Least(any.begin, tile.SeenBy(q).begin);
-    any.end = Greatest(any.end, tile.SeenBy(q).end);
-  }
-  return any;
-}
-
 void ScoreChunk(const QueryTile& tile) {
   for (int s = 0; s < tile.segment_count; ++s) {
     const Segment& segment = tile.segments[s];
@@ -167,25 +107,13 @@ void ScoreChunk(const QueryTile& tile) {
         case KvElement::kF16:
           return ScoreBlockOf<uint16_t>(tile, first, count, packed, segment, positions);
         case KvElement::kQ8:
-          return ScoreBlockOf<int8_t>(tile, first, count, packed, segment, positions);
+          return ScoreQ8BlockOf(tile, first, count, packed, *segment.run, positions);
       }
     });
   }
 }
 
 // ---- Softmax ------------------------------------------------------------------------------------
-
-// Writes -infinity over the scores of whole tiles that `seen` does not cover, and returns these
-// whole tiles, as offsets in the chunk.
-inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t chunk_begin) {
-  const int64_t begin = seen.begin - chunk_begin;
-  const int64_t end = seen.end - chunk_begin;
-  const int64_t tiles_begin = TileFloor(begin);
-  const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
-  for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = -INFINITY;
-  for (int64_t i = end; i < tiles_end; ++i) scores[i] = -INFINITY;
-  return {tiles_begin, tiles_end};
-}
 
 inline float MaxScore(const float* scores, PositionRange offsets, float max) {
   F32 lanes = Broadcast(max);
@@ -231,7 +159,7 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
     if ((tile.segments[s].rows >> row & 1) == 0) continue;
     const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
     if (seen.empty()) continue;
-    offsets[count] = MaskEdges(scores, seen, tile.chunk_begin);
+    offsets[count] = MaskEdges(scores, seen, tile.chunk_begin, -INFINITY);
     MaskHidden(tile, row, offsets[count], scores);
     max = MaxScore(scores, offsets[count], max);
     ++count;
@@ -247,10 +175,10 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
 
 // ---- Weighted values ----------------------------------------------------------------------------
 
-// sums[q] += weights[q][i] * value of token first + i, over `tokens` adjacent tokens and kVectors
+// sums[q] += weights[q][i] * values[i] over `tokens` adjacent tokens and kVectors
 // vectors of v_dim from d on; the only vector holds `rest` values where kPartial.
 template <int kQueries, int kVectors, bool kPartial, class Element>
-inline void AddValueVectors(const float* weights, const ValueSource<Element>& source, int64_t first,
+inline void AddValueVectors(const float* weights, const Element* values, int64_t v_dim,
                             int64_t tokens, int64_t d, int64_t rest, float* sums,
                             int64_t sum_stride) {
   F32 total[kQueries][kVectors];
@@ -260,10 +188,12 @@ inline void AddValueVectors(const float* weights, const ValueSource<Element>& so
     for (int v = 0; v < kVectors; ++v) total[q][v] = Load(sums + q * sum_stride + d + v * kLanes);
   }
   for (int64_t i = 0; i < tokens; ++i) {
+    PrefetchAhead<kVectors * kLanes * sizeof(Element)>(values + i * v_dim + d);
     F32 value[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      value[v] = source.template At<kPartial>(first + i, d + v * kLanes, kPartial ? rest : kLanes);
+      const Element* part = values + i * v_dim + d + v * kLanes;
+      value[v] = kPartial ? LoadElementsPartial(part, rest) : LoadElements(part);
     }
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
@@ -284,24 +214,23 @@ template <int kQueries, class Element>
 void AddValues(const QueryTile& tile, int query, const Segment& segment, PositionRange positions) {
   constexpr int kVectors = BlockWidth(kQueries, 1);
   const int64_t v_dim = tile.task->v_dim;
-  const ValueSource<Element> source = {reinterpret_cast<const Element*>(segment.run->values),
-                                       segment.run->value_scales, v_dim};
   float* sums = tile.chunk_sums + query * tile.value_stride;
   for (int64_t p = positions.begin; p < positions.end; p += kValueStretch) {
     const int64_t count = Least(kValueStretch, positions.end - p);
-    const int64_t first = p - segment.run->first_position;
+    const Element* values = reinterpret_cast<const Element*>(segment.run->values) +
+                            (p - segment.run->first_position) * v_dim;
     const float* weights = tile.ScoresOf(query) + (p - tile.chunk_begin);
     int64_t d = 0;
     for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
-      AddValueVectors<kQueries, kVectors, false>(weights, source, first, count, d, 0, sums,
+      AddValueVectors<kQueries, kVectors, false>(weights, values, v_dim, count, d, 0, sums,
                                                  tile.value_stride);
     }
     for (; d + kLanes <= v_dim; d += kLanes) {
-      AddValueVectors<kQueries, 1, false>(weights, source, first, count, d, 0, sums,
+      AddValueVectors<kQueries, 1, false>(weights, values, v_dim, count, d, 0, sums,
                                           tile.value_stride);
     }
     if (d < v_dim) {
-      AddValueVectors<kQueries, 1, true>(weights, source, first, count, d, v_dim - d, sums,
+      AddValueVectors<kQueries, 1, true>(weights, values, v_dim, count, d, v_dim - d, sums,
                                          tile.value_stride);
     }
   }
@@ -346,10 +275,11 @@ void WeighChunk(const QueryTile& tile) {
       switch (tile.task->v_element) {
         case KvElement::kF32: return AddSegmentValues<float>(tile, first, count, segment);
         case KvElement::kF16: return AddSegmentValues<uint16_t>(tile, first, count, segment);
-        case KvElement::kQ8: return AddSegmentValues<int8_t>(tile, first, count, segment);
+        case KvElement::kQ8: return AddQ8SegmentOf(tile, first, count, segment);
       }
     });
   }
+  if (tile.task->v_element == KvElement::kQ8) ScaleQ8Sums(tile);
 }
 
 // ---- Chunks -------------------------------------------------------------------------------------
@@ -438,7 +368,10 @@ void AttendTile(QueryTile& tile) {
     FindSegments(tile, &next_run);
     if (tile.segment_count == 0) continue;
     ScoreChunk(tile);
-    for (int q = 0; q < tile.queries; ++q) SoftmaxQuery(tile, q);
+    for (int q = 0; q < tile.queries; ++q) {
+      SoftmaxQuery(tile, q);
+      if (tile.task->v_element == KvElement::kQ8) QuantizeWeights(tile, q);
+    }
     WeighChunk(tile);
     for (int q = 0; q < tile.queries; ++q) MergeChunk(tile, q);
   }
@@ -450,21 +383,7 @@ void Attention(const AttentionTask& task) {
   const int64_t queries = int64_t{tile_rows} * task.heads_per_kv;
   QueryTile tile;
   tile.task = &task;
-  tile.value_stride = ValueStride(task.v_dim);
-  tile.scores = reinterpret_cast<float*>(task.scratch.data());
-  tile.chunk_sums = tile.scores + queries * kScoreStride;
-  tile.sums = tile.chunk_sums + queries * tile.value_stride;
-  tile.packed = tile.sums + queries * tile.value_stride;
-  tile.packed_by_row = tile.packed + queries * task.k_dim;
-  tile.chunk_max = tile.packed_by_row + queries * task.k_dim;
-  tile.chunk_total = tile.chunk_max + queries;
-  tile.max = tile.chunk_total + queries;
-  tile.total = tile.max + queries;
-  tile.query_factor = tile.total + queries;
-  tile.query_sum = reinterpret_cast<int32_t*>(tile.query_factor + queries);
-  const size_t floats = static_cast<size_t>(tile.query_factor + 2 * queries - tile.scores);
-  tile.segments = reinterpret_cast<Segment*>(task.scratch.data() +
-                                             RoundUp(floats * sizeof(float), alignof(Segment)));
+  PlaceTile(task.scratch.data(), tile_rows, queries, task.k_dim, task.v_dim, tile);
   for (int64_t row = 0; row < task.rows; row += tile_rows) {
     BeginTile(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
     AttendTile(tile);

@@ -19,6 +19,17 @@ inline constexpr int kKeyTileVectors = kKeyTileTokens / kLanes;
 // Floats between the scores of two query vectors: not a power of two, for the cache's sake.
 inline constexpr int64_t kScoreStride = kAttentionChunk + kKeyTileTokens;
 inline constexpr int kChunkSegmentsMax = kAttentionChunk / kKeyTileTokens;
+// FourCodes between the weight codes of two query vectors.
+inline constexpr int64_t kWeightCodeStride = kAttentionChunk / kValueGroupTokens + 8;
+
+// How far ahead of its use the cache is asked for, and by what: the bytes that a loop is about to
+// read from `source` on.
+inline constexpr int64_t kPrefetchBytes = 8192;
+template <int64_t kBytes>
+inline void PrefetchAhead(const void* source) {
+  const char* ahead = static_cast<const char*>(source) + kPrefetchBytes;
+  for (int64_t i = 0; i < kBytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+}
 
 constexpr int BlockWidth(int queries, int vectors_each) {
   const int width = kBlockSums / (queries * vectors_each);
@@ -33,28 +44,6 @@ inline F32 LoadElementsPartial(const float* source, int64_t count) {
 inline F32 LoadElementsPartial(const uint16_t* source, int64_t count) {
   return LoadF16Partial(source, count);
 }
-
-// The values of a run, by position relative to its first; int8_t are q8 codes.
-template <class Element>
-struct ValueSource {
-  const Element* values;
-  const float* scales;  // of q8
-  int64_t v_dim;
-
-  // `count` values (kLanes unless kPartial) of a token from dimension d on.
-  template <bool kPartial>
-  F32 At(int64_t token, int64_t d, int64_t count) const {
-    if constexpr (sizeof(Element) == 1) {
-      const int64_t group = token / kValueGroupTokens * v_dim + d;
-      const int slot = static_cast<int>(token % kValueGroupTokens);
-      const F32 codes = LoadQ8Partial(values + group * kValueGroupTokens, slot, count);
-      return Mul(codes, Broadcast(scales[token]));
-    } else {
-      const Element* row = values + token * v_dim + d;
-      return kPartial ? LoadElementsPartial(row, count) : LoadElements(row);
-    }
-  }
-};
 
 // Positions [begin, end); empty where end <= begin.
 struct PositionRange {
@@ -88,17 +77,19 @@ struct QueryTile {
 
   // Queries as ScoreChunk reads them, block by block: [k_dim][queries of the block] floats, or
   // [k_dim / 4 rounded up][queries of the block] words of four codes for q8 keys.
-  float* packed;         // blocks across rows
-  float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
-  float* query_factor;   // [queries]: scale of a query's codes times task->scale
-  int32_t* query_sum;    // [queries]: sum of a query's codes
-  float* scores;         // [queries][kScoreStride], then the exponentials
-  float* chunk_sums;     // [queries][value_stride]: this chunk's weighted values
-  float* sums;           // [queries][value_stride]: all chunks so far
-  float* chunk_max;      // [queries]; -infinity where the chunk has nothing to see
-  float* chunk_total;    // [queries]: sum of exponentials
-  float* max;            // [queries]
-  float* total;          // [queries]
+  float* packed;            // blocks across rows
+  float* packed_by_row;     // blocks inside a row, for segments that only some rows may see
+  float* query_factor;      // [queries]: scale of a query's codes times task->scale
+  int32_t* query_sum;       // [queries]: sum of a query's codes
+  float* scores;            // [queries][kScoreStride], then the exponentials
+  FourCodes* weight_codes;  // [queries][kWeightCodeStride] for q8 values, zero where not seen
+  float* weight_step;       // [queries]: scale of the weight codes
+  float* chunk_sums;        // [queries][value_stride]: this chunk's weighted values
+  float* sums;              // [queries][value_stride]: all chunks so far
+  float* chunk_max;         // [queries]; -infinity where the chunk has nothing to see
+  float* chunk_total;       // [queries]: sum of exponentials
+  float* max;               // [queries]
+  float* total;             // [queries]
   int64_t value_stride;
 
   int64_t chunk_begin;  // position
@@ -117,6 +108,34 @@ struct QueryTile {
   float* ScoresOf(int query) const { return scores + query * kScoreStride; }
 };
 
+// What all query vectors [first, first + count) see, or what at least one of them sees.
+inline PositionRange SeenByAll(const QueryTile& tile, int first, int count) {
+  PositionRange all = tile.SeenBy(first);
+  for (int q = first + 1; q < first + count; ++q) all = Intersect(all, tile.SeenBy(q));
+  return all;
+}
+inline PositionRange SeenByAny(const QueryTile& tile, int first, int count) {
+  PositionRange any = tile.SeenBy(first);
+  for (int q = first + 1; q < first + count; ++q) {
+    any.begin = Least(any.begin, tile.SeenBy(q).begin);
+    any.end = Greatest(any.end, tile.SeenBy(q).end);
+  }
+  return any;
+}
+
+// Writes `value` over the scores of whole tiles that `seen` does not cover, and returns these whole
+// tiles, as offsets in the chunk.
+inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t chunk_begin,
+                               float value) {
+  const int64_t begin = seen.begin - chunk_begin;
+  const int64_t end = seen.end - chunk_begin;
+  const int64_t tiles_begin = TileFloor(begin);
+  const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
+  for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = value;
+  for (int64_t i = end; i < tiles_end; ++i) scores[i] = value;
+  return {tiles_begin, tiles_end};
+}
+
 inline int TileRows(int64_t rows, int heads_per_kv) {
   const int64_t fitting = Greatest(1, kTileQueries / heads_per_kv);
   return static_cast<int>(Least(rows, fitting));
@@ -124,12 +143,36 @@ inline int TileRows(int64_t rows, int heads_per_kv) {
 
 inline int64_t ValueStride(int v_dim) { return (v_dim + 15) / 16 * 16; }
 
+// Lays a tile's arrays out in memory from `base` on, if that is not null, and returns their size.
+size_t PlaceTile(std::byte* base, int64_t rows, int64_t queries, int k_dim, int v_dim,
+                 QueryTile& tile) {
+  size_t size = 0;
+  const auto place = [&](auto*& array, int64_t count) {
+    if (base != nullptr) {
+      array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(base + size);
+    }
+    size += RoundUp(static_cast<size_t>(count) * sizeof(*array), 64);
+  };
+  tile.value_stride = ValueStride(v_dim);
+  place(tile.scores, queries * kScoreStride);
+  place(tile.weight_codes, queries * kWeightCodeStride);
+  place(tile.chunk_sums, queries * tile.value_stride);
+  place(tile.sums, queries * tile.value_stride);
+  place(tile.packed, queries * k_dim);
+  place(tile.packed_by_row, queries * k_dim);
+  place(tile.query_sum, queries);
+  for (float** array : {&tile.query_factor, &tile.weight_step, &tile.chunk_max, &tile.chunk_total,
+                        &tile.max, &tile.total}) {
+    place(*array, queries);
+  }
+  place(tile.segments, rows * kChunkSegmentsMax);
+  return size;
+}
+
 size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim) {
+  QueryTile tile;
   const int64_t tile_rows = TileRows(rows, heads_per_kv);
-  const int64_t queries = tile_rows * heads_per_kv;
-  const int64_t floats = queries * (2 * k_dim + kScoreStride + 2 * ValueStride(v_dim) + 6);
-  return RoundUp(static_cast<size_t>(floats) * sizeof(float), alignof(Segment)) +
-         static_cast<size_t>(tile_rows * kChunkSegmentsMax) * sizeof(Segment);
+  return PlaceTile(nullptr, tile_rows, tile_rows * heads_per_kv, k_dim, v_dim, tile);
 }
 
 // The widest block of at most `left` query vectors: a power of two.
@@ -193,14 +236,14 @@ void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
 void PackQueries(const QueryTile& tile) {
   const AttentionTask& task = *tile.task;
   ForEachBlock(0, tile.queries, [&](int first, int count) {
-    PackBlock(tile, first, count, tile.packed + int64_t{first} * task.k_dim);
+    PackBlock(tile, first, count, tile.packed + int64_t{first} * tile.task->k_dim);
   });
   bool masked = false;
   for (const KvRun& run : task.runs) masked |= run.rows != ~uint64_t{0};
   if (!masked) return;
   for (int row = 0; row < tile.rows; ++row) {
     ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, [&](int first, int count) {
-      PackBlock(tile, first, count, tile.packed_by_row + int64_t{first} * task.k_dim);
+      PackBlock(tile, first, count, tile.packed_by_row + int64_t{first} * tile.task->k_dim);
     });
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/half.h"
 #include "cpu/scalar/math.h"
@@ -71,13 +72,13 @@ float Score(const Query& query, const KvRun& run, int64_t position) {
 }
 
 float Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
-  if (task.v_element != KvElement::kQ8) {
-    return Element(run.values, task.v_element, token * task.v_dim + d);
-  }
+  return Element(run.values, task.v_element, token * task.v_dim + d);
+}
+
+int ValueCode(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
   const int64_t place =
       (token / kValueGroupTokens * task.v_dim + d) * kValueGroupTokens + token % kValueGroupTokens;
-  const int8_t code = reinterpret_cast<const int8_t*>(run.values)[place];
-  return static_cast<float>(code) * run.value_scales[token];
+  return reinterpret_cast<const int8_t*>(run.values)[place];
 }
 
 // Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].
@@ -88,27 +89,70 @@ struct Partial {
   bool empty = true;
 };
 
+// A part [begin, end) of a chunk, and a number for each of its positions: the score, then the
+// weight e^(score - max).
+struct Part {
+  int64_t begin;
+  int64_t end;
+  float numbers[kAttentionChunk];
+
+  float& operator[](int64_t position) { return numbers[position % kAttentionChunk]; }
+};
+
+void WeighValues(const Query& query, Part& part, Partial& chunk) {
+  const AttentionTask& task = query.task;
+  ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
+    const int64_t token = position - run.first_position;
+    for (int64_t d = 0; d < task.v_dim; ++d) {
+      chunk.sums[d] = std::fma(part[position], Value(task, run, token, d), chunk.sums[d]);
+    }
+  });
+}
+
+// Weights times the scales of their values become integers.
+void WeighCodes(const Query& query, Part& part, Partial& chunk) {
+  const AttentionTask& task = query.task;
+  constexpr float kCodeMax = kKvWeightCodeMax;
+  float max = 0.0f;
+  float taint = 0.0f;  // NaN where a value was not finite
+  ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
+    part[position] *= run.value_scales[position - run.first_position];
+    max = std::max(max, part[position]);
+    taint += part[position] * 0.0f;
+  });
+  const bool vanishes = max < 0x1p-100f;
+  const float inverse = vanishes ? 0.0f : kCodeMax / max;
+  const float step = (vanishes ? 0.0f : max / kCodeMax) + taint;
+  std::vector<int> dots(static_cast<size_t>(task.v_dim), 0);
+  ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
+    const float rounded = std::nearbyint(part[position] * inverse);
+    const int code = std::isfinite(rounded) ? static_cast<int>(rounded) : 0;
+    for (int64_t d = 0; d < task.v_dim; ++d) {
+      dots[static_cast<size_t>(d)] += code * ValueCode(task, run, position - run.first_position, d);
+    }
+  });
+  for (int64_t d = 0; d < task.v_dim; ++d) {
+    chunk.sums[d] = static_cast<float>(dots[static_cast<size_t>(d)]) * step;
+  }
+}
+
 void AttendChunk(const Query& query, int64_t begin, int64_t end, Partial& chunk) {
   const AttentionTask& task = query.task;
-  float weights[kAttentionChunk];
-  const int64_t chunk_begin = begin / kAttentionChunk * kAttentionChunk;
+  Part part = {begin, end, {}};
   std::fill_n(chunk.sums, task.v_dim, 0.0f);
   ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
     const float score = Score(query, run, position);
-    weights[position - chunk_begin] = score;
+    part[position] = score;
     chunk.max = chunk.max > score ? chunk.max : score;
     chunk.empty = false;
   });
   float lanes[kSumLanes] = {};
-  ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
-    const float weight = Exp(weights[position - chunk_begin] - chunk.max);
-    lanes[position % kSumLanes] += weight;
-    const int64_t token = position - run.first_position;
-    for (int64_t d = 0; d < task.v_dim; ++d) {
-      chunk.sums[d] = std::fma(weight, Value(task, run, token, d), chunk.sums[d]);
-    }
+  ForEachPosition(query, begin, end, [&](const KvRun&, int64_t position) {
+    part[position] = Exp(part[position] - chunk.max);
+    lanes[position % kSumLanes] += part[position];
   });
   chunk.total = SumLanes(lanes);
+  (task.v_element == KvElement::kQ8 ? WeighCodes : WeighValues)(query, part, chunk);
 }
 
 void Merge(const Partial& chunk, int64_t v_dim, Partial& result) {

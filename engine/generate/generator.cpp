@@ -111,7 +111,7 @@ class Loop {
       KVANT_TRY(Guess());
       Status status = Check();
       if (OutOfMemory(status) && guess_.size() > 1) {
-        guess_.resize(1);
+        guess_.erase(guess_.begin() + 1, guess_.end());
         status = Check();
       }
       if (OutOfMemory(status)) return Finish(FinishReason::kMemory);

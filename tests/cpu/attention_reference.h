@@ -82,6 +82,12 @@ class Cache {
     return Element(place.group, shape_.v_element, slot * shape_.v_dim + d);
   }
 
+  // Of q8 values; 0 for others, which have no codes.
+  double ValueScale(int64_t position) const {
+    if (shape_.v_element != KvElement::kQ8) return 0;
+    return static_cast<double>(*PlaceOf(position).value_scale);
+  }
+
   std::span<const KvRun> runs() const { return runs_; }
 
  private:
@@ -159,24 +165,20 @@ inline std::vector<int64_t> LastPositions(const Shape& shape, int64_t count) {
   return positions;
 }
 
-float ScaleOf(const Shape& shape) { return 1.0f / std::sqrt(static_cast<float>(shape.k_dim)); }
+inline float ScaleOf(const Shape& shape) {
+  return 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
+}
 
-// All rows in one call.
-inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
-                                 std::span<const KvRun> runs,
-                                 std::span<const HiddenPositions> hidden, const Rows& rows) {
-  const int64_t count = static_cast<int64_t>(rows.positions.size());
-  const GuardedArray<float> queries(rows.queries);
-  const GuardedArray<float> out(static_cast<size_t>(count * shape.heads_per_kv * shape.v_dim));
-  const GuardedArray<std::byte> scratch(
-      kernels.attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
-  std::fill(scratch.begin(), scratch.end(), std::byte{0xff});  // NaN
-  kernels.attention({.queries = queries.data(),
+// All rows in one call: queries [rows][heads_per_kv][k_dim], out [rows][heads_per_kv][v_dim].
+inline void AttendInto(const KernelTable& kernels, const Shape& shape, std::span<const KvRun> runs,
+                       std::span<const HiddenPositions> hidden, std::span<const int64_t> positions,
+                       const float* queries, float* out, std::span<std::byte> scratch) {
+  kernels.attention({.queries = queries,
                      .query_row_stride = int64_t{shape.heads_per_kv} * shape.k_dim,
-                     .out = out.data(),
+                     .out = out,
                      .out_row_stride = int64_t{shape.heads_per_kv} * shape.v_dim,
-                     .rows = count,
-                     .positions = rows.positions.data(),
+                     .rows = std::ssize(positions),
+                     .positions = positions.data(),
                      .heads_per_kv = shape.heads_per_kv,
                      .k_dim = shape.k_dim,
                      .v_dim = shape.v_dim,
@@ -186,7 +188,20 @@ inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
                      .window = shape.window,
                      .runs = runs,
                      .hidden = hidden,
-                     .scratch = {scratch.data(), scratch.size()}});
+                     .scratch = scratch});
+}
+
+inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
+                                 std::span<const KvRun> runs,
+                                 std::span<const HiddenPositions> hidden, const Rows& rows) {
+  const int64_t count = std::ssize(rows.positions);
+  const GuardedArray<float> queries(rows.queries);
+  const GuardedArray<float> out(static_cast<size_t>(count * shape.heads_per_kv * shape.v_dim));
+  const GuardedArray<std::byte> scratch(
+      kernels.attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
+  std::fill(scratch.begin(), scratch.end(), std::byte{0xff});  // NaN
+  AttendInto(kernels, shape, runs, hidden, rows.positions, queries.data(), out.data(),
+             {scratch.data(), scratch.size()});
   return out.ToVector();
 }
 
@@ -219,7 +234,8 @@ inline int64_t FirstVisible(const Shape& shape, int64_t position) {
 // as a relative error, and u |score - max| from the subtraction, 2 ulp = 4 u from the exponential;
 // merging a chunk adds the same two for its factor, and 2 u for the products. Weights enter
 // numerator and denominator. A numerator's sum has at most 512 roundings in its chunk and 2 for
-// each merge, a denominator's fewer, the division one.
+// each merge, a denominator's fewer, the division one. Weights that meet q8 values are rounded to
+// multiples of the largest product of a weight and a scale in the chunk over kKvWeightCodeMax.
 struct Exact {
   std::vector<double> out;    // [v_dim]
   std::vector<double> bound;  // [v_dim]
@@ -271,15 +287,27 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
     double total = 0.0;
     double sum = 0.0;
     double magnitude = 0.0;
+    double code_error = 0.0;
+    double chunk_largest = 0.0;  // weight times scale
+    double chunk_codes = 0.0;    // sum of the values' codes without their signs
     for (size_t i = 0; i < scores.size(); ++i) {
+      const int64_t position_i = begin + static_cast<int64_t>(i);
       const double weight = std::exp(scores[i] - *max);
-      const double value = cache.Value(begin + static_cast<int64_t>(i), d);
+      const double value = cache.Value(position_i, d);
+      const double value_scale = cache.ValueScale(position_i);
       total += weight;
       sum += weight * value;
       magnitude += weight * std::abs(value);
+      chunk_largest = std::max(chunk_largest, weight * value_scale);
+      if (value_scale > 0) chunk_codes += std::abs(value) / value_scale;
+      if (position_i == position || position_i % kAttentionChunk == kAttentionChunk - 1) {
+        code_error += 0.5 * chunk_largest / kKvWeightCodeMax * chunk_codes;
+        chunk_largest = chunk_codes = 0.0;
+      }
     }
     exact.out.push_back(sum / total);
-    exact.bound.push_back(1.01 * 2 * (weight_error + sum_error) * magnitude / total);
+    exact.bound.push_back((1.01 * 2 * (weight_error + sum_error) * magnitude + 1.01 * code_error) /
+                          total);
   }
   return exact;
 }

@@ -155,7 +155,7 @@ TEST_P(Attention, SeesExactlyTheVisiblePositions) {
 // other rows of the same call do.
 TEST_P(Attention, APositionThatIsNotSeenContributesNothing) {
   for (const int64_t window : {0, 9}) {
-    for (const KvElement element : {KvElement::kF32, KvElement::kF16}) {
+    for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
       Shape shape;
       shape.k_dim = 24;
       shape.v_dim = 40;

@@ -1,0 +1,233 @@
+// Attention over q8 keys and values: products of integers, exact whatever their order.
+//
+// Included inside an instruction set's namespace and target region, after attention_tile.inl and
+// before attention.inl.
+//
+// A score is the integer dot product of a query's codes with a key's, times the two scales. The
+// weights of a chunk, each times the scale of its value, become integers with one scale for the
+// chunk; positions that a query does not see have the code 0 and can be multiplied with anything.
+
+// ---- Scores -------------------------------------------------------------------------------------
+
+// scores[q][token] = scale * (query q . key of token) for kTiles adjacent key tiles; queries are
+// [dims4][kQueries] words of four codes.
+template <int kQueries, int kTiles>
+inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums,
+                            const float* query_factors, int dims4, const uint8_t* keys,
+                            const float* key_scales, float* scores) {
+  constexpr int kVectors = kTiles * kKeyTileVectors;
+  constexpr int kRowBytes = kKeyTileTokens * 4;
+  I32 sums[kQueries][kVectors];
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[q][v] = KeyDotStart(query_sums[q]);
+  }
+  for (int d = 0; d < dims4; ++d) {
+    PrefetchAhead<kTiles * kRowBytes>(keys + int64_t{d} * kTiles * kRowBytes);
+    I32 key[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t row = int64_t{v / kKeyTileVectors} * dims4 + d;
+      key[v] = LoadKeyBytes(keys + row * kRowBytes + v % kKeyTileVectors * kLanes * 4);
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        AddKeyDots(key[v], queries[d * kQueries + q], sums[q][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    const F32 key_scale = Load(key_scales + v * kLanes);
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+      const F32 product = Mul(ToFloat(sums[q][v]), key_scale);
+      Store(scores + q * kScoreStride + v * kLanes, Mul(product, Broadcast(query_factors[q])));
+    }
+  }
+}
+
+// The same for all of `positions`, which begin at a tile.
+template <int kQueries>
+void ScoreQ8Block(const QueryTile& tile, int first, const float* packed, const KvRun& run,
+                  PositionRange positions) {
+  constexpr int kTiles = BlockWidth(kQueries, kKeyTileVectors);
+  const int dims4 = (tile.task->k_dim + 3) / 4;
+  const auto score = [&]<int kCount>(std::integral_constant<int, kCount>, int64_t p) {
+    const int64_t token = p - run.first_position;
+    ScoreQ8KeyTiles<kQueries, kCount>(
+        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, tile.query_factor + first,
+        dims4, reinterpret_cast<const uint8_t*>(run.keys) + token * dims4 * 4,
+        run.key_scales + token, tile.ScoresOf(first) + (p - tile.chunk_begin));
+  };
+  int64_t p = positions.begin;
+  for (; p + (kTiles - 1) * kKeyTileTokens < positions.end; p += kTiles * kKeyTileTokens) {
+    score(std::integral_constant<int, kTiles>(), p);
+  }
+  for (; p < positions.end; p += kKeyTileTokens) score(std::integral_constant<int, 1>(), p);
+}
+
+void ScoreQ8BlockOf(const QueryTile& tile, int first, int count, const float* packed,
+                    const KvRun& run, PositionRange positions) {
+  switch (count) {
+    case 1: return ScoreQ8Block<1>(tile, first, packed, run, positions);
+    case 2: return ScoreQ8Block<2>(tile, first, packed, run, positions);
+    case 4: return ScoreQ8Block<4>(tile, first, packed, run, positions);
+    default: return ScoreQ8Block<kBlockQueries>(tile, first, packed, run, positions);
+  }
+}
+
+// ---- Weights ------------------------------------------------------------------------------------
+
+inline float LargestLane(F32 lanes) {
+  float values[kLanes];
+  Store(values, lanes);
+  float largest = values[0];
+  for (const float value : values) largest = largest > value ? largest : value;
+  return largest;
+}
+
+// From a query's exponentials to its weight codes and their scale. A value scale that is NaN, of a
+// value that was not finite, makes the scale of the codes NaN.
+void QuantizeWeights(const QueryTile& tile, int query) {
+  constexpr float kVanishing = 0x1p-100f;  // kKvWeightCodeMax divided by less may overflow
+  const int row = query / tile.task->heads_per_kv;
+  float* scores = tile.ScoresOf(query);
+  FourCodes* codes = tile.weight_codes + query * kWeightCodeStride;
+  std::memset(codes, 0, kAttentionChunk / kValueGroupTokens * sizeof(FourCodes));
+  PositionRange offsets[kChunkSegmentsMax];
+  int count = 0;
+  F32 largest = Zero();
+  F32 taint = Zero();
+  for (int s = 0; s < tile.segment_count; ++s) {
+    const Segment& segment = tile.segments[s];
+    if ((segment.rows >> row & 1) == 0) continue;
+    const PositionRange seen = Intersect(segment.positions, tile.SeenBy(query));
+    if (seen.empty()) continue;
+    const KvRun& run = *segment.run;
+    const int64_t run_offset = run.first_position - tile.chunk_begin;
+    const PositionRange range = {TileFloor(seen.begin - tile.chunk_begin),
+                                 TileFloor(seen.end - tile.chunk_begin + kKeyTileTokens - 1)};
+    for (int64_t i = range.begin; i < range.end; i += kLanes) {
+      const int64_t token = i - run_offset;
+      const int64_t left = Greatest(0, Least(kLanes, run.count - token));
+      Store(scores + i, Mul(Load(scores + i), LoadPartial(run.value_scales + token, left)));
+    }
+    MaskEdges(scores, seen, tile.chunk_begin, 0.0f);
+    for (int64_t i = range.begin; i < range.end; i += kLanes) {
+      const F32 weights = Load(scores + i);
+      largest = Max(weights, largest);
+      taint = MulAdd(weights, Zero(), taint);
+    }
+    offsets[count++] = range;
+  }
+  const float max = LargestLane(largest);
+  const bool vanishes = !(max >= kVanishing);
+  const F32 inverse = Broadcast(vanishes ? 0.0f : static_cast<float>(kKvWeightCodeMax) / max);
+  for (int s = 0; s < count; ++s) {
+    for (int64_t i = offsets[s].begin; i < offsets[s].end; i += kLanes) {
+      StoreWeightCodes(Round(Mul(Load(scores + i), inverse)), codes + i / kValueGroupTokens);
+    }
+  }
+  float lanes[kLanes];
+  Store(lanes, taint);
+  float step = vanishes ? 0.0f : max / static_cast<float>(kKvWeightCodeMax);
+  for (const float lane : lanes) step += lane;
+  tile.weight_step[query] = step;
+}
+
+// ---- Weighted values ----------------------------------------------------------------------------
+
+// sums[q] += weights[q] . values over `groups` adjacent groups of tokens and kVectors vectors of
+// v_dim from d on; the only vector holds `rest` values where kPartial. The sums are int32.
+template <int kQueries, int kVectors, bool kPartial>
+inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t v_dim,
+                         int64_t groups, int64_t d, int64_t rest, float* sums, int64_t sum_stride) {
+  Dots total[kQueries][kVectors];
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) total[q][v] = ZeroDots();
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    PrefetchAhead<kVectors * kLanes * kValueGroupTokens>(values +
+                                                         (g * v_dim + d) * kValueGroupTokens);
+    ValueCodes codes[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const int8_t* part = values + (g * v_dim + d + v * kLanes) * kValueGroupTokens;
+      codes[v] = kPartial ? LoadValueCodesPartial(part, rest) : LoadValueCodes(part);
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        AddValueDots(codes[v], weights[q * kWeightCodeStride + g], total[q][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      float* place = sums + q * sum_stride + d + v * kLanes;
+      StoreInts(place, AddInts(LoadInts(place), Total(total[q][v])));
+    }
+  }
+}
+
+// The same for all of v_dim and a segment's positions that some of the query vectors see.
+template <int kQueries>
+void AddQ8Segment(const QueryTile& tile, int first, const Segment& segment) {
+  constexpr int kVectors = BlockWidth(kQueries, 2);
+  constexpr int64_t kStretch = kValueStretch / kValueGroupTokens;
+  const PositionRange seen = Intersect(segment.positions, SeenByAny(tile, first, kQueries));
+  if (seen.empty()) return;
+  const int64_t v_dim = tile.task->v_dim;
+  const int64_t run_begin = segment.run->first_position;
+  const int8_t* values = reinterpret_cast<const int8_t*>(segment.run->values);
+  const FourCodes* codes = tile.weight_codes + first * kWeightCodeStride +
+                           (run_begin - tile.chunk_begin) / kValueGroupTokens;
+  float* sums = tile.chunk_sums + first * tile.value_stride;
+  const int64_t end = (seen.end - run_begin + kValueGroupTokens - 1) / kValueGroupTokens;
+  for (int64_t g = (seen.begin - run_begin) / kValueGroupTokens; g < end; g += kStretch) {
+    const int64_t count = Least(kStretch, end - g);
+    const int8_t* group = values + g * v_dim * kValueGroupTokens;
+    int64_t d = 0;
+    for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
+      AddQ8Vectors<kQueries, kVectors, false>(codes + g, group, v_dim, count, d, 0, sums,
+                                              tile.value_stride);
+    }
+    for (; d + kLanes <= v_dim; d += kLanes) {
+      AddQ8Vectors<kQueries, 1, false>(codes + g, group, v_dim, count, d, 0, sums,
+                                       tile.value_stride);
+    }
+    if (d < v_dim) {
+      AddQ8Vectors<kQueries, 1, true>(codes + g, group, v_dim, count, d, v_dim - d, sums,
+                                      tile.value_stride);
+    }
+  }
+}
+
+void AddQ8SegmentOf(const QueryTile& tile, int first, int count, const Segment& segment) {
+  switch (count) {
+    case 1: return AddQ8Segment<1>(tile, first, segment);
+    case 2: return AddQ8Segment<2>(tile, first, segment);
+    case 4: return AddQ8Segment<4>(tile, first, segment);
+    default: return AddQ8Segment<kBlockQueries>(tile, first, segment);
+  }
+}
+
+// From a chunk's sums of integers to its weighted values.
+void ScaleQ8Sums(const QueryTile& tile) {
+  for (int q = 0; q < tile.queries; ++q) {
+    const F32 step = Broadcast(tile.weight_step[q]);
+    float* sums = tile.chunk_sums + q * tile.value_stride;
+    for (int64_t d = 0; d < tile.value_stride; d += kLanes) {
+      Store(sums + d, Mul(ToFloat(LoadInts(sums + d)), step));
+    }
+  }
+}
