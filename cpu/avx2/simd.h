@@ -52,6 +52,10 @@ inline F32 Add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
 inline F32 Sub(F32 a, F32 b) { return _mm256_sub_ps(a, b); }
 inline F32 Mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
 inline F32 Div(F32 a, F32 b) { return _mm256_div_ps(a, b); }
+// a * b, or 0 where a is 0, whatever b is.
+inline F32 MulNonZero(F32 a, F32 b) {
+  return _mm256_and_ps(_mm256_cmp_ps(a, Zero(), _CMP_NEQ_UQ), _mm256_mul_ps(a, b));
+}
 // a * b + c, a * b - c and c - a * b, rounded once.
 inline F32 MulAdd(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 inline F32 MulSub(F32 a, F32 b, F32 c) { return _mm256_fmsub_ps(a, b, c); }

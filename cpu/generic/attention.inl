@@ -4,9 +4,10 @@
 // attention_tile.inl and attention_q8.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads, and every key
-// and value is read once per tile. A tile walks the positions in chunks of kAttentionChunk: scores
-// of the chunk, their maximum, exponentials, weighted values; then the chunk's partial result
-// merges into the tile's. Inside a tile, blocks of query vectors share registers.
+// and value is read once per tile. A tile walks the positions in chunks of kAttentionChunk, and in
+// each its units take turns: scores of the chunk, their maximum, exponentials, weighted values;
+// then the chunk's partial result merges into the unit's. Inside a unit, blocks of query vectors
+// share registers.
 //
 // Invariants that fix the bits: a score is one chain of fused multiply-adds over k_dim; a chunk's
 // exponentials are summed in lanes by position % 16; values are accumulated position by position;
@@ -94,7 +95,7 @@ void ScoreBlockOf(const QueryTile& tile, int first, int count, const float* pack
   }
 }
 
-void ScoreChunk(const QueryTile& tile) {
+void ScoreUnit(const QueryTile& tile) {
   for (int s = 0; s < tile.segment_count; ++s) {
     const Segment& segment = tile.segments[s];
     ForEachBlockOf(tile, segment, [&](int first, int count, const float* packed) {
@@ -115,6 +116,18 @@ void ScoreChunk(const QueryTile& tile) {
 
 // ---- Softmax ------------------------------------------------------------------------------------
 
+// Writes -infinity over the scores of whole tiles that `seen` does not cover, and returns these
+// whole tiles, as offsets in the chunk.
+inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t chunk_begin) {
+  const int64_t begin = seen.begin - chunk_begin;
+  const int64_t end = seen.end - chunk_begin;
+  const int64_t tiles_begin = TileFloor(begin);
+  const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
+  for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = -INFINITY;
+  for (int64_t i = end; i < tiles_end; ++i) scores[i] = -INFINITY;
+  return {tiles_begin, tiles_end};
+}
+
 inline float MaxScore(const float* scores, PositionRange offsets, float max) {
   F32 lanes = Broadcast(max);
   for (int64_t i = offsets.begin; i < offsets.end; i += kLanes)
@@ -125,15 +138,16 @@ inline float MaxScore(const float* scores, PositionRange offsets, float max) {
   return max;
 }
 
-// scores = e^(scores - max); adds them to the sums by lane.
-inline void Exponentials(float* scores, PositionRange offsets, float max,
-                         F32 (&sums)[kSumVectors]) {
+// scores = finish(e^(scores - max), offset); adds the exponentials to the sums by lane.
+template <class Finish>
+inline void Exponentials(float* scores, PositionRange offsets, float max, F32 (&sums)[kSumVectors],
+                         const Finish& finish) {
   for (int64_t i = offsets.begin; i < offsets.end; i += kSumLanes) {
     for (int v = 0; v < kSumVectors; ++v) {
       float* place = scores + i + v * kLanes;
       const F32 weights = Exp(Sub(Load(place), Broadcast(max)));
-      Store(place, weights);
       sums[v] = Add(sums[v], weights);
+      Store(place, finish(weights, i + v * kLanes));
     }
   }
 }
@@ -153,24 +167,39 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
   const int row = query / tile.task->heads_per_kv;
   float* scores = tile.ScoresOf(query);
   PositionRange offsets[kChunkSegmentsMax];
+  const KvRun* runs[kChunkSegmentsMax];
   int count = 0;
   float max = -INFINITY;
   for (int s = 0; s < tile.segment_count; ++s) {
     if ((tile.segments[s].rows >> row & 1) == 0) continue;
     const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
     if (seen.empty()) continue;
-    offsets[count] = MaskEdges(scores, seen, tile.chunk_begin, -INFINITY);
+    offsets[count] = MaskEdges(scores, seen, tile.chunk_begin);
     MaskHidden(tile, row, offsets[count], scores);
     max = MaxScore(scores, offsets[count], max);
-    ++count;
+    runs[count++] = tile.segments[s].run;
   }
   F32 sums[kSumVectors];
   for (F32& sum : sums) sum = Zero();
   // Where all is hidden, weights are zero relative to any finite number.
   const float base = max == -INFINITY ? 0.0f : max;
-  for (int s = 0; s < count; ++s) Exponentials(scores, offsets[s], base, sums);
-  tile.chunk_max[query] = max;
-  tile.chunk_total[query] = SumLanes(sums);
+  if (tile.task->v_element == KvElement::kQ8) {
+    ScaledWeights scaled = {Zero(), Zero()};
+    for (int s = 0; s < count; ++s) {
+      const int64_t run_offset = runs[s]->first_position - tile.chunk_begin;
+      Exponentials(scores, offsets[s], base, sums, [&](F32 weights, int64_t offset) {
+        const int64_t token = offset - run_offset;
+        return ScaleWeights(weights, runs[s]->value_scales + token, runs[s]->count - token, scaled);
+      });
+    }
+    StoreCodes(tile, query, offsets, count, scaled);
+  } else {
+    for (int s = 0; s < count; ++s) {
+      Exponentials(scores, offsets[s], base, sums, [&](F32 weights, int64_t) { return weights; });
+    }
+  }
+  tile.chunk_max[query - tile.unit_first] = max;
+  tile.chunk_total[query - tile.unit_first] = SumLanes(sums);
 }
 
 // ---- Weighted values ----------------------------------------------------------------------------
@@ -214,7 +243,7 @@ template <int kQueries, class Element>
 void AddValues(const QueryTile& tile, int query, const Segment& segment, PositionRange positions) {
   constexpr int kVectors = BlockWidth(kQueries, 1);
   const int64_t v_dim = tile.task->v_dim;
-  float* sums = tile.chunk_sums + query * tile.value_stride;
+  float* sums = tile.ChunkSumsOf(query);
   for (int64_t p = positions.begin; p < positions.end; p += kValueStretch) {
     const int64_t count = Least(kValueStretch, positions.end - p);
     const Element* values = reinterpret_cast<const Element*>(segment.run->values) +
@@ -265,8 +294,8 @@ void AddSegmentValues(const QueryTile& tile, int first, int count, const Segment
   }
 }
 
-void WeighChunk(const QueryTile& tile) {
-  for (int64_t i = 0; i < tile.queries * tile.value_stride; i += kLanes) {
+void WeighUnit(const QueryTile& tile) {
+  for (int64_t i = 0; i < tile.unit_count * tile.value_stride; i += kLanes) {
     Store(tile.chunk_sums + i, Zero());
   }
   for (int s = 0; s < tile.segment_count; ++s) {
@@ -287,17 +316,18 @@ void WeighChunk(const QueryTile& tile) {
 // Merges one query vector's chunk into its result so far.
 void MergeChunk(const QueryTile& tile, int query) {
   const float max = tile.max[query];
-  const float chunk_max = tile.chunk_max[query];
-  if (tile.chunk_total[query] == 0.0f) return;  // the chunk has nothing that this row sees
+  const float chunk_max = tile.chunk_max[query - tile.unit_first];
+  const float chunk_sum = tile.chunk_total[query - tile.unit_first];
+  if (chunk_sum == 0.0f) return;  // the chunk has nothing that this row sees
   const float merged_max = max > chunk_max ? max : chunk_max;
   const F32 old_factor = Exp(Broadcast(max - merged_max));
   const F32 chunk_factor = Exp(Broadcast(chunk_max - merged_max));
 
-  const F32 chunk_total = Mul(Broadcast(tile.chunk_total[query]), chunk_factor);
+  const F32 chunk_total = Mul(Broadcast(chunk_sum), chunk_factor);
   tile.total[query] = FirstLane(MulAdd(Broadcast(tile.total[query]), old_factor, chunk_total));
   tile.max[query] = merged_max;
   float* sums = tile.sums + query * tile.value_stride;
-  const float* chunk_sums = tile.chunk_sums + query * tile.value_stride;
+  const float* chunk_sums = tile.ChunkSumsOf(query);
   for (int64_t i = 0; i < tile.value_stride; i += kLanes) {
     const F32 weighted = Mul(Load(chunk_sums + i), chunk_factor);
     Store(sums + i, MulAdd(Load(sums + i), old_factor, weighted));
@@ -367,23 +397,22 @@ void AttendTile(QueryTile& tile) {
     tile.chunk_begin = begin;
     FindSegments(tile, &next_run);
     if (tile.segment_count == 0) continue;
-    ScoreChunk(tile);
-    for (int q = 0; q < tile.queries; ++q) {
-      SoftmaxQuery(tile, q);
-      if (tile.task->v_element == KvElement::kQ8) QuantizeWeights(tile, q);
-    }
-    WeighChunk(tile);
-    for (int q = 0; q < tile.queries; ++q) MergeChunk(tile, q);
+    ForEachUnit(tile, [&] {
+      const int end = tile.unit_first + tile.unit_count;
+      ScoreUnit(tile);
+      for (int q = tile.unit_first; q < end; ++q) SoftmaxQuery(tile, q);
+      WeighUnit(tile);
+      for (int q = tile.unit_first; q < end; ++q) MergeChunk(tile, q);
+    });
   }
   for (int q = 0; q < tile.queries; ++q) WriteResult(tile, q);
 }
 
 void Attention(const AttentionTask& task) {
-  const int tile_rows = TileRows(task.rows, task.heads_per_kv);
-  const int64_t queries = int64_t{tile_rows} * task.heads_per_kv;
   QueryTile tile;
   tile.task = &task;
-  PlaceTile(task.scratch.data(), tile_rows, queries, task.k_dim, task.v_dim, tile);
+  PlaceTile(task.scratch.data(), task.rows, task.heads_per_kv, task.k_dim, task.v_dim, tile);
+  const int tile_rows = RowsOfQueries(kTileQueries, task.rows, task.heads_per_kv);
   for (int64_t row = 0; row < task.rows; row += tile_rows) {
     BeginTile(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
     AttendTile(tile);

@@ -90,59 +90,52 @@ inline float LargestLane(F32 lanes) {
   return largest;
 }
 
-// From a query's exponentials to its weight codes and their scale. A value scale that is NaN, of a
-// value that was not finite, makes the scale of the codes NaN.
-void QuantizeWeights(const QueryTile& tile, int query) {
-  constexpr float kVanishing = 0x1p-100f;  // kKvWeightCodeMax divided by less may overflow
-  const int row = query / tile.task->heads_per_kv;
-  float* scores = tile.ScoresOf(query);
-  FourCodes* codes = tile.weight_codes + query * kWeightCodeStride;
+// What becomes of a query's exponentials: the largest product with the scale of a value, and NaN
+// in `taint` where such a scale is NaN, because the value was not finite.
+struct ScaledWeights {
+  F32 largest;
+  F32 taint;
+};
+
+// weights[i] *= the scale of value i, over kLanes positions of which the run has `count`.
+inline F32 ScaleWeights(F32 weights, const float* value_scales, int64_t count,
+                        ScaledWeights& scaled) {
+  const F32 scales =
+      count >= kLanes ? Load(value_scales) : LoadPartial(value_scales, Greatest(0, count));
+  const F32 products = MulNonZero(weights, scales);
+  scaled.largest = Max(products, scaled.largest);
+  scaled.taint = MulAdd(products, Zero(), scaled.taint);
+  return products;
+}
+
+// From scaled weights in the given ranges of offsets to a query's codes and their scale.
+void StoreCodes(const QueryTile& tile, int query, const PositionRange* offsets, int count,
+                const ScaledWeights& scaled) {
+  constexpr float kCodeMax = kKvWeightCodeMax;
+  constexpr float kVanishing = 0x1p-100f;  // kCodeMax divided by less may overflow
+  const float* weights = tile.ScoresOf(query);
+  FourCodes* codes = tile.WeightCodesOf(query);
   std::memset(codes, 0, kAttentionChunk / kValueGroupTokens * sizeof(FourCodes));
-  PositionRange offsets[kChunkSegmentsMax];
-  int count = 0;
-  F32 largest = Zero();
-  F32 taint = Zero();
-  for (int s = 0; s < tile.segment_count; ++s) {
-    const Segment& segment = tile.segments[s];
-    if ((segment.rows >> row & 1) == 0) continue;
-    const PositionRange seen = Intersect(segment.positions, tile.SeenBy(query));
-    if (seen.empty()) continue;
-    const KvRun& run = *segment.run;
-    const int64_t run_offset = run.first_position - tile.chunk_begin;
-    const PositionRange range = {TileFloor(seen.begin - tile.chunk_begin),
-                                 TileFloor(seen.end - tile.chunk_begin + kKeyTileTokens - 1)};
-    for (int64_t i = range.begin; i < range.end; i += kLanes) {
-      const int64_t token = i - run_offset;
-      const int64_t left = Greatest(0, Least(kLanes, run.count - token));
-      Store(scores + i, Mul(Load(scores + i), LoadPartial(run.value_scales + token, left)));
-    }
-    MaskEdges(scores, seen, tile.chunk_begin, 0.0f);
-    for (int64_t i = range.begin; i < range.end; i += kLanes) {
-      const F32 weights = Load(scores + i);
-      largest = Max(weights, largest);
-      taint = MulAdd(weights, Zero(), taint);
-    }
-    offsets[count++] = range;
-  }
-  const float max = LargestLane(largest);
+  const float max = LargestLane(scaled.largest);
   const bool vanishes = !(max >= kVanishing);
-  const F32 inverse = Broadcast(vanishes ? 0.0f : static_cast<float>(kKvWeightCodeMax) / max);
+  const F32 inverse = Broadcast(vanishes ? 0.0f : kCodeMax / max);
   for (int s = 0; s < count; ++s) {
     for (int64_t i = offsets[s].begin; i < offsets[s].end; i += kLanes) {
-      StoreWeightCodes(Round(Mul(Load(scores + i), inverse)), codes + i / kValueGroupTokens);
+      StoreWeightCodes(Round(Mul(Load(weights + i), inverse)), codes + i / kValueGroupTokens);
     }
   }
   float lanes[kLanes];
-  Store(lanes, taint);
-  float step = vanishes ? 0.0f : max / static_cast<float>(kKvWeightCodeMax);
+  Store(lanes, scaled.taint);
+  float step = vanishes ? 0.0f : max / kCodeMax;
   for (const float lane : lanes) step += lane;
-  tile.weight_step[query] = step;
+  tile.weight_step[query - tile.unit_first] = step;
 }
 
 // ---- Weighted values ----------------------------------------------------------------------------
 
 // sums[q] += weights[q] . values over `groups` adjacent groups of tokens and kVectors vectors of
-// v_dim from d on; the only vector holds `rest` values where kPartial. The sums are int32.
+// v_dim from d on, each a cache line of a group; the only vector holds `rest` values where
+// kPartial. The sums are int32.
 template <int kQueries, int kVectors, bool kPartial>
 inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t v_dim,
                          int64_t groups, int64_t d, int64_t rest, float* sums, int64_t sum_stride) {
@@ -183,32 +176,29 @@ inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t
 template <int kQueries>
 void AddQ8Segment(const QueryTile& tile, int first, const Segment& segment) {
   constexpr int kVectors = BlockWidth(kQueries, 2);
-  constexpr int64_t kStretch = kValueStretch / kValueGroupTokens;
   const PositionRange seen = Intersect(segment.positions, SeenByAny(tile, first, kQueries));
   if (seen.empty()) return;
   const int64_t v_dim = tile.task->v_dim;
   const int64_t run_begin = segment.run->first_position;
   const int8_t* values = reinterpret_cast<const int8_t*>(segment.run->values);
-  const FourCodes* codes = tile.weight_codes + first * kWeightCodeStride +
-                           (run_begin - tile.chunk_begin) / kValueGroupTokens;
-  float* sums = tile.chunk_sums + first * tile.value_stride;
-  const int64_t end = (seen.end - run_begin + kValueGroupTokens - 1) / kValueGroupTokens;
-  for (int64_t g = (seen.begin - run_begin) / kValueGroupTokens; g < end; g += kStretch) {
-    const int64_t count = Least(kStretch, end - g);
-    const int8_t* group = values + g * v_dim * kValueGroupTokens;
-    int64_t d = 0;
-    for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
-      AddQ8Vectors<kQueries, kVectors, false>(codes + g, group, v_dim, count, d, 0, sums,
-                                              tile.value_stride);
-    }
-    for (; d + kLanes <= v_dim; d += kLanes) {
-      AddQ8Vectors<kQueries, 1, false>(codes + g, group, v_dim, count, d, 0, sums,
-                                       tile.value_stride);
-    }
-    if (d < v_dim) {
-      AddQ8Vectors<kQueries, 1, true>(codes + g, group, v_dim, count, d, v_dim - d, sums,
-                                      tile.value_stride);
-    }
+  const FourCodes* codes =
+      tile.WeightCodesOf(first) + (run_begin - tile.chunk_begin) / kValueGroupTokens;
+  float* sums = tile.ChunkSumsOf(first);
+  const int64_t begin = (seen.begin - run_begin) / kValueGroupTokens;
+  const int64_t groups = (seen.end - run_begin + kValueGroupTokens - 1) / kValueGroupTokens - begin;
+  codes += begin;
+  values += begin * v_dim * kValueGroupTokens;
+  int64_t d = 0;
+  for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
+    AddQ8Vectors<kQueries, kVectors, false>(codes, values, v_dim, groups, d, 0, sums,
+                                            tile.value_stride);
+  }
+  for (; d + kLanes <= v_dim; d += kLanes) {
+    AddQ8Vectors<kQueries, 1, false>(codes, values, v_dim, groups, d, 0, sums, tile.value_stride);
+  }
+  if (d < v_dim) {
+    AddQ8Vectors<kQueries, 1, true>(codes, values, v_dim, groups, d, v_dim - d, sums,
+                                    tile.value_stride);
   }
 }
 
@@ -221,9 +211,9 @@ void AddQ8SegmentOf(const QueryTile& tile, int first, int count, const Segment& 
   }
 }
 
-// From a chunk's sums of integers to its weighted values.
+// From a unit's sums of integers to its weighted values.
 void ScaleQ8Sums(const QueryTile& tile) {
-  for (int q = 0; q < tile.queries; ++q) {
+  for (int q = 0; q < tile.unit_count; ++q) {
     const F32 step = Broadcast(tile.weight_step[q]);
     float* sums = tile.chunk_sums + q * tile.value_stride;
     for (int64_t d = 0; d < tile.value_stride; d += kLanes) {

@@ -1,12 +1,15 @@
-// How attention cuts its work: tiles of query vectors, chunks of positions and the segments of the
-// cache's runs in them, with the working memory of a tile.
+// How attention cuts its work: tiles of query vectors and units of them, chunks of positions and
+// the segments of the cache's runs in them, with the working memory of a tile.
 //
 // Included inside an instruction set's namespace and target region, after its simd.h, math.inl and
 // kv_store.inl, and before attention.inl.
 
 // Query vectors per tile, unless one row alone has more heads than that; so a tile has no more
 // rows.
-inline constexpr int kTileQueries = 32;
+inline constexpr int kTileQueries = 64;
+// The same for the rows of a tile that go through a chunk together: their scores stay in the
+// first-level cache, the chunk's keys and values in the second.
+inline constexpr int kUnitQueries = 8;
 // Query vectors that share registers, and vectors of sums kept in registers at most.
 inline constexpr int kBlockQueries = kLanes == 16 ? 8 : 4;
 inline constexpr int kBlockSums = kRegisters / 2;
@@ -66,7 +69,7 @@ struct Segment {
 };
 
 // Some rows with all their heads, and their working memory. Query vector j is head j % heads of
-// row j / heads.
+// row j / heads. Arrays of a unit hold what the unit that is at work needs in a chunk.
 struct QueryTile {
   const AttentionTask* task;
   int64_t first_row;
@@ -75,37 +78,50 @@ struct QueryTile {
   PositionRange seen[kTileQueries];  // by row
   PositionRange seen_by_any;
 
-  // Queries as ScoreChunk reads them, block by block: [k_dim][queries of the block] floats, or
+  // Queries as ScoreUnit reads them, block by block: [k_dim][queries of the block] floats, or
   // [k_dim / 4 rounded up][queries of the block] words of four codes for q8 keys.
-  float* packed;            // blocks across rows
-  float* packed_by_row;     // blocks inside a row, for segments that only some rows may see
-  float* query_factor;      // [queries]: scale of a query's codes times task->scale
-  int32_t* query_sum;       // [queries]: sum of a query's codes
-  float* scores;            // [queries][kScoreStride], then the exponentials
-  FourCodes* weight_codes;  // [queries][kWeightCodeStride] for q8 values, zero where not seen
-  float* weight_step;       // [queries]: scale of the weight codes
-  float* chunk_sums;        // [queries][value_stride]: this chunk's weighted values
-  float* sums;              // [queries][value_stride]: all chunks so far
-  float* chunk_max;         // [queries]; -infinity where the chunk has nothing to see
-  float* chunk_total;       // [queries]: sum of exponentials
-  float* max;               // [queries]
-  float* total;             // [queries]
+  float* packed;         // blocks across the rows of a unit
+  float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
+  float* query_factor;   // [queries]: scale of a query's codes times task->scale
+  int32_t* query_sum;    // [queries]: sum of a query's codes
+  float* sums;           // [queries][value_stride]: weighted values of all chunks so far
+  float* max;            // [queries]
+  float* total;          // [queries]: sum of exponentials
   int64_t value_stride;
 
   int64_t chunk_begin;  // position
   Segment* segments;    // [rows * kChunkSegmentsMax]
   int segment_count;
 
-  bool SeenByAllRows(const Segment& segment) const {
-    return segment.rows == (uint64_t{1} << rows) - 1;
+  int unit_row;  // the unit's first row in the tile
+  int unit_rows;
+  int unit_first;  // its first query vector
+  int unit_count;
+  float* scores;            // [unit_count][kScoreStride], then the exponentials
+  FourCodes* weight_codes;  // [unit_count][kWeightCodeStride] for q8 values, zero where not seen
+  float* weight_step;       // [unit_count]: scale of the weight codes
+  float* chunk_sums;        // [unit_count][value_stride]: the chunk's weighted values
+  float* chunk_max;         // [unit_count]; -infinity where the chunk has nothing to see
+  float* chunk_total;       // [unit_count]: sum of exponentials
+
+  static uint64_t Bits(int count) {
+    return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
   }
   // The bits of this tile's rows in a mask of the task's.
   uint64_t RowsOf(uint64_t task_rows) const {
     const uint64_t mine = std::rotr(task_rows, static_cast<int>(first_row % kMaskedRowsMax));
-    return mine & ((uint64_t{1} << rows) - 1);
+    return mine & Bits(rows);
+  }
+  // The unit's rows that may see a segment: bit 0 is its first row.
+  uint64_t UnitRowsOf(const Segment& segment) const {
+    return segment.rows >> unit_row & Bits(unit_rows);
   }
   PositionRange SeenBy(int query) const { return seen[query / task->heads_per_kv]; }
-  float* ScoresOf(int query) const { return scores + query * kScoreStride; }
+  float* ScoresOf(int query) const { return scores + (query - unit_first) * kScoreStride; }
+  float* ChunkSumsOf(int query) const { return chunk_sums + (query - unit_first) * value_stride; }
+  FourCodes* WeightCodesOf(int query) const {
+    return weight_codes + (query - unit_first) * kWeightCodeStride;
+  }
 };
 
 // What all query vectors [first, first + count) see, or what at least one of them sees.
@@ -123,29 +139,19 @@ inline PositionRange SeenByAny(const QueryTile& tile, int first, int count) {
   return any;
 }
 
-// Writes `value` over the scores of whole tiles that `seen` does not cover, and returns these whole
-// tiles, as offsets in the chunk.
-inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t chunk_begin,
-                               float value) {
-  const int64_t begin = seen.begin - chunk_begin;
-  const int64_t end = seen.end - chunk_begin;
-  const int64_t tiles_begin = TileFloor(begin);
-  const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
-  for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = value;
-  for (int64_t i = end; i < tiles_end; ++i) scores[i] = value;
-  return {tiles_begin, tiles_end};
-}
-
-inline int TileRows(int64_t rows, int heads_per_kv) {
-  const int64_t fitting = Greatest(1, kTileQueries / heads_per_kv);
-  return static_cast<int>(Least(rows, fitting));
+// Rows of at most `queries` query vectors, but at least one.
+inline int RowsOfQueries(int queries, int64_t rows, int heads_per_kv) {
+  return static_cast<int>(Least(rows, Greatest(1, queries / heads_per_kv)));
 }
 
 inline int64_t ValueStride(int v_dim) { return (v_dim + 15) / 16 * 16; }
 
 // Lays a tile's arrays out in memory from `base` on, if that is not null, and returns their size.
-size_t PlaceTile(std::byte* base, int64_t rows, int64_t queries, int k_dim, int v_dim,
+size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int v_dim,
                  QueryTile& tile) {
+  const int64_t tile_rows = RowsOfQueries(kTileQueries, rows, heads_per_kv);
+  const int64_t queries = tile_rows * heads_per_kv;
+  const int64_t unit = int64_t{RowsOfQueries(kUnitQueries, rows, heads_per_kv)} * heads_per_kv;
   size_t size = 0;
   const auto place = [&](auto*& array, int64_t count) {
     if (base != nullptr) {
@@ -154,25 +160,22 @@ size_t PlaceTile(std::byte* base, int64_t rows, int64_t queries, int k_dim, int 
     size += RoundUp(static_cast<size_t>(count) * sizeof(*array), 64);
   };
   tile.value_stride = ValueStride(v_dim);
-  place(tile.scores, queries * kScoreStride);
-  place(tile.weight_codes, queries * kWeightCodeStride);
-  place(tile.chunk_sums, queries * tile.value_stride);
+  place(tile.scores, unit * kScoreStride);
+  place(tile.weight_codes, unit * kWeightCodeStride);
+  place(tile.chunk_sums, unit * tile.value_stride);
+  for (float** array : {&tile.weight_step, &tile.chunk_max, &tile.chunk_total}) place(*array, unit);
   place(tile.sums, queries * tile.value_stride);
   place(tile.packed, queries * k_dim);
   place(tile.packed_by_row, queries * k_dim);
   place(tile.query_sum, queries);
-  for (float** array : {&tile.query_factor, &tile.weight_step, &tile.chunk_max, &tile.chunk_total,
-                        &tile.max, &tile.total}) {
-    place(*array, queries);
-  }
-  place(tile.segments, rows * kChunkSegmentsMax);
+  for (float** array : {&tile.query_factor, &tile.max, &tile.total}) place(*array, queries);
+  place(tile.segments, tile_rows * kChunkSegmentsMax);
   return size;
 }
 
 size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim) {
   QueryTile tile;
-  const int64_t tile_rows = TileRows(rows, heads_per_kv);
-  return PlaceTile(nullptr, tile_rows, tile_rows * heads_per_kv, k_dim, v_dim, tile);
+  return PlaceTile(nullptr, rows, heads_per_kv, k_dim, v_dim, tile);
 }
 
 // The widest block of at most `left` query vectors: a power of two.
@@ -192,19 +195,34 @@ inline void ForEachBlock(int begin, int queries, const Visit& visit) {
   }
 }
 
-// visit(first, count, packed queries) for the blocks that a segment concerns: all of the tile's, or
+// Calls visit() with each unit of the tile at work.
+template <class Visit>
+inline void ForEachUnit(QueryTile& tile, const Visit& visit) {
+  const int heads = tile.task->heads_per_kv;
+  const int rows = RowsOfQueries(kUnitQueries, tile.rows, heads);
+  for (tile.unit_row = 0; tile.unit_row < tile.rows; tile.unit_row += rows) {
+    tile.unit_rows = tile.rows - tile.unit_row < rows ? tile.rows - tile.unit_row : rows;
+    tile.unit_first = tile.unit_row * heads;
+    tile.unit_count = tile.unit_rows * heads;
+    visit();
+  }
+}
+
+// visit(first, count, packed queries) for the blocks of the unit that a segment concerns: all, or
 // those inside the rows that may see it.
 template <class Visit>
 inline void ForEachBlockOf(const QueryTile& tile, const Segment& segment, const Visit& visit) {
   const int heads = tile.task->heads_per_kv;
-  if (tile.SeenByAllRows(segment)) {
-    ForEachBlock(0, tile.queries, [&](int first, int count) {
+  const uint64_t rows = tile.UnitRowsOf(segment);
+  if (rows == QueryTile::Bits(tile.unit_rows)) {
+    ForEachBlock(tile.unit_first, tile.unit_count, [&](int first, int count) {
       visit(first, count, tile.packed + int64_t{first} * tile.task->k_dim);
     });
     return;
   }
-  for (uint64_t left = segment.rows; left != 0; left &= left - 1) {
-    ForEachBlock(std::countr_zero(left) * heads, heads, [&](int first, int count) {
+  for (uint64_t left = rows; left != 0; left &= left - 1) {
+    const int first_query = tile.unit_first + std::countr_zero(left) * heads;
+    ForEachBlock(first_query, heads, [&](int first, int count) {
       visit(first, count, tile.packed_by_row + int64_t{first} * tile.task->k_dim);
     });
   }
@@ -233,17 +251,19 @@ void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
   }
 }
 
-void PackQueries(const QueryTile& tile) {
+void PackQueries(QueryTile& tile) {
   const AttentionTask& task = *tile.task;
-  ForEachBlock(0, tile.queries, [&](int first, int count) {
-    PackBlock(tile, first, count, tile.packed + int64_t{first} * tile.task->k_dim);
-  });
+  const auto pack_into = [&](float* packed) {
+    return [&tile, &task, packed](int first, int count) {
+      PackBlock(tile, first, count, packed + int64_t{first} * task.k_dim);
+    };
+  };
+  ForEachUnit(tile,
+              [&] { ForEachBlock(tile.unit_first, tile.unit_count, pack_into(tile.packed)); });
   bool masked = false;
   for (const KvRun& run : task.runs) masked |= run.rows != ~uint64_t{0};
   if (!masked) return;
   for (int row = 0; row < tile.rows; ++row) {
-    ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, [&](int first, int count) {
-      PackBlock(tile, first, count, tile.packed_by_row + int64_t{first} * tile.task->k_dim);
-    });
+    ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, pack_into(tile.packed_by_row));
   }
 }
