@@ -220,8 +220,8 @@ TEST_F(LongTexts, ReadersThatGoAwayEndQuietly) {
 
 TEST_F(LongTexts, InterruptionsKeepWhatThereIs) {
   const std::string prompts = Write("p.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"B\"}\n");
-  const Words long_text = {"-n", "-1", "--ignore-eos", "-c", "30000", "-q"};
-  const ProgramInput soon = {.interrupt_after_ms = 250};
+  const Words long_text = {"-n", "-1", "--ignore-eos", "-c", "30000", "-q", "--log", "kv"};
+  const ProgramInput soon = {.interrupt_after_error_bytes = 20'000};  // some twenty steps
   const ProgramRun samples =
       RunModel(With({"--prompts", prompts, "--samples", "2"}, long_text), soon);
   EXPECT_EQ(samples.code, 130);

@@ -31,9 +31,10 @@ struct ProgramRun {
 };
 
 struct ProgramInput {
-  std::string text = {};         // standard input
-  std::string stdout_path = {};  // standard output goes here instead of into `out`
-  int interrupt_after_ms = 0;    // send SIGINT after so long
+  std::string text = {};                   // standard input
+  std::string stdout_path = {};            // standard output goes here instead of into `out`
+  int interrupt_after_ms = 0;              // send SIGINT after so long
+  size_t interrupt_after_error_bytes = 0;  // and so much on standard error
 };
 
 inline bool HaveProgram() {
@@ -45,16 +46,18 @@ inline void Converse(int in, int out, int error, const ProgramInput& input, pid_
                      ProgramRun* run) {
   const auto start = std::chrono::steady_clock::now();
   size_t written = 0;
-  bool interrupted = input.interrupt_after_ms == 0;
+  constexpr int64_t kLimitMs = 240'000;
+  bool interrupted = input.interrupt_after_ms == 0 && input.interrupt_after_error_bytes == 0;
   while (out >= 0 || error >= 0) {
     const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now() - start);
-    if (!interrupted && elapsed.count() >= input.interrupt_after_ms) {
+    if (!interrupted && elapsed.count() >= input.interrupt_after_ms &&
+        run->error.size() >= input.interrupt_after_error_bytes) {
       kill(child, SIGINT);
       interrupted = true;
     }
-    if (elapsed.count() > 60000) {
-      ADD_FAILURE() << "the program runs for more than a minute";
+    if (elapsed.count() > kLimitMs) {
+      ADD_FAILURE() << "the program runs for more than four minutes";
       kill(child, SIGKILL);
       break;
     }
