@@ -32,17 +32,18 @@ enum class ActivationKind : uint8_t {
   kInt8,     // ActivationRow below
 };
 
+// 1.5 * 2^23: the last bit of floats about it counts ones, so that an integer sum that began at its
+// bits is, read as a float, kDotOrigin + sum.
+inline constexpr float kDotOrigin = 12582912.0f;
+inline constexpr int32_t kDotOriginBits = 0x4b400000;
+
 // One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
 // even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
 // input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
 // codes of group g). The starts are what products in 64 and more rows begin with, where weights are
-// stored as code + 128: less 128 times the sum of the codes, plus the bits of kDotOrigin, so that
-// the finished integer dot product, read as a float, is kDotOrigin + dot. All lie in one record of
-// ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the cols are
-// written and read.
-inline constexpr float kDotOrigin = 12582912.0f;  // 1.5 * 2^23: its last bit counts ones
-inline constexpr int32_t kDotOriginBits = 0x4b400000;
-
+// stored as code + 128: they take 128 times the sum of the codes off kDotOriginBits. All lie in one
+// record of ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the cols
+// are written and read.
 struct ActivationRow {
   int8_t* codes;         // [RoundUp(cols, 64)]
   float* scales;         // [RoundUp(cols, 512) / 32]

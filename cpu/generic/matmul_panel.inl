@@ -17,9 +17,9 @@ constexpr int64_t kPanelHeight = kPanelVectors * kPanelLanes;
 // Blocks of 256 columns of a panel.
 constexpr int64_t kPanelDepth = 2;
 // Panels whose sums are kept at a time.
-constexpr int64_t kPassPanels = 4;
+constexpr int64_t kPassPanels = 8;
 // Tiles of tokens that pass by a panel before the next is unpacked.
-constexpr int64_t kPassTiles = 86;
+constexpr int64_t kPassTiles = 43;
 // Floats of a tile.
 constexpr int64_t kTileVectors = kPanelVectors * kPanelTokens;
 
