@@ -20,7 +20,7 @@ constexpr int64_t kPanelDepth = 2;
 constexpr int64_t kPassPanels = 8;
 // Tiles of tokens that pass by a panel before the next is unpacked.
 constexpr int64_t kPassTiles = 43;
-// Floats of a tile.
+// Vectors of sums of a tile.
 constexpr int64_t kTileVectors = kPanelVectors * kPanelTokens;
 
 template <class Unpacker>
