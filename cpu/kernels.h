@@ -32,19 +32,25 @@ enum class ActivationKind : uint8_t {
   kInt8,     // ActivationRow below
 };
 
+// 1.5 * 2^23: the last bit of floats about it counts ones, so that an integer sum that began at its
+// bits is, read as a float, kDotOrigin + sum.
+inline constexpr float kDotOrigin = 12582912.0f;
+inline constexpr int32_t kDotOriginBits = 0x4b400000;
+
 // One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
 // even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
 // input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
-// codes of group g). The last three arrays are what products in 64 and more rows begin with, where
-// weights are stored as code + 128. All lie in one record of ActivationRowBytes(cols) bytes; only
-// the groups of 32 values that hold some of the cols are written and read.
+// codes of group g). The starts are what products in 64 and more rows begin with, where weights are
+// stored as code + 128: they take 128 times the sum of the codes off kDotOriginBits. All lie in one
+// record of ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the cols
+// are written and read.
 struct ActivationRow {
   int8_t* codes;         // [RoundUp(cols, 64)]
   float* scales;         // [RoundUp(cols, 512) / 32]
   float* sums;           // [RoundUp(cols, 256) / 16]
   float* pair_sums;      // [RoundUp(cols, 512) / 32] scales[i] * (sum of the 32 codes)
-  int32_t* starts;       // [RoundUp(cols, 256) / 16] -128 * (sum of the 16 codes)
-  int32_t* pair_starts;  // [RoundUp(cols, 512) / 32] -128 * (sum of the 32 codes)
+  int32_t* starts;       // [RoundUp(cols, 256) / 16] kDotOriginBits - 128 * (sum of the 16 codes)
+  int32_t* pair_starts;  // [RoundUp(cols, 512) / 32] kDotOriginBits - 128 * (sum of the 32 codes)
 
   // The part of the row that begins at column `col`, a multiple of 32.
   ActivationRow From(int64_t col) const {
@@ -59,9 +65,9 @@ inline void StoreCodeSums(int32_t first, int32_t second, const ActivationRow& ro
   row.sums[0] = *row.scales * static_cast<float>(first);
   row.sums[1] = *row.scales * static_cast<float>(second);
   row.pair_sums[0] = *row.scales * static_cast<float>(first + second);
-  row.starts[0] = -128 * first;
-  row.starts[1] = -128 * second;
-  row.pair_starts[0] = -128 * (first + second);
+  row.starts[0] = kDotOriginBits - 128 * first;
+  row.starts[1] = kDotOriginBits - 128 * second;
+  row.pair_starts[0] = kDotOriginBits - 128 * (first + second);
 }
 
 size_t ActivationRowBytes(int64_t cols);

@@ -1,50 +1,52 @@
 // Products of quantized weights with int8 activations of 64 and more tokens. An instruction set
 // includes this file after matmul_int8.inl and after it has defined
 //
-//   kPanelLanes, kPanelTokens      rows of a vector, tokens of a tile
-//   PanelTraits, PanelBlockVectors<Traits>()
-//   PackBlock, MultiplyTile, ZeroBlock, StoreLanes, TileTokens
+//   kPanelLanes, kPanelVectors     rows of a vector, vectors of rows of a panel
+//   kPanelTokens                   tokens of a tile
+//   PanelTraits, PanelActivations, TileTokens
+//   PackBlock, MultiplyTile, ZeroBlock, StoreLanes
 //
-// Two vectors of rows are unpacked, 512 columns at a time, into a panel that stays in the
-// first-level cache while all tokens pass by it; the activations are read where they lie. The sums
-// of a pass stay in the second-level cache.
+// A panel, some rows unpacked 512 columns at a time, stays in the first-level cache while all
+// tokens pass by it. The activations are read where they lie; those of 512 columns and the sums of
+// a few panels stay in the second-level cache, so that only every few panels they come from afar.
 //
 // An output is the sum over its blocks of 32 columns in ascending order, whatever the rows and
 // tokens beside it: the tiles never change a bit.
 
-// Vectors of rows of a panel.
-constexpr int kPanelVectors = 2;
+constexpr int64_t kPanelHeight = kPanelVectors * kPanelLanes;
 // Blocks of 256 columns of a panel.
 constexpr int64_t kPanelDepth = 2;
+// Panels whose sums are kept at a time.
+constexpr int64_t kPassPanels = 8;
 // Tiles of tokens that pass by a panel before the next is unpacked.
-constexpr int64_t kPassTiles = 86;
+constexpr int64_t kPassTiles = 43;
+// Vectors of sums of a tile.
+constexpr int64_t kTileVectors = kPanelVectors * kPanelTokens;
 
 template <class Unpacker>
-using PanelTraitsOf =
-    PanelTraits<Unpacker::Codes::kBias != 0, Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
+using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
 
 // The parts of a thread's scratch memory.
 struct PanelScratch {
   using Vector = Accumulator;
-  Vector* sums;   // [kPassTiles][kPanelVectors][kPanelTokens]
-  Vector* panel;  // [8 * kPanelDepth][at most 12][kPanelVectors]
+  static constexpr int64_t kSums = kPassPanels * kPassTiles * kTileVectors;
+  static constexpr int64_t kPanel = 8 * kPanelDepth * PanelTraits<true, 16>::kBlock;
+
+  Vector* sums;   // [kPassPanels][kPassTiles][kPanelTokens][kPanelVectors]
+  Vector* panel;  // [8 * kPanelDepth] blocks
 
   explicit PanelScratch(std::byte* bytes)
-      : sums(reinterpret_cast<Vector*>(bytes)),
-        panel(sums + kPassTiles * kPanelVectors * kPanelTokens) {}
+      : sums(reinterpret_cast<Vector*>(bytes)), panel(sums + kSums) {}
 
-  static constexpr size_t Bytes() {
-    return (kPassTiles * kPanelTokens + 8 * kPanelDepth * 12) * kPanelVectors * sizeof(Vector);
-  }
+  static constexpr size_t Bytes() { return (kSums + kPanel) * sizeof(Vector); }
 };
 
-// Blocks [begin, begin + count) of 256 columns of kVectors vectors of rows from `row` on.
-template <class Unpacker, int kVectors>
+// Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on.
+template <class Unpacker>
 void PackPanel(const MatMulTask& task, int64_t row, int64_t begin, int64_t count,
                PanelScratch::Vector* panel) {
   using Traits = PanelTraitsOf<Unpacker>;
-  constexpr int64_t kBlockVectors = 8 * PanelBlockVectors<Traits>() * kVectors;
-  for (int64_t v = 0; v < kVectors; ++v) {
+  for (int64_t v = 0; v < kPanelVectors; ++v) {
     for (int64_t i = 0; i < count; ++i) {
       WeightBlock rows[kPanelLanes];
       for (int64_t r = 0; r < kPanelLanes; ++r) {
@@ -53,14 +55,13 @@ void PackPanel(const MatMulTask& task, int64_t row, int64_t begin, int64_t count
                                          task.cols};
         rows[r] = from < task.row_end ? packed.Block(begin + i) : ZeroBlock();
       }
-      PackBlock<Traits, kVectors, Unpacker::Codes::kBias>(
-          rows, v, reinterpret_cast<__m512i*>(panel) + i * kBlockVectors);
+      PackBlock<Traits, Unpacker::Codes::kBias>(
+          rows, v, reinterpret_cast<__m512i*>(panel) + i * 8 * Traits::kBlock);
     }
   }
 }
 
-// The outputs of kVectors vectors of rows from `row` on for the tokens of one tile.
-template <int kVectors>
+// The outputs of a panel's rows, from `row` on, for the tokens of one tile.
 struct TileOutput {
   float* out;  // of the tile's first token
   int64_t stride;
@@ -76,7 +77,7 @@ struct TileOutput {
   // Outputs of neighbouring tokens lie far apart: ask for them a tile's work ahead of their use.
   void Prefetch() const {
     for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t v = 0; v < kVectors; ++v) {
+      for (int64_t v = 0; v < kPanelVectors; ++v) {
         __builtin_prefetch(out + t * stride + v * kPanelLanes, 1);
       }
     }
@@ -84,47 +85,56 @@ struct TileOutput {
 
   void Put(const PanelScratch::Vector* sums, Store store) const {
     for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t v = 0; v < kVectors; ++v) {
-        StoreLanes(sums[v * kPanelTokens + t], rows - v * kPanelLanes, store,
+      for (int64_t v = 0; v < kPanelVectors; ++v) {
+        StoreLanes(sums[t * kPanelVectors + v], rows - v * kPanelLanes, store,
                    out + t * stride + v * kPanelLanes);
       }
     }
   }
 };
 
-// kVectors vectors of rows from `row` on times the tokens [token, token_end) of a pass.
-template <class Unpacker, int kVectors>
-void MultiplyPanels(const MatMulTask& task, int64_t row, int64_t token, int64_t token_end,
-                    const PanelScratch& scratch) {
+// Rows and tokens that pass by each other: at most kPassPanels panels and kPassTiles tiles.
+struct Pass {
+  int64_t row, row_end;
+  int64_t token, token_end;
+};
+
+// A pass's panels from block `begin` of 256 columns on.
+template <class Unpacker>
+void MultiplyDepth(const MatMulTask& task, const PanelActivations& activations, const Pass& pass,
+                   int64_t begin, const PanelScratch& scratch) {
   using Traits = PanelTraitsOf<Unpacker>;
-  const int64_t blocks = BlockCount(task.cols);
-  for (int64_t begin = 0; begin < blocks; begin += kPanelDepth) {
-    const int64_t count = std::min(kPanelDepth, blocks - begin);
-    const bool last = begin + count == blocks;
-    PackPanel<Unpacker, kVectors>(task, row, begin, count, scratch.panel);
-    const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
-    PanelScratch::Vector* sums = scratch.sums;
-    for (int64_t t = token; t < token_end; t += kPanelTokens, sums += kVectors * kPanelTokens) {
-      const TileOutput<kVectors> output(task, row, t);
+  const int64_t count = std::min(kPanelDepth, BlockCount(task.cols) - begin);
+  const bool last = begin + count == BlockCount(task.cols);
+  const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
+  const PanelActivations at = activations.From<Traits>(8 * begin);
+  PanelScratch::Vector* sums = scratch.sums;
+  for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
+    PackPanel<Unpacker>(task, row, begin, count, scratch.panel);
+    for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
+      const TileOutput output(task, row, token);
       if (last) output.Prefetch();
-      MultiplyTile<Traits, kVectors>(reinterpret_cast<const __m512i*>(scratch.panel), depth,
-                                     TileTokens::At<Traits>(task, t, 8 * begin), begin == 0, sums);
+      MultiplyTile<Traits>(reinterpret_cast<const __m512i*>(scratch.panel), depth,
+                           TileTokens(task, token), at, sums);
       if (last) output.Put(sums, task.store);
+      sums += kTileVectors;
     }
   }
 }
 
 template <class Unpacker>
 void RunPanels(const MatMulTask& task) {
-  const PanelScratch scratch(task.scratch.data());
   constexpr int64_t kPassTokens = kPassTiles * kPanelTokens;
+  constexpr int64_t kPassRows = kPassPanels * kPanelHeight;
+  const PanelScratch scratch(task.scratch.data());
+  const PanelActivations activations = PanelActivations::Of<PanelTraitsOf<Unpacker>>(task);
   for (int64_t token = 0; token < task.tokens; token += kPassTokens) {
-    const int64_t token_end = std::min(token + kPassTokens, task.tokens);
-    for (int64_t row = task.row_begin; row < task.row_end; row += kPanelVectors * kPanelLanes) {
-      if (task.row_end - row > kPanelLanes) {
-        MultiplyPanels<Unpacker, kPanelVectors>(task, row, token, token_end, scratch);
-      } else {
-        MultiplyPanels<Unpacker, 1>(task, row, token, token_end, scratch);
+    for (int64_t row = task.row_begin; row < task.row_end; row += kPassRows) {
+      const Pass pass = {row, std::min(row + kPassRows, task.row_end), token,
+                         std::min(token + kPassTokens, task.tokens)};
+      std::fill_n(scratch.sums, PanelScratch::kSums, Zero());
+      for (int64_t begin = 0; begin < BlockCount(task.cols); begin += kPanelDepth) {
+        MultiplyDepth<Unpacker>(task, activations, pass, begin, scratch);
       }
     }
   }

@@ -76,9 +76,9 @@ TEST_P(MatMulActivationsTest, MatchesDoublePrecision) {
       EXPECT_EQ(out.sums[2 * group], scale * static_cast<float>(sums[0]));
       EXPECT_EQ(out.sums[2 * group + 1], scale * static_cast<float>(sums[1]));
       EXPECT_EQ(out.pair_sums[group], scale * static_cast<float>(sums[0] + sums[1]));
-      EXPECT_EQ(out.starts[2 * group], -128 * sums[0]);
-      EXPECT_EQ(out.starts[2 * group + 1], -128 * sums[1]);
-      EXPECT_EQ(out.pair_starts[group], -128 * (sums[0] + sums[1]));
+      EXPECT_EQ(out.starts[2 * group], kDotOriginBits - 128 * sums[0]);
+      EXPECT_EQ(out.starts[2 * group + 1], kDotOriginBits - 128 * sums[1]);
+      EXPECT_EQ(out.pair_starts[group], kDotOriginBits - 128 * (sums[0] + sums[1]));
     }
   }
 }

@@ -53,7 +53,7 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
   constexpr int64_t kRows = 71;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int64_t cols : Columns(format)) {
-      for (const int64_t tokens : {1, 5, 13, 67}) {
+      for (const int64_t tokens : {1, 13, 67}) {
         const MatMulProblem problem(kernels(), format, kRows, cols, tokens);
         const std::vector<float> whole = problem.Run();
         std::vector<float> split(whole.size());
@@ -74,10 +74,10 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
 TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     if (!format.quantized()) continue;
-    const MatMulProblem problem(kernels(), format, 17, 256, 600);
+    const MatMulProblem problem(kernels(), format, 17, 256, 300);
     const std::vector<float> whole = problem.Run();
     for (const auto& [first, count] :
-         {std::pair<int64_t, int64_t>{0, 64}, {5, 71}, {83, 517}, {536, 64}}) {
+         {std::pair<int64_t, int64_t>{0, 64}, {5, 71}, {40, 260}, {236, 64}}) {
       std::vector<float> part(static_cast<size_t>(count * 17));
       MatMulTask task = problem.Task(part.data());
       task.activations += first * task.activation_stride;

@@ -54,14 +54,18 @@ TEST_P(MatMulValuesTest, AnyNumberOfTokens) {
 
 TEST_P(MatMulValuesTest, ManyTokens) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    for (const int64_t tokens : {64, 67, 133}) Check(format, 17, 256, tokens);
+    for (const int64_t tokens : {63, 64, 65, 66, 70, 133}) Check(format, 17, 256, tokens);
     for (const int64_t cols : {32, 64, 96, 172, 256, 288, 544, 768, 1120}) {
       Check(format, 3, cols, 65);
     }
     for (const int64_t rows : {1, 16, 33}) Check(format, rows, 256, 64);
   }
-  Check(*quant::FindFormat("Q4_0"), 3, 288, 600);
-  Check(*quant::FindFormat("Q6_K"), 3, 768, 600);
+  // Every kind of panel (one or two scales in 32 columns, with offsets or without), with several
+  // panels of rows and of columns, and more of both and of tokens than pass by at a time.
+  for (const char* name : {"Q4_0", "Q4_K", "Q6_K", "Q2_K"}) {
+    Check(*quant::FindFormat(name), 291, 768, 65);
+    Check(*quant::FindFormat(name), 3, 1280, 530);
+  }
 }
 
 TEST_P(MatMulValuesTest, AnyNumberOfRows) {
