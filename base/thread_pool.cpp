@@ -1,5 +1,5 @@
-// The team's three counters (generation, arrivals, phase) and the count of usable cores. Every wait
-// goes through WaitForChange: poll first, then sleep in the kernel (std::atomic::wait, a futex).
+// The team's counters and the count of usable cores. Every wait goes through WaitForChange: poll
+// first, then sleep in the kernel (std::atomic::wait, a futex).
 #include "base/thread_pool.h"
 
 #include <sched.h>
@@ -21,6 +21,14 @@ namespace {
 // About 30 microseconds of polling before a waiting thread sleeps: longer than the gap between two
 // phases of a step, short enough that an oversubscribed machine is not starved.
 constexpr int kSpins = 1000;
+
+// Shares of a phase for each thread: what a delayed thread leaves to the others, and how long they
+// wait for the share that it has begun.
+constexpr int kSharesPerThread = 4;
+
+constexpr uint32_t kPhaseMask = 0x7fffffff;
+// Phase 1 comes next; phase 0 is the one in which all shares count as taken at first.
+constexpr uint32_t kFirstState = 3;
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -85,49 +93,112 @@ int CgroupCpuLimit() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : taken_(static_cast<size_t>(threads * kSharesPerThread)) {
   KVANT_CHECK(threads >= 1);
+  state_.value.store(kFirstState, std::memory_order_relaxed);
   workers_.reserve(static_cast<size_t>(threads - 1));
   for (int index = 1; index < threads; ++index)
     workers_.emplace_back([this, index] { Work(index); });
 }
 
 ThreadPool::~ThreadPool() {
-  stop_ = true;
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  std::atomic_ref(stop_).store(true, std::memory_order_relaxed);
+  state_.value.fetch_add(2, std::memory_order_release);
+  state_.value.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
 void ThreadPool::Run(Body body, void* context) {
   body_ = body;
   context_ = context;
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
-  body(context, Member{this, 0, size()});
+  generation_.value.fetch_add(1, std::memory_order_release);
+  // A phase of which nobody takes a share.
+  const uint32_t phase = state_.value.load(std::memory_order_relaxed) >> 1;
+  for (Counter& taken : taken_) taken.value.store(phase, std::memory_order_relaxed);
+  state_.value.fetch_add(2, std::memory_order_release);
+  state_.value.notify_all();
+  body(context, Member{this, 0, size(), 0});
   Barrier();
 }
 
-void ThreadPool::Work(int index) {
-  for (uint32_t seen = 0;;) {
-    WaitForChange(generation_, seen);
-    ++seen;
-    if (stop_) return;
-    body_(context_, Member{this, index, size()});
-    Barrier();
+void ThreadPool::RunPhases(int64_t phases, PhaseBody body, void* context) {
+  KVANT_CHECK(phases <= kPhaseMask);
+  if (phases <= 0) return;
+  if (size() == 1) {
+    for (int64_t phase = 0; phase < phases; ++phase) body(context, phase, Member{this, 0, 1, 0});
+    return;
   }
+  uint32_t state = state_.value.load(std::memory_order_relaxed) & ~1u;
+  phase_body_ = body;
+  phase_context_ = context;
+  phase_first_ = state >> 1;
+  phase_end_ = (phase_first_ + static_cast<uint32_t>(phases)) & kPhaseMask;
+  done_.value.store(0, std::memory_order_relaxed);
+  state_.value.store(state, std::memory_order_release);
+  state_.value.notify_all();
+  while ((state & 1) == 0) {
+    TakeShares(state, 0);
+    WaitForChange(state_.value, state);
+    state = state_.value.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::Work(int index) {
+  uint32_t state = kFirstState;
+  for (uint32_t runs = 0;;) {
+    WaitForChange(state_.value, state);
+    state = state_.value.load(std::memory_order_acquire);
+    if (std::atomic_ref(stop_).load(std::memory_order_relaxed)) return;
+    if (generation_.value.load(std::memory_order_acquire) != runs) {
+      ++runs;
+      body_(context_, Member{this, index, size(), index});
+      Barrier();
+    } else {
+      TakeShares(state, index);
+    }
+  }
+}
+
+// Computes shares of the phase while there are any: first the thread's own, then those of others,
+// from their end. Who finishes the last one opens the next phase.
+void ThreadPool::TakeShares(uint32_t state, int thread) {
+  if ((state & 1) != 0) return;
+  const uint32_t phase = state >> 1;
+  const int shares = static_cast<int>(taken_.size());
+  const int own = thread * kSharesPerThread;
+  uint32_t finished = 0;
+  for (int i = 0; i < kSharesPerThread; ++i) finished += TakeShare(phase, own + i, thread);
+  for (int i = 1; i <= shares - kSharesPerThread; ++i) {
+    finished += TakeShare(phase, (own + shares - i) % shares, thread);
+  }
+  if (finished == 0) return;
+  if (done_.value.fetch_add(finished, std::memory_order_acq_rel) + finished < taken_.size()) return;
+  const uint32_t next = (phase + 1) & kPhaseMask;
+  done_.value.store(0, std::memory_order_relaxed);
+  state_.value.store(2 * next + (next == phase_end_ ? 1 : 0), std::memory_order_release);
+  state_.value.notify_all();
+}
+
+bool ThreadPool::TakeShare(uint32_t phase, int share, int thread) {
+  std::atomic<uint32_t>& taken = taken_[static_cast<size_t>(share)].value;
+  uint32_t last = (phase - 1) & kPhaseMask;
+  if (taken.load(std::memory_order_relaxed) != last) return false;
+  if (!taken.compare_exchange_strong(last, phase, std::memory_order_acq_rel)) return false;
+  phase_body_(phase_context_, (phase - phase_first_) & kPhaseMask,
+              Member{this, share, static_cast<int>(taken_.size()), thread});
+  return true;
 }
 
 void ThreadPool::Barrier() {
   const uint32_t count = static_cast<uint32_t>(size());
   if (count == 1) return;
-  const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.fetch_add(1, std::memory_order_release);
-    phase_.notify_all();
+  const uint32_t passed = barrier_.value.load(std::memory_order_relaxed);
+  if (arrived_.value.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+    arrived_.value.store(0, std::memory_order_relaxed);
+    barrier_.value.fetch_add(1, std::memory_order_release);
+    barrier_.value.notify_all();
   } else {
-    WaitForChange(phase_, phase);
+    WaitForChange(barrier_.value, passed);
   }
 }
 

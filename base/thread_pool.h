@@ -1,7 +1,12 @@
-// A fixed team of threads that runs one body together, with a barrier inside the body.
+// A fixed team of threads. Run gives every member the same body, with a barrier inside it.
+// RunPhases cuts the work of each of a row of phases into shares that any member may take.
 //
 // The calling thread is member 0. Waiting members spin for some tens of microseconds and then
 // sleep, so that a team larger than the machine makes progress and an idle team costs nothing.
+//
+// A phase ends when its shares are done, not when all threads have come: a thread that the kernel
+// does not run delays the others only while it is in the midst of a share. Each thread first takes
+// the shares that it owns, the same ones in every phase, then what others have not begun.
 //
 // Thread-safety: Run must not be called from two threads at once, nor from inside a body.
 #pragma once
@@ -17,16 +22,18 @@ namespace kvant {
 
 class ThreadPool {
  public:
-  // What a body sees: its place in the team.
+  // What a body sees: its place in the team, or the share of a phase that it is to compute.
   struct Member {
     ThreadPool* pool;
-    int index;  // 0 <= index < count
-    int count;
-    void Barrier() const {
+    int index;   // 0 <= index < count
+    int count;   // members, or shares
+    int thread;  // that runs the body, 0 <= thread < pool->size(): whose private memory to use
+    void Barrier() const {  // not in phases
       if (count > 1) pool->Barrier();
     }
   };
   using Body = void (*)(void* context, const Member& member);
+  using PhaseBody = void (*)(void* context, int64_t phase, const Member& member);
 
   explicit ThreadPool(int threads);  // >= 1
   ~ThreadPool();
@@ -44,10 +51,19 @@ class ThreadPool {
     Run(&Call<std::remove_reference_t<Callable>>, Address(callable));
   }
 
-  // On the calling thread alone, a team of one: for work that is too small to share.
+  // Runs body(context, phase, member) for every phase in [0, phases), in order, and in each of them
+  // for every share once. What a phase did is visible to all shares of the next.
+  void RunPhases(int64_t phases, PhaseBody body, void* context);
+
   template <class Callable>
-  void RunAlone(Callable&& callable) {
-    callable(Member{this, 0, 1});
+  void RunPhases(int64_t phases, Callable&& callable) {
+    RunPhases(phases, &CallPhase<std::remove_reference_t<Callable>>, Address(callable));
+  }
+
+  // On the calling thread alone, one share a phase: for work that is too small to share.
+  template <class Callable>
+  void RunPhasesAlone(int64_t phases, Callable&& callable) {
+    for (int64_t phase = 0; phase < phases; ++phase) callable(phase, Member{this, 0, 1, 0});
   }
 
  private:
@@ -60,16 +76,42 @@ class ThreadPool {
     return const_cast<void*>(static_cast<const void*>(&object));
   }
 
+  template <class Object>
+  static void CallPhase(void* context, int64_t phase, const Member& member) {
+    (*static_cast<Object*>(context))(phase, member);
+  }
+
   void Barrier();
   void Work(int index);
+  void TakeShares(uint32_t state, int thread);
+  bool TakeShare(uint32_t phase, int share, int thread);
+
+  // Atomics on cache lines of their own.
+  struct alignas(64) Counter {
+    std::atomic<uint32_t> value{0};
+  };
 
   std::vector<std::thread> workers_;
+  bool stop_ = false;
+
+  // Run
   Body body_ = nullptr;
   void* context_ = nullptr;
-  bool stop_ = false;
-  alignas(64) std::atomic<uint32_t> generation_{0};  // one per Run
-  alignas(64) std::atomic<uint32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};  // one per barrier
+  Counter generation_;  // one per Run
+  Counter arrived_;
+  Counter barrier_;  // barriers passed
+
+  // RunPhases. Phases are numbered through the life of the pool, modulo 2^31. Only who has taken a
+  // share of the open phase reads the body: it cannot change before that share is done.
+  PhaseBody phase_body_ = nullptr;
+  void* phase_context_ = nullptr;
+  uint32_t phase_first_ = 0;
+  uint32_t phase_end_ = 0;
+  std::vector<Counter> taken_;  // by share: the last phase in which it was taken
+  Counter done_;                // shares of the open phase
+
+  // What idle workers watch: 2 * phase, + 1 while no phase is open; changed by Run too.
+  Counter state_;
 };
 
 // The part of [0, count) that member `index` of `members` owns when work is cut at multiples of

@@ -1,6 +1,7 @@
 // One pass of the plan over rows of several sequences: a transaction of the cache around it, and
 // the head over the rows that want logits.
 #include <algorithm>
+#include <atomic>
 
 #include "engine/runner_state.h"
 
@@ -15,34 +16,29 @@ constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 
 }  // namespace
 
-// Runs nodes on the whole team with a barrier after each. kCancelled leaves buffers half written,
-// which is harmless.
+// Runs nodes as phases of the team. kCancelled leaves buffers half written, which is harmless.
 Status Runner::State::RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes) {
-  bool cancelled = false;
-  const auto run = [&](const ThreadPool::Member& member) {
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      nodes[i]->Run(step, member);
-      if (member.index == 0) {
-        stopped[i % 2] =
-            options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed);
-      }
-      member.Barrier();
-      if (stopped[i % 2]) {
-        if (member.index == 0) cancelled = true;
-        return;
-      }
+  std::atomic<bool> cancelled = false;
+  const auto run = [&](int64_t phase, const ThreadPool::Member& member) {
+    if (member.index == 0 && options.cancel != nullptr &&
+        options.cancel->load(std::memory_order_relaxed)) {
+      cancelled.store(true, std::memory_order_relaxed);
     }
+    if (cancelled.load(std::memory_order_relaxed)) return;
+    nodes[static_cast<size_t>(phase)]->Run(step, member);
   };
   const bool alone = may_run_alone && weight_bytes * static_cast<uint64_t>(step.rows) < kAloneWork;
-  alone ? pool.RunAlone(run) : pool.Run(run);
+  const int64_t phases = static_cast<int64_t>(nodes.size());
+  alone ? pool.RunPhasesAlone(phases, run) : pool.RunPhases(phases, run);
   if (cancelled) return MakeError(ErrorCode::kCancelled, "cancelled");
   return {};
 }
 
 void Runner::State::RunCopies() {
   if (cache->copies().empty()) return;
-  pool.Run(
-      [this](const ThreadPool::Member& member) { cache->RunCopies(member.index, member.count); });
+  pool.RunPhases(1, [this](int64_t /*phase*/, const ThreadPool::Member& member) {
+    cache->RunCopies(member.index, member.count);
+  });
   cache->ClearCopies();
 }
 

@@ -1,7 +1,6 @@
 // What a runner holds, for the files that implement it.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -107,9 +106,6 @@ struct Runner::State {
   RunnerStats stats;
   uint64_t weight_bytes = 0;
   bool may_run_alone = false;  // the number of threads is ours to choose
-  // Member 0 polls the cancel flag before a barrier and everybody reads the answer after it. Two
-  // slots in turn, so that the next answer is not written while a slow member still reads this one.
-  std::array<bool, 2> stopped{};
 };
 
 }  // namespace kvant

@@ -57,9 +57,11 @@ inline __m256 AddPairsOfLanes(__m256 a, __m256 b) {
 }
 
 // The sums of eight accumulators, each the bits of Sum().
-inline void SumEight(const Accumulator* v, float* out) {
-  const __m256 acbd = AddPairsOfLanes(AddHalves(v[0], v[1]), AddHalves(v[2], v[3]));
-  const __m256 egfh = AddPairsOfLanes(AddHalves(v[4], v[5]), AddHalves(v[6], v[7]));
+inline void SumEight(const Accumulator* v, int64_t stride, float* out) {
+  const __m256 acbd =
+      AddPairsOfLanes(AddHalves(v[0], v[stride]), AddHalves(v[2 * stride], v[3 * stride]));
+  const __m256 egfh = AddPairsOfLanes(AddHalves(v[4 * stride], v[5 * stride]),
+                                      AddHalves(v[6 * stride], v[7 * stride]));
   const __m256 sums =
       _mm256_add_ps(_mm256_shuffle_ps(acbd, egfh, 0x44), _mm256_shuffle_ps(acbd, egfh, 0xee));
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -145,6 +147,9 @@ template <class Codes, int kTokens>
     sums[t] = MultiplyAddOne<Codes>(weights, activations[t], sums[t]);
   }
 }
+
+// A block takes more than half of the registers.
+constexpr int kRowsAtOnce = 1;
 
 // 256 activations in plain order: codes, eight scales, sixteen sums.
 template <class Codes>

@@ -10,11 +10,19 @@
 // Weights are stored as unsigned codes (code + Codes::kBias); the accumulator starts at -kBias *
 // (sum of the activations), so integer dot products are exact.
 
+// Which values a lane of the four vectors of a block sums up.
+enum class LaneOrder {
+  kGroups,  // lane 4q + v: group 4v + q; vector s holds its values 4s..4s+3
+  kPairs,  // lanes 2p and 2p + 1: pair p of groups, 32 values; vector s of lane 2p + h holds values
+           // 8s + 4h..8s + 4h + 3 of it. For formats with one scale per 32 values.
+};
+
 // How a format's codes are stored in a WeightBlock.
-template <int kBiasValue, bool kOffsets>
+template <int kBiasValue, bool kOffsets, LaneOrder kLanes = LaneOrder::kGroups>
 struct CodeTraits {
   static constexpr int kBias = kBiasValue;
   static constexpr bool kHasOffsets = kOffsets;
+  static constexpr LaneOrder kOrder = kLanes;
 };
 
 // Named vectors, not an array: GCC keeps an array in memory where registers would do.
@@ -55,12 +63,12 @@ inline __m512 AddQuarters(__m512 a, __m512 b) {
 }
 
 // The sums of eight accumulators, each the bits of Sum().
-inline void SumEight(const Accumulator* v, float* out) {
+inline void SumEight(const Accumulator* v, int64_t stride, float* out) {
   // Two accumulators per vector, then four, then the eight interleaved.
-  const __m512 ab = AddHalves(v[0], v[1]);
-  const __m512 cd = AddHalves(v[2], v[3]);
-  const __m512 ef = AddHalves(v[4], v[5]);
-  const __m512 gh = AddHalves(v[6], v[7]);
+  const __m512 ab = AddHalves(v[0], v[stride]);
+  const __m512 cd = AddHalves(v[2 * stride], v[3 * stride]);
+  const __m512 ef = AddHalves(v[4 * stride], v[5 * stride]);
+  const __m512 gh = AddHalves(v[6 * stride], v[7 * stride]);
   const __m512 abcd = AddQuarters(ab, cd);
   const __m512 efgh = AddQuarters(ef, gh);
   const __m512 pairs =
@@ -129,20 +137,79 @@ template <class Codes, int kTokens>
   }
 }
 
+// Rows that advance side by side where there are few tokens.
+constexpr int kRowsAtOnce = 2;
+
+// lanes 2p and 2p + 1 = pair p
+inline __m512i TwoLanesPerPair() {
+  return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+}
+
+// 64-bit piece s of the four of each of eight pairs.
+[[gnu::always_inline]] inline __m512i PieceOfPairs(__m512i v0, __m512i v1, __m512i v2, __m512i v3,
+                                                   long long s) {
+  const __m512i order = _mm512_setr_epi64(s, 4 + s, 8 + s, 12 + s, s, 4 + s, 8 + s, 12 + s);
+  return _mm512_mask_blend_epi64(0xf0, _mm512_permutex2var_epi64(v0, order, v1),
+                                 _mm512_permutex2var_epi64(v2, order, v3));
+}
+
+// From 256 consecutive codes to LaneOrder::kPairs.
+template <class Block>
+[[gnu::always_inline]] inline void TakePairs(__m512i v0, __m512i v1, __m512i v2, __m512i v3,
+                                             Block& out) {
+  out.codes0 = PieceOfPairs(v0, v1, v2, v3, 0);
+  out.codes1 = PieceOfPairs(v0, v1, v2, v3, 1);
+  out.codes2 = PieceOfPairs(v0, v1, v2, v3, 2);
+  out.codes3 = PieceOfPairs(v0, v1, v2, v3, 3);
+}
+
+// For lane 4q + v: piece s, 0 or 1, of half q % 2 of pair 2v + q / 2, which lies in lane 4v + q / 2
+// * 2 + s of `low` (first half) or of `high`.
+[[gnu::always_inline]] inline __m512i GroupsOfPairs(__m512i low, __m512i high, int s) {
+  const __m512i lanes =
+      _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 2, 6, 10, 14, 18, 22, 26, 30);
+  return _mm512_permutex2var_epi32(low, _mm512_add_epi32(lanes, _mm512_set1_epi32(s)), high);
+}
+
+// A block in LaneOrder::kGroups, which panels are packed from.
+template <class Codes>
+inline WeightBlock InGroupOrder(const WeightBlock& block) {
+  if constexpr (Codes::kOrder == LaneOrder::kGroups) {
+    return block;
+  } else {
+    const __m512i lane = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 2, 6, 10, 14, 2, 6, 10, 14);
+    WeightBlock out;
+    out.codes0 = GroupsOfPairs(block.codes0, block.codes2, 0);
+    out.codes1 = GroupsOfPairs(block.codes0, block.codes2, 1);
+    out.codes2 = GroupsOfPairs(block.codes1, block.codes3, 0);
+    out.codes3 = GroupsOfPairs(block.codes1, block.codes3, 1);
+    out.scales = _mm512_permutexvar_ps(lane, block.scales);
+    if constexpr (Codes::kHasOffsets) out.offsets = _mm512_permutexvar_ps(lane, block.offsets);
+    return out;
+  }
+}
+
 // 256 activations whose codes, scales and sums have been loaded in plain order.
 template <class Codes>
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(__m512i v0, __m512i v1, __m512i v2,
                                                            __m512i v3, __m256 scales, __m512 sums) {
   ActivationBlock block;
-  TransposeCodes(v0, v1, v2, v3, block);
+  if constexpr (Codes::kOrder == LaneOrder::kPairs) {
+    TakePairs(v0, v1, v2, v3, block);
+  } else {
+    TransposeCodes(v0, v1, v2, v3, block);
+  }
   const __m512i bias = _mm512_set1_epi8(static_cast<char>(Codes::kBias));
   __m512i biased = _mm512_dpbusd_epi32(_mm512_setzero_si512(), bias, block.codes0);
   biased = _mm512_dpbusd_epi32(biased, bias, block.codes1);
   biased = _mm512_dpbusd_epi32(biased, bias, block.codes2);
   biased = _mm512_dpbusd_epi32(biased, bias, block.codes3);
   block.bias = _mm512_sub_epi32(_mm512_setzero_si512(), biased);
-  block.scales = _mm512_permutexvar_ps(PairOfLane(), _mm512_castps256_ps512(scales));
-  block.sums = _mm512_permutexvar_ps(GroupOfLane(), sums);
+  const bool pairs = Codes::kOrder == LaneOrder::kPairs;
+  block.scales = _mm512_permutexvar_ps(pairs ? TwoLanesPerPair() : PairOfLane(),
+                                       _mm512_castps256_ps512(scales));
+  // The two groups of a pair share an offset: either lane may have either sum.
+  block.sums = pairs ? sums : _mm512_permutexvar_ps(GroupOfLane(), sums);
   return block;
 }
 

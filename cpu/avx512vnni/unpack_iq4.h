@@ -13,17 +13,16 @@
 }
 
 struct UnpackIQ4_NL {
-  using Codes = CodeTraits<128, false>;
+  using Codes = CodeTraits<128, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::IQ4_NL::Block);
   static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
-    constexpr int kStride = sizeof(quant::IQ4_NL::Block);
+    static_assert(sizeof(quant::IQ4_NL::Block) == 18);
     WeightBlock out;
-    UnpackNibbleBlocks<kStride>(reinterpret_cast<const quant::IQ4_NL::Block*>(bytes)->codes, out);
+    UnpackEighteenByteBlocks(bytes, out);
     LookUpLevels(out);
-    out.scales = LoadPairHalves<kStride>(bytes);
     return out;
   }
 };

@@ -1,10 +1,12 @@
-// Products of quantized weights with int8 activations, shared by the vector instruction sets. An
-// instruction set includes this file in its namespace and target region, after it has defined
+// Products of quantized weights with int8 activations of fewer than 64 tokens, shared by the vector
+// instruction sets. An instruction set includes this file in its namespace and target region, after
+// it has defined
 //
-//   WeightBlock       256 weights of one row: codes, and scales and offsets per 16 values
+//   WeightBlock       256 weights of one row: codes, and scales and offsets per lane
 //   ActivationBlock   256 activations of one token in the matching order
 //   Accumulator       a vector of floats, the running sum of one (row, token) pair
-//   Zero(), Sum(accumulator), SumEight(accumulators, floats)
+//   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
+//   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   PrepareBlock<Codes>(activation row, cols, block index)
 //
@@ -12,175 +14,238 @@
 // need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
 // WeightBlock.
 //
-// Few tokens: a row is unpacked block by block into registers and multiplied at once, so that the
-// weights stream from memory once. Many tokens: a panel of rows is unpacked once and multiplied
-// with all tokens. Both ways add the same numbers in the same order: one accumulator per pair, one
-// MultiplyAdd per block, blocks ascending.
+// One accumulator per (row, token) pair, one MultiplyAdd per block, blocks ascending, SumEight:
+// that fixes the bits, whatever rows and tokens are multiplied together.
+//
+// Weights stream from memory once. A block of a row is unpacked into registers and multiplied with
+// the tokens of a tile, a run of blocks after the other, so that the tile's activations for the run
+// and the sums of a group of rows stay in the first-level cache.
 
 constexpr int64_t kBlock = quant::kBlockValuesMax;
 
-// Tokens multiplied with a block of weights while it lies in registers.
+// Rows whose sums are held together. Their weights stay in the second-level cache while tile after
+// tile passes by.
+constexpr int64_t kGroupRows = 16;
+// Tokens of a tile, whose sums for a row are in registers.
 constexpr int kTileTokens = 8;
-// Rows of a panel. Its blocks stay in the second-level cache.
-constexpr int64_t kPanelRows = 32;
-// Blocks of a row that are multiplied before the next row has its turn: the tile's activations for
-// so many blocks stay in the first-level cache.
-constexpr int64_t kRunBlocks = 4;
-// How far ahead of its use a weight is asked for; measured on streams from memory.
+// Tokens whose activations are arranged at once.
+constexpr int64_t kArrangedTokens = 64;
+// Activation blocks of a run: blocks of a row times tokens.
+constexpr int64_t kRunBlocks = 64;
+// How far ahead of its use a weight is asked for, at least; measured on streams from memory.
 constexpr int64_t kPrefetchBytes = 6144;
 
 inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
 // The parts of a thread's scratch memory.
 struct Scratch {
-  ActivationBlock* activations;  // [BlockCount(cols)][kTileTokens]
-  Accumulator* sums;             // [kPanelRows][kTileTokens]
-  WeightBlock* panel;            // [kPanelRows][BlockCount(cols)]
+  ActivationBlock* activations;  // tile after tile, each [BlockCount(cols)][tokens of the tile]
+  Accumulator* sums;             // [kGroupRows][kTileTokens]
+  WeightBlock* panel;            // [kGroupRows][BlockCount(cols)]
 
   Scratch(std::byte* bytes, int64_t cols)
       : activations(reinterpret_cast<ActivationBlock*>(bytes)),
-        sums(reinterpret_cast<Accumulator*>(activations + BlockCount(cols) * kTileTokens)),
-        panel(reinterpret_cast<WeightBlock*>(sums + kPanelRows * kTileTokens)) {}
+        sums(reinterpret_cast<Accumulator*>(activations + BlockCount(cols) * kArrangedTokens)),
+        panel(reinterpret_cast<WeightBlock*>(sums + kTileTokens * kGroupRows)) {}
 
   static size_t Bytes(int64_t cols) {
     const size_t blocks = static_cast<size_t>(BlockCount(cols));
-    return blocks * kTileTokens * sizeof(ActivationBlock) +
-           kPanelRows * kTileTokens * sizeof(Accumulator) +
-           kPanelRows * blocks * sizeof(WeightBlock);
+    return blocks * kArrangedTokens * sizeof(ActivationBlock) +
+           kTileTokens * kGroupRows * sizeof(Accumulator) +
+           kGroupRows * blocks * sizeof(WeightBlock);
   }
 };
 
-// One row as it lies in the file.
-template <class Unpacker>
-struct PackedRow {
+// Rows of blocks as they lie in the file.
+template <class UnpackerType>
+struct PackedRows {
+  using Unpacker = UnpackerType;
+  using Codes = typename Unpacker::Codes;
+
   const std::byte* bytes;
+  int64_t row_bytes;
   const quant::FormatTraits* traits;
   int64_t cols;
+  int64_t ahead;  // bytes from a block to the one to prefetch
 
-  [[gnu::always_inline]] WeightBlock Block(int64_t i) const {
-    const int64_t stride = Unpacker::kBytes > 0 ? Unpacker::kBytes : traits->row_bytes(kBlock);
-    const std::byte* block = bytes + i * stride;
-    for (int64_t ahead = 0; ahead < stride; ahead += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(block + kPrefetchBytes + ahead), _MM_HINT_T1);
-    }
-    if ((i + 1) * kBlock <= cols) return Unpacker::Unpack(block, *traits);
-    return LastBlock(block);
+  int64_t Stride() const {
+    return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits->row_bytes(kBlock);
   }
 
-  // A row that ends inside a block: zero bytes decode to zero scales and offsets.
-  [[gnu::noinline]] WeightBlock LastBlock(const std::byte* block) const {
+  // Block `i` of a row, all of which exists.
+  [[gnu::always_inline]] WeightBlock Whole(int64_t row, int64_t i) const {
+    const int64_t stride = Stride();
+    const std::byte* block = bytes + row * row_bytes + i * stride;
+    for (int64_t line = 0; line < stride; line += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(block + ahead + line), _MM_HINT_T1);
+    }
+    return Unpacker::Unpack(block, *traits);
+  }
+
+  // The end of a row that ends inside a block: zero bytes decode to zero scales and offsets.
+  [[gnu::noinline]] WeightBlock Partial(int64_t row, int64_t i) const {
     alignas(64) std::byte padded[kBlock * sizeof(float)] = {};
-    std::memcpy(padded, block, static_cast<size_t>(traits->row_bytes(cols % kBlock)));
+    std::memcpy(padded, bytes + row * row_bytes + i * Stride(),
+                static_cast<size_t>(traits->row_bytes(cols % kBlock)));
     return Unpacker::Unpack(padded, *traits);
   }
 };
 
-struct UnpackedRow {
-  const WeightBlock* blocks;
+// Rows that have been unpacked.
+template <class CodesType>
+struct UnpackedRows {
+  using Codes = CodesType;
 
-  [[gnu::always_inline]] const WeightBlock& Block(int64_t i) const { return blocks[i]; }
+  const WeightBlock* blocks;
+  int64_t cols;
+
+  [[gnu::always_inline]] const WeightBlock& Whole(int64_t row, int64_t i) const {
+    return blocks[row * BlockCount(cols) + i];
+  }
+  const WeightBlock& Partial(int64_t row, int64_t i) const { return Whole(row, i); }
 };
 
-// sums[t] += row . token t over blocks [begin, end); activations [block][kTokens].
-template <class Codes, int kTokens, class Row>
-inline void MultiplyRow(const Row& row, int64_t begin, int64_t end,
-                        const ActivationBlock* activations, Accumulator* sums) {
-  Accumulator local[kTokens];
+// sums[(row + r) * kTileTokens + t] += rows[row + r] . token t, over blocks [begin, end), with all
+// kRows * kTokens sums in registers; activations [block][kTokens].
+template <int kRows, int kTokens, class Rows>
+inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t end,
+                         const ActivationBlock* activations, Accumulator* sums) {
+  using Codes = typename Rows::Codes;
+  sums += row * kTileTokens;
+  Accumulator local[kRows][kTokens];
+#pragma GCC unroll 2
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) local[t] = sums[t];
-  for (int64_t i = begin; i < end; ++i) {
-    MultiplyAdd<Codes, kTokens>(row.Block(i), activations + i * kTokens, local);
+    for (int t = 0; t < kTokens; ++t) local[r][t] = begin == 0 ? Zero() : sums[r * kTileTokens + t];
   }
+  const int64_t whole = std::min(end, rows.cols / kBlock);
+  for (int64_t i = begin; i < whole; ++i) {
+    WeightBlock weights[kRows];
+#pragma GCC unroll 2
+    for (int r = 0; r < kRows; ++r) weights[r] = rows.Whole(row + r, i);
+#pragma GCC unroll 2
+    for (int r = 0; r < kRows; ++r) {
+      MultiplyAdd<Codes, kTokens>(weights[r], activations + i * kTokens, local[r]);
+    }
+  }
+#pragma GCC unroll 2
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) sums[t] = local[t];
+    for (int t = 0; t < kTokens; ++t) sums[r * kTileTokens + t] = local[r][t];
+  }
+  if (whole == end) return;
+  for (int r = 0; r < kRows; ++r) {
+    MultiplyAdd<Codes, kTokens>(rows.Partial(row + r, whole), activations + whole * kTokens,
+                                sums + r * kTileTokens);
+  }
 }
 
-// Up to kTokens tokens from `begin` on, in the order of MultiplyRow. What lies in the places of
-// missing tokens is multiplied too and never stored.
-template <class Codes, int kTokens>
-void PrepareTile(const MatMulTask& task, int64_t begin, int64_t tokens, ActivationBlock* out) {
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::byte* record =
-        const_cast<std::byte*>(task.activations) + (begin + t) * task.activation_stride;
-    const ActivationRow row = ActivationRowAt(record, task.cols);
-    for (int64_t i = 0; i < BlockCount(task.cols); ++i) {
-      out[i * kTokens + t] = PrepareBlock<Codes>(row, task.cols, i);
+// out[r] = (or +=) the sums of `rows` accumulators, kTileTokens apart.
+inline void StoreRows(const Accumulator* accumulators, int64_t rows, Store store, float* out) {
+  for (int64_t row = 0; row < rows; row += 8) {
+    float sums[8];
+    SumEight(accumulators + row * kTileTokens, kTileTokens, sums);
+    for (int64_t r = row; r < std::min(row + 8, rows); ++r) {
+      out[r] = store == Store::kAdd ? out[r] + sums[r - row] : sums[r - row];
     }
   }
 }
 
-template <int kTokens>
-inline void StoreSums(const MatMulTask& task, int64_t row, int64_t token_begin, int64_t tokens,
-                      const Accumulator* accumulators) {
-  float sums[kTokens];
-  if constexpr (kTokens == 8) {
-    SumEight(accumulators, sums);
-  } else {
-    for (int t = 0; t < kTokens; ++t) sums[t] = Sum(accumulators[t]);
-  }
-  float* out = task.out + token_begin * task.out_stride + row;
-  for (int64_t t = 0; t < tokens; ++t) {
-    *out = task.store == Store::kAdd ? *out + sums[t] : sums[t];
-    out += task.out_stride;
-  }
-}
+// A group of rows and a tile of tokens.
+struct Tile {
+  int64_t row, rows;
+  int64_t token, tokens;
+  const ActivationBlock* activations;  // [BlockCount(cols)][tokens, rounded up]
+};
 
-// Up to kTokens tokens, straight from the packed rows.
-template <class Unpacker, int kTokens>
-void RunFewTokens(const MatMulTask& task, const Scratch& scratch) {
-  using Codes = typename Unpacker::Codes;
-  PrepareTile<Codes, kTokens>(task, 0, task.tokens, scratch.activations);
-  for (int64_t row = task.row_begin; row < task.row_end; ++row) {
-    Accumulator sums[kTokens];
-    for (Accumulator& sum : sums) sum = Zero();
-    const PackedRow<Unpacker> packed{task.weights + row * task.row_bytes, task.format, task.cols};
-    MultiplyRow<Codes, kTokens>(packed, 0, BlockCount(task.cols), scratch.activations, sums);
-    StoreSums<kTokens>(task, row, 0, task.tokens, sums);
-  }
-}
-
-// A panel of unpacked rows times up to kTokens tokens from `token` on.
-template <class Codes, int kTokens>
-void MultiplyPanel(const MatMulTask& task, int64_t row_begin, int64_t rows, int64_t token,
-                   const Scratch& scratch) {
+template <int kTokens, class Rows>
+void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, Accumulator* sums) {
+  constexpr int kRows = kTokens < kTileTokens ? kRowsAtOnce : 1;
+  constexpr int64_t kRun = kRunBlocks / kTokens;
   const int64_t blocks = BlockCount(task.cols);
-  const int64_t tokens = std::min<int64_t>(kTokens, task.tokens - token);
-  PrepareTile<Codes, kTokens>(task, token, tokens, scratch.activations);
-  for (int64_t i = 0; i < rows * kTokens; ++i) scratch.sums[i] = Zero();
-  for (int64_t begin = 0; begin < blocks; begin += kRunBlocks) {
-    const int64_t end = std::min(begin + kRunBlocks, blocks);
-    for (int64_t r = 0; r < rows; ++r) {
-      MultiplyRow<Codes, kTokens>(UnpackedRow{scratch.panel + r * blocks}, begin, end,
-                                  scratch.activations, scratch.sums + r * kTokens);
+  for (int64_t begin = 0; begin < blocks; begin += kRun) {
+    const int64_t end = std::min(begin + kRun, blocks);
+    int64_t r = 0;
+    for (; r + kRows <= tile.rows; r += kRows) {
+      MultiplyRows<kRows, kTokens>(rows, r, begin, end, tile.activations, sums);
+    }
+    for (; r < tile.rows; ++r) {
+      MultiplyRows<1, kTokens>(rows, r, begin, end, tile.activations, sums);
     }
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    StoreSums<kTokens>(task, row_begin + r, token, tokens, scratch.sums + r * kTokens);
+  for (int64_t t = 0; t < tile.tokens; ++t) {
+    StoreRows(sums + t, tile.rows, task.store,
+              task.out + (tile.token + t) * task.out_stride + tile.row);
   }
 }
 
-template <class Unpacker>
-void UnpackPanel(const MatMulTask& task, int64_t row_begin, int64_t rows, WeightBlock* panel) {
+// The number of tokens that `tokens` are multiplied as.
+inline int64_t RoundUpTokens(int64_t tokens) {
+  return tokens <= 2 ? tokens : tokens <= 4 ? 4 : kTileTokens;
+}
+
+template <class Rows>
+void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, Accumulator* sums) {
+  switch (RoundUpTokens(tile.tokens)) {
+    case 1: return MultiplyGroup<1>(task, rows, tile, sums);
+    case 2: return MultiplyGroup<2>(task, rows, tile, sums);
+    case 4: return MultiplyGroup<4>(task, rows, tile, sums);
+    default: return MultiplyGroup<kTileTokens>(task, rows, tile, sums);
+  }
+}
+
+// Tokens [begin, end), tile after tile; the places of missing tokens hold zeros.
+template <class Codes>
+void PrepareTiles(const MatMulTask& task, int64_t begin, int64_t end, ActivationBlock* out) {
   const int64_t blocks = BlockCount(task.cols);
-  for (int64_t r = 0; r < rows; ++r) {
-    const PackedRow<Unpacker> packed{task.weights + (row_begin + r) * task.row_bytes, task.format,
-                                     task.cols};
-    for (int64_t i = 0; i < blocks; ++i) panel[r * blocks + i] = packed.Block(i);
-  }
-}
-
-template <class Unpacker>
-void RunManyTokens(const MatMulTask& task, const Scratch& scratch) {
-  using Codes = typename Unpacker::Codes;
-  for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
-    const int64_t rows = std::min(kPanelRows, task.row_end - row);
-    UnpackPanel<Unpacker>(task, row, rows, scratch.panel);
-    for (int64_t token = 0; token < task.tokens; token += kTileTokens) {
-      if (task.tokens - token > 2) {
-        MultiplyPanel<Codes, kTileTokens>(task, row, rows, token, scratch);
-      } else {
-        MultiplyPanel<Codes, 2>(task, row, rows, token, scratch);
+  for (int64_t tile = begin; tile < end; tile += kTileTokens) {
+    const int64_t tokens = std::min<int64_t>(kTileTokens, end - tile);
+    const int64_t rounded = RoundUpTokens(tokens);
+    for (int64_t t = 0; t < rounded; ++t) {
+      const int64_t token = std::min(tile + t, end - 1);
+      std::byte* record = const_cast<std::byte*>(task.activations) + token * task.activation_stride;
+      const ActivationRow row = ActivationRowAt(record, task.cols);
+      for (int64_t i = 0; i < blocks; ++i) {
+        out[i * rounded + t] =
+            t < tokens ? PrepareBlock<Codes>(row, task.cols, i) : ActivationBlock{};
       }
+    }
+    out += blocks * kTileTokens;
+  }
+}
+
+template <class Unpacker>
+void UnpackRows(const PackedRows<Unpacker>& rows, int64_t row_count, WeightBlock* panel) {
+  const int64_t blocks = BlockCount(rows.cols);
+  for (int64_t r = 0; r < row_count; ++r) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      panel[r * blocks + i] = (i + 1) * kBlock <= rows.cols ? rows.Whole(r, i) : rows.Partial(r, i);
+    }
+  }
+}
+
+// All rows times the tokens [begin, end).
+template <class Unpacker>
+void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& scratch) {
+  using Codes = typename Unpacker::Codes;
+  PrepareTiles<Codes>(task, begin, end, scratch.activations);
+  // Prefetched are rows of a later group, at the place where this group's rows are read.
+  const int64_t step = (end - begin == 1 ? kRowsAtOnce : kGroupRows) * task.row_bytes;
+  const int64_t ahead = (kPrefetchBytes + step - 1) / step * step;
+  // Unpacking for every tile costs more than reading unpacked rows from two or three tiles on.
+  const bool unpack =
+      end - begin > (Unpacker::kBytes == 0 ? int64_t{kTileTokens} : 2 * kTileTokens);
+  for (int64_t row = task.row_begin; row < task.row_end; row += kGroupRows) {
+    const int64_t row_count = std::min(kGroupRows, task.row_end - row);
+    const PackedRows<Unpacker> packed{task.weights + row * task.row_bytes, task.row_bytes,
+                                      task.format, task.cols, ahead};
+    const UnpackedRows<Codes> unpacked{scratch.panel, task.cols};
+    if (unpack) UnpackRows(packed, row_count, scratch.panel);
+    for (int64_t token = begin; token < end; token += kTileTokens) {
+      const Tile tile{row, row_count, token, std::min<int64_t>(kTileTokens, end - token),
+                      scratch.activations + (token - begin) * BlockCount(task.cols)};
+      unpack ? MultiplyGroup(task, unpacked, tile, scratch.sums)
+             : MultiplyGroup(task, packed, tile, scratch.sums);
     }
   }
 }
@@ -188,13 +253,24 @@ void RunManyTokens(const MatMulTask& task, const Scratch& scratch) {
 template <class Unpacker>
 void RunInt8(const MatMulTask& task) {
   const Scratch scratch(task.scratch.data(), task.cols);
-  if (task.tokens == 1) return RunFewTokens<Unpacker, 1>(task, scratch);
-  if (task.tokens == 2) return RunFewTokens<Unpacker, 2>(task, scratch);
-  if (task.tokens <= 4) return RunFewTokens<Unpacker, 4>(task, scratch);
-  if (task.tokens <= kTileTokens) return RunFewTokens<Unpacker, kTileTokens>(task, scratch);
-  RunManyTokens<Unpacker>(task, scratch);
+  for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
+    RunPass<Unpacker>(task, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
+  }
 }
 
+// A row and block as the many-token path reads it.
+template <class Unpacker>
+struct PackedRow {
+  const std::byte* bytes;
+  const quant::FormatTraits* traits;
+  int64_t cols;
+
+  [[gnu::always_inline]] WeightBlock Block(int64_t i) const {
+    const PackedRows<Unpacker> rows{bytes, 0, traits, cols, kPrefetchBytes};
+    const WeightBlock block = (i + 1) * kBlock <= cols ? rows.Whole(0, i) : rows.Partial(0, i);
+    return InGroupOrder<typename Unpacker::Codes>(block);
+  }
+};
 // Reads a block through the format's scalar description: serves every quantized format.
 struct IntegerCodes {
   alignas(64) int8_t codes[kBlock];

@@ -3,8 +3,8 @@
 // there are.
 //
 // Values are matrices whose number of rows is symbolic: the tokens of the step, or the rows whose
-// logits are wanted. Values whose lifetimes do not overlap share a slot. Every node runs on all
-// threads of the team; a barrier follows each node.
+// logits are wanted. Values whose lifetimes do not overlap share a slot. A node is
+// a phase of the thread team: it is done before the next begins.
 //
 // Invariants: nodes are const while running; all state of a step is in StepContext; running
 // allocates nothing.
@@ -87,7 +87,7 @@ struct StepContext {
   int64_t RowFloats(ValueId id) const { return static_cast<int64_t>(RowBytes(id) / sizeof(float)); }
   float* FloatRow(ValueId id, int64_t row) const { return Floats(id) + row * RowFloats(id); }
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
-    return {scratch + scratch_bytes * static_cast<size_t>(member.index), scratch_bytes};
+    return {scratch + scratch_bytes * static_cast<size_t>(member.thread), scratch_bytes};
   }
 };
 
@@ -99,7 +99,8 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // Computes this member's share. Shares of different members are disjoint.
+  // Computes one of the shares that the work is cut into. Shares are disjoint and may run on any
+  // thread at any time of the phase.
   virtual void Run(const StepContext& step, const ThreadPool::Member& member) const = 0;
 
   // The operation and its kernels: "matmul q4_0 int8 avx512vnni [2048 x 3072]".

@@ -95,6 +95,95 @@ TEST_P(ThreadPoolTest, WaitsForASlowMember) {
   });
 }
 
+// Every share of every phase once, and what one phase wrote is there in the next. Runs between
+// phases change nothing.
+TEST_P(ThreadPoolTest, PhasesRunInOrderAndSharesOnce) {
+  ThreadPool pool(GetParam());
+  for (int job = 0; job < 50; ++job) {
+    constexpr int64_t kPhases = 20;
+    std::vector<int64_t> values(64, 1);  // by share; no atomics: each share writes its own
+    std::vector<int64_t> sums(64);
+    std::vector<int> runs(64 * kPhases);
+    int shares = 0;
+    pool.RunPhases(kPhases, [&](int64_t phase, const ThreadPool::Member& member) {
+      ASSERT_LT(member.thread, GetParam());
+      const size_t share = static_cast<size_t>(member.index);
+      ++runs[static_cast<size_t>(phase) * 64 + share % 64];
+      if (share >= 64) return;
+      if (share == 0) shares = member.count;
+      if (phase % 2 == 0) {
+        sums[share] = std::accumulate(values.begin(), values.end(), int64_t{0});
+      } else {
+        values[share] = sums[share] % 1000003;
+      }
+    });
+    const int64_t taking = std::min(shares, 64);
+    std::vector<int64_t> expected(64, 1);
+    for (int64_t phase = 0; phase < kPhases; phase += 2) {
+      const int64_t sum = std::accumulate(expected.begin(), expected.end(), int64_t{0});
+      std::fill_n(expected.begin(), taking, sum % 1000003);
+    }
+    ASSERT_EQ(values, expected);
+    if (shares <= 64) {
+      for (int64_t phase = 0; phase < kPhases; ++phase) {
+        for (int64_t share = 0; share < shares; ++share) {
+          ASSERT_EQ(runs[static_cast<size_t>(phase * 64 + share)], 1);
+        }
+      }
+    }
+    std::atomic<int> members{0};
+    if (job % 7 == 0) {
+      pool.Run([&](const ThreadPool::Member&) { ++members; });
+      ASSERT_EQ(members, GetParam());
+    }
+  }
+}
+
+// All threads but the caller are stuck in their first share until all other shares are done: they
+// never would be if a thread waited for its own to be taken by their owner.
+TEST_P(ThreadPoolTest, OthersTakeWhatADelayedThreadHasNotBegun) {
+  ThreadPool pool(GetParam());
+  for (int job = 0; job < 5; ++job) {
+    std::atomic<int> finished{0};
+    std::atomic<int> stuck{0};
+    pool.RunPhases(1, [&](int64_t, const ThreadPool::Member& member) {
+      if (member.thread != 0 && stuck.fetch_add(1) < GetParam() - 1) {
+        while (finished < member.count - stuck) std::this_thread::yield();
+        return;
+      }
+      ++finished;
+    });
+    EXPECT_GT(finished, 0);
+  }
+}
+
+// A phase with all its shares done does not wait for threads that sleep.
+TEST_P(ThreadPoolTest, ManyJobsOfShortPhases) {
+  ThreadPool pool(GetParam());
+  std::atomic<int64_t> shares{0};
+  int64_t expected = 0;
+  for (int job = 0; job < 2000; ++job) {
+    int count = 0;
+    pool.RunPhases(1 + job % 3, [&](int64_t phase, const ThreadPool::Member& member) {
+      if (member.index == 0 && phase == 0) count = member.count;
+      shares.fetch_add(1, std::memory_order_relaxed);
+    });
+    expected += int64_t{count} * (1 + job % 3);
+    ASSERT_EQ(shares, expected);
+  }
+}
+
+TEST(ThreadPool, PhasesAloneHaveOneShare) {
+  ThreadPool pool(3);
+  std::vector<int64_t> phases;
+  pool.RunPhasesAlone(4, [&](int64_t phase, const ThreadPool::Member& member) {
+    EXPECT_EQ(member.count, 1);
+    EXPECT_EQ(member.thread, 0);
+    phases.push_back(phase);
+  });
+  EXPECT_EQ(phases, (std::vector<int64_t>{0, 1, 2, 3}));
+}
+
 TEST_P(ThreadPoolTest, StartsAndStopsWithoutWork) {
   for (int i = 0; i < 20; ++i) ThreadPool pool(GetParam());
 }
