@@ -150,6 +150,7 @@ template <class Codes, int kTokens>
 
 // A block takes more than half of the registers.
 constexpr int kRowsAtOnce = 1;
+constexpr int kStreams = 2;
 
 // 256 activations in plain order: codes, eight scales, sixteen sums.
 template <class Codes>

@@ -139,6 +139,7 @@ template <class Codes, int kTokens>
 
 // Rows that advance side by side where there are few tokens.
 constexpr int kRowsAtOnce = 2;
+constexpr int kStreams = 4;
 
 // lanes 2p and 2p + 1 = pair p
 inline __m512i TwoLanesPerPair() {

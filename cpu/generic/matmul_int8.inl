@@ -6,6 +6,7 @@
 //   ActivationBlock   256 activations of one token in the matching order
 //   Accumulator       a vector of floats, the running sum of one (row, token) pair
 //   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
+//   kStreams          the same for one token, where each row comes from another part of the weights
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   PrepareBlock<Codes>(activation row, cols, block index)
@@ -17,9 +18,11 @@
 // One accumulator per (row, token) pair, one MultiplyAdd per block, blocks ascending, SumEight:
 // that fixes the bits, whatever rows and tokens are multiplied together.
 //
-// Weights stream from memory once. A block of a row is unpacked into registers and multiplied with
-// the tokens of a tile, a run of blocks after the other, so that the tile's activations for the run
-// and the sums of a group of rows stay in the first-level cache.
+// Weights stream from memory once. For one token that is all that counts: parts of the rows are
+// read side by side, because a core has more reads under way from several ascending streams than
+// from one. Otherwise a block of a row is unpacked into registers and multiplied with the tokens of
+// a tile, a run of blocks after the other, so that the tile's activations for the run and the sums
+// of a group of rows stay in the first-level cache.
 
 constexpr int64_t kBlock = quant::kBlockValuesMax;
 
@@ -32,8 +35,11 @@ constexpr int kTileTokens = 8;
 constexpr int64_t kArrangedTokens = 64;
 // Activation blocks of a run: blocks of a row times tokens.
 constexpr int64_t kRunBlocks = 64;
-// How far ahead of its use a weight is asked for, at least; measured on streams from memory.
+// How far ahead of its use a weight is asked for, at least, and into which cache; measured on
+// streams from memory. First for one of several streams, then for a single one.
+constexpr int64_t kStreamPrefetchBytes = 2304;
 constexpr int64_t kPrefetchBytes = 6144;
+enum class PrefetchTo { kFirstLevel, kSecondLevel };
 
 inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
@@ -56,8 +62,8 @@ struct Scratch {
   }
 };
 
-// Rows of blocks as they lie in the file.
-template <class UnpackerType>
+// Rows of blocks as they lie in the file, row_bytes apart.
+template <class UnpackerType, PrefetchTo kPrefetchTo = PrefetchTo::kSecondLevel>
 struct PackedRows {
   using Unpacker = UnpackerType;
   using Codes = typename Unpacker::Codes;
@@ -77,7 +83,7 @@ struct PackedRows {
     const int64_t stride = Stride();
     const std::byte* block = bytes + row * row_bytes + i * stride;
     for (int64_t line = 0; line < stride; line += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(block + ahead + line), _MM_HINT_T1);
+      __builtin_prefetch(block + ahead + line, 0, kPrefetchTo == PrefetchTo::kFirstLevel ? 3 : 2);
     }
     return Unpacker::Unpack(block, *traits);
   }
@@ -113,7 +119,7 @@ inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t e
   using Codes = typename Rows::Codes;
   sums += row * kTileTokens;
   Accumulator local[kRows][kTokens];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) local[r][t] = begin == 0 ? Zero() : sums[r * kTileTokens + t];
@@ -121,14 +127,14 @@ inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t e
   const int64_t whole = std::min(end, rows.cols / kBlock);
   for (int64_t i = begin; i < whole; ++i) {
     WeightBlock weights[kRows];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) weights[r] = rows.Whole(row + r, i);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       MultiplyAdd<Codes, kTokens>(weights[r], activations + i * kTokens, local[r]);
     }
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) sums[r * kTileTokens + t] = local[r][t];
@@ -140,11 +146,12 @@ inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t e
   }
 }
 
-// out[r] = (or +=) the sums of `rows` accumulators, kTileTokens apart.
-inline void StoreRows(const Accumulator* accumulators, int64_t rows, Store store, float* out) {
+// out[r] = (or +=) the sums of `rows` accumulators, `stride` apart.
+inline void StoreRows(const Accumulator* accumulators, int64_t stride, int64_t rows, Store store,
+                      float* out) {
   for (int64_t row = 0; row < rows; row += 8) {
     float sums[8];
-    SumEight(accumulators + row * kTileTokens, kTileTokens, sums);
+    SumEight(accumulators + row * stride, stride, sums);
     for (int64_t r = row; r < std::min(row + 8, rows); ++r) {
       out[r] = store == Store::kAdd ? out[r] + sums[r - row] : sums[r - row];
     }
@@ -174,7 +181,7 @@ void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, A
     }
   }
   for (int64_t t = 0; t < tile.tokens; ++t) {
-    StoreRows(sums + t, tile.rows, task.store,
+    StoreRows(sums + t, kTileTokens, tile.rows, task.store,
               task.out + (tile.token + t) * task.out_stride + tile.row);
   }
 }
@@ -230,7 +237,7 @@ void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& 
   using Codes = typename Unpacker::Codes;
   PrepareTiles<Codes>(task, begin, end, scratch.activations);
   // Prefetched are rows of a later group, at the place where this group's rows are read.
-  const int64_t step = (end - begin == 1 ? kRowsAtOnce : kGroupRows) * task.row_bytes;
+  const int64_t step = kGroupRows * task.row_bytes;
   const int64_t ahead = (kPrefetchBytes + step - 1) / step * step;
   // Unpacking for every tile costs more than reading unpacked rows from two or three tiles on.
   const bool unpack =
@@ -250,9 +257,35 @@ void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& 
   }
 }
 
+// One token: kStreams parts of the rows side by side, and the rows that are left over.
+template <class Unpacker>
+void RunStreams(const MatMulTask& task, const Scratch& scratch) {
+  PrepareTiles<typename Unpacker::Codes>(task, 0, 1, scratch.activations);
+  const int64_t part = (task.row_end - task.row_begin) / kStreams;
+  const int64_t blocks = BlockCount(task.cols);
+  for (int64_t row = 0; row < part; row += 8) {
+    const int64_t rows = std::min<int64_t>(8, part - row);
+    for (int64_t r = 0; r < rows; ++r) {
+      const PackedRows<Unpacker, PrefetchTo::kFirstLevel> streams{
+          task.weights + (task.row_begin + row + r) * task.row_bytes, part * task.row_bytes,
+          task.format, task.cols, kStreamPrefetchBytes};
+      // The sums of the eight rows of a stream lie side by side.
+      MultiplyRows<kStreams, 1>(streams, 0, 0, blocks, scratch.activations, scratch.sums + r);
+    }
+    for (int64_t stream = 0; stream < kStreams; ++stream) {
+      StoreRows(scratch.sums + stream * kTileTokens, 1, rows, task.store,
+                task.out + task.row_begin + stream * part + row);
+    }
+  }
+  MatMulTask rest = task;
+  rest.row_begin += part * kStreams;
+  if (rest.row_begin < rest.row_end) RunPass<Unpacker>(rest, 0, 1, scratch);
+}
+
 template <class Unpacker>
 void RunInt8(const MatMulTask& task) {
   const Scratch scratch(task.scratch.data(), task.cols);
+  if (task.tokens == 1) return RunStreams<Unpacker>(task, scratch);
   for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
     RunPass<Unpacker>(task, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
   }
