@@ -21,15 +21,15 @@
 namespace kvant::cpu::avx2 {
 #include "cpu/avx2/simd.h"
 namespace {
+// Each needs some of those before it.
+// clang-format off
 #include "cpu/generic/math.inl"
-// The rest needs math.inl; attention.inl needs its tiles, and these the quantizer of the cache.
 #include "cpu/generic/kv_store.inl"
-// clang-format keeps this order across comments only.
 #include "cpu/generic/attention_tile.inl"
-// And here.
 #include "cpu/generic/attention_q8.inl"
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"
+// clang-format on
 }  // namespace
 }  // namespace kvant::cpu::avx2
 

@@ -91,7 +91,7 @@ class Batch {
         KVANT_TRY(MakeRoom());
         continue;
       }
-      KVANT_TRY(status);
+      if (!status.ok()) return status;
       KVANT_TRY(TakeTokens(0));
     }
   }
@@ -113,7 +113,7 @@ class Batch {
           waiting_.front().samples = waiting.samples;
           return {};
         }
-        KVANT_TRY(status);
+        if (!status.ok()) return status;
       }
       KVANT_TRY(TakeTokens(first));  // texts that end with their first token leave at once
     }

@@ -115,7 +115,7 @@ class Loop {
         status = Check();
       }
       if (OutOfMemory(status)) return Finish(FinishReason::kMemory);
-      KVANT_TRY(status);
+      if (!status.ok()) return status;
     }
   }
 
