@@ -208,7 +208,8 @@ inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
 // Rows [begin, end) of `rows`.
 inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
                                  const Rows& rows, size_t begin, size_t end) {
-  const size_t query_floats = static_cast<size_t>(shape.heads_per_kv * shape.k_dim);
+  const auto query_floats =
+      static_cast<size_t>(shape.heads_per_kv) * static_cast<size_t>(shape.k_dim);
   const auto part = [begin, end](const auto& v, size_t each) {
     return std::vector(v.begin() + static_cast<std::ptrdiff_t>(begin * each),
                        v.begin() + static_cast<std::ptrdiff_t>(end * each));
