@@ -192,10 +192,9 @@ inline constexpr int64_t kMaskedRowsMax = 64;
 // For every query row r and query head h of one kv head:
 // out = softmax(scale * q . k over the visible positions) . v,
 // visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower bound), less
-// the hidden ones. Products with q8 codes are exact integers: queries meet q8 keys as vectors of
-// codes in [-kKvQueryCodeMax, kKvQueryCodeMax] with one scale, and the weights of a softmax chunk,
-// each times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one
-// scale for the chunk.
+// the hidden ones. Products with q8 codes are exact integers: queries meet q8 keys as q8 vectors,
+// and the weights of a softmax chunk, each times the scale of its value, meet q8 values as codes in
+// [0, kKvWeightCodeMax] with one scale for the chunk.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
   int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart

@@ -52,17 +52,6 @@ struct UnpackQ3_K {
   static constexpr int64_t kBytes = sizeof(quant::Q3_K::Block);
   static constexpr int kScaleValues = 16;
 
-  // Byte b, bit k of `high` belongs to value 32k + b: lane 4q + v takes bit 2v + q / 2 of the bytes
-  // of half q % 2, rotated to bit 2.
-  [[gnu::always_inline]] static __m512i AddHighBits(__m512i codes, __m512i high, int step) {
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
-    const __m512i rotate =
-        _mm512_setr_epi32(2, 0, 30, 28, 2, 0, 30, 28, 1, 31, 29, 27, 1, 31, 29, 27);
-    const __m512i picked =
-        _mm512_permutexvar_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(step)), high);
-    return OrMasked(codes, _mm512_rolv_epi32(picked, rotate), 0x04);
-  }
-
   // The sixteen 6-bit scales, less 32.
   [[gnu::always_inline]] static __m128i Scales(const quant::Q3_K::Block& block) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales_low));
@@ -80,11 +69,7 @@ struct UnpackQ3_K {
     const auto& block = *reinterpret_cast<const quant::Q3_K::Block*>(bytes);
     WeightBlock out;
     UnpackTwoBitRuns(block.low, out);
-    const __m512i high = _mm512_castsi256_si512(LoadBytes32(block.high));
-    out.codes0 = AddHighBits(out.codes0, high, 0);
-    out.codes1 = AddHighBits(out.codes1, high, 1);
-    out.codes2 = AddHighBits(out.codes2, high, 2);
-    out.codes3 = AddHighBits(out.codes3, high, 3);
+    AddHighBits<2>(block.high, out);
     out.scales = ScaleGroups(Scales(block), block.d);
     return out;
   }

@@ -50,26 +50,12 @@ struct UnpackQ5_K {
   static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
   static constexpr int kScaleValues = 32;
 
-  // Byte b, bit k of `high` belongs to value 32k + b: lane 4q + v takes bit 2v + q / 2 of the bytes
-  // of half q % 2, rotated to bit 4.
-  [[gnu::always_inline]] static __m512i AddHighBits(__m512i codes, __m512i high, int step) {
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
-    const __m512i rotate = _mm512_setr_epi32(4, 2, 0, 30, 4, 2, 0, 30, 3, 1, 31, 29, 3, 1, 31, 29);
-    const __m512i picked =
-        _mm512_permutexvar_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(step)), high);
-    return OrMasked(codes, _mm512_rolv_epi32(picked, rotate), 0x10);
-  }
-
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::Q5_K::Block*>(bytes);
     WeightBlock out;
     UnpackNibbleRuns(block.low, out);
-    const __m512i high = _mm512_castsi256_si512(LoadBytes32(block.high));
-    out.codes0 = AddHighBits(out.codes0, high, 0);
-    out.codes1 = AddHighBits(out.codes1, high, 1);
-    out.codes2 = AddHighBits(out.codes2, high, 2);
-    out.codes3 = AddHighBits(out.codes3, high, 3);
+    AddHighBits<4>(block.high, out);
     UnpackPairs(block, out);
     return out;
   }

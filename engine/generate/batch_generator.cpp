@@ -24,10 +24,6 @@ struct Waiting {
   std::vector<int32_t> samples;
 };
 
-bool OutOfMemory(const Status& status) {
-  return !status.ok() && status.error().code == ErrorCode::kOutOfMemory;
-}
-
 class Batch {
  public:
   Batch(Runner& runner, const Tokenizer& tokenizer, std::span<const BatchRequest> requests,

@@ -119,10 +119,6 @@ class Loop {
     }
   }
 
-  static bool OutOfMemory(const Status& status) {
-    return !status.ok() && status.error().code == ErrorCode::kOutOfMemory;
-  }
-
   Status Shift() {
     const int64_t keep = std::min(*options_.shift_keep, sequence_.length() - 2);
     return sequence_.Shift(keep, (sequence_.length() - keep) / 2);

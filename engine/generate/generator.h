@@ -93,6 +93,11 @@ enum class FinishReason : uint8_t {
 // "stop", "stop_text", "length", "context", "memory", "cancelled".
 const char* FinishReasonName(FinishReason reason);
 
+// Whether a step was refused because the KV cache's memory is full.
+inline bool OutOfMemory(const Status& status) {
+  return !status.ok() && status.error().code == ErrorCode::kOutOfMemory;
+}
+
 struct Generation {
   std::vector<TokenId> ids;  // generated, the end token excluded
   std::string text;          // all pieces together

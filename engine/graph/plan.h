@@ -3,8 +3,8 @@
 // there are.
 //
 // Values are matrices whose number of rows is symbolic: the tokens of the step, or the rows whose
-// logits are wanted. Values whose lifetimes do not overlap share a slot. A node is
-// a phase of the thread team: it is done before the next begins.
+// logits are wanted. Values whose lifetimes do not overlap share a slot. A node is a phase of the
+// thread team: it is done before the next begins.
 //
 // Invariants: nodes are const while running; all state of a step is in StepContext; running
 // allocates nothing.

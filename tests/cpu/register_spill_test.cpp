@@ -74,7 +74,8 @@ TEST(RegisterSpill, IsRecognized) {
 }
 
 TEST(RegisterSpill, NoneInTheMicroKernels) {
-#if !defined(__x86_64__) || !defined(__OPTIMIZE__)
+#if !defined(__x86_64__) || !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || \
+    defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "kernels of optimised builds for x86-64 are looked at";
 #else
   if (OutputOf("objdump --version").empty() || OutputOf("nm --version").empty()) {
