@@ -93,7 +93,9 @@ int CgroupCpuLimit() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : taken_(static_cast<size_t>(threads * kSharesPerThread)) {
+int ThreadPool::SharesOf(int threads) { return threads == 1 ? 1 : threads * kSharesPerThread; }
+
+ThreadPool::ThreadPool(int threads) : taken_(static_cast<size_t>(SharesOf(threads))) {
   KVANT_CHECK(threads >= 1);
   state_.value.store(kFirstState, std::memory_order_relaxed);
   workers_.reserve(static_cast<size_t>(threads - 1));

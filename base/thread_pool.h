@@ -41,6 +41,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+  // That RunPhases cuts a phase into, for so many threads.
+  static int SharesOf(int threads);
 
   // Runs body(context, member) on every member and returns when all have finished.
   void Run(Body body, void* context);

@@ -146,7 +146,7 @@ void RunAttention(benchmark::State& state, const KernelTable& kernels, const Pro
   const test::Rows rows = test::RandomRows(shape, test::LastPositions(shape, line["rows"]), 1);
   const std::vector<float> found = test::Attend(kernels, shape, *caches[0], rows);
   const test::Exact exact =
-      test::ExactAttention(shape, *caches[0], rows.queries.data(), rows.positions[0]);
+      test::ExactAttention(shape, *caches[0], rows.queries.data(), 0, rows.positions[0]);
   for (size_t d = 0; d < exact.out.size(); ++d) {
     if (std::abs(found[d] - exact.out[d]) <= exact.bound[d]) continue;
     state.SkipWithError("further from the reference than rounding explains");

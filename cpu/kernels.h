@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -189,12 +190,25 @@ static_assert(kKvWeightCodeMax * 127ll * kAttentionChunk < 1ll << 31);
 // Rows of a task some of whose runs or hidden positions are not for all rows.
 inline constexpr int64_t kMaskedRowsMax = 64;
 
+// The chunks that a call attends to, by number: chunk c begins at position c * kAttentionChunk.
+// Where it is not all of them, each leaves its partial results for attention_merge: chunk c of
+// query vector q is the record (c - first) * rows * heads_per_kv + q, AttentionPartialFloats(v_dim)
+// floats, of `partials`.
+struct AttentionPart {
+  int64_t first = 0;
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+  float* partials = nullptr;  // 64-byte aligned; null: all chunks, and the result goes to `out`
+};
+constexpr int64_t AttentionPartialFloats(int v_dim) { return 16 + (v_dim + 15) / 16 * 16; }
+
 // For every query row r and query head h of one kv head:
-// out = softmax(scale * q . k over the visible positions) . v,
-// visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower bound), less
-// the hidden ones. Products with q8 codes are exact integers: queries meet q8 keys as q8 vectors,
-// and the weights of a softmax chunk, each times the scale of its value, meet q8 values as codes in
-// [0, kKvWeightCodeMax] with one scale for the chunk.
+// out = softmax(s over the visible positions) . v, s = cap(scale * q . k) + slope[h] * (p -
+// position[r]), visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower
+// bound), less the hidden ones. A sink is one more score without a value. Products with q8 codes
+// are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax chunk, each
+// times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one scale for
+// the chunk.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
   int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart
@@ -213,6 +227,13 @@ struct AttentionTask {
   // position only where the cache has dropped positions.
   std::span<const KvRun> runs;
   std::span<const HiddenPositions> hidden = {};
+  // Gemma 2 (arXiv 2408.00118): cap(s) = score_cap * tanh(s / score_cap), within score_cap * 2^-21;
+  // 0: cap(s) = s.
+  float score_cap = 0;
+  // ALiBi (arXiv 2108.12409): what a position back takes off the score of each head; null: nothing.
+  const float* bias_slopes = nullptr;  // [heads_per_kv]
+  const float* sinks = nullptr;        // [heads_per_kv]; null: none
+  AttentionPart part = {};
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
 };
 
@@ -277,6 +298,10 @@ struct KernelTable {
 
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
   void (*attention)(const AttentionTask& task);
+
+  // The results of a task from its chunks' partial results in [part.begin, part.end), with the bits
+  // that one call for all chunks gives.
+  void (*attention_merge)(const AttentionTask& task);
 
   // What the instruction set can do at most, for benchmarks; see cpu/peaks.h.
   const PeakLoops* peaks;

@@ -31,12 +31,14 @@ Status Runner::State::CheckMemory() const {
 Status Runner::State::Prepare() {
   const graph::Plan& plan = model->plan();
   const int64_t parts_max = std::min({options.sequences, options.chunk, kSharedRowsMax});
-  step.limits = {options.chunk, options.context, parts_max};
+  step.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads)};
   layout = plan.Layout(options.chunk);
   KVANT_ASSIGN(arena, AlignedBuffer::Allocate(layout.bytes, "activations"));
   step.scratch_bytes = plan.ScratchBytes(step.limits);
   KVANT_ASSIGN(scratch, AlignedBuffer::Allocate(
                             step.scratch_bytes * static_cast<size_t>(options.threads), "scratch"));
+  KVANT_ASSIGN(shared, AlignedBuffer::Allocate(plan.SharedBytes(step.limits), "partial results"));
+  arrivals = std::vector<std::atomic<int32_t>>(static_cast<size_t>(step.limits.shares));
   for (const arch::RopeSpec& rope : model->spec().ropes)
     ropes.push_back({rope.Frequencies(options.context), rope.amplitude});
   tokens.reserve(static_cast<size_t>(options.chunk));
@@ -57,6 +59,8 @@ Status Runner::State::Prepare() {
   step.values = plan.values();
   step.ropes = ropes;
   step.scratch = scratch.data();
+  step.shared = shared.bytes();
+  step.arrivals = arrivals;
   step.kv = view.has_value() ? &*view : nullptr;
   return {};
 }

@@ -20,8 +20,7 @@ constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 Status Runner::State::RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes) {
   std::atomic<bool> cancelled = false;
   const auto run = [&](int64_t phase, const ThreadPool::Member& member) {
-    if (member.index == 0 && options.cancel != nullptr &&
-        options.cancel->load(std::memory_order_relaxed)) {
+    if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
       cancelled.store(true, std::memory_order_relaxed);
     }
     if (cancelled.load(std::memory_order_relaxed)) return;
@@ -30,8 +29,9 @@ Status Runner::State::RunNodes(const std::vector<std::unique_ptr<graph::Node>>& 
   const bool alone = may_run_alone && weight_bytes * static_cast<uint64_t>(step.rows) < kAloneWork;
   const int64_t phases = static_cast<int64_t>(nodes.size());
   alone ? pool.RunPhasesAlone(phases, run) : pool.RunPhases(phases, run);
-  if (cancelled) return MakeError(ErrorCode::kCancelled, "cancelled");
-  return {};
+  if (!cancelled) return {};
+  for (std::atomic<int32_t>& arrived : arrivals) arrived.store(0, std::memory_order_relaxed);
+  return MakeError(ErrorCode::kCancelled, "cancelled");
 }
 
 void Runner::State::RunCopies() {

@@ -81,6 +81,8 @@ struct Runner::State {
   graph::ArenaLayout layout;
   AlignedBuffer arena;
   AlignedBuffer scratch;
+  AlignedBuffer shared;
+  std::vector<std::atomic<int32_t>> arrivals;
   std::vector<graph::RopeAngles> ropes;
   std::optional<kv::Cache> cache;
   std::optional<kv::StepView> view;

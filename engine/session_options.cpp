@@ -146,10 +146,10 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
   }
   const graph::ArenaLayout layout = model.plan().Layout(options.chunk);
   plan.logits = layout.head_bytes;
-  plan.activations =
-      layout.bytes - layout.head_bytes +
-      model.plan().ScratchBytes({options.chunk, options.context, options.sequences}) *
-          static_cast<uint64_t>(options.threads);
+  const graph::StepLimits limits = {options.chunk, options.context, options.sequences,
+                                    ThreadPool::SharesOf(options.threads)};
+  plan.activations = layout.bytes - layout.head_bytes + model.plan().SharedBytes(limits) +
+                     model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   return plan;
 }
 

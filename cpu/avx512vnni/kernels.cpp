@@ -26,6 +26,7 @@ namespace {
 #include "cpu/generic/math.inl"
 #include "cpu/generic/kv_store.inl"
 #include "cpu/generic/attention_tile.inl"
+#include "cpu/generic/attention_merge.inl"
 #include "cpu/generic/attention_q8.inl"
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"
@@ -54,6 +55,7 @@ const KernelTable* Kernels() {
       .store_value = StoreValue,
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
+      .attention_merge = AttentionMerge,
       .peaks = Peaks(),
   };
   return &table;

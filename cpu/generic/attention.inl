@@ -1,13 +1,13 @@
 // Attention of any number of query rows over the cached keys and values of one kv head.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h, math.inl and
-// attention_tile.inl and attention_q8.inl.
+// Included inside an instruction set's namespace and target region, after its simd.h, math.inl,
+// attention_tile.inl, attention_merge.inl and attention_q8.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads, and every key
 // and value is read once per tile. A tile walks the positions in chunks of kAttentionChunk, and in
 // each its units take turns: scores of the chunk, their maximum, exponentials, weighted values;
-// then the chunk's partial result merges into the unit's. Inside a unit, blocks of query vectors
-// share registers.
+// then the chunk's partial result merges into the unit's, or is left for a merge of several calls.
+// Inside a unit, blocks of query vectors share registers.
 //
 // Invariants that fix the bits: a score is one chain of fused multiply-adds over k_dim; a chunk's
 // exponentials are summed in lanes by position % 16; values are accumulated position by position;
@@ -162,6 +162,25 @@ inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, fl
   }
 }
 
+// What some families do to the scores of a query vector before the softmax.
+inline void AdjustScores(const QueryTile& tile, int query, PositionRange seen, float* scores) {
+  const AttentionTask& task = *tile.task;
+  if (task.score_cap == 0.0f && task.bias_slopes == nullptr) return;
+  const int heads = task.heads_per_kv;
+  const F32 cap = Broadcast(task.score_cap);
+  const F32 slope = Broadcast(task.bias_slopes != nullptr ? task.bias_slopes[query % heads] : 0.0f);
+  float lane_numbers[kLanes];
+  for (int i = 0; i < kLanes; ++i) lane_numbers[i] = static_cast<float>(i);
+  const int64_t position = task.positions[tile.first_row + query / heads];
+  for (int64_t p = TileFloor(seen.begin); p < seen.end; p += kLanes) {
+    F32 score = Load(scores + (p - tile.chunk_begin));
+    if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
+    const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - position)));
+    if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
+    Store(scores + (p - tile.chunk_begin), score);
+  }
+}
+
 // Turns the scores of one query vector into weights relative to the chunk's maximum.
 void SoftmaxQuery(const QueryTile& tile, int query) {
   const int row = query / tile.task->heads_per_kv;
@@ -174,6 +193,7 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
     if ((tile.segments[s].rows >> row & 1) == 0) continue;
     const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
     if (seen.empty()) continue;
+    AdjustScores(tile, query, seen, scores);
     offsets[count] = MaskEdges(scores, seen, tile.chunk_begin);
     MaskHidden(tile, row, offsets[count], scores);
     max = MaxScore(scores, offsets[count], max);
@@ -313,42 +333,8 @@ void WeighUnit(const QueryTile& tile) {
 
 // ---- Chunks -------------------------------------------------------------------------------------
 
-// Merges one query vector's chunk into its result so far.
-void MergeChunk(const QueryTile& tile, int query) {
-  const float max = tile.max[query];
-  const float chunk_max = tile.chunk_max[query - tile.unit_first];
-  const float chunk_sum = tile.chunk_total[query - tile.unit_first];
-  if (chunk_sum == 0.0f) return;  // the chunk has nothing that this row sees
-  const float merged_max = max > chunk_max ? max : chunk_max;
-  const F32 old_factor = Exp(Broadcast(max - merged_max));
-  const F32 chunk_factor = Exp(Broadcast(chunk_max - merged_max));
-
-  const F32 chunk_total = Mul(Broadcast(chunk_sum), chunk_factor);
-  tile.total[query] = FirstLane(MulAdd(Broadcast(tile.total[query]), old_factor, chunk_total));
-  tile.max[query] = merged_max;
-  float* sums = tile.sums + query * tile.value_stride;
-  const float* chunk_sums = tile.ChunkSumsOf(query);
-  for (int64_t i = 0; i < tile.value_stride; i += kLanes) {
-    const F32 weighted = Mul(Load(chunk_sums + i), chunk_factor);
-    Store(sums + i, MulAdd(Load(sums + i), old_factor, weighted));
-  }
-}
-
-void WriteResult(const QueryTile& tile, int query) {
-  const AttentionTask& task = *tile.task;
-  const int heads = task.heads_per_kv;
-  float* out = task.out + (tile.first_row + query / heads) * task.out_row_stride +
-               int64_t{query % heads} * task.v_dim;
-  const float* sums = tile.sums + query * tile.value_stride;
-  // A row that sees nothing gets zeros.
-  const F32 total = Broadcast(tile.total[query] == 0.0f ? 1.0f : tile.total[query]);
-  int64_t d = 0;
-  for (; d + kLanes <= task.v_dim; d += kLanes) Store(out + d, Div(Load(sums + d), total));
-  const int64_t rest = task.v_dim - d;
-  if (rest > 0) StorePartial(out + d, Div(Load(sums + d), total), rest);
-}
-
-void BeginTile(QueryTile& tile, int64_t first_row, int rows) {
+// Some rows of the task, of which nothing is known yet.
+void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
   const AttentionTask& task = *tile.task;
   tile.first_row = first_row;
   tile.rows = rows;
@@ -366,7 +352,6 @@ void BeginTile(QueryTile& tile, int64_t first_row, int rows) {
   for (int64_t i = 0; i < tile.queries * tile.value_stride; i += kLanes) {
     Store(tile.sums + i, Zero());
   }
-  PackQueries(tile);
 }
 
 // Collects the parts of runs, from run `*next` on, that lie in the chunk, and moves `*next` over
@@ -391,30 +376,54 @@ void FindSegments(QueryTile& tile, size_t* next) {
 }
 
 void AttendTile(QueryTile& tile) {
+  const AttentionPart& part = tile.task->part;
+  const bool whole = part.partials == nullptr;
+  PackQueries(tile);
   size_t next_run = 0;
-  const int64_t first = tile.seen_by_any.begin / kAttentionChunk * kAttentionChunk;
-  for (int64_t begin = first; begin < tile.seen_by_any.end; begin += kAttentionChunk) {
-    tile.chunk_begin = begin;
+  const int64_t first = tile.seen_by_any.begin / kAttentionChunk;
+  const int64_t end = (tile.seen_by_any.end + kAttentionChunk - 1) / kAttentionChunk;
+  for (int64_t c = whole ? first : part.begin; c < (whole ? end : part.end); ++c) {
+    tile.chunk_begin = c * kAttentionChunk;
     FindSegments(tile, &next_run);
-    if (tile.segment_count == 0) continue;
+    if (tile.segment_count == 0) {
+      for (int q = 0; q < (whole ? 0 : tile.queries); ++q) PartialOf(tile, q)[1] = 0.0f;
+      continue;
+    }
     ForEachUnit(tile, [&] {
-      const int end = tile.unit_first + tile.unit_count;
+      const int unit_end = tile.unit_first + tile.unit_count;
       ScoreUnit(tile);
-      for (int q = tile.unit_first; q < end; ++q) SoftmaxQuery(tile, q);
+      for (int q = tile.unit_first; q < unit_end; ++q) SoftmaxQuery(tile, q);
       WeighUnit(tile);
-      for (int q = tile.unit_first; q < end; ++q) MergeChunk(tile, q);
+      for (int q = tile.unit_first; q < unit_end; ++q) FinishChunk(tile, q);
     });
   }
-  for (int q = 0; q < tile.queries; ++q) WriteResult(tile, q);
+  if (whole) WriteResults(tile);
 }
 
-void Attention(const AttentionTask& task) {
+void MergeTile(QueryTile& tile) {
+  const AttentionPart& part = tile.task->part;
+  for (int64_t c = part.begin; c < part.end; ++c) {
+    tile.chunk_begin = c * kAttentionChunk;
+    for (int q = 0; q < tile.queries; ++q) {
+      const float* record = PartialOf(tile, q);
+      MergePartial(tile, q, record[0], record[1], record + 16);
+    }
+  }
+  WriteResults(tile);
+}
+
+// visit(tile) for the tiles of a task.
+template <class Visit>
+void ForEachTile(const AttentionTask& task, const Visit& visit) {
   QueryTile tile;
   tile.task = &task;
   PlaceTile(task.scratch.data(), task.rows, task.heads_per_kv, task.k_dim, task.v_dim, tile);
   const int tile_rows = RowsOfQueries(kTileQueries, task.rows, task.heads_per_kv);
   for (int64_t row = 0; row < task.rows; row += tile_rows) {
-    BeginTile(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
-    AttendTile(tile);
+    PlaceRows(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
+    visit(tile);
   }
 }
+
+void Attention(const AttentionTask& task) { ForEachTile(task, AttendTile); }
+void AttentionMerge(const AttentionTask& task) { ForEachTile(task, MergeTile); }

@@ -1,6 +1,6 @@
-// Vector mathematics shared by the generic kernels: the exponential and the sum of lanes.
+// Vector mathematics shared by the generic kernels: the exponential, its kin and the sum of lanes.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h. Both are
+// Included inside an instruction set's namespace and target region, after its simd.h. They are
 // defined so that every instruction set (and cpu/scalar, which repeats them in plain code) gives
 // the same bits.
 
@@ -43,4 +43,10 @@ inline F32 Exp(F32 x) {
   sum = MulAdd(sum, r, Broadcast(1.0f));
   sum = MulAdd(sum, r, Broadcast(1.0f));
   return ScaleByPowerOfTwo(sum, n);
+}
+
+// tanh(x) = 1 - 2 / (e^2x + 1), within 2^-21.
+inline F32 Tanh(F32 x) {
+  const F32 power = Exp(Add(x, x));
+  return Sub(Broadcast(1.0f), Div(Broadcast(2.0f), Add(power, Broadcast(1.0f))));
 }

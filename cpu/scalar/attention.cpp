@@ -24,6 +24,7 @@ struct Query {
   const AttentionTask& task;
   const float* values;  // [k_dim]
   int64_t row;
+  int64_t head;
   QuantizedVector codes;
 
   bool Sees(uint64_t rows) const { return (rows >> (row % kMaskedRowsMax) & 1) != 0; }
@@ -48,7 +49,8 @@ void ForEachPosition(const Query& query, int64_t begin, int64_t end, const Visit
   }
 }
 
-float Score(const Query& query, const KvRun& run, int64_t position) {
+// The product of query and key, times the task's scale.
+float Product(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
   const int64_t token = position - run.first_position;
   const std::byte* tile =
@@ -69,6 +71,15 @@ float Score(const Query& query, const KvRun& run, int64_t position) {
     dot = std::fma(query.values[d], key, dot);
   }
   return task.scale * dot;
+}
+
+float Score(const Query& query, const KvRun& run, int64_t position) {
+  const AttentionTask& task = query.task;
+  float score = Product(query, run, position);
+  if (task.score_cap > 0.0f) score = task.score_cap * Tanh(score / task.score_cap);
+  if (task.bias_slopes == nullptr) return score;
+  const int64_t distance = position - task.positions[query.row];
+  return std::fma(task.bias_slopes[query.head], static_cast<float>(distance), score);
 }
 
 float Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
@@ -167,23 +178,87 @@ void Merge(const Partial& chunk, int64_t v_dim, Partial& result) {
   result.empty = false;
 }
 
-// sums: [2][v_dim] of working memory.
-void AttendQuery(const Query& query, float* sums, float* out) {
+// Where a chunk's partial result lies between a call for some chunks and the merge.
+float* PartialOf(const Query& query, int64_t chunk) {
+  const AttentionTask& task = query.task;
+  const int64_t queries = task.rows * task.heads_per_kv;
+  const int64_t record =
+      (chunk - task.part.first) * queries + query.row * task.heads_per_kv + query.head;
+  return task.part.partials + record * AttentionPartialFloats(task.v_dim);
+}
+
+void StorePartial(const Partial& chunk, int64_t v_dim, float* record) {
+  record[0] = chunk.max;
+  record[1] = chunk.empty ? 0.0f : chunk.total;
+  std::copy_n(chunk.sums, v_dim, record + 16);
+}
+
+// Calls visit(number, begin, end) for the chunks of the task that hold positions which the query
+// sees.
+template <class Visit>
+void ForEachChunk(const Query& query, const Visit& visit) {
   const AttentionTask& task = query.task;
   const int64_t position = task.positions[query.row];
-  Partial result{.sums = sums};
-  std::fill_n(result.sums, task.v_dim, 0.0f);
   const int64_t oldest = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
-  for (int64_t begin = oldest; begin <= position;) {
-    const int64_t chunk_end = (begin / kAttentionChunk + 1) * kAttentionChunk;
-    Partial chunk{.sums = sums + task.v_dim};
-    AttendChunk(query, begin, std::min(chunk_end, position + 1), chunk);
-    if (!chunk.empty) Merge(chunk, task.v_dim, result);
-    begin = chunk_end;
+  const int64_t last = std::min(position / kAttentionChunk, task.part.end - 1);
+  for (int64_t c = std::max(oldest / kAttentionChunk, task.part.begin); c <= last; ++c) {
+    visit(c, std::max(oldest, c * kAttentionChunk),
+          std::min(position + 1, (c + 1) * kAttentionChunk));
   }
+}
+
+void WriteResult(const Query& query, Partial& result) {
+  const AttentionTask& task = query.task;
+  if (task.sinks != nullptr) {
+    std::vector<float> zeros(static_cast<size_t>(task.v_dim), 0.0f);
+    const Partial sink{.max = task.sinks[query.head], .total = 1.0f, .sums = zeros.data()};
+    Merge(sink, task.v_dim, result);
+  }
+  float* out = task.out + query.row * task.out_row_stride + query.head * task.v_dim;
   // A row that sees nothing gets zeros.
   for (int64_t d = 0; d < task.v_dim; ++d) {
     out[d] = result.empty ? 0.0f : result.sums[d] / result.total;
+  }
+}
+
+// Attends to the task's chunks; sums: [2][v_dim] of working memory.
+void AttendQuery(const Query& query, float* sums) {
+  const AttentionTask& task = query.task;
+  Partial result{.sums = sums};
+  std::fill_n(result.sums, task.v_dim, 0.0f);
+  ForEachChunk(query, [&](int64_t number, int64_t begin, int64_t end) {
+    Partial chunk{.sums = sums + task.v_dim};
+    AttendChunk(query, begin, end, chunk);
+    if (task.part.partials != nullptr) {
+      StorePartial(chunk, task.v_dim, PartialOf(query, number));
+    } else if (!chunk.empty) {
+      Merge(chunk, task.v_dim, result);
+    }
+  });
+  if (task.part.partials == nullptr) WriteResult(query, result);
+}
+
+void MergeQuery(const Query& query, float* sums) {
+  const int64_t v_dim = query.task.v_dim;
+  Partial result{.sums = sums};
+  std::fill_n(result.sums, v_dim, 0.0f);
+  ForEachChunk(query, [&](int64_t number, int64_t /*begin*/, int64_t /*end*/) {
+    float* record = PartialOf(query, number);
+    const Partial chunk{.max = record[0], .total = record[1], .sums = record + 16};
+    if (chunk.total != 0.0f) Merge(chunk, v_dim, result);
+  });
+  WriteResult(query, result);
+}
+
+// Calls visit(query) for every query vector of a task.
+template <class Visit>
+void ForEachQuery(const AttentionTask& task, bool quantize, const Visit& visit) {
+  for (int64_t row = 0; row < task.rows; ++row) {
+    for (int64_t head = 0; head < task.heads_per_kv; ++head) {
+      const float* values = task.queries + row * task.query_row_stride + head * task.k_dim;
+      const bool codes = quantize && task.k_element == KvElement::kQ8;
+      visit(Query{task, values, row, head, QuantizedVector(values, codes ? task.k_dim : 0)});
+    }
   }
 }
 
@@ -195,14 +270,12 @@ size_t AttentionScratchBytes(int64_t /*rows*/, int /*heads_per_kv*/, int /*k_dim
 
 void Attention(const AttentionTask& task) {
   float* sums = reinterpret_cast<float*>(task.scratch.data());
-  for (int64_t row = 0; row < task.rows; ++row) {
-    for (int64_t head = 0; head < task.heads_per_kv; ++head) {
-      const float* values = task.queries + row * task.query_row_stride + head * task.k_dim;
-      const bool quantized = task.k_element == KvElement::kQ8;
-      const Query query = {task, values, row, QuantizedVector(values, quantized ? task.k_dim : 0)};
-      AttendQuery(query, sums, task.out + row * task.out_row_stride + head * task.v_dim);
-    }
-  }
+  ForEachQuery(task, true, [&](const Query& query) { AttendQuery(query, sums); });
+}
+
+void AttentionMerge(const AttentionTask& task) {
+  float* sums = reinterpret_cast<float*>(task.scratch.data());
+  ForEachQuery(task, false, [&](const Query& query) { MergeQuery(query, sums); });
 }
 
 }  // namespace kvant::cpu::scalar

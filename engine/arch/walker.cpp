@@ -204,8 +204,11 @@ class Walker {
     const float scale = spec_.attention_scale > 0
                             ? spec_.attention_scale
                             : 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
-    plan_->AddBodyNode(graph::MakeAttention(kernels_, layer, shape, scale, qkv, mixed.floats));
-    if (mixed.int8 != graph::kNoValue) {
+    const bool quantize = mixed.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
+    Activations attended = mixed;
+    if (quantize) attended.int8 = graph::kNoValue;
+    plan_->AddBodyNode(graph::MakeAttention(kernels_, layer, shape, scale, qkv, attended));
+    if (quantize) {
       plan_->AddBodyNode(graph::MakeQuantize(kernels_, prefix + "attended.int8", mixed));
     }
     return AddToStream(prefix + "attn_output", std::move(out_parts), mixed,

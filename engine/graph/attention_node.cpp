@@ -124,74 +124,175 @@ class RopeAndStoreNode final : public Node {
 class AttentionNode final : public Node {
  public:
   AttentionNode(const cpu::KernelTable& kernels, int layer, const arch::LayerSpec& spec,
-                float scale, ValueId qkv, ValueId out)
-      : Node(fmt::format("layer.{}.attention", layer), {qkv}, {out}),
+                float scale, ValueId qkv, const Activations& out)
+      : Node(fmt::format("layer.{}.attention", layer), {qkv}, out.ids()),
         kernels_(kernels),
         layer_(layer),
         spec_(spec),
+        group_(spec.heads / spec.kv_heads),
         scale_(scale),
         qkv_(qkv),
         out_(out) {}
 
-  // Tasks (piece of work, kv head) are dealt in turn, because later rows see more positions.
+  // Tasks (piece of work, kv head) are dealt in turn, because later rows see more positions. Where
+  // there are fewer of them than shares, each is cut into parts of its positions.
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
     if (step.kv == nullptr) return RunUncached(step, member);
     const std::span<const kv::StepView::Work> work = step.kv->work(layer_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * spec_.kv_heads;
-    for (int64_t task = member.index; task < tasks; task += member.count) {
-      RunCached(step, work[static_cast<size_t>(task / spec_.kv_heads)], task % spec_.kv_heads,
-                step.Scratch(member));
+    const int64_t parts = PartCount(step, tasks, member.count);
+    for (int64_t i = member.index; i < tasks * parts; i += member.count) {
+      const int64_t task = i / parts;
+      const Task place = {work[static_cast<size_t>(task / spec_.kv_heads)], task % spec_.kv_heads};
+      parts == 1 ? RunTask(step, place, step.Scratch(member))
+                 : RunPart(step, place, {task, i % parts, parts}, step.Scratch(member));
     }
   }
 
   size_t ScratchBytes(const StepLimits& limits) const override {
-    return RunBytes(limits) + kernels_.attention_scratch_bytes(
-                                  kRowTile, static_cast<int>(spec_.heads / spec_.kv_heads),
-                                  static_cast<int>(spec_.k_dim), static_cast<int>(spec_.v_dim));
+    return RunBytes(limits) + kernels_.attention_scratch_bytes(kRowTile, static_cast<int>(group_),
+                                                               static_cast<int>(spec_.k_dim),
+                                                               static_cast<int>(spec_.v_dim));
+  }
+
+  // Room for the parts of four rows at any length.
+  size_t SharedBytes(const StepLimits& limits) const override {
+    if (limits.shares < 2 * spec_.kv_heads) return 0;
+    return static_cast<size_t>(4 * spec_.heads * ChunksOf({0, limits.context})) * PartialBytes();
   }
 
   std::string Describe() const override {
     return fmt::format(
-        "{} heads, {} kv heads x {}, {} {}", spec_.heads, spec_.kv_heads, spec_.k_dim,
+        "{} heads, {} kv heads x {}, {}{} {}", spec_.heads, spec_.kv_heads, spec_.k_dim,
         spec_.window == 0 ? std::string("all positions") : fmt::format("window {}", spec_.window),
-        kernels_.isa);
+        out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa);
   }
 
  private:
+  struct Task {
+    const kv::StepView::Work& work;
+    int64_t kv_head;
+  };
+  // One of the parts of a task, which is the task'th of the step.
+  struct Part {
+    int64_t task;
+    int64_t index;
+    int64_t count;
+  };
+
   // The scratch begins with room for the runs of one lane.
   static size_t RunBytes(const StepLimits& limits) {
     const int64_t runs = kv::StepView::RunsMax(limits.context, limits.sequences);
     return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
   }
 
-  void RunCached(const StepContext& step, const kv::StepView::Work& work, int64_t kv_head,
-                 std::span<std::byte> scratch) const {
-    const int64_t group = spec_.heads / spec_.kv_heads;
+  // The bytes of a query vector's partial result in one chunk.
+  size_t PartialBytes() const {
+    return static_cast<size_t>(cpu::AttentionPartialFloats(static_cast<int>(spec_.v_dim))) *
+           sizeof(float);
+  }
+
+  // Chunks that hold the positions.
+  static int64_t ChunksOf(Range positions) {
+    return (positions.end - 1) / cpu::kAttentionChunk - positions.begin / cpu::kAttentionChunk + 1;
+  }
+
+  // The positions that some row of the work sees.
+  Range Seen(const StepContext& step, const kv::StepView::Work& work) const {
+    Range seen = {step.positions[static_cast<size_t>(work.first_row)], 0};
+    for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
+      const int64_t position = step.positions[static_cast<size_t>(row)];
+      seen.begin = std::min(seen.begin, position);
+      seen.end = std::max(seen.end, position + 1);
+    }
+    seen.begin = spec_.window == 0 ? 0 : std::max<int64_t>(0, seen.begin - spec_.window + 1);
+    return seen;
+  }
+
+  // The bytes of a task's partial results at most.
+  size_t TaskPartialBytes(const StepContext& step) const {
+    size_t bytes = 0;
+    for (const kv::StepView::Work& work : step.kv->work(layer_)) {
+      const int64_t chunks = ChunksOf(Seen(step, work));
+      bytes = std::max(bytes, static_cast<size_t>(chunks * work.rows * group_) * PartialBytes());
+    }
+    return bytes;
+  }
+
+  // Parts that every task of the step is cut into.
+  int64_t PartCount(const StepContext& step, int64_t tasks, int64_t shares) const {
+    if (tasks == 0 || shares < 2 * tasks) return 1;
+    int64_t chunks = 1;
+    for (const kv::StepView::Work& work : step.kv->work(layer_)) {
+      chunks = std::max(chunks, ChunksOf(Seen(step, work)));
+    }
+    const bool fits = static_cast<size_t>(tasks) * TaskPartialBytes(step) <= step.shared.size();
+    return fits ? std::min(shares / tasks, chunks) : 1;
+  }
+
+  // The kernel's task with the scratch memory that it leaves.
+  cpu::AttentionTask KernelTask(const StepContext& step, const Task& place,
+                                std::span<std::byte> scratch) const {
     const kv::GroupShape& shape = step.kv->shape(layer_);
     const size_t run_bytes = RunBytes(step.limits);
     const std::span<cpu::KvRun> runs(reinterpret_cast<cpu::KvRun*>(scratch.data()),
                                      run_bytes / sizeof(cpu::KvRun));
+    const kv::StepView::Work& work = place.work;
     cpu::AttentionTask task;
-    task.queries = step.FloatRow(qkv_, work.first_row) + kv_head * group * spec_.k_dim;
+    task.queries = step.FloatRow(qkv_, work.first_row) + place.kv_head * group_ * spec_.k_dim;
     task.query_row_stride = step.RowFloats(qkv_);
-    task.out = step.FloatRow(out_, work.first_row) + kv_head * group * spec_.v_dim;
-    task.out_row_stride = step.RowFloats(out_);
+    task.out = step.FloatRow(out_.floats, work.first_row) + place.kv_head * group_ * spec_.v_dim;
+    task.out_row_stride = step.RowFloats(out_.floats);
     task.rows = work.rows;
     task.positions = step.positions.data() + work.first_row;
-    task.heads_per_kv = static_cast<int>(group);
+    task.heads_per_kv = static_cast<int>(group_);
     task.k_dim = static_cast<int>(spec_.k_dim);
     task.v_dim = static_cast<int>(spec_.v_dim);
     task.k_element = shape.k_type;
     task.v_element = shape.v_type;
     task.scale = scale_;
     task.window = spec_.window;
-    task.runs = step.kv->Runs(layer_, static_cast<int>(kv_head), work, runs);
+    task.runs = step.kv->Runs(layer_, static_cast<int>(place.kv_head), work, runs);
     task.hidden = step.kv->Hidden(layer_, work);
     task.scratch = scratch.subspan(run_bytes);
+    return task;
+  }
+
+  void RunTask(const StepContext& step, const Task& place, std::span<std::byte> scratch) const {
+    kernels_.attention(KernelTask(step, place, scratch));
+    Finish(step, place.work.first_row, place.work.rows, place.kv_head);
+  }
+
+  // The last part of a task to be done merges them.
+  void RunPart(const StepContext& step, const Task& place, const Part& part,
+               std::span<std::byte> scratch) const {
+    cpu::AttentionTask task = KernelTask(step, place, scratch);
+    const Range seen = Seen(step, place.work);
+    const int64_t chunks = ChunksOf(seen);
+    task.part.first = seen.begin / cpu::kAttentionChunk;
+    task.part.begin = task.part.first + chunks * part.index / part.count;
+    task.part.end = task.part.first + chunks * (part.index + 1) / part.count;
+    task.part.partials = reinterpret_cast<float*>(
+        step.shared.data() + static_cast<size_t>(part.task) * TaskPartialBytes(step));
     kernels_.attention(task);
-    if (!shape.rotate_values) return;
-    for (int64_t row = 0; row < work.rows; ++row) {
-      kernels_.rotate(task.out + row * task.out_row_stride, group, spec_.v_dim);
+    std::atomic<int32_t>& arrived = step.arrivals[static_cast<size_t>(part.task)];
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < part.count) return;
+    arrived.store(0, std::memory_order_relaxed);
+    task.part.begin = task.part.first;
+    task.part.end = task.part.first + chunks;
+    kernels_.attention_merge(task);
+    Finish(step, place.work.first_row, place.work.rows, place.kv_head);
+  }
+
+  // What follows on the results of a kv head: values turned back, quantized.
+  void Finish(const StepContext& step, int64_t first_row, int64_t rows, int64_t kv_head) const {
+    const int64_t cols = group_ * spec_.v_dim;
+    const bool rotated = step.kv != nullptr && step.kv->shape(layer_).rotate_values;
+    for (int64_t row = first_row; row < first_row + rows; ++row) {
+      float* out = step.FloatRow(out_.floats, row) + kv_head * cols;
+      if (rotated) kernels_.rotate(out, group_, spec_.v_dim);
+      if (out_.int8 == kNoValue) continue;
+      kernels_.quantize(out, cols, step.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
     }
   }
 
@@ -199,13 +300,14 @@ class AttentionNode final : public Node {
     const int64_t tiles = (step.rows + kRowTile - 1) / kRowTile;
     for (int64_t task = member.index; task < tiles * spec_.kv_heads; task += member.count) {
       const int64_t begin = task / spec_.kv_heads * kRowTile;
-      AttendUncached(step, begin, std::min(step.rows, begin + kRowTile), task % spec_.kv_heads);
+      const int64_t end = std::min(step.rows, begin + kRowTile);
+      AttendUncached(step, begin, end, task % spec_.kv_heads);
+      Finish(step, begin, end - begin, task % spec_.kv_heads);
     }
   }
 
   void AttendUncached(const StepContext& step, int64_t begin, int64_t end, int64_t kv_head) const {
     const Columns columns(spec_);
-    const int64_t group = spec_.heads / spec_.kv_heads;
     const int64_t stride = step.RowFloats(qkv_);
     const float* keys = step.Floats(qkv_) + columns.key + kv_head * spec_.k_dim;
     const float* values = step.Floats(qkv_) + columns.value + kv_head * spec_.v_dim;
@@ -213,7 +315,7 @@ class AttentionNode final : public Node {
     std::vector<double> sum(static_cast<size_t>(spec_.v_dim));
     for (int64_t row = begin; row < end; ++row) {
       const int64_t first = spec_.window == 0 ? 0 : std::max<int64_t>(0, row - spec_.window + 1);
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      for (int64_t head = kv_head * group_; head < (kv_head + 1) * group_; ++head) {
         const float* query = step.Floats(qkv_) + row * stride + head * spec_.k_dim;
         double highest = -HUGE_VAL;
         for (int64_t other = first; other <= row; ++other) {
@@ -233,7 +335,7 @@ class AttentionNode final : public Node {
             sum[static_cast<size_t>(d)] += weight * static_cast<double>(values[other * stride + d]);
           }
         }
-        float* out = step.FloatRow(out_, row) + head * spec_.v_dim;
+        float* out = step.FloatRow(out_.floats, row) + head * spec_.v_dim;
         for (int64_t d = 0; d < spec_.v_dim; ++d)
           out[d] = static_cast<float>(sum[static_cast<size_t>(d)] / total);
       }
@@ -243,9 +345,10 @@ class AttentionNode final : public Node {
   const cpu::KernelTable& kernels_;
   int layer_;
   arch::LayerSpec spec_;
+  int64_t group_;  // query heads of a kv head
   float scale_;
   ValueId qkv_;
-  ValueId out_;
+  Activations out_;
 };
 
 }  // namespace
@@ -259,8 +362,12 @@ std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int laye
 
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
                                     const arch::LayerSpec& spec, float scale, ValueId qkv,
-                                    ValueId out) {
+                                    const Activations& out) {
   return std::make_unique<AttentionNode>(kernels, layer, spec, scale, qkv, out);
+}
+
+bool QuantizesAttention(const arch::LayerSpec& spec) {
+  return spec.heads / spec.kv_heads * spec.v_dim % 32 == 0;
 }
 
 }  // namespace kvant::graph

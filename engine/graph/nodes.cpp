@@ -16,13 +16,6 @@ namespace {
 // ActivationRow starts a task on its own cache line.
 constexpr int64_t kColumnTile = 512;
 
-// The part of a row's record that begins at column `col`.
-cpu::ActivationRow RecordAt(const StepContext& step, ValueId id, int64_t row, int64_t cols,
-                            int64_t col) {
-  std::byte* record = step.Bytes(id) + static_cast<size_t>(row) * step.RowBytes(id);
-  return cpu::ActivationRowAt(record, cols).From(col);
-}
-
 class EmbedNode final : public Node {
  public:
   EmbedNode(const formats::GgufTensor& table, float scale, ValueId out)
@@ -102,7 +95,7 @@ class RmsNormNode final : public Node {
                           : reinterpret_cast<float*>(step.Scratch(member).data());
       kernels_.rms_norm(step.FloatRow(in_, row), weight_.data(), cols, epsilon_, normed);
       if (out_.int8 != kNoValue)
-        kernels_.quantize(normed, cols, RecordAt(step, out_.int8, row, cols, 0));
+        kernels_.quantize(normed, cols, step.RecordAt(out_.int8, row, cols, 0));
     }
   }
 
@@ -173,7 +166,7 @@ class QuantizeNode final : public Node {
       const int64_t col = task % tiles * kColumnTile;
       kernels_.quantize(step.FloatRow(activations_.floats, row) + col,
                         std::min(kColumnTile, activations_.cols - col),
-                        RecordAt(step, activations_.int8, row, activations_.cols, col));
+                        step.RecordAt(activations_.int8, row, activations_.cols, col));
     }
   }
 
@@ -210,7 +203,7 @@ class GatedUnitNode final : public Node {
       float* product = out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + col : gate;
       activate(gate, up, count, product);
       if (out_.int8 != kNoValue) {
-        kernels_.quantize(product, count, RecordAt(step, out_.int8, row, out_.cols, col));
+        kernels_.quantize(product, count, step.RecordAt(out_.int8, row, out_.cols, col));
       }
     }
   }

@@ -81,11 +81,15 @@ std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int laye
                                        const arch::LayerSpec& spec, const arch::RopeSpec& rope,
                                        QkNorms norms, ValueId qkv, ValueId cos_sin);
 
-// out = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies the
-// products of queries and keys.
+// out.floats = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies
+// the products of queries and keys. Quantized too where `out` has room for it, which needs
+// QuantizesAttention.
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
                                     const arch::LayerSpec& spec, float scale, ValueId qkv,
-                                    ValueId out);
+                                    const Activations& out);
+
+// Whether the results of a kv head are whole groups of quantized values.
+bool QuantizesAttention(const arch::LayerSpec& spec);
 
 // out = activation(gate) * up for gate_up columns [ffn] gate, [ffn] up; as floats (may overwrite
 // the gate) and quantized.

@@ -107,6 +107,14 @@ size_t Plan::ScratchBytes(const StepLimits& limits) const {
   return RoundUp(bytes, kLineBytes);
 }
 
+size_t Plan::SharedBytes(const StepLimits& limits) const {
+  size_t bytes = 0;
+  for (const auto* nodes : {&body_, &head_}) {
+    for (const auto& node : *nodes) bytes = std::max(bytes, node->SharedBytes(limits));
+  }
+  return bytes;
+}
+
 std::string Plan::Describe() const {
   std::string text;
   const auto list = [this](const std::vector<ValueId>& ids) {

@@ -10,6 +10,7 @@
 // allocates nothing.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -59,6 +60,7 @@ struct StepLimits {
   int64_t chunk = 0;      // rows
   int64_t context = 0;    // positions
   int64_t sequences = 1;  // that take part
+  int64_t shares = 1;     // that a phase is cut into
 };
 
 // Everything that differs from step to step.
@@ -74,6 +76,9 @@ struct StepContext {
   std::span<const RopeAngles> ropes;  // in the order of arch::ArchSpec::ropes
   std::byte* scratch = nullptr;       // scratch_bytes per thread
   size_t scratch_bytes = 0;
+  std::span<std::byte> shared;  // of all threads while a node runs
+  // Counters of what shares of a node have done for each other; zero between nodes.
+  std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
   StepLimits limits;
 
   int64_t RowCount(ValueId id) const {
@@ -86,6 +91,11 @@ struct StepContext {
   size_t RowBytes(ValueId id) const { return values[static_cast<size_t>(id)].row_bytes; }
   int64_t RowFloats(ValueId id) const { return static_cast<int64_t>(RowBytes(id) / sizeof(float)); }
   float* FloatRow(ValueId id, int64_t row) const { return Floats(id) + row * RowFloats(id); }
+  // The part of a quantized row of `cols` values that begins at column `col`.
+  cpu::ActivationRow RecordAt(ValueId id, int64_t row, int64_t cols, int64_t col) const {
+    std::byte* record = Bytes(id) + static_cast<size_t>(row) * RowBytes(id);
+    return cpu::ActivationRowAt(record, cols).From(col);
+  }
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
     return {scratch + scratch_bytes * static_cast<size_t>(member.thread), scratch_bytes};
   }
@@ -108,6 +118,12 @@ class Node {
 
   // Private memory of a thread while this node runs.
   virtual size_t ScratchBytes(const StepLimits& limits) const {
+    (void)limits;
+    return 0;
+  }
+
+  // Memory of all threads together while this node runs.
+  virtual size_t SharedBytes(const StepLimits& limits) const {
     (void)limits;
     return 0;
   }
@@ -142,6 +158,7 @@ class Plan {
 
   ArenaLayout Layout(int64_t chunk) const;
   size_t ScratchBytes(const StepLimits& limits) const;  // of one thread, a multiple of 64
+  size_t SharedBytes(const StepLimits& limits) const;   // of all threads
 
   std::span<const Value> values() const { return values_; }
   const std::vector<std::unique_ptr<Node>>& body() const { return body_; }

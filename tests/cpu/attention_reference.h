@@ -23,6 +23,9 @@ struct Shape {
   int64_t window = 0;
   int64_t cache_begin = 0;  // first cached position, a multiple of 16
   int64_t cache_end = 0;
+  float score_cap = 0;
+  std::vector<float> bias_slopes = {};  // [heads_per_kv] or none
+  std::vector<float> sinks = {};        // [heads_per_kv] or none
 };
 
 // The cache of one kv head in runs of the given lengths (multiples of 16, repeated in turn), each
@@ -170,25 +173,38 @@ inline float ScaleOf(const Shape& shape) {
 }
 
 // All rows in one call: queries [rows][heads_per_kv][k_dim], out [rows][heads_per_kv][v_dim].
+inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
+                              std::span<const HiddenPositions> hidden,
+                              std::span<const int64_t> positions, const float* queries, float* out,
+                              std::span<std::byte> scratch) {
+  const auto each_head = [](const std::vector<float>& values) {
+    return values.empty() ? nullptr : values.data();
+  };
+  return {.queries = queries,
+          .query_row_stride = int64_t{shape.heads_per_kv} * shape.k_dim,
+          .out = out,
+          .out_row_stride = int64_t{shape.heads_per_kv} * shape.v_dim,
+          .rows = std::ssize(positions),
+          .positions = positions.data(),
+          .heads_per_kv = shape.heads_per_kv,
+          .k_dim = shape.k_dim,
+          .v_dim = shape.v_dim,
+          .k_element = shape.k_element,
+          .v_element = shape.v_element,
+          .scale = ScaleOf(shape),
+          .window = shape.window,
+          .runs = runs,
+          .hidden = hidden,
+          .score_cap = shape.score_cap,
+          .bias_slopes = each_head(shape.bias_slopes),
+          .sinks = each_head(shape.sinks),
+          .scratch = scratch};
+}
+
 inline void AttendInto(const KernelTable& kernels, const Shape& shape, std::span<const KvRun> runs,
                        std::span<const HiddenPositions> hidden, std::span<const int64_t> positions,
                        const float* queries, float* out, std::span<std::byte> scratch) {
-  kernels.attention({.queries = queries,
-                     .query_row_stride = int64_t{shape.heads_per_kv} * shape.k_dim,
-                     .out = out,
-                     .out_row_stride = int64_t{shape.heads_per_kv} * shape.v_dim,
-                     .rows = std::ssize(positions),
-                     .positions = positions.data(),
-                     .heads_per_kv = shape.heads_per_kv,
-                     .k_dim = shape.k_dim,
-                     .v_dim = shape.v_dim,
-                     .k_element = shape.k_element,
-                     .v_element = shape.v_element,
-                     .scale = ScaleOf(shape),
-                     .window = shape.window,
-                     .runs = runs,
-                     .hidden = hidden,
-                     .scratch = scratch});
+  kernels.attention(MakeTask(shape, runs, hidden, positions, queries, out, scratch));
 }
 
 inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
@@ -235,8 +251,9 @@ inline int64_t FirstVisible(const Shape& shape, int64_t position) {
 // as a relative error, and u |score - max| from the subtraction, 2 ulp = 4 u from the exponential;
 // merging a chunk adds the same two for its factor, and 2 u for the products. Weights enter
 // numerator and denominator. A numerator's sum has at most 512 roundings in its chunk and 2 for
-// each merge, a denominator's fewer, the division one. Weights that meet q8 values are rounded to
-// multiples of the largest product of a weight and a scale in the chunk over kKvWeightCodeMax.
+// each merge, a denominator's fewer, the division one. A sink merges like one more chunk. A cap has
+// an error of its own and a bias one rounding of the score. Weights that meet q8 values are rounded
+// to multiples of the largest product of a weight and a scale in the chunk over kKvWeightCodeMax.
 struct Exact {
   std::vector<double> out;    // [v_dim]
   std::vector<double> bound;  // [v_dim]
@@ -254,7 +271,7 @@ inline std::vector<double> AsQ8(const float* values, int dim) {
   return codes;
 }
 
-inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* values,
+inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* values, int head,
                             int64_t position) {
   const std::vector<double> query = shape.k_element == KvElement::kQ8
                                         ? AsQ8(values, shape.k_dim)
@@ -271,21 +288,36 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
       magnitude += std::abs(product);
     }
     const double scale = ScaleOf(shape);
-    scores.push_back(scale * dot);
-    score_error = std::max(score_error, (shape.k_dim + 2) * kRounding * scale * magnitude);
+    double score = scale * dot;
+    double error = (shape.k_dim + 2) * kRounding * scale * magnitude;
+    if (shape.score_cap > 0) {
+      const double cap = shape.score_cap;
+      score = cap * std::tanh(score / cap);
+      error += cap * 0x1p-21;
+    }
+    if (!shape.bias_slopes.empty()) {
+      score += static_cast<double>(shape.bias_slopes[static_cast<size_t>(head)]) *
+               static_cast<double>(p - position);
+      error += kRounding * std::abs(score);
+    }
+    scores.push_back(score);
+    score_error = std::max(score_error, error);
   }
-  const auto [min, max] = std::minmax_element(scores.begin(), scores.end());
-  const double spread = *max - *min;
+  const auto [lowest, highest] = std::minmax_element(scores.begin(), scores.end());
+  const bool has_sink = !shape.sinks.empty();
+  const double sink = has_sink ? static_cast<double>(shape.sinks[static_cast<size_t>(head)]) : 0;
+  const double max = has_sink ? std::max(sink, *highest) : *highest;
+  const double spread = max - *lowest;
   const double weight_error = score_error + kRounding * (2 * spread + 4 + 4 + 2);
   const double chunks =
-      static_cast<double>(position / kAttentionChunk - begin / kAttentionChunk + 1);
+      static_cast<double>(position / kAttentionChunk - begin / kAttentionChunk + 1 + has_sink);
   const double visible = static_cast<double>(scores.size());
   const double sum_error =
       kRounding * (std::min(visible, double{kAttentionChunk}) + 2 * chunks + 1);
 
   Exact exact;
   for (int d = 0; d < shape.v_dim; ++d) {
-    double total = 0.0;
+    double total = has_sink ? std::exp(sink - max) : 0.0;
     double sum = 0.0;
     double magnitude = 0.0;
     double code_error = 0.0;
@@ -293,7 +325,7 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
     double chunk_codes = 0.0;    // sum of the values' codes without their signs
     for (size_t i = 0; i < scores.size(); ++i) {
       const int64_t position_i = begin + static_cast<int64_t>(i);
-      const double weight = std::exp(scores[i] - *max);
+      const double weight = std::exp(scores[i] - max);
       const double value = cache.Value(position_i, d);
       const double value_scale = cache.ValueScale(position_i);
       total += weight;

@@ -20,7 +20,7 @@ class Attention : public IsaTest {
     for (const int64_t position : rows.positions) {
       for (int head = 0; head < shape.heads_per_kv; ++head, ++vector) {
         const float* query = rows.queries.data() + vector * static_cast<size_t>(shape.k_dim);
-        const Exact exact = ExactAttention(shape, cache, query, position);
+        const Exact exact = ExactAttention(shape, cache, query, head, position);
         for (size_t d = 0; d < exact.out.size(); ++d) {
           ASSERT_NEAR(out[vector * exact.out.size() + d], exact.out[d], exact.bound[d])
               << "position " << position << ", head " << head << ", element " << d;
@@ -50,13 +50,20 @@ Shape RandomShape(std::mt19937& generator) {
     shape.cache_begin += moved;
     shape.cache_end += moved;
   }
+  if (generator() % 3 == 0) shape.score_cap = OneOf(generator, {1.5f, 50.0f});
+  for (std::vector<float>* each_head : {&shape.bias_slopes, &shape.sinks}) {
+    if (generator() % 3 != 0) continue;
+    *each_head =
+        RandomVector(shape.heads_per_kv, generator, each_head == &shape.sinks ? 3.0f : 0.1f);
+  }
   return shape;
 }
 
 std::string Describe(const Shape& shape) {
-  return fmt::format("k_dim {} v_dim {} heads {} window {} cache [{}, {})", shape.k_dim,
+  return fmt::format("k_dim {} v_dim {} heads {} window {} cache [{}, {}) cap {}{}{}", shape.k_dim,
                      shape.v_dim, shape.heads_per_kv, shape.window, shape.cache_begin,
-                     shape.cache_end);
+                     shape.cache_end, shape.score_cap, shape.bias_slopes.empty() ? "" : " bias",
+                     shape.sinks.empty() ? "" : " sinks");
 }
 
 TEST_P(Attention, IsWithinItsRoundingsForRandomShapes) {
@@ -241,6 +248,41 @@ TEST_P(Attention, BitsAreThoseOfTheReference) {
     const Rows rows = RandomRows(shape, LastPositions(shape, count), seed + 1);
     ExpectSameBits(Attend(kernels(), shape, cache, rows), Attend(reference(), shape, cache, rows),
                    "reference");
+  }
+}
+
+// Calls for some of the chunks each, last ones first, and their merge.
+TEST_P(Attention, PartsOfTheChunksMergeToTheSameBits) {
+  for (uint32_t seed = 500; seed < 516; ++seed) {
+    std::mt19937 generator(seed);
+    Shape shape = RandomShape(generator);
+    shape.cache_end += 2000;
+    SCOPED_TRACE(fmt::format("seed {} {}", seed, Describe(shape)));
+    Cache cache(shape, {32, 96, 1024});
+    FillRandom(shape, cache, seed);
+    const int64_t count = 1 + static_cast<int64_t>(generator() % 40);
+    const Rows rows = RandomRows(shape, LastPositions(shape, count), seed + 1);
+    const std::vector<float> whole = Attend(kernels(), shape, cache, rows);
+    std::vector<float> out(whole.size());
+    std::vector<std::byte> scratch(
+        kernels().attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
+    AttentionTask task =
+        MakeTask(shape, cache.runs(), {}, rows.positions, rows.queries.data(), out.data(), scratch);
+    task.part.first = FirstVisible(shape, rows.positions.front()) / kAttentionChunk;
+    const int64_t chunks = rows.positions.back() / kAttentionChunk + 1 - task.part.first;
+    std::vector<float> partials(static_cast<size_t>(chunks * count * shape.heads_per_kv *
+                                                    AttentionPartialFloats(shape.v_dim)),
+                                std::numeric_limits<float>::quiet_NaN());
+    task.part.partials = partials.data();
+    for (int64_t end = chunks; end > 0; end = task.part.begin - task.part.first) {
+      const int64_t length = 1 + static_cast<int64_t>(generator()) % end;
+      task.part.begin = task.part.first + end - length;
+      task.part.end = task.part.first + end;
+      kernels().attention(task);
+    }
+    task.part.end = task.part.first + chunks;
+    kernels().attention_merge(task);
+    ExpectSameBits(out, whole, "parts");
   }
 }
 

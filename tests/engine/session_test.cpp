@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/engine/reference_forward.h"
@@ -116,6 +117,65 @@ TEST_P(Shapes, TheNumberOfThreadsChangesNoBit) {
     auto session = OpenSession(model, F32Cache(kDefaultChunk, threads));
     EXPECT_EQ(AllLogits(*session, tokens, 100), expected) << threads;
   }
+}
+
+// Behind a long text a row's positions are cut into parts for threads that have no head of their
+// own.
+TEST_P(Shapes, TheNumberOfThreadsChangesNoBitBehindALongText) {
+  TinyShape shape = GetParam().shape;
+  shape.context = 2048;
+  const auto model = OpenTiny(shape);
+  const std::vector<TokenId> tokens = RandomTokens(1600, 11);
+  for (const KvElement element : {KvElement::kF32, KvElement::kQ8}) {
+    std::vector<float> expected;
+    for (const int threads : {1, 4, 16}) {
+      SessionOptions options = F32Cache(kDefaultChunk, threads);
+      options.k_type = options.v_type = element;
+      auto session = OpenSession(model, options);
+      ASSERT_TRUE(session->Append(std::span(tokens).first(1597)).ok());
+      const std::vector<float> logits = AllLogits(*session, std::span(tokens).last(3), 1);
+      if (threads == 1) expected = logits;
+      EXPECT_EQ(logits, expected) << threads;
+    }
+  }
+}
+
+// Parts that were done when a step was cancelled do not count for the next one.
+TEST(Session, StepsOfManyThreadsThatAreCancelledLeaveNothingBehind) {
+  TinyShape shape;
+  shape.context = 2048;
+  const auto model = OpenTiny(shape);
+  const std::vector<TokenId> tokens = RandomTokens(1401, 51);
+  std::atomic<bool> cancel{false};
+  SessionOptions options = F32Cache(kDefaultChunk, 8);
+  options.cancel = &cancel;
+  auto session = OpenSession(model, options);
+  ASSERT_TRUE(session->Append(std::span(tokens).first(1400)).ok());
+  ASSERT_TRUE(session->Append(std::span(tokens).last(1)).ok());
+  const std::vector<float> expected(session->logits().begin(), session->logits().end());
+  std::atomic<bool> done{false};
+  std::thread other([&cancel, &done] {
+    for (int i = 0; !done; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(i % 17 * 30));
+      cancel = true;
+    }
+  });
+  int cancelled = 0;
+  int passed = 0;
+  for (int i = 0; i < 20'000 && (cancelled < 60 || passed < 5); ++i) {
+    ASSERT_TRUE(session->Rewind(1400).ok());
+    cancel = false;
+    if (!session->Append(std::span(tokens).last(1)).ok()) {
+      ++cancelled;
+      continue;
+    }
+    ++passed;
+    EXPECT_EQ(MaxDifference(session->logits(), expected), 0.0) << "after " << cancelled;
+  }
+  done = true;
+  other.join();
+  EXPECT_GE(cancelled, 60);
+  EXPECT_GE(passed, 5);
 }
 
 TEST_P(Shapes, ChangingATokenChangesNoEarlierLogits) {  // KV-04

@@ -1,0 +1,75 @@
+// Partial results of attention, a chunk's maximum, sum of exponentials and weighted values, and how
+// they become a query vector's result: in order of position, whoever computed them.
+//
+// Included inside an instruction set's namespace and target region, after attention_tile.inl and
+// before attention.inl.
+
+// Merges a partial result of one query vector into its result so far.
+void MergePartial(const QueryTile& tile, int query, float part_max, float part_total,
+                  const float* part_sums) {
+  if (part_total == 0.0f) return;  // nothing that this row sees
+  const float max = tile.max[query];
+  const float merged_max = max > part_max ? max : part_max;
+  const F32 old_factor = Exp(Broadcast(max - merged_max));
+  const F32 part_factor = Exp(Broadcast(part_max - merged_max));
+
+  const F32 total = Mul(Broadcast(part_total), part_factor);
+  tile.total[query] = FirstLane(MulAdd(Broadcast(tile.total[query]), old_factor, total));
+  tile.max[query] = merged_max;
+  float* sums = tile.sums + query * tile.value_stride;
+  for (int64_t i = 0; i < tile.value_stride; i += kLanes) {
+    const F32 weighted = Mul(Load(part_sums + i), part_factor);
+    Store(sums + i, MulAdd(Load(sums + i), old_factor, weighted));
+  }
+}
+
+// A sink weighs like a position whose value is zero.
+void MergeSink(const QueryTile& tile, int query) {
+  const AttentionTask& task = *tile.task;
+  if (task.sinks == nullptr) return;
+  for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(tile.chunk_sums + i, Zero());
+  MergePartial(tile, query, task.sinks[query % task.heads_per_kv], 1.0f, tile.chunk_sums);
+}
+
+// The partial result of a query vector in the chunk at work: maximum, sum of exponentials, from 16
+// on the weighted values.
+inline float* PartialOf(const QueryTile& tile, int query) {
+  const AttentionTask& task = *tile.task;
+  const int64_t chunk = tile.chunk_begin / kAttentionChunk - task.part.first;
+  const int64_t first = chunk * task.rows * task.heads_per_kv;
+  const int64_t record = first + tile.first_row * task.heads_per_kv + query;
+  return task.part.partials + record * AttentionPartialFloats(task.v_dim);
+}
+
+// Takes a query vector's chunk into its result, or leaves it for the merge.
+void FinishChunk(const QueryTile& tile, int query) {
+  const float max = tile.chunk_max[query - tile.unit_first];
+  const float total = tile.chunk_total[query - tile.unit_first];
+  const float* sums = tile.ChunkSumsOf(query);
+  if (tile.task->part.partials == nullptr) return MergePartial(tile, query, max, total, sums);
+  float* record = PartialOf(tile, query);
+  record[0] = max;
+  record[1] = total;
+  for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(record + 16 + i, Load(sums + i));
+}
+
+void WriteResult(const QueryTile& tile, int query) {
+  const AttentionTask& task = *tile.task;
+  const int heads = task.heads_per_kv;
+  float* out = task.out + (tile.first_row + query / heads) * task.out_row_stride +
+               int64_t{query % heads} * task.v_dim;
+  const float* sums = tile.sums + query * tile.value_stride;
+  // A row that sees nothing gets zeros.
+  const F32 total = Broadcast(tile.total[query] == 0.0f ? 1.0f : tile.total[query]);
+  int64_t d = 0;
+  for (; d + kLanes <= task.v_dim; d += kLanes) Store(out + d, Div(Load(sums + d), total));
+  const int64_t rest = task.v_dim - d;
+  if (rest > 0) StorePartial(out + d, Div(Load(sums + d), total), rest);
+}
+
+void WriteResults(const QueryTile& tile) {
+  for (int q = 0; q < tile.queries; ++q) {
+    MergeSink(tile, q);
+    WriteResult(tile, q);
+  }
+}
