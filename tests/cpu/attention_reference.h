@@ -271,15 +271,19 @@ inline std::vector<double> AsQ8(const float* values, int dim) {
   return codes;
 }
 
-inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* values, int head,
-                            int64_t position) {
+// The scores of the visible positions, and how far a float computation of one may be from it.
+struct ExactScores {
+  std::vector<double> scores;
+  double error = 0.0;
+};
+
+inline ExactScores ScoreExactly(const Shape& shape, const Cache& cache, const float* values,
+                                int head, int64_t position) {
   const std::vector<double> query = shape.k_element == KvElement::kQ8
                                         ? AsQ8(values, shape.k_dim)
                                         : std::vector<double>(values, values + shape.k_dim);
-  const int64_t begin = FirstVisible(shape, position);
-  std::vector<double> scores;
-  double score_error = 0.0;
-  for (int64_t p = begin; p <= position; ++p) {
+  ExactScores exact;
+  for (int64_t p = FirstVisible(shape, position); p <= position; ++p) {
     double dot = 0.0;
     double magnitude = 0.0;
     for (int d = 0; d < shape.k_dim; ++d) {
@@ -300,9 +304,16 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
                static_cast<double>(p - position);
       error += kRounding * std::abs(score);
     }
-    scores.push_back(score);
-    score_error = std::max(score_error, error);
+    exact.scores.push_back(score);
+    exact.error = std::max(exact.error, error);
   }
+  return exact;
+}
+
+inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float* values, int head,
+                            int64_t position) {
+  const int64_t begin = FirstVisible(shape, position);
+  const auto [scores, score_error] = ScoreExactly(shape, cache, values, head, position);
   const auto [lowest, highest] = std::minmax_element(scores.begin(), scores.end());
   const bool has_sink = !shape.sinks.empty();
   const double sink = has_sink ? static_cast<double>(shape.sinks[static_cast<size_t>(head)]) : 0;
