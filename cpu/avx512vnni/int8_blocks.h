@@ -29,14 +29,14 @@ struct CodeTraits {
 struct WeightBlock {
   __m512i codes0, codes1, codes2, codes3;
   __m512 scales;
-  __m512 offsets;  // unused unless Codes::kHasOffsets
+  __m512 offsets;  // unused unless Codes::kHasOffsets; of a pair, in its odd lane
 };
 
 struct ActivationBlock {
   __m512i codes0, codes1, codes2, codes3;
   __m512i bias;   // -kBias * sum of the group's codes
   __m512 scales;  // of the group
-  __m512 sums;    // of the group
+  __m512 sums;    // of the group; of a pair, in its odd lane, 0 in the even one
 };
 
 using Accumulator = __m512;
@@ -185,17 +185,21 @@ inline WeightBlock InGroupOrder(const WeightBlock& block) {
     out.codes2 = GroupsOfPairs(block.codes1, block.codes3, 0);
     out.codes3 = GroupsOfPairs(block.codes1, block.codes3, 1);
     out.scales = _mm512_permutexvar_ps(lane, block.scales);
-    if constexpr (Codes::kHasOffsets) out.offsets = _mm512_permutexvar_ps(lane, block.offsets);
+    if constexpr (Codes::kHasOffsets) {
+      const __m512i odd = _mm512_or_si512(lane, _mm512_set1_epi32(1));
+      out.offsets = _mm512_permutexvar_ps(odd, block.offsets);
+    }
     return out;
   }
 }
 
-// 256 activations whose codes, scales and sums have been loaded in plain order.
+// 256 activations whose codes and scales have been loaded in plain order; not yet the sums.
 template <class Codes>
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(__m512i v0, __m512i v1, __m512i v2,
-                                                           __m512i v3, __m256 scales, __m512 sums) {
+                                                           __m512i v3, __m256 scales) {
+  constexpr bool kByPairs = Codes::kOrder == LaneOrder::kPairs;
   ActivationBlock block;
-  if constexpr (Codes::kOrder == LaneOrder::kPairs) {
+  if constexpr (kByPairs) {
     TakePairs(v0, v1, v2, v3, block);
   } else {
     TransposeCodes(v0, v1, v2, v3, block);
@@ -206,12 +210,23 @@ template <class Codes>
   biased = _mm512_dpbusd_epi32(biased, bias, block.codes2);
   biased = _mm512_dpbusd_epi32(biased, bias, block.codes3);
   block.bias = _mm512_sub_epi32(_mm512_setzero_si512(), biased);
-  const bool pairs = Codes::kOrder == LaneOrder::kPairs;
-  block.scales = _mm512_permutexvar_ps(pairs ? TwoLanesPerPair() : PairOfLane(),
+  block.scales = _mm512_permutexvar_ps(kByPairs ? TwoLanesPerPair() : PairOfLane(),
                                        _mm512_castps256_ps512(scales));
-  // The two groups of a pair share an offset: either lane may have either sum.
-  block.sums = pairs ? sums : _mm512_permutexvar_ps(GroupOfLane(), sums);
   return block;
+}
+
+// The sums of the groups, or of the pairs, of block `i` that lie within `count` columns.
+template <class Codes>
+[[gnu::always_inline]] inline __m512 ArrangeSums(const ActivationRow& row, int64_t i,
+                                                 int64_t count) {
+  if constexpr (Codes::kOrder == LaneOrder::kPairs) {
+    const __mmask8 pairs = static_cast<__mmask8>((1u << (count / 32)) - 1);
+    const __m256 sums = _mm256_maskz_loadu_ps(pairs, row.pair_sums + i * 8);
+    return _mm512_maskz_permutexvar_ps(0xaaaa, TwoLanesPerPair(), _mm512_castps256_ps512(sums));
+  } else {
+    const __mmask16 groups = static_cast<__mmask16>((1u << (count / 16)) - 1);
+    return _mm512_permutexvar_ps(GroupOfLane(), _mm512_maskz_loadu_ps(groups, row.sums + i * 16));
+  }
 }
 
 // Up to 64 of `count` codes, the rest zero.
@@ -227,17 +242,19 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
   const int64_t begin = i * 256;
   const int8_t* codes = row.codes + begin;
   const float* scales = row.scales + begin / 32;
-  const float* sums = row.sums + begin / 16;
-  const int64_t count = cols - begin;
-  if (count >= 256) {
-    return ArrangeBlock<Codes>(_mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 64),
-                               _mm512_loadu_si512(codes + 128), _mm512_loadu_si512(codes + 192),
-                               _mm256_loadu_ps(scales), _mm512_loadu_ps(sums));
+  const int64_t count = std::min<int64_t>(cols - begin, 256);
+  ActivationBlock block;
+  if (count == 256) {
+    block = ArrangeBlock<Codes>(_mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 64),
+                                _mm512_loadu_si512(codes + 128), _mm512_loadu_si512(codes + 192),
+                                _mm256_loadu_ps(scales));
+  } else {
+    const __mmask8 pairs = static_cast<__mmask8>((1u << (count / 32)) - 1);
+    block = ArrangeBlock<Codes>(LoadCodes(codes, count), LoadCodes(codes + 64, count - 64),
+                                LoadCodes(codes + 128, count - 128),
+                                LoadCodes(codes + 192, count - 192),
+                                _mm256_maskz_loadu_ps(pairs, scales));
   }
-  const __mmask8 pairs = static_cast<__mmask8>((1u << (count / 32)) - 1);
-  const __mmask16 groups = static_cast<__mmask16>((1u << (count / 16)) - 1);
-  return ArrangeBlock<Codes>(
-      LoadCodes(codes, count), LoadCodes(codes + 64, count - 64),
-      LoadCodes(codes + 128, count - 128), LoadCodes(codes + 192, count - 192),
-      _mm256_maskz_loadu_ps(pairs, scales), _mm512_maskz_loadu_ps(groups, sums));
+  if constexpr (Codes::kHasOffsets) block.sums = ArrangeSums<Codes>(row, i, count);
+  return block;
 }

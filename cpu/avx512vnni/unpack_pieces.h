@@ -44,25 +44,6 @@ inline __m512 Negate(__m512 v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f));
       _mm512_srlv_epi32(_mm512_permutex2var_epi32(low, fourth, high), shift), mask);
 }
 
-// Sets bit kBit of the codes of a superblock, in lane order, where byte b, bit k of its 32 bytes of
-// high bits belongs to value 32k + b: lane 4q + v takes bit 2v + q / 2 of the bytes of half q % 2.
-template <int kBit>
-[[gnu::always_inline]] inline void AddHighBits(const uint8_t* bytes, WeightBlock& out) {
-  const __m512i high = _mm512_castsi256_si512(LoadBytes32(bytes));
-  const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
-  const __m512i bit = _mm512_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7);
-  const __m512i rotate = _mm512_sub_epi32(_mm512_set1_epi32(kBit), bit);
-  const auto add = [&](__m512i codes, int step) __attribute__((always_inline)) {
-    const __m512i picked =
-        _mm512_permutexvar_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(step)), high);
-    return OrMasked(codes, _mm512_rolv_epi32(picked, rotate), 1 << kBit);
-  };
-  out.codes0 = add(out.codes0, 0);
-  out.codes1 = add(out.codes1, 1);
-  out.codes2 = add(out.codes2, 2);
-  out.codes3 = add(out.codes3, 3);
-}
-
 inline int LoadHalf(const std::byte* p) {
   uint16_t half;
   std::memcpy(&half, p, sizeof(half));

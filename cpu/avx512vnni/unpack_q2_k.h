@@ -47,6 +47,24 @@ struct UnpackQ2_K {
   }
 };
 
+// Sets bit 2 of the codes, where byte b, bit k of the 32 bytes of high bits belongs to value 32k +
+// b: lane 4q + v takes bit 2v + q / 2 of the bytes of half q % 2.
+[[gnu::always_inline]] inline void AddThirdBits(const uint8_t* bytes, WeightBlock& out) {
+  const __m512i high = _mm512_castsi256_si512(LoadBytes32(bytes));
+  const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+  const __m512i bit = _mm512_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7);
+  const __m512i rotate = _mm512_sub_epi32(_mm512_set1_epi32(2), bit);
+  const auto add = [&](__m512i codes, int step) __attribute__((always_inline)) {
+    const __m512i picked =
+        _mm512_permutexvar_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(step)), high);
+    return OrMasked(codes, _mm512_rolv_epi32(picked, rotate), 0x04);
+  };
+  out.codes0 = add(out.codes0, 0);
+  out.codes1 = add(out.codes1, 1);
+  out.codes2 = add(out.codes2, 2);
+  out.codes3 = add(out.codes3, 3);
+}
+
 struct UnpackQ3_K {
   using Codes = CodeTraits<4, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q3_K::Block);
@@ -69,7 +87,7 @@ struct UnpackQ3_K {
     const auto& block = *reinterpret_cast<const quant::Q3_K::Block*>(bytes);
     WeightBlock out;
     UnpackTwoBitRuns(block.low, out);
-    AddHighBits<2>(block.high, out);
+    AddThirdBits(block.high, out);
     out.scales = ScaleGroups(Scales(block), block.d);
     return out;
   }
