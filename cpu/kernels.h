@@ -95,6 +95,9 @@ struct MatMulTask {
   int64_t out_stride;  // floats between tokens
   Store store;
   std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
+  // A number for what the activations are, never used again for others: a call may find them
+  // arranged in the scratch by an earlier one with that number. 0: none.
+  uint64_t activations_number = 0;
 };
 
 struct MatMulKernel {

@@ -19,6 +19,7 @@ constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 // Runs nodes as phases of the team. kCancelled leaves buffers half written, which is harmless.
 Status Runner::State::RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes) {
   std::atomic<bool> cancelled = false;
+  ++step.run;
   const auto run = [&](int64_t phase, const ThreadPool::Member& member) {
     if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
       cancelled.store(true, std::memory_order_relaxed);

@@ -45,18 +45,29 @@ inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
 // The parts of a thread's scratch memory.
 struct Scratch {
+  // What the activations were arranged from and for, 0 at first where nothing is known.
+  struct Arranged {
+    uint64_t number;  // MatMulTask::activations_number
+    const void* layout;
+    int64_t begin;  // tokens
+    int64_t end;
+    bool operator==(const Arranged&) const = default;
+  };
+
+  Arranged* arranged;
   ActivationBlock* activations;  // tile after tile, each [BlockCount(cols)][tokens of the tile]
   Accumulator* sums;             // [kGroupRows][kTileTokens]
   WeightBlock* panel;            // [kGroupRows][BlockCount(cols)]
 
   Scratch(std::byte* bytes, int64_t cols)
-      : activations(reinterpret_cast<ActivationBlock*>(bytes)),
+      : arranged(reinterpret_cast<Arranged*>(bytes)),
+        activations(reinterpret_cast<ActivationBlock*>(bytes + 64)),
         sums(reinterpret_cast<Accumulator*>(activations + BlockCount(cols) * kArrangedTokens)),
         panel(reinterpret_cast<WeightBlock*>(sums + kTileTokens * kGroupRows)) {}
 
   static size_t Bytes(int64_t cols) {
     const size_t blocks = static_cast<size_t>(BlockCount(cols));
-    return blocks * kArrangedTokens * sizeof(ActivationBlock) +
+    return 64 + blocks * kArrangedTokens * sizeof(ActivationBlock) +
            kTileTokens * kGroupRows * sizeof(Accumulator) +
            kGroupRows * blocks * sizeof(WeightBlock);
   }
@@ -203,7 +214,7 @@ void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, A
 
 // Tokens [begin, end), tile after tile; the places of missing tokens hold zeros.
 template <class Codes>
-void PrepareTiles(const MatMulTask& task, int64_t begin, int64_t end, ActivationBlock* out) {
+void ArrangeTiles(const MatMulTask& task, int64_t begin, int64_t end, ActivationBlock* out) {
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t tile = begin; tile < end; tile += kTileTokens) {
     const int64_t tokens = std::min<int64_t>(kTileTokens, end - tile);
@@ -221,6 +232,16 @@ void PrepareTiles(const MatMulTask& task, int64_t begin, int64_t end, Activation
   }
 }
 
+// The same into the scratch, unless they lie there already.
+template <class Codes>
+void PrepareTiles(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& scratch) {
+  static constexpr char kLayout = 0;  // its address is another one for each Codes
+  const Scratch::Arranged wanted = {task.activations_number, &kLayout, begin, end};
+  if (wanted.number != 0 && *scratch.arranged == wanted) return;
+  ArrangeTiles<Codes>(task, begin, end, scratch.activations);
+  *scratch.arranged = wanted;
+}
+
 template <class Unpacker>
 void UnpackRows(const PackedRows<Unpacker>& rows, int64_t row_count, WeightBlock* panel) {
   const int64_t blocks = BlockCount(rows.cols);
@@ -235,7 +256,7 @@ void UnpackRows(const PackedRows<Unpacker>& rows, int64_t row_count, WeightBlock
 template <class Unpacker>
 void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& scratch) {
   using Codes = typename Unpacker::Codes;
-  PrepareTiles<Codes>(task, begin, end, scratch.activations);
+  PrepareTiles<Codes>(task, begin, end, scratch);
   // Prefetched are rows of a later group, at the place where this group's rows are read.
   const int64_t step = kGroupRows * task.row_bytes;
   const int64_t ahead = (kPrefetchBytes + step - 1) / step * step;
@@ -260,7 +281,7 @@ void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& 
 // One token: kStreams parts of the rows side by side, and the rows that are left over.
 template <class Unpacker>
 void RunStreams(const MatMulTask& task, const Scratch& scratch) {
-  PrepareTiles<typename Unpacker::Codes>(task, 0, 1, scratch.activations);
+  PrepareTiles<typename Unpacker::Codes>(task, 0, 1, scratch);
   const int64_t part = (task.row_end - task.row_begin) / kStreams;
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t row = 0; row < part; row += 8) {

@@ -108,6 +108,7 @@ class MatMulNode final : public Node {
     task.out_stride = step.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
+    task.activations_number = RunNumber(step);
     kernels_[i]->run(task);
   }
 

@@ -24,9 +24,15 @@ ValueId Plan::AddValue(std::string name, RowKind rows, int64_t cols, cpu::Activa
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
-void Plan::AddBodyNode(std::unique_ptr<Node> node) { body_.push_back(std::move(node)); }
+void Plan::Add(std::unique_ptr<Node> node, std::vector<std::unique_ptr<Node>>& nodes) {
+  node->number_ = static_cast<int>(body_.size() + head_.size());
+  KVANT_CHECK(node->number_ < 1 << Node::kNumberBits);
+  nodes.push_back(std::move(node));
+}
 
-void Plan::AddHeadNode(std::unique_ptr<Node> node) { head_.push_back(std::move(node)); }
+void Plan::AddBodyNode(std::unique_ptr<Node> node) { Add(std::move(node), body_); }
+
+void Plan::AddHeadNode(std::unique_ptr<Node> node) { Add(std::move(node), head_); }
 
 void Plan::Finish() {
   const int body_size = static_cast<int>(body_.size());

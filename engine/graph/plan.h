@@ -68,6 +68,7 @@ struct StepContext {
   std::byte* arena = nullptr;
   std::span<const size_t> value_offsets;
   std::span<const Value> values;
+  uint64_t run = 0;                    // of the body or the head, counted through the session
   int64_t rows = 0;                    // tokens of the step
   std::span<const int64_t> head;       // the rows whose logits this head pass computes
   std::span<const int32_t> tokens;     // [rows]
@@ -128,14 +129,23 @@ class Node {
     return 0;
   }
 
+  // Another one for every run of every node of a plan, and not 0.
+  uint64_t RunNumber(const StepContext& step) const {
+    return (step.run + 1) << kNumberBits | static_cast<uint64_t>(number_);
+  }
+
   const std::string& name() const { return name_; }
   const std::vector<ValueId>& reads() const { return reads_; }
   const std::vector<ValueId>& writes() const { return writes_; }
 
  private:
+  friend class Plan;
+  static constexpr int kNumberBits = 20;
+
   std::string name_;
   std::vector<ValueId> reads_;
   std::vector<ValueId> writes_;
+  int number_ = 0;  // in the plan
 };
 
 // Where the values of a session lie, for given maximal row counts.
@@ -168,6 +178,8 @@ class Plan {
   std::string Describe() const;
 
  private:
+  void Add(std::unique_ptr<Node> node, std::vector<std::unique_ptr<Node>>& nodes);
+
   struct Slot {
     RowKind rows;
     size_t row_bytes;
