@@ -1,8 +1,8 @@
 // Matrix products of one or several weight matrices with the same activations.
 //
 // The rows of all parts form one row space that is split over the team at the kernels' row tiles.
-// Float matrices with many tokens go to the float GEMM backend in tiles of weight rows whose
-// borders depend on the matrix alone.
+// Float matrices with many tokens may go to a library, in tiles of weight rows whose borders depend
+// on the matrix alone.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -36,20 +36,21 @@ class MatMulNode final : public Node {
         store_(store) {
     for (const MatMulPart& part : parts_) {
       KVANT_CHECK(part.weight->dims[0] == in.cols);
-      kernels_.push_back(
-          &kernels.matmul[static_cast<size_t>(quant::FormatIndex(*part.weight->format))]);
+      const auto format = static_cast<size_t>(quant::FormatIndex(*part.weight->format));
+      kernels_.push_back(&kernels.matmul[format]);
+      decode_.push_back(kernels.decode[format]);
     }
   }
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const bool many = UsesFloatGemm(i) && step.RowCount(out_) >= cpu::kManyTokens;
+      const bool library = UsesLibrary(i) && step.RowCount(out_) >= cpu::kManyTokens;
       const int64_t rows = parts_[i].weight->rows();
-      const int64_t tile = many ? GemmTileRows(in_.cols) : kernels_[i]->row_tile;
+      const int64_t tile = library ? GemmTileRows(in_.cols) : kernels_[i]->row_tile;
       const Range range = OwnedRange(rows, tile, member.index, member.count);
       if (range.begin == range.end) continue;
-      if (many) {
-        RunFloatGemm(step, parts_[i], range, step.Scratch(member));
+      if (library) {
+        RunLibrary(step, i, range, step.Scratch(member));
       } else {
         RunKernel(step, i, range, step.Scratch(member));
       }
@@ -61,7 +62,7 @@ class MatMulNode final : public Node {
     size_t bytes = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {
       bytes = std::max(bytes, kernels_[i]->scratch_bytes(in_.cols));
-      if (UsesFloatGemm(i) && limits.chunk >= cpu::kManyTokens) {
+      if (UsesLibrary(i) && limits.chunk >= cpu::kManyTokens) {
         bytes =
             std::max(bytes, static_cast<size_t>(GemmTileRows(in_.cols) * in_.cols) * sizeof(float));
       }
@@ -73,20 +74,25 @@ class MatMulNode final : public Node {
     std::string text = store_ == cpu::Store::kAdd ? "matmul +=" : "matmul";
     for (size_t i = 0; i < parts_.size(); ++i) {
       const formats::GgufTensor& weight = *parts_[i].weight;
-      text += fmt::format(
-          " {} [{} x {}] {}{}{};", weight.name, weight.dims[0], weight.rows(), kernels_[i]->name,
-          UsesFloatGemm(i) ? fmt::format(" (>= {} rows: {})", cpu::kManyTokens, float_gemm_.name)
-                           : "",
-          parts_[i].bias.empty() ? "" : " + bias");
+      text += fmt::format(" {} [{} x {}] {}{}{};", weight.name, weight.dims[0], weight.rows(),
+                          kernels_[i]->name,
+                          UsesLibrary(i) || UsesPanels(i)
+                              ? fmt::format(" (>= {} rows: {})", cpu::kManyTokens, float_gemm_.name)
+                              : "",
+                          parts_[i].bias.empty() ? "" : " + bias");
     }
     text.pop_back();
     return text;
   }
 
  private:
-  bool UsesFloatGemm(size_t part) const {
+  // With kManyTokens and more.
+  bool UsesLibrary(size_t part) const {
     return kernels_[part]->activation == cpu::ActivationKind::kFloat32 &&
            float_gemm_.run != nullptr;
+  }
+  bool UsesPanels(size_t part) const {
+    return float_gemm_.panels && kernels_[part]->run_many != nullptr;
   }
 
   void RunKernel(const StepContext& step, size_t i, const Range& range,
@@ -108,12 +114,13 @@ class MatMulNode final : public Node {
     task.out_stride = step.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
-    kernels_[i]->run(task);
+    const bool panels = UsesPanels(i) && task.tokens >= cpu::kManyTokens;
+    panels ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
 
-  void RunFloatGemm(const StepContext& step, const MatMulPart& part, const Range& range,
-                    std::span<std::byte> scratch) const {
-    const formats::GgufTensor& weight = *part.weight;
+  void RunLibrary(const StepContext& step, size_t i, const Range& range,
+                  std::span<std::byte> scratch) const {
+    const formats::GgufTensor& weight = *parts_[i].weight;
     const int64_t tile = GemmTileRows(in_.cols);
     for (int64_t row = range.begin; row < range.end; row += tile) {
       const int64_t rows = std::min(tile, range.end - row);
@@ -124,10 +131,10 @@ class MatMulNode final : public Node {
       if (in_place) {
         floats = reinterpret_cast<const float*>(data);
       } else {
-        weight.format->decode(data, reinterpret_cast<float*>(scratch.data()), rows * in_.cols);
+        decode_[i](data, reinterpret_cast<float*>(scratch.data()), rows * in_.cols);
       }
       float_gemm_.run(floats, rows, in_.cols, step.Floats(in_.floats), step.RowFloats(in_.floats),
-                      step.RowCount(out_), step.Floats(out_) + part.out_col + row,
+                      step.RowCount(out_), step.Floats(out_) + parts_[i].out_col + row,
                       step.RowFloats(out_), store_ == cpu::Store::kAdd);
     }
   }
@@ -144,6 +151,7 @@ class MatMulNode final : public Node {
   const cpu::FloatGemm& float_gemm_;
   std::vector<MatMulPart> parts_;
   std::vector<const cpu::MatMulKernel*> kernels_;  // one per part
+  std::vector<cpu::DecodeFunction> decode_;        // one per part
   Activations in_;
   ValueId out_;
   cpu::Store store_;
