@@ -160,9 +160,11 @@ struct FloatPrefetch {
     for (int64_t col = begin; col < begin + kLanes; ++col) {
       FloatVector w[kFloatPanelVectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < kFloatPanelVectors; ++v) {
-        w[v] = panel[col * kFloatPanelVectors + v];
-        __builtin_prefetch(panel + (col + kFloatPanelPrefetch) * kFloatPanelVectors + v);
+      for (int v = 0; v < kFloatPanelVectors; ++v) w[v] = panel[col * kFloatPanelVectors + v];
+      for (size_t byte = 0; byte < sizeof(w); byte += kCacheLineBytes) {
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(panel + (col + kFloatPanelPrefetch) *
+                                                                          kFloatPanelVectors) +
+                           byte);
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kFloatPanelTokens; ++t) {
