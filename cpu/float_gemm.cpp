@@ -112,13 +112,14 @@ void RunOpenBlas(const float* weights, int64_t rows, int64_t cols, const float* 
 
 // Preferred first.
 constexpr FloatGemm kBackends[] = {
+    {"panels", nullptr, true},
 #if KVANT_USE_ONEDNN
-    {"onednn", RunOneDnn},
+    {"onednn", RunOneDnn, false},
 #endif
 #if KVANT_HAVE_OPENBLAS
-    {"openblas", RunOpenBlas},
+    {"openblas", RunOpenBlas, false},
 #endif
-    {"own", nullptr},
+    {"own", nullptr, false},
 };
 
 // Absent from this build unless listed above.
@@ -138,7 +139,8 @@ Result<const FloatGemm*> ChooseFloatGemm(std::string_view name) {
     }
   }
   return MakeError(ErrorCode::kInvalid,
-                   "unknown float GEMM backend '{}', expected onednn, openblas or own", name);
+                   "unknown float GEMM backend '{}', expected panels, onednn, openblas or own",
+                   name);
 }
 
 Result<const FloatGemm*> ChooseFloatGemmFromEnvironment() {

@@ -1,8 +1,9 @@
-// Float matrix products with many rows, through a library or our own kernel, behind one interface.
+// How float matrices are multiplied with many tokens: in panels of our own, by a library, or as
+// with few tokens.
 //
-// Every backend is called single-threaded on tiles whose borders are fixed by position, so the
-// number of threads never changes a bit. Different backends may differ in the last bits; `own`
-// gives the bits of the few-row kernels of cpu/kernels.h.
+// A library is called single-threaded on tiles whose borders are fixed by position, so the number
+// of threads never changes a bit. Different backends may differ in the last bits; `own` gives the
+// bits of the few-row kernels of cpu/kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,14 @@ namespace kvant::cpu {
 inline constexpr int64_t kManyTokens = 64;
 
 struct FloatGemm {
-  const char* name;  // "onednn", "openblas", "own"
-  // out[t * out_stride + r] = (or += when add) sum_c weights[r * cols + c] * activations[t *
-  // activation_stride + c], r < rows, t < tokens. Null for "own": the few-row kernel serves any
-  // number of tokens.
+  const char* name;  // "panels", "onednn", "openblas", "own"
+  // A library's product: out[t * out_stride + r] = (or += when add) sum_c weights[r * cols + c] *
+  // activations[t * activation_stride + c], r < rows, t < tokens. Null for kernels of our own.
   void (*run)(const float* weights, int64_t rows, int64_t cols, const float* activations,
               int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride, bool add);
+  // Of our own kernels, MatMulKernel::run_many where there is one; otherwise MatMulKernel::run
+  // serves any number of tokens.
+  bool panels;
 };
 
 // The backends of this build, preferred first.

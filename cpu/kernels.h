@@ -106,6 +106,9 @@ struct MatMulKernel {
   int row_tile;  // callers split rows at multiples of this
   size_t (*scratch_bytes)(int64_t cols);
   void (*run)(const MatMulTask& task);
+  // The same for kManyTokens and more tokens in another arithmetic, one for any number of them;
+  // null where there is none. Same scratch.
+  void (*run_many)(const MatMulTask& task) = nullptr;
 };
 
 // ---- Rows of blocks

@@ -46,6 +46,7 @@ std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family) {
     kernel.run = special              ? entry->run
                  : format.has_offsets ? family.generic_offsets
                                       : family.generic;
+    if (special) kernel.run_many = entry->run_many;
     table.push_back(kernel);
   }
   return table;

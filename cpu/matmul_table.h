@@ -14,6 +14,7 @@ using MatMulFunction = void (*)(const MatMulTask& task);
 struct MatMulEntry {
   quant::TensorType type;
   MatMulFunction run;
+  MatMulFunction run_many = nullptr;
 };
 
 // What the kernels of one instruction set have in common.

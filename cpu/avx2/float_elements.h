@@ -5,12 +5,40 @@ constexpr int64_t kLanes = 8;
 // 4 x 3 sums leave four of the 16 registers for the operands.
 constexpr int kFloatTileRows = 4;
 constexpr int kFloatTileTokens = 3;
+// 2 x 6 sums, two vectors of weights and two broadcasts.
+constexpr int kFloatPanelVectors = 2;
+constexpr int kFloatPanelTokens = 6;
 
 inline FloatVector ZeroFloats() { return _mm256_setzero_ps(); }
+// In assembly because GCC 12 copies the sums of the intrinsic to other registers and back.
 inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
-  return _mm256_fmadd_ps(a, b, sum);
+  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+  return sum;
 }
-inline float SumFloats(FloatVector lanes) { return Sum(lanes); }
+inline void SumEightFloats(const FloatVector* v, float* out) { SumEight(v, 1, out); }
+inline FloatVector BroadcastFloat(const float* p) { return _mm256_broadcast_ss(p); }
+inline void StoreFloats(float* p, FloatVector lanes) { _mm256_storeu_ps(p, lanes); }
+
+// Lane r of vector l becomes lane l of vector r.
+inline void TransposeFloats(FloatVector* v) {
+  __m256 quads[8];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    const __m256 low01 = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    const __m256 high01 = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    const __m256 low23 = _mm256_unpacklo_ps(v[i + 2], v[i + 3]);
+    const __m256 high23 = _mm256_unpackhi_ps(v[i + 2], v[i + 3]);
+    quads[i] = _mm256_shuffle_ps(low01, low23, 0x44);
+    quads[i + 1] = _mm256_shuffle_ps(low01, low23, 0xee);
+    quads[i + 2] = _mm256_shuffle_ps(high01, high23, 0x44);
+    quads[i + 3] = _mm256_shuffle_ps(high01, high23, 0xee);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    v[j] = _mm256_permute2f128_ps(quads[j], quads[4 + j], 0x20);
+    v[4 + j] = _mm256_permute2f128_ps(quads[j], quads[4 + j], 0x31);
+  }
+}
 
 // Every element type: Load reads kLanes elements, LoadFirst `count` < kLanes of them, the rest
 // zero. Pointers may be odd.

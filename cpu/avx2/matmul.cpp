@@ -28,13 +28,18 @@ namespace {
 #include "cpu/avx2/unpack_q8_0.h"
 #include "cpu/avx2/float_elements.h"
 #include "cpu/generic/matmul_float.inl"
+#include "cpu/generic/matmul_float_panel.inl"
 // clang-format on
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>},   {quant::F16::kType, RunFloat<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>}, {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},   {quant::Q8_0::kType, RunInt8<UnpackQ8_0>},
-    {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},   {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
+    {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
+    {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},
+    {quant::Q8_0::kType, RunInt8<UnpackQ8_0>},
+    {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
     {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},
 };
 

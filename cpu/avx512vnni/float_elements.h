@@ -5,12 +5,20 @@ constexpr int64_t kLanes = 16;
 // 4 x 6 sums leave room for the operands in 32 registers.
 constexpr int kFloatTileRows = 4;
 constexpr int kFloatTileTokens = 6;
+// 2 x 12 sums, one load of weights serves 12 products and one broadcast 2.
+constexpr int kFloatPanelVectors = 2;
+constexpr int kFloatPanelTokens = 12;
 
 inline FloatVector ZeroFloats() { return _mm512_setzero_ps(); }
+// In assembly because GCC 12 copies the sums of the intrinsic to other registers and back.
 inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
-  return _mm512_fmadd_ps(a, b, sum);
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
 }
-inline float SumFloats(FloatVector lanes) { return Sum(lanes); }
+inline void SumEightFloats(const FloatVector* v, float* out) { SumEight(v, 1, out); }
+inline FloatVector BroadcastFloat(const float* p) { return _mm512_set1_ps(*p); }
+inline void StoreFloats(float* p, FloatVector lanes) { _mm512_storeu_ps(p, lanes); }
+inline void TransposeFloats(FloatVector* rows) { TransposeLanes(reinterpret_cast<__m512i*>(rows)); }
 inline __mmask16 FirstLanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
 
 // Every element type: Load reads kLanes elements, LoadFirst `count` < kLanes of them, the rest

@@ -34,12 +34,13 @@ namespace {
 #include "cpu/avx512vnni/unpack_q8_0.h"
 #include "cpu/avx512vnni/float_elements.h"
 #include "cpu/generic/matmul_float.inl"
+#include "cpu/generic/matmul_float_panel.inl"
 // clang-format on
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>},
-    {quant::F16::kType, RunFloat<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>},
+    {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
     {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
     {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>},
     {quant::Q5_0::kType, RunQuantized<UnpackQ5_0>},

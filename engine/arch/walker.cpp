@@ -1,6 +1,6 @@
-// embed -> per layer { norm, qkv, rope + store, attention, output += ; norm, gate/up, gated unit,
-// down += } -> norm -> logits. Some families also normalize queries and keys, or what a half of a
-// layer adds to the stream.
+// embed -> per layer { norm, qkv, rope + store, attention, output += ; norm, gate/up with gated
+// unit, down += } -> norm -> logits. Some families also normalize queries and keys, or what a half
+// of a layer adds to the stream.
 #include "engine/arch/walker.h"
 
 #include <array>
@@ -232,11 +232,12 @@ class Walker {
     KVANT_TRY(AddNorm(prefix + "ffn_norm", stream_, normed, false));
     const ValueId gate_up = plan_->AddValue(prefix + "gate_up", RowKind::kStep, 2 * shape.ffn,
                                             cpu::ActivationKind::kFloat32);
-    AddMatMul(prefix + "gate_up", std::move(gate_up_parts), normed, gate_up, cpu::Store::kSet);
     const Activations product =
         NewActivations(prefix + "gated", shape.ffn, RowKind::kStep, down_parts);
-    plan_->AddBodyNode(
-        graph::MakeGatedUnit(kernels_, prefix + "gated", spec_.family->gate, gate_up, product));
+    AddObserver(prefix + "gate_up", normed);
+    plan_->AddBodyNode(graph::MakeGatedUnit(kernels_, float_gemm_, prefix + "gate_up",
+                                            std::move(gate_up_parts), normed, spec_.family->gate,
+                                            gate_up, product));
     return AddToStream(prefix + "ffn_down", std::move(down_parts), product,
                        prefix + "post_ffw_norm");
   }
@@ -265,11 +266,14 @@ class Walker {
     return {};
   }
 
+  void AddObserver(const std::string& name, const Activations& in) {
+    if (!in.observed.has_value()) return;
+    plan_->AddBodyNode(graph::MakeObserve(*observer_, name + ".observed", in));
+  }
+
   void AddMatMul(const std::string& name, std::vector<MatMulPart> parts, const Activations& in,
                  ValueId out, cpu::Store store) {
-    if (in.observed.has_value()) {
-      plan_->AddBodyNode(graph::MakeObserve(*observer_, name + ".observed", in));
-    }
+    AddObserver(name, in);
     plan_->AddBodyNode(
         graph::MakeMatMul(kernels_, float_gemm_, name, std::move(parts), in, out, store));
   }

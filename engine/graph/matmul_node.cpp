@@ -1,9 +1,11 @@
-// Matrix products of one or several weight matrices with the same activations.
+// Matrix products of one or several weight matrices with the same activations, and the gated unit,
+// which goes on with the columns that it has just computed.
 //
 // The rows of all parts form one row space that is split over the team at the kernels' row tiles.
-// Float matrices with many tokens go to the float GEMM backend in tiles of weight rows whose
-// borders depend on the matrix alone.
+// Float matrices with many tokens may go to a library, in tiles of weight rows whose borders depend
+// on the matrix alone.
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -23,45 +25,46 @@ int64_t GemmTileRows(int64_t cols) {
   return std::clamp(kTileValues / cols / kTileRowsMin * kTileRowsMin, kTileRowsMin, kTileRowsMax);
 }
 
-class MatMulNode final : public Node {
+// Rows of weight matrices times activations, the arithmetic chosen by their formats and by how many
+// tokens there are.
+class Product {
  public:
-  MatMulNode(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm, std::string name,
-             std::vector<MatMulPart> parts, std::vector<ValueId> reads, const Activations& in,
-             ValueId out, cpu::Store store)
-      : Node(std::move(name), std::move(reads), {out}),
-        float_gemm_(float_gemm),
-        parts_(std::move(parts)),
-        in_(in),
-        out_(out),
-        store_(store) {
+  Product(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
+          std::vector<MatMulPart> parts, const Activations& in, ValueId out, cpu::Store store)
+      : float_gemm_(float_gemm), parts_(std::move(parts)), in_(in), out_(out), store_(store) {
     for (const MatMulPart& part : parts_) {
       KVANT_CHECK(part.weight->dims[0] == in.cols);
-      kernels_.push_back(
-          &kernels.matmul[static_cast<size_t>(quant::FormatIndex(*part.weight->format))]);
+      const auto format = static_cast<size_t>(quant::FormatIndex(*part.weight->format));
+      kernels_.push_back(&kernels.matmul[format]);
+      decode_.push_back(kernels.decode[format]);
     }
   }
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const bool many = UsesFloatGemm(i) && step.RowCount(out_) >= cpu::kManyTokens;
-      const int64_t rows = parts_[i].weight->rows();
-      const int64_t tile = many ? GemmTileRows(in_.cols) : kernels_[i]->row_tile;
-      const Range range = OwnedRange(rows, tile, member.index, member.count);
-      if (range.begin == range.end) continue;
-      if (many) {
-        RunFloatGemm(step, parts_[i], range, step.Scratch(member));
-      } else {
-        RunKernel(step, i, range, step.Scratch(member));
-      }
-      AddBias(step, parts_[i], range);
-    }
+  size_t parts() const { return parts_.size(); }
+  int64_t rows(size_t part) const { return parts_[part].weight->rows(); }
+
+  // Rows of a part are split at multiples of this.
+  int64_t RowTile(const StepContext& step, size_t part) const {
+    return UsesLibrary(part) && Many(step) ? GemmTileRows(in_.cols) : kernels_[part]->row_tile;
   }
 
-  size_t ScratchBytes(const StepLimits& limits) const override {
+  // Rows of one part; `number` as in MatMulTask::activations_number.
+  void Run(const StepContext& step, size_t part, const Range& rows, std::span<std::byte> scratch,
+           uint64_t number) const {
+    if (rows.begin == rows.end) return;
+    if (UsesLibrary(part) && Many(step)) {
+      RunLibrary(step, part, rows, scratch);
+    } else {
+      RunKernel(step, part, rows, scratch, number);
+    }
+    AddBias(step, parts_[part], rows);
+  }
+
+  size_t ScratchBytes(const StepLimits& limits) const {
     size_t bytes = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {
       bytes = std::max(bytes, kernels_[i]->scratch_bytes(in_.cols));
-      if (UsesFloatGemm(i) && limits.chunk >= cpu::kManyTokens) {
+      if (UsesLibrary(i) && limits.chunk >= cpu::kManyTokens) {
         bytes =
             std::max(bytes, static_cast<size_t>(GemmTileRows(in_.cols) * in_.cols) * sizeof(float));
       }
@@ -69,28 +72,34 @@ class MatMulNode final : public Node {
     return bytes;
   }
 
-  std::string Describe() const override {
+  std::string Describe() const {
     std::string text = store_ == cpu::Store::kAdd ? "matmul +=" : "matmul";
     for (size_t i = 0; i < parts_.size(); ++i) {
       const formats::GgufTensor& weight = *parts_[i].weight;
-      text += fmt::format(
-          " {} [{} x {}] {}{}{};", weight.name, weight.dims[0], weight.rows(), kernels_[i]->name,
-          UsesFloatGemm(i) ? fmt::format(" (>= {} rows: {})", cpu::kManyTokens, float_gemm_.name)
-                           : "",
-          parts_[i].bias.empty() ? "" : " + bias");
+      text += fmt::format(" {} [{} x {}] {}{}{};", weight.name, weight.dims[0], weight.rows(),
+                          kernels_[i]->name,
+                          UsesLibrary(i) || UsesPanels(i)
+                              ? fmt::format(" (>= {} rows: {})", cpu::kManyTokens, float_gemm_.name)
+                              : "",
+                          parts_[i].bias.empty() ? "" : " + bias");
     }
     text.pop_back();
     return text;
   }
 
  private:
-  bool UsesFloatGemm(size_t part) const {
+  bool Many(const StepContext& step) const { return step.RowCount(out_) >= cpu::kManyTokens; }
+  // With many tokens.
+  bool UsesLibrary(size_t part) const {
     return kernels_[part]->activation == cpu::ActivationKind::kFloat32 &&
            float_gemm_.run != nullptr;
   }
+  bool UsesPanels(size_t part) const {
+    return float_gemm_.panels && kernels_[part]->run_many != nullptr;
+  }
 
   void RunKernel(const StepContext& step, size_t i, const Range& range,
-                 std::span<std::byte> scratch) const {
+                 std::span<std::byte> scratch, uint64_t number) const {
     const formats::GgufTensor& weight = *parts_[i].weight;
     const ValueId in =
         kernels_[i]->activation == cpu::ActivationKind::kInt8 ? in_.int8 : in_.floats;
@@ -108,13 +117,14 @@ class MatMulNode final : public Node {
     task.out_stride = step.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
-    task.activations_number = RunNumber(step);
-    kernels_[i]->run(task);
+    task.activations_number = number;
+    const bool panels = UsesPanels(i) && Many(step);
+    panels ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
 
-  void RunFloatGemm(const StepContext& step, const MatMulPart& part, const Range& range,
-                    std::span<std::byte> scratch) const {
-    const formats::GgufTensor& weight = *part.weight;
+  void RunLibrary(const StepContext& step, size_t i, const Range& range,
+                  std::span<std::byte> scratch) const {
+    const formats::GgufTensor& weight = *parts_[i].weight;
     const int64_t tile = GemmTileRows(in_.cols);
     for (int64_t row = range.begin; row < range.end; row += tile) {
       const int64_t rows = std::min(tile, range.end - row);
@@ -125,10 +135,10 @@ class MatMulNode final : public Node {
       if (in_place) {
         floats = reinterpret_cast<const float*>(data);
       } else {
-        weight.format->decode(data, reinterpret_cast<float*>(scratch.data()), rows * in_.cols);
+        decode_[i](data, reinterpret_cast<float*>(scratch.data()), rows * in_.cols);
       }
       float_gemm_.run(floats, rows, in_.cols, step.Floats(in_.floats), step.RowFloats(in_.floats),
-                      step.RowCount(out_), step.Floats(out_) + part.out_col + row,
+                      step.RowCount(out_), step.Floats(out_) + parts_[i].out_col + row,
                       step.RowFloats(out_), store_ == cpu::Store::kAdd);
     }
   }
@@ -145,9 +155,104 @@ class MatMulNode final : public Node {
   const cpu::FloatGemm& float_gemm_;
   std::vector<MatMulPart> parts_;
   std::vector<const cpu::MatMulKernel*> kernels_;  // one per part
+  std::vector<cpu::DecodeFunction> decode_;        // one per part
   Activations in_;
   ValueId out_;
   cpu::Store store_;
+};
+
+class MatMulNode final : public Node {
+ public:
+  MatMulNode(std::string name, std::vector<ValueId> reads, ValueId out, Product product)
+      : Node(std::move(name), std::move(reads), {out}), product_(std::move(product)) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    for (size_t i = 0; i < product_.parts(); ++i) {
+      const Range rows =
+          OwnedRange(product_.rows(i), product_.RowTile(step, i), member.index, member.count);
+      product_.Run(step, i, rows, step.Scratch(member), RunNumber(step));
+    }
+  }
+
+  size_t ScratchBytes(const StepLimits& limits) const override {
+    return product_.ScratchBytes(limits);
+  }
+  std::string Describe() const override { return product_.Describe(); }
+
+ private:
+  Product product_;
+};
+
+// Gate and up are one part of 2 * cols rows or two of cols rows; a share computes the same columns
+// of both, so that it can go on with them.
+class GatedUnitNode final : public Node {
+ public:
+  GatedUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
+                std::vector<ValueId> writes, Product product, arch::Gate gate, ValueId gate_up,
+                const Activations& out)
+      : Node(std::move(name), std::move(reads), std::move(writes)),
+        kernels_(kernels),
+        product_(std::move(product)),
+        gate_(gate),
+        gate_up_(gate_up),
+        out_(out) {}
+
+  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+    const size_t up = product_.parts() - 1;
+    const int64_t tile =
+        std::lcm(std::lcm(product_.RowTile(step, 0), product_.RowTile(step, up)), kActivationTile);
+    const Range cols = OwnedRange(out_.cols, tile, member.index, member.count);
+    // Columns of many tokens go on while they are near.
+    const int64_t piece = step.RowCount(gate_up_) < cpu::kManyTokens
+                              ? out_.cols
+                              : (kPieceCols + tile - 1) / tile * tile;
+    for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
+      const Range gates = {begin, std::min(begin + piece, cols.end)};
+      const int64_t first_up = up == 0 ? out_.cols : 0;
+      const Range ups = {first_up + gates.begin, first_up + gates.end};
+      product_.Run(step, 0, gates, step.Scratch(member), RunNumber(step));
+      product_.Run(step, up, ups, step.Scratch(member), RunNumber(step));
+      Activate(step, gates);
+    }
+  }
+
+  size_t ScratchBytes(const StepLimits& limits) const override {
+    return product_.ScratchBytes(limits);
+  }
+
+  std::string Describe() const override {
+    return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(),
+                       gate_ == arch::Gate::kSilu ? "silu" : "gelu",
+                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+  }
+
+ private:
+  // Shares meet at the borders of cache lines of codes.
+  static constexpr int64_t kActivationTile = 64;
+  // Of 512 tokens, gate and up fill a second-level cache.
+  static constexpr int64_t kPieceCols = 256;
+
+  void Activate(const StepContext& step, const Range& cols) const {
+    const auto activate =
+        gate_ == arch::Gate::kSilu ? kernels_.silu_multiply : kernels_.gelu_multiply;
+    const int64_t count = cols.end - cols.begin;
+    for (int64_t row = 0; row < step.RowCount(gate_up_); ++row) {
+      float* gate = step.FloatRow(gate_up_, row) + cols.begin;
+      const float* up = gate + out_.cols;
+      float* product =
+          out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + cols.begin : gate;
+      activate(gate, up, count, product);
+      if (out_.int8 != kNoValue) {
+        kernels_.quantize(product, count, step.RecordAt(out_.int8, row, out_.cols, cols.begin));
+      }
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  Product product_;
+  arch::Gate gate_;
+  ValueId gate_up_;
+  Activations out_;
 };
 
 }  // namespace
@@ -157,8 +262,22 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
                                  const Activations& in, ValueId out, cpu::Store store) {
   std::vector<ValueId> reads = in.ids();
   if (store == cpu::Store::kAdd) reads.push_back(out);
-  return std::make_unique<MatMulNode>(kernels, float_gemm, std::move(name), std::move(parts),
-                                      std::move(reads), in, out, store);
+  return std::make_unique<MatMulNode>(
+      std::move(name), std::move(reads), out,
+      Product(kernels, float_gemm, std::move(parts), in, out, store));
+}
+
+std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
+                                    const cpu::FloatGemm& float_gemm, std::string name,
+                                    std::vector<MatMulPart> parts, const Activations& in,
+                                    arch::Gate gate, ValueId gate_up, const Activations& out) {
+  KVANT_CHECK(parts.size() == 1 || parts.size() == 2);
+  std::vector<ValueId> writes = out.ids();
+  writes.push_back(gate_up);
+  return std::make_unique<GatedUnitNode>(
+      kernels, std::move(name), in.ids(), std::move(writes),
+      Product(kernels, float_gemm, std::move(parts), in, gate_up, cpu::Store::kSet), gate, gate_up,
+      out);
 }
 
 }  // namespace kvant::graph

@@ -1,4 +1,4 @@
-// Nodes that work row by row: embedding, norms, quantization, activation, rotary tables.
+// Nodes that work row by row: embedding, norms, quantization, rotary tables.
 #include "engine/graph/nodes.h"
 
 #include <algorithm>
@@ -179,47 +179,6 @@ class QuantizeNode final : public Node {
   Activations activations_;
 };
 
-class GatedUnitNode final : public Node {
- public:
-  GatedUnitNode(const cpu::KernelTable& kernels, std::string name, arch::Gate gate, ValueId gate_up,
-                const Activations& out)
-      : Node(std::move(name), {gate_up}, out.ids()),
-        kernels_(kernels),
-        gate_(gate),
-        gate_up_(gate_up),
-        out_(out) {}
-
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const auto activate =
-        gate_ == arch::Gate::kSilu ? kernels_.silu_multiply : kernels_.gelu_multiply;
-    const int64_t tiles = (out_.cols + kColumnTile - 1) / kColumnTile;
-    const Range range = OwnedRange(step.RowCount(gate_up_) * tiles, 1, member.index, member.count);
-    for (int64_t task = range.begin; task < range.end; ++task) {
-      const int64_t row = task / tiles;
-      const int64_t col = task % tiles * kColumnTile;
-      const int64_t count = std::min(kColumnTile, out_.cols - col);
-      float* gate = step.FloatRow(gate_up_, row) + col;
-      const float* up = gate + out_.cols;
-      float* product = out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + col : gate;
-      activate(gate, up, count, product);
-      if (out_.int8 != kNoValue) {
-        kernels_.quantize(product, count, step.RecordAt(out_.int8, row, out_.cols, col));
-      }
-    }
-  }
-
-  std::string Describe() const override {
-    return fmt::format("{} * up{} {} [{}]", gate_ == arch::Gate::kSilu ? "silu" : "gelu",
-                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
-  }
-
- private:
-  const cpu::KernelTable& kernels_;
-  arch::Gate gate_;
-  ValueId gate_up_;
-  Activations out_;
-};
-
 class SelectRowsNode final : public Node {
  public:
   SelectRowsNode(ValueId in, ValueId out, int64_t cols)
@@ -274,11 +233,6 @@ std::unique_ptr<Node> MakeAddRmsNorm(const cpu::KernelTable& kernels, std::strin
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
                                    const Activations& activations) {
   return std::make_unique<QuantizeNode>(kernels, std::move(name), activations);
-}
-
-std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels, std::string name,
-                                    arch::Gate gate, ValueId gate_up, const Activations& out) {
-  return std::make_unique<GatedUnitNode>(kernels, std::move(name), gate, gate_up, out);
 }
 
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols) {

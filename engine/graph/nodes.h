@@ -91,9 +91,12 @@ std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
 // Whether the results of a kv head are whole groups of quantized values.
 bool QuantizesAttention(const arch::LayerSpec& spec);
 
-// out = activation(gate) * up for gate_up columns [ffn] gate, [ffn] up; as floats (may overwrite
-// the gate) and quantized.
-std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels, std::string name,
+// gate_up = the products of `parts` with `in`, columns [ffn] gate, [ffn] up, which are one part or
+// two; out = activation(gate) * up, as floats and quantized as far as `out` asks. Afterwards
+// gate_up is undefined.
+std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
+                                    const cpu::FloatGemm& float_gemm, std::string name,
+                                    std::vector<MatMulPart> parts, const Activations& in,
                                     arch::Gate gate, ValueId gate_up, const Activations& out);
 
 // out = the rows StepContext::head of `in`.

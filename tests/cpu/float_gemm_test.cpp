@@ -106,7 +106,7 @@ TEST_P(FloatGemmTest, ThreadsAtOnceGetTheSameBits) {
   for (const std::vector<float>& out : found) test::ExpectSameBits(out, expected, GetParam().name);
 }
 
-// The libraries; "own" is the kernels that the matmul tests cover.
+// The libraries; the others are the kernels that the matmul tests cover.
 std::vector<FloatGemm> Libraries() {
   std::vector<FloatGemm> libraries;
   for (const FloatGemm& gemm : AllFloatGemms()) {
@@ -169,6 +169,7 @@ TEST(FloatGemmChoiceTest, ByName) {
     EXPECT_EQ(ChooseFloatGemm(gemm.name).value(), &gemm);
   }
   EXPECT_EQ(ChooseFloatGemm("").value(), &AllFloatGemms().front());
+  EXPECT_STREQ(AllFloatGemms().front().name, "panels");
   EXPECT_STREQ(AllFloatGemms().back().name, "own");
 }
 

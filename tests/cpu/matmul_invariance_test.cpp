@@ -26,22 +26,22 @@ class MatMulInvarianceTest : public test::IsaTest {
 TEST_P(MatMulInvarianceTest, TokensTogetherOrAlone) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int64_t cols : Columns(format)) {
-      // Quantized matrices may have another arithmetic from kManyTokens on.
-      const int64_t most = format.quantized() ? kManyTokens - 1 : kManyTokens;
+      // There may be another arithmetic from kManyTokens on.
+      const int64_t most = kManyTokens - 1;
       const MatMulProblem problem(kernels(), format, 19, cols, most);
       std::vector<float> alone(static_cast<size_t>(most * 19));
       for (int64_t token = 0; token < most; ++token) {
         MatMulTask task = problem.Task(alone.data() + token * 19);
         task.activations += token * task.activation_stride;
         task.tokens = 1;
-        problem.kernel().run(task);
+        problem.Multiply(task);
       }
       for (const int64_t tokens : {int64_t{2}, int64_t{3}, int64_t{4}, int64_t{5}, int64_t{6},
                                    int64_t{7}, int64_t{8}, int64_t{9}, int64_t{31}, most}) {
         std::vector<float> together(static_cast<size_t>(tokens * 19));
         MatMulTask task = problem.Task(together.data());
         task.tokens = tokens;
-        problem.kernel().run(task);
+        problem.Multiply(task);
         test::ExpectSameBits(together, std::span(alone).first(together.size()),
                              problem.kernel().name);
       }
@@ -60,7 +60,7 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
         MatMulTask task = problem.Task(split.data());
         for (const int64_t end : {1, 3, 16, 48, 50, 71}) {
           task.row_end = end;
-          problem.kernel().run(task);
+          problem.Multiply(task);
           task.row_begin = end;
         }
         test::ExpectSameBits(split, whole, problem.kernel().name);
@@ -73,7 +73,6 @@ TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
 // place among them.
 TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    if (!format.quantized()) continue;
     const MatMulProblem problem(kernels(), format, 17, 256, 300);
     const std::vector<float> whole = problem.Run();
     for (const auto& [first, count] :
@@ -82,10 +81,28 @@ TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
       MatMulTask task = problem.Task(part.data());
       task.activations += first * task.activation_stride;
       task.tokens = count;
-      problem.kernel().run(task);
+      problem.Multiply(task);
       test::ExpectSameBits(part,
                            std::span(whole).subspan(static_cast<size_t>(first * 17), part.size()),
                            problem.kernel().name);
+    }
+  }
+}
+
+// What the backend `own` of cpu/float_gemm.h promises.
+TEST_P(MatMulInvarianceTest, FloatsHaveOneArithmeticForAnyNumberOfTokens) {
+  for (const char* name : {"F32", "F16", "BF16"}) {
+    const MatMulProblem problem(kernels(), *quant::FindFormat(name), 71, 300, 150);
+    std::vector<float> together(150 * 71);
+    problem.kernel().run(problem.Task(together.data()));
+    for (const int64_t token : {0, 1, 63, 64, 149}) {
+      std::vector<float> alone(71);
+      MatMulTask task = problem.Task(alone.data());
+      task.activations += token * task.activation_stride;
+      task.tokens = 1;
+      problem.kernel().run(task);
+      test::ExpectSameBits(alone, std::span(together).subspan(static_cast<size_t>(token * 71), 71),
+                           name);
     }
   }
 }
@@ -103,7 +120,7 @@ TEST_P(MatMulInvarianceTest, TeamsOfAnySize) {
         const Range range = OwnedRange(kRows, problem.kernel().row_tile, member, members);
         task.row_begin = range.begin;
         task.row_end = range.end;
-        problem.kernel().run(task);
+        problem.Multiply(task);
       }
       test::ExpectSameBits(shared, whole, problem.kernel().name);
     }
@@ -122,7 +139,7 @@ TEST_P(MatMulInvarianceTest, AddIsSetThenOneAddition) {
       }
       MatMulTask task = problem.Task(sums.data());
       task.store = Store::kAdd;
-      problem.kernel().run(task);
+      problem.Multiply(task);
       test::ExpectSameBits(sums, expected, problem.kernel().name);
     }
   }
@@ -144,7 +161,7 @@ TEST_P(MatMulInvarianceTest, OutputsBetweenStridesStay) {
       task.out_stride = kStride;
       task.row_begin = 3;
       task.row_end = 17;
-      problem.kernel().run(task);
+      problem.Multiply(task);
       test::ExpectSameBits(out, expected, problem.kernel().name);
     }
   }

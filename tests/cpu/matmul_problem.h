@@ -13,8 +13,10 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
 #include "quant/format.h"
 
@@ -62,6 +64,7 @@ class MatMulProblem {
                 int64_t cols, int64_t tokens, uint32_t seed = 1)
       : format_(format),
         kernel_(kernels.matmul[static_cast<size_t>(quant::FormatIndex(format))]),
+        scalar_(std::string_view(kernels.isa) == "scalar"),
         rows_(rows),
         cols_(cols),
         tokens_(tokens),
@@ -121,9 +124,15 @@ class MatMulProblem {
     return task;
   }
 
+  // As the engine does it.
+  void Multiply(const MatMulTask& task) const {
+    const bool many = task.tokens >= kManyTokens && kernel_.run_many != nullptr;
+    many ? kernel_.run_many(task) : kernel_.run(task);
+  }
+
   std::vector<float> Run() const {
     std::vector<float> out(static_cast<size_t>(tokens_ * rows_), -1.0f);
-    kernel_.run(Task(out.data()));
+    Multiply(Task(out.data()));
     return out;
   }
 
@@ -138,7 +147,9 @@ class MatMulProblem {
 
   // A bound on |kernel - Reference|. Every term passes through the float roundings of its own
   // products (decoded weight, scale products, sums[]: at most 5) and through at most `additions`
-  // additions, each with a relative error of epsilon / 2 of what has been summed so far.
+  // additions, each with a relative error of epsilon / 2 of what has been summed so far. Sums of
+  // floats are those of at least four lanes, or of blocks of 256 columns; the scalar kernel's are
+  // not divided.
   double ErrorBound(int64_t token, int64_t row) const {
     double magnitude = 0;
     if (!format_.quantized()) {
@@ -160,8 +171,10 @@ class MatMulProblem {
                      std::abs(Activation(token, col));
       }
     }
-    const double additions = static_cast<double>(format_.quantized() ? cols_ / 8 + 2 : cols_);
-    return (additions + 5) * (std::numeric_limits<float>::epsilon() / 2) * magnitude;
+    const int64_t divided = std::max(cols_ / 4 + 4, std::min<int64_t>(cols_, 256) + cols_ / 256);
+    const int64_t additions = format_.quantized() ? cols_ / 8 + 2 : scalar_ ? cols_ : divided;
+    return static_cast<double>(additions + 5) * (std::numeric_limits<float>::epsilon() / 2) *
+           magnitude;
   }
 
  private:
@@ -184,6 +197,7 @@ class MatMulProblem {
 
   const quant::FormatTraits& format_;
   const MatMulKernel& kernel_;
+  bool scalar_;
   int64_t rows_;
   int64_t cols_;
   int64_t tokens_;

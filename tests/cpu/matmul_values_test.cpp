@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "quant/format_list.h"
 #include "tests/cpu/isa_test.h"
@@ -60,9 +61,9 @@ TEST_P(MatMulValuesTest, ManyTokens) {
     }
     for (const int64_t rows : {1, 16, 33}) Check(format, rows, 256, 64);
   }
-  // Every kind of panel (one or two scales in 32 columns, with offsets or without), with several
-  // panels of rows and of columns, and more of both and of tokens than pass by at a time.
-  for (const char* name : {"Q4_0", "Q4_K", "Q6_K", "Q2_K"}) {
+  // Every kind of panel (one or two scales in 32 columns, with offsets or without, floats), with
+  // several panels of rows and of columns, and more of both and of tokens than pass by at a time.
+  for (const char* name : {"Q4_0", "Q4_K", "Q6_K", "Q2_K", "F32", "F16", "BF16"}) {
     Check(*quant::FindFormat(name), 291, 768, 65);
     Check(*quant::FindFormat(name), 3, 1280, 530);
   }
@@ -160,6 +161,49 @@ TEST_P(MatMulValuesTest, LargestProductsAreExact) {
   }
 }
 
+// The same for floats, in every place of a matrix with many tiles, panels and parts of them.
+TEST_P(MatMulValuesTest, IntegersAsFloatsHaveExactSums) {
+  for (const char* name : {"F32", "F16", "BF16"}) {
+    const quant::FormatTraits& format = *quant::FindFormat(name);
+    for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>{37, 172, 1},
+                                             {5, 513, 5},
+                                             {37, 300, 13},
+                                             {100, 70, 63},
+                                             {291, 530, 77}}) {
+      MatMulProblem problem(kernels(), format, rows, cols, tokens);
+      const auto weight = [](int64_t row, int64_t col) { return (row * 7 + col * 5) % 31 - 15; };
+      const auto activation = [](int64_t token, int64_t col) {
+        return (token * 11 + col * 3) % 29 - 14;
+      };
+      std::vector<float> values(static_cast<size_t>(cols));
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t col = 0; col < cols; ++col) {
+          values[static_cast<size_t>(col)] = static_cast<float>(weight(row, col));
+        }
+        format.encode(values.data(), nullptr, problem.weights() + row * format.row_bytes(cols),
+                      cols);
+      }
+      for (int64_t token = 0; token < tokens; ++token) {
+        for (int64_t col = 0; col < cols; ++col) {
+          problem.FloatRow(token)[col] = static_cast<float>(activation(token, col));
+        }
+      }
+      const std::vector<float> out = problem.Run();
+      for (int64_t token = 0; token < tokens; ++token) {
+        for (int64_t row = 0; row < rows; ++row) {
+          int64_t expected = 0;
+          for (int64_t col = 0; col < cols; ++col) {
+            expected += weight(row, col) * activation(token, col);
+          }
+          ASSERT_EQ(out[static_cast<size_t>(token * rows + row)], static_cast<float>(expected))
+              << problem.kernel().name << ", row " << row << " of " << rows << ", " << cols
+              << " columns, token " << token << " of " << tokens;
+        }
+      }
+    }
+  }
+}
+
 // A NaN activation must reach every output of its token and no other token.
 TEST_P(MatMulValuesTest, NanReachesTheOutput) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
@@ -187,7 +231,7 @@ TEST_P(MatMulValuesTest, ReadsNoByteBeyondTheLastRow) {
         test::GuardedArray<float> out(static_cast<size_t>(5 * tokens));
         MatMulTask task = problem.Task(out.data());
         task.weights = weights.data();
-        problem.kernel().run(task);
+        problem.Multiply(task);
         EXPECT_EQ(out.ToVector(), problem.Run());
       }
     }

@@ -81,12 +81,21 @@ TEST(RegisterSpill, NoneInTheMicroKernels) {
   if (OutputOf("objdump --version").empty() || OutputOf("nm --version").empty()) {
     GTEST_SKIP() << "objdump or nm is not installed";
   }
-  const std::vector<Function> kernels = FunctionsNamed("MultiplyTile");
-  ASSERT_GE(kernels.size(), 4u);
-  for (const Function& kernel : kernels) {
-    const std::string text = Disassembly(kernel);
-    EXPECT_NE(text.find("vpdpbusd"), std::string::npos) << kernel.name;
-    for (const std::string& spill : Spills(text)) ADD_FAILURE() << kernel.name << ": " << spill;
+  struct MicroKernel {
+    const char* name;
+    size_t count;  // at least
+    const char* instruction;
+  };
+  for (const MicroKernel& expected : {MicroKernel{"MultiplyTile", 4, "vpdpbusd"},
+                                      {"MultiplyFloatPanel", 2, "vfmadd231ps"},
+                                      {"MultiplyFloatStreams", 6, "vfmadd231ps"}}) {
+    const std::vector<Function> kernels = FunctionsNamed(expected.name);
+    EXPECT_GE(kernels.size(), expected.count) << expected.name;
+    for (const Function& kernel : kernels) {
+      const std::string text = Disassembly(kernel);
+      EXPECT_NE(text.find(expected.instruction), std::string::npos) << kernel.name;
+      for (const std::string& spill : Spills(text)) ADD_FAILURE() << kernel.name << ": " << spill;
+    }
   }
 #endif
 }
