@@ -195,14 +195,30 @@ inline void PutFloats(FloatVector lanes, int64_t count, bool add, float* out) {
   }
 }
 
+// Asks for the columns after a block, so many bytes of each of the rows [row, end): part `part` of
+// `parts`. Always inline, because GCC 12 drops calls of functions that do nothing but prefetch.
+[[gnu::always_inline]] inline void PrefetchNextBlock(const MatMulTask& task, int64_t row,
+                                                     int64_t end, int64_t byte, int64_t bytes,
+                                                     int64_t part, int64_t parts) {
+  const int64_t rows = end - row;
+  for (int64_t r = row + rows * part / parts; r < row + rows * (part + 1) / parts; ++r) {
+    const std::byte* from = task.weights + r * task.row_bytes + byte;
+    for (int64_t line = 0; line < bytes; line += kCacheLineBytes) {
+      __builtin_prefetch(from + line, 0, 2);
+    }
+  }
+}
+
 // One tile of tokens times the panels of rows [row, end).
-inline void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end, int64_t token,
-                                const FloatBlock& block, const FloatPanelScratch& scratch) {
+template <class Element>
+void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end, int64_t token,
+                         const FloatBlock& block, const FloatPanelScratch& scratch) {
   const bool add = task.store == Store::kAdd || block.col > 0;
   const int64_t tokens = std::min<int64_t>(kFloatPanelTokens, task.tokens - token);
   const int64_t next_token = token + kFloatPanelTokens;
   const int64_t next_tokens = std::clamp<int64_t>(task.tokens - next_token, 0, kFloatPanelTokens);
   const int64_t panels = (end - row + kFloatPanelRows - 1) / kFloatPanelRows;
+  const int64_t first = row;
   for (int64_t i = 0; i < panels; ++i, row += kFloatPanelRows) {
     float* out = task.out + token * task.out_stride + row;
     const int64_t ahead = next_tokens * i / panels;
@@ -213,6 +229,10 @@ inline void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end
                                  out,
                                  task.out_stride,
                                  tokens};
+    const int64_t tiles = (task.tokens + kFloatPanelTokens - 1) / kFloatPanelTokens;
+    constexpr int64_t kBytes = kFloatPanelCols * Element::kBytes;
+    PrefetchNextBlock(task, first, end, block.col * Element::kBytes + kBytes, kBytes,
+                      token / kFloatPanelTokens * panels + i, tiles * panels);
     MultiplyFloatPanel(scratch.panels + i * kFloatPanelCols * kFloatPanelVectors, scratch.tokens,
                        block.Padded(), prefetch, scratch.sums);
     for (int64_t t = 0; t < tokens; ++t) {
@@ -234,7 +254,7 @@ void RunFloatPanels(const MatMulTask& task) {
       PackFloatPanels<Element>(task, row, end, block, scratch);
       for (int64_t token = 0; token < task.tokens; token += kFloatPanelTokens) {
         CopyFloatTokens(task, token, block, scratch.tokens);
-        MultiplyFloatPanels(task, row, end, token, block, scratch);
+        MultiplyFloatPanels<Element>(task, row, end, token, block, scratch);
       }
     }
   }
