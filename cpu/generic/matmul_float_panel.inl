@@ -11,7 +11,7 @@
 //
 // An output is the sum over its blocks of kFloatPanelCols columns in ascending order, each the sum
 // of its products in ascending order: neither rows and tokens beside it nor borders of tiles change
-// a bit.
+// a bit. With Store::kAdd the blocks are added to what was there, one after the other.
 
 constexpr int64_t kFloatPanelCols = 256;
 constexpr int64_t kFloatPanelRows = kFloatPanelVectors * kLanes;
@@ -184,7 +184,8 @@ struct FloatPrefetch {
 }
 
 // out[0..count) = (or +=) lanes, where count may be less than all.
-inline void PutFloats(FloatVector lanes, int64_t count, bool add, float* out) {
+inline void PutFloats(FloatVector lanes, int64_t count, Store store, float* out) {
+  const bool add = store == Store::kAdd;
   std::byte* bytes = reinterpret_cast<std::byte*>(out);
   if (count >= kLanes) {
     StoreFloats(out, add ? ElementF32::Load(bytes) + lanes : lanes);
@@ -195,14 +196,32 @@ inline void PutFloats(FloatVector lanes, int64_t count, bool add, float* out) {
   }
 }
 
+// Asks for the columns after a block, so many bytes of each of the rows [row, end): part `part` of
+// `parts`. Always inline, because GCC 12 drops calls of functions that do nothing but prefetch.
+[[gnu::always_inline]] inline void PrefetchNextBlock(const MatMulTask& task, int64_t row,
+                                                     int64_t end, int64_t byte, int64_t bytes,
+                                                     int64_t part, int64_t parts) {
+  const int64_t rows = end - row;
+  for (int64_t r = row + rows * part / parts; r < row + rows * (part + 1) / parts; ++r) {
+    const std::byte* from = task.weights + r * task.row_bytes + byte;
+    for (int64_t line = 0; line < bytes; line += kCacheLineBytes) {
+      __builtin_prefetch(from + line, 0, 2);
+    }
+  }
+}
+
 // One tile of tokens times the panels of rows [row, end).
-inline void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end, int64_t token,
-                                const FloatBlock& block, const FloatPanelScratch& scratch) {
-  const bool add = task.store == Store::kAdd || block.col > 0;
+template <class Element>
+void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end, int64_t token,
+                         const FloatBlock& block, const FloatPanelScratch& scratch) {
+  const Store store = block.col > 0 ? Store::kAdd : task.store;
   const int64_t tokens = std::min<int64_t>(kFloatPanelTokens, task.tokens - token);
   const int64_t next_token = token + kFloatPanelTokens;
   const int64_t next_tokens = std::clamp<int64_t>(task.tokens - next_token, 0, kFloatPanelTokens);
   const int64_t panels = (end - row + kFloatPanelRows - 1) / kFloatPanelRows;
+  const int64_t tiles = (task.tokens + kFloatPanelTokens - 1) / kFloatPanelTokens;
+  const int64_t first = row;
+  constexpr int64_t kBytes = kFloatPanelCols * Element::kBytes;
   for (int64_t i = 0; i < panels; ++i, row += kFloatPanelRows) {
     float* out = task.out + token * task.out_stride + row;
     const int64_t ahead = next_tokens * i / panels;
@@ -213,11 +232,13 @@ inline void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end
                                  out,
                                  task.out_stride,
                                  tokens};
+    PrefetchNextBlock(task, first, end, block.col * Element::kBytes + kBytes, kBytes,
+                      token / kFloatPanelTokens * panels + i, tiles * panels);
     MultiplyFloatPanel(scratch.panels + i * kFloatPanelCols * kFloatPanelVectors, scratch.tokens,
                        block.Padded(), prefetch, scratch.sums);
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t v = 0; v < kFloatPanelVectors; ++v) {
-        PutFloats(scratch.sums[t * kFloatPanelVectors + v], end - row - v * kLanes, add,
+        PutFloats(scratch.sums[t * kFloatPanelVectors + v], end - row - v * kLanes, store,
                   out + t * task.out_stride + v * kLanes);
       }
     }
@@ -234,7 +255,7 @@ void RunFloatPanels(const MatMulTask& task) {
       PackFloatPanels<Element>(task, row, end, block, scratch);
       for (int64_t token = 0; token < task.tokens; token += kFloatPanelTokens) {
         CopyFloatTokens(task, token, block, scratch.tokens);
-        MultiplyFloatPanels(task, row, end, token, block, scratch);
+        MultiplyFloatPanels<Element>(task, row, end, token, block, scratch);
       }
     }
   }

@@ -87,7 +87,7 @@ TEST(RegisterSpill, NoneInTheMicroKernels) {
     const char* instruction;
   };
   for (const MicroKernel& expected : {MicroKernel{"MultiplyTile", 4, "vpdpbusd"},
-                                      {"MultiplyFloatPanel", 2, "vfmadd231ps"},
+                                      {"MultiplyFloatPanelE", 2, "vfmadd231ps"},
                                       {"MultiplyFloatStreams", 6, "vfmadd231ps"}}) {
     const std::vector<Function> kernels = FunctionsNamed(expected.name);
     EXPECT_GE(kernels.size(), expected.count) << expected.name;
