@@ -152,6 +152,17 @@ template <class Codes, int kTokens>
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 2;
 
+// Rows of a vector of a panel, vectors of its rows, tokens of a tile where there are many.
+constexpr int64_t kPanelLanes = 8;
+constexpr int kPanelVectors = 2;
+constexpr int kPanelTokens = 6;
+
+// Panels are packed from blocks as they are.
+template <class Codes>
+inline const WeightBlock& InGroupOrder(const WeightBlock& block) {
+  return block;
+}
+
 // 256 activations in plain order: codes, eight scales, sixteen sums.
 template <class Codes>
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const int8_t* codes, const float* scales,

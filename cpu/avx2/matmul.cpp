@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
@@ -20,6 +21,10 @@ namespace {
 // clang-format off
 #include "cpu/avx2/int8_blocks.h"
 #include "cpu/generic/matmul_int8.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx2/panel_tile.h"
+#include "cpu/avx2/int8_panel.h"
+#include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx2/unpack_pieces.h"
 #include "cpu/avx2/unpack_generic.h"
 #include "cpu/avx2/unpack_q4_0.h"
@@ -31,18 +36,19 @@ namespace {
 // clang-format on
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>},   {quant::F16::kType, RunFloat<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>}, {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},   {quant::Q8_0::kType, RunInt8<UnpackQ8_0>},
-    {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},   {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},
+    {quant::F32::kType, RunFloat<ElementF32>},      {quant::F16::kType, RunFloat<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>},    {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>}, {quant::Q8_0::kType, RunQuantized<UnpackQ8_0>},
+    {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>}, {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
 };
 
 }  // namespace
 
 std::vector<MatMulKernel> MatMulKernels() {
-  return BuildMatMulTable({"avx2", kSpecial, RunInt8<UnpackGeneric<false>>,
-                           RunInt8<UnpackGeneric<true>>, Scratch::Bytes, FloatScratchBytes});
+  return BuildMatMulTable({"avx2", kSpecial, RunQuantized<UnpackGeneric<false, 16>>,
+                           RunQuantized<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+                           FloatScratchBytes});
 }
 
 }  // namespace kvant::cpu::avx2

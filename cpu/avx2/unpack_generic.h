@@ -1,9 +1,10 @@
 // Unpacks 256 values of any quantized format through its scalar description.
 
-template <bool kOffsets>
+template <bool kOffsets, int kScale>
 struct UnpackGeneric {
   using Codes = CodeTraits<0, 128, kOffsets>;
   static constexpr int64_t kBytes = 0;
+  static constexpr int kScaleValues = kScale;
 
   static WeightBlock Unpack(const std::byte* bytes, const quant::FormatTraits& traits) {
     const IntegerCodes block(bytes, traits);

@@ -3,6 +3,7 @@
 struct UnpackQ8_0 {
   using Codes = CodeTraits<0, 128, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q8_0::Block);
+  static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {

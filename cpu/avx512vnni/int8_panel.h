@@ -1,5 +1,5 @@
 // Panels of weights for products with 64 and more tokens, as AVX-512 VNNI multiplies them. Included
-// inside the target region of matmul.cpp, after int8_blocks.h.
+// inside the target region of matmul.cpp, after int8_blocks.h and panel_operands.inl.
 //
 // A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
 // line of codes per 16 rows; VPDPBUSD multiplies it with the four activations of a token, which are
@@ -13,10 +13,6 @@
 //     origins  [2] kDotOrigin * scale, exactly
 //     offsets  [2] where the format has them
 
-constexpr int64_t kPanelLanes = 16;
-constexpr int kPanelVectors = 2;
-constexpr int kPanelTokens = 6;
-
 // What a panel's kernel must know about a format: one scale per row for 32 or for 16 columns.
 template <bool kOffsets, int kScaleValues>
 struct PanelTraits {
@@ -28,43 +24,10 @@ struct PanelTraits {
   static constexpr int kBlock = kCodes + kScales * kScaleStride;
 };
 
-// Where in an activation record the arrays lie that a format's panels are multiplied with, in bytes
-// from its beginning.
-struct PanelActivations {
-  int64_t codes, scales, starts, sums;
+template <class Unpacker>
+using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
 
-  template <class Traits>
-  static PanelActivations Of(const MatMulTask& task) {
-    std::byte* base = const_cast<std::byte*>(task.activations);
-    const ActivationRow row = ActivationRowAt(base, task.cols);
-    const bool pairs = Traits::kScales == 1;
-    const void* starts = pairs ? row.pair_starts : row.starts;
-    const void* sums = pairs ? row.pair_sums : row.sums;
-    return {reinterpret_cast<std::byte*>(row.codes) - base,
-            reinterpret_cast<std::byte*>(row.scales) - base,
-            static_cast<const std::byte*>(starts) - base,
-            static_cast<const std::byte*>(sums) - base};
-  }
-
-  // The same from a later block of 32 columns on.
-  template <class Traits>
-  PanelActivations From(int64_t block) const {
-    constexpr int64_t kScaleBytes = Traits::kScales * int64_t{sizeof(float)};
-    return {codes + 32 * block, scales + 4 * block, starts + kScaleBytes * block,
-            sums + kScaleBytes * block};
-  }
-};
-
-// The activation records of a tile's tokens. The last token stands in for those that are missing.
-struct TileTokens {
-  const std::byte* records[kPanelTokens];
-
-  TileTokens(const MatMulTask& task, int64_t token) {
-    for (int64_t t = 0; t < kPanelTokens; ++t) {
-      records[t] = task.activations + std::min(token + t, task.tokens - 1) * task.activation_stride;
-    }
-  }
-};
+constexpr int kPanelBlockMax = PanelTraits<true, 16>::kBlock;
 
 // The kernel is written in assembler: compilers keep some of its 24 sums in memory, and where each
 // broadcast stands among the products is worth a tenth of its speed.
@@ -168,7 +131,7 @@ struct TileTokens {
 // totals[kPanelTokens][kPanelVectors] += `blocks` (at least 1) blocks of a panel times the tokens
 // of a tile.
 template <class Traits>
-[[gnu::noinline]] void MultiplyTile(const __m512i* panel, int64_t blocks, const TileTokens& tokens,
+[[gnu::noinline]] void MultiplyTile(const __m512* panel, int64_t blocks, const TileTokens& tokens,
                                     PanelActivations at, __m512* totals) {
   const std::byte* const* records = tokens.records;
   static_assert(Traits::kCodes == 16 && kPanelTokens == 6 && kPanelVectors == 2);
@@ -225,19 +188,20 @@ inline __m512 PanelScales(__m512i bits) {
 
 // One block of 256 columns of 16 rows, in the order of int8_blocks.h (lane 4q + v = group 4v + q),
 // to vector `v` of eight blocks of a panel.
-template <class Traits, int kBias>
-void PackBlock(const WeightBlock* rows, int64_t v, __m512i* panel) {
+template <class Traits, class Codes>
+void PackBlock(const WeightBlock* rows, int64_t v, __m512* blocks) {
   constexpr int64_t kStride = Traits::kBlock;
+  __m512i* panel = reinterpret_cast<__m512i*>(blocks);
   __m512i lanes[16];
   for (int64_t s = 0; s < 4; ++s) {
     for (int r = 0; r < 16; ++r) lanes[r] = (&rows[r].codes0)[s];
     TransposeLanes(lanes);
-    const __m512i rest = _mm512_set1_epi8(static_cast<char>(128 - kBias));
+    const __m512i rest = _mm512_set1_epi8(static_cast<char>(128 - Codes::kBias));
     for (int64_t lane = 0; lane < 16; ++lane) {
       const int64_t group = lane % 4 * 4 + lane / 4;
       __m512i* block = panel + group / 2 * kStride;
       block[(group % 2 * 4 + s) * kPanelVectors + v] =
-          kBias == 128 ? lanes[lane] : _mm512_add_epi8(lanes[lane], rest);
+          Codes::kBias == 128 ? lanes[lane] : _mm512_add_epi8(lanes[lane], rest);
     }
   }
   for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].scales);
