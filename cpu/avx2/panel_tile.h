@@ -18,6 +18,12 @@
 // integers, then of floats, whose totals pass through the first-level cache. Weights are in ymm12
 // and ymm13, ymm14 and ymm15 hold what is broadcast and products, r8 to r13 the tokens' records.
 
+// Rows of a vector, vectors of rows, tokens of a tile.
+constexpr int64_t kPanelLanes = 8;
+constexpr int kPanelVectors = 2;
+constexpr int kPanelTokens = 6;
+using TileTokens = TokenRecords<kPanelTokens>;
+
 // clang-format off
 #define KVANT_FOR_TOKENS(op, argument) \
   op(argument, r8, 0, 1) op(argument, r9, 2, 3) op(argument, r10, 4, 5) \

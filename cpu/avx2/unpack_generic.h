@@ -2,7 +2,7 @@
 
 template <bool kOffsets, int kScale>
 struct UnpackGeneric {
-  using Codes = CodeTraits<0, 128, kOffsets>;
+  using Codes = SignedCodes<kOffsets>;
   static constexpr int64_t kBytes = 0;
   static constexpr int kScaleValues = kScale;
 
@@ -11,7 +11,8 @@ struct UnpackGeneric {
     WeightBlock out;
     for (int h = 0; h < 2; ++h) {
       const __m256i* v = reinterpret_cast<const __m256i*>(block.codes) + 4 * h;
-      TransposeCodes(v[0], v[1], v[2], v[3], out.codes + 4 * h);
+      TransposeCodes(StoreSigned(v[0]), StoreSigned(v[1]), StoreSigned(v[2]), StoreSigned(v[3]),
+                     out.codes + 4 * h);
       out.scales[h] = PermuteGroups(block.scales + 8 * h);
       out.offsets[h] = PermuteGroups(block.offsets + 8 * h);
     }

@@ -141,11 +141,6 @@ template <class Codes, int kTokens>
 constexpr int kRowsAtOnce = 2;
 constexpr int kStreams = 4;
 
-// Rows of a vector of a panel, vectors of its rows, tokens of a tile where there are many.
-constexpr int64_t kPanelLanes = 16;
-constexpr int kPanelVectors = 2;
-constexpr int kPanelTokens = 6;
-
 // lanes 2p and 2p + 1 = pair p
 inline __m512i TwoLanesPerPair() {
   return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

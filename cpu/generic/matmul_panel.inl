@@ -2,7 +2,7 @@
 // includes this file after matmul_int8.inl and panel_operands.inl and after it has defined
 //
 //   kPanelLanes, kPanelVectors   rows of a vector, vectors of rows of a panel
-//   kPanelTokens                 tokens of a tile
+//   kPanelTokens, TileTokens     tokens of a tile, TokenRecords of so many
 //   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
 //   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
 //   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes

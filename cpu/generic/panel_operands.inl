@@ -1,6 +1,5 @@
 // What tiles of products with 64 and more tokens read beside the weights: records of activations.
-// An instruction set includes this file before its own panels, after it has defined kPanelTokens,
-// the tokens of a tile.
+// An instruction set includes this file before its own panels.
 
 // Where in an activation record the arrays lie that a format's panels are multiplied with, in bytes
 // from its beginning. Traits::kScales: scales of a row in 32 columns, 1 or 2.
@@ -30,11 +29,12 @@ struct PanelActivations {
 };
 
 // The activation records of a tile's tokens. The last token stands in for those that are missing.
-struct TileTokens {
-  const std::byte* records[kPanelTokens];
+template <int kTokens>
+struct TokenRecords {
+  const std::byte* records[kTokens];
 
-  TileTokens(const MatMulTask& task, int64_t token) {
-    for (int64_t t = 0; t < kPanelTokens; ++t) {
+  TokenRecords(const MatMulTask& task, int64_t token) {
+    for (int64_t t = 0; t < kTokens; ++t) {
       records[t] = task.activations + std::min(token + t, task.tokens - 1) * task.activation_stride;
     }
   }
