@@ -11,15 +11,16 @@
 namespace kvant::cpu {
 namespace {
 
-enum class Register : uint8_t { kEbx, kEcx };
-enum class Saved : uint8_t { kNothing, kAvx, kAvx512 };
+enum class Register : uint8_t { kEax, kEbx, kEcx, kEdx };
+enum class Saved : uint8_t { kNothing, kAvx, kAvx512, kAmx };
 
 struct FeatureRow {
   const char* name;
-  unsigned leaf;  // CPUID leaf, subleaf 0
+  unsigned leaf;  // CPUID leaf
   Register output;
   int bit;
   Saved saved;  // registers the operating system must save for it
+  unsigned subleaf = 0;
 };
 
 // By CpuFeature.
@@ -36,18 +37,21 @@ constexpr FeatureRow kFeatureRows[] = {
     {"avx512dq", 7, Register::kEbx, 17, Saved::kAvx512},
     {"avx512vl", 7, Register::kEbx, 31, Saved::kAvx512},
     {"avx512_vnni", 7, Register::kEcx, 11, Saved::kAvx512},
+    {"avx_vnni", 7, Register::kEax, 4, Saved::kAvx, 1},
+    {"amx_tile", 7, Register::kEdx, 24, Saved::kAmx},
+    {"amx_int8", 7, Register::kEdx, 25, Saved::kAmx},
 };
 
 const FeatureRow& Row(CpuFeature feature) { return kFeatureRows[static_cast<size_t>(feature)]; }
 
 #if defined(__x86_64__)
-bool CpuidBit(unsigned leaf, Register output, int bit) {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  if (__get_cpuid_count(leaf, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (((output == Register::kEbx) ? ebx : ecx) >> bit) & 1u;
+bool CpuidBit(unsigned leaf, Register output, int bit, unsigned subleaf = 0) {
+  unsigned registers[4] = {};  // by Register
+  if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2],
+                        &registers[3]) == 0) {
+    return false;
+  }
+  return registers[static_cast<size_t>(output)] >> bit & 1u;
 }
 
 // Which register sets the operating system saves; 0 where it does not use XSAVE at all.
@@ -70,13 +74,15 @@ CpuFeatures DetectCpuFeatures() {
 #if defined(__x86_64__)
   for (size_t i = 0; i < std::size(kFeatureRows); ++i) {
     const FeatureRow& row = kFeatureRows[i];
-    if (CpuidBit(row.leaf, row.output, row.bit)) features.present |= 1u << i;
+    if (CpuidBit(row.leaf, row.output, row.bit, row.subleaf)) features.present |= 1u << i;
   }
   constexpr uint64_t kAvxState = 0x06;     // XMM and upper YMM
   constexpr uint64_t kAvx512State = 0xe6;  // these, opmask and both parts of ZMM
+  constexpr uint64_t kAmxState = 0x60000;  // configuration and data of tiles
   const uint64_t saved = ReadXcr0();
   features.saves_avx = (saved & kAvxState) == kAvxState;
   features.saves_avx512 = (saved & kAvx512State) == kAvx512State;
+  features.saves_amx = (saved & kAmxState) == kAmxState;
 #endif
   return features;
 }
@@ -92,6 +98,9 @@ std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> 
     }
     if (saved == Saved::kAvx512 && !features.saves_avx512) {
       return "the operating system does not save AVX-512 registers";
+    }
+    if (saved == Saved::kAmx && !features.saves_amx) {
+      return "the operating system does not save AMX registers";
     }
   }
   return "";

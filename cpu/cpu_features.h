@@ -25,6 +25,9 @@ enum class CpuFeature : uint8_t {
   kAvx512dq,
   kAvx512vl,
   kAvx512vnni,
+  kAvxVnni,
+  kAmxTile,
+  kAmxInt8,
 };
 
 // As /proc/cpuinfo spells it: "avx512_vnni".
@@ -34,6 +37,7 @@ struct CpuFeatures {
   uint32_t present = 0;  // bit per CpuFeature
   bool saves_avx = false;
   bool saves_avx512 = false;
+  bool saves_amx = false;
 
   bool Has(CpuFeature feature) const { return (present >> static_cast<unsigned>(feature)) & 1u; }
 };

@@ -1,5 +1,6 @@
 // Chooses the kernels at run time: the first row of cpu/isa_list.h that this build has and that the
-// processor and its operating system can run, or the row that the caller names.
+// processor and its operating system can run, or the row that the caller names; some rows wait to
+// be named.
 #include <cstdlib>
 #include <string>
 
@@ -35,9 +36,12 @@ std::vector<IsaReport> ReportIsas() {
 Result<const KernelTable*> ChooseKernels(std::string_view name) {
   const CpuFeatures features = DetectCpuFeatures();
   for (const Isa& isa : kIsaList) {
-    if (!name.empty() && name != isa.name) continue;
-    const IsaReport report = Report(isa, features);
-    if (report.supported) return isa.kernels();
+    if (name.empty() ? isa.only_by_name : name != isa.name) continue;
+    IsaReport report = Report(isa, features);
+    if (report.supported) {
+      if (const KernelTable* kernels = isa.kernels()) return kernels;
+      report.reason = "the operating system refuses its registers";
+    }
     if (!name.empty()) {
       return MakeError(ErrorCode::kNotSupported, "instruction set {} cannot be used: {}", name,
                        report.reason);

@@ -2,12 +2,14 @@
 // the folder, the namespace and the value of KVANT_ISA.
 //
 // A folder's isa.h says whether it is compiled for this architecture and which processor features
-// its code needs; its Kernels() gives the table and may be called only where both hold. Private to
-// cpu/.
+// its code needs; its Kernels() gives the table and may be called only where both hold; null says
+// that the operating system refuses at that moment. Private to cpu/.
 #pragma once
 
+#include "cpu/amx/isa.h"
 #include "cpu/avx2/isa.h"
 #include "cpu/avx512vnni/isa.h"
+#include "cpu/avxvnni/isa.h"
 #include "cpu/scalar/isa.h"
 
 namespace kvant::cpu {
@@ -17,10 +19,13 @@ struct Isa {
   bool compiled;
   std::span<const CpuFeature> required;
   const KernelTable* (*kernels)();
+  bool only_by_name = false;  // never the best
 };
 
 inline constexpr Isa kIsaList[] = {
+    {"amx", amx::kCompiled, amx::kRequired, amx::Kernels, true},
     {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
+    {"avxvnni", avxvnni::kCompiled, avxvnni::kRequired, avxvnni::Kernels},
     {"avx2", avx2::kCompiled, avx2::kRequired, avx2::Kernels},
     {"scalar", true, {}, scalar::Kernels},
 };

@@ -327,7 +327,8 @@ struct IsaReport {
 // All instruction sets, best first.
 std::vector<IsaReport> ReportIsas();
 
-// The best supported instruction set, or the named one ("scalar", "avx2", "avx512vnni"; "" = best).
+// The best supported instruction set, or the named one ("scalar", "avx2", "avx512vnni"; "" = best;
+// "amx" is never the best).
 // kInvalid for an unknown name, kNotSupported for one that this CPU or build lacks.
 Result<const KernelTable*> ChooseKernels(std::string_view name);
 

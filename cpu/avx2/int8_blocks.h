@@ -1,18 +1,10 @@
-// Blocks of 256 weights and activations as AVX2 multiplies them. Included inside the target region
-// of matmul.cpp.
+// Blocks of 256 weights and activations as AVX2 and AVX-VNNI multiply them. Included inside the
+// target region of matmul.cpp, after byte_products.h, which says how codes are stored.
 //
 // A block is two halves of 128 values = 8 groups of 16. The dot product of each group falls into
 // one 32-bit lane: vector s of a half holds values 4s..4s+3 of its 8 groups. Lane 4q + v of half h
 // belongs to group 8h + 2v + q, the order that transposing four vectors of consecutive values
 // gives.
-//
-// VPMADDUBSW adds two products of an unsigned and a signed byte in 16 bits, with saturation. How
-// codes are stored depends on their largest value, so that saturation never happens:
-//   kCodeMax <= 31   unsigned (code + kBias); four vectors are added in 16 bits: 4 * 2 * 31 * 127
-//   kCodeMax <= 63   unsigned; two vectors are added in 16 bits: 2 * 2 * 63 * 127
-//   otherwise        signed, kBias = 0; |weight| times (activation with the weight's sign): 2 * 128
-//   *
-//                    127
 
 // How a format's codes are stored in a WeightBlock.
 template <int kBiasValue, int kCodeMaxValue, bool kOffsets>
@@ -21,6 +13,10 @@ struct CodeTraits {
   static constexpr int kCodeMax = kCodeMaxValue;
   static constexpr bool kHasOffsets = kOffsets;
 };
+
+// Codes of eight bits with a sign, as StoreSigned leaves them.
+template <bool kOffsets>
+using SignedCodes = CodeTraits<kSignedBias, 128, kOffsets>;
 
 struct WeightBlock {
   __m256i codes[8];  // half h: [4h, 4h + 4)
@@ -93,41 +89,14 @@ inline __m256 RepeatPairs(const float* pairs) {
   out[3] = _mm256_unpackhi_epi64(high01, high23);
 }
 
-// Sums of 16-bit pairs as 32 bits.
-[[gnu::always_inline]] inline __m256i AddPairs(__m256i pairs) {
-  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-
-// The integer dot products of eight groups, four vectors each.
-template <class Codes>
-[[gnu::always_inline]] inline __m256i DotGroups(const __m256i* w, const __m256i* x) {
-  if constexpr (Codes::kCodeMax <= 63) {
-    const __m256i p01 =
-        _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
-    const __m256i p23 =
-        _mm256_add_epi16(_mm256_maddubs_epi16(w[2], x[2]), _mm256_maddubs_epi16(w[3], x[3]));
-    if constexpr (Codes::kCodeMax <= 31) return AddPairs(_mm256_add_epi16(p01, p23));
-    return _mm256_add_epi32(AddPairs(p01), AddPairs(p23));
-  } else {
-    static_assert(Codes::kBias == 0);
-    __m256i dot = _mm256_setzero_si256();
-    for (int s = 0; s < 4; ++s) {
-      const __m256i products =
-          _mm256_maddubs_epi16(_mm256_abs_epi8(w[s]), _mm256_sign_epi8(x[s], w[s]));
-      dot = _mm256_add_epi32(dot, AddPairs(products));
-    }
-    return dot;
-  }
-}
-
 // sum + weights . activations
 template <class Codes>
 [[gnu::always_inline]] inline Accumulator MultiplyAddOne(const WeightBlock& weights,
                                                          const ActivationBlock& activations,
                                                          Accumulator sum) {
   for (int h = 0; h < 2; ++h) {
-    __m256i dot = DotGroups<Codes>(weights.codes + 4 * h, activations.codes + 4 * h);
-    if constexpr (Codes::kBias != 0) dot = _mm256_add_epi32(dot, activations.bias[h]);
+    const __m256i dot =
+        DotGroups<Codes>(weights.codes + 4 * h, activations.codes + 4 * h, activations.bias[h]);
     const __m256 scales = _mm256_mul_ps(weights.scales[h], activations.scales[h]);
     sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scales, sum);
     if constexpr (Codes::kHasOffsets) {
@@ -151,6 +120,12 @@ template <class Codes, int kTokens>
 // A block takes more than half of the registers.
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 2;
+
+// Panels are packed from blocks as they are.
+template <class Codes>
+inline const WeightBlock& InGroupOrder(const WeightBlock& block) {
+  return block;
+}
 
 // 256 activations in plain order: codes, eight scales, sixteen sums.
 template <class Codes>

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
@@ -17,38 +18,22 @@
 namespace kvant::cpu::avx2 {
 namespace {
 
+constexpr const char* kIsaName = "avx2";
+
 // clang-format off
+#include "cpu/avx2/byte_products.h"
 #include "cpu/avx2/int8_blocks.h"
 #include "cpu/generic/matmul_int8.inl"
-#include "cpu/avx2/unpack_pieces.h"
-#include "cpu/avx2/unpack_generic.h"
-#include "cpu/avx2/unpack_q4_0.h"
-#include "cpu/avx2/unpack_q4_k.h"
-#include "cpu/avx2/unpack_q6_k.h"
-#include "cpu/avx2/unpack_q8_0.h"
-#include "cpu/avx2/float_elements.h"
-#include "cpu/generic/matmul_float.inl"
-#include "cpu/generic/matmul_float_panel.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx2/panel_tile.h"
+#include "cpu/avx2/int8_panel.h"
+#include "cpu/generic/matmul_panel.inl"
+#include "cpu/avx2/matmul_formats.h"
 // clang-format on
-
-constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
-    {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
-    {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},
-    {quant::Q8_0::kType, RunInt8<UnpackQ8_0>},
-    {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},
-    {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},
-};
 
 }  // namespace
 
-std::vector<MatMulKernel> MatMulKernels() {
-  return BuildMatMulTable({"avx2", kSpecial, RunInt8<UnpackGeneric<false>>,
-                           RunInt8<UnpackGeneric<true>>, Scratch::Bytes, FloatScratchBytes});
-}
+std::vector<MatMulKernel> MatMulKernels() { return BuildKernels(); }
 
 }  // namespace kvant::cpu::avx2
 

@@ -14,6 +14,7 @@ template <class Block>
 struct UnpackQ4_0 {
   using Codes = CodeTraits<8, 15, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
+  static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -28,6 +29,7 @@ struct UnpackQ4_0 {
 struct UnpackQ4_1 {
   using Codes = CodeTraits<0, 15, true>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_1::Block);
+  static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {

@@ -25,6 +25,7 @@ template <class Block>
 struct UnpackQ4_K {
   using Codes = CodeTraits<0, 15, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
+  static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -44,6 +45,7 @@ struct UnpackQ4_K {
 struct UnpackQ5_K {
   using Codes = CodeTraits<0, 31, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
+  static constexpr int kScaleValues = 32;
 
   // Bit `pair` of every byte of `high` as bit 4 of the code.
   [[gnu::always_inline]] static __m256i AddHighBit(__m256i codes, __m256i high, int pair) {

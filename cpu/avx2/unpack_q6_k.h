@@ -3,6 +3,7 @@
 struct UnpackQ6_K {
   using Codes = CodeTraits<32, 63, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q6_K::Block);
+  static constexpr int kScaleValues = 16;
 
   // Bits 2 * run and 2 * run + 1 of every byte of `high` as bits 4 and 5 of the code.
   [[gnu::always_inline]] static __m256i AddHighBits(__m256i codes, __m256i high, int run) {

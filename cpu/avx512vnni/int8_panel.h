@@ -1,70 +1,12 @@
-// Panels of weights for products with 64 and more tokens, as AVX-512 VNNI multiplies them. Included
-// inside the target region of matmul.cpp, after int8_blocks.h.
+// Products of panels with 64 and more tokens in AVX-512 VNNI. Included inside the target region of
+// matmul.cpp, after panel_layout.h and panel_operands.inl.
 //
-// A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
-// line of codes per 16 rows; VPDPBUSD multiplies it with the four activations of a token, which are
-// broadcast from where the quantizer put them. A tile of 32 rows by 6 tokens has 12 independent
-// chains of products in flight, each line loaded serves 6 tokens and each broadcast 32 rows.
-//
-// Block of 32 columns and 32 rows, kBlock vectors:
-//   codes    [8][2] lines, code + 128 as unsigned bytes
-//   for each scale of a row (one, or two of 16 columns each):
-//     scales   [2] vectors of floats
-//     origins  [2] kDotOrigin * scale, exactly
-//     offsets  [2] where the format has them
+// VPDPBUSD multiplies a line of codes with the four activations of a token, which are broadcast
+// from where the quantizer put them. A tile of 32 rows by 6 tokens has 12 independent chains of
+// products in flight, each line loaded serves 6 tokens and each broadcast 32 rows.
 
-constexpr int64_t kPanelLanes = 16;
-constexpr int kPanelVectors = 2;
 constexpr int kPanelTokens = 6;
-
-// What a panel's kernel must know about a format: one scale per row for 32 or for 16 columns.
-template <bool kOffsets, int kScaleValues>
-struct PanelTraits {
-  static constexpr bool kHasOffsets = kOffsets;
-  static constexpr int kScales = 32 / kScaleValues;
-  // Vectors of a block: before the first scale, from one scale to the next, altogether.
-  static constexpr int kCodes = 8 * kPanelVectors;
-  static constexpr int kScaleStride = (kHasOffsets ? 3 : 2) * kPanelVectors;
-  static constexpr int kBlock = kCodes + kScales * kScaleStride;
-};
-
-// Where in an activation record the arrays lie that a format's panels are multiplied with, in bytes
-// from its beginning.
-struct PanelActivations {
-  int64_t codes, scales, starts, sums;
-
-  template <class Traits>
-  static PanelActivations Of(const MatMulTask& task) {
-    std::byte* base = const_cast<std::byte*>(task.activations);
-    const ActivationRow row = ActivationRowAt(base, task.cols);
-    const bool pairs = Traits::kScales == 1;
-    const void* starts = pairs ? row.pair_starts : row.starts;
-    const void* sums = pairs ? row.pair_sums : row.sums;
-    return {reinterpret_cast<std::byte*>(row.codes) - base,
-            reinterpret_cast<std::byte*>(row.scales) - base,
-            static_cast<const std::byte*>(starts) - base,
-            static_cast<const std::byte*>(sums) - base};
-  }
-
-  // The same from a later block of 32 columns on.
-  template <class Traits>
-  PanelActivations From(int64_t block) const {
-    constexpr int64_t kScaleBytes = Traits::kScales * int64_t{sizeof(float)};
-    return {codes + 32 * block, scales + 4 * block, starts + kScaleBytes * block,
-            sums + kScaleBytes * block};
-  }
-};
-
-// The activation records of a tile's tokens. The last token stands in for those that are missing.
-struct TileTokens {
-  const std::byte* records[kPanelTokens];
-
-  TileTokens(const MatMulTask& task, int64_t token) {
-    for (int64_t t = 0; t < kPanelTokens; ++t) {
-      records[t] = task.activations + std::min(token + t, task.tokens - 1) * task.activation_stride;
-    }
-  }
-};
+using TileTokens = TokenRecords<kPanelTokens>;
 
 // The kernel is written in assembler: compilers keep some of its 24 sums in memory, and where each
 // broadcast stands among the products is worth a tenth of its speed.
@@ -168,7 +110,7 @@ struct TileTokens {
 // totals[kPanelTokens][kPanelVectors] += `blocks` (at least 1) blocks of a panel times the tokens
 // of a tile.
 template <class Traits>
-[[gnu::noinline]] void MultiplyTile(const __m512i* panel, int64_t blocks, const TileTokens& tokens,
+[[gnu::noinline]] void MultiplyTile(const __m512* panel, int64_t blocks, const TileTokens& tokens,
                                     PanelActivations at, __m512* totals) {
   const std::byte* const* records = tokens.records;
   static_assert(Traits::kCodes == 16 && kPanelTokens == 6 && kPanelVectors == 2);
@@ -184,93 +126,4 @@ template <class Traits>
     KVANT_MULTIPLY_TILE(KVANT_STARTS(0) KVANT_LINES_0_TO_3 KVANT_FLUSH_ALL(16) KVANT_OFFSETS(
         0, 20) KVANT_STARTS(1) KVANT_LINES_4_TO_7 KVANT_FLUSH_ALL(22) KVANT_OFFSETS(1, 26));
   }
-}
-
-// Lane r of vector l becomes lane l of vector r.
-inline void TransposeLanes(__m512i* v) {
-  __m512i quads[16];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i low01 = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    const __m512i high01 = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    const __m512i low23 = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
-    const __m512i high23 = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
-    quads[i] = _mm512_unpacklo_epi64(low01, low23);
-    quads[i + 1] = _mm512_unpackhi_epi64(low01, low23);
-    quads[i + 2] = _mm512_unpacklo_epi64(high01, high23);
-    quads[i + 3] = _mm512_unpackhi_epi64(high01, high23);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i even01 = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
-    const __m512i even23 = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
-    const __m512i odd01 = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
-    const __m512i odd23 = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xdd);
-    v[j] = _mm512_shuffle_i32x4(even01, even23, 0x88);
-    v[4 + j] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
-    v[8 + j] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
-    v[12 + j] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
-  }
-}
-
-// kDotOrigin times the scales. The product is exact because a scale's last two bits are zero: no
-// format has scales of more than 22 bits, and PanelScales makes sure.
-inline __m512 PanelOrigins(__m512 scales) {
-  return _mm512_mul_ps(scales, _mm512_set1_ps(kDotOrigin));
-}
-
-inline __m512 PanelScales(__m512i bits) {
-  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(~3)));
-}
-
-// One block of 256 columns of 16 rows, in the order of int8_blocks.h (lane 4q + v = group 4v + q),
-// to vector `v` of eight blocks of a panel.
-template <class Traits, int kBias>
-void PackBlock(const WeightBlock* rows, int64_t v, __m512i* panel) {
-  constexpr int64_t kStride = Traits::kBlock;
-  __m512i lanes[16];
-  for (int64_t s = 0; s < 4; ++s) {
-    for (int r = 0; r < 16; ++r) lanes[r] = (&rows[r].codes0)[s];
-    TransposeLanes(lanes);
-    const __m512i rest = _mm512_set1_epi8(static_cast<char>(128 - kBias));
-    for (int64_t lane = 0; lane < 16; ++lane) {
-      const int64_t group = lane % 4 * 4 + lane / 4;
-      __m512i* block = panel + group / 2 * kStride;
-      block[(group % 2 * 4 + s) * kPanelVectors + v] =
-          kBias == 128 ? lanes[lane] : _mm512_add_epi8(lanes[lane], rest);
-    }
-  }
-  for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].scales);
-  TransposeLanes(lanes);
-  for (int64_t lane = 0; lane < 16; ++lane) {
-    const int64_t group = lane % 4 * 4 + lane / 4;
-    if (group % 2 >= Traits::kScales) continue;
-    __m512* out = reinterpret_cast<__m512*>(panel + group / 2 * kStride + Traits::kCodes +
-                                            group % 2 * Traits::kScaleStride + v);
-    const __m512 scales = PanelScales(lanes[lane]);
-    out[0] = scales;
-    out[kPanelVectors] = PanelOrigins(scales);
-  }
-  if constexpr (Traits::kHasOffsets) {
-    for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].offsets);
-    TransposeLanes(lanes);
-    for (int64_t lane = 0; lane < 16; ++lane) {
-      const int64_t group = lane % 4 * 4 + lane / 4;
-      if (group % 2 >= Traits::kScales) continue;
-      panel[group / 2 * kStride + Traits::kCodes + group % 2 * Traits::kScaleStride +
-            2 * kPanelVectors + v] = lanes[lane];
-    }
-  }
-}
-
-inline WeightBlock ZeroBlock() {
-  const __m512i zero = _mm512_setzero_si512();
-  return {zero, zero, zero, zero, _mm512_setzero_ps(), _mm512_setzero_ps()};
-}
-
-// out[0..rows) = (or +=) the lanes of `sums`, at most all; nothing where rows <= 0.
-inline void StoreLanes(__m512 sums, int64_t rows, Store store, float* out) {
-  const __mmask16 mask = static_cast<__mmask16>((1u << std::clamp<int64_t>(rows, 0, 16)) - 1);
-  if (store == Store::kAdd) sums = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sums);
-  _mm512_mask_storeu_ps(out, mask, sums);
 }

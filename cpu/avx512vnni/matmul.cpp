@@ -21,6 +21,8 @@ namespace {
 // clang-format off
 #include "cpu/avx512vnni/int8_blocks.h"
 #include "cpu/generic/matmul_int8.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx512vnni/panel_layout.h"
 #include "cpu/avx512vnni/int8_panel.h"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpack_pieces.h"

@@ -1,10 +1,11 @@
 // Products of quantized weights with int8 activations of 64 and more tokens. An instruction set
-// includes this file after matmul_int8.inl and after it has defined
+// includes this file after matmul_int8.inl and panel_operands.inl and after it has defined
 //
-//   kPanelLanes, kPanelVectors     rows of a vector, vectors of rows of a panel
-//   kPanelTokens                   tokens of a tile
-//   PanelTraits, PanelActivations, TileTokens
-//   PackBlock, MultiplyTile, ZeroBlock, StoreLanes
+//   kPanelLanes, kPanelVectors   rows of a vector, vectors of rows of a panel
+//   kPanelTokens, TileTokens     tokens of a tile, TokenRecords of so many
+//   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
+//   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
+//   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes
 //
 // A panel, some rows unpacked 512 columns at a time, stays in the first-level cache while all
 // tokens pass by it. The activations are read where they lie; those of 512 columns and the sums of
@@ -18,19 +19,16 @@ constexpr int64_t kPanelHeight = kPanelVectors * kPanelLanes;
 constexpr int64_t kPanelDepth = 2;
 // Panels whose sums are kept at a time.
 constexpr int64_t kPassPanels = 8;
-// Tiles of tokens that pass by a panel before the next is unpacked.
-constexpr int64_t kPassTiles = 43;
+// Tiles of tokens, some 256 tokens, that pass by a panel before the next is unpacked.
+constexpr int64_t kPassTiles = (256 + kPanelTokens - 1) / kPanelTokens;
 // Vectors of sums of a tile.
 constexpr int64_t kTileVectors = kPanelVectors * kPanelTokens;
-
-template <class Unpacker>
-using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
 
 // The parts of a thread's scratch memory.
 struct PanelScratch {
   using Vector = Accumulator;
   static constexpr int64_t kSums = kPassPanels * kPassTiles * kTileVectors;
-  static constexpr int64_t kPanel = 8 * kPanelDepth * PanelTraits<true, 16>::kBlock;
+  static constexpr int64_t kPanel = 8 * kPanelDepth * kPanelBlockMax;
 
   Vector* sums;   // [kPassPanels][kPassTiles][kPanelTokens][kPanelVectors]
   Vector* panel;  // [8 * kPanelDepth] blocks
@@ -55,8 +53,7 @@ void PackPanel(const MatMulTask& task, int64_t row, int64_t begin, int64_t count
                                          task.cols};
         rows[r] = from < task.row_end ? packed.Block(begin + i) : ZeroBlock();
       }
-      PackBlock<Traits, Unpacker::Codes::kBias>(
-          rows, v, reinterpret_cast<__m512i*>(panel) + i * 8 * Traits::kBlock);
+      PackBlock<Traits, typename Unpacker::Codes>(rows, v, panel + i * 8 * Traits::kBlock);
     }
   }
 }
@@ -114,8 +111,7 @@ void MultiplyDepth(const MatMulTask& task, const PanelActivations& activations, 
     for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
       const TileOutput output(task, row, token);
       if (last) output.Prefetch();
-      MultiplyTile<Traits>(reinterpret_cast<const __m512i*>(scratch.panel), depth,
-                           TileTokens(task, token), at, sums);
+      MultiplyTile<Traits>(scratch.panel, depth, TileTokens(task, token), at, sums);
       if (last) output.Put(sums, task.store);
       sums += kTileVectors;
     }

@@ -38,21 +38,21 @@ class ForcedIsa {
 
 TEST(Dispatch, ReportsAllInstructionSetsBestFirst) {
   const std::vector<IsaReport> reports = ReportIsas();
-  ASSERT_EQ(reports.size(), 3u);
-  EXPECT_STREQ(reports[0].name, "avx512vnni");
-  EXPECT_STREQ(reports[1].name, "avx2");
-  EXPECT_STREQ(reports[2].name, "scalar");
-  EXPECT_TRUE(reports[2].supported);
+  std::vector<std::string> names;
   for (const IsaReport& report : reports) {
+    names.emplace_back(report.name);
     EXPECT_EQ(report.supported, report.reason.empty()) << report.name;
   }
+  EXPECT_THAT(names, testing::ElementsAre("amx", "avx512vnni", "avxvnni", "avx2", "scalar"));
+  EXPECT_TRUE(reports.back().supported);
 }
 
+// AMX waits to be named.
 TEST(Dispatch, ChoosesTheBestSupported) {
   const Result<const KernelTable*> chosen = ChooseKernels("");
   ASSERT_TRUE(chosen.ok());
   for (const IsaReport& report : ReportIsas()) {
-    if (!report.supported) continue;
+    if (!report.supported || report.name == std::string("amx")) continue;
     EXPECT_STREQ((*chosen)->isa, report.name);
     break;
   }
@@ -76,7 +76,8 @@ TEST(Dispatch, RefusesAnUnknownName) {
   ASSERT_FALSE(chosen.ok());
   EXPECT_EQ(chosen.error().code, ErrorCode::kInvalid);
   EXPECT_EQ(chosen.error().message,
-            "unknown instruction set 'avx9', expected one of avx512vnni, avx2, scalar");
+            "unknown instruction set 'avx9', expected one of amx, avx512vnni, avxvnni, "
+            "avx2, scalar");
 }
 
 TEST(Dispatch, TheEnvironmentForces) {
@@ -104,34 +105,39 @@ TEST(Dispatch, AnEmptyVariableMeansTheBest) {
 
 CpuFeatures Everything() {
   CpuFeatures features;
-  for (const CpuFeature feature : avx512vnni::kRequired) {
-    features.present |= 1u << static_cast<unsigned>(feature);
-  }
+  features.present = ~uint32_t{0};
   features.saves_avx = true;
   features.saves_avx512 = true;
+  features.saves_amx = true;
   return features;
 }
 
 TEST(CpuFeatures, NothingMissingIsNoReason) {
-  EXPECT_EQ(WhyRefused(Everything(), avx512vnni::kRequired), "");
-  EXPECT_EQ(WhyRefused(Everything(), avx2::kRequired), "");
+  for (const Isa& isa : kIsaList) EXPECT_EQ(WhyRefused(Everything(), isa.required), "");
   EXPECT_EQ(WhyRefused(CpuFeatures{}, {}), "");
 }
 
 TEST(CpuFeatures, EachMissingFeatureIsNamed) {
-  for (const CpuFeature feature : avx512vnni::kRequired) {
-    CpuFeatures features = Everything();
-    features.present &= ~(1u << static_cast<unsigned>(feature));
-    EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired),
-              std::string("CPU lacks ") + CpuFeatureName(feature));
+  for (const Isa& isa : kIsaList) {
+    for (const CpuFeature feature : isa.required) {
+      CpuFeatures features = Everything();
+      features.present &= ~(1u << static_cast<unsigned>(feature));
+      EXPECT_EQ(WhyRefused(features, isa.required),
+                std::string("CPU lacks ") + CpuFeatureName(feature));
+    }
   }
 }
 
 TEST(CpuFeatures, RegistersThatAreNotSavedAreAReason) {
   CpuFeatures features = Everything();
+  features.saves_amx = false;
+  EXPECT_EQ(WhyRefused(features, amx::kRequired),
+            "the operating system does not save AMX registers");
+  EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired), "");
   features.saves_avx512 = false;
   EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired),
             "the operating system does not save AVX-512 registers");
+  EXPECT_EQ(WhyRefused(features, avxvnni::kRequired), "");
   EXPECT_EQ(WhyRefused(features, avx2::kRequired), "");
   features.saves_avx = false;
   EXPECT_EQ(WhyRefused(features, avx2::kRequired),
@@ -149,13 +155,15 @@ TEST(CpuFeatures, AgreeWithProcCpuinfo) {
   }
   if (flags.empty()) GTEST_SKIP() << "no x86 flags in /proc/cpuinfo";
   const CpuFeatures features = DetectCpuFeatures();
-  for (const CpuFeature feature : avx512vnni::kRequired) {
+  for (const CpuFeature feature : amx::kRequired) {
     // The kernel calls LZCNT by AMD's name for the group it came with.
     const std::string name = feature == CpuFeature::kLzcnt ? "abm" : CpuFeatureName(feature);
     EXPECT_EQ(features.Has(feature), flags.contains(name)) << name;
   }
   EXPECT_EQ(features.saves_avx, flags.contains("avx2"));
   EXPECT_EQ(features.saves_avx512, flags.contains("avx512f"));
+  EXPECT_EQ(features.Has(CpuFeature::kAvxVnni), flags.contains("avx_vnni"));
+  EXPECT_EQ(features.saves_amx, flags.contains("amx_tile"));
 }
 
 }  // namespace

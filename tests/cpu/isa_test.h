@@ -18,12 +18,33 @@ namespace kvant::cpu::test {
 // Half an ulp of one: the relative error of one rounded operation.
 inline constexpr double kRounding = 0x1p-24;
 
+// Kernels of instruction sets that this machine may lack, in another form that it has; null where
+// it lacks that too.
+struct IsaVariant {
+  const char* name;
+  const KernelTable* (*kernels)();
+};
+const KernelTable* AvxVnniEvexKernels();  // avxvnni_evex_test.cpp
+const KernelTable* AmxModelKernels();     // amx_model_test.cpp
+inline constexpr IsaVariant kIsaVariants[] = {{"avxvnni_evex", AvxVnniEvexKernels},
+                                              {"amx_model", AmxModelKernels}};
+
 inline std::vector<std::string> UsableIsas() {
   std::vector<std::string> names;
   for (const IsaReport& report : ReportIsas()) {
     if (report.supported) names.emplace_back(report.name);
   }
+  for (const IsaVariant& variant : kIsaVariants) {
+    if (variant.kernels() != nullptr) names.emplace_back(variant.name);
+  }
   return names;
+}
+
+inline const KernelTable& KernelsNamed(const std::string& name) {
+  for (const IsaVariant& variant : kIsaVariants) {
+    if (name == variant.name) return *variant.kernels();
+  }
+  return *ChooseKernels(name).value();
 }
 
 // A test that runs once for every usable instruction set.
@@ -33,7 +54,7 @@ class IsaTest : public testing::TestWithParam<std::string> {
   const KernelTable& reference() const { return reference_; }
 
  private:
-  const KernelTable& kernels_ = *ChooseKernels(GetParam()).value();
+  const KernelTable& kernels_ = KernelsNamed(GetParam());
   const KernelTable& reference_ = *ChooseKernels("scalar").value();
 };
 

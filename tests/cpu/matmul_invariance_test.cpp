@@ -107,6 +107,19 @@ TEST_P(MatMulInvarianceTest, FloatsHaveOneArithmeticForAnyNumberOfTokens) {
   }
 }
 
+// Panels of any width share one arithmetic, for formats that all unpack with the scales they have.
+TEST_P(MatMulInvarianceTest, ManyTokensHaveTheSameBitsInAllPanels) {
+  if (GetParam() == "scalar") GTEST_SKIP() << "has no panels";
+  const Result<const KernelTable*> other = ChooseKernels("avx512vnni");
+  if (!other.ok()) GTEST_SKIP() << other.error().message;
+  for (const char* name : {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+    const quant::FormatTraits& format = *quant::FindFormat(name);
+    const MatMulProblem problem(kernels(), format, 50, 768, 70);
+    const MatMulProblem expected(**other, format, 50, 768, 70);
+    test::ExpectSameBits(problem.Run(), expected.Run(), problem.kernel().name);
+  }
+}
+
 // The rows that each thread of a team would have.
 TEST_P(MatMulInvarianceTest, TeamsOfAnySize) {
   constexpr int64_t kRows = 112;

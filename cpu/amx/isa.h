@@ -1,0 +1,35 @@
+// What the kernels of this folder need: AMX with products of bytes, that is Intel's servers since
+// Sapphire Rapids (2023), which have all of AVX-512 VNNI. Products of quantized weights with 64 and
+// more tokens are this folder's, all other kernels those of cpu/avx512vnni.
+//
+// The tile instructions have only been run as a software model (tests/cpu/amx_model_test.cpp).
+// Therefore this instruction set is never chosen unless it is named.
+#pragma once
+
+#include <span>
+
+#include "cpu/cpu_features.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::amx {
+
+// The features of cpu/avx512vnni, and those of tiles.
+inline constexpr CpuFeature kRequired[] = {
+    CpuFeature::kAvx2,     CpuFeature::kFma,      CpuFeature::kF16c,     CpuFeature::kBmi1,
+    CpuFeature::kBmi2,     CpuFeature::kLzcnt,    CpuFeature::kPopcnt,   CpuFeature::kAvx512f,
+    CpuFeature::kAvx512bw, CpuFeature::kAvx512dq, CpuFeature::kAvx512vl, CpuFeature::kAvx512vnni,
+    CpuFeature::kAmxTile,  CpuFeature::kAmxInt8,
+};
+
+// Whether this build has code for the folder's architecture: permission is asked in Linux's way.
+#if defined(__x86_64__) && defined(__linux__)
+inline constexpr bool kCompiled = true;
+#else
+inline constexpr bool kCompiled = false;
+#endif
+
+// The table; null where !kCompiled and where Linux does not permit this process the use of tiles,
+// which this asks for. Runs code of the folder: only for a CPU that has the features.
+const KernelTable* Kernels();
+
+}  // namespace kvant::cpu::amx

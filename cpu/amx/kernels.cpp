@@ -1,0 +1,46 @@
+// The kernel table for AMX: that of AVX-512 VNNI with this folder's matrix kernels.
+#include "cpu/amx/isa.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cpu/amx/matmul.h"
+#include "cpu/avx512vnni/isa.h"
+
+namespace kvant::cpu::amx {
+namespace {
+
+// Tiles are large, so Linux saves them only for processes that have asked: arch_prctl with the
+// number of their state component (Documentation/arch/x86/xstate.rst). It holds for all threads.
+bool PermitTiles() {
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+KernelTable BuildTable() {
+  KernelTable table = *avx512vnni::Kernels();
+  table.isa = "amx";
+  table.matmul = MatMulKernels();
+  return table;
+}
+
+}  // namespace
+
+const KernelTable* Kernels() {
+  if (!PermitTiles()) return nullptr;
+  static const KernelTable table = BuildTable();
+  return &table;
+}
+
+}  // namespace kvant::cpu::amx
+
+#else
+
+namespace kvant::cpu::amx {
+const KernelTable* Kernels() { return nullptr; }
+}  // namespace kvant::cpu::amx
+
+#endif

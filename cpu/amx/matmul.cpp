@@ -1,0 +1,35 @@
+// The table of AMX matrix kernels.
+#include "cpu/amx/matmul.h"
+
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/avx512vnni/isa.h"
+#include "cpu/float_gemm.h"
+#include "cpu/intrinsics.h"
+#include "cpu/matmul_table.h"
+#include "quant/format_list.h"
+
+#include "cpu/avx512vnni/begin.h"
+
+namespace kvant::cpu::amx {
+namespace {
+
+constexpr const char* kIsaName = "amx";
+
+// clang-format off
+#include "cpu/amx/tile.h"
+#include "cpu/amx/matmul.inl"
+// clang-format on
+
+}  // namespace
+
+std::vector<MatMulKernel> MatMulKernels() { return BuildKernels(); }
+
+}  // namespace kvant::cpu::amx
+
+#include "cpu/avx512vnni/end.h"
+
+#endif  // defined(__x86_64__)

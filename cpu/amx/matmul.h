@@ -1,0 +1,14 @@
+// Products of quantized weights with 64 and more tokens for AMX; all other matrix kernels are those
+// of cpu/avx512vnni. The interface and its numerics are described in cpu/kernels.h.
+#pragma once
+
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::amx {
+
+// By quant::FormatIndex.
+std::vector<MatMulKernel> MatMulKernels();
+
+}  // namespace kvant::cpu::amx

@@ -1,0 +1,64 @@
+// The matrix kernels of this folder over the blocks, panels and formats of cpu/avx512vnni. Included
+// inside a namespace and target region, after the tile instructions and kIsaName, the table's name.
+
+// clang-format off
+#include "cpu/avx512vnni/int8_blocks.h"
+#include "cpu/generic/matmul_int8.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx512vnni/panel_layout.h"
+#include "cpu/amx/int8_panel.h"
+#include "cpu/generic/matmul_panel.inl"
+#include "cpu/avx512vnni/unpack_pieces.h"
+#include "cpu/avx512vnni/unpack_generic.h"
+#include "cpu/avx512vnni/unpack_q4_0.h"
+#include "cpu/avx512vnni/unpack_iq4.h"
+#include "cpu/avx512vnni/unpack_q2_k.h"
+#include "cpu/avx512vnni/unpack_q4_k.h"
+#include "cpu/avx512vnni/unpack_q5_0.h"
+#include "cpu/avx512vnni/unpack_q6_k.h"
+#include "cpu/avx512vnni/unpack_q8_0.h"
+// clang-format on
+
+static_assert(kPanelDepth * kBlock <= 512);
+
+// The kernel of cpu/avx512vnni for a format.
+const MatMulKernel& WithoutTiles(const quant::FormatTraits& format) {
+  return avx512vnni::Kernels()->matmul[static_cast<size_t>(quant::FormatIndex(format))];
+}
+
+void RunWithoutTiles(const MatMulTask& task) { WithoutTiles(*task.format).run(task); }
+
+template <class Unpacker>
+void RunTiles(const MatMulTask& task) {
+  if (task.tokens < kManyTokens) return RunWithoutTiles(task);
+  Tiles::Configure(ConfigOf<PanelTraitsOf<Unpacker>>());
+  RunPanels<Unpacker>(task);
+  Tiles::Release();
+}
+
+constexpr MatMulEntry kSpecial[] = {
+    {quant::F32::kType, RunWithoutTiles},           {quant::F16::kType, RunWithoutTiles},
+    {quant::Bf16::kType, RunWithoutTiles},          {quant::Q4_0::kType, RunTiles<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunTiles<UnpackQ4_1>},     {quant::Q5_0::kType, RunTiles<UnpackQ5_0>},
+    {quant::Q5_1::kType, RunTiles<UnpackQ5_1>},     {quant::Q8_0::kType, RunTiles<UnpackQ8_0>},
+    {quant::Q2_K::kType, RunTiles<UnpackQ2_K>},     {quant::Q3_K::kType, RunTiles<UnpackQ3_K>},
+    {quant::Q4_K::kType, RunTiles<UnpackQ4_K>},     {quant::Q5_K::kType, RunTiles<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunTiles<UnpackQ6_K>},     {quant::IQ4_NL::kType, RunTiles<UnpackIQ4_NL>},
+    {quant::IQ4_XS::kType, RunTiles<UnpackIQ4_XS>},
+};
+
+// By quant::FormatIndex.
+std::vector<MatMulKernel> BuildKernels() {
+  std::vector<MatMulKernel> table =
+      BuildMatMulTable({kIsaName, kSpecial, RunTiles<UnpackGeneric<false, 16>>,
+                        RunTiles<UnpackGeneric<true, 16>>, QuantizedScratchBytes, nullptr});
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    if (format.quantized()) continue;
+    const MatMulKernel& without_tiles = WithoutTiles(format);
+    MatMulKernel& kernel = table[static_cast<size_t>(quant::FormatIndex(format))];
+    kernel.scratch_bytes = without_tiles.scratch_bytes;
+    kernel.activation = without_tiles.activation;
+    kernel.run_many = without_tiles.run_many;
+  }
+  return table;
+}

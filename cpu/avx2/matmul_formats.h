@@ -1,0 +1,33 @@
+// The formats that AVX2 and AVX-VNNI have unpackers for. Included inside the target region of
+// matmul.cpp, after the panels and after kIsaName, the folder's name.
+
+// clang-format off
+#include "cpu/avx2/unpack_pieces.h"
+#include "cpu/avx2/unpack_generic.h"
+#include "cpu/avx2/unpack_q4_0.h"
+#include "cpu/avx2/unpack_q4_k.h"
+#include "cpu/avx2/unpack_q6_k.h"
+#include "cpu/avx2/unpack_q8_0.h"
+#include "cpu/avx2/float_elements.h"
+#include "cpu/generic/matmul_float.inl"
+#include "cpu/generic/matmul_float_panel.inl"
+// clang-format on
+
+constexpr MatMulEntry kSpecial[] = {
+    {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
+    {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>},
+    {quant::Q8_0::kType, RunQuantized<UnpackQ8_0>},
+    {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
+};
+
+// By quant::FormatIndex.
+std::vector<MatMulKernel> BuildKernels() {
+  return BuildMatMulTable({kIsaName, kSpecial, RunQuantized<UnpackGeneric<false, 16>>,
+                           RunQuantized<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+                           FloatScratchBytes});
+}

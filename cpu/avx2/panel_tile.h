@@ -1,0 +1,181 @@
+// What the panels of AVX2 and AVX-VNNI have in common: eight rows per vector, two vectors of rows,
+// six tokens per tile. Included inside the target region of matmul.cpp, after int8_blocks.h and
+// panel_operands.inl and before int8_panel.h, which says how the integer dot products are made.
+//
+// A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
+// line of codes per eight rows, which meets the four activations of a token, broadcast from where
+// the quantizer put them.
+//
+// Block of 32 columns and 16 rows, Traits::kBlock vectors:
+//   codes    [][2] lines, Traits::kCodes vectors
+//   for each scale of a row (one, or two of 16 columns each):
+//     scales   [2] vectors of floats
+//     origins  [2] kDotOrigin * scale, exactly
+//     offsets  [2] where the format has them
+//
+// The kernels are written in assembler: 16 registers are just enough, and GCC 12 spills many of the
+// sums of the same loop in intrinsics. Vector v of token t has its sums in ymm(2t + v), first of
+// integers, then of floats, whose totals pass through the first-level cache. Weights are in ymm12
+// and ymm13, ymm14 and ymm15 hold what is broadcast and products, r8 to r13 the tokens' records.
+
+// Rows of a vector, vectors of rows, tokens of a tile.
+constexpr int64_t kPanelLanes = 8;
+constexpr int kPanelVectors = 2;
+constexpr int kPanelTokens = 6;
+using TileTokens = TokenRecords<kPanelTokens>;
+
+// clang-format off
+#define KVANT_FOR_TOKENS(op, argument) \
+  op(argument, r8, 0, 1) op(argument, r9, 2, 3) op(argument, r10, 4, 5) \
+  op(argument, r11, 6, 7) op(argument, r12, 8, 9) op(argument, r13, 10, 11)
+
+// A line's codes, or other two vectors of the block.
+#define KVANT_LOAD_LINE(line) \
+  "vmovdqa 64*(" #line ")(%[panel]), %%ymm12\n\t" \
+  "vmovdqa 64*(" #line ")+32(%[panel]), %%ymm13\n\t"
+
+// total += (dot * scale - origin) * (the activations' scale). An integer sum becomes a float
+// without a conversion: it starts at the bits of kDotOrigin, so that read as a float it is
+// kDotOrigin + dot, exactly. `at` vectors into the block are the scales, then the origins.
+#define KVANT_SCALE(at, record, sum0, sum1) \
+  "vbroadcastss (%%" #record ", %[scales]), %%ymm14\n\t" \
+  "vfmsub213ps 32*(" #at "+2)(%[panel]), %%ymm12, %%ymm" #sum0 "\n\t" \
+  "vfmsub213ps 32*(" #at "+3)(%[panel]), %%ymm13, %%ymm" #sum1 "\n\t" \
+  "vfmadd213ps 32*" #sum0 "(%[totals]), %%ymm14, %%ymm" #sum0 "\n\t" \
+  "vfmadd213ps 32*" #sum1 "(%[totals]), %%ymm14, %%ymm" #sum1 "\n\t"
+#define KVANT_STORE_TOTALS(unused, record, sum0, sum1) \
+  "vmovaps %%ymm" #sum0 ", 32*" #sum0 "(%[totals])\n\t" \
+  "vmovaps %%ymm" #sum1 ", 32*" #sum1 "(%[totals])\n\t"
+#define KVANT_FLUSH(at) \
+  "vmovaps 32*(" #at ")(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at "+1)(%[panel]), %%ymm13\n\t" \
+  KVANT_FOR_TOKENS(KVANT_SCALE, at) KVANT_FOR_TOKENS(KVANT_STORE_TOTALS, 0)
+
+// total -= offset * (sum of the activations)
+#define KVANT_OFFSET(scale, record, sum0, sum1) \
+  "vbroadcastss 4*" #scale "(%%" #record ", %[sums]), %%ymm14\n\t" \
+  "vfnmadd231ps %%ymm14, %%ymm12, %%ymm" #sum0 "\n\t" \
+  "vfnmadd231ps %%ymm14, %%ymm13, %%ymm" #sum1 "\n\t"
+#define KVANT_FLUSH_WITH_OFFSETS(scale, at) \
+  "vmovaps 32*(" #at ")(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at "+1)(%[panel]), %%ymm13\n\t" \
+  KVANT_FOR_TOKENS(KVANT_SCALE, at) \
+  "vmovaps 32*(" #at "+4)(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at "+5)(%[panel]), %%ymm13\n\t" \
+  KVANT_FOR_TOKENS(KVANT_OFFSET, scale) KVANT_FOR_TOKENS(KVANT_STORE_TOTALS, 0)
+
+// The body of MultiplyTile, a block of 32 columns after the other; a tile's constants are read from
+// variables of these names.
+#define KVANT_MULTIPLY_TILE(block) \
+  asm volatile( \
+      "mov %[records], %%rax\n\t" \
+      "mov (%%rax), %%r8\n\t" "mov 8(%%rax), %%r9\n\t" "mov 16(%%rax), %%r10\n\t" \
+      "mov 24(%%rax), %%r11\n\t" "mov 32(%%rax), %%r12\n\t" "mov 40(%%rax), %%r13\n\t" \
+      ".p2align 5\n1:\n\t" \
+      block \
+      "add %[block_bytes], %[panel]\n\t" \
+      "add $32, %[codes]\n\t" \
+      "add $4, %[scales]\n\t" \
+      "add %[scale_bytes], %[starts]\n\t" \
+      "add %[scale_bytes], %[sums]\n\t" \
+      "decq %[blocks]\n\t" \
+      "jnz 1b\n\t" \
+      : [panel] "+r"(panel), [codes] "+r"(at.codes), [scales] "+r"(at.scales), \
+        [starts] "+r"(at.starts), [sums] "+r"(at.sums), [blocks] "+m"(blocks) \
+      : [totals] "r"(totals), [records] "m"(records), KVANT_TILE_CONSTANTS \
+        [block_bytes] "i"(32 * Traits::kBlock), [scale_bytes] "i"(4 * Traits::kScales) \
+      : "memory", "cc", "rax", "r8", "r9", "r10", "r11", "r12", "r13", \
+        "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", \
+        "ymm11", "ymm12", "ymm13", "ymm14", "ymm15")
+// clang-format on
+
+// ---- Packing ------------------------------------------------------------------------------------
+
+// Lane r of vector l becomes lane l of vector r.
+inline void TransposeLanes(__m256i* v) {
+  __m256i quads[8];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    const __m256i low01 = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+    const __m256i high01 = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    const __m256i low23 = _mm256_unpacklo_epi32(v[i + 2], v[i + 3]);
+    const __m256i high23 = _mm256_unpackhi_epi32(v[i + 2], v[i + 3]);
+    quads[i] = _mm256_unpacklo_epi64(low01, low23);
+    quads[i + 1] = _mm256_unpackhi_epi64(low01, low23);
+    quads[i + 2] = _mm256_unpacklo_epi64(high01, high23);
+    quads[i + 3] = _mm256_unpackhi_epi64(high01, high23);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    v[j] = _mm256_permute2x128_si256(quads[j], quads[4 + j], 0x20);
+    v[4 + j] = _mm256_permute2x128_si256(quads[j], quads[4 + j], 0x31);
+  }
+}
+
+// The group of 16 columns that lane `lane` of half `half` of a WeightBlock belongs to.
+constexpr int64_t GroupOf(int64_t half, int64_t lane) { return 8 * half + lane % 4 * 2 + lane / 4; }
+
+// kDotOrigin times a scale is exact because the scale's last two bits are zero: no format has
+// scales of more than 22 bits, and this makes sure.
+inline __m256 PanelScales(__m256i bits) {
+  return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~3)));
+}
+
+// The scales, and offsets where there are some, of half `half` of the blocks of eight rows.
+template <class Traits>
+void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel) {
+  __m256i scales[kPanelLanes];
+  __m256i offsets[kPanelLanes];
+  for (int64_t r = 0; r < kPanelLanes; ++r) {
+    scales[r] = _mm256_castps_si256(rows[r].scales[half]);
+    if (Traits::kHasOffsets) offsets[r] = _mm256_castps_si256(rows[r].offsets[half]);
+  }
+  TransposeLanes(scales);
+  if (Traits::kHasOffsets) TransposeLanes(offsets);
+  for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
+    const int64_t group = GroupOf(half, lane);
+    if (group % 2 >= Traits::kScales) continue;
+    __m256* out =
+        panel + group / 2 * Traits::kBlock + Traits::kCodes + group % 2 * Traits::kScaleStride + v;
+    const __m256 exact = PanelScales(scales[lane]);
+    out[0] = _mm256_mul_ps(exact, _mm256_set1_ps(Traits::kScaleFactor));
+    out[kPanelVectors] = _mm256_mul_ps(out[0], _mm256_set1_ps(kDotOrigin));
+    if (Traits::kHasOffsets) out[2 * kPanelVectors] = _mm256_castsi256_ps(offsets[lane]);
+  }
+}
+
+// One block of 256 columns of eight rows, in the order of int8_blocks.h, to vector `v` of eight
+// blocks of a panel.
+template <class Traits, class Codes>
+void PackBlock(const WeightBlock* rows, int64_t v, __m256* panel) {
+  for (int64_t half = 0; half < 2; ++half) {
+    for (int64_t s = 0; s < 4; ++s) {
+      __m256i lanes[kPanelLanes];
+      for (int64_t r = 0; r < kPanelLanes; ++r) lanes[r] = rows[r].codes[4 * half + s];
+      TransposeLanes(lanes);
+      for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
+        const int64_t group = GroupOf(half, lane);
+        __m256i* block = reinterpret_cast<__m256i*>(panel + group / 2 * Traits::kBlock);
+        Traits::template PutLine<Codes>(lanes[lane], group % 2 * 4 + s, block + v);
+      }
+    }
+    PackScales<Traits>(rows, half, v, panel);
+  }
+}
+
+inline WeightBlock ZeroBlock() {
+  WeightBlock block;
+  for (__m256i& codes : block.codes) codes = _mm256_setzero_si256();
+  for (__m256& scales : block.scales) scales = _mm256_setzero_ps();
+  for (__m256& offsets : block.offsets) offsets = _mm256_setzero_ps();
+  return block;
+}
+
+// out[0..rows) = (or +=) the lanes of `sums`, at most all; nothing where rows <= 0.
+inline void StoreLanes(__m256 sums, int64_t rows, Store store, float* out) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const int count = static_cast<int>(std::clamp<int64_t>(rows, 0, kPanelLanes));
+  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane);
+  if (store == Store::kAdd) sums = _mm256_add_ps(_mm256_maskload_ps(out, mask), sums);
+  _mm256_maskstore_ps(out, mask, sums);
+}

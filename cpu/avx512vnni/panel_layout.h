@@ -1,0 +1,123 @@
+// Panels of weights for products with 64 and more tokens, as AVX-512 VNNI and AMX multiply them:
+// how they lie in memory, and how they are packed. Included inside the target region of matmul.cpp,
+// after int8_blocks.h.
+//
+// A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
+// line of codes per 16 rows. The lines of 16 rows are the right-hand operand of an AMX tile.
+//
+// Block of 32 columns and 32 rows, kBlock vectors:
+//   codes    [8][2] lines, code + 128 as unsigned bytes
+//   for each scale of a row (one, or two of 16 columns each):
+//     scales   [2] vectors of floats
+//     origins  [2] kDotOrigin * scale, exactly
+//     offsets  [2] where the format has them
+
+// Rows of a vector, vectors of rows.
+constexpr int64_t kPanelLanes = 16;
+constexpr int kPanelVectors = 2;
+
+// What a panel's kernel must know about a format: one scale per row for 32 or for 16 columns.
+template <bool kOffsets, int kScaleValues>
+struct PanelTraits {
+  static constexpr bool kHasOffsets = kOffsets;
+  static constexpr int kScales = 32 / kScaleValues;
+  // Vectors of a block: before the first scale, from one scale to the next, altogether.
+  static constexpr int kCodes = 8 * kPanelVectors;
+  static constexpr int kScaleStride = (kHasOffsets ? 3 : 2) * kPanelVectors;
+  static constexpr int kBlock = kCodes + kScales * kScaleStride;
+};
+
+template <class Unpacker>
+using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
+
+constexpr int kPanelBlockMax = PanelTraits<true, 16>::kBlock;
+
+// Lane r of vector l becomes lane l of vector r.
+inline void TransposeLanes(__m512i* v) {
+  __m512i quads[16];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const __m512i low01 = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    const __m512i high01 = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
+    const __m512i high23 = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+    quads[i] = _mm512_unpacklo_epi64(low01, low23);
+    quads[i + 1] = _mm512_unpackhi_epi64(low01, low23);
+    quads[i + 2] = _mm512_unpacklo_epi64(high01, high23);
+    quads[i + 3] = _mm512_unpackhi_epi64(high01, high23);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i even01 = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
+    const __m512i even23 = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
+    const __m512i odd01 = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
+    const __m512i odd23 = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xdd);
+    v[j] = _mm512_shuffle_i32x4(even01, even23, 0x88);
+    v[4 + j] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
+    v[8 + j] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
+    v[12 + j] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
+  }
+}
+
+// kDotOrigin times the scales. The product is exact because a scale's last two bits are zero: no
+// format has scales of more than 22 bits, and PanelScales makes sure.
+inline __m512 PanelOrigins(__m512 scales) {
+  return _mm512_mul_ps(scales, _mm512_set1_ps(kDotOrigin));
+}
+
+inline __m512 PanelScales(__m512i bits) {
+  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(~3)));
+}
+
+// One block of 256 columns of 16 rows, in the order of int8_blocks.h (lane 4q + v = group 4v + q),
+// to vector `v` of eight blocks of a panel.
+template <class Traits, class Codes>
+void PackBlock(const WeightBlock* rows, int64_t v, __m512* blocks) {
+  constexpr int64_t kStride = Traits::kBlock;
+  __m512i* panel = reinterpret_cast<__m512i*>(blocks);
+  __m512i lanes[16];
+  for (int64_t s = 0; s < 4; ++s) {
+    for (int r = 0; r < 16; ++r) lanes[r] = (&rows[r].codes0)[s];
+    TransposeLanes(lanes);
+    const __m512i rest = _mm512_set1_epi8(static_cast<char>(128 - Codes::kBias));
+    for (int64_t lane = 0; lane < 16; ++lane) {
+      const int64_t group = lane % 4 * 4 + lane / 4;
+      __m512i* block = panel + group / 2 * kStride;
+      block[(group % 2 * 4 + s) * kPanelVectors + v] =
+          Codes::kBias == 128 ? lanes[lane] : _mm512_add_epi8(lanes[lane], rest);
+    }
+  }
+  for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].scales);
+  TransposeLanes(lanes);
+  for (int64_t lane = 0; lane < 16; ++lane) {
+    const int64_t group = lane % 4 * 4 + lane / 4;
+    if (group % 2 >= Traits::kScales) continue;
+    __m512* out = reinterpret_cast<__m512*>(panel + group / 2 * kStride + Traits::kCodes +
+                                            group % 2 * Traits::kScaleStride + v);
+    const __m512 scales = PanelScales(lanes[lane]);
+    out[0] = scales;
+    out[kPanelVectors] = PanelOrigins(scales);
+  }
+  if constexpr (Traits::kHasOffsets) {
+    for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].offsets);
+    TransposeLanes(lanes);
+    for (int64_t lane = 0; lane < 16; ++lane) {
+      const int64_t group = lane % 4 * 4 + lane / 4;
+      if (group % 2 >= Traits::kScales) continue;
+      panel[group / 2 * kStride + Traits::kCodes + group % 2 * Traits::kScaleStride +
+            2 * kPanelVectors + v] = lanes[lane];
+    }
+  }
+}
+
+inline WeightBlock ZeroBlock() {
+  const __m512i zero = _mm512_setzero_si512();
+  return {zero, zero, zero, zero, _mm512_setzero_ps(), _mm512_setzero_ps()};
+}
+
+// out[0..rows) = (or +=) the lanes of `sums`, at most all; nothing where rows <= 0.
+inline void StoreLanes(__m512 sums, int64_t rows, Store store, float* out) {
+  const __mmask16 mask = static_cast<__mmask16>((1u << std::clamp<int64_t>(rows, 0, 16)) - 1);
+  if (store == Store::kAdd) sums = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sums);
+  _mm512_mask_storeu_ps(out, mask, sums);
+}

@@ -1,0 +1,28 @@
+// Products of codes with activations in AVX-VNNI. Included inside the target region of matmul.cpp,
+// after vpdpbusd.h.
+//
+// VPDPBUSD adds four products of unsigned with signed bytes to a lane, without saturation. All
+// codes are stored unsigned (code + kBias), those with a sign as code + 128.
+
+constexpr int kSignedBias = 128;
+inline __m256i StoreSigned(__m256i codes) {
+  return _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
+}
+
+// In assembly because GCC 12 copies the sums of the intrinsic to other registers and back.
+inline void AddProducts(__m256i unsigned_bytes, __m256i signed_bytes, __m256i& sums) {
+  asm(KVANT_VPDPBUSD "%2, %1, %0" : "+x"(sums) : "x"(unsigned_bytes), "x"(signed_bytes));
+}
+
+// Sums of 16-bit pairs as 32 bits.
+[[gnu::always_inline]] inline __m256i AddPairs(__m256i pairs) {
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+// The integer dot products of eight groups, four vectors each; bias is what the codes' bias takes.
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotGroups(const __m256i* w, const __m256i* x, __m256i bias) {
+  __m256i dot = Codes::kBias == 0 ? _mm256_setzero_si256() : bias;
+  for (int s = 0; s < 4; ++s) AddProducts(w[s], x[s], dot);
+  return dot;
+}

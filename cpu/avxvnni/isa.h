@@ -1,0 +1,29 @@
+// What the kernels of this folder need: AVX2 and AVX-VNNI, that is Intel's cores for laptops and
+// desktops since Alder Lake (2021) and AMD since Zen 5 (2024). The matrix kernels are this
+// folder's, all others those of cpu/avx2.
+#pragma once
+
+#include <span>
+
+#include "cpu/cpu_features.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::avxvnni {
+
+// The features that begin.h compiles for.
+inline constexpr CpuFeature kRequired[] = {
+    CpuFeature::kAvx2, CpuFeature::kFma,   CpuFeature::kF16c,   CpuFeature::kBmi1,
+    CpuFeature::kBmi2, CpuFeature::kLzcnt, CpuFeature::kPopcnt, CpuFeature::kAvxVnni,
+};
+
+// Whether this build has code for the folder's architecture.
+#if defined(__x86_64__)
+inline constexpr bool kCompiled = true;
+#else
+inline constexpr bool kCompiled = false;
+#endif
+
+// The table; null where !kCompiled. Runs code of the folder: only for a CPU that has the features.
+const KernelTable* Kernels();
+
+}  // namespace kvant::cpu::avxvnni

@@ -1,0 +1,41 @@
+// What tiles of products with 64 and more tokens read beside the weights: records of activations.
+// An instruction set includes this file before its own panels.
+
+// Where in an activation record the arrays lie that a format's panels are multiplied with, in bytes
+// from its beginning. Traits::kScales: scales of a row in 32 columns, 1 or 2.
+struct PanelActivations {
+  int64_t codes, scales, starts, sums;
+
+  template <class Traits>
+  static PanelActivations Of(const MatMulTask& task) {
+    std::byte* base = const_cast<std::byte*>(task.activations);
+    const ActivationRow row = ActivationRowAt(base, task.cols);
+    const bool pairs = Traits::kScales == 1;
+    const void* starts = pairs ? row.pair_starts : row.starts;
+    const void* sums = pairs ? row.pair_sums : row.sums;
+    return {reinterpret_cast<std::byte*>(row.codes) - base,
+            reinterpret_cast<std::byte*>(row.scales) - base,
+            static_cast<const std::byte*>(starts) - base,
+            static_cast<const std::byte*>(sums) - base};
+  }
+
+  // The same from a later block of 32 columns on.
+  template <class Traits>
+  PanelActivations From(int64_t block) const {
+    constexpr int64_t kScaleBytes = Traits::kScales * int64_t{sizeof(float)};
+    return {codes + 32 * block, scales + 4 * block, starts + kScaleBytes * block,
+            sums + kScaleBytes * block};
+  }
+};
+
+// The activation records of a tile's tokens. The last token stands in for those that are missing.
+template <int kTokens>
+struct TokenRecords {
+  const std::byte* records[kTokens];
+
+  TokenRecords(const MatMulTask& task, int64_t token) {
+    for (int64_t t = 0; t < kTokens; ++t) {
+      records[t] = task.activations + std::min(token + t, task.tokens - 1) * task.activation_stride;
+    }
+  }
+};
