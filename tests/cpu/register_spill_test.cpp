@@ -95,7 +95,7 @@ std::vector<Function> FunctionsNamed(const std::string& space, const std::string
   return found;
 }
 
-// An operand on the stack of a vector instruction.
+// An operand on the stack of a vector instruction; not the single numbers that broadcasts read.
 struct StackAccess {
   std::string place;  // "0x40(%rsp)"
   bool stored;
@@ -116,6 +116,7 @@ std::optional<StackAccess> StackAccessOf(const Instruction& instruction, bool fr
   const std::regex& place = frame ? kPlaceWithFrame : kPlaceWithoutFrame;
   std::smatch match;
   if (instruction.text.find("mm") == std::string::npos) return std::nullopt;
+  if (instruction.text.find("broadcast") != std::string::npos) return std::nullopt;
   if (!std::regex_search(instruction.text, match, place)) return std::nullopt;
   static const std::regex kVector("%[xyz]mm[0-9]");
   if (!std::regex_search(instruction.text, kVector)) return std::nullopt;
@@ -225,7 +226,7 @@ TEST(RegisterSpill, NoneInTheMicroKernels) {
     for (const Function& kernel : kernels) {
       int terms = 0;
       for (const Instruction& instruction : kernel.instructions) {
-        terms += instruction.text.starts_with(expected.term);
+        terms += instruction.text.find(expected.term) != std::string::npos;
       }
       EXPECT_GE(terms, expected.terms) << kernel.name;
       for (const std::string& text : StackAccesses(kernel.instructions)) {
