@@ -94,7 +94,7 @@ constexpr int kPanelBlockMax = PanelTraits<CodeTraits<0, 128, true>, 16>::kBlock
   KVANT_FOR_TOKENS(KVANT_WIDEN_TO_ORIGIN, 0)
 
 #define KVANT_TILE_CONSTANTS \
-  [factors] "m"(factors), [last_factors] "m"(last_factors), [origin] "m"(origin), \
+  [factors] "m"(kFactors), [last_factors] "m"(kLastFactors), [origin] "m"(kOrigin), \
   [waiting] "m"(waiting_sums),
 
 // The integers of a scale's first part wait in memory while the registers serve its last part.
@@ -123,9 +123,9 @@ template <class Traits>
   const std::byte* const* records = tokens.records;
   __m256i waiting[kPanelTokens * kPanelVectors];
   __m256i* waiting_sums = waiting;
-  const int32_t factors = Traits::kFactor * 0x10001;
-  const int32_t last_factors = Traits::kLastFactor * 0x10001;
-  const int32_t origin = kDotOriginBits;
+  static constexpr int32_t kFactors = Traits::kFactor * 0x10001;
+  static constexpr int32_t kLastFactors = Traits::kLastFactor * 0x10001;
+  static constexpr int32_t kOrigin = kDotOriginBits;
   if constexpr (kPartLines == 8 && !kNibbles && Traits::kBiased) {
     KVANT_MULTIPLY_TILE(KVANT_PART_8(0, 0) KVANT_TO_STARTS(0) KVANT_FLUSH(16));
   } else if constexpr (kPartLines == 8 && !kNibbles) {
