@@ -25,9 +25,13 @@ enum class CpuFeature : uint8_t {
   kAvx512dq,
   kAvx512vl,
   kAvx512vnni,
+  kAsimdDp,
+  kAsimdRdm,
+  kAtomics,
+  kCrc32,
 };
 
-// As /proc/cpuinfo spells it: "avx512_vnni".
+// As /proc/cpuinfo spells it: "avx512_vnni", "asimddp".
 const char* CpuFeatureName(CpuFeature feature);
 
 struct CpuFeatures {

@@ -8,6 +8,7 @@
 
 #include "cpu/avx2/isa.h"
 #include "cpu/avx512vnni/isa.h"
+#include "cpu/neon/isa.h"
 #include "cpu/scalar/isa.h"
 
 namespace kvant::cpu {
@@ -22,6 +23,7 @@ struct Isa {
 inline constexpr Isa kIsaList[] = {
     {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
     {"avx2", avx2::kCompiled, avx2::kRequired, avx2::Kernels},
+    {"neon", neon::kCompiled, neon::kRequired, neon::Kernels},
     {"scalar", true, {}, scalar::Kernels},
 };
 

@@ -25,7 +25,7 @@ void MultiplyFloatTile(const MatMulTask& task, int64_t row, int64_t token) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const std::byte* p = weights[r] + col * Element::kBytes;
-      _mm_prefetch(reinterpret_cast<const char*>(p + kFloatPrefetchBytes), _MM_HINT_T0);
+      __builtin_prefetch(p + kFloatPrefetchBytes, 0, 3);
       w[r] = Element::Load(p);
     }
 #pragma GCC unroll 8
