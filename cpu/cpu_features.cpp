@@ -43,6 +43,7 @@ constexpr FeatureRow kFeatureRows[] = {
     {"asimdrdm", 0, Register::kHwcap, 12, Saved::kNothing},
     {"atomics", 0, Register::kHwcap, 8, Saved::kNothing},
     {"crc32", 0, Register::kHwcap, 7, Saved::kNothing},
+    {"i8mm", 0, Register::kHwcap2, 13, Saved::kNothing},
 };
 
 const FeatureRow& Row(CpuFeature feature) { return kFeatureRows[static_cast<size_t>(feature)]; }

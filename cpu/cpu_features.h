@@ -29,6 +29,7 @@ enum class CpuFeature : uint8_t {
   kAsimdRdm,
   kAtomics,
   kCrc32,
+  kI8mm,
 };
 
 // As /proc/cpuinfo spells it: "avx512_vnni", "asimddp".

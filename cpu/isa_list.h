@@ -8,6 +8,7 @@
 
 #include "cpu/avx2/isa.h"
 #include "cpu/avx512vnni/isa.h"
+#include "cpu/i8mm/isa.h"
 #include "cpu/neon/isa.h"
 #include "cpu/scalar/isa.h"
 
@@ -23,6 +24,7 @@ struct Isa {
 inline constexpr Isa kIsaList[] = {
     {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
     {"avx2", avx2::kCompiled, avx2::kRequired, avx2::Kernels},
+    {"i8mm", i8mm::kCompiled, i8mm::kRequired, i8mm::Kernels},
     {"neon", neon::kCompiled, neon::kRequired, neon::Kernels},
     {"scalar", true, {}, scalar::Kernels},
 };

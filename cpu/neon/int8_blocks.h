@@ -1,5 +1,5 @@
-// Blocks of 256 weights and activations as NEON multiplies them. Included inside the target region
-// of matmul.cpp.
+// Blocks of 256 weights and activations as NEON multiplies them, for cpu/neon and cpu/i8mm.
+// Included inside the target region of their matmul.cpp.
 //
 // SDOT multiplies signed bytes and adds four neighbouring products per lane. A vector holds a group
 // of 16 consecutive values, so codes lie in plain order, and the products of the values that share
@@ -87,21 +87,6 @@ template <class Codes>
   }
   return sum;
 }
-
-// sums[t] += weights . activations[t]
-template <class Codes, int kTokens>
-[[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
-                                               const ActivationBlock* activations,
-                                               Accumulator* sums) {
-#pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) {
-    sums[t] = MultiplyAddOne<Codes>(weights, activations[t], sums[t]);
-  }
-}
-
-// A block takes more than half of the registers.
-constexpr int kRowsAtOnce = 1;
-constexpr int kStreams = 2;
 
 // 256 activations: codes, eight scales, and the sums of sixteen groups or eight pairs of them.
 template <class Codes>

@@ -18,6 +18,7 @@ namespace {
 
 // clang-format off
 #include "cpu/neon/int8_blocks.h"
+#include "cpu/neon/int8_products.h"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/neon/unpack_pieces.h"
 #include "cpu/neon/unpack_generic.h"
@@ -28,16 +29,8 @@ namespace {
 #include "cpu/neon/unpack_q8_0.h"
 #include "cpu/neon/float_elements.h"
 #include "cpu/generic/matmul_float.inl"
+#include "cpu/neon/matmul_entries.h"
 // clang-format on
-
-constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>},     {quant::F16::kType, RunFloat<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>},   {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},     {quant::Q8_0::kType, RunInt8<UnpackQ8_0>},
-    {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},     {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},     {quant::IQ4_NL::kType, RunInt8<UnpackIQ4_NL>},
-    {quant::IQ4_XS::kType, RunInt8<UnpackIQ4_XS>},
-};
 
 }  // namespace
 
