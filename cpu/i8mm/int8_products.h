@@ -105,4 +105,4 @@ template <class Codes, int kTokens>
 }
 
 constexpr int kRowsAtOnce = 2;
-constexpr int kStreams = 2;
+constexpr int kStreams = 1;
