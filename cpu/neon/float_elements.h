@@ -1,42 +1,40 @@
-// Eight floats from each float element type. Included inside the target region of matmul.cpp.
+// Four floats from each float element type, for cpu/neon and cpu/i8mm. Included inside the target
+// region of their matmul.cpp.
 
-// Two registers, so that the few sums of one token are enough chains of additions.
-struct FloatVector {
-  float32x4_t low, high;
-};
-constexpr int64_t kLanes = 8;
-// 4 x 2 sums of two registers leave half of the 32 registers for the operands.
-constexpr int kFloatTileRows = 4;
+using FloatVector = float32x4_t;
+constexpr int64_t kLanes = 4;
+// 8 x 2 sums: enough chains of additions for one token already, and half of the 32 registers is
+// left for the operands.
+constexpr int kFloatTileRows = 8;
 constexpr int kFloatTileTokens = 2;
 
-inline FloatVector ZeroFloats() { return {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)}; }
+inline FloatVector ZeroFloats() { return vdupq_n_f32(0.0f); }
 inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
-  return {vfmaq_f32(sum.low, a.low, b.low), vfmaq_f32(sum.high, a.high, b.high)};
+  return vfmaq_f32(sum, a, b);
 }
-inline float SumFloats(FloatVector lanes) { return Sum(vaddq_f32(lanes.low, lanes.high)); }
+inline float SumFloats(FloatVector lanes) { return Sum(lanes); }
 
 // Every element type: Load reads kLanes elements, LoadFirst `count` < kLanes of them, the rest
 // zero. Pointers may be odd.
 struct ElementF32 {
   static constexpr int64_t kBytes = 4;
   static FloatVector Load(const std::byte* p) {
-    const uint8_t* bytes = reinterpret_cast<const uint8_t*>(p);
-    return {vreinterpretq_f32_u8(vld1q_u8(bytes)), vreinterpretq_f32_u8(vld1q_u8(bytes + 16))};
+    return vreinterpretq_f32_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(p)));
   }
   static FloatVector LoadFirst(const std::byte* p, int64_t count) {
-    std::byte padded[32] = {};
+    std::byte padded[16] = {};
     std::memcpy(padded, p, static_cast<size_t>(count) * 4);
     return Load(padded);
   }
 };
 
-inline uint16x8_t LoadHalfWords(const std::byte* p) {
-  return vreinterpretq_u16_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(p)));
+inline uint16x4_t LoadHalfWords(const std::byte* p) {
+  return vreinterpret_u16_u8(vld1_u8(reinterpret_cast<const uint8_t*>(p)));
 }
 
 template <class Element>
 inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
-  std::byte padded[16] = {};
+  std::byte padded[8] = {};
   std::memcpy(padded, p, static_cast<size_t>(count) * 2);
   return Element::Load(padded);
 }
@@ -44,8 +42,7 @@ inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
 struct ElementF16 {
   static constexpr int64_t kBytes = 2;
   static FloatVector Load(const std::byte* p) {
-    const float16x8_t halves = vreinterpretq_f16_u16(LoadHalfWords(p));
-    return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
+    return vcvt_f32_f16(vreinterpret_f16_u16(LoadHalfWords(p)));
   }
   static FloatVector LoadFirst(const std::byte* p, int64_t count) {
     return LoadFirstHalves<ElementF16>(p, count);
@@ -55,9 +52,7 @@ struct ElementF16 {
 struct ElementBf16 {
   static constexpr int64_t kBytes = 2;
   static FloatVector Load(const std::byte* p) {
-    const uint16x8_t halves = LoadHalfWords(p);
-    return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(halves), 16)),
-            vreinterpretq_f32_u32(vshll_high_n_u16(halves, 16))};
+    return vreinterpretq_f32_u32(vshll_n_u16(LoadHalfWords(p), 16));
   }
   static FloatVector LoadFirst(const std::byte* p, int64_t count) {
     return LoadFirstHalves<ElementBf16>(p, count);
