@@ -87,6 +87,7 @@ template <class Codes, int kTokens>
       sums_a[t + 1] = AddScaled<Codes>(a, tokens[t + 1], v, pairs.ay, sums_a[t + 1]);
       sums_b[t] = AddScaled<Codes>(b, tokens[t], v, pairs.bx, sums_b[t]);
       sums_b[t + 1] = AddScaled<Codes>(b, tokens[t + 1], v, pairs.by, sums_b[t + 1]);
+      FinishTokens();
     }
   }
 }

@@ -88,6 +88,9 @@ template <class Codes>
   return sum;
 }
 
+// Between tokens: compilers would load codes of several at once, and keep sums in memory for it.
+[[gnu::always_inline]] inline void FinishTokens() { asm volatile("" ::: "memory"); }
+
 // 256 activations: codes, eight scales, and the sums of sixteen groups or eight pairs of them.
 template <class Codes>
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const int8_t* codes, const float* scales,

@@ -1,9 +1,6 @@
 // The products of a block of weights with blocks of activations, token by token. Included inside
 // the target region of matmul.cpp, after int8_blocks.h.
 
-// Compilers would load the codes of several tokens at once, and keep some sums in memory for it.
-[[gnu::always_inline]] inline void FinishOneToken() { asm volatile("" ::: "memory"); }
-
 // sums[t] += weights . activations[t]
 template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
@@ -12,7 +9,7 @@ template <class Codes, int kTokens>
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
     sums[t] = MultiplyAddOne<Codes>(weights, activations[t], sums[t]);
-    FinishOneToken();
+    FinishTokens();
   }
 }
 
