@@ -1,22 +1,25 @@
-// Detection by CPUID and XGETBV; bit numbers from Intel's Software Developer's Manual, volume 2A,
-// "CPUID", and volume 1, section 13.3 (XCR0).
+// Detection by CPUID and XGETBV, bit numbers from Intel's Software Developer's Manual, volume 2A,
+// "CPUID", and volume 1, section 13.3 (XCR0); and on Arm by what the kernel hands to a program, bit
+// numbers from Linux's arch/arm64/include/uapi/asm/hwcap.h.
 #include "cpu/cpu_features.h"
 
 #include <fmt/format.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace kvant::cpu {
 namespace {
 
-enum class Register : uint8_t { kEax, kEbx, kEcx, kEdx };
+enum class Register : uint8_t { kEax, kEbx, kEcx, kEdx, kHwcap, kHwcap2 };
 enum class Saved : uint8_t { kNothing, kAvx, kAvx512, kAmx };
 
 struct FeatureRow {
   const char* name;
-  unsigned leaf;  // CPUID leaf
+  unsigned leaf;  // CPUID leaf; 0 for Arm's features
   Register output;
   int bit;
   Saved saved;  // registers the operating system must save for it
@@ -40,6 +43,11 @@ constexpr FeatureRow kFeatureRows[] = {
     {"avx_vnni", 7, Register::kEax, 4, Saved::kAvx, 1},
     {"amx_tile", 7, Register::kEdx, 24, Saved::kAmx},
     {"amx_int8", 7, Register::kEdx, 25, Saved::kAmx},
+    {"asimddp", 0, Register::kHwcap, 20, Saved::kNothing},
+    {"asimdrdm", 0, Register::kHwcap, 12, Saved::kNothing},
+    {"atomics", 0, Register::kHwcap, 8, Saved::kNothing},
+    {"crc32", 0, Register::kHwcap, 7, Saved::kNothing},
+    {"i8mm", 0, Register::kHwcap2, 13, Saved::kNothing},
 };
 
 const FeatureRow& Row(CpuFeature feature) { return kFeatureRows[static_cast<size_t>(feature)]; }
@@ -74,7 +82,9 @@ CpuFeatures DetectCpuFeatures() {
 #if defined(__x86_64__)
   for (size_t i = 0; i < std::size(kFeatureRows); ++i) {
     const FeatureRow& row = kFeatureRows[i];
-    if (CpuidBit(row.leaf, row.output, row.bit, row.subleaf)) features.present |= 1u << i;
+    if (row.leaf != 0 && CpuidBit(row.leaf, row.output, row.bit, row.subleaf)) {
+      features.present |= 1u << i;
+    }
   }
   constexpr uint64_t kAvxState = 0x06;     // XMM and upper YMM
   constexpr uint64_t kAvx512State = 0xe6;  // these, opmask and both parts of ZMM
@@ -83,6 +93,13 @@ CpuFeatures DetectCpuFeatures() {
   features.saves_avx = (saved & kAvxState) == kAvxState;
   features.saves_avx512 = (saved & kAvx512State) == kAvx512State;
   features.saves_amx = (saved & kAmxState) == kAmxState;
+#elif defined(__aarch64__)
+  for (size_t i = 0; i < std::size(kFeatureRows); ++i) {
+    const FeatureRow& row = kFeatureRows[i];
+    if (row.leaf != 0) continue;
+    const unsigned long words = getauxval(row.output == Register::kHwcap ? AT_HWCAP : AT_HWCAP2);
+    if ((words >> row.bit & 1) != 0) features.present |= 1u << i;
+  }
 #endif
   return features;
 }

@@ -28,9 +28,14 @@ enum class CpuFeature : uint8_t {
   kAvxVnni,
   kAmxTile,
   kAmxInt8,
+  kAsimdDp,
+  kAsimdRdm,
+  kAtomics,
+  kCrc32,
+  kI8mm,
 };
 
-// As /proc/cpuinfo spells it: "avx512_vnni".
+// As /proc/cpuinfo spells it: "avx512_vnni", "asimddp".
 const char* CpuFeatureName(CpuFeature feature);
 
 struct CpuFeatures {

@@ -10,6 +10,8 @@
 #include "cpu/avx2/isa.h"
 #include "cpu/avx512vnni/isa.h"
 #include "cpu/avxvnni/isa.h"
+#include "cpu/i8mm/isa.h"
+#include "cpu/neon/isa.h"
 #include "cpu/scalar/isa.h"
 
 namespace kvant::cpu {
@@ -27,6 +29,8 @@ inline constexpr Isa kIsaList[] = {
     {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
     {"avxvnni", avxvnni::kCompiled, avxvnni::kRequired, avxvnni::Kernels},
     {"avx2", avx2::kCompiled, avx2::kRequired, avx2::Kernels},
+    {"i8mm", i8mm::kCompiled, i8mm::kRequired, i8mm::Kernels},
+    {"neon", neon::kCompiled, neon::kRequired, neon::Kernels},
     {"scalar", true, {}, scalar::Kernels},
 };
 

@@ -15,6 +15,12 @@
 // need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
 // WeightBlock.
 //
+// Where instructions multiply two rows with two tokens it also defines
+//
+//   PairTokens(activations, tokens)   rearranges the blocks of an even number of tokens
+//   MultiplyAddPair<Codes, tokens>(weights, weights of the next row, activations, accumulators of
+//                                  the first row, of the second)
+//
 // One accumulator per (row, token) pair, one MultiplyAdd per block, blocks ascending, SumEight:
 // that fixes the bits, whatever rows and tokens are multiplied together.
 //
@@ -40,6 +46,15 @@ constexpr int64_t kRunBlocks = 64;
 constexpr int64_t kStreamPrefetchBytes = 2304;
 constexpr int64_t kPrefetchBytes = 6144;
 enum class PrefetchTo { kFirstLevel, kSecondLevel };
+
+template <class Block>
+concept Pairable = requires(Block* activations) { PairTokens(activations, 2); };
+
+// The same block of `tokens` tokens, one or an even number.
+template <class Block>
+inline void PairIfPairable(Block* activations, int64_t tokens) {
+  if constexpr (Pairable<Block>) PairTokens(activations, tokens);
+}
 
 inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
@@ -140,9 +155,14 @@ inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t e
     WeightBlock weights[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) weights[r] = rows.Whole(row + r, i);
+    if constexpr (Pairable<ActivationBlock> && kRows == 2) {
+      MultiplyAddPair<Codes, kTokens>(weights[0], weights[1], activations + i * kTokens, local[0],
+                                      local[1]);
+    } else {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      MultiplyAdd<Codes, kTokens>(weights[r], activations + i * kTokens, local[r]);
+      for (int r = 0; r < kRows; ++r) {
+        MultiplyAdd<Codes, kTokens>(weights[r], activations + i * kTokens, local[r]);
+      }
     }
   }
 #pragma GCC unroll 4
@@ -178,7 +198,8 @@ struct Tile {
 
 template <int kTokens, class Rows>
 void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, Accumulator* sums) {
-  constexpr int kRows = kTokens < kTileTokens ? kRowsAtOnce : 1;
+  constexpr bool kManyRows = kTokens < kTileTokens || Pairable<ActivationBlock>;
+  constexpr int kRows = kManyRows ? kRowsAtOnce : 1;
   constexpr int64_t kRun = kRunBlocks / kTokens;
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t begin = 0; begin < blocks; begin += kRun) {
@@ -228,6 +249,7 @@ void ArrangeTiles(const MatMulTask& task, int64_t begin, int64_t end, Activation
             t < tokens ? PrepareBlock<Codes>(row, task.cols, i) : ActivationBlock{};
       }
     }
+    for (int64_t i = 0; i < blocks; ++i) PairIfPairable(out + i * rounded, rounded);
     out += blocks * kTileTokens;
   }
 }

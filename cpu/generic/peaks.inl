@@ -15,7 +15,7 @@ inline constexpr int kAccumulators = 12;
 // Hides the value from the optimiser.
 template <class Vector>
 inline void Hide(Vector& v) {
-  asm volatile("" : "+v"(v));
+  asm volatile("" : "+" KVANT_VECTOR_REGISTER(v));
 }
 
 template <class Operation>

@@ -43,7 +43,8 @@ TEST(Dispatch, ReportsAllInstructionSetsBestFirst) {
     names.emplace_back(report.name);
     EXPECT_EQ(report.supported, report.reason.empty()) << report.name;
   }
-  EXPECT_THAT(names, testing::ElementsAre("amx", "avx512vnni", "avxvnni", "avx2", "scalar"));
+  EXPECT_THAT(names, testing::ElementsAre("amx", "avx512vnni", "avxvnni", "avx2", "i8mm", "neon",
+                                          "scalar"));
   EXPECT_TRUE(reports.back().supported);
 }
 
@@ -76,8 +77,8 @@ TEST(Dispatch, RefusesAnUnknownName) {
   ASSERT_FALSE(chosen.ok());
   EXPECT_EQ(chosen.error().code, ErrorCode::kInvalid);
   EXPECT_EQ(chosen.error().message,
-            "unknown instruction set 'avx9', expected one of amx, avx512vnni, avxvnni, "
-            "avx2, scalar");
+            "unknown instruction set 'avx9', expected one of amx, avx512vnni, avxvnni, avx2, i8mm, "
+            "neon, scalar");
 }
 
 TEST(Dispatch, TheEnvironmentForces) {
@@ -117,6 +118,16 @@ TEST(CpuFeatures, NothingMissingIsNoReason) {
   EXPECT_EQ(WhyRefused(CpuFeatures{}, {}), "");
 }
 
+TEST(CpuFeatures, ArmNeedsNoSavedRegisters) {
+  CpuFeatures features;
+  for (const CpuFeature feature : neon::kRequired) {
+    features.present |= 1u << static_cast<unsigned>(feature);
+  }
+  EXPECT_EQ(WhyRefused(features, neon::kRequired), "");
+  EXPECT_EQ(WhyRefused(features, i8mm::kRequired), "CPU lacks i8mm");
+  EXPECT_EQ(WhyRefused(features, avx2::kRequired), "CPU lacks avx2");
+}
+
 TEST(CpuFeatures, EachMissingFeatureIsNamed) {
   for (const Isa& isa : kIsaList) {
     for (const CpuFeature feature : isa.required) {
@@ -144,17 +155,32 @@ TEST(CpuFeatures, RegistersThatAreNotSavedAreAReason) {
             "the operating system does not save AVX registers");
 }
 
+// The words of the first line of /proc/cpuinfo that begins so.
+std::set<std::string> WordsOfCpuinfo(const std::string& begin) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::set<std::string> found;
+  for (std::string line; found.empty() && std::getline(cpuinfo, line);) {
+    if (line.rfind(begin, 0) != 0) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    for (std::string word; words >> word;) found.insert(word);
+  }
+  return found;
+}
+
 // The kernel's own reading of CPUID, which hides what it does not save.
 TEST(CpuFeatures, AgreeWithProcCpuinfo) {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  std::set<std::string> flags;
-  for (std::string line; flags.empty() && std::getline(cpuinfo, line);) {
-    if (line.rfind("flags", 0) != 0) continue;
-    std::istringstream words(line.substr(line.find(':') + 1));
-    for (std::string word; words >> word;) flags.insert(word);
-  }
-  if (flags.empty()) GTEST_SKIP() << "no x86 flags in /proc/cpuinfo";
   const CpuFeatures features = DetectCpuFeatures();
+#if defined(__aarch64__)
+  // An emulator shows the file of the machine below it.
+  const std::set<std::string> words = WordsOfCpuinfo("Features");
+  if (words.empty()) GTEST_SKIP() << "no features in /proc/cpuinfo";
+  for (const CpuFeature feature : i8mm::kRequired) {
+    const std::string name = CpuFeatureName(feature);
+    EXPECT_EQ(features.Has(feature), words.contains(name)) << name;
+  }
+#else
+  const std::set<std::string> flags = WordsOfCpuinfo("flags");
+  if (flags.empty()) GTEST_SKIP() << "no x86 flags in /proc/cpuinfo";
   for (const CpuFeature feature : amx::kRequired) {
     // The kernel calls LZCNT by AMD's name for the group it came with.
     const std::string name = feature == CpuFeature::kLzcnt ? "abm" : CpuFeatureName(feature);
@@ -164,6 +190,7 @@ TEST(CpuFeatures, AgreeWithProcCpuinfo) {
   EXPECT_EQ(features.saves_avx512, flags.contains("avx512f"));
   EXPECT_EQ(features.Has(CpuFeature::kAvxVnni), flags.contains("avx_vnni"));
   EXPECT_EQ(features.saves_amx, flags.contains("amx_tile"));
+#endif
 }
 
 }  // namespace

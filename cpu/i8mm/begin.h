@@ -1,0 +1,11 @@
+// Opens the region in which functions are compiled for NEON with dot products and products of byte
+// matrices. No include guard: every kernel file of this folder includes its standard and intrinsic
+// headers first, then this file, then the code, then end.h. Code in the region lives in namespace
+// kvant::cpu::i8mm and uses no lambdas (a target region does not reach them in every compiler).
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("arch=armv8.2-a+dotprod+i8mm"))), \
+                                 apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("arch=armv8.2-a+dotprod+i8mm")
+#endif

@@ -1,0 +1,14 @@
+// Matrix products for NEON with products of byte matrices. The interface and its numerics are
+// described in cpu/kernels.h.
+#pragma once
+
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::i8mm {
+
+// By quant::FormatIndex.
+std::vector<MatMulKernel> MatMulKernels();
+
+}  // namespace kvant::cpu::i8mm

@@ -1,0 +1,49 @@
+// Encoders and decoders with 4 blocks side by side.
+#include "cpu/neon/codec.h"
+
+#if defined(__aarch64__)
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "base/half.h"
+#include "cpu/codec_table.h"
+#include "cpu/intrinsics.h"
+#include "quant/format_list.h"
+#include "quant/iq_grids.h"
+#include "quant/scale_search.h"
+#include "quant/unit_values.h"
+
+#include "cpu/neon/begin.h"
+
+namespace kvant::cpu::neon {
+namespace {
+
+using namespace quant;
+constexpr int kLanes = 4;
+constexpr int kCodebookVectorBytes = 16;
+
+// clang-format off
+#include "quant/lane_batch.inl"
+#include "quant/scale_search.inl"
+#include "cpu/generic/encode.inl"
+#include "cpu/generic/codebook_encode.inl"
+#include "cpu/generic/float_rows.inl"
+#include "cpu/generic/codec_entries.inl"
+// clang-format on
+
+}  // namespace
+
+std::vector<EncodeFunction> EncodeFunctions() { return BuildEncodeTable(kEncoders); }
+std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable(kDecoders); }
+
+}  // namespace kvant::cpu::neon
+
+#include "cpu/neon/end.h"
+
+#endif  // defined(__aarch64__)

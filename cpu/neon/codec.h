@@ -1,0 +1,14 @@
+// The NEON encoders and decoders of block formats.
+#pragma once
+
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::neon {
+
+// By quant::FormatIndex.
+std::vector<EncodeFunction> EncodeFunctions();
+std::vector<DecodeFunction> DecodeFunctions();
+
+}  // namespace kvant::cpu::neon

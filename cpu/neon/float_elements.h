@@ -1,0 +1,81 @@
+// Four floats from each float element type, for cpu/neon and cpu/i8mm. Included inside the target
+// region of their matmul.cpp.
+
+using FloatVector = float32x4_t;
+constexpr int64_t kLanes = 4;
+// 8 x 2 sums: enough chains of additions for one token already, and half of the 32 registers is
+// left for the operands.
+constexpr int kFloatTileRows = 8;
+constexpr int kFloatTileTokens = 2;
+// 4 x 6 sums, four vectors of weights and a broadcast.
+constexpr int kFloatPanelVectors = 4;
+constexpr int kFloatPanelTokens = 6;
+
+inline FloatVector ZeroFloats() { return vdupq_n_f32(0.0f); }
+inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
+  return vfmaq_f32(sum, a, b);
+}
+inline void SumEightFloats(const FloatVector* v, float* out) {
+  for (int i = 0; i < 8; ++i) out[i] = Sum(v[i]);
+}
+inline FloatVector BroadcastFloat(const float* p) { return vld1q_dup_f32(p); }
+inline void StoreFloats(float* p, FloatVector lanes) { vst1q_f32(p, lanes); }
+
+// Lane r of vector l becomes lane l of vector r.
+inline void TransposeFloats(FloatVector* v) {
+  const float64x2_t low02 = vreinterpretq_f64_f32(vzip1q_f32(v[0], v[2]));
+  const float64x2_t high02 = vreinterpretq_f64_f32(vzip2q_f32(v[0], v[2]));
+  const float64x2_t low13 = vreinterpretq_f64_f32(vzip1q_f32(v[1], v[3]));
+  const float64x2_t high13 = vreinterpretq_f64_f32(vzip2q_f32(v[1], v[3]));
+  const auto zip = [](float64x2_t even, float64x2_t odd, FloatVector* two) {
+    two[0] = vzip1q_f32(vreinterpretq_f32_f64(even), vreinterpretq_f32_f64(odd));
+    two[1] = vzip2q_f32(vreinterpretq_f32_f64(even), vreinterpretq_f32_f64(odd));
+  };
+  zip(low02, low13, v);
+  zip(high02, high13, v + 2);
+}
+
+// Every element type: Load reads kLanes elements, LoadFirst `count` < kLanes of them, the rest
+// zero. Pointers may be odd.
+struct ElementF32 {
+  static constexpr int64_t kBytes = 4;
+  static FloatVector Load(const std::byte* p) {
+    return vreinterpretq_f32_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(p)));
+  }
+  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+    std::byte padded[16] = {};
+    std::memcpy(padded, p, static_cast<size_t>(count) * 4);
+    return Load(padded);
+  }
+};
+
+inline uint16x4_t LoadHalfWords(const std::byte* p) {
+  return vreinterpret_u16_u8(vld1_u8(reinterpret_cast<const uint8_t*>(p)));
+}
+
+template <class Element>
+inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
+  std::byte padded[8] = {};
+  std::memcpy(padded, p, static_cast<size_t>(count) * 2);
+  return Element::Load(padded);
+}
+
+struct ElementF16 {
+  static constexpr int64_t kBytes = 2;
+  static FloatVector Load(const std::byte* p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(LoadHalfWords(p)));
+  }
+  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+    return LoadFirstHalves<ElementF16>(p, count);
+  }
+};
+
+struct ElementBf16 {
+  static constexpr int64_t kBytes = 2;
+  static FloatVector Load(const std::byte* p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(LoadHalfWords(p), 16));
+  }
+  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+    return LoadFirstHalves<ElementBf16>(p, count);
+  }
+};

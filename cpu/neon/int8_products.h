@@ -1,0 +1,18 @@
+// The products of a block of weights with blocks of activations, token by token. Included inside
+// the target region of matmul.cpp, after int8_blocks.h.
+
+// sums[t] += weights . activations[t]
+template <class Codes, int kTokens>
+[[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
+                                               const ActivationBlock* activations,
+                                               Accumulator* sums) {
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    sums[t] = MultiplyAddOne<Codes>(weights, activations[t], sums[t]);
+    FinishTokens();
+  }
+}
+
+// A block takes half of the registers, and all that goes with it the other.
+constexpr int kRowsAtOnce = 1;
+constexpr int kStreams = 1;

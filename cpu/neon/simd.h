@@ -1,0 +1,147 @@
+// The SIMD vocabulary of cpu/generic/*.inl in NEON with dot products: four floats per vector.
+//
+// Included inside namespace kvant::cpu::neon, between begin.h and end.h, after cpu/intrinsics.h and
+// <cstdint>. The folders of other instruction sets define the same names, and every operation
+// rounds in the same way there, so that generic code gives the same bits everywhere. "Partial"
+// forms touch only the first `count` (0 <= count <= kLanes) elements of memory; lanes that are not
+// loaded are zero.
+
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 32;
+
+using F32 = float32x4_t;  // [kLanes] float
+
+inline F32 Zero() { return vdupq_n_f32(0.0f); }
+inline F32 Broadcast(float value) { return vdupq_n_f32(value); }
+inline float FirstLane(F32 v) { return vgetq_lane_f32(v, 0); }
+
+inline F32 Load(const float* source) { return vld1q_f32(source); }
+inline void Store(float* target, F32 v) { vst1q_f32(target, v); }
+inline F32 LoadPartial(const float* source, int64_t count) {
+  if (count == kLanes) return Load(source);
+  float values[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) values[i] = source[i];
+  return Load(values);
+}
+inline void StorePartial(float* target, F32 v, int64_t count) {
+  if (count == kLanes) return Store(target, v);
+  float values[kLanes];
+  Store(values, v);
+  for (int64_t i = 0; i < count; ++i) target[i] = values[i];
+}
+
+// F16 in memory, float in registers; stores round to nearest even.
+inline F32 LoadF16(const uint16_t* source) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(source)));
+}
+inline F32 LoadF16Partial(const uint16_t* source, int64_t count) {
+  uint16_t halves[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) halves[i] = source[i];
+  return LoadF16(halves);
+}
+inline void StoreF16(uint16_t* target, F32 v) {
+  vst1_u16(target, vreinterpret_u16_f16(vcvt_f16_f32(v)));
+}
+inline void StoreF16Partial(uint16_t* target, F32 v, int64_t count) {
+  uint16_t halves[kLanes];
+  StoreF16(halves, v);
+  for (int64_t i = 0; i < count; ++i) target[i] = halves[i];
+}
+
+inline F32 Add(F32 a, F32 b) { return vaddq_f32(a, b); }
+inline F32 Sub(F32 a, F32 b) { return vsubq_f32(a, b); }
+inline F32 Mul(F32 a, F32 b) { return vmulq_f32(a, b); }
+inline F32 Div(F32 a, F32 b) { return vdivq_f32(a, b); }
+// a * b, or 0 where a is 0, whatever b is.
+inline F32 MulNonZero(F32 a, F32 b) {
+  const uint32x4_t products = vreinterpretq_u32_f32(vmulq_f32(a, b));
+  return vreinterpretq_f32_u32(vbicq_u32(products, vceqzq_f32(a)));
+}
+// a * b + c, a * b - c and c - a * b, rounded once.
+inline F32 MulAdd(F32 a, F32 b, F32 c) { return vfmaq_f32(c, a, b); }
+inline F32 MulSub(F32 a, F32 b, F32 c) { return vfmaq_f32(vnegq_f32(c), a, b); }
+inline F32 NegMulAdd(F32 a, F32 b, F32 c) { return vfmsq_f32(c, a, b); }
+// Even lanes a * b - c, odd lanes a * b + c, rounded once.
+inline F32 MulSubAdd(F32 a, F32 b, F32 c) {
+  const uint32x4_t even_signs = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000u));
+  return MulAdd(a, b, vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(c), even_signs)));
+}
+
+// The second operand where one of the two is NaN: Max(bound, x) lets NaN in x through. (FMAX gives
+// NaN wherever there is one.)
+inline F32 Max(F32 a, F32 b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+inline F32 Min(F32 a, F32 b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+
+// To the nearest integer, ties to even.
+inline F32 Round(F32 v) { return vrndnq_f32(v); }
+// 2^n for integral n in [-126, 127].
+inline F32 PowerOfTwo(int32x4_t n) {
+  return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+}
+// v * 2^n for integral n in [-160, 160], rounded once: the first of the two products is exact for v
+// near one.
+inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
+  const int32x4_t whole = vcvtnq_s32_f32(n);
+  const int32x4_t half = vshrq_n_s32(whole, 1);
+  return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(vsubq_s32(whole, half)));
+}
+
+// [x1, x0, x3, x2, ...]
+inline F32 SwapPairs(F32 v) { return vrev64q_f32(v); }
+// [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
+inline F32 LoadDuplicated(const float* source, int64_t pairs) {
+  const F32 values = LoadPartial(source, pairs);
+  return vzip1q_f32(values, values);
+}
+
+using I32 = int32x4_t;  // [kLanes] int32
+
+inline I32 LoadInts(const void* source) { return vld1q_s32(static_cast<const int32_t*>(source)); }
+inline void StoreInts(void* target, I32 v) { vst1q_s32(static_cast<int32_t*>(target), v); }
+inline I32 AddInts(I32 a, I32 b) { return vaddq_s32(a, b); }
+inline F32 ToFloat(I32 v) { return vcvtq_f32_s32(v); }
+
+// Products of int8 queries with a q8 key tile: lane i holds the sum for token i. A step takes four
+// dimensions of kLanes tokens, [kLanes][4] bytes code + 128, with the query's four codes in
+// `query`; the sum of all of the query's codes gives the start, which signed keys do not need.
+inline I32 KeyDotStart(int32_t) { return vdupq_n_s32(0); }
+inline I32 LoadKeyBytes(const uint8_t* source) {
+  return vreinterpretq_s32_u8(veorq_u8(vld1q_u8(source), vdupq_n_u8(0x80)));
+}
+inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
+  sums = vdotq_s32(sums, vreinterpretq_s8_s32(keys), vreinterpretq_s8_s32(vdupq_n_s32(query)));
+}
+
+// Products of weights, 15-bit codes, with q8 values: a lane holds one dimension of four tokens,
+// which meet the same four weights in every lane. A sum is the integer dot product, lane by lane.
+//
+// SDOT multiplies bytes, so a weight is low - 256 * high with two signed ones: high in [-128, 0].
+struct FourCodes {
+  int8_t parts[8];  // four low ones, four high ones
+};
+struct Dots {
+  I32 low, high;
+};
+
+inline I32 Total(const Dots& dots) { return vsubq_s32(dots.low, vshlq_n_s32(dots.high, 8)); }
+inline Dots ZeroDots() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
+
+using ValueCodes = int8x16_t;  // [kLanes][4]
+inline ValueCodes LoadValueCodes(const int8_t* source) { return vld1q_s8(source); }
+inline ValueCodes LoadValueCodesPartial(const int8_t* source, int64_t lanes) {
+  int8_t codes[4 * kLanes] = {};
+  for (int64_t i = 0; i < 4 * lanes; ++i) codes[i] = source[i];
+  return LoadValueCodes(codes);
+}
+inline void AddValueDots(ValueCodes values, const FourCodes& weights, Dots& dots) {
+  const int8x8_t both = vld1_s8(weights.parts);
+  dots.low = vdotq_lane_s32(dots.low, values, both, 0);
+  dots.high = vdotq_lane_s32(dots.high, values, both, 1);
+}
+// kLanes weight codes, integers from 0 to 32767, as kLanes / 4 FourCodes.
+inline void StoreWeightCodes(F32 codes, FourCodes* target) {
+  const int16x4_t words = vmovn_s32(vcvtnq_s32_f32(codes));
+  const int16x4_t low = vshr_n_s16(vshl_n_s16(words, 8), 8);
+  const int16x4_t high = vshr_n_s16(vsub_s16(low, words), 8);
+  vst1_s8(target->parts, vmovn_s16(vcombine_s16(low, high)));
+}
