@@ -71,16 +71,6 @@ struct TileOutput {
         tokens(std::min<int64_t>(kPanelTokens, task.tokens - token)),
         rows(task.row_end - row) {}
 
-  // Outputs of neighbouring tokens lie far apart: ask for them a tile's work ahead of their use.
-  // Always inlined: GCC 12 drops calls of a function that only prefetches.
-  [[gnu::always_inline]] void Prefetch() const {
-    for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t v = 0; v < kPanelVectors; ++v) {
-        __builtin_prefetch(out + t * stride + v * kPanelLanes, 1);
-      }
-    }
-  }
-
   void Put(const PanelScratch::Vector* sums, Store store) const {
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t v = 0; v < kPanelVectors; ++v) {
@@ -111,7 +101,6 @@ void MultiplyDepth(const MatMulTask& task, const PanelActivations& activations, 
     PackPanel<Unpacker>(task, row, begin, count, scratch.panel);
     for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
       const TileOutput output(task, row, token);
-      if (last) output.Prefetch();
       MultiplyTile<Traits>(scratch.panel, depth, TileTokens(task, token), at, sums);
       if (last) output.Put(sums, task.store);
       sums += kTileVectors;

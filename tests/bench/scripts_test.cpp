@@ -22,6 +22,9 @@ class BenchScripts : public testing::Test {
  protected:
   void SetUp() override {
     KVANT_SKIP_WITHOUT_PROGRAM();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the scripts are not compiled, and what they run has tests of its own";
+#endif
     if (RunShell("command -v python3 >/dev/null").code != 0) GTEST_SKIP() << "no python3";
     const std::string path = folder_ / "llama-bench";
     std::ofstream(path)
