@@ -21,16 +21,7 @@
 namespace kvant::cpu::avx2 {
 #include "cpu/avx2/simd.h"
 namespace {
-// Each needs some of those before it.
-// clang-format off
-#include "cpu/generic/math.inl"
-#include "cpu/generic/kv_store.inl"
-#include "cpu/generic/attention_tile.inl"
-#include "cpu/generic/attention_merge.inl"
-#include "cpu/generic/attention_q8.inl"
-#include "cpu/generic/attention.inl"
-#include "cpu/generic/rows.inl"
-// clang-format on
+#include "cpu/generic/kernels.inl"
 }  // namespace
 }  // namespace kvant::cpu::avx2
 
@@ -38,28 +29,8 @@ namespace {
 
 namespace kvant::cpu::avx2 {
 
-const KernelTable* Kernels() {
-  static const KernelTable table = {
-      .isa = "avx2",
-      .matmul = MatMulKernels(),
-      .encode = EncodeFunctions(),
-      .decode = DecodeFunctions(),
-      .quantize = QuantizeActivations,
-      .rms_norm = RmsNorm,
-      .add = AddRows,
-      .silu_multiply = SiluMultiply,
-      .gelu_multiply = GeluMultiply,
-      .rope = Rope,
-      .rotate = Rotate,
-      .store_key = StoreKey,
-      .store_value = StoreValue,
-      .attention_scratch_bytes = AttentionScratchBytes,
-      .attention = Attention,
-      .attention_merge = AttentionMerge,
-      .peaks = Peaks(),
-  };
-  return &table;
-}
+constexpr const char* kIsaName = "avx2";
+#include "cpu/generic/kernel_table.inl"
 
 }  // namespace kvant::cpu::avx2
 

@@ -1,0 +1,25 @@
+// The table of an instruction set that runs the generic kernels. Included in its namespace, outside
+// of its target region, after kernels.inl, its matrix kernels, codecs, peaks and kIsaName.
+
+const KernelTable* Kernels() {
+  static const KernelTable table = {
+      .isa = kIsaName,
+      .matmul = MatMulKernels(),
+      .encode = EncodeFunctions(),
+      .decode = DecodeFunctions(),
+      .quantize = QuantizeActivations,
+      .rms_norm = RmsNorm,
+      .add = AddRows,
+      .silu_multiply = SiluMultiply,
+      .gelu_multiply = GeluMultiply,
+      .rope = Rope,
+      .rotate = Rotate,
+      .store_key = StoreKey,
+      .store_value = StoreValue,
+      .attention_scratch_bytes = AttentionScratchBytes,
+      .attention = Attention,
+      .attention_merge = AttentionMerge,
+      .peaks = Peaks(),
+  };
+  return &table;
+}

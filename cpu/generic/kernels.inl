@@ -1,0 +1,12 @@
+// All generic kernels but matrix products and codecs, each after those it needs. Included inside an
+// instruction set's namespace and target region, after its simd.h.
+
+// clang-format off
+#include "cpu/generic/math.inl"
+#include "cpu/generic/kv_store.inl"
+#include "cpu/generic/attention_tile.inl"
+#include "cpu/generic/attention_merge.inl"
+#include "cpu/generic/attention_q8.inl"
+#include "cpu/generic/attention.inl"
+#include "cpu/generic/rows.inl"
+// clang-format on
