@@ -96,7 +96,8 @@ struct MatMulTask {
   Store store;
   std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
   // A number for what the activations are, never used again for others: a call may find them
-  // arranged in the scratch by an earlier one with that number. 0: none.
+  // arranged in the scratch by an earlier one with that number; between the two, only kernels with
+  // ActivationKind::kInt8 have had the scratch. 0: none.
   uint64_t activations_number = 0;
 };
 
@@ -257,7 +258,7 @@ enum class RopeStyle : uint8_t {
 struct KernelTable {
   const char* isa;  // "scalar", "avx2", "avx512vnni"
 
-  // Matrix kernels by quant::FormatIndex. `few` serves any number of tokens.
+  // By quant::FormatIndex.
   std::vector<MatMulKernel> matmul;
 
   // By quant::FormatIndex; never null.

@@ -37,6 +37,7 @@ class Product {
       const auto format = static_cast<size_t>(quant::FormatIndex(*part.weight->format));
       kernels_.push_back(&kernels.matmul[format]);
       decode_.push_back(kernels.decode[format]);
+      all_int8_ &= kernels_.back()->activation == cpu::ActivationKind::kInt8;
     }
   }
 
@@ -117,7 +118,8 @@ class Product {
     task.out_stride = step.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
-    task.activations_number = number;
+    // Kernels for floats use the scratch in ways of their own.
+    task.activations_number = all_int8_ ? number : 0;
     const bool panels = UsesPanels(i) && Many(step);
     panels ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
@@ -156,6 +158,7 @@ class Product {
   std::vector<MatMulPart> parts_;
   std::vector<const cpu::MatMulKernel*> kernels_;  // one per part
   std::vector<cpu::DecodeFunction> decode_;        // one per part
+  bool all_int8_ = true;                           // no part reads floats
   Activations in_;
   ValueId out_;
   cpu::Store store_;
