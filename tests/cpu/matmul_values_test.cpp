@@ -161,6 +161,23 @@ TEST_P(MatMulValuesTest, LargestProductsAreExact) {
   }
 }
 
+// Beside ordinary blocks, blocks of zeros whose scales are up to 2^127, which only MXFP4 has.
+TEST_P(MatMulValuesTest, ZerosWithALargeScaleAddNothing) {
+  constexpr uint8_t kExponents[] = {232, 233, 240, 255};
+  constexpr int64_t kRows = std::size(kExponents);
+  constexpr int64_t kCols = 288;
+  const quant::FormatTraits& mxfp4 = *quant::FindFormat("MXFP4");
+  for (const int64_t tokens : {1, 9, 64}) {
+    const MatMulProblem problem(kernels(), mxfp4, kRows, kCols, tokens);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const quant::MXFP4::Block zeros{kExponents[row], {}};
+      std::memcpy(problem.weights() + row * mxfp4.row_bytes(kCols) + row * mxfp4.block_bytes,
+                  &zeros, sizeof(zeros));
+    }
+    ExpectMatchesReference(problem, problem.Run());
+  }
+}
+
 // The same for floats, in every place of a matrix with many tiles, panels and parts of them.
 TEST_P(MatMulValuesTest, IntegersAsFloatsHaveExactSums) {
   for (const char* name : {"F32", "F16", "BF16"}) {
