@@ -9,14 +9,6 @@
 namespace kvant::cpu {
 namespace {
 
-IsaReport Report(const Isa& isa, const CpuFeatures& features) {
-  IsaReport report{isa.name, isa.compiled, false, ""};
-  report.reason =
-      report.compiled ? WhyRefused(features, isa.required) : "not compiled in this build";
-  report.supported = report.compiled && report.reason.empty();
-  return report;
-}
-
 // "avx512vnni, avx2, scalar"
 std::string KnownNames() {
   std::string names;
@@ -26,10 +18,20 @@ std::string KnownNames() {
 
 }  // namespace
 
+IsaAnswer Ask(const Isa& isa, const CpuFeatures& features) {
+  const std::string reason =
+      isa.compiled ? WhyRefused(features, isa.required) : "not compiled in this build";
+  if (!reason.empty()) return {{isa.name, isa.compiled, false, reason}, nullptr};
+  const KernelTable* kernels = isa.kernels();
+  const bool supported = kernels != nullptr;
+  const char* refused = supported ? "" : "the operating system refuses its registers";
+  return {{isa.name, isa.compiled, supported, refused}, kernels};
+}
+
 std::vector<IsaReport> ReportIsas() {
   const CpuFeatures features = DetectCpuFeatures();
   std::vector<IsaReport> reports;
-  for (const Isa& isa : kIsaList) reports.push_back(Report(isa, features));
+  for (const Isa& isa : kIsaList) reports.push_back(Ask(isa, features).report);
   return reports;
 }
 
@@ -37,11 +39,8 @@ Result<const KernelTable*> ChooseKernels(std::string_view name) {
   const CpuFeatures features = DetectCpuFeatures();
   for (const Isa& isa : kIsaList) {
     if (name.empty() ? isa.only_by_name : name != isa.name) continue;
-    IsaReport report = Report(isa, features);
-    if (report.supported) {
-      if (const KernelTable* kernels = isa.kernels()) return kernels;
-      report.reason = "the operating system refuses its registers";
-    }
+    const auto [report, kernels] = Ask(isa, features);
+    if (kernels != nullptr) return kernels;
     if (!name.empty()) {
       return MakeError(ErrorCode::kNotSupported, "instruction set {} cannot be used: {}", name,
                        report.reason);

@@ -3,7 +3,7 @@
 //
 // A folder's isa.h says whether it is compiled for this architecture and which processor features
 // its code needs; its Kernels() gives the table and may be called only where both hold; null says
-// that the operating system refuses at that moment. Private to cpu/.
+// that the operating system refuses. Private to cpu/.
 #pragma once
 
 #include "cpu/amx/isa.h"
@@ -33,5 +33,12 @@ inline constexpr Isa kIsaList[] = {
     {"neon", neon::kCompiled, neon::kRequired, neon::Kernels},
     {"scalar", true, {}, scalar::Kernels},
 };
+
+// A row as seen on a machine with these features, and its table, null where it is not supported.
+struct IsaAnswer {
+  IsaReport report;
+  const KernelTable* kernels;
+};
+IsaAnswer Ask(const Isa& isa, const CpuFeatures& features);
 
 }  // namespace kvant::cpu

@@ -97,7 +97,7 @@ struct MatMulTask {
   std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
   // A number for what the activations are, never used again for others: a call may find them
   // arranged in the scratch by an earlier one with that number; between the two, only kernels with
-  // ActivationKind::kInt8 have had the scratch. 0: none.
+  // ActivationKind::kInt8 have had the scratch, which may hold anything before. 0: none.
   uint64_t activations_number = 0;
 };
 
@@ -173,16 +173,17 @@ constexpr size_t KvValueGroupBytes(KvElement element, int v_dim) {
 
 // A run of cached positions of one kv head that lie contiguously in memory.
 struct KvRun {
-  const std::byte* keys;    // key tiles, the first starts at first_position
-  const std::byte* values;  // value groups, the first starts at first_position
-  int64_t first_position;   // multiple of kKeyTileTokens
-  int64_t count;            // tokens; the last tile may be partly filled (its rest is finite)
-  const float* key_scales = nullptr;    // [count] for q8 keys
+  const std::byte* keys;                // key tiles, the first starts at first_position
+  const std::byte* values;              // value groups, the first starts at first_position
+  int64_t first_position;               // multiple of kKeyTileTokens
+  int64_t count;                        // tokens; the rest of the last tile may hold anything
+  const float* key_scales = nullptr;    // [count rounded up to whole tiles] for q8 keys
   const float* value_scales = nullptr;  // [count] for q8 values
   uint64_t rows = ~uint64_t{0};         // bit r: the task's row r (modulo 64) may see it
 };
 
-// Positions that the rows of a task whose bits are set do not see, although runs hold them.
+// Positions that the rows of a task whose bits are set do not see, although runs hold them. Their
+// values have the weight 0 and may be multiplied with it: f32 and f16 values must be finite.
 struct HiddenPositions {
   int64_t begin;
   int64_t end;
@@ -215,7 +216,8 @@ constexpr int64_t AttentionPartialFloats(int v_dim) { return 16 + (v_dim + 15) /
 // bound), less the hidden ones. A sink is one more score without a value. Products with q8 codes
 // are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax chunk, each
 // times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one scale for
-// the chunk.
+// the chunk. A position whose weight underflows to 0 may count as hidden where values are q8, even
+// if the scale of its value is NaN.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
   int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart

@@ -3,7 +3,7 @@
 // Results are therefore the same for every number of lanes; one lane is the scalar reference.
 //
 // Included inside a namespace, and a target region where there is one, after the constant
-// `kLanes` (1, 8 or 16), "quant/scale_search.h" and <cstring>.
+// `kLanes` (1, 4, 8 or 16), "quant/scale_search.h" and <cstring>.
 
 using Floats [[gnu::vector_size(4 * kLanes)]] = float;
 using Ints [[gnu::vector_size(4 * kLanes)]] = int32_t;

@@ -1,4 +1,4 @@
-// The kernel table for AMX: that of AVX-512 VNNI with this folder's matrix kernels.
+// The kernel table for AMX: that of AVX-512 VNNI with this folder's matrix kernels and peak loops.
 #include "cpu/amx/isa.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cpu/amx/matmul.h"
+#include "cpu/amx/peaks.h"
 #include "cpu/avx512vnni/isa.h"
 
 namespace kvant::cpu::amx {
@@ -24,6 +25,7 @@ KernelTable BuildTable() {
   KernelTable table = *avx512vnni::Kernels();
   table.isa = "amx";
   table.matmul = MatMulKernels();
+  table.peaks = Peaks();
   return table;
 }
 

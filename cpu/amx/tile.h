@@ -1,7 +1,7 @@
 // The tile instructions that the kernels of this folder use. In assembler, because the intrinsics
 // take the number of a tile as text. A test has a model of them in plain loops.
 //
-// Included inside the target region of matmul.cpp.
+// Included inside the namespace of matmul.cpp and of peaks.cpp.
 
 // What LDTILECFG reads: the shape of each of eight tiles, in bytes of a row and in rows (Intel's
 // Software Developer's Manual, volume 1, section 18.2).

@@ -115,10 +115,13 @@ inline void TransposeLanes(__m256i* v) {
 // The group of 16 columns that lane `lane` of half `half` of a WeightBlock belongs to.
 constexpr int64_t GroupOf(int64_t half, int64_t lane) { return 8 * half + lane % 4 * 2 + lane / 4; }
 
-// kDotOrigin times a scale is exact because the scale's last two bits are zero: no format has
-// scales of more than 22 bits, and this makes sure.
+// kDotOrigin times a scale is exact because the scale's last two bits are zero and it is at most
+// 2^104. No format has scales of more than 22 bits, only MXFP4 has larger finite ones, and this
+// makes sure: with an infinite origin even a block of zeros would give NaN. A NaN stays one.
 inline __m256 PanelScales(__m256i bits) {
-  return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~3)));
+  const __m256 scales = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~3)));
+  const __m256 at_most = _mm256_min_ps(_mm256_set1_ps(0x1p104f), scales);
+  return _mm256_max_ps(_mm256_set1_ps(-0x1p104f), at_most);
 }
 
 // The scales, and offsets where there are some, of half `half` of the blocks of eight rows.

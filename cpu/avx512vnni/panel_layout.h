@@ -59,14 +59,18 @@ inline void TransposeLanes(__m512i* v) {
   }
 }
 
-// kDotOrigin times the scales. The product is exact because a scale's last two bits are zero: no
-// format has scales of more than 22 bits, and PanelScales makes sure.
+// kDotOrigin times the scales. The product is exact because a scale's last two bits are zero and
+// because it is at most 2^104. No format has scales of more than 22 bits, only MXFP4 has larger
+// finite ones, and PanelScales makes sure: with an infinite origin even a block of zeros would give
+// NaN. A NaN stays one.
 inline __m512 PanelOrigins(__m512 scales) {
   return _mm512_mul_ps(scales, _mm512_set1_ps(kDotOrigin));
 }
 
 inline __m512 PanelScales(__m512i bits) {
-  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(~3)));
+  const __m512 scales = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(~3)));
+  const __m512 at_most = _mm512_min_ps(_mm512_set1_ps(0x1p104f), scales);
+  return _mm512_max_ps(_mm512_set1_ps(-0x1p104f), at_most);
 }
 
 // One block of 256 columns of 16 rows, in the order of int8_blocks.h (lane 4q + v = group 4v + q),

@@ -3,11 +3,11 @@
 // Included inside an instruction set's namespace and target region, after its simd.h, math.inl,
 // attention_tile.inl, attention_merge.inl and attention_q8.inl.
 //
-// Query vectors (a row's head) are taken in tiles of some rows with all their heads, and every key
-// and value is read once per tile. A tile walks the positions in chunks of kAttentionChunk, and in
-// each its units take turns: scores of the chunk, their maximum, exponentials, weighted values;
-// then the chunk's partial result merges into the unit's, or is left for a merge of several calls.
-// Inside a unit, blocks of query vectors share registers.
+// Query vectors (a row's head) are taken in tiles of some rows with all their heads. A tile walks
+// the positions in chunks of kAttentionChunk; in each its units take turns: scores of the chunk,
+// their maximum, exponentials, weighted values; then the chunk's partial result merges into the
+// unit's, or is left for a merge of several calls. Keys and values come from memory once per tile,
+// for its later units from a cache. Inside a unit, blocks of query vectors share registers.
 //
 // Invariants that fix the bits: a score is one chain of fused multiply-adds over k_dim; a chunk's
 // exponentials are summed in lanes by position % 16; values are accumulated position by position;

@@ -228,7 +228,7 @@ inline void ForEachBlockOf(const QueryTile& tile, const Segment& segment, const 
   }
 }
 
-// Lays query vectors out as the blocks of ScoreChunk read them.
+// Lays query vectors out as the blocks of ScoreUnit read them.
 void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
   const AttentionTask& task = *tile.task;
   const int heads = task.heads_per_kv;

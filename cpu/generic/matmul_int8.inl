@@ -1,6 +1,6 @@
-// Products of quantized weights with int8 activations of fewer than 64 tokens, shared by the vector
-// instruction sets. An instruction set includes this file in its namespace and target region, after
-// it has defined
+// Products of quantized weights with int8 activations, shared by the vector instruction sets: of
+// fewer than 64 tokens, or of any number where an instruction set has no panels. It includes this
+// file in its namespace and target region, after it has defined
 //
 //   WeightBlock       256 weights of one row: codes, and scales and offsets per lane
 //   ActivationBlock   256 activations of one token in the matching order
@@ -60,7 +60,7 @@ inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
 // The parts of a thread's scratch memory.
 struct Scratch {
-  // What the activations were arranged from and for, 0 at first where nothing is known.
+  // What the activations were arranged from and for; anything where nothing has been arranged.
   struct Arranged {
     uint64_t number;  // MatMulTask::activations_number
     const void* layout;

@@ -1,9 +1,8 @@
 // Matrix products of one or several weight matrices with the same activations, and the gated unit,
 // which goes on with the columns that it has just computed.
 //
-// The rows of all parts form one row space that is split over the team at the kernels' row tiles.
-// Float matrices with many tokens may go to a library, in tiles of weight rows whose borders depend
-// on the matrix alone.
+// The rows of each part are split over the team at its kernel's row tiles. Float matrices with many
+// tokens may go to a library, in tiles of weight rows whose borders depend on the matrix alone.
 #include <algorithm>
 #include <numeric>
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "cpu/avx512vnni/isa.h"
+#include "cpu/avx512vnni/peaks.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/matmul_table.h"
@@ -107,6 +109,7 @@ namespace {
 constexpr const char* kIsaName = "amx_model";
 
 #include "cpu/amx/matmul.inl"
+#include "cpu/amx/peaks.inl"
 
 }  // namespace
 }  // namespace kvant::cpu::amx_model
@@ -117,9 +120,11 @@ namespace kvant::cpu::test {
 namespace {
 
 KernelTable BuildTable() {
+  static const PeakLoops peaks = amx_model::BuildPeaks();
   KernelTable table = *avx512vnni::Kernels();
   table.isa = amx_model::kIsaName;
   table.matmul = amx_model::BuildKernels();
+  table.peaks = &peaks;
   return table;
 }
 

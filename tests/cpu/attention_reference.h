@@ -1,5 +1,6 @@
-// What the attention tests share: a cache of one kv head in runs of any length, random rows of
-// queries, and attention in double precision with a bound on the error of a float computation.
+// What the attention tests share: a cache of one kv head in runs of any length, random shapes and
+// rows of queries, and attention in double precision with a bound on the error of a float
+// computation.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <memory>
 #include <random>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "base/half.h"
 #include "tests/cpu/isa_test.h"
@@ -144,6 +147,41 @@ inline std::vector<float> RandomVector(int64_t count, std::mt19937& generator,
     value = limit * (static_cast<float>(generator()) * 0x1p-31f - 1.0f);
   }
   return values;
+}
+
+template <class T>
+inline T OneOf(std::mt19937& generator, std::initializer_list<T> choices) {
+  return choices.begin()[generator() % choices.size()];
+}
+
+inline Shape RandomShape(std::mt19937& generator) {
+  Shape shape;
+  shape.k_dim = OneOf(generator, {6, 8, 48, 64, 80, 96});
+  shape.v_dim = OneOf(generator, {6, 8, 48, 64, 72, 75, 128});
+  shape.heads_per_kv = OneOf(generator, {1, 2, 3, 4, 7, 8});
+  shape.k_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
+  shape.v_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
+  shape.window = OneOf<int64_t>(generator, {0, 0, 1, 7, 32, 33, 600});
+  shape.cache_end = 1 + static_cast<int64_t>(generator() % 700);
+  if (shape.window > 0 && generator() % 2 == 0) {  // far from 0, older positions dropped
+    const int64_t moved = 16 * static_cast<int64_t>(generator() % 100'000);
+    shape.cache_begin += moved;
+    shape.cache_end += moved;
+  }
+  if (generator() % 3 == 0) shape.score_cap = OneOf(generator, {1.5f, 50.0f});
+  for (std::vector<float>* each_head : {&shape.bias_slopes, &shape.sinks}) {
+    if (generator() % 3 != 0) continue;
+    *each_head =
+        RandomVector(shape.heads_per_kv, generator, each_head == &shape.sinks ? 3.0f : 0.1f);
+  }
+  return shape;
+}
+
+inline std::string Describe(const Shape& shape) {
+  return fmt::format("k_dim {} v_dim {} heads {} window {} cache [{}, {}) cap {}{}{}", shape.k_dim,
+                     shape.v_dim, shape.heads_per_kv, shape.window, shape.cache_begin,
+                     shape.cache_end, shape.score_cap, shape.bias_slopes.empty() ? "" : " bias",
+                     shape.sinks.empty() ? "" : " sinks");
 }
 
 inline void FillRandom(const Shape& shape, Cache& cache, uint32_t seed) {

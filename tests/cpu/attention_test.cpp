@@ -1,9 +1,8 @@
 // Attention against a double-precision softmax over the visible positions, exact counts of what is
-// visible, and equal bits however the same work is cut into rows, runs and threads.
+// visible, and equal bits however the same work is cut into rows and runs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <random>
 
 #include "tests/cpu/attention_reference.h"
@@ -30,41 +29,6 @@ class Attention : public IsaTest {
   }
 };
 KVANT_FOR_EACH_ISA(Attention);
-
-template <class T>
-T OneOf(std::mt19937& generator, std::initializer_list<T> choices) {
-  return choices.begin()[generator() % choices.size()];
-}
-
-Shape RandomShape(std::mt19937& generator) {
-  Shape shape;
-  shape.k_dim = OneOf(generator, {6, 8, 48, 64, 80, 96});
-  shape.v_dim = OneOf(generator, {8, 48, 64, 72, 128});
-  shape.heads_per_kv = OneOf(generator, {1, 2, 3, 4, 7, 8});
-  shape.k_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
-  shape.v_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
-  shape.window = OneOf<int64_t>(generator, {0, 0, 1, 7, 32, 33, 600});
-  shape.cache_end = 1 + static_cast<int64_t>(generator() % 700);
-  if (shape.window > 0 && generator() % 2 == 0) {  // far from 0, older positions dropped
-    const int64_t moved = 16 * static_cast<int64_t>(generator() % 100'000);
-    shape.cache_begin += moved;
-    shape.cache_end += moved;
-  }
-  if (generator() % 3 == 0) shape.score_cap = OneOf(generator, {1.5f, 50.0f});
-  for (std::vector<float>* each_head : {&shape.bias_slopes, &shape.sinks}) {
-    if (generator() % 3 != 0) continue;
-    *each_head =
-        RandomVector(shape.heads_per_kv, generator, each_head == &shape.sinks ? 3.0f : 0.1f);
-  }
-  return shape;
-}
-
-std::string Describe(const Shape& shape) {
-  return fmt::format("k_dim {} v_dim {} heads {} window {} cache [{}, {}) cap {}{}{}", shape.k_dim,
-                     shape.v_dim, shape.heads_per_kv, shape.window, shape.cache_begin,
-                     shape.cache_end, shape.score_cap, shape.bias_slopes.empty() ? "" : " bias",
-                     shape.sinks.empty() ? "" : " sinks");
-}
 
 TEST_P(Attention, IsWithinItsRoundingsForRandomShapes) {
   for (uint32_t seed = 0; seed < 24; ++seed) {
@@ -251,41 +215,6 @@ TEST_P(Attention, BitsAreThoseOfTheReference) {
   }
 }
 
-// Calls for some of the chunks each, last ones first, and their merge.
-TEST_P(Attention, PartsOfTheChunksMergeToTheSameBits) {
-  for (uint32_t seed = 500; seed < 516; ++seed) {
-    std::mt19937 generator(seed);
-    Shape shape = RandomShape(generator);
-    shape.cache_end += 2000;
-    SCOPED_TRACE(fmt::format("seed {} {}", seed, Describe(shape)));
-    Cache cache(shape, {32, 96, 1024});
-    FillRandom(shape, cache, seed);
-    const int64_t count = 1 + static_cast<int64_t>(generator() % 40);
-    const Rows rows = RandomRows(shape, LastPositions(shape, count), seed + 1);
-    const std::vector<float> whole = Attend(kernels(), shape, cache, rows);
-    std::vector<float> out(whole.size());
-    std::vector<std::byte> scratch(
-        kernels().attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
-    AttentionTask task =
-        MakeTask(shape, cache.runs(), {}, rows.positions, rows.queries.data(), out.data(), scratch);
-    task.part.first = FirstVisible(shape, rows.positions.front()) / kAttentionChunk;
-    const int64_t chunks = rows.positions.back() / kAttentionChunk + 1 - task.part.first;
-    std::vector<float> partials(static_cast<size_t>(chunks * count * shape.heads_per_kv *
-                                                    AttentionPartialFloats(shape.v_dim)),
-                                std::numeric_limits<float>::quiet_NaN());
-    task.part.partials = partials.data();
-    for (int64_t end = chunks; end > 0; end = task.part.begin - task.part.first) {
-      const int64_t length = 1 + static_cast<int64_t>(generator()) % end;
-      task.part.begin = task.part.first + end - length;
-      task.part.end = task.part.first + end;
-      kernels().attention(task);
-    }
-    task.part.end = task.part.first + chunks;
-    kernels().attention_merge(task);
-    ExpectSameBits(out, whole, "parts");
-  }
-}
-
 // Positions that the cache has dropped between two runs are not seen.
 TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
   Shape shape;
@@ -327,120 +256,24 @@ TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
   EXPECT_EQ(out, std::vector<float>(16, static_cast<float>(sum) / static_cast<float>(count)));
 }
 
-// Sequences that begin alike: shared positions are in runs for all rows, then each row has runs of
-// its own, some two by two, and some rows have hidden positions.
-struct SharedPrefix {
-  SharedPrefix(const Shape& shape_in, size_t sequences, bool pairs, std::mt19937& generator)
-      : shape(shape_in), prefix(shape, {320, 32}) {
-    FillRandom(shape, prefix, 1);
-    runs.assign(prefix.runs().begin(), prefix.runs().end());
-    for (size_t i = 0; i < sequences; ++i) {
-      const uint64_t bit = uint64_t{1} << i;
-      if (pairs && i % 2 == 1) {
-        for (KvRun& run : runs) run.rows |= run.rows == bit >> 1 ? bit : 0;
-        rows.positions.push_back(rows.positions.back());
-      } else {
-        AddTail(bit, generator);
-      }
-      tail_of.push_back(tails.size() - 1);
-      if (generator() % 3 == 0) Hide(bit, generator);
-    }
-    std::stable_sort(runs.begin(), runs.end(), [](const KvRun& a, const KvRun& b) {
-      return a.first_position < b.first_position;
-    });
-    rows.queries =
-        RandomVector(static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
-  }
-
-  void AddTail(uint64_t bit, std::mt19937& generator) {
-    Shape tail = shape;
-    tail.cache_begin = shape.cache_end;
-    tail.cache_end = tail.cache_begin + 1 + static_cast<int64_t>(generator() % 600);
-    tails.push_back(std::make_unique<Cache>(tail, std::vector<int64_t>{32, 64, 512}));
-    FillRandom(tail, *tails.back(), static_cast<uint32_t>(generator()));
-    rows.positions.push_back(tail.cache_end - 1);
-    for (KvRun run : tails.back()->runs()) {
-      run.rows = bit;
-      runs.push_back(run);
-    }
-  }
-
-  void Hide(uint64_t bit, std::mt19937& generator) {
-    const int64_t begin = static_cast<int64_t>(generator()) % (shape.cache_end + 20);
-    const int64_t end = begin + 1 + static_cast<int64_t>(generator() % 700);
-    hidden.push_back({begin, std::min(end, rows.positions.back()), bit});
-  }
-
-  // Row i over its own positions alone.
-  std::vector<float> Alone(const KernelTable& kernels, size_t i) const {
-    std::vector<KvRun> own(prefix.runs().begin(), prefix.runs().end());
-    const std::span<const KvRun> tail = tails[tail_of[i]]->runs();
-    own.insert(own.end(), tail.begin(), tail.end());
-    std::vector<HiddenPositions> own_hidden;
-    for (HiddenPositions positions : hidden) {
-      if (positions.rows != uint64_t{1} << i) continue;
-      positions.rows = 1;
-      own_hidden.push_back(positions);
-    }
-    const std::ptrdiff_t floats = std::ptrdiff_t{shape.heads_per_kv} * shape.k_dim;
-    const auto begin = rows.queries.begin() + static_cast<std::ptrdiff_t>(i) * floats;
-    return Attend(kernels, shape, own, own_hidden, {{rows.positions[i]}, {begin, begin + floats}});
-  }
-
+// The largest sums of integers that q8 values have: all weights alike, all codes +-127.
+TEST_P(Attention, TheLargestSumsOfQ8ValuesFit) {
   Shape shape;
-  Cache prefix;
-  std::vector<std::unique_ptr<Cache>> tails;
-  std::vector<size_t> tail_of;  // by row
-  std::vector<KvRun> runs;
-  std::vector<HiddenPositions> hidden;
-  Rows rows;
-};
-
-TEST_P(Attention, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
-  for (uint32_t seed = 400; seed < 424; ++seed) {
-    std::mt19937 generator(seed);
-    Shape shape = RandomShape(generator);
-    shape.cache_begin = 0;
-    shape.cache_end = 32 * (1 + static_cast<int64_t>(generator() % 40));
-    const size_t sequences = 1 + generator() % 9;
-    SCOPED_TRACE(fmt::format("seed {} {} {} sequences", seed, Describe(shape), sequences));
-    const SharedPrefix shared(shape, sequences, generator() % 2 == 1, generator);
-    std::vector<float> alone;
-    for (size_t i = 0; i < sequences; ++i) {
-      const std::vector<float> row = shared.Alone(reference(), i);
-      alone.insert(alone.end(), row.begin(), row.end());
-    }
-    ExpectSameBits(Attend(kernels(), shape, shared.runs, shared.hidden, shared.rows), alone,
-                   "rows together and alone");
-  }
-}
-
-// A hidden position counts as if it were not there.
-TEST_P(Attention, HiddenPositionsWeighNothing) {
-  Shape shape;
-  shape.k_dim = shape.v_dim = 16;
-  shape.heads_per_kv = 2;
-  shape.cache_end = 1300;
-  Cache cache(shape, {96});
-  const std::vector<float> key(16, 0.0f);
-  for (int64_t p = 0; p < shape.cache_end; ++p) {
-    cache.Put(p, key.data(), std::vector<float>(16, static_cast<float>(p)).data());
-  }
-  const std::vector<HiddenPositions> hidden = {{3, 40}, {500, 1040}, {1044, 1299}};
-  Rows rows = RandomRows(shape, {1299}, 1);
-  int64_t sum = 0;
-  int64_t count = 0;
-  for (int64_t p = 0; p < shape.cache_end; ++p) {
-    if (std::any_of(hidden.begin(), hidden.end(),
-                    [p](const HiddenPositions& h) { return h.begin <= p && p < h.end; })) {
-      continue;
-    }
-    sum += p;
-    ++count;
-  }
-  const float mean = static_cast<float>(sum) / static_cast<float>(count);
-  for (const float value : Attend(kernels(), shape, cache.runs(), hidden, rows)) {
-    EXPECT_EQ(value, mean);
+  shape.k_dim = 8;
+  shape.v_dim = 75;
+  shape.heads_per_kv = 15;  // blocks of 8, 4, 2 and 1
+  shape.v_element = KvElement::kQ8;
+  shape.cache_end = 2 * kAttentionChunk;
+  Cache cache(shape, {96, 512});
+  const std::vector<float> key(8, 0.0f);
+  std::vector<float> value;
+  for (int d = 0; d < shape.v_dim; ++d) value.push_back(d % 3 == 0 ? -127.0f : 127.0f);
+  for (int64_t p = 0; p < shape.cache_end; ++p) cache.Put(p, key.data(), value.data());
+  Rows rows{{shape.cache_end - 1}, std::vector<float>(15 * 8, 0.0f)};
+  const std::vector<float> out = Attend(kernels(), shape, cache, rows);
+  for (size_t i = 0; i < out.size(); ++i) {
+    // Roundings of the sum, its scale and their product, in merging and of the quotient.
+    ASSERT_NEAR(out[i], value[i % value.size()], 127 * 8 * kRounding) << "element " << i;
   }
 }
 

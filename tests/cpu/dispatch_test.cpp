@@ -72,6 +72,16 @@ TEST(Dispatch, GivesTheNamedTableOrTheReason) {
   }
 }
 
+// As Linux may refuse tiles to a process.
+TEST(Dispatch, AnInstructionSetWithoutATableIsNotSupported) {
+  const auto no_table = []() -> const KernelTable* { return nullptr; };
+  const auto [report, kernels] = Ask({"refused", true, {}, no_table}, DetectCpuFeatures());
+  EXPECT_TRUE(report.compiled);
+  EXPECT_FALSE(report.supported);
+  EXPECT_EQ(report.reason, "the operating system refuses its registers");
+  EXPECT_EQ(kernels, nullptr);
+}
+
 TEST(Dispatch, RefusesAnUnknownName) {
   const Result<const KernelTable*> chosen = ChooseKernels("avx9");
   ASSERT_FALSE(chosen.ok());

@@ -1,5 +1,5 @@
-// A matrix product with random operands in exactly sized buffers, and its double-precision
-// reference: shared by the tests and the kernel benchmark.
+// A matrix product with random operands in exactly sized buffers, most with a guarded end, and its
+// double-precision reference: shared by the tests and the kernel benchmark.
 //
 // The reference multiplies the decoded weights with the very numbers that the kernel reads: the
 // floats, or the quantized activations. What remains is the rounding of the kernel's float sums,
@@ -16,9 +16,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
 #include "quant/format.h"
+#include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu {
 
@@ -70,8 +72,10 @@ class MatMulProblem {
         tokens_(tokens),
         weights_(AllocateBytes(kMisalignment + static_cast<size_t>(rows * format.row_bytes(cols)))),
         floats_(static_cast<size_t>(tokens * cols)),
-        int8_(AllocateBytes(static_cast<size_t>(tokens) * ActivationRowBytes(cols))),
-        scratch_(AllocateBytes(kernel_.scratch_bytes(cols))) {
+        int8_(static_cast<size_t>(tokens) * ActivationRowBytes(cols)),
+        scratch_(RoundUp(kernel_.scratch_bytes(cols), 64)) {
+    std::fill(int8_.begin(), int8_.end(), std::byte{0xff});
+    std::fill(scratch_.begin(), scratch_.end(), std::byte{0xff});
     std::mt19937 random(seed);
     constexpr int64_t kDistinctRows = 64;
     for (int64_t row = 0; row < rows; ++row) {
@@ -98,7 +102,7 @@ class MatMulProblem {
   int64_t tokens() const { return tokens_; }
   std::byte* weights() const { return weights_.get() + kMisalignment; }
   ActivationRow Int8Row(int64_t token) const {
-    return ActivationRowAt(int8_.get() + token * static_cast<int64_t>(ActivationRowBytes(cols_)),
+    return ActivationRowAt(int8_.data() + token * static_cast<int64_t>(ActivationRowBytes(cols_)),
                            cols_);
   }
   float* FloatRow(int64_t token) { return floats_.data() + token * cols_; }
@@ -113,14 +117,14 @@ class MatMulProblem {
     task.row_begin = 0;
     task.row_end = rows_;
     const bool int8 = kernel_.activation == ActivationKind::kInt8;
-    task.activations = int8 ? int8_.get() : reinterpret_cast<const std::byte*>(floats_.data());
+    task.activations = int8 ? int8_.data() : reinterpret_cast<const std::byte*>(floats_.data());
     task.activation_stride = int8 ? static_cast<int64_t>(ActivationRowBytes(cols_))
                                   : cols_ * static_cast<int64_t>(sizeof(float));
     task.tokens = tokens_;
     task.out = out;
     task.out_stride = rows_;
     task.store = Store::kSet;
-    task.scratch = {scratch_.get(), kernel_.scratch_bytes(cols_)};
+    task.scratch = {scratch_.data(), kernel_.scratch_bytes(cols_)};
     return task;
   }
 
@@ -202,9 +206,9 @@ class MatMulProblem {
   int64_t cols_;
   int64_t tokens_;
   Bytes weights_;
-  std::vector<float> floats_;
-  Bytes int8_;
-  Bytes scratch_;
+  test::GuardedArray<float> floats_;
+  test::GuardedArray<std::byte> int8_;     // NaN where the quantizer writes nothing
+  test::GuardedArray<std::byte> scratch_;  // NaN at first
 };
 
 }  // namespace kvant::cpu

@@ -15,10 +15,13 @@
 namespace kvant::cpu {
 namespace {
 
-// Of many tokens, every eleventh: neither tiles of 6 nor of 8 have their place in step with it.
+// Of many tokens, every eleventh and the last: neither tiles of 6 nor of 8 have their place in step
+// with it.
 void ExpectMatchesReference(const MatMulProblem& problem, const std::vector<float>& out) {
   const int64_t step = problem.tokens() < 32 ? 1 : 11;
-  for (int64_t token = 0; token < problem.tokens(); token += step) {
+  const int64_t last = problem.tokens() - 1;
+  for (int64_t next = 0; next < last + step; next += step) {
+    const int64_t token = std::min(next, last);
     for (int64_t row = 0; row < problem.rows(); ++row) {
       ASSERT_NEAR(out[static_cast<size_t>(token * problem.rows() + row)],
                   problem.Reference(token, row), problem.ErrorBound(token, row))
@@ -117,22 +120,26 @@ void SetActivations(const ActivationRow& activations, int64_t cols, int8_t code)
 // have the same sign.
 TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
   constexpr int64_t kRows = 4;
-  constexpr int64_t kTokens = 66;
+  constexpr int64_t kCols = 512;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     if (!format.quantized()) continue;
-    const int64_t cols = 512;
-    MatMulProblem problem(kernels(), format, kRows, cols, kTokens);
-    const int fills[kRows] = {0x00, 0xff, 0x80, 0x7f};
-    for (int64_t row = 0; row < kRows; ++row) {
-      std::byte* bytes = problem.weights() + row * format.row_bytes(cols);
-      for (int64_t i = 0; i < cols / format.block_values; ++i) {
-        SetCodes(quant::FormatList{}, format, bytes + i * format.block_bytes, fills[row]);
+    for (const int64_t tokens : {1, 9, 66}) {
+      MatMulProblem problem(kernels(), format, kRows, kCols, tokens);
+      const int fills[kRows] = {0x00, 0xff, 0x80, 0x7f};
+      for (int64_t row = 0; row < kRows; ++row) {
+        std::byte* bytes = problem.weights() + row * format.row_bytes(kCols);
+        for (int64_t i = 0; i < kCols / format.block_values; ++i) {
+          SetCodes(quant::FormatList{}, format, bytes + i * format.block_bytes, fills[row]);
+        }
+      }
+      for (const int sign : {1, -1}) {
+        for (int64_t token = 0; token < tokens; ++token) {
+          const int code = token % 2 == 0 ? 127 : -127;
+          SetActivations(problem.Int8Row(token), kCols, static_cast<int8_t>(sign * code));
+        }
+        ExpectMatchesReference(problem, problem.Run());
       }
     }
-    for (int64_t token = 0; token < kTokens; ++token) {
-      SetActivations(problem.Int8Row(token), cols, token % 2 == 0 ? 127 : -127);
-    }
-    ExpectMatchesReference(problem, problem.Run());
   }
 }
 
@@ -140,24 +147,43 @@ TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
 TEST_P(MatMulValuesTest, LargestProductsAreExact) {
   constexpr int64_t kCols = 288;
   const quant::FormatTraits& q8_0 = *quant::FindFormat("q8_0");
-  MatMulProblem problem(kernels(), q8_0, 3, kCols, 64);
-  for (int64_t row = 0; row < problem.rows(); ++row) {
-    for (int64_t i = 0; i < kCols / 32; ++i) {
-      quant::Q8_0::Block block{quant::PackedHalf::Nearest(1.0f), {}};
-      std::fill_n(block.codes, 32, static_cast<int8_t>(-128));
-      std::memcpy(problem.weights() + row * q8_0.row_bytes(kCols) + i * q8_0.block_bytes, &block,
-                  sizeof(block));
-    }
-  }
-  for (int64_t token = 0; token < problem.tokens(); ++token) {
-    SetActivations(problem.Int8Row(token), kCols, token % 2 == 0 ? 127 : -127);
-  }
-  const std::vector<float> out = problem.Run();
-  for (int64_t token = 0; token < problem.tokens(); ++token) {
-    const float expected = static_cast<float>(kCols * -128 * (token % 2 == 0 ? 127 : -127));
+  for (const int64_t tokens : {1, 9, 64}) {
+    MatMulProblem problem(kernels(), q8_0, 3, kCols, tokens);
     for (int64_t row = 0; row < problem.rows(); ++row) {
-      EXPECT_EQ(out[static_cast<size_t>(token * problem.rows() + row)], expected);
+      for (int64_t i = 0; i < kCols / 32; ++i) {
+        quant::Q8_0::Block block{quant::PackedHalf::Nearest(1.0f), {}};
+        std::fill_n(block.codes, 32, static_cast<int8_t>(-128));
+        std::memcpy(problem.weights() + row * q8_0.row_bytes(kCols) + i * q8_0.block_bytes, &block,
+                    sizeof(block));
+      }
     }
+    for (int64_t token = 0; token < tokens; ++token) {
+      SetActivations(problem.Int8Row(token), kCols, token % 2 == 0 ? 127 : -127);
+    }
+    const std::vector<float> out = problem.Run();
+    for (int64_t token = 0; token < tokens; ++token) {
+      const float expected = static_cast<float>(kCols * -128 * (token % 2 == 0 ? 127 : -127));
+      for (int64_t row = 0; row < problem.rows(); ++row) {
+        EXPECT_EQ(out[static_cast<size_t>(token * problem.rows() + row)], expected);
+      }
+    }
+  }
+}
+
+// Beside ordinary blocks, blocks of zeros whose scales are up to 2^127, which only MXFP4 has.
+TEST_P(MatMulValuesTest, ZerosWithALargeScaleAddNothing) {
+  constexpr uint8_t kExponents[] = {232, 233, 240, 255};
+  constexpr int64_t kRows = std::size(kExponents);
+  constexpr int64_t kCols = 288;
+  const quant::FormatTraits& mxfp4 = *quant::FindFormat("MXFP4");
+  for (const int64_t tokens : {1, 9, 64}) {
+    const MatMulProblem problem(kernels(), mxfp4, kRows, kCols, tokens);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const quant::MXFP4::Block zeros{kExponents[row], {}};
+      std::memcpy(problem.weights() + row * mxfp4.row_bytes(kCols) + row * mxfp4.block_bytes,
+                  &zeros, sizeof(zeros));
+    }
+    ExpectMatchesReference(problem, problem.Run());
   }
 }
 
