@@ -26,12 +26,14 @@ class BenchScripts : public testing::Test {
     GTEST_SKIP() << "the scripts are not compiled, and what they run has tests of its own";
 #endif
     if (RunShell("command -v python3 >/dev/null").code != 0) GTEST_SKIP() << "no python3";
-    const std::string path = folder_ / "llama-bench";
-    std::ofstream(path)
-        << "#!/bin/bash\n"
-           "[ \"$1\" = --help ] && echo '-d, --n-depth -fa, --flash-attn <0|1>' && exit\n"
-           "exec '"
-        << KVANT_BINARY << "' bench --no-bounds \"$@\" 2>/dev/null\n";
+    WriteScript("llama-bench",
+                "[ \"$1\" = --help ] && echo '-d, --n-depth -fa, --flash-attn <0|1>' && exit\n"
+                "exec '" KVANT_BINARY "' bench --no-bounds \"$@\" 2>/dev/null\n");
+  }
+
+  void WriteScript(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ / name;
+    std::ofstream(path) << "#!/bin/bash\n" << text;
     chmod(path.c_str(), 0755);
   }
 
@@ -69,6 +71,38 @@ TEST_F(BenchScripts, CompareRunsEveryWayInTurn) {
   const std::string table = Script("compare " + flags);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 12 + 4);
   EXPECT_THAT(table, HasSubstr("| pp4 @ d3 | best of llama.cpp: llama.cpp -fa "));
+}
+
+// A llama-bench without -d leaves depths to the llama-sweep-bench beside it, whose -rtr has no
+// value.
+TEST_F(BenchScripts, CompareSweepsWhereDepthsAreUnknown) {
+  WriteScript("llama-bench", "echo '-fa <0|1> -rtr <0|1>'\n");
+  const std::string flags =
+      "-p 4 -n 2 -d 8 -t 1 -r 1 --kvant \"$KVANT\" --ik-llama-bench \"$LLAMA\" \"$MODEL\"";
+  Script("compare " + flags, 1);  // no llama-sweep-bench
+  WriteScript("llama-sweep-bench",
+              "echo \"$*\" >>\"${0%/*}/sweeps\"\n"
+              "for depth in 0 8; do\n"
+              "  echo '{\"n_kv_max\": 12, \"pp\": 4, \"tg\": 2, \"n_kv\": '$depth', '"
+              "'\"speed_pp\": 1'$depth', \"speed_tg\": 2'$depth'}' >&2\n"
+              "done\n");
+  std::istringstream lines(Script("compare -o jsonl --only '-fa 1' " + flags));
+  std::vector<json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(json::parse(line));
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[1]["engine"], "ik_llama.cpp -fa 1");
+  EXPECT_EQ(rows[2]["engine"], "ik_llama.cpp -fa 1 -rtr 1");
+  EXPECT_EQ(rows[2]["n_depth"], 8);
+  EXPECT_EQ(rows[2]["samples_ts"], json({18.0}));
+  EXPECT_EQ(rows[5]["samples_ts"], json({28.0}));
+  std::ifstream sweeps(folder_ / "sweeps");
+  std::string plain, repacked;
+  std::getline(sweeps, plain);
+  std::getline(sweeps, repacked);
+  EXPECT_THAT(plain, HasSubstr("-c 12 --sweep-stride 2"));
+  EXPECT_TRUE(plain.ends_with("-fa 1")) << plain;
+  EXPECT_TRUE(repacked.ends_with("-fa 1 -rtr")) << repacked;
+  Script("compare " + flags + " -d 6", 1);  // not a multiple of -p; the last -d counts
 }
 
 TEST_F(BenchScripts, PlotDrawsEverySeries) {
