@@ -10,6 +10,7 @@
 
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
+#include "tests/this_build.h"
 #include "tests/tools/program.h"
 
 namespace kvant::test {
@@ -22,13 +23,13 @@ class BenchScripts : public testing::Test {
  protected:
   void SetUp() override {
     KVANT_SKIP_WITHOUT_PROGRAM();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "the scripts are not compiled, and what they run has tests of its own";
-#endif
+    if (kSanitized) {
+      GTEST_SKIP() << "the scripts are not compiled, and what they run has tests of its own";
+    }
     if (RunShell("command -v python3 >/dev/null").code != 0) GTEST_SKIP() << "no python3";
     WriteScript("llama-bench",
                 "[ \"$1\" = --help ] && echo '-d, --n-depth -fa, --flash-attn <0|1>' && exit\n"
-                "exec '" KVANT_BINARY "' bench --no-bounds \"$@\" 2>/dev/null\n");
+                "exec '" + std::string(kProgramPath) + "' bench --no-bounds \"$@\" 2>/dev/null\n");
   }
 
   void WriteScript(const std::string& name, const std::string& text) const {

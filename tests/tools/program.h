@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/this_build.h"
+
 extern char** environ;
 
 namespace kvant::test {
@@ -38,7 +40,7 @@ struct ProgramInput {
 };
 
 inline bool HaveProgram() {
-  return std::string(KVANT_BINARY) != "" && access(KVANT_BINARY, X_OK) == 0;
+  return *kProgramPath != '\0' && access(kProgramPath, X_OK) == 0;
 }
 
 // Feeds `in`, collects `out` and `error` until both are closed.
@@ -139,12 +141,12 @@ inline ProgramRun Run(const char* path, std::vector<std::string> arguments,
 
 inline ProgramRun RunProgram(const std::vector<std::string>& arguments,
                              const ProgramInput& input = {}) {
-  return Run(KVANT_BINARY, arguments, input);
+  return Run(kProgramPath, arguments, input);
 }
 
 // A line of bash, for pipes; $KVANT is the program. The code is that of the first failing part.
 inline ProgramRun RunShell(const std::string& script) {
-  const std::string setup = std::string("set -o pipefail; KVANT='") + KVANT_BINARY + "'; ";
+  const std::string setup = std::string("set -o pipefail; KVANT='") + kProgramPath + "'; ";
   return Run("/bin/bash", {"-c", setup + script}, {});
 }
 

@@ -1,0 +1,10 @@
+// The build that the test program was linked in. Tests may be compiled in another one: see
+// tests/CMakeLists.txt.
+#pragma once
+
+namespace kvant::test {
+
+extern const char* const kProgramPath;  // kvant, "" where it is not built
+extern const bool kSanitized;           // by the address or thread sanitizer
+
+}  // namespace kvant::test
