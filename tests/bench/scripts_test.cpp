@@ -29,7 +29,8 @@ class BenchScripts : public testing::Test {
     if (RunShell("command -v python3 >/dev/null").code != 0) GTEST_SKIP() << "no python3";
     WriteScript("llama-bench",
                 "[ \"$1\" = --help ] && echo '-d, --n-depth -fa, --flash-attn <0|1>' && exit\n"
-                "exec '" + std::string(kProgramPath) + "' bench --no-bounds \"$@\" 2>/dev/null\n");
+                "exec '" +
+                    std::string(kProgramPath) + "' bench --no-bounds \"$@\" 2>/dev/null\n");
   }
 
   void WriteScript(const std::string& name, const std::string& text) const {

@@ -39,9 +39,7 @@ struct ProgramInput {
   size_t interrupt_after_error_bytes = 0;  // and so much on standard error
 };
 
-inline bool HaveProgram() {
-  return *kProgramPath != '\0' && access(kProgramPath, X_OK) == 0;
-}
+inline bool HaveProgram() { return *kProgramPath != '\0' && access(kProgramPath, X_OK) == 0; }
 
 // Feeds `in`, collects `out` and `error` until both are closed.
 inline void Converse(int in, int out, int error, const ProgramInput& input, pid_t child,
