@@ -37,6 +37,17 @@ template <class Codes>
   }
 }
 
+// The sum of two vectors' products, four of them in 16 bits; how such sums are added, and
+// widened to 32 bits.
+constexpr bool kWideSums = false;
+template <class Codes>
+[[gnu::always_inline]] inline __m256i SumTwo(const __m256i* w, const __m256i* x) {
+  static_assert(8 * 127 * Codes::kCodeMax <= INT16_MAX);
+  return _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
+}
+inline __m256i AddSums(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
+inline __m256i WidenSums(__m256i sums) { return AddPairs(sums); }
+
 // The integer dot products of eight groups, four vectors each; bias is what the codes' bias takes.
 template <class Codes>
 [[gnu::always_inline]] inline __m256i DotGroups(const __m256i* w, const __m256i* x, __m256i bias) {

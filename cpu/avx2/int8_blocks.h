@@ -1,14 +1,22 @@
 // Blocks of 256 weights and activations as AVX2 and AVX-VNNI multiply them. Included inside the
 // target region of matmul.cpp, after byte_products.h, which says how codes are stored.
 //
-// A block is two halves of 128 values = 8 groups of 16. The dot product of each group falls into
-// one 32-bit lane: vector s of a half holds values 4s..4s+3 of its 8 groups. Lane 4q + v of half h
-// belongs to group 8h + 2v + q, the order that transposing four vectors of consecutive values
-// gives.
+// In LaneOrder::kGroups a block is two halves of 128 values = 8 groups of 16. The dot product of
+// each group falls into one 32-bit lane: vector s of a half holds values 4s..4s+3 of its 8 groups.
+// Lane 4q + v of half h belongs to group 8h + 2v + q, the order that transposing four vectors of
+// consecutive values gives.
+//
+// Formats with one scale for 32 values, a pair of groups, need no transposition: in
+// LaneOrder::kPairs the lower halves of vectors 2i and 2i + 1 hold pair 2i, the upper ones pair
+// 2i + 1, whose sums meet in one lane only in the end. Lanes then belong to pairs 0, 2, 4, 6, 1, 3,
+// 5, 7, as do biases, scales, offsets and sums, in the first of their vectors.
+enum class LaneOrder { kGroups, kPairs };
 
 // How a format's codes are stored in a WeightBlock.
-template <int kBiasValue, int kCodeMaxValue, bool kOffsets>
+template <int kBiasValue, int kCodeMaxValue, bool kOffsets,
+          LaneOrder kOrderValue = LaneOrder::kGroups>
 struct CodeTraits {
+  static constexpr LaneOrder kOrder = kOrderValue;
   static constexpr int kBias = kBiasValue;
   static constexpr int kCodeMax = kCodeMaxValue;
   static constexpr bool kHasOffsets = kOffsets;
@@ -26,9 +34,9 @@ struct WeightBlock {
 
 struct ActivationBlock {
   __m256i codes[8];
-  __m256i bias[2];   // -kBias * sum of the group's codes
-  __m256 scales[2];  // of the group
-  __m256 sums[2];    // of the group
+  __m256i bias[2];   // -kBias * sum of the codes of the group, or pair
+  __m256 scales[2];  // of the group, or pair
+  __m256 sums[2];    // the same
 };
 
 using Accumulator = __m256;
@@ -64,9 +72,9 @@ inline void SumEight(const Accumulator* v, int64_t stride, float* out) {
   _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(sums, order));
 }
 
-// lane 4q + v of a half = group 2v + q of it
-inline __m256 PermuteGroups(const float* groups) {
-  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(groups),
+// Lane 4q + v: group 2v + q of a half, or pair 2v + q of a block.
+inline __m256 PermuteEight(const float* values) {
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(values),
                                   _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
@@ -89,8 +97,56 @@ inline __m256 RepeatPairs(const float* pairs) {
   out[3] = _mm256_unpackhi_epi64(high01, high23);
 }
 
+// In both halves, lanes 0 and 2 of a, then of b; lanes 1 and 3.
+inline __m256i EvenLanes(__m256i a, __m256i b) {
+  return _mm256_castps_si256(
+      _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88));
+}
+inline __m256i OddLanes(__m256i a, __m256i b) {
+  return _mm256_castps_si256(
+      _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd));
+}
+
+// In both halves, the sums of the two 64-bit words of a, then of b.
+inline __m256i FoldWords(__m256i a, __m256i b) {
+  return AddSums(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+// The integer dot products of pairs 0, 2, 4, 6, 1, 3, 5, 7. Lanes are folded by shuffles and
+// additions; more multiplications by ones would wait for those of the codes.
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotPairs(const __m256i* w, const __m256i* x, __m256i bias) {
+  const __m256i a = FoldWords(SumTwo<Codes>(w, x), SumTwo<Codes>(w + 2, x + 2));
+  const __m256i b = FoldWords(SumTwo<Codes>(w + 4, x + 4), SumTwo<Codes>(w + 6, x + 6));
+  constexpr bool kFits = 16 * 127 * Codes::kCodeMax <= INT16_MAX;
+  __m256i dot;
+  if constexpr (kFits || kWideSums) {
+    dot = WidenSums(AddSums(EvenLanes(a, b), OddLanes(a, b)));
+  } else {
+    const __m256i wide_a = WidenSums(a);
+    const __m256i wide_b = WidenSums(b);
+    dot = _mm256_add_epi32(EvenLanes(wide_a, wide_b), OddLanes(wide_a, wide_b));
+  }
+  return Codes::kBias == 0 ? dot : _mm256_add_epi32(dot, bias);
+}
+
 // sum + weights . activations
 template <class Codes>
+  requires(Codes::kOrder == LaneOrder::kPairs)
+[[gnu::always_inline]] inline Accumulator MultiplyAddOne(const WeightBlock& weights,
+                                                         const ActivationBlock& activations,
+                                                         Accumulator sum) {
+  const __m256i dot = DotPairs<Codes>(weights.codes, activations.codes, activations.bias[0]);
+  const __m256 scales = _mm256_mul_ps(weights.scales[0], activations.scales[0]);
+  sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scales, sum);
+  if constexpr (Codes::kHasOffsets) {
+    sum = _mm256_fnmadd_ps(weights.offsets[0], activations.sums[0], sum);
+  }
+  return sum;
+}
+
+template <class Codes>
+  requires(Codes::kOrder == LaneOrder::kGroups)
 [[gnu::always_inline]] inline Accumulator MultiplyAddOne(const WeightBlock& weights,
                                                          const ActivationBlock& activations,
                                                          Accumulator sum) {
@@ -121,19 +177,69 @@ template <class Codes, int kTokens>
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 2;
 
-// Panels are packed from blocks as they are.
+// 32 codes each, as they follow each other, from LaneOrder::kPairs and back.
+[[gnu::always_inline]] inline __m256i JoinLower(__m256i a, __m256i b) {
+  return _mm256_permute2x128_si256(a, b, 0x20);
+}
+[[gnu::always_inline]] inline __m256i JoinUpper(__m256i a, __m256i b) {
+  return _mm256_permute2x128_si256(a, b, 0x31);
+}
+
+// A block as panels are packed from it.
 template <class Codes>
-inline const WeightBlock& InGroupOrder(const WeightBlock& block) {
+inline WeightBlock InGroupOrder(const WeightBlock& block) {
+  if constexpr (Codes::kOrder == LaneOrder::kGroups) {
+    return block;
+  } else {
+    const __m256i orders[2] = {_mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5),
+                               _mm256_setr_epi32(2, 6, 3, 7, 2, 6, 3, 7)};
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i* v = block.codes + 4 * h;
+      TransposeCodes(JoinLower(v[0], v[1]), JoinUpper(v[0], v[1]), JoinLower(v[2], v[3]),
+                     JoinUpper(v[2], v[3]), out.codes + 4 * h);
+      out.scales[h] = _mm256_permutevar8x32_ps(block.scales[0], orders[h]);
+      if (Codes::kHasOffsets) {
+        out.offsets[h] = _mm256_permutevar8x32_ps(block.offsets[0], orders[h]);
+      }
+    }
+    return out;
+  }
+}
+
+// 256 activations.
+template <class Codes>
+  requires(Codes::kOrder == LaneOrder::kPairs)
+[[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const ActivationRow& row) {
+  ActivationBlock block;
+  const __m256i* v = reinterpret_cast<const __m256i*>(row.codes);
+  for (int i = 0; i < 8; i += 2) {
+    const __m256i even = _mm256_loadu_si256(v + i);
+    const __m256i odd = _mm256_loadu_si256(v + i + 1);
+    block.codes[i] = JoinLower(even, odd);
+    block.codes[i + 1] = JoinUpper(even, odd);
+  }
+  const __m256i ones = _mm256_set1_epi8(1);
+  __m256i totals[4];  // of each four codes
+  for (int i = 0; i < 4; ++i) {
+    const __m256i* both = block.codes + 2 * i;
+    totals[i] = AddPairs(
+        _mm256_add_epi16(_mm256_maddubs_epi16(ones, both[0]), _mm256_maddubs_epi16(ones, both[1])));
+  }
+  const __m256i total = _mm256_hadd_epi32(_mm256_hadd_epi32(totals[0], totals[1]),
+                                          _mm256_hadd_epi32(totals[2], totals[3]));
+  block.bias[0] = _mm256_mullo_epi32(total, _mm256_set1_epi32(-Codes::kBias));
+  block.scales[0] = PermuteEight(row.scales);
+  block.sums[0] = PermuteEight(row.pair_sums);
   return block;
 }
 
-// 256 activations in plain order: codes, eight scales, sixteen sums.
 template <class Codes>
-[[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const int8_t* codes, const float* scales,
-                                                           const float* sums) {
+  requires(Codes::kOrder == LaneOrder::kGroups)
+[[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const ActivationRow& row) {
   ActivationBlock block;
   for (int h = 0; h < 2; ++h) {
-    const __m256i* v = reinterpret_cast<const __m256i*>(codes) + 4 * h;
+    const __m256i* v = reinterpret_cast<const __m256i*>(row.codes) + 4 * h;
     TransposeCodes(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1), _mm256_loadu_si256(v + 2),
                    _mm256_loadu_si256(v + 3), block.codes + 4 * h);
     __m256i total = _mm256_setzero_si256();
@@ -142,8 +248,8 @@ template <class Codes>
       total = _mm256_add_epi32(total, AddPairs(pairs));
     }
     block.bias[h] = _mm256_mullo_epi32(total, _mm256_set1_epi32(-Codes::kBias));
-    block.scales[h] = RepeatPairs(scales + 4 * h);
-    block.sums[h] = PermuteGroups(sums + 8 * h);
+    block.scales[h] = RepeatPairs(row.scales + 4 * h);
+    block.sums[h] = PermuteEight(row.sums + 8 * h);
   }
   return block;
 }
@@ -153,15 +259,16 @@ template <class Codes>
 inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
   const int64_t begin = i * 256;
   const int64_t count = cols - begin;
-  if (count >= 256) {
-    return ArrangeBlock<Codes>(row.codes + begin, row.scales + begin / 32, row.sums + begin / 16);
-  }
+  const ActivationRow rest = row.From(begin);
+  if (count >= 256) return ArrangeBlock<Codes>(rest);
   const size_t n = static_cast<size_t>(count);
   int8_t codes[256] = {};
   float scales[8] = {};
   float sums[16] = {};
-  std::memcpy(codes, row.codes + begin, n);
-  std::memcpy(scales, row.scales + begin / 32, n / 32 * sizeof(float));
-  std::memcpy(sums, row.sums + begin / 16, n / 16 * sizeof(float));
-  return ArrangeBlock<Codes>(codes, scales, sums);
+  float pair_sums[8] = {};
+  std::memcpy(codes, rest.codes, n);
+  std::memcpy(scales, rest.scales, n / 32 * sizeof(float));
+  std::memcpy(sums, rest.sums, n / 16 * sizeof(float));
+  std::memcpy(pair_sums, rest.pair_sums, n / 32 * sizeof(float));
+  return ArrangeBlock<Codes>({codes, scales, sums, pair_sums, nullptr, nullptr});
 }

@@ -135,8 +135,20 @@ template <class Traits>
     static_assert(!kHasOffsets);
     KVANT_MULTIPLY_TILE(KVANT_PART_8(0, 0) KVANT_TO_STARTS(0) KVANT_THEN(KVANT_PART_8(8, 0))
                             KVANT_FLUSH(32));
+  } else if constexpr (kPartLines == 4 && !kNibbles && Traits::kScales == 2 && kHasOffsets) {
+    static_assert(!Traits::kBiased && Traits::kParts == 1);
+    KVANT_MULTIPLY_TILE(KVANT_PART_4(0, 0) KVANT_TO_ORIGIN KVANT_FLUSH_WITH_OFFSETS(0, 16)
+                            KVANT_PART_4(4, 4) KVANT_TO_ORIGIN KVANT_FLUSH_WITH_OFFSETS(1, 22));
+  } else if constexpr (kPartLines == 4 && !kNibbles && Traits::kScales == 2) {
+    static_assert(Traits::kBiased && Traits::kParts == 1);
+    KVANT_MULTIPLY_TILE(KVANT_PART_4(0, 0) KVANT_TO_STARTS(0) KVANT_FLUSH(16) KVANT_PART_4(4, 4)
+                            KVANT_TO_STARTS(1) KVANT_FLUSH(20));
+  } else if constexpr (kPartLines == 4 && !kNibbles && Traits::kBiased) {
+    static_assert(!kHasOffsets);
+    KVANT_MULTIPLY_TILE(KVANT_PART_4(0, 0) KVANT_TO_STARTS(0) KVANT_THEN(KVANT_PART_4(4, 4))
+                            KVANT_FLUSH(16));
   } else if constexpr (kPartLines == 4 && !kNibbles) {
-    static_assert(kHasOffsets && !Traits::kBiased && Traits::kScales == 1);
+    static_assert(kHasOffsets);
     KVANT_MULTIPLY_TILE(KVANT_PART_4(0, 0) KVANT_TO_ORIGIN KVANT_THEN(KVANT_PART_4(4, 4))
                             KVANT_FLUSH_WITH_OFFSETS(0, 16));
   } else if constexpr (kPartLines == 4 && kHasOffsets) {

@@ -3,11 +3,15 @@
 
 // clang-format off
 #include "cpu/avx2/unpack_pieces.h"
+#include "cpu/avx2/packed_scales.h"
 #include "cpu/avx2/unpack_generic.h"
+#include "cpu/avx2/unpack_q2_k.h"
 #include "cpu/avx2/unpack_q4_0.h"
 #include "cpu/avx2/unpack_q4_k.h"
+#include "cpu/avx2/unpack_q5_0.h"
 #include "cpu/avx2/unpack_q6_k.h"
 #include "cpu/avx2/unpack_q8_0.h"
+#include "cpu/avx2/unpack_iq4.h"
 #include "cpu/avx2/float_elements.h"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
@@ -19,10 +23,17 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
     {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
     {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>},
+    {quant::Q5_0::kType, RunQuantized<UnpackQ5_0>},
+    {quant::Q5_1::kType, RunQuantized<UnpackQ5_1>},
     {quant::Q8_0::kType, RunQuantized<UnpackQ8_0>},
+    {quant::Q2_K::kType, RunQuantized<UnpackQ2_K>},
+    {quant::Q3_K::kType, RunQuantized<UnpackQ3_K>},
     {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
     {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
     {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
+    {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
+    {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
+    {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
 };
 
 // By quant::FormatIndex.

@@ -13,8 +13,8 @@ struct UnpackGeneric {
       const __m256i* v = reinterpret_cast<const __m256i*>(block.codes) + 4 * h;
       TransposeCodes(StoreSigned(v[0]), StoreSigned(v[1]), StoreSigned(v[2]), StoreSigned(v[3]),
                      out.codes + 4 * h);
-      out.scales[h] = PermuteGroups(block.scales + 8 * h);
-      out.offsets[h] = PermuteGroups(block.offsets + 8 * h);
+      out.scales[h] = PermuteEight(block.scales + 8 * h);
+      out.offsets[h] = PermuteEight(block.offsets + 8 * h);
     }
     return out;
   }

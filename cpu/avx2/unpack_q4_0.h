@@ -1,47 +1,47 @@
 // Q4_0 and Q4_1 for AVX2: quant/q4_0.h, quant/q4_1.h. Included inside the target region of
 // matmul.cpp.
 
-// The codes of eight blocks.
+// The 4-bit codes of eight blocks.
 template <class Block>
-[[gnu::always_inline]] inline void UnpackNibbleBlocks(const Block* blocks, WeightBlock& out) {
-  for (int h = 0; h < 2; ++h) {
-    const Block* half = blocks + 4 * h;
-    TransposeCodes(NibblesOf16(half[0].codes), NibblesOf16(half[1].codes),
-                   NibblesOf16(half[2].codes), NibblesOf16(half[3].codes), out.codes + 4 * h);
+[[gnu::always_inline]] inline void UnpackNibbleBlocks(const Block* blocks,
+                                                      uint8_t (Block::*codes)[16],
+                                                      WeightBlock& out) {
+  for (int i = 0; i < 8; i += 2) {
+    const __m256i even = _mm256_castsi128_si256(LoadBytes16(blocks[i].*codes));
+    const __m256i bytes = _mm256_inserti128_si256(even, LoadBytes16(blocks[i + 1].*codes), 1);
+    out.codes[i] = LowNibbles(bytes);
+    out.codes[i + 1] = HighNibbles(bytes);
   }
 }
 
 struct UnpackQ4_0 {
-  using Codes = CodeTraits<8, 15, false>;
+  using Codes = CodeTraits<8, 15, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
   static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
-    constexpr int kStride = sizeof(quant::Q4_0::Block);
     WeightBlock out;
-    UnpackNibbleBlocks(reinterpret_cast<const quant::Q4_0::Block*>(bytes), out);
-    for (int h = 0; h < 2; ++h) out.scales[h] = LoadPairHalves<kStride>(bytes + 4 * h * kStride);
+    using Block = quant::Q4_0::Block;
+    UnpackNibbleBlocks(reinterpret_cast<const Block*>(bytes), &Block::codes, out);
+    out.scales[0] = LoadHalvesOfPairs<sizeof(quant::Q4_0::Block)>(bytes);
     return out;
   }
 };
 
 struct UnpackQ4_1 {
-  using Codes = CodeTraits<0, 15, true>;
+  using Codes = CodeTraits<0, 15, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_1::Block);
   static constexpr int kScaleValues = 32;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     constexpr int kStride = sizeof(quant::Q4_1::Block);
-    constexpr int kMinimum = offsetof(quant::Q4_1::Block, m);
     WeightBlock out;
-    UnpackNibbleBlocks(reinterpret_cast<const quant::Q4_1::Block*>(bytes), out);
-    for (int h = 0; h < 2; ++h) {
-      const std::byte* half = bytes + 4 * h * kStride;
-      out.scales[h] = LoadPairHalves<kStride>(half);
-      out.offsets[h] = Negate(LoadPairHalves<kStride>(half + kMinimum));
-    }
+    using Block = quant::Q4_1::Block;
+    UnpackNibbleBlocks(reinterpret_cast<const Block*>(bytes), &Block::codes, out);
+    out.scales[0] = LoadHalvesOfPairs<kStride>(bytes);
+    out.offsets[0] = Negate(LoadHalvesOfPairs<kStride>(bytes + offsetof(quant::Q4_1::Block, m)));
     return out;
   }
 };

@@ -14,7 +14,6 @@ struct UnpackQ6_K {
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::Q6_K::Block*>(bytes);
-    const __m256 d = BroadcastHalf(block.d);
     WeightBlock out;
     for (int h = 0; h < 2; ++h) {
       const __m256i low0 = LoadBytes32(block.low + 64 * h);
@@ -24,11 +23,7 @@ struct UnpackQ6_K {
                      AddHighBits(HighNibbles(low0), high, 2),
                      AddHighBits(HighNibbles(low1), high, 3), out.codes + 4 * h);
     }
-    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-    const __m128i scales = _mm_shuffle_epi8(LoadBytes16(block.scales), order);
-    out.scales[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scales)), d);
-    out.scales[1] = _mm256_mul_ps(
-        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(scales, scales))), d);
+    ScaleGroups(LoadBytes16(block.scales), block.d, out.scales);
     return out;
   }
 };

@@ -15,7 +15,7 @@ struct UnpackQ8_0 {
                      StoreSigned(LoadBytes32(half[1].codes)),
                      StoreSigned(LoadBytes32(half[2].codes)),
                      StoreSigned(LoadBytes32(half[3].codes)), out.codes + 4 * h);
-      out.scales[h] = LoadPairHalves<sizeof(*half)>(bytes + 4 * h * sizeof(*half));
+      out.scales[h] = LoadHalvesOfGroups<sizeof(*half)>(bytes + 4 * h * sizeof(*half));
     }
     return out;
   }

@@ -26,6 +26,7 @@ namespace {
 #include "cpu/avx512vnni/int8_panel.h"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpack_pieces.h"
+#include "cpu/avx2/packed_scales.h"
 #include "cpu/avx512vnni/unpack_generic.h"
 #include "cpu/avx512vnni/unpack_q4_0.h"
 #include "cpu/avx512vnni/unpack_iq4.h"

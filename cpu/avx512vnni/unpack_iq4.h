@@ -32,17 +32,10 @@ struct UnpackIQ4_XS {
   static constexpr int64_t kBytes = sizeof(quant::IQ4_XS::Block);
   static constexpr int kScaleValues = 32;
 
-  // Eight 6-bit scales, less 32, times d; lane 4q + v takes the scale of pair 2v + q / 2.
+  // Times d; lane 4q + v takes the scale of pair 2v + q / 2.
   [[gnu::always_inline]] static __m512 Scales(const quant::IQ4_XS::Block& block) {
-    uint32_t low;
-    uint16_t high;
-    std::memcpy(&low, block.scales_low, sizeof(low));
-    std::memcpy(&high, block.scales_high, sizeof(high));
-    const uint64_t bytes = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(high, 0x3030303030303030);
     const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7);
-    const __m128i pairs =
-        _mm_sub_epi8(_mm_cvtsi64_si128(static_cast<long long>(bytes)), _mm_set1_epi8(32));
-    const __m512i lanes = _mm512_cvtepi8_epi32(_mm_shuffle_epi8(pairs, order));
+    const __m512i lanes = _mm512_cvtepi8_epi32(_mm_shuffle_epi8(PackedScales(block), order));
     return _mm512_mul_ps(_mm512_cvtepi32_ps(lanes), BroadcastHalf(block.d));
   }
 

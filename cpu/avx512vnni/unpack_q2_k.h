@@ -70,25 +70,13 @@ struct UnpackQ3_K {
   static constexpr int64_t kBytes = sizeof(quant::Q3_K::Block);
   static constexpr int kScaleValues = 16;
 
-  // The sixteen 6-bit scales, less 32.
-  [[gnu::always_inline]] static __m128i Scales(const quant::Q3_K::Block& block) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales_low));
-    const __m128i low =
-        _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
-    int word;
-    std::memcpy(&word, block.scales_high, sizeof(word));
-    const __m128i high = _mm_and_si128(
-        _mm_srlv_epi32(_mm_set1_epi32(word), _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
-    return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
-  }
-
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::Q3_K::Block*>(bytes);
     WeightBlock out;
     UnpackTwoBitRuns(block.low, out);
     AddThirdBits(block.high, out);
-    out.scales = ScaleGroups(Scales(block), block.d);
+    out.scales = ScaleGroups(PackedScales(block), block.d);
     return out;
   }
 };

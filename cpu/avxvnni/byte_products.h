@@ -19,6 +19,18 @@ inline void AddProducts(__m256i unsigned_bytes, __m256i signed_bytes, __m256i& s
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
+// The sum of two vectors' products, eight of them in 32 bits, and how such sums are added.
+constexpr bool kWideSums = true;
+template <class Codes>
+[[gnu::always_inline]] inline __m256i SumTwo(const __m256i* w, const __m256i* x) {
+  __m256i sums = _mm256_setzero_si256();
+  AddProducts(w[0], x[0], sums);
+  AddProducts(w[1], x[1], sums);
+  return sums;
+}
+inline __m256i AddSums(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
+inline __m256i WidenSums(__m256i sums) { return sums; }
+
 // The integer dot products of eight groups, four vectors each; bias is what the codes' bias takes.
 template <class Codes>
 [[gnu::always_inline]] inline __m256i DotGroups(const __m256i* w, const __m256i* x, __m256i bias) {

@@ -56,6 +56,9 @@ inline void PairIfPairable(Block* activations, int64_t tokens) {
   if constexpr (Pairable<Block>) PairTokens(activations, tokens);
 }
 
+// Parts of the rows that are read side by side.
+constexpr int kPartsMax = std::max(kStreams, kRowsAtOnce);
+
 inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
 // The parts of a thread's scratch memory.
@@ -69,21 +72,22 @@ struct Scratch {
     bool operator==(const Arranged&) const = default;
   };
 
+  static constexpr size_t kSums = kTileTokens * std::max<size_t>(kGroupRows, 8 * kPartsMax);
+
   Arranged* arranged;
   ActivationBlock* activations;  // tile after tile, each [BlockCount(cols)][tokens of the tile]
-  Accumulator* sums;             // [kGroupRows][kTileTokens]
+  Accumulator* sums;             // [kGroupRows][kTileTokens], or [part of the rows][8][tokens]
   WeightBlock* panel;            // [kGroupRows][BlockCount(cols)]
 
   Scratch(std::byte* bytes, int64_t cols)
       : arranged(reinterpret_cast<Arranged*>(bytes)),
         activations(reinterpret_cast<ActivationBlock*>(bytes + 64)),
         sums(reinterpret_cast<Accumulator*>(activations + BlockCount(cols) * kArrangedTokens)),
-        panel(reinterpret_cast<WeightBlock*>(sums + kTileTokens * kGroupRows)) {}
+        panel(reinterpret_cast<WeightBlock*>(sums + kSums)) {}
 
   static size_t Bytes(int64_t cols) {
     const size_t blocks = static_cast<size_t>(BlockCount(cols));
-    return 64 + blocks * kArrangedTokens * sizeof(ActivationBlock) +
-           kTileTokens * kGroupRows * sizeof(Accumulator) +
+    return 64 + blocks * kArrangedTokens * sizeof(ActivationBlock) + kSums * sizeof(Accumulator) +
            kGroupRows * blocks * sizeof(WeightBlock);
   }
 };
@@ -137,18 +141,18 @@ struct UnpackedRows {
   const WeightBlock& Partial(int64_t row, int64_t i) const { return Whole(row, i); }
 };
 
-// sums[(row + r) * kTileTokens + t] += rows[row + r] . token t, over blocks [begin, end), with all
+// sums[(row + r) * kStride + t] += rows[row + r] . token t, over blocks [begin, end), with all
 // kRows * kTokens sums in registers; activations [block][kTokens].
-template <int kRows, int kTokens, class Rows>
+template <int kRows, int kTokens, int kStride, class Rows>
 inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t end,
                          const ActivationBlock* activations, Accumulator* sums) {
   using Codes = typename Rows::Codes;
-  sums += row * kTileTokens;
+  sums += row * kStride;
   Accumulator local[kRows][kTokens];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) local[r][t] = begin == 0 ? Zero() : sums[r * kTileTokens + t];
+    for (int t = 0; t < kTokens; ++t) local[r][t] = begin == 0 ? Zero() : sums[r * kStride + t];
   }
   const int64_t whole = std::min(end, rows.cols / kBlock);
   for (int64_t i = begin; i < whole; ++i) {
@@ -168,13 +172,19 @@ inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t e
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) sums[r * kTileTokens + t] = local[r][t];
+    for (int t = 0; t < kTokens; ++t) sums[r * kStride + t] = local[r][t];
   }
   if (whole == end) return;
   for (int r = 0; r < kRows; ++r) {
     MultiplyAdd<Codes, kTokens>(rows.Partial(row + r, whole), activations + whole * kTokens,
-                                sums + r * kTileTokens);
+                                sums + r * kStride);
   }
+}
+
+// Rows whose blocks are multiplied with so many tokens together.
+constexpr int RowsAtOnce(int tokens) {
+  if (tokens == 1) return kStreams;
+  return tokens < kTileTokens || Pairable<ActivationBlock> ? kRowsAtOnce : 1;
 }
 
 // out[r] = (or +=) the sums of `rows` accumulators, `stride` apart.
@@ -198,18 +208,17 @@ struct Tile {
 
 template <int kTokens, class Rows>
 void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, Accumulator* sums) {
-  constexpr bool kManyRows = kTokens < kTileTokens || Pairable<ActivationBlock>;
-  constexpr int kRows = kManyRows ? kRowsAtOnce : 1;
+  constexpr int kRows = std::min(RowsAtOnce(kTokens), kRowsAtOnce);
   constexpr int64_t kRun = kRunBlocks / kTokens;
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t begin = 0; begin < blocks; begin += kRun) {
     const int64_t end = std::min(begin + kRun, blocks);
     int64_t r = 0;
     for (; r + kRows <= tile.rows; r += kRows) {
-      MultiplyRows<kRows, kTokens>(rows, r, begin, end, tile.activations, sums);
+      MultiplyRows<kRows, kTokens, kTileTokens>(rows, r, begin, end, tile.activations, sums);
     }
     for (; r < tile.rows; ++r) {
-      MultiplyRows<1, kTokens>(rows, r, begin, end, tile.activations, sums);
+      MultiplyRows<1, kTokens, kTileTokens>(rows, r, begin, end, tile.activations, sums);
     }
   }
   for (int64_t t = 0; t < tile.tokens; ++t) {
@@ -300,35 +309,54 @@ void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& 
   }
 }
 
-// One token: kStreams parts of the rows side by side, and the rows that are left over.
-template <class Unpacker>
+// A tile of tokens from the first on, all there are: parts of the rows side by side, and the rows
+// that are left over.
+template <class Unpacker, int kTokens>
 void RunStreams(const MatMulTask& task, const Scratch& scratch) {
-  PrepareTiles<typename Unpacker::Codes>(task, 0, 1, scratch);
-  const int64_t part = (task.row_end - task.row_begin) / kStreams;
+  constexpr int kRows = RowsAtOnce(kTokens);
+  constexpr int kParts = kTokens == 1 ? kStreams : kPartsMax;
+  static_assert(kParts % kRows == 0);
+  PrepareTiles<typename Unpacker::Codes>(task, 0, task.tokens, scratch);
   const int64_t blocks = BlockCount(task.cols);
+  const int64_t part = (task.row_end - task.row_begin) / kParts;
   for (int64_t row = 0; row < part; row += 8) {
     const int64_t rows = std::min<int64_t>(8, part - row);
-    for (int64_t r = 0; r < rows; ++r) {
-      const PackedRows<Unpacker, PrefetchTo::kFirstLevel> streams{
-          task.weights + (task.row_begin + row + r) * task.row_bytes, part * task.row_bytes,
-          task.format, task.cols, kStreamPrefetchBytes};
-      // The sums of the eight rows of a stream lie side by side.
-      MultiplyRows<kStreams, 1>(streams, 0, 0, blocks, scratch.activations, scratch.sums + r);
+    // The sums of eight rows of a part lie side by side.
+    for (int64_t begin = 0; begin < blocks; begin += kRunBlocks / kTokens) {
+      const int64_t end = std::min(begin + kRunBlocks / kTokens, blocks);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int p = 0; p < kParts; p += kRows) {
+          const PackedRows<Unpacker, PrefetchTo::kFirstLevel> streams{
+              task.weights + (task.row_begin + p * part + row + r) * task.row_bytes,
+              part * task.row_bytes, task.format, task.cols, kStreamPrefetchBytes};
+          MultiplyRows<kRows, kTokens, 8 * kTokens>(streams, 0, begin, end, scratch.activations,
+                                                    scratch.sums + (8 * p + r) * kTokens);
+        }
+      }
     }
-    for (int64_t stream = 0; stream < kStreams; ++stream) {
-      StoreRows(scratch.sums + stream * kTileTokens, 1, rows, task.store,
-                task.out + task.row_begin + stream * part + row);
+    for (int64_t t = 0; t < task.tokens; ++t) {
+      for (int64_t p = 0; p < kParts; ++p) {
+        StoreRows(scratch.sums + 8 * p * kTokens + t, kTokens, rows, task.store,
+                  task.out + t * task.out_stride + task.row_begin + p * part + row);
+      }
     }
   }
   MatMulTask rest = task;
-  rest.row_begin += part * kStreams;
-  if (rest.row_begin < rest.row_end) RunPass<Unpacker>(rest, 0, 1, scratch);
+  rest.row_begin += part * kParts;
+  if (rest.row_begin < rest.row_end) RunPass<Unpacker>(rest, 0, task.tokens, scratch);
 }
 
 template <class Unpacker>
 void RunInt8(const MatMulTask& task) {
   const Scratch scratch(task.scratch.data(), task.cols);
-  if (task.tokens == 1) return RunStreams<Unpacker>(task, scratch);
+  if (task.tokens <= kTileTokens) {
+    switch (RoundUpTokens(task.tokens)) {
+      case 1: return RunStreams<Unpacker, 1>(task, scratch);
+      case 2: return RunStreams<Unpacker, 2>(task, scratch);
+      case 4: return RunStreams<Unpacker, 4>(task, scratch);
+      default: return RunStreams<Unpacker, kTileTokens>(task, scratch);
+    }
+  }
   for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
     RunPass<Unpacker>(task, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
   }

@@ -1,0 +1,57 @@
+// Q2_K and Q3_K for AVX2: quant/q2_k.h, quant/q3_k.h. Included inside the target region of
+// matmul.cpp.
+
+// 32 codes of two bits: bits 2k and 2k + 1 of every byte.
+[[gnu::always_inline]] inline __m256i TwoBits(__m256i bytes, int k) {
+  return _mm256_and_si256(_mm256_srli_epi16(bytes, 2 * k), _mm256_set1_epi8(3));
+}
+
+struct UnpackQ2_K {
+  using Codes = CodeTraits<0, 3, true>;
+  static constexpr int64_t kBytes = sizeof(quant::Q2_K::Block);
+  static constexpr int kScaleValues = 16;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::Q2_K::Block*>(bytes);
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i run = LoadBytes32(block.codes + 32 * h);
+      TransposeCodes(TwoBits(run, 0), TwoBits(run, 1), TwoBits(run, 2), TwoBits(run, 3),
+                     out.codes + 4 * h);
+    }
+    const __m128i pairs = LoadBytes16(block.scales);
+    const __m128i mask = _mm_set1_epi8(15);
+    ScaleGroups(_mm_and_si128(pairs, mask), block.d, out.scales);
+    ScaleGroups(_mm_and_si128(_mm_srli_epi16(pairs, 4), mask), block.dmin, out.offsets);
+    return out;
+  }
+};
+
+struct UnpackQ3_K {
+  using Codes = CodeTraits<4, 7, false>;
+  static constexpr int64_t kBytes = sizeof(quant::Q3_K::Block);
+  static constexpr int kScaleValues = 16;
+
+  // Bit `run` of every byte of `high` as bit 2 of the code.
+  [[gnu::always_inline]] static __m256i AddHighBit(__m256i codes, __m256i high, int run) {
+    const __m256i bit = _mm256_and_si256(_mm256_srli_epi16(high, run), _mm256_set1_epi8(1));
+    return _mm256_or_si256(codes, _mm256_slli_epi16(bit, 2));
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::Q3_K::Block*>(bytes);
+    const __m256i high = LoadBytes32(block.high);
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i run = LoadBytes32(block.low + 32 * h);
+      TransposeCodes(AddHighBit(TwoBits(run, 0), high, 4 * h),
+                     AddHighBit(TwoBits(run, 1), high, 4 * h + 1),
+                     AddHighBit(TwoBits(run, 2), high, 4 * h + 2),
+                     AddHighBit(TwoBits(run, 3), high, 4 * h + 3), out.codes + 4 * h);
+    }
+    ScaleGroups(PackedScales(block), block.d, out.scales);
+    return out;
+  }
+};
