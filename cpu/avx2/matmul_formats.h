@@ -34,6 +34,8 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
     {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
+    {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
+    {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
 };
 
 // By quant::FormatIndex.

@@ -1,5 +1,6 @@
-// IQ4_NL, IQ4_XS and MXFP4 for AVX2: quant/iq4_nl.h, quant/iq4_xs.h, quant/mxfp4.h. Included inside
-// the target region of matmul.cpp, after unpack_q4_0.h.
+// Formats whose 4-bit codes stand for the levels of a table, for AVX2: quant/iq4_nl.h,
+// quant/iq4_xs.h, quant/mxfp4.h, quant/nvfp4.h. Included inside the target region of matmul.cpp,
+// after unpack_q4_0.h.
 
 // The entries of a table of 16 bytes that the low nibbles and the high nibbles of 16 bytes stand
 // for, in the lower and the upper half.
@@ -52,6 +53,11 @@ struct UnpackIQ4_XS {
   }
 };
 
+// The levels of E2M1, twice, + 16.
+inline __m256i BiasedE2M1Levels() {
+  return _mm256_add_epi8(LoadTwice(quant::kE2M1Levels), _mm256_set1_epi8(16));
+}
+
 struct UnpackMXFP4 {
   using Codes = CodeTraits<16, 31, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::MXFP4::Block);
@@ -73,12 +79,54 @@ struct UnpackMXFP4 {
                                                    const quant::FormatTraits& /*traits*/) {
     using Block = quant::MXFP4::Block;
     const auto* blocks = reinterpret_cast<const Block*>(bytes);
-    const __m256i biased =
-        _mm256_add_epi8(LoadTwice(quant::kE2M1Levels), _mm256_set1_epi8(Codes::kBias));
+    const __m256i levels = BiasedE2M1Levels();
     WeightBlock out;
     UnpackNibbleBlocks(blocks, &Block::codes, out);
-    for (__m256i& codes : out.codes) codes = _mm256_shuffle_epi8(biased, codes);
+    for (__m256i& codes : out.codes) codes = _mm256_shuffle_epi8(levels, codes);
     out.scales[0] = Scales(blocks);
+    return out;
+  }
+};
+
+struct UnpackNVFP4 {
+  using Codes = CodeTraits<16, 31, false>;
+  static constexpr int64_t kBytes = 4 * sizeof(quant::NVFP4::Block);
+  static constexpr int kScaleValues = 16;
+
+  // quant::HalfOfUe4M3 of eight bytes: 2^119 brings the exponent's bias from 7 to that of a float.
+  [[gnu::always_inline]] static __m256 Scales(__m128i bytes) {
+    const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 20);
+    return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p119f));
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto* blocks = reinterpret_cast<const quant::NVFP4::Block*>(bytes);
+    const __m256i levels = BiasedE2M1Levels();
+    WeightBlock out;
+    __m256i values[8];  // 32 each
+    int scales[4];      // four bytes each
+    for (int b = 0; b < 4; ++b) {
+      const __m256i nibbles = LoadBytes32(blocks[b].codes);
+      const __m256i low = _mm256_shuffle_epi8(levels, LowNibbles(nibbles));
+      const __m256i high = _mm256_shuffle_epi8(levels, HighNibbles(nibbles));
+      const __m256i even = _mm256_unpacklo_epi64(low, high);
+      const __m256i odd = _mm256_unpackhi_epi64(low, high);
+      values[2 * b] = JoinLower(even, odd);
+      values[2 * b + 1] = JoinUpper(even, odd);
+      std::memcpy(&scales[b], blocks[b].scales, sizeof(int));
+    }
+    for (int h = 0; h < 2; ++h) {
+      const __m256i* v = values + 4 * h;
+      TransposeCodes(v[0], v[1], v[2], v[3], out.codes + 4 * h);
+    }
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    const __m128i all = _mm_setr_epi32(scales[0], scales[1], scales[2], scales[3]);
+    const __m128i nan = _mm_cmpeq_epi8(all, _mm_set1_epi8(0x7f));
+    const __m128i magnitudes = _mm_andnot_si128(nan, _mm_and_si128(all, _mm_set1_epi8(0x7f)));
+    const __m128i groups = _mm_shuffle_epi8(magnitudes, order);
+    out.scales[0] = Scales(groups);
+    out.scales[1] = Scales(_mm_unpackhi_epi64(groups, groups));
     return out;
   }
 };

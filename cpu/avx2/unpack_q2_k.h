@@ -1,5 +1,5 @@
-// Q2_K and Q3_K for AVX2: quant/q2_k.h, quant/q3_k.h. Included inside the target region of
-// matmul.cpp.
+// Q2_K, Q3_K and TQ2_0 for AVX2: quant/q2_k.h, quant/q3_k.h, quant/tq2_0.h. Included inside the
+// target region of matmul.cpp.
 
 // 32 codes of two bits: bits 2k and 2k + 1 of every byte.
 [[gnu::always_inline]] inline __m256i TwoBits(__m256i bytes, int k) {
@@ -52,6 +52,26 @@ struct UnpackQ3_K {
                      AddHighBit(TwoBits(run, 3), high, 4 * h + 3), out.codes + 4 * h);
     }
     ScaleGroups(PackedScales(block), block.d, out.scales);
+    return out;
+  }
+};
+
+struct UnpackTQ2_0 {
+  using Codes = CodeTraits<1, 3, false, LaneOrder::kPairs>;
+  static constexpr int64_t kBytes = sizeof(quant::TQ2_0::Block);
+  static constexpr int kScaleValues = 32;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::TQ2_0::Block*>(bytes);
+    const __m256i mask = _mm256_set1_epi8(3);
+    WeightBlock out;
+    for (int i = 0; i < 8; ++i) {
+      const __m256i run = LoadTwice(block.codes + 32 * (i / 4) + 16 * (i % 2));
+      const int shift = i % 4 / 2 * 4;
+      out.codes[i] = _mm256_and_si256(ShiftHalves(run, shift, shift + 2), mask);
+    }
+    out.scales[0] = BroadcastHalf(block.d);
     return out;
   }
 };
