@@ -44,8 +44,8 @@ inline int EvenSigns(int seven) {
   return seven | (std::popcount(static_cast<uint32_t>(seven)) & 1) << 7;
 }
 
-// codes[j] = +-point[j], minus where bit j of `signs` is set; no coordinate is 0. All at once in the
-// bytes of a word, because signs are what no branch predictor guesses.
+// codes[j] = +-point[j], minus where bit j of `signs` is set; no coordinate is 0. All at once in
+// the bytes of a word, because signs are what no branch predictor guesses.
 inline void PutSigned(const int8_t* point, int dims, int signs, int8_t* codes) {
   constexpr uint64_t kOnes = 0x0101010101010101;
   const size_t bytes = static_cast<size_t>(dims);
