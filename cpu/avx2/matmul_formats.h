@@ -12,6 +12,7 @@
 #include "cpu/avx2/unpack_q6_k.h"
 #include "cpu/avx2/unpack_q8_0.h"
 #include "cpu/avx2/unpack_iq4.h"
+#include "cpu/avx2/unpack_grids.h"
 #include "cpu/avx2/float_elements.h"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
@@ -31,6 +32,12 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
     {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
     {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
+    {quant::IQ1_S::kType, RunQuantized<UnpackIQ1_S>},
+    {quant::IQ2_XXS::kType, RunQuantized<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunQuantized<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunQuantized<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunQuantized<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunQuantized<UnpackIQ3_S>},
     {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
     {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
