@@ -110,6 +110,7 @@ struct MatMulKernel {
   // The same for kManyTokens and more tokens in another arithmetic, one for any number of them;
   // null where there is none. Same scratch.
   void (*run_many)(const MatMulTask& task) = nullptr;
+  bool generic = false;  // takes any format's blocks value by value
 };
 
 // ---- Rows of blocks

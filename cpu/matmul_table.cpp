@@ -46,8 +46,18 @@ std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family) {
     kernel.run = special              ? entry->run
                  : format.has_offsets ? family.generic_offsets
                                       : family.generic;
+    kernel.generic = !special;
     if (special) kernel.run_many = entry->run_many;
     table.push_back(kernel);
+  }
+  return table;
+}
+
+std::vector<MatMulKernel> WithKernelsOf(const std::vector<MatMulKernel>& other,
+                                        std::vector<MatMulKernel> table) {
+  KVANT_CHECK(other.size() == table.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i].generic && !other[i].generic) table[i] = other[i];
   }
   return table;
 }

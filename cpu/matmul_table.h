@@ -30,4 +30,9 @@ struct MatMulFamily {
 // By quant::FormatIndex. The names live as long as the process; called once per family.
 std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family);
 
+// `table` with the kernels of `other` where only `other`, the table of an instruction set that
+// comes with this one, has a format's own.
+std::vector<MatMulKernel> WithKernelsOf(const std::vector<MatMulKernel>& other,
+                                        std::vector<MatMulKernel> table);
+
 }  // namespace kvant::cpu

@@ -1,6 +1,6 @@
 // The table of AVX-512 VNNI matrix kernels: the shared drivers of cpu/generic with this folder's
-// blocks, unpackers and vectors. A format without a line in the table below goes through
-// unpack_generic.h.
+// blocks, unpackers and vectors. A format without a line in the table below goes through the kernel
+// of AVX2, or, where that has no unpacker either, through unpack_generic.h.
 #include "cpu/avx512vnni/matmul.h"
 
 #if defined(__x86_64__)
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/avx2/matmul.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/matmul_table.h"
@@ -61,9 +62,11 @@ constexpr MatMulEntry kSpecial[] = {
 }  // namespace
 
 std::vector<MatMulKernel> MatMulKernels() {
-  return BuildMatMulTable({"avx512vnni", kSpecial, RunQuantized<UnpackGeneric<false, 16>>,
-                           RunQuantized<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
-                           FloatScratchBytes});
+  return WithKernelsOf(
+      avx2::MatMulKernels(),
+      BuildMatMulTable({"avx512vnni", kSpecial, RunQuantized<UnpackGeneric<false, 16>>,
+                        RunQuantized<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+                        FloatScratchBytes}));
 }
 
 }  // namespace kvant::cpu::avx512vnni
