@@ -33,6 +33,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
     {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
     {quant::IQ1_S::kType, RunQuantized<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunQuantized<UnpackIQ1_M>},
     {quant::IQ2_XXS::kType, RunQuantized<UnpackIQ2_XXS>},
     {quant::IQ2_XS::kType, RunQuantized<UnpackIQ2_XS>},
     {quant::IQ2_S::kType, RunQuantized<UnpackIQ2_S>},
@@ -42,6 +43,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
     {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
     {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
+    {quant::TQ1_0::kType, RunQuantized<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
 };
 

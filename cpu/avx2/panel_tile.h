@@ -176,8 +176,13 @@ inline WeightBlock ZeroBlock() {
 
 // out[0..rows) = (or +=) the lanes of `sums`, at most all; nothing where rows <= 0.
 inline void StoreLanes(__m256 sums, int64_t rows, Store store, float* out) {
+  if (rows >= kPanelLanes) {  // masked stores take tens of cycles on some CPUs
+    if (store == Store::kAdd) sums = _mm256_add_ps(_mm256_loadu_ps(out), sums);
+    _mm256_storeu_ps(out, sums);
+    return;
+  }
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const int count = static_cast<int>(std::clamp<int64_t>(rows, 0, kPanelLanes));
+  const int count = static_cast<int>(std::max<int64_t>(rows, 0));
   const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane);
   if (store == Store::kAdd) sums = _mm256_add_ps(_mm256_maskload_ps(out, mask), sums);
   _mm256_maskstore_ps(out, mask, sums);

@@ -1,6 +1,6 @@
-// Formats whose codes name points of a grid, for AVX2: quant/iq1_s.h, quant/iq2_xxs.h,
-// quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. Included inside the target region
-// of matmul.cpp.
+// Formats whose codes name points of a grid, for AVX2: quant/iq1_s.h, quant/iq1_m.h,
+// quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. Included inside
+// the target region of matmul.cpp.
 
 // The coordinates of points of eight, and of four.
 template <class Grid>
@@ -17,6 +17,28 @@ template <class Grid>
   std::memcpy(&coordinates, grid.points[point], sizeof(coordinates));
   return coordinates;
 }
+
+// The numbers of 32 points, of whose bits the lower eight and the upper ones lie apart.
+struct PointNumbers {
+  alignas(32) uint32_t numbers[4][8];
+
+  // Lane g of `low` has the lower bits of points 4g to 4g + 3 as bytes, `high` the upper ones in
+  // fields of kBits, kStep bits apart.
+  template <int kBits, int kStep>
+  [[gnu::always_inline]] void Join(__m256i low, __m256i high) {
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const __m256i lower =
+          _mm256_and_si256(_mm256_srli_epi32(low, 8 * k), _mm256_set1_epi32(0xff));
+      const __m256i upper =
+          _mm256_and_si256(_mm256_srli_epi32(high, kStep * k), _mm256_set1_epi32((1 << kBits) - 1));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(numbers[k]),
+                         _mm256_or_si256(lower, _mm256_slli_epi32(upper, 8)));
+    }
+  }
+
+  [[gnu::always_inline]] size_t Of(int v) const { return numbers[v % 4][v / 4]; }
+};
 
 // Vectors of 32 consecutive magnitudes become a block. Bit j of word g of `signs` belongs to value
 // 32g + j.
@@ -72,12 +94,15 @@ template <class Grid>
   out[1] = _mm256_permute2f128_ps(pairs, pairs, 0x11);
 }
 
-// The same for sixteen groups, of d / 8 and s in eight bytes of nibbles.
-[[gnu::always_inline]] inline void ScaleOddGroups(const uint8_t* nibbles, quant::PackedHalf d,
+// Eight bytes of nibbles as sixteen bytes.
+[[gnu::always_inline]] inline __m128i SixteenNibbles(const uint8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
+}
+
+// The same for sixteen groups, of d / 8 and s in bytes.
+[[gnu::always_inline]] inline void ScaleOddGroups(__m128i scales, quant::PackedHalf d,
                                                   __m256* out) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(nibbles));
-  const __m128i scales =
-      _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
   ScaleGroups(_mm_add_epi8(_mm_add_epi8(scales, scales), _mm_set1_epi8(1)), d, out);
   for (int h = 0; h < 2; ++h) out[h] = _mm256_mul_ps(out[h], _mm256_set1_ps(0.125f));
 }
@@ -90,11 +115,12 @@ struct UnpackIQ1_S {
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ1_S::Block*>(bytes);
+    const __m128i words = LoadBytes16(block.high);
+    PointNumbers points;
+    points.Join<3, 3>(LoadBytes32(block.points_low), _mm256_cvtepu16_epi32(words));
     const auto point = [&](int v) __attribute__((always_inline)) {
-      const uint32_t high = block.high[v / 4].value() >> (3 * (v % 4)) & 7;
-      return EightCoordinates(quant::kIq1Grid, block.points_low[v] | high << 8);
+      return EightCoordinates(quant::kIq1Grid, points.Of(v));
     };
-    const auto words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.high));
     // +1 or -1, and the bias, in the bytes of each pair's word.
     const __m128i ones = _mm_or_si128(_mm_srai_epi16(words, 15), _mm_set1_epi16(1));
     const __m128i shifts = _mm_add_epi8(ones, _mm_set1_epi16(Codes::kBias));
@@ -115,6 +141,67 @@ struct UnpackIQ1_S {
     const __m256i pairs = _mm256_permutevar8x32_epi32(_mm256_cvtepi16_epi32(odd), order);
     const __m256 unit = _mm256_mul_ps(BroadcastHalf(block.d), _mm256_set1_ps(0.125f));
     out.scales[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(pairs), unit);
+    return out;
+  }
+};
+
+struct UnpackIQ1_M {
+  using Codes = CodeTraits<16, 31, false>;
+  static constexpr int64_t kBytes = sizeof(quant::IQ1_M::Block);
+  static constexpr int kScaleValues = 16;
+
+  // The fields of three bits of four words, as bytes.
+  [[gnu::always_inline]] static __m128i Scales(__m128i words) {
+    const __m128i low = _mm_set1_epi16(7);
+    const __m128i high = _mm_set1_epi16(0x700);
+    const __m128i first =
+        _mm_or_si128(_mm_and_si128(words, low), _mm_and_si128(_mm_slli_epi16(words, 5), high));
+    const __m128i last = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(words, 6), low),
+                                      _mm_and_si128(_mm_srli_epi16(words, 1), high));
+    return _mm_unpacklo_epi16(first, last);
+  }
+
+  // The upper four bits of four words.
+  static quant::PackedHalf Scale(uint64_t words) {
+    const uint64_t bits =
+        (words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) | (words >> 48 & 0xf000);
+    return quant::PackedHalf::FromBits(static_cast<uint16_t>(bits));
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::IQ1_M::Block*>(bytes);
+    const __m128i nibbles = LoadBytes16(block.points_high);
+    PointNumbers points;
+    points.Join<3, 4>(LoadBytes32(block.points_low), _mm256_cvtepu16_epi32(nibbles));
+    const auto point = [&](int v) __attribute__((always_inline)) {
+      return EightCoordinates(quant::kIq1Grid, points.Of(v));
+    };
+    // The bias plus 1, or minus 1 where a point's nibble has its upper bit set, as bytes.
+    const __m256i both = _mm256_setr_m128i(_mm_unpacklo_epi8(nibbles, _mm_srli_epi16(nibbles, 4)),
+                                           _mm_unpackhi_epi8(nibbles, _mm_srli_epi16(nibbles, 4)));
+    const __m256i minus = _mm256_and_si256(_mm256_srli_epi16(both, 2), _mm256_set1_epi8(2));
+    alignas(32) int shifts[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(shifts),
+                       _mm256_sub_epi8(_mm256_set1_epi8(Codes::kBias + 1), minus));
+    const __m256i from =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    __m256i codes[8];
+    for (int g = 0; g < 8; ++g) {
+      const int v = 4 * g;
+      codes[g] =
+          _mm256_add_epi8(_mm256_setr_epi64x(point(v), point(v + 1), point(v + 2), point(v + 3)),
+                          _mm256_shuffle_epi8(_mm256_set1_epi32(shifts[g]), from));
+    }
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i* v = codes + 4 * h;
+      TransposeCodes(v[0], v[1], v[2], v[3], out.codes + 4 * h);
+    }
+    uint64_t words;
+    std::memcpy(&words, block.scales, sizeof(words));
+    const __m128i scales = Scales(_mm_cvtsi64_si128(static_cast<int64_t>(words)));
+    ScaleOddGroups(scales, Scale(words), out.scales);
     return out;
   }
 };
@@ -165,7 +252,7 @@ struct UnpackIQ2_XS {
     const __m256i sevens = _mm256_permute4x64_epi64(_mm256_packus_epi16(first, second), 0xd8);
     WeightBlock out;
     TakeMagnitudes(magnitudes, AddEvenSigns(sevens), out);
-    ScaleOddGroups(block.scales, block.d, out.scales);
+    ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
 };
@@ -178,9 +265,12 @@ struct UnpackIQ2_S {
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ2_S::Block*>(bytes);
+    PointNumbers points;
+    points.Join<2, 2>(
+        LoadBytes32(block.points_low),
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.points_high))));
     const auto point = [&](int v) __attribute__((always_inline)) {
-      const uint32_t high = uint32_t{block.points_high[v / 4]} >> (2 * (v % 4)) & 3;
-      return EightCoordinates(quant::kIq2SGrid, block.points_low[v] | high << 8);
+      return EightCoordinates(quant::kIq2SGrid, points.Of(v));
     };
     __m256i magnitudes[8];
     for (int g = 0; g < 8; ++g) {
@@ -189,7 +279,7 @@ struct UnpackIQ2_S {
     }
     WeightBlock out;
     TakeMagnitudes(magnitudes, LoadBytes32(block.signs), out);
-    ScaleOddGroups(block.scales, block.d, out.scales);
+    ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
 };
@@ -227,9 +317,13 @@ struct UnpackIQ3_S {
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ3_S::Block*>(bytes);
+    const __m128i high = SixteenNibbles(block.points_high);
+    PointNumbers points[2];
+    points[0].Join<1, 1>(LoadBytes32(block.points_low), _mm256_cvtepu8_epi32(high));
+    points[1].Join<1, 1>(LoadBytes32(block.points_low + 32),
+                         _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(high, high)));
     const auto point = [&](int v) __attribute__((always_inline)) {
-      const uint32_t high = uint32_t{block.points_high[v / 8]} >> (v % 8) & 1;
-      return FourCoordinates(quant::kIq3SGrid, block.points_low[v] | high << 8);
+      return FourCoordinates(quant::kIq3SGrid, points[v / 32].Of(v % 32));
     };
     __m256i magnitudes[8];
     for (int g = 0; g < 8; ++g) {

@@ -1,5 +1,5 @@
-// Q2_K, Q3_K and TQ2_0 for AVX2: quant/q2_k.h, quant/q3_k.h, quant/tq2_0.h. Included inside the
-// target region of matmul.cpp.
+// Q2_K, Q3_K, TQ1_0 and TQ2_0 for AVX2: quant/q2_k.h, quant/q3_k.h, quant/tq1_0.h, quant/tq2_0.h.
+// Included inside the target region of matmul.cpp.
 
 // 32 codes of two bits: bits 2k and 2k + 1 of every byte.
 [[gnu::always_inline]] inline __m256i TwoBits(__m256i bytes, int k) {
@@ -52,6 +52,58 @@ struct UnpackQ3_K {
                      AddHighBit(TwoBits(run, 3), high, 4 * h + 3), out.codes + 4 * h);
     }
     ScaleGroups(PackedScales(block), block.d, out.scales);
+    return out;
+  }
+};
+
+struct UnpackTQ1_0 {
+  using Codes = CodeTraits<1, 3, false, LaneOrder::kPairs>;
+  static constexpr int64_t kBytes = sizeof(quant::TQ1_0::Block);
+  static constexpr int kScaleValues = 32;
+
+  // From a fraction of 256 in base 3 to the one that begins a digit later.
+  [[gnu::always_inline]] static __m256i Advance(__m256i fractions) {
+    return _mm256_add_epi8(_mm256_add_epi8(fractions, fractions), fractions);
+  }
+
+  // The first digits: 3 * fraction / 256.
+  [[gnu::always_inline]] static __m256i Digits(__m256i fractions) {
+    const auto at_least = [&](int third) __attribute__((always_inline)) {
+      const __m256i bound = _mm256_set1_epi8(static_cast<char>(third));
+      return _mm256_cmpeq_epi8(_mm256_max_epu8(fractions, bound), fractions);
+    };
+    return _mm256_abs_epi8(_mm256_add_epi8(at_least(86), at_least(171)));
+  }
+
+  // The last sixteen values, four digits of four bytes, in both halves.
+  [[gnu::always_inline]] static __m256i LastFractions(const uint8_t* bytes) {
+    int word;
+    std::memcpy(&word, bytes, sizeof(word));
+    const __m256i first = _mm256_set1_epi32(word);
+    const __m256i two = _mm256_blend_epi32(first, Advance(first), 0xaa);
+    return _mm256_blend_epi32(two, Advance(Advance(two)), 0xcc);
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::TQ1_0::Block*>(bytes);
+    __m256i pairs[8];  // 32 values each
+    __m256i fractions = LoadBytes32(block.digits);
+    for (int n = 0; n < 5; ++n) {
+      pairs[n] = fractions;
+      fractions = Advance(fractions);
+    }
+    const __m256i middle = LoadTwice(block.digits + 32);
+    pairs[5] = _mm256_blend_epi32(middle, Advance(middle), 0xf0);
+    pairs[6] = Advance(Advance(pairs[5]));
+    pairs[7] =
+        _mm256_blend_epi32(Advance(Advance(pairs[6])), LastFractions(block.digits + 48), 0xf0);
+    WeightBlock out;
+    for (int i = 0; i < 8; i += 2) {
+      out.codes[i] = Digits(JoinLower(pairs[i], pairs[i + 1]));
+      out.codes[i + 1] = Digits(JoinUpper(pairs[i], pairs[i + 1]));
+    }
+    out.scales[0] = BroadcastHalf(block.d);
     return out;
   }
 };
