@@ -24,6 +24,8 @@ namespace {
 #include "cpu/neon/unpack_pieces.h"
 #include "cpu/neon/unpack_generic.h"
 #include "cpu/neon/unpack_q4_0.h"
+#include "cpu/neon/unpack_q2_k.h"
+#include "cpu/neon/unpack_q5_0.h"
 #include "cpu/neon/unpack_iq4.h"
 #include "cpu/neon/unpack_q4_k.h"
 #include "cpu/neon/unpack_q6_k.h"

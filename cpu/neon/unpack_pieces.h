@@ -19,6 +19,14 @@ template <int kBits>
   return bytes;
 }
 
+// All bits of lane i where bit i % 8 of byte `first` + i / 8 of `bytes` is set.
+[[gnu::always_inline]] inline uint8x16_t MaskOfBits(uint8x16_t bytes, int first) {
+  const uint8x16_t spread = vcombine_u8(vdup_n_u8(0), vdup_n_u8(1));
+  const uint8x16_t from = vaddq_u8(spread, vdupq_n_u8(static_cast<uint8_t>(first)));
+  const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+  return vtstq_u8(vqtbl1q_u8(bytes, from), bits);
+}
+
 inline const uint16_t* HalfAt(const std::byte* p) { return reinterpret_cast<const uint16_t*>(p); }
 
 // The halves that begin four blocks of kStride bytes.
@@ -40,4 +48,11 @@ template <int kStride>
                                               float32x4_t* out) {
   out[0] = vmulq_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(integers))), factor);
   out[1] = vmulq_f32(vcvtq_f32_s32(vmovl_high_s16(integers)), factor);
+}
+
+// The same for sixteen.
+[[gnu::always_inline]] inline void ScaleSixteen(int8x16_t integers, float32x4_t factor,
+                                                float32x4_t* out) {
+  ScaleEight(vmovl_s8(vget_low_s8(integers)), factor, out);
+  ScaleEight(vmovl_high_s8(integers), factor, out + 2);
 }

@@ -27,9 +27,7 @@ struct UnpackQ6_K {
       codes[4] = Finish<2>(HighNibbles(low0), high);
       codes[6] = Finish<3>(HighNibbles(low1), high);
     }
-    const int8x16_t scales = vld1q_s8(block.scales);
-    ScaleEight(vmovl_s8(vget_low_s8(scales)), BroadcastHalf(block.d), out.scales);
-    ScaleEight(vmovl_high_s8(scales), BroadcastHalf(block.d), out.scales + 2);
+    ScaleSixteen(vld1q_s8(block.scales), BroadcastHalf(block.d), out.scales);
     return out;
   }
 };
