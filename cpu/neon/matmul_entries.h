@@ -17,6 +17,8 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},
     {quant::IQ4_NL::kType, RunInt8<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunInt8<UnpackIQ4_XS>},
+    {quant::MXFP4::kType, RunInt8<UnpackMXFP4>},
+    {quant::NVFP4::kType, RunInt8<UnpackNVFP4>},
     {quant::TQ1_0::kType, RunInt8<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunInt8<UnpackTQ2_0>},
 };
