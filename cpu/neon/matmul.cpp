@@ -27,6 +27,7 @@ namespace {
 #include "cpu/neon/unpack_q2_k.h"
 #include "cpu/neon/unpack_q5_0.h"
 #include "cpu/neon/unpack_iq4.h"
+#include "cpu/neon/unpack_grids.h"
 #include "cpu/neon/unpack_q4_k.h"
 #include "cpu/neon/unpack_q6_k.h"
 #include "cpu/neon/unpack_q8_0.h"
