@@ -54,3 +54,21 @@ template <class Codes>
   const __m256i dot = SumProducts<Codes>(w, x);
   return Codes::kBias == 0 ? dot : _mm256_add_epi32(dot, bias);
 }
+
+// The same of eight pairs of groups, eight vectors each.
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotPairLanes(const __m256i* w, const __m256i* x,
+                                                   __m256i bias) {
+  __m256i dot;
+  if constexpr (16 * 127 * Codes::kCodeMax <= INT16_MAX) {
+    const __m256i low = AddSums(SumTwo<Codes>(w, x), SumTwo<Codes>(w + 2, x + 2));
+    const __m256i high = AddSums(SumTwo<Codes>(w + 4, x + 4), SumTwo<Codes>(w + 6, x + 6));
+    dot = WidenSums(AddSums(low, high));
+  } else {
+    dot = _mm256_add_epi32(SumProducts<Codes>(w, x), SumProducts<Codes>(w + 4, x + 4));
+  }
+  return Codes::kBias == 0 ? dot : _mm256_add_epi32(dot, bias);
+}
+
+// Tokens from which on they are worth a transposition of the weights.
+constexpr int kPairLanesFrom = 8;

@@ -9,8 +9,10 @@
 // Formats with one scale for 32 values, a pair of groups, need no transposition: in
 // LaneOrder::kPairs the lower halves of vectors 2i and 2i + 1 hold pair 2i, the upper ones pair
 // 2i + 1, whose sums meet in one lane only in the end. Lanes then belong to pairs 0, 2, 4, 6, 1, 3,
-// 5, 7, as do biases, scales, offsets and sums, in the first of their vectors.
-enum class LaneOrder { kGroups, kPairs };
+// 5, 7, as do biases, scales, offsets and sums, in the first of their vectors. For many tokens a
+// transposition costs less than that meeting for each of them: in LaneOrder::kPairLanes, the same
+// otherwise, every vector holds four values of each pair, in the pair's lane.
+enum class LaneOrder { kGroups, kPairs, kPairLanes };
 
 // How a format's codes are stored in a WeightBlock.
 template <int kBiasValue, int kCodeMaxValue, bool kOffsets,
@@ -132,11 +134,14 @@ template <class Codes>
 
 // sum + weights . activations
 template <class Codes>
-  requires(Codes::kOrder == LaneOrder::kPairs)
+  requires(Codes::kOrder != LaneOrder::kGroups)
 [[gnu::always_inline]] inline Accumulator MultiplyAddOne(const WeightBlock& weights,
                                                          const ActivationBlock& activations,
                                                          Accumulator sum) {
-  const __m256i dot = DotPairs<Codes>(weights.codes, activations.codes, activations.bias[0]);
+  const __m256i dot =
+      Codes::kOrder == LaneOrder::kPairs
+          ? DotPairs<Codes>(weights.codes, activations.codes, activations.bias[0])
+          : DotPairLanes<Codes>(weights.codes, activations.codes, activations.bias[0]);
   const __m256 scales = _mm256_mul_ps(weights.scales[0], activations.scales[0]);
   sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scales, sum);
   if constexpr (Codes::kHasOffsets) {
@@ -207,9 +212,40 @@ inline WeightBlock InGroupOrder(const WeightBlock& block) {
   }
 }
 
+// From LaneOrder::kPairs to kPairLanes.
+[[gnu::always_inline]] inline void GatherPairs(__m256i* codes) {
+  __m256i out[8];
+  TransposeCodes(codes[0], codes[2], codes[4], codes[6], out);
+  TransposeCodes(codes[1], codes[3], codes[5], codes[7], out + 4);
+  for (int i = 0; i < 8; ++i) codes[i] = out[i];
+}
+
+template <class PairCodes>
+struct PairLaneCodes : PairCodes {
+  static constexpr LaneOrder kOrder = LaneOrder::kPairLanes;
+};
+
+template <class PairUnpacker>
+struct UnpackPairLanes {
+  using Codes = PairLaneCodes<typename PairUnpacker::Codes>;
+  static constexpr int64_t kBytes = PairUnpacker::kBytes;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& traits) {
+    WeightBlock out = PairUnpacker::Unpack(bytes, traits);
+    GatherPairs(out.codes);
+    return out;
+  }
+};
+
+template <class Unpacker, int kTokens>
+using UnpackerFor =
+    std::conditional_t<Unpacker::Codes::kOrder == LaneOrder::kPairs && kTokens >= kPairLanesFrom,
+                       UnpackPairLanes<Unpacker>, Unpacker>;
+
 // 256 activations.
 template <class Codes>
-  requires(Codes::kOrder == LaneOrder::kPairs)
+  requires(Codes::kOrder != LaneOrder::kGroups)
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const ActivationRow& row) {
   ActivationBlock block;
   const __m256i* v = reinterpret_cast<const __m256i*>(row.codes);
@@ -228,6 +264,7 @@ template <class Codes>
   }
   const __m256i total = _mm256_hadd_epi32(_mm256_hadd_epi32(totals[0], totals[1]),
                                           _mm256_hadd_epi32(totals[2], totals[3]));
+  if constexpr (Codes::kOrder == LaneOrder::kPairLanes) GatherPairs(block.codes);
   block.bias[0] = _mm256_mullo_epi32(total, _mm256_set1_epi32(-Codes::kBias));
   block.scales[0] = PermuteEight(row.scales);
   block.sums[0] = PermuteEight(row.pair_sums);

@@ -141,6 +141,9 @@ template <class Codes, int kTokens>
 constexpr int kRowsAtOnce = 2;
 constexpr int kStreams = 4;
 
+template <class Unpacker, int /*kTokens*/>
+using UnpackerFor = Unpacker;
+
 // lanes 2p and 2p + 1 = pair p
 inline __m512i TwoLanesPerPair() {
   return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

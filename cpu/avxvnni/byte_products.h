@@ -38,3 +38,15 @@ template <class Codes>
   for (int s = 0; s < 4; ++s) AddProducts(w[s], x[s], dot);
   return dot;
 }
+
+// The same of eight pairs of groups, eight vectors each.
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotPairLanes(const __m256i* w, const __m256i* x,
+                                                   __m256i bias) {
+  __m256i high = _mm256_setzero_si256();
+  for (int s = 4; s < 8; ++s) AddProducts(w[s], x[s], high);
+  return _mm256_add_epi32(DotGroups<Codes>(w, x, bias), high);
+}
+
+// Tokens from which on they are worth a transposition of the weights.
+constexpr int kPairLanesFrom = 4;

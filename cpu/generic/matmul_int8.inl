@@ -10,6 +10,8 @@
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   PrepareBlock<Codes>(activation row, cols, block index)
+//   UnpackerFor<Unpacker, tokens>   how weights are unpacked for so many tokens: by the format's
+//                     unpacker, or by another one whose blocks give the same bits
 //
 // and for every format an unpacker: Codes (the properties of its codes that the functions above
 // need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
@@ -206,8 +208,9 @@ struct Tile {
   const ActivationBlock* activations;  // [BlockCount(cols)][tokens, rounded up]
 };
 
-template <int kTokens, class Rows>
-void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, Accumulator* sums) {
+template <int kTokens, class Codes>
+void MultiplyGroup(const MatMulTask& task, const UnpackedRows<Codes>& rows, const Tile& tile,
+                   Accumulator* sums) {
   constexpr int kRows = std::min(RowsAtOnce(kTokens), kRowsAtOnce);
   constexpr int64_t kRun = kRunBlocks / kTokens;
   const int64_t blocks = BlockCount(task.cols);
@@ -232,8 +235,10 @@ inline int64_t RoundUpTokens(int64_t tokens) {
   return tokens <= 2 ? tokens : tokens <= 4 ? 4 : kTileTokens;
 }
 
-template <class Rows>
-void MultiplyGroup(const MatMulTask& task, const Rows& rows, const Tile& tile, Accumulator* sums) {
+// Not made part of its callers, one for each format, who share it.
+template <class Codes>
+[[gnu::noinline]] void MultiplyGroup(const MatMulTask& task, const UnpackedRows<Codes>& rows,
+                                     const Tile& tile, Accumulator* sums) {
   switch (RoundUpTokens(tile.tokens)) {
     case 1: return MultiplyGroup<1>(task, rows, tile, sums);
     case 2: return MultiplyGroup<2>(task, rows, tile, sums);
@@ -283,7 +288,7 @@ void UnpackRows(const PackedRows<Unpacker>& rows, int64_t row_count, WeightBlock
   }
 }
 
-// All rows times the tokens [begin, end).
+// All rows times the tokens [begin, end), whose tiles pass by rows that have been unpacked.
 template <class Unpacker>
 void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& scratch) {
   using Codes = typename Unpacker::Codes;
@@ -291,20 +296,16 @@ void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& 
   // Prefetched are rows of a later group, at the place where this group's rows are read.
   const int64_t step = kGroupRows * task.row_bytes;
   const int64_t ahead = (kPrefetchBytes + step - 1) / step * step;
-  // Unpacking for every tile costs more than reading unpacked rows from two or three tiles on.
-  const bool unpack =
-      end - begin > (Unpacker::kBytes == 0 ? int64_t{kTileTokens} : 2 * kTileTokens);
+  const UnpackedRows<Codes> unpacked{scratch.panel, task.cols};
   for (int64_t row = task.row_begin; row < task.row_end; row += kGroupRows) {
     const int64_t row_count = std::min(kGroupRows, task.row_end - row);
     const PackedRows<Unpacker> packed{task.weights + row * task.row_bytes, task.row_bytes,
                                       task.format, task.cols, ahead};
-    const UnpackedRows<Codes> unpacked{scratch.panel, task.cols};
-    if (unpack) UnpackRows(packed, row_count, scratch.panel);
+    UnpackRows(packed, row_count, scratch.panel);
     for (int64_t token = begin; token < end; token += kTileTokens) {
       const Tile tile{row, row_count, token, std::min<int64_t>(kTileTokens, end - token),
                       scratch.activations + (token - begin) * BlockCount(task.cols)};
-      unpack ? MultiplyGroup(task, unpacked, tile, scratch.sums)
-             : MultiplyGroup(task, packed, tile, scratch.sums);
+      MultiplyGroup(task, unpacked, tile, scratch.sums);
     }
   }
 }
@@ -351,14 +352,15 @@ void RunInt8(const MatMulTask& task) {
   const Scratch scratch(task.scratch.data(), task.cols);
   if (task.tokens <= kTileTokens) {
     switch (RoundUpTokens(task.tokens)) {
-      case 1: return RunStreams<Unpacker, 1>(task, scratch);
-      case 2: return RunStreams<Unpacker, 2>(task, scratch);
-      case 4: return RunStreams<Unpacker, 4>(task, scratch);
-      default: return RunStreams<Unpacker, kTileTokens>(task, scratch);
+      case 1: return RunStreams<UnpackerFor<Unpacker, 1>, 1>(task, scratch);
+      case 2: return RunStreams<UnpackerFor<Unpacker, 2>, 2>(task, scratch);
+      case 4: return RunStreams<UnpackerFor<Unpacker, 4>, 4>(task, scratch);
+      default: return RunStreams<UnpackerFor<Unpacker, kTileTokens>, kTileTokens>(task, scratch);
     }
   }
   for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
-    RunPass<Unpacker>(task, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
+    RunPass<UnpackerFor<Unpacker, kArrangedTokens>>(
+        task, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
   }
 }
 

@@ -110,6 +110,9 @@ template <class Codes>
   return block;
 }
 
+template <class Unpacker, int /*kTokens*/>
+using UnpackerFor = Unpacker;
+
 // Block `i` of a token; values from `cols` on are zero.
 template <class Codes>
 inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
