@@ -24,7 +24,8 @@ TEST_F(LongTexts, ASessionGoesOnWhereItEnded) {
     ASSERT_TRUE(std::filesystem::exists(file));
     const std::string so_far = "ROMEO:" + first["text"].get<std::string>();
     const json second = json::parse(Text(With(Greedy(so_far, "20"), session)));
-    EXPECT_EQ(first["text"].get<std::string>() + second["text"].get<std::string>(), whole["text"]);
+    EXPECT_EQ(first["text"].get<std::string>() + second["text"].get<std::string>(),
+              whole["text"].get<std::string>());
     EXPECT_EQ(second["prompt_tokens"], 23);
     // The last token of the first run was shown, not processed.
     EXPECT_EQ(second["timings"]["prefill_tokens"], 1);
