@@ -85,9 +85,11 @@ inline void StoreFloatSums(const MatMulTask& task, int64_t row, int64_t rows, in
   }
 }
 
-// All columns of rows row, row + step ... times all kTokens tokens: sums[(t * kRows + r) * 8].
+// All columns of rows row, row + step ... times all kTokens tokens: sums[(t * kRows + r) * 8]. A
+// function of its own, so that a test can look at its registers.
 template <class Element, int kRows, int kTokens>
-void MultiplyFloatStreams(const MatMulTask& task, int64_t row, int64_t step, FloatVector* sums) {
+[[gnu::noinline]] void MultiplyFloatStreams(const MatMulTask& task, int64_t row, int64_t step,
+                                            FloatVector* sums) {
   const ElementRows<Element> rows{task.weights + row * task.row_bytes, step * task.row_bytes};
   const ElementRows<ElementF32> tokens{task.activations, task.activation_stride};
   FloatVector local[kRows][kTokens];
