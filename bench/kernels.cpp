@@ -179,9 +179,10 @@ void RunAttention(benchmark::State& state, const KernelTable& kernels, const Pro
 
 enum class Weights { kNone, kImportance };
 
-// Encoding of 64 rows of 2048 values, which stay in the cache.
+// Encoding of 64 rows of 2048 values, which stay in the cache. The format by its address: Google
+// Benchmark copies its arguments, and a format is known by where it lies.
 void RunEncode(benchmark::State& state, const KernelTable& kernels,
-               const quant::FormatTraits& format, Weights weights, double cycles_per_second) {
+               const quant::FormatTraits* format, Weights weights, double cycles_per_second) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kCols = 2048;
   std::mt19937 random(1);
@@ -191,11 +192,11 @@ void RunEncode(benchmark::State& state, const KernelTable& kernels,
   std::vector<float> importance(kCols);
   for (float& value : values) value = normal(random);
   for (float& weight : importance) weight = log_normal(random);
-  std::vector<std::byte> blocks(static_cast<size_t>(kRows * format.row_bytes(kCols)));
+  std::vector<std::byte> blocks(static_cast<size_t>(kRows * format->row_bytes(kCols)));
   const EncodeTask task{
-      &format, values.data(), weights == Weights::kNone ? nullptr : importance.data(),
-      kRows,   kCols,         blocks.data()};
-  const EncodeFunction encode = kernels.encode[static_cast<size_t>(FormatIndex(format))];
+      format, values.data(), weights == Weights::kNone ? nullptr : importance.data(),
+      kRows,  kCols,         blocks.data()};
+  const EncodeFunction encode = kernels.encode[static_cast<size_t>(FormatIndex(*format))];
   for ([[maybe_unused]] auto _ : state) {
     encode(task);
     benchmark::ClobberMemory();
@@ -213,11 +214,11 @@ void RegisterEncoders(double cycles_per_second) {
       const Result<const KernelTable*> kernels = ChooseKernels(isa.name);
       if (!kernels.ok()) continue;
       const std::string name = fmt::format("{}/encode {}", isa.name, format.name);
-      benchmark::RegisterBenchmark(name.c_str(), RunEncode, *kernels.value(), format,
+      benchmark::RegisterBenchmark(name.c_str(), RunEncode, *kernels.value(), &format,
                                    Weights::kNone, cycles_per_second);
       if (!format.quantized()) continue;
       benchmark::RegisterBenchmark((name + " weighted").c_str(), RunEncode, *kernels.value(),
-                                   format, Weights::kImportance, cycles_per_second);
+                                   &format, Weights::kImportance, cycles_per_second);
     }
   }
 }
