@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/arch/arch_spec.h"
+#include "engine/graph/plan.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/runner_state.h"
 #include "formats/safetensors.h"
@@ -160,9 +160,11 @@ namespace {
 struct Layer {
   Layer(const kv::Cache& cache_in, const Model& model, int number_in)
       : cache(cache_in), kernels(model.kernels()), number(number_in) {
-    const arch::ArchSpec& spec = model.spec();
-    const arch::RopeSpec& rope = spec.ropes[spec.layers[static_cast<size_t>(number)].rope];
-    pairs = rope.style == cpu::RopeStyle::kInterleaved ? static_cast<size_t>(rope.n_rot / 2) : 0;
+    const graph::Plan& plan = model.plan();
+    const int rope_index = plan.cache_layers()[static_cast<size_t>(number)].rope;
+    if (rope_index < 0) return;
+    const graph::RopeSpec& rope = plan.ropes()[static_cast<size_t>(rope_index)];
+    if (rope.style == cpu::RopeStyle::kInterleaved) pairs = static_cast<size_t>(rope.n_rot / 2);
   }
   size_t group() const { return static_cast<size_t>(cache.group_of_layer(number)); }
   const kv::GroupShape& shape() const { return cache.shape(static_cast<int>(group())); }
@@ -171,7 +173,7 @@ struct Layer {
   const cpu::KernelTable& kernels;
   int number;
   // Rotated pairs (2i, 2i + 1) of a key, which other programs have as numbers i and i + pairs.
-  size_t pairs;
+  size_t pairs = 0;
 };
 
 void ReadSequence(const Layer& layer, const kv::Sequence& sequence, const Place& place, int64_t b,
@@ -241,7 +243,7 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
   if (sequences.empty()) return MakeError(ErrorCode::kInvalid, "export: no sequences given");
   const int64_t length = sequences.front()->length;
   const int64_t batch = std::ssize(sequences);
-  for (int number = 0; number < std::ssize(state.model->spec().layers); ++number) {
+  for (int number = 0; number < std::ssize(state.model->plan().cache_layers()); ++number) {
     const Layer layer(cache, *state.model, number);
     const int64_t positions = PositionsNeeded(layer.shape(), length);
     for (const Part part : kParts) {
@@ -296,7 +298,7 @@ Result<std::vector<int64_t>> Runner::State::FirstPositions(const KvTensors& in,
                                                            KvLayout arrangement) const {
   const int64_t length = std::ssize(in.tokens.front());
   std::vector<int64_t> first(static_cast<size_t>(cache->groups()), -1);
-  for (int layer = 0; layer < std::ssize(model->spec().layers); ++layer) {
+  for (int layer = 0; layer < std::ssize(model->plan().cache_layers()); ++layer) {
     const int group = cache->group_of_layer(layer);
     for (const Part part : kParts) {
       KVANT_ASSIGN(const Found found,
@@ -318,7 +320,7 @@ Status Runner::State::FillSlot(const KvTensors& in, KvLayout arrangement, int64_
   const int64_t length = std::ssize(ids);
   KVANT_ASSIGN(const std::vector<int64_t> first, FirstPositions(in, arrangement));
   KVANT_TRY(cache->Adopt(slot.kv, length, first));
-  for (int number = 0; number < std::ssize(model->spec().layers); ++number) {
+  for (int number = 0; number < std::ssize(model->plan().cache_layers()); ++number) {
     const Layer layer(*cache, *model, number);
     for (const Part part : kParts) {
       KVANT_ASSIGN(const Found found,

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/arch/arch_spec.h"
 #include "engine/runner_state.h"
 
 namespace kvant {
@@ -39,7 +38,7 @@ Status Runner::State::Prepare() {
                             step.scratch_bytes * static_cast<size_t>(options.threads), "scratch"));
   KVANT_ASSIGN(shared, AlignedBuffer::Allocate(plan.SharedBytes(step.limits), "partial results"));
   arrivals = std::vector<std::atomic<int32_t>>(static_cast<size_t>(step.limits.shares));
-  for (const arch::RopeSpec& rope : model->spec().ropes)
+  for (const graph::RopeSpec& rope : plan.ropes())
     ropes.push_back({rope.Frequencies(options.context), rope.amplitude});
   tokens.reserve(static_cast<size_t>(options.chunk));
   positions.reserve(static_cast<size_t>(options.chunk));

@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include "engine/arch/arch_spec.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/session_file.h"
 #include "engine/runner_state.h"
@@ -120,7 +119,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
 // them depends on the sum of these spans; the full groups keep what they have.
 Status Runner::State::ReplayTo(SequenceId sequence, int64_t length) {
   int64_t span = 0;
-  for (const arch::LayerSpec& layer : model->spec().layers) {
+  for (const graph::CacheLayer& layer : model->plan().cache_layers()) {
     span += layer.window > 0 ? layer.window - 1 : 0;
   }
   const int64_t begin =
@@ -226,16 +225,17 @@ Status Runner::State::MoveTokens(Slot& slot, int64_t begin, int64_t end) {
   auto tables = cache->PrepareMove(slot.kv, begin, end);
   RunCopies();
   if (!tables.ok()) return tables.error();
-  const arch::ArchSpec& spec = model->spec();
+  const graph::Plan& plan = model->plan();
+  const auto layers = plan.cache_layers();
   pool.Run([&](const ThreadPool::Member& member) {
-    for (size_t layer = static_cast<size_t>(member.index); layer < spec.layers.size();
+    for (size_t layer = static_cast<size_t>(member.index); layer < layers.size();
          layer += static_cast<size_t>(member.count)) {
       const size_t group = static_cast<size_t>(cache->group_of_layer(static_cast<int>(layer)));
-      const size_t rope = spec.layers[layer].rope;
+      const size_t rope = static_cast<size_t>(layers[layer].rope);
       kv::MoveRows(*cache, model->kernels(), static_cast<int>(layer),
                    {slot.kv.tables[group], (*tables)[group], begin, slot.kv.length - (end - begin),
                     end - begin},
-                   ropes[rope].frequencies, spec.ropes[rope].style);
+                   ropes[rope].frequencies, plan.ropes()[rope].style);
     }
   });
   cache->FinishMove(slot.kv, std::move(*tables), end - begin);

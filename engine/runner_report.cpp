@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/arch/arch_spec.h"
 #include "engine/runner_state.h"
 
 namespace kvant {
@@ -26,7 +25,7 @@ void Runner::SetKvLog(LogSink sink) {
   if (!state.cache.has_value()) return;
   state.cache->SetLog(state.log);
   if (!state.log) return;
-  for (int layer = 0; layer < std::ssize(state.model->spec().layers); ++layer) {
+  for (int layer = 0; layer < std::ssize(state.model->plan().cache_layers()); ++layer) {
     LogLayer(state.log, "Adding KV cache input: past_key_values", layer,
              state.cache->shape(state.cache->group_of_layer(layer)), state.options.sequences, 0);
   }
@@ -47,7 +46,7 @@ void Runner::State::LogUpdate(std::span<const StepInput> inputs) {
       ++batch;
     }
     if (!first) continue;
-    for (int layer = 0; layer < std::ssize(model->spec().layers); ++layer) {
+    for (int layer = 0; layer < std::ssize(model->plan().cache_layers()); ++layer) {
       const int group = cache->group_of_layer(layer);
       const int64_t held = kv_of(i).tables[static_cast<size_t>(group)].first_position;
       LogLayer(log, "KV cache update: present", layer, cache->shape(group), batch,

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
-#include "engine/arch/arch_spec.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
 
@@ -16,10 +15,10 @@ constexpr int kThreadsMax = 1024;
 constexpr int64_t kSequencesMax = 4096;
 
 // Layers with the same window, heads and dimensions share a group.
-std::vector<kv::GroupShape> GroupLayers(const arch::ArchSpec& spec, const SessionOptions& options) {
+std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOptions& options) {
   std::vector<kv::GroupShape> groups;
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const arch::LayerSpec& layer = spec.layers[i];
+  for (size_t i = 0; i < plan.cache_layers().size(); ++i) {
+    const graph::CacheLayer& layer = plan.cache_layers()[i];
     const auto same = [&layer](const kv::GroupShape& group) {
       return group.window == layer.window && group.kv_heads == layer.kv_heads &&
              group.k_dim == layer.k_dim && group.v_dim == layer.v_dim;
@@ -63,7 +62,7 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     return MakeError(ErrorCode::kInvalid, "sequences: expected 1 to {}, found {}", kSequencesMax,
                      options.sequences);
   }
-  for (const arch::LayerSpec& layer : model.spec().layers) {
+  for (const graph::CacheLayer& layer : model.plan().cache_layers()) {
     const int64_t dim = std::max(options.k_type == cpu::KvElement::kQ8 ? layer.k_dim : 0,
                                  options.v_type == cpu::KvElement::kQ8 ? layer.v_dim : 0);
     if (dim > cpu::kKvQ8DimMax) {
@@ -79,7 +78,7 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
 }
 
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options) {
-  return {.groups = GroupLayers(model.spec(), options),
+  return {.groups = GroupLayers(model.plan(), options),
           .context = options.context,
           .chunk = options.chunk,
           .sequences = options.sequences,

@@ -14,6 +14,8 @@
 
 #include "base/result.h"
 #include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/rope.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {
@@ -24,30 +26,7 @@ enum class Packing : uint8_t {
   kFused,     // attn_qkv (rows of q, k, v); ffn_up (rows of gate, then up)
 };
 
-// The gated feed-forward: down(activation(gate) * up).
-enum class Gate : uint8_t {
-  kSilu,
-  kGelu,  // the tanh form
-};
-
-// Rotary position embedding: pair i of position p turns by p * frequency[i], with
-// frequency[i] = base^(-2 i / n_rot) / (linear_factor * factors[i]).
-// Sources: Su et al. 2021 (arXiv 2104.09864); linear scaling: Chen et al. 2023 (arXiv 2306.15595);
-// per-pair factors: the Llama 3.1 and LongRoPE (arXiv 2402.13753) model definitions.
-struct RopeSpec {
-  cpu::RopeStyle style = cpu::RopeStyle::kInterleaved;
-  int64_t n_rot = 0;  // rotated dimensions of a head, even
-  float base = 10000.0f;
-  float linear_factor = 1.0f;
-  std::vector<float>
-      factors;  // empty = 1; for contexts up to original_context where factors_long is set
-  std::vector<float> factors_long;  // for longer contexts; empty = factors
-  int64_t original_context = 0;
-  float amplitude = 1.0f;  // multiplies cosine and sine
-
-  // [n_rot / 2] radians per position, for a session of this context.
-  std::vector<float> Frequencies(int64_t context) const;
-};
+using graph::RopeSpec;
 
 struct LayerSpec {
   int64_t heads = 0;
@@ -78,7 +57,7 @@ struct ArchFamily {
   cpu::RopeStyle rope_style;
   Packing qkv;
   Packing gate_up;
-  Gate gate = Gate::kSilu;
+  graph::Gate gate = graph::Gate::kSilu;
   bool qk_norms = false;    // an RMS norm over each head's query and key before the rotation
   bool post_norms = false;  // RMS norms of what attention and feed-forward add to the stream
   // Corrects the spec where a family's metadata need it; may be null.

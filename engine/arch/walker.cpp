@@ -87,6 +87,7 @@ class Walker {
       cos_sin_.push_back(plan_->AddValue(fmt::format("cos_sin.{}", i), RowKind::kStep, n_rot,
                                          cpu::ActivationKind::kFloat32));
       plan_->AddBodyNode(graph::MakeRopeTable(i, n_rot, cos_sin_.back()));
+      plan_->AddRope(spec_.ropes[i]);
     }
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       KVANT_TRY(AddAttention(static_cast<int>(i), spec_.layers[i]));
@@ -192,7 +193,11 @@ class Walker {
                                         cpu::ActivationKind::kFloat32);
     AddMatMul(prefix + "qkv", std::move(qkv_parts), normed, qkv, cpu::Store::kSet);
     KVANT_ASSIGN(graph::QkNorms norms, ReadQkNorms(prefix, shape.k_dim));
-    plan_->AddBodyNode(graph::MakeRopeAndStore(kernels_, layer, shape, spec_.ropes[shape.rope],
+    const int cache_id = plan_->AddCacheLayer(
+        {shape.window, shape.kv_heads, shape.k_dim, shape.v_dim, static_cast<int>(shape.rope)});
+    const graph::AttentionShape heads = {shape.heads, shape.kv_heads, shape.k_dim, shape.v_dim,
+                                         shape.window};
+    plan_->AddBodyNode(graph::MakeRopeAndStore(kernels_, cache_id, heads, spec_.ropes[shape.rope],
                                                std::move(norms), qkv, cos_sin_[shape.rope]));
 
     Activations mixed =
@@ -204,10 +209,10 @@ class Walker {
     const float scale = spec_.attention_scale > 0
                             ? spec_.attention_scale
                             : 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
-    const bool quantize = mixed.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
+    const bool quantize = mixed.int8 != graph::kNoValue && !graph::QuantizesAttention(heads);
     Activations attended = mixed;
     if (quantize) attended.int8 = graph::kNoValue;
-    plan_->AddBodyNode(graph::MakeAttention(kernels_, layer, shape, scale, qkv, attended));
+    plan_->AddBodyNode(graph::MakeAttention(kernels_, cache_id, heads, scale, qkv, attended));
     if (quantize) {
       plan_->AddBodyNode(graph::MakeQuantize(kernels_, prefix + "attended.int8", mixed));
     }

@@ -190,7 +190,7 @@ class MatMulNode final : public Node {
 class GatedUnitNode final : public Node {
  public:
   GatedUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
-                std::vector<ValueId> writes, Product product, arch::Gate gate, ValueId gate_up,
+                std::vector<ValueId> writes, Product product, Gate gate, ValueId gate_up,
                 const Activations& out)
       : Node(std::move(name), std::move(reads), std::move(writes)),
         kernels_(kernels),
@@ -224,7 +224,7 @@ class GatedUnitNode final : public Node {
 
   std::string Describe() const override {
     return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(),
-                       gate_ == arch::Gate::kSilu ? "silu" : "gelu",
+                       gate_ == Gate::kSilu ? "silu" : "gelu",
                        out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
   }
 
@@ -235,8 +235,7 @@ class GatedUnitNode final : public Node {
   static constexpr int64_t kPieceCols = 256;
 
   void Activate(const StepContext& step, const Range& cols) const {
-    const auto activate =
-        gate_ == arch::Gate::kSilu ? kernels_.silu_multiply : kernels_.gelu_multiply;
+    const auto activate = gate_ == Gate::kSilu ? kernels_.silu_multiply : kernels_.gelu_multiply;
     const int64_t count = cols.end - cols.begin;
     for (int64_t row = 0; row < step.RowCount(gate_up_); ++row) {
       float* gate = step.FloatRow(gate_up_, row) + cols.begin;
@@ -252,7 +251,7 @@ class GatedUnitNode final : public Node {
 
   const cpu::KernelTable& kernels_;
   Product product_;
-  arch::Gate gate_;
+  Gate gate_;
   ValueId gate_up_;
   Activations out_;
 };
@@ -271,8 +270,8 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
 
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
-                                    std::vector<MatMulPart> parts, const Activations& in,
-                                    arch::Gate gate, ValueId gate_up, const Activations& out) {
+                                    std::vector<MatMulPart> parts, const Activations& in, Gate gate,
+                                    ValueId gate_up, const Activations& out) {
   KVANT_CHECK(parts.size() == 1 || parts.size() == 2);
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);

@@ -11,13 +11,28 @@
 
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
-#include "engine/arch/arch_spec.h"
 #include "engine/graph/plan.h"
+#include "engine/graph/rope.h"
 #include "formats/gguf.h"
 
 namespace kvant::graph {
 
 class MatMulObserver;
+
+// The gated feed-forward: down(activation(gate) * up).
+enum class Gate : uint8_t {
+  kSilu,
+  kGelu,  // the tanh form
+};
+
+// Heads and mask of an attention.
+struct AttentionShape {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t window = 0;  // positions a query sees, itself included; 0 = all
+};
 
 // A value in the forms that its readers need; either may be absent.
 struct Activations {
@@ -75,29 +90,29 @@ struct QkNorms {
 };
 
 // Normalizes and rotates queries and keys of qkv in place and stores keys and values in the cache
-// of `layer`. qkv columns: [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim]
+// layer `cache_id`. qkv columns: [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim]
 // values.
-std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int layer,
-                                       const arch::LayerSpec& spec, const arch::RopeSpec& rope,
+std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
+                                       const AttentionShape& shape, const RopeSpec& rope,
                                        QkNorms norms, ValueId qkv, ValueId cos_sin);
 
 // out.floats = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies
 // the products of queries and keys. Quantized too where `out` has room for it, which needs
 // QuantizesAttention.
-std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int layer,
-                                    const arch::LayerSpec& spec, float scale, ValueId qkv,
+std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
+                                    const AttentionShape& shape, float scale, ValueId qkv,
                                     const Activations& out);
 
 // Whether the results of a kv head are whole groups of quantized values.
-bool QuantizesAttention(const arch::LayerSpec& spec);
+bool QuantizesAttention(const AttentionShape& shape);
 
 // gate_up = the products of `parts` with `in`, columns [ffn] gate, [ffn] up, which are one part or
 // two; out = activation(gate) * up, as floats and quantized as far as `out` asks. Afterwards
 // gate_up is undefined.
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
-                                    std::vector<MatMulPart> parts, const Activations& in,
-                                    arch::Gate gate, ValueId gate_up, const Activations& out);
+                                    std::vector<MatMulPart> parts, const Activations& in, Gate gate,
+                                    ValueId gate_up, const Activations& out);
 
 // out = the rows StepContext::head of `in`.
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);

@@ -34,6 +34,16 @@ void Plan::AddBodyNode(std::unique_ptr<Node> node) { Add(std::move(node), body_)
 
 void Plan::AddHeadNode(std::unique_ptr<Node> node) { Add(std::move(node), head_); }
 
+int Plan::AddCacheLayer(const CacheLayer& layer) {
+  cache_layers_.push_back(layer);
+  return static_cast<int>(cache_layers_.size()) - 1;
+}
+
+int Plan::AddRope(RopeSpec rope) {
+  ropes_.push_back(std::move(rope));
+  return static_cast<int>(ropes_.size()) - 1;
+}
+
 void Plan::Finish() {
   const int body_size = static_cast<int>(body_.size());
   const int end = body_size + static_cast<int>(head_.size());

@@ -20,6 +20,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "engine/graph/rope.h"
 
 namespace kvant::kv {
 class StepView;
@@ -49,10 +50,19 @@ struct Value {
   int slot = -1;
 };
 
-// The angles of one kind of rotary embedding, for a session's context; see arch::RopeSpec.
+// The angles of one kind of rotary embedding, for a session's context.
 struct RopeAngles {
   std::vector<float> frequencies;  // [n_rot / 2] radians per position
   float amplitude = 1.0f;          // multiplies cosine and sine
+};
+
+// What one attention keeps in the cache. Its number in Plan::cache_layers is its cache id.
+struct CacheLayer {
+  int64_t window = 0;  // positions a query sees, itself included; 0 = all
+  int64_t kv_heads = 0;
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
 };
 
 // The largest step of a session; sizes of buffers follow from it.
@@ -74,7 +84,7 @@ struct StepContext {
   std::span<const int32_t> tokens;     // [rows]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::StepView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
-  std::span<const RopeAngles> ropes;  // in the order of arch::ArchSpec::ropes
+  std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
   std::byte* scratch = nullptr;       // scratch_bytes per thread
   size_t scratch_bytes = 0;
   std::span<std::byte> shared;  // of all threads while a node runs
@@ -162,6 +172,9 @@ class Plan {
   void AddBodyNode(std::unique_ptr<Node> node);
   void AddHeadNode(std::unique_ptr<Node> node);
   void SetLogits(ValueId logits) { logits_ = logits; }
+  // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
+  int AddCacheLayer(const CacheLayer& layer);
+  int AddRope(RopeSpec rope);
 
   // Computes lifetimes and slots; no value or node may be added afterwards.
   void Finish();
@@ -174,6 +187,8 @@ class Plan {
   const std::vector<std::unique_ptr<Node>>& body() const { return body_; }
   const std::vector<std::unique_ptr<Node>>& head() const { return head_; }
   ValueId logits() const { return logits_; }
+  std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
+  std::span<const RopeSpec> ropes() const { return ropes_; }
 
   std::string Describe() const;
 
@@ -190,6 +205,8 @@ class Plan {
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Node>> body_;
   std::vector<std::unique_ptr<Node>> head_;
+  std::vector<CacheLayer> cache_layers_;
+  std::vector<RopeSpec> ropes_;
   ValueId logits_ = kNoValue;
 };
 
