@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/tokenizer/vocabulary.h"
+#include "engine/token_id.h"
 
 namespace kvant {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
-#include "engine/tokenizer/vocabulary.h"
+#include "engine/token_id.h"
 
 namespace kvant::kv {
 

@@ -25,7 +25,7 @@
 
 #include "base/result.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/tokenizer/vocabulary.h"
+#include "engine/token_id.h"
 
 namespace kvant::kv {
 

@@ -17,11 +17,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/token_id.h"
 #include "formats/gguf.h"
 
 namespace kvant {
-
-using TokenId = int32_t;
 
 struct EncodeOptions {
   bool add_special = false;    // BOS, EOS (or CLS, SEP) where the model's metadata asks for them
