@@ -33,7 +33,7 @@ kvant::Status Run(const std::string& path, const std::string& prompt) {
 
   const auto text_of = [&](int64_t first) {
     const auto all = session->tokens().subspan(static_cast<size_t>(first));
-    return model->tokenizer().Decode({all.begin(), all.end()}, false);
+    return model->tokenizer().Decode({all.begin(), all.end()}, {.special = false});
   };
   std::vector<std::string> continuations;
   for (int time = 0; time < 2; ++time) {

@@ -61,7 +61,7 @@ Json HypothesesJson(const std::vector<BeamHypothesis>& hypotheses, const Tokeniz
                     bool special) {
   Json out = Json::array();
   for (const BeamHypothesis& hypothesis : hypotheses) {
-    out.push_back({{"text", tokenizer.Decode(hypothesis.ids, special)},
+    out.push_back({{"text", tokenizer.Decode(hypothesis.ids, {.special = special})},
                    {"ids", hypothesis.ids},
                    {"score", hypothesis.score},
                    {"logprobs", hypothesis.log_probs},
@@ -202,7 +202,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
     if (options.echo) ids = prompt;
     ids.insert(ids.end(), hypothesis.ids.begin(), hypothesis.ids.end());
     if (hypothesis.ended && !options.special) ids.pop_back();
-    out.Write(tokenizer.Decode(ids, options.special) + "\n");
+    out.Write(tokenizer.Decode(ids, {.special = options.special}) + "\n");
   }
   if (status.enabled()) {
     fmt::print(stderr, "{} steps of {} beams; best score {:.6f}\n", generation.steps,

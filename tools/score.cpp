@@ -55,7 +55,7 @@ std::string ToJson(const Scored& scored, const Tokenizer& tokenizer) {
   out["tokens"] = Json::array();
   for (size_t i = 0; i < scored.tokens.size(); ++i) {
     const TokenId id = scored.tokens[i];
-    Json token = {{"id", id}, {"text", tokenizer.TokenBytes(id, true)}};
+    Json token = {{"id", id}, {"text", tokenizer.TokenBytes(id, {.special = true})}};
     if (i == 0) {
       token["logprob"] = nullptr;
       token["rank"] = nullptr;
@@ -66,8 +66,9 @@ std::string ToJson(const Scored& scored, const Tokenizer& tokenizer) {
       token["rank"] = score.rank;
       token["top"] = Json::array();
       for (const auto& [top_id, log_prob] : score.top) {
-        token["top"].push_back(
-            {{"id", top_id}, {"text", tokenizer.TokenBytes(top_id, true)}, {"logprob", log_prob}});
+        token["top"].push_back({{"id", top_id},
+                                {"text", tokenizer.TokenBytes(top_id, {.special = true})},
+                                {"logprob", log_prob}});
       }
     }
     out["tokens"].push_back(std::move(token));
@@ -76,7 +77,7 @@ std::string ToJson(const Scored& scored, const Tokenizer& tokenizer) {
 }
 
 std::string Shown(const Tokenizer& tokenizer, TokenId id) {
-  return fmt::format("'{}'", Visible(tokenizer.TokenBytes(id, true)));
+  return fmt::format("'{}'", Visible(tokenizer.TokenBytes(id, {.special = true})));
 }
 
 std::string ToTable(const Scored& scored, const Tokenizer& tokenizer) {

@@ -222,7 +222,7 @@ class Interpreter {
       KVANT_TRY(runner_.Append(id, {&ids.back(), 1}));
     }
     out["ids"] = ids;
-    out["text"] = tokenizer_.Decode(ids, false);
+    out["text"] = tokenizer_.Decode(ids, {.special = false});
     Describe(out, line.words[1]);
     return {};
   }
@@ -387,7 +387,7 @@ class Interpreter {
     out["logits"] = Json::array();
     for (size_t i = 0; i < count; ++i) {
       out["logits"].push_back({{"id", order[i]},
-                               {"text", tokenizer_.TokenBytes(order[i], true)},
+                               {"text", tokenizer_.TokenBytes(order[i], {.special = true})},
                                {"logit", logits[static_cast<size_t>(order[i])]}});
     }
     Describe(out, line.words[1]);

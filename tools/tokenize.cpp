@@ -76,7 +76,7 @@ std::string ToJson(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) 
   out["count"] = ids.size();
   out["ids"] = ids;
   out["pieces"] = nlohmann::ordered_json::array();
-  for (const TokenId id : ids) out["pieces"].push_back(tokenizer.TokenBytes(id, true));
+  for (const TokenId id : ids) out["pieces"].push_back(tokenizer.TokenBytes(id, {.special = true}));
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -90,7 +90,7 @@ Status Tokenize(const Options& options, const Positionals& positionals, ResultSt
   KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
   if (options.decode) {
     KVANT_ASSIGN(const auto ids, ParseIds(*text, tokenizer->vocab_size()));
-    const std::string decoded = tokenizer->Decode(ids, options.special);
+    const std::string decoded = tokenizer->Decode(ids, {.special = options.special});
     if (options.json) {
       const nlohmann::ordered_json object = {{"text", decoded}};
       out.Write(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

@@ -42,7 +42,8 @@ class Loop {
       for (const TokenId id : tokenizer_.special().end_of_generation) sampler_.Forbid(id);
     }
     bool shown = true;
-    if (options_.echo) shown = Show(Complete(tokenizer_.Decode(prompt, options_.special)));
+    if (options_.echo)
+      shown = Show(Complete(tokenizer_.Decode(prompt, {.special = options_.special})));
     Status status = shown ? Prefill(prompt) : Status();
     if (status.ok() && shown) status = Decode();
     if (!status.ok() && status.error().code != ErrorCode::kCancelled) return status.error();

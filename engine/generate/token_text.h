@@ -33,7 +33,7 @@ class TokenText {
     // A model may have more rows than its vocabulary has tokens (padding): those have no text.
     const bool known = id < tokenizer_->vocab_size();
     if (known && tokenizer_->is_end_of_generation(id) && !ignore_end_) return State::kEndToken;
-    const std::string bytes = known ? tokenizer_->TokenBytes(id, special_) : "";
+    const std::string bytes = known ? tokenizer_->TokenBytes(id, {.special = special_}) : "";
     piece += utf8_.Push(stop_filter_.Push(bytes));
     return stop_filter_.stopped() ? State::kStopText : State::kOpen;
   }

@@ -58,7 +58,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
  public:
   Status Init(const GgufFile& file, const TokenizerOptions& options);
 
-  std::string TokenBytes(TokenId id, bool special) const override;
+  std::string TokenBytes(TokenId id, DecodeOptions options) const override;
   const char* kind() const override { return "bpe"; }
   std::string pre_tokenizer() const override { return pre_name_; }
 
@@ -258,11 +258,11 @@ void BpeTokenizer::MergeAll(Scratch& scratch) const {
   }
 }
 
-std::string BpeTokenizer::TokenBytes(TokenId id, bool special) const {
+std::string BpeTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
   std::string_view text = piece(id);
   const PieceType kind = type(id);
   if (kind == PieceType::kControl || kind == PieceType::kUnknown) {
-    return std::string(special ? text : "");
+    return std::string(options.special ? text : "");
   }
   if (kind == PieceType::kUserDefined) return std::string(text);
   std::string bytes;

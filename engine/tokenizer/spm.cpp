@@ -42,7 +42,7 @@ class SpmTokenizer final : public VocabularyTokenizer {
  public:
   Status Init(const GgufFile& file);
 
-  std::string TokenBytes(TokenId id, bool special) const override;
+  std::string TokenBytes(TokenId id, DecodeOptions options) const override;
   const char* kind() const override { return "spm"; }
 
  protected:
@@ -259,11 +259,11 @@ void SpmTokenizer::PutOut(std::string_view text, TokenId id, Scratch& scratch,
   }
 }
 
-std::string SpmTokenizer::TokenBytes(TokenId id, bool special) const {
+std::string SpmTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
   const std::string_view text = piece(id);
   switch (type(id)) {
     case PieceType::kControl:
-    case PieceType::kUnknown: return std::string(special ? text : "");
+    case PieceType::kUnknown: return std::string(options.special ? text : "");
     case PieceType::kUserDefined: return std::string(text);
     case PieceType::kByte: return std::string(1, static_cast<char>(BytePieceValue(text)));
     case PieceType::kNormal:

@@ -31,12 +31,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
                    file.path(), kModel, formats::Quoted(*model));
 }
 
-std::string Tokenizer::Decode(std::span<const TokenId> ids, bool special) const {
+std::string Tokenizer::Decode(std::span<const TokenId> ids, DecodeOptions options) const {
   std::string text;
   // Encode puts a space in front of a text and behind every token that was cut out of it.
   bool after_cut = true;
   for (const TokenId id : ids) {
-    const std::string bytes = TokenBytes(id, special);
+    const std::string bytes = TokenBytes(id, options);
     const PieceType type = types_[static_cast<size_t>(id)];
     const bool cut = type == PieceType::kControl || type == PieceType::kUserDefined;
     const bool drop_space =

@@ -27,6 +27,10 @@ struct EncodeOptions {
   bool parse_special = false;  // control tokens such as <|im_end|> in the text become their ids
 };
 
+struct DecodeOptions {
+  bool special = false;  // control tokens such as <|im_end|> appear as their names, else not at all
+};
+
 // Ids that the metadata names; absent ones are nullopt.
 struct SpecialTokens {
   std::optional<TokenId> bos, eos, eot, unk, sep, pad, mask, cls;
@@ -51,13 +55,13 @@ class Tokenizer {
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
                                               const EncodeOptions& options) const = 0;
 
-  // The bytes one token stands for in running text; "" for control tokens unless `special`. May be
-  // part of a UTF-8 sequence. `id` must be valid.
-  virtual std::string TokenBytes(TokenId id, bool special) const = 0;
+  // The bytes that one token stands for in running text; they may be part of a UTF-8 sequence. `id`
+  // must be valid.
+  virtual std::string TokenBytes(TokenId id, DecodeOptions options) const = 0;
 
   // The text of a whole sequence, as Encode's inverse: a space that Encode put in front is removed
   // again.
-  virtual std::string Decode(std::span<const TokenId> ids, bool special) const;
+  virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
   virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece"
   virtual std::string pre_tokenizer() const { return ""; }

@@ -25,7 +25,7 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
  public:
   Status Init(const GgufFile& file);
 
-  std::string TokenBytes(TokenId id, bool special) const override;
+  std::string TokenBytes(TokenId id, DecodeOptions options) const override;
   const char* kind() const override { return "wordpiece"; }
 
  protected:
@@ -112,10 +112,10 @@ void WordPieceTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>&
   if (special_.unk) ids.push_back(*special_.unk);
 }
 
-std::string WordPieceTokenizer::TokenBytes(TokenId id, bool special) const {
+std::string WordPieceTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
   const std::string_view text = piece(id);
   if (type(id) == PieceType::kControl || type(id) == PieceType::kUnknown) {
-    return std::string(special ? text : "");
+    return std::string(options.special ? text : "");
   }
   if (!text.starts_with(kWordBegin)) return std::string(text);
   std::string bytes(" ");

@@ -282,8 +282,8 @@ TEST(Draft, EndTokensAndStopTextsAmongRightGuessesEndTheText) {
       EXPECT_GE(found.generation.accepted_tokens, std::ssize(ids) / 2 - 1);
     }
     const Tokenizer& tokenizer = request.model->tokenizer();
-    request.generate.stop_texts = {tokenizer.TokenBytes(ids[9], false) +
-                                   tokenizer.TokenBytes(ids[10], false)};
+    request.generate.stop_texts = {tokenizer.TokenBytes(ids[9], {.special = false}) +
+                                   tokenizer.TokenBytes(ids[10], {.special = false})};
     const Outcome stopped = RunWith(request, nullptr);
     ASSERT_EQ(stopped.generation.finish_reason, FinishReason::kStopText);
     ExpectSameText(RunWith(request, &right), stopped, "to the stop text");

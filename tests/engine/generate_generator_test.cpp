@@ -27,13 +27,13 @@ class ToyTokenizer final : public Tokenizer {
   Result<std::vector<TokenId>> Encode(std::string_view, const EncodeOptions&) const override {
     return MakeError(ErrorCode::kNotSupported, "the toy vocabulary only decodes");
   }
-  std::string TokenBytes(TokenId id, bool special) const override {
-    if (id < 2 && !special) return "";
+  std::string TokenBytes(TokenId id, DecodeOptions options) const override {
+    if (id < 2 && !options.special) return "";
     return storage_[static_cast<size_t>(id)];
   }
-  std::string Decode(std::span<const TokenId> ids, bool special) const override {
+  std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const override {
     std::string text;
-    for (const TokenId id : ids) text += TokenBytes(id, special);
+    for (const TokenId id : ids) text += TokenBytes(id, options);
     return text;
   }
   const char* kind() const override { return "toy"; }

@@ -81,8 +81,8 @@ TEST(Bpe, SpellsBytesInItsAlphabet) {
   const TestTokenizer tokenizer = MakeTokenizer(Small());
   ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
   EXPECT_THAT(tokenizer.Encode("ab ab\n\xFF"), ElementsAre(4, 2, 4, 9, 8));
-  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(" ab a\n\xFF"), false), " ab a\n\xFF");
-  EXPECT_EQ(tokenizer->TokenBytes(3, false), " a");
+  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(" ab a\n\xFF"), {.special = false}), " ab a\n\xFF");
+  EXPECT_EQ(tokenizer->TokenBytes(3, {.special = false}), " a");
   EXPECT_THAT(tokenizer.Encode(""), IsEmpty());
   EXPECT_STREQ(tokenizer->kind(), "bpe");
 }
@@ -98,8 +98,8 @@ TEST(Bpe, ParsesControlTokensOnlyWhereAskedAndUserDefinedOnesAlways) {
   EXPECT_THAT(tokenizer.Encode("a::b<|end|>", {.parse_special = true}), ElementsAre(0, 6, 1, 5));
   // "<|end|>" has no bytes in this vocabulary: seven unknown ones.
   EXPECT_THAT(tokenizer.Encode("a::b<|end|>"), ElementsAre(0, 6, 1, 7, 7, 7, 7, 7, 7, 7));
-  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{0, 6, 5}, false), "a::");
-  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{0, 6, 5}, true), "a::<|end|>");
+  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{0, 6, 5}, {.special = false}), "a::");
+  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{0, 6, 5}, {.special = true}), "a::<|end|>");
   EXPECT_TRUE(tokenizer->is_control(5));
   EXPECT_TRUE(tokenizer->is_end_of_generation(5));
   EXPECT_EQ(tokenizer->special().eot, 5);
@@ -145,9 +145,9 @@ TEST(Bpe, PreOverrideReplacesTheFilesChoice) {
 TEST(Bpe, LongWordsAndTextsPass) {
   const TestTokenizer tokenizer = MakeTokenizer(Small());
   const std::string word = std::string(200000, 'a') + "b";
-  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(word), false), word);
+  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(word), {.special = false}), word);
   const std::string spaces(200000, ' ');
-  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(spaces), false), spaces);
+  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(spaces), {.special = false}), spaces);
 }
 
 }  // namespace

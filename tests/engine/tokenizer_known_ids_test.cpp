@@ -80,7 +80,7 @@ TEST_P(RoundTrip, GivesTheTextBack) {
   const std::string text = ReadText(text_path).substr(0, 200000);
   auto ids = tokenizer.Encode(text, {.add_special = true});
   ASSERT_TRUE(ids.ok());
-  EXPECT_EQ(tokenizer.Decode(*ids, false), text);
+  EXPECT_EQ(tokenizer.Decode(*ids, {.special = false}), text);
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, RoundTrip,
@@ -103,7 +103,7 @@ TEST_P(ByteRoundTrip, GivesAnyBytesBack) {
   }
   const auto ids = tokenizer.Encode(bytes, {});
   ASSERT_TRUE(ids.ok());
-  EXPECT_EQ(tokenizer.Decode(*ids, false), bytes);
+  EXPECT_EQ(tokenizer.Decode(*ids, {.special = false}), bytes);
 }
 
 // Those that have a token for every byte.
@@ -120,7 +120,7 @@ TEST(KnownIds, TinyStoriesHasNoBytes) {
   auto ids = tokenizer.Encode("Once upon a time", {.add_special = true});
   ASSERT_TRUE(ids.ok());
   EXPECT_EQ(*ids, (std::vector<TokenId>{1, 80, 147, 201, 282, 57}));
-  EXPECT_EQ(tokenizer.Decode(*ids, false), "Once upon a time");
+  EXPECT_EQ(tokenizer.Decode(*ids, {.special = false}), "Once upon a time");
 
   // Unknown characters are the unknown token, a run of them only one.
   ids = tokenizer.Encode("a\xF0\x9F\xA6\x99\xE5\xA4\xA9 a\xFF", {});
@@ -160,8 +160,8 @@ TEST(KnownIds, Llama3AddsItsBeginning) {
                               {.add_special = true, .parse_special = true});
   ASSERT_TRUE(ids.ok());
   EXPECT_EQ(*ids, (std::vector<TokenId>{128000, 128006, 882, 128007, 271, 13347, 128009}));
-  EXPECT_EQ(tokenizer.Decode(*ids, false), "user\n\nHi");
-  EXPECT_EQ(tokenizer.TokenBytes(128009, true), "<|eot_id|>");
+  EXPECT_EQ(tokenizer.Decode(*ids, {.special = false}), "user\n\nHi");
+  EXPECT_EQ(tokenizer.TokenBytes(128009, {.special = true}), "<|eot_id|>");
   EXPECT_EQ(tokenizer.pre_tokenizer(), "llama-bpe");
 }
 
@@ -187,7 +187,7 @@ TEST(KnownIds, BertPutsItsMarksAround) {
   auto ids = tokenizer.Encode("H\u00C9LLO, world", {.add_special = true});
   ASSERT_TRUE(ids.ok());
   EXPECT_EQ(*ids, (std::vector<TokenId>{101, 7592, 1010, 2088, 102}));
-  EXPECT_EQ(tokenizer.Decode(*ids, false), "hello , world");
+  EXPECT_EQ(tokenizer.Decode(*ids, {.special = false}), "hello , world");
   // 101 letters are too many for a word.
   ids = tokenizer.Encode(std::string(101, 'a'), {});
   ASSERT_TRUE(ids.ok());

@@ -162,7 +162,7 @@ void Exercise(const VocabularyFile& vocabulary) {
           ASSERT_GE(id, 0);
           ASSERT_LT(id, tokenizer->vocab_size());
         }
-        tokenizer->Decode(ids, parse);
+        tokenizer->Decode(ids, {.special = parse});
       }
     }
   }

@@ -132,14 +132,15 @@ TEST(Spm, PutsASpaceInFrontAndTakesItAwayAgain) {
   EXPECT_THAT(tokenizer.Encode("", {.add_special = true}), ElementsAre(1));
   EXPECT_THAT(tokenizer.Encode(" a", {.add_special = true}), ElementsAre(1, 3, 6));
   for (const char* text : {"a", " a", "  ab a", "ab[x]a", "[x] a"}) {
-    EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text, {.add_special = true}), false), text);
+    EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text, {.add_special = true}), {.special = false}),
+              text);
   }
-  EXPECT_EQ(tokenizer->TokenBytes(6, false), " a");
+  EXPECT_EQ(tokenizer->TokenBytes(6, {.special = false}), " a");
 
   const TestTokenizer bare =
       MakeTokenizer(Small().File().Bool("tokenizer.ggml.add_space_prefix", false));
   EXPECT_THAT(bare.Encode("a ab"), ElementsAre(4, 6, 5));
-  EXPECT_EQ(bare->Decode(bare.Encode(" a"), false), " a");
+  EXPECT_EQ(bare->Decode(bare.Encode(" a"), {.special = false}), " a");
 }
 
 TEST(Spm, UnknownCharactersBecomeBytesOrTheUnknownToken) {
@@ -152,10 +153,10 @@ TEST(Spm, UnknownCharactersBecomeBytesOrTheUnknownToken) {
   pieces.AddBytes();  // from 9 on
   const TestTokenizer tokenizer = MakeTokenizer(pieces.File());
   EXPECT_THAT(tokenizer.Encode(text), ElementsAre(6, 9 + 0xC3, 9 + 0xA9, 9 + 0xFF, 5));
-  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text), false), text);
+  EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text), {.special = false}), text);
   // The name of a byte token is ordinary text, and so is that of a control token.
   for (const char* name : {"<0x41>", "<s>"}) {
-    EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(name), false), name);
+    EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(name), {.special = false}), name);
     EXPECT_GT(tokenizer.Encode(name).size(), 2U);
   }
 }
@@ -168,8 +169,8 @@ TEST(Spm, ParsesControlTokensOnlyWhereAsked) {
   const std::vector<TokenId> plain = tokenizer.Encode("a</s>[x]");
   EXPECT_EQ(std::count(plain.begin(), plain.end(), 2), 0);
   EXPECT_EQ(plain.back(), 8);  // user-defined: always
-  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{6, 2, 6}, true), "a</s>a");
-  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{1, 6}, false), "a");
+  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{6, 2, 6}, {.special = true}), "a</s>a");
+  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{1, 6}, {.special = false}), "a");
 }
 
 TEST(Spm, UnusedPiecesAreOnlyStepsOnTheWay) {
@@ -200,7 +201,7 @@ TEST(Spm, LongTextsPass) {
   const TestTokenizer tokenizer = MakeTokenizer(Small().File());
   for (const char c : {'a', 'b', ' '}) {
     const std::string text(300000, c);
-    EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text), false), text);
+    EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text), {.special = false}), text);
   }
 }
 

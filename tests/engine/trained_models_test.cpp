@@ -29,7 +29,7 @@ std::string GreedyText(const std::string& path, std::vector<TokenId> prompt, int
     const auto logits = session->logits();
     const TokenId next =
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-    text += (*model)->tokenizer().TokenBytes(next, false);
+    text += (*model)->tokenizer().TokenBytes(next, {.special = false});
     EXPECT_TRUE(session->Append({&next, 1}).ok());
   }
   return text;

@@ -103,9 +103,9 @@ void CheckEncoding(const Tokenizer& tokenizer, std::string_view text) {
       std::string bytes;
       for (const TokenId id : *ids) {
         Require(id >= 0 && id < tokenizer.vocab_size());
-        bytes += tokenizer.TokenBytes(id, parse);
+        bytes += tokenizer.TokenBytes(id, {.special = parse});
       }
-      Require(tokenizer.Decode(*ids, parse).size() <= bytes.size());
+      Require(tokenizer.Decode(*ids, {.special = parse}).size() <= bytes.size());
       CheckStream(bytes);
     }
   }
