@@ -221,6 +221,12 @@ Status Cache::CheckTables(const Sequence& sequence) const {
   for (int group = 0; group < groups(); ++group) {
     const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     const int64_t oldest = shape(group).FirstVisible(sequence.length);
+    const PositionRange begins = FirstPositions(shape(group), sequence.length, false);
+    if (table.first_position < begins.begin || table.first_position >= begins.end) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "KV check: group {}: first position: expected {} to {}, found {}", group,
+                       begins.begin, begins.end - 1, table.first_position);
+    }
     int64_t next = table.first_block();
     const auto missing = [&](int64_t until) -> Status {
       const PositionRange range = {std::max(next * kBlockTokens, oldest), until};

@@ -35,6 +35,11 @@ SlabBytes::SlabBytes(const GroupShape& shape)
       key_scales(ScaleSlab(shape.k_type)),
       value_scales(ScaleSlab(shape.v_type)) {}
 
+PositionRange FirstPositions(const GroupShape& shape, int64_t length, bool plain) {
+  if (shape.window == 0) return {0, 1};
+  return {0, (plain ? shape.FirstVisible(length) : length) + 1};
+}
+
 int64_t Sequence::pruned_before(int64_t position) const {
   int64_t count = 0;
   for (const PositionRange& range : pruned) {
@@ -71,6 +76,7 @@ uint64_t Cache::BytesNeeded(const CacheOptions& options) {
 Result<Cache> Cache::Create(const CacheOptions& options) {
   Cache cache;
   cache.context_ = options.context;
+  cache.sequences_ = options.sequences;
   cache.poison_ = options.poison;
   cache.bytes_max_ = options.bytes_max;
   for (const GroupShape& shape : options.groups) {

@@ -111,6 +111,11 @@ struct PositionRange {
   int64_t end;
 };
 
+// The positions [begin, end) from which on the table of a sequence with `length` positions may hold
+// them. Where the cache is what its tokens alone give, it holds all that the next token sees; after
+// moves positions before that may be missing.
+PositionRange FirstPositions(const GroupShape& shape, int64_t length, bool plain);
+
 struct Sequence {
   int64_t length = 0;                 // the next position
   int64_t reserved = 0;               // positions that have blocks for the step under way
@@ -251,6 +256,7 @@ class Cache {
   const SlabBytes& slab(int group) const { return groups_[static_cast<size_t>(group)].slab; }
   Lanes LanesOf(int layer, int head) const;
   int64_t context() const { return context_; }
+  int64_t sequences() const { return sequences_; }
   uint64_t bytes_used() const { return bytes_used_; }
   uint64_t bytes_max() const { return bytes_max_; }
   CacheStats stats() const;
@@ -290,6 +296,7 @@ class Cache {
   Lanes LanesIn(const Group& group, size_t layer_index, size_t head) const;
 
   int64_t context_ = 0;
+  int64_t sequences_ = 0;
   bool poison_ = false;
   uint64_t bytes_max_ = 0;
   uint64_t bytes_used_ = 0;

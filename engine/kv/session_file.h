@@ -18,6 +18,7 @@
 // a cache with other types or groups is refused; nothing is loaded then.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,6 +29,14 @@
 #include "engine/token_id.h"
 
 namespace kvant::kv {
+
+inline constexpr std::array<char, 8> kSessionMagic = {'k', 'v', 'a', 'n', 't', 's', 'e', 's'};
+inline constexpr uint32_t kSessionVersion = 1;
+// Flags of a sequence.
+inline constexpr uint8_t kSessionHasLogits = 1;
+inline constexpr uint8_t kSessionPlain = 2;
+// A group's numbers in the header, from kv_heads to its number of layers.
+std::array<int32_t, 8> SessionShape(const GroupShape& shape);
 
 // What is saved of a sequence.
 struct SavedSequence {

@@ -7,6 +7,7 @@
 
 #include "engine/runner.h"
 #include "tests/engine/reference_forward.h"
+#include "tests/engine/session_fields.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/temporary_folder.h"
 
@@ -133,6 +134,163 @@ TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {  // kvcache.md 7.6
   }
   refused(bytes + "x", "longer");
   EXPECT_TRUE(later->Load(path).ok());
+}
+
+// A file that a careful enemy wrote: one number is wrong and all hashes are right.
+class CraftedSessionFile : public testing::Test {
+ protected:
+  // Two forks past a window, a short sequence, and an empty one.
+  void Save(KvElement type, int64_t window) {
+    saved_ = MakeSequences(type, window);
+    saved_.ids.push_back(*saved_.runner->NewSequence());
+    type_ = type;
+    ExpectOk(saved_.runner->Save(path_, saved_.ids));
+    bytes_ = ReadBytes(path_);
+  }
+
+  SessionFields Fields() const { return {bytes_, kTinyVocab}; }
+
+  // Loads what was changed and returns the refusal, which names the file and leaves no trace. What
+  // is accepted against expectation is used, so that a sanitizer or the system sees where it leads.
+  std::string Refusal(SessionFields fields) {
+    fields.Seal();
+    WriteFile(path_, std::as_bytes(std::span(fields.bytes())));
+    auto runner = OpenRunner(saved_.model, Options(type_));
+    const auto loaded = runner->Load(path_);
+    if (loaded.ok()) {
+      const TokenId token = 5;
+      for (const SequenceId id : *loaded) ExpectOk(runner->Append(id, {&token, 1}));
+      return "accepted";
+    }
+    EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
+    EXPECT_EQ(runner->stats().sequences, 0);
+    EXPECT_THAT(loaded.error().message, testing::StartsWith(path_ + ": session file: "));
+    return loaded.error().message;
+  }
+  template <class T>
+  std::string Refusal(const std::string& field, T value) {
+    SessionFields fields = Fields();
+    EXPECT_TRUE(fields.Has(field)) << field;
+    if (!fields.Has(field)) return "";
+    fields.Set<T>(field, value);
+    return Refusal(fields);
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_ / "session";
+  Saved saved_;
+  KvElement type_ = KvElement::kF16;
+  std::string bytes_;
+};
+
+TEST_F(CraftedSessionFile, IsReadAsItWasWrittenWhenNothingIsChanged) {
+  Save(KvElement::kQ8, 33);
+  EXPECT_EQ(Refusal(Fields()), "accepted");
+  SessionFields fields = Fields();
+  fields.Seal();
+  EXPECT_EQ(fields.bytes(), bytes_);
+  EXPECT_EQ(fields.Get<int64_t>("sequence 2 length"), 5);
+}
+
+TEST_F(CraftedSessionFile, TablesBeginWhereTheirPolicyHasThem) {
+  using testing::HasSubstr;
+  Save(KvElement::kF16, 0);
+  const std::string full = "sequence 0 group 0 first position";
+  EXPECT_THAT(Refusal<int64_t>(full, 1), HasSubstr("first position: expected 0, found 1"));
+  for (const int64_t position : {int64_t{32}, int64_t{700}, int64_t{704}, int64_t{100000},
+                                 INT64_MAX, INT64_MIN, int64_t{-1}}) {
+    EXPECT_THAT(Refusal(full, position), HasSubstr("expected 0, found")) << position;
+  }
+  Save(KvElement::kF16, 33);
+  const std::string window = "sequence 0 group 0 first position";
+  const SessionFields fields = Fields();
+  EXPECT_EQ(fields.Get<int64_t>(window), 384);  // (700 - 33 + 1 - 256) / 32 * 32
+  for (const int64_t position : {int64_t{669}, int64_t{700}, int64_t{732}, int64_t{100000},
+                                 INT64_MAX, INT64_MIN, int64_t{-1}}) {
+    EXPECT_THAT(Refusal(window, position), HasSubstr("expected 0 to 668, found")) << position;
+  }
+  // Tables without a block, for whose next tokens no block would be taken.
+  for (const int sequence : {2, 3}) {
+    EXPECT_THAT(Refusal<int64_t>(fmt::format("sequence {} group 0 first position", sequence), 6400),
+                HasSubstr("expected 0, found 6400"));
+  }
+}
+
+TEST_F(CraftedSessionFile, TablesHoldBlocksOfTheirSequence) {
+  using testing::HasSubstr;
+  Save(KvElement::kF16, 0);
+  const std::string entry = "sequence 0 group 0 entry 21 ";
+  EXPECT_THAT(Refusal<int64_t>(entry + "number", 22), HasSubstr("expected 21 to 21, found 22"));
+  EXPECT_THAT(Refusal<int64_t>(entry + "number", 20), HasSubstr("expected 21 to 21, found 20"));
+  for (const int64_t number : {INT64_MAX, INT64_MAX / 32 + 1, INT64_MIN, int64_t{-1}}) {
+    EXPECT_THAT(Refusal(entry + "number", number), HasSubstr("found " + std::to_string(number)));
+  }
+  EXPECT_THAT(Refusal<int64_t>("sequence 0 group 0 entry 4 number", 5),
+              HasSubstr("expected 6 to 21, found 5"));
+  for (const uint32_t index : {1000u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    EXPECT_THAT(Refusal(entry + "index", index), HasSubstr("found " + std::to_string(index)));
+  }
+  // A block that is given out at two places.
+  EXPECT_THAT(Refusal<uint32_t>(entry + "index", 3), HasSubstr("block 3"));
+  EXPECT_THAT(Refusal<uint32_t>("sequence 0 group 0 entries", 21), HasSubstr("session file"));
+  EXPECT_THAT(Refusal<uint32_t>("sequence 0 group 0 entries", 0xffffffffu),
+              HasSubstr("4294967295"));
+}
+
+TEST_F(CraftedSessionFile, BlocksAreThoseOfTheTables) {
+  using testing::HasSubstr;
+  Save(KvElement::kF16, 0);
+  const auto blocks = Fields().Get<uint32_t>("group 0 blocks");
+  for (const uint32_t count : {0u, blocks - 1, blocks + 1, 0xffffffffu}) {
+    EXPECT_THAT(Refusal("group 0 blocks", count),
+                HasSubstr(fmt::format("expected {}, found {}", blocks, count)));
+  }
+  EXPECT_THAT(Refusal<uint32_t>("group 0 block 3 rows", 31), HasSubstr("expected 32, found 31"));
+  EXPECT_THAT(Refusal<uint32_t>("group 0 block 3 rows", 33), HasSubstr("expected 32, found 33"));
+  EXPECT_THAT(Refusal<uint32_t>("group 0 block 3 rows", 0xffffffffu),
+              HasSubstr("found 4294967295"));
+}
+
+TEST_F(CraftedSessionFile, LengthsFlagsAndPrunedRangesHold) {
+  using testing::HasSubstr;
+  Save(KvElement::kF16, 0);
+  EXPECT_THAT(Refusal<int64_t>("sequence 0 length", -1), HasSubstr("found -1"));
+  EXPECT_THAT(Refusal<int64_t>("sequence 0 length", INT64_MIN), HasSubstr("found -9223"));
+  EXPECT_THAT(Refusal<int64_t>("sequence 0 length", 901), HasSubstr("context of 900"));
+  EXPECT_THAT(Refusal<int64_t>("sequence 0 length", INT64_MAX), HasSubstr("context of 900"));
+  for (const uint8_t flags : {4, 7, 128, 255}) {
+    EXPECT_THAT(Refusal<uint8_t>("sequence 0 flags", flags), HasSubstr("flags")) << int{flags};
+  }
+  // The second sequence has a hole, so its cache is not what its tokens alone give.
+  EXPECT_EQ(Fields().Get<uint8_t>("sequence 1 flags"), 0);
+  EXPECT_THAT(Refusal<uint8_t>("sequence 1 flags", 2), HasSubstr("pruned"));
+  EXPECT_EQ(Fields().Get<int64_t>("sequence 1 range 0 begin"), 10);
+  EXPECT_THAT(Refusal<int64_t>("sequence 1 range 0 begin", -1), HasSubstr("[-1, "));
+  EXPECT_THAT(Refusal<int64_t>("sequence 1 range 0 begin", INT64_MIN), HasSubstr("pruned"));
+  EXPECT_THAT(Refusal<int64_t>("sequence 1 range 0 end", 10), HasSubstr("[10, 10)"));
+  EXPECT_THAT(Refusal<int64_t>("sequence 1 range 0 end", 731), HasSubstr("[10, 731)"));
+  // A smaller hole, whose blocks are missing.
+  EXPECT_THAT(Refusal<int64_t>("sequence 1 range 0 end", 40), HasSubstr("missing"));
+  EXPECT_THAT(Refusal<uint32_t>("sequence 1 pruned ranges", 0xffffffffu), HasSubstr("4294967295"));
+  EXPECT_THAT(Refusal<int32_t>("sequence 0 tokens", kTinyVocab), HasSubstr("found 259"));
+  EXPECT_THAT(Refusal<int32_t>("sequence 0 tokens", -1), HasSubstr("found -1"));
+  EXPECT_THAT(Refusal<uint32_t>("sequences", 5), HasSubstr("found 5"));
+  EXPECT_THAT(Refusal<uint32_t>("sequences", 0xffffffffu), HasSubstr("found 4294967295"));
+  EXPECT_THAT(Refusal<uint32_t>("groups", 0), HasSubstr("found 0"));
+  EXPECT_THAT(Refusal<uint32_t>("version", 2), HasSubstr("expected version 1, found 2"));
+}
+
+// Codes and scales that no vector of numbers gives.
+TEST_F(CraftedSessionFile, Int8RowsHoldWhatTheQuantizerMakes) {
+  using testing::HasSubstr;
+  Save(KvElement::kQ8, 0);
+  const std::string keys = "group 0 block 1 lane 1 keys";
+  EXPECT_THAT(Refusal<int8_t>(keys, -128),
+              HasSubstr("expected codes from -127 to 127, found -128"));
+  EXPECT_THAT(Refusal<float>(keys + " scales", -0.5f), HasSubstr("found -0.5"));
+  const std::string values = "group 0 block 1 lane 1 values";
+  EXPECT_THAT(Refusal<float>(values + " scales", std::numeric_limits<float>::infinity()),
+              HasSubstr("found inf"));
 }
 
 TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {

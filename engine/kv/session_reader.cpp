@@ -1,0 +1,317 @@
+// Reading, checking, and filling blocks.
+#include "engine/kv/session_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "engine/kv/kv_rows.h"
+
+namespace kvant::kv {
+namespace {
+
+// ---- Rows of a block ----------------------------------------------------------------------------
+
+using WriteRow = void (*)(const Cache&, Lane, const TableEntry&, int64_t, const std::byte*, float);
+
+// One side, keys or values, of a block in one layer and head.
+struct Side {
+  cpu::KvElement type;
+  int dim;
+  WriteRow write;
+};
+
+// The quantizer gives codes from -127 to 127, and a scale that is not negative and not infinite.
+Status CheckInt8(const SectionReader& in, std::span<const std::byte> codes, float scale) {
+  if (std::find(codes.begin(), codes.end(), std::byte{0x80}) != codes.end()) {
+    return in.Corrupt("int8 row: expected codes from -127 to 127, found -128");
+  }
+  if (scale < 0.0f || std::isinf(scale)) {
+    return in.Corrupt(fmt::format("int8 row: expected a finite scale from 0 on, found {}", scale));
+  }
+  return {};
+}
+
+Status GetRows(SectionReader& in, Cache& cache, Lane lane, BlockId block, int64_t rows,
+               const Side& side) {
+  const size_t count = static_cast<size_t>(rows);
+  const size_t bytes = cpu::KvElementBytes(side.type) * static_cast<size_t>(side.dim);
+  const bool int8 = side.type == cpu::KvElement::kQ8;
+  const std::byte* elements = nullptr;
+  const std::byte* scales = nullptr;
+  KVANT_TRY(in.GetSpan(count * bytes, &elements));
+  if (int8) KVANT_TRY(in.GetSpan(count * sizeof(float), &scales));
+  for (size_t row = 0; row < count; ++row) {
+    const std::span<const std::byte> numbers(elements + row * bytes, bytes);
+    float scale = 0.0f;
+    if (int8) {
+      std::memcpy(&scale, scales + row * sizeof(float), sizeof scale);
+      KVANT_TRY(CheckInt8(in, numbers, scale));
+    }
+    side.write(cache, lane, {0, block}, static_cast<int64_t>(row), numbers.data(), scale);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status SessionReader::GetBlock(int group, BlockId block, int64_t rows) {
+  const GroupShape& shape = cache_.shape(group);
+  uint32_t found = 0;
+  KVANT_TRY(in_.Get(&found));
+  if (found != rows) {
+    return in_.Corrupt(
+        fmt::format("group {}: rows of a block: expected {}, found {}", group, rows, found));
+  }
+  for (const int layer : shape.layers) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const Lane lane{layer, head};
+      KVANT_TRY(GetRows(in_, cache_, lane, block, rows, {shape.k_type, shape.k_dim, WriteKeyRow}));
+      KVANT_TRY(
+          GetRows(in_, cache_, lane, block, rows, {shape.v_type, shape.v_dim, WriteValueRow}));
+    }
+  }
+  return in_.End("cache");
+}
+
+// ---- Header -------------------------------------------------------------------------------------
+
+// The header must be the one that this cache would write.
+Status SessionReader::CheckHeader(uint32_t* sequences) {
+  std::array<char, 8> magic{};
+  uint32_t version = 0;
+  uint32_t groups = 0;
+  uint64_t model = 0;
+  KVANT_TRY(in_.GetBytes(magic.data(), magic.size()));
+  if (magic != kSessionMagic) return in_.Corrupt("it does not begin like one");
+  KVANT_TRY(in_.Get(&version));
+  if (version != kSessionVersion) {
+    return MakeError(ErrorCode::kNotSupported, "{}: session file: expected version {}, found {}",
+                     in_.path(), kSessionVersion, version);
+  }
+  KVANT_TRY(in_.Get(&groups));
+  KVANT_TRY(in_.Get(&model));
+  if (model != fingerprint_) {
+    return MakeError(ErrorCode::kNotSupported, "{}: session file: saved with another model",
+                     in_.path());
+  }
+  if (groups != static_cast<uint32_t>(cache_.groups())) {
+    return in_.Corrupt(fmt::format("groups: expected {}, found {}", cache_.groups(), groups));
+  }
+  for (int group = 0; group < cache_.groups(); ++group) KVANT_TRY(CheckShape(group));
+  KVANT_TRY(in_.Get(sequences));
+  KVANT_TRY(in_.End("header"));
+  if (*sequences > cache_.sequences()) {
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "{}: session file: found {} sequences, but there is room for {}", in_.path(),
+                     *sequences, cache_.sequences());
+  }
+  return {};
+}
+
+Status SessionReader::CheckShape(int group) {
+  const GroupShape& shape = cache_.shape(group);
+  int64_t window = 0;
+  KVANT_TRY(in_.Get(&window));
+  std::array<int32_t, 8> found{};
+  KVANT_TRY(in_.GetBytes(found.data(), sizeof found));
+  if (window != shape.window || found != SessionShape(shape)) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: session file: saved with other types or windows of the KV cache",
+                     in_.path());
+  }
+  for (const int layer : shape.layers) {
+    int32_t saved = 0;
+    KVANT_TRY(in_.Get(&saved));
+    if (saved != layer) {
+      return in_.Corrupt(
+          fmt::format("group {}: cache layer: expected {}, found {}", group, layer, saved));
+    }
+  }
+  return {};
+}
+
+// ---- Sequences ----------------------------------------------------------------------------------
+
+// A sequence whose table entries hold indices of the file's blocks.
+Status SessionReader::GetSequence(LoadedSequence* sequence) {
+  Sequence& kv = sequence->kv;
+  uint8_t flags = 0;
+  int64_t length = 0;
+  KVANT_TRY(in_.Get(&length));
+  if (length < 0) return in_.Corrupt(fmt::format("tokens: expected 0 or more, found {}", length));
+  if (length > cache_.context()) {
+    return MakeError(ErrorCode::kContextFull,
+                     "{}: session file: {} saved tokens do not fit the context of {}", in_.path(),
+                     length, cache_.context());
+  }
+  kv.length = length;
+  KVANT_TRY(in_.Get(&flags));
+  const bool has_logits = (flags & kSessionHasLogits) != 0;
+  if ((flags & ~(kSessionHasLogits | kSessionPlain)) != 0 || (has_logits && length == 0)) {
+    return in_.Corrupt(fmt::format("flags of {} tokens: expected 0 to {}, found {}", length,
+                                   length > 0 ? 3 : 2, flags));
+  }
+  sequence->plain = (flags & kSessionPlain) != 0;
+  KVANT_TRY(GetPruned(&kv));
+  if (sequence->plain && !kv.pruned.empty()) {
+    return in_.Corrupt("positions are pruned, but the cache is said to be what the tokens give");
+  }
+  KVANT_TRY(GetTokens(length, &sequence->tokens));
+  if (has_logits) {
+    const std::byte* logits = nullptr;
+    const size_t count = static_cast<size_t>(vocab_);
+    KVANT_TRY(in_.GetSpan(count * sizeof(float), &logits));
+    sequence->logits.resize(count);
+    std::memcpy(sequence->logits.data(), logits, count * sizeof(float));
+  }
+  for (int group = 0; group < cache_.groups(); ++group) {
+    KVANT_TRY(GetTable(group, *sequence, &kv.tables[static_cast<size_t>(group)]));
+  }
+  KVANT_TRY(in_.End("sequence"));
+  const Status covered = cache_.CheckTables(kv);
+  return covered.ok() ? covered : in_.Corrupt(covered.error().message);
+}
+
+Status SessionReader::GetPruned(Sequence* kv) {
+  uint32_t ranges = 0;
+  KVANT_TRY(in_.GetCount("pruned ranges", 2 * sizeof(int64_t), &ranges));
+  for (uint32_t i = 0; i < ranges; ++i) {
+    const int64_t first = kv->pruned.empty() ? 0 : kv->pruned.back().end + 1;
+    PositionRange range{};
+    KVANT_TRY(in_.Get(&range.begin));
+    KVANT_TRY(in_.Get(&range.end));
+    if (range.begin < first || range.end <= range.begin || range.end > kv->length) {
+      return in_.Corrupt(
+          fmt::format("pruned positions: expected a range in [{}, {}), found [{}, {})", first,
+                      kv->length, range.begin, range.end));
+    }
+    kv->pruned.push_back(range);
+  }
+  return {};
+}
+
+Status SessionReader::GetTokens(int64_t length, std::vector<TokenId>* tokens) {
+  const size_t count = static_cast<size_t>(length);
+  const std::byte* ids = nullptr;
+  KVANT_TRY(in_.GetSpan(count * sizeof(TokenId), &ids));
+  tokens->resize(count);
+  if (count > 0) std::memcpy(tokens->data(), ids, count * sizeof(TokenId));
+  for (const TokenId id : *tokens) {
+    if (id < 0 || id >= vocab_) {
+      return in_.Corrupt(
+          fmt::format("token: expected an id from 0 to {}, found {}", vocab_ - 1, id));
+    }
+  }
+  return {};
+}
+
+Status SessionReader::GetTable(int group, const LoadedSequence& sequence, BlockTable* table) {
+  const GroupShape& shape = cache_.shape(group);
+  const int64_t length = sequence.kv.length;
+  uint32_t entries = 0;
+  KVANT_TRY(in_.Get(&table->first_position));
+  const PositionRange begins = FirstPositions(shape, length, sequence.plain);
+  if (table->first_position < begins.begin || table->first_position >= begins.end) {
+    const std::string expected = begins.end - begins.begin == 1
+                                     ? fmt::format("{}", begins.begin)
+                                     : fmt::format("{} to {}", begins.begin, begins.end - 1);
+    return in_.Corrupt(fmt::format("group {}: first position: expected {}, found {}", group,
+                                   expected, table->first_position));
+  }
+  KVANT_TRY(in_.GetCount("blocks of a table", sizeof(int64_t) + sizeof(uint32_t), &entries));
+  std::vector<FileBlock>& blocks = wanted_[static_cast<size_t>(group)];
+  for (uint32_t i = 0; i < entries; ++i) {
+    const int64_t next = table->end_block();
+    int64_t number = 0;
+    uint32_t index = 0;
+    KVANT_TRY(in_.Get(&number));
+    KVANT_TRY(in_.Get(&index));
+    if (number < next || number >= BlocksFor(length)) {
+      return in_.Corrupt(fmt::format("group {}: block of {} tokens: expected {} to {}, found {}",
+                                     group, length, next, BlocksFor(length) - 1, number));
+    }
+    // The file's blocks are in the order in which tables mention them first.
+    if (index > blocks.size()) {
+      return in_.Corrupt(fmt::format("group {}: index of a block: expected at most {}, found {}",
+                                     group, blocks.size(), index));
+    }
+    if (index == blocks.size()) blocks.push_back({number, 0});
+    FileBlock& block = blocks[index];
+    if (block.number != number) {
+      return in_.Corrupt(
+          fmt::format("group {}: index {}: expected block {} as in another table, "
+                      "found block {}",
+                      group, index, block.number, number));
+    }
+    block.rows = std::max(block.rows, std::min(length - number * kBlockTokens, kBlockTokens));
+    table->entries.push_back({number, static_cast<BlockId>(index)});
+  }
+  return {};
+}
+
+// ---- The whole file -----------------------------------------------------------------------------
+
+// Fills new blocks from the file.
+Status SessionReader::GetBlocks() {
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const std::vector<FileBlock>& blocks = wanted_[static_cast<size_t>(group)];
+    std::vector<BlockId>& ids = taken_[static_cast<size_t>(group)];
+    uint32_t count = 0;
+    KVANT_TRY(in_.Get(&count));
+    KVANT_TRY(in_.End("list of blocks"));
+    if (count != blocks.size()) {
+      return in_.Corrupt(
+          fmt::format("group {}: blocks: expected {}, found {}", group, blocks.size(), count));
+    }
+    for (const FileBlock& block : blocks) {
+      KVANT_ASSIGN(const BlockId id, cache_.TakeBlock(group, ids.empty() ? kNoBlock : ids.back()));
+      ids.push_back(id);
+      KVANT_TRY(GetBlock(group, id, block.rows));
+    }
+  }
+  if (in_.left() == 0) return {};
+  return in_.Corrupt(fmt::format("expected its end, found {} more bytes", in_.left()));
+}
+
+// Gives tables the blocks that were taken, with references of their own.
+void SessionReader::Connect(std::vector<LoadedSequence>& sequences) {
+  for (LoadedSequence& sequence : sequences) {
+    for (int group = 0; group < cache_.groups(); ++group) {
+      for (TableEntry& entry : sequence.kv.tables[static_cast<size_t>(group)].entries) {
+        entry.id = taken_[static_cast<size_t>(group)][static_cast<size_t>(entry.id)];
+        cache_.AddReference(group, entry.id);
+      }
+    }
+  }
+}
+
+Result<std::vector<LoadedSequence>> SessionReader::Read() {
+  uint32_t count = 0;
+  KVANT_TRY(CheckHeader(&count));
+  wanted_.resize(static_cast<size_t>(cache_.groups()));
+  taken_.resize(static_cast<size_t>(cache_.groups()));
+  std::vector<LoadedSequence> sequences;
+  for (uint32_t i = 0; i < count; ++i) {
+    LoadedSequence& sequence = sequences.emplace_back();
+    sequence.kv = cache_.NewSequence();
+    KVANT_TRY(GetSequence(&sequence));
+  }
+  const Status status = GetBlocks();
+  if (status.ok()) Connect(sequences);
+  for (int group = 0; group < cache_.groups(); ++group) {
+    for (const BlockId block : taken_[static_cast<size_t>(group)]) cache_.Release(group, block);
+  }
+  if (!status.ok()) return status.error();
+  return sequences;
+}
+
+Result<std::vector<LoadedSequence>> ReadSessionFile(const std::string& path, uint64_t fingerprint,
+                                                    int64_t vocab, Cache& cache) {
+  KVANT_ASSIGN(const MappedFile file, MappedFile::Open(path));
+  return SessionReader(file.bytes(), path, fingerprint, vocab, cache).Read();
+}
+
+}  // namespace kvant::kv
