@@ -125,6 +125,7 @@ class SessionFields {
 
   bool Block(const std::string& name, const Group& group) {
     const auto rows = Number<uint32_t>(name + " rows");
+    if (group.kv_heads < 0 || group.kv_heads > 64 || group.layers > 64) return false;
     for (int32_t lane = 0; lane < group.layers * group.kv_heads && rows > 0; ++lane) {
       const std::string at = name + " lane " + std::to_string(lane);
       if (!Side(at + " keys", rows, group.k_type, group.k_dim)) return false;

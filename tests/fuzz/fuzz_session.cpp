@@ -1,0 +1,197 @@
+// Fuzzes session files with right hashes: each must be refused in one clean line, without a trace
+// in the cache, or give sequences that hold under everything that is done to sequences.
+//
+// The input is a byte that chooses a cache, a byte with the number of operations, two bytes for
+// each of them, and the file, whose sections are sealed here.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/kv/session_file.h"
+#include "engine/kv/session_reader.h"
+#include "engine/kv/step_view.h"
+#include "tests/engine/session_fields.h"
+
+namespace {
+
+using namespace kvant;
+using namespace kvant::kv;
+
+// As in make_session_seeds.py.
+constexpr uint64_t kFingerprint = 7;
+constexpr int64_t kVocab = 5;
+constexpr int64_t kContext = 400;
+constexpr int64_t kChunk = 16;
+constexpr int64_t kSequences = 4;
+
+void Require(bool promise) {
+  if (!promise) __builtin_trap();
+}
+
+Cache MakeCache(uint8_t kind) {
+  using cpu::KvElement;
+  CacheOptions options;
+  options.context = kContext;
+  options.chunk = kChunk;
+  options.sequences = kSequences;
+  options.poison = true;
+  if (kind % 2 == 0) {
+    options.groups = {{0, 1, 2, 2, KvElement::kF16, KvElement::kF16, {0}},
+                      {5, 1, 4, 3, KvElement::kQ8, KvElement::kQ8, {1}}};
+  } else {
+    options.groups = {{40, 2, 2, 1, KvElement::kF32, KvElement::kQ8, {0}}};
+  }
+  auto cache = Cache::Create(options);
+  Require(cache.ok());
+  return std::move(*cache);
+}
+
+class Program {
+ public:
+  explicit Program(uint8_t kind)
+      : cache_(MakeCache(kind)),
+        view_(cache_, 1, kChunk),
+        runs_(static_cast<size_t>(StepView::RunsMax(kContext, 1))),
+        path_(
+            (std::filesystem::temp_directory_path() / ("fuzz_session." + std::to_string(getpid())))
+                .string()) {}
+
+  void Run(const uint8_t* operations, size_t count, const std::string& file) {
+    auto loaded =
+        SessionReader(std::as_bytes(std::span(file)), "file", kFingerprint, kVocab, cache_).Read();
+    if (!loaded.ok()) {
+      Require(!loaded.error().message.empty());
+      Require(loaded.error().message.find('\n') == std::string::npos);
+      Require(cache_.bytes_used() == 0);
+      return;
+    }
+    Require(loaded->size() <= kSequences);
+    sequences_ = std::move(*loaded);
+    while (sequences_.size() < kSequences) sequences_.emplace_back().kv = cache_.NewSequence();
+    Check();
+    for (size_t i = 0; i < count; ++i) Operation(operations[2 * i], operations[2 * i + 1]);
+    for (LoadedSequence& sequence : sequences_) Grow(sequence, 1, true);
+    for (LoadedSequence& sequence : sequences_) cache_.Free(sequence.kv);
+    Require(cache_.bytes_used() == 0);
+  }
+
+ private:
+  void Operation(uint8_t code, uint8_t number) {
+    LoadedSequence& sequence = sequences_[code % kSequences];
+    LoadedSequence& other = sequences_[number % kSequences];
+    const int64_t length = sequence.kv.length;
+    switch (code / kSequences % 8) {
+      case 0: Grow(sequence, 1 + number % kChunk, true); break;
+      case 1: Grow(sequence, 1 + number % kChunk, false); break;
+      case 2: Rewind(sequence, length - std::min<int64_t>(length, number)); break;
+      case 3: Rewind(sequence, length * number / 255); break;
+      case 4:
+        if (&sequence == &other) break;
+        cache_.Free(other.kv);
+        cache_.Fork(sequence.kv, other.kv);
+        other.tokens = sequence.tokens;
+        other.plain = sequence.plain;
+        break;
+      case 5:
+        Require(cache_.Prune(sequence.kv, length * (number % 16) / 32, length * (number / 16) / 15)
+                    .ok() ||
+                length * (number % 16) / 32 > length * (number / 16) / 15);
+        sequence.plain = sequence.plain && sequence.kv.pruned.empty();
+        break;
+      case 6: SaveAndLoad(); break;
+      default: Rewind(sequence, 0); break;
+    }
+    Check();
+  }
+
+  void Grow(LoadedSequence& sequence, int64_t tokens, bool commit) {
+    tokens = std::min(tokens, kContext - sequence.kv.length);
+    const Growth growth{&sequence.kv, tokens};
+    if (tokens == 0 || !cache_.CheckRoom({&growth, 1}, kChunk).ok()) return;
+    Require(cache_.Reserve(sequence.kv, tokens).ok());
+    cache_.RunCopies(0, 1);
+    cache_.ClearCopies();
+    const StepPart part{&sequence.kv, 0, tokens};
+    view_.Set({&part, 1});
+    for (int layer = 0; layer < cache_.groups(); ++layer) Touch(layer, sequence.kv);
+    if (!commit) return cache_.Rollback(sequence.kv);
+    cache_.Commit(sequence.kv);
+    sequence.tokens.resize(static_cast<size_t>(sequence.kv.length), 1);
+  }
+
+  // Writes new rows and reads all that they see.
+  void Touch(int layer, const Sequence& sequence) {
+    const GroupShape& shape = view_.shape(layer);
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      for (int64_t i = 0; i < sequence.reserved; ++i) {
+        const StepView::Place place = view_.PlaceOf(layer, head, 0, sequence.length + i);
+        *place.key_tile = *place.value_group = std::byte{1};
+      }
+      const StepView::Work& work = view_.work(layer)[0];
+      int64_t end = 0;
+      for (const cpu::KvRun& run : view_.Runs(layer, head, work, runs_)) {
+        Require(run.first_position >= end && run.count > 0);
+        end = run.first_position + run.count;
+        Require(end <= sequence.length + sequence.reserved);
+        for (int64_t tile = 0; tile < run.count; tile += cpu::kKeyTileTokens) {
+          asm volatile(""
+                       :
+                       : "r"(run.keys[static_cast<size_t>(tile / cpu::kKeyTileTokens) *
+                                      cpu::KvKeyTileBytes(shape.k_type, shape.k_dim)]));
+        }
+      }
+      Require(end == sequence.length + sequence.reserved);
+    }
+  }
+
+  void Rewind(LoadedSequence& sequence, int64_t length) {
+    if (!cache_.Rewind(sequence.kv, length).ok()) return;
+    sequence.tokens.resize(static_cast<size_t>(length));
+    if (length == 0) sequence.plain = true;
+  }
+
+  // What is saved is accepted, and is the same.
+  void SaveAndLoad() {
+    std::vector<SavedSequence> saved;
+    for (const LoadedSequence& sequence : sequences_) {
+      saved.push_back({&sequence.kv, sequence.tokens, {}, sequence.plain});
+    }
+    Require(WriteSessionFile(path_, kFingerprint, cache_, saved).ok());
+    const uint64_t used = cache_.bytes_used();
+    for (LoadedSequence& sequence : sequences_) cache_.Free(sequence.kv);
+    auto loaded = ReadSessionFile(path_, kFingerprint, kVocab, cache_);
+    std::filesystem::remove(path_);
+    Require(loaded.ok() && cache_.bytes_used() == used && loaded->size() == sequences_.size());
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      Require((*loaded)[i].kv.length == sequences_[i].kv.length || sequences_[i].kv.length == 0);
+    }
+    sequences_ = std::move(*loaded);
+  }
+
+  void Check() {
+    std::vector<const Sequence*> all;
+    for (const LoadedSequence& sequence : sequences_) all.push_back(&sequence.kv);
+    Require(cache_.Check(all, [](int, BlockId) { return 0; }).ok());
+  }
+
+  Cache cache_;
+  StepView view_;
+  std::vector<cpu::KvRun> runs_;
+  std::string path_;
+  std::vector<LoadedSequence> sequences_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const size_t operations = std::min<size_t>(data[1], (size - 2) / 2);
+  const uint8_t* file = data + 2 + 2 * operations;
+  const std::string bytes(reinterpret_cast<const char*>(file), data + size - file);
+  Program(data[0]).Run(data + 2, operations, test::SessionFields(bytes, kVocab).bytes());
+  return 0;
+}
