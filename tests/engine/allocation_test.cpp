@@ -49,11 +49,16 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept {
 namespace kvant::test {
 namespace {
 
+// Layers without a window, with it, and of both kinds in turn.
+std::vector<TinyShape> Shapes() {
+  TinyShape windowed;
+  windowed.window = 20;
+  return {TinyShape(), windowed, MixedShape(20)};
+}
+
 TEST(Allocation, SixtyFourDecodeStepsAllocateNothing) {
-  for (const int64_t window : {0, 20}) {
+  for (TinyShape shape : Shapes()) {
     for (const char* type : {"F32", "Q8_0"}) {
-      TinyShape shape;
-      shape.window = window;
       shape.ffn = 128;
       shape.type = type;
       const auto model = OpenTiny(shape);
@@ -64,7 +69,8 @@ TEST(Allocation, SixtyFourDecodeStepsAllocateNothing) {
       for (size_t i = 300; i < 364; ++i) {
         if (!session->Append({&tokens[i], 1}).ok()) FAIL();
       }
-      EXPECT_EQ(allocation_count.load() - before, 0) << type << " window " << window;
+      EXPECT_EQ(allocation_count.load() - before, 0)
+          << shape.arch << " " << type << " window " << shape.window;
     }
   }
   const int64_t before = allocation_count.load();
@@ -105,9 +111,7 @@ TEST(Allocation, StepsOfBeamSearchAllocateNothing) {
 // at the start or as it is written.
 TEST(Allocation, BeamsInACacheAllocateNothingInSteadyState) {
   for (const bool commit : {false, true}) {
-    for (const int64_t window : {0, 20}) {
-      TinyShape shape;
-      shape.window = window;
+    for (const TinyShape& shape : Shapes()) {
       const auto model = OpenTiny(shape);
       SessionOptions options;
       options.threads = 1;
@@ -130,7 +134,7 @@ TEST(Allocation, BeamsInACacheAllocateNothingInSteadyState) {
       ASSERT_TRUE(found.ok()) << found.error().message;
       EXPECT_EQ((*found)[1].steps, 200);
       EXPECT_GT((*runner)->stats().kv_bytes_copied, copied);
-      EXPECT_EQ(steady, 0) << "window " << window << " commit " << commit;
+      EXPECT_EQ(steady, 0) << shape.arch << " window " << shape.window << " commit " << commit;
     }
   }
 }

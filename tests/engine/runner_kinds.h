@@ -59,6 +59,10 @@ struct Kind {
   KvElement type;
   int64_t window;
   std::string arch = "llama";
+  bool mixed = false;  // layers without a window and with it in turn, so two groups in one cache
+
+  // Whether some layer sees all positions.
+  bool sees_all() const { return window == 0 || mixed; }
 };
 
 inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -71,18 +75,23 @@ inline std::vector<Kind> Kinds() {
           {"f16_window_7", KvElement::kF16, 7},
           {"q8_window_33", KvElement::kQ8, 33},
           {"f32_window_100", KvElement::kF32, 100},
-          {"phi3_q8_window_32", KvElement::kQ8, 32, "phi3"}};
+          {"phi3_q8_window_32", KvElement::kQ8, 32, "phi3"},
+          {"mixed_f32_window_1", KvElement::kF32, 1, "gemma3", true},
+          {"mixed_f16_window_7", KvElement::kF16, 7, "gemma3", true},
+          {"mixed_q8_window_33", KvElement::kQ8, 33, "gemma3", true},
+          {"mixed_f32_window_33", KvElement::kF32, 33, "gemma3", true}};
 }
 
 class RunnerKinds : public testing::TestWithParam<Kind> {
  protected:
-  std::shared_ptr<const Model> OpenModel() const {
-    TinyShape shape;
+  static TinyShape Shape() {
+    TinyShape shape = GetParam().mixed ? MixedShape(GetParam().window) : TinyShape();
     shape.arch = GetParam().arch;
     shape.window = GetParam().window;
     shape.context = 900;
-    return OpenTiny(shape, OwnGemm());
+    return shape;
   }
+  std::shared_ptr<const Model> OpenModel() const { return OpenTiny(Shape(), OwnGemm()); }
 };
 
 }  // namespace kvant::test

@@ -180,7 +180,7 @@ TEST_P(RunnerKinds, KnownPrefixesAreTakenFromTheCacheWithTheirBits) {
   for (int i = 0; i < 50; ++i) other.push_back(7);
   const SequenceId second = NewSequence(*runner);
   ExpectOk(runner->Append(second, other));
-  EXPECT_EQ(runner->stats().tokens_reused, 288u + (GetParam().window == 0 ? 96u : 96u));
+  EXPECT_EQ(runner->stats().tokens_reused, 288u + 96u);
   EXPECT_EQ(MaxDifference(runner->logits(second), LogitsAlone(model, GetParam().type, other)), 0.0);
 
   // Under pressure the index gives blocks up and nothing fails.
@@ -211,7 +211,7 @@ TEST_P(RunnerKinds, PrunedPositionsAreHidden) {  // KV-45, absolute positions
   std::vector<TokenId> whole = tokens;
   whole.push_back(next);
   const double difference = MaxDifference(pruned, LogitsAlone(model, GetParam().type, whole));
-  if (GetParam().window == 0 || GetParam().window > 60) {
+  if (GetParam().sees_all() || GetParam().window > 60) {
     EXPECT_GT(difference, 1e-3);
   } else {
     EXPECT_EQ(difference, 0.0);
@@ -222,11 +222,8 @@ TEST_P(RunnerKinds, PrunedPositionsAreHidden) {  // KV-45, absolute positions
 // The keys of a one-layer model depend on nothing but their token and position, so moving tokens is
 // the same as never having had the pruned ones.
 TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {  // KV-45, re-positioned
-  TinyShape shape;
-  shape.arch = GetParam().arch;
-  shape.window = GetParam().window;
+  TinyShape shape = Shape();
   shape.layers = 1;
-  shape.context = 900;
   const auto model = OpenTiny(shape, OwnGemm());
   auto runner = OpenRunner(model, Options(GetParam().type, 2));
   for (const int64_t count : {100, 700}) {

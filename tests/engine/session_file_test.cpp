@@ -46,29 +46,40 @@ struct Saved {
   std::vector<SequenceId> ids;
 };
 
+// Layers without a window, with it, and of both kinds in turn.
+enum class Layers : uint8_t { kFull, kWindow, kMixed };
+
+TinyShape ShapeOf(Layers layers) {
+  TinyShape shape = layers == Layers::kMixed ? MixedShape(33) : TinyShape();
+  if (layers == Layers::kWindow) shape.window = 33;
+  shape.context = 900;
+  return shape;
+}
+
 // Two forks past a window, one of them with a hole, and a short sequence.
-Saved MakeSequences(KvElement type, int64_t window, int64_t length = 700) {
+Saved MakeSequences(KvElement type, Layers layers, int64_t length = 700) {
   Saved saved;
-  saved.shape.window = window;
-  saved.shape.context = 900;
+  saved.shape = ShapeOf(layers);
   saved.model = OpenTiny(saved.shape);
   saved.runner = OpenRunner(saved.model, Options(type));
   const SequenceId first = *saved.runner->NewSequence();
   ExpectOk(saved.runner->Append(first, RandomTokens(length, 1)));
   const SequenceId second = *saved.runner->Fork(first);
   ExpectOk(saved.runner->Append(second, RandomTokens(30, 2)));
-  if (window == 0) ExpectOk(saved.runner->Prune(second, 10, 50, PrunePositions::kKept));
+  if (layers != Layers::kWindow) {
+    ExpectOk(saved.runner->Prune(second, 10, 50, PrunePositions::kKept));
+  }
   const SequenceId third = *saved.runner->NewSequence();
   ExpectOk(saved.runner->Append(third, RandomTokens(5, 3)));
   saved.ids = {first, second, third};
   return saved;
 }
 
-class SessionFile : public testing::TestWithParam<std::tuple<KvElement, int64_t>> {};
+class SessionFile : public testing::TestWithParam<std::tuple<KvElement, Layers>> {};
 
 TEST_P(SessionFile, ContinuesWithTheSameBits) {
-  const auto [type, window] = GetParam();
-  Saved saved = MakeSequences(type, window);
+  const auto [type, layers] = GetParam();
+  Saved saved = MakeSequences(type, layers);
   TemporaryFolder folder;
   const std::string path = folder / "session";
   ExpectOk(saved.runner->Save(path, saved.ids));
@@ -99,10 +110,10 @@ TEST_P(SessionFile, ContinuesWithTheSameBits) {
   EXPECT_EQ(later->length((*loaded)[0]), 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, SessionFile,
-                         testing::Combine(testing::Values(KvElement::kF32, KvElement::kF16,
-                                                          KvElement::kQ8),
-                                          testing::Values(0, 33)));
+INSTANTIATE_TEST_SUITE_P(
+    Types, SessionFile,
+    testing::Combine(testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
+                     testing::Values(Layers::kFull, Layers::kWindow, Layers::kMixed)));
 
 TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {  // kvcache.md 7.6
   TinyShape shape;
@@ -294,7 +305,7 @@ TEST_F(CraftedSessionFile, Int8RowsHaveScalesOfTheQuantizer) {
 }
 
 TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {
-  Saved saved = MakeSequences(KvElement::kF16, 0, 60);
+  Saved saved = MakeSequences(KvElement::kF16, Layers::kFull, 60);
   TemporaryFolder folder;
   const std::string path = folder / "session";
   ExpectOk(saved.runner->Save(path, saved.ids));
@@ -322,7 +333,7 @@ TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {
 }
 
 TEST(SessionFiles, AFailedSaveKeepsTheOldFile) {
-  Saved saved = MakeSequences(KvElement::kF16, 0, 60);
+  Saved saved = MakeSequences(KvElement::kF16, Layers::kFull, 60);
   TemporaryFolder folder;
   const std::string path = folder / "session";
   ExpectOk(saved.runner->Save(path, saved.ids));

@@ -1,6 +1,7 @@
 // Random-weight models that the tests write themselves, through the project's own GGUF writer: any
-// shape, type and window, with a vocabulary of bytes. What they compute is checked against a
-// double-precision forward pass.
+// shape, type and window, with a vocabulary of bytes. What those of llama and phi3 compute is
+// checked against a double-precision forward pass; those of gemma3 have layers with and without a
+// window in one model, and gemma3_test.cpp compares that family with another program.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,11 +28,22 @@ struct TinyShape {
   int64_t ffn = 96;
   int64_t layers = 2;
   int64_t window = 0;
+  int64_t pattern = 0;  // of gemma3: every so many-th layer has no window; 0 = the key is absent
   int64_t context = 512;
   bool tied = false;
   std::string type = "F32";  // of the matrices
   uint32_t seed = 1;
 };
+
+// Layers with this window and layers that see all positions, in turn.
+inline TinyShape MixedShape(int64_t window) {
+  TinyShape shape;
+  shape.arch = "gemma3";
+  shape.window = window;
+  shape.pattern = 2;
+  shape.layers = 4;
+  return shape;
+}
 
 inline constexpr int64_t kTinyVocab = 3 + 256;
 
@@ -50,29 +62,9 @@ class TinyModelWriter {
   // Writes the file; fails the test on an error.
   void Write(const std::string& path) {
     AddMetadata();
-    const int64_t q_rows = shape_.heads * shape_.head_dim;
-    const int64_t kv_rows = shape_.kv_heads * shape_.head_dim;
-    const bool fused = shape_.arch == "phi3";
     AddMatrix("token_embd.weight", shape_.dim, kTinyVocab, 1.0f);
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-      const std::string prefix = "blk." + std::to_string(layer) + ".";
-      AddVector(prefix + "attn_norm.weight", shape_.dim);
-      if (fused) {
-        AddMatrix(prefix + "attn_qkv.weight", shape_.dim, q_rows + 2 * kv_rows);
-      } else {
-        AddMatrix(prefix + "attn_q.weight", shape_.dim, q_rows);
-        AddMatrix(prefix + "attn_k.weight", shape_.dim, kv_rows);
-        AddMatrix(prefix + "attn_v.weight", shape_.dim, kv_rows);
-      }
-      AddMatrix(prefix + "attn_output.weight", q_rows, shape_.dim);
-      AddVector(prefix + "ffn_norm.weight", shape_.dim);
-      if (fused) {
-        AddMatrix(prefix + "ffn_up.weight", shape_.dim, 2 * shape_.ffn);
-      } else {
-        AddMatrix(prefix + "ffn_gate.weight", shape_.dim, shape_.ffn);
-        AddMatrix(prefix + "ffn_up.weight", shape_.dim, shape_.ffn);
-      }
-      AddMatrix(prefix + "ffn_down.weight", shape_.ffn, shape_.dim);
+      AddLayer("blk." + std::to_string(layer) + ".");
     }
     AddVector("output_norm.weight", shape_.dim);
     if (!shape_.tied) AddMatrix("output.weight", shape_.dim, kTinyVocab);
@@ -82,6 +74,36 @@ class TinyModelWriter {
   }
 
  private:
+  void AddLayer(const std::string& prefix) {
+    const int64_t q_rows = shape_.heads * shape_.head_dim;
+    const int64_t kv_rows = shape_.kv_heads * shape_.head_dim;
+    const bool fused = shape_.arch == "phi3";
+    const bool many_norms = shape_.arch == "gemma3";
+    AddVector(prefix + "attn_norm.weight", shape_.dim);
+    if (fused) {
+      AddMatrix(prefix + "attn_qkv.weight", shape_.dim, q_rows + 2 * kv_rows);
+    } else {
+      AddMatrix(prefix + "attn_q.weight", shape_.dim, q_rows);
+      AddMatrix(prefix + "attn_k.weight", shape_.dim, kv_rows);
+      AddMatrix(prefix + "attn_v.weight", shape_.dim, kv_rows);
+    }
+    if (many_norms) {
+      AddVector(prefix + "attn_q_norm.weight", shape_.head_dim);
+      AddVector(prefix + "attn_k_norm.weight", shape_.head_dim);
+    }
+    AddMatrix(prefix + "attn_output.weight", q_rows, shape_.dim);
+    if (many_norms) AddVector(prefix + "post_attention_norm.weight", shape_.dim);
+    AddVector(prefix + "ffn_norm.weight", shape_.dim);
+    if (fused) {
+      AddMatrix(prefix + "ffn_up.weight", shape_.dim, 2 * shape_.ffn);
+    } else {
+      AddMatrix(prefix + "ffn_gate.weight", shape_.dim, shape_.ffn);
+      AddMatrix(prefix + "ffn_up.weight", shape_.dim, shape_.ffn);
+    }
+    AddMatrix(prefix + "ffn_down.weight", shape_.ffn, shape_.dim);
+    if (many_norms) AddVector(prefix + "post_ffw_norm.weight", shape_.dim);
+  }
+
   static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
 
   void AddMetadata() {
@@ -99,6 +121,12 @@ class TinyModelWriter {
     writer_.AddU32(key("rope.dimension_count"), u32(shape_.head_dim));
     writer_.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
     if (shape_.window > 0) writer_.AddU32(key("attention.sliding_window"), u32(shape_.window));
+    if (shape_.pattern > 0) {
+      writer_.AddU32(key("attention.sliding_window_pattern"), u32(shape_.pattern));
+      // Two rotary bases, so that it shows if a layer takes the other kind's.
+      writer_.AddF32(key("rope.freq_base"), 30000.0f);
+      writer_.AddF32(key("rope.freq_base_swa"), 300.0f);
+    }
     std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
     std::vector<int32_t> types = {2, 3, 3};
     for (int byte = 0; byte < 256; ++byte) {
