@@ -281,12 +281,16 @@ TEST(Session, RefusesWithoutChangingAnything) {
     EXPECT_EQ(session->Append(ids).error().code, ErrorCode::kInvalid);
   }
   EXPECT_EQ(session->length(), 0);
+  EXPECT_TRUE(session->logits().empty());
   EXPECT_TRUE(session->Append(std::span(tokens).first(10)).ok());
+  const std::vector<float> logits(session->logits().begin(), session->logits().end());
+  EXPECT_EQ(logits.size(), static_cast<size_t>(kTinyVocab));
   EXPECT_EQ(session->Append(std::span(tokens).last(1)).error().code, ErrorCode::kContextFull);
-  EXPECT_EQ(session->length(), 10);
-  EXPECT_FALSE(session->logits().empty() && session->length() > 10);
   EXPECT_EQ(session->Rewind(11).error().code, ErrorCode::kInvalid);
   EXPECT_EQ(session->Rewind(-1).error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(session->length(), 10);
+  EXPECT_TRUE(std::ranges::equal(session->tokens(), std::span(tokens).first(10)));
+  EXPECT_TRUE(std::ranges::equal(session->logits(), logits));
 }
 
 TEST(Session, ImpossibleOptionsAreNamed) {
