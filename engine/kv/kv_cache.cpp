@@ -54,8 +54,8 @@ int64_t Cache::BlocksNeeded(const GroupShape& shape, int64_t context, int64_t ch
   const int64_t all = BlocksFor(context);
   if (shape.window == 0) return all;
   // Before a step the table reaches back over window and slack; the chunk comes on top before
-  // anything is dropped.
-  const int64_t ring = BlocksFor(shape.window + kRewindSlack + chunk - 1) + 1;
+  // anything is dropped. The first of these positions may be the last one of its block.
+  const int64_t ring = BlocksFor(shape.window + kRewindSlack + chunk - 1 + kBlockTokens - 1);
   return std::min(all, ring);
 }
 

@@ -170,6 +170,38 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
 
 INSTANTIATE_TEST_SUITE_P(Windows, KvCacheWindow, testing::Values(1, 7, 32, 33, 100, 1000));
 
+// What a sequence holds at most, over all places in a block where a step may begin, is what is
+// planned for it: with that as its budget every step fits, and with a byte less some step does not.
+TEST(KvCache, ExactlyThePlannedBlocksAreNeeded) {
+  constexpr int64_t kContext = 2000;
+  const auto f16 = cpu::KvElement::kF16;
+  for (const int64_t window : {1, 2, 7, 31, 32, 33, 64, 65, 100}) {
+    for (int64_t chunk = 1; chunk <= 2 * kBlockTokens + 1; ++chunk) {
+      CacheOptions options;
+      options.groups = {{window, 1, 4, 4, f16, f16, {0}}};
+      options.context = kContext;
+      options.chunk = chunk;
+      const uint64_t planned = Cache::BytesNeeded(options);
+      for (const uint64_t budget : {planned, planned - 1}) {
+        options.bytes_max = budget;
+        Cache cache = MakeCache(options);
+        Sequence sequence = cache.NewSequence();
+        bool refused = false;
+        const int64_t end = window + kRewindSlack + 2 * kBlockTokens;
+        while (!refused && sequence.length < end) {
+          refused = !cache.Reserve(sequence, chunk).ok();
+          if (!refused) cache.Rollback(sequence);
+          // A single token goes on from the next place; with chunks of one it is what was refused.
+          if (refused && chunk == 1) break;
+          ASSERT_TRUE(cache.Reserve(sequence, 1).ok());
+          cache.Commit(sequence);
+        }
+        ASSERT_EQ(refused, budget < planned) << "window " << window << " chunk " << chunk;
+      }
+    }
+  }
+}
+
 TEST(KvCache, RewindWithinTheSlackAlwaysWorksAndBeyondItIsRefusedUnchanged) {
   Cache cache = MakeCache(TwoGroups(64, 8192, 32));
   Sequence sequence = cache.NewSequence();
