@@ -5,8 +5,8 @@
 
 #include <xxhash.h>
 
-#include "engine/arch/arch_spec.h"
-#include "engine/arch/walker.h"
+#include "engine/arch/build_plan.h"
+#include "engine/arch/family.h"
 #include "engine/graph/plan.h"
 
 namespace kvant {
@@ -39,7 +39,7 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
                      path, model->tokenizer_->vocab_size(), spec.vocab);
   }
-  model->spec_ = std::make_unique<arch::ArchSpec>(std::move(spec));
+  model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
 
   if (options.lock_memory) {
     for (const MappedFile& mapping : model->file_.mappings()) {
@@ -49,7 +49,7 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-std::string_view Model::architecture() const { return spec_->family->name; }
+std::string_view Model::architecture() const { return spec_->family; }
 
 int64_t Model::context_length() const { return spec_->context_train; }
 
@@ -82,7 +82,7 @@ std::string Model::DescribePlan() const { return plan_->Describe(); }
 
 std::vector<std::string_view> KnownArchitectures() {
   std::vector<std::string_view> names;
-  for (const arch::ArchFamily* family : arch::AllFamilies()) names.push_back(family->name);
+  for (const arch::Family* family : arch::AllFamilies()) names.push_back(family->name);
   return names;
 }
 

@@ -21,7 +21,7 @@
 namespace kvant {
 
 namespace arch {
-struct ArchSpec;
+struct ModelSpec;
 }
 namespace graph {
 class MatMulObserver;
@@ -49,7 +49,7 @@ class Model {
 
   const formats::GgufFile& file() const { return file_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  const arch::ArchSpec& spec() const { return *spec_; }
+  const arch::ModelSpec& spec() const { return *spec_; }
   const graph::Plan& plan() const { return *plan_; }
   const cpu::KernelTable& kernels() const { return *kernels_; }
   const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }
@@ -70,7 +70,7 @@ class Model {
 
   formats::GgufFile file_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<arch::ArchSpec> spec_;
+  std::unique_ptr<arch::ModelSpec> spec_;
   std::unique_ptr<graph::Plan> plan_;
   const cpu::KernelTable* kernels_ = nullptr;
   const cpu::FloatGemm* float_gemm_ = nullptr;

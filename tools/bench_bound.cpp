@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/arch/arch_spec.h"
+#include "engine/arch/spec.h"
 
 namespace kvant::tools {
 namespace {
@@ -69,14 +69,15 @@ class Counter {
 
   // Products of the tokens at [end - rows, end).
   void AddQueries(int64_t rows, int64_t end) {
-    for (const arch::LayerSpec& layer : model_.spec().layers) {
+    for (const arch::Attention* attention : arch::Attentions(model_.spec().stacks.front())) {
       double seen = 0;  // positions, over all rows
+      const bool windowed = attention->mask.kind == arch::MaskKind::kWindow;
       for (int64_t position = end - rows; position < end; ++position) {
-        seen += static_cast<double>(layer.window == 0 ? position + 1
-                                                      : std::min(position + 1, layer.window));
+        seen += static_cast<double>(windowed ? std::min(position + 1, attention->mask.window)
+                                             : position + 1);
       }
-      AddProducts(options_.k_type, seen * static_cast<double>(layer.heads * layer.k_dim));
-      AddProducts(options_.v_type, seen * static_cast<double>(layer.heads * layer.v_dim));
+      AddProducts(options_.k_type, seen * static_cast<double>(attention->heads * attention->k_dim));
+      AddProducts(options_.v_type, seen * static_cast<double>(attention->heads * attention->v_dim));
     }
   }
 

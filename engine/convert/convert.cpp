@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "engine/convert/hf_family.h"
+#include "engine/arch/hf/hf_family.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
@@ -15,6 +15,9 @@ namespace kvant::convert {
 namespace {
 
 namespace fs = std::filesystem;
+using arch::FindHfFamily;
+using arch::Parameters;
+using arch::ReadHfShape;
 
 // Of the block formats' layout, as all readers of 2023 and later expect it.
 constexpr uint32_t kQuantizationVersion = 2;

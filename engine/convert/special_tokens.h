@@ -7,11 +7,13 @@
 #include <string>
 
 #include "base/result.h"
-#include "engine/convert/json_object.h"
 #include "engine/convert/vocabulary.h"
 #include "formats/gguf.h"
+#include "formats/json_object.h"
 
 namespace kvant::convert {
+
+using formats::JsonObject;
 
 // The small files of a folder; those that are absent are empty objects.
 struct FolderConfig {

@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/convert/json_object.h"
+#include "formats/json_object.h"
 
 namespace kvant::convert {
+
+using formats::JsonObject;
 
 struct AddedToken {
   int64_t id = 0;

@@ -10,6 +10,12 @@
 namespace kvant::convert {
 namespace {
 
+using arch::Extent;
+using arch::HfTensor;
+using arch::kEmbeddingName;
+using arch::kOutputName;
+using arch::Presence;
+using arch::RowOrder;
 using formats::Quoted;
 using formats::SafetensorsModel;
 using formats::SafetensorsTensor;

@@ -15,11 +15,18 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "engine/convert/hf_family.h"
+#include "engine/arch/hf/hf_family.h"
+#include "formats/json_object.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
 
 namespace kvant::convert {
+
+using arch::ComputedTensor;
+using arch::HfFamily;
+using arch::HfShape;
+using arch::Values;
+using formats::JsonObject;
 
 // How matrices are stored. Vectors and norms are always F32.
 struct OutputType {

@@ -27,6 +27,8 @@ struct RopeSpec {
 
   // [n_rot / 2] radians per position, for a session of this context.
   std::vector<float> Frequencies(int64_t context) const;
+
+  bool operator==(const RopeSpec&) const = default;
 };
 
 }  // namespace kvant::graph

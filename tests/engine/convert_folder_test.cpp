@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "base/half.h"
-#include "engine/arch/arch_spec.h"
+#include "engine/arch/family.h"
 #include "engine/convert/convert.h"
-#include "engine/convert/hf_family.h"
 #include "formats/gguf.h"
 #include "tests/engine/hf_folder.h"
 #include "tests/shared_data.h"
@@ -138,7 +138,7 @@ TEST(ConvertFolder, InterleavesTheRowsOfQAndK) {
   EXPECT_EQ(file->FindTensor("blk.0.ffn_down.weight")->dims[0], HfFolder::kFfn);
   const auto spec = arch::ReadSpec(*file);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(spec->layers[0].kv_heads, 2);
+  EXPECT_EQ(arch::Attentions(spec->stacks.front())[0]->kv_heads, 2);
 }
 
 TEST(ConvertFolder, KeepsFusedMatricesAndLongRopeFactors) {
@@ -155,7 +155,7 @@ TEST(ConvertFolder, KeepsFusedMatricesAndLongRopeFactors) {
             folder.weights.at("model.layers.1.self_attn.qkv_proj.weight").values);
   const auto spec = arch::ReadSpec(*file);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(spec->layers[1].window, 16);
+  EXPECT_EQ(arch::Attentions(spec->stacks.front())[1]->mask.window, 16);
   EXPECT_EQ(spec->ropes.front().original_context, 32);
   EXPECT_THAT(spec->ropes.front().factors, testing::ElementsAre(1.0f, 1.5f, 2.0f, 2.5f));
   EXPECT_THAT(spec->ropes.front().factors_long, testing::ElementsAre(1.0f, 10.0f, 20.0f, 40.5f));
@@ -352,13 +352,19 @@ TEST(ConvertFolder, CancellingLeavesTheOldFile) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 4);
 }
 
-TEST(ConvertFolder, EveryFamilyBecomesOneThatRuns) {
-  for (const convert::HfFamily* family : convert::AllHfFamilies()) {
-    const auto known = arch::AllFamilies();
-    EXPECT_TRUE(std::any_of(known.begin(), known.end(), [&](const auto* arch) {
-      return arch->name == family->arch;
-    })) << family->arch;
-    EXPECT_FALSE(family->classes.empty());
+TEST(ConvertFolder, EveryFamilysClassesBecomeThatFamily) {
+  std::set<std::string_view> names;
+  std::set<std::string_view> classes;
+  for (const arch::Family* family : arch::AllFamilies()) {
+    EXPECT_TRUE(names.insert(family->name).second) << family->name << " is listed twice";
+    EXPECT_FALSE(family->hf.empty()) << family->name;
+    for (const arch::HfFamily& row : family->hf) {
+      EXPECT_EQ(row.arch, family->name);
+      EXPECT_FALSE(row.classes.empty());
+      for (const std::string_view name : row.classes) {
+        EXPECT_TRUE(classes.insert(name).second) << name << " is listed twice";
+      }
+    }
   }
 }
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "engine/arch/arch_spec.h"
+#include "engine/arch/spec.h"
 #include "engine/convert/convert.h"
 #include "formats/npy.h"
 #include "tests/engine/logit_comparison.h"
@@ -142,7 +142,9 @@ TEST(Gemma3Convert, UsualModelsHaveTheUsualKeysOnly) {
   const auto varied = Gemma3Folder("varied").Open();
   ASSERT_NE(varied, nullptr);
   EXPECT_EQ(u32(*varied, "gemma3.attention.sliding_window_pattern"), 3u);
-  EXPECT_FLOAT_EQ(varied->spec().attention_scale, 1.0f / std::sqrt(24.0f));
+  for (const arch::Attention* attention : arch::Attentions(varied->spec().stacks.front())) {
+    EXPECT_FLOAT_EQ(attention->scale, 1.0f / std::sqrt(24.0f));
+  }
   EXPECT_EQ(varied->spec().ropes[1].base, 500.0f);
   EXPECT_EQ(varied->spec().ropes[1].linear_factor, 1.0f);
   EXPECT_EQ(varied->spec().ropes[0].linear_factor, 4.0f);

@@ -5,8 +5,8 @@
 
 #include <functional>
 
-#include "engine/arch/arch_spec.h"
-#include "engine/arch/walker.h"
+#include "engine/arch/build_plan.h"
+#include "engine/arch/family.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {
@@ -16,8 +16,8 @@ using formats::GgufWriter;
 using testing::HasSubstr;
 
 // The metadata of a small model, changed by `change`, read from a file without tensors.
-Result<arch::ArchSpec> Read(const std::function<void(GgufWriter&)>& change,
-                            const std::string& family = "llama") {
+Result<arch::ModelSpec> Read(const std::function<void(GgufWriter&)>& change,
+                             const std::string& family = "llama") {
   GgufWriter writer;
   writer.AddString("general.architecture", family);
   writer.AddU32(family + ".context_length", 256);
@@ -37,6 +37,10 @@ Result<arch::ArchSpec> Read(const std::function<void(GgufWriter&)>& change,
   return arch::ReadSpec(*file);
 }
 
+const arch::Attention& AttentionOf(const arch::ModelSpec& spec, size_t layer) {
+  return *arch::Attentions(spec.stacks.front())[layer];
+}
+
 std::string Message(const std::function<void(GgufWriter&)>& change,
                     const std::string& family = "llama") {
   auto spec = Read(change, family);
@@ -46,9 +50,10 @@ std::string Message(const std::function<void(GgufWriter&)>& change,
 TEST(ReadSpec, DefaultsFollowFromTheDimensions) {
   auto spec = Read([](GgufWriter&) {});
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  ASSERT_EQ(spec->layers.size(), 2u);
-  EXPECT_EQ(spec->layers[1].k_dim, 16);
-  EXPECT_EQ(spec->layers[1].kv_heads, 2);
+  ASSERT_EQ(spec->stacks.front().layers.size(), 2u);
+  EXPECT_EQ(AttentionOf(*spec, 1).k_dim, 16);
+  EXPECT_EQ(AttentionOf(*spec, 1).kv_heads, 2);
+  EXPECT_EQ(AttentionOf(*spec, 1).scale, 0.25f);
   ASSERT_EQ(spec->ropes.size(), 1u);
   EXPECT_EQ(spec->ropes[0].n_rot, 16);
   EXPECT_EQ(spec->ropes[0].base, 10000.0f);
@@ -60,8 +65,8 @@ TEST(ReadSpec, HeadsMayDifferPerLayer) {
     writer.AddI32s("llama.attention.head_count_kv", {4, 1});
   });
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(spec->layers[0].kv_heads, 4);
-  EXPECT_EQ(spec->layers[1].kv_heads, 1);
+  EXPECT_EQ(AttentionOf(*spec, 0).kv_heads, 4);
+  EXPECT_EQ(AttentionOf(*spec, 1).kv_heads, 1);
 }
 
 TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
@@ -73,14 +78,14 @@ TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
   };
   auto spec = Read(change, "gemma3");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(spec->embedding_scale, 8.0f);
+  EXPECT_EQ(spec->stacks.front().input.scale, 8.0f);
   ASSERT_EQ(spec->ropes.size(), 2u);
   EXPECT_EQ(spec->ropes[0].base, 1e6f);
   EXPECT_EQ(spec->ropes[1].base, 1e4f);
-  for (size_t i = 0; i < spec->layers.size(); ++i) {
+  for (size_t i = 0; i < 13; ++i) {
     const bool is_global = i == 5 || i == 11;
-    EXPECT_EQ(spec->layers[i].window, is_global ? 0 : 32) << i;
-    EXPECT_EQ(spec->layers[i].rope, is_global ? 0u : 1u) << i;
+    EXPECT_EQ(AttentionOf(*spec, i).mask.window, is_global ? 0 : 32) << i;
+    EXPECT_EQ(AttentionOf(*spec, i).rope, is_global ? 0u : 1u) << i;
   }
   EXPECT_THAT(Message(
                   [&](GgufWriter& writer) {
@@ -159,7 +164,7 @@ TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {
     writer.AddF32("llama.rope.scaling.factor", 4.0f);
   });
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  arch::RopeSpec& rope = spec->ropes.front();
+  graph::RopeSpec& rope = spec->ropes.front();
   rope.factors = {1, 2, 1, 1, 1, 1, 1, 8};
   rope.factors_long = {1, 1, 1, 1, 1, 1, 1, 16};
   rope.original_context = 100;
@@ -181,20 +186,37 @@ TEST(Model, MissingAndMisshapenTensorsAreNamed) {
   auto gemm = cpu::ChooseFloatGemm("own");
   auto spec = arch::ReadSpec(*file);
   ASSERT_TRUE(spec.ok());
-  const auto message = [&](const std::function<void(arch::ArchSpec&)>& change) {
-    arch::ArchSpec changed = *spec;
+  const auto message = [&](const std::function<void(arch::ModelSpec&)>& change) {
+    arch::ModelSpec changed = *spec;
     change(changed);
     auto plan = arch::BuildPlan(*file, **kernels, **gemm, changed);
     return plan.ok() ? std::string("accepted") : plan.error().message;
   };
-  EXPECT_EQ(message([](arch::ArchSpec&) {}), "accepted");
-  EXPECT_THAT(message([](arch::ArchSpec& s) { s.layers.push_back(s.layers.back()); }),
+  EXPECT_EQ(message([](arch::ModelSpec&) {}), "accepted");
+  const auto block = []<class T>(arch::ModelSpec& s, size_t layer, size_t sublayer,
+                                 const T&) -> T& {
+    return std::get<T>(s.stacks.front().layers[layer].sublayers[sublayer].block);
+  };
+  EXPECT_THAT(message([](arch::ModelSpec& s) {
+                auto& layers = s.stacks.front().layers;
+                layers.push_back(layers.back());
+              }),
               HasSubstr("tensor blk.2.attn_q.weight is missing"));
-  EXPECT_THAT(message([](arch::ArchSpec& s) { s.layers[1].ffn = 97; }),
+  EXPECT_THAT(message([&](arch::ModelSpec& s) { block(s, 1, 1, arch::GatedFfn()).width = 97; }),
               HasSubstr("blk.1.ffn_gate.weight"));
-  EXPECT_THAT(message([](arch::ArchSpec& s) { s.layers[0].k_dim = 8; }),
+  EXPECT_THAT(message([&](arch::ModelSpec& s) { block(s, 0, 0, arch::Attention()).k_dim = 8; }),
               HasSubstr("expected [64 x 32], found [64 x 64]"));
-  EXPECT_THAT(message([](arch::ArchSpec& s) { s.dim = 32; }), HasSubstr("token_embd.weight"));
+  EXPECT_THAT(message([&](arch::ModelSpec& s) {
+                block(s, 1, 0, arch::Attention()).head_norms = arch::HeadNorms::kRequired;
+              }),
+              HasSubstr("tensor blk.1.attn_q_norm.weight is missing"));
+  EXPECT_THAT(
+      message([](arch::ModelSpec& s) {
+        s.stacks.front().layers[0].sublayers[1].norm_after = {arch::NormKind::kRms, "after", 1e-5f};
+      }),
+      HasSubstr("tensor blk.0.after.weight is missing"));
+  EXPECT_THAT(message([](arch::ModelSpec& s) { s.stacks.front().dim = 32; }),
+              HasSubstr("token_embd.weight"));
   std::filesystem::remove(path);
 }
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/convert/hf_family.h"
-#include "engine/convert/json_object.h"
+#include "engine/arch/hf/hf_family.h"
+#include "formats/json_object.h"
 
-namespace kvant::convert {
+namespace kvant::arch {
 
 // `otherwise` where config.json says nothing.
 Result<float> ReadRopeBase(const JsonObject& config, double otherwise);
@@ -42,4 +42,4 @@ Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
                                          float base, int64_t head_dim);
 
-}  // namespace kvant::convert
+}  // namespace kvant::arch

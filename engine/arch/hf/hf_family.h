@@ -1,7 +1,6 @@
 // What a Hugging Face model class is, as data: the classes' names, the GGUF architecture they
-// become, which tensor becomes which, and how the class's own settings become metadata. The
-// counterpart of engine/arch: to add a family, write a file engine/convert/hf_<name>.cpp with its
-// row, and one line in engine/convert/hf_family_list.cpp.
+// become, which tensor becomes which, and how the class's own settings become metadata. It stands
+// in the file of the family (engine/arch/family.h); engine/convert makes use of it.
 //
 // Sources of the names: the model classes of the transformers library on one side, the GGUF
 // specification and llama.cpp's converter on the other.
@@ -14,10 +13,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/convert/json_object.h"
 #include "formats/gguf.h"
+#include "formats/json_object.h"
 
-namespace kvant::convert {
+namespace kvant::arch {
+
+using formats::JsonObject;
 
 // The sizes that config.json gives every family.
 struct HfShape {
@@ -107,16 +108,16 @@ struct HfFamily {
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
 inline constexpr HfActivation kSiluActivation = {.key = "hidden_act", .names = kSiluNames};
+inline constexpr std::string_view kGeluNames[] = {"gelu_pytorch_tanh"};
+inline constexpr HfActivation kGeluActivation = {.key = "hidden_activation", .names = kGeluNames};
 
 // The weights of the embedding and of the output, which may be one and the same.
 inline constexpr std::string_view kEmbeddingName = "token_embd.weight";
 inline constexpr std::string_view kOutputName = "output.weight";
 
-// All families, in the order of engine/convert/hf_family_list.cpp.
-std::span<const HfFamily* const> AllHfFamilies();
-
-// The family of a config.json. kNotSupported, with the known ones, for unknown classes, and for
-// what no family has: experts, weights that are quantized already.
+// The row of a config.json's class, among those of all families. kNotSupported, with the known
+// ones, for unknown classes, and for what no family has: experts, weights that are quantized
+// already.
 Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.
@@ -129,4 +130,4 @@ int64_t ExtentSize(Extent extent, const HfShape& shape);
 Status AddParameters(const HfFamily& family, const JsonObject& config, const HfShape& shape,
                      Parameters& out);
 
-}  // namespace kvant::convert
+}  // namespace kvant::arch

@@ -1,30 +1,28 @@
 // From config.json to a family, its sizes and the metadata that all families share.
-#include "engine/convert/hf_family.h"
+#include "engine/arch/hf/hf_family.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/convert/rope_scaling.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/rope_scaling.h"
 
-namespace kvant::convert {
+namespace kvant::arch {
 namespace {
 
 using formats::Json;
 
-// As in the reader of architectures: no real model comes near, and products stay far from overflow.
-constexpr int64_t kLayersMax = 4096;
-constexpr int64_t kDimMax = 1 << 20;
-constexpr int64_t kHeadsMax = 1 << 16;
-constexpr int64_t kHeadDimMax = 4096;
+// No real model comes near. The other limits are those of metadata.
 constexpr int64_t kVocabMax = 1 << 22;
-constexpr int64_t kContextMax = 1 << 30;
 
 std::string KnownClasses() {
   std::string names;
-  for (const HfFamily* family : AllHfFamilies()) {
-    for (const std::string_view name : family->classes) {
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  for (const Family* family : AllFamilies()) {
+    for (const HfFamily& row : family->hf) {
+      for (const std::string_view name : row.classes) {
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+      }
     }
   }
   return names;
@@ -67,12 +65,12 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
     return config.Wrong("architectures", "the name of the model's class");
   }
   const auto& name = classes->front().get_ref<const std::string&>();
-  for (const HfFamily* family : AllHfFamilies()) {
-    for (const std::string_view known : family->classes) {
-      if (name != known) continue;
+  for (const Family* family : AllFamilies()) {
+    for (const HfFamily& row : family->hf) {
+      if (std::ranges::find(row.classes, name) == row.classes.end()) continue;
       KVANT_TRY(CheckConvertible(config));
-      KVANT_TRY(CheckActivation(family->activation, config));
-      return family;
+      KVANT_TRY(CheckActivation(row.activation, config));
+      return &row;
     }
   }
   return MakeError(ErrorCode::kNotSupported,
@@ -153,4 +151,4 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   return family.add_parameters(config, shape, out);
 }
 
-}  // namespace kvant::convert
+}  // namespace kvant::arch

@@ -1,30 +1,42 @@
-// Phi-3 and Phi-3.5: fused matrices stay fused, half-heads stay halves. The long-context models
-// divide their frequencies by one of two lists of factors, which become tensors.
+// Phi-3 and Phi-3.5: the Llama layer with rotary embedding over halves and a sliding window in
+// every layer; files hold qkv and gate/up as one matrix each. The long-context models divide their
+// frequencies by one of two lists of factors, which the conversion writes as tensors.
 #include <cmath>
 
-#include "engine/convert/hf_family.h"
-#include "engine/convert/rope_scaling.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
 
-namespace kvant::convert {
+namespace kvant::arch {
 namespace {
+
+constexpr std::string_view kName = "phi3";
+
+// Files from before the window was stored are known by their shape: the 4k models use 2047
+// positions, the 128k models their whole context. Source: the models' config.json
+// ("sliding_window") at the time of their release.
+constexpr int64_t kWindow4k = 2047;
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kSilu));
+  const bool released_shape = attentions.size() == 32 || attentions.size() == 40;
+  if (!metadata.Has("attention.sliding_window") && released_shape && model.context_train == 4096) {
+    for (Attention& attention : attentions) attention.mask = {MaskKind::kWindow, kWindow4k};
+  }
+  FillLayers(stack, {}, attentions, ffns);
+  return model;
+}
 
 constexpr std::string_view kClasses[] = {"Phi3ForCausalLM"};
 
-constexpr HfTensor kTensors[] = {
-    {"model.embed_tokens.weight", kEmbeddingName, Extent::kVocab, Extent::kDim},
-    {"model.norm.weight", "output_norm.weight", Extent::kDim},
-    {"lm_head.weight", kOutputName, Extent::kVocab, Extent::kDim, RowOrder::kSame,
-     Presence::kUnlessTied},
-    {"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", Extent::kDim},
-    {"model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", Extent::kQkvRows,
-     Extent::kDim},
-    {"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
-     Extent::kQRows},
-    {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", Extent::kDim},
-    {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", Extent::kTwoFfn,
-     Extent::kDim},
-    {"model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", Extent::kDim, Extent::kFfn},
-};
+constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfFusedQkv, kHfAttentionOutput,
+                               kHfNormBeforeFfn, kHfFusedGateUp, kHfDown);
 
 // The factor on cosine and sine that goes with the longer context. Source: LongRoPE
 // (arXiv 2402.13753) as in the Phi-3 model definition.
@@ -45,7 +57,7 @@ Status AddFactors(const JsonObject& settings, const char* key, const char* tenso
   return {};
 }
 
-Status AddPhi3Parameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto rotated, config.Number("partial_rotary_factor"));
   const double share = rotated.value_or(1.0);
   if (!(share > 0 && share <= 1)) return config.Wrong("partial_rotary_factor", "0 to 1");
@@ -78,15 +90,17 @@ Status AddPhi3Parameters(const JsonObject& config, const HfShape& shape, Paramet
   return AddFactors(scaling->settings, "short_factor", "rope_factors_short.weight", n_rot, out);
 }
 
-}  // namespace
-
-extern const HfFamily kHfPhi3;
-const HfFamily kHfPhi3 = {
+constexpr HfFamily kHf[] = {{
     .classes = kClasses,
-    .arch = "phi3",
+    .arch = kName,
     .activation = kSiluActivation,
     .tensors = kTensors,
-    .add_parameters = AddPhi3Parameters,
-};
+    .add_parameters = AddParameters,
+}};
 
-}  // namespace kvant::convert
+}  // namespace
+
+extern const Family kPhi3;
+const Family kPhi3 = {.name = kName, .models = "Phi-3", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch

@@ -1,11 +1,11 @@
-#include "engine/convert/rope_scaling.h"
+#include "engine/arch/hf/rope_scaling.h"
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <numbers>
 
-namespace kvant::convert {
+namespace kvant::arch {
 namespace {
 
 // Defaults of the Llama 3.1 model definition.
@@ -117,4 +117,4 @@ Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonO
   return factors;
 }
 
-}  // namespace kvant::convert
+}  // namespace kvant::arch

@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "formats/json.h"
 
-namespace kvant::convert {
+namespace kvant::formats {
 
 class JsonObject {
  public:
@@ -27,7 +27,7 @@ class JsonObject {
   static Result<JsonObject> Parse(std::string_view text, const std::string& file);
 
   // The value of a key, null if it is absent.
-  const formats::Json* Find(std::string_view key) const;
+  const Json* Find(std::string_view key) const;
 
   // The value of a key, nothing if it is absent. Numbers must lie in [0, max] or be finite.
   Result<std::optional<int64_t>> Integer(std::string_view key, int64_t max) const;
@@ -48,10 +48,10 @@ class JsonObject {
   Error Wrong(std::string_view key, std::string_view expected) const;
 
  private:
-  JsonObject(std::shared_ptr<const formats::Json> json, std::string where);
+  JsonObject(std::shared_ptr<const Json> json, std::string where);
 
-  std::shared_ptr<const formats::Json> json_;  // within the tree of the file, which it keeps alive
+  std::shared_ptr<const Json> json_;  // within the tree of the file, which it keeps alive
   std::string where_;
 };
 
-}  // namespace kvant::convert
+}  // namespace kvant::formats

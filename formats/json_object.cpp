@@ -1,14 +1,12 @@
-#include "engine/convert/json_object.h"
+#include "formats/json_object.h"
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-namespace kvant::convert {
+namespace kvant::formats {
 namespace {
-
-using formats::Json;
 
 // The largest published tokenizer.json has some 35 MB.
 constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
@@ -116,4 +114,4 @@ Result<int64_t> JsonObject::Count(std::string_view key, int64_t max) const {
   return *value;
 }
 
-}  // namespace kvant::convert
+}  // namespace kvant::formats

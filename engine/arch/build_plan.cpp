@@ -1,0 +1,88 @@
+#include "engine/arch/build_plan.h"
+
+#include <vector>
+
+#include "engine/arch/sublayer_builder.h"
+#include "engine/graph/builder.h"
+#include "engine/graph/nodes.h"
+
+namespace kvant::arch {
+namespace {
+
+using formats::GgufTensor;
+using graph::Activations;
+using graph::MatMulPart;
+using graph::RowKind;
+using graph::ValueId;
+
+// One value with the cosines and sines of every rope, for all layers.
+std::vector<ValueId> AddRopes(const ModelSpec& spec, graph::PlanBuilder& builder) {
+  std::vector<ValueId> cos_sin;
+  for (size_t i = 0; i < spec.ropes.size(); ++i) {
+    const int64_t n_rot = spec.ropes[i].n_rot;
+    cos_sin.push_back(builder.NewFloats(fmt::format("cos_sin.{}", i), RowKind::kStep, n_rot));
+    builder.Add(RowKind::kStep, graph::MakeRopeTable(i, n_rot, cos_sin.back()));
+    builder.plan().AddRope(spec.ropes[i]);
+  }
+  return cos_sin;
+}
+
+Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
+                 graph::PlanBuilder& builder) {
+  const std::vector<ValueId> cos_sin = AddRopes(spec, builder);
+  for (size_t i = 0; i < stack.layers.size(); ++i) {
+    for (const Sublayer& sublayer : stack.layers[i].sublayers) {
+      SublayerBuilder context(builder, spec.ropes, cos_sin, sublayer,
+                              {.prefix = fmt::format("{}.{}.", stack.layer_prefix, i),
+                               .dim = stack.dim,
+                               .stream = stream});
+      KVANT_TRY(
+          std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
+    }
+  }
+  return {};
+}
+
+// The output matrix is the embedding where the file has none of its own.
+Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& embedding,
+                 ValueId stream, graph::PlanBuilder& builder) {
+  const std::string name(stack.output.tensor);
+  std::vector<MatMulPart> parts;
+  if (builder.Find(name + ".weight") != nullptr) {
+    KVANT_TRY(builder.AddPart(parts, name, stack.dim, spec.vocab));
+  } else {
+    parts.push_back({&embedding, {}, 0});
+  }
+  const ValueId selected = builder.NewFloats("selected", RowKind::kHead, stack.dim);
+  builder.Add(RowKind::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
+  const Activations normed =
+      builder.NewActivations("output_normed", RowKind::kHead, stack.dim, parts);
+  const std::string norm(stack.final_norm.tensor);
+  KVANT_ASSIGN(auto weight, builder.Vector(norm + ".weight", stack.dim));
+  builder.Add(RowKind::kHead, graph::MakeRmsNorm(builder.kernels(), norm, std::move(weight),
+                                                 stack.final_norm.epsilon, selected, normed));
+  const ValueId logits = builder.NewFloats("logits", RowKind::kHead, spec.vocab);
+  builder.AddMatMul(RowKind::kHead, name, std::move(parts), normed, logits, cpu::Store::kSet);
+  builder.plan().SetLogits(logits);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
+                                               const cpu::KernelTable& kernels,
+                                               const cpu::FloatGemm& float_gemm,
+                                               const ModelSpec& spec,
+                                               graph::MatMulObserver* observer) {
+  graph::PlanBuilder builder(file, kernels, float_gemm, observer);
+  const Stack& stack = spec.stacks.front();
+  KVANT_ASSIGN(const GgufTensor* embedding,
+               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
+  const ValueId stream = builder.NewFloats("x", RowKind::kStep, stack.dim);
+  builder.Add(RowKind::kStep, graph::MakeEmbed(*embedding, stack.input.scale, stream));
+  KVANT_TRY(AddLayers(spec, stack, stream, builder));
+  KVANT_TRY(AddOutput(spec, stack, *embedding, stream, builder));
+  return builder.Finish();
+}
+
+}  // namespace kvant::arch

@@ -1,0 +1,30 @@
+// Makes the plan of a model from its ModelSpec and the file's tensors. It walks stacks, layers and
+// sublayers and knows no family and no block.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
+#include "engine/arch/spec.h"
+#include "engine/graph/plan.h"
+#include "formats/gguf.h"
+
+namespace kvant::graph {
+class MatMulObserver;
+}
+
+namespace kvant::arch {
+
+// Looks every tensor up by name, checks type and shape, and builds the plan. The plan points into
+// the file's mapping and into the kernel table, which must outlive it. kCorrupt names the tensor,
+// the shape expected and the shape found. An observer is asked about every matrix product and must
+// outlive the plan; null means none.
+Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
+                                               const cpu::KernelTable& kernels,
+                                               const cpu::FloatGemm& float_gemm,
+                                               const ModelSpec& spec,
+                                               graph::MatMulObserver* observer = nullptr);
+
+}  // namespace kvant::arch

@@ -1,0 +1,30 @@
+// What the functions of decoder families have in common: one stack, whose layers are an attention
+// and a feed-forward.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/arch/metadata.h"
+#include "engine/arch/spec.h"
+
+namespace kvant::arch {
+
+// A model of one stack with its sizes and its final norm, and as many layers as block_count says,
+// which are still empty. kNotSupported for a mixture of experts.
+Result<ModelSpec> ReadDecoder(const Metadata& metadata);
+
+// The norms of a layer by the names of their weights; empty: there is none.
+struct LayerNorms {
+  std::string_view before_attention = "attn_norm";
+  std::string_view after_attention;
+  std::string_view before_ffn = "ffn_norm";
+  std::string_view after_ffn;
+};
+
+// Fills the layers of a stack, each with one attention and one feed-forward.
+void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention> attentions,
+                std::span<const GatedFfn> ffns);
+
+}  // namespace kvant::arch

@@ -1,0 +1,88 @@
+// Gemma 3, the text models: norms of queries and keys, norms before and after both sublayers, GELU
+// gates, a scaled embedding, and five layers with a window and their own rotary base for each layer
+// that sees everything. transformers stores the weights of norms less one.
+#include <cmath>
+
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch {
+namespace {
+
+constexpr std::string_view kName = "gemma3";
+
+// What readers of the format assume; the keys are written only where a model differs.
+constexpr uint32_t kPattern = 6;  // every sixth layer sees all positions
+constexpr float kLocalBase = 10000.0f;
+constexpr size_t kLayers27b = 62;
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kGelu));
+  KVANT_ASSIGN(const auto windows, ReadWindowPattern(metadata, attentions.size(), kPattern));
+  KVANT_ASSIGN(const float local_base, metadata.PositiveOr("rope.freq_base_swa", kLocalBase));
+  for (size_t i = 0; i < attentions.size(); ++i) {
+    if (!windows[i]) attentions[i].mask = {};
+    attentions[i].head_norms = HeadNorms::kRequired;
+    // Only the 27B model scales by something else than its head size; no key says so.
+    if (attentions.size() == kLayers27b && !metadata.Has("attention.scale")) {
+      const auto heads = static_cast<float>(attentions.front().heads);
+      attentions[i].scale = 1.0f / std::sqrt(static_cast<float>(stack.dim) / heads);
+    }
+  }
+  GiveLayersTheBase(local_base, windows, attentions, model.ropes);
+  stack.input.scale = std::sqrt(static_cast<float>(stack.dim));
+  FillLayers(stack, {.after_attention = "post_attention_norm", .after_ffn = "post_ffw_norm"},
+             attentions, ffns);
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"Gemma3ForCausalLM"};
+
+constexpr auto kTensors = WithNormsPlusOne(
+    Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfHeadNorms, kHfAttentionOutput,
+         kHfNormsBetweenSublayers, kHfSeparateGateUp, kHfDown, kHfNormAfterFfn));
+
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    KVANT_TRY(RefuseNumber(config, key));
+  }
+  KVANT_TRY(RefuseTrue(config, "use_bidirectional_attention"));
+  if (config.Find("head_dim") == nullptr) return config.Wrong("head_dim", "a number");
+  KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
+  KVANT_TRY(AddQueryScale(config,
+                          shape.layers == int64_t{kLayers27b}
+                              ? static_cast<double>(shape.dim) / static_cast<double>(shape.heads)
+                              : static_cast<double>(shape.head_dim),
+                          out));
+  KVANT_ASSIGN(const float local_base,
+               ReadRopeBaseOf("sliding_attention", "rope_local_base_freq", config, kLocalBase));
+  if (local_base != kLocalBase) out.writer->AddF32(out.Key("rope.freq_base_swa"), local_base);
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (!scaling) return {};
+  if (scaling->type != "linear") return scaling->Unsupported("default, linear");
+  return AddLinearScaling(*scaling, out);
+}
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kGeluActivation,
+    .rope_base = 1000000.0,
+    .tensors = kTensors,
+    .add_parameters = AddParameters,
+}};
+
+}  // namespace
+
+extern const Family kGemma3;
+const Family kGemma3 = {.name = kName, .models = "Gemma 3", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch

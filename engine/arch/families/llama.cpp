@@ -1,0 +1,64 @@
+// Llama 1 to 3, Mistral, TinyLlama and everything that is stored as "llama": pre-norm RMS layers,
+// SiLU gates, rotary embedding over neighbouring pairs. transformers turns pairs of half-heads, so
+// the conversion interleaves the rows of q and k.
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch {
+namespace {
+
+constexpr std::string_view kName = "llama";
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kSilu));
+  FillLayers(stack, {}, attentions, ffns);
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM"};
+constexpr double kRopeBase = 10000.0;
+
+constexpr auto kTensors =
+    WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
+                              kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown));
+
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(shape.head_dim));
+  // Mistral's window; other engines ignore the key and attend to everything.
+  KVANT_ASSIGN(const auto window, config.Integer("sliding_window", INT32_MAX));
+  if (window.value_or(0) > 0) {
+    out.writer->AddU32(out.Key("attention.sliding_window"), static_cast<uint32_t>(*window));
+  }
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (!scaling) return {};
+  if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
+  if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3");
+  KVANT_ASSIGN(const float base, ReadRopeBase(config, kRopeBase));
+  KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, shape.head_dim));
+  out.tensors.push_back({"rope_freqs.weight", std::move(factors)});
+  return {};
+}
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kSiluActivation,
+    .rope_base = kRopeBase,
+    .tensors = kTensors,
+    .add_parameters = AddParameters,
+}};
+
+}  // namespace
+
+extern const Family kLlama;
+const Family kLlama = {
+    .name = kName, .models = "Llama 1 to 3, Mistral, TinyLlama", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch

@@ -1,0 +1,21 @@
+// AllFamilies: the list as an array.
+#include <array>
+
+#include "engine/arch/family.h"
+
+namespace kvant::arch {
+
+#define KVANT_FAMILY(name) extern const Family name;
+#include "engine/arch/family_list.inl"
+#undef KVANT_FAMILY
+
+std::span<const Family* const> AllFamilies() {
+#define KVANT_FAMILY(name) &name,
+  static constexpr std::array families = {
+#include "engine/arch/family_list.inl"
+  };
+#undef KVANT_FAMILY
+  return families;
+}
+
+}  // namespace kvant::arch

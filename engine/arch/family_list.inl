@@ -1,0 +1,6 @@
+// The model families that kvant knows, one line each: the name of a constant in
+// engine/arch/families. This is the only place that lists them.
+
+KVANT_FAMILY(kLlama)
+KVANT_FAMILY(kPhi3)
+KVANT_FAMILY(kGemma3)

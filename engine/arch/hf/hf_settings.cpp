@@ -1,0 +1,86 @@
+#include "engine/arch/hf/hf_settings.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace kvant::arch {
+namespace {
+
+// Whether each layer of "layer_types" has no window; empty if the file has none.
+Result<std::vector<bool>> ReadLayerTypes(const JsonObject& config, int64_t layers) {
+  std::vector<bool> is_full;
+  const formats::Json* types = config.Find("layer_types");
+  if (types == nullptr) return is_full;
+  const auto count = static_cast<size_t>(layers);
+  if (!types->is_array() || types->size() != count) {
+    return config.Wrong("layer_types", fmt::format("an array of {} texts", count));
+  }
+  for (const formats::Json& type : *types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      return config.Wrong("layer_types", "full_attention or sliding_attention for each layer");
+    }
+    is_full.push_back(type == "full_attention");
+  }
+  return is_full;
+}
+
+bool FollowsPattern(const std::vector<bool>& is_full, int64_t pattern) {
+  for (size_t i = 0; i < is_full.size(); ++i) {
+    if (is_full[i] != ((static_cast<int64_t>(i) + 1) % pattern == 0)) return false;
+  }
+  return true;
+}
+
+Result<int64_t> ReadPattern(const JsonObject& config, int64_t layers, int64_t usual) {
+  KVANT_ASSIGN(const std::vector<bool> is_full, ReadLayerTypes(config, layers));
+  if (is_full.empty()) {
+    KVANT_ASSIGN(const auto pattern, config.Integer("sliding_window_pattern", INT32_MAX));
+    if (pattern == 0) return config.Wrong("sliding_window_pattern", "at least 1");
+    return pattern.value_or(usual);
+  }
+  if (FollowsPattern(is_full, usual)) return usual;
+  for (int64_t pattern = 1; pattern <= layers; ++pattern) {
+    if (FollowsPattern(is_full, pattern)) return pattern;
+  }
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: expected full_attention in every n-th layer and sliding_attention in the "
+                   "others",
+                   config.Where("layer_types"));
+}
+
+}  // namespace
+
+Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int64_t usual_pattern,
+                            Parameters& out) {
+  KVANT_ASSIGN(const int64_t window, config.Count("sliding_window", INT32_MAX));
+  out.writer->AddU32(out.Key("attention.sliding_window"), static_cast<uint32_t>(window));
+  KVANT_ASSIGN(const int64_t pattern, ReadPattern(config, shape.layers, usual_pattern));
+  if (pattern != usual_pattern) {
+    out.writer->AddU32(out.Key("attention.sliding_window_pattern"), static_cast<uint32_t>(pattern));
+  }
+  return {};
+}
+
+Status AddQueryScale(const JsonObject& config, double assumed, Parameters& out) {
+  constexpr const char* kKey = "query_pre_attn_scalar";
+  KVANT_ASSIGN(const auto scalar, config.Number(kKey));
+  if (!scalar || !(*scalar > 0)) return config.Wrong(kKey, "a positive number");
+  if (*scalar == assumed) return {};
+  out.writer->AddF32(out.Key("attention.scale"), static_cast<float>(1.0 / std::sqrt(*scalar)));
+  return {};
+}
+
+Status RefuseNumber(const JsonObject& config, std::string_view key) {
+  if (config.Find(key) == nullptr) return {};
+  return MakeError(ErrorCode::kNotSupported, "{} is not supported for this class",
+                   config.Where(key));
+}
+
+Status RefuseTrue(const JsonObject& config, std::string_view key) {
+  KVANT_ASSIGN(const auto value, config.Bool(key));
+  if (!value.value_or(false)) return {};
+  return MakeError(ErrorCode::kNotSupported, "{}: true is not supported", config.Where(key));
+}
+
+}  // namespace kvant::arch

@@ -1,0 +1,30 @@
+// Settings of config.json that several classes share, as metadata.
+//
+// Errors: kCorrupt for settings that make no sense, kNotSupported for what the GGUF architecture
+// cannot express; both name the file and the key. Thread-safety: pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/arch/hf/hf_family.h"
+#include "formats/json_object.h"
+
+namespace kvant::arch {
+
+// Writes attention.sliding_window, and attention.sliding_window_pattern where it is not
+// `usual_pattern`: a number n that gives every n-th layer no window, by "layer_types" or
+// "sliding_window_pattern".
+Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int64_t usual_pattern,
+                            Parameters& out);
+
+// Writes attention.scale for a model that multiplies queries and keys by
+// 1 / sqrt(query_pre_attn_scalar), unless that number is the one that readers assume.
+Status AddQueryScale(const JsonObject& config, double assumed, Parameters& out);
+
+// kNotSupported if the key holds a number, or true.
+Status RefuseNumber(const JsonObject& config, std::string_view key);
+Status RefuseTrue(const JsonObject& config, std::string_view key);
+
+}  // namespace kvant::arch

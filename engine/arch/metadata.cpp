@@ -1,0 +1,96 @@
+#include "engine/arch/metadata.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace kvant::arch {
+
+using formats::GgufArray;
+using formats::GgufType;
+using formats::GgufValue;
+
+Error Metadata::Missing(std::string_view name) const {
+  return MakeError(ErrorCode::kCorrupt, "{}: key {} is missing", file_.path(), Key(name));
+}
+
+Result<int64_t> Metadata::Count(std::string_view name, uint32_t max) const {
+  KVANT_ASSIGN(const int64_t value, CountOr(name, max, 0));
+  if (value == 0) return Missing(name);
+  return value;
+}
+
+Result<int64_t> Metadata::CountOr(std::string_view name, uint32_t max, int64_t otherwise) const {
+  KVANT_ASSIGN(const std::optional<uint32_t> value, file_.GetU32(Key(name)));
+  if (!value.has_value() || (*value == 0 && otherwise == 0)) return otherwise;
+  KVANT_TRY(CheckRange(name, *value, max));
+  return int64_t{*value};
+}
+
+Result<std::vector<int64_t>> Metadata::CountPerLayer(std::string_view name, size_t layers,
+                                                     uint32_t max,
+                                                     std::vector<int64_t> otherwise) const {
+  const std::string key = Key(name);
+  const GgufValue* value = file_.Find(key);
+  if (value == nullptr) {
+    if (otherwise.empty()) return Missing(name);
+    return otherwise;
+  }
+  if (value->type != GgufType::kArray) {
+    KVANT_ASSIGN(const int64_t number, Count(name, max));
+    return std::vector<int64_t>(layers, number);
+  }
+  const auto& array = std::get<GgufArray>(value->value);
+  const bool integers = array.type == GgufType::kInt32 || array.type == GgufType::kUint32;
+  if (!integers || array.count != layers) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} 32-bit integers, found {} of {}",
+                     file_.path(), key, layers, array.count, formats::GgufTypeName(array.type));
+  }
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < layers; ++i) {
+    uint32_t number = 0;
+    std::memcpy(&number, array.data + i * sizeof number, sizeof number);
+    KVANT_TRY(CheckRange(name, number, max));
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+Result<std::optional<std::vector<bool>>> Metadata::FlagPerLayer(std::string_view name,
+                                                                size_t layers) const {
+  const std::string key = Key(name);
+  const GgufValue* value = file_.Find(key);
+  if (value == nullptr || value->type != GgufType::kArray) {
+    return std::optional<std::vector<bool>>();
+  }
+  const auto& array = std::get<GgufArray>(value->value);
+  if (array.type != GgufType::kBool || array.count != layers) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} booleans, found {} of {}",
+                     file_.path(), key, layers, array.count, formats::GgufTypeName(array.type));
+  }
+  std::vector<bool> flags;
+  for (size_t i = 0; i < layers; ++i) flags.push_back(array.data[i] != std::byte{0});
+  return std::optional(std::move(flags));
+}
+
+Result<float> Metadata::PositiveOr(std::string_view name, float otherwise) const {
+  KVANT_ASSIGN(const std::optional<float> value, file_.GetF32(Key(name)));
+  if (!value.has_value()) return otherwise;
+  if (!std::isfinite(*value) || *value <= 0) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected a positive number, found {}",
+                     file_.path(), Key(name), *value);
+  }
+  return *value;
+}
+
+Result<float> Metadata::Positive(std::string_view name) const {
+  if (!Has(name)) return Missing(name);
+  return PositiveOr(name, 0);
+}
+
+Status Metadata::CheckRange(std::string_view name, uint32_t value, uint32_t max) const {
+  if (value >= 1 && value <= max) return {};
+  return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected 1 to {}, found {}", file_.path(),
+                   Key(name), max, value);
+}
+
+}  // namespace kvant::arch

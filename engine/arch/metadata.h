@@ -1,0 +1,62 @@
+// The metadata of one architecture, read by key with every type and range checked.
+//
+// Errors (kCorrupt) name the file, the key, what was expected and what was found. Keys are given
+// without the architecture's name: "block_count" is "llama.block_count". Thread-safety: const; may
+// be shared freely while the file lives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+
+namespace kvant::arch {
+
+// Limits that no real model comes near; they keep products of dimensions far from overflow.
+inline constexpr uint32_t kLayersMax = 4096;
+inline constexpr uint32_t kDimMax = 1u << 20;
+inline constexpr uint32_t kHeadsMax = 1u << 16;
+inline constexpr uint32_t kHeadDimMax = 4096;
+inline constexpr uint32_t kContextMax = 1u << 30;
+
+class Metadata {
+ public:
+  Metadata(const formats::GgufFile& file, std::string_view arch) : file_(file), arch_(arch) {}
+
+  const formats::GgufFile& file() const { return file_; }
+  std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
+  bool Has(std::string_view name) const { return file_.Find(Key(name)) != nullptr; }
+
+  // A required number in [1, max].
+  Result<int64_t> Count(std::string_view name, uint32_t max) const;
+
+  // An optional number in [1, max]; 0 counts as absent where that is the default.
+  Result<int64_t> CountOr(std::string_view name, uint32_t max, int64_t otherwise) const;
+
+  // One number in [1, max] for all layers, or an array with one per layer. A key that is absent is
+  // an error where `otherwise` is empty.
+  Result<std::vector<int64_t>> CountPerLayer(std::string_view name, size_t layers, uint32_t max,
+                                             std::vector<int64_t> otherwise) const;
+
+  // An array of booleans, one per layer; nothing if the key is absent or holds a single number.
+  Result<std::optional<std::vector<bool>>> FlagPerLayer(std::string_view name, size_t layers) const;
+
+  // Optional and required positive finite numbers.
+  Result<float> PositiveOr(std::string_view name, float otherwise) const;
+  Result<float> Positive(std::string_view name) const;
+
+  // "model.gguf: key llama.block_count is missing".
+  Error Missing(std::string_view name) const;
+
+ private:
+  Status CheckRange(std::string_view name, uint32_t value, uint32_t max) const;
+
+  const formats::GgufFile& file_;
+  std::string arch_;
+};
+
+}  // namespace kvant::arch

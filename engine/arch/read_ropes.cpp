@@ -1,0 +1,102 @@
+#include "engine/arch/read_ropes.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvant::arch {
+namespace {
+
+using graph::RopeSpec;
+
+Result<std::vector<float>> ReadFactors(const formats::GgufFile& file, const char* name,
+                                       int64_t n_rot) {
+  const formats::GgufTensor* tensor = file.FindTensor(name);
+  if (tensor == nullptr) return std::vector<float>();
+  if (tensor->format->quantized() || tensor->n_values() != n_rot / 2) {
+    return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected {} float values, found {} of {}",
+                     file.path(), name, n_rot / 2, tensor->n_values(), tensor->format->name);
+  }
+  std::vector<float> factors(static_cast<size_t>(n_rot / 2));
+  tensor->format->decode(tensor->data, factors.data(), n_rot / 2);
+  for (const float factor : factors) {
+    if (!std::isfinite(factor) || factor <= 0) {
+      return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected positive factors, found {}",
+                       file.path(), name, factor);
+    }
+  }
+  return factors;
+}
+
+Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t k_dim) {
+  const formats::GgufFile& file = metadata.file();
+  RopeSpec rope;
+  rope.style = style;
+  KVANT_ASSIGN(rope.n_rot, metadata.CountOr("rope.dimension_count", kDimMax, k_dim));
+  if (rope.n_rot > k_dim || rope.n_rot % 2 != 0) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: key {}: expected an even number up to the head size {}, found {}",
+                     file.path(), metadata.Key("rope.dimension_count"), k_dim, rope.n_rot);
+  }
+  KVANT_ASSIGN(rope.base, metadata.PositiveOr("rope.freq_base", rope.base));
+  KVANT_ASSIGN(rope.linear_factor, metadata.PositiveOr("rope.scale_linear", 1.0f));
+  KVANT_ASSIGN(const auto type, file.GetString(metadata.Key("rope.scaling.type")));
+  const std::string_view scaling = type.value_or("none");
+  if (scaling == "linear") {
+    KVANT_ASSIGN(rope.linear_factor,
+                 metadata.PositiveOr("rope.scaling.factor", rope.linear_factor));
+  } else if (scaling != "none" && scaling != "longrope" && scaling != "llama3") {
+    return MakeError(
+        ErrorCode::kNotSupported,
+        "{}: key {}: RoPE scaling \"{}\" is not supported (known: none, linear, llama3, longrope)",
+        file.path(), metadata.Key("rope.scaling.type"), scaling);
+  }
+  KVANT_ASSIGN(const int64_t context, metadata.Count("context_length", kContextMax));
+  KVANT_ASSIGN(rope.original_context,
+               metadata.CountOr("rope.scaling.original_context_length", kContextMax, context));
+  KVANT_ASSIGN(rope.amplitude, metadata.PositiveOr("rope.scaling.attn_factor", 1.0f));
+  KVANT_ASSIGN(rope.factors, ReadFactors(file, "rope_freqs.weight", rope.n_rot));
+  if (rope.factors.empty()) {
+    KVANT_ASSIGN(rope.factors, ReadFactors(file, "rope_factors_short.weight", rope.n_rot));
+    KVANT_ASSIGN(rope.factors_long, ReadFactors(file, "rope_factors_long.weight", rope.n_rot));
+  }
+  return rope;
+}
+
+// The number of a rope, which is added if it is a new one.
+size_t IndexOf(const RopeSpec& rope, std::vector<RopeSpec>& ropes) {
+  const auto found = std::ranges::find(ropes, rope);
+  const auto index = static_cast<size_t>(found - ropes.begin());
+  if (found == ropes.end()) ropes.push_back(rope);
+  return index;
+}
+
+}  // namespace
+
+Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
+                 std::vector<RopeSpec>& ropes) {
+  int64_t k_dim = 0;
+  for (Attention& attention : attentions) {
+    if (attention.k_dim != k_dim) {
+      k_dim = attention.k_dim;
+      KVANT_ASSIGN(const RopeSpec rope, ReadRope(metadata, style, k_dim));
+      attention.rope = IndexOf(rope, ropes);
+    } else {
+      attention.rope = (&attention - 1)->rope;
+    }
+  }
+  return {};
+}
+
+void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
+                       std::vector<Attention>& attentions, std::vector<RopeSpec>& ropes) {
+  for (size_t i = 0; i < attentions.size(); ++i) {
+    if (!chosen[i]) continue;
+    RopeSpec local = ropes[attentions[i].rope];
+    local.base = base;
+    local.linear_factor = 1.0f;
+    local.factors.clear();
+    attentions[i].rope = IndexOf(local, ropes);
+  }
+}
+
+}  // namespace kvant::arch

@@ -1,0 +1,25 @@
+// Rotary embeddings of a model, from its metadata and from tensors of factors.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/metadata.h"
+#include "engine/arch/sublayers/attention.h"
+#include "engine/graph/rope.h"
+
+namespace kvant::arch {
+
+// Reads the keys rope.dimension_count, rope.freq_base and rope.scaling.* and gives every attention
+// its rope. Attentions with the same key size share one. kNotSupported for an unknown type of
+// scaling.
+Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
+                 std::vector<graph::RopeSpec>& ropes);
+
+// Gives the chosen attentions, which are those with a window, ropes with another base and without
+// scaling, which is for layers that see far.
+void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
+                       std::vector<Attention>& attentions, std::vector<graph::RopeSpec>& ropes);
+
+}  // namespace kvant::arch

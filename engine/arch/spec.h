@@ -1,0 +1,82 @@
+// What a model computes, as data: stacks of layers, layers of sublayers. A family's function
+// (engine/arch/family.h) makes it from a file's metadata; engine/arch/build_plan.h makes a plan
+// from it and from the file's tensors.
+//
+//   stream = input.scale * embedding[token]
+//   for each sublayer of each layer:  stream += norm_after(block(norm_before(stream)))
+//   logits = cap(output . final_norm(stream))
+//
+// Every size in it has been checked against a limit that keeps products of sizes far from overflow.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/arch/norm.h"
+#include "engine/arch/sublayers/attention.h"
+#include "engine/arch/sublayers/gated_ffn.h"
+#include "engine/graph/rope.h"
+#include "formats/gguf.h"
+
+namespace kvant::arch {
+
+using graph::RopeSpec;
+
+// The list of blocks: what a sublayer may compute. Each is a struct in engine/arch/sublayers with
+// its sizes and a function AddNodes.
+using Block = std::variant<Attention, GatedFfn>;
+
+struct Sublayer {
+  Norm norm_before;
+  Block block;
+  std::optional<Norm> norm_after;  // of what the block adds to the stream
+};
+
+struct LayerSpec {
+  std::vector<Sublayer> sublayers;  // in the order in which they add to the stream
+};
+
+// The rows that enter the first layer.
+struct Input {
+  std::string_view tensor = "token_embd";  // [vocab rows x dim]
+  float scale = 1;
+};
+
+// The logits. The matrix is the input's where the file has none of its own.
+struct Output {
+  std::string_view tensor = "output";  // [vocab rows x dim]
+  float cap = 0;                       // logit = cap * tanh(logit / cap); 0 = no cap
+};
+
+// Layers that one stream of rows goes through.
+struct Stack {
+  std::string_view layer_prefix = "blk";  // tensors of layer 3 are named "blk.3. ..."
+  int64_t dim = 0;                        // of the stream
+  Input input;
+  std::vector<LayerSpec> layers;
+  Norm final_norm;
+  Output output;
+};
+
+struct ModelSpec {
+  std::string_view family;      // general.architecture
+  int64_t vocab = 0;            // rows of the embedding; 0 if the file has none
+  int64_t context_train = 0;    // positions that the model was trained for
+  std::vector<RopeSpec> ropes;  // Attention::rope counts them
+  std::vector<Stack> stacks;    // a decoder is one stack
+};
+
+// The attentions of a stack, in the order of their cache ids.
+std::vector<const Attention*> Attentions(const Stack& stack);
+
+// Reads and checks the metadata of a file. kNotSupported for an unknown architecture, with the list
+// of known ones, and for features that its family lacks; kCorrupt for missing or contradicting
+// keys.
+Result<ModelSpec> ReadSpec(const formats::GgufFile& file);
+
+}  // namespace kvant::arch

@@ -1,0 +1,69 @@
+#include "engine/arch/sublayer_builder.h"
+
+#include "engine/arch/spec.h"
+
+namespace kvant::arch {
+
+using graph::Activations;
+using graph::MatMulPart;
+using graph::RowKind;
+using graph::ValueId;
+
+Result<std::vector<MatMulPart>> SublayerBuilder::Stacked(
+    std::string_view fused, int64_t cols, std::span<const StackedMatrix> matrices) const {
+  if (plan_.Find(Name(fused) + ".weight") == nullptr) return Separate(cols, matrices);
+  int64_t rows = 0;
+  for (const StackedMatrix& matrix : matrices) rows += matrix.rows;
+  std::vector<MatMulPart> parts;
+  KVANT_TRY(plan_.AddPart(parts, Name(fused), cols, rows));
+  graph::WeightVector& bias = parts.front().bias;
+  if (!bias.empty()) return parts;
+  for (const StackedMatrix& matrix : matrices) {
+    KVANT_ASSIGN(graph::WeightVector own,
+                 plan_.OptionalVector(Name(matrix.name) + ".bias", matrix.rows));
+    if (!own.empty()) bias.resize(static_cast<size_t>(rows));
+    if (!own.empty()) std::copy(own.begin(), own.end(), bias.end() - rows);
+    rows -= matrix.rows;
+  }
+  return parts;
+}
+
+Result<std::vector<MatMulPart>> SublayerBuilder::Separate(
+    int64_t cols, std::span<const StackedMatrix> matrices) const {
+  std::vector<MatMulPart> parts;
+  for (const StackedMatrix& matrix : matrices) {
+    KVANT_TRY(plan_.AddPart(parts, Name(matrix.name), cols, matrix.rows));
+  }
+  return parts;
+}
+
+Result<Activations> SublayerBuilder::AddInput(std::string_view name,
+                                              const std::vector<MatMulPart>& readers) {
+  const Norm& norm = sublayer_.norm_before;
+  const Activations normed = plan_.NewActivations(Name(name), RowKind::kStep, place_.dim, readers);
+  const std::string norm_name = Name(norm.tensor);
+  KVANT_ASSIGN(auto weight, plan_.Vector(norm_name + ".weight", place_.dim));
+  plan_.Add(RowKind::kStep, graph::MakeRmsNorm(plan_.kernels(), norm_name, std::move(weight),
+                                               norm.epsilon, place_.stream, normed));
+  return normed;
+}
+
+Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulPart> parts,
+                                    const Activations& in) {
+  const std::string full_name = Name(name);
+  if (!sublayer_.norm_after.has_value()) {
+    plan_.AddMatMul(RowKind::kStep, full_name, std::move(parts), in, place_.stream,
+                    cpu::Store::kAdd);
+    return {};
+  }
+  const ValueId product = plan_.NewFloats(full_name, RowKind::kStep, place_.dim);
+  plan_.AddMatMul(RowKind::kStep, full_name, std::move(parts), in, product, cpu::Store::kSet);
+  const std::string norm_name = Name(sublayer_.norm_after->tensor);
+  KVANT_ASSIGN(auto weight, plan_.Vector(norm_name + ".weight", place_.dim));
+  plan_.Add(RowKind::kStep,
+            graph::MakeAddRmsNorm(plan_.kernels(), norm_name, std::move(weight),
+                                  sublayer_.norm_after->epsilon, product, place_.stream));
+  return {};
+}
+
+}  // namespace kvant::arch

@@ -1,0 +1,75 @@
+// What a block's AddNodes is given: the builder of the plan, the name under which its tensors lie,
+// its normed input, and the way of its result into the stream.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/graph/builder.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rope.h"
+
+namespace kvant::arch {
+
+struct Sublayer;
+
+// One of several matrices that a file may hold apart or one below the other.
+struct StackedMatrix {
+  std::string_view name;  // "attn_q"
+  int64_t rows = 0;
+};
+
+class SublayerBuilder {
+ public:
+  struct Place {
+    std::string prefix;  // of its tensors: "blk.3."
+    int64_t dim = 0;     // of the stream
+    graph::ValueId stream = graph::kNoValue;
+  };
+
+  // `cos_sin` holds a value for each of the ropes.
+  SublayerBuilder(graph::PlanBuilder& plan, std::span<const graph::RopeSpec> ropes,
+                  std::span<const graph::ValueId> cos_sin, const Sublayer& sublayer, Place place)
+      : plan_(plan),
+        ropes_(ropes),
+        cos_sin_(cos_sin),
+        sublayer_(sublayer),
+        place_(std::move(place)) {}
+
+  graph::PlanBuilder& plan() { return plan_; }
+  const graph::RopeSpec& rope(size_t index) const { return ropes_[index]; }
+  graph::ValueId cos_sin(size_t index) const { return cos_sin_[index]; }
+  int64_t dim() const { return place_.dim; }
+  std::string Name(std::string_view name) const { return place_.prefix + std::string(name); }
+
+  // The matrices that multiply a row of `cols` values, as the file holds them: one matrix
+  // `fused`.weight with all rows in this order, or one for each. Their biases may be one or several
+  // too, whatever the matrices are.
+  Result<std::vector<graph::MatMulPart>> Stacked(std::string_view fused, int64_t cols,
+                                                 std::span<const StackedMatrix> matrices) const;
+  // The same for matrices that are not fused.
+  Result<std::vector<graph::MatMulPart>> Separate(int64_t cols,
+                                                  std::span<const StackedMatrix> matrices) const;
+
+  // The stream after the norm that stands before the block, in the forms that `readers` read.
+  Result<graph::Activations> AddInput(std::string_view name,
+                                      const std::vector<graph::MatMulPart>& readers);
+
+  // Adds the products of `parts` with `in` to the stream, after the norm that follows the block.
+  Status AddToStream(std::string_view name, std::vector<graph::MatMulPart> parts,
+                     const graph::Activations& in);
+
+ private:
+  graph::PlanBuilder& plan_;
+  std::span<const graph::RopeSpec> ropes_;
+  std::span<const graph::ValueId> cos_sin_;
+  const Sublayer& sublayer_;
+  Place place_;
+};
+
+}  // namespace kvant::arch

@@ -1,0 +1,131 @@
+#include "engine/arch/sublayers/attention.h"
+
+#include <cmath>
+
+#include "engine/arch/spec.h"
+#include "engine/arch/sublayer_builder.h"
+
+namespace kvant::arch {
+namespace {
+
+using graph::Activations;
+using graph::MatMulPart;
+using graph::RowKind;
+
+Status CheckHeads(const Metadata& metadata, size_t layer, int64_t heads, int64_t kv_heads) {
+  if (heads % kv_heads == 0) return {};
+  return MakeError(ErrorCode::kCorrupt, "{}: layer {}: {} heads are no multiple of {} kv heads",
+                   metadata.file().path(), layer, heads, kv_heads);
+}
+
+// Of keys or values, where the metadata do not say it.
+Result<int64_t> HeadSize(const Metadata& metadata, size_t layer, int64_t dim, int64_t heads) {
+  if (dim % heads == 0 && dim / heads <= int64_t{kHeadDimMax}) return dim / heads;
+  return MakeError(ErrorCode::kCorrupt,
+                   "{}: layer {}: dimension {} cannot be divided into {} heads",
+                   metadata.file().path(), layer, dim, heads);
+}
+
+// Both norms or none.
+Result<graph::QkNorms> ReadHeadNorms(const Attention& attention, SublayerBuilder& builder) {
+  const std::string query = builder.Name("attn_q_norm.weight");
+  const std::string key = builder.Name("attn_k_norm.weight");
+  graph::QkNorms norms;
+  const bool absent = builder.plan().Find(query) == nullptr && builder.plan().Find(key) == nullptr;
+  if (absent && attention.head_norms == HeadNorms::kIfPresent) return norms;
+  KVANT_ASSIGN(norms.query, builder.plan().Vector(query, attention.k_dim));
+  KVANT_ASSIGN(norms.key, builder.plan().Vector(key, attention.k_dim));
+  norms.epsilon = attention.head_norm_epsilon;
+  return norms;
+}
+
+}  // namespace
+
+Status Attention::AddNodes(SublayerBuilder& builder) const {
+  graph::PlanBuilder& plan = builder.plan();
+  const int64_t q_rows = heads * k_dim;
+  const int64_t k_rows = kv_heads * k_dim;
+  const int64_t v_rows = kv_heads * v_dim;
+  const StackedMatrix qkv_matrices[] = {{"attn_q", q_rows}, {"attn_k", k_rows}, {"attn_v", v_rows}};
+  const StackedMatrix out_matrix[] = {{"attn_output", builder.dim()}};
+  KVANT_ASSIGN(std::vector<MatMulPart> qkv_parts,
+               builder.Stacked("attn_qkv", builder.dim(), qkv_matrices));
+  KVANT_ASSIGN(std::vector<MatMulPart> out_parts, builder.Separate(heads * v_dim, out_matrix));
+
+  KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_parts));
+  const graph::ValueId qkv =
+      plan.NewFloats(builder.Name("qkv"), RowKind::kStep, q_rows + k_rows + v_rows);
+  plan.AddMatMul(RowKind::kStep, builder.Name("qkv"), std::move(qkv_parts), normed, qkv,
+                 cpu::Store::kSet);
+  KVANT_ASSIGN(graph::QkNorms norms, ReadHeadNorms(*this, builder));
+  const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
+  const int cache_id =
+      plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, static_cast<int>(rope)});
+  const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window};
+  plan.Add(RowKind::kStep,
+           graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, builder.rope(rope),
+                                   std::move(norms), qkv, builder.cos_sin(rope)));
+
+  const std::string attended = builder.Name("attended");
+  Activations result = plan.NewActivations(attended, RowKind::kStep, heads * v_dim, out_parts);
+  if (result.floats == graph::kNoValue) {
+    result.floats = plan.NewFloats(attended, RowKind::kStep, result.cols);
+  }
+  // The attention quantizes its result itself where a kv head has whole groups of values.
+  const bool quantize_after = result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
+  Activations written = result;
+  if (quantize_after) written.int8 = graph::kNoValue;
+  plan.Add(RowKind::kStep,
+           graph::MakeAttention(plan.kernels(), cache_id, shape, scale, qkv, written));
+  if (quantize_after) {
+    plan.Add(RowKind::kStep, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
+  }
+  return builder.AddToStream("attn_output", std::move(out_parts), result);
+}
+
+Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack) {
+  const size_t layers = stack.layers.size();
+  KVANT_ASSIGN(const auto heads,
+               metadata.CountPerLayer("attention.head_count", layers, kHeadsMax, {}));
+  KVANT_ASSIGN(const auto kv_heads,
+               metadata.CountPerLayer("attention.head_count_kv", layers, kHeadsMax, heads));
+  KVANT_ASSIGN(const int64_t window, metadata.CountOr("attention.sliding_window", kContextMax, 0));
+  KVANT_ASSIGN(const int64_t k_dim, metadata.CountOr("attention.key_length", kHeadDimMax, 0));
+  KVANT_ASSIGN(const int64_t v_dim, metadata.CountOr("attention.value_length", kHeadDimMax, 0));
+  KVANT_ASSIGN(const float scale, metadata.PositiveOr("attention.scale", 0));
+  std::vector<Attention> attentions(layers);
+  for (size_t i = 0; i < layers; ++i) {
+    KVANT_TRY(CheckHeads(metadata, i, heads[i], kv_heads[i]));
+    Attention& attention = attentions[i];
+    attention.heads = heads[i];
+    attention.kv_heads = kv_heads[i];
+    int64_t head_size = 0;
+    if (k_dim == 0 || v_dim == 0) {
+      KVANT_ASSIGN(head_size, HeadSize(metadata, i, stack.dim, heads[i]));
+    }
+    attention.k_dim = k_dim != 0 ? k_dim : head_size;
+    attention.v_dim = v_dim != 0 ? v_dim : head_size;
+    attention.scale = scale > 0 ? scale : 1.0f / std::sqrt(static_cast<float>(attention.k_dim));
+    attention.head_norm_epsilon = stack.final_norm.epsilon;
+    if (window > 0) attention.mask = {MaskKind::kWindow, window};
+  }
+  return attentions;
+}
+
+Result<std::vector<bool>> ReadWindowPattern(const Metadata& metadata, size_t layers,
+                                            uint32_t otherwise) {
+  constexpr const char* kKey = "attention.sliding_window_pattern";
+  KVANT_ASSIGN(auto flags, metadata.FlagPerLayer(kKey, layers));
+  if (flags.has_value()) return std::move(*flags);
+  KVANT_ASSIGN(const auto number, metadata.file().GetU32(metadata.Key(kKey)));
+  if (number == 0u) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected at least 1, found 0",
+                     metadata.file().path(), metadata.Key(kKey));
+  }
+  const uint32_t pattern = number.value_or(otherwise);
+  std::vector<bool> windows(layers);
+  for (size_t i = 0; i < layers; ++i) windows[i] = (i + 1) % pattern != 0;
+  return windows;
+}
+
+}  // namespace kvant::arch

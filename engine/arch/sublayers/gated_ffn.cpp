@@ -1,0 +1,53 @@
+#include "engine/arch/sublayers/gated_ffn.h"
+
+#include "engine/arch/spec.h"
+#include "engine/arch/sublayer_builder.h"
+
+namespace kvant::arch {
+namespace {
+
+using graph::Activations;
+using graph::MatMulPart;
+using graph::RowKind;
+
+// Gate and up are one matrix where there is no gate and `up` does not have the rows of up alone.
+bool IsFused(const GatedFfn& ffn, SublayerBuilder& builder) {
+  if (builder.plan().Find(builder.Name("ffn_gate.weight")) != nullptr) return false;
+  const formats::GgufTensor* up = builder.plan().Find(builder.Name("ffn_up.weight"));
+  return up != nullptr && up->dims[1] != ffn.width;
+}
+
+}  // namespace
+
+Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
+  graph::PlanBuilder& plan = builder.plan();
+  const StackedMatrix separate[] = {{"ffn_gate", width}, {"ffn_up", width}};
+  const StackedMatrix fused[] = {{"ffn_up", 2 * width}};
+  const StackedMatrix down[] = {{"ffn_down", builder.dim()}};
+  KVANT_ASSIGN(std::vector<MatMulPart> gate_up_parts,
+               IsFused(*this, builder) ? builder.Separate(builder.dim(), fused)
+                                       : builder.Separate(builder.dim(), separate));
+  KVANT_ASSIGN(std::vector<MatMulPart> down_parts, builder.Separate(width, down));
+
+  KVANT_ASSIGN(const Activations normed, builder.AddInput("ffn_normed", gate_up_parts));
+  const std::string gate_up_name = builder.Name("gate_up");
+  const graph::ValueId gate_up = plan.NewFloats(gate_up_name, RowKind::kStep, 2 * width);
+  const Activations product =
+      plan.NewActivations(builder.Name("gated"), RowKind::kStep, width, down_parts);
+  plan.AddObserver(RowKind::kStep, gate_up_name, normed);
+  plan.Add(RowKind::kStep,
+           graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
+                                std::move(gate_up_parts), normed, activation, gate_up, product));
+  return builder.AddToStream("ffn_down", std::move(down_parts), product);
+}
+
+Result<std::vector<GatedFfn>> ReadGatedFfns(const Metadata& metadata, const Stack& stack,
+                                            graph::Gate activation) {
+  KVANT_ASSIGN(const auto widths,
+               metadata.CountPerLayer("feed_forward_length", stack.layers.size(), kDimMax, {}));
+  std::vector<GatedFfn> ffns;
+  for (const int64_t width : widths) ffns.push_back({width, activation});
+  return ffns;
+}
+
+}  // namespace kvant::arch

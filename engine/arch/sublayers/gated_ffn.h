@@ -1,0 +1,29 @@
+// The gated feed-forward: out = down . (activation(gate . x) * (up . x)), with optional biases.
+//
+// Tensors: ffn_gate and ffn_up, or both in ffn_up, the rows of the gate first; ffn_down.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/arch/metadata.h"
+#include "engine/graph/nodes.h"
+
+namespace kvant::arch {
+
+struct Stack;
+class SublayerBuilder;
+
+struct GatedFfn {
+  int64_t width = 0;  // rows of the gate and of the up matrix
+  graph::Gate activation = graph::Gate::kSilu;
+
+  Status AddNodes(SublayerBuilder& builder) const;
+};
+
+// The feed-forwards of all layers of a stack, by feed_forward_length.
+Result<std::vector<GatedFfn>> ReadGatedFfns(const Metadata& metadata, const Stack& stack,
+                                            graph::Gate activation);
+
+}  // namespace kvant::arch

@@ -1,0 +1,78 @@
+// What a plan is put together with: finds a file's tensors by name and checks their shapes, adds
+// values in the forms that their readers need, and adds the nodes that every model has.
+//
+// The plan points into the file's mapping and into the kernel table, which must outlive it.
+// Errors (kCorrupt) name the file and the tensor, the shape expected and the shape found.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "formats/gguf.h"
+
+namespace kvant::graph {
+
+class MatMulObserver;
+
+class PlanBuilder {
+ public:
+  // An observer is asked about every matrix product and must outlive the plan; null means none.
+  PlanBuilder(const formats::GgufFile& file, const cpu::KernelTable& kernels,
+              const cpu::FloatGemm& float_gemm, MatMulObserver* observer);
+
+  const cpu::KernelTable& kernels() const { return kernels_; }
+  const cpu::FloatGemm& float_gemm() const { return float_gemm_; }
+  Plan& plan() { return *plan_; }
+
+  // The tensor of this name; null if the file has none.
+  const formats::GgufTensor* Find(const std::string& name) const;
+
+  // A matrix of `rows` rows with `cols` columns each.
+  Result<const formats::GgufTensor*> Matrix(const std::string& name, int64_t cols,
+                                            int64_t rows) const;
+
+  // A small vector, decoded; OptionalVector is empty where the file has no such tensor.
+  Result<WeightVector> Vector(const std::string& name, int64_t size) const;
+  Result<WeightVector> OptionalVector(const std::string& name, int64_t size) const;
+
+  // Appends the matrix `name`.weight, and `name`.bias if there is one, to the parts of a product.
+  // Its rows become the next columns of the result.
+  Status AddPart(std::vector<MatMulPart>& parts, const std::string& name, int64_t cols,
+                 int64_t rows) const;
+
+  // A value of floats.
+  ValueId NewFloats(std::string name, RowKind rows, int64_t cols);
+
+  // A value in the forms that these matrices read.
+  Activations NewActivations(const std::string& name, RowKind rows, int64_t cols,
+                             const std::vector<MatMulPart>& readers);
+
+  // Appends a node: to the head if it works on rows whose logits are wanted.
+  void Add(RowKind rows, std::unique_ptr<Node> node);
+
+  // Appends out = (or +=) the products of all parts with `in`, and before it what shows `in` to the
+  // observer.
+  void AddMatMul(RowKind rows, const std::string& name, std::vector<MatMulPart> parts,
+                 const Activations& in, ValueId out, cpu::Store store);
+  void AddObserver(RowKind rows, const std::string& name, const Activations& in);
+
+  // The finished plan; the builder is done.
+  std::unique_ptr<Plan> Finish();
+
+ private:
+  const formats::GgufFile& file_;
+  const cpu::KernelTable& kernels_;
+  const cpu::FloatGemm& float_gemm_;
+  MatMulObserver* observer_;
+  std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
+};
+
+}  // namespace kvant::graph

@@ -1,0 +1,126 @@
+// The block arch::Attention in plain loops over the whole sequence, from the formulas in its
+// header.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/arch/spec.h"
+#include "tests/engine/reference/weights.h"
+
+namespace kvant::test {
+
+class ReferenceAttention {
+ public:
+  ReferenceAttention(const arch::Attention& spec, const arch::ModelSpec& model,
+                     const std::string& prefix, ReferenceWeights& weights)
+      : spec_(spec), model_(model), prefix_(prefix), weights_(weights) {}
+
+  // Of the normed rows of all positions.
+  std::vector<Vector> Run(const std::vector<Vector>& in) {
+    std::vector<Vector> qkv;
+    for (size_t t = 0; t < in.size(); ++t) {
+      qkv.push_back(Qkv(in[t]));
+      for (int64_t head = 0; head < spec_.heads + spec_.kv_heads; ++head) {
+        double* values = qkv[t].data() + head * spec_.k_dim;
+        const std::string norm =
+            prefix_ + (head < spec_.heads ? "attn_q_norm" : "attn_k_norm") + ".weight";
+        if (weights_.Has(norm)) {
+          weights_.RmsNorm(norm, static_cast<double>(spec_.head_norm_epsilon), values);
+        }
+        Rotate(values, t);
+      }
+    }
+    std::vector<Vector> out;
+    for (size_t t = 0; t < in.size(); ++t) {
+      out.push_back(weights_.Multiply(prefix_ + "attn_output", Attend(qkv, t)));
+    }
+    return out;
+  }
+
+ private:
+  Vector Qkv(const Vector& in) {
+    if (weights_.Has(prefix_ + "attn_qkv.weight")) {
+      return weights_.Multiply(prefix_ + "attn_qkv", in);
+    }
+    Vector all;
+    for (const char* name : {"attn_q", "attn_k", "attn_v"}) {
+      const Vector part = weights_.Multiply(prefix_ + name, in);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  void Rotate(double* head, size_t position) const {
+    const graph::RopeSpec& rope = model_.ropes[spec_.rope];
+    const int64_t half = rope.n_rot / 2;
+    for (int64_t i = 0; i < half; ++i) {
+      const double share = static_cast<double>(i) / static_cast<double>(half);
+      const double factor =
+          rope.factors.empty() ? 1.0 : static_cast<double>(rope.factors[static_cast<size_t>(i)]);
+      const double angle = static_cast<double>(position) /
+                           std::pow(static_cast<double>(rope.base), share) /
+                           (factor * static_cast<double>(rope.linear_factor));
+      const bool halves = rope.style == cpu::RopeStyle::kHalves;
+      double& a = head[halves ? i : 2 * i];
+      double& b = head[halves ? i + half : 2 * i + 1];
+      const double amplitude = static_cast<double>(rope.amplitude);
+      const double turned = amplitude * (a * std::cos(angle) - b * std::sin(angle));
+      b = amplitude * (a * std::sin(angle) + b * std::cos(angle));
+      a = turned;
+    }
+  }
+
+  // Positions from the first that position t sees.
+  size_t FirstSeen(size_t t) const {
+    if (spec_.mask.kind == arch::MaskKind::kCausal) return 0;
+    const auto window = static_cast<size_t>(spec_.mask.window);
+    return t < window ? 0 : t - window + 1;
+  }
+
+  double Score(const double* query, const double* key) const {
+    double dot = 0;
+    for (int64_t d = 0; d < spec_.k_dim; ++d) dot += query[d] * key[d];
+    const double score = dot * static_cast<double>(spec_.scale);
+    const double cap = static_cast<double>(spec_.score_cap);
+    return cap > 0 ? cap * std::tanh(score / cap) : score;
+  }
+
+  Vector Attend(const std::vector<Vector>& qkv, size_t t) const {
+    Vector out(static_cast<size_t>(spec_.heads * spec_.v_dim));
+    const int64_t keys = spec_.heads * spec_.k_dim;
+    const int64_t values = keys + spec_.kv_heads * spec_.k_dim;
+    for (int64_t h = 0; h < spec_.heads; ++h) {
+      const int64_t kv = h / (spec_.heads / spec_.kv_heads);
+      Vector weights;
+      double total = 0;
+      for (size_t s = FirstSeen(t); s <= t; ++s) {
+        weights.push_back(std::exp(
+            Score(qkv[t].data() + h * spec_.k_dim, qkv[s].data() + keys + kv * spec_.k_dim)));
+        total += weights.back();
+      }
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const double* value = qkv[FirstSeen(t) + i].data() + values + kv * spec_.v_dim;
+        for (int64_t d = 0; d < spec_.v_dim; ++d) {
+          out[static_cast<size_t>(h * spec_.v_dim + d)] += weights[i] / total * value[d];
+        }
+      }
+    }
+    return out;
+  }
+
+  const arch::Attention& spec_;
+  const arch::ModelSpec& model_;
+  const std::string& prefix_;
+  ReferenceWeights& weights_;
+};
+
+inline std::vector<Vector> Reference(const arch::Attention& spec, const arch::ModelSpec& model,
+                                     const std::string& prefix, ReferenceWeights& weights,
+                                     const std::vector<Vector>& in) {
+  return ReferenceAttention(spec, model, prefix, weights).Run(in);
+}
+
+}  // namespace kvant::test

@@ -1,0 +1,41 @@
+// The block arch::GatedFfn in plain loops, from the formula in its header.
+#pragma once
+
+#include <cmath>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "engine/arch/spec.h"
+#include "tests/engine/reference/weights.h"
+
+namespace kvant::test {
+
+inline double ReferenceActivation(graph::Gate activation, double x) {
+  if (activation == graph::Gate::kSilu) return x / (1.0 + std::exp(-x));
+  const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1.0 + std::tanh(u));
+}
+
+inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::ModelSpec&,
+                                     const std::string& prefix, ReferenceWeights& weights,
+                                     const std::vector<Vector>& in) {
+  std::vector<Vector> out;
+  for (const Vector& row : in) {
+    Vector up = weights.Multiply(prefix + "ffn_up", row);
+    Vector gate;
+    if (weights.Has(prefix + "ffn_gate.weight")) {
+      gate = weights.Multiply(prefix + "ffn_gate", row);
+    } else {
+      gate.assign(up.begin(), up.begin() + spec.width);
+      up.erase(up.begin(), up.begin() + spec.width);
+    }
+    for (size_t i = 0; i < gate.size(); ++i) {
+      gate[i] = ReferenceActivation(spec.activation, gate[i]) * up[i];
+    }
+    out.push_back(weights.Multiply(prefix + "ffn_down", gate));
+  }
+  return out;
+}
+
+}  // namespace kvant::test

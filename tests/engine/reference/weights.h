@@ -1,0 +1,73 @@
+// A file's weights in double precision, and products and norms with them in plain loops.
+#pragma once
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/arch/norm.h"
+#include "formats/gguf.h"
+
+namespace kvant::test {
+
+using Vector = std::vector<double>;
+
+class ReferenceWeights {
+ public:
+  explicit ReferenceWeights(const formats::GgufFile& file) : file_(file) {}
+
+  bool Has(const std::string& name) const { return file_.FindTensor(name) != nullptr; }
+
+  // All values of a tensor, row after row.
+  const Vector& Get(const std::string& name) {
+    auto [entry, added] = weights_.try_emplace(name);
+    if (added) {
+      const formats::GgufTensor* tensor = file_.FindTensor(name);
+      std::vector<float> values(static_cast<size_t>(tensor->n_values()));
+      tensor->format->decode(tensor->data, values.data(), tensor->n_values());
+      entry->second.assign(values.begin(), values.end());
+    }
+    return entry->second;
+  }
+
+  // The matrix `name`.weight times `in`, plus `name`.bias.
+  Vector Multiply(const std::string& name, const Vector& in) {
+    const Vector& weight = Get(name + ".weight");
+    Vector& squares = squares_[name + ".weight"];
+    squares.resize(in.size());
+    for (size_t c = 0; c < in.size(); ++c) squares[c] += in[c] * in[c];
+    Vector out(weight.size() / in.size());
+    if (Has(name + ".bias")) out = Get(name + ".bias");
+    for (size_t r = 0; r < out.size(); ++r) {
+      for (size_t c = 0; c < in.size(); ++c) out[r] += weight[r * in.size() + c] * in[c];
+    }
+    return out;
+  }
+
+  Vector Norm(const std::string& prefix, const arch::Norm& norm, const Vector& in) {
+    Vector out = in;
+    RmsNorm(prefix + std::string(norm.tensor) + ".weight", static_cast<double>(norm.epsilon),
+            out.data());
+    return out;
+  }
+
+  // In place, over as many values as there are weights.
+  void RmsNorm(const std::string& name, double epsilon, double* values) {
+    const Vector& weight = Get(name);
+    double squares = 0;
+    for (size_t i = 0; i < weight.size(); ++i) squares += values[i] * values[i];
+    const double factor = 1.0 / std::sqrt(squares / static_cast<double>(weight.size()) + epsilon);
+    for (size_t i = 0; i < weight.size(); ++i) values[i] *= factor * weight[i];
+  }
+
+  // Sums of squares of every matrix's inputs, per column, over all products so far.
+  const std::map<std::string, Vector>& input_squares() const { return squares_; }
+
+ private:
+  const formats::GgufFile& file_;
+  std::map<std::string, Vector> weights_;
+  std::map<std::string, Vector> squares_;
+};
+
+}  // namespace kvant::test
