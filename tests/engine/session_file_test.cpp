@@ -151,8 +151,8 @@ TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {  // kvcache.md 7.6
 class CraftedSessionFile : public testing::Test {
  protected:
   // Two forks past a window, a short sequence, and an empty one.
-  void Save(KvElement type, int64_t window) {
-    saved_ = MakeSequences(type, window);
+  void Save(KvElement type, Layers layers) {
+    saved_ = MakeSequences(type, layers);
     saved_.ids.push_back(*saved_.runner->NewSequence());
     type_ = type;
     ExpectOk(saved_.runner->Save(path_, saved_.ids));
@@ -195,7 +195,7 @@ class CraftedSessionFile : public testing::Test {
 };
 
 TEST_F(CraftedSessionFile, IsReadAsItWasWrittenWhenNothingIsChanged) {
-  Save(KvElement::kQ8, 33);
+  Save(KvElement::kQ8, Layers::kWindow);
   EXPECT_EQ(Refusal(Fields()), "accepted");
   SessionFields fields = Fields();
   fields.Seal();
@@ -205,14 +205,14 @@ TEST_F(CraftedSessionFile, IsReadAsItWasWrittenWhenNothingIsChanged) {
 
 TEST_F(CraftedSessionFile, TablesBeginWhereTheirPolicyHasThem) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, 0);
+  Save(KvElement::kF16, Layers::kFull);
   const std::string full = "sequence 0 group 0 first position";
   EXPECT_THAT(Refusal<int64_t>(full, 1), HasSubstr("first position: expected 0, found 1"));
   for (const int64_t position : {int64_t{32}, int64_t{700}, int64_t{704}, int64_t{100000},
                                  INT64_MAX, INT64_MIN, int64_t{-1}}) {
     EXPECT_THAT(Refusal(full, position), HasSubstr("expected 0, found")) << position;
   }
-  Save(KvElement::kF16, 33);
+  Save(KvElement::kF16, Layers::kWindow);
   const std::string window = "sequence 0 group 0 first position";
   const SessionFields fields = Fields();
   EXPECT_EQ(fields.Get<int64_t>(window), 384);  // (700 - 33 + 1 - 256) / 32 * 32
@@ -229,7 +229,7 @@ TEST_F(CraftedSessionFile, TablesBeginWhereTheirPolicyHasThem) {
 
 TEST_F(CraftedSessionFile, TablesHoldBlocksOfTheirSequence) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, 0);
+  Save(KvElement::kF16, Layers::kFull);
   const std::string entry = "sequence 0 group 0 entry 21 ";
   EXPECT_THAT(Refusal<int64_t>(entry + "number", 22), HasSubstr("expected 21 to 21, found 22"));
   EXPECT_THAT(Refusal<int64_t>(entry + "number", 20), HasSubstr("expected 21 to 21, found 20"));
@@ -250,7 +250,7 @@ TEST_F(CraftedSessionFile, TablesHoldBlocksOfTheirSequence) {
 
 TEST_F(CraftedSessionFile, BlocksAreThoseOfTheTables) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, 0);
+  Save(KvElement::kF16, Layers::kFull);
   const auto blocks = Fields().Get<uint32_t>("group 0 blocks");
   for (const uint32_t count : {0u, blocks - 1, blocks + 1, 0xffffffffu}) {
     EXPECT_THAT(Refusal("group 0 blocks", count),
@@ -264,7 +264,7 @@ TEST_F(CraftedSessionFile, BlocksAreThoseOfTheTables) {
 
 TEST_F(CraftedSessionFile, LengthsFlagsAndPrunedRangesHold) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, 0);
+  Save(KvElement::kF16, Layers::kFull);
   EXPECT_THAT(Refusal<int64_t>("sequence 0 length", -1), HasSubstr("found -1"));
   EXPECT_THAT(Refusal<int64_t>("sequence 0 length", INT64_MIN), HasSubstr("found -9223"));
   EXPECT_THAT(Refusal<int64_t>("sequence 0 length", 901), HasSubstr("context of 900"));
@@ -295,7 +295,7 @@ TEST_F(CraftedSessionFile, LengthsFlagsAndPrunedRangesHold) {
 // holds.
 TEST_F(CraftedSessionFile, Int8RowsHaveScalesOfTheQuantizer) {
   using testing::HasSubstr;
-  Save(KvElement::kQ8, 0);
+  Save(KvElement::kQ8, Layers::kFull);
   const std::string keys = "group 0 block 1 lane 1 keys";
   EXPECT_EQ(Refusal<int8_t>(keys, -128), "accepted");
   EXPECT_THAT(Refusal<float>(keys + " scales", -0.5f), HasSubstr("found -0.5"));
