@@ -3,7 +3,7 @@
 //
 // Layout: header {magic "GGUF", version, tensor_count, metadata_count}, metadata key/value pairs,
 // tensor infos {name, n_dims, dims, type, offset}, padding to the alignment, tensor data. Source of
-// the layout: the GGUF specification (ggml, docs/gguf.md).
+// the layout: the GGUF specification of ggml.
 //
 // Errors (kCorrupt, kNotSupported, kIo) name the file and the key or tensor, what was expected and
 // what was found. Reading never allocates more than a constant multiple of the file's size.

@@ -149,6 +149,39 @@ std::vector<FunctionSize> FindFunctions(std::string_view text) {
   return functions;
 }
 
+std::vector<std::string> StringLiterals(std::string_view text) {
+  std::vector<std::string> literals;
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = EndOfNonCode(text, i);
+    if (end > i + 1 && text[i] == '"') literals.emplace_back(text.substr(i + 1, end - i - 2));
+    i = std::max(end, i + 1);
+  }
+  return literals;
+}
+
+std::vector<std::string> LineComments(std::string_view text) {
+  std::vector<std::string> comments;
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = EndOfNonCode(text, i);
+    if (end > i && text.substr(i).starts_with("//")) {
+      comments.emplace_back(text.substr(i, end - i));
+    }
+    i = std::max(end, i + 1);
+  }
+  return comments;
+}
+
+std::vector<std::string> BoolParameters(std::string_view text) {
+  const std::string code = BlankNonCode(text);
+  static const std::regex kParameter(
+      "[(,]\\s*(?:const )?(bool [a-z_]\\w*)(?: = \\w+)?\\s*(?=[,)])");
+  std::vector<std::string> found;
+  for (std::sregex_iterator it(code.begin(), code.end(), kParameter), end; it != end; ++it) {
+    found.push_back(it->str(1));
+  }
+  return found;
+}
+
 std::vector<std::string> QuotedIncludes(std::string_view text) {
   std::vector<std::string> includes;
   for (const std::string_view line : SplitLines(text)) {

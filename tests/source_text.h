@@ -22,6 +22,15 @@ struct FunctionSize {
 
 std::vector<FunctionSize> FindFunctions(std::string_view text);
 
+// The insides of string literals, as they are written; raw ones are left out.
+std::vector<std::string> StringLiterals(std::string_view text);
+
+// Comments from // to the end of their lines.
+std::vector<std::string> LineComments(std::string_view text);
+
+// Parameters of type bool, as they are written: "bool add".
+std::vector<std::string> BoolParameters(std::string_view text);
+
 // What stands between the quotes of each #include "...".
 std::vector<std::string> QuotedIncludes(std::string_view text);
 

@@ -107,7 +107,7 @@ TEST(Allocation, StepsOfBeamSearchAllocateNothing) {
   }
 }
 
-// KV-42 with beams: forks, reorders, copies on write and freed beams, whether all memory is taken
+// With beams: forks, reorders, copies on write and freed beams, whether all memory is taken
 // at the start or as it is written.
 TEST(Allocation, BeamsInACacheAllocateNothingInSteadyState) {
   for (const bool commit : {false, true}) {

@@ -46,7 +46,7 @@ class BeamGenerators : public RunnerKinds {};
 INSTANTIATE_TEST_SUITE_P(Kinds, BeamGenerators, testing::ValuesIn(Kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-TEST_P(BeamGenerators, OneBeamIsGreedyAndItsLogProbsAreThoseOfTheLogits) {  // B-3, B-5
+TEST_P(BeamGenerators, OneBeamIsGreedyAndItsLogProbsAreThoseOfTheLogits) {
   const auto model = OpenModel();
   const std::vector<TokenId> prompt = RandomTokens(45, 3);
   auto runner = OpenRunner(model, OneThread(GetParam().type, 1));
@@ -97,7 +97,7 @@ TEST_P(BeamGenerators, FindWhatSessionsOfTheirOwnFind) {
                  "2 groups");
 }
 
-TEST_P(BeamGenerators, ScoresAreThoseOfTheLogProbsOfTheModel) {  // B-5
+TEST_P(BeamGenerators, ScoresAreThoseOfTheLogProbsOfTheModel) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, OneThread(GetParam().type, 5));
   const std::vector<TokenId> prompt = RandomTokens(33, 4);
@@ -158,7 +158,7 @@ std::vector<BeamHypothesis> SearchFrom(Runner& runner, SequenceId& sequence,
   return search->Results();
 }
 
-TEST_P(BeamGenerators, ABeamIsRewoundToThePromptAndSearchedAgain) {  // B-4, beams + rewind
+TEST_P(BeamGenerators, ABeamIsRewoundToThePromptAndSearchedAgain) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, OneThread(GetParam().type, 8));
   const std::vector<TokenId> prompt = RandomTokens(40, 6);
@@ -175,7 +175,7 @@ TEST_P(BeamGenerators, ABeamIsRewoundToThePromptAndSearchedAgain) {  // B-4, bea
   }
 }
 
-TEST_P(BeamGenerators, OneRequestMayBeCancelledAndTheOthersGoOn) {  // B-6
+TEST_P(BeamGenerators, OneRequestMayBeCancelledAndTheOthersGoOn) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, OneThread(GetParam().type, 12));
   const std::vector<std::vector<TokenId>> prompts = {RandomTokens(20, 1), RandomTokens(50, 2),
@@ -208,7 +208,7 @@ TEST_P(BeamGenerators, OneRequestMayBeCancelledAndTheOthersGoOn) {  // B-6
   }
 }
 
-TEST_P(BeamGenerators, ARequestThatEndsEarlyLeavesTheOthersAsTheyAre) {  // B-6
+TEST_P(BeamGenerators, ARequestThatEndsEarlyLeavesTheOthersAsTheyAre) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, OneThread(GetParam().type, 9));
   const std::vector<std::vector<TokenId>> prompts = {RandomTokens(30, 11), RandomTokens(31, 12),
@@ -227,7 +227,7 @@ TEST_P(BeamGenerators, ARequestThatEndsEarlyLeavesTheOthersAsTheyAre) {  // B-6
   EXPECT_GT(steps.size(), 1u);
 }
 
-TEST_P(BeamGenerators, EveryStepReportsTheBestSoFar) {  // B-7
+TEST_P(BeamGenerators, EveryStepReportsTheBestSoFar) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, OneThread(GetParam().type, 8));
   const std::vector<std::vector<TokenId>> prompts = {RandomTokens(12, 21), RandomTokens(40, 22)};
@@ -254,7 +254,7 @@ TEST_P(BeamGenerators, EveryStepReportsTheBestSoFar) {  // B-7
   }
 }
 
-// B-8, B-9, beams + in-place cache: a prompt is processed once, each step has a row for each live
+// Beams whose cache changes in place: a prompt is processed once, each step has a row for each live
 // beam, reads the weights once and writes its own rows; copies are those of the beams that part;
 // and at no moment is more in use than the prompt and each beam's own tokens.
 TEST_P(BeamGenerators, CostThePromptOnceAndARowForEachBeam) {
@@ -296,7 +296,7 @@ TEST_P(BeamGenerators, CostThePromptOnceAndARowForEachBeam) {
   }
 }
 
-TEST(BeamGenerator, APermutationOfSequencesCopiesNothing) {  // KV-41d
+TEST(BeamGenerator, APermutationOfSequencesCopiesNothing) {
   const auto model = OpenTiny({}, OwnGemm());
   auto runner = OpenRunner(model, OneThread(KvElement::kF16, 4));
   std::vector<SequenceId> ids = {NewSequence(*runner)};

@@ -166,7 +166,7 @@ TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
   EXPECT_GT(count, 100);
 }
 
-TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {  // B-1
+TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {
   const std::string folder = SourcePath("tests/reference/beam_search/");
   auto cases = formats::ReadJson(folder + "cases.json", kCasesBytesMax);
   ASSERT_TRUE(cases.ok()) << cases.error().message;
@@ -204,7 +204,7 @@ TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {  // B-1
                  shown.dump() + " prompt " + std::to_string(i));
       ++count;
     }
-    // B-8: the prompt once, then a row for each live beam; B-4, B-9: nothing is left.
+    // The prompt once, then a row for each live beam; and nothing is left.
     const RunnerStats after = (*runner)->stats();
     EXPECT_EQ(after.tokens_processed - before.tokens_processed, prompt_tokens + rows);
     EXPECT_EQ(after.kv_bytes_used, 0u);

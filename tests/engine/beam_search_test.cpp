@@ -208,7 +208,7 @@ void Enumerate(const TableModel& model, double penalty, size_t length_max, Text&
 }
 
 // Vocabulary of 5, four tokens, as many beams as there are beginnings of three tokens.
-TEST(BeamSearch, WithAllBeamsFindsTheBestOfAllTexts) {  // B-2
+TEST(BeamSearch, WithAllBeamsFindsTheBestOfAllTexts) {
   constexpr size_t kShown = 20;
   for (const float penalty : {0.0f, 0.6f, 1.0f, 2.0f}) {
     for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -241,7 +241,7 @@ TEST(BeamSearch, WithAllBeamsFindsTheBestOfAllTexts) {  // B-2
 // ---- Beams and groups
 // ----------------------------------------------------------------------------
 
-TEST(BeamSearch, OneBeamIsGreedy) {  // B-3
+TEST(BeamSearch, OneBeamIsGreedy) {
   TableModel model;
   model.vocab = 20;
   BeamOptions options;
@@ -261,7 +261,7 @@ TEST(BeamSearch, OneBeamIsGreedy) {  // B-3
   }
 }
 
-TEST(BeamSearch, GroupsOfOneTakeDifferentFirstTokens) {  // B-3
+TEST(BeamSearch, GroupsOfOneTakeDifferentFirstTokens) {
   BeamOptions options;
   options.beams = options.groups = options.num_return = 5;
   options.diversity_penalty = 100.0f;

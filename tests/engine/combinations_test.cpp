@@ -77,7 +77,7 @@ TEST_P(Combinations, ContinuousBatchingAndBeams) {  // continuous batching + bea
   }
 }
 
-// B-10, and KV-42 with beams: whatever else is on or off, the same bits. In one run: windows, the
+// Whatever else is on or off, the same bits. In one run: windows, the
 // type of the cache, beams, several prompts, known prefixes, poison, checks, committed memory.
 TEST_P(Combinations, EverythingAtOnceChangesNothing) {
   const auto model = OpenModel();
@@ -146,7 +146,7 @@ TEST_P(Combinations, RewindInBatchesToDifferentLengths) {  // rewind + batch
 
 // fork/parallel samples sharing prompt, continuous batching: texts of a batch are those of single
 // runs with their seeds, whatever else runs, and a prompt is processed once for all its samples.
-TEST_P(Combinations, SamplesInBatchesAreThoseOfSingleRuns) {  // KV-46, KV-47
+TEST_P(Combinations, SamplesInBatchesAreThoseOfSingleRuns) {
   const auto model = OpenModel();
   const Prompts prompts = {RandomTokens(70, 1), RandomTokens(1, 2), RandomTokens(33, 3),
                            RandomTokens(10, 4)};
@@ -326,7 +326,7 @@ TEST(Combination, ABatchInterruptedInAStepHandsOverWhatThereIs) {
   EXPECT_EQ(calls, 2);
 }
 
-// B-10 for int8: along the texts that a search on int8 with a window finds, the distributions are
+// Along the texts that a search on int8 with a window finds, the distributions are
 // those of a cache in f32.
 TEST(Combination, Int8BeamsAreCloseToF32) {
   for (const int64_t window : {0, 33}) {
@@ -345,7 +345,7 @@ TEST(Combination, Int8BeamsAreCloseToF32) {
       ExpectOk(int8->Append(prompt));
       const std::vector<float> expected = AllLogits(*exact, hypothesis.ids, 1);
       const std::vector<float> close = AllLogits(*int8, hypothesis.ids, 1);
-      EXPECT_LT(MeanDivergence(expected, close, hypothesis.ids.size()), 5e-3);  // close8
+      EXPECT_LT(MeanDivergence(expected, close, hypothesis.ids.size()), 5e-3);
       EXPECT_GT(MaxDifference(expected, close), 0.0);
     }
   }

@@ -126,7 +126,7 @@ class Drafts : public RunnerKinds {
 INSTANTIATE_TEST_SUITE_P(Kinds, Drafts, testing::ValuesIn(Kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-TEST_P(Drafts, GiveTheTextOfPlainGreedy) {  // KV-44
+TEST_P(Drafts, GiveTheTextOfPlainGreedy) {
   const Request& request = request_;
   const Outcome& plain = plain_;
   ASSERT_EQ(plain.generation.ids.size(), static_cast<size_t>(kTokens));
@@ -162,7 +162,7 @@ TEST_P(Drafts, GiveTheTextOfPlainGreedy) {  // KV-44
   }
 }
 
-TEST_P(Drafts, ThatAreNeverOrPartlyRightChangeNothing) {  // KV-44
+TEST_P(Drafts, ThatAreNeverOrPartlyRightChangeNothing) {
   Request request = request_;
   const Outcome& plain = plain_;
   const auto wrong = [](size_t, TokenId token) { return (token + 1) % kTinyVocab; };

@@ -72,7 +72,7 @@ Cache MakeCache(const CacheOptions& options) {
   return std::move(*cache);
 }
 
-TEST(KvCache, FormulaOfLlama2IsExact) {  // KV-20
+TEST(KvCache, FormulaOfLlama2IsExact) {
   const auto bytes = [](cpu::KvElement element) {
     GroupShape shape{0, 32, 128, 128, element, element, {}};
     for (int layer = 0; layer < 32; ++layer) shape.layers.push_back(layer);
@@ -126,7 +126,7 @@ void SetView(StepView& view, const Sequence& sequence) {
 
 class KvCacheWindow : public testing::TestWithParam<int64_t> {};
 
-TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {  // KV-52
+TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {
   const int64_t window = GetParam();
   constexpr int64_t kContext = 4096;
   constexpr int64_t kChunk = 96;
@@ -251,7 +251,7 @@ TEST(KvCache, OneSequenceIsOneRunPerLane) {
   }
 }
 
-TEST(KvCache, ABudgetIsRefusedWithBytesAndNothingChanges) {  // KV-22
+TEST(KvCache, ABudgetIsRefusedWithBytesAndNothingChanges) {
   CacheOptions options = TwoGroups(16, 1024, 64);
   options.sequences = 4;
   options.bytes_max = Cache::BytesNeeded(options) / 8;

@@ -1,6 +1,5 @@
 // Checks of the KV cache on whole models that are stated for any engine: what is computed and
-// stored at which step, how much memory it takes, and what can be seen of it. Numbers KV-nn are
-// those of the checks.
+// stored at which step, how much memory it takes, and what can be seen of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace kvant::test {
 namespace {
 
-// KV-01: keys and values of a position never change once they are stored.
+// Keys and values of a position never change once they are stored.
 class KvTypes : public testing::TestWithParam<KvElement> {};
 
 TEST_P(KvTypes, StoredPositionsStayWhatTheyAre) {
@@ -40,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(All, KvTypes,
                          testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
                          [](const auto& test) { return std::string(KvTypeName(test.param)); });
 
-// KV-02: all rows of logits where they are asked for, and the last of them is the default row.
+// All rows of logits where they are asked for, and the last of them is the default row.
 TEST(KvChecks, TheLastOfAllRowsIsTheDefaultOne) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
   const std::vector<TokenId> tokens = RandomTokens(130, 4);
@@ -62,7 +61,7 @@ TEST(KvChecks, TheLastOfAllRowsIsTheDefaultOne) {
   EXPECT_EQ(MaxDifference(runner->logits(scored), runner->logits(plain)), 0.0);
 }
 
-// KV-02, KV-03, KV-25: tokens computed per step are 4, 1, 1, 1 with a cache and 4, 5, 6, 7 without,
+// Tokens computed per step are 4, 1, 1, 1 with a cache and 4, 5, 6, 7 without,
 // which takes no memory and gives the same tokens.
 TEST(KvChecks, ACacheComputesEveryTokenOnce) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
@@ -93,7 +92,7 @@ TEST(KvChecks, ACacheComputesEveryTokenOnce) {
   EXPECT_EQ(uncached->stats().kv_bytes_capacity, 0u);
 }
 
-// KV-05: every layer has a cache of its own, and each matters.
+// Every layer has a cache of its own, and each matters.
 TEST(KvChecks, EveryLayerHasItsOwnCache) {
   TinyShape shape;
   shape.layers = 4;
@@ -133,7 +132,7 @@ kv::CacheOptions Llama2(KvElement type, int64_t context) {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// KV-21: half a GiB for 1024 positions of Llama 2 7B in f16, and so on in proportion.
+// Half a GiB for 1024 positions of Llama 2 7B in f16, and so on in proportion.
 TEST(KvChecks, MemoryIsProportionalToTheContext) {
   for (int64_t k = 1; k <= 32; k *= 2) {
     EXPECT_EQ(kv::Cache::BytesNeeded(Llama2(KvElement::kF16, k * 1024)),
@@ -141,7 +140,7 @@ TEST(KvChecks, MemoryIsProportionalToTheContext) {
   }
 }
 
-// KV-22: 24 GiB less 4 GiB of weights hold 20 sequences of 2048 positions; with a fifth kept for
+// 24 GiB less 4 GiB of weights hold 20 sequences of 2048 positions; with a fifth kept for
 // buffers 16.
 TEST(KvChecks, TheLargestBatchIsKnown) {
   const kv::CacheOptions one = Llama2(KvElement::kF16, 2048);
@@ -154,7 +153,7 @@ TEST(KvChecks, TheLargestBatchIsKnown) {
   EXPECT_EQ(FitMemory(eight, 20 * kGiB).context, 20 * 2048 / 8);
 }
 
-// KV-22: what a step needs is known before it begins.
+// What a step needs is known before it begins.
 TEST(KvChecks, AStepThatDoesNotFitIsRefusedBeforeItBegins) {
   SessionOptions options = Options(KvElement::kF32, 4);
   options.chunk = 32;
@@ -185,7 +184,7 @@ TEST(KvChecks, AStepThatDoesNotFitIsRefusedBeforeItBegins) {
   ExpectOk(runner->Append(*fork, RandomTokens(1, 2)));
 }
 
-// KV-22: a refused step changes nothing, and what the refusal says would fit does fit.
+// A refused step changes nothing, and what the refusal says would fit does fit.
 TEST(KvChecks, ARefusalTellsWhatWouldFit) {
   for (const int64_t window : {0, 7, 100}) {
     TinyShape shape;
@@ -230,7 +229,7 @@ TEST(KvChecks, ARefusalTellsWhatWouldFit) {
   }
 }
 
-// KV-22: memory that is to be taken at the start is looked for before it is taken.
+// Memory that is to be taken at the start is looked for before it is taken.
 TEST(KvChecks, PreallocationThatDoesNotFitIsRefused) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
   SessionOptions options = Options(KvElement::kF32, 4);
@@ -253,7 +252,7 @@ TEST(KvChecks, PreallocationThatDoesNotFitIsRefused) {
   EXPECT_TRUE(Runner::Create(model, options).ok());
 }
 
-// KV-23: counters agree with each other after every operation.
+// Counters agree with each other after every operation.
 TEST(KvChecks, CountersAddUp) {
   TinyShape shape;
   shape.window = 33;
@@ -302,7 +301,7 @@ TEST(KvChecks, CountersAddUp) {
   check();
 }
 
-// KV-32: a quarter of the heads takes a quarter of the bytes; and kv head j serves the queries
+// A quarter of the heads takes a quarter of the bytes; and kv head j serves the queries
 // j * G ... j * G + G - 1: against the double-precision pass in session_test.cpp.
 TEST(KvChecks, FewerKvHeadsTakeFewerBytes) {
   TinyShape all;
@@ -319,7 +318,7 @@ TEST(KvChecks, FewerKvHeadsTakeFewerBytes) {
   EXPECT_EQ(bytes[0], 4 * bytes[1]);
 }
 
-// KV-42: memory that is taken at the start is that of the plan, and nothing is taken later.
+// Memory that is taken at the start is that of the plan, and nothing is taken later.
 TEST_P(RunnerKinds, PreallocatedMemoryIsThatOfThePlan) {
   const auto model = OpenModel();
   SessionOptions options = Options(GetParam().type, 2);
@@ -333,7 +332,7 @@ TEST_P(RunnerKinds, PreallocatedMemoryIsThatOfThePlan) {
   EXPECT_EQ(runner->stats().kv_bytes_committed, plan->kv);
 }
 
-// KV-43i: the last kept token's logits are to be had again, and a failure changes nothing.
+// The last kept token's logits are to be had again, and a failure changes nothing.
 TEST_P(RunnerKinds, LogitsComeBackAfterARewind) {
   const auto model = OpenModel();
   const auto runner = OpenRunner(model, Options(GetParam().type, 2));
@@ -363,7 +362,7 @@ TEST_P(RunnerKinds, LogitsComeBackAfterARewind) {
   EXPECT_EQ(MaxDifference(runner->logits(id), runner->logits(beside)), 0.0);
 }
 
-// KV-70: the two line forms, with the lengths that a prompt of 15 tokens and two more give.
+// The two line forms, with the lengths that a prompt of 15 tokens and two more give.
 TEST(KvChecks, TheLogTellsShapesAndEvents) {
   TinyShape shape;
   const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvElement::kF16, 2));
@@ -401,7 +400,7 @@ TEST(KvChecks, TheLogTellsShapesAndEvents) {
   EXPECT_TRUE(lines.empty());
 }
 
-// KV-72: what a session does without options.
+// What a session does without options.
 TEST(KvChecks, DefaultsAreHalfPrecisionAndWindows) {
   TinyShape shape;
   shape.window = 33;

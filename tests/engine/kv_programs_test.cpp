@@ -361,7 +361,7 @@ int Operations(int usual) {
 
 class KvPrograms : public testing::TestWithParam<KvElement> {};
 
-TEST_P(KvPrograms, EverySequenceSeesItsOwnRows) {  // KV-41b, KV-43b
+TEST_P(KvPrograms, EverySequenceSeesItsOwnRows) {
   for (const int64_t window : {1, 7, 32, 33, 100}) {
     SCOPED_TRACE(window);
     const bool poison = window % 2 == 1;

@@ -11,7 +11,7 @@
 namespace kvant::test {
 namespace {
 
-constexpr double kClose32 = 1e-3;  // kvcache.md: close32
+constexpr double kClose32 = 1e-3;  // sums of f32 in another order
 
 class HfCaches : public testing::TestWithParam<const char*> {
  protected:
@@ -29,7 +29,7 @@ class HfCaches : public testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(HfCaches, HoldTheSameKeysAndValues) {  // KV-30
+TEST_P(HfCaches, HoldTheSameKeysAndValues) {
   const KvTensors expected = Expected();
   const auto runner = Open();
   std::vector<SequenceId> ids;
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers, HfCaches, testing::Values("mha", "gqa-win
                            return std::string(test.param) == "mha" ? "mha" : "gqa_window";
                          });
 
-// KV-31: what was exported and imported goes on with the same bits; int8 is quantized again.
+// What was exported and imported goes on with the same bits; int8 is quantized again.
 TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
   const TemporaryFolder folder;
   const auto runner = OpenRunner(OpenModel(), Options(GetParam().type, 6));

@@ -256,7 +256,7 @@ class RunnerProgram {
 
 class RunnerPrograms : public RunnerKinds {};
 
-TEST_P(RunnerPrograms, HaveTheBitsOfFreshSessions) {  // KV-41b, KV-43b to f, KV-53
+TEST_P(RunnerPrograms, HaveTheBitsOfFreshSessions) {
   const char* factor = std::getenv("KVANT_TEST_FACTOR");
   const uint32_t programs = factor == nullptr ? 1 : static_cast<uint32_t>(std::atoi(factor));
   for (uint32_t seed = 0; seed < programs && !HasFailure(); ++seed) {

@@ -15,7 +15,7 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Kinds, RunnerKinds, testing::ValuesIn(Kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-TEST_P(RunnerKinds, RaggedBatchesEqualSingleRuns) {  // KV-47
+TEST_P(RunnerKinds, RaggedBatchesEqualSingleRuns) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, Options(GetParam().type, 5));
   std::vector<std::vector<TokenId>> texts;
@@ -46,7 +46,7 @@ TEST_P(RunnerKinds, RaggedBatchesEqualSingleRuns) {  // KV-47
   }
 }
 
-TEST_P(RunnerKinds, ReorderIsSimultaneousAssignment) {  // KV-41a, c, e
+TEST_P(RunnerKinds, ReorderIsSimultaneousAssignment) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, Options(GetParam().type, 4));
   std::vector<SequenceId> ids;
@@ -91,7 +91,7 @@ TEST_P(RunnerKinds, ReorderIsSimultaneousAssignment) {  // KV-41a, c, e
             ErrorCode::kInvalid);
 }
 
-TEST_P(RunnerKinds, RewindBeyondTheWindowReplaysExactly) {  // KV-53
+TEST_P(RunnerKinds, RewindBeyondTheWindowReplaysExactly) {
   const int64_t window = GetParam().window;
   const auto model = OpenModel();
   SessionOptions options = Options(GetParam().type, 1);
@@ -124,7 +124,7 @@ TEST_P(RunnerKinds, RewindBeyondTheWindowReplaysExactly) {  // KV-53
   }
 }
 
-TEST_P(RunnerKinds, SamplesOfOnePromptShareIt) {  // KV-46
+TEST_P(RunnerKinds, SamplesOfOnePromptShareIt) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, Options(GetParam().type, 16));
   const std::vector<TokenId> prompt = RandomTokens(500, 3);
@@ -191,7 +191,7 @@ TEST_P(RunnerKinds, KnownPrefixesAreTakenFromTheCacheWithTheirBits) {
   EXPECT_EQ(MaxDifference(runner->logits(again), expected), 0.0);
 }
 
-TEST_P(RunnerKinds, PrunedPositionsAreHidden) {  // KV-45, absolute positions
+TEST_P(RunnerKinds, PrunedPositionsAreHidden) {
   const auto model = OpenModel();
   auto runner = OpenRunner(model, Options(GetParam().type, 2));
   const std::vector<TokenId> tokens = RandomTokens(300, 9);
@@ -221,7 +221,7 @@ TEST_P(RunnerKinds, PrunedPositionsAreHidden) {  // KV-45, absolute positions
 
 // The keys of a one-layer model depend on nothing but their token and position, so moving tokens is
 // the same as never having had the pruned ones.
-TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {  // KV-45, re-positioned
+TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {
   TinyShape shape = Shape();
   shape.layers = 1;
   const auto model = OpenTiny(shape, OwnGemm());
@@ -260,7 +260,7 @@ TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {  // KV-45,
   }
 }
 
-TEST(Runner, BytesWrittenPerDecodeStepAreThoseOfOneToken) {  // KV-40
+TEST(Runner, BytesWrittenPerDecodeStepAreThoseOfOneToken) {
   const auto model = OpenTiny({}, OwnGemm());
   auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
   const SequenceId id = NewSequence(*runner);
@@ -276,7 +276,7 @@ TEST(Runner, BytesWrittenPerDecodeStepAreThoseOfOneToken) {  // KV-40
   EXPECT_EQ(runner->stats().kv_bytes_copied, 0u);
 }
 
-TEST(Runner, AThousandRequestsLeaveNothingBehind) {  // KV-06
+TEST(Runner, AThousandRequestsLeaveNothingBehind) {
   const auto model = OpenTiny({}, OwnGemm());
   auto runner = OpenRunner(model, Options(KvElement::kF16, 1));
   const SequenceId id = NewSequence(*runner);
@@ -314,7 +314,7 @@ TEST(Runner, RefusesWithoutChangingAnything) {
   EXPECT_EQ(runner->length(a), 60);
 }
 
-TEST(Runner, Int8IsCloseWithAndWithoutRotation) {  // KV-24
+TEST(Runner, Int8IsCloseWithAndWithoutRotation) {
   const auto model = OpenTiny({}, OwnGemm());
   const std::vector<TokenId> tokens = RandomTokens(400, 4);
   auto exact = OpenSession(model, Options(KvElement::kF32, 1));

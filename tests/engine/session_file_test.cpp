@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
                      testing::Values(Layers::kFull, Layers::kWindow, Layers::kMixed)));
 
-TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {  // kvcache.md 7.6
+TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {
   TinyShape shape;
   shape.dim = 32, shape.heads = 2, shape.kv_heads = 1, shape.ffn = 32, shape.layers = 1;
   shape.head_dim = 4;

@@ -86,7 +86,7 @@ TEST_P(Shapes, MatchesDoublePrecisionForwardPass) {
   EXPECT_GT(spread, 1.0) << "the model is degenerate and the test says nothing";
 }
 
-TEST_P(Shapes, CachedEqualsUncachedInPiecesOfAnySize) {  // KV-01
+TEST_P(Shapes, CachedEqualsUncachedInPiecesOfAnySize) {
   ModelOptions own;
   own.float_gemm = "own";
   const auto model = OpenTiny(GetParam().shape, own);
@@ -178,7 +178,7 @@ TEST(Session, StepsOfManyThreadsThatAreCancelledLeaveNothingBehind) {
   EXPECT_GE(passed, 5);
 }
 
-TEST_P(Shapes, ChangingATokenChangesNoEarlierLogits) {  // KV-04
+TEST_P(Shapes, ChangingATokenChangesNoEarlierLogits) {
   const auto model = OpenTiny(GetParam().shape);
   const size_t vocab = static_cast<size_t>(model->vocab_size());
   std::vector<TokenId> tokens = RandomTokens(70, 12);
@@ -199,7 +199,7 @@ TEST_P(Shapes, ChangingATokenChangesNoEarlierLogits) {  // KV-04
 INSTANTIATE_TEST_SUITE_P(Engine, Shapes, testing::ValuesIn(ShapeCases()),
                          [](const auto& shape) { return std::string(shape.param.name); });
 
-TEST(Session, AWindowOfOneLayerSeesExactlyItsPositions) {  // KV-50
+TEST(Session, AWindowOfOneLayerSeesExactlyItsPositions) {
   TinyShape shape;
   shape.layers = 1;
   for (const int64_t window : {1, 7, 32, 33, 100}) {
@@ -223,7 +223,7 @@ TEST(Session, AWindowOfOneLayerSeesExactlyItsPositions) {  // KV-50
   }
 }
 
-TEST(Session, RingsEqualTheUncachedPassOverManyWindows) {  // KV-52
+TEST(Session, RingsEqualTheUncachedPassOverManyWindows) {
   TinyShape shape;
   shape.window = 33;
   shape.context = 1200;
@@ -241,7 +241,7 @@ TEST(Session, RingsEqualTheUncachedPassOverManyWindows) {  // KV-52
   EXPECT_LE(session->kv_bytes_used(), row_bytes * (33 + 256 + 64 + 64));
 }
 
-TEST(Session, RewindIsExactAndEqualsAFreshSequence) {  // KV-43
+TEST(Session, RewindIsExactAndEqualsAFreshSequence) {
   // Our own kernels, because the library's round differently for 40 rows and for 190.
   ModelOptions own;
   own.float_gemm = "own";
@@ -327,7 +327,7 @@ TEST(Session, ACancelledStepLeavesTheSequenceAsItWas) {
   EXPECT_EQ(MaxDifference(session->logits(), fresh->logits()), 0.0);
 }
 
-TEST(Session, TwoSessionsOnOneModelDoNotTouchEachOther) {  // KV-33
+TEST(Session, TwoSessionsOnOneModelDoNotTouchEachOther) {
   const auto model = OpenTiny({});
   const std::vector<TokenId> a = RandomTokens(50, 60);
   const std::vector<TokenId> b = RandomTokens(50, 61);
@@ -345,7 +345,7 @@ TEST(Session, TwoSessionsOnOneModelDoNotTouchEachOther) {  // KV-33
   EXPECT_EQ(MaxDifference(second->logits(), alone_b->logits()), 0.0);
 }
 
-TEST(Session, HalfPrecisionCacheIsCloseAndHalfTheSize) {  // KV-24
+TEST(Session, HalfPrecisionCacheIsCloseAndHalfTheSize) {
   const auto model = OpenTiny({});
   const std::vector<TokenId> tokens = RandomTokens(120, 70);
   auto exact = OpenSession(model, F32Cache());
@@ -361,7 +361,7 @@ TEST(Session, HalfPrecisionCacheIsCloseAndHalfTheSize) {  // KV-24
   EXPECT_GT(MaxDifference(a, b), 0.0);
 }
 
-TEST(Session, MemoryPlanMatchesWhatASessionUses) {  // KV-20, KV-23
+TEST(Session, MemoryPlanMatchesWhatASessionUses) {
   TinyShape shape;
   shape.window = 40;
   const auto model = OpenTiny(shape);

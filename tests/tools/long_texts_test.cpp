@@ -61,7 +61,7 @@ TEST_F(LongTexts, ADamagedSessionIsRefusedAndKept) {
   }
 }
 
-TEST_F(LongTexts, DraftsChangeNothing) {  // KV-44
+TEST_F(LongTexts, DraftsChangeNothing) {
   const Words request = With(Greedy("ROMEO:", "80"), {"--json"});
   const json plain = json::parse(Text(request));
   EXPECT_FALSE(plain.contains("draft"));
@@ -102,7 +102,7 @@ TEST_F(LongTexts, AShiftedContextGoesOn) {
 
 // ---- What happens in the cache ------------------------------------------------------------------
 
-TEST_F(LongTexts, TheLogTellsTheShapeOfEveryLayer) {  // KV-70
+TEST_F(LongTexts, TheLogTellsTheShapeOfEveryLayer) {
   const std::string log = folder_ / "kv.log";
   // Fifteen tokens.
   const Words request = Greedy("ROMEO:\nI am a woman, and a woman's wife", "4");
@@ -144,7 +144,7 @@ TEST_F(LongTexts, TheLogTellsTheShapeOfEveryLayer) {  // KV-70
   EXPECT_THAT(events.error, HasSubstr("KV event: rewind sequence=1"));
 }
 
-TEST_F(LongTexts, ABudgetIsRefusedWithWhatIsNeededAndWhatFits) {  // KV-22
+TEST_F(LongTexts, ABudgetIsRefusedWithWhatIsNeededAndWhatFits) {
   const std::string prompts = Write("p.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"B\"}\n");
   for (const Words& mode : {Words{"-p", "ROMEO:"},
                             {"-p", "ROMEO:", "--beams", "2"},
@@ -186,7 +186,7 @@ TEST_F(LongTexts, ChecksPoisonAndTypesOfTheCache) {
   ExpectRefused(RunModel(With(request, {"-ctk", "q4_0"})), 2, "expected f32, f16 or q8");
 }
 
-TEST_F(LongTexts, TheMemoryPlanTellsWhatFits) {  // KV-20, KV-22
+TEST_F(LongTexts, TheMemoryPlanTellsWhatFits) {
   const auto inspect = [](const Words& options) {
     const ProgramRun run = RunProgram(With({"inspect", Model(), "--memory", "--json"}, options));
     EXPECT_EQ(run.code, 0) << run.error;

@@ -143,7 +143,7 @@ TEST_F(Sequences, EqualBitsHaveEqualHashesAfterRewindAndRestart) {
 
 // ---- kvant run --prompts ------------------------------------------------------------------------
 
-TEST_F(Sequences, SamplesOfPromptsAreThoseOfSingleRuns) {  // KV-46, KV-47
+TEST_F(Sequences, SamplesOfPromptsAreThoseOfSingleRuns) {
   const std::string prompts =
       Write("prompts.jsonl",
             "{\"prompt\": \"ROMEO:\"}\n\n{\"prompt\": \"na\\u00efve \\ud834\\udd1e\", "

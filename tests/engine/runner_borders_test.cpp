@@ -1,0 +1,158 @@
+// Where operations on sequences end: moves that begin at the border of a block or behind a window,
+// rewinds to nothing, and steps of many passes in almost enough memory.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/runner_kinds.h"
+
+namespace kvant::test {
+namespace {
+
+class RunnerBorders : public RunnerKinds {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RunnerBorders, testing::ValuesIn(Kinds()),
+                         [](const auto& kind) { return std::string(kind.param.name); });
+
+// The block in which a hole begins is written to, so a fork that shares it must not notice,
+// whichever place of the block that is.
+TEST_P(RunnerBorders, MovesFromAnyPlaceInABlockLeaveForksAlone) {
+  const auto model = OpenModel();
+  const auto runner = OpenRunner(model, Options(GetParam().type, 2));
+  std::vector<TokenId> tokens = RandomTokens(100, 9);
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, tokens));
+  tokens.push_back(50);
+  const std::vector<float> expected = LogitsAlone(model, GetParam().type, tokens);
+  for (const int64_t first : {0, 1, 30, 31, 32, 33, 63, 64}) {
+    const SequenceId moved = *runner->Fork(id);
+    ExpectOk(runner->Prune(moved, first, 20, PrunePositions::kMoved));
+    ExpectOk(runner->FreeSequence(moved));
+    const SequenceId whole = *runner->Fork(id);
+    ExpectOk(runner->Append(whole, std::span(tokens).last(1)));
+    ASSERT_EQ(MaxDifference(runner->logits(whole), expected), 0.0) << first;
+    ExpectOk(runner->FreeSequence(whole));
+  }
+}
+
+TEST_P(RunnerBorders, ASequenceThatWasRewoundToNothingIsNew) {
+  const auto model = OpenModel();
+  const auto runner = OpenRunner(model, Options(GetParam().type, 1));
+  const SequenceId id = NewSequence(*runner);
+  for (const bool pruned : {false, true}) {
+    ExpectOk(runner->Append(id, RandomTokens(600, 1)));
+    if (pruned) ExpectOk(runner->Prune(id, 10, 500, PrunePositions::kKept));
+    ExpectOk(runner->Rewind(id, 0));
+    EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
+    const std::vector<TokenId> tokens = RandomTokens(500, 2);
+    ExpectOk(runner->Append(id, tokens));
+    // Far enough back that windows need a replay, which only a sequence without holes gets.
+    ExpectOk(runner->Rewind(id, 100));
+    ExpectOk(runner->ComputeLogits(id));
+    EXPECT_EQ(MaxDifference(runner->logits(id),
+                            LogitsAlone(model, GetParam().type, std::span(tokens).first(100))),
+              0.0);
+    ExpectOk(runner->Rewind(id, 0));
+  }
+}
+
+// Without prefixes and forks the planned memory is the need to the byte, and known before the first
+// of many passes: a step is refused whole.
+TEST_P(RunnerBorders, AStepOfManyPassesIsRefusedWholeOrDoneWhole) {
+  const auto model = OpenModel();
+  SessionOptions options = Options(GetParam().type, 1);
+  options.kv_check = options.kv_poison = false;
+  options.threads = 1;
+  options.chunk = 17;  // passes begin at every place in a block
+  const auto plan = PlanMemory(*model, options);
+  ASSERT_TRUE(plan.ok());
+  const std::vector<TokenId> tokens = RandomTokens(900, 3);
+  for (const uint64_t missing : {0, 1}) {
+    options.kv_bytes_max = plan->kv - missing;
+    const auto runner = OpenRunner(model, options);
+    const SequenceId id = NewSequence(*runner);
+    for (const int64_t before : {0, 17, 200}) {
+      ExpectOk(runner->Reset(id));
+      const size_t begin = static_cast<size_t>(before);
+      if (before > 0) ExpectOk(runner->Append(id, std::span(tokens).first(begin)));
+      const Status status = runner->Append(id, std::span(tokens).subspan(begin));
+      ASSERT_EQ(status.ok(), missing == 0) << before;
+      EXPECT_EQ(runner->length(id), missing == 0 ? 900 : before);
+    }
+  }
+}
+
+TinyShape OneLayer(int64_t window) {
+  TinyShape shape;
+  shape.layers = 1;
+  shape.window = window;
+  shape.context = 900;
+  return shape;
+}
+
+// What a window has dropped before a move is not there after it, although the window would reach
+// it: as if those positions had been pruned. Around them lie blocks of poison.
+TEST(RunnerBorder, AMoveBehindAWindowShowsNothingThatWasDropped) {
+  const auto model = OpenTiny(OneLayer(100), OwnGemm());
+  const auto runner = OpenRunner(model, Options(KvElement::kF32, 2));
+  const std::vector<TokenId> tokens = RandomTokens(700, 9);
+  for (const int64_t first : {3, 10, 32, 45}) {
+    const SequenceId moved = NewSequence(*runner);
+    ExpectOk(runner->Append(moved, tokens));
+    ExpectOk(runner->Prune(moved, first, 45, PrunePositions::kMoved));
+    const SequenceId hidden = NewSequence(*runner);
+    ExpectOk(runner->Append(hidden, std::span(tokens).first(static_cast<size_t>(first))));
+    ExpectOk(runner->Append(hidden, std::span(tokens).last(45)));
+    ExpectOk(runner->Prune(hidden, 0, 45, PrunePositions::kKept));
+    ASSERT_EQ(runner->length(moved), runner->length(hidden));
+    for (const TokenId token : RandomTokens(70, 4)) {
+      for (const SequenceId id : {moved, hidden}) ExpectOk(runner->Append(id, {&token, 1}));
+      ASSERT_LT(MaxDifference(runner->logits(moved), runner->logits(hidden)), 1e-4) << first;
+    }
+    ExpectOk(runner->FreeSequence(moved));
+    ExpectOk(runner->FreeSequence(hidden));
+  }
+}
+
+// Keys that move are turned by the frequencies of their own layer: compared in double precision,
+// with the two rotary bases of tiny_model.h. Values stay what they are.
+TEST(RunnerBorder, MovedKeysAreTurnedByTheRopeOfTheirLayer) {
+  const auto runner = OpenRunner(OpenTiny(MixedShape(33), OwnGemm()), Options(KvElement::kF32, 1));
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, RandomTokens(120, 1)));
+  const auto before = runner->Export({&id, 1}, KvLayout::kBhsd);
+  ExpectOk(runner->Prune(id, 10, 50, PrunePositions::kMoved));
+  const auto after = runner->Export({&id, 1}, KvLayout::kBhsd);
+  ASSERT_TRUE(before.ok() && after.ok());
+  constexpr size_t kHeads = 2;
+  constexpr size_t kDim = 16;
+  constexpr size_t kRows = 32;  // of the last tokens, which windows hold as well
+  constexpr double kDistance = 60;
+  for (int layer = 0; layer < 4; ++layer) {
+    const double base = layer % 2 == 0 ? 300 : 30000;
+    for (const char* part : {"key", "value"}) {
+      const std::string name = fmt::format("past_key_values.{}.{}", layer, part);
+      const KvTensor& old = *before->Find(name);
+      const KvTensor& now = *after->Find(name);
+      const auto row_of = [&](const KvTensor& tensor, size_t head, size_t row) {
+        const size_t rows = static_cast<size_t>(tensor.shape[2]);
+        return tensor.values.data() + (head * rows + rows - kRows + row) * kDim;
+      };
+      for (size_t i = 0; i < kHeads * kRows * kDim / 2; ++i) {
+        const size_t pair = i % (kDim / 2);
+        const float* from = row_of(old, i / (kRows * kDim / 2), i / (kDim / 2) % kRows);
+        const float* to = row_of(now, i / (kRows * kDim / 2), i / (kDim / 2) % kRows);
+        const double angle =
+            part[0] == 'k' ? -kDistance * std::pow(base, -2.0 * static_cast<double>(pair) / kDim)
+                           : 0.0;
+        const double x = static_cast<double>(from[pair]);
+        const double y = static_cast<double>(from[pair + kDim / 2]);
+        ASSERT_NEAR(to[pair], x * std::cos(angle) - y * std::sin(angle), 1e-4) << name;
+        ASSERT_NEAR(to[pair + kDim / 2], x * std::sin(angle) + y * std::cos(angle), 1e-4) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvant::test
