@@ -1,5 +1,5 @@
-// How float matrices are multiplied with many tokens: in panels of our own, by a library, or as
-// with few tokens.
+// How float matrices are multiplied with many tokens (TokenCount::kMany): in panels of our own, by
+// a library, or as with few tokens.
 //
 // A library is called single-threaded on tiles whose borders are fixed by position, so the number
 // of threads never changes a bit. Different backends may differ in the last bits; `own` gives the
@@ -14,9 +14,6 @@
 #include "base/result.h"
 
 namespace kvant::cpu {
-
-// From this many tokens on, a float matrix goes to the chosen backend.
-inline constexpr int64_t kManyTokens = 64;
 
 struct FloatGemm {
   const char* name;  // "panels", "onednn", "openblas", "own"

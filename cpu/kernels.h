@@ -2,8 +2,8 @@
 //
 // Numerics: the value of an output never depends on how many rows are computed together, on how
 // rows are split over threads, or on where a row starts, so that one token alone, in a batch and in
-// a prefill of less than kManyTokens gives the same bits; from there on (cpu/float_gemm.h) a matrix
-// product may have another arithmetic, again one for any number of tokens.
+// a prefill of few tokens gives the same bits. A matrix product with many tokens (TokenCount) may
+// have another arithmetic, again one for any number of tokens.
 // Kernels for different instruction sets may differ in the last bits.
 //
 // Shapes are row-major. Pointers named *_row are aligned to 64 bytes unless said otherwise.
@@ -79,6 +79,28 @@ ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
 
 enum class Store : uint8_t { kSet, kAdd };
 
+// Few and many tokens may be multiplied in two arithmetics. The caller decides once for a whole
+// pass, so that all products of the pass agree, however its rows are dealt out.
+enum class TokenCount : uint8_t { kFew, kMany };
+
+// A pass of so many rows and more counts as many tokens.
+inline constexpr int64_t kManyTokens = 64;
+constexpr TokenCount TokenCountOf(int64_t rows) {
+  return rows < kManyTokens ? TokenCount::kFew : TokenCount::kMany;
+}
+
+// What a scratch memory holds of a product's activations. Kernels for kInt8 rearrange them into the
+// scratch before they multiply; they write down here what they have left there, and find it again
+// in later calls for other weight rows of the same product. The caller keeps one record beside each
+// scratch memory, and clears it before a product with other activations, and whenever the scratch
+// has been used for anything else.
+struct ArrangedActivations {
+  const void* order = nullptr;  // another address for each order of values; null: nothing
+  int64_t begin = 0;            // tokens of the product
+  int64_t end = 0;
+  bool operator==(const ArrangedActivations&) const = default;
+};
+
 // out[t * out_stride + r] = (or +=) dot(weights row r, activations row t) for row_begin <= r <
 // row_end.
 struct MatMulTask {
@@ -95,10 +117,9 @@ struct MatMulTask {
   int64_t out_stride;  // floats between tokens
   Store store;
   std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
-  // A number for what the activations are, never used again for others: a call may find them
-  // arranged in the scratch by an earlier one with that number; between the two, only kernels with
-  // ActivationKind::kInt8 have had the scratch, which may hold anything before. 0: none.
-  uint64_t activations_number = 0;
+  TokenCount count = TokenCount::kFew;
+  // Of `scratch`; kernels for kFloat32 ignore it. Null: the activations are arranged anew.
+  ArrangedActivations* arranged = nullptr;
 };
 
 struct MatMulKernel {
@@ -107,8 +128,8 @@ struct MatMulKernel {
   int row_tile;  // callers split rows at multiples of this
   size_t (*scratch_bytes)(int64_t cols);
   void (*run)(const MatMulTask& task);
-  // The same for kManyTokens and more tokens in another arithmetic, one for any number of them;
-  // null where there is none. Same scratch.
+  // Of formats with kFloat32: the arithmetic for many tokens, one for any number of them; null
+  // where there is none. Same scratch.
   void (*run_many)(const MatMulTask& task) = nullptr;
   bool generic = false;  // takes any format's blocks value by value
 };
@@ -203,7 +224,7 @@ inline constexpr int64_t kMaskedRowsMax = 64;
 // Where it is not all of them, each leaves its partial results for attention_merge: chunk c of
 // query vector q is the record (c - first) * rows * heads_per_kv + q, AttentionPartialFloats(v_dim)
 // floats, of `partials`.
-struct AttentionPart {
+struct AttentionSlice {
   int64_t first = 0;
   int64_t begin = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
@@ -243,7 +264,7 @@ struct AttentionTask {
   // ALiBi (arXiv 2108.12409): what a position back takes off the score of each head; null: nothing.
   const float* bias_slopes = nullptr;  // [heads_per_kv]
   const float* sinks = nullptr;        // [heads_per_kv]; null: none
-  AttentionPart part = {};
+  AttentionSlice slice = {};
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
 };
 
@@ -309,8 +330,8 @@ struct KernelTable {
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
   void (*attention)(const AttentionTask& task);
 
-  // The results of a task from its chunks' partial results in [part.begin, part.end), with the bits
-  // that one call for all chunks gives.
+  // The results of a task from its chunks' partial results in [slice.begin, slice.end), with the
+  // bits that one call for all chunks gives.
   void (*attention_merge)(const AttentionTask& task);
 
   // What the instruction set can do at most, for benchmarks; see cpu/peaks.h.

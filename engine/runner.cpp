@@ -268,7 +268,7 @@ Status Runner::AppendScoring(SequenceId sequence, std::span<const TokenId> token
                         tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count))};
     KVANT_TRY(state.Finish(state.RunPass({&part, 1})));
     // The pass's rows end with the new tokens; without a cache older ones come before them.
-    const int64_t older = state.step.rows - count;
+    const int64_t older = state.step.rows[graph::RowSpace::kStep] - count;
     for (int64_t row = std::max<int64_t>(first - done, 0); row < count;) {
       const int64_t pass = std::min(graph::kHeadRows, count - row);
       state.head.clear();

@@ -1,8 +1,9 @@
 // One pass of the plan over rows of several sequences: a transaction of the cache around it, and
 // the head over the rows that want logits.
 #include <algorithm>
-#include <atomic>
+#include <iterator>
 
+#include "engine/graph/run_stage.h"
 #include "engine/runner_state.h"
 
 namespace kvant {
@@ -16,23 +17,11 @@ constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 
 }  // namespace
 
-// Runs nodes as phases of the team. kCancelled leaves buffers half written, which is harmless.
-Status Runner::State::RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes) {
-  std::atomic<bool> cancelled = false;
-  ++step.run;
-  const auto run = [&](int64_t phase, const ThreadPool::Member& member) {
-    if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
-      cancelled.store(true, std::memory_order_relaxed);
-    }
-    if (cancelled.load(std::memory_order_relaxed)) return;
-    nodes[static_cast<size_t>(phase)]->Run(step, member);
-  };
-  const bool alone = may_run_alone && weight_bytes * static_cast<uint64_t>(step.rows) < kAloneWork;
-  const int64_t phases = static_cast<int64_t>(nodes.size());
-  alone ? pool.RunPhasesAlone(phases, run) : pool.RunPhases(phases, run);
-  if (!cancelled) return {};
-  for (std::atomic<int32_t>& arrived : arrivals) arrived.store(0, std::memory_order_relaxed);
-  return MakeError(ErrorCode::kCancelled, "cancelled");
+Status Runner::State::RunStage(graph::Stage stage) {
+  const auto rows = static_cast<uint64_t>(step.rows[graph::RowSpace::kStep]);
+  const bool alone = may_run_alone && weight_bytes * rows < kAloneWork;
+  return graph::RunStage(model->plan(), stage, step, pool,
+                         {alone ? graph::Team::kCallerAlone : graph::Team::kAll, options.cancel});
 }
 
 void Runner::State::RunCopies() {
@@ -78,8 +67,8 @@ Status Runner::State::RunPass(std::span<const PassPart> now) {
   if (view.has_value()) view->Set(parts);
   step.tokens = tokens;
   step.positions = positions;
-  step.rows = static_cast<int64_t>(tokens.size());
-  const Status status = RunNodes(model->plan().body());
+  step.rows.Set(graph::RowSpace::kStep, std::ssize(tokens));
+  const Status status = RunStage(graph::Stage::kBody);
   if (!status.ok()) {
     for (const PassPart& part : now) {
       if (cache.has_value()) cache->Rollback(part.slot->kv);
@@ -87,7 +76,7 @@ Status Runner::State::RunPass(std::span<const PassPart> now) {
     return status;
   }
   ++stats.passes;
-  stats.tokens_processed += static_cast<uint64_t>(step.rows);
+  stats.tokens_processed += tokens.size();
   for (const PassPart& part : now) {
     Slot& slot = *part.slot;
     if (slot.kv.replaying) {
@@ -109,7 +98,8 @@ Status Runner::State::RunPass(std::span<const PassPart> now) {
 // Logits of the rows in `head`, at most kHeadRows.
 Status Runner::State::RunHead() {
   step.head = head;
-  return RunNodes(model->plan().head());
+  step.rows.Set(graph::RowSpace::kHead, std::ssize(head));
+  return RunStage(graph::Stage::kHead);
 }
 
 std::span<const float> Runner::State::HeadRow(int64_t row) const {

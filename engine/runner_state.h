@@ -67,7 +67,7 @@ struct Runner::State {
   Status RunPass(std::span<const PassPart> parts);
   Status ReserveParts(std::span<const PassPart> parts);
   Status RunHead();
-  Status RunNodes(const std::vector<std::unique_ptr<graph::Node>>& nodes);
+  Status RunStage(graph::Stage stage);
   void RunCopies();
   std::span<const float> HeadRow(int64_t row) const;
   Status ReplayTo(SequenceId sequence, int64_t length);

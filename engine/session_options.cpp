@@ -144,10 +144,10 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
     plan.kv = kv::Cache::BytesNeeded(cache);
   }
   const graph::ArenaLayout layout = model.plan().Layout(options.chunk);
-  plan.logits = layout.head_bytes;
+  plan.logits = layout.bytes_of[graph::RowSpace::kHead];
   const graph::StepLimits limits = {options.chunk, options.context, options.sequences,
                                     ThreadPool::SharesOf(options.threads)};
-  plan.activations = layout.bytes - layout.head_bytes + model.plan().SharedBytes(limits) +
+  plan.activations = layout.bytes - plan.logits + model.plan().SharedBytes(limits) +
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   return plan;
 }

@@ -31,7 +31,7 @@ void RunWithoutTiles(const MatMulTask& task) { WithoutTiles(*task.format).run(ta
 
 template <class Unpacker>
 void RunTiles(const MatMulTask& task) {
-  if (task.tokens < kManyTokens) return RunWithoutTiles(task);
+  if (task.count == TokenCount::kFew) return RunWithoutTiles(task);
   Tiles::Configure(ConfigOf<PanelTraitsOf<Unpacker>>());
   RunPanels<Unpacker>(task);
   Tiles::Release();

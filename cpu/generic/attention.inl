@@ -376,13 +376,13 @@ void FindSegments(QueryTile& tile, size_t* next) {
 }
 
 void AttendTile(QueryTile& tile) {
-  const AttentionPart& part = tile.task->part;
-  const bool whole = part.partials == nullptr;
+  const AttentionSlice& slice = tile.task->slice;
+  const bool whole = slice.partials == nullptr;
   PackQueries(tile);
   size_t next_run = 0;
   const int64_t first = tile.seen_by_any.begin / kAttentionChunk;
   const int64_t end = (tile.seen_by_any.end + kAttentionChunk - 1) / kAttentionChunk;
-  for (int64_t c = whole ? first : part.begin; c < (whole ? end : part.end); ++c) {
+  for (int64_t c = whole ? first : slice.begin; c < (whole ? end : slice.end); ++c) {
     tile.chunk_begin = c * kAttentionChunk;
     FindSegments(tile, &next_run);
     if (tile.segment_count == 0) {
@@ -401,8 +401,8 @@ void AttendTile(QueryTile& tile) {
 }
 
 void MergeTile(QueryTile& tile) {
-  const AttentionPart& part = tile.task->part;
-  for (int64_t c = part.begin; c < part.end; ++c) {
+  const AttentionSlice& slice = tile.task->slice;
+  for (int64_t c = slice.begin; c < slice.end; ++c) {
     tile.chunk_begin = c * kAttentionChunk;
     for (int q = 0; q < tile.queries; ++q) {
       const float* record = PartialOf(tile, q);

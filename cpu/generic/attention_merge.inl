@@ -35,10 +35,10 @@ void MergeSink(const QueryTile& tile, int query) {
 // on the weighted values.
 inline float* PartialOf(const QueryTile& tile, int query) {
   const AttentionTask& task = *tile.task;
-  const int64_t chunk = tile.chunk_begin / kAttentionChunk - task.part.first;
+  const int64_t chunk = tile.chunk_begin / kAttentionChunk - task.slice.first;
   const int64_t first = chunk * task.rows * task.heads_per_kv;
   const int64_t record = first + tile.first_row * task.heads_per_kv + query;
-  return task.part.partials + record * AttentionPartialFloats(task.v_dim);
+  return task.slice.partials + record * AttentionPartialFloats(task.v_dim);
 }
 
 // Takes a query vector's chunk into its result, or leaves it for the merge.
@@ -46,7 +46,7 @@ void FinishChunk(const QueryTile& tile, int query) {
   const float max = tile.chunk_max[query - tile.unit_first];
   const float total = tile.chunk_total[query - tile.unit_first];
   const float* sums = tile.ChunkSumsOf(query);
-  if (tile.task->part.partials == nullptr) return MergePartial(tile, query, max, total, sums);
+  if (tile.task->slice.partials == nullptr) return MergePartial(tile, query, max, total, sums);
   float* record = PartialOf(tile, query);
   record[0] = max;
   record[1] = total;

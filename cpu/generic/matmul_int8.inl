@@ -65,31 +65,20 @@ inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
 
 // The parts of a thread's scratch memory.
 struct Scratch {
-  // What the activations were arranged from and for; anything where nothing has been arranged.
-  struct Arranged {
-    uint64_t number;  // MatMulTask::activations_number
-    const void* layout;
-    int64_t begin;  // tokens
-    int64_t end;
-    bool operator==(const Arranged&) const = default;
-  };
-
   static constexpr size_t kSums = kTileTokens * std::max<size_t>(kGroupRows, 8 * kPartsMax);
 
-  Arranged* arranged;
   ActivationBlock* activations;  // tile after tile, each [BlockCount(cols)][tokens of the tile]
   Accumulator* sums;             // [kGroupRows][kTileTokens], or [part of the rows][8][tokens]
   WeightBlock* panel;            // [kGroupRows][BlockCount(cols)]
 
   Scratch(std::byte* bytes, int64_t cols)
-      : arranged(reinterpret_cast<Arranged*>(bytes)),
-        activations(reinterpret_cast<ActivationBlock*>(bytes + 64)),
+      : activations(reinterpret_cast<ActivationBlock*>(bytes)),
         sums(reinterpret_cast<Accumulator*>(activations + BlockCount(cols) * kArrangedTokens)),
         panel(reinterpret_cast<WeightBlock*>(sums + kSums)) {}
 
   static size_t Bytes(int64_t cols) {
     const size_t blocks = static_cast<size_t>(BlockCount(cols));
-    return 64 + blocks * kArrangedTokens * sizeof(ActivationBlock) + kSums * sizeof(Accumulator) +
+    return blocks * kArrangedTokens * sizeof(ActivationBlock) + kSums * sizeof(Accumulator) +
            kGroupRows * blocks * sizeof(WeightBlock);
   }
 };
@@ -271,11 +260,11 @@ void ArrangeTiles(const MatMulTask& task, int64_t begin, int64_t end, Activation
 // The same into the scratch, unless they lie there already.
 template <class Codes>
 void PrepareTiles(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& scratch) {
-  static constexpr char kLayout = 0;  // its address is another one for each Codes
-  const Scratch::Arranged wanted = {task.activations_number, &kLayout, begin, end};
-  if (wanted.number != 0 && *scratch.arranged == wanted) return;
+  static constexpr char kOrder = 0;  // has another address for each Codes
+  const ArrangedActivations wanted = {&kOrder, begin, end};
+  if (task.arranged != nullptr && *task.arranged == wanted) return;
   ArrangeTiles<Codes>(task, begin, end, scratch.activations);
-  *scratch.arranged = wanted;
+  if (task.arranged != nullptr) *task.arranged = wanted;
 }
 
 template <class Unpacker>

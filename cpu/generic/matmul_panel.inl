@@ -112,6 +112,7 @@ template <class Unpacker>
 void RunPanels(const MatMulTask& task) {
   constexpr int64_t kPassTokens = kPassTiles * kPanelTokens;
   constexpr int64_t kPassRows = kPassPanels * kPanelHeight;
+  if (task.arranged != nullptr) *task.arranged = {};
   const PanelScratch scratch(task.scratch.data());
   const PanelActivations activations = PanelActivations::Of<PanelTraitsOf<Unpacker>>(task);
   for (int64_t token = 0; token < task.tokens; token += kPassTokens) {
@@ -129,7 +130,7 @@ void RunPanels(const MatMulTask& task) {
 // All numbers of tokens.
 template <class Unpacker>
 void RunQuantized(const MatMulTask& task) {
-  if (task.tokens >= kManyTokens) return RunPanels<Unpacker>(task);
+  if (task.count == TokenCount::kMany) return RunPanels<Unpacker>(task);
   RunInt8<Unpacker>(task);
 }
 

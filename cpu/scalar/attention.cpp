@@ -183,8 +183,8 @@ float* PartialOf(const Query& query, int64_t chunk) {
   const AttentionTask& task = query.task;
   const int64_t queries = task.rows * task.heads_per_kv;
   const int64_t record =
-      (chunk - task.part.first) * queries + query.row * task.heads_per_kv + query.head;
-  return task.part.partials + record * AttentionPartialFloats(task.v_dim);
+      (chunk - task.slice.first) * queries + query.row * task.heads_per_kv + query.head;
+  return task.slice.partials + record * AttentionPartialFloats(task.v_dim);
 }
 
 void StorePartial(const Partial& chunk, int64_t v_dim, float* record) {
@@ -200,8 +200,8 @@ void ForEachChunk(const Query& query, const Visit& visit) {
   const AttentionTask& task = query.task;
   const int64_t position = task.positions[query.row];
   const int64_t oldest = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
-  const int64_t last = std::min(position / kAttentionChunk, task.part.end - 1);
-  for (int64_t c = std::max(oldest / kAttentionChunk, task.part.begin); c <= last; ++c) {
+  const int64_t last = std::min(position / kAttentionChunk, task.slice.end - 1);
+  for (int64_t c = std::max(oldest / kAttentionChunk, task.slice.begin); c <= last; ++c) {
     visit(c, std::max(oldest, c * kAttentionChunk),
           std::min(position + 1, (c + 1) * kAttentionChunk));
   }
@@ -229,13 +229,13 @@ void AttendQuery(const Query& query, float* sums) {
   ForEachChunk(query, [&](int64_t number, int64_t begin, int64_t end) {
     Partial chunk{.sums = sums + task.v_dim};
     AttendChunk(query, begin, end, chunk);
-    if (task.part.partials != nullptr) {
+    if (task.slice.partials != nullptr) {
       StorePartial(chunk, task.v_dim, PartialOf(query, number));
     } else if (!chunk.empty) {
       Merge(chunk, task.v_dim, result);
     }
   });
-  if (task.part.partials == nullptr) WriteResult(query, result);
+  if (task.slice.partials == nullptr) WriteResult(query, result);
 }
 
 void MergeQuery(const Query& query, float* sums) {

@@ -64,7 +64,7 @@ class RopeAndStoreNode final : public Node {
 
  private:
   void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
-    const Range range = OwnedRange(step.rows, 1, member.index, member.count);
+    const Range range = OwnedRange(step.RowCount(qkv_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       for (int64_t head = 0; head < shape_.kv_heads; ++head) RunRow(step, row, head);
     }
@@ -270,17 +270,17 @@ class AttentionNode final : public Node {
     cpu::AttentionTask task = KernelTask(step, place, scratch);
     const Range seen = Seen(step, place.work);
     const int64_t chunks = ChunksOf(seen);
-    task.part.first = seen.begin / cpu::kAttentionChunk;
-    task.part.begin = task.part.first + chunks * part.index / part.count;
-    task.part.end = task.part.first + chunks * (part.index + 1) / part.count;
-    task.part.partials = reinterpret_cast<float*>(
+    task.slice.first = seen.begin / cpu::kAttentionChunk;
+    task.slice.begin = task.slice.first + chunks * part.index / part.count;
+    task.slice.end = task.slice.first + chunks * (part.index + 1) / part.count;
+    task.slice.partials = reinterpret_cast<float*>(
         step.shared.data() + static_cast<size_t>(part.task) * TaskPartialBytes(step));
     kernels_.attention(task);
     std::atomic<int32_t>& arrived = step.arrivals[static_cast<size_t>(part.task)];
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < part.count) return;
     arrived.store(0, std::memory_order_relaxed);
-    task.part.begin = task.part.first;
-    task.part.end = task.part.first + chunks;
+    task.slice.begin = task.slice.first;
+    task.slice.end = task.slice.first + chunks;
     kernels_.attention_merge(task);
     Finish(step, place.work.first_row, place.work.rows, place.kv_head);
   }
@@ -298,10 +298,11 @@ class AttentionNode final : public Node {
   }
 
   void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
-    const int64_t tiles = (step.rows + kRowTile - 1) / kRowTile;
+    const int64_t rows = step.RowCount(qkv_);
+    const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
     for (int64_t task = member.index; task < tiles * shape_.kv_heads; task += member.count) {
       const int64_t begin = task / shape_.kv_heads * kRowTile;
-      const int64_t end = std::min(step.rows, begin + kRowTile);
+      const int64_t end = std::min(rows, begin + kRowTile);
       AttendUncached(step, begin, end, task % shape_.kv_heads);
       Finish(step, begin, end - begin, task % shape_.kv_heads);
     }

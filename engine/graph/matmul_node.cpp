@@ -29,14 +29,13 @@ int64_t GemmTileRows(int64_t cols) {
 class Product {
  public:
   Product(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
-          std::vector<MatMulPart> parts, const Activations& in, ValueId out, cpu::Store store)
+          std::vector<MatMulOperand> parts, const Activations& in, ValueId out, cpu::Store store)
       : float_gemm_(float_gemm), parts_(std::move(parts)), in_(in), out_(out), store_(store) {
-    for (const MatMulPart& part : parts_) {
+    for (const MatMulOperand& part : parts_) {
       KVANT_CHECK(part.weight->dims[0] == in.cols);
       const auto format = static_cast<size_t>(quant::FormatIndex(*part.weight->format));
       kernels_.push_back(&kernels.matmul[format]);
       decode_.push_back(kernels.decode[format]);
-      all_int8_ &= kernels_.back()->activation == cpu::ActivationKind::kInt8;
     }
   }
 
@@ -48,14 +47,19 @@ class Product {
     return UsesLibrary(part) && Many(step) ? GemmTileRows(in_.cols) : kernels_[part]->row_tile;
   }
 
-  // Rows of one part; `number` as in MatMulTask::activations_number.
-  void Run(const StepContext& step, size_t part, const Range& rows, std::span<std::byte> scratch,
-           uint64_t number) const {
+  // Some weight rows of one operand, as a share of `node`.
+  void Run(const StepContext& step, const ThreadPool::Member& member, const Node& node, size_t part,
+           const Range& rows) const {
     if (rows.begin == rows.end) return;
-    if (UsesLibrary(part) && Many(step)) {
-      RunLibrary(step, part, rows, scratch);
+    const std::span<std::byte> scratch = step.Scratch(member);
+    cpu::ArrangedActivations& arranged = step.Arranged(member, node);
+    if (kernels_[part]->activation == cpu::ActivationKind::kInt8) {
+      cpu::MatMulTask task = KernelTask(step, part, rows, scratch);
+      task.arranged = &arranged;
+      kernels_[part]->run(task);
     } else {
-      RunKernel(step, part, rows, scratch, number);
+      arranged = {};
+      MultiplyFloats(step, part, rows, scratch);
     }
     AddBias(step, parts_[part], rows);
   }
@@ -88,8 +92,10 @@ class Product {
   }
 
  private:
-  bool Many(const StepContext& step) const { return step.RowCount(out_) >= cpu::kManyTokens; }
-  // With many tokens.
+  bool Many(const StepContext& step) const {
+    return step.TokenCount(out_) == cpu::TokenCount::kMany;
+  }
+  // What multiplies many tokens with a matrix of floats; with neither, the kernel for few tokens.
   bool UsesLibrary(size_t part) const {
     return kernels_[part]->activation == cpu::ActivationKind::kFloat32 &&
            float_gemm_.run != nullptr;
@@ -98,8 +104,8 @@ class Product {
     return float_gemm_.panels && kernels_[part]->run_many != nullptr;
   }
 
-  void RunKernel(const StepContext& step, size_t i, const Range& range,
-                 std::span<std::byte> scratch, uint64_t number) const {
+  cpu::MatMulTask KernelTask(const StepContext& step, size_t i, const Range& range,
+                             std::span<std::byte> scratch) const {
     const formats::GgufTensor& weight = *parts_[i].weight;
     const ValueId in =
         kernels_[i]->activation == cpu::ActivationKind::kInt8 ? in_.int8 : in_.floats;
@@ -117,10 +123,15 @@ class Product {
     task.out_stride = step.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
-    // Kernels for floats use the scratch in ways of their own.
-    task.activations_number = all_int8_ ? number : 0;
-    const bool panels = UsesPanels(i) && Many(step);
-    panels ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
+    task.count = step.TokenCount(out_);
+    return task;
+  }
+
+  void MultiplyFloats(const StepContext& step, size_t i, const Range& range,
+                      std::span<std::byte> scratch) const {
+    if (Many(step) && UsesLibrary(i)) return RunLibrary(step, i, range, scratch);
+    const cpu::MatMulTask task = KernelTask(step, i, range, scratch);
+    Many(step) && UsesPanels(i) ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
 
   void RunLibrary(const StepContext& step, size_t i, const Range& range,
@@ -144,7 +155,7 @@ class Product {
     }
   }
 
-  void AddBias(const StepContext& step, const MatMulPart& part, const Range& range) const {
+  void AddBias(const StepContext& step, const MatMulOperand& part, const Range& range) const {
     if (part.bias.empty()) return;
     for (int64_t token = 0; token < step.RowCount(out_); ++token) {
       float* out = step.FloatRow(out_, token) + part.out_col;
@@ -154,10 +165,9 @@ class Product {
   }
 
   const cpu::FloatGemm& float_gemm_;
-  std::vector<MatMulPart> parts_;
+  std::vector<MatMulOperand> parts_;
   std::vector<const cpu::MatMulKernel*> kernels_;  // one per part
   std::vector<cpu::DecodeFunction> decode_;        // one per part
-  bool all_int8_ = true;                           // no part reads floats
   Activations in_;
   ValueId out_;
   cpu::Store store_;
@@ -172,7 +182,7 @@ class MatMulNode final : public Node {
     for (size_t i = 0; i < product_.parts(); ++i) {
       const Range rows =
           OwnedRange(product_.rows(i), product_.RowTile(step, i), member.index, member.count);
-      product_.Run(step, i, rows, step.Scratch(member), RunNumber(step));
+      product_.Run(step, member, *this, i, rows);
     }
   }
 
@@ -204,16 +214,17 @@ class GatedUnitNode final : public Node {
     const int64_t tile =
         std::lcm(std::lcm(product_.RowTile(step, 0), product_.RowTile(step, up)), kActivationTile);
     const Range cols = OwnedRange(out_.cols, tile, member.index, member.count);
-    // Columns of many tokens go on while they are near.
-    const int64_t piece = step.RowCount(gate_up_) < cpu::kManyTokens
+    // With many tokens, some columns at a time are multiplied and then activated, so that they are
+    // still in the cache.
+    const int64_t piece = step.TokenCount(gate_up_) == cpu::TokenCount::kFew
                               ? out_.cols
                               : (kPieceCols + tile - 1) / tile * tile;
     for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
       const Range gates = {begin, std::min(begin + piece, cols.end)};
       const int64_t first_up = up == 0 ? out_.cols : 0;
       const Range ups = {first_up + gates.begin, first_up + gates.end};
-      product_.Run(step, 0, gates, step.Scratch(member), RunNumber(step));
-      product_.Run(step, up, ups, step.Scratch(member), RunNumber(step));
+      product_.Run(step, member, *this, 0, gates);
+      product_.Run(step, member, *this, up, ups);
       Activate(step, gates);
     }
   }
@@ -259,7 +270,7 @@ class GatedUnitNode final : public Node {
 }  // namespace
 
 std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
-                                 std::string name, std::vector<MatMulPart> parts,
+                                 std::string name, std::vector<MatMulOperand> parts,
                                  const Activations& in, ValueId out, cpu::Store store) {
   std::vector<ValueId> reads = in.ids();
   if (store == cpu::Store::kAdd) reads.push_back(out);
@@ -270,8 +281,8 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
 
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
-                                    std::vector<MatMulPart> parts, const Activations& in, Gate gate,
-                                    ValueId gate_up, const Activations& out) {
+                                    std::vector<MatMulOperand> parts, const Activations& in,
+                                    Gate gate, ValueId gate_up, const Activations& out) {
   KVANT_CHECK(parts.size() == 1 || parts.size() == 2);
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);

@@ -22,7 +22,7 @@ class EmbedNode final : public Node {
       : Node("embed", {}, {out}), table_(table), scale_(scale), out_(out) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const Range range = OwnedRange(step.rows, 1, member.index, member.count);
+    const Range range = OwnedRange(step.RowCount(out_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       const int64_t token = step.tokens[static_cast<size_t>(row)];
       float* out = step.FloatRow(out_, row);
@@ -51,7 +51,7 @@ class RopeTableNode final : public Node {
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
     const RopeAngles& angles = step.ropes[rope_];
-    const Range range = OwnedRange(step.rows, 1, member.index, member.count);
+    const Range range = OwnedRange(step.RowCount(cos_sin_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       float* cosines = step.FloatRow(cos_sin_, row);
       float* sines = cosines + half_;

@@ -47,7 +47,7 @@ struct Activations {
 using WeightVector = std::vector<float>;
 
 // One matrix of a MatMulNode: its rows become columns [out_col, out_col + rows) of the output.
-struct MatMulPart {
+struct MatMulOperand {
   const formats::GgufTensor* weight = nullptr;
   WeightVector bias;  // empty = none
   int64_t out_col = 0;
@@ -75,7 +75,7 @@ std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string 
 
 // out columns = (or +=) the products of all parts with `in`.
 std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
-                                 std::string name, std::vector<MatMulPart> parts,
+                                 std::string name, std::vector<MatMulOperand> parts,
                                  const Activations& in, ValueId out, cpu::Store store);
 
 // Shows in.floats to the observer, which must outlive the node.
@@ -111,8 +111,8 @@ bool QuantizesAttention(const AttentionShape& shape);
 // gate_up is undefined.
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
-                                    std::vector<MatMulPart> parts, const Activations& in, Gate gate,
-                                    ValueId gate_up, const Activations& out);
+                                    std::vector<MatMulOperand> parts, const Activations& in,
+                                    Gate gate, ValueId gate_up, const Activations& out);
 
 // out = the rows StepContext::head of `in`.
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);

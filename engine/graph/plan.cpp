@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -14,25 +15,40 @@ namespace {
 
 constexpr size_t kLineBytes = 64;
 
+// Bits of ScratchRecord::product that hold the number of a node.
+constexpr int kNodeNumberBits = 20;
+
+constexpr std::string_view kPlaceNames[] = {"cpu"};
+
+size_t Distance(size_t a, size_t b) { return a > b ? a - b : b - a; }
+
 }  // namespace
 
-ValueId Plan::AddValue(std::string name, RowKind rows, int64_t cols, cpu::ActivationKind kind) {
+std::string_view PlaceName(Place place) { return kPlaceNames[static_cast<size_t>(place)]; }
+
+cpu::ArrangedActivations& StepContext::Arranged(const ThreadPool::Member& member,
+                                                const Node& node) const {
+  auto& record = *reinterpret_cast<ScratchRecord*>(ThreadScratch(member).data());
+  const uint64_t product = run << kNodeNumberBits | static_cast<uint64_t>(node.number());
+  if (record.product != product) record = {product, {}};
+  return record.arranged;
+}
+
+ValueId Plan::AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind) {
   const size_t bytes = kind == cpu::ActivationKind::kInt8
                            ? cpu::ActivationRowBytes(cols)
                            : static_cast<size_t>(cols) * sizeof(float);
   values_.push_back({std::move(name), rows, cols, kind, RoundUp(bytes, kLineBytes)});
-  return static_cast<ValueId>(values_.size()) - 1;
+  return static_cast<ValueId>(values_.size() - 1);
 }
 
-void Plan::Add(std::unique_ptr<Node> node, std::vector<std::unique_ptr<Node>>& nodes) {
-  node->number_ = static_cast<int>(body_.size() + head_.size());
-  KVANT_CHECK(node->number_ < 1 << Node::kNumberBits);
-  nodes.push_back(std::move(node));
+void Plan::AddNode(Stage stage, std::unique_ptr<Node> node) {
+  node->number_ = std::accumulate(
+      stages_.begin(), stages_.end(), 0,
+      [](int sum, const NodeList& nodes) { return sum + static_cast<int>(nodes.size()); });
+  KVANT_CHECK(node->number_ < 1 << kNodeNumberBits);
+  stages_[static_cast<size_t>(stage)].push_back(std::move(node));
 }
-
-void Plan::AddBodyNode(std::unique_ptr<Node> node) { Add(std::move(node), body_); }
-
-void Plan::AddHeadNode(std::unique_ptr<Node> node) { Add(std::move(node), head_); }
 
 int Plan::AddCacheLayer(const CacheLayer& layer) {
   cache_layers_.push_back(layer);
@@ -44,58 +60,58 @@ int Plan::AddRope(RopeSpec rope) {
   return static_cast<int>(ropes_.size()) - 1;
 }
 
-void Plan::Finish() {
-  const int body_size = static_cast<int>(body_.size());
-  const int end = body_size + static_cast<int>(head_.size());
-  const auto node_at = [&](int index) -> const Node& {
-    return index < body_size ? *body_[static_cast<size_t>(index)]
-                             : *head_[static_cast<size_t>(index - body_size)];
-  };
-  for (int index = 0; index < end; ++index) {
-    for (const auto* list : {&node_at(index).reads(), &node_at(index).writes()}) {
-      for (const ValueId id : *list) {
-        Value& value = values_[static_cast<size_t>(id)];
-        if (value.first_node < 0) value.first_node = index;
-        value.last_node = index;
+// Nodes are counted through all stages. What a later stage reads stays alive to the end of the
+// plan, and a value of its own takes no such slot, because the stage may be run several times.
+void Plan::FindLifetimes() {
+  int end = 0;
+  for (const NodeList& nodes : stages_) end += static_cast<int>(nodes.size());
+  int index = 0;
+  for (const NodeList& nodes : stages_) {
+    const int stage_begin = index;
+    for (const auto& node : nodes) {
+      for (const auto* list : {&node->reads(), &node->writes()}) {
+        for (const ValueId id : *list) {
+          Value& value = ValueOf(id);
+          if (value.first_node < 0) value.first_node = index;
+          value.last_node = value.first_node < stage_begin ? end : std::max(value.last_node, index);
+        }
       }
+      ++index;
     }
   }
-  // The head runs several times over one body, so what it reads from the body stays alive to the
-  // end, and its own values must not take such slots: both follow from these lifetimes.
-  for (Value& value : values_) {
-    KVANT_CHECK(value.first_node >= 0);
-    if (value.first_node < body_size && value.last_node >= body_size) value.last_node = end;
-  }
-  if (logits_ != kNoValue) values_[static_cast<size_t>(logits_)].last_node = end;
+  for (const Value& value : values_) KVANT_CHECK(value.first_node >= 0);
+  if (logits_ != kNoValue) ValueOf(logits_).last_node = end;
+}
 
-  // Best fit in order of first use: the free slot of the same kind that grows least.
-  std::vector<ValueId> order(values_.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<ValueId>(i);
-  std::stable_sort(order.begin(), order.end(), [this](ValueId a, ValueId b) {
-    return values_[static_cast<size_t>(a)].first_node < values_[static_cast<size_t>(b)].first_node;
-  });
-  for (const ValueId id : order) {
-    Value& value = values_[static_cast<size_t>(id)];
-    int best = -1;
-    size_t best_waste = 0;
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      const Slot& slot = slots_[i];
-      if (slot.rows != value.rows || slot.last_node >= value.first_node) continue;
-      const size_t waste = slot.row_bytes > value.row_bytes ? slot.row_bytes - value.row_bytes
-                                                            : value.row_bytes - slot.row_bytes;
-      if (best < 0 || waste < best_waste) {
-        best = static_cast<int>(i);
-        best_waste = waste;
-      }
+// The free slot of the same row space that grows or is left over least, or a new one.
+Plan::Slot& Plan::SlotFor(Value& value) {
+  int best = -1;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.rows != value.rows || slot.last_node >= value.first_node) continue;
+    if (best < 0 || Distance(slot.row_bytes, value.row_bytes) <
+                        Distance(slots_[static_cast<size_t>(best)].row_bytes, value.row_bytes)) {
+      best = static_cast<int>(i);
     }
-    if (best < 0) {
-      slots_.push_back({value.rows, 0, -1});
-      best = static_cast<int>(slots_.size()) - 1;
-    }
-    Slot& slot = slots_[static_cast<size_t>(best)];
-    slot.row_bytes = std::max(slot.row_bytes, value.row_bytes);
-    slot.last_node = value.last_node;
-    value.slot = best;
+  }
+  if (best < 0) {
+    best = static_cast<int>(slots_.size());
+    slots_.push_back({value.rows, 0, -1});
+  }
+  value.slot = best;
+  return slots_[static_cast<size_t>(best)];
+}
+
+void Plan::Finish() {
+  FindLifetimes();
+  std::vector<Value*> order;  // of first use
+  for (Value& value : values_) order.push_back(&value);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Value* a, const Value* b) { return a->first_node < b->first_node; });
+  for (Value* value : order) {
+    Slot& slot = SlotFor(*value);
+    slot.row_bytes = std::max(slot.row_bytes, value->row_bytes);
+    slot.last_node = value->last_node;
   }
 }
 
@@ -103,11 +119,10 @@ ArenaLayout Plan::Layout(int64_t chunk) const {
   ArenaLayout layout;
   std::vector<size_t> slot_offsets;
   for (const Slot& slot : slots_) {
-    const int64_t rows = slot.rows == RowKind::kStep ? chunk : kHeadRows;
-    const size_t bytes = slot.row_bytes * static_cast<size_t>(rows);
+    const size_t bytes = slot.row_bytes * static_cast<size_t>(InfoOf(slot.rows).most_rows(chunk));
     slot_offsets.push_back(layout.bytes);
     layout.bytes += bytes;
-    if (slot.rows == RowKind::kHead) layout.head_bytes += bytes;
+    layout.bytes_of[slot.rows] += bytes;
   }
   for (const Value& value : values_) {
     layout.value_offsets.push_back(slot_offsets[static_cast<size_t>(value.slot)]);
@@ -117,22 +132,23 @@ ArenaLayout Plan::Layout(int64_t chunk) const {
 
 size_t Plan::ScratchBytes(const StepLimits& limits) const {
   size_t bytes = 0;
-  for (const auto* nodes : {&body_, &head_}) {
-    for (const auto& node : *nodes) bytes = std::max(bytes, node->ScratchBytes(limits));
+  for (const NodeList& nodes : stages_) {
+    for (const auto& node : nodes) bytes = std::max(bytes, node->ScratchBytes(limits));
   }
-  return RoundUp(bytes, kLineBytes);
+  return sizeof(ScratchRecord) + RoundUp(bytes, kLineBytes);
 }
 
 size_t Plan::SharedBytes(const StepLimits& limits) const {
   size_t bytes = 0;
-  for (const auto* nodes : {&body_, &head_}) {
-    for (const auto& node : *nodes) bytes = std::max(bytes, node->SharedBytes(limits));
+  for (const NodeList& nodes : stages_) {
+    for (const auto& node : nodes) bytes = std::max(bytes, node->SharedBytes(limits));
   }
   return bytes;
 }
 
 std::string Plan::Describe() const {
-  std::string text;
+  std::string text = fmt::format("plan {}\n", name_);
+  const auto out = std::back_inserter(text);
   const auto list = [this](const std::vector<ValueId>& ids) {
     std::string names;
     for (const ValueId id : ids) {
@@ -142,19 +158,20 @@ std::string Plan::Describe() const {
     }
     return names;
   };
-  fmt::format_to(std::back_inserter(text),
-                 "values (N = tokens of the step, R = rows with logits):\n");
+  text += "values, whose rows are\n";
+  for (const RowSpaceInfo& space : kRowSpaces)
+    fmt::format_to(out, "  {} = {}\n", space.symbol, space.what);
   for (size_t i = 0; i < slots_.size(); ++i) {
-    fmt::format_to(std::back_inserter(text), "  slot {:<2} {} x {} bytes\n", i,
-                   slots_[i].rows == RowKind::kStep ? 'N' : 'R', slots_[i].row_bytes);
+    fmt::format_to(out, "  slot {:<2} {} x {} bytes\n", i, InfoOf(slots_[i].rows).symbol,
+                   slots_[i].row_bytes);
   }
-  int index = 0;
-  for (const auto* nodes : {&body_, &head_}) {
-    text +=
-        nodes == &body_ ? "body, once per step:\n" : "head, once per pass over rows with logits:\n";
-    for (const auto& node : *nodes) {
-      fmt::format_to(std::back_inserter(text), "  {:>4} {:<20} {}  ({} -> {})\n", index++,
-                     node->name(), node->Describe(), list(node->reads()), list(node->writes()));
+  for (size_t stage = 0; stage < kStageCount; ++stage) {
+    if (stages_[stage].empty()) continue;
+    fmt::format_to(out, "{}\n", kStageNames[stage]);
+    for (const auto& node : stages_[stage]) {
+      fmt::format_to(out, "  {:>4} {} {:<20} {}  ({} -> {})\n", node->number(),
+                     PlaceName(node->place()), node->name(), node->Describe(), list(node->reads()),
+                     list(node->writes()));
     }
   }
   return text;

@@ -1,26 +1,30 @@
-// The plan of a model: the operations of one step in order, the values that flow between them, and
-// where those values lie in memory. It is built once per model; a step only fills in how many rows
+// The plan of a model: the operations of one pass in order, the values that flow between them, and
+// where those values lie in memory. It is built once per model; a pass only fills in how many rows
 // there are.
 //
-// Values are matrices whose number of rows is symbolic: the tokens of the step, or the rows whose
-// logits are wanted. Values whose lifetimes do not overlap share a slot. A node is a phase of the
-// thread team: it is done before the next begins.
+// Values are matrices whose number of rows is symbolic: it is that of a row space. Values whose
+// lifetimes do not overlap share a slot. A plan has stages, which are run one after the other: the
+// body once for a pass, then the head as often as the rows with logits need it. A node is done
+// before the next begins.
 //
-// Invariants: nodes are const while running; all state of a step is in StepContext; running
+// Invariants: nodes are const while running; all state of a pass is in StepContext; running
 // allocates nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "engine/graph/rope.h"
+#include "engine/graph/rows.h"
 
 namespace kvant::kv {
 class StepView;
@@ -28,20 +32,15 @@ class StepView;
 
 namespace kvant::graph {
 
-using ValueId = int;
-inline constexpr ValueId kNoValue = -1;
+enum class ValueId : int32_t {};
+inline constexpr ValueId kNoValue{-1};
 
-enum class RowKind : uint8_t {
-  kStep,  // one row per token of the step
-  kHead,  // one row per token whose logits are computed, in passes of at most kHeadRows
-};
-
-// Logit rows computed in one pass over the output matrix.
-inline constexpr int64_t kHeadRows = 32;
+// Another name of RowSpace.
+using RowKind = RowSpace;
 
 struct Value {
   std::string name;
-  RowKind rows;
+  RowSpace rows;
   int64_t cols;
   cpu::ActivationKind kind;  // float rows, or records of cpu::ActivationRow
   size_t row_bytes;
@@ -65,7 +64,7 @@ struct CacheLayer {
   int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
 };
 
-// The largest step of a session; sizes of buffers follow from it.
+// The largest pass of a session; sizes of buffers follow from it.
 struct StepLimits {
   int64_t chunk = 0;      // rows
   int64_t context = 0;    // positions
@@ -73,33 +72,39 @@ struct StepLimits {
   int64_t shares = 1;     // that a phase is cut into
 };
 
-// Everything that differs from step to step.
+class Node;
+
+// What the scratch memory of a thread begins with.
+struct alignas(64) ScratchRecord {
+  uint64_t product = 0;  // that `arranged` belongs to: a run of a node
+  cpu::ArrangedActivations arranged;
+};
+
+// Everything that differs from pass to pass.
 struct StepContext {
   std::byte* arena = nullptr;
   std::span<const size_t> value_offsets;
   std::span<const Value> values;
-  uint64_t run = 0;                    // of the body or the head, counted through the session
-  int64_t rows = 0;                    // tokens of the step
-  std::span<const int64_t> head;       // the rows whose logits this head pass computes
+  uint64_t run = 0;                    // stages that have been run so far
+  RowCounts rows;                      // of the pass, and of the run of the head under way
+  std::span<const int64_t> head;       // the step rows whose logits this run of the head computes
   std::span<const int32_t> tokens;     // [rows]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::StepView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
-  std::byte* scratch = nullptr;       // scratch_bytes per thread
-  size_t scratch_bytes = 0;
-  std::span<std::byte> shared;  // of all threads while a node runs
+  std::byte* scratch = nullptr;       // scratch_bytes per thread, zeros at first
+  size_t scratch_bytes = 0;           // Plan::ScratchBytes
+  std::span<std::byte> shared;        // of all threads while a node runs
   // Counters of what shares of a node have done for each other; zero between nodes.
   std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
   StepLimits limits;
 
-  int64_t RowCount(ValueId id) const {
-    return values[static_cast<size_t>(id)].rows == RowKind::kStep
-               ? rows
-               : static_cast<int64_t>(head.size());
-  }
+  const Value& ValueOf(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  int64_t RowCount(ValueId id) const { return rows[ValueOf(id).rows]; }
+  cpu::TokenCount TokenCount(ValueId id) const { return rows.tokens(ValueOf(id).rows); }
   std::byte* Bytes(ValueId id) const { return arena + value_offsets[static_cast<size_t>(id)]; }
   float* Floats(ValueId id) const { return reinterpret_cast<float*>(Bytes(id)); }
-  size_t RowBytes(ValueId id) const { return values[static_cast<size_t>(id)].row_bytes; }
+  size_t RowBytes(ValueId id) const { return ValueOf(id).row_bytes; }
   int64_t RowFloats(ValueId id) const { return static_cast<int64_t>(RowBytes(id) / sizeof(float)); }
   float* FloatRow(ValueId id, int64_t row) const { return Floats(id) + row * RowFloats(id); }
   // The part of a quantized row of `cols` values that begins at column `col`.
@@ -108,8 +113,25 @@ struct StepContext {
     return cpu::ActivationRowAt(record, cols).From(col);
   }
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
+    return ThreadScratch(member).subspan(sizeof(ScratchRecord));
+  }
+  // What the node has arranged of its product's activations in the thread's scratch, in this run.
+  cpu::ArrangedActivations& Arranged(const ThreadPool::Member& member, const Node& node) const;
+
+ private:
+  std::span<std::byte> ThreadScratch(const ThreadPool::Member& member) const {
     return {scratch + scratch_bytes * static_cast<size_t>(member.thread), scratch_bytes};
   }
+};
+
+// Where a node is computed.
+enum class Place : uint8_t { kCpu };
+std::string_view PlaceName(Place place);
+
+// How many threads find something to do in a node.
+enum class Width : uint8_t {
+  kOne,  // the node is run as one share, without a barrier of its own
+  kTeam,
 };
 
 class Node {
@@ -127,6 +149,12 @@ class Node {
   // The operation and its kernels: "matmul q4_0 int8 avx512vnni [2048 x 3072]".
   virtual std::string Describe() const = 0;
 
+  // In a pass of so many rows.
+  virtual Width WidthOf(const RowCounts& rows) const {
+    (void)rows;
+    return Width::kTeam;
+  }
+
   // Private memory of a thread while this node runs.
   virtual size_t ScratchBytes(const StepLimits& limits) const {
     (void)limits;
@@ -139,38 +167,52 @@ class Node {
     return 0;
   }
 
-  // Another one for every run of every node of a plan, and not 0.
-  uint64_t RunNumber(const StepContext& step) const {
-    return (step.run + 1) << kNumberBits | static_cast<uint64_t>(number_);
-  }
-
   const std::string& name() const { return name_; }
   const std::vector<ValueId>& reads() const { return reads_; }
   const std::vector<ValueId>& writes() const { return writes_; }
+  Place place() const { return place_; }
+  int number() const { return number_; }  // in the plan
 
  private:
   friend class Plan;
-  static constexpr int kNumberBits = 20;
 
   std::string name_;
   std::vector<ValueId> reads_;
   std::vector<ValueId> writes_;
-  int number_ = 0;  // in the plan
+  Place place_ = Place::kCpu;
+  int number_ = 0;
 };
+
+using NodeList = std::vector<std::unique_ptr<Node>>;
+
+enum class Stage : uint8_t {
+  kBody,  // everything per token of the pass
+  kHead,  // from the final norm to the logits; run once for each kHeadRows rows with logits
+};
+
+// In the order of Stage.
+inline constexpr std::string_view kStageNames[] = {"body", "head"};
+inline constexpr size_t kStageCount = std::size(kStageNames);
 
 // Where the values of a session lie, for given maximal row counts.
 struct ArenaLayout {
   std::vector<size_t> value_offsets;
   size_t bytes = 0;
-  size_t head_bytes = 0;  // the part of `bytes` that head rows (logits) take
+  ByRowSpace<size_t> bytes_of;  // of `bytes`
 };
+
+// What Model calls the plan that computes logits of tokens.
+inline constexpr std::string_view kDecodePlan = "decode";
 
 class Plan {
  public:
-  // Body: everything per token of a step. Head: from the final norm to the logits.
-  ValueId AddValue(std::string name, RowKind rows, int64_t cols, cpu::ActivationKind kind);
-  void AddBodyNode(std::unique_ptr<Node> node);
-  void AddHeadNode(std::unique_ptr<Node> node);
+  explicit Plan(std::string_view name = kDecodePlan) : name_(name) {}
+
+  ValueId AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind);
+  // At the end of a stage.
+  void AddNode(Stage stage, std::unique_ptr<Node> node);
+  void AddBodyNode(std::unique_ptr<Node> node) { AddNode(Stage::kBody, std::move(node)); }
+  void AddHeadNode(std::unique_ptr<Node> node) { AddNode(Stage::kHead, std::move(node)); }
   void SetLogits(ValueId logits) { logits_ = logits; }
   // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
   int AddCacheLayer(const CacheLayer& layer);
@@ -183,9 +225,9 @@ class Plan {
   size_t ScratchBytes(const StepLimits& limits) const;  // of one thread, a multiple of 64
   size_t SharedBytes(const StepLimits& limits) const;   // of all threads
 
+  const std::string& name() const { return name_; }
   std::span<const Value> values() const { return values_; }
-  const std::vector<std::unique_ptr<Node>>& body() const { return body_; }
-  const std::vector<std::unique_ptr<Node>>& head() const { return head_; }
+  const NodeList& nodes(Stage stage) const { return stages_[static_cast<size_t>(stage)]; }
   ValueId logits() const { return logits_; }
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }
@@ -193,18 +235,20 @@ class Plan {
   std::string Describe() const;
 
  private:
-  void Add(std::unique_ptr<Node> node, std::vector<std::unique_ptr<Node>>& nodes);
-
   struct Slot {
-    RowKind rows;
+    RowSpace rows;
     size_t row_bytes;
     int last_node;
   };
 
+  Value& ValueOf(ValueId id) { return values_[static_cast<size_t>(id)]; }
+  void FindLifetimes();
+  Slot& SlotFor(Value& value);
+
+  std::string name_;
   std::vector<Value> values_;
   std::vector<Slot> slots_;
-  std::vector<std::unique_ptr<Node>> body_;
-  std::vector<std::unique_ptr<Node>> head_;
+  std::array<NodeList, kStageCount> stages_;
   std::vector<CacheLayer> cache_layers_;
   std::vector<RopeSpec> ropes_;
   ValueId logits_ = kNoValue;

@@ -130,20 +130,20 @@ std::vector<float> AttendInParts(const KernelTable& kernels, const Shape& shape,
   task.query_row_stride = static_cast<int64_t>(query_stride);
   task.out_row_stride = static_cast<int64_t>(out_stride);
   const auto [least, most] = std::minmax_element(rows.positions.begin(), rows.positions.end());
-  task.part.first = FirstVisible(shape, *least) / kAttentionChunk;
-  const int64_t chunks = *most / kAttentionChunk + 1 - task.part.first;
+  task.slice.first = FirstVisible(shape, *least) / kAttentionChunk;
+  const int64_t chunks = *most / kAttentionChunk + 1 - task.slice.first;
   const GuardedArray<float> partials(static_cast<size_t>(chunks * task.rows * shape.heads_per_kv *
                                                          AttentionPartialFloats(shape.v_dim)));
   std::fill(partials.begin(), partials.end(), kNan);
-  task.part.partials = partials.data();
-  for (int64_t end = chunks; end > 0; end = task.part.begin - task.part.first) {
+  task.slice.partials = partials.data();
+  for (int64_t end = chunks; end > 0; end = task.slice.begin - task.slice.first) {
     std::fill(scratch.begin(), scratch.end(), std::byte{0xff});
-    task.part.begin = task.part.first + static_cast<int64_t>(generator()) % end;
-    task.part.end = task.part.first + end;
+    task.slice.begin = task.slice.first + static_cast<int64_t>(generator()) % end;
+    task.slice.end = task.slice.first + end;
     kernels.attention(task);
   }
   std::fill(scratch.begin(), scratch.end(), std::byte{0xff});
-  task.part.end = task.part.first + chunks;
+  task.slice.end = task.slice.first + chunks;
   kernels.attention_merge(task);
   std::vector<float> result;
   for (size_t i = 0; i < out.size(); ++i) {

@@ -194,8 +194,9 @@ TEST_P(MatMulInvarianceTest, ArrangedActivationsGiveTheSameBits) {
   }
   const test::GuardedArray<std::byte> scratch(RoundUp(scratch_bytes, 64));
   std::fill(scratch.begin(), scratch.end(), std::byte{0xff});
-  for (const uint32_t number : {1, 2}) {
-    const MatMulProblem tokens_of(kernels(), q8_0, kRows, kCols, 150, number);
+  for (const uint32_t seed : {1, 2}) {
+    const MatMulProblem tokens_of(kernels(), q8_0, kRows, kCols, 150, seed);
+    ArrangedActivations arranged;
     for (const int64_t tokens : {9, 5, 5, 1, 63, 64, 63, 150, 9}) {
       for (const char* name : kFormats) {
         const MatMulProblem weights(kernels(), *quant::FindFormat(name), kRows, kCols, 1);
@@ -207,7 +208,7 @@ TEST_P(MatMulInvarianceTest, ArrangedActivationsGiveTheSameBits) {
         weights.Multiply(task);
         task.out = out.data();
         task.scratch = {scratch.data(), scratch_bytes};
-        task.activations_number = number;
+        task.arranged = &arranged;
         weights.Multiply(task);
         test::ExpectSameBits(out, expected,
                              fmt::format("{}, {} tokens", weights.kernel().name, tokens));

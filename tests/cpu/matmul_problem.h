@@ -129,8 +129,9 @@ class MatMulProblem {
   }
 
   // As the engine does it.
-  void Multiply(const MatMulTask& task) const {
-    const bool many = task.tokens >= kManyTokens && kernel_.run_many != nullptr;
+  void Multiply(MatMulTask task) const {
+    task.count = TokenCountOf(task.tokens);
+    const bool many = task.count == TokenCount::kMany && kernel_.run_many != nullptr;
     many ? kernel_.run_many(task) : kernel_.run(task);
   }
 

@@ -21,7 +21,7 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
     Plan plan;
     const int n_values = 12;
     for (int i = 0; i < n_values; ++i) {
-      plan.AddValue("v" + std::to_string(i), i < 9 ? RowKind::kStep : RowKind::kHead,
+      plan.AddValue("v" + std::to_string(i), i < 9 ? RowSpace::kStep : RowSpace::kHead,
                     1 + static_cast<int64_t>(random() % 300), cpu::ActivationKind::kFloat32);
     }
     // A chain in which every value is written from one or two earlier ones.
@@ -29,10 +29,10 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
       std::vector<ValueId> reads;
       for (int r = 0; i > 0 && r < 2; ++r)
         reads.push_back(static_cast<ValueId>(random() % static_cast<uint32_t>(i)));
-      auto node = std::make_unique<EmptyNode>("n", reads, std::vector<ValueId>{i});
+      auto node = std::make_unique<EmptyNode>("n", reads, std::vector<ValueId>{ValueId{i}});
       i < 9 ? plan.AddBodyNode(std::move(node)) : plan.AddHeadNode(std::move(node));
     }
-    plan.SetLogits(n_values - 1);
+    plan.SetLogits(ValueId{n_values - 1});
     plan.Finish();
     const int64_t chunk = 5;
     const ArenaLayout layout = plan.Layout(chunk);
@@ -41,7 +41,7 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
       const Value& first = plan.values()[a];
       const auto bytes = [&](const Value& value) {
         return value.row_bytes *
-               static_cast<size_t>(value.rows == RowKind::kStep ? chunk : kHeadRows);
+               static_cast<size_t>(value.rows == RowSpace::kStep ? chunk : kHeadRows);
       };
       sum += bytes(first);
       ASSERT_LE(layout.value_offsets[a] + bytes(first), layout.bytes);
@@ -61,10 +61,10 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
 TEST(Plan, AChainNeedsTwoSlots) {
   Plan plan;
   for (int i = 0; i < 10; ++i) {
-    plan.AddValue("v", RowKind::kStep, 16, cpu::ActivationKind::kFloat32);
+    plan.AddValue("v", RowSpace::kStep, 16, cpu::ActivationKind::kFloat32);
     plan.AddBodyNode(std::make_unique<EmptyNode>(
-        "n", i == 0 ? std::vector<ValueId>{} : std::vector<ValueId>{i - 1},
-        std::vector<ValueId>{i}));
+        "n", i == 0 ? std::vector<ValueId>{} : std::vector<ValueId>{ValueId{i - 1}},
+        std::vector<ValueId>{ValueId{i}}));
   }
   plan.Finish();
   EXPECT_EQ(plan.Layout(3).bytes, 2u * 3u * 64u);

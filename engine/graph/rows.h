@@ -1,0 +1,67 @@
+// How many rows the values of a plan have. A row belongs to a row space; how many rows a space has
+// is known when a pass begins.
+//
+// A new row space is an entry of RowSpace and its row in kRowSpaces.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+#include "cpu/kernels.h"
+
+namespace kvant::graph {
+
+// Rows with logits that one run of the head computes at most.
+inline constexpr int64_t kHeadRows = 32;
+
+enum class RowSpace : uint8_t {
+  kStep,
+  kHead,
+};
+
+struct RowSpaceInfo {
+  std::string_view name;
+  char symbol;            // in printed plans
+  std::string_view what;  // "tokens of the pass"
+  int64_t (*most_rows)(int64_t chunk);
+};
+
+// In the order of RowSpace.
+inline constexpr RowSpaceInfo kRowSpaces[] = {
+    {"step", 'N', "tokens of the pass", [](int64_t chunk) { return chunk; }},
+    {"head", 'R', "rows with logits", [](int64_t) { return kHeadRows; }},
+};
+inline constexpr size_t kRowSpaceCount = std::size(kRowSpaces);
+
+constexpr const RowSpaceInfo& InfoOf(RowSpace space) {
+  return kRowSpaces[static_cast<size_t>(space)];
+}
+
+// Something for each row space.
+template <class T>
+struct ByRowSpace {
+  std::array<T, kRowSpaceCount> items = {};
+  T& operator[](RowSpace space) { return items[static_cast<size_t>(space)]; }
+  const T& operator[](RowSpace space) const { return items[static_cast<size_t>(space)]; }
+};
+
+// The rows of a pass, and whether they count as few tokens or many: decided here, once for all
+// products over a row space.
+class RowCounts {
+ public:
+  void Set(RowSpace space, int64_t rows) { counts_[space] = {rows, cpu::TokenCountOf(rows)}; }
+  int64_t operator[](RowSpace space) const { return counts_[space].rows; }
+  cpu::TokenCount tokens(RowSpace space) const { return counts_[space].tokens; }
+
+ private:
+  struct Count {
+    int64_t rows = 0;
+    cpu::TokenCount tokens = cpu::TokenCount::kFew;
+  };
+  ByRowSpace<Count> counts_;
+};
+
+}  // namespace kvant::graph

@@ -1,0 +1,28 @@
+// Runs a stage of a plan on a team of threads, or on the calling thread alone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/graph/plan.h"
+
+namespace kvant::graph {
+
+enum class Team : uint8_t {
+  kAll,
+  kCallerAlone,  // for passes that are too small to share
+};
+
+struct StageOptions {
+  Team team = Team::kAll;
+  const std::atomic<bool>* cancel = nullptr;  // asked before every share; null: never cancelled
+};
+
+// Computes the nodes of the stage with what `step` says. kCancelled leaves values half written,
+// which is harmless.
+Status RunStage(const Plan& plan, Stage stage, StepContext& step, ThreadPool& pool,
+                const StageOptions& options);
+
+}  // namespace kvant::graph
