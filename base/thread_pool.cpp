@@ -123,18 +123,17 @@ void ThreadPool::Run(Body body, void* context) {
   Barrier();
 }
 
-void ThreadPool::RunPhases(int64_t phases, PhaseBody body, void* context) {
-  KVANT_CHECK(phases <= kPhaseMask);
-  if (phases <= 0) return;
+void ThreadPool::RunPhases(NextPhase next, Body body, void* context) {
+  const Member alone = {this, 0, 1, 0};
   if (size() == 1) {
-    for (int64_t phase = 0; phase < phases; ++phase) body(context, phase, Member{this, 0, 1, 0});
+    while (next(context, alone)) body(context, alone);
     return;
   }
+  if (!next(context, alone)) return;
   uint32_t state = state_.value.load(std::memory_order_relaxed) & ~1u;
+  next_phase_ = next;
   phase_body_ = body;
   phase_context_ = context;
-  phase_first_ = state >> 1;
-  phase_end_ = (phase_first_ + static_cast<uint32_t>(phases)) & kPhaseMask;
   done_.value.store(0, std::memory_order_relaxed);
   state_.value.store(state, std::memory_order_release);
   state_.value.notify_all();
@@ -162,7 +161,7 @@ void ThreadPool::Work(int index) {
 }
 
 // Computes shares of the phase while there are any: first the thread's own, then those of others,
-// from their end. Who finishes the last one opens the next phase.
+// from their end. Who finishes the last one does what comes before the next phase, and opens that.
 void ThreadPool::TakeShares(uint32_t state, int thread) {
   if ((state & 1) != 0) return;
   const uint32_t phase = state >> 1;
@@ -175,9 +174,10 @@ void ThreadPool::TakeShares(uint32_t state, int thread) {
   }
   if (finished == 0) return;
   if (done_.value.fetch_add(finished, std::memory_order_acq_rel) + finished < taken_.size()) return;
+  const bool more = next_phase_(phase_context_, Member{this, 0, 1, thread});
   const uint32_t next = (phase + 1) & kPhaseMask;
   done_.value.store(0, std::memory_order_relaxed);
-  state_.value.store(2 * next + (next == phase_end_ ? 1 : 0), std::memory_order_release);
+  state_.value.store(2 * next + (more ? 0 : 1), std::memory_order_release);
   state_.value.notify_all();
 }
 
@@ -186,8 +186,7 @@ bool ThreadPool::TakeShare(uint32_t phase, int share, int thread) {
   uint32_t last = (phase - 1) & kPhaseMask;
   if (taken.load(std::memory_order_relaxed) != last) return false;
   if (!taken.compare_exchange_strong(last, phase, std::memory_order_acq_rel)) return false;
-  phase_body_(phase_context_, (phase - phase_first_) & kPhaseMask,
-              Member{this, share, static_cast<int>(taken_.size()), thread});
+  phase_body_(phase_context_, Member{this, share, static_cast<int>(taken_.size()), thread});
   return true;
 }
 

@@ -1,5 +1,6 @@
 // A fixed team of threads. Run gives every member the same body, with a barrier inside it.
-// RunPhases cuts the work of each of a row of phases into shares that any member may take.
+// RunPhases cuts the work of each of a row of phases into shares that any member may take; what is
+// too small to share is done between two phases, by the thread that finished the last share.
 //
 // The calling thread is member 0. Waiting members spin for some tens of microseconds and then
 // sleep, so that a team larger than the machine makes progress and an idle team costs nothing.
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -33,7 +35,7 @@ class ThreadPool {
     }
   };
   using Body = void (*)(void* context, const Member& member);
-  using PhaseBody = void (*)(void* context, int64_t phase, const Member& member);
+  using NextPhase = bool (*)(void* context, const Member& member);
 
   explicit ThreadPool(int threads);  // >= 1
   ~ThreadPool();
@@ -41,7 +43,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
-  // That RunPhases cuts a phase into, for so many threads.
+  // The number of shares that RunPhases cuts each phase into, on a team of so many threads.
   static int SharesOf(int threads);
 
   // Runs body(context, member) on every member and returns when all have finished.
@@ -53,19 +55,24 @@ class ThreadPool {
     Run(&Call<std::remove_reference_t<Callable>>, Address(callable));
   }
 
-  // Runs body(context, phase, member) for every phase in [0, phases), in order, and in each of them
-  // for every share once. What a phase did is visible to all shares of the next.
-  void RunPhases(int64_t phases, PhaseBody body, void* context);
-
-  template <class Callable>
-  void RunPhases(int64_t phases, Callable&& callable) {
-    RunPhases(phases, &CallPhase<std::remove_reference_t<Callable>>, Address(callable));
+  // Runs phases as long as next(member) returns true; a phase is body(member) for every share once.
+  // next runs before each phase and after the last, on one thread while no share is under way: it
+  // may do work of its own, as the only share of it, and change what the body reads. What one phase
+  // or next did is visible to all that follow.
+  template <std::invocable<const Member&> Next, class Callable>
+  void RunPhases(Next&& next, Callable&& body) {
+    PhaseCalls<std::remove_reference_t<Next>, std::remove_reference_t<Callable>> calls{&next,
+                                                                                       &body};
+    using Calls = decltype(calls);
+    RunPhases(&Calls::Next, &Calls::Body, &calls);
   }
 
-  // On the calling thread alone, one share a phase: for work that is too small to share.
+  // The same for body(phase, member) and phases [0, phases), with nothing between them.
   template <class Callable>
-  void RunPhasesAlone(int64_t phases, Callable&& callable) {
-    for (int64_t phase = 0; phase < phases; ++phase) callable(phase, Member{this, 0, 1, 0});
+  void RunPhases(int64_t phases, Callable&& body) {
+    int64_t phase = -1;
+    RunPhases([&](const Member&) { return ++phase < phases; },
+              [&](const Member& member) { body(phase, member); });
   }
 
  private:
@@ -78,11 +85,19 @@ class ThreadPool {
     return const_cast<void*>(static_cast<const void*>(&object));
   }
 
-  template <class Object>
-  static void CallPhase(void* context, int64_t phase, const Member& member) {
-    (*static_cast<Object*>(context))(phase, member);
-  }
+  template <class NextCallable, class BodyCallable>
+  struct PhaseCalls {
+    NextCallable* next;
+    BodyCallable* body;
+    static bool Next(void* calls, const Member& member) {
+      return (*static_cast<PhaseCalls*>(calls)->next)(member);
+    }
+    static void Body(void* calls, const Member& member) {
+      (*static_cast<PhaseCalls*>(calls)->body)(member);
+    }
+  };
 
+  void RunPhases(NextPhase next, Body body, void* context);
   void Barrier();
   void Work(int index);
   void TakeShares(uint32_t state, int thread);
@@ -104,11 +119,10 @@ class ThreadPool {
   Counter barrier_;  // barriers passed
 
   // RunPhases. Phases are numbered through the life of the pool, modulo 2^31. Only who has taken a
-  // share of the open phase reads the body: it cannot change before that share is done.
-  PhaseBody phase_body_ = nullptr;
+  // share of the open phase, or finished its last, reads these: they cannot change before that.
+  NextPhase next_phase_ = nullptr;
+  Body phase_body_ = nullptr;
   void* phase_context_ = nullptr;
-  uint32_t phase_first_ = 0;
-  uint32_t phase_end_ = 0;
   std::vector<Counter> taken_;  // by share: the last phase in which it was taken
   Counter done_;                // shares of the open phase
 

@@ -5,6 +5,7 @@
 
 #include <xxhash.h>
 
+#include "base/check.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
 #include "engine/graph/plan.h"
@@ -32,8 +33,9 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
 
   KVANT_ASSIGN(auto spec, arch::ReadSpec(model->file_));
   KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(model->file_, options.tokenizer));
-  KVANT_ASSIGN(model->plan_, arch::BuildPlan(model->file_, *model->kernels_, *model->float_gemm_,
-                                             spec, options.observer));
+  KVANT_ASSIGN(auto plan, arch::BuildPlan(model->file_, *model->kernels_, *model->float_gemm_, spec,
+                                          options.observer));
+  model->plans_.push_back(std::move(plan));
   if (model->tokenizer_->vocab_size() > spec.vocab) {
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
@@ -78,7 +80,21 @@ uint64_t Model::Fingerprint() const {
   return XXH64_digest(state.get());
 }
 
-std::string Model::DescribePlan() const { return plan_->Describe(); }
+const graph::Plan& Model::plan(std::string_view name) const {
+  const auto plan = std::find_if(plans_.begin(), plans_.end(), [name](const auto& candidate) {
+    return candidate->name() == name;
+  });
+  KVANT_CHECK(plan != plans_.end());
+  return **plan;
+}
+
+const graph::Plan& Model::plan() const { return plan(graph::kDecodePlan); }
+
+std::string Model::DescribePlan() const {
+  std::string text;
+  for (const auto& plan : plans_) text += plan->Describe();
+  return text;
+}
 
 std::vector<std::string_view> KnownArchitectures() {
   std::vector<std::string_view> names;

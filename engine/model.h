@@ -50,7 +50,10 @@ class Model {
   const formats::GgufFile& file() const { return file_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const arch::ModelSpec& spec() const { return *spec_; }
-  const graph::Plan& plan() const { return *plan_; }
+  // A model has a plan for each thing it can compute: "decode" (graph::kDecodePlan) turns tokens
+  // into logits. There must be one of this name.
+  const graph::Plan& plan(std::string_view name) const;
+  const graph::Plan& plan() const;  // "decode"
   const cpu::KernelTable& kernels() const { return *kernels_; }
   const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }
 
@@ -62,7 +65,7 @@ class Model {
   // and of the first and last 4 KiB of every tensor's data.
   uint64_t Fingerprint() const;
 
-  // The plan as text, one node a line: operation, shapes, kernels, buffers.
+  // The plans as text, one node a line: place, operation, shapes, kernels, buffers.
   std::string DescribePlan() const;
 
  private:
@@ -71,7 +74,7 @@ class Model {
   formats::GgufFile file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<arch::ModelSpec> spec_;
-  std::unique_ptr<graph::Plan> plan_;
+  std::vector<std::unique_ptr<graph::Plan>> plans_;
   const cpu::KernelTable* kernels_ = nullptr;
   const cpu::FloatGemm* float_gemm_ = nullptr;
 };

@@ -30,7 +30,8 @@ Status Runner::State::CheckMemory() const {
 Status Runner::State::Prepare() {
   const graph::Plan& plan = model->plan();
   const int64_t parts_max = std::min({options.sequences, options.chunk, kSharedRowsMax});
-  step.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads)};
+  step.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads),
+                 options.kv_cache};
   layout = plan.Layout(options.chunk);
   KVANT_ASSIGN(arena, AlignedBuffer::Allocate(layout.bytes, "activations"));
   step.scratch_bytes = plan.ScratchBytes(step.limits);

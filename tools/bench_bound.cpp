@@ -1,108 +1,66 @@
 #include "tools/bench_bound.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
-#include "engine/arch/spec.h"
+#include "engine/graph/plan.h"
 
 namespace kvant::tools {
 namespace {
 
-constexpr std::string_view kEmbedding = "token_embd.weight";
-constexpr std::string_view kOutput = "output.weight";
+using graph::PassShape;
+using graph::RowSpace;
 
-enum class MatrixUse : uint8_t {
-  kNone,  // rows are looked up, or no matrix at all
-  kBody,  // every token of a pass
-  kHead,  // tokens whose logits are wanted
-};
-
-MatrixUse UseOf(const formats::GgufTensor& tensor, bool tied) {
-  if (tensor.n_dims < 2) return MatrixUse::kNone;
-  if (tensor.name == kEmbedding) return tied ? MatrixUse::kHead : MatrixUse::kNone;
-  return tensor.name == kOutput ? MatrixUse::kHead : MatrixUse::kBody;
-}
-
+// Adds up what the nodes of the plan say of their work.
 class Counter {
  public:
-  Counter(const Model& model, const SessionOptions& options) : model_(model), options_(options) {
-    const auto plan = PlanMemory(model, options);
-    if (plan.ok()) plan_ = *plan;
+  Counter(const Model& model, const SessionOptions& options)
+      : plan_(model.plan()), options_(options) {
+    if (options.kv_cache) cache_ = {options.k_type, options.v_type};
   }
 
-  const BenchWork& work() const { return work_; }
+  const graph::Work& work() const { return work_; }
 
   // Matrices over so many tokens, in the fewest passes.
   void AddMatrices(int64_t rows, int64_t logit_rows) {
     const int64_t chunk = options_.kv_cache ? options_.chunk : rows;
-    AddWeights(MatrixUse::kBody, rows, (rows + chunk - 1) / chunk);
-    AddWeights(MatrixUse::kHead, logit_rows, 1);
+    for (int64_t done = 0; done < rows; done += chunk) {
+      PassShape pass;
+      pass.rows.Set(RowSpace::kStep, std::min(chunk, rows - done));
+      pass.rows.Set(RowSpace::kHead, done == 0 ? logit_rows : 0);
+      work_ += plan_.WorkOf(pass);
+    }
   }
 
   // Attention of the tokens at [end - rows, end) of one sequence, in one pass.
   void AddAttention(int64_t rows, int64_t end) {
-    AddQueries(rows, end);
-    AddCacheReads(rows, end);
+    const PassShape::Part part = {rows, end};
+    AddParts({&part, 1});
   }
 
   // One pass over a token each of several sequences with `end` tokens. They share nothing, or all.
   void AddStep(int64_t rows, int64_t end, bool shared) {
     AddMatrices(rows, rows);
-    for (int64_t row = 0; row < rows; ++row) {
-      AddQueries(1, end);
-      if (row == 0 || !shared) AddCacheReads(1, end);
-    }
+    std::vector<PassShape::Part> parts;
+    for (int64_t row = 0; row < rows; ++row) parts.push_back({1, end, shared && row > 0});
+    AddParts(parts);
   }
 
  private:
-  void AddWeights(MatrixUse use, int64_t rows, int64_t passes) {
-    const bool tied = model_.file().FindTensor(kOutput) == nullptr;
-    for (const formats::GgufTensor& tensor : model_.file().tensors()) {
-      if (UseOf(tensor, tied) != use) continue;
-      work_.weight_bytes += static_cast<double>(tensor.size_bytes) * static_cast<double>(passes);
-      const double macs = static_cast<double>(tensor.n_values()) * static_cast<double>(rows);
-      const bool half = tensor.format->block_bytes == 2;
-      (tensor.format->quantized() ? work_.int8_macs
-       : half                     ? work_.int16_macs
-                                  : work_.float_macs) += macs;
-    }
+  void AddParts(std::span<const PassShape::Part> parts) {
+    work_ += plan_.WorkOf({.rows = {}, .parts = parts, .cache = cache_});
   }
 
-  // Products of the tokens at [end - rows, end).
-  void AddQueries(int64_t rows, int64_t end) {
-    for (const arch::Attention* attention : arch::Attentions(model_.spec().stacks.front())) {
-      double seen = 0;  // positions, over all rows
-      const bool windowed = attention->mask.kind == arch::MaskKind::kWindow;
-      for (int64_t position = end - rows; position < end; ++position) {
-        seen += static_cast<double>(windowed ? std::min(position + 1, attention->mask.window)
-                                             : position + 1);
-      }
-      AddProducts(options_.k_type, seen * static_cast<double>(attention->heads * attention->k_dim));
-      AddProducts(options_.v_type, seen * static_cast<double>(attention->heads * attention->v_dim));
-    }
-  }
-
-  void AddProducts(cpu::KvElement type, double macs) {
-    const bool int8 = type == cpu::KvElement::kQ8 && options_.kv_cache;
-    (int8 ? work_.int8_macs : work_.float_macs) += macs;
-  }
-
-  // Positions that the tokens at [end - rows, end) see.
-  void AddCacheReads(int64_t rows, int64_t end) {
-    for (const MemoryPlan::Group& group : plan_.groups) {
-      const int64_t visible = group.window == 0 ? end : std::min(end, group.window + rows - 1);
-      work_.kv_bytes += static_cast<double>(visible) * static_cast<double>(group.bytes_per_token);
-    }
-  }
-
-  const Model& model_;
+  const graph::Plan& plan_;
   const SessionOptions& options_;
-  MemoryPlan plan_;
-  BenchWork work_;
+  std::optional<PassShape::CacheTypes> cache_;
+  graph::Work work_;
 };
 
 }  // namespace
 
-BenchWork CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test) {
+graph::Work CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test) {
   Counter counter(model, options);
   const int64_t end = test.depth + test.n_prompt;
   if (!options.kv_cache) {  // every step computes all that is there, and stores nothing
@@ -132,11 +90,13 @@ BenchWork CountWork(const Model& model, const SessionOptions& options, const Spe
 }
 
 std::vector<std::span<const std::byte>> DecodeWeights(const Model& model) {
-  const bool tied = model.file().FindTensor(kOutput) == nullptr;
   std::vector<std::span<const std::byte>> pieces;
-  for (const formats::GgufTensor& tensor : model.file().tensors()) {
-    if (UseOf(tensor, tied) == MatrixUse::kNone) continue;
-    pieces.emplace_back(tensor.data, static_cast<size_t>(tensor.size_bytes));
+  for (const graph::Stage stage : {graph::Stage::kBody, graph::Stage::kHead}) {
+    for (const auto& node : model.plan().nodes(stage)) {
+      for (const formats::GgufTensor* matrix : node->Matrices()) {
+        pieces.emplace_back(matrix->data, static_cast<size_t>(matrix->size_bytes));
+      }
+    }
   }
   return pieces;
 }
@@ -150,12 +110,12 @@ double KvBytes(const MemoryPlan& plan, int64_t positions) {
   return bytes;
 }
 
-SpeedBound BoundOf(const BenchWork& work, const SpeedLimits& limits) {
+SpeedBound BoundOf(const graph::Work& work, const SpeedLimits& limits) {
   const auto seconds = [](double amount, double per_second) {
     return amount > 0 && per_second > 0 ? amount / per_second : 0.0;
   };
   const double memory = seconds(work.weight_bytes, limits.weights_per_second) +
-                        seconds(work.kv_bytes, limits.kv_per_second);
+                        seconds(work.cache_bytes, limits.kv_per_second);
   const double compute = seconds(work.int8_macs, limits.int8) +
                          seconds(work.int16_macs, std::max(limits.int16, limits.float32)) +
                          seconds(work.float_macs, limits.float32);

@@ -1,16 +1,16 @@
 // How fast a test could be at most on this machine: the bytes it must read and the products it must
 // compute, over the limits that were measured.
 //
-// Counted is what no implementation can avoid: in every pass over a chunk of tokens, each matrix
-// once and each cached position that some token sees once; of beams, which are one text and its
-// branches, a position once for all of them. Reading embeddings, norms and activations, writing the
-// cache, and all arithmetic other than products of matrices and attention are left out.
+// Counted is what the nodes of the plan say of their work (engine/graph/work.h) in every pass over
+// a chunk of tokens; of beams, which are one text and its branches, a cached position once for all
+// of them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "engine/graph/work.h"
 #include "engine/model.h"
 #include "engine/session_options.h"
 
@@ -25,22 +25,13 @@ struct SpeedCase {
   int64_t sequences = 1;  // side by side, each with tokens of its own
   int64_t beams = 1;      // if more than 1: one sequence, one text
 
-  // Tokens whose number per second is told.
+  // The speed of the test is told as so many tokens over its seconds.
   int64_t tokens() const { return (n_prompt + n_gen) * sequences; }
 };
 
-struct BenchWork {
-  double weight_bytes = 0;
-  double kv_bytes = 0;
-  double int8_macs = 0;   // with quantized weights, or q8 keys and values
-  double int16_macs = 0;  // with weights of 16 bits
-  double float_macs = 0;
-};
+graph::Work CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test);
 
-BenchWork CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test);
-
-// The pieces of memory that a decode step reads: all matrices of the file but the embedding, unless
-// it is the output matrix too.
+// The pieces of memory that a decode step reads: the matrices that the plan multiplies with.
 std::vector<std::span<const std::byte>> DecodeWeights(const Model& model);
 
 // Cached bytes of one sequence with so many positions.
@@ -61,6 +52,6 @@ struct SpeedBound {
 
 // The slower of reading everything and computing everything, both at full speed at once. Weights of
 // 16 bits are computed as floats or in 16 bits, whichever is faster.
-SpeedBound BoundOf(const BenchWork& work, const SpeedLimits& limits);
+SpeedBound BoundOf(const graph::Work& work, const SpeedLimits& limits);
 
 }  // namespace kvant::tools

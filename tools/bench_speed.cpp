@@ -257,7 +257,7 @@ class SpeedBench {
   }
 
   Status AddBound(const SessionOptions& session, const SpeedResult& result, Json& row) {
-    const BenchWork work = CountWork(*model_.model, session, result.test);
+    const graph::Work work = CountWork(*model_.model, session, result.test);
     KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model_.model, session));
     const int64_t positions = result.test.depth + result.test.n_prompt + result.test.n_gen;
     const double kv_bytes = KvBytes(plan, positions) * static_cast<double>(result.test.sequences);
@@ -269,7 +269,7 @@ class SpeedBench {
     row["bound_ts"] = bound_ts;
     row["bound_fraction"] = bound_ts > 0 ? row["avg_ts"].get<double>() / bound_ts : 0;
     row["work_weight_bytes"] = work.weight_bytes;
-    row["work_kv_bytes"] = work.kv_bytes;
+    row["work_kv_bytes"] = work.cache_bytes;
     row["work_int8_macs"] = work.int8_macs;
     row["work_int16_macs"] = work.int16_macs;
     row["work_float_macs"] = work.float_macs;

@@ -1,125 +1,17 @@
-// Rotary embedding with the cache write, and attention over the cache.
-//
-// Without a cache (StepContext::kv is null, the step is the whole sequence) attention is a plain
-// loop in double precision over the step's own keys and values: no tiles, no blocks, no chunks. It
-// is the oracle of the cached path.
+// Attention over the cache, cut into tasks and slices for the team.
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/aligned_buffer.h"
 #include "engine/graph/nodes.h"
+#include "engine/graph/uncached_attention.h"
 #include "engine/kv/step_view.h"
 
 namespace kvant::graph {
 namespace {
 
 using kv::kRowTile;
-
-struct Columns {
-  explicit Columns(const AttentionShape& shape)
-      : key(shape.heads * shape.k_dim), value(key + shape.kv_heads * shape.k_dim) {}
-  int64_t key;    // first column of the keys in qkv
-  int64_t value;  // first column of the values
-};
-
-class RopeAndStoreNode final : public Node {
- public:
-  RopeAndStoreNode(const cpu::KernelTable& kernels, int cache_id, const AttentionShape& shape,
-                   const RopeSpec& rope, QkNorms norms, ValueId qkv, ValueId cos_sin)
-      : Node(fmt::format("layer.{}.rope_store", cache_id), {qkv, cos_sin}, {qkv}),
-        kernels_(kernels),
-        cache_id_(cache_id),
-        shape_(shape),
-        style_(rope.style),
-        n_rot_(rope.n_rot),
-        norms_(std::move(norms)),
-        qkv_(qkv),
-        cos_sin_(cos_sin) {}
-
-  // A task is one kv head with its query heads, and rows whose positions share no key tile with
-  // another task's.
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    if (step.kv == nullptr) return RunUncached(step, member);
-    const std::span<const kv::RowTile> tiles = step.kv->tiles();
-    const int64_t tasks = static_cast<int64_t>(tiles.size()) * shape_.kv_heads;
-    const Range range = OwnedRange(tasks, 1, member.index, member.count);
-    for (int64_t task = range.begin; task < range.end; ++task) {
-      const kv::RowTile& tile = tiles[static_cast<size_t>(task / shape_.kv_heads)];
-      for (int64_t row = tile.first_row; row < tile.first_row + tile.rows; ++row) {
-        RunRow(step, row, task % shape_.kv_heads);
-        StoreRow(step, tile.part, row, task % shape_.kv_heads);
-      }
-    }
-  }
-
-  std::string Describe() const override {
-    return fmt::format("{}rope {} {} of {} + cache write {}",
-                       norms_.query.empty() ? "" : "rms_norm of heads + ",
-                       style_ == cpu::RopeStyle::kHalves ? "halves" : "interleaved", n_rot_,
-                       shape_.k_dim, kernels_.isa);
-  }
-
- private:
-  void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
-    const Range range = OwnedRange(step.RowCount(qkv_), 1, member.index, member.count);
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      for (int64_t head = 0; head < shape_.kv_heads; ++head) RunRow(step, row, head);
-    }
-  }
-
-  void RunRow(const StepContext& step, int64_t row, int64_t kv_head) const {
-    const Columns columns(shape_);
-    const int64_t group = shape_.heads / shape_.kv_heads;
-    float* qkv = step.FloatRow(qkv_, row);
-    const float* cos_sin = step.FloatRow(cos_sin_, row);
-    float* queries = qkv + kv_head * group * shape_.k_dim;
-    float* key = qkv + columns.key + kv_head * shape_.k_dim;
-    if (!norms_.query.empty()) {
-      for (int64_t head = 0; head < group; ++head)
-        NormalizeHead(norms_.query, queries + head * shape_.k_dim);
-      NormalizeHead(norms_.key, key);
-    }
-    kernels_.rope(queries, group, shape_.k_dim, n_rot_, style_, cos_sin);
-    kernels_.rope(key, 1, shape_.k_dim, n_rot_, style_, cos_sin);
-  }
-
-  void StoreRow(const StepContext& step, int part, int64_t row, int64_t kv_head) const {
-    const kv::GroupShape& stored = step.kv->shape(cache_id_);
-    const Columns columns(shape_);
-    const int64_t group = shape_.heads / shape_.kv_heads;
-    float* qkv = step.FloatRow(qkv_, row);
-    float* key = qkv + columns.key + kv_head * shape_.k_dim;
-    float* value = qkv + columns.value + kv_head * shape_.v_dim;
-    if (stored.rotate_keys) {
-      kernels_.rotate(qkv + kv_head * group * shape_.k_dim, group, shape_.k_dim);
-      kernels_.rotate(key, 1, shape_.k_dim);
-    }
-    if (!step.kv->Stores(cache_id_, part)) return;
-    if (stored.rotate_values) kernels_.rotate(value, 1, shape_.v_dim);
-    const kv::StepView::Place place = step.kv->PlaceOf(cache_id_, static_cast<int>(kv_head), part,
-                                                       step.positions[static_cast<size_t>(row)]);
-    kernels_.store_key(key, shape_.k_dim, stored.k_type, place.key_slot, place.key_tile,
-                       place.key_scale);
-    kernels_.store_value(value, shape_.v_dim, stored.v_type, place.value_slot, place.value_group,
-                         place.value_scale);
-  }
-
-  void NormalizeHead(const WeightVector& weight, float* head) const {
-    kernels_.rms_norm(head, weight.data(), shape_.k_dim, norms_.epsilon, head);
-  }
-
-  const cpu::KernelTable& kernels_;
-  int cache_id_;
-  AttentionShape shape_;
-  cpu::RopeStyle style_;
-  int64_t n_rot_;
-  QkNorms norms_;
-  ValueId qkv_;
-  ValueId cos_sin_;
-};
 
 class AttentionNode final : public Node {
  public:
@@ -129,43 +21,63 @@ class AttentionNode final : public Node {
         kernels_(kernels),
         cache_id_(cache_id),
         shape_(shape),
-        group_(shape.heads / shape.kv_heads),
+        group_(shape.HeadsPerKv()),
         scale_(scale),
         qkv_(qkv),
         out_(out) {}
 
   // Tasks (piece of work, kv head) are dealt in turn, because later rows see more positions. Where
-  // there are fewer of them than shares, each is cut into parts of its positions.
+  // there are fewer of them than shares, each is cut into slices of its positions.
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
     if (step.kv == nullptr) return RunUncached(step, member);
     const std::span<const kv::StepView::Work> work = step.kv->work(cache_id_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * shape_.kv_heads;
-    const int64_t parts = PartCount(step, tasks, member.count);
-    for (int64_t i = member.index; i < tasks * parts; i += member.count) {
-      const int64_t task = i / parts;
+    const int64_t slices = SliceCount(step, tasks, member.count);
+    for (int64_t i = member.index; i < tasks * slices; i += member.count) {
+      const int64_t task = i / slices;
       const Task place = {work[static_cast<size_t>(task / shape_.kv_heads)],
                           task % shape_.kv_heads};
-      parts == 1 ? RunTask(step, place, step.Scratch(member))
-                 : RunPart(step, place, {task, i % parts, parts}, step.Scratch(member));
+      slices == 1 ? RunTask(step, place, step.Scratch(member))
+                  : RunSlice(step, place, {task, i % slices, slices}, step.Scratch(member));
     }
   }
 
   size_t ScratchBytes(const StepLimits& limits) const override {
+    if (!limits.kv_cache) return UncachedScratchBytes(shape_, limits.chunk);
     return RunBytes(limits) + kernels_.attention_scratch_bytes(kRowTile, static_cast<int>(group_),
                                                                static_cast<int>(shape_.k_dim),
                                                                static_cast<int>(shape_.v_dim));
   }
 
-  // Room for the parts of four rows at any length.
+  // Room for the partial results of four rows at any length.
   size_t SharedBytes(const StepLimits& limits) const override {
     if (limits.shares < 2 * shape_.kv_heads) return 0;
     return static_cast<size_t>(4 * shape_.heads * ChunksOf({0, limits.context})) * PartialBytes();
   }
 
+  void AddWork(const PassShape& pass, Work& work) const override {
+    for (const PassShape::Part& part : pass.parts) {
+      double seen = 0;  // positions, over all rows
+      for (int64_t position = part.end - part.rows; position < part.end; ++position) {
+        seen += static_cast<double>(position + 1 - shape_.FirstVisible(position));
+      }
+      const auto add = [&](bool int8, int64_t dim) {
+        (int8 ? work.int8_macs : work.float_macs) += seen * static_cast<double>(shape_.heads * dim);
+      };
+      add(pass.cache.has_value() && pass.cache->keys == cpu::KvElement::kQ8, shape_.k_dim);
+      add(pass.cache.has_value() && pass.cache->values == cpu::KvElement::kQ8, shape_.v_dim);
+      if (!pass.cache.has_value() || part.shares_cache) continue;
+      const int64_t visible = part.end - shape_.FirstVisible(part.end - part.rows);
+      work.cache_bytes +=
+          static_cast<double>(visible) * static_cast<double>(BytesPerPosition(*pass.cache));
+    }
+  }
+
   std::string Describe() const override {
     return fmt::format(
-        "{} heads, {} kv heads x {}, {}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
+        "{} heads, {} kv heads x {}, {}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
         shape_.window == 0 ? std::string("all positions") : fmt::format("window {}", shape_.window),
+        shape_.score_cap == 0 ? "" : fmt::format(", scores within {}", shape_.score_cap),
         out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa);
   }
 
@@ -174,12 +86,24 @@ class AttentionNode final : public Node {
     const kv::StepView::Work& work;
     int64_t kv_head;
   };
-  // One of the parts of a task, which is the task'th of the step.
-  struct Part {
+  // One of the slices of a task, which is the task'th of the pass.
+  struct Slice {
     int64_t task;
     int64_t index;
     int64_t count;
   };
+
+  // What the cache keeps of a position for this layer.
+  uint64_t BytesPerPosition(const PassShape::CacheTypes& types) const {
+    kv::GroupShape stored;
+    stored.kv_heads = static_cast<int>(shape_.kv_heads);
+    stored.k_dim = static_cast<int>(shape_.k_dim);
+    stored.v_dim = static_cast<int>(shape_.v_dim);
+    stored.k_type = types.keys;
+    stored.v_type = types.values;
+    stored.layers = {cache_id_};
+    return stored.bytes_per_token();
+  }
 
   // The scratch begins with room for the runs of one lane.
   static size_t RunBytes(const StepLimits& limits) {
@@ -206,7 +130,7 @@ class AttentionNode final : public Node {
       seen.begin = std::min(seen.begin, position);
       seen.end = std::max(seen.end, position + 1);
     }
-    seen.begin = shape_.window == 0 ? 0 : std::max<int64_t>(0, seen.begin - shape_.window + 1);
+    seen.begin = shape_.FirstVisible(seen.begin);
     return seen;
   }
 
@@ -220,8 +144,8 @@ class AttentionNode final : public Node {
     return bytes;
   }
 
-  // Parts that every task of the step is cut into.
-  int64_t PartCount(const StepContext& step, int64_t tasks, int64_t shares) const {
+  // The number of slices that every task of the pass is cut into.
+  int64_t SliceCount(const StepContext& step, int64_t tasks, int64_t shares) const {
     if (tasks == 0 || shares < 2 * tasks) return 1;
     int64_t chunks = 1;
     for (const kv::StepView::Work& work : step.kv->work(cache_id_)) {
@@ -253,6 +177,7 @@ class AttentionNode final : public Node {
     task.v_element = stored.v_type;
     task.scale = scale_;
     task.window = shape_.window;
+    task.score_cap = shape_.score_cap;
     task.runs = step.kv->Runs(cache_id_, static_cast<int>(place.kv_head), work, runs);
     task.hidden = step.kv->Hidden(cache_id_, work);
     task.scratch = scratch.subspan(run_bytes);
@@ -264,20 +189,20 @@ class AttentionNode final : public Node {
     Finish(step, place.work.first_row, place.work.rows, place.kv_head);
   }
 
-  // The last part of a task to be done merges them.
-  void RunPart(const StepContext& step, const Task& place, const Part& part,
-               std::span<std::byte> scratch) const {
+  // Whoever is done with the last slice of a task merges their results.
+  void RunSlice(const StepContext& step, const Task& place, const Slice& slice,
+                std::span<std::byte> scratch) const {
     cpu::AttentionTask task = KernelTask(step, place, scratch);
     const Range seen = Seen(step, place.work);
     const int64_t chunks = ChunksOf(seen);
     task.slice.first = seen.begin / cpu::kAttentionChunk;
-    task.slice.begin = task.slice.first + chunks * part.index / part.count;
-    task.slice.end = task.slice.first + chunks * (part.index + 1) / part.count;
+    task.slice.begin = task.slice.first + chunks * slice.index / slice.count;
+    task.slice.end = task.slice.first + chunks * (slice.index + 1) / slice.count;
     task.slice.partials = reinterpret_cast<float*>(
-        step.shared.data() + static_cast<size_t>(part.task) * TaskPartialBytes(step));
+        step.shared.data() + static_cast<size_t>(slice.task) * TaskPartialBytes(step));
     kernels_.attention(task);
-    std::atomic<int32_t>& arrived = step.arrivals[static_cast<size_t>(part.task)];
-    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < part.count) return;
+    std::atomic<int32_t>& arrived = step.arrivals[static_cast<size_t>(slice.task)];
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < slice.count) return;
     arrived.store(0, std::memory_order_relaxed);
     task.slice.begin = task.slice.first;
     task.slice.end = task.slice.first + chunks;
@@ -303,44 +228,20 @@ class AttentionNode final : public Node {
     for (int64_t task = member.index; task < tiles * shape_.kv_heads; task += member.count) {
       const int64_t begin = task / shape_.kv_heads * kRowTile;
       const int64_t end = std::min(rows, begin + kRowTile);
-      AttendUncached(step, begin, end, task % shape_.kv_heads);
-      Finish(step, begin, end - begin, task % shape_.kv_heads);
-    }
-  }
-
-  void AttendUncached(const StepContext& step, int64_t begin, int64_t end, int64_t kv_head) const {
-    const Columns columns(shape_);
-    const int64_t stride = step.RowFloats(qkv_);
-    const float* keys = step.Floats(qkv_) + columns.key + kv_head * shape_.k_dim;
-    const float* values = step.Floats(qkv_) + columns.value + kv_head * shape_.v_dim;
-    std::vector<double> weights(static_cast<size_t>(end));
-    std::vector<double> sum(static_cast<size_t>(shape_.v_dim));
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t first = shape_.window == 0 ? 0 : std::max<int64_t>(0, row - shape_.window + 1);
-      for (int64_t head = kv_head * group_; head < (kv_head + 1) * group_; ++head) {
-        const float* query = step.Floats(qkv_) + row * stride + head * shape_.k_dim;
-        double highest = -HUGE_VAL;
-        for (int64_t other = first; other <= row; ++other) {
-          double dot = 0;
-          for (int64_t d = 0; d < shape_.k_dim; ++d) {
-            dot += static_cast<double>(query[d]) * static_cast<double>(keys[other * stride + d]);
-          }
-          weights[static_cast<size_t>(other)] = dot * static_cast<double>(scale_);
-          highest = std::max(highest, weights[static_cast<size_t>(other)]);
-        }
-        double total = 0;
-        std::fill(sum.begin(), sum.end(), 0.0);
-        for (int64_t other = first; other <= row; ++other) {
-          const double weight = std::exp(weights[static_cast<size_t>(other)] - highest);
-          total += weight;
-          for (int64_t d = 0; d < shape_.v_dim; ++d) {
-            sum[static_cast<size_t>(d)] += weight * static_cast<double>(values[other * stride + d]);
-          }
-        }
-        float* out = step.FloatRow(out_.floats, row) + head * shape_.v_dim;
-        for (int64_t d = 0; d < shape_.v_dim; ++d)
-          out[d] = static_cast<float>(sum[static_cast<size_t>(d)] / total);
-      }
+      const int64_t kv_head = task % shape_.kv_heads;
+      const float* qkv = step.Floats(qkv_);
+      Attend({.shape = shape_,
+              .scale = scale_,
+              .queries = qkv + kv_head * group_ * shape_.k_dim,
+              .keys = qkv + shape_.key_column() + kv_head * shape_.k_dim,
+              .values = qkv + shape_.value_column() + kv_head * shape_.v_dim,
+              .out = step.Floats(out_.floats) + kv_head * group_ * shape_.v_dim,
+              .qkv_stride = step.RowFloats(qkv_),
+              .out_stride = step.RowFloats(out_.floats),
+              .row_begin = begin,
+              .row_end = end,
+              .scratch = step.Scratch(member)});
+      Finish(step, begin, end - begin, kv_head);
     }
   }
 
@@ -354,13 +255,6 @@ class AttentionNode final : public Node {
 };
 
 }  // namespace
-
-std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
-                                       const AttentionShape& shape, const RopeSpec& rope,
-                                       QkNorms norms, ValueId qkv, ValueId cos_sin) {
-  return std::make_unique<RopeAndStoreNode>(kernels, cache_id, shape, rope, std::move(norms), qkv,
-                                            cos_sin);
-}
 
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
                                     const AttentionShape& shape, float scale, ValueId qkv,

@@ -85,8 +85,7 @@ Activations PlanBuilder::NewActivations(const std::string& name, RowKind rows, i
 }
 
 void PlanBuilder::Add(RowKind rows, std::unique_ptr<Node> node) {
-  rows == RowKind::kHead ? plan_->AddHeadNode(std::move(node))
-                         : plan_->AddBodyNode(std::move(node));
+  plan_->AddNode(InfoOf(rows).stage, std::move(node));
 }
 
 void PlanBuilder::AddMatMul(RowKind rows, const std::string& name, std::vector<MatMulPart> parts,

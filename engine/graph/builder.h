@@ -55,7 +55,7 @@ class PlanBuilder {
   Activations NewActivations(const std::string& name, RowKind rows, int64_t cols,
                              const std::vector<MatMulPart>& readers);
 
-  // Appends a node: to the head if it works on rows whose logits are wanted.
+  // Appends a node that works on these rows to their stage.
   void Add(RowKind rows, std::unique_ptr<Node> node);
 
   // Appends out = (or +=) the products of all parts with `in`, and before it what shows `in` to the

@@ -1,8 +1,9 @@
 // Matrix products of one or several weight matrices with the same activations, and the gated unit,
 // which goes on with the columns that it has just computed.
 //
-// The rows of each part are split over the team at its kernel's row tiles. Float matrices with many
-// tokens may go to a library, in tiles of weight rows whose borders depend on the matrix alone.
+// The rows of each operand are split over the team at its kernel's row tiles. Float matrices with
+// many tokens may go to a library, in tiles of weight rows whose borders depend on the matrix
+// alone.
 #include <algorithm>
 #include <numeric>
 
@@ -29,44 +30,45 @@ int64_t GemmTileRows(int64_t cols) {
 class Product {
  public:
   Product(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
-          std::vector<MatMulOperand> parts, const Activations& in, ValueId out, cpu::Store store)
-      : float_gemm_(float_gemm), parts_(std::move(parts)), in_(in), out_(out), store_(store) {
-    for (const MatMulOperand& part : parts_) {
-      KVANT_CHECK(part.weight->dims[0] == in.cols);
-      const auto format = static_cast<size_t>(quant::FormatIndex(*part.weight->format));
+          std::vector<MatMulOperand> operands, const Activations& in, ValueId out, cpu::Store store)
+      : float_gemm_(float_gemm), operands_(std::move(operands)), in_(in), out_(out), store_(store) {
+    for (const MatMulOperand& operand : operands_) {
+      KVANT_CHECK(operand.weight->dims[0] == in.cols);
+      const auto format = static_cast<size_t>(quant::FormatIndex(*operand.weight->format));
       kernels_.push_back(&kernels.matmul[format]);
       decode_.push_back(kernels.decode[format]);
     }
   }
 
-  size_t parts() const { return parts_.size(); }
-  int64_t rows(size_t part) const { return parts_[part].weight->rows(); }
+  size_t operands() const { return operands_.size(); }
+  int64_t rows(size_t operand) const { return operands_[operand].weight->rows(); }
 
-  // Rows of a part are split at multiples of this.
-  int64_t RowTile(const StepContext& step, size_t part) const {
-    return UsesLibrary(part) && Many(step) ? GemmTileRows(in_.cols) : kernels_[part]->row_tile;
+  // Rows of an operand are split at multiples of this.
+  int64_t RowTile(const StepContext& step, size_t operand) const {
+    return UsesLibrary(operand) && Many(step) ? GemmTileRows(in_.cols)
+                                              : kernels_[operand]->row_tile;
   }
 
   // Some weight rows of one operand, as a share of `node`.
-  void Run(const StepContext& step, const ThreadPool::Member& member, const Node& node, size_t part,
-           const Range& rows) const {
+  void Run(const StepContext& step, const ThreadPool::Member& member, const Node& node,
+           size_t operand, const Range& rows) const {
     if (rows.begin == rows.end) return;
     const std::span<std::byte> scratch = step.Scratch(member);
     cpu::ArrangedActivations& arranged = step.Arranged(member, node);
-    if (kernels_[part]->activation == cpu::ActivationKind::kInt8) {
-      cpu::MatMulTask task = KernelTask(step, part, rows, scratch);
+    if (kernels_[operand]->activation == cpu::ActivationKind::kInt8) {
+      cpu::MatMulTask task = KernelTask(step, operand, rows, scratch);
       task.arranged = &arranged;
-      kernels_[part]->run(task);
+      kernels_[operand]->run(task);
     } else {
       arranged = {};
-      MultiplyFloats(step, part, rows, scratch);
+      MultiplyFloats(step, operand, rows, scratch);
     }
-    AddBias(step, parts_[part], rows);
+    AddBias(step, operands_[operand], rows);
   }
 
   size_t ScratchBytes(const StepLimits& limits) const {
     size_t bytes = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
+    for (size_t i = 0; i < operands_.size(); ++i) {
       bytes = std::max(bytes, kernels_[i]->scratch_bytes(in_.cols));
       if (UsesLibrary(i) && limits.chunk >= cpu::kManyTokens) {
         bytes =
@@ -76,16 +78,34 @@ class Product {
     return bytes;
   }
 
+  void AddWork(int64_t tokens, Work& work) const {
+    if (tokens == 0) return;
+    for (const MatMulOperand& operand : operands_) {
+      const formats::GgufTensor& weight = *operand.weight;
+      work.weight_bytes += static_cast<double>(weight.size_bytes);
+      double& macs = weight.format->quantized()        ? work.int8_macs
+                     : weight.format->block_bytes == 2 ? work.int16_macs
+                                                       : work.float_macs;
+      macs += static_cast<double>(weight.n_values()) * static_cast<double>(tokens);
+    }
+  }
+
+  std::vector<const formats::GgufTensor*> Matrices() const {
+    std::vector<const formats::GgufTensor*> matrices;
+    for (const MatMulOperand& operand : operands_) matrices.push_back(operand.weight);
+    return matrices;
+  }
+
   std::string Describe() const {
     std::string text = store_ == cpu::Store::kAdd ? "matmul +=" : "matmul";
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const formats::GgufTensor& weight = *parts_[i].weight;
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const formats::GgufTensor& weight = *operands_[i].weight;
       text += fmt::format(" {} [{} x {}] {}{}{};", weight.name, weight.dims[0], weight.rows(),
                           kernels_[i]->name,
                           UsesLibrary(i) || UsesPanels(i)
                               ? fmt::format(" (>= {} rows: {})", cpu::kManyTokens, float_gemm_.name)
                               : "",
-                          parts_[i].bias.empty() ? "" : " + bias");
+                          operands_[i].bias.empty() ? "" : " + bias");
     }
     text.pop_back();
     return text;
@@ -96,17 +116,17 @@ class Product {
     return step.TokenCount(out_) == cpu::TokenCount::kMany;
   }
   // What multiplies many tokens with a matrix of floats; with neither, the kernel for few tokens.
-  bool UsesLibrary(size_t part) const {
-    return kernels_[part]->activation == cpu::ActivationKind::kFloat32 &&
+  bool UsesLibrary(size_t operand) const {
+    return kernels_[operand]->activation == cpu::ActivationKind::kFloat32 &&
            float_gemm_.run != nullptr;
   }
-  bool UsesPanels(size_t part) const {
-    return float_gemm_.panels && kernels_[part]->run_many != nullptr;
+  bool UsesPanels(size_t operand) const {
+    return float_gemm_.panels && kernels_[operand]->run_many != nullptr;
   }
 
   cpu::MatMulTask KernelTask(const StepContext& step, size_t i, const Range& range,
                              std::span<std::byte> scratch) const {
-    const formats::GgufTensor& weight = *parts_[i].weight;
+    const formats::GgufTensor& weight = *operands_[i].weight;
     const ValueId in =
         kernels_[i]->activation == cpu::ActivationKind::kInt8 ? in_.int8 : in_.floats;
     cpu::MatMulTask task;
@@ -119,7 +139,7 @@ class Product {
     task.activations = step.Bytes(in);
     task.activation_stride = static_cast<int64_t>(step.RowBytes(in));
     task.tokens = step.RowCount(out_);
-    task.out = step.Floats(out_) + parts_[i].out_col;
+    task.out = step.Floats(out_) + operands_[i].out_col;
     task.out_stride = step.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
@@ -136,7 +156,7 @@ class Product {
 
   void RunLibrary(const StepContext& step, size_t i, const Range& range,
                   std::span<std::byte> scratch) const {
-    const formats::GgufTensor& weight = *parts_[i].weight;
+    const formats::GgufTensor& weight = *operands_[i].weight;
     const int64_t tile = GemmTileRows(in_.cols);
     for (int64_t row = range.begin; row < range.end; row += tile) {
       const int64_t rows = std::min(tile, range.end - row);
@@ -150,24 +170,24 @@ class Product {
         decode_[i](data, reinterpret_cast<float*>(scratch.data()), rows * in_.cols);
       }
       float_gemm_.run(floats, rows, in_.cols, step.Floats(in_.floats), step.RowFloats(in_.floats),
-                      step.RowCount(out_), step.Floats(out_) + parts_[i].out_col + row,
+                      step.RowCount(out_), step.Floats(out_) + operands_[i].out_col + row,
                       step.RowFloats(out_), store_ == cpu::Store::kAdd);
     }
   }
 
-  void AddBias(const StepContext& step, const MatMulOperand& part, const Range& range) const {
-    if (part.bias.empty()) return;
+  void AddBias(const StepContext& step, const MatMulOperand& operand, const Range& range) const {
+    if (operand.bias.empty()) return;
     for (int64_t token = 0; token < step.RowCount(out_); ++token) {
-      float* out = step.FloatRow(out_, token) + part.out_col;
+      float* out = step.FloatRow(out_, token) + operand.out_col;
       for (int64_t row = range.begin; row < range.end; ++row)
-        out[row] += part.bias[static_cast<size_t>(row)];
+        out[row] += operand.bias[static_cast<size_t>(row)];
     }
   }
 
   const cpu::FloatGemm& float_gemm_;
-  std::vector<MatMulOperand> parts_;
-  std::vector<const cpu::MatMulKernel*> kernels_;  // one per part
-  std::vector<cpu::DecodeFunction> decode_;        // one per part
+  std::vector<MatMulOperand> operands_;
+  std::vector<const cpu::MatMulKernel*> kernels_;  // one per operand
+  std::vector<cpu::DecodeFunction> decode_;        // one per operand
   Activations in_;
   ValueId out_;
   cpu::Store store_;
@@ -179,7 +199,7 @@ class MatMulNode final : public Node {
       : Node(std::move(name), std::move(reads), {out}), product_(std::move(product)) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    for (size_t i = 0; i < product_.parts(); ++i) {
+    for (size_t i = 0; i < product_.operands(); ++i) {
       const Range rows =
           OwnedRange(product_.rows(i), product_.RowTile(step, i), member.index, member.count);
       product_.Run(step, member, *this, i, rows);
@@ -190,13 +210,17 @@ class MatMulNode final : public Node {
     return product_.ScratchBytes(limits);
   }
   std::string Describe() const override { return product_.Describe(); }
+  void AddWork(const PassShape& pass, Work& work) const override {
+    product_.AddWork(pass.rows[rows()], work);
+  }
+  std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
 
  private:
   Product product_;
 };
 
-// Gate and up are one part of 2 * cols rows or two of cols rows; a share computes the same columns
-// of both, so that it can go on with them.
+// Gate and up are one operand of 2 * cols rows or two of cols rows; a share computes the same
+// columns of both, so that it can go on with them.
 class GatedUnitNode final : public Node {
  public:
   GatedUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
@@ -210,7 +234,7 @@ class GatedUnitNode final : public Node {
         out_(out) {}
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const size_t up = product_.parts() - 1;
+    const size_t up = product_.operands() - 1;
     const int64_t tile =
         std::lcm(std::lcm(product_.RowTile(step, 0), product_.RowTile(step, up)), kActivationTile);
     const Range cols = OwnedRange(out_.cols, tile, member.index, member.count);
@@ -232,6 +256,11 @@ class GatedUnitNode final : public Node {
   size_t ScratchBytes(const StepLimits& limits) const override {
     return product_.ScratchBytes(limits);
   }
+
+  void AddWork(const PassShape& pass, Work& work) const override {
+    product_.AddWork(pass.rows[rows()], work);
+  }
+  std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
 
   std::string Describe() const override {
     return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(),
@@ -270,26 +299,26 @@ class GatedUnitNode final : public Node {
 }  // namespace
 
 std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
-                                 std::string name, std::vector<MatMulOperand> parts,
+                                 std::string name, std::vector<MatMulOperand> operands,
                                  const Activations& in, ValueId out, cpu::Store store) {
   std::vector<ValueId> reads = in.ids();
   if (store == cpu::Store::kAdd) reads.push_back(out);
   return std::make_unique<MatMulNode>(
       std::move(name), std::move(reads), out,
-      Product(kernels, float_gemm, std::move(parts), in, out, store));
+      Product(kernels, float_gemm, std::move(operands), in, out, store));
 }
 
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
-                                    std::vector<MatMulOperand> parts, const Activations& in,
+                                    std::vector<MatMulOperand> operands, const Activations& in,
                                     Gate gate, ValueId gate_up, const Activations& out) {
-  KVANT_CHECK(parts.size() == 1 || parts.size() == 2);
+  KVANT_CHECK(operands.size() == 1 || operands.size() == 2);
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);
   return std::make_unique<GatedUnitNode>(
       kernels, std::move(name), in.ids(), std::move(writes),
-      Product(kernels, float_gemm, std::move(parts), in, gate_up, cpu::Store::kSet), gate, gate_up,
-      out);
+      Product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet), gate,
+      gate_up, out);
 }
 
 }  // namespace kvant::graph

@@ -1,9 +1,11 @@
-// Nodes that work row by row: embedding, norms, quantization, rotary tables.
+// Nodes that work row by row: embedding, norms, quantization, rotary tables. The loops that stand
+// here, over one row of an embedding or of a rotary table, run once per token and have no kernel.
 #include "engine/graph/nodes.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -30,6 +32,10 @@ class EmbedNode final : public Node {
       if (scale_ == 1.0f) continue;
       for (int64_t i = 0; i < table_.dims[0]; ++i) out[i] *= scale_;
     }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], table_.dims[0]);
   }
 
   std::string Describe() const override {
@@ -63,6 +69,10 @@ class RopeTableNode final : public Node {
         sines[i] = angles.amplitude * static_cast<float>(std::sin(angle));
       }
     }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], 2 * half_);
   }
 
   std::string Describe() const override {
@@ -103,6 +113,10 @@ class RmsNormNode final : public Node {
     return out_.floats == kNoValue ? weight_.size() * sizeof(float) : 0;
   }
 
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], std::ssize(weight_));
+  }
+
   std::string Describe() const override {
     return fmt::format("rms_norm{} {} [{}]", out_.int8 != kNoValue ? " + quantize int8" : "",
                        kernels_.isa, weight_.size());
@@ -138,6 +152,10 @@ class AddRmsNormNode final : public Node {
     }
   }
 
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], std::ssize(weight_));
+  }
+
   std::string Describe() const override {
     return fmt::format("+= rms_norm {} [{}]", kernels_.isa, weight_.size());
   }
@@ -170,6 +188,10 @@ class QuantizeNode final : public Node {
     }
   }
 
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], activations_.cols);
+  }
+
   std::string Describe() const override {
     return fmt::format("quantize int8 {} [{}]", kernels_.isa, activations_.cols);
   }
@@ -190,6 +212,10 @@ class SelectRowsNode final : public Node {
       std::memcpy(step.FloatRow(out_, row), step.FloatRow(in_, step.head[static_cast<size_t>(row)]),
                   static_cast<size_t>(cols_) * sizeof(float));
     }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], cols_);
   }
 
   std::string Describe() const override { return fmt::format("rows with logits [{}]", cols_); }

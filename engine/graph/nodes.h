@@ -3,6 +3,7 @@
 // not depend on the team.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,7 +32,18 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t k_dim = 0;
   int64_t v_dim = 0;
-  int64_t window = 0;  // positions a query sees, itself included; 0 = all
+  int64_t window = 0;   // positions a query sees, itself included; 0 = all
+  float score_cap = 0;  // score = score_cap * tanh(score / score_cap); 0 = no cap
+
+  int64_t HeadsPerKv() const { return heads / kv_heads; }
+  // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
+  int64_t key_column() const { return heads * k_dim; }
+  int64_t value_column() const { return key_column() + kv_heads * k_dim; }
+  int64_t qkv_columns() const { return value_column() + kv_heads * v_dim; }
+  // The first position that a query at `position` sees.
+  int64_t FirstVisible(int64_t position) const {
+    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+  }
 };
 
 // A value in the forms that its readers need; either may be absent.
@@ -46,12 +58,16 @@ struct Activations {
 // A small vector of a model (norm weights, biases), decoded once.
 using WeightVector = std::vector<float>;
 
-// One matrix of a MatMulNode: its rows become columns [out_col, out_col + rows) of the output.
+// One matrix of a MatMulNode, an operand of its product: its rows become columns [out_col, out_col
+// + rows) of the output.
 struct MatMulOperand {
   const formats::GgufTensor* weight = nullptr;
   WeightVector bias;  // empty = none
   int64_t out_col = 0;
 };
+
+// Another name of MatMulOperand.
+using MatMulPart = MatMulOperand;
 
 // out = scale * rows of the embedding table for the step's tokens.
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
@@ -73,28 +89,39 @@ std::unique_ptr<Node> MakeAddRmsNorm(const cpu::KernelTable& kernels, std::strin
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
                                    const Activations& activations);
 
-// out columns = (or +=) the products of all parts with `in`.
+// out columns = (or +=) the products of all operands with `in`.
 std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
-                                 std::string name, std::vector<MatMulOperand> parts,
+                                 std::string name, std::vector<MatMulOperand> operands,
                                  const Activations& in, ValueId out, cpu::Store store);
 
 // Shows in.floats to the observer, which must outlive the node.
 std::unique_ptr<Node> MakeObserve(MatMulObserver& observer, std::string name,
                                   const Activations& in);
 
-// Norms of every head's query and key before the rotation; without weights there are none.
+// RMS norms of every head's query, key and value. One without weights is not computed; a norm that
+// has none in the model has ones here.
 struct QkNorms {
   WeightVector query;  // [k_dim]
   WeightVector key;    // [k_dim]
   float epsilon = 0;
+  WeightVector value;  // [v_dim]
 };
 
-// Normalizes and rotates queries and keys of qkv in place and stores keys and values in the cache
-// layer `cache_id`. qkv columns: [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim]
-// values.
+enum class NormOrder : uint8_t { kBeforeRope, kAfterRope };
+
+// What happens to every head between the product that makes it and the cache.
+struct HeadSteps {
+  QkNorms norms;
+  NormOrder norm_order = NormOrder::kBeforeRope;
+  cpu::RopeStyle rope_style = cpu::RopeStyle::kInterleaved;
+  int64_t n_rot = 0;           // the first dimensions of queries and keys are rotated
+  ValueId cos_sin = kNoValue;  // by the angles of MakeRopeTable; kNoValue: there is no rotation
+};
+
+// Does these steps on queries, keys and values of qkv in place, and stores keys and values in the
+// cache layer `cache_id`.
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
-                                       const AttentionShape& shape, const RopeSpec& rope,
-                                       QkNorms norms, ValueId qkv, ValueId cos_sin);
+                                       const AttentionShape& shape, HeadSteps steps, ValueId qkv);
 
 // out.floats = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies
 // the products of queries and keys. Quantized too where `out` has room for it, which needs
@@ -106,12 +133,12 @@ std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_i
 // Whether the results of a kv head are whole groups of quantized values.
 bool QuantizesAttention(const AttentionShape& shape);
 
-// gate_up = the products of `parts` with `in`, columns [ffn] gate, [ffn] up, which are one part or
-// two; out = activation(gate) * up, as floats and quantized as far as `out` asks. Afterwards
-// gate_up is undefined.
+// gate_up = the products of `operands` with `in`, columns [ffn] gate, [ffn] up, which are one
+// operand or two; out = activation(gate) * up, as floats and quantized as far as `out` asks.
+// Afterwards gate_up is undefined.
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
-                                    std::vector<MatMulOperand> parts, const Activations& in,
+                                    std::vector<MatMulOperand> operands, const Activations& in,
                                     Gate gate, ValueId gate_up, const Activations& out);
 
 // out = the rows StepContext::head of `in`.

@@ -18,6 +18,10 @@ constexpr size_t kLineBytes = 64;
 // Bits of ScratchRecord::product that hold the number of a node.
 constexpr int kNodeNumberBits = 20;
 
+// So many values are normalized or rotated in about two microseconds, the time in which a team of
+// threads meets.
+constexpr int64_t kNarrowValues = 8192;
+
 constexpr std::string_view kPlaceNames[] = {"cpu"};
 
 size_t Distance(size_t a, size_t b) { return a > b ? a - b : b - a; }
@@ -25,6 +29,10 @@ size_t Distance(size_t a, size_t b) { return a > b ? a - b : b - a; }
 }  // namespace
 
 std::string_view PlaceName(Place place) { return kPlaceNames[static_cast<size_t>(place)]; }
+
+Width WidthOfRows(int64_t rows, int64_t cols) {
+  return rows == 1 || rows * cols <= kNarrowValues ? Width::kOne : Width::kTeam;
+}
 
 cpu::ArrangedActivations& StepContext::Arranged(const ThreadPool::Member& member,
                                                 const Node& node) const {
@@ -47,6 +55,8 @@ void Plan::AddNode(Stage stage, std::unique_ptr<Node> node) {
       stages_.begin(), stages_.end(), 0,
       [](int sum, const NodeList& nodes) { return sum + static_cast<int>(nodes.size()); });
   KVANT_CHECK(node->number_ < 1 << kNodeNumberBits);
+  const std::vector<ValueId>& values = node->writes().empty() ? node->reads() : node->writes();
+  if (!values.empty()) node->rows_ = ValueOf(values.front()).rows;
   stages_[static_cast<size_t>(stage)].push_back(std::move(node));
 }
 
@@ -146,6 +156,19 @@ size_t Plan::SharedBytes(const StepLimits& limits) const {
   return bytes;
 }
 
+Work Plan::WorkOf(const PassShape& pass) const {
+  Work work;
+  for (const NodeList& nodes : stages_) {
+    for (const auto& node : nodes) node->AddWork(pass, work);
+  }
+  return work;
+}
+
+int64_t Plan::CountPhases(Stage stage, const RowCounts& rows) const {
+  return std::count_if(nodes(stage).begin(), nodes(stage).end(),
+                       [&rows](const auto& node) { return node->WidthOf(rows) == Width::kTeam; });
+}
+
 std::string Plan::Describe() const {
   std::string text = fmt::format("plan {}\n", name_);
   const auto out = std::back_inserter(text);
@@ -167,7 +190,10 @@ std::string Plan::Describe() const {
   }
   for (size_t stage = 0; stage < kStageCount; ++stage) {
     if (stages_[stage].empty()) continue;
-    fmt::format_to(out, "{}\n", kStageNames[stage]);
+    RowCounts one;
+    for (size_t i = 0; i < kRowSpaceCount; ++i) one.Set(static_cast<RowSpace>(i), 1);
+    fmt::format_to(out, "{}, phases for one row: {}\n", kStageNames[stage],
+                   CountPhases(static_cast<Stage>(stage), one));
     for (const auto& node : stages_[stage]) {
       fmt::format_to(out, "  {:>4} {} {:<20} {}  ({} -> {})\n", node->number(),
                      PlaceName(node->place()), node->name(), node->Describe(), list(node->reads()),

@@ -25,7 +25,11 @@
 #include "cpu/kernels.h"
 #include "engine/graph/rope.h"
 #include "engine/graph/rows.h"
+#include "engine/graph/work.h"
 
+namespace kvant::formats {
+struct GgufTensor;
+}
 namespace kvant::kv {
 class StepView;
 }
@@ -70,6 +74,7 @@ struct StepLimits {
   int64_t context = 0;    // positions
   int64_t sequences = 1;  // that take part
   int64_t shares = 1;     // that a phase is cut into
+  bool kv_cache = false;  // false: a pass holds all of its sequence
 };
 
 class Node;
@@ -128,11 +133,14 @@ struct StepContext {
 enum class Place : uint8_t { kCpu };
 std::string_view PlaceName(Place place);
 
-// How many threads find something to do in a node.
+// How many threads compute a node.
 enum class Width : uint8_t {
-  kOne,  // the node is run as one share, without a barrier of its own
+  kOne,  // one, as part of the phase before: the team does not wait for each other once more
   kTeam,
 };
+// For nodes that do a little work for each value, row by row: one thread, where a second would find
+// no row or where all is done sooner than a team has met.
+Width WidthOfRows(int64_t rows, int64_t cols);
 
 class Node {
  public:
@@ -149,11 +157,17 @@ class Node {
   // The operation and its kernels: "matmul q4_0 int8 avx512vnni [2048 x 3072]".
   virtual std::string Describe() const = 0;
 
-  // In a pass of so many rows.
+  // What it does in such a pass: how many threads it takes, and its work.
   virtual Width WidthOf(const RowCounts& rows) const {
     (void)rows;
     return Width::kTeam;
   }
+  virtual void AddWork(const PassShape& pass, Work& work) const {
+    (void)pass;
+    (void)work;
+  }
+  // The matrices that it multiplies with.
+  virtual std::vector<const formats::GgufTensor*> Matrices() const { return {}; }
 
   // Private memory of a thread while this node runs.
   virtual size_t ScratchBytes(const StepLimits& limits) const {
@@ -172,6 +186,8 @@ class Node {
   const std::vector<ValueId>& writes() const { return writes_; }
   Place place() const { return place_; }
   int number() const { return number_; }  // in the plan
+  // Of the values that it writes; of those it reads, if it writes none.
+  RowSpace rows() const { return rows_; }
 
  private:
   friend class Plan;
@@ -180,19 +196,11 @@ class Node {
   std::vector<ValueId> reads_;
   std::vector<ValueId> writes_;
   Place place_ = Place::kCpu;
+  RowSpace rows_ = RowSpace::kStep;
   int number_ = 0;
 };
 
 using NodeList = std::vector<std::unique_ptr<Node>>;
-
-enum class Stage : uint8_t {
-  kBody,  // everything per token of the pass
-  kHead,  // from the final norm to the logits; run once for each kHeadRows rows with logits
-};
-
-// In the order of Stage.
-inline constexpr std::string_view kStageNames[] = {"body", "head"};
-inline constexpr size_t kStageCount = std::size(kStageNames);
 
 // Where the values of a session lie, for given maximal row counts.
 struct ArenaLayout {
@@ -211,8 +219,6 @@ class Plan {
   ValueId AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind);
   // At the end of a stage.
   void AddNode(Stage stage, std::unique_ptr<Node> node);
-  void AddBodyNode(std::unique_ptr<Node> node) { AddNode(Stage::kBody, std::move(node)); }
-  void AddHeadNode(std::unique_ptr<Node> node) { AddNode(Stage::kHead, std::move(node)); }
   void SetLogits(ValueId logits) { logits_ = logits; }
   // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
   int AddCacheLayer(const CacheLayer& layer);
@@ -231,6 +237,11 @@ class Plan {
   ValueId logits() const { return logits_; }
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }
+
+  // Of all stages, each once.
+  Work WorkOf(const PassShape& pass) const;
+  // Phases of the team that a run of the stage takes.
+  int64_t CountPhases(Stage stage, const RowCounts& rows) const;
 
   std::string Describe() const;
 

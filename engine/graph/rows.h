@@ -22,17 +22,28 @@ enum class RowSpace : uint8_t {
   kHead,
 };
 
+// What is run at once.
+enum class Stage : uint8_t {
+  kBody,  // everything per token of the pass
+  kHead,  // from the final norm to the logits; run once for each kHeadRows rows with logits
+};
+
+// In the order of Stage.
+inline constexpr std::string_view kStageNames[] = {"body", "head"};
+inline constexpr size_t kStageCount = std::size(kStageNames);
+
 struct RowSpaceInfo {
   std::string_view name;
   char symbol;            // in printed plans
   std::string_view what;  // "tokens of the pass"
+  Stage stage;            // of the nodes that work on such rows
   int64_t (*most_rows)(int64_t chunk);
 };
 
 // In the order of RowSpace.
 inline constexpr RowSpaceInfo kRowSpaces[] = {
-    {"step", 'N', "tokens of the pass", [](int64_t chunk) { return chunk; }},
-    {"head", 'R', "rows with logits", [](int64_t) { return kHeadRows; }},
+    {"step", 'N', "tokens of the pass", Stage::kBody, [](int64_t chunk) { return chunk; }},
+    {"head", 'R', "rows with logits", Stage::kHead, [](int64_t) { return kHeadRows; }},
 };
 inline constexpr size_t kRowSpaceCount = std::size(kRowSpaces);
 

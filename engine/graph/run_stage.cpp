@@ -1,22 +1,69 @@
 #include "engine/graph/run_stage.h"
 
 namespace kvant::graph {
+namespace {
+
+// A stage that is being run: which node is next, and whether somebody has cancelled it.
+class StageRun {
+ public:
+  StageRun(const NodeList& nodes, const StepContext& step, const std::atomic<bool>* cancel)
+      : nodes_(nodes), step_(step), cancel_(cancel) {}
+
+  // Runs the narrow nodes before the next wide one. False at the end of the stage.
+  bool Next(const ThreadPool::Member& member) {
+    for (; next_ < nodes_.size(); ++next_) {
+      if (IsCancelled()) return false;
+      if (nodes_[next_]->WidthOf(step_.rows) == Width::kTeam) break;
+      nodes_[next_]->Run(step_, member);
+    }
+    if (next_ == nodes_.size()) return false;
+    wide_ = nodes_[next_++].get();
+    return true;
+  }
+
+  // A share of the wide node.
+  void RunShare(const ThreadPool::Member& member) {
+    if (!IsCancelled()) wide_->Run(step_, member);
+  }
+
+  void RunAlone(const ThreadPool::Member& member) {
+    for (const auto& node : nodes_) {
+      if (!IsCancelled()) node->Run(step_, member);
+    }
+  }
+
+  bool cancelled() const { return cancelled_; }
+
+ private:
+  // Once it is, it stays so, whatever becomes of the caller's flag.
+  bool IsCancelled() {
+    if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
+      cancelled_.store(true, std::memory_order_relaxed);
+    }
+    return cancelled_.load(std::memory_order_relaxed);
+  }
+
+  const NodeList& nodes_;
+  const StepContext& step_;
+  const std::atomic<bool>* cancel_;
+  std::atomic<bool> cancelled_ = false;
+  size_t next_ = 0;
+  const Node* wide_ = nullptr;
+};
+
+}  // namespace
 
 Status RunStage(const Plan& plan, Stage stage, StepContext& step, ThreadPool& pool,
                 const StageOptions& options) {
-  const NodeList& nodes = plan.nodes(stage);
-  std::atomic<bool> cancelled = false;
   ++step.run;
-  const auto run = [&](int64_t phase, const ThreadPool::Member& member) {
-    if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
-      cancelled.store(true, std::memory_order_relaxed);
-    }
-    if (cancelled.load(std::memory_order_relaxed)) return;
-    nodes[static_cast<size_t>(phase)]->Run(step, member);
-  };
-  const int64_t phases = std::ssize(nodes);
-  options.team == Team::kAll ? pool.RunPhases(phases, run) : pool.RunPhasesAlone(phases, run);
-  if (!cancelled) return {};
+  StageRun run(plan.nodes(stage), step, options.cancel);
+  if (options.team == Team::kCallerAlone || pool.size() == 1) {
+    run.RunAlone({&pool, 0, 1, 0});
+  } else {
+    pool.RunPhases([&](const ThreadPool::Member& member) { return run.Next(member); },
+                   [&](const ThreadPool::Member& member) { run.RunShare(member); });
+  }
+  if (!run.cancelled()) return {};
   for (std::atomic<int32_t>& arrived : step.arrivals) arrived.store(0, std::memory_order_relaxed);
   return MakeError(ErrorCode::kCancelled, "cancelled");
 }

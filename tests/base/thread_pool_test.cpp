@@ -16,8 +16,8 @@ namespace {
 
 class ThreadPoolTest : public testing::TestWithParam<int> {};
 
-// 17 is more than most test machines have cores.
-INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 4, 8, 17));
+// 17 and 64 are more than most test machines have cores.
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 4, 8, 17, 64));
 
 TEST_P(ThreadPoolTest, EveryMemberRunsOnce) {
   const int threads = GetParam();
@@ -171,15 +171,32 @@ TEST_P(ThreadPoolTest, ManyJobsOfShortPhases) {
   }
 }
 
-TEST(ThreadPool, PhasesAloneHaveOneShare) {
-  ThreadPool pool(3);
-  std::vector<int64_t> phases;
-  pool.RunPhasesAlone(4, [&](int64_t phase, const ThreadPool::Member& member) {
-    EXPECT_EQ(member.count, 1);
-    EXPECT_EQ(member.thread, 0);
-    phases.push_back(phase);
-  });
-  EXPECT_EQ(phases, (std::vector<int64_t>{0, 1, 2, 3}));
+// What comes between two phases runs once, alone, after all shares of the one and before any of the
+// other: no atomics, so that the thread sanitizer sees what does not happen in this order.
+TEST_P(ThreadPoolTest, WorkBetweenPhasesRunsAloneAndInOrder) {
+  ThreadPool pool(GetParam());
+  const size_t shares = static_cast<size_t>(ThreadPool::SharesOf(GetParam()));
+  for (int64_t phases = 0; phases < 40; ++phases) {
+    std::vector<int64_t> done(shares);  // by share
+    int64_t opened = 0;
+    int64_t seen = -1;  // by the shares of the phase, written between phases
+    const auto next = [&](const ThreadPool::Member& member) {
+      EXPECT_EQ(member.index, 0);
+      EXPECT_EQ(member.count, 1);
+      EXPECT_LT(member.thread, GetParam());
+      for (const int64_t count : done) EXPECT_EQ(count, opened);
+      seen = opened;
+      return opened++ < phases;
+    };
+    pool.RunPhases(next, [&](const ThreadPool::Member& member) {
+      EXPECT_EQ(member.count, static_cast<int>(shares));
+      int64_t& count = done[static_cast<size_t>(member.index)];
+      EXPECT_EQ(count, seen);
+      ++count;
+    });
+    ASSERT_EQ(opened, phases + 1);
+    for (const int64_t count : done) ASSERT_EQ(count, phases);
+  }
 }
 
 TEST_P(ThreadPoolTest, StartsAndStopsWithoutWork) {

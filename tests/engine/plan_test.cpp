@@ -30,7 +30,7 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
       for (int r = 0; i > 0 && r < 2; ++r)
         reads.push_back(static_cast<ValueId>(random() % static_cast<uint32_t>(i)));
       auto node = std::make_unique<EmptyNode>("n", reads, std::vector<ValueId>{ValueId{i}});
-      i < 9 ? plan.AddBodyNode(std::move(node)) : plan.AddHeadNode(std::move(node));
+      plan.AddNode(i < 9 ? Stage::kBody : Stage::kHead, std::move(node));
     }
     plan.SetLogits(ValueId{n_values - 1});
     plan.Finish();
@@ -62,9 +62,10 @@ TEST(Plan, AChainNeedsTwoSlots) {
   Plan plan;
   for (int i = 0; i < 10; ++i) {
     plan.AddValue("v", RowSpace::kStep, 16, cpu::ActivationKind::kFloat32);
-    plan.AddBodyNode(std::make_unique<EmptyNode>(
-        "n", i == 0 ? std::vector<ValueId>{} : std::vector<ValueId>{ValueId{i - 1}},
-        std::vector<ValueId>{ValueId{i}}));
+    plan.AddNode(Stage::kBody,
+                 std::make_unique<EmptyNode>(
+                     "n", i == 0 ? std::vector<ValueId>{} : std::vector<ValueId>{ValueId{i - 1}},
+                     std::vector<ValueId>{ValueId{i}}));
   }
   plan.Finish();
   EXPECT_EQ(plan.Layout(3).bytes, 2u * 3u * 64u);

@@ -61,10 +61,14 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
   const int cache_id =
       plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, static_cast<int>(rope)});
-  const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window};
+  const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window, 0};
+  graph::HeadSteps steps;
+  steps.norms = std::move(norms);
+  steps.rope_style = builder.rope(rope).style;
+  steps.n_rot = builder.rope(rope).n_rot;
+  steps.cos_sin = builder.cos_sin(rope);
   plan.Add(RowKind::kStep,
-           graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, builder.rope(rope),
-                                   std::move(norms), qkv, builder.cos_sin(rope)));
+           graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(steps), qkv));
 
   const std::string attended = builder.Name("attended");
   Activations result = plan.NewActivations(attended, RowKind::kStep, heads * v_dim, out_parts);

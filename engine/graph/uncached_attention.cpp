@@ -1,0 +1,59 @@
+#include "engine/graph/uncached_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvant::graph {
+namespace {
+
+double Dot(const float* a, const float* b, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
+double Capped(double score, float score_cap) {
+  const double cap = static_cast<double>(score_cap);
+  return cap > 0 ? cap * std::tanh(score / cap) : score;
+}
+
+void AttendHead(const UncachedAttention& task, const float* query, int64_t row, float* out) {
+  const AttentionShape& shape = task.shape;
+  double* scores = reinterpret_cast<double*>(task.scratch.data());  // by position
+  double* sums = scores + task.row_end;                             // [v_dim]
+  const int64_t first = shape.FirstVisible(row);
+  double highest = -HUGE_VAL;
+  for (int64_t other = first; other <= row; ++other) {
+    const double dot = Dot(query, task.keys + other * task.qkv_stride, shape.k_dim);
+    scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap);
+    highest = std::max(highest, scores[other]);
+  }
+  double total = 0;
+  std::fill_n(sums, shape.v_dim, 0.0);
+  for (int64_t other = first; other <= row; ++other) {
+    const double weight = std::exp(scores[other] - highest);
+    const float* value = task.values + other * task.qkv_stride;
+    total += weight;
+    for (int64_t d = 0; d < shape.v_dim; ++d) sums[d] += weight * static_cast<double>(value[d]);
+  }
+  for (int64_t d = 0; d < shape.v_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
+}
+
+}  // namespace
+
+void Attend(const UncachedAttention& task) {
+  const int64_t heads = task.shape.HeadsPerKv();
+  for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+    const float* queries = task.queries + row * task.qkv_stride;
+    float* out = task.out + row * task.out_stride;
+    for (int64_t head = 0; head < heads; ++head) {
+      AttendHead(task, queries + head * task.shape.k_dim, row, out + head * task.shape.v_dim);
+    }
+  }
+}
+
+size_t UncachedScratchBytes(const AttentionShape& shape, int64_t rows) {
+  return static_cast<size_t>(rows + shape.v_dim) * sizeof(double);
+}
+
+}  // namespace kvant::graph

@@ -1,0 +1,34 @@
+// Attention without a cache: the pass holds all of its sequence, and every row attends to the rows
+// before it and to itself. Plain loops in double precision, without tiles, blocks or spans: the
+// oracle of attention over a cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/graph/nodes.h"
+
+namespace kvant::graph {
+
+// The query heads of one kv head, for the rows [row_begin, row_end) of the pass.
+struct UncachedAttention {
+  const AttentionShape& shape;
+  float scale;  // of the products of queries and keys
+  const float* queries;
+  const float* keys;
+  const float* values;
+  float* out;
+  int64_t qkv_stride;  // floats from one row of queries, keys and values to the next
+  int64_t out_stride;
+  int64_t row_begin;
+  int64_t row_end;
+  std::span<std::byte> scratch;  // UncachedScratchBytes, 8-byte aligned
+};
+
+void Attend(const UncachedAttention& task);
+
+// For passes of so many rows.
+size_t UncachedScratchBytes(const AttentionShape& shape, int64_t rows);
+
+}  // namespace kvant::graph

@@ -1,0 +1,53 @@
+// What a pass asks of the machine at least: bytes that must be read, and products by arithmetic.
+//
+// Counted is what no implementation can avoid: each weight that a pass uses once, and each cached
+// position that some row sees once. Norms, activations, embeddings and writes of the cache are left
+// out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "cpu/kernels.h"
+#include "engine/graph/rows.h"
+
+namespace kvant::graph {
+
+struct Work {
+  double weight_bytes = 0;
+  double cache_bytes = 0;
+  // Multiply-accumulates
+  double int8_macs = 0;   // with quantized weights, or q8 keys and values
+  double int16_macs = 0;  // with weights of 16 bits
+  double float_macs = 0;
+
+  Work& operator+=(const Work& other) {
+    weight_bytes += other.weight_bytes;
+    cache_bytes += other.cache_bytes;
+    int8_macs += other.int8_macs;
+    int16_macs += other.int16_macs;
+    float_macs += other.float_macs;
+    return *this;
+  }
+};
+
+// One pass, for nodes that tell their work.
+struct PassShape {
+  // Rows of one sequence: the tokens at its positions [end - rows, end).
+  struct Part {
+    int64_t rows = 0;
+    int64_t end = 0;
+    bool shares_cache = false;  // what it sees is counted with an earlier part, as of beams
+  };
+  struct CacheTypes {
+    cpu::KvElement keys;
+    cpu::KvElement values;
+  };
+
+  RowCounts rows;
+  std::span<const Part> parts;
+  std::optional<CacheTypes> cache;  // none: the pass holds all of each sequence, and stores nothing
+};
+
+}  // namespace kvant::graph
