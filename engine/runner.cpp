@@ -324,7 +324,7 @@ Status Runner::State::CheckRoom(std::span<const StepInput> inputs) {
 
 // Remembers the full blocks of a sequence that are not known yet.
 void Runner::State::IndexPrefix(Slot& slot) {
-  if (!prefixes.has_value() || !slot.plain || slot.kv.replaying) return;
+  if (!prefixes.has_value() || !slot.plain || slot.kv.replaying()) return;
   const int64_t blocks = slot.kv.length / kv::kBlockTokens;
   if (blocks <= slot.indexed_blocks) return;
   prefixes->Add(slot.tokens, slot.kv);

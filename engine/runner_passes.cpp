@@ -79,7 +79,7 @@ Status Runner::State::RunPass(std::span<const PassPart> now) {
   stats.tokens_processed += tokens.size();
   for (const PassPart& part : now) {
     Slot& slot = *part.slot;
-    if (slot.kv.replaying) {
+    if (slot.kv.replaying()) {
       stats.tokens_replayed += part.tokens.size();
     } else {
       slot.tokens.insert(slot.tokens.end(), part.tokens.begin(), part.tokens.end());

@@ -17,15 +17,13 @@ struct Spot {
   Spot(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position)
       : shape(cache.shape(cache.group_of_layer(lane.layer))),
         token(static_cast<size_t>(position % kBlockTokens)) {
-    const SlabBytes& slab = cache.slab(cache.group_of_layer(lane.layer));
-    const Lanes lanes = cache.LanesOf(lane.layer, lane.head);
-    const size_t block = static_cast<size_t>(entry.id);
-    tile = lanes.keys + block * slab.keys +
-           token / cpu::kKeyTileTokens * cpu::KvKeyTileBytes(shape.k_type, shape.k_dim);
-    group = lanes.values + block * slab.values +
+    const BlockPlace block = cache.LanesOf(lane.layer, lane.head).At(entry.id);
+    tile =
+        block.keys + token / cpu::kKeyTileTokens * cpu::KvKeyTileBytes(shape.k_type, shape.k_dim);
+    group = block.values +
             token / cpu::kValueGroupTokens * cpu::KvValueGroupBytes(shape.v_type, shape.v_dim);
-    key_scale = lanes.key_scales + block * slab.key_scales / sizeof(float) + token;
-    value_scale = lanes.value_scales + block * slab.value_scales / sizeof(float) + token;
+    key_scale = block.key_scales + token;
+    value_scale = block.value_scales + token;
   }
 
   // Bytes from the tile's begin to number d of the key, and from the group's begin to that of the

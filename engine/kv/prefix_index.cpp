@@ -51,23 +51,26 @@ void PrefixIndex::Touch(std::span<const Node> chain) {
   }
 }
 
-// Blocks of a chain after which every window group has what the next token needs.
+// Blocks of a chain after which every group has what the next token needs.
 int64_t PrefixIndex::UsableDepth(std::span<const Node> chain) const {
   int64_t depth = static_cast<int64_t>(chain.size());
-  for (bool complete = false; depth > 0 && !complete;) {
-    complete = true;
-    for (int group = 0; group < cache_.groups(); ++group) {
-      const int64_t window = cache_.shape(group).window;
-      if (window == 0) continue;
-      const int64_t oldest = std::max<int64_t>(0, depth * kBlockTokens - window + 1);
-      for (int64_t number = oldest / kBlockTokens; number < depth && complete; ++number) {
-        const Entry& entry = entries_[static_cast<size_t>(chain[static_cast<size_t>(number)])];
-        complete = entry.ids[static_cast<size_t>(group)] != kNoBlock;
-      }
-    }
-    if (!complete) --depth;
-  }
+  while (depth > 0 && !IsUsable(chain.first(static_cast<size_t>(depth)))) --depth;
   return depth;
+}
+
+bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
+  const int64_t depth = static_cast<int64_t>(chain.size());
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const Policy& policy = cache_.policy(group);
+    // Rows that also depend on a source, and states, are not known by their tokens alone.
+    if (policy.holds() != Holds::kPositions) return false;
+    const int64_t first = policy.FirstVisible(depth * kBlockTokens) / kBlockTokens;
+    for (const Node node : chain.subspan(static_cast<size_t>(first))) {
+      const Entry& entry = entries_[static_cast<size_t>(node)];
+      if (entry.ids[static_cast<size_t>(group)] == kNoBlock) return false;
+    }
+  }
+  return true;
 }
 
 void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
@@ -82,20 +85,10 @@ void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
   }
   const int64_t depth = UsableDepth(chain_);
   chain_.resize(static_cast<size_t>(depth));
-  for (int group = 0; group < cache_.groups(); ++group) {
-    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
-    const int64_t window = cache_.shape(group).window;
-    const int64_t oldest =
-        window == 0 ? 0 : std::max<int64_t>(0, depth * kBlockTokens - window + 1);
-    table.first_position = oldest / kBlockTokens * kBlockTokens;
-    for (int64_t number = table.first_block(); number < depth; ++number) {
-      const Entry& entry = entries_[static_cast<size_t>(chain_[static_cast<size_t>(number)])];
-      const BlockId block = entry.ids[static_cast<size_t>(group)];
-      cache_.AddReference(group, block);
-      table.entries.push_back({number, block});
-    }
-  }
-  sequence.length = depth * kBlockTokens;
+  cache_.Attach(sequence, depth, [this](int group, int64_t number) {
+    const Entry& entry = entries_[static_cast<size_t>(chain_[static_cast<size_t>(number)])];
+    return entry.ids[static_cast<size_t>(group)];
+  });
   Touch(chain_);
 }
 

@@ -60,6 +60,7 @@ class PrefixIndex {
                 int64_t number);
   void Touch(std::span<const Node> chain);
   int64_t UsableDepth(std::span<const Node> chain) const;
+  bool IsUsable(std::span<const Node> chain) const;
   bool Reclaim();
 
   Cache& cache_;

@@ -127,6 +127,13 @@ void PutSequence(SectionWriter& out, const SavedSequence& sequence,
 
 Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cache& cache,
                         std::span<const SavedSequence> sequences) {
+  for (int group = 0; group < cache.groups(); ++group) {
+    const Policy& policy = cache.policy(group);
+    if (policy.holds() == Holds::kPositions) continue;
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: session file: expected groups of positions, found {}", path,
+                     policy.Describe());
+  }
   KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
   KVANT_TRY(PutHeader(file, fingerprint, cache, sequences.size()));
   std::vector<SavedBlocks> blocks(static_cast<size_t>(cache.groups()));

@@ -204,11 +204,11 @@ Status SessionReader::GetTokens(int64_t length, std::vector<TokenId>* tokens) {
 }
 
 Status SessionReader::GetTable(int group, const LoadedSequence& sequence, BlockTable* table) {
-  const GroupShape& shape = cache_.shape(group);
   const int64_t length = sequence.kv.length;
   uint32_t entries = 0;
+  table->length = length;
   KVANT_TRY(in_.Get(&table->first_position));
-  const PositionRange begins = FirstPositions(shape, length, sequence.plain);
+  const PositionRange begins = cache_.policy(group).FirstPositions(length, sequence.plain);
   if (table->first_position < begins.begin || table->first_position >= begins.end) {
     const std::string expected = begins.end - begins.begin == 1
                                      ? fmt::format("{}", begins.begin)

@@ -51,6 +51,7 @@ void StepView::Set(std::span<const StepPart> parts) {
     view.extents.clear();
     view.hidden.clear();
     view.work.clear();
+    if (cache_->policy(group).holds() == Holds::kState) continue;
     for (size_t first = 0; first < parts_.size();) {
       const size_t end = ClusterEnd(group, first);
       AddCluster(group, first, end);
@@ -80,7 +81,8 @@ size_t StepView::ClusterEnd(int group, size_t first) const {
   for (; end < parts_.size(); ++end) {
     rows += parts_[end].rows;
     const std::vector<TableEntry>& others = Entries(parts_[end], group);
-    if (rows > kRowTile || entries.front().number != others.front().number ||
+    if (rows > kRowTile || entries.empty() || others.empty() ||
+        entries.front().number != others.front().number ||
         entries.front().id != others.front().id) {
       break;
     }
@@ -97,8 +99,10 @@ void StepView::AddCluster(int group, size_t first, size_t end) {
   for (size_t i = first; i < end; ++i) {
     const Sequence& sequence = *parts_[i].sequence;
     const uint64_t bits = RowBits(rows, parts_[i].rows, end - first == 1);
-    for (const PositionRange& range : sequence.pruned) {
-      view.hidden.push_back({range.begin, range.end, bits});
+    if (cache_->policy(group).holds() == Holds::kPositions) {
+      for (const PositionRange& range : sequence.pruned) {
+        view.hidden.push_back({range.begin, range.end, bits});
+      }
     }
     const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     if (table.first_position % kBlockTokens != 0) {
@@ -131,6 +135,14 @@ void StepView::AddExtents(int group, size_t first, size_t end) {
   }
 }
 
+int64_t StepView::Reach(int group, const StepPart& part) const {
+  const Sequence& sequence = *part.sequence;
+  // Tables that are ahead of a replay hold positions that the step does not see yet.
+  return cache_->policy(group).holds() == Holds::kPositions
+             ? sequence.length + sequence.reserved
+             : sequence.tables[static_cast<size_t>(group)].length;
+}
+
 // One extent for every block that a part of the cluster holds under this number.
 void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
   std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
@@ -143,10 +155,8 @@ void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
     const std::vector<TableEntry>& entries = Entries(part, group);
     if (cursors_[i] == entries.size() || entries[cursors_[i]].number != number) continue;
     const BlockId block = entries[cursors_[i]++].id;
-    // A replay's full groups hold positions that the step does not see yet.
     const int64_t position = number * kBlockTokens;
-    const int64_t reach = part.sequence->length + part.sequence->reserved;
-    const int64_t count = std::min(kBlockTokens, reach - position);
+    const int64_t count = std::min(kBlockTokens, Reach(group, part) - position);
     if (count <= 0) continue;
     const auto shared =
         std::find_if(extents.begin() + added, extents.end(),
@@ -179,43 +189,38 @@ void StepView::JoinExtents(std::vector<Extent>& extents, size_t added) {
 StepView::Place StepView::PlaceOf(int layer, int head, int part, int64_t position) const {
   const int group = group_of_layer(layer);
   const GroupShape& shape = cache_->shape(group);
-  const SlabBytes& slab = cache_->slab(group);
   // Positions of a step are in the last blocks of a table, whose numbers are consecutive.
   const std::vector<TableEntry>& entries = Entries(parts_[static_cast<size_t>(part)], group);
   const int64_t back = entries.back().number - position / kBlockTokens;
   const TableEntry& entry = entries[entries.size() - 1 - static_cast<size_t>(back)];
-  const size_t block = static_cast<size_t>(entry.id);
+  const BlockPlace block = cache_->LanesOf(layer, head).At(entry.id);
   const size_t token = static_cast<size_t>(position % kBlockTokens);
-  const Lanes lanes = cache_->LanesOf(layer, head);
   Place place;
-  place.key_tile = lanes.keys + block * slab.keys +
-                   token / cpu::kKeyTileTokens * cpu::KvKeyTileBytes(shape.k_type, shape.k_dim);
+  place.key_tile =
+      block.keys + token / cpu::kKeyTileTokens * cpu::KvKeyTileBytes(shape.k_type, shape.k_dim);
   place.key_slot = static_cast<int>(token % cpu::kKeyTileTokens);
-  place.key_scale = lanes.key_scales + block * slab.key_scales / sizeof(float) + token;
-  place.value_group =
-      lanes.values + block * slab.values +
-      token / cpu::kValueGroupTokens * cpu::KvValueGroupBytes(shape.v_type, shape.v_dim);
+  place.key_scale = block.key_scales + token;
+  place.value_group = block.values + token / cpu::kValueGroupTokens *
+                                         cpu::KvValueGroupBytes(shape.v_type, shape.v_dim);
   place.value_slot = static_cast<int>(token % cpu::kValueGroupTokens);
-  place.value_scale = lanes.value_scales + block * slab.value_scales / sizeof(float) + token;
+  place.value_scale = block.value_scales + token;
   return place;
 }
 
 std::span<const cpu::KvRun> StepView::Runs(int layer, int head, const Work& work,
                                            std::span<cpu::KvRun> out) const {
-  const int group = group_of_layer(layer);
-  const SlabBytes& slab = cache_->slab(group);
   const Lanes lanes = cache_->LanesOf(layer, head);
-  const std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
+  const std::vector<Extent>& extents = groups_[static_cast<size_t>(group_of_layer(layer))].extents;
   size_t count = 0;
   for (size_t i = work.runs_begin; i < work.runs_end; ++i) {
     const Extent& extent = extents[i];
-    const size_t block = static_cast<size_t>(extent.block);
-    out[count++] = {.keys = lanes.keys + block * slab.keys,
-                    .values = lanes.values + block * slab.values,
+    const BlockPlace block = lanes.At(extent.block);
+    out[count++] = {.keys = block.keys,
+                    .values = block.values,
                     .first_position = extent.first_position,
                     .count = extent.count,
-                    .key_scales = lanes.key_scales + block * slab.key_scales / sizeof(float),
-                    .value_scales = lanes.value_scales + block * slab.value_scales / sizeof(float),
+                    .key_scales = block.key_scales,
+                    .value_scales = block.value_scales,
                     .rows = extent.rows};
   }
   return out.first(count);

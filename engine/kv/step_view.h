@@ -58,9 +58,11 @@ class StepView {
     float* value_scale;
   };
   Place PlaceOf(int layer, int head, int part, int64_t position) const;
-  // False while a replay leaves the layer's group as it is.
+  // False while a replay leaves the layer's group as it is: it has these positions.
   bool Stores(int layer, int part) const {
-    return !parts_[static_cast<size_t>(part)].sequence->replaying || shape(layer).window != 0;
+    const Sequence& sequence = *parts_[static_cast<size_t>(part)].sequence;
+    const size_t group = static_cast<size_t>(group_of_layer(layer));
+    return sequence.tables[group].length == sequence.length;
   }
 
   // Attention work of a group: at most kRowTile adjacent rows of the step.
@@ -97,6 +99,8 @@ class StepView {
     std::vector<Work> work;
   };
 
+  // Positions of a part's table that the step may see.
+  int64_t Reach(int group, const StepPart& part) const;
   void CutTiles();
   size_t ClusterEnd(int group, size_t first) const;
   void AddCluster(int group, size_t first, size_t end);

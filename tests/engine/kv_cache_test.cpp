@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "engine/kv/block_pool.h"
+#include "engine/kv/accounting/block_pool.h"
 #include "engine/kv/step_view.h"
 
 namespace kvant::kv {

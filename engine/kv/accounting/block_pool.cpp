@@ -1,6 +1,6 @@
 // A bitmap of free blocks: taking the successor is one test, taking the lowest scans words from a
 // watermark.
-#include "engine/kv/block_pool.h"
+#include "engine/kv/accounting/block_pool.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,376 @@
+// Sequences: each operation group by group, as the policies say.
+#include "engine/kv/accounting/ledger.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvant::kv {
+namespace {
+
+// Adds [begin, end) to ranges that are ascending and apart.
+void AddRange(std::vector<PositionRange>& ranges, PositionRange added) {
+  std::vector<PositionRange> merged;
+  for (const PositionRange& range : ranges) {
+    if (range.end < added.begin || range.begin > added.end) {
+      merged.push_back(range);
+    } else {
+      added = {std::min(range.begin, added.begin), std::max(range.end, added.end)};
+    }
+  }
+  merged.insert(std::find_if(merged.begin(), merged.end(),
+                             [&](const PositionRange& r) { return r.begin > added.begin; }),
+                added);
+  ranges = std::move(merged);
+}
+
+}  // namespace
+
+Ledger::Ledger(std::vector<AccountedGroup> groups, const Limits& limits, BlockContents& contents)
+    : limits_(limits), budget_(std::make_unique<Budget>()) {
+  budget_->bytes_max = limits.bytes_max;
+  budget_->contents = &contents;
+  budget_->copies.reserve(static_cast<size_t>(limits.sequences) * groups.size());
+  int64_t blocks_most = 0;
+  for (AccountedGroup& group : groups) {
+    blocks_most = std::max(blocks_most, group.blocks);
+    const int number = static_cast<int>(groups_.size());
+    groups_.push_back({std::move(group.policy),
+                       GroupBlocks(number, group.blocks, group.block_bytes, *budget_),
+                       group.layers});
+  }
+  tails_.reserve(static_cast<size_t>(limits.sequences));
+  mentions_.reserve(static_cast<size_t>(blocks_most));
+}
+
+Sequence Ledger::NewSequence() const {
+  Sequence sequence;
+  sequence.tables.resize(groups_.size());
+  for (BlockTable& table : sequence.tables) {
+    table.entries.reserve(static_cast<size_t>(BlocksFor(limits_.context)));
+  }
+  return sequence;
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+Status Ledger::Reserve(Sequence& sequence, int64_t tokens) {
+  KVANT_CHECK(sequence.reserved == 0 && tokens > 0);
+  const int64_t end = sequence.length + tokens;
+  KVANT_CHECK(!sequence.replaying() || end <= sequence.replay_end);
+  if (end > limits_.context) {
+    return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
+                     sequence.length, tokens, limits_.context);
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const Status status = groups_[group].policy->Reserve(
+        groups_[group].blocks, sequence.tables[group], sequence.length, end);
+    if (!status.ok()) {
+      Rollback(sequence);
+      return status;
+    }
+  }
+  sequence.reserved = tokens;
+  return {};
+}
+
+void Ledger::Commit(Sequence& sequence) {
+  sequence.length += std::exchange(sequence.reserved, 0);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    bytes_written_ += groups_[group].policy->Commit(groups_[group].blocks, sequence.tables[group],
+                                                    sequence.length);
+  }
+}
+
+void Ledger::Rollback(Sequence& sequence) {
+  sequence.reserved = 0;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->Rollback(groups_[group].blocks, sequence.tables[group]);
+  }
+}
+
+// ---- Going back ---------------------------------------------------------------------------------
+
+int64_t Ledger::RewindLimit(const Sequence& sequence) const {
+  int64_t limit = 0;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    limit = std::max(limit, groups_[group].policy->RewindLimit(sequence.tables[group]));
+  }
+  return limit;
+}
+
+Status Ledger::Rewind(Sequence& sequence, int64_t length) {
+  KVANT_CHECK(sequence.reserved == 0 && !sequence.replaying());
+  if (length < 0 || length > sequence.length) {
+    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length,
+                     sequence.length);
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    if (groups_[group].policy->CanRewindTo(sequence.tables[group], length)) continue;
+    return MakeError(
+        ErrorCode::kNotSupported,
+        "rewind to {}: expected 0 or one of the lengths from {} on, for which all that "
+        "the next token sees is still held",
+        length, RewindLimit(sequence));
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->RewindTo(groups_[group].blocks, sequence.tables[group], length);
+  }
+  std::vector<PositionRange>& pruned = sequence.pruned;
+  while (!pruned.empty() && pruned.back().begin >= length) pruned.pop_back();
+  if (!pruned.empty()) pruned.back().end = std::min(pruned.back().end, length);
+  sequence.length = length;
+  return {};
+}
+
+int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
+  int64_t span = 0;
+  for (const Group& group : groups_) span += group.layers * group.policy->LookBack();
+  int64_t begin = std::max<int64_t>(0, length - span - kRewindSlack);
+  // Until all groups can begin at the same position; 0 is one of them.
+  for (int64_t before = -1; before != begin;) {
+    before = begin;
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      begin = groups_[group].policy->ReplayFrom(sequence.tables[group], begin);
+    }
+  }
+  return begin;
+}
+
+void Ledger::BeginReplay(Sequence& sequence, int64_t position) {
+  KVANT_CHECK(sequence.reserved == 0 && position <= sequence.length);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->BeginReplay(groups_[group].blocks, sequence.tables[group], position);
+  }
+  sequence.replay_end = sequence.length;
+  sequence.length = position;
+}
+
+void Ledger::EndReplay(Sequence& sequence) {
+  sequence.replay_end = 0;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->RewindTo(groups_[group].blocks, sequence.tables[group], sequence.length);
+  }
+}
+
+void Ledger::Checkpoint(Sequence& sequence) {
+  KVANT_CHECK(sequence.reserved == 0);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->Checkpoint(groups_[group].blocks, sequence.tables[group]);
+  }
+}
+
+Status Ledger::Prune(Sequence& sequence, int64_t begin, int64_t end) {
+  KVANT_CHECK(sequence.reserved == 0);
+  if (begin < 0 || begin > end || end > sequence.length) {
+    return MakeError(ErrorCode::kInvalid, "prune [{}, {}): the sequence has {} tokens", begin, end,
+                     sequence.length);
+  }
+  if (begin == end) return {};
+  for (const Group& group : groups_) KVANT_TRY(group.policy->CheckPrune());
+  AddRange(sequence.pruned, {begin, end});
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->Prune(groups_[group].blocks, sequence.tables[group], sequence);
+  }
+  return {};
+}
+
+Result<std::vector<BlockTable>> Ledger::PrepareMove(Sequence& sequence, int64_t begin,
+                                                    int64_t end) {
+  for (const Group& group : groups_) KVANT_TRY(group.policy->CheckPrune());
+  const Move move{begin, end, sequence.length};
+  std::vector<BlockTable> tables(groups_.size());
+  Status status;
+  for (size_t group = 0; group < groups_.size() && status.ok(); ++group) {
+    status = groups_[group].policy->PrepareMove(groups_[group].blocks, sequence.tables[group], move,
+                                                tables[group]);
+  }
+  if (status.ok()) return tables;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->AbandonMove(groups_[group].blocks, sequence.tables[group], move,
+                                       tables[group]);
+  }
+  return status.error();
+}
+
+void Ledger::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance) {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->FinishMove(groups_[group].blocks, sequence.tables[group], tables[group]);
+  }
+  sequence.length -= distance;
+}
+
+// ---- Sharing ------------------------------------------------------------------------------------
+
+void Ledger::Fork(const Sequence& sequence, Sequence& copy) {
+  KVANT_CHECK(sequence.reserved == 0 && copy.length == 0);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const BlockTable& from = sequence.tables[group];
+    BlockTable& to = copy.tables[group];
+    groups_[group].blocks.AddReferences(from);
+    groups_[group].policy->Free(groups_[group].blocks, to);  // perhaps a source
+    to.first_position = from.first_position;
+    to.length = from.length;
+    to.entries.assign(from.entries.begin(), from.entries.end());
+  }
+  copy.length = sequence.length;
+  copy.replay_end = sequence.replay_end;
+  copy.pruned = sequence.pruned;
+}
+
+void Ledger::Free(Sequence& sequence) {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->Free(groups_[group].blocks, sequence.tables[group]);
+  }
+  sequence.length = 0;
+  sequence.reserved = 0;
+  sequence.replay_end = 0;
+  sequence.pruned.clear();
+}
+
+Status Ledger::Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions) {
+  KVANT_CHECK(sequence.length == 0 && sequence.reserved == 0);
+  if (length > limits_.context) {
+    return MakeError(ErrorCode::kContextFull, "{} tokens exceed the context of {}", length,
+                     limits_.context);
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const Status status = groups_[group].policy->Adopt(
+        groups_[group].blocks, sequence.tables[group], first_positions[group], length);
+    if (!status.ok()) {
+      Free(sequence);
+      return status;
+    }
+  }
+  sequence.length = length;
+  return {};
+}
+
+void Ledger::Attach(Sequence& sequence, int64_t count,
+                    const std::function<BlockId(int group, int64_t number)>& block_of) {
+  KVANT_CHECK(sequence.length == 0 && sequence.reserved == 0);
+  if (count == 0) return;
+  const int64_t length = count * kBlockTokens;
+  for (int group = 0; group < groups(); ++group) {
+    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    table.first_position = policy(group).FirstVisible(length) / kBlockTokens * kBlockTokens;
+    table.length = length;
+    for (int64_t number = table.first_block(); number < count; ++number) {
+      table.entries.push_back({number, block_of(group, number)});
+    }
+    blocks(group).AddReferences(table);
+  }
+  sequence.length = length;
+}
+
+Result<Source> Ledger::NewSource(int64_t length) {
+  Source source;
+  source.tables.resize(groups_.size());
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const Status status =
+        groups_[group].policy->TakeSource(groups_[group].blocks, source.tables[group], length);
+    if (!status.ok()) {
+      FreeSource(source);
+      return status.error();
+    }
+  }
+  return source;
+}
+
+Status Ledger::SetSource(Sequence& sequence, const Source& source) {
+  if (sequence.length != 0 || sequence.reserved != 0) {
+    return MakeError(ErrorCode::kInvalid, "source: expected an empty sequence, found {} tokens",
+                     sequence.length);
+  }
+  Free(sequence);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].blocks.AddReferences(source.tables[group]);
+    sequence.tables[group].length = source.tables[group].length;
+    sequence.tables[group].entries = source.tables[group].entries;
+  }
+  return {};
+}
+
+void Ledger::FreeSource(Source& source) {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    groups_[group].policy->Free(groups_[group].blocks, source.tables[group]);
+  }
+}
+
+Result<BlockId> Ledger::TakeBlock(int group, BlockId previous) {
+  BlockId block = kNoBlock;
+  KVANT_TRY(blocks(group).Take(previous, &block));
+  return block;
+}
+
+// ---- What there is ------------------------------------------------------------------------------
+
+Status Ledger::CheckTables(const Sequence& sequence) const {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const Status status = groups_[group].policy->Check(sequence.tables[group], sequence);
+    if (status.ok()) continue;
+    return MakeError(status.error().code, "KV check: group {}: {}", group, status.error().message);
+  }
+  return {};
+}
+
+Status Ledger::Check(std::span<const Sequence* const> sequences,
+                     const std::function<int(int group, BlockId block)>& others) const {
+  for (const Sequence* sequence : sequences) KVANT_TRY(CheckTables(*sequence));
+  uint64_t bytes = 0;
+  for (int group = 0; group < groups(); ++group) {
+    std::map<BlockId, int> counted;
+    for (const Sequence* sequence : sequences) {
+      for (const TableEntry& entry : sequence->tables[static_cast<size_t>(group)].entries) {
+        ++counted[entry.id];
+      }
+    }
+    const BlockPool& pool = blocks(group).pool();
+    for (BlockId block = 0; block < pool.capacity(); ++block) {
+      const auto found = counted.find(block);
+      const int expected = (found == counted.end() ? 0 : found->second) + others(group, block);
+      if (pool.references(block) != expected) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "KV check: group {}: block {} has {} references, {} are known", group,
+                         block, pool.references(block), expected);
+      }
+    }
+    bytes += static_cast<uint64_t>(pool.used()) * blocks(group).block_bytes();
+  }
+  if (bytes != bytes_used()) {
+    return MakeError(ErrorCode::kCorrupt, "KV check: {} bytes in use, {} counted", bytes_used(),
+                     bytes);
+  }
+  return {};
+}
+
+void Ledger::SetAllCommitted() {
+  for (Group& group : groups_) group.blocks.set_committed(group.blocks.pool().capacity());
+}
+
+CacheStats Ledger::stats() const {
+  CacheStats stats{budget_->bytes_used,
+                   budget_->bytes_peak,
+                   bytes_written_,
+                   budget_->bytes_copied,
+                   budget_->blocks_taken,
+                   budget_->blocks_copied,
+                   {}};
+  for (const Group& group : groups_) {
+    const BlockPool& pool = group.blocks.pool();
+    CacheStats::Group& out = stats.groups.emplace_back();
+    out.capacity = pool.capacity();
+    out.committed = group.blocks.committed();
+    out.used = pool.used();
+    out.dropped = group.blocks.dropped();
+    out.block_bytes = group.blocks.block_bytes();
+    for (BlockId block = 0; block < out.capacity; ++block) {
+      out.shared += pool.references(block) > 1 ? 1 : 0;
+    }
+  }
+  return stats;
+}
+
+}  // namespace kvant::kv

@@ -1,0 +1,77 @@
+// What a sequence holds of the KV cache, as numbers: which blocks of each group, and which of their
+// positions count.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kv/accounting/block_pool.h"
+
+namespace kvant::kv {
+
+// Positions per block: two key tiles.
+inline constexpr int64_t kBlockTokens = 32;
+
+// Blocks that hold so many positions.
+constexpr int64_t BlocksFor(int64_t positions) {
+  return (positions + kBlockTokens - 1) / kBlockTokens;
+}
+
+// The positions [begin, end).
+struct PositionRange {
+  int64_t begin;
+  int64_t end;
+};
+
+struct TableEntry {
+  int64_t
+      number;  // the block holds positions [number * kBlockTokens, ...); of a state group: below
+  BlockId id;
+};
+
+// The blocks that one sequence holds in a group. What they are is the policy's affair:
+// - full and window groups: rows of positions [first_position, length), by number, with gaps where
+//   positions were pruned;
+// - fixed groups: rows of the source's positions [0, length), whatever the sequence's own length;
+// - state groups: the state after `number` positions. The last entry is the current one, of
+//   `length` positions, those before it are checkpoints; none: the state before any position.
+struct BlockTable {
+  int64_t first_position = 0;
+  // The table's own length. That of the sequence, but for fixed groups and during a replay, which
+  // leaves alone the tables that are ahead of it.
+  int64_t length = 0;
+  std::vector<TableEntry> entries;
+  int64_t first_block() const { return first_position / kBlockTokens; }
+  int64_t end_block() const { return entries.empty() ? first_block() : entries.back().number + 1; }
+};
+
+struct Sequence {
+  int64_t length = 0;      // the next position
+  int64_t reserved = 0;    // positions that have blocks for the step under way
+  int64_t replay_end = 0;  // positions before it are computed again (Ledger::BeginReplay); 0: none
+  std::vector<BlockTable> tables;     // by group
+  std::vector<PositionRange> pruned;  // ascending, not adjacent; no query sees these
+
+  bool replaying() const { return replay_end > 0; }
+};
+
+// What a model read before it writes, as an audio file: blocks of the fixed groups, which are
+// filled once and which any number of sequences then refer to.
+struct Source {
+  std::vector<BlockTable> tables;  // by group; empty but for fixed groups
+};
+
+// Tokens that a sequence is about to take in.
+struct Growth {
+  const Sequence* sequence;
+  int64_t tokens;
+};
+
+// A block that must be copied before it is written into.
+struct BlockCopy {
+  int group;
+  BlockId from;
+  BlockId to;
+};
+
+}  // namespace kvant::kv

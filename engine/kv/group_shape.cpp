@@ -1,0 +1,36 @@
+// Sizes and policy of a group.
+#include "engine/kv/group_shape.h"
+
+#include "base/check.h"
+#include "engine/kv/policies/policy_list.h"
+
+namespace kvant::kv {
+namespace {
+
+size_t ScaleBytes(cpu::KvElement element) {
+  return element == cpu::KvElement::kQ8 ? kBlockTokens * sizeof(float) : 0;
+}
+
+}  // namespace
+
+SlabBytes GroupShape::slab() const {
+  return {cpu::KvKeyTileBytes(k_type, k_dim) * kBlockTokens / cpu::kKeyTileTokens,
+          cpu::KvValueGroupBytes(v_type, v_dim) * kBlockTokens / cpu::kValueGroupTokens,
+          ScaleBytes(k_type), ScaleBytes(v_type)};
+}
+
+uint64_t GroupShape::block_bytes() const {
+  return slab().total() * static_cast<uint64_t>(kv_heads) * layers.size();
+}
+
+std::unique_ptr<const Policy> GroupShape::MakePolicy() const {
+  std::unique_ptr<const Policy> made = kv::MakePolicy(policy, window);
+  KVANT_CHECK(made != nullptr);
+  return made;
+}
+
+int64_t GroupShape::FirstVisible(int64_t position) const {
+  return MakePolicy()->FirstVisible(position);
+}
+
+}  // namespace kvant::kv

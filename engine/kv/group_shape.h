@@ -1,0 +1,56 @@
+// What the cache layers of a group have in common: how long they keep positions (policy), what a
+// row is (heads, dimensions, formats), and where blocks lie (store).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "engine/kv/accounting/policy.h"
+
+namespace kvant::kv {
+
+enum class Commitment : uint8_t {
+  kOnDemand,
+  kAtOnce,  // all memory is touched when it is taken
+};
+
+// Bytes of one block in one layer and head, by lane.
+struct SlabBytes {
+  size_t keys;
+  size_t values;
+  size_t key_scales;  // 0 unless int8
+  size_t value_scales;
+  size_t total() const { return keys + values + key_scales + value_scales; }
+};
+
+struct GroupShape {
+  int64_t window = 0;  // 0 = all positions
+  int kv_heads = 0;
+  int k_dim = 0;
+  int v_dim = 0;
+  cpu::KvElement k_type = cpu::KvElement::kF16;
+  cpu::KvElement v_type = cpu::KvElement::kF16;
+  std::vector<int> layers;  // cache ids, ascending
+  // Keys (with their queries) and values are multiplied by cpu::KernelTable::rotate before they are
+  // stored, and what is attended to is turned back.
+  bool rotate_keys = false;
+  bool rotate_values = false;
+  std::string_view policy = {};  // a name of policy_list.h; empty: as the window says
+  std::string_view store = "host";
+
+  SlabBytes slab() const;
+  // Of one block in all layers and heads of the group, scales included.
+  uint64_t block_bytes() const;
+  // Of one position.
+  uint64_t bytes_per_token() const { return block_bytes() / kBlockTokens; }
+
+  std::unique_ptr<const Policy> MakePolicy() const;
+  // The first position that a query at `position` sees.
+  int64_t FirstVisible(int64_t position) const;
+};
+
+}  // namespace kvant::kv

@@ -1,0 +1,56 @@
+// What full and window groups share: rows by position in blocks that sequences share, of which a
+// table keeps those from some position on.
+#pragma once
+
+#include "engine/kv/accounting/policy.h"
+
+namespace kvant::kv {
+
+class ByPosition : public Policy {
+ public:
+  Holds holds() const override { return Holds::kPositions; }
+
+  Status Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length,
+                 int64_t end) const override;
+  uint64_t Commit(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
+  void Rollback(GroupBlocks& blocks, BlockTable& table) const override;
+
+  bool CanRewindTo(const BlockTable& table, int64_t length) const override;
+  void RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
+  Status CheckPrune() const override { return {}; }
+  void Prune(GroupBlocks& blocks, BlockTable& table, const Sequence& sequence) const override;
+  void Free(GroupBlocks& blocks, BlockTable& table) const override;
+  Status Adopt(GroupBlocks& blocks, BlockTable& table, int64_t first_position,
+               int64_t length) const override;
+
+  Status PrepareMove(GroupBlocks& blocks, BlockTable& from, const Move& move,
+                     BlockTable& to) const override;
+  void AbandonMove(GroupBlocks& blocks, const BlockTable& from, const Move& move,
+                   BlockTable& to) const override;
+  void FinishMove(GroupBlocks& blocks, BlockTable& table, const BlockTable& to) const override;
+
+  Status Check(const BlockTable& table, const Sequence& sequence) const override;
+
+ protected:
+  // The first position that a table of `length` positions keeps, at the beginning of a block.
+  virtual int64_t FirstKept(int64_t length) const = 0;
+
+  // Blocks that the growths take beyond all that is held now, copies of shared ones included.
+  int64_t NewBlocks(const GroupBlocks& blocks, int group, const RoomQuestion& question) const;
+  // Blocks that a table holds at most while its sequence grows from `length` to `end`, and gives up
+  // what it need not keep after each piece: those from `first_new` on, which are new, and of the
+  // ones below it as many as `old_from(number)` says are held from that number on.
+  template <class OldFrom>
+  int64_t Peak(PositionRange growth, int64_t piece, int64_t first_new,
+               const OldFrom& old_from) const {
+    int64_t peak = 0;
+    for (int64_t at = growth.begin; at < growth.end;) {
+      const int64_t kept = FirstKept(at) / kBlockTokens;
+      at = std::min(at + piece, growth.end);
+      peak = std::max(peak, BlocksFor(at) - std::max(first_new, kept) + old_from(kept));
+    }
+    return peak;
+  }
+};
+
+}  // namespace kvant::kv

@@ -1,0 +1,74 @@
+// Written once and owned by a source: the keys and values that a decoder sees of what an encoder
+// made (cross attention). All positions of the source are seen by every row, whatever the length of
+// the sequence. A sequence's table refers to the source's blocks: steps take and write nothing,
+// rewinds, also to 0, and pruning keep it, forks and beams share it, and it ends with its last
+// holder. See Ledger::NewSource.
+#pragma once
+
+#include "engine/kv/accounting/policy.h"
+
+namespace kvant::kv {
+
+class Fixed final : public Policy {
+ public:
+  static constexpr std::string_view kName = "fixed";
+  explicit Fixed(int64_t /*window*/) {}
+
+  std::string_view name() const override { return kName; }
+  std::string Describe() const override { return "all positions of a source"; }
+  Holds holds() const override { return Holds::kSource; }
+
+  // Of a source, whose length the context bounds here.
+  int64_t Needed(int64_t context, int64_t /*chunk*/) const override { return BlocksFor(context); }
+  int64_t NeededForReplay(int64_t /*context*/) const override { return 0; }
+  int64_t RoomFor(const GroupBlocks& /*blocks*/, int /*group*/,
+                  const RoomQuestion& /*question*/) const override {
+    return 0;
+  }
+
+  int64_t FirstVisible(int64_t /*position*/) const override { return 0; }
+  int64_t LookBack() const override { return 0; }
+  PositionRange FirstPositions(int64_t /*length*/, bool /*given_by_tokens*/) const override {
+    return {0, 1};
+  }
+
+  Status Reserve(GroupBlocks& /*blocks*/, BlockTable& /*table*/, int64_t /*length*/,
+                 int64_t /*end*/) const override {
+    return {};
+  }
+  uint64_t Commit(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
+                  int64_t /*length*/) const override {
+    return 0;
+  }
+  void Rollback(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const override {}
+
+  int64_t RewindLimit(const BlockTable& /*table*/) const override { return 0; }
+  bool CanRewindTo(const BlockTable& /*table*/, int64_t /*length*/) const override { return true; }
+  void RewindTo(GroupBlocks& /*blocks*/, BlockTable& /*table*/, int64_t /*length*/) const override {
+  }
+  int64_t ReplayFrom(const BlockTable& /*table*/, int64_t wanted) const override { return wanted; }
+  void BeginReplay(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
+                   int64_t /*position*/) const override {}
+  Status CheckPrune() const override { return {}; }
+  void Prune(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
+             const Sequence& /*sequence*/) const override {}
+  void Free(GroupBlocks& blocks, BlockTable& table) const override;
+  Status TakeSource(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
+  Status Adopt(GroupBlocks& /*blocks*/, BlockTable& /*table*/, int64_t /*first_position*/,
+               int64_t /*length*/) const override {
+    return {};
+  }
+
+  Status PrepareMove(GroupBlocks& /*blocks*/, BlockTable& /*from*/, const Move& /*move*/,
+                     BlockTable& /*to*/) const override {
+    return {};
+  }
+  void AbandonMove(GroupBlocks& /*blocks*/, const BlockTable& /*from*/, const Move& /*move*/,
+                   BlockTable& /*to*/) const override {}
+  void FinishMove(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
+                  const BlockTable& /*to*/) const override {}
+
+  Status Check(const BlockTable& table, const Sequence& sequence) const override;
+};
+
+}  // namespace kvant::kv

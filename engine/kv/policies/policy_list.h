@@ -1,0 +1,25 @@
+// The policies of this build: one line to include one, one entry in the list. Nothing else names
+// them all.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "engine/kv/accounting/policy.h"
+#include "engine/kv/policies/fixed.h"
+#include "engine/kv/policies/full.h"
+#include "engine/kv/policies/state.h"
+#include "engine/kv/policies/window.h"
+
+namespace kvant::kv {
+
+template <class... Policies>
+struct PolicyTypes {};
+
+using PolicyList = PolicyTypes<Full, Window, Fixed, State>;
+
+// The policy of this name, or null where there is none. Without a name it is that of an attention
+// layer with such a window, 0 for all positions.
+std::unique_ptr<const Policy> MakePolicy(std::string_view name, int64_t window);
+
+}  // namespace kvant::kv

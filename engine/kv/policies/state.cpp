@@ -1,0 +1,160 @@
+// The blocks of a state: one to read, one to write, and checkpoints. Entries are ascending by the
+// length whose state they hold; a checkpoint of the current length is the entry before the last,
+// with the same number and block.
+#include "engine/kv/policies/state.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvant::kv {
+namespace {
+
+using Entries = std::vector<TableEntry>;
+
+// The last entry of a length up to `length`, or the end.
+Entries::const_iterator LastUpTo(const Entries& entries, int64_t length) {
+  auto after =
+      std::upper_bound(entries.begin(), entries.end(), length,
+                       [](int64_t n, const TableEntry& entry) { return n < entry.number; });
+  return after == entries.begin() ? entries.end() : after - 1;
+}
+
+void DropFrom(GroupBlocks& blocks, Entries& entries, size_t count) {
+  for (; entries.size() > count; entries.pop_back()) blocks.Release(entries.back().id);
+}
+
+}  // namespace
+
+BlockId State::ReadBlock(const BlockTable& table, int64_t length) {
+  const auto found = LastUpTo(table.entries, length);
+  return found == table.entries.end() || length == 0 ? kNoBlock : found->id;
+}
+
+void State::Checkpoint(GroupBlocks& blocks, BlockTable& table) const {
+  const size_t count = table.entries.size();
+  if (table.length == 0) return;
+  const bool is_one = count > 1 && table.entries[count - 2].number == table.length;
+  if (is_one) return;
+  blocks.AddReference(table.entries.back().id);
+  table.entries.push_back(table.entries.back());
+}
+
+void State::DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t position) const {
+  if (table.entries.empty()) return;
+  const auto current = table.entries.end() - 1;
+  const auto kept = std::find_if(table.entries.begin(), current,
+                                 [&](const TableEntry& entry) { return entry.number >= position; });
+  for (auto entry = table.entries.begin(); entry != kept; ++entry) blocks.Release(entry->id);
+  table.entries.erase(table.entries.begin(), kept);
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+Status State::Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length, int64_t end) const {
+  if (table.length > length) return {};
+  BlockId block = kNoBlock;
+  KVANT_TRY(blocks.Take(kNoBlock, &block));
+  table.entries.push_back({end, block});
+  return {};
+}
+
+uint64_t State::Commit(GroupBlocks& blocks, BlockTable& table, int64_t length) const {
+  if (table.length >= length) return 0;
+  const int64_t before = table.length;
+  table.length = length;
+  if (before > 0) {
+    const auto old = table.entries.end() - 2;
+    blocks.Release(old->id);
+    table.entries.erase(old);
+  }
+  return blocks.block_bytes();
+}
+
+void State::Rollback(GroupBlocks& blocks, BlockTable& table) const {
+  if (table.entries.empty() || table.entries.back().number <= table.length) return;
+  DropFrom(blocks, table.entries, table.entries.size() - 1);
+}
+
+// A step takes one block; the one before stays where something else refers to it, and a first one
+// where there was none.
+int64_t State::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
+  int64_t count = 0;
+  for (const Growth& growth : question.growths) {
+    const int64_t tokens = question.EndOf(growth) - growth.sequence->length;
+    const Entries& entries = growth.sequence->tables[static_cast<size_t>(group)].entries;
+    const bool stays = entries.empty() || blocks.references(entries.back().id) > 1;
+    count += tokens == 0 ? 0 : stays && tokens > question.piece ? 2 : 1;
+  }
+  return count;
+}
+
+// ---- Between steps ------------------------------------------------------------------------------
+
+bool State::CanRewindTo(const BlockTable& table, int64_t length) const {
+  if (length == 0 || length == table.length) return true;
+  const auto found = LastUpTo(table.entries, length);
+  return found != table.entries.end() && found->number == length;
+}
+
+void State::RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) const {
+  KVANT_CHECK(CanRewindTo(table, length));
+  if (length == table.length) return;
+  table.length = length;
+  if (length == 0) return DropFrom(blocks, table.entries, 0);
+  const auto found = LastUpTo(table.entries, length);
+  DropFrom(blocks, table.entries, static_cast<size_t>(found - table.entries.begin()) + 1);
+  // The checkpoint stays one beside the current state.
+  blocks.AddReference(table.entries.back().id);
+  table.entries.push_back(table.entries.back());
+}
+
+int64_t State::ReplayFrom(const BlockTable& table, int64_t wanted) const {
+  const auto found = LastUpTo(table.entries, wanted);
+  return found == table.entries.end() ? 0 : found->number;
+}
+
+void State::BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const {
+  RewindTo(blocks, table, position);
+}
+
+Status State::CheckPrune() const {
+  return MakeError(ErrorCode::kNotSupported,
+                   "prune: a recurrent state holds the tokens that would go");
+}
+
+void State::Free(GroupBlocks& blocks, BlockTable& table) const {
+  DropFrom(blocks, table.entries, 0);
+  table.length = 0;
+}
+
+Status State::Adopt(GroupBlocks& blocks, BlockTable& table, int64_t /*first_position*/,
+                    int64_t length) const {
+  table.length = length;
+  if (length == 0) return {};
+  BlockId block = kNoBlock;
+  KVANT_TRY(blocks.TakeClear(kNoBlock, &block));
+  table.entries.push_back({length, block});
+  return {};
+}
+
+Status State::PrepareMove(GroupBlocks& /*blocks*/, BlockTable& /*from*/, const Move& /*move*/,
+                          BlockTable& /*to*/) const {
+  return CheckPrune();
+}
+
+Status State::Check(const BlockTable& table, const Sequence& sequence) const {
+  if (table.length < sequence.length) {
+    return MakeError(ErrorCode::kCorrupt, "expected the state of {} positions, found {}",
+                     sequence.length, table.length);
+  }
+  const bool ascending =
+      std::is_sorted(table.entries.begin(), table.entries.end(),
+                     [](const TableEntry& a, const TableEntry& b) { return a.number < b.number; });
+  const int64_t current = table.entries.empty() ? 0 : table.entries.back().number;
+  if (ascending && current == table.length) return {};
+  return MakeError(ErrorCode::kCorrupt, "expected the state of {} positions last, found that of {}",
+                   table.length, current);
+}
+
+}  // namespace kvant::kv

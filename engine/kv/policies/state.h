@@ -1,0 +1,71 @@
+// Recurrent states: one block is the state of all layers of the group after some position.
+//
+// A step reads the block of the length before it and writes another one, so that a rollback gives
+// back what was there and nothing need be copied on write; commit gives up the old one unless
+// something else refers to it. A checkpoint is one more reference to the block of some length, in
+// the same table. A rewind goes to a checkpoint; to other lengths the tokens from the one before
+// are computed again, as for windows.
+#pragma once
+
+#include "engine/kv/accounting/policy.h"
+
+namespace kvant::kv {
+
+class State final : public Policy {
+ public:
+  static constexpr std::string_view kName = "state";
+  explicit State(int64_t /*window*/) {}
+
+  // The block that the step under way reads: the state at the length before it, or kNoBlock for the
+  // state before any position; and the one that it writes.
+  static BlockId ReadBlock(const BlockTable& table, int64_t length);
+  static BlockId WriteBlock(const BlockTable& table) { return table.entries.back().id; }
+  // Gives up the checkpoints before `position`.
+  void DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t position) const;
+
+  std::string_view name() const override { return kName; }
+  std::string Describe() const override { return "one state"; }
+  Holds holds() const override { return Holds::kState; }
+
+  // The current block and the one that a step writes; checkpoints come on top.
+  int64_t Needed(int64_t /*context*/, int64_t /*chunk*/) const override { return 2; }
+  int64_t NeededForReplay(int64_t /*context*/) const override { return 2; }
+  int64_t RoomFor(const GroupBlocks& blocks, int group,
+                  const RoomQuestion& question) const override;
+
+  // A row sees all before it, through the state alone.
+  int64_t FirstVisible(int64_t position) const override { return position; }
+  int64_t LookBack() const override { return 0; }  // from a checkpoint on everything is exact
+  PositionRange FirstPositions(int64_t /*length*/, bool /*given_by_tokens*/) const override {
+    return {0, 1};
+  }
+
+  Status Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length,
+                 int64_t end) const override;
+  uint64_t Commit(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
+  void Rollback(GroupBlocks& blocks, BlockTable& table) const override;
+
+  int64_t RewindLimit(const BlockTable& table) const override { return table.length; }
+  bool CanRewindTo(const BlockTable& table, int64_t length) const override;
+  void RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
+  int64_t ReplayFrom(const BlockTable& table, int64_t wanted) const override;
+  void BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const override;
+  void Checkpoint(GroupBlocks& blocks, BlockTable& table) const override;
+  Status CheckPrune() const override;
+  void Prune(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
+             const Sequence& /*sequence*/) const override {}
+  void Free(GroupBlocks& blocks, BlockTable& table) const override;
+  Status Adopt(GroupBlocks& blocks, BlockTable& table, int64_t first_position,
+               int64_t length) const override;
+
+  Status PrepareMove(GroupBlocks& blocks, BlockTable& from, const Move& move,
+                     BlockTable& to) const override;
+  void AbandonMove(GroupBlocks& /*blocks*/, const BlockTable& /*from*/, const Move& /*move*/,
+                   BlockTable& /*to*/) const override {}
+  void FinishMove(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
+                  const BlockTable& /*to*/) const override {}
+
+  Status Check(const BlockTable& table, const Sequence& sequence) const override;
+};
+
+}  // namespace kvant::kv

@@ -1,0 +1,93 @@
+// What a window sees, keeps and needs.
+#include "engine/kv/policies/window.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace kvant::kv {
+
+std::string Window::Describe() const { return fmt::format("window {}", window_); }
+
+int64_t Window::FirstVisible(int64_t position) const {
+  return std::max<int64_t>(0, position - window_ + 1);
+}
+
+int64_t Window::FirstKept(int64_t length) const {
+  return std::max<int64_t>(0, FirstVisible(length) - kRewindSlack) / kBlockTokens * kBlockTokens;
+}
+
+int64_t Window::Needed(int64_t context, int64_t chunk) const {
+  // Before a step the table reaches back over window and slack; the chunk comes on top before
+  // anything is dropped. The first of these positions may be the last one of its block.
+  const int64_t ring = BlocksFor(window_ + kRewindSlack + chunk - 1 + kBlockTokens - 1);
+  return std::min(BlocksFor(context), ring);
+}
+
+int64_t Window::NeededForReplay(int64_t context) const { return Needed(context, kReplayTokens); }
+
+PositionRange Window::FirstPositions(int64_t length, bool given_by_tokens) const {
+  // After moves positions that would be seen may be missing.
+  return {0, (given_by_tokens ? FirstVisible(length) : length) + 1};
+}
+
+int64_t Window::RewindLimit(const BlockTable& table) const {
+  return table.first_position == 0 ? 0 : table.first_position + window_ - 1;
+}
+
+int64_t Window::ReplayFrom(const BlockTable& /*table*/, int64_t wanted) const {
+  return wanted / kBlockTokens * kBlockTokens;
+}
+
+void Window::BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const {
+  blocks.Shrink(table, 0);
+  table.first_position = position;
+  table.length = position;
+}
+
+// A step may free blocks behind the window while it goes on, so the need is bounded twice, and the
+// lower bound counts: new blocks on top of all that is held now, and the largest ring of each
+// sequence on top of what others hold.
+int64_t Window::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
+  const int64_t count = NewBlocks(blocks, group, question);
+  if (count <= blocks.pool().free() && !blocks.limited()) return count;
+  return std::min(count, RingBlocks(blocks, group, question));
+}
+
+// The largest ring of each of the sequences, whenever it has that, less the blocks that they alone
+// hold now.
+int64_t Window::RingBlocks(const GroupBlocks& blocks, int group,
+                           const RoomQuestion& question) const {
+  std::vector<int>& mentions = *question.mentions;  // by block: how many of their tables hold it
+  mentions.assign(static_cast<size_t>(blocks.pool().capacity()), 0);
+  for (const Growth& growth : question.growths) {
+    for (const TableEntry& entry : growth.sequence->tables[static_cast<size_t>(group)].entries) {
+      ++mentions[static_cast<size_t>(entry.id)];
+    }
+  }
+  const auto theirs = [&](BlockId id) {
+    return mentions[static_cast<size_t>(id)] == blocks.references(id);
+  };
+  int64_t count = 0;
+  for (BlockId id = 0; id < blocks.pool().capacity(); ++id) {
+    count -= mentions[static_cast<size_t>(id)] > 0 && theirs(id) ? 1 : 0;
+  }
+  for (const Growth& growth : question.growths) {
+    const Sequence& sequence = *growth.sequence;
+    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const int64_t tail = sequence.length / kBlockTokens;
+    // A tail that others hold too is copied, so that the sequence has one of its own.
+    const auto old_from = [&](int64_t number) {
+      return std::count_if(table.entries.begin(), table.entries.end(), [&](const TableEntry& e) {
+        return e.number >= number && (theirs(e.id) || e.number == tail);
+      });
+    };
+    const int64_t end = question.EndOf(growth);
+    count += end == sequence.length ? old_from(0)
+                                    : Peak({sequence.length, end}, question.piece,
+                                           std::max(table.end_block(), tail), old_from);
+  }
+  return count;
+}
+
+}  // namespace kvant::kv

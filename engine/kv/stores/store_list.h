@@ -1,0 +1,30 @@
+// The stores of this build: one line to include one, one entry in the list. Nothing else names them
+// all.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "engine/kv/stores/host_store.h"
+#include "engine/kv/stores/store.h"
+
+namespace kvant::kv {
+
+template <class... Stores>
+struct StoreTypes {};
+
+using StoreList = StoreTypes<HostStore>;
+
+// Room for a group's blocks in the store that its shape names.
+template <class... Stores>
+Result<std::unique_ptr<Store>> CreateStore(StoreTypes<Stores...> /*list*/, const GroupShape& shape,
+                                           int64_t blocks, Commitment commitment) {
+  Result<std::unique_ptr<Store>> store =
+      MakeError(ErrorCode::kNotSupported, "KV cache: no store \"{}\"", shape.store);
+  ((shape.store == Stores::kName ? void(store = Stores::Create(shape, blocks, commitment))
+                                 : void()),
+   ...);
+  return store;
+}
+
+}  // namespace kvant::kv

@@ -1,0 +1,505 @@
+// Random programs of operations on the accounting of a cache with several policies at once, without
+// any kernel: blocks are short lists of numbers, sequences are plain copied lists, and after every
+// operation each sequence must find exactly its own rows, its source's rows and its own state.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "engine/kv/accounting/ledger.h"
+#include "engine/kv/policies/policy_list.h"
+
+namespace kvant::kv {
+namespace {
+
+constexpr int64_t kContext = 900;
+constexpr int64_t kChunk = 70;
+constexpr int kSequences = 5;
+constexpr int kSources = 3;
+constexpr int64_t kPoison = -1;
+
+// What a step leaves in a state: all rows so far, in order.
+int64_t After(int64_t state, int64_t row) { return (state * 1000003 + row) & 0xffffffffffff; }
+
+struct GroupKind {
+  std::string_view policy;
+  int64_t window = 0;
+};
+
+// Blocks as lists: rows by position, or one state.
+class Lists final : public BlockContents {
+ public:
+  void Add(int64_t blocks) {
+    groups_.emplace_back(static_cast<size_t>(blocks), Block(kBlockTokens, kPoison));
+  }
+  int64_t& At(int group, BlockId block, int64_t token) {
+    return groups_[static_cast<size_t>(group)][static_cast<size_t>(block)]
+                  [static_cast<size_t>(token)];
+  }
+
+  void Copy(const BlockCopy& copy) override {
+    Whole(copy.group, copy.to) = Whole(copy.group, copy.from);
+  }
+  void Clear(int group, BlockId block) override { std::ranges::fill(Whole(group, block), 0); }
+  void Discard(int group, BlockId block) override {
+    std::ranges::fill(Whole(group, block), kPoison);
+  }
+
+ private:
+  using Block = std::vector<int64_t>;
+  Block& Whole(int group, BlockId block) {
+    return groups_[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  }
+  std::vector<std::vector<Block>> groups_;
+};
+
+// A sequence as the naive model knows it.
+struct NaiveSequence {
+  std::vector<int64_t> rows;    // by position
+  std::vector<bool> pruned;     // by position
+  std::vector<int64_t> source;  // rows of its source; empty: none
+  std::set<int64_t> checkpoints;
+  int64_t longest = 0;  // since it was empty or replayed: what windows dropped follows from it
+
+  int64_t length() const { return static_cast<int64_t>(rows.size()); }
+  int64_t StateAt(int64_t length) const {
+    int64_t state = 0;
+    for (int64_t p = 0; p < length; ++p) state = After(state, rows[static_cast<size_t>(p)]);
+    return state;
+  }
+  void Cut(int64_t length) {
+    rows.resize(static_cast<size_t>(length));
+    pruned.resize(static_cast<size_t>(length));
+    checkpoints.erase(checkpoints.upper_bound(length), checkpoints.end());
+    checkpoints.erase(0);
+    if (length == 0) longest = 0;
+  }
+};
+
+class Program {
+ public:
+  // The pools hold what the policies say that so many sequences need, and what is kept on top:
+  // checkpoints, sources. A tight program has less.
+  Program(std::vector<GroupKind> kinds, bool tight, uint32_t seed)
+      : kinds_(std::move(kinds)), tight_(tight), random_(seed), ledger_(MakeLedger()) {
+    for (int s = 0; s < kSequences; ++s) real_.push_back(ledger_.NewSequence());
+    naive_.resize(kSequences);
+    for (const GroupKind& kind : kinds_) {
+      has_state_ |= kind.policy == "state";
+      has_fixed_ |= kind.policy == "fixed";
+    }
+  }
+
+  void Run(int64_t operations) {
+    for (int64_t i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
+      const size_t s = Any(kSequences);
+      switch (Any(14)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4: Step(); break;
+        case 5: Fork(s, Any(kSequences)); break;
+        case 6: Reorder(); break;
+        case 7:
+        case 8: Rewind(s, static_cast<int64_t>(Any(real_[s].length + 1))); break;
+        case 9: RewindToCheckpoint(s); break;
+        case 10: Checkpoint(s); break;
+        case 11: Prune(s); break;
+        case 12: Sources(s); break;
+        default:
+          if (Any(3) == 0) Reset(s);
+          break;
+      }
+      Check();
+    }
+    for (Sequence& sequence : real_) ledger_.Free(sequence);
+    for (auto& [source, rows] : sources_) ledger_.FreeSource(source);
+    EXPECT_EQ(ledger_.bytes_used(), 0u);
+  }
+
+  int64_t refused() const { return refused_; }
+  int64_t replays() const { return replays_; }
+
+ private:
+  Ledger MakeLedger() {
+    std::vector<AccountedGroup> groups;
+    for (const GroupKind& kind : kinds_) {
+      auto policy = MakePolicy(kind.policy, kind.window);
+      const bool fixed = kind.policy == "fixed";
+      const int64_t sequences = fixed ? kSources : kSequences;
+      int64_t blocks = policy->Needed(kContext, kChunk) * sequences;
+      if (kind.policy == "state") blocks += 4 * kSequences;  // checkpoints
+      if (tight_) blocks = std::max<int64_t>(3, blocks / 3);
+      blocks += policy->NeededForReplay(kContext);
+      lists_.Add(blocks);
+      const auto bytes = static_cast<uint64_t>(kBlockTokens * (1 + std::ssize(groups)));
+      groups.push_back({std::move(policy), bytes, blocks, 2});
+    }
+    return Ledger(std::move(groups), {kContext, kSequences, 0}, lists_);
+  }
+
+  size_t Any(int64_t bound) { return random_() % static_cast<uint64_t>(bound); }
+  const BlockTable& Table(const Sequence& sequence, int group) const {
+    return sequence.tables[static_cast<size_t>(group)];
+  }
+  int64_t& Row(const BlockTable& table, int group, int64_t position) {
+    for (const TableEntry& entry : table.entries) {
+      if (entry.number == position / kBlockTokens) {
+        return lists_.At(group, entry.id, position % kBlockTokens);
+      }
+    }
+    ADD_FAILURE() << "group " << group << " lacks position " << position;
+    return nowhere_;
+  }
+
+  void MakeCopies() {
+    for (const BlockCopy& copy : ledger_.copies()) lists_.Copy(copy);
+    ledger_.ClearCopies();
+  }
+
+  // What a model does with the new positions of a step.
+  void Compute(const Sequence& sequence, std::span<const int64_t> rows) {
+    const int64_t begin = sequence.length;
+    for (int group = 0; group < ledger_.groups(); ++group) {
+      const BlockTable& table = Table(sequence, group);
+      const Holds holds = ledger_.policy(group).holds();
+      if (holds == Holds::kSource || table.length != begin) continue;  // has these positions
+      if (holds == Holds::kState) {
+        const BlockId read = State::ReadBlock(table, begin);
+        int64_t state = read == kNoBlock ? 0 : lists_.At(group, read, 0);
+        for (const int64_t row : rows) state = After(state, row);
+        ASSERT_NE(State::WriteBlock(table), read);
+        lists_.At(group, State::WriteBlock(table), 0) = state;
+        continue;
+      }
+      for (size_t i = 0; i < rows.size(); ++i) {
+        Row(table, group, begin + static_cast<int64_t>(i)) = rows[i];
+      }
+    }
+  }
+
+  // New rows for some sequences at once; now and then the step is given up. What CheckRoom grants
+  // is there; what it refuses is left alone.
+  void Step() {
+    std::vector<Growth> growths;
+    std::vector<size_t> members;
+    for (size_t s = 0; s < kSequences; ++s) {
+      if (Any(2) == 0) continue;
+      const int64_t count = 1 + static_cast<int64_t>(Any(4) == 0 ? Any(kChunk) : Any(3));
+      if (real_[s].length + count > kContext) {
+        ASSERT_EQ(ledger_.Reserve(real_[s], count).error().code, ErrorCode::kContextFull);
+        Reset(s);
+        continue;
+      }
+      growths.push_back({&real_[s], count});
+      members.push_back(s);
+    }
+    if (!ledger_.CheckRoom(growths, kChunk).ok()) {
+      ++refused_;
+      Reset(Any(kSequences));
+      return;
+    }
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Status status = ledger_.Reserve(real_[members[i]], growths[i].tokens);
+      ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+    MakeCopies();
+    for (size_t i = 0; i < members.size(); ++i) {
+      Sequence& sequence = real_[members[i]];
+      NaiveSequence& naive = naive_[members[i]];
+      std::vector<int64_t> rows;
+      for (int64_t row = 0; row < growths[i].tokens; ++row) rows.push_back(next_row_++);
+      Compute(sequence, rows);
+      if (Any(6) == 0) {
+        ledger_.Rollback(sequence);
+        continue;
+      }
+      ledger_.Commit(sequence);
+      naive.rows.insert(naive.rows.end(), rows.begin(), rows.end());
+      naive.pruned.resize(naive.rows.size(), false);
+      naive.longest = std::max(naive.longest, naive.length());
+    }
+  }
+
+  void Fork(size_t from, size_t to) {
+    if (from == to) return;
+    Reset(to);
+    ledger_.Fork(real_[from], real_[to]);
+    naive_[to] = naive_[from];
+  }
+
+  // Beams: all sequences become copies of some of them.
+  void Reorder() {
+    std::vector<Sequence> next;
+    std::vector<NaiveSequence> next_naive;
+    for (size_t s = 0; s < kSequences; ++s) {
+      const size_t parent = Any(2) == 0 ? s : Any(kSequences);
+      next.push_back(ledger_.NewSequence());
+      ledger_.Fork(real_[parent], next.back());
+      next_naive.push_back(naive_[parent]);
+    }
+    for (Sequence& sequence : real_) ledger_.Free(sequence);
+    real_ = std::move(next);
+    naive_ = std::move(next_naive);
+  }
+
+  void Rewind(size_t s, int64_t length) {
+    NaiveSequence& naive = naive_[s];
+    const bool state_can = !has_state_ || length == 0 || length == naive.length() ||
+                           naive.checkpoints.contains(length);
+    const bool windows_must = length == 0 || length >= naive.longest - kRewindSlack;
+    const uint64_t used = ledger_.bytes_used();
+    const Status status = ledger_.Rewind(real_[s], length);
+    if (status.ok()) {
+      ASSERT_TRUE(state_can) << length;
+      naive.Cut(length);
+      return;
+    }
+    ASSERT_FALSE(state_can && windows_must) << status.error().message;
+    ASSERT_EQ(status.error().code, ErrorCode::kNotSupported);
+    ASSERT_EQ(ledger_.bytes_used(), used);
+    const bool has_pruned = std::ranges::find(naive.pruned, true) != naive.pruned.end();
+    if (Any(2) == 0 && !has_pruned) Replay(s, length);
+  }
+
+  void RewindToCheckpoint(size_t s) {
+    const std::set<int64_t>& checkpoints = naive_[s].checkpoints;
+    if (checkpoints.empty()) return;
+    Rewind(s, *std::next(checkpoints.begin(), static_cast<int>(Any(std::ssize(checkpoints)))));
+  }
+
+  // Computes again what is gone, on a copy.
+  void Replay(size_t s, int64_t length) {
+    ++replays_;
+    NaiveSequence& naive = naive_[s];
+    Sequence copy = ledger_.NewSequence();
+    const int64_t begin = ledger_.ReplayBegin(real_[s], length);
+    ASSERT_LE(begin, length);
+    ledger_.Fork(real_[s], copy);
+    ledger_.BeginReplay(copy, begin);
+    ASSERT_TRUE(copy.replaying());
+    Status status;
+    while (copy.length < length) {
+      const int64_t count = std::min(length - copy.length, kReplayTokens);
+      status = ledger_.Reserve(copy, count);
+      if (!status.ok()) break;
+      MakeCopies();
+      Compute(copy, std::span(naive.rows)
+                        .subspan(static_cast<size_t>(copy.length), static_cast<size_t>(count)));
+      ledger_.Commit(copy);
+    }
+    ASSERT_TRUE(status.ok() || tight_) << status.error().message;
+    if (status.ok()) {
+      ledger_.EndReplay(copy);
+      std::swap(copy, real_[s]);
+      naive.Cut(length);
+      naive.checkpoints.erase(naive.checkpoints.upper_bound(begin), naive.checkpoints.end());
+      naive.longest = length;
+    }
+    ledger_.Free(copy);
+  }
+
+  void Checkpoint(size_t s) {
+    if (naive_[s].checkpoints.size() >= 3) return;
+    ledger_.Checkpoint(real_[s]);
+    if (has_state_ && naive_[s].length() > 0) naive_[s].checkpoints.insert(naive_[s].length());
+  }
+
+  void Prune(size_t s) {
+    const int64_t length = real_[s].length;
+    int64_t begin = static_cast<int64_t>(Any(length + 1));
+    int64_t end = static_cast<int64_t>(Any(length + 1));
+    if (begin > end) std::swap(begin, end);
+    const Status status = ledger_.Prune(real_[s], begin, end);
+    if (has_state_) {
+      ASSERT_TRUE(begin == end || status.error().code == ErrorCode::kNotSupported);
+      return;
+    }
+    ASSERT_TRUE(status.ok());
+    for (int64_t p = begin; p < end; ++p) naive_[s].pruned[static_cast<size_t>(p)] = true;
+  }
+
+  // Makes a source, gives one up, or sets one for an empty sequence.
+  void Sources(size_t s) {
+    if (!has_fixed_) return;
+    if (sources_.size() < kSources && Any(2) == 0) {
+      auto source = ledger_.NewSource(1 + static_cast<int64_t>(Any(kContext / 2)));
+      if (!source.ok()) return;
+      std::vector<int64_t> rows;
+      for (int group = 0; group < ledger_.groups(); ++group) {
+        const BlockTable& table = source->tables[static_cast<size_t>(group)];
+        if (ledger_.policy(group).holds() != Holds::kSource) continue;
+        rows.resize(static_cast<size_t>(table.length));
+        for (int64_t p = 0; p < table.length; ++p) {
+          Row(table, group, p) = rows[static_cast<size_t>(p)] = next_row_++;
+        }
+      }
+      sources_.emplace_back(std::move(*source), std::move(rows));
+      return;
+    }
+    if (sources_.empty()) return;
+    const size_t chosen = Any(std::ssize(sources_));
+    if (Any(3) == 0) {
+      ledger_.FreeSource(sources_[chosen].first);
+      sources_.erase(sources_.begin() + static_cast<std::ptrdiff_t>(chosen));
+      return;
+    }
+    if (real_[s].length > 0) {
+      ASSERT_EQ(ledger_.SetSource(real_[s], sources_[chosen].first).error().code,
+                ErrorCode::kInvalid);
+      if (Any(2) == 0) return;
+      Rewind(s, 0);  // keeps the old source
+      if (real_[s].length > 0) return;
+    }
+    ASSERT_TRUE(ledger_.SetSource(real_[s], sources_[chosen].first).ok());
+    naive_[s].source = sources_[chosen].second;
+  }
+
+  void Reset(size_t s) {
+    ledger_.Free(real_[s]);
+    naive_[s] = {};
+  }
+
+  // ---- What must hold ----
+
+  void Check() {
+    std::vector<const Sequence*> all;
+    for (const Sequence& sequence : real_) all.push_back(&sequence);
+    std::map<std::pair<int, BlockId>, int> held;
+    for (const auto& [source, rows] : sources_) {
+      for (int group = 0; group < ledger_.groups(); ++group) {
+        for (const TableEntry& entry : source.tables[static_cast<size_t>(group)].entries) {
+          ++held[{group, entry.id}];
+        }
+      }
+    }
+    const Status status = ledger_.Check(all, [&](int group, BlockId block) {
+      const auto found = held.find({group, block});
+      return found == held.end() ? 0 : found->second;
+    });
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    const size_t s = Any(kSequences);
+    ASSERT_EQ(real_[s].length, naive_[s].length());
+    for (int group = 0; group < ledger_.groups(); ++group) CheckGroup(group, real_[s], naive_[s]);
+  }
+
+  void CheckGroup(int group, const Sequence& sequence, const NaiveSequence& naive) {
+    const GroupKind& kind = kinds_[static_cast<size_t>(group)];
+    const BlockTable& table = Table(sequence, group);
+    if (kind.policy == "state") {
+      ASSERT_EQ(table.length, naive.length());
+      const BlockId block = State::ReadBlock(table, table.length);
+      ASSERT_EQ(block == kNoBlock ? 0 : lists_.At(group, block, 0), naive.StateAt(naive.length()));
+      return;
+    }
+    if (kind.policy == "fixed") {
+      ASSERT_EQ(table.length, std::ssize(naive.source));
+      for (int64_t p = 0; p < table.length; ++p) {
+        ASSERT_EQ(Row(table, group, p), naive.source[static_cast<size_t>(p)]) << p;
+      }
+      return;
+    }
+    ASSERT_EQ(table.length, naive.length());
+    const int64_t oldest =
+        kind.policy == "full" ? 0 : std::max<int64_t>(0, naive.length() - kind.window + 1);
+    for (int64_t p = oldest; p < naive.length(); ++p) {
+      if (naive.pruned[static_cast<size_t>(p)]) continue;
+      ASSERT_EQ(Row(table, group, p), naive.rows[static_cast<size_t>(p)]) << group << " " << p;
+    }
+  }
+
+  std::vector<GroupKind> kinds_;
+  bool tight_;
+  std::mt19937_64 random_;
+  Lists lists_;
+  Ledger ledger_;
+  std::vector<Sequence> real_;
+  std::vector<NaiveSequence> naive_;
+  std::vector<std::pair<Source, std::vector<int64_t>>> sources_;
+  bool has_state_ = false;
+  bool has_fixed_ = false;
+  int64_t next_row_ = 1;
+  int64_t nowhere_ = 0;
+  int64_t refused_ = 0;
+  int64_t replays_ = 0;
+};
+
+// `./dev test --long` multiplies the operations.
+int64_t Operations(int64_t usual) {
+  const char* factor = std::getenv("KVANT_TEST_FACTOR");
+  return usual * (factor == nullptr ? 1 : std::atoll(factor));
+}
+
+TEST(KvLedgerPrograms, FourPoliciesAtOnceKeepEverySequenceItsOwn) {
+  int64_t replays = 0;
+  for (const int64_t window : {1, 33, 100}) {
+    SCOPED_TRACE(window);
+    Program program({{"full"}, {"window", window}, {"fixed"}, {"state"}}, false,
+                    static_cast<uint32_t>(window));
+    program.Run(Operations(1500));
+    EXPECT_EQ(program.refused(), 0);  // what the policies plan for is enough
+    replays += program.replays();
+  }
+  EXPECT_GT(replays, 10);
+}
+
+TEST(KvLedgerPrograms, ThreePoliciesThatCanPruneDoSo) {
+  Program program({{"window", 7}, {"fixed"}, {"full"}, {"window", 64}}, false, 4);
+  program.Run(Operations(1500));
+  EXPECT_EQ(program.refused(), 0);
+}
+
+TEST(KvLedgerPrograms, PoolsThatAreTooSmallRefuseAndHold) {
+  Program program({{"state"}, {"full"}, {"fixed"}, {"window", 20}}, true, 5);
+  program.Run(Operations(1500));
+  EXPECT_GT(program.refused(), 10);
+}
+
+// ---- Exact needs --------------------------------------------------------------------------------
+
+// Whether a sequence grows to the context in passes of `chunk` tokens with so many blocks, also
+// where a first pass of `offset` tokens moves the others' borders.
+bool Grows(const GroupKind& kind, int64_t blocks, int64_t chunk, int64_t offset) {
+  Lists lists;
+  lists.Add(blocks);
+  std::vector<AccountedGroup> groups;
+  groups.push_back({MakePolicy(kind.policy, kind.window), 32, blocks, 1});
+  Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
+  Sequence sequence = ledger.NewSequence();
+  for (int64_t tokens = offset; sequence.length < kContext; tokens = chunk) {
+    if (!ledger.Reserve(sequence, std::min(tokens, kContext - sequence.length)).ok()) return false;
+    ledger.Commit(sequence);
+  }
+  return true;
+}
+
+TEST(KvLedger, APoolOfExactlyTheNeedIsEnoughAndOneBlockLessIsNot) {
+  for (const GroupKind& kind : std::vector<GroupKind>{
+           {"full"}, {"state"}, {"window", 1}, {"window", 32}, {"window", 100}, {"window", 800}}) {
+    for (const int64_t chunk : {1, 31, 32, 33, 70}) {
+      const int64_t need = MakePolicy(kind.policy, kind.window)->Needed(kContext, chunk);
+      bool one_less = true;
+      for (int64_t offset = 1; offset <= chunk; ++offset) {
+        ASSERT_TRUE(Grows(kind, need, chunk, offset)) << kind.policy << kind.window << " " << chunk;
+        one_less = one_less && Grows(kind, need - 1, chunk, offset);
+      }
+      // With passes of a whole number of blocks the borders may never be the worst ones.
+      EXPECT_FALSE(one_less) << kind.policy << " " << kind.window << " chunk " << chunk;
+    }
+  }
+}
+
+TEST(KvLedger, PoliciesAreFoundByName) {
+  EXPECT_EQ(MakePolicy("", 0)->name(), "full");
+  EXPECT_EQ(MakePolicy("", 5)->name(), "window");
+  EXPECT_EQ(MakePolicy("state", 0)->Describe(), "one state");
+  EXPECT_EQ(MakePolicy("window", 33)->Describe(), "window 33");
+  EXPECT_EQ(MakePolicy("ring", 0), nullptr);
+}
+
+}  // namespace
+}  // namespace kvant::kv
