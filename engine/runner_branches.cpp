@@ -39,7 +39,7 @@ Status Runner::Reorder(std::span<const SequenceId> ids, std::span<const int> par
                        ids.size() - 1, parents[i]);
     }
   }
-  // As in kv::Cache::Reorder: a parent's first child takes what it has, others copy that.
+  // A parent's first child takes what it has, others copy that.
   const auto& spare = state.spare;
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto first =
@@ -283,7 +283,7 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
     Slot& slot = *state.sequences[static_cast<size_t>(*id)];
     std::swap(slot.kv, sequence.kv);
     slot.tokens.assign(sequence.tokens.begin(), sequence.tokens.end());
-    slot.plain = sequence.plain;
+    slot.plain = sequence.given_by_tokens;
     slot.has_logits = !sequence.logits.empty();
     std::copy(sequence.logits.begin(), sequence.logits.end(), slot.logits.begin());
     state.IndexPrefix(slot);

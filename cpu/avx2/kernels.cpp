@@ -15,6 +15,7 @@
 #include "cpu/avx2/matmul.h"
 #include "cpu/avx2/peaks.h"
 #include "cpu/intrinsics.h"
+#include "cpu/kv_format_list.h"
 
 #include "cpu/avx2/begin.h"
 

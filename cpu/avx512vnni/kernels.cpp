@@ -15,6 +15,7 @@
 #include "cpu/avx512vnni/matmul.h"
 #include "cpu/avx512vnni/peaks.h"
 #include "cpu/intrinsics.h"
+#include "cpu/kv_format_list.h"
 
 #include "cpu/avx512vnni/begin.h"
 

@@ -1,7 +1,8 @@
-// Writes one token's key and value into the cache (the layouts are those of cpu/kernels.h), and
+// Writes one token's key and value into the cache, at the places of cpu/kv_format_list.h, and
 // quantizes vectors to int8 for it.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h and math.inl.
+// Included inside an instruction set's namespace and target region, after its simd.h and math.inl;
+// cpu/kv_format_list.h comes before the region.
 // F16 is clamped to the finite range, so that only NaN in gives a non-finite value in the cache.
 
 // Codes and scale of KvElement::kQ8; codes[count] and following up to a multiple of 4 become 0.
@@ -41,36 +42,40 @@ inline F32 ClampToF16(F32 v) {
 
 void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
               float* scale) {
+  const size_t row = static_cast<size_t>(slot);
   if (element == KvElement::kF32) {
-    float* column = reinterpret_cast<float*>(tile) + slot;
-    for (int64_t d = 0; d < k_dim; ++d) column[d * kKeyTileTokens] = key[d];
+    constexpr int64_t kStride = KvF32::KeyPlace(0, 1) / sizeof(float);
+    float* column = reinterpret_cast<float*>(tile + KvF32::KeyPlace(row, 0));
+    for (int64_t d = 0; d < k_dim; ++d) column[d * kStride] = key[d];
   } else if (element == KvElement::kF16) {
-    uint16_t* column = reinterpret_cast<uint16_t*>(tile) + slot;
+    constexpr int64_t kStride = KvF16::KeyPlace(0, 1) / sizeof(uint16_t);
+    uint16_t* column = reinterpret_cast<uint16_t*>(tile + KvF16::KeyPlace(row, 0));
     for (int64_t d = 0; d < k_dim; d += kLanes) {
       const int64_t count = Least(kLanes, k_dim - d);
       uint16_t halves[kLanes];
       StoreF16(halves, ClampToF16(LoadPartial(key + d, count)));
-      for (int64_t i = 0; i < count; ++i) column[(d + i) * kKeyTileTokens] = halves[i];
+      for (int64_t i = 0; i < count; ++i) column[(d + i) * kStride] = halves[i];
     }
   } else {
     int8_t codes[kKvQ8DimMax];
     *scale = QuantizeVector(key, k_dim, codes);
-    uint8_t* column = reinterpret_cast<uint8_t*>(tile) + slot * 4;
-    for (int64_t d = 0; d < k_dim; d += 4) {
-      for (int64_t i = 0; i < 4; ++i) {
-        column[d * kKeyTileTokens + i] = static_cast<uint8_t>(codes[d + i] + 128);
-      }
+    uint8_t* column = reinterpret_cast<uint8_t*>(tile + KvInt8::KeyPlace(row, 0));
+    const int64_t dims = static_cast<int64_t>(KvInt8::KeyDims(static_cast<size_t>(k_dim)));
+    for (int64_t d = 0; d < dims; d += 4) {  // four lie side by side
+      uint8_t* four = column + KvInt8::KeyPlace(0, static_cast<size_t>(d));
+      for (int64_t i = 0; i < 4; ++i) four[i] = static_cast<uint8_t>(codes[d + i] + 128);
     }
   }
 }
 
 void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* group,
                 float* scale) {
+  const size_t row = static_cast<size_t>(slot);
+  const size_t dims = static_cast<size_t>(v_dim);
   if (element == KvElement::kF32) {
-    std::memcpy(reinterpret_cast<float*>(group) + slot * v_dim, value,
-                static_cast<size_t>(v_dim) * sizeof(float));
+    std::memcpy(group + KvF32::ValuePlace(row, 0, dims), value, dims * sizeof(float));
   } else if (element == KvElement::kF16) {
-    uint16_t* halves = reinterpret_cast<uint16_t*>(group) + slot * v_dim;
+    uint16_t* halves = reinterpret_cast<uint16_t*>(group + KvF16::ValuePlace(row, 0, dims));
     int64_t d = 0;
     for (; d + kLanes <= v_dim; d += kLanes) StoreF16(halves + d, ClampToF16(Load(value + d)));
     const int64_t rest = v_dim - d;
@@ -78,7 +83,8 @@ void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, 
   } else {
     int8_t codes[kKvQ8DimMax];
     *scale = QuantizeVector(value, v_dim, codes);
-    int8_t* column = reinterpret_cast<int8_t*>(group) + slot;
-    for (int64_t d = 0; d < v_dim; ++d) column[d * kValueGroupTokens] = codes[d];
+    int8_t* column = reinterpret_cast<int8_t*>(group + KvInt8::ValuePlace(row, 0, dims));
+    constexpr int64_t kStride = KvInt8::ValuePlace(0, 1, 1);
+    for (int64_t d = 0; d < v_dim; ++d) column[d * kStride] = codes[d];
   }
 }

@@ -12,6 +12,7 @@
 
 #include "base/aligned_buffer.h"
 #include "cpu/intrinsics.h"
+#include "cpu/kv_format_list.h"
 #include "cpu/neon/codec.h"
 #include "cpu/neon/matmul.h"
 #include "cpu/neon/peaks.h"

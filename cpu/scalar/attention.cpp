@@ -7,17 +7,12 @@
 #include <limits>
 #include <vector>
 
-#include "base/half.h"
+#include "cpu/kv_format_list.h"
 #include "cpu/scalar/math.h"
 #include "cpu/scalar/quantized_vector.h"
 
 namespace kvant::cpu::scalar {
 namespace {
-
-float Element(const std::byte* elements, KvElement type, int64_t index) {
-  if (type == KvElement::kF32) return reinterpret_cast<const float*>(elements)[index];
-  return F16ToF32(reinterpret_cast<const uint16_t*>(elements)[index]);
-}
 
 // A query and the row it belongs to.
 struct Query {
@@ -52,25 +47,23 @@ void ForEachPosition(const Query& query, int64_t begin, int64_t end, const Visit
 // The product of query and key, times the task's scale.
 float Product(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
-  const int64_t token = position - run.first_position;
-  const std::byte* tile =
-      run.keys +
-      token / kKeyTileTokens * static_cast<int64_t>(KvKeyTileBytes(task.k_element, task.k_dim));
-  const int64_t slot = token % kKeyTileTokens;
-  if (task.k_element == KvElement::kQ8) {
-    int dot = 0;
-    for (int64_t d = 0; d < task.k_dim; ++d) {
-      const int64_t place = (d / 4 * kKeyTileTokens + slot) * 4 + d % 4;
-      dot += query.codes[d] * (static_cast<int>(tile[place]) - 128);
+  const size_t token = static_cast<size_t>(position - run.first_position);
+  const std::byte* tile = run.keys + KeyTileOffset(task.k_element, task.k_dim, token);
+  const size_t slot = token % kKeyTileTokens;
+  return VisitKvFormat(task.k_element, [&]<class Format>(Format) {
+    const auto number = [&](int64_t d) {
+      return Format::KeyNumber(tile + Format::KeyPlace(slot, static_cast<size_t>(d)));
+    };
+    if constexpr (Format::kHasScales) {
+      int dot = 0;
+      for (int64_t d = 0; d < task.k_dim; ++d) dot += query.codes[d] * number(d);
+      return static_cast<float>(dot) * run.key_scales[token] * (query.codes.scale() * task.scale);
+    } else {
+      float dot = 0.0f;
+      for (int64_t d = 0; d < task.k_dim; ++d) dot = std::fma(query.values[d], number(d), dot);
+      return task.scale * dot;
     }
-    return static_cast<float>(dot) * run.key_scales[token] * (query.codes.scale() * task.scale);
-  }
-  float dot = 0.0f;
-  for (int64_t d = 0; d < task.k_dim; ++d) {
-    const float key = Element(tile, task.k_element, d * kKeyTileTokens + slot);
-    dot = std::fma(query.values[d], key, dot);
-  }
-  return task.scale * dot;
+  });
 }
 
 float Score(const Query& query, const KvRun& run, int64_t position) {
@@ -82,14 +75,14 @@ float Score(const Query& query, const KvRun& run, int64_t position) {
   return std::fma(task.bias_slopes[query.head], static_cast<float>(distance), score);
 }
 
-float Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
-  return Element(run.values, task.v_element, token * task.v_dim + d);
-}
-
-int ValueCode(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
-  const int64_t place =
-      (token / kValueGroupTokens * task.v_dim + d) * kValueGroupTokens + token % kValueGroupTokens;
-  return reinterpret_cast<const int8_t*>(run.values)[place];
+// Number d of the value of a run's token, before its scale.
+template <class Format>
+auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
+  const size_t t = static_cast<size_t>(token);
+  const std::byte* group = run.values + ValueGroupOffset(task.v_element, task.v_dim, t);
+  return Format::ValueNumber(group + Format::ValuePlace(t % kValueGroupTokens,
+                                                        static_cast<size_t>(d),
+                                                        static_cast<size_t>(task.v_dim)));
 }
 
 // Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].
@@ -110,17 +103,19 @@ struct Part {
   float& operator[](int64_t position) { return numbers[position % kAttentionChunk]; }
 };
 
+template <class Format>
 void WeighValues(const Query& query, Part& part, Partial& chunk) {
   const AttentionTask& task = query.task;
   ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
     const int64_t token = position - run.first_position;
     for (int64_t d = 0; d < task.v_dim; ++d) {
-      chunk.sums[d] = std::fma(part[position], Value(task, run, token, d), chunk.sums[d]);
+      chunk.sums[d] = std::fma(part[position], Value<Format>(task, run, token, d), chunk.sums[d]);
     }
   });
 }
 
 // Weights times the scales of their values become integers.
+template <class Format>
 void WeighCodes(const Query& query, Part& part, Partial& chunk) {
   const AttentionTask& task = query.task;
   constexpr float kCodeMax = kKvWeightCodeMax;
@@ -139,7 +134,8 @@ void WeighCodes(const Query& query, Part& part, Partial& chunk) {
     const float rounded = std::nearbyint(part[position] * inverse);
     const int code = std::isfinite(rounded) ? static_cast<int>(rounded) : 0;
     for (int64_t d = 0; d < task.v_dim; ++d) {
-      dots[static_cast<size_t>(d)] += code * ValueCode(task, run, position - run.first_position, d);
+      dots[static_cast<size_t>(d)] +=
+          code * Value<Format>(task, run, position - run.first_position, d);
     }
   });
   for (int64_t d = 0; d < task.v_dim; ++d) {
@@ -163,7 +159,13 @@ void AttendChunk(const Query& query, int64_t begin, int64_t end, Partial& chunk)
     lanes[position % kSumLanes] += part[position];
   });
   chunk.total = SumLanes(lanes);
-  (task.v_element == KvElement::kQ8 ? WeighCodes : WeighValues)(query, part, chunk);
+  VisitKvFormat(task.v_element, [&]<class Format>(Format) {
+    if constexpr (Format::kHasScales) {
+      WeighCodes<Format>(query, part, chunk);
+    } else {
+      WeighValues<Format>(query, part, chunk);
+    }
+  });
 }
 
 void Merge(const Partial& chunk, int64_t v_dim, Partial& result) {

@@ -2,8 +2,8 @@
 // operations of cpu/generic, so that the bits of all instruction sets agree.
 #include <cstring>
 
-#include "base/half.h"
 #include "cpu/codec_table.h"
+#include "cpu/kv_format_list.h"
 #include "cpu/scalar/attention.h"
 #include "cpu/scalar/isa.h"
 #include "cpu/scalar/math.h"
@@ -59,23 +59,6 @@ void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, Rope
   }
 }
 
-uint16_t ToF16(float value) {
-  constexpr float kF16Max = 65504.0f;
-  return F32ToF16(std::isnan(value) ? value : std::clamp(value, -kF16Max, kF16Max));
-}
-
-// Element i of a float vector goes to place i * stride.
-void StoreElements(const float* values, int64_t count, KvElement element, int64_t stride,
-                   std::byte* target) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (element == KvElement::kF32) {
-      reinterpret_cast<float*>(target)[i * stride] = values[i];
-    } else {
-      reinterpret_cast<uint16_t*>(target)[i * stride] = ToF16(values[i]);
-    }
-  }
-}
-
 void Rotate(float* vectors, int64_t n_vectors, int64_t dim) {
   const int64_t order = dim & -dim;
   const float factor = 1.0f / std::sqrt(static_cast<float>(order));
@@ -93,34 +76,41 @@ void Rotate(float* vectors, int64_t n_vectors, int64_t dim) {
   }
 }
 
+// Calls store(d, number) with the numbers of a vector as a format has them, `padded` of them where
+// the last ones are zeros, and writes their scale.
+template <class Format, class Store>
+void ForEachNumber(const float* values, int64_t count, int64_t padded, float* scale,
+                   const Store& store) {
+  if constexpr (Format::kHasScales) {
+    const QuantizedVector codes(values, count);
+    *scale = codes.scale();
+    for (int64_t d = 0; d < padded; ++d) store(d, static_cast<int8_t>(d < count ? codes[d] : 0));
+  } else {
+    for (int64_t d = 0; d < count; ++d) store(d, Format::FromFloat(values[d]));
+  }
+}
+
 void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
               float* scale) {
-  if (element != KvElement::kQ8) {
-    StoreElements(key, k_dim, element, kKeyTileTokens,
-                  tile + static_cast<size_t>(slot) * KvElementBytes(element));
-    return;
-  }
-  const QuantizedVector codes(key, k_dim);
-  *scale = codes.scale();
-  uint8_t* column = reinterpret_cast<uint8_t*>(tile) + slot * 4;
-  for (int64_t d = 0; d < (k_dim + 3) / 4 * 4; ++d) {
-    const int code = d < k_dim ? codes[d] : 0;
-    column[d / 4 * 4 * kKeyTileTokens + d % 4] = static_cast<uint8_t>(code + 128);
-  }
+  VisitKvFormat(element, [&]<class Format>(Format) {
+    const auto padded = static_cast<int64_t>(Format::KeyDims(static_cast<size_t>(k_dim)));
+    ForEachNumber<Format>(key, k_dim, padded, scale, [&](int64_t d, auto number) {
+      std::byte* place = tile + Format::KeyPlace(static_cast<size_t>(slot), static_cast<size_t>(d));
+      std::memcpy(place, &number, sizeof number);
+      *place ^= Format::kKeyFlip;
+    });
+  });
 }
 
 void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* group,
                 float* scale) {
-  if (element != KvElement::kQ8) {
-    const size_t row_bytes = static_cast<size_t>(v_dim) * KvElementBytes(element);
-    StoreElements(value, v_dim, element, 1, group + static_cast<size_t>(slot) * row_bytes);
-    return;
-  }
-  const QuantizedVector codes(value, v_dim);
-  *scale = codes.scale();
-  for (int64_t d = 0; d < v_dim; ++d) {
-    reinterpret_cast<int8_t*>(group)[d * kValueGroupTokens + slot] = static_cast<int8_t>(codes[d]);
-  }
+  VisitKvFormat(element, [&]<class Format>(Format) {
+    ForEachNumber<Format>(value, v_dim, v_dim, scale, [&](int64_t d, auto number) {
+      std::memcpy(group + Format::ValuePlace(static_cast<size_t>(slot), static_cast<size_t>(d),
+                                             static_cast<size_t>(v_dim)),
+                  &number, sizeof number);
+    });
+  });
 }
 
 }  // namespace

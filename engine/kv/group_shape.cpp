@@ -2,21 +2,24 @@
 #include "engine/kv/group_shape.h"
 
 #include "base/check.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/policies/policy_list.h"
 
 namespace kvant::kv {
 namespace {
 
 size_t ScaleBytes(cpu::KvElement element) {
-  return element == cpu::KvElement::kQ8 ? kBlockTokens * sizeof(float) : 0;
+  return cpu::VisitKvFormat(element, []<class Format>(Format) {
+    return Format::kHasScales ? kBlockTokens * sizeof(float) : 0;
+  });
 }
 
 }  // namespace
 
 SlabBytes GroupShape::slab() const {
-  return {cpu::KvKeyTileBytes(k_type, k_dim) * kBlockTokens / cpu::kKeyTileTokens,
-          cpu::KvValueGroupBytes(v_type, v_dim) * kBlockTokens / cpu::kValueGroupTokens,
-          ScaleBytes(k_type), ScaleBytes(v_type)};
+  return {cpu::KeyTileOffset(k_type, k_dim, kBlockTokens),
+          cpu::ValueGroupOffset(v_type, v_dim, kBlockTokens), ScaleBytes(k_type),
+          ScaleBytes(v_type)};
 }
 
 uint64_t GroupShape::block_bytes() const {

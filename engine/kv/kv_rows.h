@@ -11,9 +11,9 @@
 
 namespace kvant::kv {
 
-// A layer and kv head of the cache.
-struct Lane {
-  int layer;
+// A kv head of a cache layer.
+struct CacheHead {
+  int layer;  // its cache id
   int head;
 };
 
@@ -22,22 +22,22 @@ const TableEntry* EntryAt(const BlockTable& table, int64_t position);
 
 // The stored numbers of a token that `entry` holds, bit for bit: `elements` are k_dim or v_dim
 // numbers of the group's type in order; `scale` is set for q8, and 0 else.
-void ReadKeyRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                 std::byte* elements, float* scale);
-void ReadValueRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                   std::byte* elements, float* scale);
-void WriteKeyRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                  const std::byte* elements, float scale);
-void WriteValueRow(const Cache& cache, Lane lane, const TableEntry& entry, int64_t position,
+void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                    const std::byte* elements, float scale);
 
 // Canonical elements as floats, without turning back what was rotated.
 void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int64_t dim,
                float* values);
 
-// A token's place in a layer and head.
+// A token's place in a cache layer and head.
 struct Row {
-  Lane lane;
+  CacheHead at;
   const TableEntry& entry;
   int64_t position;
 };

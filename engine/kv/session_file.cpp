@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/output_file.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/session_sections.h"
 
@@ -17,20 +18,21 @@ static_assert(std::endian::native == std::endian::little,
 
 // ---- Rows of a block ----------------------------------------------------------------------------
 
-using ReadRow = void (*)(const Cache&, Lane, const TableEntry&, int64_t, std::byte*, float*);
+using ReadRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, std::byte*, float*);
 
-void PutRows(SectionWriter& out, const Cache& cache, Lane lane, BlockId block, uint32_t rows,
+void PutRows(SectionWriter& out, const Cache& cache, CacheHead at, BlockId block, uint32_t rows,
              cpu::KvElement type, int dim, ReadRow read) {
   const size_t bytes = cpu::KvElementBytes(type) * static_cast<size_t>(dim);
   std::vector<std::byte> elements(bytes);
   std::vector<float> scales;
   for (uint32_t row = 0; row < rows; ++row) {
     float scale = 0.0f;
-    read(cache, lane, {0, block}, row, elements.data(), &scale);
+    read(cache, at, {0, block}, row, elements.data(), &scale);
     out.PutBytes(elements.data(), bytes);
     scales.push_back(scale);
   }
-  if (type == cpu::KvElement::kQ8) out.PutBytes(scales.data(), rows * sizeof(float));
+  const bool has_scales = cpu::VisitKvFormat(type, [](auto f) { return f.kHasScales; });
+  if (has_scales) out.PutBytes(scales.data(), rows * sizeof(float));
 }
 
 void PutBlock(SectionWriter& out, const Cache& cache, int group, BlockId block, uint32_t rows) {
@@ -38,9 +40,9 @@ void PutBlock(SectionWriter& out, const Cache& cache, int group, BlockId block, 
   out.Put(rows);
   for (const int layer : shape.layers) {
     for (int head = 0; head < shape.kv_heads; ++head) {
-      const Lane lane{layer, head};
-      PutRows(out, cache, lane, block, rows, shape.k_type, shape.k_dim, ReadKeyRow);
-      PutRows(out, cache, lane, block, rows, shape.v_type, shape.v_dim, ReadValueRow);
+      const CacheHead at{layer, head};
+      PutRows(out, cache, at, block, rows, shape.k_type, shape.k_dim, ReadKeyRow);
+      PutRows(out, cache, at, block, rows, shape.v_type, shape.v_dim, ReadValueRow);
     }
   }
 }
@@ -104,7 +106,7 @@ void PutSequence(SectionWriter& out, const SavedSequence& sequence,
   const Sequence& kv = *sequence.kv;
   out.Put(kv.length);
   out.Put(static_cast<uint8_t>((sequence.logits.empty() ? 0 : kSessionHasLogits) |
-                               (sequence.plain ? kSessionPlain : 0)));
+                               (sequence.given_by_tokens ? kSessionGivenByTokens : 0)));
   out.Put(static_cast<uint32_t>(kv.pruned.size()));
   for (const PositionRange& range : kv.pruned) {
     out.Put(range.begin);

@@ -34,7 +34,7 @@ inline constexpr std::array<char, 8> kSessionMagic = {'k', 'v', 'a', 'n', 't', '
 inline constexpr uint32_t kSessionVersion = 1;
 // Flags of a sequence.
 inline constexpr uint8_t kSessionHasLogits = 1;
-inline constexpr uint8_t kSessionPlain = 2;
+inline constexpr uint8_t kSessionGivenByTokens = 2;
 // A group's numbers in the header, from kv_heads to its number of layers.
 std::array<int32_t, 8> SessionShape(const GroupShape& shape);
 
@@ -43,14 +43,14 @@ struct SavedSequence {
   const Sequence* kv;
   std::span<const TokenId> tokens;
   std::span<const float> logits;  // empty where there are none
-  bool plain;                     // the cache holds what these tokens alone give
+  bool given_by_tokens;           // the cache holds what these tokens alone give
 };
 
 struct LoadedSequence {
   Sequence kv;
   std::vector<TokenId> tokens;
   std::vector<float> logits;
-  bool plain = true;
+  bool given_by_tokens = true;
 };
 
 Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cache& cache,

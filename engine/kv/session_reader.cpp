@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/mapped_file.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
 
 namespace kvant::kv {
@@ -14,7 +15,8 @@ namespace {
 
 // ---- Rows of a block ----------------------------------------------------------------------------
 
-using WriteRow = void (*)(const Cache&, Lane, const TableEntry&, int64_t, const std::byte*, float);
+using WriteRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, const std::byte*,
+                          float);
 
 // One side, keys or values, of a block in one layer and head.
 struct Side {
@@ -30,22 +32,22 @@ Status CheckScale(const SectionReader& in, float scale) {
   return in.Corrupt(fmt::format("int8 row: expected a finite scale from 0 on, found {}", scale));
 }
 
-Status GetRows(SectionReader& in, Cache& cache, Lane lane, BlockId block, int64_t rows,
+Status GetRows(SectionReader& in, Cache& cache, CacheHead at, BlockId block, int64_t rows,
                const Side& side) {
   const size_t count = static_cast<size_t>(rows);
   const size_t bytes = cpu::KvElementBytes(side.type) * static_cast<size_t>(side.dim);
-  const bool int8 = side.type == cpu::KvElement::kQ8;
+  const bool has_scales = cpu::VisitKvFormat(side.type, [](auto f) { return f.kHasScales; });
   const std::byte* elements = nullptr;
   const std::byte* scales = nullptr;
   KVANT_TRY(in.GetSpan(count * bytes, &elements));
-  if (int8) KVANT_TRY(in.GetSpan(count * sizeof(float), &scales));
+  if (has_scales) KVANT_TRY(in.GetSpan(count * sizeof(float), &scales));
   for (size_t row = 0; row < count; ++row) {
     float scale = 0.0f;
-    if (int8) {
+    if (has_scales) {
       std::memcpy(&scale, scales + row * sizeof(float), sizeof scale);
       KVANT_TRY(CheckScale(in, scale));
     }
-    side.write(cache, lane, {0, block}, static_cast<int64_t>(row), elements + row * bytes, scale);
+    side.write(cache, at, {0, block}, static_cast<int64_t>(row), elements + row * bytes, scale);
   }
   return {};
 }
@@ -62,10 +64,9 @@ Status SessionReader::GetBlock(int group, BlockId block, int64_t rows) {
   }
   for (const int layer : shape.layers) {
     for (int head = 0; head < shape.kv_heads; ++head) {
-      const Lane lane{layer, head};
-      KVANT_TRY(GetRows(in_, cache_, lane, block, rows, {shape.k_type, shape.k_dim, WriteKeyRow}));
-      KVANT_TRY(
-          GetRows(in_, cache_, lane, block, rows, {shape.v_type, shape.v_dim, WriteValueRow}));
+      const CacheHead at{layer, head};
+      KVANT_TRY(GetRows(in_, cache_, at, block, rows, {shape.k_type, shape.k_dim, WriteKeyRow}));
+      KVANT_TRY(GetRows(in_, cache_, at, block, rows, {shape.v_type, shape.v_dim, WriteValueRow}));
     }
   }
   return in_.End("cache");
@@ -145,13 +146,13 @@ Status SessionReader::GetSequence(LoadedSequence* sequence) {
   kv.length = length;
   KVANT_TRY(in_.Get(&flags));
   const bool has_logits = (flags & kSessionHasLogits) != 0;
-  if ((flags & ~(kSessionHasLogits | kSessionPlain)) != 0 || (has_logits && length == 0)) {
+  if ((flags & ~(kSessionHasLogits | kSessionGivenByTokens)) != 0 || (has_logits && length == 0)) {
     return in_.Corrupt(fmt::format("flags of {} tokens: expected 0 to {}, found {}", length,
                                    length > 0 ? 3 : 2, flags));
   }
-  sequence->plain = (flags & kSessionPlain) != 0;
+  sequence->given_by_tokens = (flags & kSessionGivenByTokens) != 0;
   KVANT_TRY(GetPruned(&kv));
-  if (sequence->plain && !kv.pruned.empty()) {
+  if (sequence->given_by_tokens && !kv.pruned.empty()) {
     return in_.Corrupt("positions are pruned, but the cache is said to be what the tokens give");
   }
   KVANT_TRY(GetTokens(length, &sequence->tokens));
@@ -208,7 +209,8 @@ Status SessionReader::GetTable(int group, const LoadedSequence& sequence, BlockT
   uint32_t entries = 0;
   table->length = length;
   KVANT_TRY(in_.Get(&table->first_position));
-  const PositionRange begins = cache_.policy(group).FirstPositions(length, sequence.plain);
+  const PositionRange begins = cache_.policy(group).FirstPositions(
+      length, sequence.given_by_tokens ? Origin::kTokens : Origin::kChanged);
   if (table->first_position < begins.begin || table->first_position >= begins.end) {
     const std::string expected = begins.end - begins.begin == 1
                                      ? fmt::format("{}", begins.begin)

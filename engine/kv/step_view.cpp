@@ -5,12 +5,13 @@
 #include <limits>
 
 #include "base/check.h"
+#include "cpu/kv_format_list.h"
 
 namespace kvant::kv {
 namespace {
 
 constexpr uint64_t kAllRows = ~uint64_t{0};
-constexpr size_t kNoExtent = ~size_t{0};
+constexpr size_t kNoRun = ~size_t{0};
 
 // The bits of `rows` rows from number `first` of a cluster on; a part of its own may have any
 // number of rows.
@@ -36,9 +37,9 @@ StepView::StepView(const Cache& cache, int64_t parts, int64_t rows)
   parts_.reserve(count);
   tiles_.reserve(tiles);
   cursors_.resize(count);
-  last_extents_.resize(count);
+  last_runs_.resize(count);
   for (GroupView& view : groups_) {
-    view.extents.reserve(static_cast<size_t>(RunsMax(cache.context(), 1)) * count);
+    view.runs.reserve(static_cast<size_t>(RunsMax(cache.context(), 1)) * count);
     view.work.reserve(tiles);
   }
 }
@@ -48,7 +49,7 @@ void StepView::Set(std::span<const StepPart> parts) {
   CutTiles();
   for (int group = 0; group < cache_->groups(); ++group) {
     GroupView& view = groups_[static_cast<size_t>(group)];
-    view.extents.clear();
+    view.runs.clear();
     view.hidden.clear();
     view.work.clear();
     if (cache_->policy(group).holds() == Holds::kState) continue;
@@ -92,9 +93,9 @@ size_t StepView::ClusterEnd(int group, size_t first) const {
 
 void StepView::AddCluster(int group, size_t first, size_t end) {
   GroupView& view = groups_[static_cast<size_t>(group)];
-  const size_t runs_begin = view.extents.size();
+  const size_t runs_begin = view.runs.size();
   const size_t hidden_begin = view.hidden.size();
-  AddExtents(group, first, end);
+  AddRuns(group, first, end);
   int64_t rows = 0;
   for (size_t i = first; i < end; ++i) {
     const Sequence& sequence = *parts_[i].sequence;
@@ -112,16 +113,16 @@ void StepView::AddCluster(int group, size_t first, size_t end) {
   }
   for (int64_t row = 0; row < rows; row += kRowTile) {
     view.work.push_back({parts_[first].first_row + row, std::min(kRowTile, rows - row), runs_begin,
-                         view.extents.size(), hidden_begin, view.hidden.size()});
+                         view.runs.size(), hidden_begin, view.hidden.size()});
   }
 }
 
 // Walks the tables of the parts side by side, block number by block number.
-void StepView::AddExtents(int group, size_t first, size_t end) {
+void StepView::AddRuns(int group, size_t first, size_t end) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
+  std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
   std::fill(cursors_.begin(), cursors_.end(), 0);
-  std::fill(last_extents_.begin(), last_extents_.end(), kNoExtent);
+  std::fill(last_runs_.begin(), last_runs_.end(), kNoRun);
   while (true) {
     int64_t number = kNone;
     for (size_t i = first; i < end; ++i) {
@@ -129,9 +130,9 @@ void StepView::AddExtents(int group, size_t first, size_t end) {
       if (cursors_[i] < entries.size()) number = std::min(number, entries[cursors_[i]].number);
     }
     if (number == kNone) return;
-    const size_t added = extents.size();
+    const size_t added = runs.size();
     AddBlocks(group, first, end, number);
-    JoinExtents(extents, added);
+    JoinRuns(runs, added);
   }
 }
 
@@ -143,10 +144,10 @@ int64_t StepView::Reach(int group, const StepPart& part) const {
              : sequence.tables[static_cast<size_t>(group)].length;
 }
 
-// One extent for every block that a part of the cluster holds under this number.
+// One run for every block that a part of the cluster holds under this number.
 void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
-  std::vector<Extent>& extents = groups_[static_cast<size_t>(group)].extents;
-  const std::ptrdiff_t added = static_cast<std::ptrdiff_t>(extents.size());
+  std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
+  const std::ptrdiff_t added = static_cast<std::ptrdiff_t>(runs.size());
   int64_t bit = 0;
   for (size_t i = first; i < end; ++i) {
     const StepPart& part = parts_[i];
@@ -158,28 +159,27 @@ void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
     const int64_t position = number * kBlockTokens;
     const int64_t count = std::min(kBlockTokens, Reach(group, part) - position);
     if (count <= 0) continue;
-    const auto shared =
-        std::find_if(extents.begin() + added, extents.end(),
-                     [block](const Extent& extent) { return extent.block == block; });
-    if (shared != extents.end()) {
+    const auto shared = std::find_if(runs.begin() + added, runs.end(),
+                                     [block](const BlockRun& run) { return run.block == block; });
+    if (shared != runs.end()) {
       shared->rows |= bits;
       shared->count = std::max(shared->count, count);
     } else {
-      extents.push_back({block, position, count, bits, i});
+      runs.push_back({block, position, count, bits, i});
     }
   }
 }
 
-// Extents from number `added` on that continue one of the same rows become part of it.
-void StepView::JoinExtents(std::vector<Extent>& extents, size_t added) {
-  for (size_t i = added; i < extents.size();) {
-    const Extent extent = extents[i];
-    size_t& last = last_extents_[extent.owner];
-    if (last != kNoExtent && extents[last].rows == extent.rows &&
-        extents[last].first_position + extents[last].count == extent.first_position &&
-        extents[last].block + extents[last].count / kBlockTokens == extent.block) {
-      extents[last].count += extent.count;
-      extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(i));
+// Runs from number `added` on that continue one of the same rows become part of it.
+void StepView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
+  for (size_t i = added; i < runs.size();) {
+    const BlockRun run = runs[i];
+    size_t& last = last_runs_[run.owner];
+    if (last != kNoRun && runs[last].rows == run.rows &&
+        runs[last].first_position + runs[last].count == run.first_position &&
+        runs[last].block + runs[last].count / kBlockTokens == run.block) {
+      runs[last].count += run.count;
+      runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       last = i++;
     }
@@ -196,12 +196,10 @@ StepView::Place StepView::PlaceOf(int layer, int head, int part, int64_t positio
   const BlockPlace block = cache_->LanesOf(layer, head).At(entry.id);
   const size_t token = static_cast<size_t>(position % kBlockTokens);
   Place place;
-  place.key_tile =
-      block.keys + token / cpu::kKeyTileTokens * cpu::KvKeyTileBytes(shape.k_type, shape.k_dim);
+  place.key_tile = block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token);
   place.key_slot = static_cast<int>(token % cpu::kKeyTileTokens);
   place.key_scale = block.key_scales + token;
-  place.value_group = block.values + token / cpu::kValueGroupTokens *
-                                         cpu::KvValueGroupBytes(shape.v_type, shape.v_dim);
+  place.value_group = block.values + cpu::ValueGroupOffset(shape.v_type, shape.v_dim, token);
   place.value_slot = static_cast<int>(token % cpu::kValueGroupTokens);
   place.value_scale = block.value_scales + token;
   return place;
@@ -210,18 +208,18 @@ StepView::Place StepView::PlaceOf(int layer, int head, int part, int64_t positio
 std::span<const cpu::KvRun> StepView::Runs(int layer, int head, const Work& work,
                                            std::span<cpu::KvRun> out) const {
   const Lanes lanes = cache_->LanesOf(layer, head);
-  const std::vector<Extent>& extents = groups_[static_cast<size_t>(group_of_layer(layer))].extents;
+  const std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group_of_layer(layer))].runs;
   size_t count = 0;
   for (size_t i = work.runs_begin; i < work.runs_end; ++i) {
-    const Extent& extent = extents[i];
-    const BlockPlace block = lanes.At(extent.block);
+    const BlockRun& run = runs[i];
+    const BlockPlace block = lanes.At(run.block);
     out[count++] = {.keys = block.keys,
                     .values = block.values,
-                    .first_position = extent.first_position,
-                    .count = extent.count,
+                    .first_position = run.first_position,
+                    .count = run.count,
                     .key_scales = block.key_scales,
                     .value_scales = block.value_scales,
-                    .rows = extent.rows};
+                    .rows = run.rows};
   }
   return out.first(count);
 }

@@ -75,8 +75,8 @@ class StepView {
   std::span<const Work> work(int layer) const {
     return groups_[static_cast<size_t>(group_of_layer(layer))].work;
   }
-  // Writes the runs of a lane to `out`, which holds at least runs_max() entries; returns those
-  // used.
+  // Writes the runs of a layer and head to `out`, which has room for RunsMax of them; returns those
+  // that are used.
   std::span<const cpu::KvRun> Runs(int layer, int head, const Work& work,
                                    std::span<cpu::KvRun> out) const;
   std::span<const cpu::HiddenPositions> Hidden(int layer, const Work& work) const;
@@ -85,8 +85,8 @@ class StepView {
   static int64_t RunsMax(int64_t context, int64_t parts);
 
  private:
-  // Adjacent blocks: `count` positions from first_position, in consecutive block numbers.
-  struct Extent {
+  // `count` positions from first_position, in blocks of consecutive numbers.
+  struct BlockRun {
     BlockId block;
     int64_t first_position;
     int64_t count;
@@ -94,7 +94,7 @@ class StepView {
     size_t owner;  // the first part that holds it
   };
   struct GroupView {
-    std::vector<Extent> extents;
+    std::vector<BlockRun> runs;
     std::vector<cpu::HiddenPositions> hidden;
     std::vector<Work> work;
   };
@@ -104,17 +104,17 @@ class StepView {
   void CutTiles();
   size_t ClusterEnd(int group, size_t first) const;
   void AddCluster(int group, size_t first, size_t end);
-  void AddExtents(int group, size_t first, size_t end);
+  void AddRuns(int group, size_t first, size_t end);
   void AddBlocks(int group, size_t first, size_t end, int64_t number);
-  void JoinExtents(std::vector<Extent>& extents, size_t added);
+  void JoinRuns(std::vector<BlockRun>& runs, size_t added);
 
   const Cache* cache_;
   std::vector<StepPart> parts_;
   std::vector<RowTile> tiles_;
   std::vector<GroupView> groups_;
-  // While a cluster's tables are walked, by part: its next entry, and the last extent it owns.
+  // While a cluster's tables are walked, by part: its next entry, and the last run it owns.
   std::vector<size_t> cursors_;
-  std::vector<size_t> last_extents_;
+  std::vector<size_t> last_runs_;
 };
 
 }  // namespace kvant::kv

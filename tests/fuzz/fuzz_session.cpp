@@ -94,13 +94,13 @@ class Program {
         cache_.Free(other.kv);
         cache_.Fork(sequence.kv, other.kv);
         other.tokens = sequence.tokens;
-        other.plain = sequence.plain;
+        other.given_by_tokens = sequence.given_by_tokens;
         break;
       case 5:
         Require(cache_.Prune(sequence.kv, length * (number % 16) / 32, length * (number / 16) / 15)
                     .ok() ||
                 length * (number % 16) / 32 > length * (number / 16) / 15);
-        sequence.plain = sequence.plain && sequence.kv.pruned.empty();
+        sequence.given_by_tokens = sequence.given_by_tokens && sequence.kv.pruned.empty();
         break;
       case 6: SaveAndLoad(); break;
       default: Rewind(sequence, 0); break;
@@ -151,14 +151,14 @@ class Program {
   void Rewind(LoadedSequence& sequence, int64_t length) {
     if (!cache_.Rewind(sequence.kv, length).ok()) return;
     sequence.tokens.resize(static_cast<size_t>(length));
-    if (length == 0) sequence.plain = true;
+    if (length == 0) sequence.given_by_tokens = true;
   }
 
   // What is saved is accepted, and is the same.
   void SaveAndLoad() {
     std::vector<SavedSequence> saved;
     for (const LoadedSequence& sequence : sequences_) {
-      saved.push_back({&sequence.kv, sequence.tokens, {}, sequence.plain});
+      saved.push_back({&sequence.kv, sequence.tokens, {}, sequence.given_by_tokens});
     }
     Require(WriteSessionFile(path_, kFingerprint, cache_, saved).ok());
     const uint64_t used = cache_.bytes_used();

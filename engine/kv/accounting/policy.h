@@ -53,6 +53,12 @@ enum class Holds : uint8_t {
   kState,      // no rows
 };
 
+// Where a table's rows come from.
+enum class Origin : uint8_t {
+  kTokens,   // they are what the tokens of the sequence alone give
+  kChanged,  // positions were pruned or moved, or the rows come from elsewhere
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -81,9 +87,8 @@ class Policy {
   // Positions before its own that a layer's row depends on through this layer at most; how far a
   // replay must begin before what it is for, per layer.
   virtual int64_t LookBack() const = 0;
-  // What first_position may be where the sequence has `length` positions; `given_by_tokens` as in
-  // session_file.h.
-  virtual PositionRange FirstPositions(int64_t length, bool given_by_tokens) const = 0;
+  // What first_position may be where the sequence has `length` positions.
+  virtual PositionRange FirstPositions(int64_t length, Origin origin) const = 0;
 
   // ---- A step: Reserve, then Commit or Rollback ----
 

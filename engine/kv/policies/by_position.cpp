@@ -166,7 +166,7 @@ int64_t ByPosition::NewBlocks(const GroupBlocks& blocks, int group,
 // ---- Invariants ---------------------------------------------------------------------------------
 
 Status ByPosition::Check(const BlockTable& table, const Sequence& sequence) const {
-  const PositionRange begins = FirstPositions(sequence.length, false);
+  const PositionRange begins = FirstPositions(sequence.length, Origin::kChanged);
   if (table.first_position < begins.begin || table.first_position >= begins.end) {
     return MakeError(ErrorCode::kCorrupt, "first position: expected {} to {}, found {}",
                      begins.begin, begins.end - 1, table.first_position);

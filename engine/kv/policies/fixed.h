@@ -28,7 +28,7 @@ class Fixed final : public Policy {
 
   int64_t FirstVisible(int64_t /*position*/) const override { return 0; }
   int64_t LookBack() const override { return 0; }
-  PositionRange FirstPositions(int64_t /*length*/, bool /*given_by_tokens*/) const override {
+  PositionRange FirstPositions(int64_t /*length*/, Origin /*origin*/) const override {
     return {0, 1};
   }
 

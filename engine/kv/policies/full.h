@@ -22,7 +22,7 @@ class Full final : public ByPosition {
 
   int64_t FirstVisible(int64_t /*position*/) const override { return 0; }
   int64_t LookBack() const override { return 0; }  // a replay leaves what is there
-  PositionRange FirstPositions(int64_t /*length*/, bool /*given_by_tokens*/) const override {
+  PositionRange FirstPositions(int64_t /*length*/, Origin /*origin*/) const override {
     return {0, 1};
   }
 

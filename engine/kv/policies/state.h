@@ -36,7 +36,7 @@ class State final : public Policy {
   // A row sees all before it, through the state alone.
   int64_t FirstVisible(int64_t position) const override { return position; }
   int64_t LookBack() const override { return 0; }  // from a checkpoint on everything is exact
-  PositionRange FirstPositions(int64_t /*length*/, bool /*given_by_tokens*/) const override {
+  PositionRange FirstPositions(int64_t /*length*/, Origin /*origin*/) const override {
     return {0, 1};
   }
 

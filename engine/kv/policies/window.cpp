@@ -26,9 +26,9 @@ int64_t Window::Needed(int64_t context, int64_t chunk) const {
 
 int64_t Window::NeededForReplay(int64_t context) const { return Needed(context, kReplayTokens); }
 
-PositionRange Window::FirstPositions(int64_t length, bool given_by_tokens) const {
+PositionRange Window::FirstPositions(int64_t length, Origin origin) const {
   // After moves positions that would be seen may be missing.
-  return {0, (given_by_tokens ? FirstVisible(length) : length) + 1};
+  return {0, (origin == Origin::kTokens ? FirstVisible(length) : length) + 1};
 }
 
 int64_t Window::RewindLimit(const BlockTable& table) const {

@@ -21,7 +21,7 @@ class Window final : public ByPosition {
 
   int64_t FirstVisible(int64_t position) const override;
   int64_t LookBack() const override { return window_ - 1; }
-  PositionRange FirstPositions(int64_t length, bool given_by_tokens) const override;
+  PositionRange FirstPositions(int64_t length, Origin origin) const override;
 
   int64_t RewindLimit(const BlockTable& table) const override;
   int64_t ReplayFrom(const BlockTable& table, int64_t wanted) const override;
