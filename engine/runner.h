@@ -2,13 +2,18 @@
 // reorder (beams), rewind, prune, snapshot.
 //
 // Sequences that were forked share what they have in common; only the block that one of them writes
-// into is copied. A step takes new tokens of several sequences at once, without padding, and every
-// row gets the bits that it would get alone: rows of different sequences are computed together only
-// in steps of at most kSharedRowsMax rows, which share one arithmetic.
+// into is copied. A step takes new tokens of several sequences at once, without padding, in one or
+// more passes over the weights. Every row gets the bits that it would get alone: rows of different
+// sequences meet only in passes of at most kSharedRowsMax rows, which share one arithmetic.
 //
-// Every operation that fails leaves the sequences as they were. Errors: kInvalid for a wrong
-// number, kContextFull beyond the context, kOutOfMemory with the bytes that are needed and free,
-// kNotSupported for what these options cannot do, kCancelled. Thread-safety: one thread at a time.
+// A pass is all or nothing, and so is every operation but a step of several passes: one that fails
+// leaves the sequences as they were. A step that is refused, for a wrong token, a full context or
+// too little memory, changes nothing either; one that is cancelled keeps the passes that were
+// complete (see Step).
+//
+// Errors: kInvalid for a wrong number, kContextFull beyond the context, kOutOfMemory with the bytes
+// that are needed and free, kNotSupported for what these options cannot do, kCancelled.
+// Thread-safety: one thread at a time; only the cancel flags may be set by others.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +26,18 @@
 
 #include "base/result.h"
 #include "engine/kv_tensors.h"
+#include "engine/memory_plan.h"
 #include "engine/model.h"
+#include "engine/sequence_host.h"
 #include "engine/session_options.h"
 
 namespace kvant {
 
-using SequenceId = int;
+namespace run {
+struct Parts;
+}
+
 using SnapshotId = int;
-
-// New tokens of one sequence.
-struct StepInput {
-  SequenceId sequence;
-  std::span<const TokenId> tokens;
-};
-
-// What a rewind may do where a window has dropped positions that are needed.
-enum class Replay : uint8_t {
-  kAllowed,    // compute them again from the tokens
-  kForbidden,  // kNotSupported
-};
-
-enum class PrunePositions : uint8_t {
-  kKept,   // the remaining tokens keep their positions; no data is touched
-  kMoved,  // tokens after the hole move to earlier positions: their keys are turned back
-};
 
 // The cache of layers with the same shape. Blocks of kv::kBlockTokens positions.
 struct KvGroupStats {
@@ -82,63 +75,80 @@ struct RunnerStats {
   std::vector<KvGroupStats> groups;
 };
 
-class Runner {
+class Runner final : public SequenceHost {
  public:
   static Result<std::unique_ptr<Runner>> Create(std::shared_ptr<const Model> model,
                                                 const SessionOptions& options);
-  ~Runner();
+  ~Runner() override;
 
   // ---- Sequences ----
 
   // An empty one. kOutOfMemory where SessionOptions::sequences are alive.
-  Result<SequenceId> NewSequence();
-  Status FreeSequence(SequenceId sequence);
+  Result<SequenceId> NewSequence() override;
+  Status FreeSequence(SequenceId sequence) override;
   // Empty again, as new.
   Status Reset(SequenceId sequence);
 
-  int64_t length(SequenceId sequence) const;  // the next token's position
+  bool Has(SequenceId sequence) const;
+  // Of a sequence that does not exist: 0, and nothing.
+  int64_t length(SequenceId sequence) const override;  // the next token's position
   std::span<const TokenId> tokens(SequenceId sequence) const;
-  // Of the last token, [vocab]; empty before the first step and after Rewind and Prune, until
-  // ComputeLogits.
-  std::span<const float> logits(SequenceId sequence) const;
+  // Of the last token, [vocab]. Empty before the first step, while a step is not complete, and
+  // after Rewind, Prune and Import, until ComputeLogits. They stay until the sequence's next step.
+  std::span<const float> logits(SequenceId sequence) const override;
 
   // ---- Steps ----
 
   // Processes new tokens of different sequences. Afterwards logits(sequence) belongs to the last
-  // token of each. Tokens or sequences that do not fit are refused before anything is processed; an
-  // error in the middle leaves the passes that were complete.
-  Status Step(std::span<const StepInput> inputs);
+  // token of each, unless it wants none.
+  //
+  // The step is refused before anything is processed if one of the inputs is wrong or all together
+  // do not fit (kOutOfMemory says what would). Cancelled in a later pass, or ended by an error of
+  // options.rows, each sequence has the tokens that complete passes took in: length() tells how
+  // many, and one that is short of its tokens has no logits. Appending the others goes on from
+  // there with the same bits.
+  Status Step(std::span<const StepInput> inputs, const StepOptions& options = {}) override;
   Status Append(SequenceId sequence, std::span<const TokenId> tokens);
 
+  // Gives an empty sequence the cache of the longest beginning of these tokens that is known
+  // (SessionOptions::prefix_cache), all but the last token at most, and returns how many tokens
+  // that are. Step does the same for the tokens that it gets; a caller who cuts a prompt asks with
+  // all.
+  Result<int64_t> ReusePrefix(SequenceId sequence, std::span<const TokenId> prompt) override;
+
   // Appends to one sequence and shows the logits of its tokens from number `first` of the call on:
-  // `rows(index, count)` may read row(i), 0 <= i < count, the logits of token index + i.
+  // `rows(index, count)` may read row(i), 0 <= i < count, the logits of token index + i. An error
+  // of `rows` undoes the pass and is returned.
   using HeadRows = std::function<Status(int64_t index, int64_t count)>;
   Status AppendScoring(SequenceId sequence, std::span<const TokenId> tokens, int64_t first,
                        const HeadRows& rows);
+  // Empty beyond the rows that are being shown, and at any other time.
   std::span<const float> row(int64_t i) const;
 
   // ---- Branching ----
 
   // A new sequence with the same tokens and logits.
-  Result<SequenceId> Fork(SequenceId sequence);
+  Result<SequenceId> Fork(SequenceId sequence) override;
 
   // Simultaneous assignment: sequences[i] becomes what sequences[parents[i]] was. Parents without
   // children end there.
-  Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents);
+  Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents) override;
 
   // Keeps the first `length` tokens: the state is as if no more had been processed. Exact within
   // kRewindSlack tokens of a window, at snapshots, and by replay beyond; replay is kNotSupported
   // where the tokens alone do not give the state: after a prune or an import.
-  Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed);
+  Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed) override;
 
-  // The logits of the last token after a rewind, a prune or an import, which leave none: computes
-  // that token again. Does nothing where they are there. kInvalid for an empty sequence and where
-  // the last token was pruned.
+  // The logits of the last token where there are none: computes that token again. Where a window no
+  // longer has what it saw, at the limit of a rewind or after an import, that is computed again
+  // from the tokens, too, beside what the sequence has. kInvalid for an empty sequence and where
+  // the last token was pruned; kNotSupported where a window has dropped what it saw before tokens
+  // were pruned.
   Status ComputeLogits(SequenceId sequence);
 
   // Forgets all but the first `keep_first` and the last `keep_last` tokens.
   Status Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
-               PrunePositions positions);
+               PrunePositions positions) override;
 
   // A state to return to; shares its blocks. Restore may be repeated and leaves the snapshot.
   Result<SnapshotId> TakeSnapshot(SequenceId sequence);
@@ -168,6 +178,9 @@ class Runner {
 
   const Model& model() const;
   const SessionOptions& options() const;  // with defaults filled in
+  int64_t context() const override { return options().context; }
+  int64_t sequences_max() const override { return options().sequences; }
+  PromptCut prompt_cut() const override;
   RunnerStats stats() const;
   // The cache's invariants (see kv::Cache::Check).
   Status Check() const;
@@ -187,9 +200,10 @@ class Runner {
   void RunOnTeam(const std::function<void(int index, int count)>& body);
 
  private:
-  struct State;
-  explicit Runner(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Runner(std::unique_ptr<run::Parts> parts);
+
+  std::unique_ptr<run::Parts> parts_;
+  std::span<const std::span<const float>> shown_;  // by AppendScoring, while it calls
 };
 
 }  // namespace kvant

@@ -1,10 +1,10 @@
 // One running sequence of tokens on a model: append, read logits, rewind. For several at once, and
 // for forks and snapshots, see runner.h, on which it is built.
 //
-// Tokens are processed in steps of at most `chunk`. A step is a transaction: on failure or
-// cancellation the sequence is what it was before the step. Memory is reserved as address space at
-// creation and committed as the sequence grows; a decode step allocates nothing. Thread-safety: one
-// thread at a time per session; sessions on one model are independent.
+// Append takes tokens in passes of at most `chunk`, each of which is all or nothing: cancelled, a
+// sequence has the tokens of the passes that were complete. Memory is reserved as address space at
+// creation and committed as the sequence grows; appending a token allocates nothing. Thread-safety:
+// one thread at a time per session; sessions on one model are independent.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class Session {
 
   // Processes the tokens after those already there. Afterwards logits() belongs to the last one.
   // kInvalid for an id outside the vocabulary or no token at all, kContextFull if they do not fit;
-  // nothing is processed then. After kCancelled, length() tells how many were taken in by the steps
-  // that were complete.
+  // nothing is processed then. After kCancelled, length() tells how many were taken in by the
+  // passes that were complete, and logits() is empty unless that is none.
   Status Append(std::span<const TokenId> tokens);
 
   // The same, and calls `row` with the logits, [vocab], of every token in order.
@@ -42,8 +42,8 @@ class Session {
   using LogitRowFunction = std::function<void(int64_t index, std::span<const float> logits)>;
   Status AppendScoring(std::span<const TokenId> tokens, int64_t first, const LogitRowFunction& row);
 
-  // Of the last token processed, [vocab]; empty before the first step and after Rewind, until
-  // ComputeLogits.
+  // Of the last token processed, [vocab]; empty before the first one and after Rewind and Prune,
+  // until ComputeLogits.
   std::span<const float> logits() const;
 
   int64_t length() const;
@@ -75,6 +75,10 @@ class Session {
 
   // Bytes of KV blocks in use now.
   uint64_t kv_bytes_used() const;
+
+  // The runner beneath, and the number of its only sequence, which Load may change.
+  Runner& runner() { return *runner_; }
+  SequenceId sequence() const { return sequence_; }
 
  private:
   Session(std::unique_ptr<Runner> runner, SequenceId sequence)

@@ -12,7 +12,7 @@
 
 #include "engine/graph/work.h"
 #include "engine/model.h"
-#include "engine/session_options.h"
+#include "engine/memory_plan.h"
 
 namespace kvant::tools {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/session_options.h"
+#include "engine/memory_plan.h"
 
 namespace kvant::tools {
 

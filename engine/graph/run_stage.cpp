@@ -6,8 +6,8 @@ namespace {
 // A stage that is being run: which node is next, and whether somebody has cancelled it.
 class StageRun {
  public:
-  StageRun(const NodeList& nodes, const StepContext& step, const std::atomic<bool>* cancel)
-      : nodes_(nodes), step_(step), cancel_(cancel) {}
+  StageRun(const NodeList& nodes, const StepContext& step, const StageOptions& options)
+      : nodes_(nodes), step_(step), options_(options) {}
 
   // Runs the narrow nodes before the next wide one. False at the end of the stage.
   bool Next(const ThreadPool::Member& member) {
@@ -37,15 +37,17 @@ class StageRun {
  private:
   // Once it is, it stays so, whatever becomes of the caller's flag.
   bool IsCancelled() {
-    if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
-      cancelled_.store(true, std::memory_order_relaxed);
+    for (const std::atomic<bool>* flag : {options_.cancel, options_.cancel_too}) {
+      if (flag != nullptr && flag->load(std::memory_order_relaxed)) {
+        cancelled_.store(true, std::memory_order_relaxed);
+      }
     }
     return cancelled_.load(std::memory_order_relaxed);
   }
 
   const NodeList& nodes_;
   const StepContext& step_;
-  const std::atomic<bool>* cancel_;
+  const StageOptions& options_;
   std::atomic<bool> cancelled_ = false;
   size_t next_ = 0;
   const Node* wide_ = nullptr;
@@ -56,7 +58,7 @@ class StageRun {
 Status RunStage(const Plan& plan, Stage stage, StepContext& step, ThreadPool& pool,
                 const StageOptions& options) {
   ++step.run;
-  StageRun run(plan.nodes(stage), step, options.cancel);
+  StageRun run(plan.nodes(stage), step, options);
   if (options.team == Team::kCallerAlone || pool.size() == 1) {
     run.RunAlone({&pool, 0, 1, 0});
   } else {

@@ -17,7 +17,9 @@ enum class Team : uint8_t {
 
 struct StageOptions {
   Team team = Team::kAll;
-  const std::atomic<bool>* cancel = nullptr;  // asked before every share; null: never cancelled
+  // Asked before every share: a flag that is set cancels. Null: no flag.
+  const std::atomic<bool>* cancel = nullptr;
+  const std::atomic<bool>* cancel_too = nullptr;
 };
 
 // Computes the nodes of the stage with what `step` says. kCancelled leaves values half written,

@@ -1,23 +1,15 @@
-// Caches as safetensors files; and Runner's export and import, which walk the blocks row by row.
-#include "engine/kv_tensors.h"
-
+// Export and import of caches as tensors, row by row of the blocks.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/graph/plan.h"
 #include "engine/kv/kv_rows.h"
-#include "engine/runner_state.h"
-#include "formats/safetensors.h"
+#include "engine/run/parts.h"
 
 namespace kvant {
 namespace {
-
-constexpr std::string_view kTokensName = "input_ids";
-constexpr int64_t kBatchMax = 4096;  // as many sequences as a runner may hold
 
 enum class Part : uint8_t { kKey, kValue };
 constexpr std::array kParts = {Part::kKey, Part::kValue};
@@ -79,82 +71,7 @@ Status CheckLayout(const kv::Cache& cache, KvLayout layout) {
   return {};
 }
 
-}  // namespace
-
-// ---- Files --------------------------------------------------------------------------------------
-
-Result<KvLayout> ParseKvLayout(std::string_view name) {
-  if (name == "bhsd") return KvLayout::kBhsd;
-  if (name == "kbhsd") return KvLayout::kKbhsd;
-  if (name == "bkhsd") return KvLayout::kBkhsd;
-  return MakeError(ErrorCode::kInvalid, "layout: expected bhsd, kbhsd or bkhsd, found \"{}\"",
-                   name);
-}
-
-const KvTensor* KvTensors::Find(std::string_view name) const {
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [&](const KvTensor& tensor) { return tensor.name == name; });
-  return found == tensors.end() ? nullptr : &*found;
-}
-
-Status WriteKvTensors(const std::string& path, const KvTensors& kv) {
-  std::vector<int64_t> ids;
-  for (const std::vector<TokenId>& row : kv.tokens) ids.insert(ids.end(), row.begin(), row.end());
-  const int64_t batch = std::ssize(kv.tokens);
-  std::vector<formats::SafetensorsContent> contents;
-  contents.push_back({std::string(kTokensName),
-                      "I64",
-                      {batch, batch == 0 ? 0 : std::ssize(ids) / batch},
-                      std::as_bytes(std::span(ids))});
-  for (const KvTensor& tensor : kv.tensors) {
-    contents.push_back({tensor.name, "F32", tensor.shape, std::as_bytes(std::span(tensor.values))});
-  }
-  return formats::WriteSafetensors(path, contents);
-}
-
-Result<KvTensors> ReadKvTensors(const std::string& path) {
-  KVANT_ASSIGN(const auto file, formats::SafetensorsModel::OpenFile(path));
-  KvTensors kv;
-  bool has_tokens = false;
-  for (const formats::SafetensorsTensor& tensor : file.tensors()) {
-    const bool tokens = tensor.name == kTokensName;
-    const std::string_view type = tokens ? "I64" : "F32";
-    if (tensor.type->name != type || (tokens && tensor.shape.size() != 2)) {
-      return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected {}{}, found {} {}", path,
-                       tensor.name, type, tokens ? " [batch, length]" : "", tensor.type->name,
-                       fmt::format("[{}]", fmt::join(tensor.shape, ", ")));
-    }
-    if (!tokens) {
-      KvTensor& copy = kv.tensors.emplace_back();
-      copy.name = tensor.name;
-      copy.shape = tensor.shape;
-      copy.values.resize(tensor.size_bytes / sizeof(float));
-      if (tensor.size_bytes > 0) std::memcpy(copy.values.data(), tensor.data, tensor.size_bytes);
-      continue;
-    }
-    if (tensor.shape[0] > kBatchMax) {
-      return MakeError(ErrorCode::kCorrupt,
-                       "{}: tensor {}: expected at most {} sequences, found {}", path, tensor.name,
-                       kBatchMax, tensor.shape[0]);
-    }
-    has_tokens = true;
-    const size_t length = static_cast<size_t>(tensor.shape[1]);
-    for (size_t b = 0; b < static_cast<size_t>(tensor.shape[0]); ++b) {
-      std::vector<TokenId>& row = kv.tokens.emplace_back();
-      for (size_t i = 0; i < length; ++i) {
-        int64_t id = 0;
-        std::memcpy(&id, tensor.data + (b * length + i) * sizeof id, sizeof id);
-        row.push_back(static_cast<TokenId>(std::clamp<int64_t>(id, -1, INT32_MAX)));
-      }
-    }
-  }
-  if (has_tokens) return kv;
-  return MakeError(ErrorCode::kCorrupt, "{}: expected a tensor {}, found none", path, kTokensName);
-}
-
 // ---- Rows ---------------------------------------------------------------------------------------
-
-namespace {
 
 // A layer of the cache, and what is done to its keys.
 struct Layer {
@@ -219,32 +136,32 @@ void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place
 // ---- Export -------------------------------------------------------------------------------------
 
 Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layout) const {
-  State& state = *state_;
-  if (!state.cache.has_value()) {
+  const run::Core& core = *parts_->core;
+  if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "export: there is no KV cache");
   }
-  const kv::Cache& cache = *state.cache;
+  const kv::Cache& cache = *core.cache;
   KVANT_TRY(CheckLayout(cache, layout));
   KvTensors out;
   std::vector<const kv::Sequence*> sequences;
   for (const SequenceId id : ids) {
-    KVANT_ASSIGN(const Slot* const slot, state.Find(id));
-    if (!sequences.empty() && slot->kv.length != sequences.front()->length) {
+    KVANT_ASSIGN(const run::SequenceState* const state, parts_->sequences->Get(id));
+    if (!sequences.empty() && state->kv.length != sequences.front()->length) {
       return MakeError(ErrorCode::kInvalid,
                        "export: expected sequences of one length, found {} and {} tokens",
-                       sequences.front()->length, slot->kv.length);
+                       sequences.front()->length, state->kv.length);
     }
-    if (!slot->kv.pruned.empty()) {
+    if (!state->kv.pruned.empty()) {
       return MakeError(ErrorCode::kNotSupported, "export: sequence {} has pruned positions", id);
     }
-    sequences.push_back(&slot->kv);
-    out.tokens.push_back(slot->tokens);
+    sequences.push_back(&state->kv);
+    out.tokens.push_back(state->tokens);
   }
   if (sequences.empty()) return MakeError(ErrorCode::kInvalid, "export: no sequences given");
   const int64_t length = sequences.front()->length;
   const int64_t batch = std::ssize(sequences);
-  for (int number = 0; number < std::ssize(state.model->plan().cache_layers()); ++number) {
-    const Layer layer(cache, *state.model, number);
+  for (int number = 0; number < std::ssize(core.model->plan().cache_layers()); ++number) {
+    const Layer layer(cache, *core.model, number);
     const int64_t positions = PositionsNeeded(layer.shape(), length);
     for (const Part part : kParts) {
       const Place place = PlaceOf(layer.shape(), layout, part, batch, positions);
@@ -291,18 +208,17 @@ Result<Found> FindLayer(const KvTensors& in, KvLayout layout, Part part, int lay
   return Found{tensor, place};
 }
 
-}  // namespace
-
 // The first position that the layers of each group have.
-Result<std::vector<int64_t>> Runner::State::FirstPositions(const KvTensors& in,
-                                                           KvLayout arrangement) const {
+Result<std::vector<int64_t>> FirstPositions(const run::Core& core, const KvTensors& in,
+                                            KvLayout layout) {
+  const kv::Cache& cache = *core.cache;
   const int64_t length = std::ssize(in.tokens.front());
-  std::vector<int64_t> first(static_cast<size_t>(cache->groups()), -1);
-  for (int layer = 0; layer < std::ssize(model->plan().cache_layers()); ++layer) {
-    const int group = cache->group_of_layer(layer);
+  std::vector<int64_t> first(static_cast<size_t>(cache.groups()), -1);
+  for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
+    const int group = cache.group_of_layer(layer);
     for (const Part part : kParts) {
       KVANT_ASSIGN(const Found found,
-                   FindLayer(in, arrangement, part, layer, cache->shape(group), length));
+                   FindLayer(in, layout, part, layer, cache.shape(group), length));
       int64_t& begin = first[static_cast<size_t>(group)];
       if (begin >= 0 && begin != length - found.place.positions) {
         return MakeError(ErrorCode::kInvalid,
@@ -315,53 +231,56 @@ Result<std::vector<int64_t>> Runner::State::FirstPositions(const KvTensors& in,
   return first;
 }
 
-Status Runner::State::FillSlot(const KvTensors& in, KvLayout arrangement, int64_t b, Slot& slot) {
+// Gives an empty sequence the tokens of number `b` of the batch and what the tensors hold of them.
+Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
+             run::SequenceState& state) {
+  kv::Cache& cache = *core.cache;
   const std::vector<TokenId>& ids = in.tokens[static_cast<size_t>(b)];
   const int64_t length = std::ssize(ids);
-  KVANT_ASSIGN(const std::vector<int64_t> first, FirstPositions(in, arrangement));
-  KVANT_TRY(cache->Adopt(slot.kv, length, first));
-  for (int number = 0; number < std::ssize(model->plan().cache_layers()); ++number) {
-    const Layer layer(*cache, *model, number);
+  KVANT_ASSIGN(const std::vector<int64_t> first, FirstPositions(core, in, layout));
+  KVANT_TRY(cache.Adopt(state.kv, length, first));
+  for (int number = 0; number < std::ssize(core.model->plan().cache_layers()); ++number) {
+    const Layer layer(cache, *core.model, number);
     for (const Part part : kParts) {
-      KVANT_ASSIGN(const Found found,
-                   FindLayer(in, arrangement, part, number, layer.shape(), length));
-      WriteSequence(layer, slot.kv, found.place, b, found.tensor->values.data());
+      KVANT_ASSIGN(const Found found, FindLayer(in, layout, part, number, layer.shape(), length));
+      WriteSequence(layer, state.kv, found.place, b, found.tensor->values.data());
     }
   }
-  slot.tokens.assign(ids.begin(), ids.end());
-  slot.plain = length == 0;
+  state.tokens.assign(ids.begin(), ids.end());
+  state.origin = length == 0 ? run::Origin::kTokens : run::Origin::kImported;
   return {};
 }
 
+}  // namespace
+
 Result<std::vector<SequenceId>> Runner::Import(const KvTensors& in, KvLayout layout) {
-  State& state = *state_;
-  if (!state.cache.has_value()) {
+  run::Core& core = *parts_->core;
+  run::Sequences& sequences = *parts_->sequences;
+  if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "import: there is no KV cache");
   }
-  KVANT_TRY(CheckLayout(*state.cache, layout));
+  KVANT_TRY(CheckLayout(*core.cache, layout));
   if (in.tokens.empty()) return MakeError(ErrorCode::kInvalid, "import: no sequences");
-  const Slot empty;
   for (const std::vector<TokenId>& ids : in.tokens) {
     if (ids.size() != in.tokens.front().size()) {
       return MakeError(ErrorCode::kInvalid,
                        "import: expected sequences of one length, found {} and {} tokens",
                        in.tokens.front().size(), ids.size());
     }
-    if (!ids.empty()) KVANT_TRY(state.CheckTokens(empty, ids));
+    if (!ids.empty()) KVANT_TRY(run::CheckTokens(core, 0, ids));
   }
   std::vector<SequenceId> made;
   Status status;
   for (int64_t b = 0; b < std::ssize(in.tokens) && status.ok(); ++b) {
-    const auto id = state.NewSlot(state.sequences);
-    status = id.ok() ? state.FillSlot(in, layout, b, *state.sequences[static_cast<size_t>(*id)])
-                     : Status(id.error());
+    const auto id = sequences.New();
+    status = id.ok() ? Adopt(core, in, layout, b, *sequences.Find(*id)) : Status(id.error());
     if (id.ok()) made.push_back(*id);
   }
   if (!status.ok()) {
     for (const SequenceId id : made) KVANT_TRY(FreeSequence(id));
     return status.error();
   }
-  KVANT_TRY(state.Finish({}));
+  KVANT_TRY(sequences.CheckIfAsked());
   return made;
 }
 

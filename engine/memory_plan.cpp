@@ -1,0 +1,116 @@
+// Groups of layers, and sums of bytes.
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "engine/graph/plan.h"
+#include "engine/kv/kv_cache.h"
+
+namespace kvant {
+namespace {
+
+// Layers with the same window, heads and dimensions share a group.
+std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOptions& options) {
+  std::vector<kv::GroupShape> groups;
+  for (size_t i = 0; i < plan.cache_layers().size(); ++i) {
+    const graph::CacheLayer& layer = plan.cache_layers()[i];
+    const auto same = [&layer](const kv::GroupShape& group) {
+      return group.window == layer.window && group.kv_heads == layer.kv_heads &&
+             group.k_dim == layer.k_dim && group.v_dim == layer.v_dim;
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), same);
+    if (group == groups.end()) {
+      groups.push_back({layer.window,
+                        static_cast<int>(layer.kv_heads),
+                        static_cast<int>(layer.k_dim),
+                        static_cast<int>(layer.v_dim),
+                        options.k_type,
+                        options.v_type,
+                        {},
+                        options.kv_rotation && options.k_type == cpu::KvElement::kQ8,
+                        options.kv_rotation && options.v_type == cpu::KvElement::kQ8});
+      group = groups.end() - 1;
+    }
+    group->layers.push_back(static_cast<int>(i));
+  }
+  return groups;
+}
+
+}  // namespace
+
+kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options) {
+  return {.groups = GroupLayers(model.plan(), options),
+          .context = options.context,
+          .chunk = options.chunk,
+          .sequences = options.sequences,
+          .bytes_max = options.kv_bytes_max,
+          .commit = options.kv_commit,
+          .poison = options.kv_poison};
+}
+
+Status CheckMemory(const kv::CacheOptions& cache) {
+  kv::CacheOptions wanted = cache;
+  const uint64_t budget = std::exchange(wanted.bytes_max, 0);
+  const uint64_t available = std::min(AvailableMemory(), budget == 0 ? UINT64_MAX : budget);
+  const uint64_t needed = kv::Cache::BytesNeeded(wanted);
+  if (needed <= available) return {};
+  const MemoryFit fit = FitMemory(wanted, available);
+  return MakeError(ErrorCode::kOutOfMemory,
+                   "KV cache: {} bytes are needed for {} sequences of {} positions, {} are "
+                   "available; {} of the sequences, or {} positions of each, would fit",
+                   needed, wanted.sequences, wanted.context, available,
+                   std::min(fit.sequences, wanted.sequences), fit.context);
+}
+
+MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes) {
+  options.bytes_max = 0;
+  const int64_t sequences = options.sequences;
+  const int64_t context = options.context;
+  options.sequences = 1;
+  MemoryFit fit{static_cast<int64_t>(bytes / kv::Cache::BytesNeeded(options)), 0};
+  // The longest context, by halving the interval.
+  options.sequences = sequences;
+  int64_t blocks_end = (context + kv::kBlockTokens - 1) / kv::kBlockTokens + 1;
+  for (int64_t blocks = 0; blocks_end - blocks > 1;) {
+    const int64_t middle = blocks + (blocks_end - blocks) / 2;
+    options.context = middle * kv::kBlockTokens;
+    if (kv::Cache::BytesNeeded(options) <= bytes) {
+      blocks = middle;
+      fit.context = std::min(context, options.context);
+    } else {
+      blocks_end = middle;
+    }
+  }
+  return fit;
+}
+
+Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) {
+  KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
+  MemoryPlan plan;
+  for (const formats::GgufTensor& tensor : model.file().tensors())
+    plan.weights += tensor.size_bytes;
+  if (options.kv_cache) {
+    const kv::CacheOptions cache = CacheOptionsFor(model, options);
+    for (const kv::GroupShape& shape : cache.groups) {
+      const int64_t rows =
+          kv::Cache::BlocksNeeded(shape, options.context, options.chunk) * kv::kBlockTokens;
+      plan.groups.push_back({static_cast<int>(shape.layers.size()), shape.window, shape.kv_heads,
+                             shape.k_dim, shape.v_dim, shape.k_type, shape.v_type, rows,
+                             shape.bytes_per_token() * static_cast<uint64_t>(rows),
+                             shape.bytes_per_token()});
+    }
+    plan.kv = kv::Cache::BytesNeeded(cache);
+  }
+  const graph::ArenaLayout layout = model.plan().Layout(options.chunk);
+  plan.logits = layout.bytes_of[graph::RowSpace::kHead];
+  const graph::StepLimits limits = {options.chunk, options.context, options.sequences,
+                                    ThreadPool::SharesOf(options.threads), options.kv_cache};
+  plan.activations = layout.bytes - plan.logits + model.plan().SharedBytes(limits) +
+                     model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
+  return plan;
+}
+
+}  // namespace kvant

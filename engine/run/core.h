@@ -1,0 +1,35 @@
+// What the parts of a runner share: the model, the options, the threads and the cache.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/thread_pool.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/runner.h"
+
+namespace kvant::run {
+
+struct Core {
+  Core(std::shared_ptr<const Model> model_in, const SessionOptions& resolved)
+      : model(std::move(model_in)), options(resolved), team(resolved.threads) {}
+
+  // A line of the KV log, made only if somebody reads it.
+  template <typename... Args>
+  void LogEvent(fmt::format_string<Args...> format, Args&&... args) const {
+    if (log) log("KV event: " + fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::shared_ptr<const Model> model;
+  SessionOptions options;  // with defaults filled in
+  ThreadPool team;
+  std::optional<kv::Cache> cache;    // none: every pass computes whole sequences again
+  bool threads_chosen_here = false;  // their number is not the caller's wish
+  RunnerStats counters;              // those that passes and rewinds count
+  Runner::LogSink log;
+};
+
+}  // namespace kvant::run

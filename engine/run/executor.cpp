@@ -1,0 +1,172 @@
+#include "engine/run/executor.h"
+
+#include <algorithm>
+
+#include "engine/graph/run_stage.h"
+
+namespace kvant::run {
+namespace {
+
+// Bytes of weights times rows below which one thread runs a pass alone. So much takes it well under
+// a millisecond; sharing would gain some hundred microseconds on an idle machine and lose far more
+// on a busy one, where every barrier waits for a thread that is not running. A number of threads
+// that the caller asked for is kept to.
+constexpr uint64_t kAloneWork = uint64_t{4} << 20;
+
+}  // namespace
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+Executor::Executor(Core& core) : core_(core) {
+  for (const auto& tensor : core_.model->file().tensors()) weight_bytes_ += tensor.size_bytes;
+}
+
+int64_t Executor::shared_rows_max() const { return std::min(core_.options.chunk, kSharedRowsMax); }
+
+Status Executor::Prepare() {
+  const SessionOptions& options = core_.options;
+  const graph::Plan& plan = core_.model->plan();
+  const int64_t parts_max = std::min(options.sequences, shared_rows_max());
+  step_.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads),
+                  options.kv_cache};
+  layout_ = plan.Layout(options.chunk);
+  KVANT_ASSIGN(arena_, AlignedBuffer::Allocate(layout_.bytes, "activations"));
+  step_.scratch_bytes = plan.ScratchBytes(step_.limits);
+  KVANT_ASSIGN(scratch_,
+               AlignedBuffer::Allocate(step_.scratch_bytes * static_cast<size_t>(options.threads),
+                                       "scratch"));
+  KVANT_ASSIGN(shared_, AlignedBuffer::Allocate(plan.SharedBytes(step_.limits), "partial results"));
+  arrivals_ = std::vector<std::atomic<int32_t>>(static_cast<size_t>(step_.limits.shares));
+  for (const graph::RopeSpec& rope : plan.ropes())
+    ropes_.push_back({rope.Frequencies(options.context), rope.amplitude});
+  tokens_.reserve(static_cast<size_t>(options.chunk));
+  positions_.reserve(static_cast<size_t>(options.chunk));
+  rows_.reserve(static_cast<size_t>(parts_max));
+  head_.reserve(static_cast<size_t>(graph::kHeadRows));
+  head_rows_.reserve(static_cast<size_t>(graph::kHeadRows));
+  if (core_.cache.has_value()) view_.emplace(*core_.cache, parts_max, options.chunk);
+  step_.arena = arena_.data();
+  step_.value_offsets = layout_.value_offsets;
+  step_.values = plan.values();
+  step_.ropes = ropes_;
+  step_.scratch = scratch_.data();
+  step_.shared = shared_.bytes();
+  step_.arrivals = arrivals_;
+  step_.kv = view_.has_value() ? &*view_ : nullptr;
+  return {};
+}
+
+// ---- Passes -------------------------------------------------------------------------------------
+
+Status Executor::RunPass(std::span<PassPart> parts, const std::atomic<bool>* cancel,
+                         const LogitSink& sink) {
+  Reserve(parts);
+  Fill(parts);
+  if (rows_.empty()) return {};
+  Status status = RunStage(graph::Stage::kBody, cancel);
+  if (status.ok()) status = RunHead(parts, cancel, sink);
+  if (status.ok()) {
+    ++core_.counters.passes;
+    core_.counters.tokens_processed += tokens_.size();
+  }
+  for (PassPart& part : parts) {
+    if (!part.status.ok()) continue;
+    if (!core_.cache.has_value()) {
+      part.kv->length += status.ok() ? std::ssize(part.tokens) : 0;
+    } else if (status.ok()) {
+      core_.cache->Commit(*part.kv);
+    } else {
+      core_.cache->Rollback(*part.kv);
+    }
+  }
+  return status;
+}
+
+// Takes blocks for the new tokens. Copies are made even if a later part found no room: tables refer
+// to them.
+void Executor::Reserve(std::span<PassPart> parts) {
+  if (!core_.cache.has_value()) return;
+  for (PassPart& part : parts) {
+    part.status = core_.cache->Reserve(*part.kv, std::ssize(part.tokens));
+  }
+  RunCopies();
+}
+
+void Executor::RunCopies() {
+  if (core_.cache->copies().empty()) return;
+  core_.team.RunPhases(1, [this](int64_t /*phase*/, const ThreadPool::Member& member) {
+    core_.cache->RunCopies(member.index, member.count);
+  });
+  core_.cache->ClearCopies();
+}
+
+// Tells the plan what the rows are.
+void Executor::Fill(std::span<const PassPart> parts) {
+  tokens_.clear();
+  positions_.clear();
+  rows_.clear();
+  for (const PassPart& part : parts) {
+    if (!part.status.ok()) continue;
+    const int64_t first_row = std::ssize(tokens_);
+    int64_t position = part.kv->length;
+    if (!core_.cache.has_value()) {  // the whole sequence again
+      tokens_.insert(tokens_.end(), part.earlier.begin(), part.earlier.end());
+      position = 0;
+    }
+    tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
+    const int64_t rows = std::ssize(tokens_) - first_row;
+    for (int64_t i = 0; i < rows; ++i) positions_.push_back(position + i);
+    rows_.push_back({part.kv, first_row, rows});
+  }
+  if (view_.has_value() && !rows_.empty()) view_->Set(rows_);
+  step_.tokens = tokens_;
+  step_.positions = positions_;
+  step_.rows.Set(graph::RowSpace::kStep, std::ssize(tokens_));
+}
+
+Status Executor::RunStage(graph::Stage stage, const std::atomic<bool>* cancel) {
+  const auto rows = static_cast<uint64_t>(step_.rows[graph::RowSpace::kStep]);
+  const bool alone = core_.threads_chosen_here && weight_bytes_ * rows < kAloneWork;
+  return graph::RunStage(core_.model->plan(), stage, step_, core_.team,
+                         {.team = alone ? graph::Team::kCallerAlone : graph::Team::kAll,
+                          .cancel = core_.options.cancel,
+                          .cancel_too = cancel});
+}
+
+// ---- Logits -------------------------------------------------------------------------------------
+
+// In passes over the output matrix of at most kHeadRows rows each.
+Status Executor::RunHead(std::span<const PassPart> parts, const std::atomic<bool>* cancel,
+                         const LogitSink& sink) {
+  size_t with_room = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].status.ok()) continue;
+    const kv::StepPart& rows = rows_[with_room++];
+    // A part's rows end with its new tokens; without a cache earlier ones come before them.
+    const int64_t first = rows.first_row + rows.rows - std::ssize(parts[i].tokens);
+    for (size_t token = parts[i].logits_from; token < parts[i].tokens.size(); ++token) {
+      head_.push_back(first + static_cast<int64_t>(token));
+      head_rows_.push_back({i, token, {}});
+      if (std::ssize(head_) == graph::kHeadRows) KVANT_TRY(ShowHead(cancel, sink));
+    }
+  }
+  return ShowHead(cancel, sink);
+}
+
+Status Executor::ShowHead(const std::atomic<bool>* cancel, const LogitSink& sink) {
+  if (head_.empty()) return {};
+  step_.head = head_;
+  step_.rows.Set(graph::RowSpace::kHead, std::ssize(head_));
+  const Status status = RunStage(graph::Stage::kHead, cancel);
+  const size_t vocab = static_cast<size_t>(core_.model->vocab_size());
+  for (size_t i = 0; i < head_rows_.size(); ++i) {
+    head_rows_[i].logits = {step_.FloatRow(core_.model->plan().logits(), static_cast<int64_t>(i)),
+                            vocab};
+  }
+  const Status shown = status.ok() && sink ? sink(head_rows_) : status;
+  head_.clear();
+  head_rows_.clear();
+  return shown;
+}
+
+}  // namespace kvant::run

@@ -1,0 +1,91 @@
+// One pass: the plan's nodes over rows of any sequences, then the logits of those rows that want
+// them. It is one transaction: a pass that fails or is cancelled, wherever that is, leaves every
+// sequence as it was.
+//
+// The executor owns the memory of a pass, sized at creation; a pass allocates nothing. It knows
+// blocks and tokens, but neither numbers of sequences nor what becomes of the logits.
+// Thread-safety: one pass at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "engine/graph/plan.h"
+#include "engine/kv/step_view.h"
+#include "engine/run/core.h"
+
+namespace kvant::run {
+
+// The rows of one sequence in a pass.
+struct PassPart {
+  kv::Sequence* kv;                  // grows by the tokens
+  std::span<const TokenId> earlier;  // what it holds; computed again where there is no cache
+  std::span<const TokenId> tokens;   // at least one
+  // Logits are computed for the tokens from this number on; tokens.size(): for none.
+  size_t logits_from = 0;
+  Status status = {};  // kOutOfMemory: there was no room for it, and the others went on
+};
+
+// Logits, [vocab], of a part's token; only there while they are shown.
+struct LogitRow {
+  size_t part;
+  size_t token;
+  std::span<const float> logits;
+};
+
+class Executor {
+ public:
+  explicit Executor(Core& core);
+  // Takes memory for the largest pass. kOutOfMemory.
+  Status Prepare();
+
+  // Sequences that may share a pass, and rows where more than one does.
+  int64_t parts_max() const { return step_.limits.sequences; }
+  int64_t shared_rows_max() const;
+
+  // Shows the logits as they come, some rows at a time: by part, then by token. What `sink` returns
+  // ends the pass if it is an error.
+  using LogitSink = std::function<Status(std::span<const LogitRow> rows)>;
+  Status RunPass(std::span<PassPart> parts, const std::atomic<bool>* cancel,
+                 const LogitSink& sink = {});
+
+  // Makes the copies of shared blocks that the cache has marked.
+  void RunCopies();
+
+  // The frequencies of a rotation, [n_rot / 2] radians per position: by index into Plan::ropes.
+  std::span<const graph::RopeAngles> ropes() const { return ropes_; }
+
+ private:
+  void Reserve(std::span<PassPart> parts);
+  void Fill(std::span<const PassPart> parts);
+  Status RunStage(graph::Stage stage, const std::atomic<bool>* cancel);
+  Status RunHead(std::span<const PassPart> parts, const std::atomic<bool>* cancel,
+                 const LogitSink& sink);
+  Status ShowHead(const std::atomic<bool>* cancel, const LogitSink& sink);
+
+  Core& core_;
+  uint64_t weight_bytes_ = 0;
+  graph::ArenaLayout layout_;
+  AlignedBuffer arena_;
+  AlignedBuffer scratch_;
+  AlignedBuffer shared_;
+  std::vector<std::atomic<int32_t>> arrivals_;
+  std::vector<graph::RopeAngles> ropes_;
+  std::optional<kv::StepView> view_;
+  graph::StepContext step_;
+
+  // Of the pass under way.
+  std::vector<TokenId> tokens_;
+  std::vector<int64_t> positions_;
+  std::vector<kv::StepPart> rows_;   // of the parts that found room
+  std::vector<int64_t> head_;        // rows of the pass whose logits come next
+  std::vector<LogitRow> head_rows_;  // the same, as the sink sees them
+};
+
+}  // namespace kvant::run

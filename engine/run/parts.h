@@ -1,0 +1,25 @@
+// The parts of a runner, in the order in which they need each other.
+#pragma once
+
+#include <memory>
+
+#include "engine/run/core.h"
+#include "engine/run/executor.h"
+#include "engine/run/sequences.h"
+#include "engine/run/stepper.h"
+
+namespace kvant::run {
+
+struct Parts {
+  // Takes the memory of the cache and of passes. kOutOfMemory.
+  static Result<std::unique_ptr<Parts>> Create(std::shared_ptr<const Model> model,
+                                               const SessionOptions& resolved,
+                                               bool threads_chosen_here);
+
+  std::unique_ptr<Core> core;
+  std::unique_ptr<Sequences> sequences;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Stepper> stepper;
+};
+
+}  // namespace kvant::run

@@ -1,0 +1,20 @@
+#include <algorithm>
+
+#include "engine/sequence_host.h"
+
+namespace kvant {
+
+int64_t PromptCut::Next(int64_t total, int64_t done, int64_t limit) const {
+  // The chunk that the next token belongs to when the prompt is alone.
+  const int64_t chunk_end = std::min(total, done - done % chunk + chunk);
+  const int64_t chunk_begin = done - done % chunk;
+  const int64_t left = chunk_end - done;
+  const int64_t shortest = few_rows + 1;  // of a piece of a long chunk
+  if (chunk_end - chunk_begin < shortest) return std::min(left, std::max<int64_t>(limit, 1));
+  const int64_t piece = std::min(left, std::max(limit, shortest));
+  const int64_t rest = left - piece;
+  if (rest == 0 || rest >= shortest) return piece;
+  return left - shortest >= shortest ? left - shortest : left;
+}
+
+}  // namespace kvant

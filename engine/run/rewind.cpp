@@ -1,0 +1,193 @@
+// Going back: to fewer tokens, to the logits of the last one, to a sequence with a hole.
+#include <algorithm>
+
+#include "engine/kv/kv_rows.h"
+#include "engine/run/parts.h"
+
+namespace kvant {
+namespace {
+
+// Computes what the window groups need for position `length` of a copy again; the full groups keep
+// what they have.
+Status ReplayTo(run::Parts& parts, SequenceId sequence, int64_t length, kv::Sequence& copy) {
+  run::Core& core = *parts.core;
+  const int64_t begin = core.cache->ReplayBegin(copy, length);
+  const std::span<const TokenId> all = parts.sequences->Find(sequence)->tokens;
+  ++core.counters.replays;
+  core.LogEvent("replay sequence={} positions=[{},{})", sequence, begin, length);
+  core.cache->BeginReplay(copy, begin);
+  for (int64_t at = begin; at < length;) {
+    const int64_t count = std::min({length - at, core.options.chunk, kv::kReplayTokens});
+    const auto tokens = all.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+    run::PassPart part{&copy, {}, tokens, tokens.size()};
+    KVANT_TRY(parts.executor->RunPass({&part, 1}, nullptr));
+    KVANT_TRY(part.status);
+    core.counters.tokens_replayed += static_cast<uint64_t>(count);
+    at += count;
+  }
+  core.cache->EndReplay(copy);
+  return core.cache->Rewind(copy, length);
+}
+
+// Calls `work` with a copy of what a sequence holds. Where that is well the copy takes its place if
+// `work` says so; in any case the other one's blocks are let go.
+enum class Outcome : uint8_t { kKeepCopy, kKeepOriginal };
+template <class Work>
+Status OnCopy(kv::Cache& cache, kv::Sequence& original, const Work& work) {
+  kv::Sequence copy = cache.NewSequence();
+  cache.Fork(original, copy);
+  const Result<Outcome> outcome = work(copy);
+  if (outcome.ok() && *outcome == Outcome::kKeepCopy) std::swap(copy, original);
+  cache.Free(copy);
+  return outcome.ok() ? Status() : Status(outcome.error());
+}
+
+}  // namespace
+
+// ---- Rewind -------------------------------------------------------------------------------------
+
+Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
+  run::Core& core = *parts_->core;
+  KVANT_ASSIGN(run::SequenceState* const state, parts_->sequences->Get(sequence));
+  const int64_t from = state->kv.length;
+  if (length < 0 || length > from) {
+    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length, from);
+  }
+  if (length == from) return {};
+  if (!core.cache.has_value()) {
+    state->kv.length = length;
+  } else if (replay == Replay::kAllowed && state->origin == run::Origin::kTokens && length > 0 &&
+             length < core.cache->RewindLimit(state->kv)) {
+    const auto replayed = [&](kv::Sequence& copy) -> Result<Outcome> {
+      KVANT_TRY(ReplayTo(*parts_, sequence, length, copy));
+      return Outcome::kKeepCopy;
+    };
+    KVANT_TRY(OnCopy(*core.cache, state->kv, replayed));
+  } else {
+    KVANT_TRY(core.cache->Rewind(state->kv, length));
+  }
+  state->tokens.resize(static_cast<size_t>(length));
+  parts_->sequences->SetLogits(*state, run::LogitRows::kNone);
+  state->indexed_blocks = std::min(state->indexed_blocks, length / kv::kBlockTokens);
+  if (length == 0) state->origin = run::Origin::kTokens;
+  ++core.counters.rewinds;
+  core.LogEvent("rewind sequence={} from={} to={}", sequence, from, length);
+  return parts_->sequences->CheckIfAsked();
+}
+
+// ---- Logits -------------------------------------------------------------------------------------
+
+Status Runner::ComputeLogits(SequenceId sequence) {
+  run::Core& core = *parts_->core;
+  run::LogitRows& rows = parts_->sequences->rows();
+  KVANT_ASSIGN(run::SequenceState* const state, parts_->sequences->Get(sequence));
+  if (state->logits != run::LogitRows::kNone) return {};
+  if (state->tokens.empty()) {
+    return MakeError(ErrorCode::kInvalid, "sequence {} has no tokens, so no logits", sequence);
+  }
+  const std::vector<kv::PositionRange>& pruned = state->kv.pruned;
+  if (!pruned.empty() && pruned.back().end == state->kv.length) {
+    return MakeError(ErrorCode::kInvalid,
+                     "sequence {}: its last token was pruned, so there are no logits", sequence);
+  }
+  const auto tokens = std::span(std::as_const(state->tokens));
+  run::LogitRows::Row row = run::LogitRows::kNone;
+  // The last token once more, after the others.
+  const auto compute = [&](kv::Sequence& others) -> Status {
+    run::PassPart part{&others, tokens.first(tokens.size() - 1), tokens.last(1), 0};
+    KVANT_TRY(parts_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
+      row = rows.Take();
+      std::copy(shown[0].logits.begin(), shown[0].logits.end(), rows.values(row).begin());
+      return {};
+    }));
+    return part.status;
+  };
+  const int64_t length = state->kv.length - 1;
+  if (!core.cache.has_value()) {
+    state->kv.length = length;
+    const Status status = compute(state->kv);
+    state->kv.length = length + 1;
+    KVANT_TRY(status);
+  } else {
+    // Where a window no longer holds what the last token saw, it is computed again from the tokens,
+    // for the logits alone: the sequence keeps what it has.
+    const bool again = length > 0 && length < core.cache->RewindLimit(state->kv) &&
+                       state->origin != run::Origin::kPruned;
+    const auto last_again = [&](kv::Sequence& copy) -> Result<Outcome> {
+      KVANT_TRY(again ? ReplayTo(*parts_, sequence, length, copy)
+                      : core.cache->Rewind(copy, length));
+      KVANT_TRY(compute(copy));
+      return again ? Outcome::kKeepOriginal : Outcome::kKeepCopy;
+    };
+    KVANT_TRY(OnCopy(*core.cache, state->kv, last_again));
+  }
+  parts_->sequences->SetLogits(*state, row);
+  return parts_->sequences->CheckIfAsked();
+}
+
+// ---- Prune --------------------------------------------------------------------------------------
+
+namespace {
+
+// Moves the tokens from `end` on to `begin`: their keys turn back by as many positions.
+Status MoveTokens(run::Parts& parts, run::SequenceState& state, int64_t begin, int64_t end) {
+  if (!state.kv.pruned.empty()) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "prune: tokens around a hole of pruned positions cannot move");
+  }
+  run::Core& core = *parts.core;
+  auto tables = core.cache->PrepareMove(state.kv, begin, end);
+  parts.executor->RunCopies();
+  if (!tables.ok()) return tables.error();
+  const graph::Plan& plan = core.model->plan();
+  const auto layers = plan.cache_layers();
+  const std::vector<float> unturned;  // keys of layers without a rotation go as they are
+  core.team.Run([&](const ThreadPool::Member& member) {
+    for (size_t layer = static_cast<size_t>(member.index); layer < layers.size();
+         layer += static_cast<size_t>(member.count)) {
+      const size_t group = static_cast<size_t>(core.cache->group_of_layer(static_cast<int>(layer)));
+      const int rope = layers[layer].rope;
+      const bool turned = rope >= 0;
+      kv::MoveRows(
+          *core.cache, core.model->kernels(), static_cast<int>(layer),
+          {state.kv.tables[group], (*tables)[group], begin, state.kv.length - (end - begin),
+           end - begin},
+          turned ? parts.executor->ropes()[static_cast<size_t>(rope)].frequencies : unturned,
+          turned ? plan.ropes()[static_cast<size_t>(rope)].style : cpu::RopeStyle::kInterleaved);
+    }
+  });
+  core.cache->FinishMove(state.kv, std::move(*tables), end - begin);
+  state.tokens.erase(state.tokens.begin() + begin, state.tokens.begin() + end);
+  return {};
+}
+
+}  // namespace
+
+Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
+                     PrunePositions positions) {
+  run::Core& core = *parts_->core;
+  KVANT_ASSIGN(run::SequenceState* const state, parts_->sequences->Get(sequence));
+  const int64_t length = state->kv.length;
+  if (keep_first < 0 || keep_last < 0 || keep_first + keep_last > length) {
+    return MakeError(ErrorCode::kInvalid, "prune: keep {} and {} of {} tokens", keep_first,
+                     keep_last, length);
+  }
+  if (!core.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "prune: there is no KV cache");
+  }
+  const int64_t begin = keep_first;
+  const int64_t end = length - keep_last;
+  if (begin == end) return {};
+  if (positions == PrunePositions::kKept) {
+    KVANT_TRY(core.cache->Prune(state->kv, begin, end));
+  } else {
+    KVANT_TRY(MoveTokens(*parts_, *state, begin, end));
+  }
+  parts_->sequences->SetLogits(*state, run::LogitRows::kNone);
+  state->origin = run::Origin::kPruned;
+  core.LogEvent("prune sequence={} positions=[{},{}){}", sequence, begin, end,
+                positions == PrunePositions::kMoved ? " moved" : "");
+  return parts_->sequences->CheckIfAsked();
+}
+
+}  // namespace kvant

@@ -1,0 +1,201 @@
+#include "engine/run/sequences.h"
+
+#include <algorithm>
+
+namespace kvant::run {
+
+Sequences::Sequences(Core& core) : core_(core), rows_(core.model->vocab_size()) {
+  if (core_.cache.has_value() && core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
+}
+
+// ---- Which there are ----------------------------------------------------------------------------
+
+SequenceState* Sequences::FindIn(const States& states, int id) {
+  return id < 0 || id >= std::ssize(states) ? nullptr : states[static_cast<size_t>(id)].get();
+}
+
+int Sequences::Add(States& states) {
+  if (unused_.empty()) {
+    auto state = std::make_unique<SequenceState>();
+    if (core_.cache.has_value()) state->kv = core_.cache->NewSequence();
+    // Address space: the memory comes with the tokens, and a decode step allocates nothing.
+    state->tokens.reserve(static_cast<size_t>(core_.options.context));
+    unused_.push_back(std::move(state));
+  }
+  const auto place = std::find(states.begin(), states.end(), nullptr);
+  const size_t id = static_cast<size_t>(place - states.begin());
+  if (place == states.end()) states.emplace_back();
+  states[id] = std::move(unused_.back());
+  unused_.pop_back();
+  return static_cast<int>(id);
+}
+
+void Sequences::Remove(States& states, int id) {
+  std::unique_ptr<SequenceState>& state = states[static_cast<size_t>(id)];
+  Clear(*state);
+  unused_.push_back(std::move(state));
+}
+
+Result<SequenceId> Sequences::New() {
+  if (count() == core_.options.sequences) {
+    return MakeError(ErrorCode::kOutOfMemory, "all {} sequences that were asked for are in use",
+                     core_.options.sequences);
+  }
+  return Add(alive_);
+}
+
+Result<SequenceState*> Sequences::Get(SequenceId id) const {
+  SequenceState* const state = Find(id);
+  if (state == nullptr) return MakeError(ErrorCode::kInvalid, "sequence {} does not exist", id);
+  return state;
+}
+
+void Sequences::Free(SequenceId id) { Remove(alive_, id); }
+
+int64_t Sequences::count() const {
+  return std::ssize(alive_) - std::count(alive_.begin(), alive_.end(), nullptr);
+}
+
+SnapshotId Sequences::NewSnapshot() { return Add(snapshots_); }
+
+Result<SequenceState*> Sequences::GetSnapshot(SnapshotId id) const {
+  SequenceState* const state = FindSnapshot(id);
+  if (state == nullptr) return MakeError(ErrorCode::kInvalid, "snapshot {} does not exist", id);
+  return state;
+}
+
+void Sequences::FreeSnapshot(SnapshotId id) { Remove(snapshots_, id); }
+
+int64_t Sequences::snapshots() const {
+  return std::ssize(snapshots_) - std::count(snapshots_.begin(), snapshots_.end(), nullptr);
+}
+
+// ---- What each holds ----------------------------------------------------------------------------
+
+void Sequences::Clear(SequenceState& state) {
+  if (core_.cache.has_value()) {
+    core_.cache->Free(state.kv);
+  } else {
+    state.kv.length = 0;
+  }
+  state.tokens.clear();
+  SetLogits(state, LogitRows::kNone);
+  state.origin = Origin::kTokens;
+  state.indexed_blocks = 0;
+}
+
+void Sequences::SetLogits(SequenceState& state, LogitRows::Row row) {
+  rows_.Release(state.logits);
+  state.logits = row;
+}
+
+void Sequences::Extend(SequenceState& state, std::span<const TokenId> tokens) {
+  state.tokens.insert(state.tokens.end(), tokens.begin(), tokens.end());
+  SetLogits(state, LogitRows::kNone);
+  Remember(state);
+}
+
+// ---- Branching ----------------------------------------------------------------------------------
+
+void Sequences::Copy(const SequenceState& from, SequenceState& to) {
+  if (core_.cache.has_value()) {
+    core_.cache->Fork(from.kv, to.kv);
+  } else {
+    to.kv.length = from.kv.length;
+  }
+  to.tokens.assign(from.tokens.begin(), from.tokens.end());
+  rows_.AddReference(from.logits);
+  SetLogits(to, from.logits);
+  to.origin = from.origin;
+  to.indexed_blocks = from.indexed_blocks;
+}
+
+Result<SequenceId> Sequences::Fork(SequenceId id) {
+  KVANT_ASSIGN(const SequenceState* const state, Get(id));
+  KVANT_ASSIGN(const SequenceId copy, New());
+  Copy(*state, *Find(copy));
+  return copy;
+}
+
+// A parent's first child takes its state as it is. Parents without children leave as many states
+// behind as there are further children, which copy what the first one took.
+Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> parents) {
+  if (ids.size() != parents.size()) {
+    return MakeError(ErrorCode::kInvalid, "reorder: {} sequences and {} parents", ids.size(),
+                     parents.size());
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    KVANT_TRY(Get(ids[i]));
+    if (std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]) !=
+        ids.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return MakeError(ErrorCode::kInvalid, "reorder: sequence {} appears twice", ids[i]);
+    }
+    if (parents[i] < 0 || parents[i] >= static_cast<int>(ids.size())) {
+      return MakeError(ErrorCode::kInvalid, "reorder: expected parents from 0 to {}, found {}",
+                       ids.size() - 1, parents[i]);
+    }
+  }
+  const auto place = [&](size_t i) -> std::unique_ptr<SequenceState>& {
+    return alive_[static_cast<size_t>(ids[i])];
+  };
+  parents_.clear();
+  for (size_t i = 0; i < ids.size(); ++i) parents_.push_back(std::move(place(i)));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    place(i) = std::move(parents_[static_cast<size_t>(parents[i])]);  // null: another child has it
+  }
+  for (std::unique_ptr<SequenceState>& childless : parents_) {
+    if (childless == nullptr) continue;
+    Clear(*childless);
+    unused_.push_back(std::move(childless));
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (place(i) != nullptr) continue;
+    const auto first = std::find(parents.begin(), parents.end(), parents[i]);
+    place(i) = std::move(unused_.back());
+    unused_.pop_back();
+    Copy(*place(static_cast<size_t>(first - parents.begin())), *place(i));
+  }
+  return {};
+}
+
+// ---- Prefixes -----------------------------------------------------------------------------------
+
+int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> tokens) {
+  if (!prefixes_.has_value() || state.kv.length > 0 || tokens.empty()) return 0;
+  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv);
+  const int64_t reused = state.kv.length;
+  state.tokens.assign(tokens.begin(), tokens.begin() + reused);
+  state.indexed_blocks = reused / kv::kBlockTokens;
+  core_.counters.tokens_reused += static_cast<uint64_t>(reused);
+  return reused;
+}
+
+void Sequences::ForgetReuse(SequenceState& state) {
+  core_.counters.tokens_reused -= static_cast<uint64_t>(state.kv.length);
+  Clear(state);
+}
+
+void Sequences::Remember(SequenceState& state) {
+  if (!prefixes_.has_value() || state.origin != Origin::kTokens) return;
+  const int64_t blocks = state.kv.length / kv::kBlockTokens;
+  if (blocks <= state.indexed_blocks) return;
+  prefixes_->Add(state.tokens, state.kv);
+  state.indexed_blocks = blocks;
+}
+
+// ---- Invariants ---------------------------------------------------------------------------------
+
+Status Sequences::Check() const {
+  if (!core_.cache.has_value()) return {};
+  std::vector<const kv::Sequence*> all;
+  for (const States* states : {&alive_, &snapshots_}) {
+    for (const std::unique_ptr<SequenceState>& state : *states) {
+      if (state != nullptr) all.push_back(&state->kv);
+    }
+  }
+  return core_.cache->Check(all, [this](int group, kv::BlockId block) {
+    return prefixes_.has_value() ? prefixes_->references(group, block) : 0;
+  });
+}
+
+}  // namespace kvant::run
