@@ -2,14 +2,17 @@
 // when they end; samples of one prompt share its cache.
 //
 // Every request gets the text that it would get alone: it has a sampler of its own, and rows of a
-// step have the bits of single rows (runner.h).
+// step have the bits of single rows (runner.h). Where memory is full the text that came last waits
+// and is computed again from its tokens.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -24,6 +27,8 @@ struct BatchRequest {
   std::vector<TokenId> prompt;
   // One text for each; `seed` 0, 1, 2 ... beyond that of the first.
   int32_t samples = 1;
+  // Instead of BatchOptions::sampling.
+  std::optional<SamplingOptions> sampling = {};
 };
 
 struct BatchOptions {
@@ -33,6 +38,10 @@ struct BatchOptions {
   bool ignore_eos = false;
   bool special = false;
   const std::atomic<bool>* cancel = nullptr;
+  // May be empty. Receives each piece of text when it is final; false ends that text.
+  std::function<bool(size_t request, int32_t sample, std::string_view piece)> on_piece = {};
+  // Tokens of prompts that are processed beside a token of each text; 0: prompts go first.
+  int64_t prompt_slice = 0;
 };
 
 struct BatchText {
@@ -46,9 +55,9 @@ struct BatchText {
 
 // Generates texts for all requests and hands each over when it ends, in the order of requests and
 // samples those that end together; false ends all. At most as many texts as the runner has
-// sequences are under way. kInvalid for an empty prompt or more
-// samples than that, kContextFull for a prompt that does not fit. With the cancel flag set, texts
-// under way are handed over as they are and kCancelled is returned.
+// sequences are under way. kInvalid for an empty prompt or more samples than that, kContextFull for
+// a prompt that does not fit. With the cancel flag set, texts that have begun are handed over as
+// they are and kCancelled is returned.
 Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
                      std::span<const BatchRequest> requests, const BatchOptions& options,
                      const std::function<bool(const BatchText& text)>& on_text);

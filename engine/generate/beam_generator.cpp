@@ -2,133 +2,121 @@
 #include "engine/generate/beam_generator.h"
 
 #include <algorithm>
+#include <deque>
+
+#include "engine/run/scheduler.h"
 
 namespace kvant {
 namespace {
 
 // A search and the sequences of its live beams, by rank.
-struct Request {
-  BeamSearch search;
-  std::vector<SequenceId> beams;
-  std::vector<int> parents;
-  std::vector<std::span<const float>> logits;
-  int64_t steps = 0;
-  bool cancelled = false;
-
-  bool ended() const { return cancelled || search.done(); }
-};
-
-// Frees the sequences of all requests when it goes out of scope.
-class Requests {
+class BeamRequest final : public Request {
  public:
-  explicit Requests(Runner& runner) : runner_(runner) {}
-  ~Requests() {
-    for (Request& request : all) Shrink(request, 0);
-  }
-  Requests(const Requests&) = delete;
-  Requests& operator=(const Requests&) = delete;
+  BeamRequest(BeamSearch search, size_t number, std::span<const TokenId> prompt,
+              const BeamGenerateOptions& options)
+      : search_(std::move(search)), number_(number), prompt_(prompt), options_(options) {}
 
-  void Shrink(Request& request, size_t count) {
-    while (request.beams.size() > count) {
-      // Of a sequence that this object made, so it exists.
-      (void)runner_.FreeSequence(request.beams.back());
-      request.beams.pop_back();
+  // Nothing, if the search has not begun.
+  std::optional<BeamGeneration> Found(bool all_cancelled) const {
+    if (!begun_) return std::nullopt;
+    BeamGeneration generation;
+    generation.hypotheses = search_.Results();
+    generation.steps = steps_;
+    generation.cancelled = cancelled_ || (all_cancelled && !search_.done());
+    for (size_t row = 0;
+         generation.cancelled && generation.hypotheses.empty() && row < search_.tokens().size();
+         ++row) {
+      generation.hypotheses.push_back(search_.Live(row));
     }
+    return generation;
   }
 
-  std::vector<Request> all;
+ protected:
+  int64_t sequences() const override { return options_.search.beams; }
+  std::span<const TokenId> prompt() const override { return prompt_; }
+  bool done() const override { return cancelled_ || search_.done(); }
 
- private:
-  Runner& runner_;
-};
-
-// Makes the sequences those of the beams that the search goes on with.
-Status Follow(Runner& runner, Requests& requests, Request& request) {
-  const std::span<const int32_t> parents = request.search.parents();
-  while (request.beams.size() < parents.size()) {
-    KVANT_ASSIGN(const SequenceId fork, runner.Fork(request.beams.front()));
-    request.beams.push_back(fork);
-  }
-  request.parents.assign(parents.begin(), parents.end());
-  request.parents.resize(request.beams.size(), 0);
-  KVANT_TRY(runner.Reorder(request.beams, request.parents));
-  requests.Shrink(request, parents.size());
-  return {};
-}
-
-// One step of a request's search from the logits of its beams.
-Status Search(Runner& runner, Requests& requests, Request& request) {
-  request.logits.clear();
-  for (const SequenceId beam : request.beams) request.logits.push_back(runner.logits(beam));
-  KVANT_TRY(request.search.Step(request.logits));
-  ++request.steps;
-  if (request.search.done()) {
-    requests.Shrink(request, 0);
+  Status Prepare() override {
+    begun_ = true;
     return {};
   }
-  return Follow(runner, requests, request);
-}
 
-int64_t Room(const Runner& runner, const std::vector<TokenId>& prompt) {
-  return runner.options().context - static_cast<int64_t>(prompt.size());
-}
-
-Status CheckPrompts(const Runner& runner, std::span<const std::vector<TokenId>> prompts) {
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    if (Room(runner, prompts[i]) >= 0) continue;
-    return MakeError(ErrorCode::kContextFull,
-                     "prompt {} has {} tokens, but the context has room for {}", i,
-                     prompts[i].size(), runner.options().context);
+  void Begin(SequenceId sequence) override {
+    beams_.clear();
+    beams_.push_back(sequence);
   }
-  return {};
-}
 
-// Adds a request; its prompt is an input of the step to come.
-Status Start(Runner& runner, const std::vector<TokenId>& prompt, BeamOptions options,
-             Requests& requests, std::vector<StepInput>& inputs) {
-  options.max_new_tokens = std::min(options.max_new_tokens, Room(runner, prompt) + 1);
+  Status AddInputs(SequenceHost& /*host*/, std::vector<StepInput>& inputs) override {
+    const std::span<const TokenId> tokens = search_.tokens();
+    for (size_t beam = 0; beam < beams_.size(); ++beam) {
+      inputs.push_back({beams_[beam], tokens.subspan(beam, 1)});
+    }
+    return {};
+  }
+
+  // One step of the search from the logits of its beams, which then become those that the search
+  // goes on with.
+  Status Advance(SequenceHost& host) override {
+    logits_.clear();
+    for (const SequenceId beam : beams_) logits_.push_back(host.logits(beam));
+    KVANT_TRY(search_.Step(logits_));
+    ++steps_;
+    KVANT_TRY(search_.done() ? Shrink(host, 0) : Follow(host));
+    const BeamStep next = options_.on_step ? options_.on_step(number_, search_) : BeamStep::kGoOn;
+    if (next == BeamStep::kEndAll || (options_.cancel != nullptr && options_.cancel->load())) {
+      return MakeError(ErrorCode::kCancelled, "cancelled");
+    }
+    cancelled_ = next == BeamStep::kEndRequest && !search_.done();
+    return {};
+  }
+
+  void Release(SequenceHost& host, std::optional<SequenceId> /*kept*/) override {
+    (void)Shrink(host, 0);  // sequences of its own, so they exist
+  }
+
+ private:
+  // A beam continues its parent: the sequences are permuted, and forked where a parent has several.
+  Status Follow(SequenceHost& host) {
+    const std::span<const int32_t> parents = search_.parents();
+    while (beams_.size() < parents.size()) {
+      KVANT_ASSIGN(const SequenceId fork, host.Fork(beams_.front()));
+      beams_.push_back(fork);
+    }
+    parents_.assign(parents.begin(), parents.end());
+    parents_.resize(beams_.size(), 0);
+    KVANT_TRY(host.Reorder(beams_, parents_));
+    return Shrink(host, parents.size());
+  }
+
+  Status Shrink(SequenceHost& host, size_t count) {
+    while (beams_.size() > count) {
+      KVANT_TRY(host.FreeSequence(beams_.back()));
+      beams_.pop_back();
+    }
+    return {};
+  }
+
+  BeamSearch search_;
+  size_t number_;  // of the prompt
+  std::span<const TokenId> prompt_;
+  const BeamGenerateOptions& options_;
+  std::vector<SequenceId> beams_;
+  std::vector<int> parents_;
+  std::vector<std::span<const float>> logits_;
+  int64_t steps_ = 0;
+  bool begun_ = false;
+  bool cancelled_ = false;
+};
+
+// For at most as many tokens as the context has room for.
+Result<BeamSearch> StartSearch(const Runner& runner, std::span<const TokenId> prompt,
+                               BeamOptions options) {
+  const int64_t room = runner.options().context - std::ssize(prompt);
+  options.max_new_tokens = std::min(options.max_new_tokens, room + 1);
   options.min_new_tokens = std::min(options.min_new_tokens, options.max_new_tokens);
   KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
   KVANT_TRY(search.Start(prompt));
-  KVANT_ASSIGN(const SequenceId first, runner.NewSequence());
-  requests.all.push_back({std::move(search), {first}, {}, {}});
-  inputs.push_back({first, prompt});
-  return {};
-}
-
-// Steps until all searches are done.
-Status SearchAll(Runner& runner, std::span<const std::vector<TokenId>> prompts,
-                 const BeamGenerateOptions& options, Requests& requests) {
-  const size_t parallel = std::max<size_t>(options.parallel, 1);
-  std::vector<StepInput> inputs;
-  while (true) {
-    inputs.clear();
-    size_t under_way = 0;
-    for (size_t i = 0; i < requests.all.size(); ++i) {
-      Request& request = requests.all[i];
-      if (request.ended()) continue;
-      KVANT_TRY(Search(runner, requests, request));
-      const BeamStep next = options.on_step ? options.on_step(i, request.search) : BeamStep::kGoOn;
-      if (next == BeamStep::kEndAll || (options.cancel != nullptr && options.cancel->load())) {
-        return MakeError(ErrorCode::kCancelled, "cancelled");
-      }
-      if (next == BeamStep::kEndRequest && !request.search.done()) {
-        request.cancelled = true;
-        requests.Shrink(request, 0);
-      }
-      if (request.ended()) continue;
-      ++under_way;
-      const std::span<const TokenId> tokens = request.search.tokens();
-      for (size_t beam = 0; beam < request.beams.size(); ++beam) {
-        inputs.push_back({request.beams[beam], tokens.subspan(beam, 1)});
-      }
-    }
-    for (; requests.all.size() < prompts.size() && under_way < parallel; ++under_way) {
-      KVANT_TRY(Start(runner, prompts[requests.all.size()], options.search, requests, inputs));
-    }
-    if (inputs.empty()) return {};
-    KVANT_TRY(runner.Step(inputs));
-  }
+  return search;
 }
 
 }  // namespace
@@ -136,22 +124,30 @@ Status SearchAll(Runner& runner, std::span<const std::vector<TokenId>> prompts,
 Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   std::span<const std::vector<TokenId>> prompts,
                                                   const BeamGenerateOptions& options) {
-  KVANT_TRY(CheckPrompts(runner, prompts));
-  Requests requests(runner);
-  const Status status = SearchAll(runner, prompts, options, requests);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (std::ssize(prompts[i]) <= runner.options().context) continue;
+    return MakeError(ErrorCode::kContextFull,
+                     "prompt {} has {} tokens, but the context has room for {}", i,
+                     prompts[i].size(), runner.options().context);
+  }
+  std::deque<BeamRequest> requests;
+  // Prompts join the step of the others' beams.
+  Scheduler scheduler(
+      runner, {.prompt_slice = INT64_MAX, .requests_max = std::max<size_t>(options.parallel, 1)});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], options.search));
+    scheduler.Submit(requests.emplace_back(std::move(search), i, prompts[i], options));
+  }
+  Status status;
+  while (status.ok() && !scheduler.idle()) {
+    status = scheduler.Poll();
+    if (!scheduler.first_failure().ok()) return scheduler.first_failure().error();
+  }
   const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
   if (!status.ok() && !cancelled) return status.error();
   std::vector<BeamGeneration> out;
-  for (const Request& request : requests.all) {
-    BeamGeneration& generation = out.emplace_back();
-    generation.hypotheses = request.search.Results();
-    generation.steps = request.steps;
-    generation.cancelled = request.cancelled || (cancelled && !request.search.done());
-    for (size_t row = 0; generation.cancelled && generation.hypotheses.empty() &&
-                         row < request.search.tokens().size();
-         ++row) {
-      generation.hypotheses.push_back(request.search.Live(row));
-    }
+  for (const BeamRequest& request : requests) {
+    if (auto generation = request.Found(cancelled)) out.push_back(std::move(*generation));
   }
   return out;
 }

@@ -1,0 +1,247 @@
+#include "engine/generate/text_request.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/session_options.h"
+
+namespace kvant {
+namespace {
+
+// Adds the time of its life to a sum of seconds.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds) : seconds_(seconds) {}
+  ~Stopwatch() {
+    *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double* seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Bytes of any kind as complete UTF-8.
+std::string Complete(std::string_view bytes) {
+  Utf8Stream stream;
+  std::string text = stream.Push(bytes);
+  return text + stream.Finish();
+}
+
+}  // namespace
+
+const char* FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kStopText: return "stop_text";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kContext: return "context";
+    case FinishReason::kMemory: return "memory";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
+// ---- Beginning ----------------------------------------------------------------------------------
+
+Status TextRequest::Prepare() {
+  if (sampler_ != nullptr) return {};  // begins again
+  const Tokenizer& tokenizer = *setup_.tokenizer;
+  if (setup_.sampler != nullptr) {
+    sampler_ = setup_.sampler;
+  } else {
+    KVANT_ASSIGN(auto sampler, Sampler::Create(setup_.sampling, setup_.vocab_size));
+    sampler_ = &own_sampler_.emplace(std::move(sampler));
+  }
+  if (options().ignore_eos) {
+    for (const TokenId id : tokenizer.special().end_of_generation) sampler_->Forbid(id);
+  }
+  text_.emplace(tokenizer, options().stop_texts, options().special, options().ignore_eos);
+  all_.assign(setup_.prompt.begin(), setup_.prompt.end());
+  AcceptPrompt(setup_.held);
+  if (options().echo && !Show(Complete(tokenizer.Decode(all_, {.special = options().special})))) {
+    Finish(FinishReason::kCancelled);
+  }
+  return {};
+}
+
+void TextRequest::PromptDone(int64_t tokens) {
+  if (begun_) return;
+  AcceptPrompt(tokens);
+  out_.prefill_tokens = tokens - setup_.held;
+  if (options().on_prefill) options().on_prefill(tokens);
+}
+
+void TextRequest::AcceptPrompt(int64_t tokens) {
+  for (; accepted_ < tokens; ++accepted_) {
+    sampler_->Accept(setup_.prompt[static_cast<size_t>(accepted_)]);
+  }
+}
+
+void TextRequest::Begin(SequenceId sequence) { sequence_ = sequence; }
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs) {
+  before_ = host.length(sequence_);
+  if (!std::exchange(guess_again_, false)) {
+    Stopwatch watch(&out_.decode_seconds);
+    KVANT_TRY(Guess(host));
+  }
+  chosen_.clear();
+  right_ = true;
+  inputs.push_back({sequence_, guess_, guess_.size() == 1 ? Logits::kLast : Logits::kAll});
+  return {};
+}
+
+// The last token and what the draft thinks will follow, as far as there is room for it.
+Status TextRequest::Guess(SequenceHost& host) {
+  guess_.assign(1, out_.ids.back());
+  if (options().draft == nullptr) return {};
+  // More rows than these would not have the bits of single ones.
+  int64_t count =
+      std::min({options().draft_tokens, kSharedRowsMax - 1, host.context() - before_ - 1});
+  if (options().max_tokens >= 0) {
+    count = std::min(count, options().max_tokens - std::ssize(out_.ids) - 1);
+  }
+  if (count <= 0) return {};
+  KVANT_ASSIGN(const auto proposal, options().draft->Propose(all_, count));
+  guess_.insert(guess_.end(), proposal.begin(), proposal.end());
+  out_.drafted_tokens += std::ssize(proposal);
+  return {};
+}
+
+// Chooses the token after each token of the guess that was right.
+Status TextRequest::TakeRow(int64_t token, std::span<const float> logits) {
+  if (!right_ || !chosen_status_.ok()) return {};
+  chosen_status_ = Choose(logits);
+  const size_t next = static_cast<size_t>(token) + 1;
+  right_ = chosen_status_.ok() && next < guess_.size() && chosen_.back() == guess_[next];
+  return {};
+}
+
+Status TextRequest::Choose(std::span<const float> logits) {
+  KVANT_ASSIGN(const TokenId id, sampler_->Sample(logits));
+  sampler_->Accept(id);
+  chosen_.push_back(id);
+  return {};
+}
+
+Status TextRequest::Advance(SequenceHost& host) {
+  if (!begun_) {
+    begun_ = true;
+    if (options().max_tokens == 0) {
+      Finish(FinishReason::kLength);
+      return {};
+    }
+    Stopwatch watch(&out_.decode_seconds);
+    KVANT_TRY(Choose(host.logits(sequence_)));
+  } else {
+    Stopwatch watch(&out_.decode_seconds);
+    KVANT_TRY(TakeStep(host));
+  }
+  for (const TokenId id : chosen_) {
+    if (Take(id)) return {};
+  }
+  return GoOn(host);
+}
+
+// What the step has chosen; wrong guesses leave the sequence.
+Status TextRequest::TakeStep(SequenceHost& host) {
+  if (guess_.size() == 1) KVANT_TRY(Choose(host.logits(sequence_)));
+  KVANT_TRY(chosen_status_);
+  ++out_.decode_passes;
+  out_.decode_tokens += std::ssize(chosen_);
+  out_.accepted_tokens += std::ssize(chosen_) - 1;
+  const int64_t kept = before_ + std::ssize(chosen_);
+  return host.length(sequence_) > kept ? host.Rewind(sequence_, kept) : Status();
+}
+
+// Ends the text where there is no room for another token, or nobody wants one.
+Status TextRequest::GoOn(SequenceHost& host) {
+  if (std::ssize(out_.ids) == options().max_tokens) {
+    Finish(FinishReason::kLength);
+    return {};
+  }
+  const int64_t length = host.length(sequence_);
+  if (length >= host.context()) {
+    // Of a single token nothing can go.
+    if (!options().shift_keep.has_value() || length < 2) {
+      Finish(FinishReason::kContext);
+      return {};
+    }
+    const int64_t keep = std::min(*options().shift_keep, length - 2);
+    shifted_ = true;
+    KVANT_TRY(host.Prune(sequence_, keep, (length - keep) / 2, PrunePositions::kMoved));
+  }
+  if (options().cancel != nullptr && options().cancel->load()) Finish(FinishReason::kCancelled);
+  return {};
+}
+
+// Adds a token to the text; true if that ends it.
+bool TextRequest::Take(TokenId id) {
+  std::string piece;
+  const TokenText::State state = text_->Push(id, piece);
+  if (state == TokenText::State::kEndToken) return Finish(FinishReason::kStop);
+  out_.ids.push_back(id);
+  all_.push_back(id);
+  if (!Show(piece)) return Finish(FinishReason::kCancelled);
+  return state == TokenText::State::kStopText && Finish(FinishReason::kStopText);
+}
+
+bool TextRequest::Finish(FinishReason reason) {
+  out_.finish_reason = reason;
+  return done_ = true;
+}
+
+bool TextRequest::Show(std::string_view piece) {
+  if (piece.empty()) return true;
+  out_.text += piece;
+  return setup_.on_text == nullptr || setup_.on_text(piece);
+}
+
+void TextRequest::Spend(double seconds) {
+  (begun_ ? out_.decode_seconds : out_.prefill_seconds) += seconds;
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+bool TextRequest::SaveMemory() {
+  if (guess_.size() < 2) return false;
+  guess_.erase(guess_.begin() + 1, guess_.end());
+  return guess_again_ = true;
+}
+
+bool TextRequest::Preempt() { return !shifted_; }
+
+// All but the last token, which has not been processed yet.
+std::span<const TokenId> TextRequest::recompute() const {
+  if (out_.ids.empty()) return {};
+  return std::span(out_.ids).first(out_.ids.size() - 1);
+}
+
+// A text that has begun ends here; a prompt that does not fit is an error.
+Status TextRequest::EndWithoutMemory(const Status& error) {
+  if (!begun_) return error;
+  Finish(FinishReason::kMemory);
+  return {};
+}
+
+// ---- The end ------------------------------------------------------------------------------------
+
+void TextRequest::Release(SequenceHost& host, std::optional<SequenceId> kept) {
+  if (sequence_ >= 0 && sequence_ != kept) (void)host.FreeSequence(sequence_);  // it exists
+  sequence_ = -1;
+}
+
+Status TextRequest::End() {
+  if (!status().ok() && status().error().code != ErrorCode::kCancelled) return {};
+  if (text_.has_value()) Show(text_->Finish());  // cancelled or not
+  if (!setup_.on_end || setup_.on_end(*this)) return {};
+  return MakeError(ErrorCode::kCancelled, "cancelled");
+}
+
+}  // namespace kvant

@@ -1,0 +1,149 @@
+// One text as it is generated: the state machine behind `kvant run`, batches and drafts.
+//
+// It samples from the logits of its last token, turns tokens into pieces of complete UTF-8, watches
+// for what ends the text, and says which token comes next, with guesses of a draft behind it. The
+// scheduler (engine/run/scheduler.h) does the rest; a text that must wait for memory keeps its
+// sampler, so that it goes on with the same tokens.
+//
+// Text reaches the caller as pieces the moment they are final: bytes of an unfinished character and
+// beginnings of stop texts are held back (stop_text.h, Utf8Stream).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generate/draft.h"
+#include "engine/generate/sampler.h"
+#include "engine/generate/token_text.h"
+#include "engine/run/scheduler.h"
+
+namespace kvant {
+
+struct GenerateOptions {
+  int64_t max_tokens = -1;  // -1: until an end token or a full context
+  std::vector<std::string> stop_texts;
+  bool ignore_eos = false;  // end tokens are never chosen
+  bool special = false;     // show the text of control tokens
+  bool echo = false;        // the prompt's text comes first
+  // Where > 0, the prompt is processed in pieces of so many tokens and on_prefill is called after
+  // each with the number done.
+  int64_t prefill_slice = 0;
+  std::function<void(int64_t done)> on_prefill;
+  const std::atomic<bool>* cancel = nullptr;  // set: ends with kCancelled, keeping what there is
+  // The sequence holds the beginning of the prompt already, all but its last token at most.
+  bool continues = false;
+  // What happens when the context is full: nullopt ends the text; else so many tokens of the
+  // beginning are kept, and the later half of the others. A context of one token is never shifted.
+  std::optional<int64_t> shift_keep;
+  // Guesses of at most draft_tokens, and kSharedRowsMax - 1, are checked together with each token;
+  // null: none.
+  Draft* draft = nullptr;
+  int64_t draft_tokens = 8;
+};
+
+enum class FinishReason : uint8_t {
+  kStop,       // an end-of-generation token
+  kStopText,   // a stop text
+  kLength,     // max_tokens
+  kContext,    // the context is full
+  kMemory,     // the KV cache's memory is full
+  kCancelled,  // by the cancel flag or by the caller's text function
+};
+
+// "stop", "stop_text", "length", "context", "memory", "cancelled".
+const char* FinishReasonName(FinishReason reason);
+
+struct Generation {
+  std::vector<TokenId> ids;  // generated, the end token excluded
+  std::string text;          // all pieces together
+  FinishReason finish_reason = FinishReason::kCancelled;
+  int64_t prefill_tokens = 0;
+  double prefill_seconds = 0;
+  int64_t decode_tokens = 0;  // tokens appended after the prompt, without wrong guesses
+  int64_t decode_passes = 0;
+  int64_t drafted_tokens = 0;   // guessed
+  int64_t accepted_tokens = 0;  // of these, right
+  double decode_seconds = 0;    // sampling and appending, the caller's text function excluded
+};
+
+// Receives each piece of text; false ends the generation.
+using TextFunction = std::function<bool(std::string_view piece)>;
+
+class TextRequest final : public Request {
+ public:
+  struct Setup {
+    const Tokenizer* tokenizer;
+    std::span<const TokenId> prompt;
+    const GenerateOptions* options;
+    int64_t held = 0;               // tokens of the prompt that the sequence has already
+    Sampler* sampler = nullptr;     // null: one of its own, made when it begins
+    SamplingOptions sampling = {};  // of that one
+    int32_t vocab_size = 0;         // of that one
+    TextFunction on_text = {};
+    // Called when it has ended, well or cancelled; false ends all.
+    std::function<bool(TextRequest& request)> on_end = {};
+    const void* family = nullptr;  // texts with the same prompt
+  };
+  // What the setup refers to must outlive the request.
+  explicit TextRequest(Setup setup) : setup_(std::move(setup)) {}
+
+  const Generation& generation() const { return out_; }
+  Generation TakeGeneration() { return std::move(out_); }
+  uint64_t seed() const { return sampler_ == nullptr ? 0 : sampler_->seed(); }
+
+ protected:
+  std::span<const TokenId> prompt() const override { return setup_.prompt; }
+  const void* family() const override { return setup_.family; }
+  Status Prepare() override;
+  void PromptDone(int64_t tokens) override;
+  void Begin(SequenceId sequence) override;
+  Status AddInputs(SequenceHost& host, std::vector<StepInput>& inputs) override;
+  Status TakeRow(int64_t token, std::span<const float> logits) override;
+  Status Advance(SequenceHost& host) override;
+  bool done() const override { return done_; }
+  void Spend(double seconds) override;
+  bool SaveMemory() override;
+  bool Preempt() override;
+  std::span<const TokenId> recompute() const override;
+  Status EndWithoutMemory(const Status& error) override;
+  void Release(SequenceHost& host, std::optional<SequenceId> kept) override;
+  Status End() override;
+
+ private:
+  const GenerateOptions& options() const { return *setup_.options; }
+  void AcceptPrompt(int64_t tokens);
+  Status Guess(SequenceHost& host);
+  Status Choose(std::span<const float> logits);
+  Status TakeStep(SequenceHost& host);
+  Status GoOn(SequenceHost& host);
+  bool Take(TokenId id);
+  bool Finish(FinishReason reason);
+  bool Show(std::string_view piece);
+
+  Setup setup_;
+  std::optional<Sampler> own_sampler_;
+  Sampler* sampler_ = nullptr;  // null before Prepare
+  std::optional<TokenText> text_;
+  int64_t accepted_ = 0;  // tokens of the prompt that the sampler knows
+  SequenceId sequence_ = -1;
+  bool begun_ = false;    // tokens may have been chosen
+  bool shifted_ = false;  // the sequence no longer holds all tokens
+  bool done_ = false;
+  std::vector<TokenId> all_;     // prompt and generated
+  std::vector<TokenId> guess_;   // the last token and those that may follow
+  bool guess_again_ = false;     // the step is tried again with what guess_ has
+  std::vector<TokenId> chosen_;  // from the logits of the last step
+  bool right_ = true;            // all guesses so far are what was chosen
+  Status chosen_status_;
+  int64_t before_ = 0;  // tokens of the sequence before the step
+  Generation out_;
+};
+
+}  // namespace kvant

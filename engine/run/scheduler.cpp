@@ -1,0 +1,380 @@
+#include "engine/run/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace kvant {
+namespace {
+
+constexpr int64_t kUnlimited = INT64_MAX;
+
+bool IsCancelled(const Status& status) {
+  return !status.ok() && status.error().code == ErrorCode::kCancelled;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SequenceHost& host, const SchedulerOptions& options)
+    : host_(host), options_(options) {}
+
+Scheduler::~Scheduler() {
+  for (Request* request : running_) SendBack(*request);
+}
+
+// ---- Requests -----------------------------------------------------------------------------------
+
+void Scheduler::Submit(Request& request, const Service& service) {
+  request.state_ = Request::State::kWaiting;
+  request.service_ = service;
+  const auto place = std::find_if(waiting_.begin(), waiting_.end(), [&](const Request* other) {
+    return other->service_.priority < service.priority;
+  });
+  waiting_.insert(place, &request);
+}
+
+Status Scheduler::Cancel(Request& request) {
+  const auto waiting = std::find(waiting_.begin(), waiting_.end(), &request);
+  if (waiting != waiting_.end()) {
+    waiting_.erase(waiting);
+    running_.push_back(&request);  // so that it ends like any other
+  }
+  if (std::find(running_.begin(), running_.end(), &request) == running_.end()) return {};
+  return Remove(request, MakeError(ErrorCode::kCancelled, "cancelled"));
+}
+
+Status Scheduler::CancelAll() {
+  std::erase_if(running_, [](Request* request) {
+    const bool waits = request->state_ == Request::State::kPrompt &&
+                       request->progress_.sequence < 0 && !request->has_begun_;
+    if (waits) request->state_ = Request::State::kNew;
+    return waits;
+  });
+  while (!running_.empty()) KVANT_TRY(Cancel(*running_.front()));
+  while (!waiting_.empty()) {
+    Request& request = *waiting_.front();
+    if (request.has_begun_) {
+      KVANT_TRY(Cancel(request));
+    } else {
+      waiting_.pop_front();
+      request.state_ = Request::State::kNew;
+    }
+  }
+  return {};
+}
+
+// Takes a request out of the round, whatever it was doing. Others that waited for its prompt have
+// the next of them compute it.
+Status Scheduler::Remove(Request& request, Status status) {
+  running_.erase(std::find(running_.begin(), running_.end(), &request));
+  Request* next = nullptr;
+  for (Request* other : running_) {
+    if (other->progress_.leader != &request || other->progress_.sequence >= 0) continue;
+    if (next == nullptr) next = other;
+    other->progress_.leader = next;
+  }
+  SendBack(request);
+  full_ = false;
+  request.state_ = Request::State::kEnded;
+  request.status_ = std::move(status);
+  if (first_failure_.ok() && !IsCancelled(request.status_)) first_failure_ = request.status_;
+  const Status end = request.End();
+  if (!end.ok()) refused_ = true;
+  return end;
+}
+
+// It lets go of its sequences.
+void Scheduler::SendBack(Request& request) {
+  Request::Progress& progress = request.progress_;
+  if (request.state_ == Request::State::kRunning) {
+    request.Release(host_, request.service_.sequence);
+  } else if (progress.sequence >= 0 && progress.sequence != request.service_.sequence) {
+    (void)host_.FreeSequence(progress.sequence);  // it was made here, so it exists
+  }
+  progress = {};
+  request.state_ = Request::State::kWaiting;
+}
+
+// ---- Rounds -------------------------------------------------------------------------------------
+
+Status Scheduler::Poll() {
+  KVANT_TRY(Admit());
+  if (running_.empty()) return {};
+  if (options_.cancel != nullptr && options_.cancel->load()) {
+    return MakeError(ErrorCode::kCancelled, "cancelled");
+  }
+  KVANT_TRY(StepFrom(0));
+  return AdvanceFrom(0);
+}
+
+// Waiting requests begin, in order, families as a whole, as long as there is room.
+Status Scheduler::Admit() {
+  while (!waiting_.empty() && !full_) {
+    const size_t family = FamilyAtFront();
+    if (!HasRoom(family)) return {};
+    const size_t first = running_.size();
+    for (size_t i = 0; i < family; ++i) {
+      Request& request = *waiting_.front();
+      waiting_.pop_front();
+      running_.push_back(&request);
+      request.state_ = Request::State::kPrompt;
+      request.progress_ = {.leader = running_[first]};
+    }
+    KVANT_TRY(Open(first));
+    if (options_.prompt_slice > 0) continue;
+    // The whole prompt at once. Who ends with the first token makes room for the next.
+    const auto in_prompt = [](const Request* request) {
+      return request->state_ == Request::State::kPrompt;
+    };
+    while (first < running_.size() &&
+           std::any_of(running_.begin() + static_cast<std::ptrdiff_t>(first), running_.end(),
+                       in_prompt)) {
+      KVANT_TRY(StepFrom(first));
+      KVANT_TRY(AdvanceFrom(first));
+    }
+  }
+  return {};
+}
+
+size_t Scheduler::FamilyAtFront() const {
+  size_t count = 1;
+  const void* const family = waiting_.front()->family();
+  while (family != nullptr && count < waiting_.size() && waiting_[count]->family() == family) {
+    ++count;
+  }
+  return count;
+}
+
+// One that is alone always begins: what it cannot have ends it with the host's error.
+bool Scheduler::HasRoom(size_t family) const {
+  if (running_.empty()) return true;
+  int64_t sequences = 0;
+  for (const Request* request : running_) sequences += request->sequences();
+  for (size_t i = 0; i < family; ++i) sequences += waiting_[i]->sequences();
+  return sequences <= host_.sequences_max() &&
+         running_.size() + family <= std::max(options_.requests_max, family);
+}
+
+// The requests from number `first` on are about to begin.
+Status Scheduler::Open(size_t first) {
+  for (size_t i = first; i < running_.size();) {
+    Request& request = *running_[i];
+    const Status status = request.Prepare();
+    if (status.ok() && !request.done()) {
+      ++i;
+      continue;
+    }
+    KVANT_TRY(Remove(request, status));
+  }
+  return {};
+}
+
+// Gives a request that processes its own prompt a sequence for it.
+Status Scheduler::StartPrompt(Request& request) {
+  Request::Progress& progress = request.progress_;
+  if (request.service_.sequence.has_value()) {
+    progress.sequence = *request.service_.sequence;
+    progress.done = request.service_.done;
+    return {};
+  }
+  KVANT_ASSIGN(progress.sequence, host_.NewSequence());
+  // Beginning again it takes no more than the first time, so that the rest is cut as it was then.
+  std::span<const TokenId> prompt = request.prompt();
+  if (request.has_begun_) {
+    prompt = prompt.first(std::min(prompt.size(), static_cast<size_t>(request.reused_) + 1));
+  }
+  KVANT_ASSIGN(request.reused_, host_.ReusePrefix(progress.sequence, prompt));
+  progress.done = request.reused_;
+  return {};
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+// A step of the requests from number `first` on, which are as before if it fails.
+Status Scheduler::StepFrom(size_t first) {
+  while (true) {
+    KVANT_TRY(Gather(first));
+    if (inputs_.empty()) return {};
+    const Status status = RunStep(first);
+    if (status.ok() || IsCancelled(status)) return status;
+    KVANT_TRY(Retry(first, status));
+  }
+}
+
+Status Scheduler::Gather(size_t first) {
+  inputs_.clear();
+  owners_.clear();
+  int64_t budget = options_.prompt_slice > 0 ? options_.prompt_slice : kUnlimited;
+  for (size_t i = first; i < running_.size();) {
+    Request& request = *running_[i];
+    request.took_part_ = false;
+    const size_t before = inputs_.size();
+    const Status status = request.state_ == Request::State::kPrompt
+                              ? AddPromptPiece(request, budget)
+                              : request.AddInputs(host_, inputs_);
+    if (!status.ok()) {
+      inputs_.resize(before, {});
+      KVANT_TRY(Remove(request, status));
+      continue;
+    }
+    owners_.resize(inputs_.size(), &request);
+    request.took_part_ = inputs_.size() > before;
+    ++i;
+  }
+  return {};
+}
+
+int64_t Scheduler::PromptTokens(const Request& request) const {
+  return std::ssize(request.prompt()) + std::ssize(request.recompute());
+}
+
+Status Scheduler::AddPromptPiece(Request& request, int64_t& budget) {
+  Request::Progress& progress = request.progress_;
+  progress.piece = 0;
+  if (progress.leader == &request && progress.sequence < 0) KVANT_TRY(StartPrompt(request));
+  if (progress.sequence < 0 || budget <= 0) return {};
+  const std::span<const TokenId> prompt = request.prompt();
+  const int64_t left = std::ssize(prompt) - progress.done;
+  const PromptCut cut = host_.prompt_cut();
+  if (left > 0) {
+    if (request.service_.prompt_piece > 0) {
+      progress.piece = std::min(left, request.service_.prompt_piece);
+    } else if (budget == kUnlimited) {
+      progress.piece = left;
+    } else {
+      progress.piece =
+          cut.Next(std::ssize(prompt) - request.reused_, progress.done - request.reused_, budget);
+    }
+    inputs_.push_back(
+        {progress.sequence,
+         prompt.subspan(static_cast<size_t>(progress.done), static_cast<size_t>(progress.piece)),
+         progress.piece == left ? Logits::kLast : Logits::kNone});
+  } else if (progress.done < PromptTokens(request)) {
+    // These were computed one by one, or few together.
+    const auto again = request.recompute().subspan(static_cast<size_t>(-left));
+    progress.piece = std::min({std::ssize(again), cut.few_rows, budget});
+    inputs_.push_back(
+        {progress.sequence, again.first(static_cast<size_t>(progress.piece)), Logits::kNone});
+  }
+  if (budget != kUnlimited) budget -= progress.piece;
+  return {};
+}
+
+Status Scheduler::RunStep(size_t first) {
+  statuses_.assign(inputs_.size(), Status());
+  StepOptions options;
+  options.rows = [this](size_t input, int64_t token, std::span<const float> logits) {
+    return owners_[input]->TakeRow(token, logits);
+  };
+  options.statuses = statuses_;
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = host_.Step(inputs_, options);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (size_t i = first; i < running_.size(); ++i) {
+    if (running_[i]->took_part_) running_[i]->Spend(seconds);
+  }
+  return status;
+}
+
+// A step was refused: takes out what it was refused for, or makes room.
+Status Scheduler::Retry(size_t first, const Status& status) {
+  bool found = false;
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    if (statuses_[i].ok()) continue;
+    found = true;
+    Request* const owner = owners_[i];
+    if (std::find(running_.begin(), running_.end(), owner) == running_.end()) continue;
+    KVANT_TRY(Remove(*owner, statuses_[i]));
+  }
+  if (found) return {};
+  if (status.error().code != ErrorCode::kOutOfMemory) {
+    // Of what all of them wanted together, such as an error of TakeRow: none can go on.
+    while (first < running_.size()) KVANT_TRY(Remove(*running_[first], status));
+    return {};
+  }
+  bool smaller = false;
+  for (size_t i = first; i < running_.size(); ++i) {
+    if (running_[i]->took_part_ && running_[i]->SaveMemory()) smaller = true;
+  }
+  return smaller ? Status() : MakeRoom(status);
+}
+
+// The request that came last waits until another has ended; with it those that wait for the same
+// prompt.
+Status Scheduler::MakeRoom(const Status& status) {
+  size_t begin = running_.size() - 1;
+  Request& last = *running_[begin];
+  if (last.state_ == Request::State::kPrompt) {
+    while (begin > 0 && running_[begin - 1]->state_ == Request::State::kPrompt &&
+           running_[begin - 1]->progress_.leader == last.progress_.leader) {
+      --begin;
+    }
+  }
+  const bool can_wait = begin > 0 && (last.state_ == Request::State::kPrompt || last.Preempt());
+  if (!can_wait) return Remove(last, last.EndWithoutMemory(status));
+  while (running_.size() > begin) {
+    Request& request = *running_.back();
+    SendBack(request);
+    running_.pop_back();
+    waiting_.push_front(&request);
+  }
+  full_ = true;
+  return {};
+}
+
+// ---- Results ------------------------------------------------------------------------------------
+
+// Every request, in order, goes on with what the step has given it.
+Status Scheduler::AdvanceFrom(size_t first) {
+  for (size_t i = first; i < running_.size(); ++i) {
+    if (running_[i]->state_ == Request::State::kPrompt) AfterPrompt(*running_[i]);
+  }
+  for (size_t i = first; i < running_.size();) {
+    Request& request = *running_[i];
+    const Status status = AdvanceOne(request);
+    if (IsCancelled(status)) return status;
+    if (status.ok() && !request.done()) {
+      ++i;
+      continue;
+    }
+    KVANT_TRY(Remove(request, status));
+  }
+  return {};
+}
+
+// A piece of a prompt is processed; with the last one, forks go to those who wait for it.
+void Scheduler::AfterPrompt(Request& request) {
+  Request::Progress& progress = request.progress_;
+  if (!request.took_part_ || progress.piece == 0) return;
+  const int64_t prompt = std::ssize(request.prompt());
+  progress.done += progress.piece;
+  progress.piece = 0;
+  if (progress.done <= prompt) request.PromptDone(progress.done);
+  if (progress.done != prompt) return;
+  for (Request* member : running_) {
+    if (member->progress_.leader != &request || member->progress_.sequence >= 0) continue;
+    const auto fork = host_.Fork(progress.sequence);
+    if (!fork.ok()) continue;  // waits on, and computes the prompt itself when this one ends
+    member->progress_.sequence = *fork;
+    member->progress_.done = prompt;
+    member->reused_ = request.reused_;
+    member->PromptDone(prompt);
+  }
+}
+
+Status Scheduler::AdvanceOne(Request& request) {
+  Request::Progress& progress = request.progress_;
+  if (request.state_ == Request::State::kPrompt) {
+    if (progress.sequence < 0 || progress.done < PromptTokens(request)) return {};
+    const bool again = request.has_begun_;
+    request.state_ = Request::State::kRunning;
+    request.has_begun_ = true;
+    request.Begin(progress.sequence);
+    return again ? Status() : request.Advance(host_);
+  }
+  if (!request.took_part_) return {};
+  request.took_part_ = false;
+  return request.Advance(host_);
+}
+
+}  // namespace kvant
