@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "engine/kv/accounting/ledger.h"
-#include "engine/kv/group_shape.h"
+#include "engine/kv/stores/group_shape.h"
 #include "engine/kv/stores/host_store.h"
 
 namespace kvant::kv {

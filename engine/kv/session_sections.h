@@ -65,7 +65,8 @@ class SectionReader {
   // The next bytes where they lie in the file.
   Status GetSpan(size_t size, const std::byte** data) {
     if (size > left()) {
-      return Corrupt(fmt::format("expected {} bytes from byte {} on, found {}", size, at_, left()));
+      return Corrupt(
+          fmt::format("ends at byte {}, {} more are expected", bytes_.size(), size - left()));
     }
     *data = bytes_.data() + at_;
     at_ += size;

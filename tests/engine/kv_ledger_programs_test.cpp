@@ -105,7 +105,7 @@ class Program {
         case 5: Fork(s, Any(kSequences)); break;
         case 6: Reorder(); break;
         case 7:
-        case 8: Rewind(s, static_cast<int64_t>(Any(real_[s].length + 1))); break;
+        case 8: Rewind(s, RewindTarget(s)); break;
         case 9: RewindToCheckpoint(s); break;
         case 10: Checkpoint(s); break;
         case 11: Prune(s); break;
@@ -133,7 +133,7 @@ class Program {
       const int64_t sequences = fixed ? kSources : kSequences;
       int64_t blocks = policy->Needed(kContext, kChunk) * sequences;
       if (kind.policy == "state") blocks += 4 * kSequences;  // checkpoints
-      if (tight_) blocks = std::max<int64_t>(3, blocks / 3);
+      if (tight_) blocks = std::max<int64_t>(3, blocks / 6);
       blocks += policy->NeededForReplay(kContext);
       lists_.Add(blocks);
       const auto bytes = static_cast<uint64_t>(kBlockTokens * (1 + std::ssize(groups)));
@@ -198,31 +198,47 @@ class Program {
       growths.push_back({&real_[s], count});
       members.push_back(s);
     }
-    if (!ledger_.CheckRoom(growths, kChunk).ok()) {
+    // In passes of `piece` tokens of each; one pass in most programs' steps.
+    const int64_t piece = Any(3) == 0 ? 1 + static_cast<int64_t>(Any(kChunk / 2)) : kChunk;
+    if (!ledger_.CheckRoom(growths, piece).ok()) {
       ++refused_;
       Reset(Any(kSequences));
       return;
     }
-    for (size_t i = 0; i < members.size(); ++i) {
-      const Status status = ledger_.Reserve(real_[members[i]], growths[i].tokens);
-      ASSERT_TRUE(status.ok()) << status.error().message;
-    }
-    MakeCopies();
-    for (size_t i = 0; i < members.size(); ++i) {
-      Sequence& sequence = real_[members[i]];
-      NaiveSequence& naive = naive_[members[i]];
-      std::vector<int64_t> rows;
-      for (int64_t row = 0; row < growths[i].tokens; ++row) rows.push_back(next_row_++);
-      Compute(sequence, rows);
-      if (Any(6) == 0) {
-        ledger_.Rollback(sequence);
-        continue;
+    for (bool more = true; more;) {
+      more = false;
+      for (size_t i = 0; i < members.size(); ++i) {
+        const int64_t tokens = std::min(growths[i].tokens, piece);
+        if (tokens == 0) continue;
+        const Status status = ledger_.Reserve(real_[members[i]], tokens);
+        ASSERT_TRUE(status.ok()) << status.error().message;
       }
-      ledger_.Commit(sequence);
-      naive.rows.insert(naive.rows.end(), rows.begin(), rows.end());
-      naive.pruned.resize(naive.rows.size(), false);
-      naive.longest = std::max(naive.longest, naive.length());
+      MakeCopies();
+      for (size_t i = 0; i < members.size(); ++i) {
+        const int64_t tokens = std::min(growths[i].tokens, piece);
+        growths[i].tokens -= tokens;
+        if (tokens > 0 && !FinishPass(members[i], tokens)) growths[i].tokens = 0;
+        more |= growths[i].tokens > 0;
+      }
     }
+  }
+
+  // False where the pass is given up.
+  bool FinishPass(size_t s, int64_t tokens) {
+    Sequence& sequence = real_[s];
+    NaiveSequence& naive = naive_[s];
+    std::vector<int64_t> rows;
+    for (int64_t row = 0; row < tokens; ++row) rows.push_back(next_row_++);
+    Compute(sequence, rows);
+    if (Any(6) == 0) {
+      ledger_.Rollback(sequence);
+      return false;
+    }
+    ledger_.Commit(sequence);
+    naive.rows.insert(naive.rows.end(), rows.begin(), rows.end());
+    naive.pruned.resize(naive.rows.size(), false);
+    naive.longest = std::max(naive.longest, naive.length());
+    return true;
   }
 
   void Fork(size_t from, size_t to) {
@@ -264,6 +280,15 @@ class Program {
     ASSERT_EQ(ledger_.bytes_used(), used);
     const bool has_pruned = std::ranges::find(naive.pruned, true) != naive.pruned.end();
     if (Any(2) == 0 && !has_pruned) Replay(s, length);
+  }
+
+  // Any length, and those at which it is decided whether a window can go back.
+  int64_t RewindTarget(size_t s) {
+    const int64_t length = real_[s].length;
+    const int64_t any = static_cast<int64_t>(Any(length + 1));
+    const int64_t targets[] = {any, ledger_.RewindLimit(real_[s]),
+                               ledger_.RewindLimit(real_[s]) - 1, naive_[s].longest - kRewindSlack};
+    return std::clamp<int64_t>(targets[Any(4)], 0, length);
   }
 
   void RewindToCheckpoint(size_t s) {
@@ -406,6 +431,13 @@ class Program {
     ASSERT_EQ(table.length, naive.length());
     const int64_t oldest =
         kind.policy == "full" ? 0 : std::max<int64_t>(0, naive.length() - kind.window + 1);
+    for (const TableEntry& entry : table.entries) {
+      // Rows that nobody sees are multiplied by a weight of zero: something was put there.
+      const int64_t end = std::min((entry.number + 1) * kBlockTokens, naive.length());
+      for (int64_t p = entry.number * kBlockTokens; p < end; ++p) {
+        ASSERT_NE(lists_.At(group, entry.id, p % kBlockTokens), kPoison) << group << " " << p;
+      }
+    }
     for (int64_t p = oldest; p < naive.length(); ++p) {
       if (naive.pruned[static_cast<size_t>(p)]) continue;
       ASSERT_EQ(Row(table, group, p), naive.rows[static_cast<size_t>(p)]) << group << " " << p;
@@ -491,6 +523,32 @@ TEST(KvLedger, APoolOfExactlyTheNeedIsEnoughAndOneBlockLessIsNot) {
       EXPECT_FALSE(one_less) << kind.policy << " " << kind.window << " chunk " << chunk;
     }
   }
+}
+
+// Every window layer looks back at the layer below, so a replay begins before the sum of their
+// spans and the slack: at a whole block, or at the checkpoint of a state before it.
+TEST(KvLedger, AReplayBeginsBeforeTheSpansOfAllLayers) {
+  const auto begin = [](std::vector<GroupKind> kinds, int64_t length) {
+    Lists lists;
+    std::vector<AccountedGroup> groups;
+    for (const GroupKind& kind : kinds) {
+      lists.Add(40);
+      groups.push_back({MakePolicy(kind.policy, kind.window), 32, 40, 3});
+    }
+    Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
+    Sequence sequence = ledger.NewSequence();
+    for (int64_t at = 0; at < 800; at += 50) {
+      EXPECT_TRUE(ledger.Reserve(sequence, 50).ok());
+      ledger.Commit(sequence);
+      if (sequence.length % 150 == 0) ledger.Checkpoint(sequence);
+    }
+    return ledger.ReplayBegin(sequence, length);
+  };
+  EXPECT_EQ(begin({{"full"}, {"window", 33}}, 700), 320);  // 700 - 3 * 32 - 256 = 348
+  EXPECT_EQ(begin({{"window", 33}, {"window", 65}}, 700), 128);
+  EXPECT_EQ(begin({{"window", 33}}, 100), 0);
+  EXPECT_EQ(begin({{"full"}, {"state"}}, 700), 300);
+  EXPECT_EQ(begin({{"window", 2}, {"state"}}, 800), 450);
 }
 
 TEST(KvLedger, PoliciesAreFoundByName) {

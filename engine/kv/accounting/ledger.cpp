@@ -128,7 +128,7 @@ Status Ledger::Rewind(Sequence& sequence, int64_t length) {
 int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
   int64_t span = 0;
   for (const Group& group : groups_) span += group.layers * group.policy->LookBack();
-  int64_t begin = std::max<int64_t>(0, length - span - kRewindSlack);
+  int64_t begin = std::max<int64_t>(0, length - span - kRewindSlack) / kBlockTokens * kBlockTokens;
   // Until all groups can begin at the same position; 0 is one of them.
   for (int64_t before = -1; before != begin;) {
     before = begin;

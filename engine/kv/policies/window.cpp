@@ -35,10 +35,6 @@ int64_t Window::RewindLimit(const BlockTable& table) const {
   return table.first_position == 0 ? 0 : table.first_position + window_ - 1;
 }
 
-int64_t Window::ReplayFrom(const BlockTable& /*table*/, int64_t wanted) const {
-  return wanted / kBlockTokens * kBlockTokens;
-}
-
 void Window::BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const {
   blocks.Shrink(table, 0);
   table.first_position = position;

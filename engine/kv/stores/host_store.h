@@ -9,7 +9,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/result.h"
-#include "engine/kv/group_shape.h"
+#include "engine/kv/stores/group_shape.h"
 #include "engine/kv/stores/store.h"
 
 namespace kvant::kv {

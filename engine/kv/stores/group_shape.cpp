@@ -1,5 +1,5 @@
 // Sizes and policy of a group.
-#include "engine/kv/group_shape.h"
+#include "engine/kv/stores/group_shape.h"
 
 #include "base/check.h"
 #include "cpu/kv_format_list.h"
