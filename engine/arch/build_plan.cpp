@@ -63,6 +63,10 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
                                                  stack.final_norm.epsilon, selected, normed));
   const ValueId logits = builder.NewFloats("logits", RowKind::kHead, spec.vocab);
   builder.AddMatMul(RowKind::kHead, name, std::move(parts), normed, logits, cpu::Store::kSet);
+  if (stack.output.cap > 0) {
+    builder.Add(RowKind::kHead, graph::MakeCap(builder.kernels(), name + ".cap", stack.output.cap,
+                                               logits, spec.vocab));
+  }
   builder.plan().SetLogits(logits);
   return {};
 }

@@ -141,6 +141,10 @@ std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     std::vector<MatMulOperand> operands, const Activations& in,
                                     Gate gate, ValueId gate_up, const Activations& out);
 
+// values = cap * tanh(values / cap), in rows of `cols` floats.
+std::unique_ptr<Node> MakeCap(const cpu::KernelTable& kernels, std::string name, float cap,
+                              ValueId values, int64_t cols);
+
 // out = the rows StepContext::head of `in`.
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);
 

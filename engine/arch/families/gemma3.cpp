@@ -31,13 +31,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   for (size_t i = 0; i < attentions.size(); ++i) {
     if (!windows[i]) attentions[i].mask = {};
     attentions[i].head_norms = HeadNorms::kRequired;
-    // Only the 27B model scales by something else than its head size; no key says so.
-    if (attentions.size() == kLayers27b && !metadata.Has("attention.scale")) {
-      const auto heads = static_cast<float>(attentions.front().heads);
-      attentions[i].scale = 1.0f / std::sqrt(static_cast<float>(stack.dim) / heads);
-    }
   }
+  ScaleByWidth(metadata, kLayers27b, stack.dim, attentions);
   GiveLayersTheBase(local_base, windows, attentions, model.ropes);
+  KVANT_ASSIGN(stack.output.cap, metadata.PositiveOr("final_logit_softcapping", 0));
   stack.input.scale = std::sqrt(static_cast<float>(stack.dim));
   FillLayers(stack, {.after_attention = "post_attention_norm", .after_ffn = "post_ffw_norm"},
              attentions, ffns);
@@ -57,18 +54,11 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_TRY(RefuseTrue(config, "use_bidirectional_attention"));
   if (config.Find("head_dim") == nullptr) return config.Wrong("head_dim", "a number");
   KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
-  KVANT_TRY(AddQueryScale(config,
-                          shape.layers == int64_t{kLayers27b}
-                              ? static_cast<double>(shape.dim) / static_cast<double>(shape.heads)
-                              : static_cast<double>(shape.head_dim),
-                          out));
+  KVANT_TRY(AddQueryScale(config, shape, kLayers27b, out));
   KVANT_ASSIGN(const float local_base,
                ReadRopeBaseOf("sliding_attention", "rope_local_base_freq", config, kLocalBase));
   if (local_base != kLocalBase) out.writer->AddF32(out.Key("rope.freq_base_swa"), local_base);
-  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  if (!scaling) return {};
-  if (scaling->type != "linear") return scaling->Unsupported("default, linear");
-  return AddLinearScaling(*scaling, out);
+  return AddLinearScalingIfAny(config, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -62,12 +62,24 @@ Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int6
   return {};
 }
 
-Status AddQueryScale(const JsonObject& config, double assumed, Parameters& out) {
+Status AddQueryScale(const JsonObject& config, const HfShape& shape, int64_t layers_by_width,
+                     Parameters& out) {
   constexpr const char* kKey = "query_pre_attn_scalar";
   KVANT_ASSIGN(const auto scalar, config.Number(kKey));
   if (!scalar || !(*scalar > 0)) return config.Wrong(kKey, "a positive number");
+  const double assumed = shape.layers == layers_by_width
+                             ? static_cast<double>(shape.dim) / static_cast<double>(shape.heads)
+                             : static_cast<double>(shape.head_dim);
   if (*scalar == assumed) return {};
   out.writer->AddF32(out.Key("attention.scale"), static_cast<float>(1.0 / std::sqrt(*scalar)));
+  return {};
+}
+
+Status AddPositive(const JsonObject& config, std::string_view hf_key, std::string_view key,
+                   Parameters& out) {
+  KVANT_ASSIGN(const auto value, config.Number(hf_key));
+  if (!value || !(*value > 0)) return config.Wrong(hf_key, "a positive number");
+  out.writer->AddF32(out.Key(key), static_cast<float>(*value));
   return {};
 }
 

@@ -20,8 +20,14 @@ Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int6
                             Parameters& out);
 
 // Writes attention.scale for a model that multiplies queries and keys by
-// 1 / sqrt(query_pre_attn_scalar), unless that number is the one that readers assume.
-Status AddQueryScale(const JsonObject& config, double assumed, Parameters& out);
+// 1 / sqrt(query_pre_attn_scalar), unless that number is the one that readers assume: the head
+// size, but dim / heads in a model of `layers_by_width` layers.
+Status AddQueryScale(const JsonObject& config, const HfShape& shape, int64_t layers_by_width,
+                     Parameters& out);
+
+// Writes a positive number, which config.json must have, under a key of the architecture.
+Status AddPositive(const JsonObject& config, std::string_view hf_key, std::string_view key,
+                   Parameters& out);
 
 // kNotSupported if the key holds a number, or true.
 Status RefuseNumber(const JsonObject& config, std::string_view key);

@@ -89,6 +89,13 @@ Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config) {
   return std::optional(RopeScaling{*type, *settings});
 }
 
+Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out) {
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (!scaling) return {};
+  if (scaling->type != "linear") return scaling->Unsupported("default, linear");
+  return AddLinearScaling(*scaling, out);
+}
+
 Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
                                          float base, int64_t head_dim) {
   const JsonObject& settings = scaling.settings;

@@ -36,6 +36,9 @@ Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config);
 // Writes the keys of the scaling type "linear".
 Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 
+// The same for a class that knows no other type.
+Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
+
 // The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
 // to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in
 // between. [head_dim / 2]. Source: the Llama 3.1 model definition.

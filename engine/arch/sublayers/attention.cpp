@@ -61,7 +61,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
   const int cache_id =
       plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, static_cast<int>(rope)});
-  const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window, 0};
+  const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window, score_cap};
   graph::HeadSteps steps;
   steps.norms = std::move(norms);
   steps.rope_style = builder.rope(rope).style;
@@ -114,6 +114,15 @@ Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const St
     if (window > 0) attention.mask = {MaskKind::kWindow, window};
   }
   return attentions;
+}
+
+void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,
+                  std::vector<Attention>& attentions) {
+  if (attentions.size() != layers || metadata.Has("attention.scale")) return;
+  const auto heads = static_cast<float>(attentions.front().heads);
+  for (Attention& attention : attentions) {
+    attention.scale = 1.0f / std::sqrt(static_cast<float>(dim) / heads);
+  }
 }
 
 Result<std::vector<bool>> ReadWindowPattern(const Metadata& metadata, size_t layers,

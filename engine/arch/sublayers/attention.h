@@ -53,6 +53,11 @@ struct Attention {
 // sliding_window (in every layer) and scale of "attention."; `rope` is left 0.
 Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack);
 
+// Gives the model with so many layers the scale 1 / sqrt(dim / heads), unless the metadata give
+// one: the 27B models of Gemma 2 and 3 are known by nothing else.
+void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,
+                  std::vector<Attention>& attentions);
+
 // Which layers have a window, where they alternate: by attention.sliding_window_pattern, a flag per
 // layer, or a number n that gives every n-th layer no window. `otherwise` is the number in files
 // without the key.
