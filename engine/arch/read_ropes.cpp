@@ -40,7 +40,7 @@ Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_
   KVANT_ASSIGN(rope.base, metadata.PositiveOr("rope.freq_base", rope.base));
   KVANT_ASSIGN(rope.linear_factor, metadata.PositiveOr("rope.scale_linear", 1.0f));
   KVANT_ASSIGN(const auto type, file.GetString(metadata.Key("rope.scaling.type")));
-  const std::string_view scaling = type.value_or("none");
+  const std::string_view scaling = type.value_or("linear");
   if (scaling == "linear") {
     KVANT_ASSIGN(rope.linear_factor,
                  metadata.PositiveOr("rope.scaling.factor", rope.linear_factor));

@@ -12,18 +12,19 @@ using graph::ValueId;
 Result<std::vector<MatMulPart>> SublayerBuilder::Stacked(
     std::string_view fused, int64_t cols, std::span<const StackedMatrix> matrices) const {
   if (plan_.Find(Name(fused) + ".weight") == nullptr) return Separate(cols, matrices);
-  int64_t rows = 0;
-  for (const StackedMatrix& matrix : matrices) rows += matrix.rows;
+  int64_t all_rows = 0;
+  for (const StackedMatrix& matrix : matrices) all_rows += matrix.rows;
   std::vector<MatMulPart> parts;
-  KVANT_TRY(plan_.AddPart(parts, Name(fused), cols, rows));
+  KVANT_TRY(plan_.AddPart(parts, Name(fused), cols, all_rows));
   graph::WeightVector& bias = parts.front().bias;
   if (!bias.empty()) return parts;
+  int64_t row = 0;
   for (const StackedMatrix& matrix : matrices) {
-    KVANT_ASSIGN(graph::WeightVector own,
+    KVANT_ASSIGN(const graph::WeightVector own,
                  plan_.OptionalVector(Name(matrix.name) + ".bias", matrix.rows));
-    if (!own.empty()) bias.resize(static_cast<size_t>(rows));
-    if (!own.empty()) std::copy(own.begin(), own.end(), bias.end() - rows);
-    rows -= matrix.rows;
+    if (!own.empty()) bias.resize(static_cast<size_t>(all_rows));
+    std::copy(own.begin(), own.end(), bias.begin() + row);
+    row += matrix.rows;
   }
   return parts;
 }

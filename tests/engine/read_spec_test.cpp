@@ -69,6 +69,56 @@ TEST(ReadSpec, HeadsMayDifferPerLayer) {
   EXPECT_EQ(AttentionOf(*spec, 1).kv_heads, 1);
 }
 
+// Without key_length, layers of different numbers of heads have heads of different sizes, and each
+// size its own rotary table.
+TEST(ReadSpec, HeadSizesMayDifferPerLayer) {
+  auto spec = Read([](GgufWriter& writer) {
+    writer.Remove("llama.attention.head_count");
+    writer.AddI32s("llama.attention.head_count", {4, 2});
+  });
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(AttentionOf(*spec, 0).k_dim, 16);
+  EXPECT_EQ(AttentionOf(*spec, 1).k_dim, 32);
+  EXPECT_EQ(AttentionOf(*spec, 1).v_dim, 32);
+  ASSERT_EQ(spec->ropes.size(), 2u);
+  EXPECT_EQ(spec->ropes[AttentionOf(*spec, 1).rope].n_rot, 32);
+}
+
+TEST(ReadSpec, WindowsMayBeGivenLayerByLayer) {
+  const std::byte flags[] = {std::byte{0}, std::byte{1}};
+  const auto change = [&flags](size_t count, formats::GgufType type) {
+    return [=, &flags](GgufWriter& writer) {
+      writer.AddU32("gemma3.attention.sliding_window", 32);
+      writer.AddF32("gemma3.rope.freq_base", 1e6f);
+      writer.AddValue("gemma3.attention.sliding_window_pattern",
+                      {formats::GgufType::kArray, formats::GgufArray{type, count, flags, {}}});
+    };
+  };
+  auto spec = Read(change(2, formats::GgufType::kBool), "gemma3");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(AttentionOf(*spec, 0).mask.kind, arch::MaskKind::kCausal);
+  EXPECT_EQ(AttentionOf(*spec, 1).mask.kind, arch::MaskKind::kWindow);
+  EXPECT_EQ(AttentionOf(*spec, 0).rope, 0u);
+  EXPECT_EQ(AttentionOf(*spec, 1).rope, 1u);
+  EXPECT_THAT(Message(change(1, formats::GgufType::kBool), "gemma3"),
+              HasSubstr("sliding_window_pattern: expected 2 booleans, found 1"));
+  EXPECT_THAT(Message(change(2, formats::GgufType::kInt8), "gemma3"),
+              HasSubstr("sliding_window_pattern: expected 2 booleans"));
+}
+
+// As old files and those of other converters have it.
+TEST(ReadSpec, AScalingFactorWithoutATypeIsLinear) {
+  auto spec = Read([](GgufWriter& writer) { writer.AddF32("llama.rope.scaling.factor", 4.0f); });
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->ropes[0].linear_factor, 4.0f);
+  spec = Read([](GgufWriter& writer) {
+    writer.AddString("llama.rope.scaling.type", "none");
+    writer.AddF32("llama.rope.scaling.factor", 4.0f);
+  });
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->ropes[0].linear_factor, 1.0f);
+}
+
 TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
   const auto change = [](GgufWriter& writer) {
     writer.Remove("gemma3.block_count");

@@ -43,7 +43,12 @@ class ReferenceAttention {
  private:
   Vector Qkv(const Vector& in) {
     if (weights_.Has(prefix_ + "attn_qkv.weight")) {
-      return weights_.Multiply(prefix_ + "attn_qkv", in);
+      Vector all = weights_.Multiply(prefix_ + "attn_qkv", in);
+      const int64_t keys = spec_.heads * spec_.k_dim;
+      AddBias("attn_q.bias", all.data());
+      AddBias("attn_k.bias", all.data() + keys);
+      AddBias("attn_v.bias", all.data() + keys + spec_.kv_heads * spec_.k_dim);
+      return all;
     }
     Vector all;
     for (const char* name : {"attn_q", "attn_k", "attn_v"}) {
@@ -51,6 +56,12 @@ class ReferenceAttention {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
+  }
+
+  // Where the biases of a fused matrix lie apart.
+  void AddBias(const char* name, double* values) {
+    if (!weights_.Has(prefix_ + name)) return;
+    for (const double bias : weights_.Get(prefix_ + name)) *values++ += bias;
   }
 
   void Rotate(double* head, size_t position) const {

@@ -19,6 +19,9 @@ class ReferenceWeights {
 
   bool Has(const std::string& name) const { return file_.FindTensor(name) != nullptr; }
 
+  // Whether a tensor's values have been asked for.
+  bool IsRead(const std::string& name) const { return weights_.contains(name); }
+
   // All values of a tensor, row after row.
   const Vector& Get(const std::string& name) {
     auto [entry, added] = weights_.try_emplace(name);
