@@ -96,10 +96,12 @@ std::string Model::DescribePlan() const {
   return text;
 }
 
-std::vector<std::string_view> KnownArchitectures() {
-  std::vector<std::string_view> names;
-  for (const arch::Family* family : arch::AllFamilies()) names.push_back(family->name);
-  return names;
+std::vector<KnownArchitecture> KnownArchitectures() {
+  std::vector<KnownArchitecture> known;
+  for (const arch::Family* family : arch::AllFamilies()) {
+    known.push_back({family->name, family->models});
+  }
+  return known;
 }
 
 }  // namespace kvant

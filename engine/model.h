@@ -79,7 +79,11 @@ class Model {
   const cpu::FloatGemm* float_gemm_ = nullptr;
 };
 
-// Names of the architectures that Model::Open accepts.
-std::vector<std::string_view> KnownArchitectures();
+// The architectures that Model::Open accepts.
+struct KnownArchitecture {
+  std::string_view name;    // general.architecture: "llama"
+  std::string_view models;  // "Llama 1 to 3, Mistral, TinyLlama"
+};
+std::vector<KnownArchitecture> KnownArchitectures();
 
 }  // namespace kvant

@@ -3,6 +3,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/convert/convert.h"
+#include "engine/model.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
@@ -11,14 +12,23 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
-    "DIR OUT.gguf [OPTIONS]",
+constexpr const char* kDescription =
     "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file.\n"
     "Memory for one tensor is enough. What cannot be converted faithfully is refused with the "
-    "reason.",
+    "reason.\nModels: ";
+
+// With the models of all families.
+std::string Description() {
+  std::string text = kDescription;
+  for (const KnownArchitecture& known : KnownArchitectures()) {
+    text += fmt::format("{}{}", text.ends_with(": ") ? "" : ", ", known.models);
+  }
+  return text;
+}
+
+constexpr const char* kExamples =
     "  kvant convert TinyLlama-1.1B-Chat-v1.0 tinyllama.gguf\n"
-    "  kvant convert Phi-3-mini-4k-instruct phi3-q8_0.gguf --type q8_0\n",
-};
+    "  kvant convert Phi-3-mini-4k-instruct phi3-q8_0.gguf --type q8_0\n";
 
 }  // namespace
 
@@ -31,7 +41,9 @@ int ConvertCommand(CommandLine& line) {
             "Type of matrices: f32, f16, bf16, q8_0; vectors are f32", "as in the folder");
   list.Text("--name", &name, "NAME", "general.name of the file", "the model's own");
   session.AddThreads(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  const std::string description = Description();
+  const HelpText help = {"DIR OUT.gguf [OPTIONS]", description.c_str(), kExamples};
+  if (const auto code = line.Parse(list, help)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a folder and the file to write");
   }

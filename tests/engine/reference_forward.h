@@ -25,6 +25,8 @@ class ReferenceForward {
   // Sums of squares of every matrix's inputs, per column, over all tokens so far.
   const std::map<std::string, Vector>& input_squares() const { return weights_.input_squares(); }
 
+  const ReferenceWeights& weights() const { return weights_; }
+
   // [tokens][vocab]
   Vector Logits(const std::vector<int32_t>& tokens) {
     const arch::Stack& stack = spec_.stacks.front();

@@ -1,0 +1,191 @@
+// What holds for every family of the list: a folder of random weights with all tensors of its rows
+// is converted, computes what the double-precision reference computes from its ModelSpec, in any
+// pieces, and still runs when its matrices are quantized. A new family is tested by being listed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "engine/arch/family.h"
+#include "engine/convert/convert.h"
+#include "engine/quantize/plan.h"
+#include "engine/quantize/quantize.h"
+#include "tests/engine/hf_folder.h"
+#include "tests/engine/logit_comparison.h"
+#include "tests/engine/reference_forward.h"
+#include "tests/engine/tiny_model.h"
+#include "tests/shared_data.h"
+
+namespace kvant::test {
+namespace {
+
+// Rows of 256 values, so that every block format can hold the matrices; windows that are shorter
+// than the text; a layer of each kind of an alternation.
+nlohmann::json Config(const arch::HfFamily& family) {
+  nlohmann::json config = {{"architectures", {family.classes.front()}},
+                           {"hidden_size", 256},
+                           {"intermediate_size", 512},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 64},
+                           {"num_hidden_layers", 3},
+                           {"vocab_size", 40},
+                           {"max_position_embeddings", 256},
+                           {"rms_norm_eps", 1e-5},
+                           {std::string(family.activation.key), family.activation.names.front()},
+                           {"tie_word_embeddings", false},
+                           {"sliding_window", 9},
+                           {"sliding_window_pattern", 3},
+                           {"query_pre_attn_scalar", 50.0},
+                           {"bos_token_id", 1},
+                           {"eos_token_id", 2}};
+  if (family.arch == "gemma2") {
+    config["attn_logit_softcapping"] = 4.0;
+    config["final_logit_softcapping"] = 6.0;
+  }
+  return config;
+}
+
+std::string WithLayer(std::string_view name, int64_t layer) {
+  std::string text(name);
+  const size_t mark = text.find("{}");
+  return mark == std::string::npos ? text : text.replace(mark, 2, std::to_string(layer));
+}
+
+// All tensors, the optional ones included.
+void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
+  const formats::JsonObject config =
+      formats::JsonObject::Parse(folder.config.dump(), "config.json").value();
+  const arch::HfShape shape = arch::ReadHfShape(config).value();
+  std::mt19937 random(11);
+  folder.weights.clear();
+  for (const arch::HfTensor& row : family.tensors) {
+    const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
+    for (int64_t layer = 0; layer < (in_layers ? shape.layers : 1); ++layer) {
+      HfWeights tensor;
+      tensor.shape.push_back(arch::ExtentSize(row.rows, shape));
+      const bool is_matrix = row.columns != arch::Extent::kNone;
+      if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
+      const bool is_norm = row.gguf_name.ends_with("_norm.weight");
+      const auto columns = static_cast<float>(tensor.shape.back());
+      const float deviation = is_matrix ? 1.2f / std::sqrt(columns) : 0.3f;
+      const bool is_embedding = row.gguf_name == arch::kEmbeddingName;
+      tensor.values = RandomValues(tensor.shape.front() * (is_matrix ? tensor.shape.back() : 1),
+                                   is_embedding ? 1.0f : deviation, random);
+      for (float& value : tensor.values) {
+        if (is_norm && row.values == arch::Values::kSame) value += 1.0f;
+      }
+      folder.weights[WithLayer(row.hf_name, layer)] = std::move(tensor);
+    }
+  }
+}
+
+std::vector<const arch::HfFamily*> Rows() {
+  std::vector<const arch::HfFamily*> rows;
+  for (const arch::Family* family : arch::AllFamilies()) {
+    for (const arch::HfFamily& row : family->hf) rows.push_back(&row);
+  }
+  return rows;
+}
+
+class Families : public testing::TestWithParam<const arch::HfFamily*> {
+ protected:
+  // The row's model as a GGUF file of 32-bit floats.
+  void SetUp() override {
+    HfFolder folder;
+    folder.config = Config(*GetParam());
+    AddWeights(*GetParam(), folder);
+    folder.Write();
+    path_ = TempPath("family.gguf");
+    const auto summary = convert::ConvertFolder(folder.Path(), path_, {.type = "f32"});
+    ASSERT_TRUE(summary.ok()) << summary.error().message;
+  }
+
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  const std::string& path() const { return path_; }
+
+  static std::vector<float> LogitsOf(const std::string& path, size_t piece) {
+    const auto model = Model::Open(path);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    if (!model.ok()) return {};
+    SessionOptions options;
+    options.k_type = options.v_type = cpu::KvElement::kF32;
+    const auto session = OpenSession(*model, options);
+    return AllLogits(*session, Tokens(), piece);
+  }
+
+  static std::vector<TokenId> Tokens() { return RandomTokens(50, 5, 40); }
+
+ private:
+  std::string path_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Listed, Families, testing::ValuesIn(Rows()),
+                         [](const auto& row) { return std::string(row.param->classes.front()); });
+
+TEST_P(Families, ComputeWhatTheReferenceComputes) {
+  const auto file = formats::GgufFile::Open(path());
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const Vector expected = ReferenceForward(*file).Logits(Tokens());
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{50}}) {
+    const std::vector<float> logits = LogitsOf(path(), piece);
+    ASSERT_EQ(logits.size(), expected.size());
+    double largest = 0;
+    double spread = 0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(logits[i]) - expected[i]));
+      spread = std::max(spread, std::abs(expected[i]));
+    }
+    EXPECT_LT(largest, 1e-4) << piece;  // as in session_test.cpp
+    EXPECT_GT(spread, 1.0) << "the model is degenerate and the test says nothing";
+  }
+}
+
+// No tensor that a row names is one that nothing reads, which would be a misspelt name of an
+// optional one.
+TEST_P(Families, EveryTensorIsRead) {
+  const auto file = formats::GgufFile::Open(path());
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  ReferenceForward reference(*file);
+  reference.Logits({1, 2, 3});
+  for (const formats::GgufTensor& tensor : file->tensors()) {
+    EXPECT_TRUE(reference.weights().IsRead(std::string(tensor.name))) << tensor.name;
+  }
+}
+
+TEST_P(Families, RunWithQuantizedMatrices) {
+  const std::vector<float> exact = LogitsOf(path(), 50);
+  for (const char* recipe : {"Q8_0", "Q4_K_M"}) {
+    const std::string output = TempPath(recipe);
+    const auto file = formats::GgufFile::Open(path());
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    quantize::PlanOptions options;
+    options.recipe = quantize::FindRecipe(recipe);
+    const auto plan = quantize::PlanQuantization(*file, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const auto written = quantize::WriteQuantized(*file, *plan, output, {});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    const std::vector<float> whole = LogitsOf(output, 50);
+    const std::vector<float> pieces = LogitsOf(output, 7);
+    std::filesystem::remove(output);
+    ASSERT_EQ(whole.size(), exact.size());
+    // Random weights suffer more than trained ones; a wrong order of rows would give some units.
+    EXPECT_LT(MeanDivergence(exact, whole, 50), recipe == std::string("Q8_0") ? 0.01 : 0.5);
+    EXPECT_LT(MaxDifference(whole, pieces), 1e-4) << recipe;
+  }
+}
+
+// The lists of the documentation follow the list of families.
+TEST(FamilyList, TheReadmeNamesAllModels) {
+  std::ifstream stream(SourcePath("README.md"));
+  const std::string readme(std::istreambuf_iterator<char>(stream), {});
+  for (const KnownArchitecture& known : KnownArchitectures()) {
+    EXPECT_NE(readme.find(known.models), std::string::npos) << known.models;
+  }
+}
+
+}  // namespace
+}  // namespace kvant::test
