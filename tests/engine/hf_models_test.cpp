@@ -152,7 +152,9 @@ TEST_P(HfSettings, AreNamedWhereTheyAreWrong) {
 INSTANTIATE_TEST_SUITE_P(
     Wrong, HfSettings,
     testing::Values(Setting{"gemma3/usual", "sliding_window", nullptr, "sliding_window is missing"},
-                    Setting{"gemma3/usual", "hidden_activation", "gelu", "hidden_activation"}));
+                    Setting{"gemma3/usual", "hidden_activation", "gelu", "hidden_activation"},
+                    Setting{"qwen2/usual", "use_sliding_window", true,
+                            "use_sliding_window: true is not supported"}));
 
 }  // namespace
 }  // namespace kvant::test
