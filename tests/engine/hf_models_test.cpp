@@ -154,7 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Setting{"gemma3/usual", "sliding_window", nullptr, "sliding_window is missing"},
                     Setting{"gemma3/usual", "hidden_activation", "gelu", "hidden_activation"},
                     Setting{"qwen2/usual", "use_sliding_window", true,
-                            "use_sliding_window: true is not supported"}));
+                            "use_sliding_window: true is not supported"},
+                    Setting{"qwen3/usual", "head_dim", nullptr, "head_dim is missing"}));
 
 }  // namespace
 }  // namespace kvant::test

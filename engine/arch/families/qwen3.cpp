@@ -1,0 +1,50 @@
+// Qwen 3, the dense models: the Llama layer with norms of each head's query and key, heads of any
+// size and rotary embedding over halves.
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch {
+namespace {
+
+constexpr std::string_view kName = "qwen3";
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kSilu));
+  for (Attention& attention : attentions) attention.head_norms = HeadNorms::kRequired;
+  FillLayers(stack, {}, attentions, ffns);
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"Qwen3ForCausalLM"};
+
+constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfHeadNorms,
+                               kHfAttentionOutput, kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown);
+
+Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+  if (config.Find("head_dim") == nullptr) return config.Wrong("head_dim", "a number");
+  KVANT_TRY(RefuseTrue(config, "use_sliding_window"));
+  return AddLinearScalingIfAny(config, out);
+}
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kSiluActivation,
+    .tensors = kTensors,
+    .add_parameters = AddParameters,
+}};
+
+}  // namespace
+
+extern const Family kQwen3;
+const Family kQwen3 = {.name = kName, .models = "Qwen 3", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch
