@@ -155,7 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"gemma3/usual", "hidden_activation", "gelu", "hidden_activation"},
                     Setting{"qwen2/usual", "use_sliding_window", true,
                             "use_sliding_window: true is not supported"},
-                    Setting{"qwen3/usual", "head_dim", nullptr, "head_dim is missing"}));
+                    Setting{"qwen3/usual", "head_dim", nullptr, "head_dim is missing"},
+                    Setting{"gemma2/usual", "attn_logit_softcapping", nullptr,
+                            "attn_logit_softcapping is missing"}));
 
 }  // namespace
 }  // namespace kvant::test

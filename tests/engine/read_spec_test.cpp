@@ -153,6 +153,29 @@ TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
               HasSubstr("freq_base_swa"));
 }
 
+TEST(ReadSpec, Gemma2HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
+  auto spec = Read([](GgufWriter&) {}, "gemma2");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->stacks.front().output.cap, 30.0f);
+  EXPECT_EQ(AttentionOf(*spec, 0).score_cap, 50.0f);
+  EXPECT_EQ(AttentionOf(*spec, 0).mask.window, 4096);
+  EXPECT_EQ(AttentionOf(*spec, 1).mask.kind, arch::MaskKind::kCausal);
+  EXPECT_EQ(AttentionOf(*spec, 1).scale, 0.25f);
+  // The 27B model, of 46 layers, scales by dim / heads.
+  spec = Read(
+      [](GgufWriter& writer) {
+        writer.Remove("gemma2.block_count");
+        writer.AddU32("gemma2.block_count", 46);
+        writer.AddU32("gemma2.attention.key_length", 36);
+      },
+      "gemma2");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(AttentionOf(*spec, 45).scale, 0.25f);
+  EXPECT_THAT(
+      Message([](GgufWriter& w) { w.AddF32("gemma2.attn_logit_softcapping", 0); }, "gemma2"),
+      HasSubstr("gemma2.attn_logit_softcapping: expected a positive number"));
+}
+
 TEST(ReadSpec, UnknownArchitectureIsRefusedWithTheKnownOnes) {
   const std::string message = Message([](GgufWriter&) {}, "mamba");
   EXPECT_THAT(message, HasSubstr("\"mamba\""));
