@@ -174,8 +174,8 @@ constexpr size_t KvElementBytes(KvElement element) {
 // Dimensions of a q8 vector at most.
 inline constexpr int kKvQ8DimMax = 1024;
 
-// The largest code of a weight that meets q8 values: sums over the kAttentionChunk positions of a
-// chunk stay below 2^31.
+// The largest code of a weight that meets q8 values: sums over the kAttentionSpan positions of a
+// span stay below 2^31.
 inline constexpr int kKvWeightCodeMax = 32767;
 
 // Keys lie in tiles of 16 tokens, so that sixteen scores fill one vector without a horizontal sum:
@@ -212,23 +212,24 @@ struct HiddenPositions {
   uint64_t rows = ~uint64_t{0};  // as in KvRun
 };
 
-// Positions per softmax chunk. Chunks begin at multiples of it, whatever the runs and the threads,
-// and partial results (max, sum, weighted values) merge in order of position: that fixes the bits.
-inline constexpr int64_t kAttentionChunk = 512;
-static_assert(kKvWeightCodeMax * 127ll * kAttentionChunk < 1ll << 31);
+// Positions of a span, over which one softmax runs. Spans begin at multiples of it, whatever the
+// runs and the threads, and their partial results (maximum, sum of exponentials, weighted values)
+// merge in order of position: that fixes the bits.
+inline constexpr int64_t kAttentionSpan = 512;
+static_assert(kKvWeightCodeMax * 127ll * kAttentionSpan < 1ll << 31);
 
 // Rows of a task some of whose runs or hidden positions are not for all rows.
 inline constexpr int64_t kMaskedRowsMax = 64;
 
-// The chunks that a call attends to, by number: chunk c begins at position c * kAttentionChunk.
-// Where it is not all of them, each leaves its partial results for attention_merge: chunk c of
-// query vector q is the record (c - first) * rows * heads_per_kv + q, AttentionPartialFloats(v_dim)
-// floats, of `partials`.
+// The slice of a task that one call attends to: spans [begin, end); span s begins at position
+// s * kAttentionSpan. A call for a slice writes no result but leaves, for attention_merge, one
+// record of AttentionPartialFloats(v_dim) floats for each of its spans and query vectors: span s of
+// query vector q has the record (s - first) * rows * heads_per_kv + q of `partials`.
 struct AttentionSlice {
-  int64_t first = 0;
+  int64_t first = 0;  // the first span of the task
   int64_t begin = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
-  float* partials = nullptr;  // 64-byte aligned; null: all chunks, and the result goes to `out`
+  float* partials = nullptr;  // 64-byte aligned; null: all spans, and the result goes to `out`
 };
 constexpr int64_t AttentionPartialFloats(int v_dim) { return 16 + (v_dim + 15) / 16 * 16; }
 
@@ -236,9 +237,9 @@ constexpr int64_t AttentionPartialFloats(int v_dim) { return 16 + (v_dim + 15) /
 // out = softmax(s over the visible positions) . v, s = cap(scale * q . k) + slope[h] * (p -
 // position[r]), visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower
 // bound), less the hidden ones. A sink is one more score without a value. Products with q8 codes
-// are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax chunk, each
+// are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax span, each
 // times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one scale for
-// the chunk. A position whose weight underflows to 0 may count as hidden where values are q8, even
+// the span. A position whose weight underflows to 0 may count as hidden where values are q8, even
 // if the scale of its value is NaN.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
@@ -330,8 +331,8 @@ struct KernelTable {
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
   void (*attention)(const AttentionTask& task);
 
-  // The results of a task from its chunks' partial results in [slice.begin, slice.end), with the
-  // bits that one call for all chunks gives.
+  // The results of a task from its spans' partial results in [slice.begin, slice.end), with the
+  // bits that one call for all spans gives.
   void (*attention_merge)(const AttentionTask& task);
 
   // What the instruction set can do at most, for benchmarks; see cpu/peaks.h.

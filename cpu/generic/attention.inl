@@ -4,14 +4,14 @@
 // attention_tile.inl, attention_merge.inl and attention_q8.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads. A tile walks
-// the positions in chunks of kAttentionChunk; in each its units take turns: scores of the chunk,
-// their maximum, exponentials, weighted values; then the chunk's partial result merges into the
+// the positions in spans of kAttentionSpan; in each its units take turns: scores of the span,
+// their maximum, exponentials, weighted values; then the span's partial result merges into the
 // unit's, or is left for a merge of several calls. Keys and values come from memory once per tile,
 // for its later units from a cache. Inside a unit, blocks of query vectors share registers.
 //
-// Invariants that fix the bits: a score is one chain of fused multiply-adds over k_dim; a chunk's
+// Invariants that fix the bits: a score is one chain of fused multiply-adds over k_dim; a span's
 // exponentials are summed in lanes by position % 16; values are accumulated position by position;
-// chunks merge in order. So neither the tiling of rows, nor the runs, nor the positions that other
+// spans merge in order. So neither the tiling of rows, nor the runs, nor the positions that other
 // rows of a tile see can change a result. A position that a row does not see is never multiplied
 // into that row, whatever its bytes are; a hidden one has the weight zero. Products with q8 codes
 // are exact integers (attention_q8.inl).
@@ -65,7 +65,7 @@ void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const S
                   int64_t p) {
   const int k_dim = tile.task->k_dim;
   const int64_t token = p - segment.run->first_position;
-  float* scores = tile.ScoresOf(first) + (p - tile.chunk_begin);
+  float* scores = tile.ScoresOf(first) + (p - tile.span_begin);
   const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
   ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, tile.task->scale, scores);
 }
@@ -117,10 +117,10 @@ void ScoreUnit(const QueryTile& tile) {
 // ---- Softmax ------------------------------------------------------------------------------------
 
 // Writes -infinity over the scores of whole tiles that `seen` does not cover, and returns these
-// whole tiles, as offsets in the chunk.
-inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t chunk_begin) {
-  const int64_t begin = seen.begin - chunk_begin;
-  const int64_t end = seen.end - chunk_begin;
+// whole tiles, as offsets in the span.
+inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t span_begin) {
+  const int64_t begin = seen.begin - span_begin;
+  const int64_t end = seen.end - span_begin;
   const int64_t tiles_begin = TileFloor(begin);
   const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
   for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = -INFINITY;
@@ -152,12 +152,12 @@ inline void Exponentials(float* scores, PositionRange offsets, float max, F32 (&
   }
 }
 
-// Writes -infinity over the scores of hidden positions in the offsets of a chunk.
+// Writes -infinity over the scores of hidden positions in the offsets of a span.
 inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, float* scores) {
   for (const HiddenPositions& hidden : tile.task->hidden) {
     if ((tile.RowsOf(hidden.rows) >> row & 1) == 0) continue;
     const PositionRange masked =
-        Intersect(offsets, {hidden.begin - tile.chunk_begin, hidden.end - tile.chunk_begin});
+        Intersect(offsets, {hidden.begin - tile.span_begin, hidden.end - tile.span_begin});
     for (int64_t i = masked.begin; i < masked.end; ++i) scores[i] = -INFINITY;
   }
 }
@@ -173,20 +173,20 @@ inline void AdjustScores(const QueryTile& tile, int query, PositionRange seen, f
   for (int i = 0; i < kLanes; ++i) lane_numbers[i] = static_cast<float>(i);
   const int64_t position = task.positions[tile.first_row + query / heads];
   for (int64_t p = TileFloor(seen.begin); p < seen.end; p += kLanes) {
-    F32 score = Load(scores + (p - tile.chunk_begin));
+    F32 score = Load(scores + (p - tile.span_begin));
     if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
     const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - position)));
     if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
-    Store(scores + (p - tile.chunk_begin), score);
+    Store(scores + (p - tile.span_begin), score);
   }
 }
 
-// Turns the scores of one query vector into weights relative to the chunk's maximum.
+// Turns the scores of one query vector into weights relative to the span's maximum.
 void SoftmaxQuery(const QueryTile& tile, int query) {
   const int row = query / tile.task->heads_per_kv;
   float* scores = tile.ScoresOf(query);
-  PositionRange offsets[kChunkSegmentsMax];
-  const KvRun* runs[kChunkSegmentsMax];
+  PositionRange offsets[kSpanSegmentsMax];
+  const KvRun* runs[kSpanSegmentsMax];
   int count = 0;
   float max = -INFINITY;
   for (int s = 0; s < tile.segment_count; ++s) {
@@ -194,7 +194,7 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
     const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
     if (seen.empty()) continue;
     AdjustScores(tile, query, seen, scores);
-    offsets[count] = MaskEdges(scores, seen, tile.chunk_begin);
+    offsets[count] = MaskEdges(scores, seen, tile.span_begin);
     MaskHidden(tile, row, offsets[count], scores);
     max = MaxScore(scores, offsets[count], max);
     runs[count++] = tile.segments[s].run;
@@ -206,7 +206,7 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
   if (tile.task->v_element == KvElement::kQ8) {
     ScaledWeights scaled = {Zero(), Zero()};
     for (int s = 0; s < count; ++s) {
-      const int64_t run_offset = runs[s]->first_position - tile.chunk_begin;
+      const int64_t run_offset = runs[s]->first_position - tile.span_begin;
       Exponentials(scores, offsets[s], base, sums, [&](F32 weights, int64_t offset) {
         const int64_t token = offset - run_offset;
         return ScaleWeights(weights, runs[s]->value_scales + token, runs[s]->count - token, scaled);
@@ -218,8 +218,8 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
       Exponentials(scores, offsets[s], base, sums, [&](F32 weights, int64_t) { return weights; });
     }
   }
-  tile.chunk_max[query - tile.unit_first] = max;
-  tile.chunk_total[query - tile.unit_first] = SumLanes(sums);
+  tile.span_max[query - tile.unit_first] = max;
+  tile.span_total[query - tile.unit_first] = SumLanes(sums);
 }
 
 // ---- Weighted values ----------------------------------------------------------------------------
@@ -263,12 +263,12 @@ template <int kQueries, class Element>
 void AddValues(const QueryTile& tile, int query, const Segment& segment, PositionRange positions) {
   constexpr int kVectors = BlockWidth(kQueries, 1);
   const int64_t v_dim = tile.task->v_dim;
-  float* sums = tile.ChunkSumsOf(query);
+  float* sums = tile.SpanSumsOf(query);
   for (int64_t p = positions.begin; p < positions.end; p += kValueStretch) {
     const int64_t count = Least(kValueStretch, positions.end - p);
     const Element* values = reinterpret_cast<const Element*>(segment.run->values) +
                             (p - segment.run->first_position) * v_dim;
-    const float* weights = tile.ScoresOf(query) + (p - tile.chunk_begin);
+    const float* weights = tile.ScoresOf(query) + (p - tile.span_begin);
     int64_t d = 0;
     for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
       AddValueVectors<kQueries, kVectors, false>(weights, values, v_dim, count, d, 0, sums,
@@ -316,7 +316,7 @@ void AddSegmentValues(const QueryTile& tile, int first, int count, const Segment
 
 void WeighUnit(const QueryTile& tile) {
   for (int64_t i = 0; i < tile.unit_count * tile.value_stride; i += kLanes) {
-    Store(tile.chunk_sums + i, Zero());
+    Store(tile.span_sums + i, Zero());
   }
   for (int s = 0; s < tile.segment_count; ++s) {
     const Segment& segment = tile.segments[s];
@@ -331,7 +331,7 @@ void WeighUnit(const QueryTile& tile) {
   if (tile.task->v_element == KvElement::kQ8) ScaleQ8Sums(tile);
 }
 
-// ---- Chunks -------------------------------------------------------------------------------------
+// ---- Spans -------------------------------------------------------------------------------------
 
 // Some rows of the task, of which nothing is known yet.
 void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
@@ -354,19 +354,19 @@ void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
   }
 }
 
-// Collects the parts of runs, from run `*next` on, that lie in the chunk, and moves `*next` over
+// Collects the parts of runs, from run `*next` on, that lie in the span, and moves `*next` over
 // the first runs that end in it.
 void FindSegments(QueryTile& tile, size_t* next) {
   const AttentionTask& task = *tile.task;
-  const PositionRange chunk = {tile.chunk_begin, tile.chunk_begin + kAttentionChunk};
-  const PositionRange wanted = Intersect(chunk, tile.seen_by_any);
+  const PositionRange span = {tile.span_begin, tile.span_begin + kAttentionSpan};
+  const PositionRange wanted = Intersect(span, tile.seen_by_any);
   tile.segment_count = 0;
   bool all_end = true;
   for (size_t i = *next; i < task.runs.size(); ++i) {
     const KvRun& run = task.runs[i];
-    if (run.first_position >= chunk.end) return;
+    if (run.first_position >= span.end) return;
     const int64_t run_end = run.first_position + run.count;
-    all_end &= run_end <= chunk.end;
+    all_end &= run_end <= span.end;
     if (all_end) *next = i + 1;
     const uint64_t rows = tile.RowsOf(run.rows);
     const PositionRange positions = Intersect(wanted, {run.first_position, run_end});
@@ -380,10 +380,10 @@ void AttendTile(QueryTile& tile) {
   const bool whole = slice.partials == nullptr;
   PackQueries(tile);
   size_t next_run = 0;
-  const int64_t first = tile.seen_by_any.begin / kAttentionChunk;
-  const int64_t end = (tile.seen_by_any.end + kAttentionChunk - 1) / kAttentionChunk;
+  const int64_t first = tile.seen_by_any.begin / kAttentionSpan;
+  const int64_t end = (tile.seen_by_any.end + kAttentionSpan - 1) / kAttentionSpan;
   for (int64_t c = whole ? first : slice.begin; c < (whole ? end : slice.end); ++c) {
-    tile.chunk_begin = c * kAttentionChunk;
+    tile.span_begin = c * kAttentionSpan;
     FindSegments(tile, &next_run);
     if (tile.segment_count == 0) {
       for (int q = 0; q < (whole ? 0 : tile.queries); ++q) PartialOf(tile, q)[1] = 0.0f;
@@ -394,7 +394,7 @@ void AttendTile(QueryTile& tile) {
       ScoreUnit(tile);
       for (int q = tile.unit_first; q < unit_end; ++q) SoftmaxQuery(tile, q);
       WeighUnit(tile);
-      for (int q = tile.unit_first; q < unit_end; ++q) FinishChunk(tile, q);
+      for (int q = tile.unit_first; q < unit_end; ++q) FinishSpan(tile, q);
     });
   }
   if (whole) WriteResults(tile);
@@ -403,7 +403,7 @@ void AttendTile(QueryTile& tile) {
 void MergeTile(QueryTile& tile) {
   const AttentionSlice& slice = tile.task->slice;
   for (int64_t c = slice.begin; c < slice.end; ++c) {
-    tile.chunk_begin = c * kAttentionChunk;
+    tile.span_begin = c * kAttentionSpan;
     for (int q = 0; q < tile.queries; ++q) {
       const float* record = PartialOf(tile, q);
       MergePartial(tile, q, record[0], record[1], record + 16);

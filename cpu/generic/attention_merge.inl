@@ -1,4 +1,4 @@
-// Partial results of attention, a chunk's maximum, sum of exponentials and weighted values, and how
+// Partial results of attention, a span's maximum, sum of exponentials and weighted values, and how
 // they become a query vector's result: in order of position, whoever computed them.
 //
 // Included inside an instruction set's namespace and target region, after attention_tile.inl and
@@ -27,25 +27,25 @@ void MergePartial(const QueryTile& tile, int query, float part_max, float part_t
 void MergeSink(const QueryTile& tile, int query) {
   const AttentionTask& task = *tile.task;
   if (task.sinks == nullptr) return;
-  for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(tile.chunk_sums + i, Zero());
-  MergePartial(tile, query, task.sinks[query % task.heads_per_kv], 1.0f, tile.chunk_sums);
+  for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(tile.span_sums + i, Zero());
+  MergePartial(tile, query, task.sinks[query % task.heads_per_kv], 1.0f, tile.span_sums);
 }
 
-// The partial result of a query vector in the chunk at work: maximum, sum of exponentials, from 16
+// The partial result of a query vector in the span at work: maximum, sum of exponentials, from 16
 // on the weighted values.
 inline float* PartialOf(const QueryTile& tile, int query) {
   const AttentionTask& task = *tile.task;
-  const int64_t chunk = tile.chunk_begin / kAttentionChunk - task.slice.first;
-  const int64_t first = chunk * task.rows * task.heads_per_kv;
+  const int64_t span = tile.span_begin / kAttentionSpan - task.slice.first;
+  const int64_t first = span * task.rows * task.heads_per_kv;
   const int64_t record = first + tile.first_row * task.heads_per_kv + query;
   return task.slice.partials + record * AttentionPartialFloats(task.v_dim);
 }
 
-// Takes a query vector's chunk into its result, or leaves it for the merge.
-void FinishChunk(const QueryTile& tile, int query) {
-  const float max = tile.chunk_max[query - tile.unit_first];
-  const float total = tile.chunk_total[query - tile.unit_first];
-  const float* sums = tile.ChunkSumsOf(query);
+// Takes a query vector's span into its result, or leaves it for the merge.
+void FinishSpan(const QueryTile& tile, int query) {
+  const float max = tile.span_max[query - tile.unit_first];
+  const float total = tile.span_total[query - tile.unit_first];
+  const float* sums = tile.SpanSumsOf(query);
   if (tile.task->slice.partials == nullptr) return MergePartial(tile, query, max, total, sums);
   float* record = PartialOf(tile, query);
   record[0] = max;

@@ -4,8 +4,8 @@
 // before attention.inl.
 //
 // A score is the integer dot product of a query's codes with a key's, times the two scales. The
-// weights of a chunk, each times the scale of its value, become integers with one scale for the
-// chunk; positions that a query does not see have the code 0 and can be multiplied with anything.
+// weights of a span, each times the scale of its value, become integers with one scale for the
+// span; positions that a query does not see have the code 0 and can be multiplied with anything.
 
 // ---- Scores -------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ void ScoreQ8Block(const QueryTile& tile, int first, const float* packed, const K
     ScoreQ8KeyTiles<kQueries, kCount>(
         reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, tile.query_factor + first,
         dims4, reinterpret_cast<const uint8_t*>(run.keys) + token * dims4 * 4,
-        run.key_scales + token, tile.ScoresOf(first) + (p - tile.chunk_begin));
+        run.key_scales + token, tile.ScoresOf(first) + (p - tile.span_begin));
   };
   int64_t p = positions.begin;
   for (; p + (kTiles - 1) * kKeyTileTokens < positions.end; p += kTiles * kKeyTileTokens) {
@@ -115,7 +115,7 @@ void StoreCodes(const QueryTile& tile, int query, const PositionRange* offsets, 
   constexpr float kVanishing = 0x1p-100f;  // kCodeMax divided by less may overflow
   const float* weights = tile.ScoresOf(query);
   FourCodes* codes = tile.WeightCodesOf(query);
-  std::memset(codes, 0, kAttentionChunk / kValueGroupTokens * sizeof(FourCodes));
+  std::memset(codes, 0, kAttentionSpan / kValueGroupTokens * sizeof(FourCodes));
   const float max = LargestLane(scaled.largest);
   const bool vanishes = !(max >= kVanishing);
   const F32 inverse = Broadcast(vanishes ? 0.0f : kCodeMax / max);
@@ -182,8 +182,8 @@ void AddQ8Segment(const QueryTile& tile, int first, const Segment& segment) {
   const int64_t run_begin = segment.run->first_position;
   const int8_t* values = reinterpret_cast<const int8_t*>(segment.run->values);
   const FourCodes* codes =
-      tile.WeightCodesOf(first) + (run_begin - tile.chunk_begin) / kValueGroupTokens;
-  float* sums = tile.ChunkSumsOf(first);
+      tile.WeightCodesOf(first) + (run_begin - tile.span_begin) / kValueGroupTokens;
+  float* sums = tile.SpanSumsOf(first);
   const int64_t begin = (seen.begin - run_begin) / kValueGroupTokens;
   const int64_t groups = (seen.end - run_begin + kValueGroupTokens - 1) / kValueGroupTokens - begin;
   codes += begin;
@@ -215,7 +215,7 @@ void AddQ8SegmentOf(const QueryTile& tile, int first, int count, const Segment& 
 void ScaleQ8Sums(const QueryTile& tile) {
   for (int q = 0; q < tile.unit_count; ++q) {
     const F32 step = Broadcast(tile.weight_step[q]);
-    float* sums = tile.chunk_sums + q * tile.value_stride;
+    float* sums = tile.span_sums + q * tile.value_stride;
     for (int64_t d = 0; d < tile.value_stride; d += kLanes) {
       Store(sums + d, Mul(ToFloat(LoadInts(sums + d)), step));
     }

@@ -1,4 +1,4 @@
-// How attention cuts its work: tiles of query vectors and units of them, chunks of positions and
+// How attention cuts its work: tiles of query vectors and units of them, spans of positions and
 // the segments of the cache's runs in them, with the working memory of a tile.
 //
 // Included inside an instruction set's namespace and target region, after its simd.h, math.inl and
@@ -7,8 +7,8 @@
 // Query vectors per tile, unless one row alone has more heads than that; so a tile has no more
 // rows.
 inline constexpr int kTileQueries = 64;
-// The same for the rows of a tile that go through a chunk together: their scores stay in the
-// first-level cache, the chunk's keys and values in the second.
+// The same for the rows of a tile that go through a span together: their scores stay in the
+// first-level cache, the span's keys and values in the second.
 inline constexpr int kUnitQueries = 8;
 // Query vectors that share registers, and vectors of sums kept in registers at most.
 inline constexpr int kBlockQueries = kLanes == 16 ? 8 : 4;
@@ -20,10 +20,10 @@ inline constexpr int kBlockWidth = 4;
 inline constexpr int64_t kValueStretch = 64;
 inline constexpr int kKeyTileVectors = kKeyTileTokens / kLanes;
 // Floats between the scores of two query vectors: not a power of two, for the cache's sake.
-inline constexpr int64_t kScoreStride = kAttentionChunk + kKeyTileTokens;
-inline constexpr int kChunkSegmentsMax = kAttentionChunk / kKeyTileTokens;
+inline constexpr int64_t kScoreStride = kAttentionSpan + kKeyTileTokens;
+inline constexpr int kSpanSegmentsMax = kAttentionSpan / kKeyTileTokens;
 // FourCodes between the weight codes of two query vectors.
-inline constexpr int64_t kWeightCodeStride = kAttentionChunk / kValueGroupTokens + 8;
+inline constexpr int64_t kWeightCodeStride = kAttentionSpan / kValueGroupTokens + 8;
 
 // How far ahead of its use the cache is asked for, and by what: the bytes that a loop is about to
 // read from `source` on.
@@ -61,7 +61,7 @@ inline PositionRange Intersect(PositionRange a, PositionRange b) {
 
 inline int64_t TileFloor(int64_t position) { return position / kKeyTileTokens * kKeyTileTokens; }
 
-// The part of a run that lies in a chunk and that some row of the tile may see.
+// The part of a run that lies in a span and that some row of the tile may see.
 struct Segment {
   PositionRange positions;
   const KvRun* run;
@@ -69,7 +69,7 @@ struct Segment {
 };
 
 // Some rows with all their heads, and their working memory. Query vector j is head j % heads of
-// row j / heads. Arrays of a unit hold what the unit that is at work needs in a chunk.
+// row j / heads. Arrays of a unit hold what the unit that is at work needs in a span.
 struct QueryTile {
   const AttentionTask* task;
   int64_t first_row;
@@ -84,13 +84,13 @@ struct QueryTile {
   float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
   float* query_factor;   // [queries]: scale of a query's codes times task->scale
   int32_t* query_sum;    // [queries]: sum of a query's codes
-  float* sums;           // [queries][value_stride]: weighted values of all chunks so far
+  float* sums;           // [queries][value_stride]: weighted values of all spans so far
   float* max;            // [queries]
   float* total;          // [queries]: sum of exponentials
   int64_t value_stride;
 
-  int64_t chunk_begin;  // position
-  Segment* segments;    // [rows * kChunkSegmentsMax]
+  int64_t span_begin;  // position
+  Segment* segments;   // [rows * kSpanSegmentsMax]
   int segment_count;
 
   int unit_row;  // the unit's first row in the tile
@@ -100,9 +100,9 @@ struct QueryTile {
   float* scores;            // [unit_count][kScoreStride], then the exponentials
   FourCodes* weight_codes;  // [unit_count][kWeightCodeStride] for q8 values, zero where not seen
   float* weight_step;       // [unit_count]: scale of the weight codes
-  float* chunk_sums;        // [unit_count][value_stride]: the chunk's weighted values
-  float* chunk_max;         // [unit_count]; -infinity where the chunk has nothing to see
-  float* chunk_total;       // [unit_count]: sum of exponentials
+  float* span_sums;         // [unit_count][value_stride]: the span's weighted values
+  float* span_max;          // [unit_count]; -infinity where the span has nothing to see
+  float* span_total;        // [unit_count]: sum of exponentials
 
   static uint64_t Bits(int count) {
     return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
@@ -118,7 +118,7 @@ struct QueryTile {
   }
   PositionRange SeenBy(int query) const { return seen[query / task->heads_per_kv]; }
   float* ScoresOf(int query) const { return scores + (query - unit_first) * kScoreStride; }
-  float* ChunkSumsOf(int query) const { return chunk_sums + (query - unit_first) * value_stride; }
+  float* SpanSumsOf(int query) const { return span_sums + (query - unit_first) * value_stride; }
   FourCodes* WeightCodesOf(int query) const {
     return weight_codes + (query - unit_first) * kWeightCodeStride;
   }
@@ -162,14 +162,14 @@ size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int
   tile.value_stride = ValueStride(v_dim);
   place(tile.scores, unit * kScoreStride);
   place(tile.weight_codes, unit * kWeightCodeStride);
-  place(tile.chunk_sums, unit * tile.value_stride);
-  for (float** array : {&tile.weight_step, &tile.chunk_max, &tile.chunk_total}) place(*array, unit);
+  place(tile.span_sums, unit * tile.value_stride);
+  for (float** array : {&tile.weight_step, &tile.span_max, &tile.span_total}) place(*array, unit);
   place(tile.sums, queries * tile.value_stride);
   place(tile.packed, queries * k_dim);
   place(tile.packed_by_row, queries * k_dim);
   place(tile.query_sum, queries);
   for (float** array : {&tile.query_factor, &tile.max, &tile.total}) place(*array, queries);
-  place(tile.segments, tile_rows * kChunkSegmentsMax);
+  place(tile.segments, tile_rows * kSpanSegmentsMax);
   return size;
 }
 

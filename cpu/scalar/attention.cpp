@@ -93,45 +93,45 @@ struct Partial {
   bool empty = true;
 };
 
-// A part [begin, end) of a chunk, and a number for each of its positions: the score, then the
-// weight e^(score - max).
-struct Part {
+// The positions [begin, end) of a span that a query sees, and a number for each: the score, then
+// the weight e^(score - max).
+struct SeenPositions {
   int64_t begin;
   int64_t end;
-  float numbers[kAttentionChunk];
+  float numbers[kAttentionSpan];
 
-  float& operator[](int64_t position) { return numbers[position % kAttentionChunk]; }
+  float& operator[](int64_t position) { return numbers[position % kAttentionSpan]; }
 };
 
 template <class Format>
-void WeighValues(const Query& query, Part& part, Partial& chunk) {
+void WeighValues(const Query& query, SeenPositions& seen, Partial& span) {
   const AttentionTask& task = query.task;
-  ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
+  ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
     const int64_t token = position - run.first_position;
     for (int64_t d = 0; d < task.v_dim; ++d) {
-      chunk.sums[d] = std::fma(part[position], Value<Format>(task, run, token, d), chunk.sums[d]);
+      span.sums[d] = std::fma(seen[position], Value<Format>(task, run, token, d), span.sums[d]);
     }
   });
 }
 
 // Weights times the scales of their values become integers.
 template <class Format>
-void WeighCodes(const Query& query, Part& part, Partial& chunk) {
+void WeighCodes(const Query& query, SeenPositions& seen, Partial& span) {
   const AttentionTask& task = query.task;
   constexpr float kCodeMax = kKvWeightCodeMax;
   float max = 0.0f;
   float taint = 0.0f;  // NaN where a value was not finite
-  ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
-    part[position] *= run.value_scales[position - run.first_position];
-    max = std::max(max, part[position]);
-    taint += part[position] * 0.0f;
+  ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
+    seen[position] *= run.value_scales[position - run.first_position];
+    max = std::max(max, seen[position]);
+    taint += seen[position] * 0.0f;
   });
   const bool vanishes = max < 0x1p-100f;
   const float inverse = vanishes ? 0.0f : kCodeMax / max;
   const float step = (vanishes ? 0.0f : max / kCodeMax) + taint;
   std::vector<int> dots(static_cast<size_t>(task.v_dim), 0);
-  ForEachPosition(query, part.begin, part.end, [&](const KvRun& run, int64_t position) {
-    const float rounded = std::nearbyint(part[position] * inverse);
+  ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
+    const float rounded = std::nearbyint(seen[position] * inverse);
     const int code = std::isfinite(rounded) ? static_cast<int>(rounded) : 0;
     for (int64_t d = 0; d < task.v_dim; ++d) {
       dots[static_cast<size_t>(d)] +=
@@ -139,73 +139,73 @@ void WeighCodes(const Query& query, Part& part, Partial& chunk) {
     }
   });
   for (int64_t d = 0; d < task.v_dim; ++d) {
-    chunk.sums[d] = static_cast<float>(dots[static_cast<size_t>(d)]) * step;
+    span.sums[d] = static_cast<float>(dots[static_cast<size_t>(d)]) * step;
   }
 }
 
-void AttendChunk(const Query& query, int64_t begin, int64_t end, Partial& chunk) {
+void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
   const AttentionTask& task = query.task;
-  Part part = {begin, end, {}};
-  std::fill_n(chunk.sums, task.v_dim, 0.0f);
+  SeenPositions seen = {begin, end, {}};
+  std::fill_n(span.sums, task.v_dim, 0.0f);
   ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
     const float score = Score(query, run, position);
-    part[position] = score;
-    chunk.max = chunk.max > score ? chunk.max : score;
-    chunk.empty = false;
+    seen[position] = score;
+    span.max = span.max > score ? span.max : score;
+    span.empty = false;
   });
   float lanes[kSumLanes] = {};
   ForEachPosition(query, begin, end, [&](const KvRun&, int64_t position) {
-    part[position] = Exp(part[position] - chunk.max);
-    lanes[position % kSumLanes] += part[position];
+    seen[position] = Exp(seen[position] - span.max);
+    lanes[position % kSumLanes] += seen[position];
   });
-  chunk.total = SumLanes(lanes);
+  span.total = SumLanes(lanes);
   VisitKvFormat(task.v_element, [&]<class Format>(Format) {
     if constexpr (Format::kHasScales) {
-      WeighCodes<Format>(query, part, chunk);
+      WeighCodes<Format>(query, seen, span);
     } else {
-      WeighValues<Format>(query, part, chunk);
+      WeighValues<Format>(query, seen, span);
     }
   });
 }
 
-void Merge(const Partial& chunk, int64_t v_dim, Partial& result) {
-  const float max = result.max > chunk.max ? result.max : chunk.max;
+void Merge(const Partial& span, int64_t v_dim, Partial& result) {
+  const float max = result.max > span.max ? result.max : span.max;
   const float old_factor = Exp(result.max - max);
-  const float chunk_factor = Exp(chunk.max - max);
+  const float span_factor = Exp(span.max - max);
   result.max = max;
-  result.total = std::fma(result.total, old_factor, chunk.total * chunk_factor);
+  result.total = std::fma(result.total, old_factor, span.total * span_factor);
   for (int64_t d = 0; d < v_dim; ++d) {
-    result.sums[d] = std::fma(result.sums[d], old_factor, chunk.sums[d] * chunk_factor);
+    result.sums[d] = std::fma(result.sums[d], old_factor, span.sums[d] * span_factor);
   }
   result.empty = false;
 }
 
-// Where a chunk's partial result lies between a call for some chunks and the merge.
-float* PartialOf(const Query& query, int64_t chunk) {
+// Where a span's partial result lies between a call for some spans and the merge.
+float* PartialOf(const Query& query, int64_t span) {
   const AttentionTask& task = query.task;
   const int64_t queries = task.rows * task.heads_per_kv;
   const int64_t record =
-      (chunk - task.slice.first) * queries + query.row * task.heads_per_kv + query.head;
+      (span - task.slice.first) * queries + query.row * task.heads_per_kv + query.head;
   return task.slice.partials + record * AttentionPartialFloats(task.v_dim);
 }
 
-void StorePartial(const Partial& chunk, int64_t v_dim, float* record) {
-  record[0] = chunk.max;
-  record[1] = chunk.empty ? 0.0f : chunk.total;
-  std::copy_n(chunk.sums, v_dim, record + 16);
+void StorePartial(const Partial& span, int64_t v_dim, float* record) {
+  record[0] = span.max;
+  record[1] = span.empty ? 0.0f : span.total;
+  std::copy_n(span.sums, v_dim, record + 16);
 }
 
-// Calls visit(number, begin, end) for the chunks of the task that hold positions which the query
+// Calls visit(number, begin, end) for the spans of the task that hold positions which the query
 // sees.
 template <class Visit>
-void ForEachChunk(const Query& query, const Visit& visit) {
+void ForEachSpan(const Query& query, const Visit& visit) {
   const AttentionTask& task = query.task;
   const int64_t position = task.positions[query.row];
   const int64_t oldest = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
-  const int64_t last = std::min(position / kAttentionChunk, task.slice.end - 1);
-  for (int64_t c = std::max(oldest / kAttentionChunk, task.slice.begin); c <= last; ++c) {
-    visit(c, std::max(oldest, c * kAttentionChunk),
-          std::min(position + 1, (c + 1) * kAttentionChunk));
+  const int64_t last = std::min(position / kAttentionSpan, task.slice.end - 1);
+  for (int64_t c = std::max(oldest / kAttentionSpan, task.slice.begin); c <= last; ++c) {
+    visit(c, std::max(oldest, c * kAttentionSpan),
+          std::min(position + 1, (c + 1) * kAttentionSpan));
   }
 }
 
@@ -223,18 +223,18 @@ void WriteResult(const Query& query, Partial& result) {
   }
 }
 
-// Attends to the task's chunks; sums: [2][v_dim] of working memory.
+// Attends to the task's spans; sums: [2][v_dim] of working memory.
 void AttendQuery(const Query& query, float* sums) {
   const AttentionTask& task = query.task;
   Partial result{.sums = sums};
   std::fill_n(result.sums, task.v_dim, 0.0f);
-  ForEachChunk(query, [&](int64_t number, int64_t begin, int64_t end) {
-    Partial chunk{.sums = sums + task.v_dim};
-    AttendChunk(query, begin, end, chunk);
+  ForEachSpan(query, [&](int64_t number, int64_t begin, int64_t end) {
+    Partial span{.sums = sums + task.v_dim};
+    AttendSpan(query, begin, end, span);
     if (task.slice.partials != nullptr) {
-      StorePartial(chunk, task.v_dim, PartialOf(query, number));
-    } else if (!chunk.empty) {
-      Merge(chunk, task.v_dim, result);
+      StorePartial(span, task.v_dim, PartialOf(query, number));
+    } else if (!span.empty) {
+      Merge(span, task.v_dim, result);
     }
   });
   if (task.slice.partials == nullptr) WriteResult(query, result);
@@ -244,10 +244,10 @@ void MergeQuery(const Query& query, float* sums) {
   const int64_t v_dim = query.task.v_dim;
   Partial result{.sums = sums};
   std::fill_n(result.sums, v_dim, 0.0f);
-  ForEachChunk(query, [&](int64_t number, int64_t /*begin*/, int64_t /*end*/) {
+  ForEachSpan(query, [&](int64_t number, int64_t /*begin*/, int64_t /*end*/) {
     float* record = PartialOf(query, number);
-    const Partial chunk{.max = record[0], .total = record[1], .sums = record + 16};
-    if (chunk.total != 0.0f) Merge(chunk, v_dim, result);
+    const Partial span{.max = record[0], .total = record[1], .sums = record + 16};
+    if (span.total != 0.0f) Merge(span, v_dim, result);
   });
   WriteResult(query, result);
 }

@@ -52,7 +52,7 @@ class AttentionNode final : public Node {
   // Room for the partial results of four rows at any length.
   size_t SharedBytes(const StepLimits& limits) const override {
     if (limits.shares < 2 * shape_.kv_heads) return 0;
-    return static_cast<size_t>(4 * shape_.heads * ChunksOf({0, limits.context})) * PartialBytes();
+    return static_cast<size_t>(4 * shape_.heads * SpansOf({0, limits.context})) * PartialBytes();
   }
 
   void AddWork(const PassShape& pass, Work& work) const override {
@@ -111,15 +111,15 @@ class AttentionNode final : public Node {
     return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
   }
 
-  // The bytes of a query vector's partial result in one chunk.
+  // The bytes of a query vector's partial result in one span.
   size_t PartialBytes() const {
     return static_cast<size_t>(cpu::AttentionPartialFloats(static_cast<int>(shape_.v_dim))) *
            sizeof(float);
   }
 
-  // Chunks that hold the positions.
-  static int64_t ChunksOf(Range positions) {
-    return (positions.end - 1) / cpu::kAttentionChunk - positions.begin / cpu::kAttentionChunk + 1;
+  // Spans that hold the positions.
+  static int64_t SpansOf(Range positions) {
+    return (positions.end - 1) / cpu::kAttentionSpan - positions.begin / cpu::kAttentionSpan + 1;
   }
 
   // The positions that some row of the work sees.
@@ -138,8 +138,8 @@ class AttentionNode final : public Node {
   size_t TaskPartialBytes(const StepContext& step) const {
     size_t bytes = 0;
     for (const kv::StepView::Work& work : step.kv->work(cache_id_)) {
-      const int64_t chunks = ChunksOf(Seen(step, work));
-      bytes = std::max(bytes, static_cast<size_t>(chunks * work.rows * group_) * PartialBytes());
+      const int64_t spans = SpansOf(Seen(step, work));
+      bytes = std::max(bytes, static_cast<size_t>(spans * work.rows * group_) * PartialBytes());
     }
     return bytes;
   }
@@ -147,12 +147,12 @@ class AttentionNode final : public Node {
   // The number of slices that every task of the pass is cut into.
   int64_t SliceCount(const StepContext& step, int64_t tasks, int64_t shares) const {
     if (tasks == 0 || shares < 2 * tasks) return 1;
-    int64_t chunks = 1;
+    int64_t spans = 1;
     for (const kv::StepView::Work& work : step.kv->work(cache_id_)) {
-      chunks = std::max(chunks, ChunksOf(Seen(step, work)));
+      spans = std::max(spans, SpansOf(Seen(step, work)));
     }
     const bool fits = static_cast<size_t>(tasks) * TaskPartialBytes(step) <= step.shared.size();
-    return fits ? std::min(shares / tasks, chunks) : 1;
+    return fits ? std::min(shares / tasks, spans) : 1;
   }
 
   // The kernel's task with the scratch memory that it leaves.
@@ -194,10 +194,10 @@ class AttentionNode final : public Node {
                 std::span<std::byte> scratch) const {
     cpu::AttentionTask task = KernelTask(step, place, scratch);
     const Range seen = Seen(step, place.work);
-    const int64_t chunks = ChunksOf(seen);
-    task.slice.first = seen.begin / cpu::kAttentionChunk;
-    task.slice.begin = task.slice.first + chunks * slice.index / slice.count;
-    task.slice.end = task.slice.first + chunks * (slice.index + 1) / slice.count;
+    const int64_t spans = SpansOf(seen);
+    task.slice.first = seen.begin / cpu::kAttentionSpan;
+    task.slice.begin = task.slice.first + spans * slice.index / slice.count;
+    task.slice.end = task.slice.first + spans * (slice.index + 1) / slice.count;
     task.slice.partials = reinterpret_cast<float*>(
         step.shared.data() + static_cast<size_t>(slice.task) * TaskPartialBytes(step));
     kernels_.attention(task);
@@ -205,7 +205,7 @@ class AttentionNode final : public Node {
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < slice.count) return;
     arrived.store(0, std::memory_order_relaxed);
     task.slice.begin = task.slice.first;
-    task.slice.end = task.slice.first + chunks;
+    task.slice.end = task.slice.first + spans;
     kernels_.attention_merge(task);
     Finish(step, place.work.first_row, place.work.rows, place.kv_head);
   }

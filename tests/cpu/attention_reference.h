@@ -287,11 +287,11 @@ inline int64_t FirstVisible(const Shape& shape, int64_t position) {
 // Let u be the relative error of a rounding. A score is a chain of k_dim fused operations and one
 // product, so it is off by at most (k_dim + 2) u scale sum|q k|. A weight e^(score - max) has that
 // as a relative error, and u |score - max| from the subtraction, 2 ulp = 4 u from the exponential;
-// merging a chunk adds the same two for its factor, and 2 u for the products. Weights enter
-// numerator and denominator. A numerator's sum has at most 512 roundings in its chunk and 2 for
-// each merge, a denominator's fewer, the division one. A sink merges like one more chunk. A cap has
+// merging a span adds the same two for its factor, and 2 u for the products. Weights enter
+// numerator and denominator. A numerator's sum has at most 512 roundings in its span and 2 for
+// each merge, a denominator's fewer, the division one. A sink merges like one more span. A cap has
 // an error of its own and a bias one rounding of the score. Weights that meet q8 values are rounded
-// to multiples of the largest product of a weight and a scale in the chunk over kKvWeightCodeMax.
+// to multiples of the largest product of a weight and a scale in the span over kKvWeightCodeMax.
 struct Exact {
   std::vector<double> out;    // [v_dim]
   std::vector<double> bound;  // [v_dim]
@@ -358,11 +358,10 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
   const double max = has_sink ? std::max(sink, *highest) : *highest;
   const double spread = max - *lowest;
   const double weight_error = score_error + kRounding * (2 * spread + 4 + 4 + 2);
-  const double chunks =
-      static_cast<double>(position / kAttentionChunk - begin / kAttentionChunk + 1 + has_sink);
+  const double spans =
+      static_cast<double>(position / kAttentionSpan - begin / kAttentionSpan + 1 + has_sink);
   const double visible = static_cast<double>(scores.size());
-  const double sum_error =
-      kRounding * (std::min(visible, double{kAttentionChunk}) + 2 * chunks + 1);
+  const double sum_error = kRounding * (std::min(visible, double{kAttentionSpan}) + 2 * spans + 1);
 
   Exact exact;
   for (int d = 0; d < shape.v_dim; ++d) {
@@ -370,8 +369,8 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
     double sum = 0.0;
     double magnitude = 0.0;
     double code_error = 0.0;
-    double chunk_largest = 0.0;  // weight times scale
-    double chunk_codes = 0.0;    // sum of the values' codes without their signs
+    double span_largest = 0.0;  // weight times scale
+    double span_codes = 0.0;    // sum of the values' codes without their signs
     for (size_t i = 0; i < scores.size(); ++i) {
       const int64_t position_i = begin + static_cast<int64_t>(i);
       const double weight = std::exp(scores[i] - max);
@@ -380,11 +379,11 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
       total += weight;
       sum += weight * value;
       magnitude += weight * std::abs(value);
-      chunk_largest = std::max(chunk_largest, weight * value_scale);
-      if (value_scale > 0) chunk_codes += std::abs(value) / value_scale;
-      if (position_i == position || position_i % kAttentionChunk == kAttentionChunk - 1) {
-        code_error += 0.5 * chunk_largest / kKvWeightCodeMax * chunk_codes;
-        chunk_largest = chunk_codes = 0.0;
+      span_largest = std::max(span_largest, weight * value_scale);
+      if (value_scale > 0) span_codes += std::abs(value) / value_scale;
+      if (position_i == position || position_i % kAttentionSpan == kAttentionSpan - 1) {
+        code_error += 0.5 * span_largest / kKvWeightCodeMax * span_codes;
+        span_largest = span_codes = 0.0;
       }
     }
     exact.out.push_back(sum / total);

@@ -102,7 +102,7 @@ TEST_P(AttentionRows, RowsOfSequencesThatShareAPrefixGetTheirOwnBits) {
   }
 }
 
-// The result of a task for some of the chunks at a time, last ones first, and their merge. Rows lie
+// The result of a task for some of the spans at a time, last ones first, and their merge. Rows lie
 // further apart than their heads take; what is between them stays.
 std::vector<float> AttendInParts(const KernelTable& kernels, const Shape& shape,
                                  std::span<const KvRun> runs,
@@ -130,20 +130,20 @@ std::vector<float> AttendInParts(const KernelTable& kernels, const Shape& shape,
   task.query_row_stride = static_cast<int64_t>(query_stride);
   task.out_row_stride = static_cast<int64_t>(out_stride);
   const auto [least, most] = std::minmax_element(rows.positions.begin(), rows.positions.end());
-  task.slice.first = FirstVisible(shape, *least) / kAttentionChunk;
-  const int64_t chunks = *most / kAttentionChunk + 1 - task.slice.first;
-  const GuardedArray<float> partials(static_cast<size_t>(chunks * task.rows * shape.heads_per_kv *
+  task.slice.first = FirstVisible(shape, *least) / kAttentionSpan;
+  const int64_t spans = *most / kAttentionSpan + 1 - task.slice.first;
+  const GuardedArray<float> partials(static_cast<size_t>(spans * task.rows * shape.heads_per_kv *
                                                          AttentionPartialFloats(shape.v_dim)));
   std::fill(partials.begin(), partials.end(), kNan);
   task.slice.partials = partials.data();
-  for (int64_t end = chunks; end > 0; end = task.slice.begin - task.slice.first) {
+  for (int64_t end = spans; end > 0; end = task.slice.begin - task.slice.first) {
     std::fill(scratch.begin(), scratch.end(), std::byte{0xff});
     task.slice.begin = task.slice.first + static_cast<int64_t>(generator()) % end;
     task.slice.end = task.slice.first + end;
     kernels.attention(task);
   }
   std::fill(scratch.begin(), scratch.end(), std::byte{0xff});
-  task.slice.end = task.slice.first + chunks;
+  task.slice.end = task.slice.first + spans;
   kernels.attention_merge(task);
   std::vector<float> result;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -156,7 +156,7 @@ std::vector<float> AttendInParts(const KernelTable& kernels, const Shape& shape,
   return result;
 }
 
-TEST_P(AttentionRows, PartsOfTheChunksMergeToTheSameBits) {
+TEST_P(AttentionRows, PartsOfTheSpansMergeToTheSameBits) {
   for (uint32_t seed = 500; seed < 516; ++seed) {
     std::mt19937 generator(seed);
     Shape shape = RandomShape(generator);

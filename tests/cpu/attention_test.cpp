@@ -43,7 +43,7 @@ TEST_P(Attention, IsWithinItsRoundingsForRandomShapes) {
   }
 }
 
-TEST_P(Attention, IsWithinItsRoundingsOverManyChunks) {
+TEST_P(Attention, IsWithinItsRoundingsOverManySpans) {
   Shape shape;
   shape.cache_end = 1301;
   for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
@@ -54,7 +54,7 @@ TEST_P(Attention, IsWithinItsRoundingsOverManyChunks) {
   }
 }
 
-// Scores far apart: the first chunk's weights vanish beside the last one's, and the other way.
+// Scores far apart: the first span's weights vanish beside the last one's, and the other way.
 TEST_P(Attention, IsWithinItsRoundingsForPeakedScores) {
   Shape shape;
   shape.heads_per_kv = 2;
@@ -263,7 +263,7 @@ TEST_P(Attention, TheLargestSumsOfQ8ValuesFit) {
   shape.v_dim = 75;
   shape.heads_per_kv = 15;  // blocks of 8, 4, 2 and 1
   shape.v_element = KvElement::kQ8;
-  shape.cache_end = 2 * kAttentionChunk;
+  shape.cache_end = 2 * kAttentionSpan;
   Cache cache(shape, {96, 512});
   const std::vector<float> key(8, 0.0f);
   std::vector<float> value;
