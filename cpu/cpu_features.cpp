@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__)
@@ -26,7 +28,7 @@ struct FeatureRow {
   unsigned subleaf = 0;
 };
 
-// By CpuFeature.
+// By CpuFeature: every feature that kvant knows has its row here, and only here.
 constexpr FeatureRow kFeatureRows[] = {
     {"fma", 1, Register::kEcx, 12, Saved::kAvx},
     {"f16c", 1, Register::kEcx, 29, Saved::kAvx},
@@ -49,6 +51,8 @@ constexpr FeatureRow kFeatureRows[] = {
     {"crc32", 0, Register::kHwcap, 7, Saved::kNothing},
     {"i8mm", 0, Register::kHwcap2, 13, Saved::kNothing},
 };
+
+static_assert(std::size(kFeatureRows) == static_cast<size_t>(CpuFeature::kI8mm) + 1);
 
 const FeatureRow& Row(CpuFeature feature) { return kFeatureRows[static_cast<size_t>(feature)]; }
 
@@ -74,6 +78,15 @@ uint64_t ReadXcr0() {
 #endif
 
 }  // namespace
+
+std::span<const CpuFeature> AllCpuFeatures() {
+  static const auto kAll = [] {
+    std::array<CpuFeature, std::size(kFeatureRows)> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<CpuFeature>(i);
+    return all;
+  }();
+  return kAll;
+}
 
 const char* CpuFeatureName(CpuFeature feature) { return Row(feature).name; }
 

@@ -35,6 +35,9 @@ enum class CpuFeature : uint8_t {
   kI8mm,
 };
 
+// All of them, of whatever processors.
+std::span<const CpuFeature> AllCpuFeatures();
+
 // As /proc/cpuinfo spells it: "avx512_vnni", "asimddp".
 const char* CpuFeatureName(CpuFeature feature);
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "cpu/cpu_features.h"
@@ -121,6 +122,18 @@ CpuFeatures Everything() {
   features.saves_avx512 = true;
   features.saves_amx = true;
   return features;
+}
+
+// `kvant bench --machine` lists these.
+TEST(CpuFeatures, AllThatInstructionSetsNeedAreKnown) {
+  const std::span<const CpuFeature> all = AllCpuFeatures();
+  std::set<std::string> names;
+  for (const CpuFeature feature : all) names.insert(CpuFeatureName(feature));
+  EXPECT_EQ(names.size(), all.size());
+  EXPECT_THAT(names, testing::IsSupersetOf({"avx2", "avx_vnni", "amx_int8", "asimddp", "i8mm"}));
+  for (const Isa& isa : kIsaList) {
+    for (const CpuFeature feature : isa.required) EXPECT_THAT(all, testing::Contains(feature));
+  }
 }
 
 TEST(CpuFeatures, NothingMissingIsNoReason) {
