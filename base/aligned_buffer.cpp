@@ -5,11 +5,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <string>
 
 namespace kvant {
 namespace {
@@ -56,18 +52,6 @@ void AlignedBuffer::Commit() {
     volatile std::byte* page = data_ + offset;
     *page = *page;
   }
-}
-
-uint64_t AvailableMemory() {
-  std::ifstream file("/proc/meminfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    uint64_t kilobytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %" SCNu64 " kB", &kilobytes) == 1) {
-      return kilobytes * 1024;
-    }
-  }
-  return UINT64_MAX;
 }
 
 }  // namespace kvant

@@ -35,10 +35,6 @@ class AlignedBuffer {
   size_t size_ = 0;
 };
 
-// Bytes of memory that the system could give now without swapping; the maximum where it does not
-// tell.
-uint64_t AvailableMemory();
-
 // Rounds up to a multiple of a power of two.
 constexpr size_t RoundUp(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

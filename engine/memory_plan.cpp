@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/aligned_buffer.h"
+#include "base/available_memory.h"
 #include "base/thread_pool.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"

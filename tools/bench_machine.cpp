@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/aligned_buffer.h"
+#include "base/available_memory.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "base/version.h"
@@ -161,8 +162,7 @@ std::string LineValue(const char* path, std::string_view key) {
 std::string FeatureNames() {
   const cpu::CpuFeatures features = cpu::DetectCpuFeatures();
   std::string names;
-  for (uint32_t i = 0; i <= static_cast<uint32_t>(cpu::CpuFeature::kAvx512vnni); ++i) {
-    const auto feature = static_cast<cpu::CpuFeature>(i);
+  for (const cpu::CpuFeature feature : cpu::AllCpuFeatures()) {
     if (!features.Has(feature)) continue;
     if (!names.empty()) names += ' ';
     names += CpuFeatureName(feature);
@@ -276,27 +276,6 @@ nlohmann::ordered_json BuildFields() {
   out["cpu_info"] = cpu;
   out["cpu_flags"] = FeatureNames();
   return out;
-}
-
-uint64_t AvailableMemory() {
-  const auto number = [](const std::string& text) {
-    return text.empty() || text[0] < '0' || text[0] > '9' ? uint64_t{0} : std::stoull(text);
-  };
-  uint64_t available = number(LineValue("/proc/meminfo", "MemAvailable")) * 1024;
-  std::string limit;
-  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
-  const uint64_t limit_bytes = number(limit);  // "max" is none
-  if (limit_bytes > 0) {
-    // Pages of the page cache count as used, but make room.
-    uint64_t used = 0;
-    std::ifstream stat("/sys/fs/cgroup/memory.stat");
-    std::string name;
-    for (uint64_t value = 0; stat >> name >> value;) {
-      if (name == "anon" || name == "shmem") used += value;
-    }
-    available = std::min(available, limit_bytes - std::min(limit_bytes, used));
-  }
-  return available > 0 ? available : ~uint64_t{0};
 }
 
 }  // namespace kvant::tools

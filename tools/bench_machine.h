@@ -46,7 +46,4 @@ Status BenchMachine(const BenchOptions& options, BenchReport& report);
 // What every row says about the machine and the build, before the fields of its own.
 nlohmann::ordered_json BuildFields();
 
-// Memory that a process may still take, in bytes: of the system, or of its control group.
-uint64_t AvailableMemory();
-
 }  // namespace kvant::tools

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/available_memory.h"
 #include "base/thread_pool.h"
 #include "engine/generate/beam_generator.h"
 #include "engine/generate/random.h"
