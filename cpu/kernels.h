@@ -33,8 +33,8 @@ enum class ActivationKind : uint8_t {
   kInt8,     // ActivationRow below
 };
 
-// 1.5 * 2^23: the last bit of floats about it counts ones, so that an integer sum that began at its
-// bits is, read as a float, kDotOrigin + sum.
+// 1.5 * 2^23. Floats near it are whole numbers whose lowest bit counts ones; so an integer sum that
+// began at its bits, kDotOriginBits, is the float kDotOrigin + sum without a conversion.
 inline constexpr float kDotOrigin = 12582912.0f;
 inline constexpr int32_t kDotOriginBits = 0x4b400000;
 
@@ -269,6 +269,36 @@ struct AttentionTask {
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
 };
 
+// ---- Activations of feed-forward blocks --------------------------------------------------------
+
+// Formulas are in cpu/generic/activations.inl. exp is within 2 ulp of the exact value.
+enum class Activation : uint8_t {
+  kSilu,  // x / (1 + exp(-x))
+  // The tanh form of GELU (Hendrycks and Gimpel, arXiv 1606.08415): 0.5 x (1 + tanh(u)) =
+  // x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+  kGeluTanh,
+  kGeluErf,      // GELU itself, 0.5 x (1 + erf(x / sqrt(2))), with an error below 2e-7 |x|
+  kRelu,         // max(x, 0)
+  kReluSquared,  // max(x, 0)^2
+};
+
+struct ActivationKernel {
+  Activation activation;
+  const char* name;  // "silu"
+  // out = f(x); out may be x.
+  void (*apply)(const float* x, int64_t cols, float* out);
+  // out = f(gate) * up; out may be gate or up.
+  void (*multiply)(const float* gate, const float* up, int64_t cols, float* out);
+};
+
+// Whether each activation has the place of its number.
+constexpr bool InOrder(std::span<const ActivationKernel> kernels) {
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (static_cast<size_t>(kernels[i].activation) != i) return false;
+  }
+  return kernels.size() == static_cast<size_t>(Activation::kReluSquared) + 1;
+}
+
 // ---- Rotary embedding
 // --------------------------------------------------------------------------------
 
@@ -300,13 +330,15 @@ struct KernelTable {
   // out = a + b; out may be a.
   void (*add)(const float* a, const float* b, int64_t cols, float* out);
 
-  // out = gate / (1 + exp(-gate)) * up; out may be gate or up. exp within 2 ulp of the exact value.
+  // By Activation.
+  std::span<const ActivationKernel> activations;
+  // The gated forms of kSilu and of kGeluTanh.
   void (*silu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
-
-  // out = gelu(gate) * up with the tanh form of GELU (Hendrycks and Gimpel, arXiv 1606.08415), 0.5
-  // x (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3); out may be gate or
-  // up.
   void (*gelu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
+
+  const ActivationKernel& ForActivation(Activation activation) const {
+    return activations[static_cast<size_t>(activation)];
+  }
 
   // Rotates the first n_rot values of each of n_heads vectors of head_dim floats in place.
   // cos_sin: [n_rot / 2] cosines, then [n_rot / 2] sines, of this row's position.

@@ -3,6 +3,7 @@
 
 // clang-format off
 #include "cpu/generic/math.inl"
+#include "cpu/generic/activations.inl"
 #include "cpu/generic/kv_store.inl"
 #include "cpu/generic/attention_tile.inl"
 #include "cpu/generic/attention_merge.inl"

@@ -4,10 +4,6 @@
 // defined so that every instruction set (and cpu/scalar, which repeats them in plain code) gives
 // the same bits.
 
-// The factors in the exponent of GELU (cpu/kernels.h): 2 sqrt(2 / pi), and 0.044715 times it.
-inline constexpr float kGeluLinear = 1.5957691216057308f;
-inline constexpr float kGeluCubic = 0.0713548162726009f;
-
 // Sums are kept in sixteen lanes, lane = index % 16, whatever the vector width.
 inline constexpr int kSumLanes = 16;
 inline constexpr int kSumVectors = kSumLanes / kLanes;

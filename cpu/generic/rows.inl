@@ -1,4 +1,4 @@
-// The kernels that walk one row of floats: norm, addition, gated activation, rotary embedding.
+// The kernels that walk one row of floats: norm, addition, rotary embedding.
 //
 // Included inside an instruction set's namespace and target region, after its simd.h and math.inl.
 // Semantics are those of cpu/kernels.h. Rows of any length: whole vectors, then one partial vector.
@@ -37,37 +37,6 @@ void AddRows(const float* a, const float* b, int64_t cols, float* out) {
   const int64_t rest = cols - i;
   if (rest == 0) return;
   StorePartial(out + i, Add(LoadPartial(a + i, rest), LoadPartial(b + i, rest)), rest);
-}
-
-inline F32 SiluTimes(F32 gate, F32 up) {
-  const F32 denominator = Add(Broadcast(1.0f), Exp(Sub(Zero(), gate)));
-  return Mul(Div(gate, denominator), up);
-}
-
-void SiluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= cols; i += kLanes) {
-    Store(out + i, SiluTimes(Load(gate + i), Load(up + i)));
-  }
-  const int64_t rest = cols - i;
-  if (rest == 0) return;
-  StorePartial(out + i, SiluTimes(LoadPartial(gate + i, rest), LoadPartial(up + i, rest)), rest);
-}
-
-inline F32 GeluTimes(F32 gate, F32 up) {
-  const F32 cubic = MulAdd(Mul(gate, gate), Broadcast(kGeluCubic), Broadcast(kGeluLinear));
-  const F32 denominator = Add(Broadcast(1.0f), Exp(Sub(Zero(), Mul(gate, cubic))));
-  return Mul(Div(gate, denominator), up);
-}
-
-void GeluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= cols; i += kLanes) {
-    Store(out + i, GeluTimes(Load(gate + i), Load(up + i)));
-  }
-  const int64_t rest = cols - i;
-  if (rest == 0) return;
-  StorePartial(out + i, GeluTimes(LoadPartial(gate + i, rest), LoadPartial(up + i, rest)), rest);
 }
 
 // The rotation of a pair (a, b) is (a cos - b sin, b cos + a sin), in both styles with the product

@@ -29,17 +29,24 @@ void AddRows(const float* a, const float* b, int64_t cols, float* out) {
   for (int64_t i = 0; i < cols; ++i) out[i] = a[i] + b[i];
 }
 
-void SiluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
-  for (int64_t i = 0; i < cols; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
-}
-
-void GeluMultiply(const float* gate, const float* up, int64_t cols, float* out) {
-  for (int64_t i = 0; i < cols; ++i) {
-    const float x = gate[i];
-    const float cubic = std::fma(x * x, kGeluCubic, kGeluLinear);
-    out[i] = x / (1.0f + Exp(-(x * cubic))) * up[i];
-  }
-}
+// The words in which cpu/generic/activations.inl is written, for vectors of one float.
+using F32 = float;
+constexpr int kLanes = 1;
+F32 Zero() { return 0.0f; }
+F32 Broadcast(float value) { return value; }
+F32 Load(const float* source) { return *source; }
+F32 LoadPartial(const float* source, int64_t /*count*/) { return *source; }
+void Store(float* target, F32 value) { *target = value; }
+void StorePartial(float* target, F32 value, int64_t /*count*/) { *target = value; }
+F32 Add(F32 a, F32 b) { return a + b; }
+F32 Sub(F32 a, F32 b) { return a - b; }
+F32 Mul(F32 a, F32 b) { return a * b; }
+F32 Div(F32 a, F32 b) { return a / b; }
+F32 MulAdd(F32 a, F32 b, F32 c) { return std::fma(a, b, c); }
+F32 NegMulAdd(F32 a, F32 b, F32 c) { return std::fma(-a, b, c); }
+F32 Max(F32 a, F32 b) { return a > b ? a : b; }
+F32 Min(F32 a, F32 b) { return a < b ? a : b; }
+#include "cpu/generic/activations.inl"
 
 void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
           const float* cos_sin) {
@@ -124,8 +131,9 @@ const KernelTable* Kernels() {
       .quantize = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,
-      .silu_multiply = SiluMultiply,
-      .gelu_multiply = GeluMultiply,
+      .activations = kActivations,
+      .silu_multiply = ActivateAndMultiply<Silu>,
+      .gelu_multiply = ActivateAndMultiply<GeluTanh>,
       .rope = Rope,
       .rotate = Rotate,
       .store_key = StoreKey,

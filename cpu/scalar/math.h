@@ -7,10 +7,6 @@
 
 namespace kvant::cpu::scalar {
 
-// The factors in the exponent of GELU (cpu/kernels.h): 2 sqrt(2 / pi), and 0.044715 times it.
-inline constexpr float kGeluLinear = 1.5957691216057308f;
-inline constexpr float kGeluCubic = 0.0713548162726009f;
-
 // Sums are kept in sixteen lanes, lane = index % 16.
 inline constexpr int kSumLanes = 16;
 

@@ -75,6 +75,82 @@ TEST_P(Rows, TheExponentialIsWithinTwoUlp) {
   }
 }
 
+// Each activation in double precision, and how far from it a kernel may be.
+struct ActivationReference {
+  Activation activation;
+  double (*value)(double x);
+  double (*error)(double x, double value);
+};
+
+constexpr ActivationReference kActivationReferences[] = {
+    // 2 ulp of the exponential, then addition and division.
+    {Activation::kSilu, [](double x) { return x / (1.0 + std::exp(-x)); },
+     [](double, double value) { return (2 * 2 + 2) * kRounding * 1.01 * std::abs(value); }},
+    // The same, and four roundings of the exponent 2 u, which the exponential makes relative ones.
+    // tanh(u) near -1 takes digits from the expected value itself.
+    {Activation::kGeluTanh,
+     [](double x) {
+       const double u = std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+       return 0.5 * x * (1.0 + std::tanh(u));
+     },
+     [](double x, double value) {
+       const double u = std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
+       return (2 * 2 + 2 + 4 * std::abs(2 * u)) * kRounding * 1.01 * std::abs(value) +
+              1e-15 * std::abs(x);
+     }},
+    // Half of what the approximation of erfc may be off, and roundings of terms below |x|.
+    {Activation::kGeluErf, [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); },
+     [](double x, double) { return (0.75e-7 + 2 * kRounding) * std::abs(x); }},
+    {Activation::kRelu, [](double x) { return x > 0 ? x : 0.0; },
+     [](double, double) { return 0.0; }},
+    {Activation::kReluSquared, [](double x) { return x > 0 ? x * x : 0.0; },
+     [](double, double value) { return kRounding * value; }},
+};
+
+TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
+  ASSERT_EQ(kernels().activations.size(), std::size(kActivationReferences));
+  for (const ActivationReference& wanted : kActivationReferences) {
+    const ActivationKernel& kernel = kernels().ForActivation(wanted.activation);
+    const ActivationKernel& scalar = reference().ForActivation(wanted.activation);
+    ASSERT_STREQ(kernel.name, scalar.name);
+    for (const int64_t cols : kRowLengths) {
+      const GuardedArray<float> x(RandomRow(cols, 5, 4.0f));
+      const GuardedArray<float> up(RandomRow(cols, 6));
+      const GuardedArray<float> out(x.size());
+      kernel.apply(x.data(), cols, out.data());
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double expected = wanted.value(x[i]);
+        ASSERT_NEAR(out[i], expected, wanted.error(x[i], expected)) << kernel.name << " " << x[i];
+      }
+      std::vector<float> same(x.size());
+      scalar.apply(x.data(), cols, same.data());
+      ExpectSameBits(out.ToVector(), same, kernel.name);
+
+      std::vector<float> products(x.size());
+      for (size_t i = 0; i < x.size(); ++i) products[i] = out[i] * up[i];
+      kernel.multiply(x.data(), up.data(), cols, x.data());
+      ExpectSameBits(x.ToVector(), products, kernel.name);
+    }
+  }
+}
+
+TEST_P(Rows, EveryActivationKeepsToTheLimits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const ActivationKernel& kernel : kernels().activations) {
+    const std::vector<float> x = {0.0f, 1e18f, kInfinity, -40.0f, -1e30f, -150.0f, NAN};
+    std::vector<float> out(x.size());
+    kernel.apply(x.data(), static_cast<int64_t>(x.size()), out.data());
+    const bool squared = kernel.activation == Activation::kReluSquared;
+    EXPECT_EQ(out[0], 0.0f) << kernel.name;
+    EXPECT_EQ(out[1], squared ? 1e18f * 1e18f : 1e18f) << kernel.name;
+    EXPECT_EQ(out[2], kInfinity) << kernel.name;
+    EXPECT_NEAR(out[3], 0.0, 1e-15) << kernel.name;
+    EXPECT_EQ(out[4], 0.0f) << kernel.name;
+    EXPECT_EQ(out[5], 0.0f) << kernel.name;
+    EXPECT_TRUE(std::isnan(out[6])) << kernel.name;
+  }
+}
+
 TEST_P(Rows, SiluMultiplyIsWithinItsRoundings) {
   for (const int64_t cols : kRowLengths) {
     const GuardedArray<float> gate(RandomRow(cols, 5, 8.0f));

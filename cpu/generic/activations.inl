@@ -1,0 +1,83 @@
+// Activations: one formula each over a vector, for all instruction sets, and their list. A new one
+// is a formula and a line of the list here, and its name in cpu/kernels.h, where its meaning
+// stands.
+//
+// Included inside an instruction set's namespace and target region, after math.inl; by cpu/scalar
+// with vectors of one float. Formulas give NaN for NaN.
+
+struct Silu {
+  static F32 Of(F32 x) { return Div(x, Add(Broadcast(1.0f), Exp(Sub(Zero(), x)))); }
+};
+
+struct GeluTanh {
+  // The factors in the exponent: 2 sqrt(2 / pi), and 0.044715 times it.
+  static constexpr float kLinear = 1.5957691216057308f;
+  static constexpr float kCubic = 0.0713548162726009f;
+
+  static F32 Of(F32 x) {
+    const F32 cubic = MulAdd(Mul(x, x), Broadcast(kCubic), Broadcast(kLinear));
+    return Div(x, Add(Broadcast(1.0f), Exp(Sub(Zero(), Mul(x, cubic)))));
+  }
+};
+
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|), and with z = |x| / sqrt(2), t = 1 / (1 + 0.3275911 z)
+// 2 Phi(-|x|) = erfc(z) = t (a1 + a2 t + ... + a5 t^4) e^-z^2, within 1.5e-7: Abramowitz and
+// Stegun, Handbook of Mathematical Functions, 7.1.26.
+struct GeluErf {
+  static F32 Of(F32 x) {
+    // Beyond 14 erfc(z) is below 1e-43; infinity times 0 would be NaN.
+    const F32 size = Min(Broadcast(14.0f), Max(Sub(Zero(), x), x));
+    const F32 z = Mul(size, Broadcast(0.70710678118654752f));
+    const F32 t = Div(Broadcast(1.0f), MulAdd(z, Broadcast(0.3275911f), Broadcast(1.0f)));
+    F32 sum = Broadcast(1.061405429f);
+    sum = MulAdd(sum, t, Broadcast(-1.453152027f));
+    sum = MulAdd(sum, t, Broadcast(1.421413741f));
+    sum = MulAdd(sum, t, Broadcast(-0.284496736f));
+    sum = MulAdd(sum, t, Broadcast(0.254829592f));
+    const F32 erfc = Mul(Mul(sum, t), Exp(Sub(Zero(), Mul(z, z))));
+    return NegMulAdd(Mul(size, Broadcast(0.5f)), erfc, Max(Zero(), x));
+  }
+};
+
+struct Relu {
+  static F32 Of(F32 x) { return Max(Zero(), x); }
+};
+
+struct ReluSquared {
+  static F32 Of(F32 x) { return Mul(Relu::Of(x), Relu::Of(x)); }
+};
+
+template <class Formula>
+void Activate(const float* x, int64_t cols, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes) Store(out + i, Formula::Of(Load(x + i)));
+  const int64_t rest = cols - i;
+  if (rest > 0) StorePartial(out + i, Formula::Of(LoadPartial(x + i, rest)), rest);
+}
+
+template <class Formula>
+void ActivateAndMultiply(const float* gate, const float* up, int64_t cols, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes) {
+    Store(out + i, Mul(Formula::Of(Load(gate + i)), Load(up + i)));
+  }
+  const int64_t rest = cols - i;
+  if (rest == 0) return;
+  const F32 activated = Formula::Of(LoadPartial(gate + i, rest));
+  StorePartial(out + i, Mul(activated, LoadPartial(up + i, rest)), rest);
+}
+
+template <class Formula>
+constexpr ActivationKernel KernelsOf(Activation activation, const char* name) {
+  return {activation, name, Activate<Formula>, ActivateAndMultiply<Formula>};
+}
+
+// By Activation.
+constexpr ActivationKernel kActivations[] = {
+    KernelsOf<Silu>(Activation::kSilu, "silu"),
+    KernelsOf<GeluTanh>(Activation::kGeluTanh, "gelu"),
+    KernelsOf<GeluErf>(Activation::kGeluErf, "gelu_erf"),
+    KernelsOf<Relu>(Activation::kRelu, "relu"),
+    KernelsOf<ReluSquared>(Activation::kReluSquared, "relu_squared"),
+};
+static_assert(InOrder(kActivations));
