@@ -7,7 +7,7 @@
 // Thread-safety: values; no shared state.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <optional>

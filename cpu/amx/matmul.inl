@@ -33,7 +33,7 @@ template <class Unpacker>
 void RunTiles(const MatMulTask& task) {
   if (task.count == TokenCount::kFew) return RunWithoutTiles(task);
   Tiles::Configure(ConfigOf<PanelTraitsOf<Unpacker>>());
-  RunPanels<Unpacker>(task);
+  RunPanelsOf<Unpacker>(task);
   Tiles::Release();
 }
 

@@ -28,6 +28,11 @@ struct CodeTraits {
 template <bool kOffsets>
 using SignedCodes = CodeTraits<kSignedBias, 128, kOffsets>;
 
+// What products must know of codes: whether they have a bias, and how many products fit 16 bits.
+template <class Codes>
+using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, ProductCodeMax(Codes::kCodeMax),
+                                Codes::kHasOffsets, Codes::kOrder>;
+
 struct WeightBlock {
   __m256i codes[8];  // half h: [4h, 4h + 4)
   __m256 scales[2];
@@ -190,25 +195,21 @@ constexpr int kStreams = 2;
   return _mm256_permute2x128_si256(a, b, 0x31);
 }
 
-// A block as panels are packed from it.
+// Turns a block into LaneOrder::kGroups, which panels are packed from.
 template <class Codes>
-inline WeightBlock InGroupOrder(const WeightBlock& block) {
-  if constexpr (Codes::kOrder == LaneOrder::kGroups) {
-    return block;
-  } else {
+inline void PutInGroupOrder(WeightBlock& block) {
+  if constexpr (Codes::kOrder != LaneOrder::kGroups) {
     const __m256i orders[2] = {_mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5),
                                _mm256_setr_epi32(2, 6, 3, 7, 2, 6, 3, 7)};
-    WeightBlock out;
+    const __m256 scales = block.scales[0];
+    const __m256 offsets = Codes::kHasOffsets ? block.offsets[0] : scales;
     for (int h = 0; h < 2; ++h) {
-      const __m256i* v = block.codes + 4 * h;
+      __m256i* v = block.codes + 4 * h;
       TransposeCodes(JoinLower(v[0], v[1]), JoinUpper(v[0], v[1]), JoinLower(v[2], v[3]),
-                     JoinUpper(v[2], v[3]), out.codes + 4 * h);
-      out.scales[h] = _mm256_permutevar8x32_ps(block.scales[0], orders[h]);
-      if (Codes::kHasOffsets) {
-        out.offsets[h] = _mm256_permutevar8x32_ps(block.offsets[0], orders[h]);
-      }
+                     JoinUpper(v[2], v[3]), v);
+      block.scales[h] = _mm256_permutevar8x32_ps(scales, orders[h]);
+      if (Codes::kHasOffsets) block.offsets[h] = _mm256_permutevar8x32_ps(offsets, orders[h]);
     }
-    return out;
   }
 }
 

@@ -25,6 +25,10 @@ struct CodeTraits {
   static constexpr LaneOrder kOrder = kLanes;
 };
 
+// What products must know of codes: whether they have a bias, and offsets.
+template <class Codes>
+using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, Codes::kHasOffsets>;
+
 // Named vectors, not an array: GCC keeps an array in memory where registers would do.
 struct WeightBlock {
   __m512i codes0, codes1, codes2, codes3;
@@ -175,24 +179,21 @@ template <class Block>
   return _mm512_permutex2var_epi32(low, _mm512_add_epi32(lanes, _mm512_set1_epi32(s)), high);
 }
 
-// A block in LaneOrder::kGroups, which panels are packed from.
+// Turns a block into LaneOrder::kGroups, which panels are packed from.
 template <class Codes>
-inline WeightBlock InGroupOrder(const WeightBlock& block) {
-  if constexpr (Codes::kOrder == LaneOrder::kGroups) {
-    return block;
-  } else {
+inline void PutInGroupOrder(WeightBlock& block) {
+  if constexpr (Codes::kOrder != LaneOrder::kGroups) {
     const __m512i lane = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 2, 6, 10, 14, 2, 6, 10, 14);
-    WeightBlock out;
-    out.codes0 = GroupsOfPairs(block.codes0, block.codes2, 0);
-    out.codes1 = GroupsOfPairs(block.codes0, block.codes2, 1);
-    out.codes2 = GroupsOfPairs(block.codes1, block.codes3, 0);
-    out.codes3 = GroupsOfPairs(block.codes1, block.codes3, 1);
-    out.scales = _mm512_permutexvar_ps(lane, block.scales);
+    const __m512i codes[4] = {block.codes0, block.codes1, block.codes2, block.codes3};
+    block.codes0 = GroupsOfPairs(codes[0], codes[2], 0);
+    block.codes1 = GroupsOfPairs(codes[0], codes[2], 1);
+    block.codes2 = GroupsOfPairs(codes[1], codes[3], 0);
+    block.codes3 = GroupsOfPairs(codes[1], codes[3], 1);
+    block.scales = _mm512_permutexvar_ps(lane, block.scales);
     if constexpr (Codes::kHasOffsets) {
       const __m512i odd = _mm512_or_si512(lane, _mm512_set1_epi32(1));
-      out.offsets = _mm512_permutexvar_ps(odd, block.offsets);
+      block.offsets = _mm512_permutexvar_ps(odd, block.offsets);
     }
-    return out;
   }
 }
 

@@ -5,6 +5,8 @@
 // codes are stored unsigned (code + kBias), those with a sign as code + 128.
 
 constexpr int kSignedBias = 128;
+// The largest code that is multiplied like one of `code_max`.
+constexpr int ProductCodeMax(int /*code_max*/) { return 128; }
 inline __m256i StoreSigned(__m256i codes) {
   return _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
 }

@@ -10,6 +10,8 @@
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   PrepareBlock<Codes>(activation row, cols, block index)
+//   ProductCodes<Codes>   what MultiplyAdd must know of Codes, so that formats which differ in
+//                     nothing else share its code
 //   UnpackerFor<Unpacker, tokens>   how weights are unpacked for so many tokens: by the format's
 //                     unpacker, or by another one whose blocks give the same bits
 //
@@ -83,42 +85,95 @@ struct Scratch {
   }
 };
 
-// Rows of blocks as they lie in the file, row_bytes apart.
-template <class UnpackerType, PrefetchTo kPrefetchTo = PrefetchTo::kSecondLevel>
-struct PackedRows {
-  using Unpacker = UnpackerType;
-  using Codes = typename Unpacker::Codes;
+// Asks for the bytes of a block, which is not read soon.
+template <PrefetchTo kPrefetchTo>
+[[gnu::always_inline]] inline void PrefetchBlock(const std::byte* block, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(block + line, 0, kPrefetchTo == PrefetchTo::kFirstLevel ? 3 : 2);
+  }
+}
+
+// The bytes of 256 weights.
+template <class Unpacker>
+int64_t BlockBytes(const quant::FormatTraits& traits) {
+  return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits.row_bytes(kBlock);
+}
+
+// Unpacks `count` blocks that follow each other and asks for what lies `ahead` bytes further on.
+using UnpackFunction = void (*)(const std::byte* bytes, int64_t count, int64_t ahead,
+                                const quant::FormatTraits& traits, WeightBlock* out);
+
+// A format's unpacker as a function, for all loops but the streams of few tokens: beside what these
+// do with a block a call costs nothing, and they need not be compiled for every format.
+template <class Unpacker>
+[[gnu::noinline]] void UnpackBlocks(const std::byte* bytes, int64_t count, int64_t ahead,
+                                    const quant::FormatTraits& traits, WeightBlock* out) {
+  const int64_t stride = BlockBytes<Unpacker>(traits);
+  for (int64_t i = 0; i < count; ++i) {
+    const std::byte* block = bytes + i * stride;
+    PrefetchBlock<PrefetchTo::kSecondLevel>(block + ahead, stride);
+    new (out + i) WeightBlock(Unpacker::Unpack(block, traits));  // GCC copies what is assigned
+  }
+}
+
+// The end of a row that ends inside a block: zero bytes decode to zero scales and offsets.
+[[gnu::noinline]] inline void UnpackEnd(UnpackFunction unpack, const std::byte* bytes,
+                                        int64_t values, const quant::FormatTraits& traits,
+                                        WeightBlock* out) {
+  alignas(64) std::byte padded[kBlock * sizeof(float)] = {};
+  std::memcpy(padded, bytes, static_cast<size_t>(traits.row_bytes(values)));
+  unpack(padded, 1, 0, traits, out);
+}
+
+// Rows of blocks as they lie in the file, row_bytes apart, for the streams of few tokens.
+template <class Unpacker>
+struct StreamedRows {
+  using Codes = ProductCodes<typename Unpacker::Codes>;
 
   const std::byte* bytes;
   int64_t row_bytes;
   const quant::FormatTraits* traits;
   int64_t cols;
-  int64_t ahead;  // bytes from a block to the one to prefetch
-
-  int64_t Stride() const {
-    return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits->row_bytes(kBlock);
-  }
 
   // Block `i` of a row, all of which exists.
   [[gnu::always_inline]] WeightBlock Whole(int64_t row, int64_t i) const {
-    const int64_t stride = Stride();
+    const int64_t stride = BlockBytes<Unpacker>(*traits);
     const std::byte* block = bytes + row * row_bytes + i * stride;
-    for (int64_t line = 0; line < stride; line += 64) {
-      __builtin_prefetch(block + ahead + line, 0, kPrefetchTo == PrefetchTo::kFirstLevel ? 3 : 2);
-    }
+    PrefetchBlock<PrefetchTo::kFirstLevel>(block + kStreamPrefetchBytes, stride);
     return Unpacker::Unpack(block, *traits);
   }
 
-  // The end of a row that ends inside a block: zero bytes decode to zero scales and offsets.
-  [[gnu::noinline]] WeightBlock Partial(int64_t row, int64_t i) const {
-    alignas(64) std::byte padded[kBlock * sizeof(float)] = {};
-    std::memcpy(padded, bytes + row * row_bytes + i * Stride(),
-                static_cast<size_t>(traits->row_bytes(cols % kBlock)));
-    return Unpacker::Unpack(padded, *traits);
+  WeightBlock Partial(int64_t row, int64_t i) const {
+    WeightBlock end;
+    UnpackEnd(UnpackBlocks<Unpacker>, bytes + row * row_bytes + i * BlockBytes<Unpacker>(*traits),
+              cols % kBlock, *traits, &end);
+    return end;
   }
 };
 
-// Rows that have been unpacked.
+// How the rows of a format's blocks are read.
+struct RowReader {
+  UnpackFunction unpack;
+  int64_t block_bytes;
+  const quant::FormatTraits* traits;
+  int64_t cols;
+
+  template <class Unpacker>
+  static RowReader Of(const MatMulTask& task) {
+    return {UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols};
+  }
+
+  // Blocks [begin, end) of a row; those `ahead` bytes further on are asked for.
+  void Read(const std::byte* row, int64_t begin, int64_t end, int64_t ahead,
+            WeightBlock* out) const {
+    const int64_t whole = std::min(end, cols / kBlock);
+    unpack(row + begin * block_bytes, whole - begin, ahead, *traits, out);
+    if (whole == end) return;
+    UnpackEnd(unpack, row + whole * block_bytes, cols % kBlock, *traits, out + (whole - begin));
+  }
+};
+
+// Rows that have been unpacked; CodesType: as ProductCodes gives it.
 template <class CodesType>
 struct UnpackedRows {
   using Codes = CodesType;
@@ -131,6 +186,19 @@ struct UnpackedRows {
   }
   const WeightBlock& Partial(int64_t row, int64_t i) const { return Whole(row, i); }
 };
+
+// sums[t] += weights . activations[t], for the ends of rows: a call, so that MultiplyAdd does not
+// stand twice in every loop.
+template <class Codes>
+[[gnu::noinline, gnu::noclone]] void MultiplyAddEnd(const WeightBlock& weights,
+                                                    const ActivationBlock* activations, int tokens,
+                                                    Accumulator* sums) {
+  constexpr int kStep = Pairable<ActivationBlock> ? 2 : 1;
+  for (int t = 0; t + kStep <= tokens; t += kStep) {
+    MultiplyAdd<Codes, kStep>(weights, activations + t, sums + t);
+  }
+  if (tokens % kStep != 0) MultiplyAdd<Codes, 1>(weights, activations, sums);
+}
 
 // sums[(row + r) * kStride + t] += rows[row + r] . token t, over blocks [begin, end), with all
 // kRows * kTokens sums in registers; activations [block][kTokens].
@@ -167,8 +235,8 @@ inline void MultiplyRows(const Rows& rows, int64_t row, int64_t begin, int64_t e
   }
   if (whole == end) return;
   for (int r = 0; r < kRows; ++r) {
-    MultiplyAdd<Codes, kTokens>(rows.Partial(row + r, whole), activations + whole * kTokens,
-                                sums + r * kStride);
+    MultiplyAddEnd<Codes>(rows.Partial(row + r, whole), activations + whole * kTokens, kTokens,
+                          sums + r * kStride);
   }
 }
 
@@ -179,8 +247,8 @@ constexpr int RowsAtOnce(int tokens) {
 }
 
 // out[r] = (or +=) the sums of `rows` accumulators, `stride` apart.
-inline void StoreRows(const Accumulator* accumulators, int64_t stride, int64_t rows, Store store,
-                      float* out) {
+[[gnu::noinline]] inline void StoreRows(const Accumulator* accumulators, int64_t stride,
+                                        int64_t rows, Store store, float* out) {
   for (int64_t row = 0; row < rows; row += 8) {
     float sums[8];
     SumEight(accumulators + row * stride, stride, sums);
@@ -267,30 +335,27 @@ void PrepareTiles(const MatMulTask& task, int64_t begin, int64_t end, const Scra
   if (task.arranged != nullptr) *task.arranged = wanted;
 }
 
-template <class Unpacker>
-void UnpackRows(const PackedRows<Unpacker>& rows, int64_t row_count, WeightBlock* panel) {
-  const int64_t blocks = BlockCount(rows.cols);
-  for (int64_t r = 0; r < row_count; ++r) {
-    for (int64_t i = 0; i < blocks; ++i) {
-      panel[r * blocks + i] = (i + 1) * kBlock <= rows.cols ? rows.Whole(r, i) : rows.Partial(r, i);
-    }
+// Unpacks `count` rows from `row` on. It asks for rows of a later group, at the place where this
+// group's rows are read.
+inline void UnpackRows(const MatMulTask& task, const RowReader& reader, int64_t row, int64_t count,
+                       WeightBlock* panel) {
+  const int64_t step = kGroupRows * task.row_bytes;
+  const int64_t ahead = (kPrefetchBytes + step - 1) / step * step;
+  const int64_t blocks = BlockCount(task.cols);
+  for (int64_t r = 0; r < count; ++r) {
+    reader.Read(task.weights + (row + r) * task.row_bytes, 0, blocks, ahead, panel + r * blocks);
   }
 }
 
 // All rows times the tokens [begin, end), whose tiles pass by rows that have been unpacked.
-template <class Unpacker>
-void RunPass(const MatMulTask& task, int64_t begin, int64_t end, const Scratch& scratch) {
-  using Codes = typename Unpacker::Codes;
+template <class Codes>
+void RunPass(const MatMulTask& task, const RowReader& reader, int64_t begin, int64_t end,
+             const Scratch& scratch) {
   PrepareTiles<Codes>(task, begin, end, scratch);
-  // Prefetched are rows of a later group, at the place where this group's rows are read.
-  const int64_t step = kGroupRows * task.row_bytes;
-  const int64_t ahead = (kPrefetchBytes + step - 1) / step * step;
-  const UnpackedRows<Codes> unpacked{scratch.panel, task.cols};
+  const UnpackedRows<ProductCodes<Codes>> unpacked{scratch.panel, task.cols};
   for (int64_t row = task.row_begin; row < task.row_end; row += kGroupRows) {
     const int64_t row_count = std::min(kGroupRows, task.row_end - row);
-    const PackedRows<Unpacker> packed{task.weights + row * task.row_bytes, task.row_bytes,
-                                      task.format, task.cols, ahead};
-    UnpackRows(packed, row_count, scratch.panel);
+    UnpackRows(task, reader, row, row_count, scratch.panel);
     for (int64_t token = begin; token < end; token += kTileTokens) {
       const Tile tile{row, row_count, token, std::min<int64_t>(kTileTokens, end - token),
                       scratch.activations + (token - begin) * BlockCount(task.cols)};
@@ -316,9 +381,9 @@ void RunStreams(const MatMulTask& task, const Scratch& scratch) {
       const int64_t end = std::min(begin + kRunBlocks / kTokens, blocks);
       for (int64_t r = 0; r < rows; ++r) {
         for (int p = 0; p < kParts; p += kRows) {
-          const PackedRows<Unpacker, PrefetchTo::kFirstLevel> streams{
+          const StreamedRows<Unpacker> streams{
               task.weights + (task.row_begin + p * part + row + r) * task.row_bytes,
-              part * task.row_bytes, task.format, task.cols, kStreamPrefetchBytes};
+              part * task.row_bytes, task.format, task.cols};
           MultiplyRows<kRows, kTokens, 8 * kTokens>(streams, 0, begin, end, scratch.activations,
                                                     scratch.sums + (8 * p + r) * kTokens);
         }
@@ -333,7 +398,8 @@ void RunStreams(const MatMulTask& task, const Scratch& scratch) {
   }
   MatMulTask rest = task;
   rest.row_begin += part * kParts;
-  if (rest.row_begin < rest.row_end) RunPass<Unpacker>(rest, 0, task.tokens, scratch);
+  if (rest.row_begin == rest.row_end) return;
+  RunPass<typename Unpacker::Codes>(rest, RowReader::Of<Unpacker>(task), 0, task.tokens, scratch);
 }
 
 template <class Unpacker>
@@ -347,25 +413,14 @@ void RunInt8(const MatMulTask& task) {
       default: return RunStreams<UnpackerFor<Unpacker, kTileTokens>, kTileTokens>(task, scratch);
     }
   }
+  using ForPass = UnpackerFor<Unpacker, kArrangedTokens>;
+  const RowReader reader = RowReader::Of<ForPass>(task);
   for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
-    RunPass<UnpackerFor<Unpacker, kArrangedTokens>>(
-        task, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
+    RunPass<typename ForPass::Codes>(task, reader, begin,
+                                     std::min(begin + kArrangedTokens, task.tokens), scratch);
   }
 }
 
-// A row and block as the many-token path reads it.
-template <class Unpacker>
-struct PackedRow {
-  const std::byte* bytes;
-  const quant::FormatTraits* traits;
-  int64_t cols;
-
-  [[gnu::always_inline]] WeightBlock Block(int64_t i) const {
-    const PackedRows<Unpacker> rows{bytes, 0, traits, cols, kPrefetchBytes};
-    const WeightBlock block = (i + 1) * kBlock <= cols ? rows.Whole(0, i) : rows.Partial(0, i);
-    return InGroupOrder<typename Unpacker::Codes>(block);
-  }
-};
 // Reads a block through the format's scalar description: serves every quantized format.
 struct IntegerCodes {
   alignas(64) int8_t codes[kBlock];

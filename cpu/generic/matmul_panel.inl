@@ -40,23 +40,33 @@ struct PanelScratch {
 };
 
 // Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on.
-template <class Unpacker>
-void PackPanel(const MatMulTask& task, int64_t row, int64_t begin, int64_t count,
-               PanelScratch::Vector* panel) {
-  using Traits = PanelTraitsOf<Unpacker>;
+template <class Traits, class Codes>
+void PackPanel(const MatMulTask& task, const RowReader& reader, int64_t row, int64_t begin,
+               int64_t count, PanelScratch::Vector* panel) {
   for (int64_t v = 0; v < kPanelVectors; ++v) {
     for (int64_t i = 0; i < count; ++i) {
       WeightBlock rows[kPanelLanes];
       for (int64_t r = 0; r < kPanelLanes; ++r) {
         const int64_t from = row + v * kPanelLanes + r;
-        const PackedRow<Unpacker> packed{task.weights + from * task.row_bytes, task.format,
-                                         task.cols};
-        rows[r] = from < task.row_end ? packed.Block(begin + i) : ZeroBlock();
+        if (from >= task.row_end) {
+          rows[r] = ZeroBlock();
+          continue;
+        }
+        reader.Read(task.weights + from * task.row_bytes, begin + i, begin + i + 1, kPrefetchBytes,
+                    rows + r);
+        PutInGroupOrder<Codes>(rows[r]);
       }
-      PackBlock<Traits, typename Unpacker::Codes>(rows, v, panel + i * 8 * Traits::kBlock);
+      PackBlock<Traits, Codes>(rows, v, panel + i * 8 * Traits::kBlock);
     }
   }
 }
+
+// How a format's panels are packed.
+struct PanelPacker {
+  void (*pack)(const MatMulTask& task, const RowReader& reader, int64_t row, int64_t begin,
+               int64_t count, PanelScratch::Vector* panel);
+  RowReader reader;
+};
 
 // The outputs of a panel's rows, from `row` on, for the tokens of one tile.
 struct TileOutput {
@@ -88,17 +98,17 @@ struct Pass {
 };
 
 // A pass's panels from block `begin` of 256 columns on.
-template <class Unpacker>
-void MultiplyDepth(const MatMulTask& task, const PanelActivations& activations, const Pass& pass,
-                   int64_t begin, const PanelScratch& scratch) {
-  using Traits = PanelTraitsOf<Unpacker>;
+template <class Traits>
+void MultiplyDepth(const MatMulTask& task, const PanelPacker& packer,
+                   const PanelActivations& activations, const Pass& pass, int64_t begin,
+                   const PanelScratch& scratch) {
   const int64_t count = std::min(kPanelDepth, BlockCount(task.cols) - begin);
   const bool last = begin + count == BlockCount(task.cols);
   const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
   const PanelActivations at = activations.From<Traits>(8 * begin);
   PanelScratch::Vector* sums = scratch.sums;
   for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
-    PackPanel<Unpacker>(task, row, begin, count, scratch.panel);
+    packer.pack(task, packer.reader, row, begin, count, scratch.panel);
     for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
       const TileOutput output(task, row, token);
       MultiplyTile<Traits>(scratch.panel, depth, TileTokens(task, token), at, sums);
@@ -108,29 +118,36 @@ void MultiplyDepth(const MatMulTask& task, const PanelActivations& activations, 
   }
 }
 
-template <class Unpacker>
-void RunPanels(const MatMulTask& task) {
+template <class Traits>
+void RunPanels(const MatMulTask& task, const PanelPacker& packer) {
   constexpr int64_t kPassTokens = kPassTiles * kPanelTokens;
   constexpr int64_t kPassRows = kPassPanels * kPanelHeight;
   if (task.arranged != nullptr) *task.arranged = {};
   const PanelScratch scratch(task.scratch.data());
-  const PanelActivations activations = PanelActivations::Of<PanelTraitsOf<Unpacker>>(task);
+  const PanelActivations activations = PanelActivations::Of<Traits>(task);
   for (int64_t token = 0; token < task.tokens; token += kPassTokens) {
     for (int64_t row = task.row_begin; row < task.row_end; row += kPassRows) {
       const Pass pass = {row, std::min(row + kPassRows, task.row_end), token,
                          std::min(token + kPassTokens, task.tokens)};
       std::fill_n(scratch.sums, PanelScratch::kSums, Zero());
       for (int64_t begin = 0; begin < BlockCount(task.cols); begin += kPanelDepth) {
-        MultiplyDepth<Unpacker>(task, activations, pass, begin, scratch);
+        MultiplyDepth<Traits>(task, packer, activations, pass, begin, scratch);
       }
     }
   }
 }
 
+template <class Unpacker>
+void RunPanelsOf(const MatMulTask& task) {
+  using Traits = PanelTraitsOf<Unpacker>;
+  RunPanels<Traits>(task,
+                    {PackPanel<Traits, typename Unpacker::Codes>, RowReader::Of<Unpacker>(task)});
+}
+
 // All numbers of tokens.
 template <class Unpacker>
 void RunQuantized(const MatMulTask& task) {
-  if (task.count == TokenCount::kMany) return RunPanels<Unpacker>(task);
+  if (task.count == TokenCount::kMany) return RunPanelsOf<Unpacker>(task);
   RunInt8<Unpacker>(task);
 }
 

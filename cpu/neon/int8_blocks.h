@@ -16,6 +16,9 @@ struct CodeTraits {
   static constexpr int kScaleVectors = 256 / kScale / 4;
 };
 
+template <class Codes>
+using ProductCodes = Codes;
+
 struct WeightBlock {
   int8x16_t codes[16];
   float32x4_t scales[4];   // the first kScaleVectors of them
