@@ -24,13 +24,14 @@ namespace kvant {
 
 class ThreadPool {
  public:
-  // What a body sees: its place in the team, or the share of a phase that it is to compute.
+  // What a body is told. In Run `index` is a member of the team, one of `count` members; in
+  // RunPhases it is the share of the phase that the body computes, one of `count` shares.
   struct Member {
     ThreadPool* pool;
-    int index;   // 0 <= index < count
-    int count;   // members, or shares
-    int thread;  // that runs the body, 0 <= thread < pool->size(): whose private memory to use
-    void Barrier() const {  // not in phases
+    int index;  // 0 <= index < count
+    int count;
+    int thread;  // 0 <= thread < pool->size(): the thread whose private memory the body may use
+    void Barrier() const {  // only in Run: shares of a phase do not wait for each other
       if (count > 1) pool->Barrier();
     }
   };

@@ -1,6 +1,6 @@
-// Chooses the kernels at run time: the first row of cpu/isa_list.h that this build has and that the
-// processor and its operating system can run, or the row that the caller names; some rows wait to
-// be named.
+// Chooses the kernels at run time: the row of cpu/isa_list.h that the caller names, or else the
+// first row that this build has and that the processor and its operating system can run. Some rows
+// are never chosen unless they are named.
 #include <cstdlib>
 #include <string>
 

@@ -31,11 +31,12 @@ inline bool Any(Ints condition) {
   return any != 0;
 }
 
-// To nearest even, for |v| < 2^22: adding 1.5 * 2^23 leaves no bits below the units, and leaves the
-// integer in the low bits of the sum.
+// Of half precision: the largest finite number and the smallest subnormal one.
 constexpr float kHalfMax = 65504.0f;
-constexpr float kHalfMin = 0x1p-24f;  // the smallest subnormal
+constexpr float kHalfMin = 0x1p-24f;
 
+// To the nearest integer, ties to even, for |v| < 2^22: near 1.5 * 2^23 a float has no bits below
+// the units, so the addition rounds, and the low bits of the sum are the integer.
 constexpr float kRounding = 12582912.0f;
 inline Floats RoundToEven(Floats v) { return (v + kRounding) - kRounding; }
 

@@ -7,7 +7,8 @@
 // interleaved when they meet them. The integers are those of cpu/neon, and what is done with them
 // is the same, so the bits are too.
 
-// Eight columns of a beside eight of b: first the lower halves of both, then the upper ones.
+// From 16 columns of row a and of row b: columns 0 to 7 of a and then of b go to `a`, columns 8 to
+// 15 of both to `b`.
 [[gnu::always_inline]] inline void PairCodes(int8x16_t& a, int8x16_t& b) {
   const int64x2_t first = vreinterpretq_s64_s8(a);
   const int64x2_t second = vreinterpretq_s64_s8(b);
