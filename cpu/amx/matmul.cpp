@@ -12,7 +12,7 @@
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::amx {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kIsaName = "amx";
 
 // clang-format off
-#include "cpu/amx/tile.h"
+#include "cpu/amx/tile.inl"
 #include "cpu/amx/matmul.inl"
 // clang-format on
 
@@ -30,6 +30,6 @@ std::vector<MatMulKernel> MatMulKernels() { return BuildKernels(); }
 
 }  // namespace kvant::cpu::amx
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 #endif  // defined(__x86_64__)

@@ -2,22 +2,13 @@
 // inside a namespace and target region, after the tile instructions and kIsaName, the table's name.
 
 // clang-format off
-#include "cpu/avx512vnni/int8_blocks.h"
+#include "cpu/avx512vnni/int8_blocks.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
-#include "cpu/avx512vnni/panel_layout.h"
-#include "cpu/amx/int8_panel.h"
+#include "cpu/avx512vnni/panel_layout.inl"
+#include "cpu/amx/int8_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
-#include "cpu/avx512vnni/unpack_pieces.h"
-#include "cpu/avx2/packed_scales.h"
-#include "cpu/avx512vnni/unpack_generic.h"
-#include "cpu/avx512vnni/unpack_q4_0.h"
-#include "cpu/avx512vnni/unpack_iq4.h"
-#include "cpu/avx512vnni/unpack_q2_k.h"
-#include "cpu/avx512vnni/unpack_q4_k.h"
-#include "cpu/avx512vnni/unpack_q5_0.h"
-#include "cpu/avx512vnni/unpack_q6_k.h"
-#include "cpu/avx512vnni/unpack_q8_0.h"
+#include "cpu/avx512vnni/unpackers.inl"
 // clang-format on
 
 static_assert(kPanelDepth * kBlock <= 512);

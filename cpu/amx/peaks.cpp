@@ -12,7 +12,7 @@ namespace kvant::cpu::amx {
 namespace {
 
 // clang-format off
-#include "cpu/amx/tile.h"
+#include "cpu/amx/tile.inl"
 #include "cpu/amx/peaks.inl"
 // clang-format on
 

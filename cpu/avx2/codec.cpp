@@ -19,7 +19,7 @@
 #include "quant/scale_search.h"
 #include "quant/unit_values.h"
 
-#include "cpu/avx2/begin.h"
+#include "cpu/avx2/begin.inl"
 
 namespace kvant::cpu::avx2 {
 namespace {
@@ -44,6 +44,6 @@ std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable(kDecoder
 
 }  // namespace kvant::cpu::avx2
 
-#include "cpu/avx2/end.h"
+#include "cpu/avx2/end.inl"
 
 #endif  // defined(__x86_64__)

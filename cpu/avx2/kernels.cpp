@@ -1,4 +1,4 @@
-// The kernel table for AVX2: the generic kernels over this folder's simd.h, and the matrix
+// The kernel table for AVX2: the generic kernels over this folder's simd.inl, and the matrix
 // kernels of matmul.h.
 #include "cpu/avx2/isa.h"
 
@@ -17,16 +17,16 @@
 #include "cpu/intrinsics.h"
 #include "cpu/kv_format_list.h"
 
-#include "cpu/avx2/begin.h"
+#include "cpu/avx2/begin.inl"
 
 namespace kvant::cpu::avx2 {
-#include "cpu/avx2/simd.h"
+#include "cpu/avx2/simd.inl"
 namespace {
 #include "cpu/generic/kernels.inl"
 }  // namespace
 }  // namespace kvant::cpu::avx2
 
-#include "cpu/avx2/end.h"
+#include "cpu/avx2/end.inl"
 
 namespace kvant::cpu::avx2 {
 

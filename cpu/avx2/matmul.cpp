@@ -1,6 +1,4 @@
-// The table of AVX2 matrix kernels: the shared drivers of cpu/generic with this folder's
-// blocks, unpackers and vectors. A format without a line in the table below goes through
-// unpack_generic.h.
+// The table of AVX2 matrix kernels.
 #include "cpu/avx2/matmul.h"
 
 #if defined(__x86_64__)
@@ -13,23 +11,14 @@
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 
-#include "cpu/avx2/begin.h"
+#include "cpu/avx2/begin.inl"
 
 namespace kvant::cpu::avx2 {
 namespace {
 
 constexpr const char* kIsaName = "avx2";
 
-// clang-format off
-#include "cpu/avx2/byte_products.h"
-#include "cpu/avx2/int8_blocks.h"
-#include "cpu/generic/matmul_int8.inl"
-#include "cpu/generic/panel_operands.inl"
-#include "cpu/avx2/panel_tile.h"
-#include "cpu/avx2/int8_panel.h"
-#include "cpu/generic/matmul_panel.inl"
-#include "cpu/avx2/matmul_formats.h"
-// clang-format on
+#include "cpu/avx2/matmul.inl"
 
 }  // namespace
 
@@ -37,6 +26,6 @@ std::vector<MatMulKernel> MatMulKernels() { return BuildKernels(); }
 
 }  // namespace kvant::cpu::avx2
 
-#include "cpu/avx2/end.h"
+#include "cpu/avx2/end.inl"
 
 #endif  // defined(__x86_64__)

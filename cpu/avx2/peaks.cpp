@@ -6,7 +6,7 @@
 
 #include "cpu/intrinsics.h"
 
-#include "cpu/avx2/begin.h"
+#include "cpu/avx2/begin.inl"
 
 namespace kvant::cpu::avx2 {
 namespace {
@@ -92,7 +92,7 @@ struct Float32 {
 }  // namespace
 }  // namespace kvant::cpu::avx2
 
-#include "cpu/avx2/end.h"
+#include "cpu/avx2/end.inl"
 
 namespace kvant::cpu::avx2 {
 

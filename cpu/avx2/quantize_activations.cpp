@@ -9,7 +9,7 @@
 
 #include "cpu/intrinsics.h"
 
-#include "cpu/avx2/begin.h"
+#include "cpu/avx2/begin.inl"
 
 namespace kvant::cpu::avx2 {
 namespace {
@@ -82,6 +82,6 @@ void QuantizeActivations(const float* values, int64_t cols, const ActivationRow&
 
 }  // namespace kvant::cpu::avx2
 
-#include "cpu/avx2/end.h"
+#include "cpu/avx2/end.inl"
 
 #endif  // defined(__x86_64__)

@@ -19,7 +19,7 @@
 #include "quant/scale_search.h"
 #include "quant/unit_values.h"
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::avx512vnni {
 namespace {
@@ -44,6 +44,6 @@ std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable(kDecoder
 
 }  // namespace kvant::cpu::avx512vnni
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 #endif  // defined(__x86_64__)

@@ -9,7 +9,7 @@
 
 namespace kvant::cpu::avx512vnni {
 
-// The features that begin.h compiles for.
+// The features that begin.inl compiles for.
 inline constexpr CpuFeature kRequired[] = {
     CpuFeature::kAvx2,     CpuFeature::kFma,      CpuFeature::kF16c,     CpuFeature::kBmi1,
     CpuFeature::kBmi2,     CpuFeature::kLzcnt,    CpuFeature::kPopcnt,   CpuFeature::kAvx512f,

@@ -1,4 +1,4 @@
-// The kernel table for AVX-512 with VNNI: the generic kernels over this folder's simd.h, and the
+// The kernel table for AVX-512 with VNNI: the generic kernels over this folder's simd.inl, and the
 // matrix kernels of matmul.h.
 #include "cpu/avx512vnni/isa.h"
 
@@ -17,16 +17,16 @@
 #include "cpu/intrinsics.h"
 #include "cpu/kv_format_list.h"
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::avx512vnni {
-#include "cpu/avx512vnni/simd.h"
+#include "cpu/avx512vnni/simd.inl"
 namespace {
 #include "cpu/generic/kernels.inl"
 }  // namespace
 }  // namespace kvant::cpu::avx512vnni
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 namespace kvant::cpu::avx512vnni {
 

@@ -5,7 +5,7 @@
 
 #include "cpu/intrinsics.h"
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::avx512vnni {
 namespace {
@@ -68,7 +68,7 @@ struct Float32 {
 }  // namespace
 }  // namespace kvant::cpu::avx512vnni
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 namespace kvant::cpu::avx512vnni {
 

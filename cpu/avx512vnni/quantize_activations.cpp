@@ -8,7 +8,7 @@
 
 #include "cpu/intrinsics.h"
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::avx512vnni {
 namespace {
@@ -54,6 +54,6 @@ void QuantizeActivations(const float* values, int64_t cols, const ActivationRow&
 
 }  // namespace kvant::cpu::avx512vnni
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 #endif  // defined(__x86_64__)

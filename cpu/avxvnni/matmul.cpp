@@ -11,7 +11,7 @@
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 
-#include "cpu/avxvnni/begin.h"
+#include "cpu/avxvnni/begin.inl"
 
 namespace kvant::cpu::avxvnni {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kIsaName = "avxvnni";
 
 // clang-format off
-#include "cpu/avxvnni/vpdpbusd.h"
+#include "cpu/avxvnni/vpdpbusd.inl"
 #include "cpu/avxvnni/matmul.inl"
 // clang-format on
 
@@ -29,6 +29,6 @@ std::vector<MatMulKernel> MatMulKernels() { return BuildKernels(); }
 
 }  // namespace kvant::cpu::avxvnni
 
-#include "cpu/avxvnni/end.h"
+#include "cpu/avxvnni/end.inl"
 
 #endif  // defined(__x86_64__)

@@ -6,7 +6,7 @@
 #include "cpu/avx2/peaks.h"
 #include "cpu/intrinsics.h"
 
-#include "cpu/avxvnni/begin.h"
+#include "cpu/avxvnni/begin.inl"
 
 namespace kvant::cpu::avxvnni {
 namespace {
@@ -42,7 +42,7 @@ struct Int16 : IntegerSums {
 }  // namespace
 }  // namespace kvant::cpu::avxvnni
 
-#include "cpu/avxvnni/end.h"
+#include "cpu/avxvnni/end.inl"
 
 namespace kvant::cpu::avxvnni {
 

@@ -1,6 +1,6 @@
 // Attention of any number of query rows over the cached keys and values of one kv head.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h, math.inl,
+// Included inside an instruction set's namespace and target region, after its simd.inl, math.inl,
 // attention_tile.inl, attention_merge.inl and attention_q8.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads. A tile walks

@@ -1,8 +1,8 @@
 // How attention cuts its work: tiles of query vectors and units of them, spans of positions and
 // the segments of the cache's runs in them, with the working memory of a tile.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h, math.inl and
-// kv_store.inl, and before attention.inl.
+// Included inside an instruction set's namespace and target region, after its simd.inl, math.inl
+// and kv_store.inl, and before attention.inl.
 
 // Query vectors per tile, unless one row alone has more heads than that; so a tile has no more
 // rows.

@@ -1,5 +1,5 @@
 // All generic kernels but matrix products and codecs, each after those it needs. Included inside an
-// instruction set's namespace and target region, after its simd.h.
+// instruction set's namespace and target region, after its simd.inl.
 
 // clang-format off
 #include "cpu/generic/math.inl"

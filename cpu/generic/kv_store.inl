@@ -1,9 +1,9 @@
 // Writes one token's key and value into the cache, at the places of cpu/kv_format_list.h, and
 // quantizes vectors to int8 for it.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h and math.inl;
-// cpu/kv_format_list.h comes before the region.
-// F16 is clamped to the finite range, so that only NaN in gives a non-finite value in the cache.
+// Included inside an instruction set's namespace and target region, after its simd.inl and
+// math.inl; cpu/kv_format_list.h comes before the region. F16 is clamped to the finite range, so
+// that only NaN in gives a non-finite value in the cache.
 
 // Codes and scale of KvElement::kQ8; codes[count] and following up to a multiple of 4 become 0.
 inline float QuantizeVector(const float* values, int64_t count, int8_t* codes) {

@@ -1,6 +1,6 @@
 // Vector mathematics shared by the generic kernels: the exponential, its kin and the sum of lanes.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h. They are
+// Included inside an instruction set's namespace and target region, after its simd.inl. They are
 // defined so that every instruction set (and cpu/scalar, which repeats them in plain code) gives
 // the same bits.
 

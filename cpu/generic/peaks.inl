@@ -1,7 +1,7 @@
 // The peak loops over any vectors, for cpu/<isa>/peaks.cpp.
 //
-// Included inside a namespace of the instruction set, between begin.h and end.h. An operation is a
-// struct with
+// Included inside a namespace of the instruction set, between begin.inl and end.inl. An operation
+// is a struct with
 //   using Vector;
 //   static Vector Zero();                       // an accumulator
 //   static Vector One();                        // an operand of ones

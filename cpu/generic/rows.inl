@@ -1,7 +1,8 @@
 // The kernels that walk one row of floats: norm, addition, rotary embedding.
 //
-// Included inside an instruction set's namespace and target region, after its simd.h and math.inl.
-// Semantics are those of cpu/kernels.h. Rows of any length: whole vectors, then one partial vector.
+// Included inside an instruction set's namespace and target region, after its simd.inl and
+// math.inl. Semantics are those of cpu/kernels.h. Rows of any length: whole vectors, then one
+// partial vector.
 
 // sums += the squares of `count` values.
 inline void AddSquares(const float* x, int64_t count, F32& sum) {

@@ -9,7 +9,7 @@
 
 namespace kvant::cpu::i8mm {
 
-// cpu/neon's, and what begin.h adds.
+// cpu/neon's, and what begin.inl adds.
 inline constexpr CpuFeature kRequired[] = {
     CpuFeature::kAsimdDp, CpuFeature::kAsimdRdm, CpuFeature::kAtomics,
     CpuFeature::kCrc32,   CpuFeature::kI8mm,

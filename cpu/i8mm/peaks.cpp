@@ -6,7 +6,7 @@
 #include "cpu/intrinsics.h"
 #include "cpu/neon/peaks.h"
 
-#include "cpu/i8mm/begin.h"
+#include "cpu/i8mm/begin.inl"
 
 namespace kvant::cpu::i8mm {
 namespace {
@@ -27,7 +27,7 @@ struct Int8 {
 }  // namespace
 }  // namespace kvant::cpu::i8mm
 
-#include "cpu/i8mm/end.h"
+#include "cpu/i8mm/end.inl"
 
 namespace kvant::cpu::i8mm {
 

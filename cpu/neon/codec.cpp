@@ -19,7 +19,7 @@
 #include "quant/scale_search.h"
 #include "quant/unit_values.h"
 
-#include "cpu/neon/begin.h"
+#include "cpu/neon/begin.inl"
 
 namespace kvant::cpu::neon {
 namespace {
@@ -44,6 +44,6 @@ std::vector<DecodeFunction> DecodeFunctions() { return BuildDecodeTable(kDecoder
 
 }  // namespace kvant::cpu::neon
 
-#include "cpu/neon/end.h"
+#include "cpu/neon/end.inl"
 
 #endif  // defined(__aarch64__)

@@ -9,7 +9,7 @@
 
 namespace kvant::cpu::neon {
 
-// What begin.h compiles for, beyond the first 64-bit Arm, which has NEON and halves.
+// What begin.inl compiles for, beyond the first 64-bit Arm, which has NEON and halves.
 inline constexpr CpuFeature kRequired[] = {
     CpuFeature::kAsimdDp,
     CpuFeature::kAsimdRdm,

@@ -1,4 +1,4 @@
-// The kernel table for NEON: the generic kernels over this folder's simd.h, and the matrix
+// The kernel table for NEON: the generic kernels over this folder's simd.inl, and the matrix
 // kernels of matmul.h.
 #include "cpu/neon/isa.h"
 
@@ -17,16 +17,16 @@
 #include "cpu/neon/matmul.h"
 #include "cpu/neon/peaks.h"
 
-#include "cpu/neon/begin.h"
+#include "cpu/neon/begin.inl"
 
 namespace kvant::cpu::neon {
-#include "cpu/neon/simd.h"
+#include "cpu/neon/simd.inl"
 namespace {
 #include "cpu/generic/kernels.inl"
 }  // namespace
 }  // namespace kvant::cpu::neon
 
-#include "cpu/neon/end.h"
+#include "cpu/neon/end.inl"
 
 namespace kvant::cpu::neon {
 

@@ -1,5 +1,4 @@
-// The table of NEON matrix kernels: the shared drivers of cpu/generic with this folder's blocks,
-// unpackers and vectors. A format without a line in the table below goes through unpack_generic.h.
+// The table of matrix kernels for NEON.
 #include "cpu/neon/matmul.h"
 
 #if defined(__aarch64__)
@@ -12,30 +11,12 @@
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 
-#include "cpu/neon/begin.h"
+#include "cpu/neon/begin.inl"
 
 namespace kvant::cpu::neon {
 namespace {
 
-// clang-format off
-#include "cpu/neon/int8_blocks.h"
-#include "cpu/neon/int8_products.h"
-#include "cpu/generic/matmul_int8.inl"
-#include "cpu/neon/unpack_pieces.h"
-#include "cpu/neon/unpack_generic.h"
-#include "cpu/neon/unpack_q4_0.h"
-#include "cpu/neon/unpack_q2_k.h"
-#include "cpu/neon/unpack_q5_0.h"
-#include "cpu/neon/unpack_iq4.h"
-#include "cpu/neon/unpack_grids.h"
-#include "cpu/neon/unpack_q4_k.h"
-#include "cpu/neon/unpack_q6_k.h"
-#include "cpu/neon/unpack_q8_0.h"
-#include "cpu/neon/float_elements.h"
-#include "cpu/generic/matmul_float.inl"
-#include "cpu/generic/matmul_float_panel.inl"
-#include "cpu/neon/matmul_entries.h"
-// clang-format on
+#include "cpu/neon/matmul.inl"
 
 }  // namespace
 
@@ -46,6 +27,6 @@ std::vector<MatMulKernel> MatMulKernels() {
 
 }  // namespace kvant::cpu::neon
 
-#include "cpu/neon/end.h"
+#include "cpu/neon/end.inl"
 
 #endif  // defined(__aarch64__)

@@ -5,7 +5,7 @@
 
 #include "cpu/intrinsics.h"
 
-#include "cpu/neon/begin.h"
+#include "cpu/neon/begin.inl"
 
 namespace kvant::cpu::neon {
 namespace {
@@ -67,7 +67,7 @@ struct Float32 {
 }  // namespace
 }  // namespace kvant::cpu::neon
 
-#include "cpu/neon/end.h"
+#include "cpu/neon/end.inl"
 
 namespace kvant::cpu::neon {
 

@@ -10,7 +10,7 @@
 
 #include "cpu/intrinsics.h"
 
-#include "cpu/neon/begin.h"
+#include "cpu/neon/begin.inl"
 
 namespace kvant::cpu::neon {
 namespace {
@@ -68,6 +68,6 @@ void QuantizeActivations(const float* values, int64_t cols, const ActivationRow&
 
 }  // namespace kvant::cpu::neon
 
-#include "cpu/neon/end.h"
+#include "cpu/neon/end.inl"
 
 #endif  // defined(__aarch64__)

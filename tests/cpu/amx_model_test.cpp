@@ -101,7 +101,7 @@ struct Tiles {
 }  // namespace
 }  // namespace kvant::cpu::amx_model
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::amx_model {
 namespace {
@@ -114,7 +114,7 @@ constexpr const char* kIsaName = "amx_model";
 }  // namespace
 }  // namespace kvant::cpu::amx_model
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 namespace kvant::cpu::test {
 namespace {

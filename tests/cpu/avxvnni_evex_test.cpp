@@ -15,7 +15,7 @@
 
 #if defined(__x86_64__)
 
-#include "cpu/avx512vnni/begin.h"
+#include "cpu/avx512vnni/begin.inl"
 
 namespace kvant::cpu::avxvnni_evex {
 namespace {
@@ -28,7 +28,7 @@ constexpr const char* kIsaName = "avxvnni_evex";
 }  // namespace
 }  // namespace kvant::cpu::avxvnni_evex
 
-#include "cpu/avx512vnni/end.h"
+#include "cpu/avx512vnni/end.inl"
 
 namespace kvant::cpu::test {
 namespace {

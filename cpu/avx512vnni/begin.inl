@@ -1,6 +1,6 @@
 // Opens the region in which functions are compiled for AVX-512 with VNNI. No include guard: every
 // kernel file of this folder includes its standard and intrinsic headers first, then this file,
-// then the code, then end.h. Code in the region lives in namespace kvant::cpu::avx512vnni.
+// then the code, then end.inl. Code in the region lives in namespace kvant::cpu::avx512vnni.
 // Lambdas in it belong to the region; templates that were defined before it, such as the standard
 // library's, do not.
 #if defined(__clang__)

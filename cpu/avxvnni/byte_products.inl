@@ -1,5 +1,5 @@
 // Products of codes with activations in AVX-VNNI. Included inside the target region of matmul.cpp,
-// after vpdpbusd.h.
+// after vpdpbusd.inl.
 //
 // VPDPBUSD adds four products of unsigned with signed bytes to a lane, without saturation. All
 // codes are stored unsigned (code + kBias), those with a sign as code + 128.

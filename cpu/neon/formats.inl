@@ -1,5 +1,22 @@
-// The formats with a kernel of their own, one line each, for cpu/neon and cpu/i8mm. Included inside
-// the target region of their matmul.cpp, after the drivers and the unpackers.
+// The formats that cpu/neon and cpu/i8mm have unpackers for, and their table. A format without a
+// line in it goes through unpack_generic.inl. Included inside the target region of their
+// matmul.inl.
+
+// clang-format off
+#include "cpu/neon/unpack_pieces.inl"
+#include "cpu/neon/unpack_generic.inl"
+#include "cpu/neon/unpack_q4_0.inl"
+#include "cpu/neon/unpack_q2_k.inl"
+#include "cpu/neon/unpack_q5_0.inl"
+#include "cpu/neon/unpack_iq4.inl"
+#include "cpu/neon/unpack_grids.inl"
+#include "cpu/neon/unpack_q4_k.inl"
+#include "cpu/neon/unpack_q6_k.inl"
+#include "cpu/neon/unpack_q8_0.inl"
+#include "cpu/neon/float_elements.inl"
+#include "cpu/generic/matmul_float.inl"
+#include "cpu/generic/matmul_float_panel.inl"
+// clang-format on
 
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},

@@ -1,5 +1,5 @@
 // Panels of weights for products with 64 and more tokens, as AVX2 multiplies them. Included inside
-// the target region of matmul.cpp, after panel_tile.h.
+// the target region of matmul.cpp, after panel_tile.inl.
 //
 // VPMADDUBSW adds two products of an unsigned and a signed byte in 16 bits; as many lines as
 // cannot saturate are added there before VPMADDWD widens, which multiplies with a power of two by

@@ -1,5 +1,5 @@
 // Products of panels with 64 and more tokens in AMX. Included inside the target region of
-// matmul.cpp, after tile.h, panel_layout.h of cpu/avx512vnni and panel_operands.inl.
+// matmul.cpp, after tile.inl, panel_layout.inl of cpu/avx512vnni and panel_operands.inl.
 //
 // The lines of a panel are the right-hand operand of a tile product as they lie: four columns of 16
 // rows in each row of the tile. The left-hand one is the codes of 16 tokens. A product covers the
@@ -49,7 +49,7 @@ struct TileCodes {
 };
 
 // totals += (dot * scale - origin) * (the activations' scale), less offset * (their sum), for one
-// scale of a block; see cpu/avx512vnni/int8_panel.h.
+// scale of a block; see cpu/avx512vnni/int8_panel.inl.
 template <class Traits>
 void AddScaled(const int32_t (&dots)[kPanelVectors][kPanelTokens][kPanelLanes],
                const __m512* scales, int scale, const TileTokens& tokens,

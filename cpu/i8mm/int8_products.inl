@@ -1,5 +1,5 @@
 // The products of a block of weights with blocks of activations, two rows and two tokens at a time.
-// Included inside the target region of matmul.cpp, after cpu/neon/int8_blocks.h.
+// Included inside the target region of matmul.cpp, after cpu/neon/int8_blocks.inl.
 //
 // SMMLA multiplies two rows of eight bytes with two others and adds the four sums to the four lanes
 // of its result, twice the products of SDOT. The codes of two tokens lie interleaved, eight columns

@@ -1,5 +1,5 @@
 // IQ4_NL and IQ4_XS for AVX-512: quant/iq4_nl.h, quant/iq4_xs.h. Included inside the target region
-// of matmul.cpp, after unpack_q4_0.h.
+// of matmul.cpp, after unpack_q4_0.inl.
 
 // 4-bit codes to their levels + 128.
 [[gnu::always_inline]] inline void LookUpLevels(WeightBlock& out) {

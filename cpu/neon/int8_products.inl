@@ -1,5 +1,5 @@
 // The products of a block of weights with blocks of activations, token by token. Included inside
-// the target region of matmul.cpp, after int8_blocks.h.
+// the target region of matmul.cpp, after int8_blocks.inl.
 
 // sums[t] += weights . activations[t]
 template <class Codes, int kTokens>

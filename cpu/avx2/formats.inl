@@ -1,19 +1,20 @@
-// The formats that AVX2 and AVX-VNNI have unpackers for. Included inside the target region of
-// matmul.cpp, after the panels and after kIsaName, the folder's name.
+// The formats that AVX2 and AVX-VNNI have unpackers for, and their table of kernels. A format
+// without a line in the table goes through unpack_generic.inl. Included inside the target region of
+// matmul.inl, after the panels and kIsaName, the folder's name.
 
 // clang-format off
-#include "cpu/avx2/unpack_pieces.h"
-#include "cpu/avx2/packed_scales.h"
-#include "cpu/avx2/unpack_generic.h"
-#include "cpu/avx2/unpack_q2_k.h"
-#include "cpu/avx2/unpack_q4_0.h"
-#include "cpu/avx2/unpack_q4_k.h"
-#include "cpu/avx2/unpack_q5_0.h"
-#include "cpu/avx2/unpack_q6_k.h"
-#include "cpu/avx2/unpack_q8_0.h"
-#include "cpu/avx2/unpack_iq4.h"
-#include "cpu/avx2/unpack_grids.h"
-#include "cpu/avx2/float_elements.h"
+#include "cpu/avx2/unpack_pieces.inl"
+#include "cpu/avx2/packed_scales.inl"
+#include "cpu/avx2/unpack_generic.inl"
+#include "cpu/avx2/unpack_q2_k.inl"
+#include "cpu/avx2/unpack_q4_0.inl"
+#include "cpu/avx2/unpack_q4_k.inl"
+#include "cpu/avx2/unpack_q5_0.inl"
+#include "cpu/avx2/unpack_q6_k.inl"
+#include "cpu/avx2/unpack_q8_0.inl"
+#include "cpu/avx2/unpack_iq4.inl"
+#include "cpu/avx2/unpack_grids.inl"
+#include "cpu/avx2/float_elements.inl"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
 // clang-format on

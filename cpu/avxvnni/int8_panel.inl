@@ -1,5 +1,5 @@
 // Panels of weights for products with 64 and more tokens, as AVX-VNNI multiplies them. Included
-// inside the target region of matmul.cpp, after panel_tile.h.
+// inside the target region of matmul.cpp, after panel_tile.inl.
 //
 // Codes lie as code + 128, and dot products begin with what the activations' `starts` take off: the
 // arithmetic of cpu/avx512vnni in half the width, with the same bits.

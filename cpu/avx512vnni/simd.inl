@@ -1,6 +1,6 @@
 // The SIMD vocabulary of cpu/generic/*.inl in AVX-512: sixteen floats per vector.
 //
-// Included inside namespace kvant::cpu::avx512vnni, between begin.h and end.h, after
+// Included inside namespace kvant::cpu::avx512vnni, between begin.inl and end.inl, after
 // cpu/intrinsics.h and <cstdint>. The folders of other instruction sets define the same names, and
 // every operation rounds in the same way there, so that generic code gives the same bits
 // everywhere. "Partial" forms touch only the first `count` (0 <= count <= kLanes) elements of

@@ -1,5 +1,5 @@
 // Blocks of 256 weights and activations as AVX2 and AVX-VNNI multiply them. Included inside the
-// target region of matmul.cpp, after byte_products.h, which says how codes are stored.
+// target region of matmul.cpp, after byte_products.inl, which says how codes are stored.
 //
 // In LaneOrder::kGroups a block is two halves of 128 values = 8 groups of 16. The dot product of
 // each group falls into one 32-bit lane: vector s of a half holds values 4s..4s+3 of its 8 groups.

@@ -1,4 +1,4 @@
-// Closes the region of begin.h.
+// Closes the region of begin.inl.
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

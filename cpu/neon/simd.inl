@@ -1,7 +1,7 @@
 // The SIMD vocabulary of cpu/generic/*.inl in NEON with dot products: four floats per vector.
 //
-// Included inside namespace kvant::cpu::neon, between begin.h and end.h, after cpu/intrinsics.h and
-// <cstdint>. The folders of other instruction sets define the same names, and every operation
+// Included inside namespace kvant::cpu::neon, between begin.inl and end.inl, after cpu/intrinsics.h
+// and <cstdint>. The folders of other instruction sets define the same names, and every operation
 // rounds in the same way there, so that generic code gives the same bits everywhere. "Partial"
 // forms touch only the first `count` (0 <= count <= kLanes) elements of memory; lanes that are not
 // loaded are zero.

@@ -1,6 +1,6 @@
 // What the panels of AVX2 and AVX-VNNI have in common: eight rows per vector, two vectors of rows,
-// six tokens per tile. Included inside the target region of matmul.cpp, after int8_blocks.h and
-// panel_operands.inl and before int8_panel.h, which says how the integer dot products are made.
+// six tokens per tile. Included inside the target region of matmul.cpp, after int8_blocks.inl and
+// panel_operands.inl and before int8_panel.inl, which says how the integer dot products are made.
 //
 // A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
 // line of codes per eight rows, which meets the four activations of a token, broadcast from where
@@ -147,7 +147,7 @@ void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel)
   }
 }
 
-// One block of 256 columns of eight rows, in the order of int8_blocks.h, to vector `v` of eight
+// One block of 256 columns of eight rows, in the order of int8_blocks.inl, to vector `v` of eight
 // blocks of a panel.
 template <class Traits, class Codes>
 void PackBlock(const WeightBlock* rows, int64_t v, __m256* panel) {

@@ -1,6 +1,6 @@
 // Panels of weights for products with 64 and more tokens, as AVX-512 VNNI and AMX multiply them:
 // how they lie in memory, and how they are packed. Included inside the target region of matmul.cpp,
-// after int8_blocks.h.
+// after int8_blocks.inl.
 //
 // A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
 // line of codes per 16 rows. The lines of 16 rows are the right-hand operand of an AMX tile.
@@ -73,8 +73,8 @@ inline __m512 PanelScales(__m512i bits) {
   return _mm512_max_ps(_mm512_set1_ps(-0x1p104f), at_most);
 }
 
-// One block of 256 columns of 16 rows, in the order of int8_blocks.h (lane 4q + v = group 4v + q),
-// to vector `v` of eight blocks of a panel.
+// One block of 256 columns of 16 rows, in the order of int8_blocks.inl (lane 4q + v = group 4v +
+// q), to vector `v` of eight blocks of a panel.
 template <class Traits, class Codes>
 void PackBlock(const WeightBlock* rows, int64_t v, __m512* blocks) {
   constexpr int64_t kStride = Traits::kBlock;

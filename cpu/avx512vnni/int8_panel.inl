@@ -1,5 +1,5 @@
 // Products of panels with 64 and more tokens in AVX-512 VNNI. Included inside the target region of
-// matmul.cpp, after panel_layout.h and panel_operands.inl.
+// matmul.cpp, after panel_layout.inl and panel_operands.inl.
 //
 // VPDPBUSD multiplies a line of codes with the four activations of a token, which are broadcast
 // from where the quantizer put them. A tile of 32 rows by 6 tokens has 12 independent chains of

@@ -1,0 +1,14 @@
+// The matrix kernels of AVX2: the shared drivers of cpu/generic with this folder's blocks,
+// unpackers and vectors, each file after those that it needs. Included inside a namespace and
+// target region, after kIsaName, the table's name.
+
+// clang-format off
+#include "cpu/avx2/byte_products.inl"
+#include "cpu/avx2/int8_blocks.inl"
+#include "cpu/generic/matmul_int8.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx2/panel_tile.inl"
+#include "cpu/avx2/int8_panel.inl"
+#include "cpu/generic/matmul_panel.inl"
+#include "cpu/avx2/formats.inl"
+// clang-format on

@@ -1,0 +1,35 @@
+// The matrix kernels of AVX-512 VNNI: the shared drivers of cpu/generic with this folder's blocks,
+// unpackers and vectors, each file after those that it needs. Included inside a namespace and
+// target region. A format without a line in the table goes through the kernel of AVX2, or, where
+// that has no unpacker either, through unpack_generic.inl.
+
+// clang-format off
+#include "cpu/avx512vnni/int8_blocks.inl"
+#include "cpu/generic/matmul_int8.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx512vnni/panel_layout.inl"
+#include "cpu/avx512vnni/int8_panel.inl"
+#include "cpu/generic/matmul_panel.inl"
+#include "cpu/avx512vnni/unpackers.inl"
+#include "cpu/avx512vnni/float_elements.inl"
+#include "cpu/generic/matmul_float.inl"
+#include "cpu/generic/matmul_float_panel.inl"
+// clang-format on
+
+constexpr MatMulEntry kSpecial[] = {
+    {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
+    {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>},
+    {quant::Q5_0::kType, RunQuantized<UnpackQ5_0>},
+    {quant::Q5_1::kType, RunQuantized<UnpackQ5_1>},
+    {quant::Q8_0::kType, RunQuantized<UnpackQ8_0>},
+    {quant::Q2_K::kType, RunQuantized<UnpackQ2_K>},
+    {quant::Q3_K::kType, RunQuantized<UnpackQ3_K>},
+    {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
+    {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
+    {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
+};

@@ -1,0 +1,15 @@
+// The formats that AVX-512 VNNI and AMX have unpackers for. Included inside the target region of
+// matmul.inl, after the panels.
+
+// clang-format off
+#include "cpu/avx512vnni/unpack_pieces.inl"
+#include "cpu/avx2/packed_scales.inl"
+#include "cpu/avx512vnni/unpack_generic.inl"
+#include "cpu/avx512vnni/unpack_q4_0.inl"
+#include "cpu/avx512vnni/unpack_iq4.inl"
+#include "cpu/avx512vnni/unpack_q2_k.inl"
+#include "cpu/avx512vnni/unpack_q4_k.inl"
+#include "cpu/avx512vnni/unpack_q5_0.inl"
+#include "cpu/avx512vnni/unpack_q6_k.inl"
+#include "cpu/avx512vnni/unpack_q8_0.inl"
+// clang-format on
