@@ -117,25 +117,25 @@ class GroupSearch {
       Floats smallest = Splat(std::numeric_limits<float>::infinity());
 #pragma GCC unroll 4
       for (int j = 0; j < Grid::kHalfDims; ++j) {
-        const Floats code = LoadFloats(grid_->patterns[j] + k);
+        const Floats code = Load(grid_->patterns[j] + k);
         const Floats weighted = Splat(w[j]) * code;
         const Floats term = Splat(products[j]) * code;
         square += weighted * code;
         twice += term;
         if constexpr (IsShift(kRule)) linear += weighted;
-        if constexpr (IsEven(kRule)) smallest = Least(smallest, term);
+        if constexpr (IsEven(kRule)) smallest = Min(term, smallest);
       }
       if constexpr (IsShift(kRule)) {
         const Floats middle = square + Splat(sum_weights);
-        StoreFloats(middle + (linear + linear), half.squares[0] + k);
-        StoreFloats(middle - (linear + linear), half.squares[1] + k);
-        StoreFloats(twice + Splat(sum_products), half.twices[0] + k);
-        StoreFloats(twice - Splat(sum_products), half.twices[1] + k);
+        Store(half.squares[0] + k, middle + (linear + linear));
+        Store(half.squares[1] + k, middle - (linear + linear));
+        Store(half.twices[0] + k, twice + Splat(sum_products));
+        Store(half.twices[1] + k, twice - Splat(sum_products));
       } else {
-        StoreFloats(square, half.squares[0] + k);
-        StoreFloats(twice, half.twices[0] + k);
+        Store(half.squares[0] + k, square);
+        Store(half.twices[0] + k, twice);
         if constexpr (IsEven(kRule)) {
-          StoreFloats(twice - (smallest + smallest), half.twices[1] + k);
+          Store(half.twices[1] + k, twice - (smallest + smallest));
         }
       }
     }
@@ -144,16 +144,15 @@ class GroupSearch {
   static void FindChanges(const Half& half, int form, float scale, Changes& changes) {
     const float* squares = half.squares[IsShift(kRule) ? form : 0];
     for (int k = 0; k < kPadded; k += kWidth) {
-      StoreFloats(Splat(scale) * LoadFloats(squares + k) - LoadFloats(half.twices[form] + k),
-                  changes + k);
+      Store(changes + k, Splat(scale) * Load(squares + k) - Load(half.twices[form] + k));
     }
   }
 
   static float LeastOf(const Changes& changes) {
-    Floats lanes = LoadFloats(changes);
-    for (int k = kWidth; k < kPadded; k += kWidth) lanes = Least(lanes, LoadFloats(changes + k));
+    Floats lanes = Load(changes);
+    for (int k = kWidth; k < kPadded; k += kWidth) lanes = Min(Load(changes + k), lanes);
     float least[kWidth];
-    StoreFloats(lanes, least);
+    Store(least, lanes);
     for (int width = kWidth / 2; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i) least[i] = std::min(least[i], least[i + width]);
     }

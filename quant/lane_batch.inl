@@ -5,19 +5,10 @@
 // Included inside a namespace, and a target region where there is one, after the constant
 // `kLanes` (1, 4, 8 or 16), "quant/scale_search.h" and <cstring>.
 
-using Floats [[gnu::vector_size(4 * kLanes)]] = float;
-using Ints [[gnu::vector_size(4 * kLanes)]] = int32_t;
+constexpr int kVectorBytes = 4 * kLanes;
+#include "quant/vectors.inl"
 
-inline Floats Load(const float* source) {
-  Floats v;
-  std::memcpy(&v, source, sizeof(v));
-  return v;
-}
-inline void Store(float* target, Floats v) { std::memcpy(target, &v, sizeof(v)); }
-inline Floats Splat(float x) { return x - Floats{}; }
 inline Floats Select(Ints condition, Floats a, Floats b) { return condition ? a : b; }
-inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats Min(Floats a, Floats b) { return a < b ? a : b; }
 inline Floats Clamp(Floats v, float low, float high) {
   return Min(Max(v, Splat(low)), Splat(high));
 }

@@ -5,19 +5,9 @@
 // Results do not depend on the width: sums run in 16 lanes that are added in a fixed order, and
 // minima do not depend on any.
 
-using Floats [[gnu::vector_size(kVectorBytes)]] = float;
-using Ints [[gnu::vector_size(kVectorBytes)]] = int32_t;
+#include "quant/vectors.inl"
+
 constexpr int kWidth = kVectorBytes / 4;
-
-inline Floats LoadFloats(const float* from) {
-  Floats v;
-  std::memcpy(&v, from, sizeof(v));
-  return v;
-}
-inline void StoreFloats(Floats v, float* to) { std::memcpy(to, &v, sizeof(v)); }
-inline Floats Splat(float x) { return x - Floats{}; }
-inline Floats Least(Floats a, Floats b) { return b < a ? b : a; }
-
 constexpr int kLanes = 16;
 
 // A sum in 16 lanes: element i is added to lane i % 16.

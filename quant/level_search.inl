@@ -52,8 +52,8 @@ inline float RootMeanSquare(const LevelSamples& x) {
   LaneSum squares;
   LaneSum weights;
   for (int i = 0; i < x.count; i += kWidth) {
-    const Floats value = LoadFloats(x.values + i);
-    const Floats weight = LoadFloats(x.weights + i);
+    const Floats value = Load(x.values + i);
+    const Floats weight = Load(x.weights + i);
     squares.Add(i, weight * value * value);
     weights.Add(i, weight);
   }
@@ -76,9 +76,9 @@ LevelSums SumLevels(const Levels<kCount>& levels, const LevelSamples& x, float i
   LaneSum square;
   const Floats inverse = Splat(inverse_scale);
   for (int i = 0; i < x.count; i += kWidth) {
-    const Floats value = LoadFloats(x.values + i);
+    const Floats value = Load(x.values + i);
     const Floats level = levels.Nearest(value * inverse);
-    const Floats weighted = LoadFloats(x.weights + i) * level;
+    const Floats weighted = Load(x.weights + i) * level;
     product.Add(i, weighted * value);
     square.Add(i, weighted * level);
   }
