@@ -80,9 +80,10 @@ uint64_t AvailableMemory(const MemoryFiles& files) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos || line.compare(second + 1, 1, "/") != 0) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_first_version = controllers.find(",memory,") != std::string::npos;
-    if (controllers != ",," && !is_first_version) continue;
+    const std::string_view controllers =
+        std::string_view(line).substr(first + 1, second - first - 1);
+    const bool is_first_version = controllers == "memory";
+    if (!controllers.empty() && !is_first_version) continue;
     available =
         std::min(available, LeftInGroups(files.group_root, line.substr(second + 1),
                                          is_first_version ? kFirstVersion : kSecondVersion));
