@@ -1,19 +1,122 @@
-// A temporary file in the same folder, renamed at Commit: rename is atomic only within one file
+// The temporary file lies in the same folder, because rename and link work only within one file
 // system. Small writes collect in a buffer of 1 MiB; larger ones go to the descriptor directly.
 #include "base/output_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace kvant {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
+
+// Names of temporaries: the name of the file, this, and six letters or digits.
+constexpr std::string_view kMark = ".kvant-";
+constexpr size_t kRandomLetters = 6;
+constexpr int kNamesTried = 100;
+
+struct SplitPath {
+  std::string folder;  // "." where the path names none
+  std::string start;   // of the names of temporaries, kMark included
+};
+
+SplitPath Split(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  SplitPath split;
+  split.folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  split.start = name.substr(0, NAME_MAX - kMark.size() - kRandomLetters);
+  split.start += kMark;
+  return split;
+}
+
+std::string PathIn(const SplitPath& split, std::string_view name) {
+  return split.folder + (split.folder.ends_with('/') ? "" : "/") + std::string(name);
+}
+
+std::string RandomLetters() {
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  unsigned char bytes[kRandomLetters] = {};
+  if (getrandom(bytes, sizeof(bytes), 0) < 0) std::memset(bytes, 0, sizeof(bytes));
+  std::string letters;
+  for (const unsigned char byte : bytes) letters += kLetters[byte % kLetters.size()];
+  return letters;
+}
+
+bool IsTemporaryName(std::string_view name, std::string_view start) {
+  return name.starts_with(start) && name.size() == start.size() + kRandomLetters &&
+         std::all_of(name.begin() + static_cast<ptrdiff_t>(start.size()), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
+// Whether the path names the file that is open as `fd`.
+bool Names(const std::string& path, int fd) {
+  struct stat named {};
+  struct stat opened {};
+  return lstat(path.c_str(), &named) == 0 && fstat(fd, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+// Removes a temporary unless the process that writes it still holds its lock.
+void RemoveIfAbandoned(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  struct stat info {};
+  const bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+  if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0 && Names(path, fd)) unlink(path.c_str());
+  close(fd);
+}
+
+void RemoveAbandoned(const SplitPath& split) {
+  DIR* folder = opendir(split.folder.c_str());
+  if (folder == nullptr) return;
+  while (const dirent* entry = readdir(folder)) {
+    if (IsTemporaryName(entry->d_name, split.start)) {
+      RemoveIfAbandoned(PathIn(split, entry->d_name));
+    }
+  }
+  closedir(folder);
+}
+
+// The name by which an open file can be linked.
+std::string DescriptorPath(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+int OpenUnnamed(const SplitPath& split) {
+  const int fd = open(split.folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (fd < 0 || access(DescriptorPath(fd).c_str(), F_OK) == 0) return fd;
+  close(fd);  // no /proc: it could never get a name
+  return -1;
+}
+
+// Creates and locks a temporary with a name.
+int OpenNamed(const SplitPath& split, std::string& path) {
+  for (int i = 0; i < kNamesTried; ++i) {
+    path = PathIn(split, split.start + RandomLetters());
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) return -1;
+    if (fd < 0) continue;
+    // Another process may have taken it for abandoned before it was locked. Where nothing can be
+    // locked, nobody takes anything for abandoned.
+    const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (locked && Names(path, fd)) return fd;
+    close(fd);
+  }
+  errno = EEXIST;
+  return -1;
+}
 
 }  // namespace
 
@@ -23,6 +126,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept { *this = std::move(other); 
 
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(place_, other.place_);
   std::swap(temporary_path_, other.temporary_path_);
   std::swap(fd_, other.fd_);
   std::swap(position_, other.position_);
@@ -30,7 +134,7 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   return *this;
 }
 
-Result<OutputFile> OutputFile::Create(const std::string& path) {
+Result<OutputFile> OutputFile::Create(const std::string& path, Temporary temporary) {
   OutputFile file;
   file.path_ = path;
   struct stat info {};
@@ -39,21 +143,30 @@ Result<OutputFile> OutputFile::Create(const std::string& path) {
   const bool nameless = exists && info.st_nlink == 0;  // as a memfd under /proc/self/fd
   if (exists && (!S_ISREG(info.st_mode) || nameless)) {
     file.fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file.fd_ < 0) return file.CreateError();
   } else {
-    file.temporary_path_ = path + ".XXXXXX";
-    file.fd_ = mkostemp(file.temporary_path_.data(), O_CLOEXEC);
-  }
-  if (file.fd_ < 0) {
-    file.temporary_path_.clear();
-    return MakeError(ErrorCode::kIo, "{}: cannot create: {}", path, std::strerror(errno));
-  }
-  if (!file.temporary_path_.empty()) {
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(file.fd_, exists ? (info.st_mode & 07777) : (0666 & ~mask));
+    KVANT_TRY(file.OpenTemporary(temporary));
+    if (exists) fchmod(file.fd_, info.st_mode & 07777);
   }
   file.buffer_.reserve(kBufferBytes);
   return file;
+}
+
+Status OutputFile::OpenTemporary(Temporary temporary) {
+  const SplitPath split = Split(path_);
+  RemoveAbandoned(split);
+  if (temporary == Temporary::kUnnamedIfPossible) {
+    fd_ = OpenUnnamed(split);
+    place_ = Place::kUnnamed;
+  }
+  if (fd_ < 0) {
+    fd_ = OpenNamed(split, temporary_path_);
+    place_ = Place::kNamed;
+  }
+  if (fd_ >= 0) return {};
+  place_ = Place::kFinal;
+  temporary_path_.clear();
+  return CreateError();
 }
 
 Status OutputFile::Write(std::span<const std::byte> bytes) {
@@ -111,24 +224,65 @@ Status OutputFile::WriteError() const {
   return MakeError(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
 }
 
+Error OutputFile::CreateError() const {
+  return MakeError(ErrorCode::kIo, "{}: cannot create: {}", path_, std::strerror(errno));
+}
+
 Status OutputFile::Commit() {
   KVANT_CHECK(fd_ >= 0);
   KVANT_TRY(Flush());
-  const bool temporary = !temporary_path_.empty();
-  if (temporary && fsync(fd_) != 0) return WriteError();
-  if (close(std::exchange(fd_, -1)) != 0) return WriteError();
-  if (temporary && rename(temporary_path_.c_str(), path_.c_str()) != 0) {
-    return MakeError(ErrorCode::kIo, "{}: cannot rename into place: {}", path_,
-                     std::strerror(errno));
+  if (place_ != Place::kFinal) {
+    if (fsync(fd_) != 0) return WriteError();
+    KVANT_TRY(MoveIntoPlace());
   }
-  temporary_path_.clear();
+  return close(std::exchange(fd_, -1)) == 0 ? Status() : WriteError();
+}
+
+Status OutputFile::MoveIntoPlace() {
+  if (place_ == Place::kUnnamed) KVANT_TRY(LinkUnnamed());
+  if (place_ == Place::kNamed) {
+    if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return NameError();
+    temporary_path_.clear();
+    place_ = Place::kFinal;
+  }
   return {};
 }
 
+// Gives the unnamed file the final name, or a temporary one where the final name is taken, since
+// only rename can replace a file. It stays open, and so locked, until it has the final name.
+Status OutputFile::LinkUnnamed() {
+  const std::string source = DescriptorPath(fd_);
+  const auto link_as = [&](const std::string& name) {
+    return linkat(AT_FDCWD, source.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+  };
+  if (link_as(path_)) {
+    place_ = Place::kFinal;
+    return {};
+  }
+  if (errno != EEXIST) return NameError();
+  flock(fd_, LOCK_EX | LOCK_NB);
+  const SplitPath split = Split(path_);
+  for (int i = 0; i < kNamesTried; ++i) {
+    const std::string name = PathIn(split, split.start + RandomLetters());
+    if (link_as(name)) {
+      temporary_path_ = name;
+      place_ = Place::kNamed;
+      return {};
+    }
+    if (errno != EEXIST) break;
+  }
+  return NameError();
+}
+
+Error OutputFile::NameError() const {
+  return MakeError(ErrorCode::kIo, "{}: cannot give the file its name: {}", path_,
+                   std::strerror(errno));
+}
+
 void OutputFile::Discard() {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
   if (!temporary_path_.empty()) unlink(temporary_path_.c_str());
   temporary_path_.clear();
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
 
 }  // namespace kvant

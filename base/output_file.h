@@ -1,7 +1,12 @@
 // Writes a file so that it appears whole or not at all: the bytes go to a temporary file in the
-// same folder, which takes the final name only at Commit. Without Commit the temporary is removed
+// same folder, which takes the final name only at Commit. Without Commit the temporary goes away
 // and an existing file of that name stays as it was. A path that is no regular file (a pipe,
 // /dev/stdout), or one that has no name in any folder (a memfd), is written directly.
+//
+// The temporary has no name where the file system allows it, so that not even a process that is
+// killed leaves something behind. Elsewhere, and for the moment in which an existing file is
+// replaced, it is called PATH.kvant-XXXXXX and locked; Create removes those for the same path
+// whose process is gone.
 //
 // Errors (kIo) name the path and the reason, a full disk included.
 #pragma once
@@ -25,7 +30,10 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  static Result<OutputFile> Create(const std::string& path);
+  // kNamed is what file systems without unnamed files get; tests ask for it.
+  enum class Temporary : uint8_t { kUnnamedIfPossible, kNamed };
+  static Result<OutputFile> Create(const std::string& path,
+                                   Temporary temporary = Temporary::kUnnamedIfPossible);
 
   // Appends; small writes are buffered.
   Status Write(std::span<const std::byte> bytes);
@@ -48,13 +56,21 @@ class OutputFile {
   Status Commit();
 
  private:
+  Status OpenTemporary(Temporary temporary);
+  Status MoveIntoPlace();
+  Status LinkUnnamed();
   Status Flush();
   Status WriteAll(std::span<const std::byte> bytes) const;
+  Error CreateError() const;  // by errno
+  Error NameError() const;    // by errno
   Status WriteError() const;  // by errno
   void Discard();
 
   std::string path_;
-  std::string temporary_path_;  // empty when writing directly
+  // Where the bytes go until Commit.
+  enum class Place : uint8_t { kFinal, kNamed, kUnnamed };
+  Place place_ = Place::kFinal;
+  std::string temporary_path_;  // while the temporary has a name
   int fd_ = -1;
   uint64_t position_ = 0;
   std::vector<std::byte> buffer_;

@@ -1,12 +1,15 @@
-// Output files appear whole or not at all, keep what was there until then, and report a full disk.
+// Output files appear whole or not at all, keep what was there until then, leave nothing behind
+// when the process is killed, and report a full disk.
 #include "base/output_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "tests/shared_data.h"
@@ -76,6 +79,89 @@ TEST(OutputFile, ReplacesTheOldFileAndKeepsItsMode) {
   ASSERT_TRUE(file->Commit().ok());
   EXPECT_EQ(Text(path), "new");
   EXPECT_EQ(Mode(path), 0640u);
+}
+
+using Temporary = OutputFile::Temporary;
+
+// A process writes a part of the file and is killed.
+void KillAWriter(const std::string& path, Temporary temporary) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto file = OutputFile::Create(path, temporary);
+    if (!file.ok() || !file->Write(std::vector<std::byte>(3 << 20)).ok()) _exit(1);
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the file could not be written";
+}
+
+TEST(OutputFile, AKilledWriterLeavesNothing) {
+  test::TemporaryFolder folder;
+  KillAWriter(folder / "a", Temporary::kUnnamedIfPossible);
+  // On a file system without unnamed files the next writer removes what is left.
+  ASSERT_TRUE(OutputFile::Create(folder / "a").ok());
+  EXPECT_EQ(FileCount(folder), 0u);
+  WriteText(folder / "a", "old");
+  KillAWriter(folder / "a", Temporary::kUnnamedIfPossible);
+  EXPECT_EQ(Text(folder / "a"), "old");
+}
+
+TEST(OutputFile, RemovesWhatAKilledWriterLeft) {
+  test::TemporaryFolder folder;
+  const std::string long_name = folder / std::string(250, 'x');
+  for (const std::string& path : {folder / "a", long_name}) {
+    KillAWriter(path, Temporary::kNamed);
+    EXPECT_EQ(FileCount(folder), 1u) << "this is what a named temporary leaves";
+    ASSERT_TRUE(OutputFile::Create(path, Temporary::kNamed).ok());
+    EXPECT_EQ(FileCount(folder), 0u);
+  }
+}
+
+TEST(OutputFile, KeepsWhatALiveWriterHas) {
+  test::TemporaryFolder folder;
+  auto first = OutputFile::Create(folder / "a", Temporary::kNamed);
+  auto second = OutputFile::Create(folder / "a", Temporary::kNamed);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(FileCount(folder), 2u);
+  ASSERT_TRUE(first->Write("first", 5).ok());
+  ASSERT_TRUE(second->Write("second", 6).ok());
+  ASSERT_TRUE(first->Commit().ok());
+  EXPECT_EQ(Text(folder / "a"), "first");
+  ASSERT_TRUE(second->Commit().ok());
+  EXPECT_EQ(Text(folder / "a"), "second");
+  EXPECT_EQ(FileCount(folder), 1u);
+}
+
+TEST(OutputFile, RemovesNothingThatOnlyResemblesATemporary) {
+  test::TemporaryFolder folder;
+  for (const char* name : {"a.kvant-abcde", "a.kvant-abcdefg", "a.kvant-abc-ef", "b.kvant-abcdef",
+                           "a.kvant", "a.XXXXXX", "ba.kvant-abcdef"}) {
+    WriteText(folder / name, "mine");
+  }
+  std::filesystem::create_directory(folder / "a.kvant-ABCDEF");
+  std::filesystem::create_symlink(folder / "a.kvant", folder / "a.kvant-abcde1");
+  const size_t before = FileCount(folder);
+  ASSERT_TRUE(OutputFile::Create(folder / "a", Temporary::kNamed).ok());
+  ASSERT_TRUE(OutputFile::Create(folder / "a").ok());
+  EXPECT_EQ(FileCount(folder), before);
+}
+
+TEST(OutputFile, NamedTemporariesGiveTheSameFiles) {
+  test::TemporaryFolder folder;
+  const std::string path = folder / "a";
+  const mode_t old_mask = umask(027);
+  for (const mode_t mode : {mode_t{0640}, mode_t{0600}}) {
+    auto file = OutputFile::Create(path, Temporary::kNamed);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->Write("new", 3).ok());
+    ASSERT_TRUE(file->Commit().ok());
+    EXPECT_EQ(Text(path), "new");
+    EXPECT_EQ(Mode(path), mode);
+    EXPECT_EQ(FileCount(folder), 1u);
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  }
+  umask(old_mask);
 }
 
 TEST(OutputFile, ANewFileHasTheModeOfTheMask) {
