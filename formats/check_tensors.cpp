@@ -84,9 +84,10 @@ Result<std::vector<TensorFinding>> CheckTensors(const GgufFile& file, ThreadPool
   uint64_t done = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     if (progress) KVANT_TRY(progress(tensor, done));
+    done += tensor.size_bytes;
+    if (tensor.format == nullptr) continue;
     const NonFinite values = FindNonFinite(tensor, pool);
     if (values.count > 0) findings.push_back({&tensor, values});
-    done += tensor.size_bytes;
   }
   return findings;
 }

@@ -30,7 +30,7 @@ struct NonFinite {
   float value = 0;    // what it is
 };
 
-// Decodes the tensor piece by piece.
+// Decodes the tensor piece by piece; kvant must be able to read its type.
 NonFinite FindNonFinite(const GgufTensor& tensor, ThreadPool& pool);
 
 // One line for such a tensor: "tensor blk.0.attn_q.weight: 2 of 4096 values are not finite, the
@@ -42,7 +42,8 @@ struct TensorFinding {
   NonFinite values;
 };
 
-// All tensors of a file that hold such values, in file order. `progress` is called before each
+// All tensors of a file that hold such values, in file order; those of a type that kvant cannot
+// read are passed over. `progress` is called before each
 // tensor; an error ends the work and is returned.
 using CheckProgress = std::function<Status(const GgufTensor& next, uint64_t bytes_done)>;
 Result<std::vector<TensorFinding>> CheckTensors(const GgufFile& file, ThreadPool& pool,

@@ -1,14 +1,15 @@
-// GgufFile: joins the parts of a model into one list of tensors and answers look-ups.
+// GgufFile: joins the shards of a model into one list of tensors and answers look-ups.
 #include "formats/gguf.h"
 
 #include <iterator>
 #include <utility>
 
-#include "formats/gguf_part.h"
+#include "formats/gguf_shard.h"
 #include "formats/gguf_split.h"
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
 #include "formats/quoted.h"
+#include "quant/unsupported_types.h"
 
 namespace kvant::formats {
 
@@ -16,89 +17,90 @@ struct GgufFile::State {
   std::string path;
   std::vector<MappedFile> mappings;  // empty after Parse
   uint64_t file_bytes = 0;
-  int parts = 1;
-  GgufPart model;  // the first part, with the tensors of the others appended
+  int shards = 1;
+  GgufShard model;  // the first shard, with the tensors of the others appended
   NameIndex keys;
   NameIndex tensor_names;
 
-  // Takes the tensors of the part with this number.
-  void Append(GgufPart part, uint32_t number);
+  // Takes the tensors of the shard with this number.
+  void Append(GgufShard shard, uint32_t number);
   Status BuildIndexes();
 };
 
 namespace {
 
-struct OpenPart {
+struct OpenShard {
   MappedFile mapping;
-  GgufPart part;
+  GgufShard shard;
   SplitInfo split;
 };
 
-Result<OpenPart> OpenPartFile(const std::string& path, FileAccess access) {
-  OpenPart opened;
+Result<OpenShard> OpenShardFile(const std::string& path, FileAccess access,
+                                UnreadableTensors unreadable) {
+  OpenShard opened;
   KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access));
-  KVANT_ASSIGN(opened.part, ParseGgufPart(opened.mapping.bytes(), path));
-  KVANT_ASSIGN(opened.split, ReadSplitInfo(opened.part, path));
+  KVANT_ASSIGN(opened.shard, ParseGgufShard(opened.mapping.bytes(), path, unreadable));
+  KVANT_ASSIGN(opened.split, ReadSplitInfo(opened.shard, path));
   return opened;
 }
 
-// The name of a part must say what its metadata says, because the other names follow from it.
+// The name of a shard must say what its metadata says, because the other names follow from it.
 Result<SplitName> CheckedSplitName(const std::string& path, const SplitInfo& split) {
   const auto name = ParseSplitName(path);
   if (name && name->number == split.number && name->count == split.count) return *name;
   return MakeError(ErrorCode::kInvalid,
-                   "{}: the file is part {} of {} of a split model, but its name does not end in "
+                   "{}: the file is shard {} of {} of a split model, but its name does not end in "
                    "{}",
                    path, split.number + 1, split.count, SplitPath("", split.number, split.count));
 }
 
-// The parts of the model that `given` belongs to, in order.
-Result<std::vector<OpenPart>> OpenAllParts(OpenPart given, const std::string& path,
-                                           FileAccess access) {
+// The shards of the model that `given` belongs to, in order.
+Result<std::vector<OpenShard>> OpenAllShards(OpenShard given, const std::string& path,
+                                             FileAccess access, UnreadableTensors unreadable) {
   const SplitInfo split = given.split;
-  std::vector<OpenPart> parts;
+  std::vector<OpenShard> shards;
   if (split.count == 1) {
-    parts.push_back(std::move(given));
-    return parts;
+    shards.push_back(std::move(given));
+    return shards;
   }
   KVANT_ASSIGN(const SplitName name, CheckedSplitName(path, split));
-  uint64_t tensor_count = given.part.tensors.size();
+  uint64_t tensor_count = given.shard.tensors.size();
   for (uint32_t number = 0; number < split.count; ++number) {
     if (number == split.number) continue;
-    const std::string part_path = SplitPath(name.prefix, number, split.count);
-    auto opened = OpenPartFile(part_path, access);
+    const std::string shard_path = SplitPath(name.prefix, number, split.count);
+    auto opened = OpenShardFile(shard_path, access, unreadable);
     if (!opened.ok()) {
-      return MakeError(opened.error().code, "{} (part {} of {} of a split model)",
+      return MakeError(opened.error().code, "{} (shard {} of {} of a split model)",
                        opened.error().message, number + 1, split.count);
     }
     const SplitInfo& found = opened->split;
     if (found.number != number || found.count != split.count ||
         found.tensor_count != split.tensor_count) {
       return MakeError(ErrorCode::kCorrupt,
-                       "{}: the file is part {} of {} of a model with {} tensors, expected part "
+                       "{}: the file is shard {} of {} of a model with {} tensors, expected shard "
                        "{} of {} with {}",
-                       part_path, found.number + 1, found.count, found.tensor_count, number + 1,
+                       shard_path, found.number + 1, found.count, found.tensor_count, number + 1,
                        split.count, split.tensor_count);
     }
-    parts.push_back(std::move(opened).value());
-    tensor_count += parts.back().part.tensors.size();
+    shards.push_back(std::move(opened).value());
+    tensor_count += shards.back().shard.tensors.size();
   }
-  parts.insert(parts.begin() + split.number, std::move(given));
+  shards.insert(shards.begin() + split.number, std::move(given));
   if (tensor_count != split.tensor_count) {
-    return MakeError(ErrorCode::kCorrupt, "{}: the {} parts hold {} tensors, but {} is {}", path,
+    return MakeError(ErrorCode::kCorrupt, "{}: the {} shards hold {} tensors, but {} is {}", path,
                      split.count, tensor_count, kSplitTensorsKey, split.tensor_count);
   }
-  return parts;
+  return shards;
 }
 
 }  // namespace
 
-void GgufFile::State::Append(GgufPart part, uint32_t number) {
-  for (GgufTensor& tensor : part.tensors) tensor.part = static_cast<int>(number);
+void GgufFile::State::Append(GgufShard shard, uint32_t number) {
+  for (GgufTensor& tensor : shard.tensors) tensor.shard = static_cast<int>(number);
   if (number == 0) {
-    model = std::move(part);
+    model = std::move(shard);
   } else {
-    std::move(part.tensors.begin(), part.tensors.end(), std::back_inserter(model.tensors));
+    std::move(shard.tensors.begin(), shard.tensors.end(), std::back_inserter(model.tensors));
   }
 }
 
@@ -111,40 +113,50 @@ Status GgufFile::State::BuildIndexes() {
   const GgufTensor& second = model.tensors[duplicate->second];
   return MakeError(ErrorCode::kCorrupt, "{}: tensor {} appears more than once{}", path,
                    Quoted(first.name),
-                   first.part == second.part
+                   first.shard == second.shard
                        ? std::string()
-                       : fmt::format(", in parts {} and {}", first.part + 1, second.part + 1));
+                       : fmt::format(", in shards {} and {}", first.shard + 1, second.shard + 1));
 }
 
-Result<GgufFile> GgufFile::Open(const std::string& path, FileAccess access) {
-  KVANT_ASSIGN(OpenPart given, OpenPartFile(path, access));
-  KVANT_ASSIGN(std::vector<OpenPart> parts, OpenAllParts(std::move(given), path, access));
+Result<GgufFile> GgufFile::Open(const std::string& path, FileAccess access,
+                                UnreadableTensors unreadable) {
+  KVANT_ASSIGN(OpenShard given, OpenShardFile(path, access, unreadable));
+  KVANT_ASSIGN(std::vector<OpenShard> shards,
+               OpenAllShards(std::move(given), path, access, unreadable));
   auto state = std::make_unique<State>();
   state->path = path;
-  state->parts = static_cast<int>(parts.size());
-  for (OpenPart& part : parts) {
-    state->file_bytes += part.mapping.bytes().size();
-    state->mappings.push_back(std::move(part.mapping));
-    state->Append(std::move(part.part), part.split.number);
+  state->shards = static_cast<int>(shards.size());
+  for (OpenShard& shard : shards) {
+    state->file_bytes += shard.mapping.bytes().size();
+    state->mappings.push_back(std::move(shard.mapping));
+    state->Append(std::move(shard.shard), shard.split.number);
   }
   KVANT_TRY(state->BuildIndexes());
   return GgufFile(std::move(state));
 }
 
-Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::string& name) {
-  KVANT_ASSIGN(GgufPart part, ParseGgufPart(bytes, name));
-  KVANT_ASSIGN(const SplitInfo split, ReadSplitInfo(part, name));
+Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::string& name,
+                                 UnreadableTensors unreadable) {
+  KVANT_ASSIGN(GgufShard shard, ParseGgufShard(bytes, name, unreadable));
+  KVANT_ASSIGN(const SplitInfo split, ReadSplitInfo(shard, name));
   if (split.count > 1) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: part {} of {} of a split model cannot be read from memory", name,
+                     "{}: shard {} of {} of a split model cannot be read from memory", name,
                      split.number + 1, split.count);
   }
   auto state = std::make_unique<State>();
   state->path = name;
   state->file_bytes = bytes.size();
-  state->Append(std::move(part), 0);
+  state->Append(std::move(shard), 0);
   KVANT_TRY(state->BuildIndexes());
   return GgufFile(std::move(state));
+}
+
+std::string TensorTypeName(const GgufTensor& tensor) {
+  if (tensor.format != nullptr) return tensor.format->name;
+  const auto number = static_cast<uint32_t>(tensor.type);
+  const quant::UnsupportedType* type = quant::FindUnsupportedType(number);
+  return type == nullptr ? fmt::format("type {}", number) : type->name;
 }
 
 GgufFile::GgufFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -155,7 +167,7 @@ GgufFile::~GgufFile() = default;
 const std::string& GgufFile::path() const { return state_->path; }
 uint32_t GgufFile::version() const { return state_->model.version; }
 uint64_t GgufFile::alignment() const { return state_->model.alignment; }
-int GgufFile::parts() const { return state_->parts; }
+int GgufFile::shards() const { return state_->shards; }
 uint64_t GgufFile::file_bytes() const { return state_->file_bytes; }
 std::span<const MappedFile> GgufFile::mappings() const { return state_->mappings; }
 

@@ -1,5 +1,5 @@
-// GGUF model files: bounds-checked, zero-copy reading of versions 2 and 3 (little-endian), split
-// files included, and writing of version 3 with any alignment.
+// Reading GGUF model files: versions 2 and 3 (little-endian), split files included, bounds-checked
+// and without copies. formats/gguf_writer.h writes them.
 //
 // Layout: header {magic "GGUF", version, tensor_count, metadata_count}, metadata key/value pairs,
 // tensor infos {name, n_dims, dims, type, offset}, padding to the alignment, tensor data. Source of
@@ -13,11 +13,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +22,6 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "base/output_file.h"
 #include "base/result.h"
 #include "quant/format.h"
 
@@ -83,26 +79,41 @@ constexpr bool GgufAlignmentValid(uint64_t alignment) {
 
 struct GgufTensor {
   std::string_view name;
-  const quant::FormatTraits* format = nullptr;
+  quant::TensorType type{};                     // as stored in the file
+  const quant::FormatTraits* format = nullptr;  // null where kvant cannot read the type
   int n_dims = 0;
   int64_t dims[kGgufDimsMax] = {1, 1, 1, 1};  // dims[0] is the contiguous one (columns)
-  const std::byte* data = nullptr;  // into the mapping of its part, all size_bytes readable
+  const std::byte* data = nullptr;  // into the mapping of its shard, all size_bytes readable
+  // Of a type whose size is unknown, up to the next tensor, or to the end of the file: padding
+  // counts then.
   uint64_t size_bytes = 0;
-  int part = 0;  // which file of a split model
+  int shard = 0;  // which file of a split model
 
   int64_t n_values() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
   int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
   int64_t row_bytes() const { return format->row_bytes(dims[0]); }
 };
 
+// The type of a tensor for people: "Q4_K", "I32", or "type 99" where only the number is known.
+std::string TensorTypeName(const GgufTensor& tensor);
+
+// What to do with a file in which kvant cannot read the type of a tensor, so that its `format` is
+// null.
+enum class UnreadableTensors : uint8_t {
+  kRefused,  // kNotSupported, with the tensor and its type: for whoever computes with tensors
+  kListed,   // for whoever lists tensors or copies their bytes
+};
+
 class GgufFile {
  public:
-  // Opens a file, or all parts of a split model given any part ("name-00002-of-00005.gguf").
-  static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap);
+  // Opens a file, or all shards of a split model given any shard ("name-00002-of-00005.gguf").
+  static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
+                               UnreadableTensors unreadable = UnreadableTensors::kRefused);
 
-  // Reads a single-part file from memory; `name` is used in messages. The bytes must outlive the
+  // Reads a model of one file from memory; `name` is used in messages. The bytes must outlive the
   // object.
-  static Result<GgufFile> Parse(std::span<const std::byte> bytes, const std::string& name);
+  static Result<GgufFile> Parse(std::span<const std::byte> bytes, const std::string& name,
+                                UnreadableTensors unreadable = UnreadableTensors::kRefused);
 
   GgufFile(GgufFile&&) noexcept;
   GgufFile& operator=(GgufFile&&) noexcept;
@@ -111,11 +122,11 @@ class GgufFile {
   const std::string& path() const;  // as given to Open
   uint32_t version() const;
   uint64_t alignment() const;
-  int parts() const;
-  uint64_t file_bytes() const;  // all parts
+  int shards() const;
+  uint64_t file_bytes() const;  // all shards
   std::span<const MappedFile> mappings() const;
 
-  // Metadata in file order (of the first part), and by key. Keys are unique.
+  // Metadata in file order (of the first shard), and by key. Keys are unique.
   std::span<const std::pair<std::string_view, GgufValue>> metadata() const;
   const GgufValue* Find(std::string_view key) const;
 
@@ -128,7 +139,7 @@ class GgufFile {
   // The array under the key whose elements have this type; null if the key is absent.
   Result<const GgufArray*> GetArray(std::string_view key, GgufType element) const;
 
-  // Tensors of all parts in file order, and by name. Names are unique.
+  // Tensors of all shards in file order, and by name. Names are unique.
   std::span<const GgufTensor> tensors() const;
   const GgufTensor* FindTensor(std::string_view name) const;
 
@@ -136,79 +147,6 @@ class GgufFile {
   struct State;
   explicit GgufFile(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
-};
-
-// Builds a GGUF v3 file: add all metadata and tensors, call Begin, then WriteTensor for every
-// tensor in the order added (data streams through, nothing is kept), then Finish. The file appears
-// under its name at Finish, whole; without it nothing is left behind.
-//
-// Adding a key again replaces its value in place. general.alignment belongs to the writer: what was
-// added under it is dropped, so that all metadata of another file can be copied.
-// Errors: kInvalid for arguments that make no valid file, kIo. Thread-safety: none.
-class GgufWriter {
- public:
-  // alignment: a power of two, 8 to 65536; written as general.alignment unless it is 32.
-  explicit GgufWriter(uint32_t alignment = kGgufAlignmentDefault);
-
-  void AddU32(std::string key, uint32_t value);
-  void AddI32(std::string key, int32_t value);
-  void AddU64(std::string key, uint64_t value);
-  void AddF32(std::string key, float value);
-  void AddBool(std::string key, bool value);
-  void AddString(std::string key, std::string_view value);
-  void AddStrings(std::string key, const std::vector<std::string>& values);
-  void AddF32s(std::string key, const std::vector<float>& values);
-  void AddI32s(std::string key, const std::vector<int32_t>& values);
-  void AddU8s(std::string key, const std::vector<uint8_t>& values);
-  // Copies a value read from another file as it is, type included.
-  void AddValue(std::string key, const GgufValue& value);
-  void Remove(std::string_view key);
-
-  // dims[0] is the contiguous dimension; no dims at all make a tensor of one value. kInvalid for a
-  // duplicate name, a dimension of zero, an overflowing shape, or columns that the format cannot
-  // hold.
-  Status AddTensor(std::string name, const quant::FormatTraits& format,
-                   std::span<const int64_t> dims);
-
-  // Creates the file and writes all but the tensor data. kInvalid for a wrong alignment or key.
-  Status Begin(const std::string& path);
-  Status WriteTensor(std::span<const std::byte> bytes);  // exactly the tensor's size
-  Status Finish();
-
-  // Another way from Begin to Finish: after Reserve, which takes the file's whole size from the
-  // disk, pieces of tensors come in any order and from several threads. Begin's path must be a
-  // regular file. Finish trusts that every byte was written.
-  Status Reserve();
-  Status WritePiece(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) const;
-
- private:
-  struct Entry {
-    std::string key;
-    std::vector<std::byte> bytes;  // type id and value in file form; empty for a removed key
-  };
-  struct Tensor {
-    std::string name;
-    const quant::FormatTraits* format;
-    std::vector<int64_t> dims;
-    uint64_t size_bytes;
-    uint64_t offset = 0;  // in the tensor data; set by Begin
-  };
-  void Add(std::string key, std::vector<std::byte> bytes);
-  void Put(std::string key, std::vector<std::byte> bytes);
-  Status CheckMetadata() const;
-  Status PlaceTensors();
-  std::vector<std::byte> Preamble() const;
-  Status Pad();
-
-  uint32_t alignment_;
-  std::vector<Entry> entries_;  // in file order
-  std::map<std::string, size_t, std::less<>> entry_of_key_;
-  std::vector<Tensor> tensors_;
-  std::set<std::string, std::less<>> tensor_names_;
-  size_t next_tensor_ = 0;
-  uint64_t data_begin_ = 0;  // of the tensor data in the file
-  std::string path_;
-  OutputFile file_;
 };
 
 }  // namespace kvant::formats

@@ -1,4 +1,4 @@
-// The checked size of a tensor.
+// The checked shape and size of a tensor.
 #include "formats/gguf_limits.h"
 
 #include "formats/gguf.h"
@@ -6,8 +6,7 @@
 
 namespace kvant::formats {
 
-Result<int64_t> TensorBytes(std::string_view tensor, const quant::FormatTraits& format,
-                            std::span<const int64_t> dims) {
+Result<int64_t> TensorValues(std::string_view tensor, std::span<const int64_t> dims) {
   if (dims.size() > size_t{kGgufDimsMax}) {
     return MakeError(ErrorCode::kInvalid, "tensor {} has {} dimensions, expected at most {}",
                      Quoted(tensor), dims.size(), kGgufDimsMax);
@@ -24,14 +23,20 @@ Result<int64_t> TensorBytes(std::string_view tensor, const quant::FormatTraits& 
                        Quoted(tensor));
     }
   }
+  return values;
+}
+
+Result<int64_t> TensorBytes(std::string_view tensor, const BlockSize& block,
+                            std::span<const int64_t> dims) {
+  KVANT_ASSIGN(const int64_t values, TensorValues(tensor, dims));
   const int64_t columns = dims.empty() ? 1 : dims[0];
-  if (columns % format.block_values != 0) {
+  if (columns % block.values != 0) {
     return MakeError(ErrorCode::kInvalid,
                      "tensor {} has rows of {} values, expected a multiple of {} for type {}",
-                     Quoted(tensor), columns, format.block_values, format.name);
+                     Quoted(tensor), columns, block.values, block.type);
   }
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(values / format.block_values, int64_t{format.block_bytes}, &bytes)) {
+  if (__builtin_mul_overflow(values / block.values, block.bytes, &bytes)) {
     return MakeError(ErrorCode::kInvalid, "tensor {} has more than 2^63 - 1 bytes", Quoted(tensor));
   }
   return bytes;

@@ -18,10 +18,24 @@ inline constexpr uint64_t kKeyBytesMax = 65535;
 // bound keeps comparisons and messages cheap.
 inline constexpr uint64_t kTensorNameBytesMax = 255;
 
-// The bytes of a tensor, at most 2^63 - 1. kInvalid, naming the tensor, if there are more than
-// kGgufDimsMax dimensions, one is below 1, the number of values or bytes exceeds 2^63 - 1, or rows
-// (dims[0] values) are not whole blocks.
-Result<int64_t> TensorBytes(std::string_view tensor, const quant::FormatTraits& format,
+// How the values of a tensor are stored: blocks of so many values in so many bytes.
+struct BlockSize {
+  std::string_view type;  // its name, for messages
+  int64_t values = 0;
+  int64_t bytes = 0;
+};
+
+inline BlockSize BlockSizeOf(const quant::FormatTraits& format) {
+  return {.type = format.name, .values = format.block_values, .bytes = format.block_bytes};
+}
+
+// The number of a tensor's values. kInvalid, naming the tensor, if there are more than kGgufDimsMax
+// dimensions, one is below 1, or there are more than 2^63 - 1 values.
+Result<int64_t> TensorValues(std::string_view tensor, std::span<const int64_t> dims);
+
+// The bytes of a tensor, at most 2^63 - 1. kInvalid as above, if there are more than 2^63 - 1
+// bytes, or if rows (dims[0] values) are not whole blocks.
+Result<int64_t> TensorBytes(std::string_view tensor, const BlockSize& block,
                             std::span<const int64_t> dims);
 
 }  // namespace kvant::formats

@@ -51,11 +51,11 @@ std::string SplitPath(std::string_view prefix, uint32_t number, uint32_t count) 
   return fmt::format("{}-{:05}-of-{:05}.gguf", prefix, number + 1, count);
 }
 
-Result<SplitInfo> ReadSplitInfo(const GgufPart& part, const std::string& file) {
+Result<SplitInfo> ReadSplitInfo(const GgufShard& shard, const std::string& file) {
   const auto get = [&](std::string_view key) {
-    const auto entry = std::find_if(part.metadata.begin(), part.metadata.end(),
+    const auto entry = std::find_if(shard.metadata.begin(), shard.metadata.end(),
                                     [key](const auto& pair) { return pair.first == key; });
-    return ValueAsU32(file, key, entry == part.metadata.end() ? nullptr : &entry->second);
+    return ValueAsU32(file, key, entry == shard.metadata.end() ? nullptr : &entry->second);
   };
   SplitInfo info;
   KVANT_ASSIGN(const auto count, get(kSplitCountKey));

@@ -1,10 +1,11 @@
-// GgufWriter: keeps metadata in file form and tensor descriptions until Begin, then streams.
+// Keeps metadata in file form and tensor descriptions until Begin, then streams.
+#include "formats/gguf_writer.h"
+
 #include <bit>
 #include <cstring>
 #include <utility>
 
 #include "base/aligned_buffer.h"
-#include "formats/gguf.h"
 #include "formats/gguf_limits.h"
 #include "formats/gguf_value.h"
 #include "formats/quoted.h"
@@ -172,12 +173,25 @@ Status GgufWriter::AddTensor(std::string name, const quant::FormatTraits& format
                      "the name of tensor {} ({}) has {} bytes, expected 1 to {}", tensors_.size(),
                      Quoted(name), name.size(), kTensorNameBytesMax);
   }
-  KVANT_ASSIGN(const int64_t size_bytes, TensorBytes(name, format, dims));
-  if (!tensor_names_.insert(name).second) {
-    return MakeError(ErrorCode::kInvalid, "tensor {} is added twice", Quoted(name));
+  KVANT_ASSIGN(const int64_t size_bytes, TensorBytes(name, BlockSizeOf(format), dims));
+  return Add(Tensor{.name = std::move(name),
+                    .type = format.type,
+                    .dims = {dims.begin(), dims.end()},
+                    .size_bytes = static_cast<uint64_t>(size_bytes)});
+}
+
+Status GgufWriter::AddTensor(const GgufTensor& tensor) {
+  return Add(Tensor{.name = std::string(tensor.name),
+                    .type = tensor.type,
+                    .dims = {tensor.dims, tensor.dims + tensor.n_dims},
+                    .size_bytes = tensor.size_bytes});
+}
+
+Status GgufWriter::Add(Tensor tensor) {
+  if (!tensor_names_.insert(tensor.name).second) {
+    return MakeError(ErrorCode::kInvalid, "tensor {} is added twice", Quoted(tensor.name));
   }
-  tensors_.push_back(
-      {std::move(name), &format, {dims.begin(), dims.end()}, static_cast<uint64_t>(size_bytes)});
+  tensors_.push_back(std::move(tensor));
   return {};
 }
 
@@ -226,7 +240,7 @@ std::vector<std::byte> GgufWriter::Preamble() const {
     AppendString(bytes, tensor.name);
     AppendNumber(bytes, static_cast<uint32_t>(tensor.dims.size()));
     for (const int64_t size : tensor.dims) AppendNumber(bytes, size);
-    AppendNumber(bytes, tensor.format->type);
+    AppendNumber(bytes, tensor.type);
     AppendNumber(bytes, tensor.offset);
   }
   return bytes;

@@ -11,6 +11,7 @@
 #include "base/mapped_file.h"
 #include "formats/byte_cursor.h"
 #include "formats/gguf_limits.h"
+#include "formats/gguf_writer.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {
@@ -62,6 +63,7 @@ class DatParser {
                      "expected from 1 to the {} that fit into it",
                      count, cursor_.remaining() / kDatEntryBytesMin);
     }
+    imatrix_.rows_known = false;
     for (int32_t i = 0; i < count; ++i) KVANT_TRY(ReadEntry(i));
     KVANT_TRY(ReadOrigin());
     return std::move(imatrix_);
@@ -333,6 +335,7 @@ Status Imatrix::Merge(const Imatrix& other) {
     }
   }
   chunk_count += other.chunk_count;
+  rows_known = rows_known && other.rows_known;
   return {};
 }
 

@@ -45,6 +45,9 @@ struct Imatrix {
   std::vector<std::string> datasets;                         // names of the texts
   uint32_t chunk_count = 0;
   uint32_t chunk_size = kImatrixChunkRows;  // rows
+  // Whether chunk_size and counts come from the file: a dat file has calls, and each is taken for
+  // kImatrixChunkRows rows.
+  bool rows_known = true;
 
   // The mean of squares per column, [dims[3] * dims[2], dims[0]] of the tensor; empty if there is
   // no entry of its name. An expert that has seen no row gets ones: every column counts the same.

@@ -57,7 +57,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // Puts a finished or opened value where the parser stands.
+  // Adds a value to the innermost open object or array.
   bool Place(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);

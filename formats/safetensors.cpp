@@ -1,5 +1,5 @@
-// One file: the header against the file's size, each entry against the data, all entries against
-// each other. Folders are put together in safetensors_folder.cpp.
+// Checks one file: that the header fits the file, each tensor the data, and all tensors each other.
+// safetensors_folder.cpp does the same for folders.
 #include "formats/safetensors.h"
 
 #include <algorithm>

@@ -46,7 +46,7 @@ class SafetensorsModel {
  public:
   // The weights of a folder: model.safetensors, or the shards that model.safetensors.index.json
   // lists, or without an index model-00001-of-0000N.safetensors with all numbers. kIo names what is
-  // missing, kCorrupt what index and shards contradict each other in.
+  // missing; kCorrupt says where the index and the shards contradict each other.
   static Result<SafetensorsModel> OpenFolder(const std::string& folder,
                                              FileAccess access = FileAccess::kMap);
 

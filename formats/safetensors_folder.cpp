@@ -1,4 +1,4 @@
-// The weights of a Hugging Face folder: which files they are, and that they are all of them.
+// Finds the files that hold the weights of a Hugging Face folder and checks that none is missing.
 //
 // "total_size" of an index is not compared: published models count shared tensors in it or not, as
 // their exporter did.
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
-// As for the header of a file: one entry a tensor.
+// The same limit as for the header of a file: both have one entry per tensor.
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
 std::string PathIn(const std::string& folder, std::string_view name) {

@@ -129,10 +129,8 @@ int FormatIndex(const FormatTraits& format) { return static_cast<int>(&format - 
 
 const char* UnsupportedTypeName(uint32_t type_id) {
   if (FindFormat(TensorType{type_id}) != nullptr) return nullptr;
-  for (const UnsupportedType& type : kUnsupportedTypes) {
-    if (type.id == type_id) return type.name;
-  }
-  return nullptr;
+  const UnsupportedType* type = FindUnsupportedType(type_id);
+  return type == nullptr ? nullptr : type->name;
 }
 
 }  // namespace kvant::quant

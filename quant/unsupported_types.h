@@ -1,8 +1,9 @@
-// Type ids of GGUF files that exist but that this build cannot read, for messages that name them.
+// Type ids of GGUF files that exist but that this build cannot read: for messages that name them,
+// and for whoever copies such tensors without reading them.
 //
-// Ids and names are those of enum ggml_type in ggml's public header ggml.h (Q1_0 and Q2_0: as of
-// 2026). An id that a format of quant/format_list.h defines is looked up there first, so a new
-// format need not touch this table.
+// Ids, names and sizes are those of enum ggml_type in ggml's public header ggml.h (Q1_0 and Q2_0:
+// as of 2026). An id that a format of quant/format_list.h defines is looked up there first, so a
+// new format need not touch this table.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,9 @@ namespace kvant::quant {
 struct UnsupportedType {
   uint32_t id;
   const char* name;
+  // Values of a block and their bytes; 0 where the size of a tensor must be found otherwise.
+  int block_values = 0;
+  int block_bytes = 0;
 };
 
 inline constexpr UnsupportedType kUnsupportedTypes[] = {
@@ -19,19 +23,27 @@ inline constexpr UnsupportedType kUnsupportedTypes[] = {
     {5, "Q4_3 (removed from GGUF)"},
     {9, "Q8_1 (internal to ggml)"},
     {15, "Q8_K (internal to ggml)"},
-    {24, "I8"},
-    {25, "I16"},
-    {26, "I32"},
-    {27, "I64"},
-    {28, "F64"},
-    {31, "Q4_0_4_4 (removed from GGUF)"},
-    {32, "Q4_0_4_8 (removed from GGUF)"},
-    {33, "Q4_0_8_8 (removed from GGUF)"},
-    {36, "IQ4_NL_4_4 (removed from GGUF)"},
-    {37, "IQ4_NL_4_8 (removed from GGUF)"},
-    {38, "IQ4_NL_8_8 (removed from GGUF)"},
-    {41, "Q1_0"},
+    {24, "I8", 1, 1},
+    {25, "I16", 1, 2},
+    {26, "I32", 1, 4},
+    {27, "I64", 1, 8},
+    {28, "F64", 1, 8},
+    {31, "Q4_0_4_4 (removed from GGUF)", 32, 18},
+    {32, "Q4_0_4_8 (removed from GGUF)", 32, 18},
+    {33, "Q4_0_8_8 (removed from GGUF)", 32, 18},
+    {36, "IQ4_NL_4_4 (removed from GGUF)", 32, 18},
+    {37, "IQ4_NL_4_8 (removed from GGUF)", 32, 18},
+    {38, "IQ4_NL_8_8 (removed from GGUF)", 32, 18},
+    {41, "Q1_0", 128, 18},
     {42, "Q2_0"},
 };
+
+// The row of a type id, or null.
+constexpr const UnsupportedType* FindUnsupportedType(uint32_t id) {
+  for (const UnsupportedType& type : kUnsupportedTypes) {
+    if (type.id == id) return &type;
+  }
+  return nullptr;
+}
 
 }  // namespace kvant::quant

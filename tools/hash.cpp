@@ -42,7 +42,8 @@ Result<uint64_t> Hash(const formats::GgufFile& file, const formats::TensorHashFu
 }
 
 Status PrintManifest(const std::string& path, ResultStream& out) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path, FileAccess::kMap,
+                                                        formats::UnreadableTensors::kListed));
   const auto print = [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
     out.Write(formats::HashManifestLine(hash, fmt::format("{}:{}", path, tensor.name)));
     return {};
@@ -79,7 +80,8 @@ std::string Report(const formats::HashComparison& found, const formats::HashMani
 Result<bool> Check(const std::string& path, const std::string& manifest_path, ResultStream& out) {
   KVANT_ASSIGN(const std::string text, ReadText(manifest_path));
   KVANT_ASSIGN(const auto manifest, formats::ParseHashManifest(text, manifest_path));
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path, FileAccess::kMap,
+                                                        formats::UnreadableTensors::kListed));
   TensorHashes hashes;
   const auto keep = [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
     hashes.emplace(tensor.name, hash);

@@ -100,15 +100,25 @@ Status Make(const Options& options, const std::string& model_path,
   return formats::WriteImatrix(sum, *options.output, form);
 }
 
+std::string ChunksText(const formats::Imatrix& imatrix) {
+  if (imatrix.rows_known) {
+    return fmt::format("{} of {} tokens", imatrix.chunk_count, imatrix.chunk_size);
+  }
+  return imatrix.chunk_count == 0 ? "not named in the file"
+                                  : fmt::format("{}", imatrix.chunk_count);
+}
+
 Status Show(const std::string& path, ResultStream& out) {
   KVANT_ASSIGN(const formats::Imatrix imatrix, formats::ReadImatrix(path));
-  std::string text = fmt::format("entries   {}\nchunks    {} of {} tokens\n",
-                                 imatrix.entries.size(), imatrix.chunk_count, imatrix.chunk_size);
+  // The dat form holds neither the tokens of a chunk nor those of an entry, but calls.
+  const bool tokens = imatrix.rows_known;
+  std::string text =
+      fmt::format("entries   {}\nchunks    {}\n", imatrix.entries.size(), ChunksText(imatrix));
   for (const std::string& dataset : imatrix.datasets) {
     text += fmt::format("dataset   {}\n", Visible(dataset));
   }
   text += fmt::format("\n{:<40} {:>8} {:>9} {:>10} {:>11} {:>11} {:>11}\n", "tensor", "columns",
-                      "matrices", "tokens", "mean", "median", "max");
+                      "matrices", tokens ? "tokens" : "calls", "mean", "median", "max");
   for (const auto& [name, entry] : imatrix.entries) {
     const size_t matrices = entry.counts.size();
     const size_t columns = entry.sums.size() / matrices;
@@ -121,9 +131,10 @@ Status Show(const std::string& path, ResultStream& out) {
     double sum = 0;
     for (const double mean : means) sum += mean;
     std::sort(means.begin(), means.end());
+    const int64_t count = *std::max_element(entry.counts.begin(), entry.counts.end());
     text +=
         fmt::format("{:<40} {:>8} {:>9} {:>10} {:>11.5g} {:>11.5g} {:>11.5g}\n", Visible(name),
-                    columns, matrices, *std::max_element(entry.counts.begin(), entry.counts.end()),
+                    columns, matrices, tokens ? count : count / formats::kImatrixChunkRows,
                     sum / static_cast<double>(means.size()), means[means.size() / 2], means.back());
   }
   out.Write(text);

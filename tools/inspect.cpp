@@ -120,20 +120,26 @@ std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// Text as it is, numbers shortest, elements of arrays in quotes where they are texts.
-std::string ElementText(const Json& value) {
+// Text as it is, numbers of the file's type at their shortest, elements of arrays in quotes where
+// they are texts.
+std::string ElementText(const Json& value, formats::GgufType type) {
   if (value.is_string()) return fmt::format("\"{}\"", Visible(value.get<std::string>()));
-  if (value.is_number_float()) return fmt::format("{}", value.get<float>());
+  if (value.is_number_float() && type == formats::GgufType::kFloat32) {
+    return fmt::format("{}", value.get<float>());
+  }
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
   return Dump(value, -1);
 }
 
 std::string ValueText(const formats::GgufValue& value) {
   const Json json = ValueJson(value);
   if (!json.is_object()) {
-    return json.is_string() ? Shorten(Visible(json.get<std::string>())) : ElementText(json);
+    return json.is_string() ? Shorten(Visible(json.get<std::string>()))
+                            : ElementText(json, value.type);
   }
   std::vector<std::string> elements;
-  for (const Json& element : json["first"]) elements.push_back(ElementText(element));
+  const formats::GgufType type = std::get<formats::GgufArray>(value.value).type;
+  for (const Json& element : json["first"]) elements.push_back(ElementText(element, type));
   const uint64_t count = json["count"].get<uint64_t>();
   return Shorten(fmt::format("[{}{}]", fmt::join(elements, ", "),
                              count > elements.size() ? ", …" : "")) +
@@ -152,7 +158,7 @@ Json ModelJson(const formats::GgufFile& file, const ModelFacts& facts) {
   }
   return {{"file", file.path()},
           {"gguf_version", file.version()},
-          {"parts", file.parts()},
+          {"shards", file.shards()},
           {"file_bytes", file.file_bytes()},
           {"alignment", file.alignment()},
           {"architecture", facts.architecture},
@@ -166,12 +172,12 @@ Json ModelJson(const formats::GgufFile& file, const ModelFacts& facts) {
 std::string ModelText(const Json& model) {
   std::string out = fmt::format(
       "file          {}\n"
-      "format        GGUF v{}, {} part{}, {}\n"
+      "format        GGUF v{}, {} shard{}, {}\n"
       "architecture  {}\n"
       "parameters    {} ({})\n"
       "weights       {} in {} tensors, {:.2f} bits per weight\n",
       Visible(model["file"].get<std::string>()), model["gguf_version"].get<uint32_t>(),
-      model["parts"].get<int>(), model["parts"].get<int>() == 1 ? "" : "s",
+      model["shards"].get<int>(), model["shards"].get<int>() == 1 ? "" : "s",
       SizeText(model["file_bytes"].get<uint64_t>()),
       model["architecture"].get<std::string>().empty() ? "not named in the file"
                                                        : model["architecture"].get<std::string>(),
@@ -229,10 +235,10 @@ Json TensorsJson(const formats::GgufFile& file) {
   Json out = Json::array();
   for (const formats::GgufTensor& tensor : file.tensors()) {
     out.push_back({{"name", std::string(tensor.name)},
-                   {"type", tensor.format->name},
+                   {"type", formats::TensorTypeName(tensor)},
                    {"shape", std::vector<int64_t>(tensor.dims, tensor.dims + tensor.n_dims)},
                    {"bytes", tensor.size_bytes},
-                   {"part", tensor.part}});
+                   {"shard", tensor.shard}});
   }
   return out;
 }
@@ -287,12 +293,17 @@ std::string CpuText(const Json& cpu) {
 
 // ---- The command -------------------------------------------------------------------------------
 
+// A file of which no tensor need be readable.
+Result<formats::GgufFile> OpenToList(const std::string& path) {
+  return formats::GgufFile::Open(path, FileAccess::kMap, formats::UnreadableTensors::kListed);
+}
+
 // Everything that was asked for, as JSON.
 Result<Json> Gather(const Options& options, const std::string& path) {
   Json out = Json::object();
   if (!path.empty()) {
     const ModelOptions model_options = options.model.Options();
-    KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+    KVANT_ASSIGN(const auto file, OpenToList(path));
     out["model"] = ModelJson(file, GatherFacts(file));
     out["tokenizer"] = TokenizerJson(file, model_options.tokenizer);
     out["metadata"] = Json::object();
@@ -317,7 +328,7 @@ Result<Json> Gather(const Options& options, const std::string& path) {
 
 // The metadata is read again from the file, since its numbers have types that JSON has not.
 Result<std::string> MetadataText(const std::string& path) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  KVANT_ASSIGN(const auto file, OpenToList(path));
   std::string out = fmt::format("metadata      {} keys\n", file.metadata().size());
   for (const auto& [key, value] : file.metadata()) {
     out += fmt::format("  {:<40} {}\n", Visible(key), ValueText(value));
@@ -360,7 +371,7 @@ Json FindingJson(const formats::TensorFinding& finding) {
 
 // Whether all weights are finite.
 Result<bool> CheckWeights(const Options& options, const std::string& path, ResultStream& out) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
+  KVANT_ASSIGN(const auto file, OpenToList(path));
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
   ThreadPool pool(session_options.threads > 0 ? session_options.threads : DefaultThreadCount());
   TransferProgress progress("checked");
@@ -370,15 +381,24 @@ Result<bool> CheckWeights(const Options& options, const std::string& path, Resul
         return progress.Update(bytes_done, file.file_bytes(), next.name);
       }));
   progress.Clear();
+  size_t unchecked = 0;
+  for (const formats::GgufTensor& tensor : file.tensors()) {
+    if (tensor.format != nullptr) continue;
+    ++unchecked;
+    Note(fmt::format("tensor {} is not checked: kvant cannot read type {}", Visible(tensor.name),
+                     formats::TensorTypeName(tensor)));
+  }
   std::string text;
   if (options.json) {
-    Json json = {{"tensors", file.tensors().size()}, {"not_finite", Json::array()}};
+    Json json = {{"tensors", file.tensors().size()},
+                 {"not_checked", unchecked},
+                 {"not_finite", Json::array()}};
     for (const auto& finding : findings) json["not_finite"].push_back(FindingJson(finding));
     text = Dump(json, 2) + "\n";
   } else {
     for (const auto& finding : findings) text += FindingText(finding);
     if (findings.empty()) {
-      text = fmt::format("{} tensors, all values are finite\n", file.tensors().size());
+      text = fmt::format("{} tensors, all values are finite\n", file.tensors().size() - unchecked);
     }
   }
   out.Write(text);

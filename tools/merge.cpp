@@ -1,4 +1,4 @@
-// kvant merge: the parts of a model become one file.
+// kvant merge: the shards of a model become one file.
 #include <fmt/format.h>
 
 #include "formats/gguf_resplit.h"
@@ -10,15 +10,16 @@ namespace kvant::tools {
 namespace {
 
 constexpr HelpText kHelp = {
-    "ANY_PART OUT",
-    "Joins the parts of a model, given any one of them, to one file. Tensors keep their bytes, "
+    "ANY_SHARD OUT",
+    "Joins the shards of a model, given any one of them, to one file. Tensors keep their bytes, "
     "metadata\n"
     "their values; only split.* are left out.",
     "  kvant merge model-00001-of-00003.gguf model.gguf\n",
 };
 
 Status Merge(const std::string& input, const std::string& output) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input, FileAccess::kMap,
+                                                        formats::UnreadableTensors::kListed));
   TransferProgress progress("merged");
   uint64_t done = 0;
   return formats::WriteMerged(file, output, [&](const formats::GgufTensor& tensor) {
@@ -34,7 +35,7 @@ int MergeCommand(CommandLine& line) {
   OptionList list;
   if (const auto code = line.Parse(list, kHelp)) return *code;
   if (line.positionals().size() != 2) {
-    return line.UsageError("expected a part of a model and the file to write");
+    return line.UsageError("expected a shard of a model and the file to write");
   }
   const Status status = Merge(line.positionals()[0], line.positionals()[1]);
   return status.ok() ? kExitDone : Fail(status.error());

@@ -17,8 +17,9 @@ ModelFacts GatherFacts(const formats::GgufFile& file) {
   ModelFacts facts;
   std::map<std::string, ModelFacts::TypeShare> types;
   for (const formats::GgufTensor& tensor : file.tensors()) {
-    ModelFacts::TypeShare& share = types[tensor.format->name];
-    share.name = tensor.format->name;
+    const std::string type = formats::TensorTypeName(tensor);
+    ModelFacts::TypeShare& share = types[type];
+    share.name = type;
     ++share.tensors;
     share.values += static_cast<uint64_t>(tensor.n_values());
     share.bytes += tensor.size_bytes;

@@ -12,17 +12,18 @@ namespace {
 
 constexpr HelpText kHelp = {
     "IN OUT_PREFIX (--max-size SIZE | --max-tensors N) [--dry-run]",
-    "Cuts a model into parts named OUT_PREFIX-00001-of-0000N.gguf, which every command reads "
+    "Cuts a model into shards named OUT_PREFIX-00001-of-0000N.gguf, which every command reads "
     "given\n"
     "any one of them. Sizes count tensor bytes, K, M and G mean 1000, 1000^2 and 1000^3.",
     "  kvant split model.gguf model --max-size 2G\n"
-    "  kvant split model.gguf parts/model --max-tensors 128 --dry-run\n",
+    "  kvant split model.gguf shards/model --max-tensors 128 --dry-run\n",
 };
 
 Status Split(const std::string& input, const std::string& prefix,
              const formats::SplitLimits& limits, bool dry_run, ResultStream& out) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input));
-  KVANT_ASSIGN(const auto parts, formats::PlanSplit(file, prefix, limits));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input, FileAccess::kMap,
+                                                        formats::UnreadableTensors::kListed));
+  KVANT_ASSIGN(const auto shards, formats::PlanSplit(file, prefix, limits));
   if (!dry_run) {
     TransferProgress progress("split");
     uint64_t done = 0;
@@ -31,11 +32,11 @@ Status Split(const std::string& input, const std::string& prefix,
       done += tensor.size_bytes;
       return status;
     };
-    KVANT_TRY(formats::WriteSplit(file, parts, on_tensor));
+    KVANT_TRY(formats::WriteSplit(file, shards, on_tensor));
   }
-  for (const formats::SplitPart& part : parts) {
-    out.Write(fmt::format("{}: {} tensors, {} bytes\n", Visible(part.path), part.tensors,
-                          part.tensor_bytes));
+  for (const formats::SplitShard& shard : shards) {
+    out.Write(fmt::format("{}: {} tensors, {} bytes\n", Visible(shard.path), shard.tensors,
+                          shard.tensor_bytes));
   }
   return {};
 }
@@ -47,12 +48,12 @@ int SplitCommand(CommandLine& line) {
   std::optional<int64_t> tensors;
   bool dry_run = false;
   OptionList list;
-  list.Text("--max-size,--split-max-size", &size, "SIZE", "Tensor bytes of a part: 500M, 2G");
-  list.Integer("--max-tensors,--split-max-tensors", &tensors, {.min = 1}, "Tensors of a part", "");
-  list.Flag("--dry-run", &dry_run, "Show the parts and write nothing");
+  list.Text("--max-size,--split-max-size", &size, "SIZE", "Tensor bytes of a shard: 500M, 2G");
+  list.Integer("--max-tensors,--split-max-tensors", &tensors, {.min = 1}, "Tensors of a shard", "");
+  list.Flag("--dry-run", &dry_run, "Show the shards and write nothing");
   if (const auto code = line.Parse(list, kHelp)) return *code;
   if (line.positionals().size() != 2) {
-    return line.UsageError("expected a model and the prefix of the parts");
+    return line.UsageError("expected a model and the prefix of the shards");
   }
   if (size.has_value() == tensors.has_value()) {
     return line.UsageError("expected either --max-size or --max-tensors");

@@ -11,6 +11,7 @@
 #include "formats/check_tensors.h"
 #include "formats/gguf_resplit.h"
 #include "formats/gguf_split.h"
+#include "formats/gguf_writer.h"
 #include "formats/quoted.h"
 
 namespace kvant::quantize {
@@ -66,7 +67,7 @@ class PieceQueue {
   int64_t next_row_ = 0;
 };
 
-// The first error of several threads; the others see it and stop.
+// Keeps the first error of several threads; the other threads see it and stop.
 class SharedStatus {
  public:
   bool ok() const { return ok_.load(std::memory_order_relaxed); }
@@ -104,7 +105,7 @@ class PieceEncoder {
     const auto row_bytes = static_cast<uint64_t>(plan.format->row_bytes(columns));
     KVANT_TRY(writer.WritePiece(piece.job->index,
                                 static_cast<uint64_t>(piece.row_begin) * row_bytes, out));
-    file_.mappings()[static_cast<size_t>(tensor.part)].Release(source);
+    file_.mappings()[static_cast<size_t>(tensor.shard)].Release(source);
     return {};
   }
 
@@ -158,18 +159,18 @@ class ModelWriter {
     for (const TensorPlan& planned : plan.tensors) bytes_total_ += planned.source->size_bytes;
   }
 
-  // One file with the tensors of all parts (part -1) or of one.
-  Status Write(const std::string& path, int part) {
+  // Writes one file, with the tensors of all shards of the source (shard -1) or of one.
+  Status Write(const std::string& path, int shard) {
     GgufWriter writer(static_cast<uint32_t>(file_.alignment()));
-    if (part <= 0) AddMetadata(writer);
-    if (part >= 0) {
-      formats::AddSplitKeys(writer, static_cast<uint16_t>(part),
-                            static_cast<uint16_t>(file_.parts()), plan_.tensors.size());
+    if (shard <= 0) AddMetadata(writer);
+    if (shard >= 0) {
+      formats::AddSplitKeys(writer, static_cast<uint16_t>(shard),
+                            static_cast<uint16_t>(file_.shards()), plan_.tensors.size());
     }
     std::vector<Job> jobs;
     for (const TensorPlan& planned : plan_.tensors) {
       const GgufTensor& tensor = *planned.source;
-      if (part >= 0 && tensor.part != part) continue;
+      if (shard >= 0 && tensor.shard != shard) continue;
       KVANT_TRY(writer.AddTensor(std::string(tensor.name), *planned.format,
                                  std::span(tensor.dims, static_cast<size_t>(tensor.n_dims))));
       jobs.push_back({&planned, jobs.size()});
@@ -249,11 +250,11 @@ Result<std::vector<std::string>> WriteQuantized(const GgufFile& file, const Quan
                                                 const std::string& output,
                                                 const WriteOptions& options) {
   KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
-  const bool split = options.keep_split && file.parts() > 1;
+  const bool split = options.keep_split && file.shards() > 1;
   std::vector<std::string> paths;
-  for (int part = 0; part < (split ? file.parts() : 1); ++part) {
-    paths.push_back(split ? formats::SplitPath(output, static_cast<uint32_t>(part),
-                                               static_cast<uint32_t>(file.parts()))
+  for (int shard = 0; shard < (split ? file.shards() : 1); ++shard) {
+    paths.push_back(split ? formats::SplitPath(output, static_cast<uint32_t>(shard),
+                                               static_cast<uint32_t>(file.shards()))
                           : output);
     KVANT_TRY(formats::CheckOutputIsNoInput(file, paths.back()));
     if (split) KVANT_TRY(formats::CheckIsNew(paths.back()));

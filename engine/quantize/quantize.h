@@ -4,7 +4,7 @@
 // them where they belong, so that memory holds a piece per thread and the pages of the source that
 // are in use. The bytes written do not depend on the number of threads or the instruction set.
 //
-// The output appears whole or not at all; of a split one, each part does, and the earlier ones are
+// The output appears whole or not at all; of a split one, each shard does, and the earlier ones are
 // removed if a later one fails.
 //
 // Errors: kInvalid for an output that is an input or no regular file, and for weights that are NaN
@@ -34,7 +34,7 @@ enum class NonFinite : uint8_t { kRefused, kAllowed };
 struct WriteOptions {
   int threads = 1;
   NonFinite non_finite = NonFinite::kRefused;
-  // Parts like those of the source: "OUT-00001-of-00003.gguf" for the output "OUT".
+  // Shards like those of the source: "OUT-00001-of-00003.gguf" for the output "OUT".
   bool keep_split = false;
   // Called now and then on the calling thread; an error ends the work with it. May be empty.
   std::function<Status(const QuantizeProgress&)> on_progress = {};

@@ -15,6 +15,7 @@
 
 #include "cpu/kernels.h"
 #include "formats/gguf_resplit.h"
+#include "formats/gguf_writer.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::quantize {
@@ -159,8 +160,8 @@ TEST(QuantizeModel, KeepsAlignmentMetadataAndSplitsAsAsked) {
   WriteModel(folder / "in.gguf", "F16");
   {
     const auto file = GgufFile::Open(folder / "in.gguf");
-    const auto parts = formats::PlanSplit(*file, folder / "part", {.tensors_max = 2});
-    ASSERT_TRUE(formats::WriteSplit(*file, *parts, nullptr).ok());
+    const auto shards = formats::PlanSplit(*file, folder / "shard", {.tensors_max = 2});
+    ASSERT_TRUE(formats::WriteSplit(*file, *shards, nullptr).ok());
   }
   PlanOptions options = Options("Q8_0");
   options.metadata = {{"general.name", std::string("other")},
@@ -168,12 +169,12 @@ TEST(QuantizeModel, KeepsAlignmentMetadataAndSplitsAsAsked) {
                       {"new.float", 0.5},
                       {"new.bool", true},
                       {"new.negative", int64_t{-3}}};
-  const std::string part = folder / "part-00002-of-00003.gguf";
-  const auto joined = Quantize(part, folder / "joined.gguf", options);
+  const std::string shard = folder / "shard-00002-of-00003.gguf";
+  const auto joined = Quantize(shard, folder / "joined.gguf", options);
   ASSERT_TRUE(joined.ok()) << joined.error().message;
   const auto file = GgufFile::Open(folder / "joined.gguf");
   ASSERT_TRUE(file.ok());
-  EXPECT_EQ(file->parts(), 1);
+  EXPECT_EQ(file->shards(), 1);
   EXPECT_EQ(file->alignment(), 64u);
   EXPECT_EQ(**file->GetString("general.name"), "other");
   EXPECT_EQ(file->Find("llama.block_count")->type, formats::GgufType::kUint32);
@@ -184,19 +185,19 @@ TEST(QuantizeModel, KeepsAlignmentMetadataAndSplitsAsAsked) {
 
   WriteOptions write;
   write.keep_split = true;
-  const auto kept = Quantize(part, folder / "q", options, write);
+  const auto kept = Quantize(shard, folder / "q", options, write);
   ASSERT_TRUE(kept.ok()) << kept.error().message;
   ASSERT_EQ(kept->size(), 3u);
   const auto split = GgufFile::Open(kept->back());
   ASSERT_TRUE(split.ok());
-  EXPECT_EQ(split->parts(), 3);
+  EXPECT_EQ(split->shards(), 3);
   for (size_t t = 0; t < kMatrices.size(); ++t) {
     const auto& a = file->tensors()[t];
     const auto& b = *split->FindTensor(a.name);
     ASSERT_EQ(a.format, b.format);
     EXPECT_EQ(std::memcmp(a.data, b.data, a.size_bytes), 0);
   }
-  ExpectFails(Quantize(part, folder / "q", options, write), "exists already");
+  ExpectFails(Quantize(shard, folder / "q", options, write), "exists already");
 }
 
 TEST(QuantizeModel, ObeysRulesForSingleTensors) {

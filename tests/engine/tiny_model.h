@@ -14,7 +14,7 @@
 
 #include "engine/model.h"
 #include "engine/session.h"
-#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "quant/format.h"
 
 namespace kvant::test {

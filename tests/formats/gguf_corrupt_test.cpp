@@ -260,7 +260,7 @@ TEST(GgufCorrupt, PartsOfSplitModels) {
   const Bytes count = Key("split.count", GgufType::kUint16).Number(uint16_t{3});
   const Bytes number = Key("split.no", GgufType::kUint16).Number(uint16_t{0});
   const Bytes tensors = Key("split.tensors.count", GgufType::kInt32).U32(2);
-  ExpectError(File({count, number, tensors}, {}, 0), ErrorCode::kNotSupported, "part 1 of 3");
+  ExpectError(File({count, number, tensors}, {}, 0), ErrorCode::kNotSupported, "shard 1 of 3");
   ExpectCorrupt(File({count, tensors}, {}, 0), "split.count is 3, but split.no is missing");
   ExpectCorrupt(File({count, number}, {}, 0), "but split.tensors.count is missing");
   ExpectCorrupt(

@@ -131,7 +131,7 @@ TEST(GgufReader, AgreesWithPythonAboutEveryType) {
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(file->version(), 3u);
   EXPECT_EQ(file->alignment(), 32u);
-  EXPECT_EQ(file->parts(), 1);
+  EXPECT_EQ(file->shards(), 1);
   EXPECT_EQ(file->file_bytes(), std::filesystem::file_size(Fixture("every-type.gguf")));
   ExpectSame(Describe(*file), ReadJson("every-type.json"));
 }
@@ -147,15 +147,15 @@ TEST(GgufReader, AgreesWithPythonAboutAlignment64) {
 }
 
 TEST(GgufReader, AgreesWithPythonAboutSplitFiles) {
-  for (const char* part : {"00001", "00002", "00003"}) {
-    auto file = GgufFile::Open(Fixture(fmt::format("split-{}-of-00003.gguf", part)));
+  for (const char* shard : {"00001", "00002", "00003"}) {
+    auto file = GgufFile::Open(Fixture(fmt::format("split-{}-of-00003.gguf", shard)));
     ASSERT_TRUE(file.ok()) << file.error().message;
-    EXPECT_EQ(file->parts(), 3);
+    EXPECT_EQ(file->shards(), 3);
     EXPECT_EQ(file->mappings().size(), 3u);
     ExpectSame(Describe(*file), ReadJson("split.json"));
-    EXPECT_EQ(file->FindTensor("blk.2.weight")->part, 0);
-    EXPECT_EQ(file->FindTensor("blk.3.weight")->part, 1);
-    EXPECT_EQ(file->FindTensor("blk.6.weight")->part, 2);
+    EXPECT_EQ(file->FindTensor("blk.2.weight")->shard, 0);
+    EXPECT_EQ(file->FindTensor("blk.3.weight")->shard, 1);
+    EXPECT_EQ(file->FindTensor("blk.6.weight")->shard, 2);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "formats/gguf_writer.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
 
@@ -25,7 +26,7 @@ std::string FileBytes(const std::string& path) {
 // Ten tensors of 1 to 10 rows of 40 bytes.
 void WriteModel(const std::string& path, uint32_t alignment) {
   formats::GgufWriter writer(alignment);
-  writer.AddString("general.name", "parts");
+  writer.AddString("general.name", "shards");
   writer.AddStrings("words", {"a", "", "c"});
   writer.AddF32("number", 0.1f);
   const auto* f32 = quant::FindFormat("F32");
@@ -44,12 +45,12 @@ void WriteModel(const std::string& path, uint32_t alignment) {
 Status Split(const std::string& input, const std::string& prefix, const SplitLimits& limits,
              const formats::OnTensor& on_tensor = nullptr) {
   KVANT_ASSIGN(const auto file, GgufFile::Open(input));
-  KVANT_ASSIGN(const auto parts, formats::PlanSplit(file, prefix, limits));
-  return formats::WriteSplit(file, parts, on_tensor);
+  KVANT_ASSIGN(const auto shards, formats::PlanSplit(file, prefix, limits));
+  return formats::WriteSplit(file, shards, on_tensor);
 }
 
-Status Merge(const std::string& part, const std::string& output) {
-  KVANT_ASSIGN(const auto file, GgufFile::Open(part));
+Status Merge(const std::string& shard, const std::string& output) {
+  KVANT_ASSIGN(const auto file, GgufFile::Open(shard));
   return formats::WriteMerged(file, output, nullptr);
 }
 
@@ -63,19 +64,19 @@ TEST_P(Resplit, MergedPartsAreTheFileAgain) {
                                     {.tensors_max = 99},
                                     {.bytes_max = 700},
                                     {.bytes_max = 1}};
-  const int parts_expected[] = {10, 4, 1, -1, 10};
+  const int shards_expected[] = {10, 4, 1, -1, 10};
   for (size_t i = 0; i < std::size(all_limits); ++i) {
     const std::string prefix = folder / ("p" + std::to_string(i));
     ASSERT_TRUE(Split(folder / "m.gguf", prefix, all_limits[i]).ok());
-    int parts = 0;
+    int shards = 0;
     std::string last;
     for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
       if (!entry.path().string().starts_with(prefix)) continue;
       last = entry.path().string();
-      ++parts;
+      ++shards;
     }
-    if (parts_expected[i] > 0) {
-      EXPECT_EQ(parts, parts_expected[i]) << i;
+    if (shards_expected[i] > 0) {
+      EXPECT_EQ(shards, shards_expected[i]) << i;
     }
     ASSERT_TRUE(Merge(last, folder / "merged.gguf").ok());
     EXPECT_EQ(FileBytes(folder / "merged.gguf"), FileBytes(folder / "m.gguf")) << i;
@@ -89,16 +90,16 @@ TEST(ResplitFiles, PartsKeepToTheirSize) {
   WriteModel(folder / "m.gguf", 32);
   const auto file = GgufFile::Open(folder / "m.gguf");
   ASSERT_TRUE(file.ok());
-  const auto parts = formats::PlanSplit(*file, "x", {.bytes_max = 700});
-  ASSERT_TRUE(parts.ok());
+  const auto shards = formats::PlanSplit(*file, "x", {.bytes_max = 700});
+  ASSERT_TRUE(shards.ok());
   size_t tensors = 0;
-  for (const auto& part : *parts) {
-    EXPECT_LE(part.tensor_bytes, 700u);
-    EXPECT_EQ(part.first_tensor, tensors);
-    tensors += part.tensors;
+  for (const auto& shard : *shards) {
+    EXPECT_LE(shard.tensor_bytes, 700u);
+    EXPECT_EQ(shard.first_tensor, tensors);
+    tensors += shard.tensors;
   }
   EXPECT_EQ(tensors, 10u);
-  EXPECT_EQ(parts->front().path, fmt::format("x-00001-of-{:05}.gguf", parts->size()));
+  EXPECT_EQ(shards->front().path, fmt::format("x-00001-of-{:05}.gguf", shards->size()));
 }
 
 TEST(ResplitFiles, AFailureLeavesNothing) {
@@ -122,13 +123,13 @@ TEST(ResplitFiles, NeverReplacesAFileItReadsOrAPart) {
   const Status again = Split(folder / "m.gguf", folder / "p", {.tensors_max = 5});
   ASSERT_FALSE(again.ok());
   EXPECT_THAT(again.error().message, HasSubstr("exists already"));
-  const std::string part = folder / "p-00002-of-00002.gguf";
-  const std::string before = FileBytes(part);
-  const Status onto_itself = Merge(folder / "p-00001-of-00002.gguf", part);
+  const std::string shard = folder / "p-00002-of-00002.gguf";
+  const std::string before = FileBytes(shard);
+  const Status onto_itself = Merge(folder / "p-00001-of-00002.gguf", shard);
   ASSERT_FALSE(onto_itself.ok());
   EXPECT_THAT(onto_itself.error().message, HasSubstr("the output is also an input"));
-  EXPECT_EQ(FileBytes(part), before);
-  std::filesystem::remove(part);
+  EXPECT_EQ(FileBytes(shard), before);
+  std::filesystem::remove(shard);
   EXPECT_FALSE(Merge(folder / "p-00001-of-00002.gguf", folder / "x.gguf").ok());
 }
 

@@ -1,4 +1,4 @@
-// Split models: names of parts, and every way in which the parts on disk can fail to belong
+// Split models: names of shards, and every way in which the shards on disk can fail to belong
 // together.
 #include "formats/gguf_split.h"
 
@@ -81,8 +81,8 @@ TEST_F(SplitModel, OpensFromAnyPart) {
     EXPECT_EQ(file->path(), folder_ / name);
     ASSERT_EQ(file->tensors().size(), 4u);
     EXPECT_EQ(file->tensors()[2].name, "c");
-    EXPECT_EQ(file->tensors()[2].part, 1);
-    EXPECT_EQ(*file->GetU32("split.no"), 0u) << "the metadata are those of the first part";
+    EXPECT_EQ(file->tensors()[2].shard, 1);
+    EXPECT_EQ(*file->GetU32("split.no"), 0u) << "the metadata are those of the first shard";
     uint64_t bytes = 0;
     for (const MappedFile& mapping : file->mappings()) bytes += mapping.bytes().size();
     EXPECT_EQ(file->file_bytes(), bytes);
@@ -93,7 +93,7 @@ TEST_F(SplitModel, NamesTheMissingPart) {
   std::filesystem::remove(folder_ / "m-00002-of-00003.gguf");
   for (const char* opened : {"m-00001-of-00003.gguf", "m-00003-of-00003.gguf"}) {
     ExpectError(ErrorCode::kIo, "m-00002-of-00003.gguf: No such file or directory", opened);
-    ExpectError(ErrorCode::kIo, "(part 2 of 3 of a split model)", opened);
+    ExpectError(ErrorCode::kIo, "(shard 2 of 3 of a split model)", opened);
   }
 }
 
@@ -105,7 +105,7 @@ TEST_F(SplitModel, NamesTheDamagedPart) {
 TEST_F(SplitModel, RefusesAPartWithAnotherName) {
   std::filesystem::rename(folder_ / "m-00001-of-00003.gguf", folder_ / "model.gguf");
   ExpectError(ErrorCode::kInvalid,
-              "part 1 of 3 of a split model, but its name does not end in "
+              "shard 1 of 3 of a split model, but its name does not end in "
               "-00001-of-00003.gguf",
               "model.gguf");
   Write("m-00001-of-00003.gguf", Part(1, 3, 4, {"a", "b"}));
@@ -114,23 +114,23 @@ TEST_F(SplitModel, RefusesAPartWithAnotherName) {
 
 TEST_F(SplitModel, RefusesPartsInTheWrongPlace) {
   Write("m-00002-of-00003.gguf", Part(2, 3, 4, {"c"}));
-  ExpectError(ErrorCode::kCorrupt, "m-00002-of-00003.gguf: the file is part 3 of 3");
+  ExpectError(ErrorCode::kCorrupt, "m-00002-of-00003.gguf: the file is shard 3 of 3");
   Write("m-00002-of-00003.gguf", Part(1, 4, 4, {"c"}));
-  ExpectError(ErrorCode::kCorrupt, "the file is part 2 of 4");
+  ExpectError(ErrorCode::kCorrupt, "the file is shard 2 of 4");
   Write("m-00002-of-00003.gguf", File({}, {TensorInfo("c", {8}, kF32, 0)}, 32));
-  ExpectError(ErrorCode::kCorrupt, "the file is part 1 of 1");
+  ExpectError(ErrorCode::kCorrupt, "the file is shard 1 of 1");
 }
 
 TEST_F(SplitModel, RefusesAWrongTensorCount) {
   Write("m-00002-of-00003.gguf", Part(1, 3, 5, {"c"}));
-  ExpectError(ErrorCode::kCorrupt, "with 5 tensors, expected part 2 of 3 with 4");
+  ExpectError(ErrorCode::kCorrupt, "with 5 tensors, expected shard 2 of 3 with 4");
   Write("m-00002-of-00003.gguf", Part(1, 3, 4, {"c", "e"}));
-  ExpectError(ErrorCode::kCorrupt, "the 3 parts hold 5 tensors, but split.tensors.count is 4");
+  ExpectError(ErrorCode::kCorrupt, "the 3 shards hold 5 tensors, but split.tensors.count is 4");
 }
 
 TEST_F(SplitModel, RefusesATensorInTwoParts) {
   Write("m-00003-of-00003.gguf", Part(2, 3, 4, {"a"}));
-  ExpectError(ErrorCode::kCorrupt, "tensor \"a\" appears more than once, in parts 1 and 3");
+  ExpectError(ErrorCode::kCorrupt, "tensor \"a\" appears more than once, in shards 1 and 3");
 }
 
 TEST_F(SplitModel, ASingleFileMayHaveAnyName) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "formats/gguf_writer.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::formats {

@@ -11,7 +11,7 @@ from pathlib import Path
 UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = range(13)
 FORMATS = {UINT8: "B", INT8: "b", UINT16: "H", INT16: "h", UINT32: "I", INT32: "i", FLOAT32: "f", BOOL: "B",
            UINT64: "Q", INT64: "q", FLOAT64: "d"}
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144)}  # type id: values, bytes
+BLOCKS = {26: (1, 4), 1000: (1, 1), 0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144)}  # type id: values, bytes
 
 
 def string(text: str) -> bytes:
@@ -63,6 +63,7 @@ GGUF_SEEDS = {
     "tensors": gguf([ARCH], [("a", [5], 0), ("b", [4, 3], 1), ("c", [32, 2], 2), ("d", [32], 8), ("e", [], 0)]),
     "four-dims": gguf([], [("a", [2, 2, 2, 2], 0)]),
     "q4-k": gguf([], [("a", [256], 12)]),
+    "unreadable": gguf([], [("a", [4], 26), ("b", [9], 1000), ("c", [5], 0), ("d", [40], 1000)]),
     "alignment-8": gguf([entry("general.alignment", UINT32, 8)], [("a", [3], 0), ("b", [1], 0)], alignment=8),
     "alignment-64": gguf([entry("general.alignment", UINT32, 64)], [("a", [3], 0), ("b", [1], 0)], alignment=64),
     "alignment-0": gguf([entry("general.alignment", UINT32, 0)]),

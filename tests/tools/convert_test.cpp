@@ -63,7 +63,7 @@ TEST(ConvertProgram, WrongUsageAndRefusals) {
   fails({"convert", folder.Path(), folder / "o.gguf", "--type", "q9"}, 2, "q9");
   fails({"split", "m.gguf", "p"}, 2, "expected either --max-size or --max-tensors");
   fails({"split", "m.gguf", "p", "--max-size", "2X"}, 2, "found '2X'");
-  fails({"merge", "m.gguf"}, 2, "expected a part of a model");
+  fails({"merge", "m.gguf"}, 2, "expected a shard of a model");
   fails({"merge", folder / "none.gguf", folder / "o.gguf"}, 1, "none.gguf");
   EXPECT_FALSE(std::filesystem::exists(folder / "o.gguf"));
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "formats/json_object.h"
 
 namespace kvant::arch {

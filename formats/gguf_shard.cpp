@@ -1,6 +1,6 @@
 // The parser of one GGUF file. A cursor that cannot leave the bytes does all the reading; the
 // parser above it turns what does not fit into messages.
-#include "formats/gguf_part.h"
+#include "formats/gguf_shard.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +12,7 @@
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
 #include "formats/quoted.h"
+#include "quant/unsupported_types.h"
 
 namespace kvant::formats {
 namespace {
@@ -28,19 +29,23 @@ constexpr uint32_t kVersionMax = 3;
 constexpr uint64_t kMetadataBytesMin = 8 + 1 + 4 + 1;
 constexpr uint64_t kTensorInfoBytesMin = 8 + 1 + 4 + 0 + 4 + 8;
 
+// Of tensors whose type is unknown. The smallest known type has 7 values per byte.
+constexpr int64_t kValuesPerByteMax = 64;
+
 class Parser {
  public:
-  Parser(std::span<const std::byte> bytes, const std::string& file)
-      : bytes_(bytes), file_(file), cursor_(bytes) {}
+  Parser(std::span<const std::byte> bytes, const std::string& file, UnreadableTensors unreadable)
+      : bytes_(bytes), file_(file), unreadable_(unreadable), cursor_(bytes) {}
 
-  Result<GgufPart> Parse() {
+  Result<GgufShard> Parse() {
     KVANT_TRY(ReadHeader());
     KVANT_TRY(ReadMetadata());
     KVANT_TRY(FindAlignment());
     KVANT_TRY(ReadTensorInfos());
+    KVANT_TRY(MeasureUnknownTypes());
     KVANT_TRY(PlaceTensors());
     KVANT_TRY(CheckOverlaps());
-    return std::move(part_);
+    return std::move(shard_);
   }
 
  private:
@@ -57,7 +62,9 @@ class Parser {
   Status ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offset);
   Status ReadTensorName(uint64_t index, std::string_view& name);
   Status ReadTensorShape(GgufTensor& tensor);
-  Status FindFormat(uint32_t type_id, GgufTensor& tensor);
+  Result<int64_t> SizeOf(const GgufTensor& tensor) const;
+  Error UnreadableType(const GgufTensor& tensor) const;
+  Status MeasureUnknownTypes();
   Status PlaceTensors();
   Status CheckOverlaps();
 
@@ -80,11 +87,12 @@ class Parser {
 
   std::span<const std::byte> bytes_;
   const std::string& file_;
+  UnreadableTensors unreadable_;
   ByteCursor cursor_;
   uint64_t metadata_count_ = 0;
   uint64_t tensor_count_ = 0;
   std::vector<uint64_t> offsets_;  // of each tensor, relative to the data section
-  GgufPart part_;
+  GgufShard shard_;
 };
 
 Status Parser::ReadHeader() {
@@ -107,7 +115,7 @@ Status Parser::ReadHeader() {
                         kVersionMin, kVersionMax,
                         version == 1 ? "; convert the model again with a current converter" : "");
   }
-  part_.version = version;
+  shard_.version = version;
   if (!cursor_.Read(tensor_count_) || !cursor_.Read(metadata_count_)) {
     return EndsInside("the header");
   }
@@ -123,16 +131,16 @@ Status Parser::ReadHeader() {
 }
 
 Status Parser::ReadMetadata() {
-  part_.metadata.resize(metadata_count_);
+  shard_.metadata.resize(metadata_count_);
   for (uint64_t i = 0; i < metadata_count_; ++i) {
-    auto& [key, value] = part_.metadata[i];
+    auto& [key, value] = shard_.metadata[i];
     KVANT_TRY(ReadKey(i, key));
     KVANT_TRY(ReadValue(key, value));
   }
   NameIndex keys;
-  const auto duplicate = keys.Build(part_.metadata, [](const auto& entry) { return entry.first; });
+  const auto duplicate = keys.Build(shard_.metadata, [](const auto& entry) { return entry.first; });
   if (!duplicate) return {};
-  return Corrupt("key {} appears more than once", Quoted(part_.metadata[duplicate->first].first));
+  return Corrupt("key {} appears more than once", Quoted(shard_.metadata[duplicate->first].first));
 }
 
 Status Parser::ReadKey(uint64_t index, std::string_view& key) {
@@ -225,18 +233,18 @@ Status Parser::ReadArray(std::string_view key, GgufArray& array) {
 }
 
 Status Parser::FindAlignment() {
-  part_.alignment = kGgufAlignmentDefault;
-  const auto entry = std::find_if(part_.metadata.begin(), part_.metadata.end(),
+  shard_.alignment = kGgufAlignmentDefault;
+  const auto entry = std::find_if(shard_.metadata.begin(), shard_.metadata.end(),
                                   [](const auto& pair) { return pair.first == kGgufAlignmentKey; });
-  if (entry == part_.metadata.end()) return {};
+  if (entry == shard_.metadata.end()) return {};
   const GgufValue& value = entry->second;
   if (value.type != GgufType::kUint32) {
     return Corrupt("{} is {}, expected uint32", kGgufAlignmentKey, GgufTypeName(value.type));
   }
-  part_.alignment = std::get<uint64_t>(value.value);
-  if (GgufAlignmentValid(part_.alignment)) return {};
+  shard_.alignment = std::get<uint64_t>(value.value);
+  if (GgufAlignmentValid(shard_.alignment)) return {};
   return Corrupt("{} is {}, expected a power of two from {} to {}", kGgufAlignmentKey,
-                 part_.alignment, kGgufAlignmentMin, kGgufAlignmentMax);
+                 shard_.alignment, kGgufAlignmentMin, kGgufAlignmentMax);
 }
 
 Status Parser::ReadTensorInfos() {
@@ -246,10 +254,10 @@ Status Parser::ReadTensorInfos() {
         "metadata",
         tensor_count_, cursor_.remaining());
   }
-  part_.tensors.resize(tensor_count_);
+  shard_.tensors.resize(tensor_count_);
   offsets_.resize(tensor_count_);
   for (uint64_t i = 0; i < tensor_count_; ++i) {
-    KVANT_TRY(ReadTensorInfo(i, part_.tensors[i], offsets_[i]));
+    KVANT_TRY(ReadTensorInfo(i, shard_.tensors[i], offsets_[i]));
   }
   return {};
 }
@@ -261,9 +269,12 @@ Status Parser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offs
   if (!cursor_.Read(type_id) || !cursor_.Read(offset)) {
     return EndsInside("the description of tensor", tensor.name);
   }
-  KVANT_TRY(FindFormat(type_id, tensor));
-  const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
-  const auto size_bytes = TensorBytes(tensor.name, *tensor.format, dims);
+  tensor.type = quant::TensorType{type_id};
+  tensor.format = quant::FindFormat(tensor.type);
+  if (tensor.format == nullptr && unreadable_ == UnreadableTensors::kRefused) {
+    return UnreadableType(tensor);
+  }
+  const auto size_bytes = SizeOf(tensor);
   if (!size_bytes.ok()) return Corrupt("{}", size_bytes.error().message);
   tensor.size_bytes = static_cast<uint64_t>(*size_bytes);
   return {};
@@ -296,27 +307,65 @@ Status Parser::ReadTensorShape(GgufTensor& tensor) {
   return {};
 }
 
-Status Parser::FindFormat(uint32_t type_id, GgufTensor& tensor) {
-  tensor.format = quant::FindFormat(static_cast<quant::TensorType>(type_id));
-  if (tensor.format != nullptr) return {};
-  const char* name = quant::UnsupportedTypeName(type_id);
+Error Parser::UnreadableType(const GgufTensor& tensor) const {
+  const auto number = static_cast<uint32_t>(tensor.type);
+  const char* name = quant::UnsupportedTypeName(number);
   if (name == nullptr) {
-    return NotSupported("tensor {} has the unknown type {}", Quoted(tensor.name), type_id);
+    return NotSupported("tensor {} has the unknown type {}", Quoted(tensor.name), number);
   }
   return NotSupported("tensor {} has type {} ({}), which this build cannot read",
-                      Quoted(tensor.name), name, type_id);
+                      Quoted(tensor.name), name, number);
+}
+
+// The bytes of a tensor, or 0 where its type does not tell them; a tensor has at least one value.
+Result<int64_t> Parser::SizeOf(const GgufTensor& tensor) const {
+  const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
+  if (tensor.format != nullptr) return TensorBytes(tensor.name, BlockSizeOf(*tensor.format), dims);
+  const auto* type = quant::FindUnsupportedType(static_cast<uint32_t>(tensor.type));
+  if (type != nullptr && type->block_values != 0) {
+    return TensorBytes(tensor.name, {type->name, type->block_values, type->block_bytes}, dims);
+  }
+  KVANT_TRY(TensorValues(tensor.name, dims));
+  return 0;
+}
+
+// A tensor whose type does not tell its size reaches to the next one, or to the end of the file.
+Status Parser::MeasureUnknownTypes() {
+  const auto is_unknown = [](const GgufTensor& tensor) { return tensor.size_bytes == 0; };
+  if (std::none_of(shard_.tensors.begin(), shard_.tensors.end(), is_unknown)) return {};
+  std::vector<uint64_t> begins = offsets_;
+  const uint64_t data_begin = RoundUp(cursor_.position(), shard_.alignment);
+  begins.push_back(bytes_.size() - std::min<uint64_t>(data_begin, bytes_.size()));
+  std::sort(begins.begin(), begins.end());
+  for (size_t i = 0; i < shard_.tensors.size(); ++i) {
+    GgufTensor& tensor = shard_.tensors[i];
+    if (!is_unknown(tensor)) continue;
+    const auto [own, next] = std::equal_range(begins.begin(), begins.end(), offsets_[i]);
+    if (next == begins.end() || next - own > 1) {
+      return Corrupt("tensor {} of the unknown type {} has no bytes at offset {}",
+                     Quoted(tensor.name), static_cast<uint32_t>(tensor.type), offsets_[i]);
+    }
+    tensor.size_bytes = *next - offsets_[i];
+    if (tensor.n_values() / kValuesPerByteMax > static_cast<int64_t>(tensor.size_bytes)) {
+      return Corrupt(
+          "tensor {} of the unknown type {} has {} values, more than fit into its {} bytes",
+          Quoted(tensor.name), static_cast<uint32_t>(tensor.type), tensor.n_values(),
+          tensor.size_bytes);
+    }
+  }
+  return {};
 }
 
 Status Parser::PlaceTensors() {
   // Neither sum can overflow: positions are at most the file's size, alignments at most 2^16.
-  const uint64_t data_begin = RoundUp(cursor_.position(), part_.alignment);
+  const uint64_t data_begin = RoundUp(cursor_.position(), shard_.alignment);
   const uint64_t data_bytes = bytes_.size() - std::min<uint64_t>(data_begin, bytes_.size());
   for (uint64_t i = 0; i < tensor_count_; ++i) {
-    GgufTensor& tensor = part_.tensors[i];
+    GgufTensor& tensor = shard_.tensors[i];
     const uint64_t offset = offsets_[i];
-    if (offset % part_.alignment != 0) {
+    if (offset % shard_.alignment != 0) {
       return Corrupt("tensor {} begins at offset {}, expected a multiple of the alignment {}",
-                     Quoted(tensor.name), offset, part_.alignment);
+                     Quoted(tensor.name), offset, shard_.alignment);
     }
     if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
       return Corrupt(
@@ -331,8 +380,8 @@ Status Parser::PlaceTensors() {
 
 Status Parser::CheckOverlaps() {
   std::vector<const GgufTensor*> sorted;
-  sorted.reserve(part_.tensors.size());
-  for (const GgufTensor& tensor : part_.tensors) sorted.push_back(&tensor);
+  sorted.reserve(shard_.tensors.size());
+  for (const GgufTensor& tensor : shard_.tensors) sorted.push_back(&tensor);
   std::sort(sorted.begin(), sorted.end(), [](const GgufTensor* left, const GgufTensor* right) {
     return left->data < right->data;
   });
@@ -347,8 +396,9 @@ Status Parser::CheckOverlaps() {
 
 }  // namespace
 
-Result<GgufPart> ParseGgufPart(std::span<const std::byte> bytes, const std::string& file) {
-  return Parser(bytes, file).Parse();
+Result<GgufShard> ParseGgufShard(std::span<const std::byte> bytes, const std::string& file,
+                                 UnreadableTensors unreadable) {
+  return Parser(bytes, file, unreadable).Parse();
 }
 
 }  // namespace kvant::formats
