@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "engine/generate/generator.h"
+#include "engine/generate/prompt.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 
@@ -66,10 +67,6 @@ Status CheckBeamModes(const RunOptions& options);
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options);
 void AddBatchOptions(OptionList& list, BatchRunOptions& options);
-
-// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
-// no text, and never with an end token, which would end the text before it begins.
-Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text);
 
 // Each is the whole of the command after parsing; `finish_reason` tells whether it was interrupted.
 Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,

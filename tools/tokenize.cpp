@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,12 @@ constexpr HelpText kHelp = {
     "Prints the token ids of a text on one line, separated by spaces. The text is taken as it is,\n"
     "nothing is trimmed; an empty text gives an empty line. No BOS is added unless asked. The "
     "file\n"
-    "may hold a vocabulary alone. With --decode, ids become text again, byte for byte.",
+    "may hold a vocabulary alone. With --decode, ids become text again: the text that was "
+    "tokenized,\n"
+    "byte for byte, if the vocabulary can spell it. What it cannot spell is lost, and a note says "
+    "so.\n"
+    "Uncased BERT (WordPiece) forgets case, accents and white space, too, and some vocabularies\n"
+    "compose accents (Unicode NFC).",
     "  kvant tokenize model.gguf -p \"Hello world\"\n"
     "  kvant tokenize model.gguf -f book.txt | wc -w\n"
     "  kvant tokenize model.gguf --special -p \"<|im_start|>user\"\n"
@@ -55,29 +61,52 @@ Result<std::vector<TokenId>> ParseIds(std::string_view text, int32_t vocab_size)
 }
 
 // --bos means what a model sees in front of a prompt: BOS, or whatever its metadata adds.
-Result<std::vector<TokenId>> Encode(const Tokenizer& tokenizer, const std::string& text,
-                                    const Options& options) {
+Result<Encoding> Encode(const Tokenizer& tokenizer, const std::string& text,
+                        const Options& options) {
   const SpecialTokens& special = tokenizer.special();
   EncodeOptions encode;
   encode.parse_special = options.special;
   encode.add_special = options.bos && (special.add_bos || special.cls.has_value());
-  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, encode));
+  KVANT_ASSIGN(Encoding out, tokenizer.EncodeAndCount(text, encode));
   if (options.bos && !encode.add_special) {
     if (!special.bos.has_value()) {
       return MakeError(ErrorCode::kInvalid, "--bos: this vocabulary has no BOS token");
     }
-    ids.insert(ids.begin(), *special.bos);
+    out.ids.insert(out.ids.begin(), *special.bos);
   }
-  return ids;
+  return out;
 }
 
-std::string ToJson(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+std::string ToJson(const Tokenizer& tokenizer, const Encoding& encoding) {
   nlohmann::ordered_json out;
-  out["count"] = ids.size();
-  out["ids"] = ids;
+  out["count"] = encoding.ids.size();
+  out["ids"] = encoding.ids;
   out["pieces"] = nlohmann::ordered_json::array();
-  for (const TokenId id : ids) out["pieces"].push_back(tokenizer.TokenBytes(id, {.special = true}));
+  for (const TokenId id : encoding.ids) {
+    out["pieces"].push_back(tokenizer.TokenBytes(id, {.special = true}));
+  }
+  out["unknown_characters"] = encoding.unknown_characters;
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Status Decode(const Tokenizer& tokenizer, const std::string& text, const Options& options,
+              ResultStream& out) {
+  KVANT_ASSIGN(const auto ids, ParseIds(text, tokenizer.vocab_size()));
+  const auto unknown = std::count(ids.begin(), ids.end(), tokenizer.special().unk);
+  if (unknown > 0) {
+    Note(fmt::format("{} of the {} ids {} the unknown token: the text that {} for is lost", unknown,
+                     ids.size(), unknown == 1 ? "is" : "are",
+                     unknown == 1 ? "it stands" : "they stand"));
+  }
+  const std::string decoded = tokenizer.Decode(ids, {.special = options.special});
+  if (options.json) {
+    const nlohmann::ordered_json object = {{"text", decoded}, {"unknown_tokens", unknown}};
+    out.Write(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  } else {
+    out.Write(decoded);
+    out.EndLineOnTerminal();
+  }
+  return {};
 }
 
 Status Tokenize(const Options& options, const Positionals& positionals, ResultStream& out) {
@@ -88,21 +117,16 @@ Status Tokenize(const Options& options, const Positionals& positionals, ResultSt
   }
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(positionals.model));
   KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
-  if (options.decode) {
-    KVANT_ASSIGN(const auto ids, ParseIds(*text, tokenizer->vocab_size()));
-    const std::string decoded = tokenizer->Decode(ids, {.special = options.special});
-    if (options.json) {
-      const nlohmann::ordered_json object = {{"text", decoded}};
-      out.Write(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-      out.Write("\n");
-    } else {
-      out.Write(decoded);
-      out.EndLineOnTerminal();
-    }
-    return {};
+  if (options.decode) return Decode(*tokenizer, *text, options, out);
+  KVANT_ASSIGN(const Encoding encoding, Encode(*tokenizer, *text, options));
+  if (encoding.unknown_characters > 0) {
+    Note(
+        fmt::format("the vocabulary cannot spell {} of the text's characters: --decode will not "
+                    "give {} back",
+                    encoding.unknown_characters, encoding.unknown_characters == 1 ? "it" : "them"));
   }
-  KVANT_ASSIGN(const auto ids, Encode(*tokenizer, *text, options));
-  out.Write(options.json ? ToJson(*tokenizer, ids) : fmt::format("{}\n", fmt::join(ids, " ")));
+  out.Write(options.json ? ToJson(*tokenizer, encoding)
+                         : fmt::format("{}\n", fmt::join(encoding.ids, " ")));
   return {};
 }
 
@@ -120,7 +144,8 @@ int TokenizeCommand(CommandLine& line) {
             "Read control tokens such as <|im_end|> in the text; with --decode, show them");
   list.Flag("--decode", &options.decode, "Turn ids into text");
   list.Group("Output");
-  list.Flag("--json", &options.json, "Print one JSON object: count, ids, pieces");
+  list.Flag("--json", &options.json,
+            "Print one JSON object: count, ids, pieces, unknown_characters");
   if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,

@@ -63,7 +63,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
   std::string pre_tokenizer() const override { return pre_name_; }
 
  protected:
-  void EncodeText(std::string_view text, std::vector<TokenId>& ids) const override;
+  void EncodeText(std::string_view text, Encoding& out) const override;
 
  private:
   struct Symbol {
@@ -79,7 +79,8 @@ class BpeTokenizer final : public VocabularyTokenizer {
   };
   Status ReadMerges(const GgufFile& file);
   void FindByteTokens();
-  void EncodeWord(std::string_view word, Scratch& scratch, std::vector<TokenId>& ids) const;
+  void EncodeWord(std::string_view word, Scratch& scratch, Encoding& out) const;
+  int64_t CountUnknown(std::string_view word) const;
   void PushMerge(int32_t left, Scratch& scratch) const;
   void MergeAll(Scratch& scratch) const;
 
@@ -167,7 +168,7 @@ void BpeTokenizer::FindByteTokens() {
   }
 }
 
-void BpeTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) const {
+void BpeTokenizer::EncodeText(std::string_view text, Encoding& out) const {
   std::string normalized;
   if (pre_->row().normalize_nfc) {
     normalized = NormalizeNfc(text);
@@ -177,31 +178,35 @@ void BpeTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) 
   struct Seen {
     size_t begin;
     size_t count;
+    int64_t unknown;
   };
+  std::vector<TokenId>& ids = out.ids;
   std::unordered_map<std::string_view, Seen> words;
   Scratch scratch;
   size_t begin = 0;
   for (const size_t end : pre_->Split(text)) {
     const std::string_view word = text.substr(begin, end - begin);
     begin = end;
-    const auto [seen, is_new] = words.try_emplace(word, Seen{ids.size(), 0});
+    const auto [seen, is_new] = words.try_emplace(word, Seen{ids.size(), 0, 0});
     if (is_new) {
-      EncodeWord(word, scratch, ids);
+      const int64_t unknown_before = out.unknown_characters;
+      EncodeWord(word, scratch, out);
       seen->second.count = ids.size() - seen->second.begin;
+      seen->second.unknown = out.unknown_characters - unknown_before;
     } else {
       for (size_t i = 0; i < seen->second.count; ++i) ids.push_back(ids[seen->second.begin + i]);
+      out.unknown_characters += seen->second.unknown;
     }
   }
 }
 
-void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch,
-                              std::vector<TokenId>& ids) const {
+void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch, Encoding& out) const {
   if (pre_->row().ignore_merges) {
     scratch.spelling.clear();
     for (const char c : word) scratch.spelling += Alphabet().Spelling(static_cast<uint8_t>(c));
     const TokenId whole = index_.Find(scratch.spelling);
     if (whole >= 0) {
-      ids.push_back(whole);
+      out.ids.push_back(whole);
       return;
     }
   }
@@ -212,13 +217,30 @@ void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch,
     scratch.symbols.push_back({byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : kNoSymbol});
   }
   MergeAll(scratch);
+  bool complete = true;
   for (const Symbol& symbol : scratch.symbols) {
+    complete = complete && symbol.id != PieceIndex::kNone;
     if (symbol.id >= 0) {
-      ids.push_back(symbol.id);
+      out.ids.push_back(symbol.id);
     } else if (symbol.id == PieceIndex::kNone && special_.unk) {
-      ids.push_back(*special_.unk);
+      out.ids.push_back(*special_.unk);
     }
   }
+  if (!complete) out.unknown_characters += CountUnknown(word);
+}
+
+// Characters with a byte that is no token.
+int64_t BpeTokenizer::CountUnknown(std::string_view word) const {
+  int64_t count = 0;
+  while (!word.empty()) {
+    const uint8_t size = DecodeUtf8(word).size;
+    const std::string_view character = word.substr(0, size);
+    count += std::any_of(character.begin(), character.end(), [&](char c) {
+      return byte_ids_[static_cast<uint8_t>(c)] == PieceIndex::kNone;
+    });
+    word.remove_prefix(size);
+  }
+  return count;
 }
 
 void BpeTokenizer::PushMerge(int32_t left, Scratch& scratch) const {

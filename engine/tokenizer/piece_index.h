@@ -43,7 +43,8 @@ class PieceIndex {
   size_t bytes_max() const { return bytes_max_; }
 
  private:
-  // The slot that holds `text`, or the free one where it belongs. At least half the slots are free.
+  // The place in the table that holds `text`, or the free one where it belongs. At least half of
+  // the places are free.
   size_t FindSlot(std::string_view text) const {
     const size_t mask = slots_.size() - 1;
     size_t slot = XXH3_64bits(text.data(), text.size()) & mask;

@@ -46,7 +46,7 @@ class SpmTokenizer final : public VocabularyTokenizer {
   const char* kind() const override { return "spm"; }
 
  protected:
-  void EncodeText(std::string_view text, std::vector<TokenId>& ids) const override;
+  void EncodeText(std::string_view text, Encoding& out) const override;
 
  private:
   struct Symbol {
@@ -78,9 +78,10 @@ class SpmTokenizer final : public VocabularyTokenizer {
   };
   Status ReadScores(const GgufFile& file);
   Status FindByteTokens(const GgufFile& file);
-  void EncodePart(std::string_view part, Scratch& scratch, std::vector<TokenId>& ids) const;
+  void EncodePart(std::string_view part, Scratch& scratch, Encoding& out) const;
   void PushCandidate(std::string_view part, int32_t left, Scratch& scratch) const;
-  void PutOut(std::string_view text, TokenId id, Scratch& scratch, std::vector<TokenId>& ids) const;
+  void PutOut(std::string_view text, TokenId id, Scratch& scratch, Encoding& out) const;
+  void PutOutUnknown(std::string_view symbol, Scratch& scratch, Encoding& out) const;
 
   std::vector<float> scores_;
   std::array<TokenId, 256> byte_ids_;
@@ -139,9 +140,9 @@ Status SpmTokenizer::FindByteTokens(const GgufFile& file) {
                        "<0xHH>",
                        file.path(), id);
     }
-    TokenId& slot = byte_ids_[static_cast<size_t>(byte)];
-    if (slot >= 0) continue;
-    slot = id;
+    TokenId& byte_id = byte_ids_[static_cast<size_t>(byte)];
+    if (byte_id >= 0) continue;
+    byte_id = id;
     types_[static_cast<size_t>(id)] = PieceType::kByte;
     ++found;
   }
@@ -149,7 +150,7 @@ Status SpmTokenizer::FindByteTokens(const GgufFile& file) {
   return {};
 }
 
-void SpmTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) const {
+void SpmTokenizer::EncodeText(std::string_view text, Encoding& out) const {
   std::string spelt;
   spelt.reserve(text.size() + text.size() / 2);
   if (special_.add_space_prefix) spelt += kSpace;
@@ -169,13 +170,12 @@ void SpmTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) 
       while (rest.substr(word).starts_with(kSpace)) word += kSpace.size();
       size = std::min(size, rest.find(kSpace, word));
     }
-    EncodePart(rest.substr(0, size), scratch, ids);
+    EncodePart(rest.substr(0, size), scratch, out);
     rest.remove_prefix(size);
   }
 }
 
-void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch,
-                              std::vector<TokenId>& ids) const {
+void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch, Encoding& out) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   symbols.clear();
   for (size_t begin = 0; begin < part.size();) {
@@ -210,7 +210,7 @@ void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch,
   }
   for (int32_t i = 0; i != kNoSymbol; i = symbols[static_cast<size_t>(i)].next) {
     const Symbol& symbol = symbols[static_cast<size_t>(i)];
-    PutOut(part.substr(symbol.begin, symbol.size), symbol.id, scratch, ids);
+    PutOut(part.substr(symbol.begin, symbol.size), symbol.id, scratch, out);
   }
 }
 
@@ -226,37 +226,43 @@ void SpmTokenizer::PushCandidate(std::string_view part, int32_t left, Scratch& s
 }
 
 void SpmTokenizer::PutOut(std::string_view text, TokenId id, Scratch& scratch,
-                          std::vector<TokenId>& ids) const {
-  if (id >= 0) {
-    scratch.after_unknown = false;
-    scratch.stack.assign(1, id);
-    while (!scratch.stack.empty()) {
-      const TokenId top = scratch.stack.back();
-      scratch.stack.pop_back();
-      const auto parts = scratch.unused_parts.find(top);
-      const bool split = type(top) == PieceType::kUnused && parts != scratch.unused_parts.end();
-      if (split && parts->second.first >= 0 && parts->second.second >= 0) {
-        scratch.stack.push_back(parts->second.second);
-        scratch.stack.push_back(parts->second.first);
-      } else {
-        ids.push_back(top);
-      }
+                          Encoding& out) const {
+  if (id < 0) return PutOutUnknown(text, scratch, out);
+  scratch.after_unknown = false;
+  scratch.stack.assign(1, id);
+  while (!scratch.stack.empty()) {
+    const TokenId top = scratch.stack.back();
+    scratch.stack.pop_back();
+    const auto parts = scratch.unused_parts.find(top);
+    const bool split = type(top) == PieceType::kUnused && parts != scratch.unused_parts.end();
+    if (split && parts->second.first >= 0 && parts->second.second >= 0) {
+      scratch.stack.push_back(parts->second.second);
+      scratch.stack.push_back(parts->second.first);
+    } else {
+      out.ids.push_back(top);
     }
-    return;
   }
+}
+
+// A symbol that is no token is one character.
+void SpmTokenizer::PutOutUnknown(std::string_view symbol, Scratch& scratch, Encoding& out) const {
   if (!has_bytes_) {
-    if (!scratch.after_unknown && special_.unk) ids.push_back(*special_.unk);
+    if (!scratch.after_unknown && special_.unk) out.ids.push_back(*special_.unk);
     scratch.after_unknown = true;
+    ++out.unknown_characters;
     return;
   }
-  for (const char c : text) {
+  bool complete = true;
+  for (const char c : symbol) {
     const TokenId byte_id = byte_ids_[static_cast<uint8_t>(c)];
+    complete = complete && byte_id >= 0;
     if (byte_id >= 0) {
-      ids.push_back(byte_id);
+      out.ids.push_back(byte_id);
     } else if (special_.unk) {
-      ids.push_back(*special_.unk);
+      out.ids.push_back(*special_.unk);
     }
   }
+  if (!complete) ++out.unknown_characters;
 }
 
 std::string SpmTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {

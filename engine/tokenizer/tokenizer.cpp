@@ -31,6 +31,13 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
                    file.path(), kModel, formats::Quoted(*model));
 }
 
+Result<Encoding> Tokenizer::EncodeAndCount(std::string_view text,
+                                           const EncodeOptions& options) const {
+  Encoding out;
+  KVANT_ASSIGN(out.ids, Encode(text, options));
+  return out;
+}
+
 std::string Tokenizer::Decode(std::span<const TokenId> ids, DecodeOptions options) const {
   std::string text;
   // Encode puts a space in front of a text and behind every token that was cut out of it.

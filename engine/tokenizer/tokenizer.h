@@ -2,8 +2,8 @@
 //
 // Kinds: spm (SentencePiece BPE with byte fallback), bpe (byte-level BPE with a named
 // pre-tokenizer) and wordpiece (BERT). All data comes from the GGUF metadata under
-// "tokenizer.ggml.*". Input text is any byte string; invalid UTF-8 is tokenized without loss where
-// the vocabulary has bytes and as the unknown token where it has not.
+// "tokenizer.ggml.*". Input text is any byte string; what has no token of its own, invalid UTF-8
+// included, is spelt in bytes where the vocabulary has them and else becomes the unknown token.
 //
 // Thread-safety: const after Create; Encode and Decode may run concurrently.
 #pragma once
@@ -25,6 +25,13 @@ namespace kvant {
 struct EncodeOptions {
   bool add_special = false;    // BOS, EOS (or CLS, SEP) where the model's metadata asks for them
   bool parse_special = false;  // control tokens such as <|im_end|> in the text become their ids
+};
+
+struct Encoding {
+  std::vector<TokenId> ids;
+  // Characters of the text that the vocabulary cannot spell: the ids hold the unknown token or
+  // nothing in their place, and decoding does not give them back.
+  int64_t unknown_characters = 0;
 };
 
 struct DecodeOptions {
@@ -55,12 +62,17 @@ class Tokenizer {
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
                                               const EncodeOptions& options) const = 0;
 
+  // The same, and what got lost.
+  virtual Result<Encoding> EncodeAndCount(std::string_view text,
+                                          const EncodeOptions& options) const;
+
   // The bytes that one token stands for in running text; they may be part of a UTF-8 sequence. `id`
   // must be valid.
   virtual std::string TokenBytes(TokenId id, DecodeOptions options) const = 0;
 
-  // The text of a whole sequence, as Encode's inverse: a space that Encode put in front is removed
-  // again.
+  // The text of a whole sequence: that which Encode was given, less what the vocabulary cannot
+  // spell and what its kind of tokenizer changes (WordPiece: case and white space). A space that
+  // Encode put in front is removed again.
   virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
   virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece"

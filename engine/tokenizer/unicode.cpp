@@ -34,8 +34,6 @@ LeadByte ClassifyLead(uint8_t byte) {
 
 utf8proc_int32_t Signed(char32_t code_point) { return static_cast<utf8proc_int32_t>(code_point); }
 
-utf8proc_category_t Category(char32_t code_point) { return utf8proc_category(Signed(code_point)); }
-
 int CombiningClass(char32_t code_point) {
   return utf8proc_get_property(Signed(code_point))->combining_class;
 }
@@ -159,23 +157,6 @@ bool IsWhiteSpace(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
-}
-
-bool IsPunctuation(char32_t c) {
-  if (c < 0x80) {
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
-           (c >= '{' && c <= '~');
-  }
-  const utf8proc_category_t category = Category(c);
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
-}
-
-bool IsNonspacingMark(char32_t c) { return Category(c) == UTF8PROC_CATEGORY_MN; }
-
-bool IsOther(char32_t c) {
-  const utf8proc_category_t category = Category(c);
-  return category == UTF8PROC_CATEGORY_CN ||
-         (category >= UTF8PROC_CATEGORY_CC && category <= UTF8PROC_CATEGORY_CO);
 }
 
 bool IsCjkIdeograph(char32_t c) {

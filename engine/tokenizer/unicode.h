@@ -1,5 +1,5 @@
-// What the tokenizers need of Unicode: UTF-8 decoding that survives any bytes, general categories,
-// white space, NFC and the folding that uncased BERT applies. The character data is utf8proc's.
+// What the tokenizers need of Unicode: UTF-8 decoding that survives any bytes, white space, NFC and
+// the folding that uncased BERT applies. The character data is utf8proc's.
 //
 // Invalid UTF-8 is cut into "maximal subparts" (Unicode Standard, section 3.9, U+FFFD Substitution
 // of Maximal Subparts), the practice of Python, Rust and the web. Every function is linear in the
@@ -38,11 +38,8 @@ bool IsValidUtf8(std::string_view text);
 // Length in bytes of the longest prefix that is valid UTF-8.
 size_t ValidUtf8Prefix(std::string_view text);
 
-bool IsWhiteSpace(char32_t code_point);      // the property White_Space
-bool IsPunctuation(char32_t code_point);     // category P*, or ASCII punctuation ($, +, <, ...)
-bool IsNonspacingMark(char32_t code_point);  // category Mn
-bool IsOther(char32_t code_point);           // category C*: control, format, surrogate, unassigned
-bool IsCjkIdeograph(char32_t code_point);    // what BERT surrounds with spaces
+bool IsWhiteSpace(char32_t code_point);    // the property White_Space
+bool IsCjkIdeograph(char32_t code_point);  // what BERT surrounds with spaces
 
 char32_t ToLower(char32_t code_point);  // simple case mapping
 

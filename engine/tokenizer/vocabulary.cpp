@@ -7,10 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstring>
 #include <limits>
 #include <string>
+
+#include "engine/tokenizer/stripping.h"
 
 namespace kvant {
 namespace {
@@ -94,28 +95,6 @@ Result<std::optional<TokenId>> ReadId(const GgufFile& file, const char* key, siz
                      file.path(), key, *id, tokens);
   }
   return std::optional<TokenId>(static_cast<TokenId>(*id));
-}
-
-// Which neighbours' white space a special token takes with it. GGUF has no field for it, so these
-// are known by the model's name, as in llama.cpp.
-void SetStripping(const GgufFile& file, std::string_view pre, std::vector<SpecialToken>& tokens) {
-  std::string name;
-  if (const auto value = file.GetString("general.name"); value.ok() && *value) {
-    name = std::string(**value);
-  }
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool is_phi3 =
-      name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
-  const bool is_jina_v2 = pre == "jina-v2-de" || pre == "jina-v2-es" || pre == "jina-v2-code";
-  for (SpecialToken& token : tokens) {
-    if (is_jina_v2) {
-      token.strip_left = token.text == "<mask>";
-    } else if (is_phi3) {
-      token.strip_right =
-          token.text != "<unk>" && token.text != "<s>" && token.text != "<|endoftext|>";
-    }
-  }
 }
 
 }  // namespace
@@ -234,7 +213,7 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
         "{}: tokenizer.ggml.tokens has {} bytes of special tokens, at most {} expected",
         file.path(), special_bytes, kSpecialBytesMax);
   }
-  SetStripping(file, pre, special);
+  MarkStripping(file, pre, special);
   std::vector<SpecialToken> user_defined;
   std::copy_if(special.begin(), special.end(), std::back_inserter(user_defined),
                [&](const SpecialToken& t) { return type(t.id) == PieceType::kUserDefined; });
@@ -245,22 +224,28 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
 
 Result<std::vector<TokenId>> VocabularyTokenizer::Encode(std::string_view text,
                                                          const EncodeOptions& options) const {
+  KVANT_ASSIGN(Encoding out, EncodeAndCount(text, options));
+  return std::move(out.ids);
+}
+
+Result<Encoding> VocabularyTokenizer::EncodeAndCount(std::string_view text,
+                                                     const EncodeOptions& options) const {
   if (text.size() > kTextBytesMax) {
     return MakeError(ErrorCode::kInvalid, "the text has {} bytes, at most {} can be tokenized",
                      text.size(), kTextBytesMax);
   }
-  std::vector<TokenId> ids;
-  if (options.add_special && first_token_) ids.push_back(*first_token_);
+  Encoding out;
+  if (options.add_special && first_token_) out.ids.push_back(*first_token_);
   const SpecialTokenMatcher& matcher = options.parse_special ? all_special_ : user_defined_;
   for (const TextFragment& fragment : matcher.Split(text)) {
     if (fragment.token != nullptr) {
-      ids.push_back(fragment.token->id);
+      out.ids.push_back(fragment.token->id);
     } else {
-      EncodeText(fragment.text, ids);
+      EncodeText(fragment.text, out);
     }
   }
-  if (options.add_special && last_token_) ids.push_back(*last_token_);
-  return ids;
+  if (options.add_special && last_token_) out.ids.push_back(*last_token_);
+  return out;
 }
 
 }  // namespace kvant

@@ -23,6 +23,7 @@ class VocabularyTokenizer : public Tokenizer {
  public:
   Result<std::vector<TokenId>> Encode(std::string_view text,
                                       const EncodeOptions& options) const final;
+  Result<Encoding> EncodeAndCount(std::string_view text, const EncodeOptions& options) const final;
 
  protected:
   // Reads tokens, types and special tokens. `defaults` holds for what the metadata leaves out;
@@ -31,7 +32,7 @@ class VocabularyTokenizer : public Tokenizer {
 
   // Appends the tokens of a text without special tokens; it is not empty and stands at the start
   // or behind a special token.
-  virtual void EncodeText(std::string_view text, std::vector<TokenId>& ids) const = 0;
+  virtual void EncodeText(std::string_view text, Encoding& out) const = 0;
 
   PieceType type(TokenId id) const { return types_[static_cast<size_t>(id)]; }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/tokenizer/bert_characters.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"
 
@@ -19,7 +20,7 @@ using formats::GgufFile;
 constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581
 
 // Words of more characters are unknown (max_input_chars_per_word in BERT's tokenizer.json).
-constexpr size_t kWordCharsMax = 100;
+constexpr int64_t kWordCharsMax = 100;
 
 class WordPieceTokenizer final : public VocabularyTokenizer {
  public:
@@ -29,10 +30,10 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
   const char* kind() const override { return "wordpiece"; }
 
  protected:
-  void EncodeText(std::string_view text, std::vector<TokenId>& ids) const override;
+  void EncodeText(std::string_view text, Encoding& out) const override;
 
  private:
-  void EncodeWord(std::string_view word, std::vector<TokenId>& ids) const;
+  void EncodeWord(std::string_view word, Encoding& out) const;
 };
 
 // BertNormalizer without the spaces around ideographs, which EncodeText sees to.
@@ -41,7 +42,7 @@ std::u32string NormalizeBert(std::string_view text) {
   for (const char32_t c : NormalizeNfd(text)) {
     if (c == U'\t' || c == U'\n' || c == U'\r') {
       out += U' ';  // the only control characters that separate; the others vanish
-    } else if (c == kReplacementCharacter || IsOther(c) || IsNonspacingMark(c)) {
+    } else if (BertDrops(c)) {
       continue;
     } else {
       out += IsWhiteSpace(c) ? U' ' : ToLower(c);
@@ -67,14 +68,14 @@ Status WordPieceTokenizer::Init(const GgufFile& file) {
   return {};
 }
 
-void WordPieceTokenizer::EncodeText(std::string_view text, std::vector<TokenId>& ids) const {
+void WordPieceTokenizer::EncodeText(std::string_view text, Encoding& out) const {
   std::string word;
   const auto finish_word = [&] {
-    EncodeWord(word, ids);
+    EncodeWord(word, out);
     word.clear();
   };
   for (const char32_t c : NormalizeBert(text)) {
-    const bool stands_alone = IsPunctuation(c) || IsCjkIdeograph(c);
+    const bool stands_alone = BertCutsOut(c);
     if (c == U' ' || stands_alone) finish_word();
     if (c == U' ') continue;
     AppendUtf8(c, word);
@@ -83,10 +84,10 @@ void WordPieceTokenizer::EncodeText(std::string_view text, std::vector<TokenId>&
   finish_word();
 }
 
-void WordPieceTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>& ids) const {
+void WordPieceTokenizer::EncodeWord(std::string_view word, Encoding& out) const {
   if (word.empty()) return;
-  const size_t ids_before = ids.size();
-  size_t chars = 0;
+  const size_t ids_before = out.ids.size();
+  int64_t chars = 0;
   for (const char c : word) chars += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
   bool covered = chars <= kWordCharsMax;
 
@@ -104,12 +105,13 @@ void WordPieceTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>&
       if (id >= 0) break;
     }
     covered = id >= 0;
-    if (covered) ids.push_back(id);
+    if (covered) out.ids.push_back(id);
     begin = end;
   }
   if (covered) return;
-  ids.resize(ids_before);
-  if (special_.unk) ids.push_back(*special_.unk);
+  out.ids.resize(ids_before);
+  if (special_.unk) out.ids.push_back(*special_.unk);
+  out.unknown_characters += chars;
 }
 
 std::string WordPieceTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
