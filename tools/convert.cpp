@@ -15,7 +15,10 @@ namespace {
 constexpr const char* kDescription =
     "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file.\n"
     "Memory for one tensor is enough. What cannot be converted faithfully is refused with the "
-    "reason.\nModels: ";
+    "reason.\n"
+    "License, languages, tags, base models and datasets come from README.md, settings for "
+    "sampling\n"
+    "from generation_config.json.\nModels: ";
 
 // With the models of all families.
 std::string Description() {
@@ -37,9 +40,12 @@ int ConvertCommand(CommandLine& line) {
   std::optional<std::string> name;
   SessionGroup session;
   OptionList list;
+  list.Group("Output");
   list.Text("--type,--outtype", &type, "TYPE",
-            "Type of matrices: f32, f16, bf16, q8_0; vectors are f32", "as in the folder");
-  list.Text("--name", &name, "NAME", "general.name of the file", "the model's own");
+            "Type of matrices: f32, f16, bf16 or q8_0; vectors are always f32",
+            "the type that the folder has them in");
+  list.Text("--name", &name, "NAME", "Name of the model in the file, general.name",
+            "the one that README.md, config.json or the folder's name gives it");
   session.AddThreads(list);
   const std::string description = Description();
   const HelpText help = {"DIR OUT.gguf [OPTIONS]", description.c_str(), kExamples};

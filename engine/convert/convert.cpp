@@ -5,10 +5,11 @@
 #include <filesystem>
 
 #include "engine/arch/hf/hf_family.h"
+#include "engine/convert/authorship.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
-#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "formats/safetensors.h"
 
 namespace kvant::convert {
@@ -33,19 +34,6 @@ Status CheckOutput(const std::string& folder, const std::string& output) {
   if (!is_input) return {};
   return MakeError(ErrorCode::kInvalid, "{}: the output is a file of the folder to be converted",
                    output);
-}
-
-// The model's name: what config.json calls it unless that is a path on its author's machine, or the
-// folder's.
-Result<std::string> ModelName(const FolderConfig& config) {
-  KVANT_ASSIGN(const auto origin, config.model.String("_name_or_path"));
-  const std::string path = origin.value_or("");
-  const bool is_path = path.empty() || path.front() == '.' || path.front() == '/' ||
-                       std::count(path.begin(), path.end(), '/') > 1;
-  if (!is_path) return path.substr(path.rfind('/') + 1);  // without "organization/"
-  std::error_code error;
-  const fs::path folder = fs::weakly_canonical(config.folder, error);
-  return error ? config.folder : folder.filename().string();
 }
 
 // "656K", "1.1B": two digits or more.
@@ -113,8 +101,8 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   formats::GgufWriter writer;
   writer.AddString("general.architecture", family->arch);
   writer.AddString("general.type", "model");
-  KVANT_ASSIGN(const std::string name, ModelName(config));
-  writer.AddString("general.name", options.name.empty() ? name : options.name);
+  KVANT_TRY(AddAuthorship(config, options.name, writer));
+  AddSampling(config.generation, writer);
   Parameters parameters{.writer = &writer, .arch = family->arch, .tensors = {}};
   KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));

@@ -120,30 +120,31 @@ Status AddOtherEnds(const FolderConfig& config, const Vocabulary& vocabulary,
       if (!is_known) ends.push_back(id);
     }
   }
-  struct Slot {
+  struct EndKey {
     std::string_view gguf_name;
     std::span<const std::string_view> texts;
     std::optional<int32_t> id;
   };
-  Slot slots[] = {{"eot_token_id", kTurnEnds, {}}, {"eom_token_id", kMessageEnds, {}}};
+  EndKey keys[] = {{"eot_token_id", kTurnEnds, {}}, {"eom_token_id", kMessageEnds, {}}};
   const auto text = [&](int32_t id) -> const std::string& {
     return vocabulary.tokens[static_cast<size_t>(id)];
   };
-  // First the tokens that belong to a slot by their text, then the others where there is room.
+  // First the tokens that belong under a key by their text, then the others under keys that are
+  // left.
   for (const bool by_text : {true, false}) {
-    for (Slot& slot : slots) {
+    for (EndKey& key : keys) {
       const auto fits = [&](int32_t id) {
         return !by_text ||
-               std::find(slot.texts.begin(), slot.texts.end(), text(id)) != slot.texts.end();
+               std::find(key.texts.begin(), key.texts.end(), text(id)) != key.texts.end();
       };
       const auto id = std::find_if(ends.begin(), ends.end(), fits);
-      if (slot.id || id == ends.end()) continue;
-      slot.id = *id;
+      if (key.id || id == ends.end()) continue;
+      key.id = *id;
       ends.erase(id);
     }
   }
-  for (const Slot& slot : slots) {
-    if (slot.id) writer.AddU32(GgufKey(slot.gguf_name), static_cast<uint32_t>(*slot.id));
+  for (const EndKey& key : keys) {
+    if (key.id) writer.AddU32(GgufKey(key.gguf_name), static_cast<uint32_t>(*key.id));
   }
   for (const int32_t id : ends) {
     Log(LogLevel::kWarning, fmt::format("{}: GGUF has no key left for the end token {} ({})",
@@ -163,7 +164,7 @@ Result<std::string> ReadTemplateFile(const std::string& path) {
 }
 
 // A template's name as the end of a key: letters, digits and "_".
-std::string KeyPart(std::string name) {
+std::string KeyEnding(std::string name) {
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return c >= 0x80 || std::isalnum(c) == 0; },
       '_');
@@ -239,7 +240,7 @@ Status AddChatTemplates(const FolderConfig& config, GgufWriter& writer) {
       writer.AddString("tokenizer.chat_template", text);
       continue;
     }
-    names.push_back(KeyPart(name));
+    names.push_back(KeyEnding(name));
     writer.AddString(fmt::format("tokenizer.chat_template.{}", names.back()), text);
   }
   if (!names.empty()) writer.AddStrings("tokenizer.chat_templates", names);

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "engine/convert/vocabulary.h"
-#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "formats/json_object.h"
 
 namespace kvant::convert {

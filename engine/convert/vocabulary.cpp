@@ -48,7 +48,7 @@ bool IsByteToken(std::string_view text) {
          text[5] == '>';
 }
 
-// All ids unused.
+// A vocabulary of which no id has a token yet.
 Vocabulary EmptyVocabulary(std::string model, int64_t vocab_size) {
   Vocabulary vocabulary;
   vocabulary.model = std::move(model);
@@ -58,7 +58,7 @@ Vocabulary EmptyVocabulary(std::string model, int64_t vocab_size) {
   return vocabulary;
 }
 
-// Puts a token of "added_tokens" in its place. The unknown token stays one.
+// Puts a token of "added_tokens" under its id. The type of the unknown token stays as it is.
 void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
   const auto id = static_cast<size_t>(token.id);
   Type& type = vocabulary.types[id];
@@ -173,7 +173,7 @@ void ReadTemplate(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
   }
 }
 
-// Tokens and types of tokenizer.json, in both kinds.
+// Reads the tokens and types of a tokenizer.json, byte-level or SentencePiece-like.
 void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
   for (const auto& [text, id] : tokenizer.vocab) {
     const auto i = static_cast<size_t>(id);

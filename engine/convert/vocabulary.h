@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "engine/convert/tokenizer_json.h"
-#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "formats/sentencepiece.h"
 
 namespace kvant::convert {
@@ -46,7 +46,7 @@ struct Vocabulary {
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
                                   int64_t vocab_size);
 
-// From one source each.
+// The vocabulary that one kind of file alone describes.
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
 Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
 Result<Vocabulary> SentencePieceVocabulary(const formats::SentencePieceModel& model,

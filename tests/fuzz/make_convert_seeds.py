@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the seeds of fuzz_safetensors and fuzz_tokenizer_json: small inputs for each branch of the readers.
+"""Write the seeds of fuzz_safetensors, fuzz_tokenizer_json and fuzz_front_matter: small inputs for each branch.
 
 Usage: make_convert_seeds.py [SEEDS_FOLDER]
 """
@@ -65,9 +65,17 @@ TOKENIZERS = {
 }
 
 
+CARDS = {
+    "texts": b"---\nlicense: mit # c\nname: 'it''s'\nlink: \"a\\\"b\"\n---\n# Title\n",
+    "lists": b"---\r\ntags: [a, 'b, c', \"d\"]\r\nlanguage:\r\n- en\r\n- 'no'\r\n---\r\n",
+    "nested": b"---\na:\n- b: c\n  d: [\ne: |\n  f\ng: {h: i}\n---\n",
+    "open": b"---\na: \"b\nc: [d\n",
+}
+
+
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "seeds")
-    for name, seeds in (("safetensors", SAFETENSORS), ("tokenizer_json", TOKENIZERS)):
+    for name, seeds in (("safetensors", SAFETENSORS), ("tokenizer_json", TOKENIZERS), ("front_matter", CARDS)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for seed, data in seeds.items():
             (folder / name / seed).write_bytes(data)
