@@ -69,7 +69,8 @@ struct Options {
     list.Flag("--requantize,--allow-requantize", &requantize,
               "Accept matrices that are quantized already; quality suffers");
     list.Flag("--allow-nonfinite", &allow_nonfinite, "Accept weights that are NaN or infinite");
-    list.Flag("--keep-split", &keep_split, "Parts like those of the input; OUT is their prefix");
+    list.Flag("--keep-split", &keep_split,
+              "Write shards like those of the input; OUT is their prefix");
     list.Texts("--override-kv", &overrides, "KEY=TYPE:VALUE",
                "Set a metadata entry; TYPE is int, float, bool or str");
     list.Flag("--dry-run", &dry_run, "Show what each tensor would become and write nothing");

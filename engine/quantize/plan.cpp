@@ -71,7 +71,7 @@ GgufType NewType(const std::variant<int64_t, double, bool, std::string>& value) 
   return integer >= std::numeric_limits<int32_t>::min() ? GgufType::kInt32 : GgufType::kInt64;
 }
 
-// False also for types that hold no integers.
+// Whether the integer fits the type; false for types that hold no integers.
 bool FitsInteger(int64_t value, GgufType type) {
   switch (type) {
     case GgufType::kUint8: return std::in_range<uint8_t>(value);
@@ -212,10 +212,14 @@ class Planner {
       absent += is_end ? 0 : 1;
       if (!planned.format->needs_importance) continue;
       if (options_.importance == nullptr) {
-        return MakeError(ErrorCode::kInvalid,
-                         "{}: tensor {}: {} needs an importance matrix, or the model is garbage: "
-                         "make one with `kvant imatrix` and give it with --imatrix",
-                         file_.path(), Quoted(tensor.name), planned.format->name);
+        const bool mixed = options_.recipe != nullptr &&
+                           std::string_view(options_.recipe->name) != planned.format->name;
+        return MakeError(
+            ErrorCode::kInvalid,
+            "{}: tensor {}: {}{} needs an importance matrix, or the model is garbage: make one "
+            "with `kvant imatrix` and give it with --imatrix",
+            file_.path(), Quoted(tensor.name), planned.format->name,
+            mixed ? fmt::format(", which {} is mixed with,", options_.recipe->name) : "");
       }
       if (is_end) continue;
       return MakeError(ErrorCode::kInvalid,

@@ -29,9 +29,9 @@ constexpr Recipe kRecipes[] = {
     {"IQ2_XS",    20, "IQ2_XS",  "2.31 bits; needs an importance matrix"},
     {"IQ2_S",     28, "IQ2_XS",  "2.5 bits, mixed; needs an importance matrix"},
     {"IQ2_M",     29, "IQ2_S",   "2.7 bits, mixed; needs an importance matrix"},
-    {"Q2_K_S",    21, "Q2_K",    "2.6 bits; needs an importance matrix"},
+    {"Q2_K_S",    21, "Q2_K",    "2.6 bits; poor without an importance matrix"},
     {"Q2_K",      10, "Q2_K",    "2.6 bits, mixed with Q3_K"},
-    {"IQ3_XXS",   23, "IQ3_XXS", "3.06 bits"},
+    {"IQ3_XXS",   23, "IQ3_XXS", "3.06 bits, mixed with IQ2_S; needs an importance matrix"},
     {"IQ3_XS",    22, "IQ3_S",   "3.3 bits, mixed"},
     {"IQ3_S",     26, "IQ3_S",   "3.44 bits"},
     {"IQ3_M",     27, "IQ3_S",   "3.66 bits, mixed"},
@@ -61,6 +61,34 @@ constexpr Recipe kRecipes[] = {
 constexpr std::pair<std::string_view, std::string_view> kShortNames[] = {
     {"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
 
+// ---- Families ----------------------------------------------------------------------------------
+
+// The models called 70B have eight query heads to a kv head: there attn_v is small and worth more.
+enum class SmallValues : uint8_t { kNever, kIfGrouped, kAlways };
+constexpr int64_t kLayersOf70B = 80;
+
+// What the rules know of a family, by general.architecture.
+struct Family {
+  std::string_view arch;
+  SmallValues small_values = SmallValues::kNever;  // with kLayersOf70B layers
+  bool own_mix = false;
+};
+
+constexpr Family kFamilies[] = {
+    {.arch = "llama", .small_values = SmallValues::kIfGrouped},
+    {.arch = "deci", .small_values = SmallValues::kAlways},
+    {.arch = "qwen2", .small_values = SmallValues::kAlways},
+    {.arch = "olmo", .small_values = SmallValues::kAlways},
+    {.arch = "falcon", .own_mix = true},
+};
+constexpr Family kOtherFamily = {};
+
+const Family& FamilyOf(const RecipeModel& model) {
+  const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                    [&](const Family& row) { return row.arch == model.arch; });
+  return family == std::end(kFamilies) ? kOtherFamily : *family;
+}
+
 // ---- Roles -------------------------------------------------------------------------------------
 
 enum class Role : uint8_t {
@@ -76,7 +104,7 @@ enum class Role : uint8_t {
   kOther,
 };
 
-// The part of a name that gives a tensor its role; the first one found counts.
+// The piece of a name that gives a tensor its role; the first one found counts.
 constexpr std::pair<std::string_view, Role> kRoleNames[] = {
     {"attn_v.weight", Role::kAttnV},
     {"attn_k.weight", Role::kAttnK},
@@ -111,7 +139,7 @@ int64_t LayerOf(std::string_view name) {
 
 // ---- Rules -------------------------------------------------------------------------------------
 
-// Layers, counted within the role where a model has no experts.
+// Which layers a rule holds for. Layers are counted within the role where a model has no experts.
 enum class Where : uint8_t {
   kAll,
   kFirst2,
@@ -129,7 +157,7 @@ enum class Need : uint8_t {
   kExperts8,            // eight experts, as Mixtral has
   kImportance,
   kNoImportance,
-  kFalcon,
+  kOwnMix,  // the family has a mix of its own
 };
 
 struct Rule {
@@ -183,19 +211,19 @@ constexpr Rule kRules[] = {
     {"IQ3_XXS ",                    kFfnDown,    kFirst8th,  kNoImportance, "Q4_K"},
     {"IQ3_XXS ",                    kFfnDown,    kAll,       kNoImportance, "Q3_K"},
     {"Q3_K_M ",                     kFfnDown,    kFirst16th, kNone,        "Q5_K"},
-    {"Q3_K_M ",                     kFfnDown,    kMoreBits,  kFalcon,      "Q4_K"},
-    {"Q3_K_M ",                     kFfnDown,    kAll,       kFalcon,      "Q3_K"},
+    {"Q3_K_M ",                     kFfnDown,    kMoreBits,  kOwnMix,      "Q4_K"},
+    {"Q3_K_M ",                     kFfnDown,    kAll,       kOwnMix,      "Q3_K"},
     {"Q3_K_M ",                     kFfnDown,    kAll,       kNone,        "Q4_K"},
     {"IQ3_M ",                      kFfnDown,    kFirst8th,  kNone,        "Q4_K"},
     {"IQ3_M ",                      kFfnDown,    kMoreBits,  kExperts8,    "Q4_K"},
-    {"Q3_K_L ",                     kFfnDown,    kAll,       kFalcon,      "Q4_K"},
+    {"Q3_K_L ",                     kFfnDown,    kAll,       kOwnMix,      "Q4_K"},
     {"Q3_K_L ",                     kFfnDown,    kAll,       kNone,        "Q5_K"},
-    {"Q4_K_M ",                     kFfnDown,    kFirst16th, kFalcon,      "Q6_K"},
-    {"Q4_K_M ",                     kFfnDown,    kMoreBits,  kFalcon,      "Q5_K"},
-    {"Q4_K_M ",                     kFfnDown,    kAll,       kFalcon,      "Q4_K"},
+    {"Q4_K_M ",                     kFfnDown,    kFirst16th, kOwnMix,      "Q6_K"},
+    {"Q4_K_M ",                     kFfnDown,    kMoreBits,  kOwnMix,      "Q5_K"},
+    {"Q4_K_M ",                     kFfnDown,    kAll,       kOwnMix,      "Q4_K"},
     {"Q4_K_M Q5_K_M ",              kFfnDown,    kMoreBits,  kNone,        "Q6_K"},
     {"IQ4_NL IQ4_XS ",              kFfnDown,    kFirst8th,  kNoImportance, "Q5_K"},
-    {"Q4_K_S ",                     kFfnDown,    kAll,       kFalcon,      "Q4_K"},
+    {"Q4_K_S ",                     kFfnDown,    kAll,       kOwnMix,      "Q4_K"},
     {"Q4_K_S ",                     kFfnDown,    kFirst8th,  kNone,        "Q5_K"},
     {"Q4_0 ",                       kFfnDown,    kFirst8th,  kImportance,  "Q4_1"},
     {"Q5_0 ",                       kFfnDown,    kFirst8th,  kImportance,  "Q5_1"},
@@ -203,8 +231,8 @@ constexpr Rule kRules[] = {
     {kVeryLow,                      kAttnOutput, kAll,       kExperts8,    "Q5_K"},
     {"IQ1_S IQ1_M ",                kAttnOutput, kAll,       kNone,        "IQ2_XXS"},
     {"IQ2_S IQ2_M ",                kAttnOutput, kAll,       kNone,        "IQ3_S"},
-    {"Q3_K_L ",                     kAttnOutput, kAll,       kFalcon,      "Q4_K"},
-    {"",                            kAttnOutput, kAll,       kFalcon,      nullptr},
+    {"Q3_K_L ",                     kAttnOutput, kAll,       kOwnMix,      "Q4_K"},
+    {"",                            kAttnOutput, kAll,       kOwnMix,      nullptr},
     {"Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS ",
                                     kAttnOutput, kAll,       kExperts8,    "Q5_K"},
     {"",                            kAttnOutput, kAll,       kExperts8,    nullptr},
@@ -253,7 +281,7 @@ bool IsMet(Need need, const RecipeModel& model) {
     case kExperts8: return model.experts == 8;
     case kImportance: return model.has_importance;
     case kNoImportance: return !model.has_importance;
-    case kFalcon: return model.arch == "falcon";
+    case kOwnMix: return FamilyOf(model).own_mix;
   }
   return false;
 }
@@ -264,11 +292,14 @@ const FormatTraits& Format(std::string_view name) {
   return *format;
 }
 
-// The models called 70B have eight query heads to a kv head: there attn_v is small and worth more.
-bool Is70B(const RecipeModel& model) {
-  if (model.layers != 80) return false;
-  if (model.arch == "llama") return model.heads != model.kv_heads;
-  return model.arch == "deci" || model.arch == "qwen2" || model.arch == "olmo";
+bool HasSmallValues(const RecipeModel& model) {
+  if (model.layers != kLayersOf70B) return false;
+  switch (FamilyOf(model).small_values) {
+    case SmallValues::kNever: return false;
+    case SmallValues::kIfGrouped: return model.heads != model.kv_heads;
+    case SmallValues::kAlways: return true;
+  }
+  return false;
 }
 
 // ---- Application -------------------------------------------------------------------------------
@@ -282,7 +313,7 @@ class Chooser {
         has_output_(has_output),
         very_low_(Names(kVeryLow, recipe.name)) {}
 
-  // Called in the order of the layers.
+  // To be called for the tensors in the order of their layers: rules count them.
   const FormatTraits& Choose(const GgufTensor& tensor) {
     const bool is_embedding = tensor.name == kEmbeddingName;
     if (!base_.quantized()) return base_;
@@ -298,9 +329,11 @@ class Chooser {
   }
 
  private:
-  // Also that of an embedding which serves as the output.
+  // The format of the output matrix, also where the embedding serves as one.
   const FormatTraits& OutputFormat(const GgufTensor& tensor) const {
-    if (model_.arch == "falcon" || tensor.dims[0] % base_.block_values != 0) return Format("Q8_0");
+    if (FamilyOf(model_).own_mix || tensor.dims[0] % base_.block_values != 0) {
+      return Format("Q8_0");
+    }
     if (very_low_ || std::string_view(recipe_.name) == "IQ3_XXS") return Format("Q5_K");
     return std::string_view(base_.name) == "Q8_0" ? base_ : Format("Q6_K");
   }
@@ -318,8 +351,8 @@ class Chooser {
 
   const FormatTraits& Raised(Role role, const FormatTraits& format) const {
     const std::string_view name = format.name;
-    const bool raise =
-        role == kAttnV && !very_low_ && Is70B(model_) && (name == "Q3_K" || name == "Q4_K");
+    const bool raise = role == kAttnV && !very_low_ && HasSmallValues(model_) &&
+                       (name == "Q3_K" || name == "Q4_K");
     return raise ? Format("Q5_K") : format;
   }
 
@@ -377,7 +410,7 @@ RecipeModel DescribeModel(const formats::GgufFile& file) {
 }
 
 bool IsQuantizable(const GgufTensor& tensor) {
-  // Parts of names. Those of the last line are later than February 2025.
+  // Pieces of names. Those of the last line are later than February 2025.
   constexpr std::string_view kKept[] = {"_norm.weight",
                                         "ffn_gate_inp.weight",
                                         "ssm_conv1d.weight",

@@ -44,7 +44,7 @@ struct RecipeModel {
 RecipeModel DescribeModel(const formats::GgufFile& file);
 
 // Whether tensors of this name and shape are quantized at all: matrices called *.weight that are no
-// norms, routers, position embeddings or other small parts that suffer.
+// norms, routers, position embeddings or other small tensors that suffer.
 bool IsQuantizable(const formats::GgufTensor& tensor);
 
 // The format that a row of `columns` values gets where `wanted` cannot hold it: the next larger one
