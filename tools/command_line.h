@@ -57,6 +57,9 @@ class OptionList {
   void IgnoredValue(const std::string& names, const std::string& note);
   void IgnoredFlag(const std::string& names, const std::string& note);
 
+  // After parsing: whether an option was given, by its first long name.
+  bool Given(const std::string& name) const;
+
  private:
   friend class CommandLine;
   CLI::Option* Declare(CLI::Option* option, const std::string& type, const std::string& fallback);

@@ -14,6 +14,7 @@
 #include "tools/model_facts.h"
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
+#include "tools/sampling_defaults.h"
 
 namespace kvant::tools {
 namespace {
@@ -25,7 +26,9 @@ constexpr HelpText kHelp = {
     "starts\n"
     "from the model's BOS token. The prompt gets the BOS token that the model asks for, and "
     "control\n"
-    "tokens in it, such as <|im_end|>, are understood.\n"
+    "tokens in it, such as <|im_end|>, are understood. Where the file names settings for sampling "
+    "and\n"
+    "none are given here, those of the file hold, and a note says so.\n"
     "\n"
     "Generation ends at an end token, a --stop text, -n tokens, a full context or a full\n"
     "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.",
@@ -307,20 +310,6 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
 
 }  // namespace
 
-// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
-// no text, and never with an end token, which would end the text before it begins.
-Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text) {
-  const SpecialTokens& special = tokenizer.special();
-  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, {.add_special = true, .parse_special = true}));
-  if (special.add_eos && !ids.empty() && ids.back() == special.eos) ids.pop_back();
-  if (ids.empty() && special.bos.has_value()) ids.push_back(*special.bos);
-  if (ids.empty()) {
-    return MakeError(ErrorCode::kInvalid,
-                     "no prompt given, and this model has no BOS token to start from: use -p TEXT");
-  }
-  return ids;
-}
-
 std::vector<std::string> RunOptions::StopTexts() const {
   std::vector<std::string> texts;
   for (const std::string& text : stop_texts) texts.push_back(prompt.escape ? Unescape(text) : text);
@@ -342,6 +331,8 @@ int RunCommand(CommandLine& line) {
   if (const Status modes = CheckModes(options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
+  const std::string note = TakeModelSampling(positionals.model, list, options.sampling);
+  if (!note.empty() && !options.quiet) Note(note);
   const Status status =
       options.batch.prompts.has_value() ? RunBatch(options, positionals, out, &finish_reason)
       : options.beams.count > 1         ? RunBeams(options, positionals, out, &finish_reason)

@@ -70,7 +70,7 @@ class Accumulator {
     return report;
   }
 
-  // Sorts what was added, once all is.
+  // Sorts the values; to be called when all have been added.
   void AddPercentiles(Divergence& divergence) {
     std::sort(kl_values_.begin(), kl_values_.end());
     divergence.kl_min = kl_values_.front();
@@ -106,7 +106,7 @@ class Accumulator {
     return out;
   }
 
-  // Between the two nearest values in proportion.
+  // Interpolates linearly between the two nearest values.
   double Percentile(double fraction) const {
     const double at = fraction * static_cast<double>(kl_values_.size() - 1);
     const size_t below = static_cast<size_t>(at);
@@ -150,7 +150,7 @@ Result<PerplexityReport> EvaluatePerplexity(Session& session, const Windows& win
   for (int64_t window = 0; window < windows.count(); ++window) {
     KVANT_TRY(session.Rewind(0));
     std::vector<TokenId> tokens = windows.Tokens(window);
-    tokens.pop_back();  // it is only predicted
+    tokens.pop_back();  // no row follows from the last token
     const int64_t first = windows.first_row();
     KVANT_TRY(session.AppendScoring(tokens, first, [&](int64_t i, std::span<const float> logits) {
       const int64_t row = i - first;

@@ -1,0 +1,30 @@
+// How the authors of a model sample from it: what its file says under general.sampling, by the keys
+// of llama.cpp. A caller takes these settings where its own user asks for nothing else.
+//
+// Thread-safety: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/generate/sampler.h"
+#include "formats/gguf.h"
+
+namespace kvant {
+
+struct ModelSampling {
+  std::optional<float> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repeat_penalty;
+  std::optional<int32_t> repeat_last_n;
+  // Keys that are not used: kvant's sampler has no such setting, or the value makes no sense.
+  std::vector<std::string> unused;
+};
+
+ModelSampling ReadModelSampling(const formats::GgufFile& file);
+
+}  // namespace kvant
