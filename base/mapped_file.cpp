@@ -8,11 +8,60 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+
+#include "base/lost_mapping.h"
 
 namespace kvant {
 namespace {
+
+// The files that are mapped now, as a list that a signal handler can read: entries are never freed,
+// only used again, and `begin` is set last and cleared first.
+struct Mapping {
+  std::atomic<bool> taken{true};
+  std::atomic<uintptr_t> begin{0};  // 0: not in use
+  std::atomic<uintptr_t> end{0};
+  std::atomic<char*> path{nullptr};
+  Mapping* next = nullptr;
+};
+
+std::atomic<Mapping*> mappings{nullptr};
+
+static_assert(std::atomic<uintptr_t>::is_always_lock_free, "read in a signal handler");
+
+Mapping* TakeMapping() {
+  for (Mapping* entry = mappings.load(); entry != nullptr; entry = entry->next) {
+    if (!entry->taken.exchange(true)) return entry;
+  }
+  auto* entry = new Mapping;
+  entry->next = mappings.load();
+  while (!mappings.compare_exchange_weak(entry->next, entry)) {
+  }
+  return entry;
+}
+
+void Remember(const std::byte* data, size_t size, const std::string& path) {
+  Mapping* entry = TakeMapping();
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  entry->path.store(strdup(path.c_str()));
+  entry->end.store(begin + size);
+  entry->begin.store(begin);
+}
+
+void Forget(const std::byte* data) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  for (Mapping* entry = mappings.load(); entry != nullptr; entry = entry->next) {
+    if (entry->begin.load() != begin) continue;
+    entry->begin.store(0);
+    std::free(entry->path.exchange(nullptr));
+    entry->taken.store(false);
+    return;
+  }
+}
 
 // Closes a descriptor at the end of a scope.
 struct Descriptor {
@@ -39,8 +88,19 @@ Status ReadAll(int fd, std::byte* data, size_t size, const std::string& path) {
 
 }  // namespace
 
+const char* MappedFileAt(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const Mapping* entry = mappings.load(); entry != nullptr; entry = entry->next) {
+    const uintptr_t begin = entry->begin.load();
+    if (begin != 0 && at >= begin && at < entry->end.load()) return entry->path.load();
+  }
+  return nullptr;
+}
+
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ == nullptr) return;
+  if (access_ == FileAccess::kMap) Forget(data_);
+  munmap(data_, size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -86,6 +146,8 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) 
   if (copy) {
     madvise(address, size, MADV_HUGEPAGE);
     KVANT_TRY(ReadAll(file.fd, mapped.data_, size, path));
+  } else {
+    Remember(mapped.data_, size, path);
   }
   return mapped;
 }

@@ -91,6 +91,13 @@ int CgroupCpuLimit() {
   return static_cast<int>(std::ceil(limit));
 }
 
+void StopAll(bool& stop, auto& state, std::vector<std::thread>& workers) {
+  std::atomic_ref(stop).store(true, std::memory_order_relaxed);
+  state.fetch_add(2, std::memory_order_release);
+  state.notify_all();
+  for (std::thread& worker : workers) worker.join();
+}
+
 }  // namespace
 
 int ThreadPool::SharesOf(int threads) { return threads == 1 ? 1 : threads * kSharesPerThread; }
@@ -99,16 +106,16 @@ ThreadPool::ThreadPool(int threads) : taken_(static_cast<size_t>(SharesOf(thread
   KVANT_CHECK(threads >= 1);
   state_.value.store(kFirstState, std::memory_order_relaxed);
   workers_.reserve(static_cast<size_t>(threads - 1));
-  for (int index = 1; index < threads; ++index)
-    workers_.emplace_back([this, index] { Work(index); });
+  try {
+    for (int index = 1; index < threads; ++index)
+      workers_.emplace_back([this, index] { Work(index); });
+  } catch (...) {  // no more threads: those that were started must end before the exception goes on
+    StopAll(stop_, state_.value, workers_);
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  std::atomic_ref(stop_).store(true, std::memory_order_relaxed);
-  state_.value.fetch_add(2, std::memory_order_release);
-  state_.value.notify_all();
-  for (std::thread& worker : workers_) worker.join();
-}
+ThreadPool::~ThreadPool() { StopAll(stop_, state_.value, workers_); }
 
 void ThreadPool::Run(Body body, void* context) {
   body_ = body;

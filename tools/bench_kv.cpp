@@ -14,6 +14,7 @@
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "tools/model_facts.h"
+#include "tools/stopwatch.h"
 
 namespace kvant::tools {
 namespace {
@@ -23,10 +24,6 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kReorderedBeams = 4;
 constexpr size_t kForks = 16;
 constexpr int64_t kRewound = 8;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct Operation {
   explicit Operation(std::string name_in, int64_t sequences_in = 1)
@@ -66,7 +63,7 @@ class KvBench {
   }
 
  private:
-  // Positions that operations add beyond the depth.
+  // Tokens that the operations may append to a sequence that holds `depth` tokens.
   static constexpr int64_t kMore = 64;
 
   std::span<const TokenId> Tokens(int64_t position, int64_t count) const {
@@ -77,7 +74,7 @@ class KvBench {
     report_.Progress(fmt::format("{}: {} at {} tokens", model_.name, what, depth_));
   }
 
-  // A step of beam search, beside one of a single beam.
+  // The time of one step of beam search; its baseline is a step with a single beam.
   Status RunBeamSteps(SessionOptions session, int64_t depth) {
     const int64_t steps = options_.generated.front();
     const int64_t beams_max = *std::max_element(options_.beams.begin(), options_.beams.end());
@@ -109,7 +106,7 @@ class KvBench {
     return {};
   }
 
-  // Bytes in use, beside positions times bytes per position.
+  // The bytes in use; their baseline is the number of positions times the bytes of one position.
   Status CompareMemory() {
     KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model_.model, session_));
     Operation operation("memory");
@@ -134,7 +131,7 @@ class KvBench {
     return {};
   }
 
-  // One token each.
+  // Appends one token to each of the sequences.
   Status StepMany(const std::vector<SequenceId>& sequences) {
     std::vector<StepInput> inputs;
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -212,7 +209,7 @@ class KvBench {
     return {};
   }
 
-  // Back over tokens that have just been appended.
+  // The time to rewind by tokens that were appended just before.
   Status RunRewind() {
     Progress("rewind");
     Operation operation(fmt::format("rewind {}", kRewound));

@@ -14,6 +14,7 @@
 #include "base/output_file.h"
 #include "base/version.h"
 #include "cpu/cpu_features.h"
+#include "tools/stopwatch.h"
 
 namespace kvant::tools {
 namespace {
@@ -30,10 +31,6 @@ constexpr int kReadSamples = 10;
 constexpr double kReadSampleSeconds = 0.01;
 // Far larger than any cache, and soon written.
 constexpr size_t kMachineBytes = size_t{512} << 20;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // What one member of a team has done; on a cache line of its own.
 struct alignas(64) Share {

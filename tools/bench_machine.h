@@ -19,14 +19,14 @@
 
 namespace kvant::tools {
 
-// Of all threads together.
+// What the arithmetic units do at most, summed over all threads.
 struct ComputeLimits {
   double int8 = 0;  // multiply-accumulates per second
   double int16 = 0;
   double float32 = 0;
   double clock_hz = 0;  // while int8 runs
 
-  // Per cycle and thread.
+  // Multiply-accumulates per clock cycle of one thread.
   double PerCycle(double macs_per_second, int threads) const;
 };
 
@@ -40,10 +40,10 @@ double MeasureRead(ThreadPool& team, const cpu::PeakLoops& peaks,
 // cache lies in. kOutOfMemory.
 Result<double> MeasureAnonymousRead(ThreadPool& team, const cpu::PeakLoops& peaks, size_t bytes);
 
-// kvant bench --machine.
+// Runs `kvant bench --machine`: measures every limit and adds a row for each.
 Status BenchMachine(const BenchOptions& options, BenchReport& report);
 
-// What every row says about the machine and the build, before the fields of its own.
+// The first fields of every row: the machine and the build.
 nlohmann::ordered_json BuildFields();
 
 }  // namespace kvant::tools

@@ -27,7 +27,7 @@ class NoCacheBench {
                        fmt::format("step at {}", depth), options_.repetitions));
     }
     for (const int64_t n : options_.generated) {
-      // So many steps are an average already.
+      // One repetition: `n` steps are many already.
       KVANT_TRY(AddRow(cached, uncached, {.n_gen = n}, fmt::format("first {} tokens", n), 1));
     }
     return {};

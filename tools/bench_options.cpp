@@ -67,12 +67,13 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   options.loading.AddPre(list);
   options.loading.AddLoading(list);
   list.Group("Speed and memory");
-  list.Texts("-t,--threads", &texts.threads, "N", "Threads",
+  list.Texts(kThreadsNames, &texts.threads, "N", "Threads",
              fmt::format("{}, the performance cores available", DefaultThreadCount()));
-  list.Texts("--kv-type", &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
-  list.Texts("--cache-type-k,--kv-type-k", &texts.k_types, "TYPE", "The same for the keys alone");
-  list.Texts("--cache-type-v,--kv-type-v", &texts.v_types, "TYPE", "The same for the values alone");
-  list.Texts("--chunk,--ubatch-size", &texts.chunks, "N", "Tokens computed together at most",
+  list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
+  list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
+  list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
+  list.Texts(kChunkNames, &texts.chunks, "N",
+             "Tokens of a prompt that are computed together, at most",
              std::to_string(kDefaultChunk));
   list.Flag("--no-kv-cache", &options.no_kv_cache, "Compute the whole sequence anew at every step");
   list.Group("Output");
@@ -82,10 +83,8 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Flag("--no-bounds", &options.no_bounds, "Do not measure the machine's limits");
   list.Flag("--progress", &options.progress, "Lines of progress even where stderr is no terminal");
   list.Flag("-q,--quiet", &options.quiet, "No progress on the terminal");
-  list.IgnoredValue("-b,--batch-size", "-b has no effect: see --chunk, and --batch for sequences");
-  list.IgnoredValue("--mmap", "-mmp has no effect: see --no-mmap");
-  list.IgnoredValue("--n-gpu-layers,--gpu-layers", "-ngl has no effect: the model runs on the CPU");
-  list.IgnoredFlag("--flash-attn", "-fa has no effect: attention is always computed this way");
+  list.IdleValue("--mmap", "see --no-mmap");
+  AddIdleOptions(list);
 }
 
 Result<std::vector<cpu::KvElement>> ParseKvTypes(const char* option,
@@ -215,13 +214,8 @@ Status CheckTests(const BenchOptions& options) {
 
 }  // namespace
 
-const char* KvTypeName(cpu::KvElement element) {
-  switch (element) {
-    case cpu::KvElement::kF32: return "f32";
-    case cpu::KvElement::kF16: return "f16";
-    case cpu::KvElement::kQ8: break;
-  }
-  return "q8_0";
+std::string LlamaKvTypeName(cpu::KvElement element) {
+  return element == cpu::KvElement::kQ8 ? "q8_0" : std::string(KvTypeName(element));
 }
 
 SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,

@@ -34,7 +34,7 @@ struct BenchOptions {
   std::vector<SyntheticModel> synthetic;
   ModelGroup loading;
 
-  // Every combination is measured.
+  // Every combination of the values in these lists is measured.
   std::vector<int64_t> prompts;
   std::vector<int64_t> generated;
   std::vector<std::pair<int64_t, int64_t>> pairs;  // prompt and generated tokens in one test
@@ -53,13 +53,13 @@ struct BenchOptions {
   OutputForm output = OutputForm::kMarkdown;
   std::optional<OutputForm> error_output;  // the same rows on stderr
 
-  // Those that all tests of a configuration share.
+  // The session options that all tests with these types, threads and chunk share.
   SessionOptions Session(const KvTypes& types, int64_t threads_now, int64_t chunk) const;
 };
 
 // Reads the command line. The exit code if there is nothing more to do.
 std::optional<int> ParseBenchOptions(CommandLine& line, BenchOptions* options);
 
-const char* KvTypeName(cpu::KvElement element);  // "f16"; llama-bench's q8_0 for q8
+std::string LlamaKvTypeName(cpu::KvElement element);  // llama-bench's: "f16", "q8_0" for q8
 
 }  // namespace kvant::tools

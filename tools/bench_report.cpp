@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace kvant::tools {
 
@@ -18,7 +17,7 @@ void BenchReport::Begin(const std::vector<MarkdownColumn>& columns) {
   if (options_.error_output) {
     writers_.emplace_back(*options_.error_output, columns, [this](std::string_view text) {
       status_.Clear();
-      fmt::print(stderr, "{}", text);
+      WriteError(text);
     });
   }
 }
@@ -39,7 +38,7 @@ void BenchReport::Finish() {
 
 void BenchReport::Progress(std::string_view text) {
   if (options_.progress && !status_.enabled()) {
-    fmt::print(stderr, "kvant bench: {}\n", text);
+    WriteError(fmt::format("kvant bench: {}\n", text));
   } else {
     status_.Set(text);
   }

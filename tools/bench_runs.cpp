@@ -12,15 +12,12 @@
 #include "tools/bench_machine.h"
 #include "tools/bench_speed.h"
 #include "tools/model_facts.h"
+#include "tools/stopwatch.h"
 
 namespace kvant::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Status CheckLogits(std::span<const float> logits) {
   const bool finite =

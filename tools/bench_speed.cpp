@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a bound of a cache is measured on at most.
+// Bytes of the largest memory on which the bandwidth of a KV cache is measured.
 constexpr size_t kKvSampleBytesMax = size_t{256} << 20;
 
 std::string Now() {
@@ -67,7 +67,8 @@ struct SpeedResult {
   }
 };
 
-// The limits that bounds of a model are computed with, measured when they are first asked for.
+// The machine's speeds from which the bounds of a model are computed. Each is measured when it is
+// first asked for.
 class LimitCache {
  public:
   explicit LimitCache(const Model& model) : model_(model) {}
@@ -124,7 +125,7 @@ class SpeedBench {
   }
 
  private:
-  // Tests of so many sequences without beams, at all depths.
+  // The tests of `batch` sequences side by side, without beams, at all depths.
   Status RunBatch(SessionOptions session, int64_t batch) {
     std::vector<SpeedCase> tests;
     for (const int64_t n : options_.prompts) tests.push_back({.n_prompt = n});
@@ -335,12 +336,12 @@ Json ModelFields(const BenchModel& model, const SessionOptions& options) {
   out["n_batch"] = options.chunk;
   out["n_ubatch"] = options.chunk;
   out["n_threads"] = options.threads;
-  // Of llama-bench, for scripts that ask for them; none of these can be chosen here.
+  // Fields of llama-bench that scripts look for; kvant has no options for them.
   out["cpu_mask"] = "0x0";
   out["cpu_strict"] = false;
   out["poll"] = 0;
-  out["type_k"] = KvTypeName(options.k_type);
-  out["type_v"] = KvTypeName(options.v_type);
+  out["type_k"] = LlamaKvTypeName(options.k_type);
+  out["type_v"] = LlamaKvTypeName(options.v_type);
   out["n_gpu_layers"] = 0;
   out["split_mode"] = "none";
   out["main_gpu"] = 0;

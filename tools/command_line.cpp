@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tools/console.h"
+#include "tools/llama_words.h"
 
 namespace kvant::tools {
 namespace {
@@ -17,17 +18,6 @@ namespace {
 constexpr size_t kHelpColumns = 96;
 constexpr size_t kHelpIndent = 30;
 constexpr char kNoBreak = '\x1f';  // a blank where no line may end
-
-// llama.cpp's options of one dash and several letters, which CLI11 would read as letters.
-struct DashWord {
-  const char* spelling;
-  const char* name;
-};
-constexpr DashWord kDashWords[] = {
-    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
-    {"-fa", "--flash-attn"},    {"-ub", "--ubatch-size"},   {"-pg", "--prompt-gen"},
-    {"-oe", "--output-err"},    {"-mmp", "--mmap"},
-};
 
 // Values that llama.cpp accepts after -fa; the option itself takes none in its older versions.
 bool IsFlashAttentionValue(const std::string& word) {
@@ -42,7 +32,7 @@ const CLI::Option* FindOption(const CLI::App& app, const std::string& word) {
 }
 
 bool ReplaceDashWord(std::string& word) {
-  for (const DashWord& dash_word : kDashWords) {
+  for (const DashWord& dash_word : DashWords()) {
     if (word != dash_word.spelling) continue;
     word = dash_word.name;
     return true;
@@ -58,29 +48,26 @@ bool IsUnknownShort(const std::string& word) {
 
 bool TakesValue(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
 
-template <class T>
-std::string BoundsText(const char* kind, Bounds<T> bounds) {
-  const bool low = bounds.min != Bounds<T>{}.min;
-  const bool high = bounds.max != Bounds<T>{}.max;
-  if (low && high) return fmt::format("{} from {} to {}", kind, bounds.min, bounds.max);
-  if (low) return fmt::format("{} of at least {}", kind, bounds.min);
-  return kind;
+// Whole numbers without an exponent, others in their shortest form.
+std::string NumberText(int64_t value) { return std::to_string(value); }
+std::string NumberText(float value) {
+  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
 }
 
-// Reads the whole text as a number within the bounds, or reports the option's name.
+// Reads the whole text as a number within the bounds. `kind` is "a whole number".
 template <class T>
-T ParseNumber(const std::string& name, const std::string& text, const char* kind,
-              Bounds<T> bounds) {
+Status ParseNumber(const std::string& text, const char* kind, Bounds<T> bounds, T* target) {
   T value{};
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(begin, end, value);
   const bool read = error == std::errc() && stop == end;
   if (!read || !(value >= bounds.min && value <= bounds.max)) {
-    throw CLI::ValidationError(
-        name, fmt::format("expected {}, found '{}'", BoundsText(kind, bounds), text));
+    return MakeError(ErrorCode::kInvalid, "expected {} from {} to {}, found '{}'", kind,
+                     NumberText(bounds.min), NumberText(bounds.max), text);
   }
-  return value;
+  *target = value;
+  return {};
 }
 
 std::string LongName(const std::string& names) {
@@ -90,11 +77,17 @@ std::string LongName(const std::string& names) {
   return names.substr(0, names.find(','));
 }
 
+// The same for a declared option.
+std::string LongName(const CLI::Option& option) {
+  if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
+  return "-" + option.get_snames().front();
+}
+
 // "-n, --predict, --n-predict N"
 std::string OptionHead(const CLI::Option& option) {
   std::string head;
   for (const std::string& name : option.get_snames()) head += ", -" + name;
-  for (const DashWord& word : kDashWords) {
+  for (const DashWord& word : DashWords()) {
     if (option.check_name(word.name)) head += fmt::format(", {}", word.spelling);
   }
   for (const std::string& name : option.get_lnames()) head += ", --" + name;
@@ -142,32 +135,13 @@ std::string OptionHelp(const CLI::Option& option) {
   return line + Wrap(text, kHelpColumns, kHelpIndent) + "\n";
 }
 
-// Optimal string alignment distance: insertions, deletions, substitutions, swapped neighbours.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + cost});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
 std::vector<std::string> OptionNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // accepted, but not shown
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-    for (const DashWord& word : kDashWords) {
+    for (const DashWord& word : DashWords()) {
       if (option->check_name(word.name)) names.emplace_back(word.spelling);
     }
   }
@@ -175,23 +149,6 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
 }
 
 }  // namespace
-
-std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
-  for (const std::string& candidate : known) {
-    size_t distance = EditDistance(word, candidate);
-    // A word cut short counts as one mistake: --temperature for --temp, --pro for --prompt.
-    const bool cut = word.size() > 3 && candidate.size() > 3 &&
-                     (candidate.starts_with(word) || word.starts_with(candidate));
-    if (cut) distance = std::min<size_t>(distance, 1);
-    if (distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
 
 OptionList::OptionList() : app_(std::make_unique<CLI::App>()) {
   app_->set_help_flag();
@@ -205,22 +162,73 @@ CLI::Option* OptionList::Declare(CLI::Option* option, const std::string& type,
   return option->type_name(type)->default_str(fallback)->group(group_)->take_last();
 }
 
+std::string OptionList::Spelled(const std::string& name) const {
+  const auto typed = typed_.find(name);
+  if (typed == typed_.end()) return name;
+  const bool is_long = typed->second.starts_with("--") || !name.starts_with("--");
+  return is_long ? typed->second : fmt::format("{}, {}", typed->second, name);
+}
+
+Status OptionList::Need(std::initializer_list<const char*> options, bool met,
+                        std::string_view what) const {
+  for (const char* option : options) {
+    if (met || !Given(option)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: expected {} with it", Spelled(option), what);
+  }
+  return {};
+}
+
+Status OptionList::Exclude(std::initializer_list<const char*> options,
+                           std::string_view other) const {
+  for (const char* option : options) {
+    if (!Given(option)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with {}", Spelled(option),
+                     other);
+  }
+  return {};
+}
+
+void OptionList::Checked(const std::string& names,
+                         const std::function<Status(const std::string&)>& take,
+                         const std::string& type, const std::string& description,
+                         const std::string& fallback) {
+  const auto read = [this, take, name = LongName(names)](const std::string& text) {
+    const Status status = take(text);
+    if (!status.ok()) throw CLI::ValidationError(Spelled(name), status.error().message);
+  };
+  Declare(app_->add_option_function<std::string>(names, read, description), type, fallback);
+}
+
+void OptionList::CheckedEach(const std::string& names,
+                             const std::function<Status(const std::string&)>& take,
+                             const std::string& type, const std::string& description) {
+  const auto read = [this, take, name = LongName(names)](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const Status status = take(text);
+      if (!status.ok()) throw CLI::ValidationError(Spelled(name), status.error().message);
+    }
+  };
+  Declare(app_->add_option_function<std::vector<std::string>>(names, read, description), type, "")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
 void OptionList::Integer(const std::string& names, int64_t* target, Bounds<int64_t> bounds,
                          const std::string& description) {
-  const auto read = [=, name = LongName(names)](const std::string& text) {
-    *target = ParseNumber(name, text, "a whole number", bounds);
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a whole number", bounds, target);
   };
-  Declare(app_->add_option_function<std::string>(names, read, description), "N",
-          std::to_string(*target));
+  Checked(names, take, "N", description, std::to_string(*target));
 }
 
 void OptionList::Integer(const std::string& names, std::optional<int64_t>* target,
                          Bounds<int64_t> bounds, const std::string& description,
                          const std::string& fallback) {
-  const auto read = [=, name = LongName(names)](const std::string& text) {
-    *target = ParseNumber(name, text, "a whole number", bounds);
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a whole number", bounds, &target->emplace());
   };
-  Declare(app_->add_option_function<std::string>(names, read, description), "N", fallback);
+  Checked(names, take, "N", description, fallback);
 }
 
 bool OptionList::Given(const std::string& name) const {
@@ -230,11 +238,18 @@ bool OptionList::Given(const std::string& name) const {
 
 void OptionList::Real(const std::string& names, float* target, Bounds<float> bounds,
                       const std::string& description) {
-  const auto read = [=, name = LongName(names)](const std::string& text) {
-    *target = ParseNumber(name, text, "a number", bounds);
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a number", bounds, target);
   };
-  Declare(app_->add_option_function<std::string>(names, read, description), "N",
-          fmt::format("{}", *target));
+  Checked(names, take, "N", description, fmt::format("{}", *target));
+}
+
+void OptionList::Real(const std::string& names, std::optional<float>* target, Bounds<float> bounds,
+                      const std::string& description, const std::string& fallback) {
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a number", bounds, &target->emplace());
+  };
+  Checked(names, take, "N", description, fallback);
 }
 
 void OptionList::Text(const std::string& names, std::optional<std::string>* target,
@@ -259,17 +274,18 @@ void OptionList::Flag(const std::string& names, bool* target, const std::string&
       ->group(group_);
 }
 
-void OptionList::IgnoredValue(const std::string& names, const std::string& note) {
-  app_->add_option_function<std::string>(
-          names, [note](const std::string&) { Note(note); }, "")
-      ->take_last()
-      ->group("");
+void OptionList::IdleValue(const std::string& names, const std::string& reason) {
+  const auto note = [this, reason, name = LongName(names)](const std::string&) {
+    Note(fmt::format("{} has no effect: {}", typed_.at(name), reason));
+  };
+  app_->add_option_function<std::string>(names, note, "")->take_last()->group("");
 }
 
-void OptionList::IgnoredFlag(const std::string& names, const std::string& note) {
-  app_->add_flag_callback(
-          names, [note] { Note(note); }, "")
-      ->group("");
+void OptionList::IdleFlag(const std::string& names, const std::string& reason) {
+  const auto note = [this, reason, name = LongName(names)] {
+    Note(fmt::format("{} has no effect: {}", typed_.at(name), reason));
+  };
+  app_->add_flag_callback(names, note, "")->group("");
 }
 
 int CommandLine::UsageError(std::string_view message) const {
@@ -278,7 +294,8 @@ int CommandLine::UsageError(std::string_view message) const {
 
 // Rewrites what CLI11 does not know (llama.cpp's dash words, an empty value after '='), and finds
 // what must be known before it runs: a call for help, a word that only looks like a short option.
-CommandLine::Words CommandLine::Normalize(const CLI::App& app) const {
+CommandLine::Words CommandLine::Normalize(OptionList& options) const {
+  const CLI::App& app = *options.app_;
   Words out;
   for (size_t i = 0; i < arguments_.size(); ++i) {
     std::string word = arguments_[i];
@@ -287,12 +304,29 @@ CommandLine::Words CommandLine::Normalize(const CLI::App& app) const {
                        arguments_.end());
       break;
     }
-    const bool dash_word = ReplaceDashWord(word);
+    // "-n=3", "-ctk=q8"
+    const size_t equals = word.starts_with("--") ? std::string::npos : word.find('=');
+    std::string head = word.substr(0, equals);
+    const bool dash_word = ReplaceDashWord(head);
+    const bool attached = equals != std::string::npos && FindOption(app, head) != nullptr;
+    if (dash_word && equals == std::string::npos) word = head;
     out.help |= word == "-h" || word == "--help";
     out.list_options |= word == "--list-options";
-    if (!dash_word && IsUnknownShort(word) && out.unknown.empty()) out.unknown = word;
-    const CLI::Option* option = FindOption(app, word);
+    if (!dash_word && !attached && IsUnknownShort(word) && out.unknown.empty()) out.unknown = word;
+    const CLI::Option* option = FindOption(app, attached ? head : word);
+    const CLI::Option* named = option;
+    if (option == nullptr && !word.starts_with("--")) named = FindOption(app, word.substr(0, 2));
+    if (named != nullptr) {
+      const std::string& typed = arguments_[i];
+      const size_t end = option == nullptr ? 2 : typed.find('=');
+      options.typed_[LongName(*named)] = typed.substr(0, end);
+    }
     const bool takes_value = option != nullptr && TakesValue(*option);
+    if (attached && takes_value) {
+      out.words.push_back(head);
+      out.words.push_back(word.substr(equals + 1));
+      continue;
+    }
     if (takes_value && word.starts_with("--") && word.ends_with('=')) {
       out.words.push_back(word.substr(0, word.size() - 1));
       out.words.emplace_back();
@@ -308,6 +342,11 @@ CommandLine::Words CommandLine::Normalize(const CLI::App& app) const {
 }
 
 int CommandLine::UnknownOption(const CLI::App& app, const std::string& word) const {
+  const std::string_view missing = NotPossibleYet(word);
+  if (!missing.empty()) {
+    return UsageError(
+        fmt::format("{}: {} are not there yet", word.substr(0, word.find('=')), missing));
+  }
   std::string nearest = Nearest(word.substr(0, word.find('=')), OptionNames(app));
   if (FindOption(app, "-" + word) != nullptr) nearest = "-" + word;  // -temp for --temp
   const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
@@ -351,7 +390,7 @@ std::optional<int> CommandLine::Parse(OptionList& options, const HelpText& help)
   options.Group("");
   options.Flag("--list-options", &unused, "");  // for shell completion
   CLI::App& app = *options.app_;
-  Words words = Normalize(app);
+  Words words = Normalize(options);
   if (words.help || words.list_options) {
     ResultStream out;
     if (words.help) out.Write(Help(app, help));
@@ -366,7 +405,7 @@ std::optional<int> CommandLine::Parse(OptionList& options, const HelpText& help)
     app.parse(words.words);
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string message = error.what();
-    return UsageError(message.substr(0, message.find(':')) + " needs a value");
+    return UsageError(options.Spelled(message.substr(0, message.find(':'))) + " needs a value");
   } catch (const CLI::Error& error) {
     return UsageError(error.what());
   }

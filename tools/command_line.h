@@ -1,18 +1,22 @@
 // One command's arguments: declaring options, parsing, help, suggestions.
 //
 // CLI11 does the parsing; this adds what a command line of language models needs: llama.cpp's
-// single-dash words (-ctk, -ngl), numbers checked against their range with one clear message,
-// a suggestion for a misspelt option, and a help text with groups, defaults and examples.
-// CLI11 is not visible here, since its headers take seconds to compile.
+// single-dash words (llama_words.h), values checked with one clear message that names the option as
+// it was typed, a suggestion for a misspelt option, and a help text with groups, defaults and
+// examples. CLI11 is not visible here, since its headers take seconds to compile.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/result.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
@@ -47,15 +51,36 @@ class OptionList {
                const std::string& description, const std::string& fallback);
   void Real(const std::string& names, float* target, Bounds<float> bounds,
             const std::string& description);
+  void Real(const std::string& names, std::optional<float>* target, Bounds<float> bounds,
+            const std::string& description, const std::string& fallback);
   void Text(const std::string& names, std::optional<std::string>* target, const std::string& type,
             const std::string& description, const std::string& fallback = "");
   void Texts(const std::string& names, std::vector<std::string>* target, const std::string& type,
              const std::string& description, const std::string& fallback = "");  // every one given
   void Flag(const std::string& names, bool* target, const std::string& description);
+  // `take` reads the value; its error is shown behind the option's name.
+  void Checked(const std::string& names, const std::function<Status(const std::string&)>& take,
+               const std::string& type, const std::string& description,
+               const std::string& fallback = "");
 
-  // Accepted with a note on stderr that it has no effect, and not shown in the help.
-  void IgnoredValue(const std::string& names, const std::string& note);
-  void IgnoredFlag(const std::string& names, const std::string& note);
+  // The same for every one given.
+  void CheckedEach(const std::string& names, const std::function<Status(const std::string&)>& take,
+                   const std::string& type, const std::string& description);
+
+  // Accepted with a note on stderr that it has no effect and why, and not shown in the help.
+  void IdleValue(const std::string& names, const std::string& reason);
+  void IdleFlag(const std::string& names, const std::string& reason);
+
+  // After parsing: whether an option was given, by its first long name.
+  bool Given(const std::string& name) const { return typed_.contains(name); }
+  // The option as it was typed: "-t, --threads", or "--threads" if that was typed or nothing.
+  std::string Spelled(const std::string& name) const;
+
+  // kInvalid for the first of the options that was given although what it needs was not:
+  // "--parallel: expected --prompts with it".
+  Status Need(std::initializer_list<const char*> options, bool met, std::string_view what) const;
+  // kInvalid for the first of the options that was given although it does not go with `other`.
+  Status Exclude(std::initializer_list<const char*> options, std::string_view other) const;
 
   // After parsing: whether an option was given, by its first long name.
   bool Given(const std::string& name) const;
@@ -66,6 +91,7 @@ class OptionList {
 
   std::unique_ptr<CLI::App> app_;
   std::string group_;
+  std::map<std::string, std::string> typed_;  // first long name -> the word on the command line
 };
 
 // What `kvant COMMAND --help` says around the options.
@@ -99,7 +125,7 @@ class CommandLine {
     bool list_options = false;
     std::string unknown;  // the first word that is no option for sure
   };
-  Words Normalize(const CLI::App& app) const;
+  Words Normalize(OptionList& options) const;
   int UnknownOption(const CLI::App& app, const std::string& word) const;
   std::optional<int> SortRemaining(const CLI::App& app);
   std::string Help(const CLI::App& app, const HelpText& help) const;
@@ -108,8 +134,5 @@ class CommandLine {
   std::vector<std::string> arguments_;
   std::vector<std::string> positionals_;
 };
-
-// The known word nearest to `word` by edit distance, or "" if none is near.
-std::string Nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace kvant::tools

@@ -13,6 +13,7 @@
 
 #include "base/thread_pool.h"
 #include "tools/console.h"
+#include "tools/llama_words.h"
 #include "tools/model_names.h"
 
 namespace kvant::tools {
@@ -20,7 +21,8 @@ namespace {
 
 constexpr int64_t kContextMax = int64_t{1} << 30;
 constexpr int64_t kThreadsMax = 1024;
-constexpr float kRealMax = std::numeric_limits<float>::max();
+constexpr float kRealMax = 1e6f;  // of what is a factor, a penalty or a temperature
+constexpr float kFactorMin = 1e-6f;
 
 const char* const kModelGroup = "Model";
 const char* const kRunGroup = "Speed and memory";
@@ -62,8 +64,8 @@ Result<std::string> ReadFile(const std::string& path) {
 // "15043+1", "15043-1.5", "2-inf"
 Result<LogitBias> ParseLogitBias(const std::string& text) {
   const auto wrong = [&] {
-    return MakeError(ErrorCode::kInvalid,
-                     "--logit-bias: expected ID+BIAS or ID-BIAS, as in 15043+1, found '{}'", text);
+    return MakeError(ErrorCode::kInvalid, "expected ID+BIAS or ID-BIAS, as in 15043+1, found '{}'",
+                     text);
   };
   LogitBias entry;
   const char* end = text.data() + text.size();
@@ -76,10 +78,29 @@ Result<LogitBias> ParseLogitBias(const std::string& text) {
   return entry;
 }
 
-Result<cpu::KvElement> KvType(const char* option, const std::string& name) {
-  const auto type = ParseKvType(name);
-  if (type.ok()) return type;
-  return MakeError(ErrorCode::kInvalid, "{}: {}", option, type.error().message);
+template <class T>
+std::function<Status(const std::string&)> TakeKvType(T* target) {
+  return [target](const std::string& text) -> Status {
+    KVANT_ASSIGN(*target, ParseKvType(text));
+    return {};
+  };
+}
+
+// kvant run --log-file FILE: what cannot be written ends the log, not the run.
+Result<Runner::LogSink> LogFile(const std::string& path) {
+  const auto file = std::make_shared<std::ofstream>(path);
+  if (!*file) return MakeError(ErrorCode::kIo, "--log-file: cannot write '{}'", Visible(path));
+  return Runner::LogSink([file, path](std::string_view line) {
+    if (*file && !(*file << line << std::endl)) {
+      Note(fmt::format("--log-file: cannot write '{}'; the log ends here", Visible(path)));
+    }
+  });
+}
+
+void NoteLongContext(const Model& model, int64_t context) {
+  if (context <= model.context_length()) return;
+  Note(fmt::format("a context of {} is beyond the {} positions the model was trained for", context,
+                   model.context_length()));
 }
 
 }  // namespace
@@ -137,9 +158,39 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
   return std::nullopt;
 }
 
+void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& context_fallback) {
+  AddThreads(list);
+  if (use != SessionUse::kWindows) AddContext(list, context_fallback);
+  AddKvTypes(list);
+  list.Integer(kChunkNames, &chunk, {1, kContextMax},
+               "Tokens of a prompt that are computed together, at most");
+  list.Flag("--strict", &strict,
+            "Compute prompts, more slowly, in the arithmetic of single tokens, so that the results "
+            "are equal in every bit to those of tokens that come one by one");
+  list.Flag("--no-kv-cache", &no_kv_cache,
+            "Compute the whole sequence anew for every token: slow, for checking the cache. Its "
+            "attention is a loop of its own in double precision, and --strict does not change it; "
+            "with --kv-type f32 logits differ from those of the cache by some 0.0001, so that a "
+            "sampled text may become another one where two tokens are nearly equally likely");
+  if (use == SessionUse::kPlan) return;
+  AddKvChecks(list);
+  list.Group("Observation");
+  const auto take_log = [this](const std::string& what) -> Status {
+    if (what != "kv") {
+      return MakeError(ErrorCode::kInvalid, "expected kv, found '{}'", Visible(what));
+    }
+    log_kv = true;
+    return {};
+  };
+  list.Checked("--log", take_log, "WHAT",
+               "kv: a line on stderr for the shape of every layer's cache at each step, and for "
+               "blocks taken, copied and dropped");
+  list.Text("--log-file", &log_file, "FILE", "Write the log to a file", "stderr");
+}
+
 void SessionGroup::AddThreads(OptionList& list) {
   list.Group(kRunGroup);
-  list.Integer("-t,--threads", &threads, {1, kThreadsMax}, "Threads",
+  list.Integer(kThreadsNames, &threads, {1, kThreadsMax}, "Threads",
                fmt::format("{}, the performance cores available", DefaultThreadCount()));
 }
 
@@ -151,47 +202,26 @@ void SessionGroup::AddContext(OptionList& list, const std::string& fallback) {
 
 void SessionGroup::AddKvTypes(OptionList& list) {
   list.Group(kRunGroup);
-  list.Text("--kv-type", &kv_type, "TYPE", "Type of the KV cache: f32, f16 or q8", kv_type_default);
-  list.Text("--cache-type-k,--kv-type-k", &k_type, "TYPE", "The same for the keys alone");
-  list.Text("--cache-type-v,--kv-type-v", &v_type, "TYPE", "The same for the values alone");
+  list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: f32, f16 or q8",
+               std::string(KvTypeName(kv_type)));
+  list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE", "The same for the keys alone");
+  list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "The same for the values alone");
   list.Flag("--no-kv-rotation", &no_kv_rotation,
-            "Store int8 keys and values as they are, not turned to spread outliers");
+            "Store keys and values of type q8 without the rotation that spreads their outliers");
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
   list.Group(kRunGroup);
+  const auto take_budget = [this](const std::string& text) {
+    return TakeSize(text, "500M or 2GiB", &kv_budget);
+  };
+  list.Checked("--kv-budget", take_budget, "SIZE",
+               "Memory that the KV cache may take, at most: 500M, 2GiB ...; where that is too "
+               "little, the message says what would fit",
+               "no limit");
   list.Flag("--kv-prealloc", &kv_prealloc, "Take all of the KV cache's memory at the start");
   list.Flag("--kv-check", &kv_check, "Test the KV cache's invariants after every operation");
   list.Flag("--kv-poison", &kv_poison, "Fill freed blocks of the KV cache with NaN");
-}
-
-void SessionGroup::AddKvBudget(OptionList& list) {
-  list.Group(kRunGroup);
-  list.Text("--kv-budget", &kv_budget, "SIZE",
-            "Memory for the KV cache at most: 500M, 2GiB ...; what has not fit is told",
-            "no limit");
-}
-
-void SessionGroup::AddLog(OptionList& list) {
-  list.Group("Observation");
-  list.Text(
-      "--log", &log, "WHAT",
-      "kv: a line on stderr for the shape of every layer's cache at each step, and for blocks "
-      "taken, copied and dropped");
-  list.Text("--log-file", &log_file, "FILE", "Write the log to a file", "stderr");
-}
-
-void SessionGroup::AddChunk(OptionList& list) {
-  list.Group(kRunGroup);
-  list.Integer("--chunk", &chunk, {1, kContextMax}, "Tokens computed together at most");
-  list.Flag("--strict", &strict,
-            "Compute prompts in the arithmetic of single tokens, so that the bits agree");
-}
-
-void SessionGroup::AddNoKvCache(OptionList& list) {
-  list.Group(kRunGroup);
-  list.Flag("--no-kv-cache", &no_kv_cache,
-            "Compute the whole sequence anew at every step: slow, for checking the cache");
 }
 
 Result<SessionOptions> SessionGroup::Options() const {
@@ -205,55 +235,78 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.kv_commit = kv_prealloc;
   options.kv_check = kv_check;
   options.kv_poison = kv_poison;
+  options.kv_bytes_max = kv_budget;
   options.cancel = &CancelFlag();
-  if (kv_budget.has_value()) {
-    const auto bytes = ParseSize(*kv_budget);
-    if (!bytes.has_value()) {
-      return MakeError(ErrorCode::kInvalid,
-                       "--kv-budget: expected a size such as 500M or 2GiB, found '{}'",
-                       Visible(*kv_budget));
-    }
-    options.kv_bytes_max = *bytes;
+  options.k_type = k_type.value_or(kv_type);
+  options.v_type = v_type.value_or(kv_type);
+  const bool int8 = options.k_type == cpu::KvElement::kQ8 || options.v_type == cpu::KvElement::kQ8;
+  const std::pair<bool, const char*> cached[] = {{no_kv_rotation, "--no-kv-rotation"},
+                                                 {kv_prealloc, "--kv-prealloc"},
+                                                 {kv_check, "--kv-check"},
+                                                 {kv_poison, "--kv-poison"},
+                                                 {kv_budget != 0, "--kv-budget"},
+                                                 {log_kv, "--log"}};
+  for (const auto& [given, name] : cached) {
+    if (!given || !no_kv_cache) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
   }
-  KVANT_ASSIGN(options.k_type, KvType("--kv-type", kv_type.value_or(kv_type_default)));
-  options.v_type = options.k_type;
-  if (k_type.has_value()) {
-    KVANT_ASSIGN(options.k_type, KvType("--cache-type-k", *k_type));
+  if (no_kv_rotation && !int8) {
+    return MakeError(ErrorCode::kInvalid, "--no-kv-rotation: expected --kv-type q8 with it");
   }
-  if (v_type.has_value()) {
-    KVANT_ASSIGN(options.v_type, KvType("--cache-type-v", *v_type));
+  if (log_file.has_value() && !log_kv) {
+    return MakeError(ErrorCode::kInvalid, "--log-file: expected --log kv with it");
   }
   return options;
 }
 
 Result<Runner::LogSink> SessionGroup::KvLog() const {
-  if (!log.has_value()) {
-    if (!log_file.has_value()) return Runner::LogSink();
-    return MakeError(ErrorCode::kInvalid, "--log-file: expected --log kv with it");
+  if (!log_kv) return Runner::LogSink();
+  if (log_file.has_value()) return LogFile(*log_file);
+  return Runner::LogSink([](std::string_view line) { WriteError(fmt::format("{}\n", line)); });
+}
+
+Result<std::unique_ptr<Session>> SessionGroup::Open(std::shared_ptr<const Model> model,
+                                                    const SessionOptions& options) const {
+  KVANT_ASSIGN(auto session, Session::Create(model, options));
+  KVANT_ASSIGN(auto log, KvLog());
+  if (log) session->SetKvLog(std::move(log));
+  NoteLongContext(*model, session->context());
+  return session;
+}
+
+Result<std::unique_ptr<Runner>> SessionGroup::OpenRunner(std::shared_ptr<const Model> model,
+                                                         const SessionOptions& options) const {
+  KVANT_ASSIGN(auto runner, Runner::Create(model, options));
+  KVANT_ASSIGN(auto log, KvLog());
+  if (log) runner->SetKvLog(std::move(log));
+  NoteLongContext(*model, runner->options().context);
+  return runner;
+}
+
+Status SessionGroup::Explain(const Status& status, const Model& model,
+                             const SessionOptions& options) const {
+  if (status.ok() || status.error().code != ErrorCode::kOutOfMemory || kv_budget == 0) {
+    return status;
   }
-  if (*log != "kv") {
-    return MakeError(ErrorCode::kInvalid, "--log: expected kv, found '{}'", Visible(*log));
-  }
-  if (!log_file.has_value()) {
-    return Runner::LogSink([](std::string_view line) { fmt::print(stderr, "{}\n", line); });
-  }
-  const auto file = std::make_shared<std::ofstream>(*log_file);
-  if (!*file) {
-    return MakeError(ErrorCode::kIo, "--log-file: cannot write '{}'", Visible(*log_file));
-  }
-  return Runner::LogSink([file, path = *log_file](std::string_view line) {
-    if (*file && !(*file << line << std::endl)) {
-      Note(fmt::format("--log-file: cannot write '{}'; the log ends here", Visible(path)));
-    }
-  });
+  KVANT_ASSIGN(const SessionOptions full, ResolveOptions(model, options));
+  KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
+  const std::string& message = status.error().message;
+  return MakeError(ErrorCode::kOutOfMemory, "{}; --kv-budget {} would fit {} of {} positions{}",
+                   message.substr(0, message.find(';')), plan.kv,
+                   full.sequences == 1 ? "a text" : fmt::format("{} texts", full.sequences),
+                   full.context, full.sequences == 1 ? "" : " each");
 }
 
 void SamplingGroup::Add(OptionList& list) {
   list.Group(kSamplingGroup);
-  list.Texts("--logit-bias", &logit_bias, "ID+BIAS",
-             "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated");
-  list.Real("--repeat-penalty", &options.repeat_penalty,
-            {std::numeric_limits<float>::min(), kRealMax},
+  const auto take_bias = [this](const std::string& text) -> Status {
+    KVANT_ASSIGN(const LogitBias entry, ParseLogitBias(text));
+    options.logit_bias.push_back(entry);
+    return {};
+  };
+  list.CheckedEach("--logit-bias", take_bias, "ID+BIAS",
+                   "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated");
+  list.Real("--repeat-penalty", &options.repeat_penalty, {kFactorMin, kRealMax},
             "Make tokens that occurred less likely by this factor; 1 is off");
   list.Integer("--repeat-last-n", &repeat_last_n, {-1, kContextMax},
                "Tokens that the penalties look back at, prompt included; 0 is off, -1 is all");
@@ -270,21 +323,17 @@ void SamplingGroup::Add(OptionList& list) {
             "Keep the likeliest tokens that have this probability together; 1 is all");
   list.Real("--min-p", &options.min_p, {0, 1},
             "Keep the tokens of at least this share of the likeliest one's probability; 0 is all");
-  list.Real("--temp", &options.temperature, {-kRealMax, kRealMax},
+  list.Real("--temp,--temperature", &options.temperature, {-kRealMax, kRealMax},
             "Temperature; 0 is greedy: always the likeliest token");
   list.Integer("-s,--seed", &seed, {-1, std::numeric_limits<int64_t>::max()},
                "Seed of the random numbers; the same seed gives the same text; -1 is a new one");
 }
 
-Result<SamplingOptions> SamplingGroup::Options() const {
+SamplingOptions SamplingGroup::Options() const {
   SamplingOptions out = options;
   out.top_k = static_cast<int32_t>(top_k);
   out.repeat_last_n = static_cast<int32_t>(repeat_last_n);
   if (seed >= 0) out.seed = static_cast<uint64_t>(seed);
-  for (const std::string& text : logit_bias) {
-    KVANT_ASSIGN(const LogitBias entry, ParseLogitBias(text));
-    out.logit_bias.push_back(entry);
-  }
   return out;
 }
 
@@ -312,11 +361,14 @@ Result<std::optional<std::string>> TextGroup::Read(const Positionals& positional
   return std::optional(std::move(content));
 }
 
-void AddIgnoredOptions(OptionList& list) {
-  list.IgnoredValue("--n-gpu-layers,--gpu-layers", "-ngl has no effect: the model runs on the CPU");
-  list.IgnoredFlag("--flash-attn", "-fa has no effect: attention is always computed this way");
-  list.IgnoredValue("-b,--batch-size", "-b has no effect: see --chunk");
-  list.IgnoredValue("--ubatch-size", "-ub has no effect: see --chunk");
+void AddIdleOptions(OptionList& list) {
+  for (const IdleOption& option : IdleOptions()) {
+    if (option.takes_value) {
+      list.IdleValue(option.names, option.reason);
+    } else {
+      list.IdleFlag(option.names, option.reason);
+    }
+  }
 }
 
 std::string Unescape(const std::string& text) {
@@ -371,6 +423,16 @@ std::optional<uint64_t> ParseSize(std::string_view text) {
     return std::nullopt;
   }
   return size;
+}
+
+Status TakeSize(std::string_view text, std::string_view example, uint64_t* bytes) {
+  const auto size = ParseSize(text);
+  if (!size.has_value()) {
+    return MakeError(ErrorCode::kInvalid, "expected a size such as {}, found '{}'", example,
+                     Visible(text));
+  }
+  *bytes = *size;
+  return {};
 }
 
 }  // namespace kvant::tools

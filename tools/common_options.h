@@ -46,38 +46,62 @@ enum class StdinUse : uint8_t { kAccepted, kNone };
 std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model, ModelNeed need,
                                    StdinUse stdin_use, Positionals* out);
 
-// Threads, context and KV cache.
+// What a command does with sequences, which decides on the options that have a meaning for it.
+enum class SessionUse : uint8_t {
+  kTexts,    // runs texts of any length: all options
+  kWindows,  // the same, but has a -c of its own
+  kPlan,     // tells what a run would need
+};
+
+// Threads, context and KV cache: one list for all commands that compute.
 struct SessionGroup {
   std::optional<int64_t> threads;
   std::optional<int64_t> context;
   int64_t chunk = kDefaultChunk;
-  std::string kv_type_default = "f16";
-  std::optional<std::string> kv_type;
-  std::optional<std::string> k_type;
-  std::optional<std::string> v_type;
+  cpu::KvElement kv_type = cpu::KvElement::kF16;
+  std::optional<cpu::KvElement> k_type;
+  std::optional<cpu::KvElement> v_type;
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
   bool kv_prealloc = false;
   bool kv_check = false;
   bool kv_poison = false;
-  std::optional<std::string> kv_budget;
-  std::optional<std::string> log;
+  uint64_t kv_budget = 0;  // bytes; 0 = no limit
+  bool log_kv = false;
   std::optional<std::string> log_file;
 
-  void AddThreads(OptionList& list);
+  // `context_fallback` says what -c is where it is not given.
+  void Add(OptionList& list, SessionUse use, const std::string& context_fallback = "");
+  void AddThreads(OptionList& list);  // alone, for commands without sequences
+
+  // kInvalid for options that contradict each other.
+  Result<SessionOptions> Options() const;
+
+  // A session or a runner with these options and the log that was asked for; a note on stderr where
+  // the context is longer than what the model was trained for.
+  Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Model> model,
+                                        const SessionOptions& options) const;
+  Result<std::unique_ptr<Runner>> OpenRunner(std::shared_ptr<const Model> model,
+                                             const SessionOptions& options) const;
+
+  // An error of a full --kv-budget, with the budget that would be enough; others as they are.
+  Status Explain(const Status& status, const Model& model, const SessionOptions& options) const;
+
+ private:
   void AddContext(OptionList& list, const std::string& fallback);
   void AddKvTypes(OptionList& list);
   void AddKvChecks(OptionList& list);
-  void AddKvBudget(OptionList& list);
-  void AddLog(OptionList& list);
-  void AddChunk(OptionList& list);
-  void AddNoKvCache(OptionList& list);
-
-  Result<SessionOptions> Options() const;
   // Where --log kv writes; empty without it.
   Result<Runner::LogSink> KvLog() const;
 };
+
+// The spellings of options that `kvant bench` has, too, for lists of values.
+inline constexpr const char* kThreadsNames = "-t,--threads";
+inline constexpr const char* kChunkNames = "--chunk,--ubatch-size";
+inline constexpr const char* kKvTypeNames = "--kv-type";
+inline constexpr const char* kKTypeNames = "--cache-type-k,--kv-type-k";
+inline constexpr const char* kVTypeNames = "--cache-type-v,--kv-type-v";
 
 // How the next token is chosen.
 struct SamplingGroup {
@@ -85,10 +109,9 @@ struct SamplingGroup {
   int64_t top_k = 40;
   int64_t repeat_last_n = 64;
   int64_t seed = -1;
-  std::vector<std::string> logit_bias;
 
   void Add(OptionList& list);
-  Result<SamplingOptions> Options() const;
+  SamplingOptions Options() const;
 };
 
 // A text from -p, -f or standard input.
@@ -106,11 +129,14 @@ struct TextGroup {
 };
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
-void AddIgnoredOptions(OptionList& list);
+void AddIdleOptions(OptionList& list);
 
 // "500M", "2G", "24GiB", "1500000000": K, M and G are powers of 1000, KiB, MiB and GiB of 1024.
 // Nothing if it is no size above 0.
 std::optional<uint64_t> ParseSize(std::string_view text);
+
+// The same for OptionList::Checked. `example` is "500M or 2GiB".
+Status TakeSize(std::string_view text, std::string_view example, uint64_t* bytes);
 
 // \n, \t, \r, \', \", \\ and \xHH become the bytes they stand for; other backslashes stay.
 std::string Unescape(const std::string& text);

@@ -1,11 +1,12 @@
 #include "tools/console.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -41,12 +42,43 @@ void OnSignal(int number) {
   }
 }
 
-void PrintLine(std::string_view line) {
-  const std::string text = fmt::format("kvant: {}\n", Visible(line));
-  std::fwrite(text.data(), 1, text.size(), stderr);
+void PrintLine(std::string_view line) { WriteError(fmt::format("kvant: {}\n", Visible(line))); }
+
+// The first `columns` characters of valid UTF-8.
+std::string_view FirstColumns(std::string_view text, size_t columns) {
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size(); ++end) {
+    const bool begins = (static_cast<unsigned char>(text[end]) & 0xc0) != 0x80;
+    if (begins && seen++ == columns) break;
+  }
+  return text.substr(0, end);
+}
+
+size_t StderrColumns() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 80;
 }
 
 }  // namespace
+
+void OpenStandardStreams() {
+  // The lowest free number is taken, which is the one that was found closed. Each is opened for the
+  // other direction, so that using it is an error; only stderr swallows what it gets.
+  for (const auto& [fd, mode] :
+       {std::pair{STDIN_FILENO, O_WRONLY}, {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_WRONLY}}) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) open("/dev/null", mode);
+  }
+}
+
+void WriteError(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(STDERR_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
 
 int Fail(std::string_view message, int code) {
   PrintLine(message);
@@ -102,6 +134,8 @@ void CatchSignals() {
 
 const std::atomic<bool>& CancelFlag() { return cancel_flag; }
 
+void TakeSignal() { cancel_flag.store(false); }
+
 int SignalExitCode() { return caught_signal == 0 ? kExitFailed : 128 + caught_signal; }
 
 bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) == 1; }
@@ -134,15 +168,14 @@ int ResultStream::Finish(int code) const {
 
 void StatusLine::Set(std::string_view text) {
   if (!enabled_) return;
-  fmt::print(stderr, "\r\x1b[K{}", Visible(text));
-  std::fflush(stderr);
+  const std::string shown = Visible(text);
+  WriteError(fmt::format("\r\x1b[K{}", FirstColumns(shown, StderrColumns() - 1)));
   shown_ = true;
 }
 
 void StatusLine::Clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  WriteError("\r\x1b[K");
   shown_ = false;
 }
 

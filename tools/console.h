@@ -1,7 +1,8 @@
 // The program's side of the terminal: results to stdout, everything else to stderr, signals.
 //
 // stdout carries only the result. A reader that goes away (`kvant run … | head -1`) ends the
-// program quietly with success; any other failure to write is an error. Errors are one line.
+// program quietly with success; any other failure to write is an error. What cannot be written to
+// stderr is lost, and the work goes on. Errors are one line.
 #pragma once
 
 #include <atomic>
@@ -17,6 +18,13 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 // An interruption gives 128 + the signal's number: 130 for Ctrl+C.
+
+// Opens what the program was started without of standard input, output and error, so that no file
+// takes their place; reading and writing there then fail. Before anything else is opened.
+void OpenStandardStreams();
+
+// Writes to stderr as far as that is possible.
+void WriteError(std::string_view text);
 
 // Prints "kvant: message" as one line, control characters made visible, and returns the code.
 int Fail(std::string_view message, int code = kExitFailed);
@@ -36,6 +44,9 @@ std::string Visible(std::string_view text);
 // more kills; a write to a closed pipe is an error instead of a signal.
 void CatchSignals();
 const std::atomic<bool>& CancelFlag();
+// The signal has been obeyed: what is left to do, such as saving, is not cancelled by it, but by
+// another one.
+void TakeSignal();
 int SignalExitCode();  // 130 for SIGINT; kExitFailed if no signal has come
 
 bool StdoutIsTerminal();
@@ -61,7 +72,8 @@ class ResultStream {
   bool at_line_start_ = true;
 };
 
-// A line on stderr that is overwritten as work proceeds; nothing if stderr is no terminal.
+// A line on stderr that is overwritten as work proceeds; nothing if stderr is no terminal. What is
+// wider than the terminal is cut off, since a line that wraps could not be overwritten.
 class StatusLine {
  public:
   explicit StatusLine(bool enabled) : enabled_(enabled && StderrIsTerminal()) {}

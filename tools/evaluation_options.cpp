@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include "tools/model_names.h"
 
 namespace kvant::tools {
 
@@ -10,12 +10,12 @@ void EvaluationGroup::Add(OptionList& list) {
   list.Group("Text");
   list.Text("-f,--file", &text_option, "FILE",
             "The text; the same as the argument TEXT; - is standard input");
-  list.Integer("--chunks", &chunks, {1, std::numeric_limits<int64_t>::max()},
-               "Windows to process at most", "all of the text");
+  list.Integer("--chunks", &chunks, {1, int64_t{1} << 30}, "Windows to process at most",
+               "all of the text");
   model.AddPath(list);
   model.AddPre(list);
   model.AddLoading(list);
-  session.AddThreads(list);
+  session.Add(list, SessionUse::kWindows);
 }
 
 std::optional<int> EvaluationGroup::TakeFiles(const CommandLine& line, std::string* model_path,
@@ -38,7 +38,7 @@ std::optional<int> EvaluationGroup::TakeFiles(const CommandLine& line, std::stri
         "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
   }
   if (model_file->empty()) return line.UsageError("the name of the model is empty");
-  *model_path = *model_file;
+  *model_path = ModelPath(*model_file);
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include "engine/evaluate/windows.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/stopwatch.h"
 
 namespace kvant::tools {
 
@@ -49,9 +50,7 @@ class EvaluationProgress {
   // kCancelled after Ctrl+C. `tokens` is how many went through the model so far.
   Status Update(int64_t done, int64_t tokens, const std::string& what);
 
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double seconds() const { return SecondsSince(start_); }
   void Clear() { status_.Clear(); }
 
  private:

@@ -45,8 +45,10 @@ Status PrintManifest(const std::string& path, ResultStream& out) {
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path, FileAccess::kMap,
                                                         formats::UnreadableTensors::kListed));
   const auto print = [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
-    out.Write(formats::HashManifestLine(hash, fmt::format("{}:{}", path, tensor.name)));
-    return {};
+    if (out.Write(formats::HashManifestLine(hash, fmt::format("{}:{}", path, tensor.name)))) {
+      return {};
+    }
+    return MakeError(ErrorCode::kCancelled, "nobody reads the result");
   };
   KVANT_ASSIGN(const uint64_t model_hash, Hash(file, print, !StdoutIsTerminal()));
   out.Write(formats::HashManifestLine(model_hash, path));
@@ -110,7 +112,7 @@ int HashCommand(CommandLine& line) {
   ResultStream out;
   if (!manifest.has_value()) {
     const Status status = PrintManifest(positionals.model, out);
-    return status.ok() ? out.Finish(kExitDone) : Fail(status.error());
+    return status.ok() || out.failed() ? out.Finish(kExitDone) : Fail(status.error());
   }
   const auto same = Check(positionals.model, *manifest, out);
   if (!same.ok()) return Fail(same.error());

@@ -63,7 +63,7 @@ Result<formats::Imatrix> Collect(const Options& options, const std::string& mode
                    {.size = options.context, .stride = 0, .count_max = options.evaluation.chunks}));
   KVANT_ASSIGN(const auto session_options,
                WindowSessionOptions(options.evaluation.session, windows.size()));
-  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
+  KVANT_ASSIGN(const auto session, options.evaluation.session.Open(model, session_options));
   EvaluationProgress progress("windows", windows.count());
   KVANT_TRY(collector.Run(*session, windows, [&](int64_t done) {
     return progress.Update(done, done * windows.size(), "");
@@ -179,10 +179,8 @@ int ImatrixCommand(CommandLine& line) {
   list.Flag("--process-output", &options.process_output,
             "Collect for output.weight, too; it is costly and rarely helps");
   options.evaluation.Add(list);
-  options.evaluation.session.AddKvTypes(list);
-  options.evaluation.session.AddChunk(list);
-  list.IgnoredFlag("--no-ppl", "--no-ppl has no effect: no perplexity is computed");
-  AddIgnoredOptions(list);
+  list.IdleFlag("--no-ppl", "no perplexity is computed");
+  AddIdleOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   if (!options.show.has_value()) return Run(options, line);
   if (options.output.has_value() || !options.merge.empty() || !line.positionals().empty()) {

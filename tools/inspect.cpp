@@ -52,8 +52,8 @@ struct Options {
   bool tensors = false;
   bool plan = false;
   bool memory = false;
-  std::optional<std::string> budget;
-  bool WantsMemory() const { return memory || budget.has_value(); }
+  uint64_t budget = 0;  // bytes; 0 = none given
+  bool WantsMemory() const { return memory || budget != 0; }
   bool cpu = false;
   bool check = false;
 };
@@ -412,22 +412,25 @@ int InspectCommand(CommandLine& line) {
   OptionList list;
   list.Group("Sections");
   list.Flag("--tensors", &options.tensors, "List all tensors: name, type, shape, size");
-  list.Flag("--plan", &options.plan, "Show the steps a run computes, and their kernels");
+  list.Flag("--plan", &options.plan, "Show what a run computes, in order, and with which kernels");
   list.Flag("--memory", &options.memory, "Show the memory a run will need");
-  list.Text("--budget", &options.budget, "SIZE",
-            "As --memory, and how many sequences, or how long a one, fit into 24GiB, 500M ...");
+  list.Checked(
+      "--budget",
+      [&options](const std::string& text) {
+        return TakeSize(text, "500M or 24GiB", &options.budget);
+      },
+      "SIZE",
+      "As --memory, and how many sequences of this context, or how long a single one, fit into so "
+      "much memory: 24GiB, 500M "
+      "...");
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
   list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");
   list.Group("Output");
   list.Flag("--json", &options.json, "Print one JSON object");
   options.model.AddPath(list);
   options.model.AddPre(list);
-  options.session.AddThreads(list);
-  options.session.AddContext(list, "the length the model was trained for");
-  options.session.AddKvTypes(list);
-  options.session.AddChunk(list);
-  options.session.AddNoKvCache(list);
-  AddIgnoredOptions(list);
+  options.session.Add(list, SessionUse::kPlan, "the length the model was trained for");
+  AddIdleOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   const bool model_optional =
       options.cpu && !options.tensors && !options.plan && !options.WantsMemory() && !options.check;

@@ -1,6 +1,9 @@
 #include "tools/inspect_memory.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "engine/kv/kv_cache.h"
 #include "tools/common_options.h"
@@ -29,26 +32,29 @@ Json GroupsJson(const MemoryPlan& plan) {
   return groups;
 }
 
+// Memory of this process now; 0 where the system does not tell.
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t size = 0;
+  uint64_t resident = 0;
+  if (!(statm >> size >> resident)) return 0;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
-Result<Json> MemoryJson(const Model& model, const SessionOptions& wanted,
-                        const std::optional<std::string>& budget) {
+Result<Json> MemoryJson(const Model& model, const SessionOptions& wanted, uint64_t budget) {
   KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
   KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
-  Json out = {{"context", options.context},      {"weights", plan.weights}, {"kv", plan.kv},
-              {"activations", plan.activations}, {"logits", plan.logits},   {"total", plan.total()},
-              {"groups", GroupsJson(plan)}};
-  if (!budget.has_value()) return out;
-  const auto bytes = ParseSize(*budget);
-  if (!bytes.has_value()) {
-    return MakeError(ErrorCode::kInvalid,
-                     "--budget: expected a size such as 500M or 24GiB, found '{}'",
-                     Visible(*budget));
-  }
+  Json out = {
+      {"context", options.context},      {"weights", plan.weights},   {"kv", plan.kv},
+      {"activations", plan.activations}, {"logits", plan.logits},     {"total", plan.total()},
+      {"groups", GroupsJson(plan)},      {"program", ResidentBytes()}};
+  if (budget == 0) return out;
   const uint64_t taken = plan.total() - plan.kv;
-  const uint64_t left = *bytes > taken ? *bytes - taken : 0;
+  const uint64_t left = budget > taken ? budget - taken : 0;
   kv::CacheOptions cache = CacheOptionsFor(model, options);
-  out["budget"] = *bytes;
+  out["budget"] = budget;
   out["budget_kv"] = left;
   out["fit_sequences"] = FitMemory(cache, left).sequences;
   cache.context = std::max(options.context, model.context_length());
@@ -79,6 +85,8 @@ std::string MemoryText(const Json& memory) {
   out += line("activations", "activations", "");
   out += line("logits", "logits", "");
   out += line("total", "total", "");
+  out += line("not counted", "program",
+              "  program, libraries and vocabulary, as this command holds them now");
   if (!memory.contains("budget")) return out;
   return out + fmt::format("{} leave {} for KV caches: {} of {} positions, or one of {}\n",
                            SizeText(memory["budget"].get<uint64_t>()),

@@ -66,7 +66,7 @@ Status WriteLogits(const Options& options, const Positionals& positionals) {
   KVANT_ASSIGN(const auto tokens, Tokens(options, text, model->tokenizer()));
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (session_options.context == 0) session_options.context = count;
-  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
+  KVANT_ASSIGN(const auto session, options.session.Open(model, session_options));
   StatusLine status(true);
   KVANT_ASSIGN(auto file, formats::NpyWriter::Create(*options.output, options.last ? 1 : count,
                                                      model->vocab_size()));
@@ -87,7 +87,7 @@ Status WriteLogits(const Options& options, const Positionals& positionals) {
 
 int LogitsCommand(CommandLine& line) {
   Options options;
-  options.session.kv_type_default = "f32";
+  options.session.kv_type = cpu::KvElement::kF32;
   OptionList list;
   list.Group("Input");
   list.Text("--tokens", &options.tokens, "IDS", "Token ids separated by commas");
@@ -98,12 +98,8 @@ int LogitsCommand(CommandLine& line) {
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);
-  options.session.AddThreads(list);
-  options.session.AddContext(list, "as many as there are tokens");
-  options.session.AddKvTypes(list);
-  options.session.AddChunk(list);
-  options.session.AddNoKvCache(list);
-  AddIgnoredOptions(list);
+  options.session.Add(list, SessionUse::kTexts, "as many as there are tokens");
+  AddIdleOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,

@@ -14,6 +14,8 @@
 #include "cpu/kernels.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/llama_words.h"
+#include "tools/lost_file.h"
 
 namespace kvant::tools {
 namespace {
@@ -111,10 +113,12 @@ int Print(const std::string& text) {
 }
 
 int Main(std::vector<std::string> words) {
+  OpenStandardStreams();
   CatchSignals();
+  EndAtLostFiles();
   ShowLog();
   if (words.empty()) {
-    fmt::print(stderr, "{}", ProgramHelp());
+    WriteError(ProgramHelp());
     return kExitUsage;
   }
   if (words[0] == "help" && words.size() > 1) {  // help COMMAND = COMMAND --help
@@ -136,7 +140,20 @@ int Main(std::vector<std::string> words) {
   return UnknownCommand(word);
 }
 
+// What the standard library throws where the machine has no more to give.
+int MainWithoutExceptions(std::vector<std::string> words) {
+  try {
+    return Main(std::move(words));
+  } catch (const std::bad_alloc&) {
+    return Fail("out of memory");
+  } catch (const std::exception& error) {  // no more threads, a path that no call accepts
+    return Fail(error.what());
+  }
+}
+
 }  // namespace
 }  // namespace kvant::tools
 
-int main(int argc, char** argv) { return kvant::tools::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  return kvant::tools::MainWithoutExceptions({argv + 1, argv + argc});
+}

@@ -4,6 +4,7 @@
 #include "formats/gguf_resplit.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/model_names.h"
 #include "tools/transfer_progress.h"
 
 namespace kvant::tools {
@@ -18,7 +19,7 @@ constexpr HelpText kHelp = {
 };
 
 Status Merge(const std::string& input, const std::string& output) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input, FileAccess::kMap,
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(input), FileAccess::kMap,
                                                         formats::UnreadableTensors::kListed));
   TransferProgress progress("merged");
   uint64_t done = 0;

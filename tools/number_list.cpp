@@ -9,7 +9,7 @@
 namespace kvant::tools {
 namespace {
 
-// More are a slip of the keyboard, not a wish.
+// A list of more numbers than this is a typing mistake, such as 1-1000000.
 constexpr size_t kNumbersMax = 4096;
 
 std::optional<int64_t> ReadNumber(std::string_view text) {

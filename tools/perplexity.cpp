@@ -183,7 +183,7 @@ Status MeasureText(const Options& options, const std::string& model_path,
                                                     : TextWindows(options, *model, *text_path));
   KVANT_ASSIGN(const auto session_options,
                WindowSessionOptions(options.evaluation.session, windows.size()));
-  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
+  KVANT_ASSIGN(const auto session, options.evaluation.session.Open(model, session_options));
   evaluate::PerplexityOptions evaluation;
   std::optional<evaluate::LogitFileWriter> writer;
   if (options.save_logits.has_value()) {
@@ -240,7 +240,7 @@ Status MeasureChoices(const Options& options, const std::string& model_path,
   }
   KVANT_ASSIGN(const auto session_options,
                WindowSessionOptions(options.evaluation.session, length_max));
-  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
+  KVANT_ASSIGN(const auto session, options.evaluation.session.Open(model, session_options));
   EvaluationProgress progress("tasks", static_cast<int64_t>(tasks.size()));
   evaluate::ChoiceReport report;
   int64_t tokens_done = 0;
@@ -330,9 +330,7 @@ int PerplexityCommand(CommandLine& line) {
             "Score these tasks instead of a text; --chunks takes the first N");
   list.Flag("--json", &options.json,
             "Print one JSON object: perplexity, perplexity_error, kl_mean");
-  options.evaluation.session.AddKvTypes(list);
-  options.evaluation.session.AddChunk(list);
-  AddIgnoredOptions(list);
+  AddIdleOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   return Run(options, line);
 }

@@ -11,7 +11,10 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/llama_words.h"
 #include "tools/model_facts.h"
+#include "tools/model_names.h"
+#include "tools/stopwatch.h"
 #include "tools/transfer_progress.h"
 
 namespace kvant::tools {
@@ -210,7 +213,7 @@ Status Quantize(const Options& options, const std::vector<std::string>& argument
                 ResultStream& out) {
   formats::Imatrix imatrix;
   KVANT_ASSIGN(const auto plan_options, PlanOptionsOf(options, arguments[2], imatrix));
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(arguments[0]));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(arguments[0])));
   KVANT_ASSIGN(const auto plan, quantize::PlanQuantization(file, plan_options));
   for (const std::string& note : plan.notes) Note(note);
   if (options.dry_run) {
@@ -231,9 +234,9 @@ Status Quantize(const Options& options, const std::vector<std::string>& argument
   };
   KVANT_ASSIGN(const auto paths, quantize::WriteQuantized(file, plan, arguments[1], write));
   progress.Clear();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = SecondsSince(start);
   for (const std::string& path : paths) out.Write(Visible(path) + "\n");
-  out.Write(fmt::format("{}, {:.1f} s\n", Total(file, plan), seconds.count()));
+  out.Write(fmt::format("{}, {:.1f} s\n", Total(file, plan), seconds));
   return {};
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/generate/generator.h"
@@ -15,9 +14,12 @@
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
 #include "tools/sampling_defaults.h"
+#include "tools/stopwatch.h"
 
 namespace kvant::tools {
 namespace {
+
+constexpr int64_t kTokensMax = int64_t{1} << 30;
 
 constexpr HelpText kHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
@@ -31,58 +33,93 @@ constexpr HelpText kHelp = {
     "none are given here, those of the file hold, and a note says so.\n"
     "\n"
     "Generation ends at an end token, a --stop text, -n tokens, a full context or a full\n"
-    "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.",
+    "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.\n"
+    "\n"
+    "With --session FILE the whole text is saved, and the next run with that file goes on behind\n"
+    "it: without a prompt at its end, with one by that prompt, unless the prompt repeats the "
+    "saved\n"
+    "text as its own beginning. A note on stderr tells which.",
     "  kvant run model.gguf -p \"Once upon a time\"\n"
     "  kvant run model.gguf -p \"The capital of France is\" --temp 0 -n 16\n"
     "  kvant run model.gguf -f prompt.txt -c 8192 --seed 1 > answer.txt\n"
     "  echo \"Dear diary,\" | kvant run model.gguf - --stop \"\\n\\n\" -e\n"
     "  kvant run model.gguf -p \"Hello\" --json | jq .timings\n"
+    "  kvant run model.gguf -p \"Once\" -n 64 --session s.kvs; kvant run model.gguf --session "
+    "s.kvs\n"
     "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
     "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
 };
 
+// "keep=N"
+Status TakeShift(std::string_view text, std::optional<int64_t>* keep) {
+  constexpr std::string_view kName = "keep=";
+  int64_t count = -1;
+  if (text.starts_with(kName)) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kName.size(), end, count);
+    if (error != std::errc() || stop != end) count = -1;
+  }
+  if (count < 0) {
+    return MakeError(ErrorCode::kInvalid, "expected keep=N, found '{}'", Visible(text));
+  }
+  *keep = count;
+  return {};
+}
+
+void AddContinuation(OptionList& list, ContinueRunOptions& options) {
+  list.Group("Long texts and speed");
+  list.Text("--session", &options.session, "FILE",
+            "Go on with the text that this file holds, and save the whole text there at the end");
+  list.Flag("--session-rewind", &options.session_rewind,
+            "Where the prompt does not go on behind the saved text: go back to what they have in "
+            "common, and drop the rest");
+  list.Text("--prompt-cache", &options.prompt_cache, "FILE",
+            "Keep what was computed of the prompt in this file, for prompts that begin alike");
+  list.Flag("--prompt-cache-all", &options.prompt_cache_all,
+            "Keep the generated text in the --prompt-cache, too");
+  list.Flag("--prompt-cache-ro", &options.prompt_cache_read_only,
+            "Leave the --prompt-cache as it is");
+  list.Checked(
+      "--context-shift",
+      [&options](const std::string& text) { return TakeShift(text, &options.shift_keep); },
+      "keep=N",
+      "When the context is full, keep N tokens of its beginning and the later half of the rest",
+      "end the text");
+  list.Integer("--keep", &options.keep, {-1, kTokensMax},
+               "The same, where N counts tokens of the prompt and -1 is all of it", "");
+  list.Text("--draft,--model-draft", &options.draft, "MODEL",
+            "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
+            "itself; the text stays the same");
+  list.Integer("--draft-tokens,--draft-max,--draft-n", &options.draft_tokens, {1, 31},
+               "Tokens to guess at once, at most");
+}
+
 void AddOptions(OptionList& list, RunOptions& options) {
   options.prompt.Add(list, "Prompt", "prompt");
   list.Group("Generation");
-  list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1},
+  list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1, kTokensMax},
                "Tokens to generate at most; -1 is until an end token or a full context");
   list.Texts("--stop", &options.stop_texts, "TEXT",
              "End before this text, which is not shown; may be repeated");
+  list.Texts("-r,--reverse-prompt", &options.reverse_prompts, "TEXT",
+             "End behind this text, which is shown; may be repeated");
   list.Flag("--ignore-eos", &options.ignore_eos, "Never choose an end token");
   list.Group("Output");
   list.Flag("--echo", &options.echo, "Show the prompt before the text");
   list.Flag("--special", &options.special, "Show control tokens");
   list.Flag("--json", &options.json,
             "Print one line of JSON at the end: text, ids, finish_reason, timings ...");
-  list.Flag("-q,--quiet", &options.quiet, "No progress and no speeds on the terminal");
+  list.Flag("-q,--quiet", &options.quiet,
+            "No progress and no speeds on the terminal, and no note about a session");
   options.sampling.Add(list);
-  list.Group("Long texts and speed");
-  list.Text("--session", &options.continuation.session, "FILE",
-            "Continue from the tokens that this file and the prompt have in common, and save the "
-            "whole sequence there at the end");
-  list.Text("--context-shift", &options.continuation.shift, "keep=N",
-            "When the context is full, keep N tokens of its beginning and the later half of the "
-            "rest",
-            "end the text");
-  list.Text("--draft", &options.continuation.draft, "MODEL",
-            "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
-            "itself; the text stays the same");
-  list.Integer("--draft-tokens", &options.continuation.draft_tokens, {1, 31},
-               "Tokens to guess at once, at most");
+  AddContinuation(list, options.continuation);
   AddBeamOptions(list, options.beams);
   AddBatchOptions(list, options.batch);
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);
-  options.session.AddThreads(list);
-  options.session.AddContext(list, "the length the model was trained for");
-  options.session.AddKvTypes(list);
-  options.session.AddKvBudget(list);
-  options.session.AddKvChecks(list);
-  options.session.AddLog(list);
-  options.session.AddChunk(list);
-  options.session.AddNoKvCache(list);
-  AddIgnoredOptions(list);
+  options.session.Add(list, SessionUse::kTexts, "the length the model was trained for");
+  AddIdleOptions(list);
 }
 
 nlohmann::ordered_json Rate(int64_t tokens, double seconds) {
@@ -137,16 +174,21 @@ const char* EndText(FinishReason reason) {
   return "";
 }
 
+// Short lines, for terminals of 40 columns.
 void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_bytes_planned) {
+  std::string lines;
   if (generation.drafted_tokens > 0) {
-    fmt::print(stderr, "{} of {} guesses were right; {} passes for {} tokens\n",
-               generation.accepted_tokens, generation.drafted_tokens, generation.decode_passes,
-               generation.decode_tokens);
+    lines +=
+        fmt::format("guesses {} of {} right\npasses {} for {} tokens\n", generation.accepted_tokens,
+                    generation.drafted_tokens, generation.decode_passes, generation.decode_tokens);
   }
-  fmt::print(stderr, "{}; {}; KV cache {} of {}; ended by {}\n",
-             SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
-             SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
-             SizeText(kv_bytes), SizeText(kv_bytes_planned), EndText(generation.finish_reason));
+  WriteError(
+      lines +
+      fmt::format("{}\n{}\nKV cache {} of {}\nended by {}\n",
+                  SpeedText("prefill", generation.prefill_tokens, generation.prefill_seconds),
+                  SpeedText("decode", generation.decode_tokens, generation.decode_seconds),
+                  SizeText(kv_bytes), SizeText(kv_bytes_planned),
+                  EndText(generation.finish_reason)));
 }
 
 GenerateOptions ToGenerateOptions(const RunOptions& options) {
@@ -160,75 +202,69 @@ GenerateOptions ToGenerateOptions(const RunOptions& options) {
   return out;
 }
 
-Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options) {
-  if (!options.shift.has_value()) return std::optional<int64_t>();
-  constexpr std::string_view kName = "keep=";
-  const std::string_view text = *options.shift;
-  const char* const end = text.data() + text.size();
-  int64_t keep = -1;
-  const bool named = text.starts_with(kName);
-  if (named) {
-    const auto [stop, error] = std::from_chars(text.data() + kName.size(), end, keep);
-    if (error != std::errc() || stop != end) keep = -1;
-  }
-  if (keep >= 0) return std::optional(keep);
-  return MakeError(ErrorCode::kInvalid, "--context-shift: expected keep=N, found '{}'",
-                   Visible(*options.shift));
-}
-
-// What only one streamed text can do.
-Status CheckModes(const RunOptions& options, const Positionals& positionals) {
+// What does not go together, or has no effect without something else.
+Status CheckModes(const OptionList& list, const RunOptions& options,
+                  const Positionals& positionals) {
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
-  const char* const mode = batch ? "--prompts" : options.beams.count > 1 ? "--beams" : nullptr;
-  const auto refuse = [&](bool given, const char* name) -> Status {
-    if (!given || mode == nullptr) return {};
-    return MakeError(ErrorCode::kInvalid, "{}: not possible together with {}", name, mode);
-  };
-  KVANT_TRY(refuse(one.session.has_value(), "--session"));
-  KVANT_TRY(refuse(one.shift.has_value(), "--context-shift"));
-  KVANT_TRY(refuse(one.draft.has_value(), "--draft"));
-  KVANT_TRY(refuse(options.session.no_kv_cache, "--no-kv-cache"));
-  const bool prompt =
-      options.prompt.text.has_value() || options.prompt.file.has_value() || positionals.stdin_text;
-  KVANT_TRY(refuse(batch && prompt, "a prompt"));
-  KVANT_TRY(refuse(batch && options.echo, "--echo"));
-  KVANT_TRY(CheckBeamModes(options));
-  if (options.batch.samples > 1 && (!batch || options.beams.count > 1)) {
+  const bool beams = options.beams.count > 1;
+  if (batch || beams) {  // what only one streamed text can do
+    const char* const mode = batch ? "--prompts" : "--beams";
+    KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
+                            "--keep", "--draft", "--no-kv-cache", "--reverse-prompt"},
+                           mode));
+    const bool prompt = options.prompt.text.has_value() || options.prompt.file.has_value() ||
+                        positionals.stdin_text;
+    if (batch && prompt) {
+      return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
+    }
+    if (batch) KVANT_TRY(list.Exclude({"--echo"}, "--prompts"));
+  }
+  KVANT_TRY(CheckBeamModes(list, options));
+  if (options.batch.samples > 1 && beams) {
     return MakeError(ErrorCode::kInvalid, "--samples: expected --prompts with it, and no --beams");
   }
-  const auto need_cache = [&](bool given, const char* name) -> Status {
-    if (!given || !options.session.no_kv_cache) return {};
-    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
-  };
-  KVANT_TRY(need_cache(one.draft.has_value(), "--draft"));
-  KVANT_TRY(need_cache(one.session.has_value(), "--session"));
-  KVANT_TRY(need_cache(one.shift.has_value(), "--context-shift"));
+  KVANT_TRY(list.Need({"--samples", "--parallel"}, batch, "--prompts"));
+  KVANT_TRY(list.Need({"--draft-tokens"}, one.draft.has_value(), "--draft"));
+  KVANT_TRY(list.Need({"--session-rewind"}, one.session.has_value(), "--session"));
+  KVANT_TRY(list.Need({"--prompt-cache-all", "--prompt-cache-ro"}, one.prompt_cache.has_value(),
+                      "--prompt-cache"));
+  if (options.session.no_kv_cache) {
+    KVANT_TRY(list.Exclude({"--draft", "--session", "--prompt-cache", "--context-shift", "--keep"},
+                           "--no-kv-cache"));
+  }
+  if (one.session.has_value()) KVANT_TRY(list.Exclude({"--prompt-cache"}, "--session"));
+  if (one.keep.has_value()) KVANT_TRY(list.Exclude({"--context-shift"}, "--keep"));
+  if (one.prompt_cache_all) KVANT_TRY(list.Exclude({"--prompt-cache-ro"}, "--prompt-cache-all"));
   if (one.draft.has_value() && one.draft->empty()) {
     return MakeError(ErrorCode::kInvalid, "--draft: expected a model or ngram, found ''");
+  }
+  for (const char* name : {"--session", "--prompt-cache"}) {
+    if (!list.Given(name) || !one.File()->empty()) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: expected a file, found ''", name);
   }
   return {};
 }
 
-// What would make the session's file impossible to write, found before the work is done.
-Status CheckSessionPath(const std::optional<std::string>& session) {
-  if (!session.has_value()) return {};
-  const std::string& path = *session;
-  if (path.empty()) return MakeError(ErrorCode::kInvalid, "--session: expected a file, found ''");
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (folder.empty() || std::filesystem::is_directory(folder, error)) return {};
-  return MakeError(ErrorCode::kIo, "--session: there is no folder '{}'", Visible(folder.string()));
-}
-
-// Takes over what the file and the prompt have in common, if the file exists.
-Status LoadSession(const std::string& path, std::span<const TokenId> prompt, Session& session) {
-  if (!std::filesystem::exists(path)) return {};
-  KVANT_TRY(session.Load(path));
-  const std::span<const TokenId> known = session.tokens();
-  const auto end = std::mismatch(known.begin(), known.end(), prompt.begin(), prompt.end()).first;
-  const int64_t common = std::min(end - known.begin(), std::ssize(prompt) - 1);
-  return session.Rewind(common);
+// How many tokens of the beginning stay when the context is full, nullopt to end the text there.
+Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options,
+                                         const Tokenizer& tokenizer, size_t prompt_tokens,
+                                         int64_t context) {
+  if (options.keep.has_value()) {
+    const int64_t prompt = static_cast<int64_t>(prompt_tokens);
+    const int64_t bos = tokenizer.special().add_bos ? 1 : 0;
+    const int64_t wanted = *options.keep < 0 ? prompt : std::min(prompt, *options.keep + bos);
+    return std::optional(std::min(wanted, std::max<int64_t>(0, context - 2)));
+  }
+  // Two positions at least are for what changes.
+  const int64_t most = std::max<int64_t>(0, context - 2);
+  if (options.shift_keep.value_or(0) > most) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--context-shift: expected keep=0 to keep={} in a context of {}, found "
+                     "keep={}",
+                     most, context, *options.shift_keep);
+  }
+  return options.shift_keep;
 }
 
 Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
@@ -243,67 +279,145 @@ Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Sessio
   return std::unique_ptr<Draft>(std::move(made));
 }
 
+// One streamed text.
+struct TextRun {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Session> session;
+  std::vector<TokenId> prompt;
+  bool may_save_part = true;  // a part of the prompt may be saved without anything being lost
+};
+
+// Takes up what was saved, and puts the prompt behind it.
+Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
+              const SessionLock* saved, TextRun* run) {
+  const ContinueRunOptions& one = options.continuation;
+  const Tokenizer& tokenizer = run->model->tokenizer();
+  if (saved != nullptr && !saved->empty()) KVANT_TRY(run->session->Load(*one.File()));
+  const bool cache = one.prompt_cache.has_value();
+  auto next = Continue(tokenizer, run->session->tokens(), text,
+                       cache || one.session_rewind ? SavedText::kRewound : SavedText::kKept);
+  if (!next.ok()) {
+    return saved == nullptr
+               ? Status(next.error())
+               : MakeError(next.error().code, "{}: {}", *one.File(), next.error().message);
+  }
+  run->prompt = std::move(next->prompt);
+  run->may_save_part = next->repeated;
+  // The logits of the last token are needed, so one at least is computed.
+  const int64_t kept = std::min(next->kept, std::ssize(run->prompt) - 1);
+  if (kept < run->session->length()) KVANT_TRY(run->session->Rewind(kept));
+  if (!next->note.empty() && !cache && !options.quiet) {
+    Note(fmt::format("{}: {}", *one.File(), next->note));
+  }
+  return {};
+}
+
+// Saves the text as it was shown: generated tokens that the loop has shown and not yet computed are
+// computed, and guesses behind its end forgotten.
+Status SaveText(const ContinueRunOptions& options, const Generation& generation, TextRun& run) {
+  Session& session = *run.session;
+  const bool part = session.length() < std::ssize(run.prompt) && generation.ids.empty();
+  if (options.prompt_cache_read_only || session.length() == 0) return {};
+  if (part && !run.may_save_part) return {};
+  if (generation.finish_reason == FinishReason::kCancelled) TakeSignal();
+  const int64_t more = std::ssize(generation.ids) - generation.decode_tokens;
+  if (part) return session.Save(*options.File());
+  if (options.prompt_cache.has_value() && !options.prompt_cache_all) {
+    const int64_t prompt = std::ssize(run.prompt);
+    if (session.length() > prompt) KVANT_TRY(session.Rewind(prompt));
+  } else if (more < 0) {
+    KVANT_TRY(session.Rewind(session.length() + more));
+  } else if (more > 0) {
+    // Where there is no room for it, the next run will choose this token again.
+    const std::span<const TokenId> ids = generation.ids;
+    const Status status = session.Append(ids.last(static_cast<size_t>(more)));
+    const bool full = !status.ok() && (status.error().code == ErrorCode::kContextFull ||
+                                       status.error().code == ErrorCode::kOutOfMemory ||
+                                       status.error().code == ErrorCode::kCancelled);
+    if (!full) KVANT_TRY(status);
+  }
+  return session.Save(*options.File());
+}
+
+// Adds the reverse prompt that ended the text, which the loop has left out like every stop text.
+void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, ResultStream& out,
+                       Generation* generation) {
+  if (generation->finish_reason != FinishReason::kStopText) return;
+  std::string all;
+  for (const TokenId id : generation->ids) all += tokenizer.TokenBytes(id, options.special);
+  size_t end = std::string::npos;
+  for (const std::string& text : options.StopTexts()) {
+    if (!text.empty()) end = std::min(end, all.find(text));
+  }
+  if (end == std::string::npos) return;
+  for (const std::string& word : options.reverse_prompts) {
+    const std::string text = options.prompt.escape ? Unescape(word) : word;
+    if (text.empty() || all.compare(end, text.size(), text) != 0) continue;
+    generation->text += text;
+    if (!options.json) out.Write(text);
+    return;
+  }
+}
+
 // The whole of the command after parsing. On success `finish_reason` tells how it ended.
 Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
   const auto start = std::chrono::steady_clock::now();
-  KVANT_TRY(CheckSessionPath(options.continuation.session));
+  std::optional<SessionLock> saved;
+  if (options.continuation.File().has_value()) {
+    KVANT_ASSIGN(SessionLock lock, SessionLock::Take(*options.continuation.File()));
+    saved.emplace(std::move(lock));
+  }
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
-  KVANT_ASSIGN(const SamplingOptions sampling, options.sampling.Options());
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
   StatusLine status(!options.quiet);
   status.Set(fmt::format("loading {}", positionals.model));
-  KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
-  const Tokenizer& tokenizer = model->tokenizer();
-  KVANT_ASSIGN(const auto prompt, PromptTokens(tokenizer, prompt_text.value_or("")));
-  KVANT_ASSIGN(auto sampler, Sampler::Create(sampling, model->vocab_size()));
-  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
-  KVANT_ASSIGN(auto log, options.session.KvLog());
-  if (log) session->SetKvLog(std::move(log));
-  const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - start;
-  if (session->context() > model->context_length()) {
-    status.Clear();
-    Note(fmt::format("a context of {} is beyond the {} positions the model was trained for",
-                     session->context(), model->context_length()));
-  }
+  TextRun run;
+  KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+  const Tokenizer& tokenizer = run.model->tokenizer();
+  KVANT_ASSIGN(auto sampler, Sampler::Create(options.sampling.Options(), run.model->vocab_size()));
+  status.Clear();
+  KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
+  KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
+  const double load_seconds = SecondsSince(start);
 
   GenerateOptions generate = ToGenerateOptions(options);
-  if (options.continuation.session.has_value()) {
-    KVANT_TRY(LoadSession(*options.continuation.session, prompt, *session));
-    generate.continues = true;
-  }
-  KVANT_ASSIGN(const auto draft, MakeDraft(options, *session));
+  generate.continues = true;
+  KVANT_ASSIGN(const auto draft, MakeDraft(options, *run.session));
   generate.draft = draft.get();
   generate.draft_tokens = options.continuation.draft_tokens;
-  KVANT_ASSIGN(generate.shift_keep, ShiftKeep(options.continuation));
+  KVANT_ASSIGN(generate.shift_keep, ShiftKeep(options.continuation, tokenizer, run.prompt.size(),
+                                              run.session->context()));
   if (status.enabled() && session_options.kv_cache) {
     generate.prefill_slice = session_options.chunk;
     generate.on_prefill = [&](int64_t done) {
-      status.Set(fmt::format("prefill {} of {} tokens", done, prompt.size()));
+      status.Set(fmt::format("prefill {} of {} tokens", done, run.prompt.size()));
     };
   }
-  SessionLogits sequence(session.get());
+  SessionLogits sequence(run.session.get());
   const auto on_text = [&](std::string_view piece) {
     status.Clear();
     return options.json || out.Write(piece);
   };
-  KVANT_ASSIGN(const Generation generation,
-               Generate(sequence, tokenizer, sampler, prompt, generate, on_text));
+  auto generated = Generate(sequence, tokenizer, sampler, run.prompt, generate, on_text);
   status.Clear();
-  *finish_reason = generation.finish_reason;
-  if (options.continuation.session.has_value()) {
-    KVANT_TRY(session->Save(*options.continuation.session));
+  if (!generated.ok()) {
+    return options.session.Explain(generated.error(), *run.model, session_options);
   }
+  Generation& generation = *generated;
+  ShowReversePrompt(options, tokenizer, out, &generation);
+  *finish_reason = generation.finish_reason;
+  if (saved) KVANT_TRY(SaveText(options.continuation, generation, run));
   if (options.json) {
-    out.Write(ToJson(positionals.model, prompt, generation, sampler.seed(), load_time.count()));
+    out.Write(ToJson(positionals.model, run.prompt, generation, sampler.seed(), load_seconds));
   } else if (StdoutIsTerminal()) {
     out.EndLineOnTerminal();
   } else {
     out.Write("\n");
   }
   if (status.enabled() && !out.failed()) {
-    KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*model, session_options));
-    PrintSummary(generation, session->kv_bytes_used(), plan.kv);
+    KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*run.model, session_options));
+    PrintSummary(generation, run.session->kv_bytes_used(), plan.kv);
   }
   return {};
 }
@@ -312,7 +426,9 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
 
 std::vector<std::string> RunOptions::StopTexts() const {
   std::vector<std::string> texts;
-  for (const std::string& text : stop_texts) texts.push_back(prompt.escape ? Unescape(text) : text);
+  for (const auto& words : {stop_texts, reverse_prompts}) {
+    for (const std::string& text : words) texts.push_back(prompt.escape ? Unescape(text) : text);
+  }
   return texts;
 }
 
@@ -328,7 +444,7 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
-  if (const Status modes = CheckModes(options, positionals); !modes.ok()) {
+  if (const Status modes = CheckModes(list, options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
   const std::string note = TakeModelSampling(positionals.model, list, options.sampling);

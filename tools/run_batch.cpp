@@ -1,6 +1,7 @@
 // kvant run --prompts: a batch of prompts, a line of JSON for each text as it ends.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -15,49 +16,108 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kParallelMax = 1024;
 
-// Lines of {"prompt": TEXT}; other keys are left alone.
-Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
+// What is wrong with a line, or "": {"prompt": TEXT}, and "id" if wanted.
+std::string ReadLine(const std::string& text, PromptLine* line) {
+  if (text.find('\0') != std::string::npos) return "expected JSON, found a NUL byte";
+  auto entry = formats::ParseJson(text, "line");
+  if (!entry.ok()) return "expected {\"prompt\": TEXT}, found what is not valid JSON";
+  const Json object = std::move(*entry);
+  if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string()) {
+    return "expected {\"prompt\": TEXT}";
+  }
+  if (object.contains("id")) line->id = object["id"];
+  for (const auto& [key, value] : object.items()) {
+    if (key != "prompt" && key != "id") {
+      return fmt::format("expected the keys \"prompt\" and \"id\", found \"{}\"", Visible(key));
+    }
+  }
+  line->text = object["prompt"].get<std::string>();
+  return "";
+}
+
+// One for every line that is not empty.
+Result<std::vector<PromptLine>> ReadPrompts(const std::string& path) {
   TextGroup source;
   source.file = path;
   KVANT_ASSIGN(const auto text, source.Read({}));
   std::istringstream file(*text);
-  std::vector<std::string> prompts;
+  std::vector<PromptLine> prompts;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = fmt::format("{}: line {}", path, number);
-    const auto entry = formats::ParseJson(line, where);
-    if (!entry.ok() || !entry->is_object() || !entry->contains("prompt") ||
-        !(*entry)["prompt"].is_string()) {
-      return MakeError(ErrorCode::kInvalid, "{}: expected {{\"prompt\": TEXT}}{}", where,
-                       entry.ok() ? "" : ", found what is not valid JSON");
-    }
-    prompts.push_back((*entry)["prompt"].get<std::string>());
+    PromptLine& prompt = prompts.emplace_back();
+    const std::string error = ReadLine(line, &prompt);
+    if (!error.empty()) prompt.error = fmt::format("line {}: {}", number, error);
   }
   if (prompts.empty()) return MakeError(ErrorCode::kInvalid, "{}: no prompts", path);
   return prompts;
 }
 
-std::string ToJson(const BatchText& text) {
-  const Json out = {{"prompt", text.request},
-                    {"sample", text.sample},
-                    {"text", text.text},
-                    {"ids", text.ids},
-                    {"finish_reason", FinishReasonName(text.finish_reason)},
-                    {"seed", text.seed}};
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string ToJson(size_t number, const PromptLine& line, const BatchText& text) {
+  Json out = AnswerTo(number, line);
+  out["sample"] = text.sample;
+  out["text"] = text.text;
+  out["ids"] = text.ids;
+  out["finish_reason"] = FinishReasonName(text.finish_reason);
+  out["seed"] = text.seed;
+  return Dump(out);
 }
 
 }  // namespace
+
+Json AnswerTo(size_t number, const PromptLine& line) {
+  Json out = {{"prompt", number}};
+  if (line.id.has_value()) out["id"] = *line.id;
+  return out;
+}
+
+std::vector<size_t> CheckPrompts(const Tokenizer& tokenizer, int64_t context,
+                                 std::vector<PromptLine>& prompts, ResultStream& out) {
+  std::vector<size_t> good;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    PromptLine& line = prompts[i];
+    if (line.error.empty()) {
+      auto tokens = PromptTokens(tokenizer, line.text);
+      if (!tokens.ok()) {
+        line.error = tokens.error().message;
+      } else if (std::ssize(*tokens) > context) {
+        line.error = fmt::format("the prompt has {} tokens, but the context has room for {}",
+                                 tokens->size(), context);
+      } else {
+        line.tokens = std::move(*tokens);
+      }
+    }
+    if (line.error.empty()) {
+      good.push_back(i);
+      continue;
+    }
+    Json answer = AnswerTo(i, line);
+    answer["error"] = line.error;
+    out.Write(Dump(answer));
+  }
+  return good;
+}
+
+Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompts) {
+  const auto wrong = std::count_if(prompts.begin(), prompts.end(),
+                                   [](const PromptLine& line) { return !line.error.empty(); });
+  if (wrong == 0) return {};
+  return MakeError(ErrorCode::kCorrupt, "{}: {} of {} prompts could not be answered: see \"error\"",
+                   path, wrong, prompts.size());
+}
 
 void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
   list.Group("Batches");
   list.Text(
       "--prompts", &options.prompts, "FILE",
       "Lines of {\"prompt\": TEXT}, - is standard input; texts are printed as lines of JSON as "
-      "they end: prompt (its "
-      "number from 0), sample, text, ids, finish_reason, seed; with --beams prompt, finish_reason "
-      "and beams");
+      "they end: prompt (its number from 0), sample, text, ids, finish_reason, seed; with --beams "
+      "prompt, finish_reason and beams. An \"id\" in a line is repeated. A line that cannot be "
+      "answered gets an \"error\", the others are answered, and the exit code is 1");
   list.Integer("--samples", &options.samples, {1, kParallelMax},
                "Texts for each prompt, with seeds one after the other");
   list.Integer(
@@ -67,11 +127,13 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
 
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason) {
-  KVANT_ASSIGN(const auto texts, ReadPrompts(*options.batch.prompts));
-  if (options.beams.count > 1) return RunBeamBatch(options, positionals, texts, out, finish_reason);
+  KVANT_ASSIGN(auto prompts, ReadPrompts(*options.batch.prompts));
+  if (options.beams.count > 1) {
+    return RunBeamBatch(options, positionals, std::move(prompts), out, finish_reason);
+  }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   BatchOptions batch;
-  KVANT_ASSIGN(batch.sampling, options.sampling.Options());
+  batch.sampling = options.sampling.Options();
   batch.max_tokens = options.max_tokens;
   batch.stop_texts = options.StopTexts();
   batch.ignore_eos = options.ignore_eos;
@@ -81,27 +143,30 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
-  KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
-  KVANT_ASSIGN(auto log, options.session.KvLog());
-  if (log) runner->SetKvLog(std::move(log));
+  status.Clear();
+  KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
+  const auto good = CheckPrompts(model->tokenizer(), runner->options().context, prompts, out);
   std::vector<BatchRequest> requests;
-  for (const std::string& text : texts) {
-    KVANT_ASSIGN(auto prompt, PromptTokens(model->tokenizer(), text));
-    requests.push_back({std::move(prompt), static_cast<int32_t>(options.batch.samples)});
+  for (const size_t i : good) {
+    requests.push_back({prompts[i].tokens, static_cast<int32_t>(options.batch.samples)});
   }
   const size_t total = requests.size() * static_cast<size_t>(options.batch.samples);
   size_t ended = 0;
   const Status result =
       GenerateBatch(*runner, model->tokenizer(), requests, batch, [&](const BatchText& text) {
         status.Clear();
-        const bool written = out.Write(ToJson(text));
+        const size_t number = good[text.request];
+        const bool written = out.Write(ToJson(number, prompts[number], text));
         status.Set(fmt::format("{} of {} texts", ++ended, total));
         return written;
       });
   status.Clear();
-  if (result.ok() || result.error().code != ErrorCode::kCancelled) return result;
-  *finish_reason = FinishReason::kCancelled;
-  return {};
+  const bool cancelled = !result.ok() && result.error().code == ErrorCode::kCancelled;
+  if (!result.ok() && !cancelled) {
+    return options.session.Explain(result, *model, session_options);
+  }
+  if (cancelled) *finish_reason = FinishReason::kCancelled;
+  return cancelled || out.failed() ? Status() : CheckAnswered(*options.batch.prompts, prompts);
 }
 
 }  // namespace kvant::tools

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -15,6 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kBeamsMax = 1024;
+constexpr int64_t kTokensMax = int64_t{1} << 30;
+constexpr float kFactorMax = 1e6f;
 
 Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
   const BeamRunOptions& beams = options.beams;
@@ -28,16 +29,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   out.no_repeat_ngram = static_cast<int32_t>(beams.no_repeat_ngram);
   KVANT_ASSIGN(out.scoring, ParseBeamScoring(beams.scoring.value_or("hf")));
   KVANT_ASSIGN(out.early_stopping, ParseEarlyStopping(beams.early_stopping.value_or("false")));
-  if (beams.length_penalty.has_value()) {
-    const std::string& text = *beams.length_penalty;
-    float value = 0.0f;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) {
-      return MakeError(ErrorCode::kInvalid, "--length-penalty: expected a number, found '{}'",
-                       Visible(text));
-    }
-    out.length_penalty = value;
-  }
+  out.length_penalty = beams.length_penalty;
   if (!options.ignore_eos) {
     const auto& ends = model.tokenizer().special().end_of_generation;
     out.end_tokens.assign(ends.begin(), ends.end());
@@ -45,7 +37,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
     const auto& ends = model.tokenizer().special().end_of_generation;
     out.forbidden.assign(ends.begin(), ends.end());
   }
-  KVANT_ASSIGN(const SamplingOptions sampling, options.sampling.Options());
+  const SamplingOptions sampling = options.sampling.Options();
   out.repetition_penalty = sampling.repeat_penalty;
   if (beams.sample) {
     out.sample = true;
@@ -77,28 +69,23 @@ std::string Dump(const Json& json) {
 
 // Model, runner and prompts of a search.
 struct BeamRun {
+  SessionOptions session;
   std::shared_ptr<const Model> model;
   std::unique_ptr<Runner> runner;
   std::vector<std::vector<TokenId>> prompts;
   BeamGenerateOptions generate;
 };
 
-Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals,
-                        std::span<const std::string> texts) {
+// `texts` is how many texts are searched; the prompts come later, when the context is known.
+Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
   BeamRun run;
-  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  KVANT_ASSIGN(run.session, options.session.Options());
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
-  for (const std::string& text : texts) {
-    KVANT_ASSIGN(run.prompts.emplace_back(), PromptTokens(run.model->tokenizer(), text));
-  }
   KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
-  run.generate.parallel = std::min(
-      texts.size(),
-      static_cast<size_t>(std::max<int64_t>(1, options.batch.parallel / options.beams.count)));
-  session_options.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.count;
-  KVANT_ASSIGN(run.runner, Runner::Create(run.model, session_options));
-  KVANT_ASSIGN(auto log, options.session.KvLog());
-  if (log) run.runner->SetKvLog(std::move(log));
+  run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
+                                              1, options.batch.parallel / options.beams.count)));
+  run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.count;
+  KVANT_ASSIGN(run.runner, options.session.OpenRunner(run.model, run.session));
   const int64_t most = run.runner->options().context;
   run.generate.search.max_new_tokens =
       options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
@@ -106,64 +93,57 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   return run;
 }
 
-// What only a search of several beams looks at.
-Status CheckSingle(const BeamRunOptions& options) {
-  const BeamRunOptions defaults;
-  const auto refuse = [](bool given, const char* name) -> Status {
-    if (!given) return {};
-    return MakeError(ErrorCode::kInvalid, "{}: expected --beams 2 or more with it", name);
-  };
-  KVANT_TRY(refuse(options.length_penalty.has_value(), "--length-penalty"));
-  KVANT_TRY(refuse(options.early_stopping.has_value(), "--early-stopping"));
-  KVANT_TRY(refuse(options.num_return != defaults.num_return, "--num-return"));
-  KVANT_TRY(refuse(options.groups != defaults.groups, "--beam-groups"));
-  KVANT_TRY(refuse(options.diversity_penalty != defaults.diversity_penalty, "--diversity"));
-  KVANT_TRY(refuse(options.scoring.has_value(), "--beam-scoring"));
-  KVANT_TRY(refuse(options.patience != defaults.patience, "--patience"));
-  KVANT_TRY(refuse(options.min_tokens != defaults.min_tokens, "--min-tokens"));
-  KVANT_TRY(refuse(options.no_repeat_ngram != defaults.no_repeat_ngram, "--no-repeat-ngram"));
-  return refuse(options.sample, "--beam-sample");
+// The results of the search, or why there are none.
+Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
+  auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
+  if (found.ok()) return found;
+  return options.session.Explain(found.error(), *run.model, run.session).error();
 }
 
 }  // namespace
 
-Status CheckBeamModes(const RunOptions& options) {
-  if (options.beams.count == 1) return CheckSingle(options.beams);
-  const SamplingOptions& sampling = options.sampling.options;
-  const auto refuse = [](bool given, const char* name) -> Status {
-    if (!given) return {};
-    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --beams", name);
-  };
-  KVANT_TRY(refuse(!options.stop_texts.empty(), "--stop"));
-  KVANT_TRY(refuse(!options.sampling.logit_bias.empty(), "--logit-bias"));
-  KVANT_TRY(refuse(sampling.presence_penalty != 0.0f, "--presence-penalty"));
-  KVANT_TRY(refuse(sampling.frequency_penalty != 0.0f, "--frequency-penalty"));
-  KVANT_TRY(refuse(sampling.typical != 1.0f, "--typical"));
+Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
+  const bool beams = options.beams.count > 1;
+  KVANT_TRY(list.Need(
+      {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
+       "--beam-scoring", "--patience", "--min-tokens", "--no-repeat-ngram", "--beam-sample"},
+      beams, "--beams 2 or more"));
+  if (!beams) return {};
+  KVANT_TRY(list.Exclude({"--stop", "--logit-bias", "--presence-penalty", "--frequency-penalty",
+                          "--typical", "--min-p", "--repeat-last-n"},
+                         "--beams"));
+  KVANT_TRY(
+      list.Need({"--temp", "--top-k", "--top-p", "--seed"}, options.beams.sample, "--beam-sample"));
   if (options.max_tokens != 0) return {};
-  return MakeError(ErrorCode::kInvalid, "-n: expected at least 1 token with --beams, found 0");
+  return MakeError(ErrorCode::kInvalid, "{}: expected at least 1 token with --beams, found 0",
+                   list.Given("--predict") ? list.Spelled("--predict") : "-n");
 }
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Group("Beam search");
   list.Integer("--beams", &options.count, {1, kBeamsMax},
-               "Follow so many texts at once and show the best; 1 is off");
-  list.Text("--length-penalty", &options.length_penalty, "A",
-            "Scores are sums of log-probabilities divided by length^A", "1");
+               "Texts that are followed at once, of which the best are shown; 1 is off");
+  list.Real("--length-penalty", &options.length_penalty, {-kFactorMax, kFactorMax},
+            "Scores are sums of log-probabilities divided by length^N", "1");
   list.Text("--early-stopping", &options.early_stopping, "WHEN",
-            "true: end when enough texts have ended; false: when the others hardly can be better; "
-            "never: when they cannot",
+            "true: end when as many texts have ended as there are beams; false: when the best text "
+            "that goes on scores less now than the worst of those; never: when none can become "
+            "better any more",
             "false");
   list.Integer("--num-return", &options.num_return, {1, kBeamsMax}, "Texts to show");
   list.Integer("--beam-groups", &options.groups, {1, kBeamsMax},
                "Groups of beams that avoid each other's tokens");
-  list.Real("--diversity,--diversity-penalty", &options.diversity_penalty, {0, 1e6f},
+  list.Real("--diversity,--diversity-penalty", &options.diversity_penalty, {0, kFactorMax},
             "What a group pays for a token that earlier groups have just chosen");
   list.Text("--beam-scoring", &options.scoring, "PROGRAM",
             "Scores and endings as in hf, ct2, whisper or oga", "hf");
-  list.Real("--patience", &options.patience, {0, 1e6f},
-            "ct2 and whisper: end at so many times the beams of ended texts");
-  list.Integer("--min-tokens", &options.min_tokens, {0}, "No end token before so many others");
-  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, 1 << 20},
+  list.Real(
+      "--patience", &options.patience, {0, kFactorMax},
+      "With --beam-scoring ct2 or whisper: end when N times as many texts have ended as there "
+      "are beams");
+  list.Integer("--min-tokens", &options.min_tokens, {0, kTokensMax},
+               "No end token before so many others");
+  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kTokensMax},
                "No sequence of so many tokens twice; 0 is off");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
@@ -174,13 +154,13 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   KVANT_ASSIGN(const auto text, options.prompt.Read(positionals));
   StatusLine status(!options.quiet);
   status.Set(fmt::format("loading {}", positionals.model));
-  const std::string prompt_text = text.value_or("");
-  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, {&prompt_text, 1}));
+  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, 1));
+  KVANT_ASSIGN(run.prompts.emplace_back(), PromptTokens(run.model->tokenizer(), text.value_or("")));
   run.generate.on_step = [&](size_t, const BeamSearch& search) {
     status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
     return BeamStep::kGoOn;
   };
-  KVANT_ASSIGN(const auto found, GenerateBeams(*run.runner, run.prompts, run.generate));
+  KVANT_ASSIGN(const auto found, Search(options, run));
   status.Clear();
   const BeamGeneration& generation = found.front();
   const std::vector<TokenId>& prompt = run.prompts.front();
@@ -205,24 +185,26 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
     out.Write(tokenizer.Decode(ids, {.special = options.special}) + "\n");
   }
   if (status.enabled()) {
-    fmt::print(stderr, "{} steps of {} beams; best score {:.6f}\n", generation.steps,
-               options.beams.count,
-               generation.hypotheses.empty() ? 0.0f : generation.hypotheses.front().score);
+    WriteError(fmt::format(
+        "{} steps of {} beams\nbest score {:.6f}\n", generation.steps, options.beams.count,
+        generation.hypotheses.empty() ? 0.0f : generation.hypotheses.front().score));
   }
   return {};
 }
 
 Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
-                    std::span<const std::string> texts, ResultStream& out,
-                    FinishReason* finish_reason) {
+                    std::vector<PromptLine> lines, ResultStream& out, FinishReason* finish_reason) {
   StatusLine status(!options.quiet);
   status.Set(fmt::format("loading {}", positionals.model));
-  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, texts));
+  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, lines.size()));
+  status.Clear();
+  const auto good = CheckPrompts(run.model->tokenizer(), run.runner->options().context, lines, out);
+  for (const size_t i : good) run.prompts.push_back(lines[i].tokens);
   const auto write = [&](size_t request, const char* reason,
                          const std::vector<BeamHypothesis>& found) {
-    Json json = {{"prompt", request},
-                 {"finish_reason", reason},
-                 {"beams", HypothesesJson(found, run.model->tokenizer(), options.special)}};
+    Json json = AnswerTo(good[request], lines[good[request]]);
+    json["finish_reason"] = reason;
+    json["beams"] = HypothesesJson(found, run.model->tokenizer(), options.special);
     if (options.beams.sample) json["seed"] = run.generate.search.seed;
     return out.Write(Dump(json));
   };
@@ -231,16 +213,20 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
     if (!search.done()) return BeamStep::kGoOn;
     status.Clear();
     const bool written = write(request, "done", search.Results());
-    status.Set(fmt::format("{} of {} prompts", ++ended, texts.size()));
+    status.Set(fmt::format("{} of {} prompts", ++ended, good.size()));
     return written ? BeamStep::kGoOn : BeamStep::kEndAll;
   };
-  KVANT_ASSIGN(const auto found, GenerateBeams(*run.runner, run.prompts, run.generate));
+  std::vector<BeamGeneration> found;
+  if (!good.empty()) {
+    KVANT_ASSIGN(found, Search(options, run));
+  }
   status.Clear();
   for (size_t i = 0; i < found.size() && !out.failed(); ++i) {
     if (found[i].cancelled) write(i, "cancelled", found[i].hypotheses);
   }
-  if (CancelFlag().load()) *finish_reason = FinishReason::kCancelled;
-  return {};
+  const bool cancelled = CancelFlag().load();
+  if (cancelled) *finish_reason = FinishReason::kCancelled;
+  return cancelled || out.failed() ? Status() : CheckAnswered(*options.batch.prompts, lines);
 }
 
 }  // namespace kvant::tools

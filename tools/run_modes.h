@@ -2,6 +2,7 @@
 // batches.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,12 +13,13 @@
 #include "engine/generate/prompt.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/run_session.h"
 
 namespace kvant::tools {
 
 struct BeamRunOptions {
   int64_t count = 1;
-  std::optional<std::string> length_penalty;
+  std::optional<float> length_penalty;
   std::optional<std::string> early_stopping;
   int64_t num_return = 1;
   int64_t groups = 1;
@@ -38,9 +40,19 @@ struct BatchRunOptions {
 // What a run takes up and leaves behind.
 struct ContinueRunOptions {
   std::optional<std::string> session;
-  std::optional<std::string> shift;  // "keep=N"
+  bool session_rewind = false;
+  std::optional<std::string> prompt_cache;
+  bool prompt_cache_all = false;
+  bool prompt_cache_read_only = false;
+  std::optional<int64_t> shift_keep;  // --context-shift keep=N
+  std::optional<int64_t> keep;        // --keep N: of the prompt, without BOS
   std::optional<std::string> draft;
   int64_t draft_tokens = 8;
+
+  // The file that the sequence is taken from, if any.
+  const std::optional<std::string>& File() const {
+    return session.has_value() ? session : prompt_cache;
+  }
 };
 
 struct RunOptions {
@@ -53,6 +65,7 @@ struct RunOptions {
   ContinueRunOptions continuation;
   int64_t max_tokens = -1;
   std::vector<std::string> stop_texts;
+  std::vector<std::string> reverse_prompts;  // stop texts that are shown
   bool ignore_eos = false;
   bool echo = false;
   bool special = false;
@@ -63,18 +76,38 @@ struct RunOptions {
 };
 
 // kInvalid for options that a beam search does not look at, and for its own without one.
-Status CheckBeamModes(const RunOptions& options);
+Status CheckBeamModes(const OptionList& list, const RunOptions& options);
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options);
 void AddBatchOptions(OptionList& list, BatchRunOptions& options);
 
+// A line of --prompts: a prompt, or what is wrong with it.
+struct PromptLine {
+  std::optional<nlohmann::ordered_json> id;  // as the line has it
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::string error;  // "" if it can be answered
+};
+
+// The keys that every line of the answer begins with: "prompt", its number from 0, and its id.
+nlohmann::ordered_json AnswerTo(size_t number, const PromptLine& line);
+
 // Each is the whole of the command after parsing; `finish_reason` tells whether it was interrupted.
+// Batches fail where a line could not be answered, after all others were.
 Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason);
 Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
-                    std::span<const std::string> prompts, ResultStream& out,
+                    std::vector<PromptLine> prompts, ResultStream& out,
                     FinishReason* finish_reason);
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason);
+
+// Turns the texts into tokens, and tells of each line that cannot be answered in so long a context
+// what is wrong, by a line of JSON and in `error`. Returns the numbers of the others.
+std::vector<size_t> CheckPrompts(const Tokenizer& tokenizer, int64_t context,
+                                 std::vector<PromptLine>& prompts, ResultStream& out);
+
+// kInvalid if some could not be answered: how many of how many.
+Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompts);
 
 }  // namespace kvant::tools

@@ -7,6 +7,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/evaluation_options.h"
 
 namespace kvant::tools {
 namespace {
@@ -18,7 +19,8 @@ constexpr HelpText kHelp = {
     "Prints how likely the model finds every token of a text, given those before it: the natural\n"
     "logarithm of its probability, its rank (1 is the likeliest token), and the likeliest tokens\n"
     "at its place. BOS comes first where the vocabulary asks for it; nothing predicts the first\n"
-    "token, so it has no log-probability.",
+    "token, so it has no log-probability. A text that is longer than the context is scored in\n"
+    "windows that overlap by half; rows are printed as they come.",
     "  kvant score model.gguf -p \"The capital of France is Paris\"\n"
     "  kvant score model.gguf -p \"To be or not to be\" --top 3\n"
     "  kvant score model.gguf -f text.txt --json | jq '.tokens[].logprob'\n",
@@ -37,69 +39,132 @@ struct Options {
   bool special = false;
 };
 
-struct Scored {
-  std::vector<TokenId> tokens;
-  std::vector<evaluate::TokenScore> scores;  // of all but the first token
+// What is printed, row by row, as one table or one JSON object.
+class ScoreOutput {
+ public:
+  ScoreOutput(const Options& options, const Tokenizer& tokenizer, ResultStream& out)
+      : json_(options.json), tokenizer_(tokenizer), out_(out) {}
 
-  double sum() const {
-    double sum = 0;
-    for (const auto& score : scores) sum += score.log_prob;
-    return sum;
+  void Begin(size_t count) {
+    out_.Write(json_ ? fmt::format("{{\n  \"count\": {},\n  \"tokens\": [", count)
+                     : fmt::format("{:>8} {:>10} {:>7}  {:<18} {}\n", "id", "logprob", "rank",
+                                   "text", "likeliest at its place"));
   }
-};
 
-std::string ToJson(const Scored& scored, const Tokenizer& tokenizer) {
-  Json out;
-  out["count"] = scored.tokens.size();
-  out["logprob_sum"] = scored.sum();
-  out["tokens"] = Json::array();
-  for (size_t i = 0; i < scored.tokens.size(); ++i) {
-    const TokenId id = scored.tokens[i];
-    Json token = {{"id", id}, {"text", tokenizer.TokenBytes(id, {.special = true})}};
-    if (i == 0) {
-      token["logprob"] = nullptr;
-      token["rank"] = nullptr;
-      token["top"] = Json::array();
-    } else {
-      const evaluate::TokenScore& score = scored.scores[i - 1];
-      token["logprob"] = score.log_prob;
-      token["rank"] = score.rank;
-      token["top"] = Json::array();
-      for (const auto& [top_id, log_prob] : score.top) {
+  // `score` is null for a token that nothing predicts.
+  bool Row(TokenId id, const evaluate::TokenScore* score) {
+    if (score != nullptr) {
+      sum_ += score->log_prob;
+      ++scored_;
+    }
+    const bool written = out_.Write(json_ ? JsonRow(id, score) : TableRow(id, score));
+    begun_ = true;
+    return written;
+  }
+
+  void End() {
+    out_.Write(json_ ? fmt::format("\n  ],\n  \"logprob_sum\": {}\n}}\n", Json(sum_).dump())
+                     : fmt::format("\nsum of {} log-probabilities  {:.6f}\n", scored_, sum_));
+  }
+
+ private:
+  std::string Shown(TokenId id) const {
+    return fmt::format("'{}'", Visible(tokenizer_.TokenBytes(id, {.special = true})));
+  }
+
+  std::string JsonRow(TokenId id, const evaluate::TokenScore* score) const {
+    Json token = {{"id", id}, {"text", tokenizer_.TokenBytes(id, {.special = true})}};
+    token["logprob"] = nullptr;
+    token["rank"] = nullptr;
+    token["top"] = Json::array();
+    if (score != nullptr) {
+      token["logprob"] = score->log_prob;
+      token["rank"] = score->rank;
+      for (const auto& [top_id, log_prob] : score->top) {
         token["top"].push_back({{"id", top_id},
-                                {"text", tokenizer.TokenBytes(top_id, {.special = true})},
+                                {"text", tokenizer_.TokenBytes(top_id, {.special = true})},
                                 {"logprob", log_prob}});
       }
     }
-    out["tokens"].push_back(std::move(token));
+    return (begun_ ? ",\n    " : "\n    ") +
+           token.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
-std::string Shown(const Tokenizer& tokenizer, TokenId id) {
-  return fmt::format("'{}'", Visible(tokenizer.TokenBytes(id, {.special = true})));
-}
-
-std::string ToTable(const Scored& scored, const Tokenizer& tokenizer) {
-  std::string out = fmt::format("{:>8} {:>10} {:>7}  {:<18} {}\n", "id", "logprob", "rank", "text",
-                                "likeliest at its place");
-  for (size_t i = 0; i < scored.tokens.size(); ++i) {
-    const TokenId id = scored.tokens[i];
-    if (i == 0) {
-      out += fmt::format("{:>8} {:>10} {:>7}  {}\n", id, "-", "-", Shown(tokenizer, id));
-      continue;
+  std::string TableRow(TokenId id, const evaluate::TokenScore* score) const {
+    if (score == nullptr) {
+      return fmt::format("{:>8} {:>10} {:>7}  {}\n", id, "-", "-", Shown(id));
     }
-    const evaluate::TokenScore& score = scored.scores[i - 1];
     std::string alternatives;
-    for (const auto& [top_id, log_prob] : score.top) {
-      alternatives += fmt::format("{}{} {:.3f}", alternatives.empty() ? "" : "  ",
-                                  Shown(tokenizer, top_id), log_prob);
+    for (const auto& [top_id, log_prob] : score->top) {
+      alternatives +=
+          fmt::format("{}{} {:.3f}", alternatives.empty() ? "" : "  ", Shown(top_id), log_prob);
     }
-    out += fmt::format("{:>8} {:>10.4f} {:>7}  {:<18} {}\n", id, score.log_prob, score.rank,
-                       Shown(tokenizer, id), alternatives);
+    return fmt::format("{:>8} {:>10.4f} {:>7}  {:<18} {}\n", id, score->log_prob, score->rank,
+                       Shown(id), alternatives);
   }
-  return out +
-         fmt::format("\nsum of {} log-probabilities  {:.6f}\n", scored.scores.size(), scored.sum());
+
+  bool json_;
+  const Tokenizer& tokenizer_;
+  ResultStream& out_;
+  double sum_ = 0;
+  size_t scored_ = 0;
+  bool begun_ = false;
+};
+
+// The tokens of a text, and the session that they go through.
+struct ScoreRun {
+  std::vector<TokenId> tokens;
+  std::optional<TokenId> bos;  // in front of every window
+  std::unique_ptr<Session> session;
+};
+
+// Scores tokens [first, end), which come behind those that the session holds, in pieces of a chunk.
+Status ScorePieces(const Options& options, ScoreRun& run, size_t first, size_t end,
+                   EvaluationProgress& progress, ScoreOutput& out) {
+  const std::span<const TokenId> tokens = run.tokens;
+  const size_t chunk = static_cast<size_t>(options.session.chunk);
+  while (first < end) {
+    const size_t count = std::min(chunk, end - first);
+    // The token in front of them is the first that is computed.
+    KVANT_ASSIGN(const auto scores,
+                 evaluate::ScoreTokens(*run.session, tokens.subspan(first - 1, count + 1),
+                                       static_cast<size_t>(options.top)));
+    progress.Clear();
+    for (size_t i = 0; i < count; ++i) {
+      if (!out.Row(tokens[first + i], &scores[i])) {
+        return MakeError(ErrorCode::kCancelled, "nobody reads the result");
+      }
+    }
+    first += count;
+    KVANT_TRY(progress.Update(static_cast<int64_t>(first), static_cast<int64_t>(first), ""));
+  }
+  return {};
+}
+
+// The first window is scored as a whole, of each further one its second half: a token has half a
+// window before it at least.
+Status ScoreWindows(const Options& options, ScoreRun& run, ScoreOutput& out) {
+  const std::span<const TokenId> tokens = run.tokens;
+  const size_t size = static_cast<size_t>(run.session->context());
+  EvaluationProgress progress("tokens", std::ssize(tokens));
+  out.Begin(tokens.size());
+  out.Row(tokens[0], nullptr);
+  size_t end = std::min(size + 1, tokens.size());  // the last one is predicted, not computed
+  KVANT_TRY(ScorePieces(options, run, 1, end, progress, out));
+  while (end < tokens.size()) {
+    const size_t known = std::max<size_t>(1, size / 2);
+    std::vector<TokenId> front(tokens.begin() + static_cast<std::ptrdiff_t>(end - known),
+                               tokens.begin() + static_cast<std::ptrdiff_t>(end - 1));
+    if (run.bos.has_value() && !front.empty()) front.front() = *run.bos;
+    KVANT_TRY(run.session->Rewind(0));
+    if (!front.empty()) KVANT_TRY(run.session->Append(front));
+    const size_t first = end;
+    end = std::min(tokens.size(), first + size - front.size());
+    KVANT_TRY(ScorePieces(options, run, first, end, progress, out));
+  }
+  progress.Clear();
+  out.End();
+  return {};
 }
 
 Status Score(const Options& options, const Positionals& positionals, ResultStream& out) {
@@ -110,24 +175,32 @@ Status Score(const Options& options, const Positionals& positionals, ResultStrea
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
-  Scored scored;
-  const bool bos = model->tokenizer().special().add_bos && !options.no_bos;
-  KVANT_ASSIGN(scored.tokens, model->tokenizer().Encode(
-                                  *text, {.add_special = bos, .parse_special = options.special}));
-  if (scored.tokens.size() < 2) {
+  const Tokenizer& tokenizer = model->tokenizer();
+  ScoreRun run;
+  const bool bos = tokenizer.special().add_bos && !options.no_bos;
+  if (bos) run.bos = tokenizer.special().bos;
+  KVANT_ASSIGN(run.tokens,
+               tokenizer.Encode(*text, {.add_special = bos, .parse_special = options.special}));
+  const int64_t count = std::ssize(run.tokens);
+  if (count < 2) {
     return MakeError(ErrorCode::kInvalid,
                      "the text has {} tokens, expected at least 2: nothing predicts the first",
-                     scored.tokens.size());
+                     count);
   }
   if (session_options.context == 0) {
-    session_options.context = static_cast<int64_t>(scored.tokens.size());
+    session_options.context = std::min(count, model->context_length());
   }
-  KVANT_ASSIGN(const auto session, Session::Create(model, session_options));
-  KVANT_ASSIGN(scored.scores,
-               evaluate::ScoreTokens(*session, scored.tokens, static_cast<size_t>(options.top)));
-  out.Write(options.json ? ToJson(scored, model->tokenizer())
-                         : ToTable(scored, model->tokenizer()));
-  return {};
+  KVANT_ASSIGN(run.session, options.session.Open(model, session_options));
+  const int64_t size = run.session->context();
+  if (count > size + 1) {
+    Note(
+        fmt::format("the text has {} tokens: scored in windows of {}, each token behind at least "
+                    "{} others (-c sets the size of windows)",
+                    count, size, std::max<int64_t>(1, size / 2)));
+  }
+  ScoreOutput output(options, tokenizer, out);
+  const Status status = ScoreWindows(options, run, output);
+  return out.failed() ? Status() : status;
 }
 
 }  // namespace
@@ -140,16 +213,15 @@ int ScoreCommand(CommandLine& line) {
   list.Flag("--special", &options.special, "Read control tokens such as <|im_end|> in the text");
   list.Group("Output");
   list.Integer("--top", &options.top, {0, kTopMax}, "Alternatives shown for each token");
-  list.Flag("--json", &options.json,
-            "Print one JSON object: count, logprob_sum, tokens of id, text, logprob, rank, top");
+  list.Flag(
+      "--json", &options.json,
+      "Print one JSON object: count, tokens of id, text, logprob, rank, top, then logprob_sum");
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);
-  options.session.AddThreads(list);
-  options.session.AddContext(list, "as many as there are tokens");
-  options.session.AddKvTypes(list);
-  options.session.AddChunk(list);
-  AddIgnoredOptions(list);
+  options.session.Add(list, SessionUse::kTexts,
+                      "as many as there are tokens, but not more than the model was trained for");
+  AddIdleOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,

@@ -57,9 +57,7 @@ Status RunProgram(const Options& options, const Positionals& positionals, Result
   session_options.sequences = options.sequences;
   session_options.prefix_cache = options.prefix_cache;
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
-  KVANT_ASSIGN(const auto runner, Runner::Create(model, session_options));
-  KVANT_ASSIGN(auto log, options.session.KvLog());
-  if (log) runner->SetKvLog(std::move(log));
+  KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
   return RunSequenceProgram(*text, *runner, model->tokenizer(),
                             [&out](const std::string& line) { return out.Write(line); });
 }
@@ -76,14 +74,8 @@ int SeqCommand(CommandLine& line) {
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);
-  options.session.AddThreads(list);
-  options.session.AddContext(list, "the length the model was trained for");
-  options.session.AddKvTypes(list);
-  options.session.AddKvBudget(list);
-  options.session.AddKvChecks(list);
-  options.session.AddLog(list);
-  options.session.AddChunk(list);
-  AddIgnoredOptions(list);
+  options.session.Add(list, SessionUse::kTexts, "the length the model was trained for");
+  AddIdleOptions(list);
   if (const auto code = line.Parse(list, kHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,

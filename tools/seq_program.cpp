@@ -13,6 +13,7 @@
 
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/llama_words.h"
 
 namespace kvant::tools {
 namespace {

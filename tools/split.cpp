@@ -5,6 +5,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/model_names.h"
 #include "tools/transfer_progress.h"
 
 namespace kvant::tools {
@@ -21,7 +22,7 @@ constexpr HelpText kHelp = {
 
 Status Split(const std::string& input, const std::string& prefix,
              const formats::SplitLimits& limits, bool dry_run, ResultStream& out) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(input, FileAccess::kMap,
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(input), FileAccess::kMap,
                                                         formats::UnreadableTensors::kListed));
   KVANT_ASSIGN(const auto shards, formats::PlanSplit(file, prefix, limits));
   if (!dry_run) {
@@ -44,30 +45,27 @@ Status Split(const std::string& input, const std::string& prefix,
 }  // namespace
 
 int SplitCommand(CommandLine& line) {
-  std::optional<std::string> size;
+  formats::SplitLimits limits;
   std::optional<int64_t> tensors;
   bool dry_run = false;
   OptionList list;
-  list.Text("--max-size,--split-max-size", &size, "SIZE", "Tensor bytes of a shard: 500M, 2G");
-  list.Integer("--max-tensors,--split-max-tensors", &tensors, {.min = 1}, "Tensors of a shard", "");
+  list.Checked(
+      "--max-size,--split-max-size",
+      [&limits](const std::string& text) {
+        return TakeSize(text, "500M or 2G", &limits.bytes_max);
+      },
+      "SIZE", "Tensor bytes of a shard, at most: 500M, 2G");
+  list.Integer("--max-tensors,--split-max-tensors", &tensors, {1, int64_t{1} << 30},
+               "Tensors of a shard, at most", "");
   list.Flag("--dry-run", &dry_run, "Show the shards and write nothing");
   if (const auto code = line.Parse(list, kHelp)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a model and the prefix of the shards");
   }
-  if (size.has_value() == tensors.has_value()) {
+  if ((limits.bytes_max != 0) == tensors.has_value()) {
     return line.UsageError("expected either --max-size or --max-tensors");
   }
-  formats::SplitLimits limits;
   limits.tensors_max = static_cast<uint64_t>(tensors.value_or(0));
-  if (size) {
-    const auto bytes = ParseSize(*size);
-    if (!bytes) {
-      return line.UsageError(
-          fmt::format("--max-size: expected a size such as 500M or 2G, found '{}'", *size));
-    }
-    limits.bytes_max = *bytes;
-  }
   ResultStream out;
   const Status status = Split(line.positionals()[0], line.positionals()[1], limits, dry_run, out);
   if (!status.ok()) return Fail(status.error());

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "tools/stopwatch.h"
+
 namespace kvant::tools {
 
 Status TransferProgress::Update(uint64_t bytes_done, uint64_t bytes_total, std::string_view what) {
   if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
   if (!status_.enabled()) return {};
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double seconds = SecondsSince(start_);
   std::string rest;
   if (bytes_done > 0 && seconds > 1) {
     const double speed = static_cast<double>(bytes_done) / seconds;

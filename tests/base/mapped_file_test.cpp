@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <vector>
 
+#include "base/lost_mapping.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant {
@@ -96,6 +100,63 @@ TEST_P(MappedFileTest, FollowsLinks) {
   EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes));
   std::filesystem::remove(folder_ / "a");
   ExpectError(folder_ / "link", "No such file or directory");
+}
+
+// ---- Files that become shorter
+// -------------------------------------------------------------------
+
+TEST(MappedFileAt, NamesTheFileOfAnAddress) {
+  test::TemporaryFolder folder;
+  test::WriteFile(folder / "a", std::vector<std::byte>(10000));
+  test::WriteFile(folder / "b", std::vector<std::byte>(5000));
+  auto a = MappedFile::Open(folder / "a");
+  ASSERT_TRUE(a.ok());
+  const std::byte* const first = a->bytes().data();
+  {
+    const auto b = MappedFile::Open(folder / "b");
+    const auto read = MappedFile::Open(folder / "b", FileAccess::kRead);
+    ASSERT_TRUE(b.ok() && read.ok());
+    EXPECT_STREQ(MappedFileAt(b->bytes().data() + 4999), (folder / "b").c_str());
+    EXPECT_EQ(MappedFileAt(read->bytes().data()), nullptr);
+    EXPECT_STREQ(MappedFileAt(first), (folder / "a").c_str());
+  }
+  EXPECT_STREQ(MappedFileAt(first + 9999), (folder / "a").c_str());
+  EXPECT_EQ(MappedFileAt(&a), nullptr);
+  EXPECT_EQ(MappedFileAt(nullptr), nullptr);
+  MappedFile moved = std::move(*a);
+  EXPECT_STREQ(MappedFileAt(first), (folder / "a").c_str());
+  moved = MappedFile();
+  EXPECT_EQ(MappedFileAt(first), nullptr);
+  // Many come and go.
+  for (int i = 0; i < 100; ++i) {
+    const auto again = MappedFile::Open(folder / (i % 2 == 0 ? "a" : "b"));
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(MappedFileAt(again->bytes().data()), again->path());
+  }
+}
+
+[[noreturn]] void TouchWhatIsLost(const std::string& path) {
+  struct sigaction action {};
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = [](int, siginfo_t* fault, void*) {
+    const char* const lost = MappedFileAt(fault->si_addr);
+    if (lost == nullptr) _exit(1);
+    if (write(STDERR_FILENO, lost, std::strlen(lost)) < 0) _exit(2);
+    _exit(7);
+  };
+  sigaction(SIGBUS, &action, nullptr);
+  const auto file = MappedFile::Open(path);
+  std::filesystem::resize_file(path, 0);
+  const volatile std::byte* const last = file->bytes().data() + 20000;
+  static_cast<void>(*last);
+  _exit(3);
+}
+
+TEST(MappedFileAt, TellsASignalHandlerWhichFileIsLost) {
+  test::TemporaryFolder folder;
+  const std::string path = folder / "model";
+  test::WriteFile(path, std::vector<std::byte>(30000));
+  EXPECT_EXIT(TouchWhatIsLost(path), testing::ExitedWithCode(7), path);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The commands on real models, run as programs: known texts, known ids, what the outputs contain.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -245,6 +246,36 @@ TEST(InspectProgram, JsonAddsUp) {
   EXPECT_GT(result["metadata"]["tokenizer.ggml.tokens"]["count"].get<int>(), 8);
   EXPECT_EQ(result["metadata"]["tokenizer.ggml.tokens"]["first"].size(), 8u);
   EXPECT_FALSE(result["cpu"]["isa"].get<std::string>().empty());
+}
+
+// The most memory that a run has held, in bytes; 0 if it failed.
+uint64_t PeakOfRun(const std::vector<std::string>& options) {
+  std::vector<std::string> words = {kProgramPath, "run", "shakespeare", "-q"};
+  words.insert(words.end(), options.begin(), options.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  if (posix_spawn(&child, kProgramPath, &actions, nullptr, argv.data(), environ) != 0) return 0;
+  posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  rusage usage{};
+  wait4(child, &status, 0, &usage);
+  return status == 0 ? static_cast<uint64_t>(usage.ru_maxrss) * 1024 : 0;
+}
+
+// What --memory tells is enough for the run: nothing large is left out.
+TEST(InspectProgram, TheMemoryPlanCoversTheRun) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const json memory =
+      json::parse(Output({"inspect", "shakespeare", "--memory", "--json", "-t", "2"}))["memory"];
+  const uint64_t peak = PeakOfRun({"-t", "2", "-n", "1000", "--ignore-eos"});
+  EXPECT_GT(peak, 0u);
+  EXPECT_LE(peak, memory["total"].get<uint64_t>() + memory["program"].get<uint64_t>());
+  EXPECT_THAT(Output({"inspect", "shakespeare", "--memory"}), HasSubstr("\n  not counted "));
 }
 
 TEST(InspectProgram, CpuNeedsNoModel) {

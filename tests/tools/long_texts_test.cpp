@@ -23,16 +23,90 @@ TEST_F(LongTexts, ASessionGoesOnWhereItEnded) {
     const json first = json::parse(Text(With(Greedy("ROMEO:", "20"), session)));
     ASSERT_TRUE(std::filesystem::exists(file));
     const std::string so_far = "ROMEO:" + first["text"].get<std::string>();
-    const json second = json::parse(Text(With(Greedy(so_far, "20"), session)));
+    const json second = json::parse(RunModel(With(Greedy(so_far, "20"), session)).out);
     EXPECT_EQ(first["text"].get<std::string>() + second["text"].get<std::string>(),
               whole["text"].get<std::string>());
     EXPECT_EQ(second["prompt_tokens"], 23);
-    // The last token of the first run was shown, not processed.
+    // The last token alone, for its logits.
     EXPECT_EQ(second["timings"]["prefill_tokens"], 1);
-    // Another text shares only its beginning.
-    const json other = json::parse(Text(With(Greedy("ROMEO: No", "3"), session)));
+    // Another text shares only its beginning, and says so before the rest is dropped.
+    const ProgramRun rewound =
+        RunModel(With(Greedy("ROMEO: No", "3"), With(session, {"--session-rewind"})));
+    EXPECT_THAT(rewound.error, HasSubstr("goes back to the first 3 of 43 saved tokens; 40 are"));
+    const json other = json::parse(rewound.out);
     EXPECT_EQ(other["timings"]["prefill_tokens"], other["prompt_tokens"].get<int>() - 3);
   }
+}
+
+// Runs with one file make one text, whatever each of them is given.
+TEST_F(LongTexts, NothingThatWasSavedIsLost) {
+  const std::string file = folder_ / "session";
+  const auto run = [&](const Words& options) {
+    return RunModel(With(options, {"--temp", "0", "--session", file}));
+  };
+  const std::string whole = Text(Greedy("ROMEO:", "30"));
+  std::string text = run({"-p", "ROMEO:", "-n", "10"}).out;
+  text.pop_back();
+  // Without a prompt: at the end.
+  const ProgramRun more = run({"-n", "20"});
+  EXPECT_EQ(text + more.out, whole);
+  EXPECT_THAT(more.error, HasSubstr("session: goes on at the end of its 13 tokens\n"));
+  EXPECT_EQ(more.error_lines(), 1u);
+  text = whole.substr(0, whole.size() - 1);
+  // A prompt that the saved text begins with would drop the rest: refused, and nothing changed.
+  const auto before = ReadFile(file);
+  ExpectRefused(run({"-p", "ROMEO:", "-n", "3"}), 2,
+                "the saved text of 33 tokens begins with this");
+  EXPECT_EQ(ReadFile(file), before);
+  // A prompt that repeats the text and goes on.
+  const ProgramRun repeated = run({"-p", "ROMEO:" + text + "\n\nJULIET:", "-n", "5", "--json"});
+  EXPECT_THAT(repeated.error, HasSubstr("the prompt repeats its 33 tokens"));
+  const json second = json::parse(repeated.out);
+  EXPECT_LT(second["timings"]["prefill_tokens"], 10);
+  text += "\n\nJULIET:" + second["text"].get<std::string>();
+  // Any other prompt is the next piece, without a BOS in between.
+  const json third = json::parse(run({"-p", "\n\nNURSE:", "-n", "5", "--json", "-q"}).out);
+  text += "\n\nNURSE:" + third["text"].get<std::string>();
+  const ProgramRun all = run({"-n", "0", "--json", "-q"});
+  EXPECT_EQ(all.error, "");
+  std::string ids;
+  const json saved_ids = json::parse(all.out)["prompt_ids"];
+  EXPECT_EQ(std::count(saved_ids.begin(), saved_ids.end(), json(2)), 1);
+  for (const json& id : saved_ids) ids += id.dump() + " ";
+  EXPECT_EQ(RunProgram({"tokenize", Model(), "--decode", "-"}, {.text = ids}).out, "ROMEO:" + text);
+}
+
+TEST_F(LongTexts, OneProcessAtATimeUsesASession) {
+  const std::string file = folder_ / "session";
+  const std::string command = "\"$KVANT\" run '" + Model() + "' -t 1 --temp 0 --session " + file;
+  // The first waits for its prompt while the second is refused; there is no file before it ends.
+  const ProgramRun both =
+      RunShell("(sleep 3; echo ROMEO:) | " + command + " -n 3 - > " + (folder_ / "first") +
+               " & until [ -e " + file + " ]; do sleep 0.02; done; " + command +
+               " -p JULIET: -n 1; code=$?; wait; exit $code");
+  ExpectRefused(both, 1, "session: another process is using this session");
+  EXPECT_EQ(both.out, "");
+  EXPECT_THAT(RunModel({"--session", file, "-n", "0", "--json"}).out, HasSubstr("ROMEO"));
+  // One that could not begin leaves nothing behind.
+  const std::string other = folder_ / "other";
+  ExpectRefused(RunModel({"--session", other, "-c", "1", "-p", "a b c d e", "-n", "1"}), 1, "room");
+  EXPECT_FALSE(std::filesystem::exists(other));
+}
+
+TEST_F(LongTexts, APromptCacheHoldsThePrompt) {
+  const std::string file = folder_ / "cache";
+  const auto run = [&](const std::string& prompt, const Words& options) {
+    return json::parse(
+        Text(With(Greedy(prompt, "6"), With({"--json", "--prompt-cache", file}, options))));
+  };
+  const json first = run("ROMEO:\nI am a woman", {});
+  const json second = run("ROMEO:\nI am a woman", {});
+  EXPECT_EQ(second["ids"], first["ids"]);
+  EXPECT_EQ(second["timings"]["prefill_tokens"], 1);
+  const auto before = ReadFile(file);
+  const json third = run("ROMEO:\nI am a man", {"--prompt-cache-ro"});
+  EXPECT_LT(third["timings"]["prefill_tokens"], third["prompt_tokens"]);
+  EXPECT_EQ(ReadFile(file), before);
 }
 
 TEST_F(LongTexts, ADamagedSessionIsRefusedAndKept) {
@@ -154,6 +228,12 @@ TEST_F(LongTexts, ABudgetIsRefusedWithWhatIsNeededAndWhatFits) {
     ExpectRefused(run, 1, " bytes are needed for ");
     EXPECT_THAT(run.error, HasSubstr("50000 of 50000 are free"));
     EXPECT_THAT(run.error, HasSubstr("would fit"));
+    // One that would fit does.
+    const std::string name = "--kv-budget ";
+    const std::string budget =
+        run.error.substr(run.error.find(name) + name.size(),
+                         run.error.find(" would fit") - run.error.find(name) - name.size());
+    EXPECT_EQ(RunModel(With(mode, {"-n", "3", "--kv-budget", budget})).code, 0) << budget;
     EXPECT_EQ(run.out, "");
   }
   EXPECT_EQ(Text(With(Greedy("ROMEO:", "9"), {"--kv-budget", "96KiB"})),
@@ -241,8 +321,8 @@ TEST_F(LongTexts, InterruptionsKeepWhatThereIs) {
       RunModel(With({"-p", "ROMEO:", "--temp", "0", "--session", file}, long_text), soon);
   EXPECT_EQ(session.code, 130);
   ASSERT_TRUE(std::filesystem::exists(file));
-  const json later = json::parse(
-      Text(With(Greedy("ROMEO:\nI am a woman", "3"), {"--session", file, "--json", "-c", "1000"})));
+  const Words back = {"--session", file, "--json", "-c", "1000", "--session-rewind"};
+  const json later = json::parse(RunModel(With(Greedy("ROMEO:\nI am a woman", "3"), back)).out);
   EXPECT_EQ(later["timings"]["prefill_tokens"], 1);
 }
 

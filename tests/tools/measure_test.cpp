@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "formats/npy.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
 #include "tests/tools/program.h"
@@ -142,6 +146,56 @@ TEST_F(Measure, ScoreListsEveryToken) {
   EXPECT_THAT(Output({"score", Model(), "-p", "to be"}), HasSubstr("likeliest at its place"));
   ExpectFailure({"score", Model(), "-p", "", "--no-bos"}, 2, "at least 2");
   ExpectFailure({"score", Model()}, 2, "no text given");
+}
+
+// Windows of 32 that overlap by half, against windows that are scored one by one.
+TEST_F(Measure, ScoresOfLongTextsAreThoseOfWindows) {
+  const auto score = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"score", Model(), "--json", "--top", "0", "--strict"});
+    const ProgramRun run = RunProgram(options);
+    EXPECT_EQ(run.code, 0) << run.error;
+    json scored = json::parse(run.out);
+    scored["error"] = run.error;
+    return scored;
+  };
+  const std::string text = Text();
+  const json whole = score({"-p", text, "-c", "1000", "--no-bos"});
+  const json windows = score({"-p", text, "-c", "32", "--no-bos"});
+  EXPECT_THAT(whole["error"], testing::Not(HasSubstr("windows")));
+  EXPECT_THAT(windows["error"].get<std::string>(), HasSubstr("scored in windows of 32"));
+  const size_t count = whole["count"];
+  ASSERT_GT(count, 100u);
+  ASSERT_EQ(windows["tokens"].size(), count);
+  double sum = 0;
+  for (size_t i = 1; i < count; ++i) {
+    EXPECT_EQ(windows["tokens"][i]["id"], whole["tokens"][i]["id"]);
+    sum += windows["tokens"][i]["logprob"].get<double>();
+  }
+  EXPECT_NEAR(windows["logprob_sum"], sum, 1e-9);
+  for (size_t i = 1; i <= 32; ++i) EXPECT_EQ(windows["tokens"][i], whole["tokens"][i]) << i;
+  // The second window begins 16 tokens before the first that it scores, number 33. Its text, scored
+  // alone, gives the same numbers.
+  std::string ids;
+  for (size_t i = 17; i < 33; ++i) ids += (i == 17 ? "" : ",") + whole["tokens"][i]["id"].dump();
+  Output({"logits", Model(), "--tokens", ids, "--last", "--strict", "--kv-type", "f16", "-o",
+          File("l.npy")});
+  const auto logits = formats::NpyRead(File("l.npy"));
+  ASSERT_TRUE(logits.ok());
+  const std::vector<float>& row = logits->values;
+  double total = 0;
+  for (const float logit : row) total += std::exp(static_cast<double>(logit));
+  const size_t id = whole["tokens"][33]["id"];
+  EXPECT_NEAR(windows["tokens"][33]["logprob"].get<double>(),
+              static_cast<double>(row[id]) - std::log(total), 1e-5);
+  // Longer than what the model was trained for, without -c.
+  std::string book;
+  for (int i = 0; i < 40; ++i) book += text;
+  std::ofstream(File("book.txt")) << book;
+  const ProgramRun run =
+      RunShell("\"$KVANT\" score shakespeare -t 1 -f " + File("book.txt") + " | head -3");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.error, HasSubstr("scored in windows of 1024"));
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 3);
 }
 
 TEST_F(Measure, ImatrixIsWrittenMergedAndShown) {

@@ -152,7 +152,11 @@ TEST_F(Sequences, SamplesOfPromptsAreThoseOfSingleRuns) {
   for (const json& line : Lines(Text(
            {"--prompts", prompts, "--samples", "3", "--parallel", "4", "-n", "12", "-s", "5"}))) {
     texts[{line["prompt"], line["sample"]}] = line;
-    EXPECT_EQ(line.size(), 6u);
+    const bool named = line["prompt"] == 1;  // this line has an id
+    EXPECT_EQ(line.size(), named ? 7u : 6u);
+    if (named) {
+      EXPECT_EQ(line["id"], 7);
+    }
   }
   ASSERT_EQ(texts.size(), 9u);
   const std::vector<std::string> plain = {"ROMEO:", "naïve 𝄞", ""};
@@ -173,6 +177,44 @@ TEST_F(Sequences, SamplesOfPromptsAreThoseOfSingleRuns) {
   for (size_t i = 0; i < many.size(); ++i) EXPECT_EQ(many[i]["sample"], i);
 }
 
+// Each line answers for itself.
+TEST_F(Sequences, WrongPromptsGetAnErrorAndOthersAnAnswer) {
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += "word ";
+  const std::string nul = std::string("{\"prompt\": \"a\"}") + '\0' + "{\"prompt\": \"b\"}\n";
+  const std::string prompts =
+      Write("prompts.jsonl",
+            "{\"prompt\":\"a\"}\n{\"promt\":\"a\"}\n\n{\"prompt\":\n{\"prompt\": \"\xff\"}\n" +
+                nul + "[\"a\"]\n{\"prompt\":\"a\",\"n\":3}\n{\"prompt\":\"" + words +
+                "\",\"id\":\"long\"}\n{\"prompt\":\"b\"}\n");
+  const std::vector<std::string> errors = {
+      "",
+      "line 2: expected {\"prompt\": TEXT}",
+      "line 4: expected {\"prompt\": TEXT}, found what is not valid JSON",
+      "line 5: expected {\"prompt\": TEXT}, found what is not valid JSON",
+      "line 6: expected JSON, found a NUL byte",
+      "line 7: expected {\"prompt\": TEXT}",
+      "line 8: expected the keys \"prompt\" and \"id\", found \"n\"",
+      "but the context has room for 64",
+      ""};
+  for (const Words& mode : {Words{}, Words{"--beams", "2"}}) {
+    const ProgramRun run = RunModel(With({"--prompts", prompts, "-c", "64", "-n", "2"}, mode));
+    ExpectRefused(run, 1, "prompts.jsonl: 7 of 9 prompts could not be answered");
+    const auto lines = Lines(run.out);
+    ASSERT_EQ(lines.size(), errors.size());
+    std::map<size_t, json> answers;
+    for (const json& line : lines) answers[line["prompt"]] = line;
+    for (size_t i = 0; i < errors.size(); ++i) {
+      EXPECT_EQ(answers[i].contains("error"), !errors[i].empty()) << i;
+      EXPECT_EQ(answers[i].contains("finish_reason"), errors[i].empty()) << i;
+      if (!errors[i].empty()) {
+        EXPECT_THAT(answers[i]["error"].get<std::string>(), HasSubstr(errors[i]));
+      }
+    }
+    EXPECT_EQ(answers[7]["id"], "long");
+  }
+}
+
 TEST_F(Sequences, WrongPromptsAreRefused) {
   const std::string good = Write("good.jsonl", "{\"prompt\": \"a\"}\n");
   const auto refuse = [&](const std::string& text, const std::string& message) {
@@ -180,12 +222,6 @@ TEST_F(Sequences, WrongPromptsAreRefused) {
   };
   refuse("", "bad.jsonl: no prompts");
   refuse("\n \n", "bad.jsonl: no prompts");
-  refuse("{\"prompt\":\"a\"}\n{\"promt\":\"a\"}\n",
-         "bad.jsonl: line 2: expected {\"prompt\": TEXT}");
-  refuse("\n{\"prompt\":",
-         "bad.jsonl: line 2: expected {\"prompt\": TEXT}, found what is not valid");
-  refuse("{\"prompt\": \"\xff\"}", "not valid JSON");
-  refuse("[\"a\"]", "line 1: expected");
   ExpectRefused(RunModel({"--prompts", folder_.path().string()}), 1, "Is a directory");
   ExpectRefused(RunModel({"--prompts", "/nonexistent"}), 1, "cannot open");
   ExpectRefused(RunModel({"--prompts", good, "-p", "x"}), 2, "a prompt: not possible together");
@@ -199,15 +235,6 @@ TEST_F(Sequences, WrongPromptsAreRefused) {
                   option[0] + ": not possible together with --prompts");
   }
   ExpectRefused(RunModel({"--samples", "2", "-p", "x"}), 2, "--samples: expected --prompts");
-  std::string words;
-  for (int i = 0; i < 300; ++i) words += "word ";
-  const std::string long_prompt =
-      Write("long.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"" + words + "\"}\n");
-  for (const Words& mode : {Words{}, Words{"--beams", "2"}}) {
-    const ProgramRun run = RunModel(With({"--prompts", long_prompt, "-c", "64", "-n", "2"}, mode));
-    ExpectRefused(run, 1, "prompt 1 has");
-    EXPECT_EQ(run.out, "");
-  }
 }
 
 // ---- kvant run --beams --------------------------------------------------------------------------

@@ -85,7 +85,10 @@ TEST(Usage, UnknownWordsGetASuggestion) {
   ExpectFailure({"model.gguf"}, 2, "did you mean 'kvant run model.gguf'");
   ExpectFailure({"--verison"}, 2, "--verison");
   ExpectFailure({"run", "m.gguf", "--tmep", "1"}, 2, "--tmep; did you mean --temp?");
-  ExpectFailure({"run", "m.gguf", "--temperature", "1"}, 2, "did you mean --temp?");
+  ExpectFailure({"run", "m.gguf", "--temperatur", "1"}, 2, "did you mean --temperature?");
+  ExpectFailure({"run", "m.gguf", "--max-new-tokens", "1"}, 2, "did you mean --predict?");
+  ExpectFailure({"run", "m.gguf", "--num-beams=2"}, 2, "did you mean --beams?");
+  ExpectFailure({"run", "m.gguf", "-abc"}, 2, "unknown option -abc (see");
   ExpectFailure({"run", "m.gguf", "-temp", "1"}, 2, "-temp; did you mean --temp?");
   ExpectFailure({"run", "m.gguf", "--xyzzy"}, 2, "unknown option --xyzzy (see");
   ExpectFailure({"bench", "m.gguf", "-p", "4", "--repetition", "1"}, 2, "--repetitions?");
@@ -140,14 +143,19 @@ TEST(Usage, ImpossibleNumbers) {
     options.insert(options.begin(), {"run", SmallModel()});
     ExpectFailure(options, 2, part);
   };
-  expect({"-t", "0"}, "--threads: expected a whole number from 1 to 1024, found '0'");
+  expect({"-t", "0"}, "kvant: -t, --threads: expected a whole number from 1 to 1024, found '0'");
+  expect({"-t0"}, "kvant: -t, --threads: expected a whole number from 1 to 1024, found '0'");
+  expect({"--threads", "0"}, "kvant: --threads: expected a whole number from 1 to 1024");
+  expect({"--n-predict=x"}, "kvant: --n-predict: expected a whole number from -1 to 1073741824");
+  expect({"-ub", "0"}, "kvant: -ub, --chunk: expected a whole number from 1 to 1073741824");
+  expect({"--temp", "1e9"}, "--temp: expected a number from -1000000 to 1000000, found '1e9'");
   expect({"-t", "99999"}, "--threads");
   expect({"-c", "-5"}, "--ctx-size");
   expect({"-c", "1e9"}, "found '1e9'");
   expect({"-n", "abc"}, "--predict: expected a whole number");
   expect({"-n", "-7"}, "--predict");
   expect({"-n", ""}, "--predict");
-  expect({"-n=5"}, "unknown option -n=5; did you mean -n?");
+  expect({"-n=x"}, "kvant: -n, --predict: expected a whole number from -1 to");
   expect({"-n", "99999999999999999999"}, "--predict");
   expect({"--temp", "nan"}, "--temp: expected a number");
   expect({"--temp", "inf"}, "--temp");
@@ -161,7 +169,11 @@ TEST(Usage, ImpossibleNumbers) {
   expect({"-s", "-2"}, "--seed");
   expect({"--chunk", "0"}, "--chunk");
   expect({"--kv-type", "q3"}, "--kv-type");
-  expect({"-ctk", "f64"}, "--cache-type-k");
+  expect({"-ctk", "f64"}, "kvant: -ctk, --cache-type-k: ");
+  expect({"-ctk=f64"}, "kvant: -ctk, --cache-type-k: ");
+  expect({"--kv-type-k", "f64"}, "kvant: --kv-type-k: ");
+  expect({"-c", "8", "--context-shift", "keep=7"},
+         "--context-shift: expected keep=0 to keep=6 in a context of 8, found keep=7");
   for (const char* bias : {"5", "x+1", "5+", "5+x", "5+nan", "5+-1", "99999+1"}) {
     expect({"--logit-bias", bias}, "logit-bias");
   }
@@ -206,17 +218,109 @@ TEST(Usage, LogitsArguments) {
 
 TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
   KVANT_SKIP_WITHOUT_PROGRAM();
-  const std::vector<std::vector<std::string>> ignored = {
-      {"-ngl", "99"}, {"--n-gpu-layers", "99"}, {"-fa"},
-      {"-fa", "on"},  {"--flash-attn"},         {"-b", "512"},
-      {"-ub", "128"}, {"--ubatch-size=128"},    {"--batch-size", "64"}};
+  const std::vector<std::vector<std::string>> ignored = {{"-ngl", "99"},
+                                                         {"--n-gpu-layers", "99"},
+                                                         {"-fa"},
+                                                         {"-fa", "on"},
+                                                         {"--flash-attn"},
+                                                         {"-b", "512"},
+                                                         {"-tb", "2"},
+                                                         {"--numa", "isolate"},
+                                                         {"--batch-size", "64"},
+                                                         {"--no-warmup"},
+                                                         {"--simple-io"},
+                                                         {"--log-disable"},
+                                                         {"--color"},
+                                                         {"-no-cnv"},
+                                                         {"--no-display-prompt"}};
   for (std::vector<std::string> options : ignored) {
     options.insert(options.begin(), {"run", "-n", "1"});
     options.push_back(SmallModel());
     const ProgramRun run = RunProgram(options);
     EXPECT_EQ(run.code, 0) << run.error;
     EXPECT_EQ(run.error_lines(), 1u) << run.error;
-    EXPECT_THAT(run.error, HasSubstr("no effect"));
+    EXPECT_THAT(run.error,
+                HasSubstr(options[3].substr(0, options[3].find('=')) + " has no effect"));
+  }
+}
+
+// What llama.cpp's users type means the same here, or says by name that it is not there yet.
+TEST(Usage, LlamaCppsWords) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const auto text = [](std::vector<std::string> options) {
+    options.insert(options.begin(),
+                   {"run", "shakespeare", "-t", "1", "-p", "ROMEO:", "--temp", "0"});
+    const ProgramRun run = RunProgram(options);
+    EXPECT_EQ(run.code, 0) << run.error;
+    EXPECT_EQ(run.error, "");
+    return run.out;
+  };
+  const std::string plain = text({"-n", "8"});
+  EXPECT_EQ(text({"-n=8"}), plain);
+  EXPECT_EQ(text({"-n=8", "-ub", "2"}), plain);
+  EXPECT_EQ(text({"-n=8", "--temperature", "0"}), plain);
+  EXPECT_EQ(text({"-n=8", "-md", "shakespeare", "--draft-max", "3"}), plain);
+  EXPECT_EQ(text({"-n=8", "-ctk=f16"}), plain);
+  // The reverse prompt is shown, a stop text is not.
+  const std::string stopped = text({"-n", "40", "--stop", "woman"});
+  EXPECT_EQ(text({"-n", "40", "-r", "woman"}), stopped.substr(0, stopped.size() - 1) + "woman\n");
+  EXPECT_EQ(text({"-n", "60", "-c", "24", "--keep", "2"}),
+            text({"-n", "60", "-c", "24", "--context-shift", "keep=3"}));
+  for (const auto& [option, what] :
+       std::vector<std::pair<std::string, std::string>>{{"-cnv", "conversations"},
+                                                        {"--grammar", "grammars"},
+                                                        {"--lora", "LoRA adapters"},
+                                                        {"-hf", "downloads"},
+                                                        {"--mirostat", "such ways of sampling"}}) {
+    ExpectFailure({"run", "shakespeare", option, "x"}, 2,
+                  option + ": " + what + " are not there yet (see");
+  }
+}
+
+TEST(Usage, OptionsWithoutEffectAreRefused) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const auto refuse = [](std::vector<std::string> options, const std::string& message) {
+    options.insert(options.begin(), {"run", "shakespeare", "-n", "1"});
+    ExpectFailure(options, 2, message);
+  };
+  refuse({"--parallel", "2"}, "--parallel: expected --prompts with it");
+  refuse({"--samples", "1"}, "--samples: expected --prompts with it");
+  refuse({"--draft-tokens", "2"}, "--draft-tokens: expected --draft with it");
+  refuse({"--draft-max", "2"}, "--draft-max: expected --draft with it");
+  refuse({"--beams", "2", "--temp", "1"}, "--temp: expected --beam-sample with it");
+  refuse({"--beams", "2", "-s", "1"}, "-s, --seed: expected --beam-sample with it");
+  refuse({"--beams", "2", "--min-p", "1"}, "--min-p: not possible together with --beams");
+  refuse({"--num-return", "1"}, "--num-return: expected --beams 2 or more with it");
+  refuse({"--session-rewind"}, "--session-rewind: expected --session with it");
+  refuse({"--prompt-cache-all"}, "--prompt-cache-all: expected --prompt-cache with it");
+  refuse({"--no-kv-rotation"}, "--no-kv-rotation: expected --kv-type q8 with it");
+  refuse({"--no-kv-cache", "--kv-budget", "1G"}, "--kv-budget: not possible together with");
+}
+
+// The name of a model that comes with kvant is taken wherever a model is.
+TEST(Usage, EveryCommandKnowsModelsByName) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string text = folder / "text";
+  std::ofstream(text) << "To be, or not to be: that is the question.";
+  const std::string imatrix = folder / "i";
+  const std::string npy = folder / "l.npy";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"run", "shakespeare", "-n", "1"},
+        {"inspect", "shakespeare"},
+        {"tokenize", "shakespeare", "-p", "x"},
+        {"logits", "shakespeare", "--tokens", "1", "-o", npy},
+        {"bench", "shakespeare", "-p", "1", "-n", "0", "-r", "1", "--no-bounds"},
+        {"hash", "shakespeare"},
+        {"perplexity", "shakespeare", text, "-c", "4"},
+        {"score", "shakespeare", "-f", text},
+        {"imatrix", "shakespeare", text, "-c", "16", "-o", imatrix, "--chunks", "1"},
+        {"seq", "-m", "shakespeare", "-p", "stats"},
+        {"quantize", "shakespeare", "x", "Q4_0", "--dry-run", "--requantize"},
+        {"split", "shakespeare", "x", "--max-size", "1M", "--dry-run"},
+        {"merge", "shakespeare", folder / "merged"}}) {
+    const ProgramRun run = RunProgram(arguments);
+    EXPECT_EQ(run.code, 0) << arguments[0] << ": " << run.error;
   }
 }
 
