@@ -115,8 +115,7 @@ Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
   KVANT_TRY(
       list.Need({"--temp", "--top-k", "--top-p", "--seed"}, options.beams.sample, "--beam-sample"));
   if (options.max_tokens != 0) return {};
-  return MakeError(ErrorCode::kInvalid, "{}: expected at least 1 token with --beams, found 0",
-                   list.Given("--predict") ? list.Spelled("--predict") : "-n");
+  return MakeError(ErrorCode::kInvalid, "-n: expected at least 1 token with --beams, found 0");
 }
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options) {

@@ -107,7 +107,7 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
 std::vector<size_t> CheckPrompts(const Tokenizer& tokenizer, int64_t context,
                                  std::vector<PromptLine>& prompts, ResultStream& out);
 
-// kInvalid if some could not be answered: how many of how many.
+// kCorrupt if some could not be answered: how many of how many.
 Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompts);
 
 }  // namespace kvant::tools

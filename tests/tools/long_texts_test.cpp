@@ -81,12 +81,13 @@ TEST_F(LongTexts, OneProcessAtATimeUsesASession) {
   const std::string command = "\"$KVANT\" run '" + Model() + "' -t 1 --temp 0 --session " + file;
   // The first waits for its prompt while the second is refused; there is no file before it ends.
   const ProgramRun both =
-      RunShell("(sleep 3; echo ROMEO:) | " + command + " -n 3 - > " + (folder_ / "first") +
+      RunShell("(sleep 3; printf ROMEO:) | " + command + " -n 3 - > " + (folder_ / "first") +
                " & until [ -e " + file + " ]; do sleep 0.02; done; " + command +
                " -p JULIET: -n 1; code=$?; wait; exit $code");
   ExpectRefused(both, 1, "session: another process is using this session");
   EXPECT_EQ(both.out, "");
-  EXPECT_THAT(RunModel({"--session", file, "-n", "0", "--json"}).out, HasSubstr("ROMEO"));
+  EXPECT_EQ(json::parse(RunModel({"--session", file, "-n", "0", "--json"}).out)["prompt_tokens"],
+            6);
   // One that could not begin leaves nothing behind.
   const std::string other = folder_ / "other";
   ExpectRefused(RunModel({"--session", other, "-c", "1", "-p", "a b c d e", "-n", "1"}), 1, "room");

@@ -302,7 +302,9 @@ TEST(Usage, EveryCommandKnowsModelsByName) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   TemporaryFolder folder;
   const std::string text = folder / "text";
-  std::ofstream(text) << "To be, or not to be: that is the question.";
+  std::ofstream stream(text);
+  for (int i = 0; i < 8; ++i) stream << "To be, or not to be: that is the question.\n";
+  stream.close();
   const std::string imatrix = folder / "i";
   const std::string npy = folder / "l.npy";
   for (const std::vector<std::string>& arguments :
