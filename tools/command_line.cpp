@@ -231,11 +231,6 @@ void OptionList::Integer(const std::string& names, std::optional<int64_t>* targe
   Checked(names, take, "N", description, fallback);
 }
 
-bool OptionList::Given(const std::string& name) const {
-  const CLI::Option* option = app_->get_option_no_throw(name);
-  return option != nullptr && option->count() > 0;
-}
-
 void OptionList::Real(const std::string& names, float* target, Bounds<float> bounds,
                       const std::string& description) {
   const auto take = [=](const std::string& text) {

@@ -82,9 +82,6 @@ class OptionList {
   // kInvalid for the first of the options that was given although it does not go with `other`.
   Status Exclude(std::initializer_list<const char*> options, std::string_view other) const;
 
-  // After parsing: whether an option was given, by its first long name.
-  bool Given(const std::string& name) const;
-
  private:
   friend class CommandLine;
   CLI::Option* Declare(CLI::Option* option, const std::string& type, const std::string& fallback);

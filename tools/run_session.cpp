@@ -36,7 +36,7 @@ std::string TextOf(const Tokenizer& tokenizer, std::span<const TokenId> tokens) 
   if (special.add_bos && !tokens.empty() && tokens.front() == special.bos) {
     tokens = tokens.subspan(1);
   }
-  return tokenizer.Decode(tokens, true);
+  return tokenizer.Decode(tokens, {.special = true});
 }
 
 bool BeginsWith(std::span<const TokenId> tokens, std::span<const TokenId> first) {
