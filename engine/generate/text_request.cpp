@@ -93,6 +93,7 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
   }
   chosen_.clear();
   right_ = true;
+  in_step_ = true;
   inputs.push_back({sequence_, guess_, guess_.size() == 1 ? Logits::kLast : Logits::kAll});
   return {};
 }
@@ -151,6 +152,7 @@ Status TextRequest::Advance(SequenceHost& host) {
 
 // What the step has chosen; wrong guesses leave the sequence.
 Status TextRequest::TakeStep(SequenceHost& host) {
+  in_step_ = false;
   if (guess_.size() == 1) KVANT_TRY(Choose(host.logits(sequence_)));
   KVANT_TRY(chosen_status_);
   ++out_.decode_passes;
@@ -233,7 +235,14 @@ Status TextRequest::EndWithoutMemory(const Status& error) {
 // ---- The end ------------------------------------------------------------------------------------
 
 void TextRequest::Release(SequenceHost& host, std::optional<SequenceId> kept) {
-  if (sequence_ >= 0 && sequence_ != kept) (void)host.FreeSequence(sequence_);  // it exists
+  // Of a step that was cancelled between its passes, guesses that nobody has checked stay behind.
+  const bool guesses = in_step_ && host.length(sequence_) > before_ + 1;
+  if (sequence_ != kept) {
+    (void)host.FreeSequence(sequence_);  // it exists
+  } else if (guesses) {
+    (void)host.Rewind(sequence_, before_ + 1);  // as far as the slack of a window allows
+  }
+  in_step_ = false;
   sequence_ = -1;
 }
 

@@ -142,7 +142,8 @@ class TextRequest final : public Request {
   std::vector<TokenId> chosen_;  // from the logits of the last step
   bool right_ = true;            // all guesses so far are what was chosen
   Status chosen_status_;
-  int64_t before_ = 0;  // tokens of the sequence before the step
+  bool in_step_ = false;  // between AddInputs and Advance
+  int64_t before_ = 0;    // tokens of the sequence before the step
   Generation out_;
 };
 

@@ -245,9 +245,9 @@ TEST(Scheduler, PrefixesAreLookedUpForTheWholePrompt) {
 // ---- Requests -----------------------------------------------------------------------------------
 
 // Texts on a scheduler, by number.
-class Service3 {
+class TextService {
  public:
-  explicit Service3(const std::shared_ptr<const Model>& model, int64_t sequences = 3)
+  explicit TextService(const std::shared_ptr<const Model>& model, int64_t sequences = 3)
       : model_(model), runner_(OpenRunner(model, OneThread(KvElement::kF16, sequences))) {
     generate_.max_tokens = 20;
     generate_.ignore_eos = true;
@@ -296,12 +296,12 @@ class Service3 {
 
 TEST(Scheduler, EachRequestHasAStatusOfItsOwn) {
   const auto model = OpenTiny({}, OwnGemm());
-  Service3 alone(model);
+  TextService alone(model);
   const TextRequest& expected = alone.Submit(RandomTokens(30, 1));
   alone.RunToTheEnd();
   ASSERT_EQ(expected.generation().ids.size(), 20u);
 
-  Service3 service(model);
+  TextService service(model);
   const TextRequest& good = service.Submit(RandomTokens(30, 1));
   const TextRequest& bad = service.Submit({5, 6, static_cast<TokenId>(kTinyVocab)});
   const TextRequest& too_long = service.Submit(RandomTokens(600, 2));
@@ -316,12 +316,12 @@ TEST(Scheduler, EachRequestHasAStatusOfItsOwn) {
 
 TEST(Scheduler, ACancelledRequestLeavesTheOthersAlone) {
   const auto model = OpenTiny({}, OwnGemm());
-  Service3 alone(model);
+  TextService alone(model);
   const TextRequest& expected = alone.Submit(RandomTokens(30, 1));
   alone.RunToTheEnd();
   // In the queue, in the prompt and in the text.
   for (const int rounds : {0, 2, 8}) {
-    Service3 service(model, 2);
+    TextService service(model, 2);
     const TextRequest& good = service.Submit(RandomTokens(30, 1));
     TextRequest& bad = service.Submit(RandomTokens(300, 2));
     const TextRequest& later = service.Submit(RandomTokens(30, 1));
@@ -342,7 +342,7 @@ TEST(Scheduler, ACancelledRequestLeavesTheOthersAlone) {
 }
 
 TEST(Scheduler, HigherPrioritiesBeginFirst) {
-  Service3 service(OpenTiny({}, OwnGemm()), 1);
+  TextService service(OpenTiny({}, OwnGemm()), 1);
   service.Submit(RandomTokens(10, 1), 0);
   service.Submit(RandomTokens(10, 2), 1);
   service.Submit(RandomTokens(10, 3), 0);
@@ -372,6 +372,68 @@ TEST(Scheduler, WhatHasNotEndedIsFreedWithIt) {
   }
   EXPECT_EQ(runner->stats().sequences, 0);
   EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
+}
+
+// Requests that come, are cancelled and wait for memory at random, on caches of every kind: those
+// that end well have the texts that they have alone.
+TEST_P(RunnerKinds, RandomLoadNeverChangesAText) {
+  const auto model = OpenModel();
+  GenerateOptions generate;
+  generate.max_tokens = 40;
+  generate.ignore_eos = true;
+  std::vector<std::vector<TokenId>> prompts;
+  for (const int64_t length : {1, 20, 63, 64, 150, 200}) {
+    prompts.push_back(RandomTokens(static_cast<size_t>(length), static_cast<uint32_t>(length)));
+  }
+  const auto setup = [&](size_t prompt) {
+    SamplingOptions sampling;
+    sampling.seed = prompt;
+    return TextRequest::Setup{.tokenizer = &model->tokenizer(),
+                              .prompt = prompts[prompt],
+                              .options = &generate,
+                              .sampling = sampling,
+                              .vocab_size = model->vocab_size()};
+  };
+  std::vector<std::vector<TokenId>> alone;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    auto runner = OpenRunner(model, OneThread(GetParam().type, 1));
+    TextRequest text(setup(i));
+    Scheduler scheduler(*runner, {});
+    scheduler.Submit(text);
+    while (!scheduler.idle()) ExpectOk(scheduler.Poll());
+    alone.push_back(text.generation().ids);
+    ASSERT_EQ(alone.back().size(), 40u);
+  }
+  std::mt19937 random(3);
+  for (const int64_t slice : {0, 64}) {
+    SessionOptions session = OneThread(GetParam().type, 4);
+    session.kv_bytes_max = PlanMemory(*model, OneThread(GetParam().type, 1))->kv / 3;
+    auto runner = OpenRunner(model, session);
+    std::deque<std::pair<TextRequest, size_t>> texts;
+    Scheduler scheduler(*runner, {.prompt_slice = slice});
+    while (texts.size() < 30 || !scheduler.idle()) {
+      if (texts.size() < 30 && random() % 4 == 0) {
+        const size_t prompt = random() % prompts.size();
+        texts.emplace_back(setup(prompt), prompt);
+        scheduler.Submit(texts.back().first, {.priority = static_cast<int>(random() % 2)});
+      }
+      if (!texts.empty() && random() % 60 == 0) {
+        ExpectOk(scheduler.Cancel(texts[random() % texts.size()].first));
+      }
+      ExpectOk(scheduler.Poll());
+      ASSERT_FALSE(HasFailure());
+    }
+    int whole = 0;
+    for (const auto& [text, prompt] : texts) {
+      const std::vector<TokenId>& ids = text.generation().ids;
+      EXPECT_TRUE(std::equal(ids.begin(), ids.end(), alone[prompt].begin()));
+      EXPECT_EQ(ids.size() == 40, text.status().ok());
+      whole += text.status().ok() ? 1 : 0;
+    }
+    EXPECT_GT(whole, 15);
+    EXPECT_EQ(runner->stats().sequences, 0);
+    EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
+  }
 }
 
 // ---- Rows of logits -----------------------------------------------------------------------------
