@@ -21,7 +21,7 @@ class AttentionNode final : public Node {
         kernels_(kernels),
         cache_id_(cache_id),
         shape_(shape),
-        group_(shape.HeadsPerKv()),
+        heads_per_kv_(shape.HeadsPerKv()),
         scale_(scale),
         qkv_(qkv),
         out_(out) {}
@@ -43,10 +43,11 @@ class AttentionNode final : public Node {
   }
 
   size_t ScratchBytes(const StepLimits& limits) const override {
-    if (!limits.kv_cache) return UncachedScratchBytes(shape_, limits.chunk);
-    return RunBytes(limits) + kernels_.attention_scratch_bytes(kRowTile, static_cast<int>(group_),
-                                                               static_cast<int>(shape_.k_dim),
-                                                               static_cast<int>(shape_.v_dim));
+    const size_t cached =
+        RunBytes(limits) + kernels_.attention_scratch_bytes(
+                               kRowTile, static_cast<int>(heads_per_kv_),
+                               static_cast<int>(shape_.k_dim), static_cast<int>(shape_.v_dim));
+    return limits.kv_cache ? cached : std::max(cached, UncachedScratchBytes(shape_, limits.chunk));
   }
 
   // Room for the partial results of four rows at any length.
@@ -105,7 +106,7 @@ class AttentionNode final : public Node {
     return stored.bytes_per_token();
   }
 
-  // The scratch begins with room for the runs of one lane.
+  // The scratch begins with room for the runs of one kv head.
   static size_t RunBytes(const StepLimits& limits) {
     const int64_t runs = kv::StepView::RunsMax(limits.context, limits.sequences);
     return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
@@ -117,7 +118,7 @@ class AttentionNode final : public Node {
            sizeof(float);
   }
 
-  // Spans that hold the positions.
+  // The number of spans that hold the positions.
   static int64_t SpansOf(Range positions) {
     return (positions.end - 1) / cpu::kAttentionSpan - positions.begin / cpu::kAttentionSpan + 1;
   }
@@ -139,7 +140,8 @@ class AttentionNode final : public Node {
     size_t bytes = 0;
     for (const kv::StepView::Work& work : step.kv->work(cache_id_)) {
       const int64_t spans = SpansOf(Seen(step, work));
-      bytes = std::max(bytes, static_cast<size_t>(spans * work.rows * group_) * PartialBytes());
+      bytes =
+          std::max(bytes, static_cast<size_t>(spans * work.rows * heads_per_kv_) * PartialBytes());
     }
     return bytes;
   }
@@ -164,13 +166,15 @@ class AttentionNode final : public Node {
                                      run_bytes / sizeof(cpu::KvRun));
     const kv::StepView::Work& work = place.work;
     cpu::AttentionTask task;
-    task.queries = step.FloatRow(qkv_, work.first_row) + place.kv_head * group_ * shape_.k_dim;
+    task.queries =
+        step.FloatRow(qkv_, work.first_row) + place.kv_head * heads_per_kv_ * shape_.k_dim;
     task.query_row_stride = step.RowFloats(qkv_);
-    task.out = step.FloatRow(out_.floats, work.first_row) + place.kv_head * group_ * shape_.v_dim;
+    task.out =
+        step.FloatRow(out_.floats, work.first_row) + place.kv_head * heads_per_kv_ * shape_.v_dim;
     task.out_row_stride = step.RowFloats(out_.floats);
     task.rows = work.rows;
     task.positions = step.positions.data() + work.first_row;
-    task.heads_per_kv = static_cast<int>(group_);
+    task.heads_per_kv = static_cast<int>(heads_per_kv_);
     task.k_dim = static_cast<int>(shape_.k_dim);
     task.v_dim = static_cast<int>(shape_.v_dim);
     task.k_element = stored.k_type;
@@ -212,11 +216,11 @@ class AttentionNode final : public Node {
 
   // What follows on the results of a kv head: values turned back, quantized.
   void Finish(const StepContext& step, int64_t first_row, int64_t rows, int64_t kv_head) const {
-    const int64_t cols = group_ * shape_.v_dim;
+    const int64_t cols = heads_per_kv_ * shape_.v_dim;
     const bool rotated = step.kv != nullptr && step.kv->shape(cache_id_).rotate_values;
     for (int64_t row = first_row; row < first_row + rows; ++row) {
       float* out = step.FloatRow(out_.floats, row) + kv_head * cols;
-      if (rotated) kernels_.rotate(out, group_, shape_.v_dim);
+      if (rotated) kernels_.rotate(out, heads_per_kv_, shape_.v_dim);
       if (out_.int8 == kNoValue) continue;
       kernels_.quantize(out, cols, step.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
     }
@@ -232,10 +236,10 @@ class AttentionNode final : public Node {
       const float* qkv = step.Floats(qkv_);
       Attend({.shape = shape_,
               .scale = scale_,
-              .queries = qkv + kv_head * group_ * shape_.k_dim,
+              .queries = qkv + kv_head * heads_per_kv_ * shape_.k_dim,
               .keys = qkv + shape_.key_column() + kv_head * shape_.k_dim,
               .values = qkv + shape_.value_column() + kv_head * shape_.v_dim,
-              .out = step.Floats(out_.floats) + kv_head * group_ * shape_.v_dim,
+              .out = step.Floats(out_.floats) + kv_head * heads_per_kv_ * shape_.v_dim,
               .qkv_stride = step.RowFloats(qkv_),
               .out_stride = step.RowFloats(out_.floats),
               .row_begin = begin,
@@ -248,7 +252,7 @@ class AttentionNode final : public Node {
   const cpu::KernelTable& kernels_;
   int cache_id_;
   AttentionShape shape_;
-  int64_t group_;  // query heads of a kv head
+  int64_t heads_per_kv_;
   float scale_;
   ValueId qkv_;
   Activations out_;
