@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/engine/runner_kinds.h"
+#include "tests/temporary_folder.h"
 
 namespace kvant::test {
 namespace {
@@ -82,6 +83,112 @@ TEST_P(RunnerBorders, AStepOfManyPassesIsRefusedWholeOrDoneWhole) {
   }
 }
 
+// What is computed again is as exact as what was never dropped: a second rewind goes back as far as
+// it can without another replay, from every place in a block.
+TEST_P(RunnerBorders, AfterAReplayTheSlackIsExactAsWell) {
+  if (GetParam().window == 0) GTEST_SKIP() << "nothing is ever dropped";
+  const auto model = OpenModel();
+  SessionOptions options = Options(GetParam().type, 2);
+  options.threads = 1;
+  options.kv_check = false;
+  const auto runner = OpenRunner(model, options);
+  const std::vector<TokenId> tokens = RandomTokens(860, 7);
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, tokens));
+  for (int64_t target = 448; target < 480; ++target) {
+    const SequenceId copy = *runner->Fork(id);
+    ExpectOk(runner->Rewind(copy, target));
+    int64_t length = target;
+    while (length > 1 && runner->Rewind(copy, length - 1, Replay::kForbidden).ok()) --length;
+    ASSERT_LE(length, target - 256);
+    const auto next = std::span(tokens).subspan(static_cast<size_t>(length), 2);
+    for (const TokenId token : next) ExpectOk(runner->Append(copy, {&token, 1}));
+    const auto straight = std::span(tokens).first(static_cast<size_t>(length) + 2);
+    ASSERT_EQ(MaxDifference(runner->logits(copy), LogitsAlone(model, GetParam().type, straight)),
+              0.0)
+        << "from " << target << " to " << length;
+    ExpectOk(runner->FreeSequence(copy));
+  }
+}
+
+// A block that two sequences of different lengths share is saved with the rows of the longer one.
+TEST_P(RunnerBorders, SharedTailsAreSavedWhole) {
+  const auto model = OpenModel();
+  const TemporaryFolder folder;
+  std::vector<TokenId> tokens = RandomTokens(45, 1);
+  const auto runner = OpenRunner(model, Options(GetParam().type, 2));
+  const SequenceId longer = NewSequence(*runner);
+  ExpectOk(runner->Append(longer, tokens));
+  const SequenceId shorter = *runner->Fork(longer);
+  ExpectOk(runner->Rewind(shorter, 37));
+  for (const std::vector<SequenceId>& ids :
+       {std::vector{longer, shorter}, std::vector{shorter, longer}}) {
+    ExpectOk(runner->Save(folder / "saved", ids));
+    const auto later = OpenRunner(model, Options(GetParam().type, 2));
+    const auto loaded = later->Load(folder / "saved");
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    for (const SequenceId id : *loaded) {
+      std::vector<TokenId> text(later->tokens(id).begin(), later->tokens(id).end());
+      text.push_back(9);
+      ExpectOk(later->Append(id, std::span(text).last(1)));
+      EXPECT_EQ(MaxDifference(later->logits(id), LogitsAlone(model, GetParam().type, text)), 0.0);
+    }
+  }
+}
+
+// Rows of quantized weights have one arithmetic for few rows and another for many: as many
+// sequences as share a pass, and one more, have the bits of each alone.
+TEST(RunnerBorder, SequencesBeyondASharedPassHaveTheirOwnBits) {
+  TinyShape shape;
+  shape.type = "Q8_0";
+  shape.ffn = 128;
+  const auto model = OpenTiny(shape);
+  constexpr int64_t kMost = kSharedRowsMax + 1;
+  const auto runner = OpenRunner(model, Options(KvElement::kF16, kMost));
+  std::vector<SequenceId> ids;
+  std::vector<std::vector<TokenId>> texts;
+  for (int64_t i = 0; i < kMost; ++i) {
+    ids.push_back(NewSequence(*runner));
+    texts.push_back(RandomTokens(static_cast<size_t>(2 + i % 3), static_cast<uint32_t>(i)));
+    ExpectOk(runner->Append(ids.back(), texts.back()));
+  }
+  for (const int64_t count : {kMost - 1, kMost}) {
+    std::vector<StepInput> inputs;
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      texts[i].push_back(static_cast<TokenId>(40 + i));
+      inputs.push_back({ids[i], std::span(texts[i]).last(1)});
+    }
+    const uint64_t passes = runner->stats().passes;
+    ExpectOk(runner->Step(inputs));
+    EXPECT_EQ(runner->stats().passes - passes, count == kMost ? 2u : 1u);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      EXPECT_EQ(
+          MaxDifference(runner->logits(ids[i]), LogitsAlone(model, KvElement::kF16, texts[i])), 0.0)
+          << i << " of " << count;
+    }
+  }
+}
+
+// Without a cache each call computes the older tokens again and shows the rows of its own.
+TEST(RunnerBorder, WithoutACacheRowsAndLogitsAreThoseOfTheirTokens) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const std::vector<TokenId> tokens = RandomTokens(30, 3);
+  SessionOptions options = Options(KvElement::kF32, 1);
+  const auto cached = OpenSession(model, options);
+  options.kv_cache = false;
+  const auto uncached = OpenSession(model, options);
+  const std::vector<float> expected = AllLogits(*cached, tokens, tokens.size());
+  const std::vector<float> rows = AllLogits(*uncached, tokens, 7);
+  ASSERT_EQ(rows.size(), expected.size());
+  EXPECT_LT(MaxDifference(rows, expected), 1e-3);
+  ExpectOk(uncached->Rewind(20));
+  ExpectOk(uncached->ComputeLogits());
+  EXPECT_EQ(uncached->length(), 20);
+  const auto row = std::span(expected).subspan(19 * static_cast<size_t>(kTinyVocab),
+                                               static_cast<size_t>(kTinyVocab));
+  EXPECT_LT(MaxDifference(uncached->logits(), row), 1e-3);
+}
+
 TinyShape OneLayer(int64_t window) {
   TinyShape shape;
   shape.layers = 1;
@@ -96,10 +203,18 @@ TEST(RunnerBorder, AMoveBehindAWindowShowsNothingThatWasDropped) {
   const auto model = OpenTiny(OneLayer(100), OwnGemm());
   const auto runner = OpenRunner(model, Options(KvElement::kF32, 2));
   const std::vector<TokenId> tokens = RandomTokens(700, 9);
+  const TemporaryFolder folder;
   for (const int64_t first : {3, 10, 32, 45}) {
-    const SequenceId moved = NewSequence(*runner);
+    SequenceId moved = NewSequence(*runner);
     ExpectOk(runner->Append(moved, tokens));
     ExpectOk(runner->Prune(moved, first, 45, PrunePositions::kMoved));
+    if (first > 3) {  // from a file as well
+      ExpectOk(runner->Save(folder / "saved", {&moved, 1}));
+      ExpectOk(runner->FreeSequence(moved));
+      const auto loaded = runner->Load(folder / "saved");
+      ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+      moved = loaded->front();
+    }
     const SequenceId hidden = NewSequence(*runner);
     ExpectOk(runner->Append(hidden, std::span(tokens).first(static_cast<size_t>(first))));
     ExpectOk(runner->Append(hidden, std::span(tokens).last(45)));

@@ -128,7 +128,10 @@ Status Ledger::Rewind(Sequence& sequence, int64_t length) {
 int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
   int64_t span = 0;
   for (const Group& group : groups_) span += group.layers * group.policy->LookBack();
-  int64_t begin = std::max<int64_t>(0, length - span - kRewindSlack) / kBlockTokens * kBlockTokens;
+  // The last block that is dropped afterwards ends up to a block before the slack does, and what is
+  // kept from there on must be right, too: later rewinds count on it.
+  const int64_t oldest = length - span - kRewindSlack - (kBlockTokens - 1);
+  int64_t begin = std::max<int64_t>(0, oldest) / kBlockTokens * kBlockTokens;
   // Until all groups can begin at the same position; 0 is one of them.
   for (int64_t before = -1; before != begin;) {
     before = begin;
