@@ -106,7 +106,7 @@ def sequences(program, folder, model, options, lines):
     """A program of kvant seq: its lengths, tokens and hashes of logits, and the files it writes."""
     (folder / "program.txt").write_text("\n".join(lines) + "\n")
     output = run(program, ["seq", model, "-f", "program.txt", *options], folder)
-    keys = ("line", "op", "state", "ids", "text", "logits", "likeliest", "replayed")
+    keys = ("line", "op", "state", "ids", "text", "logits", "likeliest")
     records = [only(r, keys) for r in json_lines(output)]
     return {"sequences": json.dumps(records, sort_keys=True).encode()}
 
