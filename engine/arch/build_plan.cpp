@@ -11,8 +11,8 @@ namespace {
 
 using formats::GgufTensor;
 using graph::Activations;
-using graph::MatMulPart;
-using graph::RowKind;
+using graph::MatMulOperand;
+using graph::RowSpace;
 using graph::ValueId;
 
 // One value with the cosines and sines of every rope, for all layers.
@@ -20,8 +20,8 @@ std::vector<ValueId> AddRopes(const ModelSpec& spec, graph::PlanBuilder& builder
   std::vector<ValueId> cos_sin;
   for (size_t i = 0; i < spec.ropes.size(); ++i) {
     const int64_t n_rot = spec.ropes[i].n_rot;
-    cos_sin.push_back(builder.NewFloats(fmt::format("cos_sin.{}", i), RowKind::kStep, n_rot));
-    builder.Add(RowKind::kStep, graph::MakeRopeTable(i, n_rot, cos_sin.back()));
+    cos_sin.push_back(builder.NewFloats(fmt::format("cos_sin.{}", i), RowSpace::kStep, n_rot));
+    builder.Add(RowSpace::kStep, graph::MakeRopeTable(i, n_rot, cos_sin.back()));
     builder.plan().AddRope(spec.ropes[i]);
   }
   return cos_sin;
@@ -47,25 +47,25 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
 Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& embedding,
                  ValueId stream, graph::PlanBuilder& builder) {
   const std::string name(stack.output.tensor);
-  std::vector<MatMulPart> parts;
+  std::vector<MatMulOperand> operands;
   if (builder.Find(name + ".weight") != nullptr) {
-    KVANT_TRY(builder.AddPart(parts, name, stack.dim, spec.vocab));
+    KVANT_TRY(builder.AddOperand(operands, name, stack.dim, spec.vocab));
   } else {
-    parts.push_back({&embedding, {}, 0});
+    operands.push_back({&embedding, {}, 0});
   }
-  const ValueId selected = builder.NewFloats("selected", RowKind::kHead, stack.dim);
-  builder.Add(RowKind::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
+  const ValueId selected = builder.NewFloats("selected", RowSpace::kHead, stack.dim);
+  builder.Add(RowSpace::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
   const Activations normed =
-      builder.NewActivations("output_normed", RowKind::kHead, stack.dim, parts);
+      builder.NewActivations("output_normed", RowSpace::kHead, stack.dim, operands);
   const std::string norm(stack.final_norm.tensor);
   KVANT_ASSIGN(auto weight, builder.Vector(norm + ".weight", stack.dim));
-  builder.Add(RowKind::kHead, graph::MakeRmsNorm(builder.kernels(), norm, std::move(weight),
-                                                 stack.final_norm.epsilon, selected, normed));
-  const ValueId logits = builder.NewFloats("logits", RowKind::kHead, spec.vocab);
-  builder.AddMatMul(RowKind::kHead, name, std::move(parts), normed, logits, cpu::Store::kSet);
+  builder.Add(RowSpace::kHead, graph::MakeRmsNorm(builder.kernels(), norm, std::move(weight),
+                                                  stack.final_norm.epsilon, selected, normed));
+  const ValueId logits = builder.NewFloats("logits", RowSpace::kHead, spec.vocab);
+  builder.AddMatMul(RowSpace::kHead, name, std::move(operands), normed, logits, cpu::Store::kSet);
   if (stack.output.cap > 0) {
-    builder.Add(RowKind::kHead, graph::MakeCap(builder.kernels(), name + ".cap", stack.output.cap,
-                                               logits, spec.vocab));
+    builder.Add(RowSpace::kHead, graph::MakeCap(builder.kernels(), name + ".cap", stack.output.cap,
+                                                logits, spec.vocab));
   }
   builder.plan().SetLogits(logits);
   return {};
@@ -82,8 +82,8 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   const Stack& stack = spec.stacks.front();
   KVANT_ASSIGN(const GgufTensor* embedding,
                builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
-  const ValueId stream = builder.NewFloats("x", RowKind::kStep, stack.dim);
-  builder.Add(RowKind::kStep, graph::MakeEmbed(*embedding, stack.input.scale, stream));
+  const ValueId stream = builder.NewFloats("x", RowSpace::kStep, stack.dim);
+  builder.Add(RowSpace::kStep, graph::MakeEmbed(*embedding, stack.input.scale, stream));
   KVANT_TRY(AddLayers(spec, stack, stream, builder));
   KVANT_TRY(AddOutput(spec, stack, *embedding, stream, builder));
   return builder.Finish();

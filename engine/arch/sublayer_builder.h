@@ -50,18 +50,18 @@ class SublayerBuilder {
   // The matrices that multiply a row of `cols` values, as the file holds them: one matrix
   // `fused`.weight with all rows in this order, or one for each. Their biases may be one or several
   // too, whatever the matrices are.
-  Result<std::vector<graph::MatMulPart>> Stacked(std::string_view fused, int64_t cols,
-                                                 std::span<const StackedMatrix> matrices) const;
+  Result<std::vector<graph::MatMulOperand>> Stacked(std::string_view fused, int64_t cols,
+                                                    std::span<const StackedMatrix> matrices) const;
   // The same for matrices that are not fused.
-  Result<std::vector<graph::MatMulPart>> Separate(int64_t cols,
-                                                  std::span<const StackedMatrix> matrices) const;
+  Result<std::vector<graph::MatMulOperand>> Separate(int64_t cols,
+                                                     std::span<const StackedMatrix> matrices) const;
 
   // The stream after the norm that stands before the block, in the forms that `readers` read.
   Result<graph::Activations> AddInput(std::string_view name,
-                                      const std::vector<graph::MatMulPart>& readers);
+                                      const std::vector<graph::MatMulOperand>& readers);
 
-  // Adds the products of `parts` with `in` to the stream, after the norm that follows the block.
-  Status AddToStream(std::string_view name, std::vector<graph::MatMulPart> parts,
+  // Adds the products of `operands` with `in` to the stream, after the norm that follows the block.
+  Status AddToStream(std::string_view name, std::vector<graph::MatMulOperand> operands,
                      const graph::Activations& in);
 
  private:

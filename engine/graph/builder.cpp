@@ -49,29 +49,29 @@ Result<WeightVector> PlanBuilder::OptionalVector(const std::string& name, int64_
   return Vector(name, size);
 }
 
-Status PlanBuilder::AddPart(std::vector<MatMulPart>& parts, const std::string& name, int64_t cols,
-                            int64_t rows) const {
-  MatMulPart part;
-  KVANT_ASSIGN(part.weight, Matrix(name + ".weight", cols, rows));
-  KVANT_ASSIGN(part.bias, OptionalVector(name + ".bias", rows));
-  part.out_col = parts.empty() ? 0 : parts.back().out_col + parts.back().weight->rows();
-  parts.push_back(std::move(part));
+Status PlanBuilder::AddOperand(std::vector<MatMulOperand>& operands, const std::string& name,
+                               int64_t cols, int64_t rows) const {
+  MatMulOperand operand;
+  KVANT_ASSIGN(operand.weight, Matrix(name + ".weight", cols, rows));
+  KVANT_ASSIGN(operand.bias, OptionalVector(name + ".bias", rows));
+  operand.out_col = operands.empty() ? 0 : operands.back().out_col + operands.back().weight->rows();
+  operands.push_back(std::move(operand));
   return {};
 }
 
-ValueId PlanBuilder::NewFloats(std::string name, RowKind rows, int64_t cols) {
+ValueId PlanBuilder::NewFloats(std::string name, RowSpace rows, int64_t cols) {
   return plan_->AddValue(std::move(name), rows, cols, cpu::ActivationKind::kFloat32);
 }
 
-Activations PlanBuilder::NewActivations(const std::string& name, RowKind rows, int64_t cols,
-                                        const std::vector<MatMulPart>& readers) {
+Activations PlanBuilder::NewActivations(const std::string& name, RowSpace rows, int64_t cols,
+                                        const std::vector<MatMulOperand>& readers) {
   Activations activations;
   activations.cols = cols;
   std::vector<std::string> weights;
-  for (const MatMulPart& part : readers) {
-    weights.emplace_back(part.weight->name);
+  for (const MatMulOperand& operand : readers) {
+    weights.emplace_back(operand.weight->name);
     const auto& kernel =
-        kernels_.matmul[static_cast<size_t>(quant::FormatIndex(*part.weight->format))];
+        kernels_.matmul[static_cast<size_t>(quant::FormatIndex(*operand.weight->format))];
     const bool int8 = kernel.activation == cpu::ActivationKind::kInt8;
     ValueId& id = int8 ? activations.int8 : activations.floats;
     if (id != kNoValue) continue;
@@ -84,17 +84,18 @@ Activations PlanBuilder::NewActivations(const std::string& name, RowKind rows, i
   return activations;
 }
 
-void PlanBuilder::Add(RowKind rows, std::unique_ptr<Node> node) {
+void PlanBuilder::Add(RowSpace rows, std::unique_ptr<Node> node) {
   plan_->AddNode(InfoOf(rows).stage, std::move(node));
 }
 
-void PlanBuilder::AddMatMul(RowKind rows, const std::string& name, std::vector<MatMulPart> parts,
-                            const Activations& in, ValueId out, cpu::Store store) {
+void PlanBuilder::AddMatMul(RowSpace rows, const std::string& name,
+                            std::vector<MatMulOperand> operands, const Activations& in, ValueId out,
+                            cpu::Store store) {
   AddObserver(rows, name, in);
-  Add(rows, MakeMatMul(kernels_, float_gemm_, name, std::move(parts), in, out, store));
+  Add(rows, MakeMatMul(kernels_, float_gemm_, name, std::move(operands), in, out, store));
 }
 
-void PlanBuilder::AddObserver(RowKind rows, const std::string& name, const Activations& in) {
+void PlanBuilder::AddObserver(RowSpace rows, const std::string& name, const Activations& in) {
   if (!in.observed.has_value()) return;
   Add(rows, MakeObserve(*observer_, name + ".observed", in));
 }

@@ -43,26 +43,26 @@ class PlanBuilder {
   Result<WeightVector> Vector(const std::string& name, int64_t size) const;
   Result<WeightVector> OptionalVector(const std::string& name, int64_t size) const;
 
-  // Appends the matrix `name`.weight, and `name`.bias if there is one, to the parts of a product.
-  // Its rows become the next columns of the result.
-  Status AddPart(std::vector<MatMulPart>& parts, const std::string& name, int64_t cols,
-                 int64_t rows) const;
+  // Appends the matrix `name`.weight, and `name`.bias if there is one, to the operands of a
+  // product. Its rows become the next columns of the result.
+  Status AddOperand(std::vector<MatMulOperand>& operands, const std::string& name, int64_t cols,
+                    int64_t rows) const;
 
   // A value of floats.
-  ValueId NewFloats(std::string name, RowKind rows, int64_t cols);
+  ValueId NewFloats(std::string name, RowSpace rows, int64_t cols);
 
   // A value in the forms that these matrices read.
-  Activations NewActivations(const std::string& name, RowKind rows, int64_t cols,
-                             const std::vector<MatMulPart>& readers);
+  Activations NewActivations(const std::string& name, RowSpace rows, int64_t cols,
+                             const std::vector<MatMulOperand>& readers);
 
   // Appends a node that works on these rows to their stage.
-  void Add(RowKind rows, std::unique_ptr<Node> node);
+  void Add(RowSpace rows, std::unique_ptr<Node> node);
 
-  // Appends out = (or +=) the products of all parts with `in`, and before it what shows `in` to the
-  // observer.
-  void AddMatMul(RowKind rows, const std::string& name, std::vector<MatMulPart> parts,
+  // Appends out = (or +=) the products of all operands with `in`, and before it what shows `in` to
+  // the observer.
+  void AddMatMul(RowSpace rows, const std::string& name, std::vector<MatMulOperand> operands,
                  const Activations& in, ValueId out, cpu::Store store);
-  void AddObserver(RowKind rows, const std::string& name, const Activations& in);
+  void AddObserver(RowSpace rows, const std::string& name, const Activations& in);
 
   // The finished plan; the builder is done.
   std::unique_ptr<Plan> Finish();

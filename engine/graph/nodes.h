@@ -66,9 +66,6 @@ struct MatMulOperand {
   int64_t out_col = 0;
 };
 
-// Another name of MatMulOperand.
-using MatMulPart = MatMulOperand;
-
 // out = scale * rows of the embedding table for the step's tokens.
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
 

@@ -39,9 +39,6 @@ namespace kvant::graph {
 enum class ValueId : int32_t {};
 inline constexpr ValueId kNoValue{-1};
 
-// Another name of RowSpace.
-using RowKind = RowSpace;
-
 struct Value {
   std::string name;
   RowSpace rows;

@@ -9,8 +9,8 @@ namespace kvant::arch {
 namespace {
 
 using graph::Activations;
-using graph::MatMulPart;
-using graph::RowKind;
+using graph::MatMulOperand;
+using graph::RowSpace;
 
 Status CheckHeads(const Metadata& metadata, size_t layer, int64_t heads, int64_t kv_heads) {
   if (heads % kv_heads == 0) return {};
@@ -48,14 +48,15 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const int64_t v_rows = kv_heads * v_dim;
   const StackedMatrix qkv_matrices[] = {{"attn_q", q_rows}, {"attn_k", k_rows}, {"attn_v", v_rows}};
   const StackedMatrix out_matrix[] = {{"attn_output", builder.dim()}};
-  KVANT_ASSIGN(std::vector<MatMulPart> qkv_parts,
+  KVANT_ASSIGN(std::vector<MatMulOperand> qkv_operands,
                builder.Stacked("attn_qkv", builder.dim(), qkv_matrices));
-  KVANT_ASSIGN(std::vector<MatMulPart> out_parts, builder.Separate(heads * v_dim, out_matrix));
+  KVANT_ASSIGN(std::vector<MatMulOperand> out_operands,
+               builder.Separate(heads * v_dim, out_matrix));
 
-  KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_parts));
+  KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
   const graph::ValueId qkv =
-      plan.NewFloats(builder.Name("qkv"), RowKind::kStep, q_rows + k_rows + v_rows);
-  plan.AddMatMul(RowKind::kStep, builder.Name("qkv"), std::move(qkv_parts), normed, qkv,
+      plan.NewFloats(builder.Name("qkv"), RowSpace::kStep, q_rows + k_rows + v_rows);
+  plan.AddMatMul(RowSpace::kStep, builder.Name("qkv"), std::move(qkv_operands), normed, qkv,
                  cpu::Store::kSet);
   KVANT_ASSIGN(graph::QkNorms norms, ReadHeadNorms(*this, builder));
   const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
@@ -67,24 +68,24 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   steps.rope_style = builder.rope(rope).style;
   steps.n_rot = builder.rope(rope).n_rot;
   steps.cos_sin = builder.cos_sin(rope);
-  plan.Add(RowKind::kStep,
+  plan.Add(RowSpace::kStep,
            graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(steps), qkv));
 
   const std::string attended = builder.Name("attended");
-  Activations result = plan.NewActivations(attended, RowKind::kStep, heads * v_dim, out_parts);
+  Activations result = plan.NewActivations(attended, RowSpace::kStep, heads * v_dim, out_operands);
   if (result.floats == graph::kNoValue) {
-    result.floats = plan.NewFloats(attended, RowKind::kStep, result.cols);
+    result.floats = plan.NewFloats(attended, RowSpace::kStep, result.cols);
   }
   // The attention quantizes its result itself where a kv head has whole groups of values.
   const bool quantize_after = result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
   Activations written = result;
   if (quantize_after) written.int8 = graph::kNoValue;
-  plan.Add(RowKind::kStep,
+  plan.Add(RowSpace::kStep,
            graph::MakeAttention(plan.kernels(), cache_id, shape, scale, qkv, written));
   if (quantize_after) {
-    plan.Add(RowKind::kStep, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
+    plan.Add(RowSpace::kStep, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
   }
-  return builder.AddToStream("attn_output", std::move(out_parts), result);
+  return builder.AddToStream("attn_output", std::move(out_operands), result);
 }
 
 Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack) {

@@ -7,8 +7,8 @@ namespace kvant::arch {
 namespace {
 
 using graph::Activations;
-using graph::MatMulPart;
-using graph::RowKind;
+using graph::MatMulOperand;
+using graph::RowSpace;
 
 // Gate and up are one matrix where there is no gate and `up` does not have the rows of up alone.
 bool IsFused(const GatedFfn& ffn, SublayerBuilder& builder) {
@@ -24,21 +24,21 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
   const StackedMatrix separate[] = {{"ffn_gate", width}, {"ffn_up", width}};
   const StackedMatrix fused[] = {{"ffn_up", 2 * width}};
   const StackedMatrix down[] = {{"ffn_down", builder.dim()}};
-  KVANT_ASSIGN(std::vector<MatMulPart> gate_up_parts,
+  KVANT_ASSIGN(std::vector<MatMulOperand> gate_up_operands,
                IsFused(*this, builder) ? builder.Separate(builder.dim(), fused)
                                        : builder.Separate(builder.dim(), separate));
-  KVANT_ASSIGN(std::vector<MatMulPart> down_parts, builder.Separate(width, down));
+  KVANT_ASSIGN(std::vector<MatMulOperand> down_operands, builder.Separate(width, down));
 
-  KVANT_ASSIGN(const Activations normed, builder.AddInput("ffn_normed", gate_up_parts));
+  KVANT_ASSIGN(const Activations normed, builder.AddInput("ffn_normed", gate_up_operands));
   const std::string gate_up_name = builder.Name("gate_up");
-  const graph::ValueId gate_up = plan.NewFloats(gate_up_name, RowKind::kStep, 2 * width);
+  const graph::ValueId gate_up = plan.NewFloats(gate_up_name, RowSpace::kStep, 2 * width);
   const Activations product =
-      plan.NewActivations(builder.Name("gated"), RowKind::kStep, width, down_parts);
-  plan.AddObserver(RowKind::kStep, gate_up_name, normed);
-  plan.Add(RowKind::kStep,
+      plan.NewActivations(builder.Name("gated"), RowSpace::kStep, width, down_operands);
+  plan.AddObserver(RowSpace::kStep, gate_up_name, normed);
+  plan.Add(RowSpace::kStep,
            graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
-                                std::move(gate_up_parts), normed, activation, gate_up, product));
-  return builder.AddToStream("ffn_down", std::move(down_parts), product);
+                                std::move(gate_up_operands), normed, activation, gate_up, product));
+  return builder.AddToStream("ffn_down", std::move(down_operands), product);
 }
 
 Result<std::vector<GatedFfn>> ReadGatedFfns(const Metadata& metadata, const Stack& stack,
