@@ -340,6 +340,9 @@ struct KernelTable {
     return activations[static_cast<size_t>(activation)];
   }
 
+  // values = cap * tanh(values / cap), within cap * 2^-21 (Gemma 2, arXiv 2408.00118); cap > 0.
+  void (*cap)(float* values, int64_t count, float cap);
+
   // Rotates the first n_rot values of each of n_heads vectors of head_dim floats in place.
   // cos_sin: [n_rot / 2] cosines, then [n_rot / 2] sines, of this row's position.
   void (*rope)(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,

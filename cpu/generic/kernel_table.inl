@@ -13,6 +13,7 @@ const KernelTable* Kernels() {
       .activations = kActivations,
       .silu_multiply = ActivateAndMultiply<Silu>,
       .gelu_multiply = ActivateAndMultiply<GeluTanh>,
+      .cap = Cap,
       .rope = Rope,
       .rotate = Rotate,
       .store_key = StoreKey,

@@ -40,6 +40,15 @@ void AddRows(const float* a, const float* b, int64_t cols, float* out) {
   StorePartial(out + i, Add(LoadPartial(a + i, rest), LoadPartial(b + i, rest)), rest);
 }
 
+void Cap(float* values, int64_t count, float cap) {
+  const F32 limit = Broadcast(cap);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t some = Least(kLanes, count - i);
+    const F32 value = LoadPartial(values + i, some);
+    StorePartial(values + i, Mul(limit, Tanh(Div(value, limit))), some);
+  }
+}
+
 // The rotation of a pair (a, b) is (a cos - b sin, b cos + a sin), in both styles with the product
 // by the sine rounded first and the other fused.
 

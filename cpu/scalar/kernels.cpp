@@ -48,6 +48,10 @@ F32 Max(F32 a, F32 b) { return a > b ? a : b; }
 F32 Min(F32 a, F32 b) { return a < b ? a : b; }
 #include "cpu/generic/activations.inl"
 
+void Cap(float* values, int64_t count, float cap) {
+  for (int64_t i = 0; i < count; ++i) values[i] = cap * Tanh(values[i] / cap);
+}
+
 void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, RopeStyle style,
           const float* cos_sin) {
   const int64_t half = n_rot / 2;
@@ -134,6 +138,7 @@ const KernelTable* Kernels() {
       .activations = kActivations,
       .silu_multiply = ActivateAndMultiply<Silu>,
       .gelu_multiply = ActivateAndMultiply<GeluTanh>,
+      .cap = Cap,
       .rope = Rope,
       .rotate = Rotate,
       .store_key = StoreKey,

@@ -1,6 +1,5 @@
 // values = cap * tanh(values / cap), in place: what keeps the logits of some models in bounds.
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -27,10 +26,14 @@ class CapNode final : public Node {
     const Range range = OwnedRange(step.RowCount(values_) * pieces, 1, member.index, member.count);
     for (int64_t piece = range.begin; piece < range.end; ++piece) {
       const int64_t col = piece % pieces * kColumns;
-      float* values = step.FloatRow(values_, piece / pieces) + col;
-      const int64_t count = std::min(kColumns, cols_ - col);
-      for (int64_t i = 0; i < count; ++i) values[i] = cap_ * std::tanh(values[i] / cap_);
+      kernels_.cap(step.FloatRow(values_, piece / pieces) + col, std::min(kColumns, cols_ - col),
+                   cap_);
     }
+  }
+
+  // A vocabulary is much for one thread, even in one row.
+  Width WidthOf(const RowCounts& counts) const override {
+    return cols_ > kColumns ? Width::kTeam : WidthOfRows(counts[rows()], cols_);
   }
 
   std::string Describe() const override {

@@ -211,6 +211,30 @@ TEST_P(Rows, GeluMultiplyIsWithinItsRoundings) {
   }
 }
 
+TEST_P(Rows, CapIsWithinItsBoundAndKeepsToTheLimits) {
+  for (const int64_t cols : kRowLengths) {
+    for (const float cap : {0.5f, 30.0f}) {
+      const GuardedArray<float> values(RandomRow(cols, 11, 20.0f));
+      std::vector<float> expected = values.ToVector();
+      std::vector<float> reference_out = values.ToVector();
+      reference().cap(reference_out.data(), cols, cap);
+      kernels().cap(values.data(), cols, cap);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const double exact = double{cap} * std::tanh(double{expected[i]} / double{cap});
+        ASSERT_NEAR(values[i], exact, double{cap} * 0x1p-21);
+      }
+      ExpectSameBits(values.ToVector(), reference_out, "cap");
+    }
+  }
+  std::vector<float> far = {1e30f, -1e30f, std::numeric_limits<float>::infinity(), 0.0f, NAN};
+  kernels().cap(far.data(), static_cast<int64_t>(far.size()), 2.0f);
+  EXPECT_EQ(far[0], 2.0f);
+  EXPECT_EQ(far[1], -2.0f);
+  EXPECT_EQ(far[2], 2.0f);
+  EXPECT_EQ(far[3], 0.0f);
+  EXPECT_TRUE(std::isnan(far[4]));
+}
+
 TEST_P(Rows, GeluMultiplyKeepsToTheLimits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> gate = {0.0f, -0.0f, 1e30f, kInfinity, -1e30f, -12.0f, -40.0f, NAN};
