@@ -50,6 +50,9 @@ class EmbedNode final : public Node {
   ValueId out_;
 };
 
+// As many values are normalized in the time that the cosine and sine of an angle take.
+constexpr int64_t kValuesPerAngle = 128;
+
 class RopeTableNode final : public Node {
  public:
   RopeTableNode(size_t rope, int64_t n_rot, ValueId cos_sin)
@@ -72,7 +75,7 @@ class RopeTableNode final : public Node {
   }
 
   Width WidthOf(const RowCounts& counts) const override {
-    return WidthOfRows(counts[rows()], 2 * half_);
+    return WidthOfRows(counts[rows()], kValuesPerAngle * half_);
   }
 
   std::string Describe() const override {

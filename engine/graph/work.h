@@ -46,8 +46,9 @@ struct PassShape {
   };
 
   RowCounts rows;
-  std::span<const Part> parts;
-  std::optional<CacheTypes> cache;  // none: the pass holds all of each sequence, and stores nothing
+  std::span<const Part> parts = {};
+  std::optional<CacheTypes> cache =
+      {};  // none: the pass holds all of each sequence, and stores nothing
 };
 
 }  // namespace kvant::graph

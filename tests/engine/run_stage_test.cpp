@@ -11,6 +11,7 @@
 
 #include "engine/model.h"
 #include "tests/engine/tiny_model.h"
+#include "tests/shared_data.h"
 
 namespace kvant::graph {
 namespace {
@@ -160,6 +161,16 @@ TEST(PlanOfAModel, PhasesOfADecodedToken) {
     EXPECT_EQ(model->plan().CountPhases(Stage::kBody, Rows(500, 1)), 2 + 8 * layers);
     EXPECT_EQ(model->plan().CountPhases(Stage::kHead, Rows(500, 1)), 1);
   }
+}
+
+// Six layers with norms before and after both halves and over heads, and two rotary tables.
+TEST(PlanOfAModel, PhasesOfADecodedTokenOfShakespeare) {
+  const auto model = Model::Open(test::SourcePath("models/shakespeare/shakespeare.gguf"));
+  ASSERT_TRUE(model.ok());
+  const Plan& plan = (*model)->plan();
+  EXPECT_EQ(plan.nodes(Stage::kBody).size() + plan.nodes(Stage::kHead).size(), 66u);
+  EXPECT_EQ(plan.CountPhases(Stage::kBody, Rows(1, 1)), 30);
+  EXPECT_EQ(plan.CountPhases(Stage::kHead, Rows(1, 1)), 1);
 }
 
 // Against the sums over the tiny model's shapes.
