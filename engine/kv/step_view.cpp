@@ -37,6 +37,7 @@ StepView::StepView(const Cache& cache, int64_t parts, int64_t rows)
   parts_.reserve(count);
   tiles_.reserve(tiles);
   cursors_.resize(count);
+  reaches_.resize(count);
   last_runs_.resize(count);
   for (GroupView& view : groups_) {
     view.runs.reserve(static_cast<size_t>(RunsMax(cache.context(), 1)) * count);
@@ -123,6 +124,7 @@ void StepView::AddRuns(int group, size_t first, size_t end) {
   std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
   std::fill(cursors_.begin(), cursors_.end(), 0);
   std::fill(last_runs_.begin(), last_runs_.end(), kNoRun);
+  for (size_t i = first; i < end; ++i) reaches_[i] = Reach(group, parts_[i]);
   while (true) {
     int64_t number = kNone;
     for (size_t i = first; i < end; ++i) {
@@ -157,7 +159,7 @@ void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
     if (cursors_[i] == entries.size() || entries[cursors_[i]].number != number) continue;
     const BlockId block = entries[cursors_[i]++].id;
     const int64_t position = number * kBlockTokens;
-    const int64_t count = std::min(kBlockTokens, Reach(group, part) - position);
+    const int64_t count = std::min(kBlockTokens, reaches_[i] - position);
     if (count <= 0) continue;
     const auto shared = std::find_if(runs.begin() + added, runs.end(),
                                      [block](const BlockRun& run) { return run.block == block; });

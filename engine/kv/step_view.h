@@ -112,8 +112,10 @@ class StepView {
   std::vector<StepPart> parts_;
   std::vector<RowTile> tiles_;
   std::vector<GroupView> groups_;
-  // While a cluster's tables are walked, by part: its next entry, and the last run it owns.
+  // While a cluster's tables are walked, by part: its next entry, the positions that it may see,
+  // and the last run it owns.
   std::vector<size_t> cursors_;
+  std::vector<int64_t> reaches_;
   std::vector<size_t> last_runs_;
 };
 

@@ -9,8 +9,7 @@
 #include <random>
 #include <set>
 
-#include "engine/kv/accounting/ledger.h"
-#include "engine/kv/policies/policy_list.h"
+#include "tests/engine/block_lists.h"
 
 namespace kvant::kv {
 namespace {
@@ -19,42 +18,9 @@ constexpr int64_t kContext = 900;
 constexpr int64_t kChunk = 70;
 constexpr int kSequences = 5;
 constexpr int kSources = 3;
-constexpr int64_t kPoison = -1;
 
 // What a step leaves in a state: all rows so far, in order.
 int64_t After(int64_t state, int64_t row) { return (state * 1000003 + row) & 0xffffffffffff; }
-
-struct GroupKind {
-  std::string_view policy;
-  int64_t window = 0;
-};
-
-// Blocks as lists: rows by position, or one state.
-class Lists final : public BlockContents {
- public:
-  void Add(int64_t blocks) {
-    groups_.emplace_back(static_cast<size_t>(blocks), Block(kBlockTokens, kPoison));
-  }
-  int64_t& At(int group, BlockId block, int64_t token) {
-    return groups_[static_cast<size_t>(group)][static_cast<size_t>(block)]
-                  [static_cast<size_t>(token)];
-  }
-
-  void Copy(const BlockCopy& copy) override {
-    Whole(copy.group, copy.to) = Whole(copy.group, copy.from);
-  }
-  void Clear(int group, BlockId block) override { std::ranges::fill(Whole(group, block), 0); }
-  void Discard(int group, BlockId block) override {
-    std::ranges::fill(Whole(group, block), kPoison);
-  }
-
- private:
-  using Block = std::vector<int64_t>;
-  Block& Whole(int group, BlockId block) {
-    return groups_[static_cast<size_t>(group)][static_cast<size_t>(block)];
-  }
-  std::vector<std::vector<Block>> groups_;
-};
 
 // A sequence as the naive model knows it.
 struct NaiveSequence {
@@ -489,74 +455,6 @@ TEST(KvLedgerPrograms, PoolsThatAreTooSmallRefuseAndHold) {
   Program program({{"state"}, {"full"}, {"fixed"}, {"window", 20}}, true, 5);
   program.Run(Operations(1500));
   EXPECT_GT(program.refused(), 10);
-}
-
-// ---- Exact needs --------------------------------------------------------------------------------
-
-// Whether a sequence grows to the context in passes of `chunk` tokens with so many blocks, also
-// where a first pass of `offset` tokens moves the others' borders.
-bool Grows(const GroupKind& kind, int64_t blocks, int64_t chunk, int64_t offset) {
-  Lists lists;
-  lists.Add(blocks);
-  std::vector<AccountedGroup> groups;
-  groups.push_back({MakePolicy(kind.policy, kind.window), 32, blocks, 1});
-  Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
-  Sequence sequence = ledger.NewSequence();
-  for (int64_t tokens = offset; sequence.length < kContext; tokens = chunk) {
-    if (!ledger.Reserve(sequence, std::min(tokens, kContext - sequence.length)).ok()) return false;
-    ledger.Commit(sequence);
-  }
-  return true;
-}
-
-TEST(KvLedger, APoolOfExactlyTheNeedIsEnoughAndOneBlockLessIsNot) {
-  for (const GroupKind& kind : std::vector<GroupKind>{
-           {"full"}, {"state"}, {"window", 1}, {"window", 32}, {"window", 100}, {"window", 800}}) {
-    for (const int64_t chunk : {1, 31, 32, 33, 70}) {
-      const int64_t need = MakePolicy(kind.policy, kind.window)->Needed(kContext, chunk);
-      bool one_less = true;
-      for (int64_t offset = 1; offset <= chunk; ++offset) {
-        ASSERT_TRUE(Grows(kind, need, chunk, offset)) << kind.policy << kind.window << " " << chunk;
-        one_less = one_less && Grows(kind, need - 1, chunk, offset);
-      }
-      // With passes of a whole number of blocks the borders may never be the worst ones.
-      EXPECT_FALSE(one_less) << kind.policy << " " << kind.window << " chunk " << chunk;
-    }
-  }
-}
-
-// Every window layer looks back at the layer below, so a replay begins before the sum of their
-// spans and the slack: at a whole block, or at the checkpoint of a state before it.
-TEST(KvLedger, AReplayBeginsBeforeTheSpansOfAllLayers) {
-  const auto begin = [](std::vector<GroupKind> kinds, int64_t length) {
-    Lists lists;
-    std::vector<AccountedGroup> groups;
-    for (const GroupKind& kind : kinds) {
-      lists.Add(40);
-      groups.push_back({MakePolicy(kind.policy, kind.window), 32, 40, 3});
-    }
-    Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
-    Sequence sequence = ledger.NewSequence();
-    for (int64_t at = 0; at < 800; at += 50) {
-      EXPECT_TRUE(ledger.Reserve(sequence, 50).ok());
-      ledger.Commit(sequence);
-      if (sequence.length % 150 == 0) ledger.Checkpoint(sequence);
-    }
-    return ledger.ReplayBegin(sequence, length);
-  };
-  EXPECT_EQ(begin({{"full"}, {"window", 33}}, 700), 320);  // 700 - 3 * 32 - 256 = 348
-  EXPECT_EQ(begin({{"window", 33}, {"window", 65}}, 700), 128);
-  EXPECT_EQ(begin({{"window", 33}}, 100), 0);
-  EXPECT_EQ(begin({{"full"}, {"state"}}, 700), 300);
-  EXPECT_EQ(begin({{"window", 2}, {"state"}}, 800), 450);
-}
-
-TEST(KvLedger, PoliciesAreFoundByName) {
-  EXPECT_EQ(MakePolicy("", 0)->name(), "full");
-  EXPECT_EQ(MakePolicy("", 5)->name(), "window");
-  EXPECT_EQ(MakePolicy("state", 0)->Describe(), "one state");
-  EXPECT_EQ(MakePolicy("window", 33)->Describe(), "window 33");
-  EXPECT_EQ(MakePolicy("ring", 0), nullptr);
 }
 
 }  // namespace
