@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/policies/policy_list.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/model_facts.h"
@@ -78,8 +79,7 @@ std::string MemoryText(const Json& memory) {
         "token\n",
         group["layers"].get<int>(), group["kv_heads"].get<int>(), group["k_dim"].get<int>(),
         group["k_type"].get<std::string>(), group["v_dim"].get<int>(),
-        group["v_type"].get<std::string>(),
-        window == 0 ? "all positions" : fmt::format("window {}", window),
+        group["v_type"].get<std::string>(), kv::MakePolicy("", window)->Describe(),
         group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
   }
   out += line("activations", "activations", "");

@@ -56,7 +56,7 @@ int64_t Elements(std::span<const int64_t> shape) {
 
 // Positions that a sequence of this length needs in a layer.
 int64_t PositionsNeeded(const kv::GroupShape& shape, int64_t length) {
-  return shape.window == 0 ? length : std::min(length, shape.window - 1);
+  return length - shape.FirstVisible(length);
 }
 
 Status CheckLayout(const kv::Cache& cache, KvLayout layout) {
