@@ -61,8 +61,8 @@ TEST(KvLedger, AReplayBeginsBeforeTheSpansOfAllLayers) {
     }
     return ledger.ReplayBegin(sequence, length);
   };
-  EXPECT_EQ(begin({{"full"}, {"window", 33}}, 700), 320);  // 700 - 3 * 32 - 256 = 348
-  EXPECT_EQ(begin({{"window", 33}, {"window", 65}}, 700), 128);
+  EXPECT_EQ(begin({{"full"}, {"window", 33}}, 700), 288);  // 700 - 3 * 32 - 256 - 31 = 317
+  EXPECT_EQ(begin({{"window", 33}, {"window", 65}}, 700), 96);
   EXPECT_EQ(begin({{"window", 33}}, 100), 0);
   EXPECT_EQ(begin({{"full"}, {"state"}}, 700), 300);
   EXPECT_EQ(begin({{"window", 2}, {"state"}}, 800), 450);
