@@ -15,12 +15,12 @@ namespace kvant {
 // ---- Creation -----------------------------------------------------------------------------------
 
 Result<std::unique_ptr<run::Parts>> run::Parts::Create(std::shared_ptr<const Model> model,
-                                                       const SessionOptions& resolved,
-                                                       bool threads_chosen_here) {
+                                                       const SessionOptions& asked) {
+  KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(*model, asked));
   auto parts = std::make_unique<Parts>();
   parts->core = std::make_unique<Core>(std::move(model), resolved);
   Core& core = *parts->core;
-  core.threads_chosen_here = threads_chosen_here;
+  core.threads_chosen_here = asked.threads == 0;
   if (resolved.kv_cache) {
     const kv::CacheOptions wanted = CacheOptionsFor(*core.model, resolved);
     if (resolved.kv_commit) KVANT_TRY(CheckMemory(wanted));
@@ -40,8 +40,7 @@ Runner::~Runner() = default;
 Result<std::unique_ptr<Runner>> Runner::Create(std::shared_ptr<const Model> model,
                                                const SessionOptions& options) {
   KVANT_CHECK(model != nullptr);
-  KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(*model, options));
-  KVANT_ASSIGN(auto parts, run::Parts::Create(std::move(model), resolved, options.threads == 0));
+  KVANT_ASSIGN(auto parts, run::Parts::Create(std::move(model), options));
   return std::unique_ptr<Runner>(new Runner(std::move(parts)));
 }
 

@@ -25,6 +25,9 @@ inline const std::map<std::string, std::set<std::string>> kRooms = {
 // common, and includes files of its own line and of lines above it here, never of lines below.
 inline const std::vector<std::string_view> kEngineOrder = {
     "engine/token_id",
+    "engine/limits.h",
+    "engine/sequence_host.h",
+    "engine/kv_type_names.",
     "engine/tokenizer/",
     "engine/kv/accounting/",
     "engine/kv/policies",
@@ -34,9 +37,10 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
     "engine/model.",
     "engine/session_options.",
+    "engine/memory_plan.",
     "engine/kv_tensors.h",
-    "engine/run/",
-    "engine/",  // runner.h, session.h and what implements them
+    "engine/run",  // run/ and runner.*, which is made of its parts
+    "engine/",     // runner.h, session.h and what implements them
     "engine/evaluate/",
     "engine/generate/",
     "engine/convert/",

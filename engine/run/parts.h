@@ -11,10 +11,9 @@
 namespace kvant::run {
 
 struct Parts {
-  // Takes the memory of the cache and of passes. kOutOfMemory.
+  // Takes the memory of the cache and of passes. kOutOfMemory; kInvalid for impossible options.
   static Result<std::unique_ptr<Parts>> Create(std::shared_ptr<const Model> model,
-                                               const SessionOptions& resolved,
-                                               bool threads_chosen_here);
+                                               const SessionOptions& asked);
 
   std::unique_ptr<Core> core;
   std::unique_ptr<Sequences> sequences;

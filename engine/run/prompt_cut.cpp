@@ -1,3 +1,4 @@
+// Where a prompt may be cut so that its bits do not tell (engine/sequence_host.h).
 #include <algorithm>
 
 #include "engine/sequence_host.h"
