@@ -10,13 +10,9 @@
 #include <string>
 
 #include "base/result.h"
+#include "kvant/file_access.h"
 
 namespace kvant {
-
-enum class FileAccess : unsigned char {
-  kMap,   // shared pages of the page cache, no second copy
-  kRead,  // read into anonymous memory (for file systems where mapping is slow)
-};
 
 class MappedFile {
  public:

@@ -19,6 +19,8 @@ const char* ErrorCodeName(ErrorCode code) {
   return "UNKNOWN";
 }
 
+void WrongResultAccess() { CheckFailed("the result has what is asked for", "kvant/result.h", 0); }
+
 void CheckFailed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "kvant: internal error at %s:%d: %s\n", file, line, condition);
   std::abort();

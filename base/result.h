@@ -1,95 +1,22 @@
-// Status and Result<T>: how every fallible function of the library reports an error.
-//
-// The library never prints, exits or throws for bad input. A failing call returns an Error whose
-// message names the file, tensor, key or flag, what was expected and what was found, in one line.
-// KVANT_CHECK (base/check.h) is for our own bugs only and is never reachable from input.
-//
-// Thread-safety: values; no shared state.
+// What the library's own code adds to Status and Result (include/kvant/result.h): errors from a
+// format, and macros that return an error to the caller. The message names the file, tensor, key or
+// flag, what was expected and what was found, in one line. KVANT_CHECK (base/check.h) is for our
+// own bugs only and is never reachable from input.
 #pragma once
 
 #include <fmt/core.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <utility>
-#include <variant>
 
 #include "base/check.h"
+#include "kvant/result.h"
 
 namespace kvant {
-
-enum class ErrorCode : uint8_t {
-  kInvalid,       // a wrong argument, flag, token id or option
-  kNotSupported,  // understood, but this build, model or backend cannot do it
-  kOutOfMemory,   // memory for the request is not available
-  kContextFull,   // the sequence does not fit the context
-  kIo,            // the operating system refused: open, read, write, map
-  kCorrupt,       // a file's content contradicts its format
-  kCancelled,     // the caller asked to stop
-};
-
-// The stable, upper-case name of a code, for example "CONTEXT_FULL".
-const char* ErrorCodeName(ErrorCode code);
-
-struct Error {
-  ErrorCode code = ErrorCode::kInvalid;
-  std::string message;
-};
 
 template <class... Args>
 [[nodiscard]] Error MakeError(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   return Error{code, fmt::format(format, std::forward<Args>(args)...)};
 }
-
-// Success, or an Error.
-class [[nodiscard]] Status {
- public:
-  Status() = default;
-  Status(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
-
-  bool ok() const { return !error_.has_value(); }
-  const Error& error() const {
-    KVANT_CHECK(error_.has_value());
-    return *error_;
-  }
-
- private:
-  std::optional<Error> error_;
-};
-
-// A value, or an Error.
-template <class T>
-class [[nodiscard]] Result {
- public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
-
-  bool ok() const { return state_.index() == 0; }
-  const Error& error() const {
-    KVANT_CHECK(!ok());
-    return std::get<1>(state_);
-  }
-  T& value() & {
-    KVANT_CHECK(ok());
-    return std::get<0>(state_);
-  }
-  const T& value() const& {
-    KVANT_CHECK(ok());
-    return std::get<0>(state_);
-  }
-  T&& value() && {
-    KVANT_CHECK(ok());
-    return std::get<0>(std::move(state_));
-  }
-  T& operator*() & { return value(); }
-  const T& operator*() const& { return value(); }
-  T* operator->() { return &value(); }
-  const T* operator->() const { return &value(); }
-
- private:
-  std::variant<T, Error> state_;
-};
 
 }  // namespace kvant
 

@@ -1,7 +1,6 @@
-# What `cmake --install` puts where: the program, the static library, the headers of all rooms, the
-# shell completion, and a CMake package, so that `find_package(kvant)` gives kvant::kvant.
-# Users write <kvant/engine/session.h>; inside the headers, "base/result.h" resolves through the
-# second include directory.
+# What `cmake --install` puts where: the program, the static library, the public headers, the shell
+# completion, and a CMake package, so that `find_package(kvant)` gives kvant::kvant. Users write
+# <kvant/session.h>.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
 
@@ -9,8 +8,7 @@ install(TARGETS kvant EXPORT kvant ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET kvant_cli)
   install(TARGETS kvant_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(DIRECTORY base quant formats cpu engine
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvant FILES_MATCHING PATTERN *.h)
+install(DIRECTORY include/kvant DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(EXISTS ${CMAKE_SOURCE_DIR}/tools/completion/kvant.bash)
   install(FILES tools/completion/kvant.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME kvant)

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kvant/kv_type.h"
 #include "quant/format.h"
 
 namespace kvant::cpu {
@@ -157,14 +158,7 @@ using DecodeFunction = void (*)(const std::byte* blocks, float* values, int64_t 
 // ---- Attention
 // -------------------------------------------------------------------------------------
 
-enum class KvElement : uint8_t {
-  kF32,
-  kF16,
-  // Symmetric int8 with one scale per token and kv head: scale = absmax / 127, code = value / scale
-  // to nearest even, in [-127, 127]; code and scale 0 for a vector of zeros, scale NaN where a
-  // value is not finite. Never rewritten once stored.
-  kQ8,
-};
+using KvElement = KvType;
 
 // Bytes of one number, without the scales of kQ8.
 constexpr size_t KvElementBytes(KvElement element) {

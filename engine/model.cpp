@@ -1,5 +1,5 @@
 // Opening a model: map, read the architecture, check the tokenizer, build the plan.
-#include "engine/model.h"
+#include "kvant/model.h"
 
 #include <algorithm>
 
@@ -12,14 +12,14 @@
 
 namespace kvant {
 
-Model::Model(formats::GgufFile file) : file_(std::move(file)) {}
+Model::Model(std::unique_ptr<formats::GgufFile> file) : file_(std::move(file)) {}
 
 Model::~Model() = default;
 
 Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                                                  const ModelOptions& options) {
   KVANT_ASSIGN(auto file, formats::GgufFile::Open(path, options.access));
-  std::shared_ptr<Model> model(new Model(std::move(file)));
+  std::shared_ptr<Model> model(new Model(std::make_unique<formats::GgufFile>(std::move(file))));
   if (options.isa.empty()) {
     KVANT_ASSIGN(model->kernels_, cpu::ChooseKernelsFromEnvironment());
   } else {
@@ -31,10 +31,10 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
     KVANT_ASSIGN(model->float_gemm_, cpu::ChooseFloatGemm(options.float_gemm));
   }
 
-  KVANT_ASSIGN(auto spec, arch::ReadSpec(model->file_));
-  KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(model->file_, options.tokenizer));
-  KVANT_ASSIGN(auto plan, arch::BuildPlan(model->file_, *model->kernels_, *model->float_gemm_, spec,
-                                          options.observer));
+  KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_));
+  KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(*model->file_, options.tokenizer));
+  KVANT_ASSIGN(auto plan, arch::BuildPlan(*model->file_, *model->kernels_, *model->float_gemm_,
+                                          spec, options.observer));
   model->plans_.push_back(std::move(plan));
   if (model->tokenizer_->vocab_size() > spec.vocab) {
     return MakeError(ErrorCode::kCorrupt,
@@ -44,7 +44,7 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
   model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
 
   if (options.lock_memory) {
-    for (const MappedFile& mapping : model->file_.mappings()) {
+    for (const MappedFile& mapping : model->file_->mappings()) {
       KVANT_TRY(mapping.Lock());
     }
   }
@@ -63,14 +63,14 @@ uint64_t Model::Fingerprint() const {
                                                                          XXH64_freeState);
   XXH64_reset(state.get(), 0);
   // What lies before the first part's data is its metadata and its list of tensors.
-  const std::span<const std::byte> part = file_.mappings().front().bytes();
+  const std::span<const std::byte> part = file_->mappings().front().bytes();
   size_t header = part.size();
-  for (const formats::GgufTensor& tensor : file_.tensors()) {
+  for (const formats::GgufTensor& tensor : file_->tensors()) {
     if (tensor.data < part.data() || tensor.data >= part.data() + part.size()) continue;
     header = std::min(header, static_cast<size_t>(tensor.data - part.data()));
   }
   XXH64_update(state.get(), part.data(), header);
-  for (const formats::GgufTensor& tensor : file_.tensors()) {
+  for (const formats::GgufTensor& tensor : file_->tensors()) {
     const int64_t size = static_cast<int64_t>(tensor.size_bytes);
     const size_t sample = static_cast<size_t>(std::min(size, kSample));
     XXH64_update(state.get(), tensor.name.data(), tensor.name.size());

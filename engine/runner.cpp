@@ -1,6 +1,6 @@
 // Sequences by number, steps and branches; what goes back is in run/rewind.cpp, files in
 // run/files.cpp, tensors in run/kv_tensors.cpp, counters and the log in run/report.cpp.
-#include "engine/runner.h"
+#include "kvant/runner.h"
 
 #include <array>
 #include <utility>

@@ -1,5 +1,5 @@
 // A sequence on a runner of its own.
-#include "engine/session.h"
+#include "kvant/session.h"
 
 namespace kvant {
 

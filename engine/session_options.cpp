@@ -1,5 +1,5 @@
 // Defaults and limits of options.
-#include "engine/session_options.h"
+#include "kvant/session_options.h"
 
 #include <algorithm>
 
@@ -8,6 +8,8 @@
 #include "engine/limits.h"
 
 namespace kvant {
+
+static_assert(kSharedRowsMax == cpu::kManyTokens - 1);
 
 Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options) {
   if (options.context == 0) options.context = model.context_length();

@@ -2,8 +2,8 @@
 // the same tokens, since a rewound sequence is what it was.
 //
 //   continuous_decoding model.gguf "ROMEO:"
-#include <kvant/engine/session.h>
-#include <kvant/engine/tokenizer/tokenizer.h>
+#include <kvant/session.h>
+#include <kvant/tokenizer.h>
 
 #include <algorithm>
 #include <cstdio>

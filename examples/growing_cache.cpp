@@ -3,7 +3,7 @@
 // Then the same tokens without a cache give the same likeliest token.
 //
 //   growing_cache model.gguf
-#include <kvant/engine/runner.h>
+#include <kvant/runner.h>
 
 #include <algorithm>
 #include <cstdio>

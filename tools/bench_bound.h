@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/graph/work.h"
-#include "engine/model.h"
+#include "kvant/model.h"
 #include "engine/memory_plan.h"
 
 namespace kvant::tools {

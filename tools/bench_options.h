@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "cpu/kernels.h"
-#include "engine/session_options.h"
+#include "kvant/session_options.h"
 #include "tools/bench_output.h"
 #include "tools/common_options.h"
 #include "tools/synthetic_model.h"

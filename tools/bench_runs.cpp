@@ -7,8 +7,8 @@
 
 #include "base/available_memory.h"
 #include "base/thread_pool.h"
-#include "engine/generate/beam_generator.h"
-#include "engine/generate/random.h"
+#include "kvant/beam_generator.h"
+#include "kvant/random.h"
 #include "tools/bench_machine.h"
 #include "tools/bench_speed.h"
 #include "tools/model_facts.h"

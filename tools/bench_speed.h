@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/model.h"
-#include "engine/runner.h"
+#include "kvant/model.h"
+#include "kvant/runner.h"
 #include "tools/bench_bound.h"
 #include "tools/bench_options.h"
 #include "tools/bench_report.h"

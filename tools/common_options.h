@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/generate/sampler.h"
-#include "engine/session.h"
+#include "kvant/sampler.h"
+#include "kvant/session.h"
 #include "tools/command_line.h"
 
 namespace kvant::tools {

@@ -11,7 +11,7 @@
 #include <ctime>
 
 #include "base/log.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant::tools {
 namespace {

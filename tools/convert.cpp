@@ -3,7 +3,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/convert/convert.h"
-#include "engine/model.h"
+#include "kvant/model.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"

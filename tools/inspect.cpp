@@ -10,7 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu/float_gemm.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "formats/check_tensors.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "engine/generate/generator.h"
+#include "kvant/generator.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "engine/generate/batch_generator.h"
+#include "kvant/batch_generator.h"
 #include "formats/json.h"
 #include "tools/run_modes.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "engine/generate/beam_generator.h"
+#include "kvant/beam_generator.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/generate/generator.h"
-#include "engine/generate/prompt.h"
+#include "kvant/generator.h"
+#include "kvant/prompt.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/run_session.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/runner.h"
+#include "kvant/runner.h"
 
 namespace kvant::tools {
 

@@ -15,7 +15,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "engine/generate/random.h"
+#include "kvant/random.h"
 #include "formats/gguf_writer.h"
 
 namespace kvant::tools {

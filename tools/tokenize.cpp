@@ -6,7 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "formats/gguf.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant::evaluate {
 

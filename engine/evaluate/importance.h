@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "engine/evaluate/windows.h"
 #include "engine/graph/observer.h"
-#include "engine/session.h"
+#include "kvant/session.h"
 #include "formats/imatrix.h"
 
 namespace kvant::evaluate {

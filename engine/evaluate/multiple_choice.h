@@ -17,7 +17,7 @@
 
 #include "base/result.h"
 #include "engine/evaluate/perplexity.h"
-#include "engine/session.h"
+#include "kvant/session.h"
 
 namespace kvant::evaluate {
 

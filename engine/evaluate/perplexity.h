@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "engine/evaluate/logit_file.h"
 #include "engine/evaluate/windows.h"
-#include "engine/session.h"
+#include "kvant/session.h"
 
 namespace kvant::evaluate {
 

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "engine/evaluate/distribution.h"
-#include "engine/session.h"
+#include "kvant/session.h"
 
 namespace kvant::evaluate {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/session.h"
+#include "kvant/session.h"
 
 namespace kvant::evaluate {
 

@@ -1,5 +1,5 @@
 // A batch: a request for every text, and rounds until all have ended.
-#include "engine/generate/batch_generator.h"
+#include "kvant/batch_generator.h"
 
 #include <deque>
 

@@ -1,10 +1,10 @@
 // Following a search with sequences: one for each live beam.
-#include "engine/generate/beam_generator.h"
+#include "kvant/beam_generator.h"
 
 #include <algorithm>
 #include <deque>
 
-#include "engine/run/scheduler.h"
+#include "kvant/scheduler.h"
 
 namespace kvant {
 namespace {

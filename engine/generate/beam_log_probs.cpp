@@ -1,4 +1,4 @@
-#include "engine/generate/beam_log_probs.h"
+#include "kvant/beam_log_probs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/generate/beam_options.h"
+#include "kvant/beam_options.h"
 
 #include <algorithm>
 #include <cmath>

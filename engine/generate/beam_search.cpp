@@ -1,4 +1,4 @@
-#include "engine/generate/beam_search.h"
+#include "kvant/beam_search.h"
 
 #include <algorithm>
 #include <cmath>

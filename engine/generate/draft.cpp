@@ -1,4 +1,4 @@
-#include "engine/generate/draft.h"
+#include "kvant/draft.h"
 
 #include <algorithm>
 

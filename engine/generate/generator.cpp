@@ -1,4 +1,4 @@
-#include "engine/generate/generator.h"
+#include "kvant/generator.h"
 
 namespace kvant {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate/sampler.h"
+#include "kvant/sampler.h"
 #include "formats/gguf.h"
 
 namespace kvant {

@@ -1,4 +1,4 @@
-#include "engine/generate/prompt.h"
+#include "kvant/prompt.h"
 
 namespace kvant {
 

@@ -1,4 +1,4 @@
-#include "engine/generate/sampler.h"
+#include "kvant/sampler.h"
 
 #include <algorithm>
 #include <cmath>

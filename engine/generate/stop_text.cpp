@@ -1,4 +1,4 @@
-#include "engine/generate/stop_text.h"
+#include "kvant/stop_text.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,10 @@
-#include "engine/generate/text_request.h"
+#include "kvant/text_request.h"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "engine/session_options.h"
+#include "kvant/session_options.h"
 
 namespace kvant {
 namespace {

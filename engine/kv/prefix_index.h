@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
-#include "engine/token_id.h"
+#include "kvant/token_id.h"
 
 namespace kvant::kv {
 

@@ -26,7 +26,7 @@
 
 #include "base/result.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/token_id.h"
+#include "kvant/token_id.h"
 
 namespace kvant::kv {
 

@@ -9,7 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/runner.h"
+#include "kvant/runner.h"
 
 namespace kvant::run {
 

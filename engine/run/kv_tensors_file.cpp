@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/kv_tensors.h"
+#include "kvant/kv_tensors.h"
 #include "engine/limits.h"
 #include "formats/safetensors.h"
 

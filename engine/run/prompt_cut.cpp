@@ -1,7 +1,7 @@
-// Where a prompt may be cut so that its bits do not tell (engine/sequence_host.h).
+// Where a prompt may be cut so that its bits do not tell (include/kvant/sequence_host.h).
 #include <algorithm>
 
-#include "engine/sequence_host.h"
+#include "kvant/sequence_host.h"
 
 namespace kvant {
 

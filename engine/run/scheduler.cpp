@@ -1,4 +1,4 @@
-#include "engine/run/scheduler.h"
+#include "kvant/scheduler.h"
 
 #include <algorithm>
 #include <chrono>

@@ -14,7 +14,7 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/run/core.h"
 #include "engine/run/logit_rows.h"
-#include "engine/sequence_host.h"
+#include "kvant/sequence_host.h"
 
 namespace kvant::run {
 

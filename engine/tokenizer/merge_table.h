@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

@@ -1,5 +1,5 @@
 // Choosing the kind of tokenizer a file asks for, and what every kind answers in the same way.
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 
 #include <algorithm>
 

@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "engine/tokenizer/piece_index.h"
 #include "engine/tokenizer/special_tokens.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "formats/gguf.h"
 
 namespace kvant {

@@ -1,3 +1,4 @@
+// Available memory, over made-up files of the kernel and of control groups.
 #include "base/available_memory.h"
 
 #include <gtest/gtest.h>

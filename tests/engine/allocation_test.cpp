@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "engine/generate/beam_generator.h"
+#include "kvant/beam_generator.h"
 #include "tests/engine/tiny_model.h"
 
 namespace {

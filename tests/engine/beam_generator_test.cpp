@@ -1,6 +1,6 @@
 // Beam search through a runner's caches: against greedy text, against a search that gives every
 // beam a session of its own, and what it costs.
-#include "engine/generate/beam_generator.h"
+#include "kvant/beam_generator.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "engine/generate/generator.h"
+#include "kvant/generator.h"
 #include "engine/kv/kv_cache.h"
 #include "tests/engine/beam_requests.h"
 

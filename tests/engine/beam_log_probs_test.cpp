@@ -1,6 +1,6 @@
 // What a beam's logits become before a search adds them up, sampling, and the options' limits:
 // log-probabilities against long double, draws against the probabilities they should have.
-#include "engine/generate/beam_log_probs.h"
+#include "kvant/beam_log_probs.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "engine/generate/beam_search.h"
+#include "kvant/beam_search.h"
 
 namespace kvant::test {
 namespace {

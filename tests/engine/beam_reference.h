@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/evaluate/distribution.h"
-#include "engine/generate/beam_search.h"
+#include "kvant/beam_search.h"
 
 namespace kvant::test {
 

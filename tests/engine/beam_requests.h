@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/generate/beam_generator.h"
+#include "kvant/beam_generator.h"
 #include "tests/engine/runner_kinds.h"
 
 namespace kvant::test {

@@ -9,8 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "engine/generate/beam_generator.h"
-#include "engine/generate/beam_search.h"
+#include "kvant/beam_generator.h"
+#include "kvant/beam_search.h"
 #include "formats/json.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"

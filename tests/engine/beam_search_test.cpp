@@ -1,12 +1,12 @@
 // Beam search on tables of logits: against a naive search that copies whole beams and sorts
 // everything (beam_reference.h), against the enumeration of all texts, and at its edges.
-#include "engine/generate/beam_search.h"
+#include "kvant/beam_search.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "engine/generate/random.h"
+#include "kvant/random.h"
 #include "tests/engine/beam_reference.h"
 
 namespace kvant::test {

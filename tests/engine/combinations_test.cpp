@@ -10,7 +10,7 @@
 #include <cmath>
 #include <map>
 
-#include "engine/generate/batch_generator.h"
+#include "kvant/batch_generator.h"
 #include "tests/engine/beam_requests.h"
 #include "tests/engine/logit_comparison.h"
 

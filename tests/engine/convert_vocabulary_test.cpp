@@ -6,7 +6,7 @@
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "formats/gguf_writer.h"
 #include "tests/engine/hf_folder.h"
 #include "tests/shared_data.h"

@@ -1,12 +1,12 @@
 // Speculative decoding: the text with a draft is the text without one, whatever the draft guesses,
 // over every kind of cache and window; and what is reported of it is exact.
-#include "engine/generate/draft.h"
+#include "kvant/draft.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "engine/generate/generator.h"
+#include "kvant/generator.h"
 #include "tests/engine/runner_kinds.h"
 
 namespace kvant::test {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate/generator.h"
-#include "engine/generate/random.h"
-#include "engine/generate/stop_text.h"
+#include "kvant/generator.h"
+#include "kvant/random.h"
+#include "kvant/stop_text.h"
 
 namespace kvant {
 namespace {

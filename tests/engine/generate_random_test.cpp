@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/generate/portable_math.h"
-#include "engine/generate/random.h"
+#include "kvant/random.h"
 
 namespace kvant {
 namespace {

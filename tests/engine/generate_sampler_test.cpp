@@ -10,8 +10,8 @@
 #include <set>
 #include <vector>
 
-#include "engine/generate/random.h"
-#include "engine/generate/sampler.h"
+#include "kvant/random.h"
+#include "kvant/sampler.h"
 
 namespace kvant {
 namespace {

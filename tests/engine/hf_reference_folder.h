@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/convert/convert.h"
-#include "engine/model.h"
+#include "kvant/model.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"

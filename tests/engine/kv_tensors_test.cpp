@@ -1,6 +1,6 @@
 // Caches as tensors: against what Hugging Face transformers holds after the same tokens
 // (tests/reference/make_kv_fixtures.py), and there and back in every layout.
-#include "engine/kv_tensors.h"
+#include "kvant/kv_tensors.h"
 
 #include <gtest/gtest.h>
 

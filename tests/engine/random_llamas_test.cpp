@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/session.h"
+#include "kvant/session.h"
 #include "formats/npy.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/tiny_model.h"

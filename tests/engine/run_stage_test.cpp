@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "engine/model.h"
+#include "kvant/model.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <set>
 
-#include "engine/generate/generator.h"
+#include "kvant/generator.h"
 #include "engine/graph/observer.h"
 #include "engine/kv/kv_cache.h"
 #include "tests/engine/runner_kinds.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/runner.h"
+#include "kvant/runner.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {

@@ -1,7 +1,7 @@
 // Many sequences at once, on models that the tests make: every sequence, whatever was forked,
 // reordered, rewound, pruned or batched, must have the bits of a session of its own that was given
 // the same tokens.
-#include "engine/runner.h"
+#include "kvant/runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

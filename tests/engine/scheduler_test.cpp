@@ -1,13 +1,13 @@
 // Many requests at once: whoever else is served, however prompts are cut and wherever memory ends,
 // each gets what it would get alone.
-#include "engine/run/scheduler.h"
+#include "kvant/scheduler.h"
 
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <map>
 
-#include "engine/generate/batch_generator.h"
+#include "kvant/batch_generator.h"
 #include "engine/run/logit_rows.h"
 #include "tests/engine/runner_kinds.h"
 

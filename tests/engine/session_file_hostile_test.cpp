@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "engine/runner.h"
+#include "kvant/runner.h"
 #include "tests/engine/reference_forward.h"
 #include "tests/engine/runner_kinds.h"
 #include "tests/temporary_folder.h"

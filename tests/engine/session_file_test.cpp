@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/runner.h"
+#include "kvant/runner.h"
 #include "tests/engine/reference_forward.h"
 #include "tests/engine/session_fields.h"
 #include "tests/engine/tiny_model.h"

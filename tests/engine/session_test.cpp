@@ -1,7 +1,7 @@
 // The engine end to end on models that the tests make: against a double-precision forward pass,
 // against itself without a cache, in pieces of any size, on any number of threads, with windows,
 // rewinds, cancels and full contexts.
-#include "engine/session.h"
+#include "kvant/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

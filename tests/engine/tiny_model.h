@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/model.h"
-#include "engine/session.h"
+#include "kvant/model.h"
+#include "kvant/session.h"
 #include "formats/gguf_writer.h"
 #include "quant/format.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "tests/shared_data.h"
 
 namespace kvant {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace kvant {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/session.h"
+#include "kvant/session.h"
 #include "formats/npy.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/tiny_model.h"

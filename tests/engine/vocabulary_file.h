@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "formats/gguf.h"
 #include "tests/formats/gguf_bytes.h"
 

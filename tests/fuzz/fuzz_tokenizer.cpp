@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/tokenizer.h"
 #include "tests/formats/gguf_bytes.h"
 
 namespace {

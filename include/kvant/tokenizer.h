@@ -16,11 +16,14 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/token_id.h"
-#include "formats/gguf.h"
+#include "kvant/result.h"
+#include "kvant/token_id.h"
 
 namespace kvant {
+
+namespace formats {
+class GgufFile;
+}
 
 struct EncodeOptions {
   bool add_special = false;    // BOS, EOS (or CLS, SEP) where the model's metadata asks for them

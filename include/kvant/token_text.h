@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/generate/stop_text.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/stop_text.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

@@ -2,7 +2,7 @@
 //
 // It samples from the logits of its last token, turns tokens into pieces of complete UTF-8, watches
 // for what ends the text, and says which token comes next, with guesses of a draft behind it. The
-// scheduler (engine/run/scheduler.h) does the rest; a text that must wait for memory keeps its
+// scheduler (include/kvant/scheduler.h) does the rest; a text that must wait for memory keeps its
 // sampler, so that it goes on with the same tokens.
 //
 // Text reaches the caller as pieces the moment they are final: bytes of an unfinished character and
@@ -18,11 +18,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/generate/draft.h"
-#include "engine/generate/sampler.h"
-#include "engine/generate/token_text.h"
-#include "engine/run/scheduler.h"
+#include "kvant/draft.h"
+#include "kvant/result.h"
+#include "kvant/sampler.h"
+#include "kvant/scheduler.h"
+#include "kvant/token_text.h"
 
 namespace kvant {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/result.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

@@ -18,8 +18,8 @@
 #include <span>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/sequence_host.h"
+#include "kvant/result.h"
+#include "kvant/sequence_host.h"
 
 namespace kvant {
 

@@ -1,4 +1,4 @@
-#include "engine/kv_type_names.h"
+#include "kvant/kv_type.h"
 
 #include <array>
 

@@ -24,12 +24,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/kv_tensors.h"
-#include "engine/memory_plan.h"
-#include "engine/model.h"
-#include "engine/sequence_host.h"
-#include "engine/session_options.h"
+#include "kvant/kv_tensors.h"
+#include "kvant/memory_plan.h"
+#include "kvant/model.h"
+#include "kvant/result.h"
+#include "kvant/sequence_host.h"
+#include "kvant/session_options.h"
 
 namespace kvant {
 

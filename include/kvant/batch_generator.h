@@ -15,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/generate/generator.h"
-#include "engine/generate/sampler.h"
-#include "engine/runner.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/generator.h"
+#include "kvant/result.h"
+#include "kvant/runner.h"
+#include "kvant/sampler.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include "base/result.h"
-#include "engine/generate/text_request.h"
-#include "engine/session.h"
+#include "kvant/result.h"
+#include "kvant/session.h"
+#include "kvant/text_request.h"
 
 namespace kvant {
 

@@ -11,15 +11,19 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mapped_file.h"
-#include "base/result.h"
-#include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
-#include "engine/tokenizer/tokenizer.h"
-#include "formats/gguf.h"
+#include "kvant/file_access.h"
+#include "kvant/result.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 
+namespace formats {
+class GgufFile;
+}
+namespace cpu {
+struct KernelTable;
+struct FloatGemm;
+}  // namespace cpu
 namespace arch {
 struct ModelSpec;
 }
@@ -47,7 +51,7 @@ class Model {
                                                    const ModelOptions& options = {});
   ~Model();
 
-  const formats::GgufFile& file() const { return file_; }
+  const formats::GgufFile& file() const { return *file_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const arch::ModelSpec& spec() const { return *spec_; }
   // A model has a plan for each thing it can compute: "decode" (graph::kDecodePlan) turns tokens
@@ -69,9 +73,9 @@ class Model {
   std::string DescribePlan() const;
 
  private:
-  explicit Model(formats::GgufFile file);
+  explicit Model(std::unique_ptr<formats::GgufFile> file);
 
-  formats::GgufFile file_;
+  std::unique_ptr<formats::GgufFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<arch::ModelSpec> spec_;
   std::vector<std::unique_ptr<graph::Plan>> plans_;

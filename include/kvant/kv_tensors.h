@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/token_id.h"
+#include "kvant/result.h"
+#include "kvant/token_id.h"
 
 namespace kvant {
 

@@ -4,24 +4,23 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/result.h"
-#include "cpu/kernels.h"
-#include "engine/kv_type_names.h"
-#include "engine/model.h"
+#include "kvant/kv_type.h"
+#include "kvant/model.h"
+#include "kvant/result.h"
 
 namespace kvant {
 
 // Up to so many rows of a pass share one arithmetic, whatever sequences they belong to; more rows
 // of one prompt may be computed by another, faster one.
-inline constexpr int64_t kSharedRowsMax = cpu::kManyTokens - 1;
+inline constexpr int64_t kSharedRowsMax = 63;
 
 // Rows that a pass computes at most; longer inputs are cut into chunks of this size.
 inline constexpr int64_t kDefaultChunk = 512;
 
 struct SessionOptions {
   int64_t context = 0;  // positions that a sequence may hold; 0 = the model's training length
-  cpu::KvElement k_type = cpu::KvElement::kF16;
-  cpu::KvElement v_type = cpu::KvElement::kF16;
+  KvType k_type = KvType::kF16;
+  KvType v_type = KvType::kF16;
   int threads = 0;  // 0 = DefaultThreadCount(), and one for passes that are too small to share
   int64_t chunk = kDefaultChunk;
   // false: every step computes the whole sequence again, as a reference; takes no KV memory.

@@ -1,7 +1,8 @@
 // Where sequences live that somebody generates with: a Runner, or what stands for one in a test.
-// The scheduler (engine/run/scheduler.h) and the requests that it serves know no more than this.
+// The scheduler (include/kvant/scheduler.h) and the requests that it serves know no more than this.
 //
-// Errors and thread-safety are those of Runner (engine/runner.h), which says what each call does.
+// Errors and thread-safety are those of Runner (include/kvant/runner.h), which says what each call
+// does.
 #pragma once
 
 #include <atomic>
@@ -9,8 +10,8 @@
 #include <functional>
 #include <span>
 
-#include "base/result.h"
-#include "engine/token_id.h"
+#include "kvant/result.h"
+#include "kvant/token_id.h"
 
 namespace kvant {
 

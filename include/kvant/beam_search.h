@@ -22,10 +22,10 @@
 #include <span>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/generate/beam_log_probs.h"
-#include "engine/generate/beam_options.h"
-#include "engine/generate/random.h"
+#include "kvant/beam_log_probs.h"
+#include "kvant/beam_options.h"
+#include "kvant/random.h"
+#include "kvant/result.h"
 
 namespace kvant {
 

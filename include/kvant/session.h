@@ -14,9 +14,9 @@
 #include <string>
 #include <utility>
 
-#include "base/result.h"
-#include "engine/runner.h"
-#include "engine/session_options.h"
+#include "kvant/result.h"
+#include "kvant/runner.h"
+#include "kvant/session_options.h"
 
 namespace kvant {
 

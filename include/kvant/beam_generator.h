@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/generate/beam_search.h"
-#include "engine/runner.h"
+#include "kvant/beam_search.h"
+#include "kvant/result.h"
+#include "kvant/runner.h"
 
 namespace kvant {
 

@@ -7,7 +7,7 @@
 // The same logits, options, seed and accepted tokens give the same token on any machine:
 // probabilities are integers of 40 fractional bits computed with engine/generate/portable_math.h,
 // so that sums do not depend on their order; ties go to the lower token id; random numbers are
-// those of engine/generate/random.h.
+// those of include/kvant/random.h.
 //
 // Thread-safety: one thread at a time per object. After the first call Sample allocates nothing.
 #pragma once
@@ -17,9 +17,9 @@
 #include <span>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/generate/random.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "kvant/random.h"
+#include "kvant/result.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

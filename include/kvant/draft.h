@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "base/result.h"
-#include "engine/session.h"
+#include "kvant/result.h"
+#include "kvant/session.h"
 
 namespace kvant {
 

@@ -1,5 +1,5 @@
 // A beam's logits as the log-probabilities that a search adds up: softmax, penalties, bans and the
-// filters of sampling, in the order of engine/generate/beam_options.h.
+// filters of sampling, in the order of include/kvant/beam_options.h.
 //
 // NaN counts as -infinity, +infinity as the largest number; a token at -infinity cannot be chosen.
 // The same logits and history give the same bits on every machine. Nothing is allocated after
@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/generate/beam_options.h"
+#include "kvant/beam_options.h"
 
 namespace kvant {
 

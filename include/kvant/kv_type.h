@@ -1,0 +1,26 @@
+// The numbers that a KV cache can be made of.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "kvant/result.h"
+
+namespace kvant {
+
+enum class KvType : uint8_t {
+  kF32,
+  kF16,
+  // Symmetric int8 with one scale per token and kv head: scale = absmax / 127, code = value / scale
+  // to nearest even, in [-127, 127]; code and scale 0 for a vector of zeros, scale NaN where a
+  // value is not finite. Never rewritten once stored.
+  kQ8,
+};
+
+// "f32", "f16" or "q8".
+std::string_view KvTypeName(KvType type);
+
+// Reads these names, and "q8_0", which is what llama.cpp calls its nearest kind of "q8".
+Result<KvType> ParseKvType(std::string_view name);
+
+}  // namespace kvant
