@@ -288,8 +288,9 @@ Status SessionGroup::Explain(const Status& status, const Model& model,
   if (status.ok() || status.error().code != ErrorCode::kOutOfMemory || kv_budget == 0) {
     return status;
   }
-  KVANT_ASSIGN(const SessionOptions full, ResolveOptions(model, options));
-  KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
+  KVANT_ASSIGN(SessionOptions full, ResolveOptions(model, options));
+  full.kv_bytes_max = 0;
+  KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, full));
   const std::string& message = status.error().message;
   return MakeError(ErrorCode::kOutOfMemory, "{}; --kv-budget {} would fit {} of {} positions{}",
                    message.substr(0, message.find(';')), plan.kv,

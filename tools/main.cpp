@@ -4,6 +4,8 @@
 // result, errors are one line on stderr.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/Version.hpp>
 #include <filesystem>
@@ -151,9 +153,17 @@ int MainWithoutExceptions(std::vector<std::string> words) {
   }
 }
 
+// Under a limit of memory OpenBLAS's threads may have found none to begin with, and the end of the
+// program would wait for them for ever. Everything of our own has been closed by now.
+int End(int code) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) _exit(code);
+  return code;
+}
+
 }  // namespace
 }  // namespace kvant::tools
 
 int main(int argc, char** argv) {
-  return kvant::tools::MainWithoutExceptions({argv + 1, argv + argc});
+  return kvant::tools::End(kvant::tools::MainWithoutExceptions({argv + 1, argv + argc}));
 }

@@ -102,7 +102,7 @@ left() {
 }
 
 # Numbers that differ from run to run are left out of a comparison.
-stable() { sed -E 's/[0-9]+\.[0-9]+(e-[0-9]+)?|"(test_time|seed)": ?[^,]*//g'; }
+stable() { sed -E '/not counted/d; s/[0-9]+\.[0-9]+(e-[0-9]+)?|"(test_time|seed)": ?[^,]*//g'; }
 
 # ---- Streams -------------------------------------------------------------------------------------
 

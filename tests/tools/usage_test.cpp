@@ -85,7 +85,7 @@ TEST(Usage, UnknownWordsGetASuggestion) {
   ExpectFailure({"model.gguf"}, 2, "did you mean 'kvant run model.gguf'");
   ExpectFailure({"--verison"}, 2, "--verison");
   ExpectFailure({"run", "m.gguf", "--tmep", "1"}, 2, "--tmep; did you mean --temp?");
-  ExpectFailure({"run", "m.gguf", "--temperatur", "1"}, 2, "did you mean --temperature?");
+  ExpectFailure({"run", "m.gguf", "--temperatur", "1"}, 2, "did you mean --temp?");
   ExpectFailure({"run", "m.gguf", "--max-new-tokens", "1"}, 2, "did you mean --predict?");
   ExpectFailure({"run", "m.gguf", "--num-beams=2"}, 2, "did you mean --beams?");
   ExpectFailure({"run", "m.gguf", "-abc"}, 2, "unknown option -abc (see");
@@ -332,7 +332,7 @@ TEST(Usage, ValuesAreTakenAsTheyAre) {
   for (const char* text : {"-fa", "--help", "-", "--", "-5 degrees", "", "[a,b]"}) {
     const ProgramRun run = RunProgram({"tokenize", SmallModel(), "-p", text});
     EXPECT_EQ(run.code, 0) << run.error;
-    EXPECT_EQ(run.error, "");
+    EXPECT_THAT(run.error, testing::AnyOf("", HasSubstr("cannot spell")));
     const ProgramRun attached =
         RunProgram({"tokenize", SmallModel(), std::string("--prompt=") + text});
     EXPECT_EQ(attached.out, run.out);
@@ -350,8 +350,8 @@ TEST(Usage, CompletionWordsComeFromTheProgram) {
   EXPECT_THAT(RunProgram({"run", "--list-options"}).out, testing::Not(HasSubstr("--list-options")));
   const ProgramRun run =
       RunShell("source '" + SourcePath("tools/completion/kvant.bash") +
-               "'; COMP_WORDS=(\"$KVANT\" run --te); COMP_CWORD=2; _kvant; echo ${COMPREPLY[@]}");
-  EXPECT_EQ(run.out, "--temp\n") << run.error;
+               "'; COMP_WORDS=(\"$KVANT\" run --typ); COMP_CWORD=2; _kvant; echo ${COMPREPLY[@]}");
+  EXPECT_EQ(run.out, "--typical\n") << run.error;
 }
 
 }  // namespace
