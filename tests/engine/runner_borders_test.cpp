@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/kv/kv_cache.h"
 #include "tests/engine/runner_kinds.h"
 #include "tests/temporary_folder.h"
 
@@ -64,21 +65,29 @@ TEST_P(RunnerBorders, AStepOfManyPassesIsRefusedWholeOrDoneWhole) {
   SessionOptions options = Options(GetParam().type, 1);
   options.kv_check = options.kv_poison = false;
   options.threads = 1;
-  options.chunk = 17;  // passes begin at every place in a block
-  const auto plan = PlanMemory(*model, options);
-  ASSERT_TRUE(plan.ok());
   const std::vector<TokenId> tokens = RandomTokens(900, 3);
-  for (const uint64_t missing : {0, 1}) {
-    options.kv_bytes_max = plan->kv - missing;
-    const auto runner = OpenRunner(model, options);
-    const SequenceId id = NewSequence(*runner);
-    for (const int64_t before : {0, 17, 200}) {
-      ExpectOk(runner->Reset(id));
-      const size_t begin = static_cast<size_t>(before);
-      if (before > 0) ExpectOk(runner->Append(id, std::span(tokens).first(begin)));
-      const Status status = runner->Append(id, std::span(tokens).subspan(begin));
-      ASSERT_EQ(status.ok(), missing == 0) << before;
-      EXPECT_EQ(runner->length(id), missing == 0 ? 900 : before);
+  // With 17, passes begin at every place in a block; with the other number, window, slack and chunk
+  // need the most blocks at one place only, the last of a block.
+  const int64_t border = (3 + 4 * kv::kBlockTokens - GetParam().window) % kv::kBlockTokens;
+  for (const int64_t chunk : {int64_t{17}, border}) {
+    options.chunk = chunk;
+    options.kv_bytes_max = 0;
+    const auto plan = PlanMemory(*model, options);
+    ASSERT_TRUE(plan.ok());
+    for (const uint64_t missing : {0, 1}) {
+      options.kv_bytes_max = plan->kv - missing;
+      const auto runner = OpenRunner(model, options);
+      const SequenceId id = NewSequence(*runner);
+      int refused = 0;
+      for (const int64_t before : {0, 1, 17, 200}) {
+        ExpectOk(runner->Reset(id));
+        const size_t begin = static_cast<size_t>(before);
+        if (before > 0) ExpectOk(runner->Append(id, std::span(tokens).first(begin)));
+        const Status status = runner->Append(id, std::span(tokens).subspan(begin));
+        EXPECT_EQ(runner->length(id), status.ok() ? 900 : before) << chunk;
+        refused += status.ok() ? 0 : 1;
+      }
+      EXPECT_EQ(refused > 0, missing > 0) << chunk;
     }
   }
 }
