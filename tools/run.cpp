@@ -344,7 +344,8 @@ void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, Re
                        Generation* generation) {
   if (generation->finish_reason != FinishReason::kStopText) return;
   std::string all;
-  for (const TokenId id : generation->ids) all += tokenizer.TokenBytes(id, {.special = options.special});
+  for (const TokenId id : generation->ids)
+    all += tokenizer.TokenBytes(id, {.special = options.special});
   size_t end = std::string::npos;
   for (const std::string& text : options.StopTexts()) {
     if (!text.empty()) end = std::min(end, all.find(text));

@@ -18,9 +18,9 @@ struct TokenScore {
   std::vector<TokenLogProb> top;  // the likeliest tokens at its place
 };
 
-// Appends all but the last of the tokens to the session, and scores tokens 1, 2 ... of them: nothing
-// here predicts the first, so there is one result less than there are tokens. kContextFull if they
-// do not fit, kCorrupt if a logit is not a number.
+// Appends all but the last of the tokens to the session, and scores tokens 1, 2 ... of them:
+// nothing here predicts the first, so there is one result less than there are tokens. kContextFull
+// if they do not fit, kCorrupt if a logit is not a number.
 Result<std::vector<TokenScore>> ScoreTokens(Session& session, std::span<const TokenId> tokens,
                                             size_t top_count);
 
