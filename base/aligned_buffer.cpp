@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/result.h"
+
 namespace kvant {
 namespace {
 

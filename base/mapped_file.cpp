@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/lost_mapping.h"
+#include "base/result.h"
 
 namespace kvant {
 namespace {

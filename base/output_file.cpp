@@ -17,6 +17,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/result.h"
+
 namespace kvant {
 namespace {
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "kvant/result.h"
 
 namespace kvant {

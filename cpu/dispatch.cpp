@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/result.h"
 #include "cpu/isa_list.h"
 
 namespace kvant::cpu {

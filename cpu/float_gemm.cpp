@@ -12,6 +12,8 @@
 #endif
 #if KVANT_HAVE_OPENBLAS
 #include <cblas.h>
+
+#include "base/result.h"
 #endif
 
 // A oneDNN on other threads than OpenMP's cannot be confined to the calling thread.

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/result.h"
+
 namespace kvant {
 namespace {
 

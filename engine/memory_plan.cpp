@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/available_memory.h"
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"

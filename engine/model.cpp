@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
 #include "engine/graph/plan.h"

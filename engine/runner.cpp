@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "engine/run/parts.h"
 
 namespace kvant {

@@ -1,6 +1,8 @@
 // A sequence on a runner of its own.
 #include "kvant/session.h"
 
+#include "base/result.h"
+
 namespace kvant {
 
 Result<std::unique_ptr<Session>> Session::Create(std::shared_ptr<const Model> model,

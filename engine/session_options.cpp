@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/graph/plan.h"
 #include "engine/limits.h"

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/result.h"
 #include "formats/gguf_shard.h"
 #include "formats/gguf_split.h"
 #include "formats/gguf_value.h"

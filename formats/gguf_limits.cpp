@@ -1,6 +1,7 @@
 // The checked shape and size of a tensor.
 #include "formats/gguf_limits.h"
 
+#include "base/result.h"
 #include "formats/gguf.h"
 #include "formats/quoted.h"
 

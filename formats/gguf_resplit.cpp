@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/aligned_buffer.h"
+#include "base/result.h"
 #include "formats/gguf_split.h"
 #include "formats/gguf_writer.h"
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/aligned_buffer.h"
+#include "base/result.h"
 #include "formats/byte_cursor.h"
 #include "formats/gguf_limits.h"
 #include "formats/gguf_value.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/result.h"
 #include "formats/gguf_value.h"
 
 namespace kvant::formats {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {

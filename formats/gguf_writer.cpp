@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/aligned_buffer.h"
+#include "base/result.h"
 #include "formats/gguf_limits.h"
 #include "formats/gguf_value.h"
 #include "formats/quoted.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/result.h"
 #include "formats/model_hash.h"
 #include "formats/quoted.h"
 

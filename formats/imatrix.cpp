@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "formats/byte_cursor.h"
 #include "formats/gguf_limits.h"
 #include "formats/gguf_writer.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/result.h"
+
 namespace kvant::formats {
 namespace {
 

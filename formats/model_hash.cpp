@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/result.h"
+
 namespace kvant::formats {
 namespace {
 

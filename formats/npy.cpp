@@ -12,6 +12,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/result.h"
 #include "formats/json.h"
 #include "formats/quoted.h"
 

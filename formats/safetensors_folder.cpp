@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "base/result.h"
 #include "formats/json.h"
 #include "formats/quoted.h"
 #include "formats/safetensors.h"

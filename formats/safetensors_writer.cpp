@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/output_file.h"
+#include "base/result.h"
 #include "formats/safetensors.h"
 
 namespace kvant::formats {

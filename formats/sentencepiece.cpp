@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {

@@ -4,6 +4,7 @@
 // bench_bound.h; the KV cache: bench_kv.h; the forms of the result: bench_output.h.
 #include <fmt/format.h>
 
+#include "base/result.h"
 #include "base/version.h"
 #include "tools/bench_kv.h"
 #include "tools/bench_machine.h"

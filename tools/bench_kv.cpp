@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "base/aligned_buffer.h"
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "tools/model_facts.h"
 #include "tools/stopwatch.h"

@@ -12,6 +12,7 @@
 #include "base/available_memory.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
+#include "base/result.h"
 #include "base/version.h"
 #include "cpu/cpu_features.h"
 #include "tools/stopwatch.h"

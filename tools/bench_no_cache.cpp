@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/result.h"
 #include "tools/bench_kv.h"
 
 namespace kvant::tools {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "tools/console.h"
 #include "tools/model_names.h"

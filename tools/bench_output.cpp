@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/result.h"
+
 namespace kvant::tools {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/available_memory.h"
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "kvant/beam_generator.h"
 #include "kvant/random.h"

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "tools/bench_machine.h"
 #include "tools/model_facts.h"

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/result.h"
 #include "tools/console.h"
 #include "tools/llama_words.h"
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "tools/console.h"
 #include "tools/llama_words.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/result.h"
 #include "tools/model_names.h"
 
 namespace kvant::tools {

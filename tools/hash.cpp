@@ -2,6 +2,7 @@
 // the comparison with such a manifest.
 #include <fmt/format.h>
 
+#include "base/result.h"
 #include "formats/gguf.h"
 #include "formats/hash_manifest.h"
 #include "formats/model_hash.h"

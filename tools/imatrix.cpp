@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/result.h"
 #include "engine/evaluate/importance.h"
 #include "tools/commands.h"
 #include "tools/evaluation_options.h"

@@ -8,10 +8,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/float_gemm.h"
-#include "kvant/tokenizer.h"
 #include "formats/check_tensors.h"
+#include "kvant/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/result.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/policies/policy_list.h"
 #include "tools/common_options.h"

@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "base/result.h"
 #include "formats/npy.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

@@ -1,6 +1,7 @@
 // kvant merge: the shards of a model become one file.
 #include <fmt/format.h>
 
+#include "base/result.h"
 #include "formats/gguf_resplit.h"
 #include "tools/commands.h"
 #include "tools/console.h"

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/result.h"
 #include "engine/evaluate/multiple_choice.h"
 #include "engine/evaluate/perplexity.h"
 #include "tools/commands.h"

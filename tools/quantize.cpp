@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/result.h"
 #include "kvant/generator.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "kvant/batch_generator.h"
+#include "base/result.h"
 #include "formats/json.h"
+#include "kvant/batch_generator.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/result.h"
 #include "kvant/beam_generator.h"
 #include "tools/run_modes.h"
 

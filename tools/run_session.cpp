@@ -11,6 +11,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/result.h"
+
 namespace kvant::tools {
 namespace {
 

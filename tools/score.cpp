@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/result.h"
 #include "engine/evaluate/token_scores.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/result.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/llama_words.h"

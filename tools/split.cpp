@@ -1,6 +1,7 @@
 // kvant split: a model becomes several files.
 #include <fmt/format.h>
 
+#include "base/result.h"
 #include "formats/gguf_resplit.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

@@ -13,10 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "kvant/random.h"
 #include "formats/gguf_writer.h"
+#include "kvant/random.h"
 
 namespace kvant::tools {
 namespace {

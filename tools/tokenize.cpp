@@ -6,8 +6,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "kvant/tokenizer.h"
+#include "base/result.h"
 #include "formats/gguf.h"
+#include "kvant/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"

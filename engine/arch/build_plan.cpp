@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/result.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/builder.h"
 #include "engine/graph/nodes.h"

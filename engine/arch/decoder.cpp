@@ -1,5 +1,7 @@
 #include "engine/arch/decoder.h"
 
+#include "base/result.h"
+
 namespace kvant::arch {
 
 Result<ModelSpec> ReadDecoder(const Metadata& metadata) {

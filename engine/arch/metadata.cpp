@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/result.h"
+
 namespace kvant::arch {
 
 using formats::GgufArray;

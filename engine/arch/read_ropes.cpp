@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/result.h"
+
 namespace kvant::arch {
 namespace {
 

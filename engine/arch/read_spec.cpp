@@ -1,4 +1,5 @@
 // From a file to its ModelSpec: finds the family and has it read the metadata.
+#include "base/result.h"
 #include "engine/arch/family.h"
 
 namespace kvant::arch {

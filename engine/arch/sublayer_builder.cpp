@@ -1,5 +1,6 @@
 #include "engine/arch/sublayer_builder.h"
 
+#include "base/result.h"
 #include "engine/arch/spec.h"
 
 namespace kvant::arch {

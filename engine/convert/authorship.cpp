@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "engine/convert/front_matter.h"
 
 namespace kvant::convert {

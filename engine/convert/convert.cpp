@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
 #include "engine/convert/special_tokens.h"

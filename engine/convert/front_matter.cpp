@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace kvant::convert {

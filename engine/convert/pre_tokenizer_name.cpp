@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "engine/tokenizer/pre_tokenizers.h"
 #include "engine/tokenizer/unicode.h"
 

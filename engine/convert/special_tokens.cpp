@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {

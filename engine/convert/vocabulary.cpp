@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "formats/quoted.h"
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {

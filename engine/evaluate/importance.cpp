@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/result.h"
+
 namespace kvant::evaluate {
 
 std::optional<int> ImportanceCollector::Watch(std::span<const std::string> weights, int64_t cols) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/result.h"
 
 namespace kvant::evaluate {
 namespace {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "engine/evaluate/distribution.h"
 #include "formats/json.h"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "engine/evaluate/distribution.h"
 
 namespace kvant::evaluate {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/result.h"
+
 namespace kvant::evaluate {
 
 Result<std::vector<TokenScore>> ScoreTokens(Session& session, std::span<const TokenId> tokens,

@@ -4,6 +4,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/result.h"
 
 namespace kvant::evaluate {
 namespace {

@@ -3,6 +3,8 @@
 
 #include <deque>
 
+#include "base/result.h"
+
 namespace kvant {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "base/result.h"
 #include "kvant/scheduler.h"
 
 namespace kvant {

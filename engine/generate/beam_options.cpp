@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/result.h"
+
 namespace kvant {
 namespace {
 

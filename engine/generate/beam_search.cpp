@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "engine/generate/portable_math.h"
 
 namespace kvant {

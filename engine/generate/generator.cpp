@@ -1,5 +1,7 @@
 #include "kvant/generator.h"
 
+#include "base/result.h"
+
 namespace kvant {
 namespace {
 

@@ -1,5 +1,7 @@
 #include "kvant/prompt.h"
 
+#include "base/result.h"
+
 namespace kvant {
 
 Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, std::string_view text) {

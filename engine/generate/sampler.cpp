@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/result.h"
 #include "engine/generate/portable_math.h"
 
 namespace kvant {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/result.h"
 #include "kvant/session_options.h"
 
 namespace kvant {

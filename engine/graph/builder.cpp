@@ -1,5 +1,6 @@
 #include "engine/graph/builder.h"
 
+#include "base/result.h"
 #include "engine/graph/observer.h"
 
 namespace kvant::graph {

@@ -1,5 +1,7 @@
 #include "engine/graph/run_stage.h"
 
+#include "base/result.h"
+
 namespace kvant::graph {
 namespace {
 

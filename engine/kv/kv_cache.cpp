@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/result.h"
 #include "engine/kv/stores/store_list.h"
 
 namespace kvant::kv {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/output_file.h"
+#include "base/result.h"
 #include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/session_sections.h"

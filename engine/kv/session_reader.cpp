@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/mapped_file.h"
+#include "base/result.h"
 #include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
 

@@ -8,6 +8,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/result.h"
 #include "formats/gguf_split.h"
 #include "formats/quoted.h"
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "formats/check_tensors.h"

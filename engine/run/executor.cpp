@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/result.h"
 #include "engine/graph/run_stage.h"
 
 namespace kvant::run {

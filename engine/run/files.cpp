@@ -1,6 +1,7 @@
 // Sequences on disk (format: engine/kv/session_file.h).
 #include <algorithm>
 
+#include "base/result.h"
 #include "engine/kv/session_file.h"
 #include "engine/run/parts.h"
 

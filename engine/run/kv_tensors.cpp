@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/result.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/run/parts.h"
 

@@ -5,9 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "kvant/kv_tensors.h"
+#include "base/result.h"
 #include "engine/limits.h"
 #include "formats/safetensors.h"
+#include "kvant/kv_tensors.h"
 
 namespace kvant {
 namespace {

@@ -1,6 +1,7 @@
 // Going back: to fewer tokens, to the logits of the last one, to a sequence with a hole.
 #include <algorithm>
 
+#include "base/result.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/run/parts.h"
 

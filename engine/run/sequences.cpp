@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/result.h"
+
 namespace kvant::run {
 
 Sequences::Sequences(Core& core) : core_(core), rows_(core.model->vocab_size()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/result.h"
 #include "engine/run/report.h"
 
 namespace kvant::run {

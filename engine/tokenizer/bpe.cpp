@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "engine/tokenizer/merge_table.h"
 #include "engine/tokenizer/pre_tokenizers.h"
 #include "engine/tokenizer/unicode.h"

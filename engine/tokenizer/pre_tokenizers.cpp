@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/result.h"
 #include "engine/tokenizer/unicode.h"
 #include "formats/quoted.h"
 

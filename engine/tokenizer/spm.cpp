@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/result.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"
 

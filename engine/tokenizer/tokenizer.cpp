@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/result.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/quoted.h"
 

@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 
+#include "base/result.h"
 #include "engine/tokenizer/stripping.h"
 
 namespace kvant {

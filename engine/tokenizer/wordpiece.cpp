@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/result.h"
 #include "engine/tokenizer/bert_characters.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"

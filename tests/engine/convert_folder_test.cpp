@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/half.h"
+#include "base/result.h"
 #include "engine/arch/family.h"
 #include "engine/convert/convert.h"
 #include "formats/gguf.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/result.h"
 #include "engine/evaluate/importance.h"
 #include "engine/evaluate/multiple_choice.h"
 #include "engine/evaluate/perplexity.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "kvant/generator.h"
 #include "kvant/random.h"
 #include "kvant/stop_text.h"

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "engine/convert/convert.h"
 #include "kvant/model.h"
 #include "tests/engine/logit_comparison.h"

@@ -1,6 +1,7 @@
 // Blocks, tables, transactions, windows and addresses of the KV cache, against simple models of
 // each.
 #include "engine/kv/kv_cache.h"
+#include "base/result.h"
 
 #include <gtest/gtest.h>
 

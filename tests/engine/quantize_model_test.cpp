@@ -1,5 +1,6 @@
 // Quantizing a file: what is written, what is kept, what is refused, and that neither threads nor
 // instruction sets change a byte.
+#include "base/result.h"
 #include "engine/quantize/quantize.h"
 
 #include <gmock/gmock.h>

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "base/result.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
 #include "tests/engine/tiny_model.h"

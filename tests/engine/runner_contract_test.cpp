@@ -5,9 +5,10 @@
 #include <atomic>
 #include <set>
 
-#include "kvant/generator.h"
+#include "base/result.h"
 #include "engine/graph/observer.h"
 #include "engine/kv/kv_cache.h"
+#include "kvant/generator.h"
 #include "tests/engine/runner_kinds.h"
 
 namespace kvant::test {

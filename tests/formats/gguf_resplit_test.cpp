@@ -1,5 +1,6 @@
 // Splitting and merging: back to the same bytes, and nothing left behind where it fails.
 #include "formats/gguf_resplit.h"
+#include "base/result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/result.h"
 #include "formats/gguf_writer.h"
 #include "tests/formats/gguf_bytes.h"
 #include "tests/shared_data.h"

@@ -1,5 +1,6 @@
 // Hashes of a small file against the one-shot XXH64 over the same bytes.
 #include "formats/model_hash.h"
+#include "base/result.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>

@@ -3,6 +3,7 @@
 // that sees everything. transformers stores the weights of norms less one.
 #include <cmath>
 
+#include "base/result.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,6 +1,7 @@
 // Llama 1 to 3, Mistral, TinyLlama and everything that is stored as "llama": pre-norm RMS layers,
 // SiLU gates, rotary embedding over neighbouring pairs. transformers turns pairs of half-heads, so
 // the conversion interleaves the rows of q and k.
+#include "base/result.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_tensors.h"

@@ -3,6 +3,7 @@
 // frequencies by one of two lists of factors, which the conversion writes as tensors.
 #include <cmath>
 
+#include "base/result.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_tensors.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/result.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/rope_scaling.h"
 

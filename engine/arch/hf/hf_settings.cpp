@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/result.h"
+
 namespace kvant::arch {
 namespace {
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/result.h"
+
 namespace kvant::arch {
 namespace {
 

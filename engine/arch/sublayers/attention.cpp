@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
 

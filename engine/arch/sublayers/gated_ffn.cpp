@@ -1,5 +1,6 @@
 #include "engine/arch/sublayers/gated_ffn.h"
 
+#include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
 

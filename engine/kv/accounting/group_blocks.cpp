@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/result.h"
+
 namespace kvant::kv {
 
 void Budget::MakeCopies() {

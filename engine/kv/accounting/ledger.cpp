@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/result.h"
 
 namespace kvant::kv {
 namespace {

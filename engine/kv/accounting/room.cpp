@@ -2,6 +2,7 @@
 // fit where that is too much.
 #include <algorithm>
 
+#include "base/result.h"
 #include "engine/kv/accounting/ledger.h"
 
 namespace kvant::kv {

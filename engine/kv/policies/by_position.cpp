@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/result.h"
+
 namespace kvant::kv {
 namespace {
 

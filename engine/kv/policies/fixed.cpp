@@ -1,6 +1,8 @@
 // A source's blocks: taken at once, given up at once.
 #include "engine/kv/policies/fixed.h"
 
+#include "base/result.h"
+
 namespace kvant::kv {
 
 void Fixed::Free(GroupBlocks& blocks, BlockTable& table) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/result.h"
 
 namespace kvant::kv {
 namespace {

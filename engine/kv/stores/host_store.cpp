@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/result.h"
+
 namespace kvant::kv {
 namespace {
 
