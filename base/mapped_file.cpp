@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/lost_mapping.h"
+#include "kvant/lost_mapping.h"
 #include "base/result.h"
 
 namespace kvant {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 
 namespace kvant {
 namespace {

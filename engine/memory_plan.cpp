@@ -7,8 +7,10 @@
 #include "base/available_memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/kernels.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
+#include "formats/gguf.h"
 
 namespace kvant {
 namespace {

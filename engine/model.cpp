@@ -6,10 +6,14 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
 #include "engine/graph/plan.h"
+#include "formats/gguf.h"
 
 namespace kvant {
 

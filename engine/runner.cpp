@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/result.h"
+#include "engine/memory_plan.h"
 #include "engine/run/parts.h"
 
 namespace kvant {

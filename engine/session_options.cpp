@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/kernels.h"
 #include "engine/graph/plan.h"
 #include "engine/limits.h"
 

@@ -61,7 +61,8 @@ inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
 
 // Public headers that rooms below engine/ may include.
 inline const std::set<std::string> kBasicHeaders = {"kvant/file_access.h", "kvant/kv_type.h",
-                                                    "kvant/result.h", "kvant/token_id.h"};
+                                                    "kvant/lost_mapping.h", "kvant/result.h",
+                                                    "kvant/token_id.h"};
 
 // Where names of model families and of block formats may stand as literals.
 inline const std::vector<std::string_view> kNamesOfFamilies = {"engine/arch/families/"};

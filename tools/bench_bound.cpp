@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/graph/plan.h"
+#include "formats/gguf.h"
 
 namespace kvant::tools {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "kvant/kv_type.h"
 #include "tools/console.h"
 #include "tools/model_names.h"
 #include "tools/number_list.h"
@@ -88,9 +89,9 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   AddIdleOptions(list);
 }
 
-Result<std::vector<cpu::KvElement>> ParseKvTypes(const char* option,
-                                                 const std::vector<std::string>& texts) {
-  std::vector<cpu::KvElement> types;
+Result<std::vector<KvType>> ParseKvTypes(const char* option,
+                                         const std::vector<std::string>& texts) {
+  std::vector<KvType> types;
   for (const std::string& text : texts) {
     for (const std::string& name : SplitList(text)) {
       const auto type = ParseKvType(name);
@@ -108,10 +109,10 @@ Result<std::vector<KvTypes>> CombineKvTypes(const Texts& texts) {
   KVANT_ASSIGN(auto both, ParseKvTypes("--kv-type", texts.kv_types));
   KVANT_ASSIGN(const auto keys, ParseKvTypes("--cache-type-k", texts.k_types));
   KVANT_ASSIGN(const auto values, ParseKvTypes("--cache-type-v", texts.v_types));
-  if (both.empty()) both = {cpu::KvElement::kF16};
+  if (both.empty()) both = {KvType::kF16};
   std::vector<KvTypes> types;
-  for (const cpu::KvElement k : keys.empty() ? both : keys) {
-    for (const cpu::KvElement v : values.empty() ? both : values) {
+  for (const KvType k : keys.empty() ? both : keys) {
+    for (const KvType v : values.empty() ? both : values) {
       if (keys.empty() && values.empty() && k != v) continue;
       types.push_back({k, v});
     }
@@ -215,8 +216,8 @@ Status CheckTests(const BenchOptions& options) {
 
 }  // namespace
 
-std::string LlamaKvTypeName(cpu::KvElement element) {
-  return element == cpu::KvElement::kQ8 ? "q8_0" : std::string(KvTypeName(element));
+std::string LlamaKvTypeName(KvType element) {
+  return element == KvType::kQ8 ? "q8_0" : std::string(KvTypeName(element));
 }
 
 SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,

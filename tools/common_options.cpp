@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "kvant/kv_type.h"
 #include "tools/console.h"
 #include "tools/llama_words.h"
 #include "tools/model_names.h"
@@ -242,7 +243,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.cancel = &CancelFlag();
   options.k_type = k_type.value_or(kv_type);
   options.v_type = v_type.value_or(kv_type);
-  const bool int8 = options.k_type == cpu::KvElement::kQ8 || options.v_type == cpu::KvElement::kQ8;
+  const bool int8 = options.k_type == KvType::kQ8 || options.v_type == KvType::kQ8;
   const std::pair<bool, const char*> cached[] = {{no_kv_rotation, "--no-kv-rotation"},
                                                  {kv_prealloc, "--kv-prealloc"},
                                                  {kv_check, "--kv-check"},

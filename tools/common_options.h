@@ -58,9 +58,9 @@ struct SessionGroup {
   std::optional<int64_t> threads;
   std::optional<int64_t> context;
   int64_t chunk = kDefaultChunk;
-  cpu::KvElement kv_type = cpu::KvElement::kF16;
-  std::optional<cpu::KvElement> k_type;
-  std::optional<cpu::KvElement> v_type;
+  KvType kv_type = KvType::kF16;
+  std::optional<KvType> k_type;
+  std::optional<KvType> v_type;
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/policies/policy_list.h"
+#include "kvant/kv_type.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/model_facts.h"

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "formats/npy.h"
+#include "kvant/kv_type.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
@@ -88,7 +89,7 @@ Status WriteLogits(const Options& options, const Positionals& positionals) {
 
 int LogitsCommand(CommandLine& line) {
   Options options;
-  options.session.kv_type = cpu::KvElement::kF32;
+  options.session.kv_type = KvType::kF32;
   OptionList list;
   list.Group("Input");
   list.Text("--tokens", &options.tokens, "IDS", "Token ids separated by commas");

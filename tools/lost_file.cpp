@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "base/lost_mapping.h"
+#include "kvant/lost_mapping.h"
 #include "tools/console.h"
 
 namespace kvant::tools {

@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"
+#include "formats/gguf.h"
 #include "formats/imatrix.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"

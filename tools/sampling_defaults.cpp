@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/generate/model_sampling.h"
+#include "formats/gguf.h"
 
 namespace kvant::tools {
 

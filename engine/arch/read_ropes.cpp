@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "formats/gguf.h"
 
 namespace kvant::arch {
 namespace {

@@ -1,6 +1,7 @@
 // From a file to its ModelSpec: finds the family and has it read the metadata.
 #include "base/result.h"
 #include "engine/arch/family.h"
+#include "formats/gguf.h"
 
 namespace kvant::arch {
 

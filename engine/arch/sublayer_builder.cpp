@@ -1,6 +1,7 @@
 #include "engine/arch/sublayer_builder.h"
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 #include "engine/arch/spec.h"
 
 namespace kvant::arch {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/aligned_buffer.h"
+#include "cpu/kernels.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/uncached_attention.h"
 #include "engine/kv/step_view.h"

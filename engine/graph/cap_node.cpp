@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cpu/kernels.h"
 #include "engine/graph/nodes.h"
 
 namespace kvant::graph {

@@ -10,7 +10,10 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
 #include "engine/graph/nodes.h"
+#include "formats/gguf.h"
 #include "quant/format.h"
 
 namespace kvant::graph {

@@ -26,6 +26,7 @@
 #include "engine/graph/rope.h"
 #include "engine/graph/rows.h"
 #include "engine/graph/work.h"
+#include "formats/gguf.h"
 
 namespace kvant::formats {
 struct GgufTensor;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/run/parts.h"
 

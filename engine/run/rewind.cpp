@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/run/parts.h"
 

@@ -17,6 +17,7 @@
 #include "engine/tokenizer/pre_tokenizers.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"
+#include "formats/gguf.h"
 
 namespace kvant {
 namespace {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"
+#include "formats/gguf.h"
 
 namespace kvant {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "engine/tokenizer/vocabulary.h"
+#include "formats/gguf.h"
 #include "formats/quoted.h"
 
 namespace kvant {

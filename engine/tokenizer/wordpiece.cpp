@@ -12,6 +12,7 @@
 #include "engine/tokenizer/bert_characters.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"
+#include "formats/gguf.h"
 
 namespace kvant {
 namespace {

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/lost_mapping.h"
+#include "kvant/lost_mapping.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant {

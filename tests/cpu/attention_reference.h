@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/half.h"
+#include "cpu/kernels.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {

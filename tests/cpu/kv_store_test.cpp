@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/half.h"
+#include "cpu/kernels.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {

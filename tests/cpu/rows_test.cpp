@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "cpu/kernels.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {

@@ -9,9 +9,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cpu/kernels.h"
+#include "formats/json.h"
 #include "kvant/beam_generator.h"
 #include "kvant/beam_search.h"
-#include "formats/json.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"
 

@@ -8,10 +8,12 @@
 #include <iterator>
 #include <random>
 
+#include "cpu/kernels.h"
 #include "engine/arch/family.h"
 #include "engine/convert/convert.h"
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"
+#include "formats/gguf.h"
 #include "tests/engine/hf_folder.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/reference_forward.h"

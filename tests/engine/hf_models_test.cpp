@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cpu/kernels.h"
 #include "engine/arch/family.h"
 #include "formats/npy.h"
 #include "tests/engine/hf_reference_folder.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cpu/kernels.h"
 #include "engine/kv/kv_cache.h"
 
 namespace kvant::kv {

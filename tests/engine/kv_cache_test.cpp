@@ -2,6 +2,7 @@
 // each.
 #include "engine/kv/kv_cache.h"
 #include "base/result.h"
+#include "cpu/kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 
+#include "cpu/kernels.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/step_view.h"

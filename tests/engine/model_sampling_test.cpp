@@ -1,5 +1,6 @@
 // Settings for sampling in a model's file: every number is checked, and what is not used is named.
 #include "engine/generate/model_sampling.h"
+#include "formats/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

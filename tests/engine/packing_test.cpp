@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "formats/gguf.h"
 #include "tests/engine/reference_forward.h"
 #include "tests/engine/runner_kinds.h"
 #include "tests/engine/tiny_model.h"

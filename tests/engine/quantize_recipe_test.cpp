@@ -1,6 +1,7 @@
 // Recipes against the tensor types that llama-quantize gave to models of the same structure
 // (tests/reference/make_recipe_fixtures.py).
 #include "engine/quantize/recipe.h"
+#include "formats/gguf.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kvant/session.h"
+#include "cpu/kernels.h"
+#include "formats/gguf.h"
 #include "formats/npy.h"
+#include "kvant/session.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"

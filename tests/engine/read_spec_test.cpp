@@ -6,8 +6,11 @@
 #include <functional>
 
 #include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
+#include "formats/gguf.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {

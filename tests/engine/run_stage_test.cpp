@@ -1,6 +1,7 @@
 // Running a stage: every node in order, wide ones share by share, narrow ones once and between
 // phases, on teams of any size; and what a plan says of phases and work.
 #include "engine/graph/run_stage.h"
+#include "cpu/kernels.h"
 
 #include <gtest/gtest.h>
 

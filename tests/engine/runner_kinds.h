@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cpu/kernels.h"
 #include "kvant/runner.h"
 #include "tests/engine/tiny_model.h"
 

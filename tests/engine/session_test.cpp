@@ -2,6 +2,8 @@
 // against itself without a cache, in pieces of any size, on any number of threads, with windows,
 // rewinds, cancels and full contexts.
 #include "kvant/session.h"
+#include "cpu/kernels.h"
+#include "formats/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // the model without cache.
 #include <gtest/gtest.h>
 
+#include "cpu/kernels.h"
 #include "formats/npy.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/tiny_model.h"

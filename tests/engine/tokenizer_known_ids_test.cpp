@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/gguf.h"
 #include "kvant/tokenizer.h"
 #include "tests/shared_data.h"
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "formats/gguf.h"
 #include "tests/engine/vocabulary_file.h"
 
 namespace kvant {

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-#include "kvant/session.h"
+#include "cpu/kernels.h"
 #include "formats/npy.h"
+#include "kvant/session.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"

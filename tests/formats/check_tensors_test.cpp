@@ -1,5 +1,6 @@
 // Weights that are not finite: planted ones are found at their place, in float and block formats.
 #include "formats/check_tensors.h"
+#include "formats/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Split models: names of shards, and every way in which the shards on disk can fail to belong
 // together.
 #include "formats/gguf_split.h"
+#include "base/mapped_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

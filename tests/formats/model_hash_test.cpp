@@ -1,6 +1,7 @@
 // Hashes of a small file against the one-shot XXH64 over the same bytes.
 #include "formats/model_hash.h"
 #include "base/result.h"
+#include "formats/gguf.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>

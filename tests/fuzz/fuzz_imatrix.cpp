@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "formats/gguf.h"
 #include "formats/imatrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/kernels.h"
 #include "engine/kv/session_file.h"
 #include "engine/kv/session_reader.h"
 #include "engine/kv/step_view.h"

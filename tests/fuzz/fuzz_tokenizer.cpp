@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/gguf.h"
 #include "kvant/tokenizer.h"
 #include "tests/formats/gguf_bytes.h"
 

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "formats/gguf.h"
 #include "formats/imatrix.h"
 #include "tests/formats/gguf_bytes.h"
 #include "tests/shared_data.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -2,6 +2,7 @@
 // SiLU gates, rotary embedding over neighbouring pairs. transformers turns pairs of half-heads, so
 // the conversion interleaves the rows of q and k.
 #include "base/result.h"
+#include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_tensors.h"

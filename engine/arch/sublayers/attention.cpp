@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
 

@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "formats/gguf.h"
 
 namespace kvant::arch {
 namespace {
