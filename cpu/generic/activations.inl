@@ -25,8 +25,8 @@ struct GeluTanh {
 // Stegun, Handbook of Mathematical Functions, 7.1.26.
 struct GeluErf {
   static F32 Of(F32 x) {
-    // Beyond 14 erfc(z) is below 1e-43; infinity times 0 would be NaN.
-    const F32 size = Min(Broadcast(14.0f), Max(Sub(Zero(), x), x));
+    // From 15 on erfc(z) is 0 in floats; infinity times 0 would be NaN.
+    const F32 size = Min(Broadcast(15.0f), Max(Sub(Zero(), x), x));
     const F32 z = Mul(size, Broadcast(0.70710678118654752f));
     const F32 t = Div(Broadcast(1.0f), MulAdd(z, Broadcast(0.3275911f), Broadcast(1.0f)));
     F32 sum = Broadcast(1.061405429f);
