@@ -1,5 +1,6 @@
 // What operations of the KV cache cost, each beside what it would cost without sharing.
 #include "tools/bench_kv.h"
+#include "engine/memory_plan.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

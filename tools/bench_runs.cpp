@@ -8,6 +8,7 @@
 #include "base/available_memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "engine/memory_plan.h"
 #include "kvant/beam_generator.h"
 #include "kvant/random.h"
 #include "tools/bench_machine.h"

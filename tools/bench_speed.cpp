@@ -1,5 +1,6 @@
 // The tests of kvant bench one after the other, and a row for each.
 #include "tools/bench_speed.h"
+#include "engine/memory_plan.h"
 
 #include <fmt/format.h>
 

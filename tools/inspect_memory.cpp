@@ -1,4 +1,5 @@
 #include "tools/inspect_memory.h"
+#include "engine/memory_plan.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/memory_plan.h"
 #include "kvant/kv_type.h"
 #include "tests/engine/runner_kinds.h"
 
