@@ -123,12 +123,12 @@ def saved(program, folder, model, options, lines, names, more):
 
 
 def session(program, folder, model, options, prompts):
-    """kvant run --session. How a later run goes on is not compared: versions differ in it."""
+    """kvant run --session: the text. What it saves of the last token, and how a later run goes on,
+    are not compared: versions differ in it; programs of kvant seq compare saved sessions."""
     results = {}
     for number, prompt in enumerate(prompts):
         arguments = ["--session", "saved.kvs", "-n", "24", "--temp", "0", *options]
         results[f"text {number}"] = text(program, folder, model, arguments, prompt)["text"]
-    results["session file"] = (folder / "saved.kvs").read_bytes()
     return results
 
 

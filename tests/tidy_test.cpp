@@ -361,7 +361,7 @@ template <class T, bool kFast> void Run(std::function<bool(int)> f, char c = '"'
   EXPECT_EQ(LineComments(text), (std::vector<std::string>{"// says \"no\" to x.md"}));
   EXPECT_TRUE(MayInclude("engine/arch/read_spec.cpp", "engine/graph/plan.h"));
   EXPECT_FALSE(MayInclude("engine/graph/plan.cpp", "engine/arch/spec.h"));
-  EXPECT_FALSE(MayInclude("engine/kv/kv_cache.h", "kvant/runner.h"));
+  EXPECT_FALSE(MayInclude("engine/kv/kv_cache.h", "engine/run/executor.h"));
   EXPECT_TRUE(MayInclude("cpu/amx/matmul.cpp", "cpu/avx512vnni/codec.h"));
   EXPECT_FALSE(MayInclude("cpu/avx2/matmul.cpp", "cpu/avx512vnni/codec.h"));
 }

@@ -1,4 +1,6 @@
 // Export and import of caches as tensors, row by row of the blocks.
+#include "kvant/kv_tensors.h"
+
 #include <algorithm>
 #include <array>
 

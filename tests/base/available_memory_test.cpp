@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/temporary_folder.h"
+
 namespace kvant {
 namespace {
 
@@ -15,21 +17,20 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 // A folder with files as Linux writes them.
 class AvailableMemoryTest : public testing::Test {
  protected:
-  AvailableMemoryTest() : folder_(std::filesystem::path(testing::TempDir()) / "memory_files") {
-    std::filesystem::remove_all(folder_);
+  AvailableMemoryTest() {
     files_ = {folder_ / "meminfo", folder_ / "self_cgroup", folder_ / "groups"};
     Write("meminfo",
           "MemTotal:        8388608 kB\nMemFree:          524288 kB\n"
           "MemAvailable:    4194304 kB\n");
   }
-  ~AvailableMemoryTest() override { std::filesystem::remove_all(folder_); }
 
   void Write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((folder_ / name).parent_path());
-    std::ofstream(folder_ / name) << text;
+    const std::filesystem::path path(folder_ / name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
   }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
   MemoryFiles files_;
 };
 
