@@ -169,16 +169,4 @@ Result<Continuation> Continue(const Tokenizer& tokenizer, std::span<const TokenI
   return out;
 }
 
-Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text) {
-  const SpecialTokens& special = tokenizer.special();
-  KVANT_ASSIGN(auto ids, tokenizer.Encode(text, {.add_special = true, .parse_special = true}));
-  if (special.add_eos && !ids.empty() && ids.back() == special.eos) ids.pop_back();
-  if (ids.empty() && special.bos.has_value()) ids.push_back(*special.bos);
-  if (ids.empty()) {
-    return MakeError(ErrorCode::kInvalid,
-                     "no prompt given, and this model has no BOS token to start from: use -p TEXT");
-  }
-  return ids;
-}
-
 }  // namespace kvant::tools

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kvant/prompt.h"
 #include "kvant/session.h"
 
 namespace kvant::tools {
@@ -62,9 +63,5 @@ struct Continuation {
 // begins with the prompt and `saved_text` is kKept: nothing may be dropped, and nothing is new.
 Result<Continuation> Continue(const Tokenizer& tokenizer, std::span<const TokenId> saved,
                               const std::optional<std::string>& text, SavedText saved_text);
-
-// The prompt as the model wants it: with BOS where the metadata says so, from BOS alone if there is
-// no text, and never with an end token, which would end the text before it begins.
-Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, const std::string& text);
 
 }  // namespace kvant::tools
