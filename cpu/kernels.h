@@ -326,9 +326,6 @@ struct KernelTable {
 
   // By Activation.
   std::span<const ActivationKernel> activations;
-  // The gated forms of kSilu and of kGeluTanh.
-  void (*silu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
-  void (*gelu_multiply)(const float* gate, const float* up, int64_t cols, float* out);
 
   const ActivationKernel& ForActivation(Activation activation) const {
     return activations[static_cast<size_t>(activation)];

@@ -11,8 +11,6 @@ const KernelTable* Kernels() {
       .rms_norm = RmsNorm,
       .add = AddRows,
       .activations = kActivations,
-      .silu_multiply = ActivateAndMultiply<Silu>,
-      .gelu_multiply = ActivateAndMultiply<GeluTanh>,
       .cap = Cap,
       .rope = Rope,
       .rotate = Rotate,

@@ -227,12 +227,12 @@ class MatMulNode final : public Node {
 class GatedUnitNode final : public Node {
  public:
   GatedUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
-                std::vector<ValueId> writes, Product product, Gate gate, ValueId gate_up,
-                const Activations& out)
+                std::vector<ValueId> writes, Product product, cpu::Activation activation,
+                ValueId gate_up, const Activations& out)
       : Node(std::move(name), std::move(reads), std::move(writes)),
         kernels_(kernels),
         product_(std::move(product)),
-        gate_(gate),
+        activation_(kernels.ForActivation(activation)),
         gate_up_(gate_up),
         out_(out) {}
 
@@ -266,8 +266,7 @@ class GatedUnitNode final : public Node {
   std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
 
   std::string Describe() const override {
-    return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(),
-                       gate_ == Gate::kSilu ? "silu" : "gelu",
+    return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(), activation_.name,
                        out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
   }
 
@@ -278,14 +277,13 @@ class GatedUnitNode final : public Node {
   static constexpr int64_t kPieceCols = 256;
 
   void Activate(const StepContext& step, const Range& cols) const {
-    const auto activate = gate_ == Gate::kSilu ? kernels_.silu_multiply : kernels_.gelu_multiply;
     const int64_t count = cols.end - cols.begin;
     for (int64_t row = 0; row < step.RowCount(gate_up_); ++row) {
       float* gate = step.FloatRow(gate_up_, row) + cols.begin;
       const float* up = gate + out_.cols;
       float* product =
           out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + cols.begin : gate;
-      activate(gate, up, count, product);
+      activation_.multiply(gate, up, count, product);
       if (out_.int8 != kNoValue) {
         kernels_.quantize(product, count, step.RecordAt(out_.int8, row, out_.cols, cols.begin));
       }
@@ -294,7 +292,7 @@ class GatedUnitNode final : public Node {
 
   const cpu::KernelTable& kernels_;
   Product product_;
-  Gate gate_;
+  const cpu::ActivationKernel& activation_;
   ValueId gate_up_;
   Activations out_;
 };
@@ -314,13 +312,14 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
                                     std::vector<MatMulOperand> operands, const Activations& in,
-                                    Gate gate, ValueId gate_up, const Activations& out) {
+                                    cpu::Activation activation, ValueId gate_up,
+                                    const Activations& out) {
   KVANT_CHECK(operands.size() == 1 || operands.size() == 2);
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);
   return std::make_unique<GatedUnitNode>(
       kernels, std::move(name), in.ids(), std::move(writes),
-      Product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet), gate,
+      Product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet), activation,
       gate_up, out);
 }
 

@@ -20,12 +20,6 @@ namespace kvant::graph {
 
 class MatMulObserver;
 
-// The gated feed-forward: down(activation(gate) * up).
-enum class Gate : uint8_t {
-  kSilu,
-  kGelu,  // the tanh form
-};
-
 // Heads and mask of an attention.
 struct AttentionShape {
   int64_t heads = 0;
@@ -136,7 +130,8 @@ bool QuantizesAttention(const AttentionShape& shape);
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
                                     std::vector<MatMulOperand> operands, const Activations& in,
-                                    Gate gate, ValueId gate_up, const Activations& out);
+                                    cpu::Activation activation, ValueId gate_up,
+                                    const Activations& out);
 
 // values = cap * tanh(values / cap), in rows of `cols` floats.
 std::unique_ptr<Node> MakeCap(const cpu::KernelTable& kernels, std::string name, float cap,

@@ -67,8 +67,9 @@ TEST_P(Rows, TheExponentialIsWithinTwoUlp) {
   for (float gate = -87.0f; gate < -20.0f; gate += 0.00071f) gates.push_back(gate);
   const std::vector<float> ones(gates.size(), 1.0f);
   std::vector<float> out(gates.size());
-  kernels().silu_multiply(gates.data(), ones.data(), static_cast<int64_t>(gates.size()),
-                          out.data());
+  kernels()
+      .ForActivation(Activation::kSilu)
+      .multiply(gates.data(), ones.data(), static_cast<int64_t>(gates.size()), out.data());
   for (size_t i = 0; i < gates.size(); ++i) {
     const double gate = gates[i];
     const double expected = gate / (1.0 + std::exp(-gate));
@@ -159,12 +160,14 @@ TEST_P(Rows, SiluMultiplyIsWithinItsRoundings) {
     const GuardedArray<float> gate(RandomRow(cols, 5, 8.0f));
     const GuardedArray<float> up(RandomRow(cols, 6));
     std::vector<float> reference_out(gate.size());
-    reference().silu_multiply(gate.data(), up.data(), cols, reference_out.data());
+    reference()
+        .ForActivation(Activation::kSilu)
+        .multiply(gate.data(), up.data(), cols, reference_out.data());
     std::vector<double> expected;
     for (size_t i = 0; i < gate.size(); ++i) {
       expected.push_back(double{gate[i]} / (1.0 + std::exp(-double{gate[i]})) * up[i]);
     }
-    kernels().silu_multiply(gate.data(), up.data(), cols, gate.data());
+    kernels().ForActivation(Activation::kSilu).multiply(gate.data(), up.data(), cols, gate.data());
     for (size_t i = 0; i < expected.size(); ++i) {
       // 2 ulp of the exponential, then addition, division and product.
       ASSERT_NEAR(gate[i], expected[i], (2 * 2 + 3) * kRounding * 1.01 * std::abs(expected[i]));
@@ -178,7 +181,9 @@ TEST_P(Rows, SiluMultiplyKeepsToTheLimits) {
   const std::vector<float> gate = {0.0f, -0.0f, 1e30f, kInfinity, -1e30f, -88.0f, -104.0f, NAN};
   const std::vector<float> up(gate.size(), 2.0f);
   std::vector<float> out(gate.size());
-  kernels().silu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+  kernels()
+      .ForActivation(Activation::kSilu)
+      .multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
   EXPECT_EQ(out[0], 0.0f);
   EXPECT_EQ(out[1], 0.0f);
   EXPECT_EQ(out[2], 2e30f);
@@ -195,7 +200,9 @@ TEST_P(Rows, GeluMultiplyIsWithinItsRoundings) {
     const GuardedArray<float> gate(RandomRow(cols, 9, 4.0f));
     const GuardedArray<float> up(RandomRow(cols, 10));
     std::vector<float> reference_out(gate.size());
-    reference().gelu_multiply(gate.data(), up.data(), cols, reference_out.data());
+    reference()
+        .ForActivation(Activation::kGeluTanh)
+        .multiply(gate.data(), up.data(), cols, reference_out.data());
     std::vector<double> expected;
     std::vector<double> bound;
     for (size_t i = 0; i < gate.size(); ++i) {
@@ -208,7 +215,9 @@ TEST_P(Rows, GeluMultiplyIsWithinItsRoundings) {
       bound.push_back(roundings * kRounding * 1.01 * std::abs(expected.back()) +
                       1e-15 * std::abs(x * double{up[i]}));
     }
-    kernels().gelu_multiply(gate.data(), up.data(), cols, gate.data());
+    kernels()
+        .ForActivation(Activation::kGeluTanh)
+        .multiply(gate.data(), up.data(), cols, gate.data());
     for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(gate[i], expected[i], bound[i]);
     ExpectSameBits(gate.ToVector(), reference_out, "gelu_multiply");
   }
@@ -243,7 +252,9 @@ TEST_P(Rows, GeluMultiplyKeepsToTheLimits) {
   const std::vector<float> gate = {0.0f, -0.0f, 1e30f, kInfinity, -1e30f, -12.0f, -40.0f, NAN};
   const std::vector<float> up(gate.size(), 2.0f);
   std::vector<float> out(gate.size());
-  kernels().gelu_multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+  kernels()
+      .ForActivation(Activation::kGeluTanh)
+      .multiply(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
   EXPECT_EQ(out[0], 0.0f);
   EXPECT_EQ(out[1], 0.0f);
   EXPECT_EQ(out[2], 2e30f);

@@ -29,7 +29,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kGelu));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kGeluTanh));
   KVANT_ASSIGN(const auto windows, ReadWindowPattern(metadata, attentions.size(), kPattern));
   KVANT_ASSIGN(const int64_t window,
                metadata.CountOr("attention.sliding_window", kContextMax, kWindow));

@@ -19,7 +19,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kSilu));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }

@@ -26,7 +26,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kSilu));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   const bool released_shape = attentions.size() == 32 || attentions.size() == 40;
   if (!metadata.Has("attention.sliding_window") && released_shape && model.context_train == 4096) {
     for (Attention& attention : attentions) attention.mask = {MaskKind::kWindow, kWindow4k};

@@ -19,7 +19,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, graph::Gate::kSilu));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   for (Attention& attention : attentions) attention.head_norms = HeadNorms::kRequired;
   FillLayers(stack, {}, attentions, ffns);
   return model;

@@ -44,7 +44,7 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
 }
 
 Result<std::vector<GatedFfn>> ReadGatedFfns(const Metadata& metadata, const Stack& stack,
-                                            graph::Gate activation) {
+                                            cpu::Activation activation) {
   KVANT_ASSIGN(const auto widths,
                metadata.CountPerLayer("feed_forward_length", stack.layers.size(), kDimMax, {}));
   std::vector<GatedFfn> ffns;

@@ -17,13 +17,13 @@ class SublayerBuilder;
 
 struct GatedFfn {
   int64_t width = 0;  // rows of the gate and of the up matrix
-  graph::Gate activation = graph::Gate::kSilu;
+  cpu::Activation activation = cpu::Activation::kSilu;
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
 // The feed-forwards of all layers of a stack, by feed_forward_length.
 Result<std::vector<GatedFfn>> ReadGatedFfns(const Metadata& metadata, const Stack& stack,
-                                            graph::Gate activation);
+                                            cpu::Activation activation);
 
 }  // namespace kvant::arch

@@ -11,8 +11,8 @@
 
 namespace kvant::test {
 
-inline double ReferenceActivation(graph::Gate activation, double x) {
-  if (activation == graph::Gate::kSilu) return x / (1.0 + std::exp(-x));
+inline double ReferenceActivation(cpu::Activation activation, double x) {
+  if (activation == cpu::Activation::kSilu) return x / (1.0 + std::exp(-x));
   const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1.0 + std::tanh(u));
 }
