@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kvant/lost_mapping.h"
 #include "base/result.h"
+#include "kvant/lost_mapping.h"
 
 namespace kvant {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/result.h"
 #include "engine/evaluate/windows.h"
 #include "engine/graph/observer.h"
-#include "kvant/session.h"
 #include "formats/imatrix.h"
+#include "kvant/session.h"
 
 namespace kvant::evaluate {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "kvant/sampler.h"
 #include "formats/gguf.h"
+#include "kvant/sampler.h"
 
 namespace kvant {
 

@@ -1,7 +1,7 @@
 // Utf8Stream: text that arrives in arbitrary pieces leaves as whole characters. What is held back
 // is at most 3 bytes: the start of one character that the next bytes may complete.
-#include "kvant/tokenizer.h"
 #include "engine/tokenizer/unicode.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

@@ -14,8 +14,8 @@
 #include "base/result.h"
 #include "engine/tokenizer/piece_index.h"
 #include "engine/tokenizer/special_tokens.h"
-#include "kvant/tokenizer.h"
 #include "formats/gguf.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 

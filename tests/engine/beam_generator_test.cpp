@@ -8,8 +8,8 @@
 #include <cmath>
 #include <set>
 
-#include "kvant/generator.h"
 #include "engine/kv/kv_cache.h"
+#include "kvant/generator.h"
 #include "tests/engine/beam_requests.h"
 
 namespace kvant::test {

@@ -6,8 +6,8 @@
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
-#include "kvant/tokenizer.h"
 #include "formats/gguf_writer.h"
+#include "kvant/tokenizer.h"
 #include "tests/engine/hf_folder.h"
 #include "tests/shared_data.h"
 

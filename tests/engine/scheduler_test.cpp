@@ -7,8 +7,8 @@
 #include <deque>
 #include <map>
 
-#include "kvant/batch_generator.h"
 #include "engine/run/logit_rows.h"
+#include "kvant/batch_generator.h"
 #include "tests/engine/runner_kinds.h"
 
 namespace kvant::test {

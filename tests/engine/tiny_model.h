@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "formats/gguf_writer.h"
 #include "kvant/model.h"
 #include "kvant/session.h"
-#include "formats/gguf_writer.h"
 #include "quant/format.h"
 
 namespace kvant::test {

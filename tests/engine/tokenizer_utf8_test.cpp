@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "kvant/tokenizer.h"
 #include "engine/tokenizer/unicode.h"
+#include "kvant/tokenizer.h"
 
 namespace kvant {
 namespace {
