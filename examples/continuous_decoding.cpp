@@ -44,8 +44,8 @@ kvant::Status Run(const std::string& path, const std::string& prompt) {
     KVANT_TRY(session->ComputeLogits());
   }
   if (continuations[0] == continuations[1]) return {};
-  return kvant::MakeError(kvant::ErrorCode::kInvalid, "'{}' became '{}'", continuations[0],
-                          continuations[1]);
+  return kvant::Error{kvant::ErrorCode::kInvalid,
+                      "'" + continuations[0] + "' became '" + continuations[1] + "'"};
 }
 
 }  // namespace

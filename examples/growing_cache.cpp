@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 namespace {
@@ -31,8 +32,9 @@ kvant::Status Run(const char* path) {
                 static_cast<int>(shape[0]), static_cast<int>(shape[1]), static_cast<int>(shape[2]),
                 static_cast<int>(shape[3]));
     if (shape[2] != step) {
-      return kvant::MakeError(kvant::ErrorCode::kInvalid, "expected {} positions, found {}", step,
-                              shape[2]);
+      return kvant::Error{
+          kvant::ErrorCode::kInvalid,
+          "expected " + std::to_string(step) + " positions, found " + std::to_string(shape[2])};
     }
     tokens.push_back(Likeliest(runner->logits(past)));
   }
@@ -42,7 +44,7 @@ kvant::Status Run(const char* path) {
   KVANT_ASSIGN(const kvant::SequenceId whole, uncached->NewSequence());
   KVANT_TRY(uncached->Append(whole, std::span<const TokenId>(tokens).first(5)));
   if (Likeliest(uncached->logits(whole)) == tokens.back()) return {};
-  return kvant::MakeError(kvant::ErrorCode::kInvalid, "without a cache another token is likeliest");
+  return kvant::Error{kvant::ErrorCode::kInvalid, "without a cache another token is likeliest"};
 }
 
 }  // namespace

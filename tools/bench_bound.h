@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/graph/work.h"
-#include "kvant/model.h"
 #include "engine/memory_plan.h"
+#include "kvant/model.h"
 
 namespace kvant::tools {
 

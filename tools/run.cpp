@@ -335,7 +335,7 @@ Status SaveText(const ContinueRunOptions& options, const Generation& generation,
     const bool full = !status.ok() && (status.error().code == ErrorCode::kContextFull ||
                                        status.error().code == ErrorCode::kOutOfMemory ||
                                        status.error().code == ErrorCode::kCancelled);
-    if (!full) KVANT_TRY(status);
+    if (!status.ok() && !full) return status;
   }
   return session.Save(*options.File());
 }

@@ -22,7 +22,7 @@ std::string ReadLine(const std::string& text, PromptLine* line) {
   if (text.find('\0') != std::string::npos) return "expected JSON, found a NUL byte";
   auto entry = formats::ParseJson(text, "line");
   if (!entry.ok()) return "expected {\"prompt\": TEXT}, found what is not valid JSON";
-  const Json object = std::move(*entry);
+  const Json& object = *entry;
   if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string()) {
     return "expected {\"prompt\": TEXT}";
   }

@@ -109,7 +109,7 @@ Status Runner::ComputeLogits(SequenceId sequence) {
     state->kv.length = length;
     const Status status = compute(state->kv);
     state->kv.length = length + 1;
-    KVANT_TRY(status);
+    if (!status.ok()) return status;
   } else {
     // Where a window no longer holds what the last token saw, it is computed again from the tokens,
     // for the logits alone: the sequence keeps what it has.

@@ -87,3 +87,22 @@ class [[nodiscard]] Result {
 };
 
 }  // namespace kvant
+
+#define KVANT_CONCAT_INNER(a, b) a##b
+#define KVANT_CONCAT(a, b) KVANT_CONCAT_INNER(a, b)
+
+// Returns the error of a Status or Result expression to the caller.
+#define KVANT_TRY(expression)                                    \
+  do {                                                           \
+    auto kvant_try_status = (expression);                        \
+    if (!kvant_try_status.ok()) return kvant_try_status.error(); \
+  } while (false)
+
+// KVANT_ASSIGN(auto model, Model::Open(path));  declares or assigns the value, or returns the
+// error.
+#define KVANT_ASSIGN(target, expression) \
+  KVANT_ASSIGN_IMPL(KVANT_CONCAT(kvant_result_, __LINE__), target, expression)
+#define KVANT_ASSIGN_IMPL(name, target, expression) \
+  auto name = (expression);                         \
+  if (!name.ok()) return name.error();              \
+  target = std::move(name).value()

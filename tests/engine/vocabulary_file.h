@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvant/tokenizer.h"
 #include "formats/gguf.h"
+#include "kvant/tokenizer.h"
 #include "tests/formats/gguf_bytes.h"
 
 namespace kvant::test {
