@@ -33,9 +33,10 @@ constexpr uint64_t kTensorInfoBytesMin = 8 + 1 + 4 + 0 + 4 + 8;
 // Of tensors whose type is unknown. The smallest known type has 7 values per byte.
 constexpr int64_t kValuesPerByteMax = 64;
 
-class Parser {
+class GgufParser {
  public:
-  Parser(std::span<const std::byte> bytes, const std::string& file, UnreadableTensors unreadable)
+  GgufParser(std::span<const std::byte> bytes, const std::string& file,
+             UnreadableTensors unreadable)
       : bytes_(bytes), file_(file), unreadable_(unreadable), cursor_(bytes) {}
 
   Result<GgufShard> Parse() {
@@ -96,7 +97,7 @@ class Parser {
   GgufShard shard_;
 };
 
-Status Parser::ReadHeader() {
+Status GgufParser::ReadHeader() {
   if (bytes_.empty()) return Corrupt("the file is empty, expected a GGUF model");
   char magic[4];
   if (!cursor_.Read(magic)) return EndsInside("the magic number of a GGUF file");
@@ -131,7 +132,7 @@ Status Parser::ReadHeader() {
   return {};
 }
 
-Status Parser::ReadMetadata() {
+Status GgufParser::ReadMetadata() {
   shard_.metadata.resize(metadata_count_);
   for (uint64_t i = 0; i < metadata_count_; ++i) {
     auto& [key, value] = shard_.metadata[i];
@@ -144,7 +145,7 @@ Status Parser::ReadMetadata() {
   return Corrupt("key {} appears more than once", Quoted(shard_.metadata[duplicate->first].first));
 }
 
-Status Parser::ReadKey(uint64_t index, std::string_view& key) {
+Status GgufParser::ReadKey(uint64_t index, std::string_view& key) {
   if (!cursor_.ReadString<uint64_t>(key)) {
     return EndsInside(fmt::format("the key of metadata entry {}", index));
   }
@@ -156,7 +157,7 @@ Status Parser::ReadKey(uint64_t index, std::string_view& key) {
   return {};
 }
 
-Status Parser::ReadValue(std::string_view key, GgufValue& value) {
+Status GgufParser::ReadValue(std::string_view key, GgufValue& value) {
   uint32_t type = 0;
   if (!cursor_.Read(type)) return EndsInside("key", key);
   value.type = static_cast<GgufType>(type);
@@ -183,7 +184,7 @@ Status Parser::ReadValue(std::string_view key, GgufValue& value) {
 }
 
 template <class Stored, class Widened>
-Status Parser::ReadNumber(std::string_view key, GgufValue& value) {
+Status GgufParser::ReadNumber(std::string_view key, GgufValue& value) {
   Stored number{};
   if (!cursor_.Read(number)) return EndsInside("the value of key", key);
   value.value = static_cast<Widened>(number);
@@ -192,7 +193,7 @@ Status Parser::ReadNumber(std::string_view key, GgufValue& value) {
 
 // The specification calls a boolean other than 0 and 1 invalid, so it is refused: it is a sign of
 // misread or damaged metadata.
-Status Parser::ReadBool(std::string_view key, GgufValue& value) {
+Status GgufParser::ReadBool(std::string_view key, GgufValue& value) {
   uint8_t truth = 0;
   if (!cursor_.Read(truth)) return EndsInside("the value of key", key);
   if (truth > 1) return Corrupt("key {} is the boolean {}, expected 0 or 1", Quoted(key), truth);
@@ -200,7 +201,7 @@ Status Parser::ReadBool(std::string_view key, GgufValue& value) {
   return {};
 }
 
-Status Parser::ReadArray(std::string_view key, GgufArray& array) {
+Status GgufParser::ReadArray(std::string_view key, GgufArray& array) {
   uint32_t type = 0;
   if (!cursor_.Read(type) || !cursor_.Read(array.count)) return EndsInside("the array of key", key);
   array.type = static_cast<GgufType>(type);
@@ -233,7 +234,7 @@ Status Parser::ReadArray(std::string_view key, GgufArray& array) {
   return {};
 }
 
-Status Parser::FindAlignment() {
+Status GgufParser::FindAlignment() {
   shard_.alignment = kGgufAlignmentDefault;
   const auto entry = std::find_if(shard_.metadata.begin(), shard_.metadata.end(),
                                   [](const auto& pair) { return pair.first == kGgufAlignmentKey; });
@@ -248,7 +249,7 @@ Status Parser::FindAlignment() {
                  shard_.alignment, kGgufAlignmentMin, kGgufAlignmentMax);
 }
 
-Status Parser::ReadTensorInfos() {
+Status GgufParser::ReadTensorInfos() {
   if (tensor_count_ > cursor_.remaining() / kTensorInfoBytesMin) {
     return Corrupt(
         "the header promises {} tensors, more than fit into the {} bytes after the "
@@ -263,7 +264,7 @@ Status Parser::ReadTensorInfos() {
   return {};
 }
 
-Status Parser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offset) {
+Status GgufParser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offset) {
   KVANT_TRY(ReadTensorName(index, tensor.name));
   KVANT_TRY(ReadTensorShape(tensor));
   uint32_t type_id = 0;
@@ -281,7 +282,7 @@ Status Parser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offs
   return {};
 }
 
-Status Parser::ReadTensorName(uint64_t index, std::string_view& name) {
+Status GgufParser::ReadTensorName(uint64_t index, std::string_view& name) {
   if (!cursor_.ReadString<uint64_t>(name))
     return EndsInside(fmt::format("the name of tensor {}", index));
   if (name.empty()) return Corrupt("tensor {} has an empty name", index);
@@ -292,7 +293,7 @@ Status Parser::ReadTensorName(uint64_t index, std::string_view& name) {
   return {};
 }
 
-Status Parser::ReadTensorShape(GgufTensor& tensor) {
+Status GgufParser::ReadTensorShape(GgufTensor& tensor) {
   uint32_t n_dims = 0;
   if (!cursor_.Read(n_dims)) return EndsInside("the description of tensor", tensor.name);
   if (n_dims > uint32_t{kGgufDimsMax}) {
@@ -308,7 +309,7 @@ Status Parser::ReadTensorShape(GgufTensor& tensor) {
   return {};
 }
 
-Error Parser::UnreadableType(const GgufTensor& tensor) const {
+Error GgufParser::UnreadableType(const GgufTensor& tensor) const {
   const auto number = static_cast<uint32_t>(tensor.type);
   const char* name = quant::UnsupportedTypeName(number);
   if (name == nullptr) {
@@ -319,7 +320,7 @@ Error Parser::UnreadableType(const GgufTensor& tensor) const {
 }
 
 // The bytes of a tensor, or 0 where its type does not tell them; a tensor has at least one value.
-Result<int64_t> Parser::SizeOf(const GgufTensor& tensor) const {
+Result<int64_t> GgufParser::SizeOf(const GgufTensor& tensor) const {
   const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
   if (tensor.format != nullptr) return TensorBytes(tensor.name, BlockSizeOf(*tensor.format), dims);
   const auto* type = quant::FindUnsupportedType(static_cast<uint32_t>(tensor.type));
@@ -331,7 +332,7 @@ Result<int64_t> Parser::SizeOf(const GgufTensor& tensor) const {
 }
 
 // A tensor whose type does not tell its size reaches to the next one, or to the end of the file.
-Status Parser::MeasureUnknownTypes() {
+Status GgufParser::MeasureUnknownTypes() {
   const auto is_unknown = [](const GgufTensor& tensor) { return tensor.size_bytes == 0; };
   if (std::none_of(shard_.tensors.begin(), shard_.tensors.end(), is_unknown)) return {};
   std::vector<uint64_t> begins = offsets_;
@@ -357,7 +358,7 @@ Status Parser::MeasureUnknownTypes() {
   return {};
 }
 
-Status Parser::PlaceTensors() {
+Status GgufParser::PlaceTensors() {
   // Neither sum can overflow: positions are at most the file's size, alignments at most 2^16.
   const uint64_t data_begin = RoundUp(cursor_.position(), shard_.alignment);
   const uint64_t data_bytes = bytes_.size() - std::min<uint64_t>(data_begin, bytes_.size());
@@ -379,7 +380,7 @@ Status Parser::PlaceTensors() {
   return {};
 }
 
-Status Parser::CheckOverlaps() {
+Status GgufParser::CheckOverlaps() {
   std::vector<const GgufTensor*> sorted;
   sorted.reserve(shard_.tensors.size());
   for (const GgufTensor& tensor : shard_.tensors) sorted.push_back(&tensor);
@@ -399,7 +400,7 @@ Status Parser::CheckOverlaps() {
 
 Result<GgufShard> ParseGgufShard(std::span<const std::byte> bytes, const std::string& file,
                                  UnreadableTensors unreadable) {
-  return Parser(bytes, file, unreadable).Parse();
+  return GgufParser(bytes, file, unreadable).Parse();
 }
 
 }  // namespace kvant::formats

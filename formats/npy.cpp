@@ -26,7 +26,7 @@ constexpr size_t kDataAlignment = 64;
 constexpr std::string_view kFloat32 = "<f4";
 
 // NumPy's own limit (64 since version 2.0).
-constexpr size_t kDimsMax = 64;
+constexpr size_t kNpyDimsMax = 64;
 
 // The header's dictionary.
 struct Header {
@@ -103,7 +103,7 @@ class HeaderParser {
   bool Tuple(std::vector<int64_t>& values) {
     if (!Skip("(")) return false;
     while (!Skip(")")) {
-      if (values.size() == kDimsMax || !Number(values.emplace_back())) return false;
+      if (values.size() == kNpyDimsMax || !Number(values.emplace_back())) return false;
       if (Skip(",")) continue;
       return values.size() > 1 && Skip(")");
     }

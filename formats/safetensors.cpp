@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "values are read in th
 // The reference implementation's limit.
 constexpr uint64_t kHeaderBytesMax = 100'000'000;
 
-constexpr size_t kDimsMax = 8;
+constexpr size_t kSafetensorsDimsMax = 8;
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -46,9 +46,10 @@ std::string KnownTypes() {
   return names;
 }
 
-class Parser {
+class SafetensorsParser {
  public:
-  Parser(std::span<const std::byte> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+  SafetensorsParser(std::span<const std::byte> bytes, const std::string& file)
+      : bytes_(bytes), file_(file) {}
 
   Result<std::vector<SafetensorsTensor>> Parse() {
     KVANT_ASSIGN(const Json header, ReadHeader());
@@ -86,7 +87,7 @@ class Parser {
   std::vector<SafetensorsTensor> tensors_;
 };
 
-Result<Json> Parser::ReadHeader() {
+Result<Json> SafetensorsParser::ReadHeader() {
   uint64_t header_bytes = 0;
   if (bytes_.size() < sizeof(header_bytes)) {
     return Corrupt("the file of {} bytes ends inside the length of the header", bytes_.size());
@@ -111,7 +112,7 @@ Result<Json> Parser::ReadHeader() {
   return ParseJson(text, file_);
 }
 
-Status Parser::CheckMetadata(const Json& metadata) const {
+Status SafetensorsParser::CheckMetadata(const Json& metadata) const {
   if (!metadata.is_object()) return Corrupt("{} is no object of strings", kMetadataKey);
   for (const auto& [key, value] : metadata.items()) {
     if (value.is_string()) continue;
@@ -121,7 +122,7 @@ Status Parser::CheckMetadata(const Json& metadata) const {
   return {};
 }
 
-Status Parser::AddTensor(const std::string& name, const Json& entry) {
+Status SafetensorsParser::AddTensor(const std::string& name, const Json& entry) {
   SafetensorsTensor tensor;
   tensor.name = name;
   if (name.empty()) return Corrupt("a tensor has an empty name");
@@ -147,13 +148,13 @@ Status Parser::AddTensor(const std::string& name, const Json& entry) {
 }
 
 // Sets shape and size_bytes.
-Status Parser::ReadShape(const Json& shape, SafetensorsTensor& tensor) const {
+Status SafetensorsParser::ReadShape(const Json& shape, SafetensorsTensor& tensor) const {
   if (!shape.is_array()) {
     return Corrupt("tensor {}: shape is {}, expected an array", Quoted(tensor.name), Shown(shape));
   }
-  if (shape.size() > kDimsMax) {
+  if (shape.size() > kSafetensorsDimsMax) {
     return Corrupt("tensor {}: shape has {} dimensions, expected at most {}", Quoted(tensor.name),
-                   shape.size(), kDimsMax);
+                   shape.size(), kSafetensorsDimsMax);
   }
   int64_t bytes = tensor.type->bytes;
   for (const Json& dim : shape) {
@@ -173,7 +174,7 @@ Status Parser::ReadShape(const Json& shape, SafetensorsTensor& tensor) const {
   return {};
 }
 
-Status Parser::ReadOffsets(const Json& offsets, SafetensorsTensor& tensor) const {
+Status SafetensorsParser::ReadOffsets(const Json& offsets, SafetensorsTensor& tensor) const {
   const bool pair = offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() &&
                     offsets[1].is_number_unsigned();
   if (!pair) {
@@ -199,7 +200,7 @@ Status Parser::ReadOffsets(const Json& offsets, SafetensorsTensor& tensor) const
 }
 
 // Sorts the tensors by their place; they must follow each other from the first byte to the last.
-Status Parser::CheckCoverage() {
+Status SafetensorsParser::CheckCoverage() {
   std::sort(tensors_.begin(), tensors_.end(), [](const auto& left, const auto& right) {
     return std::tie(left.data, left.size_bytes, left.name) <
            std::tie(right.data, right.size_bytes, right.name);
@@ -250,7 +251,7 @@ Status SafetensorsModel::AddMapped(const std::string& path, FileAccess access) {
 }
 
 Status SafetensorsModel::AddFile(std::span<const std::byte> bytes, const std::string& path) {
-  KVANT_ASSIGN(std::vector<SafetensorsTensor> tensors, Parser(bytes, path).Parse());
+  KVANT_ASSIGN(std::vector<SafetensorsTensor> tensors, SafetensorsParser(bytes, path).Parse());
   for (SafetensorsTensor& tensor : tensors) {
     tensor.file = static_cast<int>(files_.size());
     tensors_.push_back(std::move(tensor));

@@ -76,9 +76,9 @@ class MessageReader {
   size_t position_ = 0;
 };
 
-class Parser {
+class SentencePieceParser {
  public:
-  explicit Parser(const std::string& file) : file_(file) {}
+  explicit SentencePieceParser(const std::string& file) : file_(file) {}
 
   Result<SentencePieceModel> Parse(std::string_view bytes) {
     KVANT_TRY(ForEachField(bytes, "the model", [&](const Field& field) -> Status {
@@ -182,7 +182,8 @@ Result<SentencePieceModel> ParseSentencePiece(std::span<const std::byte> bytes,
     return MakeError(ErrorCode::kCorrupt, "{}: the file has {} bytes, expected at most {}", file,
                      bytes.size(), kFileBytesMax);
   }
-  return Parser(file).Parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return SentencePieceParser(file).Parse(
+      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 Result<SentencePieceModel> ReadSentencePiece(const std::string& path) {

@@ -15,6 +15,7 @@
 #include "base/aligned_buffer.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "tools/json.h"
 #include "tools/model_facts.h"
 #include "tools/stopwatch.h"
 
@@ -274,7 +275,7 @@ class KvBench {
     }
     const bool file = operation.name == "save" || operation.name == "load";
     const double rate = file && median > 0 ? static_cast<double>(operation.bytes) / median : 0;
-    nlohmann::ordered_json row = ModelFields(model_, session_);
+    Json row = ModelFields(model_, session_);
     row["operation"] = operation.name;
     row["n_depth"] = depth_;
     row["n_seqs"] = operation.sequences;

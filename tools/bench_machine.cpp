@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "base/version.h"
 #include "cpu/cpu_features.h"
+#include "tools/json.h"
 #include "tools/stopwatch.h"
 
 namespace kvant::tools {
@@ -230,7 +231,7 @@ Status BenchMachine(const BenchOptions& options, BenchReport& report) {
     KVANT_ASSIGN(const double anonymous, MeasureAnonymousRead(team, peaks, bytes));
     const ComputeLimits compute = MeasureCompute(team, peaks);
     if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "cancelled");
-    nlohmann::ordered_json row = BuildFields();
+    Json row = BuildFields();
     row["isa"] = kernels->isa;
     row["n_threads"] = threads;
     row["clock_ghz"] = compute.clock_hz * 1e-9;
@@ -262,11 +263,11 @@ Status BenchMachine(const BenchOptions& options, BenchReport& report) {
   return {};
 }
 
-nlohmann::ordered_json BuildFields() {
+Json BuildFields() {
   const VersionInfo& version = Version();
   std::string cpu = LineValue("/proc/cpuinfo", "model name");
   if (cpu.empty()) cpu = "unknown";
-  nlohmann::ordered_json out;
+  Json out;
   out["build_commit"] = version.commit;
   out["build_number"] = 0;
   out["build_compiler"] = version.compiler;

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "cpu/peaks.h"
 #include "tools/bench_options.h"
 #include "tools/bench_report.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 
@@ -44,6 +44,6 @@ Result<double> MeasureAnonymousRead(ThreadPool& team, const cpu::PeakLoops& peak
 Status BenchMachine(const BenchOptions& options, BenchReport& report);
 
 // The first fields of every row: the machine and the build.
-nlohmann::ordered_json BuildFields();
+Json BuildFields();
 
 }  // namespace kvant::tools

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "tools/bench_kv.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 namespace {
@@ -53,7 +54,7 @@ class NoCacheBench {
     KVANT_ASSIGN(const double with, Median(cached, test, name, repetitions));
     KVANT_ASSIGN(const double without, Median(uncached, test, name, repetitions));
     const SessionOptions& session = cached.options();
-    nlohmann::ordered_json row = ModelFields(model_, session);
+    Json row = ModelFields(model_, session);
     row["test"] = name;
     row["n_depth"] = test.depth;
     row["n_gen"] = test.n_gen;

@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "engine/limits.h"
 #include "kvant/kv_type.h"
 #include "tools/console.h"
 #include "tools/model_names.h"
@@ -12,7 +13,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kBenchHelp = {
     "MODEL... | --synthetic SHAPE[:TYPE] [-p N] [-n N] [-d N] [OPTIONS]",
     "Measures how many tokens per second a model processes (prefill, -p) and generates (decode,\n"
     "-n), a row for each test, and what share of the machine's limits that is. Numbers may be\n"
@@ -30,7 +31,6 @@ constexpr HelpText kHelp = {
 
 constexpr int64_t kTokensMax = int64_t{1} << 24;
 constexpr int64_t kSequencesMax = 1024;
-constexpr int64_t kThreadsMax = 1024;
 
 // The options as they are written.
 struct Texts {
@@ -237,7 +237,7 @@ std::optional<int> ParseBenchOptions(CommandLine& line, BenchOptions* options) {
   OptionList list;
   AddTestOptions(list, texts, *options);
   AddOtherOptions(list, texts, *options);
-  if (const auto code = line.Parse(list, kHelp)) return code;
+  if (const auto code = line.Parse(list, kBenchHelp)) return code;
   if (texts.machine + texts.compare_no_cache + texts.kv_operations > 1) {
     return line.UsageError("--machine, --compare-no-cache and --kv-ops exclude each other");
   }

@@ -4,15 +4,10 @@
 #include <fmt/ranges.h>
 
 #include "base/result.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::string Dump(const Json& value, int indent) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
 
 // A value without quotes around it; true and false as 1 and 0.
 std::string Plain(const Json& value) {

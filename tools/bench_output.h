@@ -7,12 +7,12 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 
@@ -34,20 +34,20 @@ class TableWriter {
       : form_(form), columns_(std::move(columns)), sink_(std::move(sink)) {}
 
   using Cells = std::vector<std::string>;
-  void AddRow(const nlohmann::ordered_json& row, const std::vector<Cells>& lines);
+  void AddRow(const Json& row, const std::vector<Cells>& lines);
 
   // `notes` are lines below the table of md.
   void Finish(const std::vector<std::string>& notes);
 
  private:
-  std::string Header(const nlohmann::ordered_json& row) const;
+  std::string Header(const Json& row) const;
   std::string Line(const Cells& cells) const;
 
   OutputForm form_;
   std::vector<MarkdownColumn> columns_;
   Sink sink_;
   size_t rows_ = 0;
-  nlohmann::ordered_json array_ = nlohmann::ordered_json::array();  // of json
+  Json array_ = Json::array();  // of json
 };
 
 }  // namespace kvant::tools

@@ -1,4 +1,5 @@
 #include "tools/bench_report.h"
+#include "tools/json.h"
 
 #include <fmt/format.h>
 
@@ -22,8 +23,7 @@ void BenchReport::Begin(const std::vector<MarkdownColumn>& columns) {
   }
 }
 
-void BenchReport::AddRow(const nlohmann::ordered_json& row,
-                         const std::vector<TableWriter::Cells>& lines) {
+void BenchReport::AddRow(const Json& row, const std::vector<TableWriter::Cells>& lines) {
   for (TableWriter& writer : writers_) writer.AddRow(row, lines);
 }
 

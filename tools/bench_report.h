@@ -9,6 +9,7 @@
 #include "tools/bench_options.h"
 #include "tools/bench_output.h"
 #include "tools/console.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 
@@ -18,7 +19,7 @@ class BenchReport {
 
   // The table's columns in md; once, before the first row.
   void Begin(const std::vector<MarkdownColumn>& columns);
-  void AddRow(const nlohmann::ordered_json& row, const std::vector<TableWriter::Cells>& lines);
+  void AddRow(const Json& row, const std::vector<TableWriter::Cells>& lines);
   // A line below the table of md; the same one only once.
   void Note(const std::string& note);
   void Finish();

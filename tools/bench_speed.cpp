@@ -14,12 +14,11 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "tools/bench_machine.h"
+#include "tools/json.h"
 #include "tools/model_facts.h"
 
 namespace kvant::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Bytes of the largest memory on which the bandwidth of a KV cache is measured.
 constexpr size_t kKvSampleBytesMax = size_t{256} << 20;

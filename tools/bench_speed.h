@@ -12,6 +12,7 @@
 #include "tools/bench_bound.h"
 #include "tools/bench_options.h"
 #include "tools/bench_report.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 
@@ -75,7 +76,7 @@ Status BenchSpeed(const BenchOptions& options, const BenchModel& model, BenchRep
 std::vector<MarkdownColumn> SpeedColumns();
 
 // What rows of every kind say about the model and the session: the fields of llama-bench.
-nlohmann::ordered_json ModelFields(const BenchModel& model, const SessionOptions& options);
+Json ModelFields(const BenchModel& model, const SessionOptions& options);
 
 // Of values; the deviation is that of a sample, 0 for one value.
 double Mean(const std::vector<double>& values);

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "engine/limits.h"
 #include "kvant/kv_type.h"
 #include "tools/console.h"
 #include "tools/llama_words.h"
@@ -21,8 +22,6 @@
 namespace kvant::tools {
 namespace {
 
-constexpr int64_t kContextMax = int64_t{1} << 30;
-constexpr int64_t kThreadsMax = 1024;
 constexpr float kRealMax = 1e6f;  // of what is a factor, a penalty or a temperature
 constexpr float kFactorMin = 1e-6f;
 

@@ -13,7 +13,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kHashHelp = {
     "MODEL [--check MANIFEST]",
     "Prints the XXH64 hash of every tensor and, last, of all tensors together, in the manifest "
     "form\n"
@@ -104,7 +104,7 @@ int HashCommand(CommandLine& line) {
   OptionList list;
   list.Text("-c,--check", &manifest, "MANIFEST", "Compare the model with this manifest");
   model.AddPath(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kHashHelp)) return *code;
   Positionals positionals;
   if (const auto code =
           TakePositionals(line, model, ModelNeed::kRequired, StdinUse::kNone, &positionals)) {

@@ -13,7 +13,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kImatrixHelp = {
     "MODEL TEXT -o FILE [OPTIONS]",
     "Writes an importance matrix: which columns of every weight matrix a text makes much use of.\n"
     "'kvant quantize --imatrix' and llama-quantize read it and spend their bits accordingly. The\n"
@@ -29,7 +29,7 @@ constexpr HelpText kHelp = {
 constexpr int64_t kWindowMin = 16;
 constexpr int64_t kWindowMax = int64_t{1} << 24;
 
-struct Options {
+struct ImatrixOptions {
   EvaluationGroup evaluation;
   int64_t context = formats::kImatrixChunkRows;
   bool process_output = false;
@@ -39,7 +39,7 @@ struct Options {
   std::optional<std::string> show;
 };
 
-Result<formats::ImatrixForm> OutputForm(const Options& options) {
+Result<formats::ImatrixForm> OutputForm(const ImatrixOptions& options) {
   if (options.form == "gguf") return formats::ImatrixForm::kGguf;
   if (options.form == "dat") return formats::ImatrixForm::kDat;
   if (options.form.has_value()) {
@@ -50,7 +50,7 @@ Result<formats::ImatrixForm> OutputForm(const Options& options) {
                                             : formats::ImatrixForm::kDat;
 }
 
-Result<formats::Imatrix> Collect(const Options& options, const std::string& model_path,
+Result<formats::Imatrix> Collect(const ImatrixOptions& options, const std::string& model_path,
                                  const std::string& text_path) {
   evaluate::ImportanceCollector collector(
       options.process_output ? evaluate::OutputMatrix::kWatched : evaluate::OutputMatrix::kSkipped);
@@ -74,7 +74,7 @@ Result<formats::Imatrix> Collect(const Options& options, const std::string& mode
   return imatrix;
 }
 
-Status Make(const Options& options, const std::string& model_path,
+Status Make(const ImatrixOptions& options, const std::string& model_path,
             const std::optional<std::string>& text_path) {
   KVANT_ASSIGN(const formats::ImatrixForm form, OutputForm(options));
   // Files to merge are read first, so that a wrong one is known before the long part.
@@ -142,7 +142,7 @@ Status Show(const std::string& path, ResultStream& out) {
   return {};
 }
 
-int Run(const Options& options, const CommandLine& line) {
+int Run(const ImatrixOptions& options, const CommandLine& line) {
   std::string model_path;
   std::optional<std::string> text_path;
   const bool collects = !line.positionals().empty() || options.merge.empty() ||
@@ -166,7 +166,7 @@ int Run(const Options& options, const CommandLine& line) {
 }  // namespace
 
 int ImatrixCommand(CommandLine& line) {
-  Options options;
+  ImatrixOptions options;
   OptionList list;
   list.Group("Output");
   list.Text("-o,--output", &options.output, "FILE", "Where the importance matrix goes");
@@ -182,7 +182,7 @@ int ImatrixCommand(CommandLine& line) {
   options.evaluation.Add(list);
   list.IdleFlag("--no-ppl", "no perplexity is computed");
   AddIdleOptions(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kImatrixHelp)) return *code;
   if (!options.show.has_value()) return Run(options, line);
   if (options.output.has_value() || !options.merge.empty() || !line.positionals().empty()) {
     return line.UsageError("--show goes with no other file");

@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -19,15 +18,14 @@
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/inspect_memory.h"
+#include "tools/json.h"
 #include "tools/model_facts.h"
 #include "tools/transfer_progress.h"
 
 namespace kvant::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr HelpText kHelp = {
+constexpr HelpText kInspectHelp = {
     "MODEL [--tensors] [--plan] [--memory] [--check-tensors] [--cpu] [OPTIONS]",
     "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
     "--memory\n"
@@ -48,7 +46,7 @@ constexpr HelpText kHelp = {
 constexpr size_t kArrayShown = 8;  // elements of an array that are shown
 constexpr size_t kTextShown = 76;  // bytes of a text that are shown, in the overview for people
 
-struct Options {
+struct InspectOptions {
   ModelGroup model;
   SessionGroup session;
   bool json = false;
@@ -117,10 +115,6 @@ std::string Shorten(const std::string& text) {
   size_t end = kTextShown;
   while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // whole characters
   return fmt::format("{}… ({} bytes)", text.substr(0, end), text.size());
-}
-
-std::string Dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 // Text as it is, numbers of the file's type at their shortest, elements of arrays in quotes where
@@ -302,7 +296,7 @@ Result<formats::GgufFile> OpenToList(const std::string& path) {
 }
 
 // Everything that was asked for, as JSON.
-Result<Json> Gather(const Options& options, const std::string& path) {
+Result<Json> Gather(const InspectOptions& options, const std::string& path) {
   Json out = Json::object();
   if (!path.empty()) {
     const ModelOptions model_options = options.model.Options();
@@ -339,7 +333,7 @@ Result<std::string> MetadataText(const std::string& path) {
   return out;
 }
 
-Status Inspect(const Options& options, const std::string& path, ResultStream& out) {
+Status Inspect(const InspectOptions& options, const std::string& path, ResultStream& out) {
   KVANT_ASSIGN(const Json json, Gather(options, path));
   if (options.json) {
     out.Write(Dump(json, 2) + "\n");
@@ -373,7 +367,8 @@ Json FindingJson(const formats::TensorFinding& finding) {
 }
 
 // Whether all weights are finite.
-Result<bool> CheckWeights(const Options& options, const std::string& path, ResultStream& out) {
+Result<bool> CheckWeights(const InspectOptions& options, const std::string& path,
+                          ResultStream& out) {
   KVANT_ASSIGN(const auto file, OpenToList(path));
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
   ThreadPool pool(session_options.threads > 0 ? session_options.threads : DefaultThreadCount());
@@ -411,7 +406,7 @@ Result<bool> CheckWeights(const Options& options, const std::string& path, Resul
 }  // namespace
 
 int InspectCommand(CommandLine& line) {
-  Options options;
+  InspectOptions options;
   OptionList list;
   list.Group("Sections");
   list.Flag("--tensors", &options.tensors, "List all tensors: name, type, shape, size");
@@ -434,7 +429,7 @@ int InspectCommand(CommandLine& line) {
   options.model.AddPre(list);
   options.session.Add(list, SessionUse::kPlan, "the length the model was trained for");
   AddIdleOptions(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kInspectHelp)) return *code;
   const bool model_optional =
       options.cpu && !options.tensors && !options.plan && !options.WantsMemory() && !options.check;
   Positionals positionals;

@@ -12,12 +12,11 @@
 #include "kvant/kv_type.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/json.h"
 #include "tools/model_facts.h"
 
 namespace kvant::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json GroupsJson(const MemoryPlan& plan) {
   Json groups = Json::array();

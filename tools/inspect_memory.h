@@ -2,19 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/memory_plan.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 
 // The plan for these options. With a budget of bytes above 0: also how many sequences, and how long
 // a one, fit beside weights and buffers.
-Result<nlohmann::ordered_json> MemoryJson(const Model& model, const SessionOptions& options,
-                                          uint64_t budget);
+Result<Json> MemoryJson(const Model& model, const SessionOptions& options, uint64_t budget);
 
 // The same for people, from what MemoryJson gave.
-std::string MemoryText(const nlohmann::ordered_json& memory);
+std::string MemoryText(const Json& memory);
 
 }  // namespace kvant::tools

@@ -14,7 +14,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kLogitsHelp = {
     "MODEL (--tokens 1,2,3 | -p TEXT) -o OUT.npy [OPTIONS]",
     "Writes the logits that follow each token as float32 [tokens, vocabulary] in NumPy's format.\n"
     "Token ids are taken as given, and text as it is: no BOS is added. The KV cache is f32 here\n"
@@ -24,7 +24,7 @@ constexpr HelpText kHelp = {
     "  kvant logits model.gguf --tokens 1,403,407 --no-kv-cache -o oracle.npy\n",
 };
 
-struct Options {
+struct LogitsOptions {
   ModelGroup model;
   TextGroup text;
   SessionGroup session;
@@ -50,7 +50,8 @@ Result<std::vector<TokenId>> ParseTokens(std::string_view text) {
   }
 }
 
-Result<std::vector<TokenId>> Tokens(const Options& options, const std::optional<std::string>& text,
+Result<std::vector<TokenId>> Tokens(const LogitsOptions& options,
+                                    const std::optional<std::string>& text,
                                     const Tokenizer& tokenizer) {
   if (!text.has_value()) return ParseTokens(*options.tokens);
   KVANT_ASSIGN(auto ids, tokenizer.Encode(*text, {.add_special = false, .parse_special = true}));
@@ -58,7 +59,7 @@ Result<std::vector<TokenId>> Tokens(const Options& options, const std::optional<
   return ids;
 }
 
-Status WriteLogits(const Options& options, const Positionals& positionals) {
+Status WriteLogits(const LogitsOptions& options, const Positionals& positionals) {
   KVANT_ASSIGN(const auto text, options.text.Read(positionals));
   if (text.has_value() == options.tokens.has_value()) {
     return MakeError(ErrorCode::kInvalid, "give either --tokens or a text by -p, -f or -");
@@ -88,7 +89,7 @@ Status WriteLogits(const Options& options, const Positionals& positionals) {
 }  // namespace
 
 int LogitsCommand(CommandLine& line) {
-  Options options;
+  LogitsOptions options;
   options.session.kv_type = KvType::kF32;
   OptionList list;
   list.Group("Input");
@@ -102,7 +103,7 @@ int LogitsCommand(CommandLine& line) {
   options.model.AddLoading(list);
   options.session.Add(list, SessionUse::kTexts, "as many as there are tokens");
   AddIdleOptions(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kLogitsHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

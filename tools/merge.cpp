@@ -11,7 +11,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kMergeHelp = {
     "ANY_SHARD OUT",
     "Joins the shards of a model, given any one of them, to one file. Tensors keep their bytes, "
     "metadata\n"
@@ -35,7 +35,7 @@ Status Merge(const std::string& input, const std::string& output) {
 
 int MergeCommand(CommandLine& line) {
   OptionList list;
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kMergeHelp)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a shard of a model and the file to write");
   }

@@ -2,13 +2,12 @@
 // model's, and how many multiple-choice questions it answers right.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/result.h"
 #include "engine/evaluate/multiple_choice.h"
 #include "engine/evaluate/perplexity.h"
 #include "tools/commands.h"
 #include "tools/evaluation_options.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 namespace {
@@ -16,9 +15,7 @@ namespace {
 using evaluate::Divergence;
 using evaluate::Estimate;
 using evaluate::PerplexityReport;
-using Json = nlohmann::ordered_json;
-
-constexpr HelpText kHelp = {
+constexpr HelpText kPerplexityHelp = {
     "MODEL TEXT [-c 512] [--chunks N] [OPTIONS]",
     "Prints the perplexity of a model on a text, with one standard error: e to the mean negative\n"
     "log-probability of its tokens. The text is cut into windows of -c tokens, and the second "
@@ -52,7 +49,7 @@ constexpr int64_t kWindowMax = int64_t{1} << 24;
 // Bad lines of a task file that are printed one by one.
 constexpr size_t kProblemsShown = 100;
 
-struct Options {
+struct PerplexityOptions {
   EvaluationGroup evaluation;
   int64_t context = 512;
   int64_t stride = 0;
@@ -131,7 +128,7 @@ Json ReportJson(const PerplexityReport& report, const evaluate::Windows& windows
 
 // ---- Perplexity and divergence -----------------------------------------------------------------
 
-Result<evaluate::LogitRows> LogitType(const Options& options) {
+Result<evaluate::LogitRows> LogitType(const PerplexityOptions& options) {
   const std::string name = options.logits_type_option.value_or(options.logits_type);
   if (name == "f32") return evaluate::LogitRows::kFloat32;
   if (name == "u16") return evaluate::LogitRows::kUint16;
@@ -139,7 +136,7 @@ Result<evaluate::LogitRows> LogitType(const Options& options) {
 }
 
 // The windows of a file of logits; a text, if given, must begin with the same tokens.
-Result<evaluate::Windows> BaseWindows(const Options& options, const Model& model,
+Result<evaluate::Windows> BaseWindows(const PerplexityOptions& options, const Model& model,
                                       const evaluate::LogitFile& base,
                                       const std::optional<std::string>& text_path) {
   const std::string& path = *options.kl_base;
@@ -164,7 +161,7 @@ Result<evaluate::Windows> BaseWindows(const Options& options, const Model& model
                                   base.window_size());
 }
 
-Result<evaluate::Windows> TextWindows(const Options& options, const Model& model,
+Result<evaluate::Windows> TextWindows(const PerplexityOptions& options, const Model& model,
                                       const std::string& text_path) {
   KVANT_ASSIGN(auto tokens, TokenizeText(text_path, model.tokenizer()));
   return evaluate::Windows::Cut(
@@ -172,7 +169,7 @@ Result<evaluate::Windows> TextWindows(const Options& options, const Model& model
       {.size = options.context, .stride = options.stride, .count_max = options.evaluation.chunks});
 }
 
-Status MeasureText(const Options& options, const std::string& model_path,
+Status MeasureText(const PerplexityOptions& options, const std::string& model_path,
                    const std::optional<std::string>& text_path, ResultStream& out) {
   KVANT_ASSIGN(const evaluate::LogitRows logit_rows, LogitType(options));
   std::optional<evaluate::LogitFile> base;
@@ -202,7 +199,7 @@ Status MeasureText(const Options& options, const std::string& model_path,
                evaluate::EvaluatePerplexity(*session, windows, evaluation));
   if (writer.has_value()) KVANT_TRY(writer->Finish());
   progress.Clear();
-  out.Write(options.json ? ReportJson(report, windows, progress.seconds()).dump(2) + "\n"
+  out.Write(options.json ? Dump(ReportJson(report, windows, progress.seconds()), 2) + "\n"
                          : ReportText(report, windows));
   return {};
 }
@@ -228,7 +225,7 @@ Json ReportJson(const evaluate::ChoiceReport& report, double seconds) {
   return json;
 }
 
-Status MeasureChoices(const Options& options, const std::string& model_path,
+Status MeasureChoices(const PerplexityOptions& options, const std::string& model_path,
                       const std::vector<evaluate::ChoiceTask>& tasks, ResultStream& out) {
   const std::string& path = *options.multiple_choice;
   KVANT_ASSIGN(const auto model, Model::Open(model_path, options.evaluation.model.Options()));
@@ -257,12 +254,12 @@ Status MeasureChoices(const Options& options, const std::string& model_path,
                               fmt::format("accuracy {:.1f} %", 100 * report.accuracy.value)));
   }
   progress.Clear();
-  out.Write(options.json ? ReportJson(report, progress.seconds()).dump(2) + "\n"
+  out.Write(options.json ? Dump(ReportJson(report, progress.seconds()), 2) + "\n"
                          : ReportText(report));
   return {};
 }
 
-int RunChoices(const Options& options, const std::string& model_path) {
+int RunChoices(const PerplexityOptions& options, const std::string& model_path) {
   const std::string& path = *options.multiple_choice;
   const auto text = ReadText(path);
   if (!text.ok()) return Fail(text.error());
@@ -283,7 +280,7 @@ int RunChoices(const Options& options, const std::string& model_path) {
   return status.ok() ? out.Finish(kExitDone) : Fail(status.error());
 }
 
-int Run(const Options& options, const CommandLine& line) {
+int Run(const PerplexityOptions& options, const CommandLine& line) {
   std::string model_path;
   std::optional<std::string> text_path;
   if (const auto code = options.evaluation.TakeFiles(line, &model_path, &text_path)) return *code;
@@ -311,7 +308,7 @@ int Run(const Options& options, const CommandLine& line) {
 }  // namespace
 
 int PerplexityCommand(CommandLine& line) {
-  Options options;
+  PerplexityOptions options;
   OptionList list;
   list.Group("Windows");
   list.Integer("-c,--ctx-size", &options.context, {kWindowMin, kWindowMax},
@@ -332,7 +329,7 @@ int PerplexityCommand(CommandLine& line) {
   list.Flag("--json", &options.json,
             "Print one JSON object: perplexity, perplexity_error, kl_mean");
   AddIdleOptions(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kPerplexityHelp)) return *code;
   return Run(options, line);
 }
 

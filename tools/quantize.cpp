@@ -46,7 +46,7 @@ constexpr const char* kExamples =
     "  kvant quantize model-f16.gguf model-iq2_m.gguf IQ2_M --imatrix model.imatrix\n"
     "  kvant quantize model-f16.gguf out.gguf Q4_K_M --tensor 'ffn_down=Q6_K' --dry-run\n";
 
-struct Options {
+struct QuantizeOptions {
   std::optional<std::string> imatrix;
   std::vector<std::string> tensors;
   std::vector<std::string> overrides;
@@ -150,7 +150,7 @@ Result<const Recipe*> ParseType(const std::string& name) {
 }
 
 // `imatrix` outlives the result.
-Result<quantize::PlanOptions> PlanOptionsOf(const Options& options, const std::string& type,
+Result<quantize::PlanOptions> PlanOptionsOf(const QuantizeOptions& options, const std::string& type,
                                             formats::Imatrix& imatrix) {
   quantize::PlanOptions plan;
   KVANT_ASSIGN(plan.recipe, ParseType(type));
@@ -211,7 +211,7 @@ std::string Total(const formats::GgufFile& file, const quantize::QuantizePlan& p
                      SizeText(before), SizeText(plan.size_bytes()), plan.bits_per_weight());
 }
 
-Status Quantize(const Options& options, const std::vector<std::string>& arguments,
+Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& arguments,
                 ResultStream& out) {
   formats::Imatrix imatrix;
   KVANT_ASSIGN(const auto plan_options, PlanOptionsOf(options, arguments[2], imatrix));
@@ -246,7 +246,7 @@ Status Quantize(const Options& options, const std::vector<std::string>& argument
 
 int QuantizeCommand(CommandLine& line) {
   const HelpText help = {"IN OUT TYPE [OPTIONS]", Description(), kExamples};
-  Options options;
+  QuantizeOptions options;
   OptionList list;
   options.Add(list);
   if (const auto code = line.Parse(list, help)) return *code;

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "kvant/generator.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/json.h"
 #include "tools/model_facts.h"
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 
-constexpr HelpText kHelp = {
+constexpr HelpText kRunHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
     "Generates text that continues a prompt and streams it to standard output, followed by a line\n"
     "break (on a terminal only if the text does not end with one). Without a prompt the text "
@@ -123,14 +123,14 @@ void AddOptions(OptionList& list, RunOptions& options) {
   AddIdleOptions(list);
 }
 
-nlohmann::ordered_json Rate(int64_t tokens, double seconds) {
+Json Rate(int64_t tokens, double seconds) {
   if (tokens == 0 || seconds <= 0) return nullptr;
   return static_cast<double>(tokens) / seconds;
 }
 
 std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
                    const Generation& generation, uint64_t seed, double load_seconds) {
-  nlohmann::ordered_json out;
+  Json out;
   out["model"] = model;
   out["prompt_tokens"] = prompt.size();
   out["prompt_ids"] = prompt;
@@ -152,7 +152,7 @@ std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
                     {"accepted_tokens", generation.accepted_tokens},
                     {"passes", generation.decode_passes}};
   }
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return Dump(out) + "\n";
 }
 
 std::string SpeedText(const char* phase, int64_t tokens, double seconds) {
@@ -438,7 +438,7 @@ int RunCommand(CommandLine& line) {
   RunOptions options;
   OptionList list;
   AddOptions(list, options);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kRunHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

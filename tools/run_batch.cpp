@@ -2,18 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/result.h"
 #include "formats/json.h"
 #include "kvant/batch_generator.h"
+#include "tools/json.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kParallelMax = 1024;
 
@@ -54,10 +52,6 @@ Result<std::vector<PromptLine>> ReadPrompts(const std::string& path) {
   return prompts;
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 std::string ToJson(size_t number, const PromptLine& line, const BatchText& text) {
   Json out = AnswerTo(number, line);
   out["sample"] = text.sample;
@@ -65,7 +59,7 @@ std::string ToJson(size_t number, const PromptLine& line, const BatchText& text)
   out["ids"] = text.ids;
   out["finish_reason"] = FinishReasonName(text.finish_reason);
   out["seed"] = text.seed;
-  return Dump(out);
+  return Dump(out) + "\n";
 }
 
 }  // namespace
@@ -98,7 +92,7 @@ std::vector<size_t> CheckPrompts(const Tokenizer& tokenizer, int64_t context,
     }
     Json answer = AnswerTo(i, line);
     answer["error"] = line.error;
-    out.Write(Dump(answer));
+    out.Write(Dump(answer) + "\n");
   }
   return good;
 }

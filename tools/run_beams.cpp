@@ -2,20 +2,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/result.h"
 #include "kvant/beam_generator.h"
+#include "tools/json.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kBeamsMax = 1024;
-constexpr int64_t kTokensMax = int64_t{1} << 30;
+constexpr int64_t kBeamTokensMax = int64_t{1} << 30;
 constexpr float kFactorMax = 1e6f;
 
 Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
@@ -62,10 +60,6 @@ Json HypothesesJson(const std::vector<BeamHypothesis>& hypotheses, const Tokeniz
                    {"ended", hypothesis.ended}});
   }
   return out;
-}
-
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 // Model, runner and prompts of a search.
@@ -141,9 +135,9 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "--patience", &options.patience, {0, kFactorMax},
       "With --beam-scoring ct2 or whisper: end when N times as many texts have ended as there "
       "are beams");
-  list.Integer("--min-tokens", &options.min_tokens, {0, kTokensMax},
+  list.Integer("--min-tokens", &options.min_tokens, {0, kBeamTokensMax},
                "No end token before so many others");
-  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kTokensMax},
+  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kBeamTokensMax},
                "No sequence of so many tokens twice; 0 is off");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
@@ -174,7 +168,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
                  {"finish_reason", generation.cancelled ? "cancelled" : "done"},
                  {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}};
     if (options.beams.sample) json["seed"] = run.generate.search.seed;
-    out.Write(Dump(json));
+    out.Write(Dump(json) + "\n");
     return {};
   }
   for (const BeamHypothesis& hypothesis : generation.hypotheses) {
@@ -206,7 +200,7 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
     json["finish_reason"] = reason;
     json["beams"] = HypothesesJson(found, run.model->tokenizer(), options.special);
     if (options.beams.sample) json["seed"] = run.generate.search.seed;
-    return out.Write(Dump(json));
+    return out.Write(Dump(json) + "\n");
   };
   size_t ended = 0;
   run.generate.on_step = [&](size_t request, const BeamSearch& search) {

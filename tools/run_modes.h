@@ -2,7 +2,6 @@
 // batches.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include "kvant/prompt.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/json.h"
 #include "tools/run_session.h"
 
 namespace kvant::tools {
@@ -83,14 +83,14 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options);
 
 // A line of --prompts: a prompt, or what is wrong with it.
 struct PromptLine {
-  std::optional<nlohmann::ordered_json> id;  // as the line has it
+  std::optional<Json> id;  // as the line has it
   std::string text;
   std::vector<TokenId> tokens;
   std::string error;  // "" if it can be answered
 };
 
 // The keys that every line of the answer begins with: "prompt", its number from 0, and its id.
-nlohmann::ordered_json AnswerTo(size_t number, const PromptLine& line);
+Json AnswerTo(size_t number, const PromptLine& line);
 
 // Each is the whole of the command after parsing; `finish_reason` tells whether it was interrupted.
 // Batches fail where a line could not be answered, after all others were.

@@ -1,21 +1,18 @@
 // kvant score: the log-probability of every token of a text, and what would have been likelier.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/result.h"
 #include "engine/evaluate/token_scores.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/evaluation_options.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr HelpText kHelp = {
+constexpr HelpText kScoreHelp = {
     "MODEL -p TEXT [--top N] [--json] [OPTIONS]",
     "Prints how likely the model finds every token of a text, given those before it: the natural\n"
     "logarithm of its probability, its rank (1 is the likeliest token), and the likeliest tokens\n"
@@ -30,7 +27,7 @@ constexpr HelpText kHelp = {
 // More alternatives than this would print the vocabulary.
 constexpr int64_t kTopMax = 1000;
 
-struct Options {
+struct ScoreOptions {
   ModelGroup model;
   TextGroup text;
   SessionGroup session;
@@ -43,7 +40,7 @@ struct Options {
 // What is printed, row by row, as one table or one JSON object.
 class ScoreOutput {
  public:
-  ScoreOutput(const Options& options, const Tokenizer& tokenizer, ResultStream& out)
+  ScoreOutput(const ScoreOptions& options, const Tokenizer& tokenizer, ResultStream& out)
       : json_(options.json), tokenizer_(tokenizer), out_(out) {}
 
   void Begin(size_t count) {
@@ -64,7 +61,7 @@ class ScoreOutput {
   }
 
   void End() {
-    out_.Write(json_ ? fmt::format("\n  ],\n  \"logprob_sum\": {}\n}}\n", Json(sum_).dump())
+    out_.Write(json_ ? fmt::format("\n  ],\n  \"logprob_sum\": {}\n}}\n", Dump(Json(sum_)))
                      : fmt::format("\nsum of {} log-probabilities  {:.6f}\n", scored_, sum_));
   }
 
@@ -87,8 +84,7 @@ class ScoreOutput {
                                 {"logprob", log_prob}});
       }
     }
-    return (begun_ ? ",\n    " : "\n    ") +
-           token.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return (begun_ ? ",\n    " : "\n    ") + Dump(token);
   }
 
   std::string TableRow(TokenId id, const evaluate::TokenScore* score) const {
@@ -120,7 +116,7 @@ struct ScoreRun {
 };
 
 // Scores tokens [first, end), which come behind those that the session holds, in pieces of a chunk.
-Status ScorePieces(const Options& options, ScoreRun& run, size_t first, size_t end,
+Status ScorePieces(const ScoreOptions& options, ScoreRun& run, size_t first, size_t end,
                    EvaluationProgress& progress, ScoreOutput& out) {
   const std::span<const TokenId> tokens = run.tokens;
   const size_t chunk = static_cast<size_t>(options.session.chunk);
@@ -144,7 +140,7 @@ Status ScorePieces(const Options& options, ScoreRun& run, size_t first, size_t e
 
 // The first window is scored as a whole, of each further one its second half: a token has half a
 // window before it at least.
-Status ScoreWindows(const Options& options, ScoreRun& run, ScoreOutput& out) {
+Status ScoreWindows(const ScoreOptions& options, ScoreRun& run, ScoreOutput& out) {
   const std::span<const TokenId> tokens = run.tokens;
   const size_t size = static_cast<size_t>(run.session->context());
   EvaluationProgress progress("tokens", std::ssize(tokens));
@@ -168,7 +164,7 @@ Status ScoreWindows(const Options& options, ScoreRun& run, ScoreOutput& out) {
   return {};
 }
 
-Status Score(const Options& options, const Positionals& positionals, ResultStream& out) {
+Status Score(const ScoreOptions& options, const Positionals& positionals, ResultStream& out) {
   KVANT_ASSIGN(const auto text, options.text.Read(positionals));
   if (!text.has_value()) {
     return MakeError(ErrorCode::kInvalid,
@@ -207,7 +203,7 @@ Status Score(const Options& options, const Positionals& positionals, ResultStrea
 }  // namespace
 
 int ScoreCommand(CommandLine& line) {
-  Options options;
+  ScoreOptions options;
   OptionList list;
   options.text.Add(list, "Text", "text");
   list.Flag("--no-bos", &options.no_bos, "Put nothing in front of the text");
@@ -223,7 +219,7 @@ int ScoreCommand(CommandLine& line) {
   options.session.Add(list, SessionUse::kTexts,
                       "as many as there are tokens, but not more than the model was trained for");
   AddIdleOptions(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kScoreHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

@@ -10,7 +10,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kSeqHelp = {
     "MODEL -f PROGRAM [OPTIONS]",
     "Runs one operation per line on named sequences in one KV cache, and prints a line of JSON\n"
     "for each: the operation, the length of the sequences it touched, their likeliest next token\n"
@@ -41,7 +41,7 @@ constexpr HelpText kHelp = {
 
 constexpr int64_t kSequencesDefault = 16;
 
-struct Options {
+struct SeqOptions {
   ModelGroup model;
   TextGroup program;
   SessionGroup session;
@@ -49,7 +49,7 @@ struct Options {
   bool prefix_cache = false;
 };
 
-Status RunProgram(const Options& options, const Positionals& positionals, ResultStream& out) {
+Status RunProgram(const SeqOptions& options, const Positionals& positionals, ResultStream& out) {
   KVANT_ASSIGN(const auto text, options.program.Read(positionals));
   if (!text.has_value()) {
     return MakeError(ErrorCode::kInvalid, "no program given: use -f FILE, or - for standard input");
@@ -66,7 +66,7 @@ Status RunProgram(const Options& options, const Positionals& positionals, Result
 }  // namespace
 
 int SeqCommand(CommandLine& line) {
-  Options options;
+  SeqOptions options;
   OptionList list;
   options.program.Add(list, "Program", "program");
   list.Integer("--sequences", &options.sequences, {1, 4096}, "Sequences at the same time, at most");
@@ -77,7 +77,7 @@ int SeqCommand(CommandLine& line) {
   options.model.AddLoading(list);
   options.session.Add(list, SessionUse::kTexts, "the length the model was trained for");
   AddIdleOptions(list);
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kSeqHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

@@ -8,18 +8,17 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/result.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/json.h"
 #include "tools/llama_words.h"
 
 namespace kvant::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
 // One line of a program.
@@ -463,7 +462,7 @@ Status RunSequenceProgram(const std::string& text, Runner& runner, const Tokeniz
     KVANT_ASSIGN(const Line line, ParseLine(number, content));
     if (line.words.empty()) continue;
     KVANT_ASSIGN(const Json result, interpreter.Run(line));
-    if (!print(result.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n")) break;
+    if (!print(Dump(result) + "\n")) break;
   }
   return {};
 }

@@ -12,7 +12,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kSplitHelp = {
     "IN OUT_PREFIX (--max-size SIZE | --max-tensors N) [--dry-run]",
     "Cuts a model into shards named OUT_PREFIX-00001-of-0000N.gguf, which every command reads "
     "given\n"
@@ -59,7 +59,7 @@ int SplitCommand(CommandLine& line) {
   list.Integer("--max-tensors,--split-max-tensors", &tensors, {1, int64_t{1} << 30},
                "Tensors of a shard, at most", "");
   list.Flag("--dry-run", &dry_run, "Show the shards and write nothing");
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kSplitHelp)) return *code;
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a model and the prefix of the shards");
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "formats/gguf.h"
@@ -12,11 +11,12 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/json.h"
 
 namespace kvant::tools {
 namespace {
 
-constexpr HelpText kHelp = {
+constexpr HelpText kTokenizeHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
     "Prints the token ids of a text on one line, separated by spaces. The text is taken as it is,\n"
     "nothing is trimmed; an empty text gives an empty line. No BOS is added unless asked. The "
@@ -33,7 +33,7 @@ constexpr HelpText kHelp = {
     "  echo \"15043 3186\" | kvant tokenize model.gguf --decode -\n",
 };
 
-struct Options {
+struct TokenizeOptions {
   ModelGroup model;
   TextGroup text;
   bool json = false;
@@ -63,7 +63,7 @@ Result<std::vector<TokenId>> ParseIds(std::string_view text, int32_t vocab_size)
 
 // --bos means what a model sees in front of a prompt: BOS, or whatever its metadata adds.
 Result<Encoding> Encode(const Tokenizer& tokenizer, const std::string& text,
-                        const Options& options) {
+                        const TokenizeOptions& options) {
   const SpecialTokens& special = tokenizer.special();
   EncodeOptions encode;
   encode.parse_special = options.special;
@@ -79,18 +79,18 @@ Result<Encoding> Encode(const Tokenizer& tokenizer, const std::string& text,
 }
 
 std::string ToJson(const Tokenizer& tokenizer, const Encoding& encoding) {
-  nlohmann::ordered_json out;
+  Json out;
   out["count"] = encoding.ids.size();
   out["ids"] = encoding.ids;
-  out["pieces"] = nlohmann::ordered_json::array();
+  out["pieces"] = Json::array();
   for (const TokenId id : encoding.ids) {
     out["pieces"].push_back(tokenizer.TokenBytes(id, {.special = true}));
   }
   out["unknown_characters"] = encoding.unknown_characters;
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return Dump(out) + "\n";
 }
 
-Status Decode(const Tokenizer& tokenizer, const std::string& text, const Options& options,
+Status Decode(const Tokenizer& tokenizer, const std::string& text, const TokenizeOptions& options,
               ResultStream& out) {
   KVANT_ASSIGN(const auto ids, ParseIds(text, tokenizer.vocab_size()));
   const auto unknown = std::count(ids.begin(), ids.end(), tokenizer.special().unk);
@@ -101,8 +101,8 @@ Status Decode(const Tokenizer& tokenizer, const std::string& text, const Options
   }
   const std::string decoded = tokenizer.Decode(ids, {.special = options.special});
   if (options.json) {
-    const nlohmann::ordered_json object = {{"text", decoded}, {"unknown_tokens", unknown}};
-    out.Write(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    const Json object = {{"text", decoded}, {"unknown_tokens", unknown}};
+    out.Write(Dump(object) + "\n");
   } else {
     out.Write(decoded);
     out.EndLineOnTerminal();
@@ -110,7 +110,7 @@ Status Decode(const Tokenizer& tokenizer, const std::string& text, const Options
   return {};
 }
 
-Status Tokenize(const Options& options, const Positionals& positionals, ResultStream& out) {
+Status Tokenize(const TokenizeOptions& options, const Positionals& positionals, ResultStream& out) {
   KVANT_ASSIGN(const auto text, options.text.Read(positionals));
   if (!text.has_value()) {
     return MakeError(ErrorCode::kInvalid,
@@ -134,7 +134,7 @@ Status Tokenize(const Options& options, const Positionals& positionals, ResultSt
 }  // namespace
 
 int TokenizeCommand(CommandLine& line) {
-  Options options;
+  TokenizeOptions options;
   OptionList list;
   options.model.AddPath(list);
   options.model.AddPre(list);
@@ -147,7 +147,7 @@ int TokenizeCommand(CommandLine& line) {
   list.Group("Output");
   list.Flag("--json", &options.json,
             "Print one JSON object: count, ids, pieces, unknown_characters");
-  if (const auto code = line.Parse(list, kHelp)) return *code;
+  if (const auto code = line.Parse(list, kTokenizeHelp)) return *code;
   Positionals positionals;
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kRequired,
                                         StdinUse::kAccepted, &positionals)) {

@@ -5,12 +5,15 @@
 
 namespace kvant::arch {
 
-#define KVANT_FAMILY(name) extern const Family name;
+#define KVANT_FAMILY(name)     \
+  namespace name {             \
+  extern const Family kFamily; \
+  }
 #include "engine/arch/family_list.inl"
 #undef KVANT_FAMILY
 
 std::span<const Family* const> AllFamilies() {
-#define KVANT_FAMILY(name) &name,
+#define KVANT_FAMILY(name) &name::kFamily,
   static constexpr std::array families = {
 #include "engine/arch/family_list.inl"
   };

@@ -1,9 +1,9 @@
-// The model families that kvant knows, one line each: the name of a constant in
-// engine/arch/families. This is the only place that lists them.
+// The model families that kvant knows, one line each: the name of a file in
+// engine/arch/families and of its namespace. This is the only place that lists them.
 
-KVANT_FAMILY(kLlama)
-KVANT_FAMILY(kPhi3)
-KVANT_FAMILY(kGemma3)
-KVANT_FAMILY(kQwen2)
-KVANT_FAMILY(kQwen3)
-KVANT_FAMILY(kGemma2)
+KVANT_FAMILY(llama)
+KVANT_FAMILY(phi3)
+KVANT_FAMILY(gemma3)
+KVANT_FAMILY(qwen2)
+KVANT_FAMILY(qwen3)
+KVANT_FAMILY(gemma2)

@@ -45,10 +45,6 @@ constexpr std::string_view kMessageEnds[] = {"<|eom_id|>"};
 
 std::string GgufKey(std::string_view name) { return fmt::format("tokenizer.ggml.{}", name); }
 
-std::string PathIn(const std::string& folder, std::string_view name) {
-  return (std::filesystem::path(folder) / name).string();
-}
-
 Result<JsonObject> ReadOptional(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return JsonObject(path);

@@ -188,10 +188,6 @@ void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
   if (!tokenizer.unk_token.empty()) vocabulary.unk = vocabulary.Find(tokenizer.unk_token);
 }
 
-std::string PathIn(const std::string& folder, std::string_view name) {
-  return (std::filesystem::path(folder) / name).string();
-}
-
 bool Exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
@@ -254,6 +250,10 @@ std::optional<int32_t> ValidId(int32_t id, size_t tokens) {
 }
 
 }  // namespace
+
+std::string PathIn(const std::string& folder, std::string_view name) {
+  return (std::filesystem::path(folder) / name).string();
+}
 
 std::optional<int32_t> Vocabulary::Find(std::string_view text) const {
   const auto found = std::find(tokens.begin(), tokens.end(), text);

@@ -52,4 +52,7 @@ Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64
 Result<Vocabulary> SentencePieceVocabulary(const formats::SentencePieceModel& model,
                                            const std::string& file, int64_t vocab_size);
 
+// The path of the file `name` of a folder.
+std::string PathIn(const std::string& folder, std::string_view name);
+
 }  // namespace kvant::convert

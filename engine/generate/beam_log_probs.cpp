@@ -10,17 +10,6 @@
 namespace kvant {
 namespace {
 
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-
-// Probabilities are summed as integers, so that their sum does not depend on the order.
-constexpr double kWeightOne = 0x1p40;
-
-float Sanitize(float logit) {
-  if (logit != logit) return kImpossible;
-  return std::min(logit, kLargest);
-}
-
 // The total order of tokens: likelier first, then the lower id.
 constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.id < b.id;
@@ -56,7 +45,7 @@ std::span<float> BeamLogProbs::Compute(std::span<const float> logits,
 // A row without a finite value stays as it is.
 void BeamLogProbs::Normalize() {
   const evaluate::Distribution distribution = evaluate::Normalize(row_);
-  if (row_[static_cast<size_t>(distribution.top)] == kImpossible) return;
+  if (row_[static_cast<size_t>(distribution.top)] == kLogitNone) return;
   const double log_sum = distribution.log_sum;
   for (float& value : row_) value = static_cast<float>(double{value} - log_sum);
 }
@@ -64,9 +53,9 @@ void BeamLogProbs::Normalize() {
 void BeamLogProbs::ApplyBans(std::span<const TokenId> history, int64_t generated) {
   if (options_.repetition_penalty != 1.0f) PenalizeRepetition(history);
   if (options_.no_repeat_ngram > 0) BanRepeatedNgrams(history);
-  for (const TokenId token : options_.forbidden) row_[static_cast<size_t>(token)] = kImpossible;
+  for (const TokenId token : options_.forbidden) row_[static_cast<size_t>(token)] = kLogitNone;
   if (generated >= options_.min_new_tokens) return;
-  for (const TokenId token : options_.end_tokens) row_[static_cast<size_t>(token)] = kImpossible;
+  for (const TokenId token : options_.end_tokens) row_[static_cast<size_t>(token)] = kLogitNone;
 }
 
 // Once for a token, however often it occurs.
@@ -94,7 +83,7 @@ void BeamLogProbs::BanRepeatedNgrams(std::span<const TokenId> history) {
     if (!std::equal(last.begin(), last.end(), history.begin() + static_cast<ptrdiff_t>(begin))) {
       continue;
     }
-    row_[static_cast<size_t>(history[begin + prefix])] = kImpossible;
+    row_[static_cast<size_t>(history[begin + prefix])] = kLogitNone;
   }
 }
 
@@ -107,11 +96,11 @@ void BeamLogProbs::Filter(std::span<float> row) {
   if (!top_k && !top_p) return;
   entries_.clear();
   for (size_t id = 0; id < row.size(); ++id) {
-    if (row[id] > kImpossible) entries_.push_back({row[id], static_cast<TokenId>(id)});
+    if (row[id] > kLogitNone) entries_.push_back({row[id], static_cast<TokenId>(id)});
   }
   if (top_k) TakeTopK(std::max(static_cast<size_t>(options_.top_k), keep_min_));
   if (top_p) TakeTopP();
-  std::fill(row.begin(), row.end(), kImpossible);
+  std::fill(row.begin(), row.end(), kLogitNone);
   for (const Entry& entry : entries_) row[static_cast<size_t>(entry.id)] = entry.log_prob;
 }
 

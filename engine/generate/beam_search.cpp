@@ -10,8 +10,6 @@
 namespace kvant {
 namespace {
 
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-
 // History reserved at creation; longer ones grow as they are written.
 constexpr int64_t kNodesReserved = 1 << 20;
 
@@ -169,7 +167,7 @@ void BeamSearch::Publish() {
 void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
   const Group& group = groups_[index];
   candidates_.clear();
-  threshold_ = double{kImpossible};
+  threshold_ = double{kLogitNone};
   for (size_t beam = 0; beam < group.live.size(); ++beam) {
     const Beam& live = group.live[beam];
     const std::span<float> row =
@@ -205,7 +203,7 @@ void BeamSearch::TakeTop(std::span<const float> row, int32_t beam, float sum) {
 void BeamSearch::Draw(std::span<const float> row, int32_t beam, float sum) {
   for (size_t token = 0; token < row.size(); ++token) {
     const float total = row[token] + sum;
-    if (!(total > kImpossible)) continue;
+    if (!(total > kLogitNone)) continue;
     Offer({double{total} + Gumbel(random_), total, row[token], beam, static_cast<TokenId>(token)});
   }
 }
@@ -408,7 +406,7 @@ float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
 // sum / length^penalty; -infinity for an empty text whose score would be undefined.
 float BeamSearch::Divide(float sum, int64_t length) const {
   const auto divisor = static_cast<float>(Power(static_cast<double>(length), penalty_));
-  return divisor == 0 ? kImpossible : sum / divisor;
+  return divisor == 0 ? kLogitNone : sum / divisor;
 }
 
 // ---- Results

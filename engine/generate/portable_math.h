@@ -6,10 +6,26 @@
 // order, in double. Both are within 2 units in the last place of the exact value.
 #pragma once
 
+#include <algorithm>
+#include <limits>
+
 namespace kvant {
 
 // e^x; 0 below -708 (where doubles become subnormal), infinity above 709; NaN for NaN.
 double PortableExp(double x);
+
+// Weights are summed as integers, so that their sum does not depend on the order; with 2^40 for the
+// likeliest token it stays below 2^64 for any vocabulary of up to 2^24 tokens.
+inline constexpr double kWeightOne = 0x1p40;
+
+// The logit of a token that cannot be drawn.
+inline constexpr float kLogitNone = -std::numeric_limits<float>::infinity();
+
+// `logit` with NaN as kLogitNone and infinity as the largest float.
+inline float Sanitize(float logit) {
+  if (logit != logit) return kLogitNone;
+  return std::min(logit, std::numeric_limits<float>::max());
+}
 
 // The natural logarithm of a positive, finite, normal x; -infinity for 0. Other arguments give NaN.
 double PortableLog(double x);

@@ -13,20 +13,10 @@
 namespace kvant {
 namespace {
 
-constexpr float kLogitMax = std::numeric_limits<float>::max();
-constexpr float kLogitNone = -std::numeric_limits<float>::infinity();
-
-// Weights sum to less than 2^64 for any vocabulary up to 2^24 tokens.
-constexpr double kWeightOne = 0x1p40;
 constexpr int32_t kVocabMax = 1 << 24;
 
 // Windows up to here are reserved at creation; larger ones grow as they fill.
 constexpr size_t kWindowReserve = 4096;
-
-float Sanitize(float logit) {
-  if (logit != logit) return kLogitNone;
-  return std::min(logit, kLogitMax);
-}
 
 Status CheckRange(const char* name, float value, float low, float high, const char* range) {
   if (value >= low && value <= high) return {};
@@ -67,7 +57,7 @@ Status CheckOptions(const SamplingOptions& options, int32_t vocab_size) {
 }
 
 // The total order of candidates: likelier first, then the lower id.
-constexpr auto kLikelier = [](const auto& a, const auto& b) {
+constexpr auto kHigherLogit = [](const auto& a, const auto& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 };
 
@@ -171,7 +161,7 @@ void Sampler::Gather(size_t count) {
   float threshold = kLogitNone;  // a later token must exceed it: ties go to the lower id
   const auto cut = [&] {
     const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(count) - 1;
-    std::nth_element(candidates_.begin(), last, candidates_.end(), kLikelier);
+    std::nth_element(candidates_.begin(), last, candidates_.end(), kHigherLogit);
     threshold = last->logit;
     candidates_.resize(count);
   };
@@ -218,7 +208,7 @@ void Sampler::SortPrefix(size_t count) {
   const size_t end = std::min(candidates_.size(), std::max({count, 4 * sorted_, size_t{64}}));
   const auto begin = candidates_.begin();
   std::partial_sort(begin + static_cast<std::ptrdiff_t>(sorted_),
-                    begin + static_cast<std::ptrdiff_t>(end), candidates_.end(), kLikelier);
+                    begin + static_cast<std::ptrdiff_t>(end), candidates_.end(), kHigherLogit);
   sorted_ = end;
 }
 

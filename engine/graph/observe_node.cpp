@@ -9,7 +9,7 @@ namespace kvant::graph {
 namespace {
 
 // Floats of a cache line, so that members do not share one.
-constexpr int64_t kColumnTile = 16;
+constexpr int64_t kObservedTile = 16;
 
 class ObserveNode final : public Node {
  public:
@@ -19,7 +19,7 @@ class ObserveNode final : public Node {
   }
 
   void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const Range columns = OwnedRange(in_.cols, kColumnTile, member.index, member.count);
+    const Range columns = OwnedRange(in_.cols, kObservedTile, member.index, member.count);
     if (columns.begin == columns.end) return;
     observer_.Observe(*in_.observed, step.Floats(in_.floats), step.RowFloats(in_.floats),
                       step.RowCount(in_.floats), columns);

@@ -22,9 +22,6 @@ using formats::GgufValue;
 using formats::Quoted;
 using quant::FormatTraits;
 
-constexpr std::string_view kOutputName = "output.weight";
-constexpr std::string_view kEmbeddingName = "token_embd.weight";
-
 // general.quantization_version: the layout of block formats, unchanged since 2023.
 constexpr int64_t kQuantizationVersion = 2;
 

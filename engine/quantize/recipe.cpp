@@ -116,9 +116,6 @@ constexpr std::pair<std::string_view, Role> kRoleNames[] = {
     {"ffn_up", Role::kFfnUp},
 };
 
-constexpr std::string_view kOutputName = "output.weight";
-constexpr std::string_view kEmbeddingName = "token_embd.weight";
-
 Role RoleOf(std::string_view name) {
   if (name == kEmbeddingName) return Role::kEmbedding;
   for (const auto& [part, role] : kRoleNames) {

@@ -18,6 +18,10 @@
 
 namespace kvant::quantize {
 
+// The tensors with roles of their own, as all families name them.
+inline constexpr std::string_view kOutputName = "output.weight";
+inline constexpr std::string_view kEmbeddingName = "token_embd.weight";
+
 struct Recipe {
   const char* name;
   uint32_t file_type;  // general.file_type, as llama.cpp numbers them

@@ -93,7 +93,7 @@ class SpmTokenizer final : public VocabularyTokenizer {
   bool words_are_separate_ = true;
 };
 
-constexpr int32_t kNoSymbol = -1;
+constexpr int32_t kNoPiece = -1;
 
 Status SpmTokenizer::Init(const GgufFile& file) {
   SpecialTokens defaults;
@@ -185,7 +185,7 @@ void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch, Encoding&
     const auto index = static_cast<int32_t>(symbols.size());
     const bool is_last = begin + size == part.size();
     symbols.push_back({static_cast<uint32_t>(begin), size, index - 1,
-                       is_last ? kNoSymbol : index + 1, index_.Find(part.substr(begin, size))});
+                       is_last ? kNoPiece : index + 1, index_.Find(part.substr(begin, size))});
     begin += size;
   }
   for (size_t i = 0; i < symbols.size(); ++i) {
@@ -196,7 +196,7 @@ void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch, Encoding&
     const Candidate best = scratch.heap.back();
     scratch.heap.pop_back();
     Symbol& left = symbols[static_cast<size_t>(best.left)];
-    if (left.size == 0 || left.next == kNoSymbol) continue;
+    if (left.size == 0 || left.next == kNoPiece) continue;
     Symbol& right = symbols[static_cast<size_t>(left.next)];
     if (left.size + right.size != best.size) continue;
     if (type(best.id) == PieceType::kUnused) {
@@ -206,20 +206,20 @@ void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch, Encoding&
     left.id = best.id;
     left.next = right.next;
     right.size = 0;
-    if (left.next != kNoSymbol) symbols[static_cast<size_t>(left.next)].previous = best.left;
+    if (left.next != kNoPiece) symbols[static_cast<size_t>(left.next)].previous = best.left;
     PushCandidate(part, left.previous, scratch);
     PushCandidate(part, best.left, scratch);
   }
-  for (int32_t i = 0; i != kNoSymbol; i = symbols[static_cast<size_t>(i)].next) {
+  for (int32_t i = 0; i != kNoPiece; i = symbols[static_cast<size_t>(i)].next) {
     const Symbol& symbol = symbols[static_cast<size_t>(i)];
     PutOut(part.substr(symbol.begin, symbol.size), symbol.id, scratch, out);
   }
 }
 
 void SpmTokenizer::PushCandidate(std::string_view part, int32_t left, Scratch& scratch) const {
-  if (left == kNoSymbol) return;
+  if (left == kNoPiece) return;
   const Symbol& first = scratch.symbols[static_cast<size_t>(left)];
-  if (first.next == kNoSymbol) return;
+  if (first.next == kNoPiece) return;
   const uint32_t size = first.size + scratch.symbols[static_cast<size_t>(first.next)].size;
   const TokenId id = index_.Find(part.substr(first.begin, size));
   if (id < 0) return;

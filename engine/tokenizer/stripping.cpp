@@ -26,7 +26,7 @@ constexpr std::string_view kPhi3Plain[] = {"<unk>", "<s>", "<|endoftext|>"};
 
 using enum StrippingRow::Name;
 
-constexpr StrippingRow kRows[] = {
+constexpr StrippingRow kStrippingRows[] = {
     {kPreTokenizer, "jina-v2-de", Side::kLeft, Tokens::kTheseOnly, kMask},
     {kPreTokenizer, "jina-v2-es", Side::kLeft, Tokens::kTheseOnly, kMask},
     {kPreTokenizer, "jina-v2-code", Side::kLeft, Tokens::kTheseOnly, kMask},
@@ -50,10 +50,11 @@ std::string LowerModelName(const formats::GgufFile& file) {
 void MarkStripping(const formats::GgufFile& file, std::string_view pre,
                    std::vector<SpecialToken>& tokens) {
   const std::string model = LowerModelName(file);
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const StrippingRow& r) {
-    return r.kind == kPreTokenizer ? pre == r.name : model.find(r.name) != std::string::npos;
-  });
-  if (row == std::end(kRows)) return;
+  const auto* row = std::find_if(
+      std::begin(kStrippingRows), std::end(kStrippingRows), [&](const StrippingRow& r) {
+        return r.kind == kPreTokenizer ? pre == r.name : model.find(r.name) != std::string::npos;
+      });
+  if (row == std::end(kStrippingRows)) return;
   for (SpecialToken& token : tokens) {
     const bool is_listed =
         std::find(row->tokens.begin(), row->tokens.end(), token.text) != row->tokens.end();

@@ -12,7 +12,7 @@
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
 
-namespace kvant::arch {
+namespace kvant::arch::gemma2 {
 namespace {
 
 constexpr std::string_view kName = "gemma2";
@@ -73,7 +73,7 @@ constexpr HfFamily kHf[] = {{
 
 }  // namespace
 
-extern const Family kGemma2;
-const Family kGemma2 = {.name = kName, .models = "Gemma 2", .read = Read, .hf = kHf};
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "Gemma 2", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch
+}  // namespace kvant::arch::gemma2

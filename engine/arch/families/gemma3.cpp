@@ -12,7 +12,7 @@
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
 
-namespace kvant::arch {
+namespace kvant::arch::gemma3 {
 namespace {
 
 constexpr std::string_view kName = "gemma3";
@@ -74,7 +74,7 @@ constexpr HfFamily kHf[] = {{
 
 }  // namespace
 
-extern const Family kGemma3;
-const Family kGemma3 = {.name = kName, .models = "Gemma 3", .read = Read, .hf = kHf};
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "Gemma 3", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch
+}  // namespace kvant::arch::gemma3

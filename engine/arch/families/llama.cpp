@@ -9,7 +9,7 @@
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
 
-namespace kvant::arch {
+namespace kvant::arch::llama {
 namespace {
 
 constexpr std::string_view kName = "llama";
@@ -59,8 +59,8 @@ constexpr HfFamily kHf[] = {{
 
 }  // namespace
 
-extern const Family kLlama;
-const Family kLlama = {
+extern const Family kFamily;
+const Family kFamily = {
     .name = kName, .models = "Llama 1 to 3, Mistral, TinyLlama", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch
+}  // namespace kvant::arch::llama

@@ -11,7 +11,7 @@
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
 
-namespace kvant::arch {
+namespace kvant::arch::phi3 {
 namespace {
 
 constexpr std::string_view kName = "phi3";
@@ -102,7 +102,7 @@ constexpr HfFamily kHf[] = {{
 
 }  // namespace
 
-extern const Family kPhi3;
-const Family kPhi3 = {.name = kName, .models = "Phi-3", .read = Read, .hf = kHf};
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "Phi-3", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch
+}  // namespace kvant::arch::phi3

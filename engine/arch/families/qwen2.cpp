@@ -9,7 +9,7 @@
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
 
-namespace kvant::arch {
+namespace kvant::arch::qwen2 {
 namespace {
 
 constexpr std::string_view kName = "qwen2";
@@ -44,7 +44,7 @@ constexpr HfFamily kHf[] = {{
 
 }  // namespace
 
-extern const Family kQwen2;
-const Family kQwen2 = {.name = kName, .models = "Qwen 2 and 2.5", .read = Read, .hf = kHf};
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "Qwen 2 and 2.5", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch
+}  // namespace kvant::arch::qwen2

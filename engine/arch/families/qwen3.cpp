@@ -9,7 +9,7 @@
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
 
-namespace kvant::arch {
+namespace kvant::arch::qwen3 {
 namespace {
 
 constexpr std::string_view kName = "qwen3";
@@ -46,7 +46,7 @@ constexpr HfFamily kHf[] = {{
 
 }  // namespace
 
-extern const Family kQwen3;
-const Family kQwen3 = {.name = kName, .models = "Qwen 3", .read = Read, .hf = kHf};
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "Qwen 3", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch
+}  // namespace kvant::arch::qwen3

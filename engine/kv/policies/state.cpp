@@ -1,6 +1,6 @@
-// The blocks of a state: one to read, one to write, and checkpoints. Entries are ascending by the
-// length whose state they hold; a checkpoint of the current length is the entry before the last,
-// with the same number and block.
+// The blocks of a state: one to read, one to write, and checkpoints. StateEntries are ascending by
+// the length whose state they hold; a checkpoint of the current length is the entry before the
+// last, with the same number and block.
 #include "engine/kv/policies/state.h"
 
 #include <algorithm>
@@ -11,17 +11,17 @@
 namespace kvant::kv {
 namespace {
 
-using Entries = std::vector<TableEntry>;
+using StateEntries = std::vector<TableEntry>;
 
 // The last entry of a length up to `length`, or the end.
-Entries::const_iterator LastUpTo(const Entries& entries, int64_t length) {
+StateEntries::const_iterator LastUpTo(const StateEntries& entries, int64_t length) {
   auto after =
       std::upper_bound(entries.begin(), entries.end(), length,
                        [](int64_t n, const TableEntry& entry) { return n < entry.number; });
   return after == entries.begin() ? entries.end() : after - 1;
 }
 
-void DropFrom(GroupBlocks& blocks, Entries& entries, size_t count) {
+void DropFrom(GroupBlocks& blocks, StateEntries& entries, size_t count) {
   for (; entries.size() > count; entries.pop_back()) blocks.Release(entries.back().id);
 }
 
@@ -83,7 +83,7 @@ int64_t State::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion&
   int64_t count = 0;
   for (const Growth& growth : question.growths) {
     const int64_t tokens = question.EndOf(growth) - growth.sequence->length;
-    const Entries& entries = growth.sequence->tables[static_cast<size_t>(group)].entries;
+    const StateEntries& entries = growth.sequence->tables[static_cast<size_t>(group)].entries;
     const bool stays = entries.empty() || blocks.references(entries.back().id) > 1;
     count += tokens == 0 ? 0 : stays && tokens > question.piece ? 2 : 1;
   }

@@ -1,0 +1,16 @@
+# kvant_compile_as_one(TARGET SOURCE...): compiles up to twelve sources of a folder (of engine/, of a
+# folder in it) as one.
+function(kvant_compile_as_one target)
+  if(NOT KVANT_UNITY)
+    return()
+  endif()
+  set(most 12)
+  foreach(source ${ARGN})
+    string(REGEX REPLACE "^(engine/[^/]*/|[^/]*/).*" "\\1" folder ${source})
+    string(MAKE_C_IDENTIFIER ${folder} folder)
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    math(EXPR part "(${count_${folder}} - 1) / ${most}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}${part})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
