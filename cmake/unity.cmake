@@ -1,10 +1,10 @@
-# kvant_compile_as_one(TARGET SOURCE...): compiles up to twelve sources of a folder (of engine/, of a
+# kvant_compile_as_one(TARGET SOURCE...): compiles up to sixteen sources of a folder (of engine/, of a
 # folder in it) as one.
 function(kvant_compile_as_one target)
   if(NOT KVANT_UNITY)
     return()
   endif()
-  set(most 12)
+  set(most 16)
   foreach(source ${ARGN})
     string(REGEX REPLACE "^(engine/[^/]*/|[^/]*/).*" "\\1" folder ${source})
     string(MAKE_C_IDENTIFIER ${folder} folder)

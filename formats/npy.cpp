@@ -20,7 +20,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are in the host's byte order");
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr size_t kPreambleBytes = 10;  // magic, version, header length
 constexpr size_t kDataAlignment = 64;
 constexpr std::string_view kFloat32 = "<f4";
@@ -144,7 +144,7 @@ Result<NpyWriter> NpyWriter::Create(const std::string& path, int64_t rows, int64
   KVANT_ASSIGN(writer.file_, OutputFile::Create(path));
   const uint8_t version[2] = {1, 0};
   const uint16_t header_bytes = static_cast<uint16_t>(header.size());
-  KVANT_TRY(writer.file_.Write(kMagic.data(), kMagic.size()));
+  KVANT_TRY(writer.file_.Write(kNpyMagic.data(), kNpyMagic.size()));
   KVANT_TRY(writer.file_.Write(version, sizeof(version)));
   KVANT_TRY(writer.file_.Write(&header_bytes, sizeof(header_bytes)));
   KVANT_TRY(writer.file_.Write(header.data(), header.size()));
@@ -172,11 +172,11 @@ Status NpyWriter::Finish() {
 
 Result<NpyArray> NpyParse(std::span<const std::byte> bytes, const std::string& file) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.size() < kPreambleBytes || !text.starts_with(kMagic)) {
+  if (text.size() < kPreambleBytes || !text.starts_with(kNpyMagic)) {
     return MakeError(ErrorCode::kCorrupt, "{}: not a NumPy file", file);
   }
-  const int major = static_cast<uint8_t>(text[kMagic.size()]);
-  const int minor = static_cast<uint8_t>(text[kMagic.size() + 1]);
+  const int major = static_cast<uint8_t>(text[kNpyMagic.size()]);
+  const int minor = static_cast<uint8_t>(text[kNpyMagic.size() + 1]);
   if (major != 1 || minor != 0) {
     return MakeError(ErrorCode::kNotSupported,
                      "{}: NumPy format version {}.{} is not supported, expected 1.0", file, major,

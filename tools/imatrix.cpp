@@ -26,8 +26,8 @@ constexpr HelpText kImatrixHelp = {
     "  kvant imatrix --show model.imatrix\n",
 };
 
-constexpr int64_t kWindowMin = 16;
-constexpr int64_t kWindowMax = int64_t{1} << 24;
+constexpr int64_t kImatrixWindowMin = 16;
+constexpr int64_t kImatrixWindowMax = int64_t{1} << 24;
 
 struct ImatrixOptions {
   EvaluationGroup evaluation;
@@ -176,7 +176,8 @@ int ImatrixCommand(CommandLine& line) {
              "Add this importance matrix to the result; may be repeated");
   list.Text("--show", &options.show, "FILE", "Print what is in this importance matrix");
   list.Group("Text");
-  list.Integer("-c,--ctx-size", &options.context, {kWindowMin, kWindowMax}, "Tokens of a window");
+  list.Integer("-c,--ctx-size", &options.context, {kImatrixWindowMin, kImatrixWindowMax},
+               "Tokens of a window");
   list.Flag("--process-output", &options.process_output,
             "Collect for output.weight, too; it is costly and rarely helps");
   options.evaluation.Add(list);

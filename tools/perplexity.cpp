@@ -43,8 +43,8 @@ constexpr HelpText kPerplexityHelp = {
     "  kvant perplexity model.gguf --multiple-choice questions.jsonl\n",
 };
 
-constexpr int64_t kWindowMin = 4;
-constexpr int64_t kWindowMax = int64_t{1} << 24;
+constexpr int64_t kPerplexityWindowMin = 4;
+constexpr int64_t kPerplexityWindowMax = int64_t{1} << 24;
 
 // Bad lines of a task file that are printed one by one.
 constexpr size_t kProblemsShown = 100;
@@ -311,9 +311,9 @@ int PerplexityCommand(CommandLine& line) {
   PerplexityOptions options;
   OptionList list;
   list.Group("Windows");
-  list.Integer("-c,--ctx-size", &options.context, {kWindowMin, kWindowMax},
+  list.Integer("-c,--ctx-size", &options.context, {kPerplexityWindowMin, kPerplexityWindowMax},
                "Tokens of a window; --kl-base brings its own");
-  list.Integer("--stride,--ppl-stride", &options.stride, {0, kWindowMax},
+  list.Integer("--stride,--ppl-stride", &options.stride, {0, kPerplexityWindowMax},
                "Begin a window every N tokens and score the last N of each; windows are half a "
                "stride longer then; 0 is off");
   options.evaluation.Add(list);
