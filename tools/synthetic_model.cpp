@@ -16,8 +16,11 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "engine/arch/family.h"
+#include "engine/tokenizer/kinds.h"
 #include "formats/gguf_writer.h"
 #include "kvant/random.h"
+#include "quant/q4_0.h"
 
 namespace kvant::tools {
 namespace {
@@ -71,7 +74,7 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
     entry.dims[0] = tensor.cols;
     entry.dims[1] = tensor.rows;
   }
-  const quantize::RecipeModel facts{.arch = "llama",
+  const quantize::RecipeModel facts{.arch = std::string(arch::llama::kFamily.name),
                                     .layers = model.shape->layers,
                                     .heads = model.shape->heads,
                                     .kv_heads = model.shape->kv_heads,
@@ -87,18 +90,20 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
 void AddMetadata(const SyntheticModel& model, formats::GgufWriter& writer) {
   const SyntheticShape& shape = *model.shape;
   const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
-  writer.AddString("general.architecture", "llama");
+  const std::string_view arch = arch::llama::kFamily.name;
+  const auto key = [arch](std::string_view name) { return fmt::format("{}.{}", arch, name); };
+  writer.AddString("general.architecture", arch);
   writer.AddString("general.name", model.Name());
   writer.AddU32("general.file_type", model.recipe->file_type);
-  writer.AddU32("llama.context_length", 131072);
-  writer.AddU32("llama.embedding_length", u32(shape.dim));
-  writer.AddU32("llama.block_count", u32(shape.layers));
-  writer.AddU32("llama.feed_forward_length", u32(shape.ffn));
-  writer.AddU32("llama.attention.head_count", u32(shape.heads));
-  writer.AddU32("llama.attention.head_count_kv", u32(shape.kv_heads));
-  writer.AddU32("llama.rope.dimension_count", u32(shape.dim / shape.heads));
-  writer.AddF32("llama.rope.freq_base", 500000.0f);
-  writer.AddF32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  writer.AddU32(key("context_length"), 131072);
+  writer.AddU32(key("embedding_length"), u32(shape.dim));
+  writer.AddU32(key("block_count"), u32(shape.layers));
+  writer.AddU32(key("feed_forward_length"), u32(shape.ffn));
+  writer.AddU32(key("attention.head_count"), u32(shape.heads));
+  writer.AddU32(key("attention.head_count_kv"), u32(shape.kv_heads));
+  writer.AddU32(key("rope.dimension_count"), u32(shape.dim / shape.heads));
+  writer.AddF32(key("rope.freq_base"), 500000.0f);
+  writer.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<int32_t> types = {2, 3, 3};
   for (int byte = 0; byte < 256; ++byte) {
@@ -109,7 +114,7 @@ void AddMetadata(const SyntheticModel& model, formats::GgufWriter& writer) {
     tokens.push_back(fmt::format("\u2581w{}", tokens.size()));
     types.push_back(1);
   }
-  writer.AddString("tokenizer.ggml.model", "llama");
+  writer.AddString("tokenizer.ggml.model", kSentencePieceKind);
   writer.AddStrings("tokenizer.ggml.tokens", tokens);
   writer.AddF32s("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0f));
   writer.AddI32s("tokenizer.ggml.token_type", types);
@@ -176,7 +181,8 @@ std::string SyntheticModel::Name() const {
 Result<SyntheticModel> ParseSynthetic(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
-  const std::string_view type = colon == std::string_view::npos ? "Q4_0" : text.substr(colon + 1);
+  const std::string_view type =
+      colon == std::string_view::npos ? quant::Q4_0::kName : text.substr(colon + 1);
   SyntheticModel model{nullptr, quantize::FindRecipe(type)};
   std::string known;
   for (const SyntheticShape& shape : kShapes) {

@@ -5,13 +5,6 @@
 
 namespace kvant::arch {
 
-#define KVANT_FAMILY(name)     \
-  namespace name {             \
-  extern const Family kFamily; \
-  }
-#include "engine/arch/family_list.inl"
-#undef KVANT_FAMILY
-
 std::span<const Family* const> AllFamilies() {
 #define KVANT_FAMILY(name) &name::kFamily,
   static constexpr std::array families = {

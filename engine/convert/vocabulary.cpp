@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
+#include "engine/tokenizer/kinds.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {
@@ -50,9 +51,9 @@ bool IsByteToken(std::string_view text) {
 }
 
 // A vocabulary of which no id has a token yet.
-Vocabulary EmptyVocabulary(std::string model, int64_t vocab_size) {
+Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size) {
   Vocabulary vocabulary;
-  vocabulary.model = std::move(model);
+  vocabulary.model = model;
   for (int64_t id = 0; id < vocab_size; ++id)
     vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
   vocabulary.types.assign(vocabulary.tokens.size(), Type::kUnused);
@@ -274,7 +275,7 @@ void Vocabulary::AddTo(formats::GgufWriter& writer) const {
 }
 
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
-  Vocabulary vocabulary = EmptyVocabulary("gpt2", vocab_size);
+  Vocabulary vocabulary = EmptyVocabulary(kByteLevelBpeKind, vocab_size);
   KVANT_ASSIGN(vocabulary.pre, PreTokenizerName(tokenizer));
   PlaceTokens(tokenizer, vocabulary);
   for (const auto& [left, right] : tokenizer.merges) {
@@ -287,7 +288,7 @@ Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t v
 }
 
 Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
-  Vocabulary vocabulary = EmptyVocabulary("llama", vocab_size);
+  Vocabulary vocabulary = EmptyVocabulary(kSentencePieceKind, vocab_size);
   vocabulary.pre = "default";
   KVANT_ASSIGN(const SpaceHandling spaces, ReadSpaceHandling(tokenizer));
   vocabulary.add_space_prefix = spaces.adds_prefix;
@@ -331,7 +332,7 @@ Result<Vocabulary> SentencePieceVocabulary(const SentencePieceModel& model, cons
             "has no field for: some texts will be tokenized differently",
             file, model.normalizer));
   }
-  Vocabulary vocabulary = EmptyVocabulary("llama", vocab_size);
+  Vocabulary vocabulary = EmptyVocabulary(kSentencePieceKind, vocab_size);
   vocabulary.pre = "default";
   vocabulary.scores.assign(vocabulary.tokens.size(), kPaddingScore);
   for (size_t id = 0; id < model.pieces.size(); ++id) {

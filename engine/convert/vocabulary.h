@@ -23,7 +23,7 @@ namespace kvant::convert {
 struct Vocabulary {
   using Type = formats::SentencePiece::Type;  // the numbers of tokenizer.ggml.token_type
 
-  std::string model;  // "llama" or "gpt2"
+  std::string model;  // engine/tokenizer/kinds.h: byte-level BPE or SentencePiece
   std::string pre;
   // By token id; as many as config.json says, ids without a token filled up with unused ones.
   std::vector<std::string> tokens;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "formats/quoted.h"
+#include "quant/q8_0.h"
 
 namespace kvant::convert {
 namespace {
@@ -25,7 +26,7 @@ constexpr OutputType kOutputTypes[] = {
     {"f32", "F32", 0},
     {"f16", "F16", 1},
     {"bf16", "BF16", 32},
-    {"q8_0", "Q8_0", 7},
+    {"q8_0", quant::Q8_0::kName, 7},
 };
 
 constexpr std::string_view kLayerMark = "{}";

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/result.h"
+#include "engine/arch/family.h"
 
 namespace kvant::quantize {
 namespace {
@@ -63,30 +64,32 @@ constexpr std::pair<std::string_view, std::string_view> kShortNames[] = {
 
 // ---- Families ----------------------------------------------------------------------------------
 
-// The models called 70B have eight query heads to a kv head: there attn_v is small and worth more.
-enum class SmallValues : uint8_t { kNever, kIfGrouped, kAlways };
+using arch::MixTraits;
+using arch::SmallValues;
+
 constexpr int64_t kLayersOf70B = 80;
 
-// What the rules know of a family, by general.architecture.
-struct Family {
+// Architectures that are quantized, but are no family of engine/arch yet. The traits of families
+// stand with them: whoever adds one of these moves its row there.
+struct OtherArchitecture {
   std::string_view arch;
-  SmallValues small_values = SmallValues::kNever;  // with kLayersOf70B layers
-  bool own_mix = false;
+  MixTraits mix;
 };
 
-constexpr Family kFamilies[] = {
-    {.arch = "llama", .small_values = SmallValues::kIfGrouped},
-    {.arch = "deci", .small_values = SmallValues::kAlways},
-    {.arch = "qwen2", .small_values = SmallValues::kAlways},
-    {.arch = "olmo", .small_values = SmallValues::kAlways},
-    {.arch = "falcon", .own_mix = true},
+constexpr OtherArchitecture kOtherArchitectures[] = {
+    {"deci", {.small_values = SmallValues::kAlways}},
+    {"olmo", {.small_values = SmallValues::kAlways}},
+    {"falcon", {.own_mix = true}},
 };
-constexpr Family kOtherFamily = {};
 
-const Family& FamilyOf(const RecipeModel& model) {
-  const auto* family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                    [&](const Family& row) { return row.arch == model.arch; });
-  return family == std::end(kFamilies) ? kOtherFamily : *family;
+MixTraits MixOf(const RecipeModel& model) {
+  for (const arch::Family* family : arch::AllFamilies()) {
+    if (family->name == model.arch) return family->mix;
+  }
+  for (const OtherArchitecture& other : kOtherArchitectures) {
+    if (other.arch == model.arch) return other.mix;
+  }
+  return {};
 }
 
 // ---- Roles -------------------------------------------------------------------------------------
@@ -278,7 +281,7 @@ bool IsMet(Need need, const RecipeModel& model) {
     case kExperts8: return model.experts == 8;
     case kImportance: return model.has_importance;
     case kNoImportance: return !model.has_importance;
-    case kOwnMix: return FamilyOf(model).own_mix;
+    case kOwnMix: return MixOf(model).own_mix;
   }
   return false;
 }
@@ -291,7 +294,7 @@ const FormatTraits& Format(std::string_view name) {
 
 bool HasSmallValues(const RecipeModel& model) {
   if (model.layers != kLayersOf70B) return false;
-  switch (FamilyOf(model).small_values) {
+  switch (MixOf(model).small_values) {
     case SmallValues::kNever: return false;
     case SmallValues::kIfGrouped: return model.heads != model.kv_heads;
     case SmallValues::kAlways: return true;
@@ -328,7 +331,7 @@ class Chooser {
  private:
   // The format of the output matrix, also where the embedding serves as one.
   const FormatTraits& OutputFormat(const GgufTensor& tensor) const {
-    if (FamilyOf(model_).own_mix || tensor.dims[0] % base_.block_values != 0) {
+    if (MixOf(model_).own_mix || tensor.dims[0] % base_.block_values != 0) {
       return Format("Q8_0");
     }
     if (very_low_ || std::string_view(recipe_.name) == "IQ3_XXS") return Format("Q5_K");

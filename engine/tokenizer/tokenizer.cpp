@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "engine/tokenizer/kinds.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
 #include "formats/quoted.h"
@@ -18,19 +19,20 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
     return MakeError(ErrorCode::kNotSupported, "{}: no tokenizer: {} is absent", file.path(),
                      kModel);
   }
-  if (*model == "gpt2") return CreateBpe(file, options);
+  if (*model == kByteLevelBpeKind) return CreateBpe(file, options);
   if (!options.pre_override.empty()) {
     return MakeError(ErrorCode::kInvalid,
-                     "--pre {}: {} has a tokenizer of kind {}; only \"gpt2\" (byte-level BPE) "
-                     "has a pre-tokenizer",
-                     options.pre_override, file.path(), formats::Quoted(*model));
+                     "--pre {}: {} has a tokenizer of kind {}; only \"{}\" (byte-level BPE) has a "
+                     "pre-tokenizer",
+                     options.pre_override, file.path(), formats::Quoted(*model), kByteLevelBpeKind);
   }
-  if (*model == "llama") return CreateSpm(file);
-  if (*model == "bert") return CreateWordPiece(file);
+  if (*model == kSentencePieceKind) return CreateSpm(file);
+  if (*model == kWordPieceKind) return CreateWordPiece(file);
   return MakeError(ErrorCode::kNotSupported,
-                   "{}: {} is {}; known are \"llama\" (SentencePiece BPE), \"gpt2\" "
-                   "(byte-level BPE) and \"bert\" (WordPiece)",
-                   file.path(), kModel, formats::Quoted(*model));
+                   "{}: {} is {}; known are \"{}\" (SentencePiece BPE), \"{}\" (byte-level BPE) "
+                   "and \"{}\" (WordPiece)",
+                   file.path(), kModel, formats::Quoted(*model), kSentencePieceKind,
+                   kByteLevelBpeKind, kWordPieceKind);
 }
 
 Result<Encoding> Tokenizer::EncodeAndCount(std::string_view text,

@@ -60,7 +60,10 @@ constexpr HfFamily kHf[] = {{
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {
-    .name = kName, .models = "Llama 1 to 3, Mistral, TinyLlama", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName,
+                        .models = "Llama 1 to 3, Mistral, TinyLlama",
+                        .read = Read,
+                        .hf = kHf,
+                        .mix = {.small_values = SmallValues::kIfGrouped}};
 
 }  // namespace kvant::arch::llama

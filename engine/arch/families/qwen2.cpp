@@ -45,6 +45,10 @@ constexpr HfFamily kHf[] = {{
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "Qwen 2 and 2.5", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName,
+                        .models = "Qwen 2 and 2.5",
+                        .read = Read,
+                        .hf = kHf,
+                        .mix = {.small_values = SmallValues::kAlways}};
 
 }  // namespace kvant::arch::qwen2

@@ -1,0 +1,13 @@
+// The kinds of tokenizer, as tokenizer.ggml.model names them. A kind is named after the first model
+// that had it, whatever the family of the model that the file holds.
+#pragma once
+
+#include <string_view>
+
+namespace kvant {
+
+inline constexpr std::string_view kByteLevelBpeKind = "gpt2";
+inline constexpr std::string_view kSentencePieceKind = "llama";
+inline constexpr std::string_view kWordPieceKind = "bert";
+
+}  // namespace kvant
