@@ -1,6 +1,6 @@
-// The largest numbers that sessions, files and the program's options accept. They keep sums of
-// bytes inside 64 bits and refuse what can only be a mistake; memory sets the limits that are
-// reached in practice.
+// The largest numbers that sessions, model files and the program's options may ask for. No real
+// model and no machine comes near them. They keep products of sizes inside 64 bits and refuse what
+// can only be a mistake; memory sets the limits that are reached in practice.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,12 @@ inline constexpr int64_t kThreadsMax = 1024;
 
 // Sequences of one runner, and in one file.
 inline constexpr int64_t kSequencesMax = 4096;
+
+// Sizes of a model: layers, the width of rows and of feed-forwards, heads of a layer, dimensions of
+// a head.
+inline constexpr uint32_t kLayersMax = 4096;
+inline constexpr uint32_t kDimMax = 1u << 20;
+inline constexpr uint32_t kHeadsMax = 1u << 16;
+inline constexpr uint32_t kHeadDimMax = 4096;
 
 }  // namespace kvant

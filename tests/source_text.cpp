@@ -174,7 +174,7 @@ std::vector<std::string> LineComments(std::string_view text) {
 std::vector<std::string> BoolParameters(std::string_view text) {
   const std::string code = BlankNonCode(text);
   static const std::regex kParameter(
-      "[(,]\\s*(?:const )?(bool [a-z_]\\w*)(?: = \\w+)?\\s*(?=[,)])");
+      "[(,]\\s*(?:const )?(bool (?!value\\b|otherwise\\b)[a-z_]\\w*)(?: = \\w+)?\\s*(?=[,)])");
   std::vector<std::string> found;
   for (std::sregex_iterator it(code.begin(), code.end(), kParameter), end; it != end; ++it) {
     found.push_back(it->str(1));

@@ -28,7 +28,8 @@ std::vector<std::string> StringLiterals(std::string_view text);
 // Comments from // to the end of their lines.
 std::vector<std::string> LineComments(std::string_view text);
 
-// Parameters of type bool, as they are written: "bool add".
+// Parameters of type bool, as they are written: "bool add". Those called `value` and `otherwise`
+// are left out: they are data that is stored or returned, and choose nothing.
 std::vector<std::string> BoolParameters(std::string_view text);
 
 // What stands between the quotes of each #include "...".

@@ -38,7 +38,7 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/model.",
     "engine/session_options.",
     "engine/memory_plan.",
-    "engine/run",  // run/ and runner.*, which is made of its parts
+    "engine/run",  // run/ and runner.*, which is made of its classes
     "engine/",     // what implements Session
     "engine/evaluate/",
     "engine/generate/",
@@ -64,8 +64,12 @@ inline const std::set<std::string> kBasicHeaders = {"kvant/file_access.h", "kvan
                                                     "kvant/lost_mapping.h", "kvant/result.h",
                                                     "kvant/token_id.h"};
 
-// Where names of model families and of block formats may stand as literals.
-inline const std::vector<std::string_view> kNamesOfFamilies = {"engine/arch/families/"};
+// Where names of model families and of block formats may stand as literals. Each file in the folder
+// of families is named after one.
+inline constexpr std::string_view kFolderOfFamilies = "engine/arch/families/";
+// Tokenizers have lists of their own: kinds, pre-tokenizers, and parts of model names. Some of
+// their entries are spelt like a family, but name something else.
+inline constexpr std::string_view kFolderOfTokenizers = "engine/tokenizer/";
 inline const std::vector<std::string_view> kNamesOfFormats = {"quant/", "engine/quantize/recipe"};
 
 }  // namespace kvant::test

@@ -124,7 +124,7 @@ const std::set<std::string>& Families() {
   static const std::set<std::string> families = [] {
     std::set<std::string> names;
     for (const SourceFile& file : Sources()) {
-      if (!StartsWithAny(file.path, kNamesOfFamilies)) continue;
+      if (!file.path.starts_with(kFolderOfFamilies)) continue;
       names.insert(std::filesystem::path(file.path).stem().string());
     }
     return names;
@@ -147,7 +147,8 @@ void MeasureCounts(const SourceFile& file, Sizes& sizes) {
     if (count > 0) sizes["bools " + file.path] = count;
   }
   for (const std::string& literal : StringLiterals(file.text)) {
-    const bool family = !StartsWithAny(file.path, kNamesOfFamilies) && Families().contains(literal);
+    const bool family = !file.path.starts_with(kFolderOfFamilies) &&
+                        !file.path.starts_with(kFolderOfTokenizers) && Families().contains(literal);
     const quant::FormatTraits* format = quant::FindFormat(std::string_view(literal));
     const bool names_format = format != nullptr && format->name == literal && format->quantized() &&
                               !StartsWithAny(file.path, kNamesOfFormats);
@@ -355,6 +356,8 @@ void Add(const Row& row, bool add, int n);  // says "no" to x.md
 struct Options { bool add = false; };
 void Say(std::string_view = "a \" b", const bool loud = true);
 template <class T, bool kFast> void Run(std::function<bool(int)> f, char c = '"');
+bool Flag(std::string key, bool otherwise);
+void Set(std::string key, bool value);
 )text";
   EXPECT_EQ(BoolParameters(text), (std::vector<std::string>{"bool add", "bool loud"}));
   EXPECT_EQ(StringLiterals(text), (std::vector<std::string>{"a \\\" b"}));

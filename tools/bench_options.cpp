@@ -29,8 +29,8 @@ constexpr HelpText kBenchHelp = {
     "  kvant bench model.gguf --kv-ops -d 512,8192\n",
 };
 
+// Tests of more tokens would take days.
 constexpr int64_t kTokensMax = int64_t{1} << 24;
-constexpr int64_t kSequencesMax = 1024;
 
 // The options as they are written.
 struct Texts {

@@ -8,7 +8,9 @@
 namespace kvant::tools {
 
 BenchReport::BenchReport(const BenchOptions& options, ResultStream& out)
-    : options_(options), out_(out), status_(!options.quiet) {}
+    : options_(options),
+      out_(out),
+      status_(options.quiet ? StatusUse::kHidden : StatusUse::kShown) {}
 
 void BenchReport::Begin(const std::vector<MarkdownColumn>& columns) {
   writers_.emplace_back(options_.output, columns, [this](std::string_view text) {

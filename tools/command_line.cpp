@@ -170,10 +170,9 @@ std::string OptionList::Spelled(const std::string& name) const {
   return is_long ? typed->second : fmt::format("{}, {}", typed->second, name);
 }
 
-Status OptionList::Need(std::initializer_list<const char*> options, bool met,
-                        std::string_view what) const {
+Status OptionList::Need(std::initializer_list<const char*> options, std::string_view what) const {
   for (const char* option : options) {
-    if (met || !Given(option)) continue;
+    if (!Given(option)) continue;
     return MakeError(ErrorCode::kInvalid, "{}: expected {} with it", Spelled(option), what);
   }
   return {};

@@ -76,9 +76,9 @@ class OptionList {
   // The option as it was typed: "-t, --threads", or "--threads" if that was typed or nothing.
   std::string Spelled(const std::string& name) const;
 
-  // kInvalid for the first of the options that was given although what it needs was not:
-  // "--parallel: expected --prompts with it".
-  Status Need(std::initializer_list<const char*> options, bool met, std::string_view what) const;
+  // For when `what` was not given: kInvalid for the first of the options that was given, all of
+  // which need it: "--parallel: expected --prompts with it".
+  Status Need(std::initializer_list<const char*> options, std::string_view what) const;
   // kInvalid for the first of the options that was given although it does not go with `other`.
   Status Exclude(std::initializer_list<const char*> options, std::string_view other) const;
 

@@ -22,7 +22,7 @@
 namespace kvant::tools {
 namespace {
 
-constexpr float kRealMax = 1e6f;  // of what is a factor, a penalty or a temperature
+constexpr float kRealMax = 1e6f;  // the largest factor, penalty or temperature
 constexpr float kFactorMin = 1e-6f;
 
 const char* const kModelGroup = "Model";

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -72,11 +73,16 @@ class ResultStream {
   bool at_line_start_ = true;
 };
 
+enum class StatusUse : uint8_t {
+  kHidden,
+  kShown,  // if stderr is a terminal
+};
+
 // A line on stderr that is overwritten as work proceeds; nothing if stderr is no terminal. What is
 // wider than the terminal is cut off, since a line that wraps could not be overwritten.
 class StatusLine {
  public:
-  explicit StatusLine(bool enabled) : enabled_(enabled && StderrIsTerminal()) {}
+  explicit StatusLine(StatusUse use) : enabled_(use == StatusUse::kShown && StderrIsTerminal()) {}
   ~StatusLine() { Clear(); }
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;

@@ -45,7 +45,8 @@ Result<SessionOptions> WindowSessionOptions(const SessionGroup& group, int64_t s
 class EvaluationProgress {
  public:
   // `unit` is what is counted: "windows".
-  EvaluationProgress(const char* unit, int64_t total) : unit_(unit), total_(total), status_(true) {}
+  EvaluationProgress(const char* unit, int64_t total)
+      : unit_(unit), total_(total), status_(StatusUse::kShown) {}
 
   // kCancelled after Ctrl+C. `tokens` is how many went through the model so far.
   Status Update(int64_t done, int64_t tokens, const std::string& what);

@@ -31,8 +31,8 @@ using TensorHashes = std::map<std::string, uint64_t, std::less<>>;
 
 // Hashes the file; `on_tensor` gets each tensor's hash as soon as it is known.
 Result<uint64_t> Hash(const formats::GgufFile& file, const formats::TensorHashFunction& on_tensor,
-                      bool show_status) {
-  StatusLine status(show_status);
+                      StatusUse status_use) {
+  StatusLine status(status_use);
   uint64_t bytes = 0;
   return formats::HashModel(file, [&](const formats::GgufTensor& tensor, uint64_t hash) -> Status {
     if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
@@ -51,7 +51,8 @@ Status PrintManifest(const std::string& path, ResultStream& out) {
     }
     return MakeError(ErrorCode::kCancelled, "nobody reads the result");
   };
-  KVANT_ASSIGN(const uint64_t model_hash, Hash(file, print, !StdoutIsTerminal()));
+  KVANT_ASSIGN(const uint64_t model_hash,
+               Hash(file, print, StdoutIsTerminal() ? StatusUse::kHidden : StatusUse::kShown));
   out.Write(formats::HashManifestLine(model_hash, path));
   return {};
 }
@@ -90,7 +91,7 @@ Result<bool> Check(const std::string& path, const std::string& manifest_path, Re
     hashes.emplace(tensor.name, hash);
     return {};
   };
-  KVANT_ASSIGN(const uint64_t model_hash, Hash(file, keep, true));
+  KVANT_ASSIGN(const uint64_t model_hash, Hash(file, keep, StatusUse::kShown));
   const formats::HashComparison found = formats::CompareHashes(manifest, hashes, model_hash);
   out.Write(Report(found, manifest, path));
   return found.same();

@@ -70,7 +70,7 @@ Status WriteLogits(const LogitsOptions& options, const Positionals& positionals)
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (session_options.context == 0) session_options.context = count;
   KVANT_ASSIGN(const auto session, options.session.Open(model, session_options));
-  StatusLine status(true);
+  StatusLine status(StatusUse::kShown);
   KVANT_ASSIGN(auto file, formats::NpyWriter::Create(*options.output, options.last ? 1 : count,
                                                      model->vocab_size()));
   if (options.last) {

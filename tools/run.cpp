@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/result.h"
+#include "engine/limits.h"
 #include "kvant/generator.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
@@ -19,8 +20,6 @@
 
 namespace kvant::tools {
 namespace {
-
-constexpr int64_t kTokensMax = int64_t{1} << 30;
 
 constexpr HelpText kRunHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
@@ -86,7 +85,7 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
       "keep=N",
       "When the context is full, keep N tokens of its beginning and the later half of the rest",
       "end the text");
-  list.Integer("--keep", &options.keep, {-1, kTokensMax},
+  list.Integer("--keep", &options.keep, {-1, kContextMax},
                "The same, where N counts tokens of the prompt and -1 is all of it", "");
   list.Text("--draft,--model-draft", &options.draft, "MODEL",
             "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
@@ -98,7 +97,7 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
 void AddOptions(OptionList& list, RunOptions& options) {
   options.prompt.Add(list, "Prompt", "prompt");
   list.Group("Generation");
-  list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1, kTokensMax},
+  list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1, kContextMax},
                "Tokens to generate at most; -1 is until an end token or a full context");
   list.Texts("--stop", &options.stop_texts, "TEXT",
              "End before this text, which is not shown; may be repeated");
@@ -225,11 +224,12 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
   if (options.batch.samples > 1 && beams) {
     return MakeError(ErrorCode::kInvalid, "--samples: expected --prompts with it, and no --beams");
   }
-  KVANT_TRY(list.Need({"--samples", "--parallel"}, batch, "--prompts"));
-  KVANT_TRY(list.Need({"--draft-tokens"}, one.draft.has_value(), "--draft"));
-  KVANT_TRY(list.Need({"--session-rewind"}, one.session.has_value(), "--session"));
-  KVANT_TRY(list.Need({"--prompt-cache-all", "--prompt-cache-ro"}, one.prompt_cache.has_value(),
-                      "--prompt-cache"));
+  if (!batch) KVANT_TRY(list.Need({"--samples", "--parallel"}, "--prompts"));
+  if (!one.draft) KVANT_TRY(list.Need({"--draft-tokens"}, "--draft"));
+  if (!one.session) KVANT_TRY(list.Need({"--session-rewind"}, "--session"));
+  if (!one.prompt_cache) {
+    KVANT_TRY(list.Need({"--prompt-cache-all", "--prompt-cache-ro"}, "--prompt-cache"));
+  }
   if (options.session.no_kv_cache) {
     KVANT_TRY(list.Exclude({"--draft", "--session", "--prompt-cache", "--context-shift", "--keep"},
                            "--no-kv-cache"));
@@ -372,7 +372,7 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   }
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
-  StatusLine status(!options.quiet);
+  StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", positionals.model));
   TextRun run;
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));

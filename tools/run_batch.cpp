@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/result.h"
+#include "engine/limits.h"
 #include "formats/json.h"
 #include "kvant/batch_generator.h"
 #include "tools/json.h"
@@ -13,7 +14,6 @@
 namespace kvant::tools {
 namespace {
 
-constexpr int64_t kParallelMax = 1024;
 
 // What is wrong with a line, or "": {"prompt": TEXT}, and "id" if wanted.
 std::string ReadLine(const std::string& text, PromptLine* line) {
@@ -113,10 +113,10 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
       "they end: prompt (its number from 0), sample, text, ids, finish_reason, seed; with --beams "
       "prompt, finish_reason and beams. An \"id\" in a line is repeated. A line that cannot be "
       "answered gets an \"error\", the others are answered, and the exit code is 1");
-  list.Integer("--samples", &options.samples, {1, kParallelMax},
+  list.Integer("--samples", &options.samples, {1, kSequencesMax},
                "Texts for each prompt, with seeds one after the other");
   list.Integer(
-      "--parallel", &options.parallel, {1, kParallelMax},
+      "--parallel", &options.parallel, {1, kSequencesMax},
       "Texts under way at the same time, at most; the samples of a prompt always are together");
 }
 
@@ -134,7 +134,7 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   batch.ignore_eos = options.ignore_eos;
   batch.special = options.special;
   batch.cancel = &CancelFlag();
-  StatusLine status(!options.quiet);
+  StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);

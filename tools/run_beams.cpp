@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/result.h"
+#include "engine/limits.h"
 #include "kvant/beam_generator.h"
 #include "tools/json.h"
 #include "tools/run_modes.h"
@@ -12,8 +13,6 @@
 namespace kvant::tools {
 namespace {
 
-constexpr int64_t kBeamsMax = 1024;
-constexpr int64_t kBeamTokensMax = int64_t{1} << 30;
 constexpr float kFactorMax = 1e6f;
 
 Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
@@ -99,23 +98,25 @@ Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& r
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
   const bool beams = options.beams.count > 1;
-  KVANT_TRY(list.Need(
-      {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
-       "--beam-scoring", "--patience", "--min-tokens", "--no-repeat-ngram", "--beam-sample"},
-      beams, "--beams 2 or more"));
-  if (!beams) return {};
+  if (!beams) {
+    return list.Need(
+        {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
+         "--beam-scoring", "--patience", "--min-tokens", "--no-repeat-ngram", "--beam-sample"},
+        "--beams 2 or more");
+  }
   KVANT_TRY(list.Exclude({"--stop", "--logit-bias", "--presence-penalty", "--frequency-penalty",
                           "--typical", "--min-p", "--repeat-last-n"},
                          "--beams"));
-  KVANT_TRY(
-      list.Need({"--temp", "--top-k", "--top-p", "--seed"}, options.beams.sample, "--beam-sample"));
+  if (!options.beams.sample) {
+    KVANT_TRY(list.Need({"--temp", "--top-k", "--top-p", "--seed"}, "--beam-sample"));
+  }
   if (options.max_tokens != 0) return {};
   return MakeError(ErrorCode::kInvalid, "-n: expected at least 1 token with --beams, found 0");
 }
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Group("Beam search");
-  list.Integer("--beams", &options.count, {1, kBeamsMax},
+  list.Integer("--beams", &options.count, {1, kSequencesMax},
                "Texts that are followed at once, of which the best are shown; 1 is off");
   list.Real("--length-penalty", &options.length_penalty, {-kFactorMax, kFactorMax},
             "Scores are sums of log-probabilities divided by length^N", "1");
@@ -124,8 +125,8 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
             "that goes on scores less now than the worst of those; never: when none can become "
             "better any more",
             "false");
-  list.Integer("--num-return", &options.num_return, {1, kBeamsMax}, "Texts to show");
-  list.Integer("--beam-groups", &options.groups, {1, kBeamsMax},
+  list.Integer("--num-return", &options.num_return, {1, kSequencesMax}, "Texts to show");
+  list.Integer("--beam-groups", &options.groups, {1, kSequencesMax},
                "Groups of beams that avoid each other's tokens");
   list.Real("--diversity,--diversity-penalty", &options.diversity_penalty, {0, kFactorMax},
             "What a group pays for a token that earlier groups have just chosen");
@@ -135,9 +136,9 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "--patience", &options.patience, {0, kFactorMax},
       "With --beam-scoring ct2 or whisper: end when N times as many texts have ended as there "
       "are beams");
-  list.Integer("--min-tokens", &options.min_tokens, {0, kBeamTokensMax},
+  list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
                "No end token before so many others");
-  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kBeamTokensMax},
+  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
                "No sequence of so many tokens twice; 0 is off");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
@@ -146,7 +147,7 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
 Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason) {
   KVANT_ASSIGN(const auto text, options.prompt.Read(positionals));
-  StatusLine status(!options.quiet);
+  StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, 1));
   KVANT_ASSIGN(run.prompts.emplace_back(), PromptTokens(run.model->tokenizer(), text.value_or("")));
@@ -188,7 +189,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
 
 Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
                     std::vector<PromptLine> lines, ResultStream& out, FinishReason* finish_reason) {
-  StatusLine status(!options.quiet);
+  StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, lines.size()));
   status.Clear();

@@ -71,6 +71,7 @@ struct RunOptions {
   bool special = false;
   bool json = false;
   bool quiet = false;
+  StatusUse status_use() const { return quiet ? StatusUse::kHidden : StatusUse::kShown; }
 
   std::vector<std::string> StopTexts() const;
 };

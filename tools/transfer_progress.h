@@ -14,7 +14,7 @@ namespace kvant::tools {
 class TransferProgress {
  public:
   // `verb` is what happens to the bytes, in the past: "converted".
-  explicit TransferProgress(const char* verb) : verb_(verb), status_(true) {}
+  explicit TransferProgress(const char* verb) : verb_(verb), status_(StatusUse::kShown) {}
 
   // kCancelled after Ctrl+C.
   Status Update(uint64_t bytes_done, uint64_t bytes_total, std::string_view what);

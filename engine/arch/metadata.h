@@ -12,16 +12,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/limits.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {
-
-// Limits that no real model comes near; they keep products of dimensions far from overflow.
-inline constexpr uint32_t kLayersMax = 4096;
-inline constexpr uint32_t kDimMax = 1u << 20;
-inline constexpr uint32_t kHeadsMax = 1u << 16;
-inline constexpr uint32_t kHeadDimMax = 4096;
-inline constexpr uint32_t kContextMax = 1u << 30;
 
 class Metadata {
  public:

@@ -60,7 +60,9 @@ Status TextRequest::Prepare() {
   if (options().ignore_eos) {
     for (const TokenId id : tokenizer.special().end_of_generation) sampler_->Forbid(id);
   }
-  text_.emplace(tokenizer, options().stop_texts, options().special, options().ignore_eos);
+  text_.emplace(
+      tokenizer, options().stop_texts,
+      TokenText::Options{.special = options().special, .ignore_end = options().ignore_eos});
   all_.assign(setup_.prompt.begin(), setup_.prompt.end());
   AcceptPrompt(setup_.held);
   if (options().echo && !Show(Complete(tokenizer.Decode(all_, {.special = options().special})))) {

@@ -21,19 +21,22 @@ class TokenText {
     kStopText,
   };
 
-  TokenText(const Tokenizer& tokenizer, const std::vector<std::string>& stop_texts, bool special,
-            bool ignore_end)
-      : tokenizer_(&tokenizer),
-        special_(special),
-        ignore_end_(ignore_end),
-        stop_filter_(stop_texts) {}
+  struct Options {
+    bool special = false;     // the text of control tokens is shown
+    bool ignore_end = false;  // end tokens are tokens like others
+  };
+  TokenText(const Tokenizer& tokenizer, const std::vector<std::string>& stop_texts,
+            const Options& options)
+      : tokenizer_(&tokenizer), options_(options), stop_filter_(stop_texts) {}
 
   // Takes a token and adds what has become final to `piece`.
   State Push(TokenId id, std::string& piece) {
     // A model may have more rows than its vocabulary has tokens (padding): those have no text.
     const bool known = id < tokenizer_->vocab_size();
-    if (known && tokenizer_->is_end_of_generation(id) && !ignore_end_) return State::kEndToken;
-    const std::string bytes = known ? tokenizer_->TokenBytes(id, {.special = special_}) : "";
+    if (known && tokenizer_->is_end_of_generation(id) && !options_.ignore_end)
+      return State::kEndToken;
+    const std::string bytes =
+        known ? tokenizer_->TokenBytes(id, {.special = options_.special}) : "";
     piece += utf8_.Push(stop_filter_.Push(bytes));
     return stop_filter_.stopped() ? State::kStopText : State::kOpen;
   }
@@ -43,8 +46,7 @@ class TokenText {
 
  private:
   const Tokenizer* tokenizer_;
-  bool special_;
-  bool ignore_end_;
+  Options options_;
   StopTextFilter stop_filter_;
   Utf8Stream utf8_;
 };

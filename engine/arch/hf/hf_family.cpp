@@ -14,7 +14,7 @@ namespace {
 
 using formats::Json;
 
-// No real model comes near. The other limits are those of metadata.
+// Rows of an embedding; the other limits are in engine/limits.h.
 constexpr int64_t kVocabMax = 1 << 22;
 
 std::string KnownClasses() {
