@@ -109,7 +109,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
   }
   const graph::ArenaLayout layout = model.plan().Layout(options.chunk);
   plan.logits = layout.bytes_of[graph::RowSpace::kHead];
-  const graph::StepLimits limits = {options.chunk, options.context, options.sequences,
+  const graph::PassLimits limits = {options.chunk, options.context, options.sequences,
                                     ThreadPool::SharesOf(options.threads), options.kv_cache};
   plan.activations = layout.bytes - plan.logits + model.plan().SharedBytes(limits) +
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);

@@ -28,7 +28,7 @@ class Counter {
     const int64_t chunk = options_.kv_cache ? options_.chunk : rows;
     for (int64_t done = 0; done < rows; done += chunk) {
       PassShape pass;
-      pass.rows.Set(RowSpace::kStep, std::min(chunk, rows - done));
+      pass.rows.Set(RowSpace::kPass, std::min(chunk, rows - done));
       pass.rows.Set(RowSpace::kHead, done == 0 ? logit_rows : 0);
       work_ += plan_.WorkOf(pass);
     }

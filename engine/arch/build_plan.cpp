@@ -21,8 +21,8 @@ std::vector<ValueId> AddRopes(const ModelSpec& spec, graph::PlanBuilder& builder
   std::vector<ValueId> cos_sin;
   for (size_t i = 0; i < spec.ropes.size(); ++i) {
     const int64_t n_rot = spec.ropes[i].n_rot;
-    cos_sin.push_back(builder.NewFloats(fmt::format("cos_sin.{}", i), RowSpace::kStep, n_rot));
-    builder.Add(RowSpace::kStep, graph::MakeRopeTable(i, n_rot, cos_sin.back()));
+    cos_sin.push_back(builder.NewFloats(fmt::format("cos_sin.{}", i), RowSpace::kPass, n_rot));
+    builder.Add(RowSpace::kPass, graph::MakeRopeTable(i, n_rot, cos_sin.back()));
     builder.plan().AddRope(spec.ropes[i]);
   }
   return cos_sin;
@@ -83,8 +83,8 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   const Stack& stack = spec.stacks.front();
   KVANT_ASSIGN(const GgufTensor* embedding,
                builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
-  const ValueId stream = builder.NewFloats("x", RowSpace::kStep, stack.dim);
-  builder.Add(RowSpace::kStep, graph::MakeEmbed(*embedding, stack.input.scale, stream));
+  const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
+  builder.Add(RowSpace::kPass, graph::MakeEmbed(*embedding, stack.input.scale, stream));
   KVANT_TRY(AddLayers(spec, stack, stream, builder));
   KVANT_TRY(AddOutput(spec, stack, *embedding, stream, builder));
   return builder.Finish();

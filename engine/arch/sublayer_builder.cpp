@@ -43,10 +43,10 @@ Result<std::vector<MatMulOperand>> SublayerBuilder::Separate(
 Result<Activations> SublayerBuilder::AddInput(std::string_view name,
                                               const std::vector<MatMulOperand>& readers) {
   const Norm& norm = sublayer_.norm_before;
-  const Activations normed = plan_.NewActivations(Name(name), RowSpace::kStep, place_.dim, readers);
+  const Activations normed = plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers);
   const std::string norm_name = Name(norm.tensor);
   KVANT_ASSIGN(auto weight, plan_.Vector(norm_name + ".weight", place_.dim));
-  plan_.Add(RowSpace::kStep, graph::MakeRmsNorm(plan_.kernels(), norm_name, std::move(weight),
+  plan_.Add(RowSpace::kPass, graph::MakeRmsNorm(plan_.kernels(), norm_name, std::move(weight),
                                                 norm.epsilon, place_.stream, normed));
   return normed;
 }
@@ -55,15 +55,15 @@ Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOpe
                                     const Activations& in) {
   const std::string full_name = Name(name);
   if (!sublayer_.norm_after.has_value()) {
-    plan_.AddMatMul(RowSpace::kStep, full_name, std::move(operands), in, place_.stream,
+    plan_.AddMatMul(RowSpace::kPass, full_name, std::move(operands), in, place_.stream,
                     cpu::Store::kAdd);
     return {};
   }
-  const ValueId product = plan_.NewFloats(full_name, RowSpace::kStep, place_.dim);
-  plan_.AddMatMul(RowSpace::kStep, full_name, std::move(operands), in, product, cpu::Store::kSet);
+  const ValueId product = plan_.NewFloats(full_name, RowSpace::kPass, place_.dim);
+  plan_.AddMatMul(RowSpace::kPass, full_name, std::move(operands), in, product, cpu::Store::kSet);
   const std::string norm_name = Name(sublayer_.norm_after->tensor);
   KVANT_ASSIGN(auto weight, plan_.Vector(norm_name + ".weight", place_.dim));
-  plan_.Add(RowSpace::kStep,
+  plan_.Add(RowSpace::kPass,
             graph::MakeAddRmsNorm(plan_.kernels(), norm_name, std::move(weight),
                                   sublayer_.norm_after->epsilon, product, place_.stream));
   return {};

@@ -7,7 +7,7 @@
 #include "cpu/kernels.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/uncached_attention.h"
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 
 namespace kvant::graph {
 namespace {
@@ -29,21 +29,21 @@ class AttentionNode final : public Node {
 
   // Tasks (piece of work, kv head) are dealt in turn, because later rows see more positions. Where
   // there are fewer of them than shares, each is cut into slices of its positions.
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    if (step.kv == nullptr) return RunUncached(step, member);
-    const std::span<const kv::StepView::Work> work = step.kv->work(cache_id_);
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    if (pass.kv == nullptr) return RunUncached(pass, member);
+    const std::span<const kv::PassView::Work> work = pass.kv->work(cache_id_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * shape_.kv_heads;
-    const int64_t slices = SliceCount(step, tasks, member.count);
+    const int64_t slices = SliceCount(pass, tasks, member.count);
     for (int64_t i = member.index; i < tasks * slices; i += member.count) {
       const int64_t task = i / slices;
       const Task place = {work[static_cast<size_t>(task / shape_.kv_heads)],
                           task % shape_.kv_heads};
-      slices == 1 ? RunTask(step, place, step.Scratch(member))
-                  : RunSlice(step, place, {task, i % slices, slices}, step.Scratch(member));
+      slices == 1 ? RunTask(pass, place, pass.Scratch(member))
+                  : RunSlice(pass, place, {task, i % slices, slices}, pass.Scratch(member));
     }
   }
 
-  size_t ScratchBytes(const StepLimits& limits) const override {
+  size_t ScratchBytes(const PassLimits& limits) const override {
     const size_t cached =
         RunBytes(limits) + kernels_.attention_scratch_bytes(
                                kRowTile, static_cast<int>(heads_per_kv_),
@@ -52,7 +52,7 @@ class AttentionNode final : public Node {
   }
 
   // Room for the partial results of four rows at any length.
-  size_t SharedBytes(const StepLimits& limits) const override {
+  size_t SharedBytes(const PassLimits& limits) const override {
     if (limits.shares < 2 * shape_.kv_heads) return 0;
     return static_cast<size_t>(4 * shape_.heads * SpansOf({0, limits.context})) * PartialBytes();
   }
@@ -85,7 +85,7 @@ class AttentionNode final : public Node {
 
  private:
   struct Task {
-    const kv::StepView::Work& work;
+    const kv::PassView::Work& work;
     int64_t kv_head;
   };
   // One of the slices of a task, which is the task'th of the pass.
@@ -108,8 +108,8 @@ class AttentionNode final : public Node {
   }
 
   // The scratch begins with room for the runs of one kv head.
-  static size_t RunBytes(const StepLimits& limits) {
-    const int64_t runs = kv::StepView::RunsMax(limits.context, limits.sequences);
+  static size_t RunBytes(const PassLimits& limits) {
+    const int64_t runs = kv::PassView::RunsMax(limits.context, limits.sequences);
     return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
   }
 
@@ -125,10 +125,10 @@ class AttentionNode final : public Node {
   }
 
   // The positions that some row of the work sees.
-  Range Seen(const StepContext& step, const kv::StepView::Work& work) const {
-    Range seen = {step.positions[static_cast<size_t>(work.first_row)], 0};
+  Range Seen(const PassContext& pass, const kv::PassView::Work& work) const {
+    Range seen = {pass.positions[static_cast<size_t>(work.first_row)], 0};
     for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
-      const int64_t position = step.positions[static_cast<size_t>(row)];
+      const int64_t position = pass.positions[static_cast<size_t>(row)];
       seen.begin = std::min(seen.begin, position);
       seen.end = std::max(seen.end, position + 1);
     }
@@ -137,10 +137,10 @@ class AttentionNode final : public Node {
   }
 
   // The bytes of a task's partial results at most.
-  size_t TaskPartialBytes(const StepContext& step) const {
+  size_t TaskPartialBytes(const PassContext& pass) const {
     size_t bytes = 0;
-    for (const kv::StepView::Work& work : step.kv->work(cache_id_)) {
-      const int64_t spans = SpansOf(Seen(step, work));
+    for (const kv::PassView::Work& work : pass.kv->work(cache_id_)) {
+      const int64_t spans = SpansOf(Seen(pass, work));
       bytes =
           std::max(bytes, static_cast<size_t>(spans * work.rows * heads_per_kv_) * PartialBytes());
     }
@@ -148,33 +148,33 @@ class AttentionNode final : public Node {
   }
 
   // The number of slices that every task of the pass is cut into.
-  int64_t SliceCount(const StepContext& step, int64_t tasks, int64_t shares) const {
+  int64_t SliceCount(const PassContext& pass, int64_t tasks, int64_t shares) const {
     if (tasks == 0 || shares < 2 * tasks) return 1;
     int64_t spans = 1;
-    for (const kv::StepView::Work& work : step.kv->work(cache_id_)) {
-      spans = std::max(spans, SpansOf(Seen(step, work)));
+    for (const kv::PassView::Work& work : pass.kv->work(cache_id_)) {
+      spans = std::max(spans, SpansOf(Seen(pass, work)));
     }
-    const bool fits = static_cast<size_t>(tasks) * TaskPartialBytes(step) <= step.shared.size();
+    const bool fits = static_cast<size_t>(tasks) * TaskPartialBytes(pass) <= pass.shared.size();
     return fits ? std::min(shares / tasks, spans) : 1;
   }
 
   // The kernel's task with the scratch memory that it leaves.
-  cpu::AttentionTask KernelTask(const StepContext& step, const Task& place,
+  cpu::AttentionTask KernelTask(const PassContext& pass, const Task& place,
                                 std::span<std::byte> scratch) const {
-    const kv::GroupShape& stored = step.kv->shape(cache_id_);
-    const size_t run_bytes = RunBytes(step.limits);
+    const kv::GroupShape& stored = pass.kv->shape(cache_id_);
+    const size_t run_bytes = RunBytes(pass.limits);
     const std::span<cpu::KvRun> runs(reinterpret_cast<cpu::KvRun*>(scratch.data()),
                                      run_bytes / sizeof(cpu::KvRun));
-    const kv::StepView::Work& work = place.work;
+    const kv::PassView::Work& work = place.work;
     cpu::AttentionTask task;
     task.queries =
-        step.FloatRow(qkv_, work.first_row) + place.kv_head * heads_per_kv_ * shape_.k_dim;
-    task.query_row_stride = step.RowFloats(qkv_);
+        pass.FloatRow(qkv_, work.first_row) + place.kv_head * heads_per_kv_ * shape_.k_dim;
+    task.query_row_stride = pass.RowFloats(qkv_);
     task.out =
-        step.FloatRow(out_.floats, work.first_row) + place.kv_head * heads_per_kv_ * shape_.v_dim;
-    task.out_row_stride = step.RowFloats(out_.floats);
+        pass.FloatRow(out_.floats, work.first_row) + place.kv_head * heads_per_kv_ * shape_.v_dim;
+    task.out_row_stride = pass.RowFloats(out_.floats);
     task.rows = work.rows;
-    task.positions = step.positions.data() + work.first_row;
+    task.positions = pass.positions.data() + work.first_row;
     task.heads_per_kv = static_cast<int>(heads_per_kv_);
     task.k_dim = static_cast<int>(shape_.k_dim);
     task.v_dim = static_cast<int>(shape_.v_dim);
@@ -183,70 +183,70 @@ class AttentionNode final : public Node {
     task.scale = scale_;
     task.window = shape_.window;
     task.score_cap = shape_.score_cap;
-    task.runs = step.kv->Runs(cache_id_, static_cast<int>(place.kv_head), work, runs);
-    task.hidden = step.kv->Hidden(cache_id_, work);
+    task.runs = pass.kv->Runs(cache_id_, static_cast<int>(place.kv_head), work, runs);
+    task.hidden = pass.kv->Hidden(cache_id_, work);
     task.scratch = scratch.subspan(run_bytes);
     return task;
   }
 
-  void RunTask(const StepContext& step, const Task& place, std::span<std::byte> scratch) const {
-    kernels_.attention(KernelTask(step, place, scratch));
-    Finish(step, place.work.first_row, place.work.rows, place.kv_head);
+  void RunTask(const PassContext& pass, const Task& place, std::span<std::byte> scratch) const {
+    kernels_.attention(KernelTask(pass, place, scratch));
+    Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
   // Whoever is done with the last slice of a task merges their results.
-  void RunSlice(const StepContext& step, const Task& place, const Slice& slice,
+  void RunSlice(const PassContext& pass, const Task& place, const Slice& slice,
                 std::span<std::byte> scratch) const {
-    cpu::AttentionTask task = KernelTask(step, place, scratch);
-    const Range seen = Seen(step, place.work);
+    cpu::AttentionTask task = KernelTask(pass, place, scratch);
+    const Range seen = Seen(pass, place.work);
     const int64_t spans = SpansOf(seen);
     task.slice.first = seen.begin / cpu::kAttentionSpan;
     task.slice.begin = task.slice.first + spans * slice.index / slice.count;
     task.slice.end = task.slice.first + spans * (slice.index + 1) / slice.count;
     task.slice.partials = reinterpret_cast<float*>(
-        step.shared.data() + static_cast<size_t>(slice.task) * TaskPartialBytes(step));
+        pass.shared.data() + static_cast<size_t>(slice.task) * TaskPartialBytes(pass));
     kernels_.attention(task);
-    std::atomic<int32_t>& arrived = step.arrivals[static_cast<size_t>(slice.task)];
+    std::atomic<int32_t>& arrived = pass.arrivals[static_cast<size_t>(slice.task)];
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < slice.count) return;
     arrived.store(0, std::memory_order_relaxed);
     task.slice.begin = task.slice.first;
     task.slice.end = task.slice.first + spans;
     kernels_.attention_merge(task);
-    Finish(step, place.work.first_row, place.work.rows, place.kv_head);
+    Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
   // What follows on the results of a kv head: values turned back, quantized.
-  void Finish(const StepContext& step, int64_t first_row, int64_t rows, int64_t kv_head) const {
+  void Finish(const PassContext& pass, int64_t first_row, int64_t rows, int64_t kv_head) const {
     const int64_t cols = heads_per_kv_ * shape_.v_dim;
-    const bool rotated = step.kv != nullptr && step.kv->shape(cache_id_).rotate_values;
+    const bool rotated = pass.kv != nullptr && pass.kv->shape(cache_id_).rotate_values;
     for (int64_t row = first_row; row < first_row + rows; ++row) {
-      float* out = step.FloatRow(out_.floats, row) + kv_head * cols;
+      float* out = pass.FloatRow(out_.floats, row) + kv_head * cols;
       if (rotated) kernels_.rotate(out, heads_per_kv_, shape_.v_dim);
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, cols, step.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
+      kernels_.quantize(out, cols, pass.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
     }
   }
 
-  void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
-    const int64_t rows = step.RowCount(qkv_);
+  void RunUncached(const PassContext& pass, const ThreadPool::Member& member) const {
+    const int64_t rows = pass.RowCount(qkv_);
     const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
     for (int64_t task = member.index; task < tiles * shape_.kv_heads; task += member.count) {
       const int64_t begin = task / shape_.kv_heads * kRowTile;
       const int64_t end = std::min(rows, begin + kRowTile);
       const int64_t kv_head = task % shape_.kv_heads;
-      const float* qkv = step.Floats(qkv_);
+      const float* qkv = pass.Floats(qkv_);
       Attend({.shape = shape_,
               .scale = scale_,
               .queries = qkv + kv_head * heads_per_kv_ * shape_.k_dim,
               .keys = qkv + shape_.key_column() + kv_head * shape_.k_dim,
               .values = qkv + shape_.value_column() + kv_head * shape_.v_dim,
-              .out = step.Floats(out_.floats) + kv_head * heads_per_kv_ * shape_.v_dim,
-              .qkv_stride = step.RowFloats(qkv_),
-              .out_stride = step.RowFloats(out_.floats),
+              .out = pass.Floats(out_.floats) + kv_head * heads_per_kv_ * shape_.v_dim,
+              .qkv_stride = pass.RowFloats(qkv_),
+              .out_stride = pass.RowFloats(out_.floats),
               .row_begin = begin,
               .row_end = end,
-              .scratch = step.Scratch(member)});
-      Finish(step, begin, end - begin, kv_head);
+              .scratch = pass.Scratch(member)});
+      Finish(pass, begin, end - begin, kv_head);
     }
   }
 

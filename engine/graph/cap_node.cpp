@@ -22,12 +22,12 @@ class CapNode final : public Node {
         values_(values),
         cols_(cols) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t pieces = (cols_ + kColumns - 1) / kColumns;
-    const Range range = OwnedRange(step.RowCount(values_) * pieces, 1, member.index, member.count);
+    const Range range = OwnedRange(pass.RowCount(values_) * pieces, 1, member.index, member.count);
     for (int64_t piece = range.begin; piece < range.end; ++piece) {
       const int64_t col = piece % pieces * kColumns;
-      kernels_.cap(step.FloatRow(values_, piece / pieces) + col, std::min(kColumns, cols_ - col),
+      kernels_.cap(pass.FloatRow(values_, piece / pieces) + col, std::min(kColumns, cols_ - col),
                    cap_);
     }
   }

@@ -47,29 +47,29 @@ class Product {
   int64_t rows(size_t operand) const { return operands_[operand].weight->rows(); }
 
   // Rows of an operand are split at multiples of this.
-  int64_t RowTile(const StepContext& step, size_t operand) const {
-    return UsesLibrary(operand) && Many(step) ? GemmTileRows(in_.cols)
+  int64_t RowTile(const PassContext& pass, size_t operand) const {
+    return UsesLibrary(operand) && Many(pass) ? GemmTileRows(in_.cols)
                                               : kernels_[operand]->row_tile;
   }
 
   // Some weight rows of one operand, as a share of `node`.
-  void Run(const StepContext& step, const ThreadPool::Member& member, const Node& node,
+  void Run(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
            size_t operand, const Range& rows) const {
     if (rows.begin == rows.end) return;
-    const std::span<std::byte> scratch = step.Scratch(member);
-    cpu::ArrangedActivations& arranged = step.Arranged(member, node);
+    const std::span<std::byte> scratch = pass.Scratch(member);
+    cpu::ArrangedActivations& arranged = pass.Arranged(member, node);
     if (kernels_[operand]->activation == cpu::ActivationKind::kInt8) {
-      cpu::MatMulTask task = KernelTask(step, operand, rows, scratch);
+      cpu::MatMulTask task = KernelTask(pass, operand, rows, scratch);
       task.arranged = &arranged;
       kernels_[operand]->run(task);
     } else {
       arranged = {};
-      MultiplyFloats(step, operand, rows, scratch);
+      MultiplyFloats(pass, operand, rows, scratch);
     }
-    AddBias(step, operands_[operand], rows);
+    AddBias(pass, operands_[operand], rows);
   }
 
-  size_t ScratchBytes(const StepLimits& limits) const {
+  size_t ScratchBytes(const PassLimits& limits) const {
     size_t bytes = 0;
     for (size_t i = 0; i < operands_.size(); ++i) {
       bytes = std::max(bytes, kernels_[i]->scratch_bytes(in_.cols));
@@ -115,8 +115,8 @@ class Product {
   }
 
  private:
-  bool Many(const StepContext& step) const {
-    return step.TokenCount(out_) == cpu::TokenCount::kMany;
+  bool Many(const PassContext& pass) const {
+    return pass.TokenCount(out_) == cpu::TokenCount::kMany;
   }
   // What multiplies many tokens with a matrix of floats; with neither, the kernel for few tokens.
   bool UsesLibrary(size_t operand) const {
@@ -127,7 +127,7 @@ class Product {
     return float_gemm_.panels && kernels_[operand]->run_many != nullptr;
   }
 
-  cpu::MatMulTask KernelTask(const StepContext& step, size_t i, const Range& range,
+  cpu::MatMulTask KernelTask(const PassContext& pass, size_t i, const Range& range,
                              std::span<std::byte> scratch) const {
     const formats::GgufTensor& weight = *operands_[i].weight;
     const ValueId in =
@@ -139,25 +139,25 @@ class Product {
     task.cols = in_.cols;
     task.row_begin = range.begin;
     task.row_end = range.end;
-    task.activations = step.Bytes(in);
-    task.activation_stride = static_cast<int64_t>(step.RowBytes(in));
-    task.tokens = step.RowCount(out_);
-    task.out = step.Floats(out_) + operands_[i].out_col;
-    task.out_stride = step.RowFloats(out_);
+    task.activations = pass.Bytes(in);
+    task.activation_stride = static_cast<int64_t>(pass.RowBytes(in));
+    task.tokens = pass.RowCount(out_);
+    task.out = pass.Floats(out_) + operands_[i].out_col;
+    task.out_stride = pass.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
-    task.count = step.TokenCount(out_);
+    task.count = pass.TokenCount(out_);
     return task;
   }
 
-  void MultiplyFloats(const StepContext& step, size_t i, const Range& range,
+  void MultiplyFloats(const PassContext& pass, size_t i, const Range& range,
                       std::span<std::byte> scratch) const {
-    if (Many(step) && UsesLibrary(i)) return RunLibrary(step, i, range, scratch);
-    const cpu::MatMulTask task = KernelTask(step, i, range, scratch);
-    Many(step) && UsesPanels(i) ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
+    if (Many(pass) && UsesLibrary(i)) return RunLibrary(pass, i, range, scratch);
+    const cpu::MatMulTask task = KernelTask(pass, i, range, scratch);
+    Many(pass) && UsesPanels(i) ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
 
-  void RunLibrary(const StepContext& step, size_t i, const Range& range,
+  void RunLibrary(const PassContext& pass, size_t i, const Range& range,
                   std::span<std::byte> scratch) const {
     const formats::GgufTensor& weight = *operands_[i].weight;
     const int64_t tile = GemmTileRows(in_.cols);
@@ -172,16 +172,16 @@ class Product {
       } else {
         decode_[i](data, reinterpret_cast<float*>(scratch.data()), rows * in_.cols);
       }
-      float_gemm_.run(floats, rows, in_.cols, step.Floats(in_.floats), step.RowFloats(in_.floats),
-                      step.RowCount(out_), step.Floats(out_) + operands_[i].out_col + row,
-                      step.RowFloats(out_), store_ == cpu::Store::kAdd);
+      float_gemm_.run(floats, rows, in_.cols, pass.Floats(in_.floats), pass.RowFloats(in_.floats),
+                      pass.RowCount(out_), pass.Floats(out_) + operands_[i].out_col + row,
+                      pass.RowFloats(out_), store_ == cpu::Store::kAdd);
     }
   }
 
-  void AddBias(const StepContext& step, const MatMulOperand& operand, const Range& range) const {
+  void AddBias(const PassContext& pass, const MatMulOperand& operand, const Range& range) const {
     if (operand.bias.empty()) return;
-    for (int64_t token = 0; token < step.RowCount(out_); ++token) {
-      float* out = step.FloatRow(out_, token) + operand.out_col;
+    for (int64_t token = 0; token < pass.RowCount(out_); ++token) {
+      float* out = pass.FloatRow(out_, token) + operand.out_col;
       for (int64_t row = range.begin; row < range.end; ++row)
         out[row] += operand.bias[static_cast<size_t>(row)];
     }
@@ -201,15 +201,15 @@ class MatMulNode final : public Node {
   MatMulNode(std::string name, std::vector<ValueId> reads, ValueId out, Product product)
       : Node(std::move(name), std::move(reads), {out}), product_(std::move(product)) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     for (size_t i = 0; i < product_.operands(); ++i) {
       const Range rows =
-          OwnedRange(product_.rows(i), product_.RowTile(step, i), member.index, member.count);
-      product_.Run(step, member, *this, i, rows);
+          OwnedRange(product_.rows(i), product_.RowTile(pass, i), member.index, member.count);
+      product_.Run(pass, member, *this, i, rows);
     }
   }
 
-  size_t ScratchBytes(const StepLimits& limits) const override {
+  size_t ScratchBytes(const PassLimits& limits) const override {
     return product_.ScratchBytes(limits);
   }
   std::string Describe() const override { return product_.Describe(); }
@@ -236,27 +236,27 @@ class GatedUnitNode final : public Node {
         gate_up_(gate_up),
         out_(out) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const size_t up = product_.operands() - 1;
     const int64_t tile =
-        std::lcm(std::lcm(product_.RowTile(step, 0), product_.RowTile(step, up)), kActivationTile);
+        std::lcm(std::lcm(product_.RowTile(pass, 0), product_.RowTile(pass, up)), kActivationTile);
     const Range cols = OwnedRange(out_.cols, tile, member.index, member.count);
     // With many tokens, some columns at a time are multiplied and then activated, so that they are
     // still in the cache.
-    const int64_t piece = step.TokenCount(gate_up_) == cpu::TokenCount::kFew
+    const int64_t piece = pass.TokenCount(gate_up_) == cpu::TokenCount::kFew
                               ? out_.cols
                               : (kPieceCols + tile - 1) / tile * tile;
     for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
       const Range gates = {begin, std::min(begin + piece, cols.end)};
       const int64_t first_up = up == 0 ? out_.cols : 0;
       const Range ups = {first_up + gates.begin, first_up + gates.end};
-      product_.Run(step, member, *this, 0, gates);
-      product_.Run(step, member, *this, up, ups);
-      Activate(step, gates);
+      product_.Run(pass, member, *this, 0, gates);
+      product_.Run(pass, member, *this, up, ups);
+      Activate(pass, gates);
     }
   }
 
-  size_t ScratchBytes(const StepLimits& limits) const override {
+  size_t ScratchBytes(const PassLimits& limits) const override {
     return product_.ScratchBytes(limits);
   }
 
@@ -276,16 +276,16 @@ class GatedUnitNode final : public Node {
   // Of 512 tokens, gate and up fill a second-level cache.
   static constexpr int64_t kPieceCols = 256;
 
-  void Activate(const StepContext& step, const Range& cols) const {
+  void Activate(const PassContext& pass, const Range& cols) const {
     const int64_t count = cols.end - cols.begin;
-    for (int64_t row = 0; row < step.RowCount(gate_up_); ++row) {
-      float* gate = step.FloatRow(gate_up_, row) + cols.begin;
+    for (int64_t row = 0; row < pass.RowCount(gate_up_); ++row) {
+      float* gate = pass.FloatRow(gate_up_, row) + cols.begin;
       const float* up = gate + out_.cols;
       float* product =
-          out_.floats != kNoValue ? step.FloatRow(out_.floats, row) + cols.begin : gate;
+          out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : gate;
       activation_.multiply(gate, up, count, product);
       if (out_.int8 != kNoValue) {
-        kernels_.quantize(product, count, step.RecordAt(out_.int8, row, out_.cols, cols.begin));
+        kernels_.quantize(product, count, pass.RecordAt(out_.int8, row, out_.cols, cols.begin));
       }
     }
   }

@@ -23,11 +23,11 @@ class EmbedNode final : public Node {
   EmbedNode(const formats::GgufTensor& table, float scale, ValueId out)
       : Node("embed", {}, {out}), table_(table), scale_(scale), out_(out) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const Range range = OwnedRange(step.RowCount(out_), 1, member.index, member.count);
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      const int64_t token = step.tokens[static_cast<size_t>(row)];
-      float* out = step.FloatRow(out_, row);
+      const int64_t token = pass.tokens[static_cast<size_t>(row)];
+      float* out = pass.FloatRow(out_, row);
       table_.format->decode(table_.data + token * table_.row_bytes(), out, table_.dims[0]);
       if (scale_ == 1.0f) continue;
       for (int64_t i = 0; i < table_.dims[0]; ++i) out[i] *= scale_;
@@ -58,13 +58,13 @@ class RopeTableNode final : public Node {
   RopeTableNode(size_t rope, int64_t n_rot, ValueId cos_sin)
       : Node("rope_table", {}, {cos_sin}), rope_(rope), half_(n_rot / 2), cos_sin_(cos_sin) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const RopeAngles& angles = step.ropes[rope_];
-    const Range range = OwnedRange(step.RowCount(cos_sin_), 1, member.index, member.count);
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const RopeAngles& angles = pass.ropes[rope_];
+    const Range range = OwnedRange(pass.RowCount(cos_sin_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      float* cosines = step.FloatRow(cos_sin_, row);
+      float* cosines = pass.FloatRow(cos_sin_, row);
       float* sines = cosines + half_;
-      const double position = static_cast<double>(step.positions[static_cast<size_t>(row)]);
+      const double position = static_cast<double>(pass.positions[static_cast<size_t>(row)]);
       for (int64_t i = 0; i < half_; ++i) {
         const double angle =
             position * static_cast<double>(angles.frequencies[static_cast<size_t>(i)]);
@@ -99,20 +99,20 @@ class RmsNormNode final : public Node {
         in_(in),
         out_(out) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t cols = static_cast<int64_t>(weight_.size());
-    const Range range = OwnedRange(step.RowCount(in_), 1, member.index, member.count);
+    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       float* normed = out_.floats != kNoValue
-                          ? step.FloatRow(out_.floats, row)
-                          : reinterpret_cast<float*>(step.Scratch(member).data());
-      kernels_.rms_norm(step.FloatRow(in_, row), weight_.data(), cols, epsilon_, normed);
+                          ? pass.FloatRow(out_.floats, row)
+                          : reinterpret_cast<float*>(pass.Scratch(member).data());
+      kernels_.rms_norm(pass.FloatRow(in_, row), weight_.data(), cols, epsilon_, normed);
       if (out_.int8 != kNoValue)
-        kernels_.quantize(normed, cols, step.RecordAt(out_.int8, row, cols, 0));
+        kernels_.quantize(normed, cols, pass.RecordAt(out_.int8, row, cols, 0));
     }
   }
 
-  size_t ScratchBytes(const StepLimits&) const override {
+  size_t ScratchBytes(const PassLimits&) const override {
     return out_.floats == kNoValue ? weight_.size() * sizeof(float) : 0;
   }
 
@@ -144,12 +144,12 @@ class AddRmsNormNode final : public Node {
         in_(in),
         out_(out) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t cols = static_cast<int64_t>(weight_.size());
-    const Range range = OwnedRange(step.RowCount(in_), 1, member.index, member.count);
+    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      float* normed = step.FloatRow(in_, row);
-      float* out = step.FloatRow(out_, row);
+      float* normed = pass.FloatRow(in_, row);
+      float* out = pass.FloatRow(out_, row);
       kernels_.rms_norm(normed, weight_.data(), cols, epsilon_, normed);
       kernels_.add(out, normed, cols, out);
     }
@@ -178,16 +178,16 @@ class QuantizeNode final : public Node {
         kernels_(kernels),
         activations_(activations) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t tiles = (activations_.cols + kColumnTile - 1) / kColumnTile;
     const Range range =
-        OwnedRange(step.RowCount(activations_.floats) * tiles, 1, member.index, member.count);
+        OwnedRange(pass.RowCount(activations_.floats) * tiles, 1, member.index, member.count);
     for (int64_t task = range.begin; task < range.end; ++task) {
       const int64_t row = task / tiles;
       const int64_t col = task % tiles * kColumnTile;
-      kernels_.quantize(step.FloatRow(activations_.floats, row) + col,
+      kernels_.quantize(pass.FloatRow(activations_.floats, row) + col,
                         std::min(kColumnTile, activations_.cols - col),
-                        step.RecordAt(activations_.int8, row, activations_.cols, col));
+                        pass.RecordAt(activations_.int8, row, activations_.cols, col));
     }
   }
 
@@ -209,10 +209,10 @@ class SelectRowsNode final : public Node {
   SelectRowsNode(ValueId in, ValueId out, int64_t cols)
       : Node("select_rows", {in}, {out}), in_(in), out_(out), cols_(cols) {}
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    const Range range = OwnedRange(step.RowCount(out_), 1, member.index, member.count);
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      std::memcpy(step.FloatRow(out_, row), step.FloatRow(in_, step.head[static_cast<size_t>(row)]),
+      std::memcpy(pass.FloatRow(out_, row), pass.FloatRow(in_, pass.head[static_cast<size_t>(row)]),
                   static_cast<size_t>(cols_) * sizeof(float));
     }
   }

@@ -64,7 +64,7 @@ struct MatMulOperand {
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
 
 // cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position, by the angles
-// StepContext::ropes[rope].
+// PassContext::ropes[rope].
 std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin);
 
 // out = RMS norm of `in`, as floats and quantized as far as `out` asks.
@@ -101,7 +101,7 @@ struct QkNorms {
 enum class NormOrder : uint8_t { kBeforeRope, kAfterRope };
 
 // What happens to every head between the product that makes it and the cache.
-struct HeadSteps {
+struct HeadChanges {
   QkNorms norms;
   NormOrder norm_order = NormOrder::kBeforeRope;
   cpu::RopeStyle rope_style = cpu::RopeStyle::kInterleaved;
@@ -109,10 +109,11 @@ struct HeadSteps {
   ValueId cos_sin = kNoValue;  // by the angles of MakeRopeTable; kNoValue: there is no rotation
 };
 
-// Does these steps on queries, keys and values of qkv in place, and stores keys and values in the
+// Does these changes on queries, keys and values of qkv in place, and stores keys and values in the
 // cache layer `cache_id`.
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
-                                       const AttentionShape& shape, HeadSteps steps, ValueId qkv);
+                                       const AttentionShape& shape, HeadChanges changes,
+                                       ValueId qkv);
 
 // out.floats = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies
 // the products of queries and keys. Quantized too where `out` has room for it, which needs
@@ -137,7 +138,7 @@ std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
 std::unique_ptr<Node> MakeCap(const cpu::KernelTable& kernels, std::string name, float cap,
                               ValueId values, int64_t cols);
 
-// out = the rows StepContext::head of `in`.
+// out = the rows PassContext::head of `in`.
 std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);
 
 }  // namespace kvant::graph

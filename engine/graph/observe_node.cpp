@@ -18,11 +18,11 @@ class ObserveNode final : public Node {
     KVANT_CHECK(in.floats != kNoValue && in.observed.has_value());
   }
 
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const Range columns = OwnedRange(in_.cols, kObservedTile, member.index, member.count);
     if (columns.begin == columns.end) return;
-    observer_.Observe(*in_.observed, step.Floats(in_.floats), step.RowFloats(in_.floats),
-                      step.RowCount(in_.floats), columns);
+    observer_.Observe(*in_.observed, pass.Floats(in_.floats), pass.RowFloats(in_.floats),
+                      pass.RowCount(in_.floats), columns);
   }
 
   std::string Describe() const override { return fmt::format("observe [{}]", in_.cols); }

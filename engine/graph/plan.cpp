@@ -34,7 +34,7 @@ Width WidthOfRows(int64_t rows, int64_t cols) {
   return rows == 1 || rows * cols <= kNarrowValues ? Width::kOne : Width::kTeam;
 }
 
-cpu::ArrangedActivations& StepContext::Arranged(const ThreadPool::Member& member,
+cpu::ArrangedActivations& PassContext::Arranged(const ThreadPool::Member& member,
                                                 const Node& node) const {
   auto& record = *reinterpret_cast<ScratchRecord*>(ThreadScratch(member).data());
   const uint64_t product = run << kNodeNumberBits | static_cast<uint64_t>(node.number());
@@ -140,7 +140,7 @@ ArenaLayout Plan::Layout(int64_t chunk) const {
   return layout;
 }
 
-size_t Plan::ScratchBytes(const StepLimits& limits) const {
+size_t Plan::ScratchBytes(const PassLimits& limits) const {
   size_t bytes = 0;
   for (const NodeList& nodes : stages_) {
     for (const auto& node : nodes) bytes = std::max(bytes, node->ScratchBytes(limits));
@@ -148,7 +148,7 @@ size_t Plan::ScratchBytes(const StepLimits& limits) const {
   return sizeof(ScratchRecord) + RoundUp(bytes, kLineBytes);
 }
 
-size_t Plan::SharedBytes(const StepLimits& limits) const {
+size_t Plan::SharedBytes(const PassLimits& limits) const {
   size_t bytes = 0;
   for (const NodeList& nodes : stages_) {
     for (const auto& node : nodes) bytes = std::max(bytes, node->SharedBytes(limits));

@@ -7,7 +7,7 @@
 // body once for a pass, then the head as often as the rows with logits need it. A node is done
 // before the next begins.
 //
-// Invariants: nodes are const while running; all state of a pass is in StepContext; running
+// Invariants: nodes are const while running; all state of a pass is in PassContext; running
 // allocates nothing.
 #pragma once
 
@@ -32,7 +32,7 @@ namespace kvant::formats {
 struct GgufTensor;
 }
 namespace kvant::kv {
-class StepView;
+class PassView;
 }
 
 namespace kvant::graph {
@@ -67,7 +67,7 @@ struct CacheLayer {
 };
 
 // The largest pass of a session; sizes of buffers follow from it.
-struct StepLimits {
+struct PassLimits {
   int64_t chunk = 0;      // rows
   int64_t context = 0;    // positions
   int64_t sequences = 1;  // that take part
@@ -84,7 +84,7 @@ struct alignas(64) ScratchRecord {
 };
 
 // Everything that differs from pass to pass.
-struct StepContext {
+struct PassContext {
   std::byte* arena = nullptr;
   std::span<const size_t> value_offsets;
   std::span<const Value> values;
@@ -93,14 +93,14 @@ struct StepContext {
   std::span<const int64_t> head;       // the step rows whose logits this run of the head computes
   std::span<const int32_t> tokens;     // [rows]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
-  kv::StepView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
+  kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
   std::byte* scratch = nullptr;       // scratch_bytes per thread, zeros at first
   size_t scratch_bytes = 0;           // Plan::ScratchBytes
   std::span<std::byte> shared;        // of all threads while a node runs
   // Counters of what shares of a node have done for each other; zero between nodes.
   std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
-  StepLimits limits;
+  PassLimits limits;
 
   const Value& ValueOf(ValueId id) const { return values[static_cast<size_t>(id)]; }
   int64_t RowCount(ValueId id) const { return rows[ValueOf(id).rows]; }
@@ -150,7 +150,7 @@ class Node {
 
   // Computes one of the shares that the work is cut into. Shares are disjoint and may run on any
   // thread at any time of the phase.
-  virtual void Run(const StepContext& step, const ThreadPool::Member& member) const = 0;
+  virtual void Run(const PassContext& pass, const ThreadPool::Member& member) const = 0;
 
   // The operation and its kernels: "matmul q4_0 int8 avx512vnni [2048 x 3072]".
   virtual std::string Describe() const = 0;
@@ -168,13 +168,13 @@ class Node {
   virtual std::vector<const formats::GgufTensor*> Matrices() const { return {}; }
 
   // Private memory of a thread while this node runs.
-  virtual size_t ScratchBytes(const StepLimits& limits) const {
+  virtual size_t ScratchBytes(const PassLimits& limits) const {
     (void)limits;
     return 0;
   }
 
   // Memory of all threads together while this node runs.
-  virtual size_t SharedBytes(const StepLimits& limits) const {
+  virtual size_t SharedBytes(const PassLimits& limits) const {
     (void)limits;
     return 0;
   }
@@ -194,7 +194,7 @@ class Node {
   std::vector<ValueId> reads_;
   std::vector<ValueId> writes_;
   Place place_ = Place::kCpu;
-  RowSpace rows_ = RowSpace::kStep;
+  RowSpace rows_ = RowSpace::kPass;
   int number_ = 0;
 };
 
@@ -226,8 +226,8 @@ class Plan {
   void Finish();
 
   ArenaLayout Layout(int64_t chunk) const;
-  size_t ScratchBytes(const StepLimits& limits) const;  // of one thread, a multiple of 64
-  size_t SharedBytes(const StepLimits& limits) const;   // of all threads
+  size_t ScratchBytes(const PassLimits& limits) const;  // of one thread, a multiple of 64
+  size_t SharedBytes(const PassLimits& limits) const;   // of all threads
 
   const std::string& name() const { return name_; }
   std::span<const Value> values() const { return values_; }

@@ -18,7 +18,7 @@ namespace kvant::graph {
 inline constexpr int64_t kHeadRows = 32;
 
 enum class RowSpace : uint8_t {
-  kStep,
+  kPass,
   kHead,
 };
 
@@ -42,7 +42,7 @@ struct RowSpaceInfo {
 
 // In the order of RowSpace.
 inline constexpr RowSpaceInfo kRowSpaces[] = {
-    {"step", 'N', "tokens of the pass", Stage::kBody, [](int64_t chunk) { return chunk; }},
+    {"pass", 'N', "tokens of the pass", Stage::kBody, [](int64_t chunk) { return chunk; }},
     {"head", 'R', "rows with logits", Stage::kHead, [](int64_t) { return kHeadRows; }},
 };
 inline constexpr size_t kRowSpaceCount = std::size(kRowSpaces);

@@ -8,15 +8,15 @@ namespace {
 // A stage that is being run: which node is next, and whether somebody has cancelled it.
 class StageRun {
  public:
-  StageRun(const NodeList& nodes, const StepContext& step, const StageOptions& options)
-      : nodes_(nodes), step_(step), options_(options) {}
+  StageRun(const NodeList& nodes, const PassContext& pass, const StageOptions& options)
+      : nodes_(nodes), pass_(pass), options_(options) {}
 
   // Runs the narrow nodes before the next wide one. False at the end of the stage.
   bool Next(const ThreadPool::Member& member) {
     for (; next_ < nodes_.size(); ++next_) {
       if (IsCancelled()) return false;
-      if (nodes_[next_]->WidthOf(step_.rows) == Width::kTeam) break;
-      nodes_[next_]->Run(step_, member);
+      if (nodes_[next_]->WidthOf(pass_.rows) == Width::kTeam) break;
+      nodes_[next_]->Run(pass_, member);
     }
     if (next_ == nodes_.size()) return false;
     wide_ = nodes_[next_++].get();
@@ -25,12 +25,12 @@ class StageRun {
 
   // A share of the wide node.
   void RunShare(const ThreadPool::Member& member) {
-    if (!IsCancelled()) wide_->Run(step_, member);
+    if (!IsCancelled()) wide_->Run(pass_, member);
   }
 
   void RunAlone(const ThreadPool::Member& member) {
     for (const auto& node : nodes_) {
-      if (!IsCancelled()) node->Run(step_, member);
+      if (!IsCancelled()) node->Run(pass_, member);
     }
   }
 
@@ -48,7 +48,7 @@ class StageRun {
   }
 
   const NodeList& nodes_;
-  const StepContext& step_;
+  const PassContext& pass_;
   const StageOptions& options_;
   std::atomic<bool> cancelled_ = false;
   size_t next_ = 0;
@@ -57,10 +57,10 @@ class StageRun {
 
 }  // namespace
 
-Status RunStage(const Plan& plan, Stage stage, StepContext& step, ThreadPool& pool,
+Status RunStage(const Plan& plan, Stage stage, PassContext& pass, ThreadPool& pool,
                 const StageOptions& options) {
-  ++step.run;
-  StageRun run(plan.nodes(stage), step, options);
+  ++pass.run;
+  StageRun run(plan.nodes(stage), pass, options);
   if (options.team == Team::kCallerAlone || pool.size() == 1) {
     run.RunAlone({&pool, 0, 1, 0});
   } else {
@@ -68,7 +68,7 @@ Status RunStage(const Plan& plan, Stage stage, StepContext& step, ThreadPool& po
                    [&](const ThreadPool::Member& member) { run.RunShare(member); });
   }
   if (!run.cancelled()) return {};
-  for (std::atomic<int32_t>& arrived : step.arrivals) arrived.store(0, std::memory_order_relaxed);
+  for (std::atomic<int32_t>& arrived : pass.arrivals) arrived.store(0, std::memory_order_relaxed);
   return MakeError(ErrorCode::kCancelled, "cancelled");
 }
 

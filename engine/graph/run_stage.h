@@ -22,9 +22,9 @@ struct StageOptions {
   const std::atomic<bool>* cancel_too = nullptr;
 };
 
-// Computes the nodes of the stage with what `step` says. kCancelled leaves values half written,
+// Computes the nodes of the stage with what `pass` says. kCancelled leaves values half written,
 // which is harmless.
-Status RunStage(const Plan& plan, Stage stage, StepContext& step, ThreadPool& pool,
+Status RunStage(const Plan& plan, Stage stage, PassContext& pass, ThreadPool& pool,
                 const StageOptions& options);
 
 }  // namespace kvant::graph

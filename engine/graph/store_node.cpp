@@ -6,7 +6,7 @@
 
 #include "cpu/kernels.h"
 #include "engine/graph/nodes.h"
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 
 namespace kvant::graph {
 namespace {
@@ -14,28 +14,28 @@ namespace {
 class RopeAndStoreNode final : public Node {
  public:
   RopeAndStoreNode(const cpu::KernelTable& kernels, int cache_id, const AttentionShape& shape,
-                   HeadSteps steps, ValueId qkv)
-      : Node(fmt::format("layer.{}.rope_store", cache_id), Reads(steps, qkv), {qkv}),
+                   HeadChanges changes, ValueId qkv)
+      : Node(fmt::format("layer.{}.rope_store", cache_id), Reads(changes, qkv), {qkv}),
         kernels_(kernels),
         cache_id_(cache_id),
         shape_(shape),
-        steps_(std::move(steps)),
+        changes_(std::move(changes)),
         qkv_(qkv) {}
 
   // A task is one kv head with its query heads, and rows whose positions share no key tile with
   // another task's.
-  void Run(const StepContext& step, const ThreadPool::Member& member) const override {
-    if (step.kv == nullptr) return RunUncached(step, member);
-    const std::span<const kv::RowTile> tiles = step.kv->tiles();
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    if (pass.kv == nullptr) return RunUncached(pass, member);
+    const std::span<const kv::RowTile> tiles = pass.kv->tiles();
     const int64_t tasks = static_cast<int64_t>(tiles.size()) * shape_.kv_heads;
     const Range range = OwnedRange(tasks, 1, member.index, member.count);
     for (int64_t task = range.begin; task < range.end; ++task) {
       const kv::RowTile& tile = tiles[static_cast<size_t>(task / shape_.kv_heads)];
       for (int64_t row = tile.first_row; row < tile.first_row + tile.rows; ++row) {
-        const Heads heads = HeadsOf(step, row, task % shape_.kv_heads);
-        NormAndRope(step, row, heads);
-        TurnForCache(step, heads);
-        Store(step, tile.part, row, heads);
+        const Heads heads = HeadsOf(pass, row, task % shape_.kv_heads);
+        NormAndRope(pass, row, heads);
+        TurnForCache(pass, heads);
+        Store(pass, tile.part, row, heads);
       }
     }
   }
@@ -46,11 +46,11 @@ class RopeAndStoreNode final : public Node {
 
   std::string Describe() const override {
     std::string text;
-    if (!steps_.norms.query.empty()) text += "rms_norm of heads + ";
-    if (steps_.cos_sin != kNoValue) {
+    if (!changes_.norms.query.empty()) text += "rms_norm of heads + ";
+    if (changes_.cos_sin != kNoValue) {
       text += fmt::format("rope {} {} of {} + ",
-                          steps_.rope_style == cpu::RopeStyle::kHalves ? "halves" : "interleaved",
-                          steps_.n_rot, shape_.k_dim);
+                          changes_.rope_style == cpu::RopeStyle::kHalves ? "halves" : "interleaved",
+                          changes_.n_rot, shape_.k_dim);
     }
     return text + fmt::format("cache write {}", kernels_.isa);
   }
@@ -64,84 +64,85 @@ class RopeAndStoreNode final : public Node {
     int kv_head;
   };
 
-  static std::vector<ValueId> Reads(const HeadSteps& steps, ValueId qkv) {
-    if (steps.cos_sin == kNoValue) return {qkv};
-    return {qkv, steps.cos_sin};
+  static std::vector<ValueId> Reads(const HeadChanges& changes, ValueId qkv) {
+    if (changes.cos_sin == kNoValue) return {qkv};
+    return {qkv, changes.cos_sin};
   }
 
-  Heads HeadsOf(const StepContext& step, int64_t row, int64_t kv_head) const {
-    float* qkv = step.FloatRow(qkv_, row);
+  Heads HeadsOf(const PassContext& pass, int64_t row, int64_t kv_head) const {
+    float* qkv = pass.FloatRow(qkv_, row);
     return {qkv + kv_head * shape_.HeadsPerKv() * shape_.k_dim,
             qkv + shape_.key_column() + kv_head * shape_.k_dim,
             qkv + shape_.value_column() + kv_head * shape_.v_dim, static_cast<int>(kv_head)};
   }
 
-  void RunUncached(const StepContext& step, const ThreadPool::Member& member) const {
-    const Range range = OwnedRange(step.RowCount(qkv_), 1, member.index, member.count);
+  void RunUncached(const PassContext& pass, const ThreadPool::Member& member) const {
+    const Range range = OwnedRange(pass.RowCount(qkv_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       for (int64_t head = 0; head < shape_.kv_heads; ++head)
-        NormAndRope(step, row, HeadsOf(step, row, head));
+        NormAndRope(pass, row, HeadsOf(pass, row, head));
     }
   }
 
   // What the model asks for.
-  void NormAndRope(const StepContext& step, int64_t row, const Heads& heads) const {
-    if (steps_.norm_order == NormOrder::kBeforeRope) Normalize(heads);
-    if (steps_.cos_sin != kNoValue) Rotate(step.FloatRow(steps_.cos_sin, row), heads);
-    if (steps_.norm_order == NormOrder::kAfterRope) Normalize(heads);
+  void NormAndRope(const PassContext& pass, int64_t row, const Heads& heads) const {
+    if (changes_.norm_order == NormOrder::kBeforeRope) Normalize(heads);
+    if (changes_.cos_sin != kNoValue) Rotate(pass.FloatRow(changes_.cos_sin, row), heads);
+    if (changes_.norm_order == NormOrder::kAfterRope) Normalize(heads);
   }
 
   void Normalize(const Heads& heads) const {
     for (int64_t head = 0; head < shape_.HeadsPerKv(); ++head)
-      NormalizeVector(steps_.norms.query, heads.queries + head * shape_.k_dim);
-    NormalizeVector(steps_.norms.key, heads.key);
-    NormalizeVector(steps_.norms.value, heads.value);
+      NormalizeVector(changes_.norms.query, heads.queries + head * shape_.k_dim);
+    NormalizeVector(changes_.norms.key, heads.key);
+    NormalizeVector(changes_.norms.value, heads.value);
   }
 
   void NormalizeVector(const WeightVector& weight, float* vector) const {
     if (weight.empty()) return;
-    kernels_.rms_norm(vector, weight.data(), std::ssize(weight), steps_.norms.epsilon, vector);
+    kernels_.rms_norm(vector, weight.data(), std::ssize(weight), changes_.norms.epsilon, vector);
   }
 
   void Rotate(const float* cos_sin, const Heads& heads) const {
     const auto rotate = [&](float* vectors, int64_t count) {
-      kernels_.rope(vectors, count, shape_.k_dim, steps_.n_rot, steps_.rope_style, cos_sin);
+      kernels_.rope(vectors, count, shape_.k_dim, changes_.n_rot, changes_.rope_style, cos_sin);
     };
     rotate(heads.queries, shape_.HeadsPerKv());
     rotate(heads.key, 1);
   }
 
   // What the format of the cache asks for.
-  void TurnForCache(const StepContext& step, const Heads& heads) const {
-    if (!step.kv->shape(cache_id_).rotate_keys) return;
+  void TurnForCache(const PassContext& pass, const Heads& heads) const {
+    if (!pass.kv->shape(cache_id_).rotate_keys) return;
     kernels_.rotate(heads.queries, shape_.HeadsPerKv(), shape_.k_dim);
     kernels_.rotate(heads.key, 1, shape_.k_dim);
   }
 
-  void Store(const StepContext& step, int part, int64_t row, const Heads& heads) const {
-    if (!step.kv->Stores(cache_id_, part)) return;
-    const kv::GroupShape& stored = step.kv->shape(cache_id_);
+  void Store(const PassContext& pass, int part, int64_t row, const Heads& heads) const {
+    if (!pass.kv->Stores(cache_id_, part)) return;
+    const kv::GroupShape& stored = pass.kv->shape(cache_id_);
     if (stored.rotate_values) kernels_.rotate(heads.value, 1, shape_.v_dim);
-    const kv::StepView::Place place =
-        step.kv->PlaceOf(cache_id_, heads.kv_head, part, step.positions[static_cast<size_t>(row)]);
-    kernels_.store_key(heads.key, shape_.k_dim, stored.k_type, place.key_slot, place.key_tile,
+    const kv::PassView::Place place =
+        pass.kv->PlaceOf(cache_id_, heads.kv_head, part, pass.positions[static_cast<size_t>(row)]);
+    kernels_.store_key(heads.key, shape_.k_dim, stored.k_type, place.key_column, place.key_tile,
                        place.key_scale);
-    kernels_.store_value(heads.value, shape_.v_dim, stored.v_type, place.value_slot,
-                         place.value_group, place.value_scale);
+    kernels_.store_value(heads.value, shape_.v_dim, stored.v_type, place.value_column,
+                         place.value_tile, place.value_scale);
   }
 
   const cpu::KernelTable& kernels_;
   int cache_id_;
   AttentionShape shape_;
-  HeadSteps steps_;
+  HeadChanges changes_;
   ValueId qkv_;
 };
 
 }  // namespace
 
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
-                                       const AttentionShape& shape, HeadSteps steps, ValueId qkv) {
-  return std::make_unique<RopeAndStoreNode>(kernels, cache_id, shape, std::move(steps), qkv);
+                                       const AttentionShape& shape, HeadChanges changes,
+                                       ValueId qkv) {
+  return std::make_unique<RopeAndStoreNode>(kernels, cache_id, shape, std::move(changes), qkv);
 }
 
 }  // namespace kvant::graph

@@ -3,7 +3,7 @@
 // stores (stores/store.h); layers with the same policy, heads, dimensions and formats form a group,
 // and a block number is valid for all layers and heads of its group.
 //
-// Thread-safety: one thread changes tables between steps; StepView (step_view.h) is read-only
+// Thread-safety: one thread changes tables between steps; PassView (pass_view.h) is read-only
 // during a step.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Single rows of the cache in canonical form: the numbers of one key or value in order, outside
-// tiles and groups. For dumps, files, and moving tokens; steps use StepView.
+// tiles and groups. For dumps, files, and moving tokens; steps use PassView.
 #pragma once
 
 #include <cstddef>

@@ -28,16 +28,16 @@ Status Executor::Prepare() {
   const SessionOptions& options = core_.options;
   const graph::Plan& plan = core_.model->plan();
   const int64_t parts_max = std::min(options.sequences, shared_rows_max());
-  step_.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads),
+  pass_.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads),
                   options.kv_cache};
   layout_ = plan.Layout(options.chunk);
   KVANT_ASSIGN(arena_, AlignedBuffer::Allocate(layout_.bytes, "activations"));
-  step_.scratch_bytes = plan.ScratchBytes(step_.limits);
+  pass_.scratch_bytes = plan.ScratchBytes(pass_.limits);
   KVANT_ASSIGN(scratch_,
-               AlignedBuffer::Allocate(step_.scratch_bytes * static_cast<size_t>(options.threads),
+               AlignedBuffer::Allocate(pass_.scratch_bytes * static_cast<size_t>(options.threads),
                                        "scratch"));
-  KVANT_ASSIGN(shared_, AlignedBuffer::Allocate(plan.SharedBytes(step_.limits), "partial results"));
-  arrivals_ = std::vector<std::atomic<int32_t>>(static_cast<size_t>(step_.limits.shares));
+  KVANT_ASSIGN(shared_, AlignedBuffer::Allocate(plan.SharedBytes(pass_.limits), "partial results"));
+  arrivals_ = std::vector<std::atomic<int32_t>>(static_cast<size_t>(pass_.limits.shares));
   for (const graph::RopeSpec& rope : plan.ropes())
     ropes_.push_back({rope.Frequencies(options.context), rope.amplitude});
   tokens_.reserve(static_cast<size_t>(options.chunk));
@@ -46,14 +46,14 @@ Status Executor::Prepare() {
   head_.reserve(static_cast<size_t>(graph::kHeadRows));
   head_rows_.reserve(static_cast<size_t>(graph::kHeadRows));
   if (core_.cache.has_value()) view_.emplace(*core_.cache, parts_max, options.chunk);
-  step_.arena = arena_.data();
-  step_.value_offsets = layout_.value_offsets;
-  step_.values = plan.values();
-  step_.ropes = ropes_;
-  step_.scratch = scratch_.data();
-  step_.shared = shared_.bytes();
-  step_.arrivals = arrivals_;
-  step_.kv = view_.has_value() ? &*view_ : nullptr;
+  pass_.arena = arena_.data();
+  pass_.value_offsets = layout_.value_offsets;
+  pass_.values = plan.values();
+  pass_.ropes = ropes_;
+  pass_.scratch = scratch_.data();
+  pass_.shared = shared_.bytes();
+  pass_.arrivals = arrivals_;
+  pass_.kv = view_.has_value() ? &*view_ : nullptr;
   return {};
 }
 
@@ -120,15 +120,15 @@ void Executor::Fill(std::span<const PassPart> parts) {
     rows_.push_back({part.kv, first_row, rows});
   }
   if (view_.has_value() && !rows_.empty()) view_->Set(rows_);
-  step_.tokens = tokens_;
-  step_.positions = positions_;
-  step_.rows.Set(graph::RowSpace::kStep, std::ssize(tokens_));
+  pass_.tokens = tokens_;
+  pass_.positions = positions_;
+  pass_.rows.Set(graph::RowSpace::kPass, std::ssize(tokens_));
 }
 
 Status Executor::RunStage(graph::Stage stage, const std::atomic<bool>* cancel) {
-  const auto rows = static_cast<uint64_t>(step_.rows[graph::RowSpace::kStep]);
+  const auto rows = static_cast<uint64_t>(pass_.rows[graph::RowSpace::kPass]);
   const bool alone = core_.threads_chosen_here && weight_bytes_ * rows < kAloneWork;
-  return graph::RunStage(core_.model->plan(), stage, step_, core_.team,
+  return graph::RunStage(core_.model->plan(), stage, pass_, core_.team,
                          {.team = alone ? graph::Team::kCallerAlone : graph::Team::kAll,
                           .cancel = core_.options.cancel,
                           .cancel_too = cancel});
@@ -142,7 +142,7 @@ Status Executor::RunHead(std::span<const PassPart> parts, const std::atomic<bool
   size_t with_room = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!parts[i].status.ok()) continue;
-    const kv::StepPart& rows = rows_[with_room++];
+    const kv::PartRows& rows = rows_[with_room++];
     // A part's rows end with its new tokens; without a cache earlier ones come before them.
     const int64_t first = rows.first_row + rows.rows - std::ssize(parts[i].tokens);
     for (size_t token = parts[i].logits_from; token < parts[i].tokens.size(); ++token) {
@@ -156,12 +156,12 @@ Status Executor::RunHead(std::span<const PassPart> parts, const std::atomic<bool
 
 Status Executor::ShowHead(const std::atomic<bool>* cancel, const LogitSink& sink) {
   if (head_.empty()) return {};
-  step_.head = head_;
-  step_.rows.Set(graph::RowSpace::kHead, std::ssize(head_));
+  pass_.head = head_;
+  pass_.rows.Set(graph::RowSpace::kHead, std::ssize(head_));
   const Status status = RunStage(graph::Stage::kHead, cancel);
   const size_t vocab = static_cast<size_t>(core_.model->vocab_size());
   for (size_t i = 0; i < head_rows_.size(); ++i) {
-    head_rows_[i].logits = {step_.FloatRow(core_.model->plan().logits(), static_cast<int64_t>(i)),
+    head_rows_[i].logits = {pass_.FloatRow(core_.model->plan().logits(), static_cast<int64_t>(i)),
                             vocab};
   }
   const Status shown = status.ok() && sink ? sink(head_rows_) : status;

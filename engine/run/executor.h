@@ -17,7 +17,7 @@
 
 #include "base/aligned_buffer.h"
 #include "engine/graph/plan.h"
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 #include "engine/run/core.h"
 
 namespace kvant::run {
@@ -46,7 +46,7 @@ class Executor {
   Status Prepare();
 
   // Sequences that may share a pass, and rows where more than one does.
-  int64_t parts_max() const { return step_.limits.sequences; }
+  int64_t parts_max() const { return pass_.limits.sequences; }
   int64_t shared_rows_max() const;
 
   // Shows the logits as they come, some rows at a time: by part, then by token. What `sink` returns
@@ -77,13 +77,13 @@ class Executor {
   AlignedBuffer shared_;
   std::vector<std::atomic<int32_t>> arrivals_;
   std::vector<graph::RopeAngles> ropes_;
-  std::optional<kv::StepView> view_;
-  graph::StepContext step_;
+  std::optional<kv::PassView> view_;
+  graph::PassContext pass_;
 
   // Of the pass under way.
   std::vector<TokenId> tokens_;
   std::vector<int64_t> positions_;
-  std::vector<kv::StepPart> rows_;   // of the parts that found room
+  std::vector<kv::PartRows> rows_;   // of the parts that found room
   std::vector<int64_t> head_;        // rows of the pass whose logits come next
   std::vector<LogitRow> head_rows_;  // the same, as the sink sees them
 };

@@ -3,27 +3,27 @@
 
 #include "base/result.h"
 #include "engine/kv/session_file.h"
-#include "engine/run/parts.h"
+#include "engine/run/engine.h"
 
 namespace kvant {
 
 Status Runner::Save(const std::string& path, std::span<const SequenceId> ids) const {
-  const run::Core& core = *parts_->core;
+  const run::Core& core = *engine_->core;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "save: there is no KV cache");
   }
   std::vector<kv::SavedSequence> saved;
   for (const SequenceId id : ids) {
-    KVANT_ASSIGN(const run::SequenceState* const state, parts_->sequences->Get(id));
-    saved.push_back({&state->kv, state->tokens, parts_->sequences->logits(*state),
+    KVANT_ASSIGN(const run::SequenceState* const state, engine_->sequences->Get(id));
+    saved.push_back({&state->kv, state->tokens, engine_->sequences->logits(*state),
                      state->origin == run::Origin::kTokens});
   }
   return kv::WriteSessionFile(path, core.model->Fingerprint(), *core.cache, saved);
 }
 
 Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
-  run::Core& core = *parts_->core;
-  run::Sequences& sequences = *parts_->sequences;
+  run::Core& core = *engine_->core;
+  run::Sequences& sequences = *engine_->sequences;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "load: there is no KV cache");
   }

@@ -10,23 +10,23 @@
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/kv/kv_rows.h"
-#include "engine/run/parts.h"
+#include "engine/run/engine.h"
 
 namespace kvant {
 namespace {
 
-enum class Part : uint8_t { kKey, kValue };
-constexpr std::array kParts = {Part::kKey, Part::kValue};
+enum class Side : uint8_t { kKey, kValue };
+constexpr std::array kSides = {Side::kKey, Side::kValue};
 
 // Where the numbers of one layer's keys or values lie in the tensor that holds them.
 struct Place {
   KvLayout layout;
-  Part part;
+  Side side;
   int64_t batch, heads, positions, dim;
 
   std::string Name(int layer) const {
     if (layout != KvLayout::kBhsd) return fmt::format("past_{}", layer);
-    return fmt::format("past_key_values.{}.{}", layer, part == Part::kKey ? "key" : "value");
+    return fmt::format("past_key_values.{}.{}", layer, side == Side::kKey ? "key" : "value");
   }
   std::vector<int64_t> Shape() const {
     switch (layout) {
@@ -38,7 +38,7 @@ struct Place {
   }
   // Number of the first value of a row.
   size_t Row(int64_t b, int64_t head, int64_t position) const {
-    const int64_t half = part == Part::kKey ? 0 : 1;
+    const int64_t half = side == Side::kKey ? 0 : 1;
     const int64_t outer = layout == KvLayout::kBhsd    ? b
                           : layout == KvLayout::kKbhsd ? half * batch + b
                                                        : b * 2 + half;
@@ -46,10 +46,10 @@ struct Place {
   }
 };
 
-Place PlaceOf(const kv::GroupShape& shape, KvLayout layout, Part part, int64_t batch,
+Place PlaceOf(const kv::GroupShape& shape, KvLayout layout, Side side, int64_t batch,
               int64_t positions) {
-  return {layout,         part,      batch,
-          shape.kv_heads, positions, part == Part::kKey ? shape.k_dim : shape.v_dim};
+  return {layout,         side,      batch,
+          shape.kv_heads, positions, side == Side::kKey ? shape.k_dim : shape.v_dim};
 }
 
 int64_t Elements(std::span<const int64_t> shape) {
@@ -104,11 +104,11 @@ void ReadSequence(const Layer& layer, const kv::Sequence& sequence, const Place&
     for (int64_t i = 0; i < place.positions; ++i) {
       const int64_t position = sequence.length - place.positions + i;
       const kv::TableEntry& entry = *kv::EntryAt(sequence.tables[layer.group()], position);
-      const auto load = place.part == Part::kKey ? kv::LoadKey : kv::LoadValue;
+      const auto load = place.side == Side::kKey ? kv::LoadKey : kv::LoadValue;
       load(layer.cache, layer.kernels, {{layer.number, head}, entry, position}, vector.data());
       float* row = values + place.Row(b, head, i);
       std::copy(vector.begin(), vector.end(), row);
-      for (size_t pair = 0; place.part == Part::kKey && pair < layer.pairs; ++pair) {
+      for (size_t pair = 0; place.side == Side::kKey && pair < layer.pairs; ++pair) {
         row[pair] = vector[2 * pair];
         row[pair + layer.pairs] = vector[2 * pair + 1];
       }
@@ -125,11 +125,11 @@ void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place
       const kv::TableEntry& entry = *kv::EntryAt(sequence.tables[layer.group()], position);
       const float* row = values + place.Row(b, head, i);
       vector.assign(row, row + place.dim);
-      for (size_t pair = 0; place.part == Part::kKey && pair < layer.pairs; ++pair) {
+      for (size_t pair = 0; place.side == Side::kKey && pair < layer.pairs; ++pair) {
         vector[2 * pair] = row[pair];
         vector[2 * pair + 1] = row[pair + layer.pairs];
       }
-      const auto store = place.part == Part::kKey ? kv::StoreKey : kv::StoreValue;
+      const auto store = place.side == Side::kKey ? kv::StoreKey : kv::StoreValue;
       store(layer.cache, layer.kernels, {{layer.number, head}, entry, position}, vector.data());
     }
   }
@@ -140,7 +140,7 @@ void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place
 // ---- Export -------------------------------------------------------------------------------------
 
 Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layout) const {
-  const run::Core& core = *parts_->core;
+  const run::Core& core = *engine_->core;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "export: there is no KV cache");
   }
@@ -149,7 +149,7 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
   KvTensors out;
   std::vector<const kv::Sequence*> sequences;
   for (const SequenceId id : ids) {
-    KVANT_ASSIGN(const run::SequenceState* const state, parts_->sequences->Get(id));
+    KVANT_ASSIGN(const run::SequenceState* const state, engine_->sequences->Get(id));
     if (!sequences.empty() && state->kv.length != sequences.front()->length) {
       return MakeError(ErrorCode::kInvalid,
                        "export: expected sequences of one length, found {} and {} tokens",
@@ -167,9 +167,9 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
   for (int number = 0; number < std::ssize(core.model->plan().cache_layers()); ++number) {
     const Layer layer(cache, *core.model, number);
     const int64_t positions = PositionsNeeded(layer.shape(), length);
-    for (const Part part : kParts) {
-      const Place place = PlaceOf(layer.shape(), layout, part, batch, positions);
-      if (layout == KvLayout::kBhsd || part == Part::kKey) {
+    for (const Side side : kSides) {
+      const Place place = PlaceOf(layer.shape(), layout, side, batch, positions);
+      if (layout == KvLayout::kBhsd || side == Side::kKey) {
         KvTensor& tensor = out.tensors.emplace_back();
         tensor.name = place.Name(number);
         tensor.shape = place.Shape();
@@ -194,10 +194,10 @@ struct Found {
   Place place;
 };
 
-Result<Found> FindLayer(const KvTensors& in, KvLayout layout, Part part, int layer,
+Result<Found> FindLayer(const KvTensors& in, KvLayout layout, Side side, int layer,
                         const kv::GroupShape& shape, int64_t length) {
   const int64_t needed = PositionsNeeded(shape, length);
-  Place place = PlaceOf(shape, layout, part, std::ssize(in.tokens), needed);
+  Place place = PlaceOf(shape, layout, side, std::ssize(in.tokens), needed);
   const std::string name = place.Name(layer);
   const KvTensor* tensor = in.Find(name);
   if (tensor == nullptr) return MakeError(ErrorCode::kInvalid, "import: no tensor {}", name);
@@ -220,9 +220,9 @@ Result<std::vector<int64_t>> FirstPositions(const run::Core& core, const KvTenso
   std::vector<int64_t> first(static_cast<size_t>(cache.groups()), -1);
   for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
     const int group = cache.group_of_layer(layer);
-    for (const Part part : kParts) {
+    for (const Side side : kSides) {
       KVANT_ASSIGN(const Found found,
-                   FindLayer(in, layout, part, layer, cache.shape(group), length));
+                   FindLayer(in, layout, side, layer, cache.shape(group), length));
       int64_t& begin = first[static_cast<size_t>(group)];
       if (begin >= 0 && begin != length - found.place.positions) {
         return MakeError(ErrorCode::kInvalid,
@@ -245,8 +245,8 @@ Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
   KVANT_TRY(cache.Adopt(state.kv, length, first));
   for (int number = 0; number < std::ssize(core.model->plan().cache_layers()); ++number) {
     const Layer layer(cache, *core.model, number);
-    for (const Part part : kParts) {
-      KVANT_ASSIGN(const Found found, FindLayer(in, layout, part, number, layer.shape(), length));
+    for (const Side side : kSides) {
+      KVANT_ASSIGN(const Found found, FindLayer(in, layout, side, number, layer.shape(), length));
       WriteSequence(layer, state.kv, found.place, b, found.tensor->values.data());
     }
   }
@@ -258,8 +258,8 @@ Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
 }  // namespace
 
 Result<std::vector<SequenceId>> Runner::Import(const KvTensors& in, KvLayout layout) {
-  run::Core& core = *parts_->core;
-  run::Sequences& sequences = *parts_->sequences;
+  run::Core& core = *engine_->core;
+  run::Sequences& sequences = *engine_->sequences;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "import: there is no KV cache");
   }

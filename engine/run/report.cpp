@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/run/parts.h"
+#include "engine/run/engine.h"
 
 namespace kvant {
 namespace {
@@ -19,14 +19,14 @@ void LogLayer(const Runner::LogSink& log, std::string_view prefix, int layer,
 }
 
 // How many blocks of a group are held once, by a sequence, and by none; and the positions held.
-void CountBlocks(const run::Parts& parts, int group, KvGroupStats& out) {
-  const kv::Cache& cache = *parts.core->cache;
+void CountBlocks(const run::Engine& engine, int group, KvGroupStats& out) {
+  const kv::Cache& cache = *engine.core->cache;
   const kv::GroupShape& shape = cache.shape(group);
   out.layers = static_cast<int>(shape.layers.size());
   out.window = shape.window;
   out.bytes_per_token = shape.bytes_per_token();
   std::vector<bool> held(static_cast<size_t>(out.blocks_capacity), false);
-  for (const auto& state : parts.sequences->alive()) {
+  for (const auto& state : engine.sequences->alive()) {
     if (state == nullptr) continue;
     const kv::BlockTable& table = state->kv.tables[static_cast<size_t>(group)];
     for (const kv::TableEntry& entry : table.entries) {
@@ -43,7 +43,7 @@ void CountBlocks(const run::Parts& parts, int group, KvGroupStats& out) {
 }  // namespace
 
 void Runner::SetKvLog(LogSink sink) {
-  run::Core& core = *parts_->core;
+  run::Core& core = *engine_->core;
   core.log = std::move(sink);
   if (!core.cache.has_value()) return;
   core.cache->SetLog(core.log);
@@ -81,10 +81,10 @@ void run::LogUpdate(const Core& core, const Sequences& sequences,
 // ---- Counters -----------------------------------------------------------------------------------
 
 RunnerStats Runner::stats() const {
-  const run::Core& core = *parts_->core;
+  const run::Core& core = *engine_->core;
   RunnerStats stats = core.counters;
-  stats.sequences = parts_->sequences->count();
-  stats.snapshots = parts_->sequences->snapshots();
+  stats.sequences = engine_->sequences->count();
+  stats.snapshots = engine_->sequences->snapshots();
   if (!core.cache.has_value()) return stats;
   const kv::CacheStats cache = core.cache->stats();
   stats.kv_bytes_used = cache.bytes_used;
@@ -102,7 +102,7 @@ RunnerStats Runner::stats() const {
     out.blocks_used = counted.used;
     out.blocks_shared = counted.shared;
     out.blocks_dropped = counted.dropped;
-    CountBlocks(*parts_, group, out);
+    CountBlocks(*engine_, group, out);
     stats.kv_bytes_committed += static_cast<uint64_t>(counted.committed) * counted.block_bytes;
     stats.kv_bytes_capacity += static_cast<uint64_t>(counted.capacity) * counted.block_bytes;
   }

@@ -4,17 +4,17 @@
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/kv/kv_rows.h"
-#include "engine/run/parts.h"
+#include "engine/run/engine.h"
 
 namespace kvant {
 namespace {
 
 // Computes what the window groups need for position `length` of a copy again; the full groups keep
 // what they have.
-Status ReplayTo(run::Parts& parts, SequenceId sequence, int64_t length, kv::Sequence& copy) {
-  run::Core& core = *parts.core;
+Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Sequence& copy) {
+  run::Core& core = *engine.core;
   const int64_t begin = core.cache->ReplayBegin(copy, length);
-  const std::span<const TokenId> all = parts.sequences->Find(sequence)->tokens;
+  const std::span<const TokenId> all = engine.sequences->Find(sequence)->tokens;
   ++core.counters.replays;
   core.LogEvent("replay sequence={} positions=[{},{})", sequence, begin, length);
   core.cache->BeginReplay(copy, begin);
@@ -22,7 +22,7 @@ Status ReplayTo(run::Parts& parts, SequenceId sequence, int64_t length, kv::Sequ
     const int64_t count = std::min({length - at, core.options.chunk, kv::kReplayTokens});
     const auto tokens = all.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
     run::PassPart part{&copy, {}, tokens, tokens.size()};
-    KVANT_TRY(parts.executor->RunPass({&part, 1}, nullptr));
+    KVANT_TRY(engine.executor->RunPass({&part, 1}, nullptr));
     KVANT_TRY(part.status);
     core.counters.tokens_replayed += static_cast<uint64_t>(count);
     at += count;
@@ -49,8 +49,8 @@ Status OnCopy(kv::Cache& cache, kv::Sequence& original, const Work& work) {
 // ---- Rewind -------------------------------------------------------------------------------------
 
 Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
-  run::Core& core = *parts_->core;
-  KVANT_ASSIGN(run::SequenceState* const state, parts_->sequences->Get(sequence));
+  run::Core& core = *engine_->core;
+  KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   const int64_t from = state->kv.length;
   if (length < 0 || length > from) {
     return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length, from);
@@ -61,7 +61,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   } else if (replay == Replay::kAllowed && state->origin == run::Origin::kTokens && length > 0 &&
              length < core.cache->RewindLimit(state->kv)) {
     const auto replayed = [&](kv::Sequence& copy) -> Result<Outcome> {
-      KVANT_TRY(ReplayTo(*parts_, sequence, length, copy));
+      KVANT_TRY(ReplayTo(*engine_, sequence, length, copy));
       return Outcome::kKeepCopy;
     };
     KVANT_TRY(OnCopy(*core.cache, state->kv, replayed));
@@ -69,20 +69,20 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
     KVANT_TRY(core.cache->Rewind(state->kv, length));
   }
   state->tokens.resize(static_cast<size_t>(length));
-  parts_->sequences->SetLogits(*state, run::LogitRows::kNone);
+  engine_->sequences->SetLogits(*state, run::LogitRows::kNone);
   state->indexed_blocks = std::min(state->indexed_blocks, length / kv::kBlockTokens);
   if (length == 0) state->origin = run::Origin::kTokens;
   ++core.counters.rewinds;
   core.LogEvent("rewind sequence={} from={} to={}", sequence, from, length);
-  return parts_->sequences->CheckIfAsked();
+  return engine_->sequences->CheckIfAsked();
 }
 
 // ---- Logits -------------------------------------------------------------------------------------
 
 Status Runner::ComputeLogits(SequenceId sequence) {
-  run::Core& core = *parts_->core;
-  run::LogitRows& rows = parts_->sequences->rows();
-  KVANT_ASSIGN(run::SequenceState* const state, parts_->sequences->Get(sequence));
+  run::Core& core = *engine_->core;
+  run::LogitRows& rows = engine_->sequences->rows();
+  KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   if (state->logits != run::LogitRows::kNone) return {};
   if (state->tokens.empty()) {
     return MakeError(ErrorCode::kInvalid, "sequence {} has no tokens, so no logits", sequence);
@@ -97,7 +97,7 @@ Status Runner::ComputeLogits(SequenceId sequence) {
   // The last token once more, after the others.
   const auto compute = [&](kv::Sequence& others) -> Status {
     run::PassPart part{&others, tokens.first(tokens.size() - 1), tokens.last(1), 0};
-    KVANT_TRY(parts_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
+    KVANT_TRY(engine_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
       row = rows.Take();
       std::copy(shown[0].logits.begin(), shown[0].logits.end(), rows.values(row).begin());
       return {};
@@ -116,15 +116,15 @@ Status Runner::ComputeLogits(SequenceId sequence) {
     const bool again = length > 0 && length < core.cache->RewindLimit(state->kv) &&
                        state->origin != run::Origin::kPruned;
     const auto last_again = [&](kv::Sequence& copy) -> Result<Outcome> {
-      KVANT_TRY(again ? ReplayTo(*parts_, sequence, length, copy)
+      KVANT_TRY(again ? ReplayTo(*engine_, sequence, length, copy)
                       : core.cache->Rewind(copy, length));
       KVANT_TRY(compute(copy));
       return again ? Outcome::kKeepOriginal : Outcome::kKeepCopy;
     };
     KVANT_TRY(OnCopy(*core.cache, state->kv, last_again));
   }
-  parts_->sequences->SetLogits(*state, row);
-  return parts_->sequences->CheckIfAsked();
+  engine_->sequences->SetLogits(*state, row);
+  return engine_->sequences->CheckIfAsked();
 }
 
 // ---- Prune --------------------------------------------------------------------------------------
@@ -132,14 +132,14 @@ Status Runner::ComputeLogits(SequenceId sequence) {
 namespace {
 
 // Moves the tokens from `end` on to `begin`: their keys turn back by as many positions.
-Status MoveTokens(run::Parts& parts, run::SequenceState& state, int64_t begin, int64_t end) {
+Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin, int64_t end) {
   if (!state.kv.pruned.empty()) {
     return MakeError(ErrorCode::kNotSupported,
                      "prune: tokens around a hole of pruned positions cannot move");
   }
-  run::Core& core = *parts.core;
+  run::Core& core = *engine.core;
   auto tables = core.cache->PrepareMove(state.kv, begin, end);
-  parts.executor->RunCopies();
+  engine.executor->RunCopies();
   if (!tables.ok()) return tables.error();
   const graph::Plan& plan = core.model->plan();
   const auto layers = plan.cache_layers();
@@ -154,7 +154,7 @@ Status MoveTokens(run::Parts& parts, run::SequenceState& state, int64_t begin, i
           *core.cache, core.model->kernels(), static_cast<int>(layer),
           {state.kv.tables[group], (*tables)[group], begin, state.kv.length - (end - begin),
            end - begin},
-          turned ? parts.executor->ropes()[static_cast<size_t>(rope)].frequencies : unturned,
+          turned ? engine.executor->ropes()[static_cast<size_t>(rope)].frequencies : unturned,
           turned ? plan.ropes()[static_cast<size_t>(rope)].style : cpu::RopeStyle::kInterleaved);
     }
   });
@@ -167,8 +167,8 @@ Status MoveTokens(run::Parts& parts, run::SequenceState& state, int64_t begin, i
 
 Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
                      PrunePositions positions) {
-  run::Core& core = *parts_->core;
-  KVANT_ASSIGN(run::SequenceState* const state, parts_->sequences->Get(sequence));
+  run::Core& core = *engine_->core;
+  KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   const int64_t length = state->kv.length;
   if (keep_first < 0 || keep_last < 0 || keep_first + keep_last > length) {
     return MakeError(ErrorCode::kInvalid, "prune: keep {} and {} of {} tokens", keep_first,
@@ -183,13 +183,13 @@ Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
   if (positions == PrunePositions::kKept) {
     KVANT_TRY(core.cache->Prune(state->kv, begin, end));
   } else {
-    KVANT_TRY(MoveTokens(*parts_, *state, begin, end));
+    KVANT_TRY(MoveTokens(*engine_, *state, begin, end));
   }
-  parts_->sequences->SetLogits(*state, run::LogitRows::kNone);
+  engine_->sequences->SetLogits(*state, run::LogitRows::kNone);
   state->origin = run::Origin::kPruned;
   core.LogEvent("prune sequence={} positions=[{},{}){}", sequence, begin, end,
                 positions == PrunePositions::kMoved ? " moved" : "");
-  return parts_->sequences->CheckIfAsked();
+  return engine_->sequences->CheckIfAsked();
 }
 
 }  // namespace kvant

@@ -34,7 +34,7 @@
 namespace kvant {
 
 namespace run {
-struct Parts;
+struct Engine;
 }
 
 using SnapshotId = int;
@@ -200,9 +200,9 @@ class Runner final : public SequenceHost {
   void RunOnTeam(const std::function<void(int index, int count)>& body);
 
  private:
-  explicit Runner(std::unique_ptr<run::Parts> parts);
+  explicit Runner(std::unique_ptr<run::Engine> engine);
 
-  std::unique_ptr<run::Parts> parts_;
+  std::unique_ptr<run::Engine> engine_;
   std::span<const std::span<const float>> shown_;  // by AppendScoring, while it calls
 };
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "engine/kv/accounting/block_pool.h"
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 
 namespace kvant::kv {
 namespace {
@@ -86,10 +86,10 @@ TEST(KvCache, FormulaOfLlama2IsExact) {
 }
 
 // Every row that the step writes lies where the runs say, and no two at the same place.
-void CheckAddresses(const StepView& view, const CacheOptions& options, const Cache& cache,
+void CheckAddresses(const PassView& view, const CacheOptions& options, const Cache& cache,
                     const Sequence& sequence) {
   std::set<const std::byte*> seen;
-  std::vector<cpu::KvRun> storage(static_cast<size_t>(StepView::RunsMax(cache.context(), 1)));
+  std::vector<cpu::KvRun> storage(static_cast<size_t>(PassView::RunsMax(cache.context(), 1)));
   for (const GroupShape& shape : options.groups) {
     for (const int layer : shape.layers) {
       const BlockTable& table = sequence.tables[static_cast<size_t>(cache.group_of_layer(layer))];
@@ -101,16 +101,16 @@ void CheckAddresses(const StepView& view, const CacheOptions& options, const Cac
           for (int64_t i = 0; i < run.count; ++i) {
             const int64_t position = run.first_position + i;
             if (position < sequence.length) continue;
-            const StepView::Place place = view.PlaceOf(layer, head, 0, position);
+            const PassView::Place place = view.PlaceOf(layer, head, 0, position);
             ASSERT_EQ(place.key_tile,
                       run.keys + static_cast<size_t>(i / 16) *
                                      cpu::KvKeyTileBytes(shape.k_type, shape.k_dim));
-            ASSERT_EQ(place.value_group,
+            ASSERT_EQ(place.value_tile,
                       run.values + static_cast<size_t>(i / 4) *
                                        cpu::KvValueGroupBytes(shape.v_type, shape.v_dim));
-            ASSERT_EQ(place.key_slot, position % 16);
-            ASSERT_EQ(place.value_slot, position % 4);
-            ASSERT_TRUE(seen.insert(place.value_group + place.value_slot).second);
+            ASSERT_EQ(place.key_column, position % 16);
+            ASSERT_EQ(place.value_column, position % 4);
+            ASSERT_TRUE(seen.insert(place.value_tile + place.value_column).second);
           }
           expected += run.count;
         }
@@ -121,8 +121,8 @@ void CheckAddresses(const StepView& view, const CacheOptions& options, const Cac
 }
 
 // The view of one sequence with its reserved positions.
-void SetView(StepView& view, const Sequence& sequence) {
-  const StepPart part{&sequence, 0, sequence.reserved};
+void SetView(PassView& view, const Sequence& sequence) {
+  const PartRows part{&sequence, 0, sequence.reserved};
   view.Set({&part, 1});
 }
 
@@ -134,7 +134,7 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {
   constexpr int64_t kChunk = 96;
   const CacheOptions options = TwoGroups(window, kContext, kChunk);
   Cache cache = MakeCache(options);
-  StepView view(cache, 1, kChunk);
+  PassView view(cache, 1, kChunk);
   Sequence sequence = cache.NewSequence();
   std::mt19937 random(11);
   for (int step = 0; step < 400; ++step) {
@@ -241,9 +241,9 @@ TEST(KvCache, FullContextIsRefusedAndNothingChanges) {
 TEST(KvCache, OneSequenceIsOneRunPerLane) {
   const CacheOptions options = TwoGroups(64, 4096, 64);
   Cache cache = MakeCache(options);
-  StepView view(cache, 1, 64);
+  PassView view(cache, 1, 64);
   Sequence sequence = cache.NewSequence();
-  std::vector<cpu::KvRun> storage(static_cast<size_t>(StepView::RunsMax(4096, 1)));
+  std::vector<cpu::KvRun> storage(static_cast<size_t>(PassView::RunsMax(4096, 1)));
   for (int i = 0; i < 60; ++i) {
     ASSERT_TRUE(cache.Reserve(sequence, 64).ok());
     SetView(view, sequence);

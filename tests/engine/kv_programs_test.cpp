@@ -12,7 +12,7 @@
 #include "cpu/kernels.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 
 namespace kvant::kv {
 namespace {
@@ -104,7 +104,7 @@ class Program {
 
   // New rows for some sequences at once; now and then the step is given up.
   void Step() {
-    std::vector<StepPart> parts;
+    std::vector<PartRows> parts;
     std::vector<int> members;
     int64_t rows = 0;
     for (int s = 0; s < kSequences; ++s) {
@@ -146,20 +146,20 @@ class Program {
     }
   }
 
-  void Store(const std::vector<StepPart>& parts, const std::vector<RowNumber>& numbers) {
+  void Store(const std::vector<PartRows>& parts, const std::vector<RowNumber>& numbers) {
     static const cpu::KernelTable& kernels = *cpu::ChooseKernels("scalar").value();
     for (const RowTile& tile : view_.tiles()) {
-      const StepPart& part = parts[static_cast<size_t>(tile.part)];
+      const PartRows& part = parts[static_cast<size_t>(tile.part)];
       for (int64_t row = tile.first_row; row < tile.first_row + tile.rows; ++row) {
         const int64_t position = part.sequence->length + row - part.first_row;
         for (const GroupShape& shape : options_.groups) {
           for (const int layer : shape.layers) {
-            const StepView::Place place = view_.PlaceOf(layer, 0, tile.part, position);
+            const PassView::Place place = view_.PlaceOf(layer, 0, tile.part, position);
             const RowNumber number = numbers[static_cast<size_t>(row)];
-            kernels.store_key(KeyOf(number, layer).data(), kDim, shape.k_type, place.key_slot,
+            kernels.store_key(KeyOf(number, layer).data(), kDim, shape.k_type, place.key_column,
                               place.key_tile, place.key_scale);
-            kernels.store_value(ValueOf(number, layer).data(), kDim, shape.v_type, place.value_slot,
-                                place.value_group, place.value_scale);
+            kernels.store_value(ValueOf(number, layer).data(), kDim, shape.v_type,
+                                place.value_column, place.value_tile, place.value_scale);
           }
         }
       }
@@ -169,12 +169,12 @@ class Program {
   // Every row of the step must see, in the runs and hidden positions of its piece of work, exactly
   // the positions it should, each once, with the naive model's rows in them. Attention itself does
   // the reading: a query of zeros weighs all visible rows alike, so that sums of digits show.
-  void CheckView(const std::vector<StepPart>& parts, const std::vector<int>& members,
+  void CheckView(const std::vector<PartRows>& parts, const std::vector<int>& members,
                  const std::vector<RowNumber>& numbers) {
     for (const GroupShape& shape : options_.groups) {
       const int layer = shape.layers[static_cast<size_t>(Below(2))];
       int64_t covered = 0;
-      for (const StepView::Work& work : view_.work(layer)) {
+      for (const PassView::Work& work : view_.work(layer)) {
         ASSERT_EQ(work.first_row, covered);
         covered += work.rows;
         CheckWork(shape, layer, work, parts, members, numbers);
@@ -183,11 +183,11 @@ class Program {
     }
   }
 
-  void CheckWork(const GroupShape& shape, int layer, const StepView::Work& work,
-                 const std::vector<StepPart>& parts, const std::vector<int>& members,
+  void CheckWork(const GroupShape& shape, int layer, const PassView::Work& work,
+                 const std::vector<PartRows>& parts, const std::vector<int>& members,
                  const std::vector<RowNumber>& numbers) {
     static const cpu::KernelTable& kernels = *cpu::ChooseKernels("").value();
-    std::vector<cpu::KvRun> storage(static_cast<size_t>(StepView::RunsMax(kContext, kSequences)));
+    std::vector<cpu::KvRun> storage(static_cast<size_t>(PassView::RunsMax(kContext, kSequences)));
     std::vector<int64_t> positions;
     std::vector<double> expected;
     for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
@@ -345,7 +345,7 @@ class Program {
 
   CacheOptions options_;
   Cache cache_;
-  StepView view_;
+  PassView view_;
   std::mt19937 random_;
   std::vector<Sequence> real_;
   std::vector<NaiveSequence> naive_;

@@ -12,7 +12,7 @@ namespace {
 class EmptyNode final : public Node {
  public:
   using Node::Node;
-  void Run(const StepContext&, const ThreadPool::Member&) const override {}
+  void Run(const PassContext&, const ThreadPool::Member&) const override {}
   std::string Describe() const override { return "nothing"; }
 };
 
@@ -22,7 +22,7 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
     Plan plan;
     const int n_values = 12;
     for (int i = 0; i < n_values; ++i) {
-      plan.AddValue("v" + std::to_string(i), i < 9 ? RowSpace::kStep : RowSpace::kHead,
+      plan.AddValue("v" + std::to_string(i), i < 9 ? RowSpace::kPass : RowSpace::kHead,
                     1 + static_cast<int64_t>(random() % 300), cpu::ActivationKind::kFloat32);
     }
     // A chain in which every value is written from one or two earlier ones.
@@ -42,7 +42,7 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
       const Value& first = plan.values()[a];
       const auto bytes = [&](const Value& value) {
         return value.row_bytes *
-               static_cast<size_t>(value.rows == RowSpace::kStep ? chunk : kHeadRows);
+               static_cast<size_t>(value.rows == RowSpace::kPass ? chunk : kHeadRows);
       };
       sum += bytes(first);
       ASSERT_LE(layout.value_offsets[a] + bytes(first), layout.bytes);
@@ -62,7 +62,7 @@ TEST(Plan, LiveValuesNeverOverlapAndDeadOnesAreReused) {
 TEST(Plan, AChainNeedsTwoSlots) {
   Plan plan;
   for (int i = 0; i < 10; ++i) {
-    plan.AddValue("v", RowSpace::kStep, 16, cpu::ActivationKind::kFloat32);
+    plan.AddValue("v", RowSpace::kPass, 16, cpu::ActivationKind::kFloat32);
     plan.AddNode(Stage::kBody,
                  std::make_unique<EmptyNode>(
                      "n", i == 0 ? std::vector<ValueId>{} : std::vector<ValueId>{ValueId{i - 1}},

@@ -34,7 +34,7 @@ class WideNode final : public Node {
         journal_(journal),
         before_(before),
         narrow_before_(narrow_before) {}
-  void Run(const StepContext&, const ThreadPool::Member& member) const override {
+  void Run(const PassContext&, const ThreadPool::Member& member) const override {
     EXPECT_EQ(journal_.finished.size(), narrow_before_);
     const Range range = OwnedRange(kUnits, 1, member.index, member.count);
     for (int64_t unit = range.begin; unit < range.end; ++unit) {
@@ -53,7 +53,7 @@ class NarrowNode final : public Node {
  public:
   NarrowNode(Journal& journal, ValueId value, int64_t before)
       : Node("narrow", {}, {value}), journal_(journal), before_(before) {}
-  void Run(const StepContext&, const ThreadPool::Member& member) const override {
+  void Run(const PassContext&, const ThreadPool::Member& member) const override {
     EXPECT_EQ(member.index, 0);
     EXPECT_EQ(member.count, 1);
     for (const int64_t unit : journal_.units) EXPECT_EQ(unit, before_);
@@ -76,7 +76,7 @@ TEST_P(RunStageTest, NarrowNodesRunBetweenPhases) {
   for (int trial = 0; trial < 20; ++trial) {
     Journal journal;
     Plan plan;
-    const ValueId value = plan.AddValue("v", RowSpace::kStep, 1, cpu::ActivationKind::kFloat32);
+    const ValueId value = plan.AddValue("v", RowSpace::kPass, 1, cpu::ActivationKind::kFloat32);
     int64_t wide = 0;
     size_t narrow = 0;
     const int nodes = trial < 4 ? trial : 30;
@@ -88,13 +88,13 @@ TEST_P(RunStageTest, NarrowNodesRunBetweenPhases) {
         ++narrow;
       }
     }
-    StepContext step;
-    step.rows.Set(RowSpace::kStep, 1);
-    EXPECT_EQ(plan.CountPhases(Stage::kBody, step.rows), wide);
+    PassContext pass;
+    pass.rows.Set(RowSpace::kPass, 1);
+    EXPECT_EQ(plan.CountPhases(Stage::kBody, pass.rows), wide);
     for (const Team team : {Team::kAll, Team::kCallerAlone}) {
       journal.units.assign(kUnits, 0);
       journal.finished.clear();
-      ASSERT_TRUE(RunStage(plan, Stage::kBody, step, pool, {team}).ok());
+      ASSERT_TRUE(RunStage(plan, Stage::kBody, pass, pool, {team}).ok());
       EXPECT_EQ(journal.finished.size(), narrow);
       EXPECT_TRUE(std::is_sorted(journal.finished.begin(), journal.finished.end()));
       for (const int64_t unit : journal.units) ASSERT_EQ(unit, wide);
@@ -107,7 +107,7 @@ class CancellingNode final : public Node {
  public:
   CancellingNode(std::atomic<bool>& cancel, std::atomic<int>& runs, ValueId value)
       : Node("cancel", {}, {value}), cancel_(cancel), runs_(runs) {}
-  void Run(const StepContext&, const ThreadPool::Member& member) const override {
+  void Run(const PassContext&, const ThreadPool::Member& member) const override {
     if (member.index == 0) ++runs_;
     if (number() == 2) cancel_ = true;
   }
@@ -127,24 +127,24 @@ TEST_P(RunStageTest, NothingRunsAfterACancellation) {
     std::atomic<bool> cancel = false;
     std::atomic<int> runs = 0;
     Plan plan;
-    const ValueId value = plan.AddValue("v", RowSpace::kStep, 1, cpu::ActivationKind::kFloat32);
+    const ValueId value = plan.AddValue("v", RowSpace::kPass, 1, cpu::ActivationKind::kFloat32);
     for (int i = 0; i < 9; ++i)
       plan.AddNode(Stage::kBody, std::make_unique<CancellingNode>(cancel, runs, value));
-    StepContext step;
-    step.rows.Set(RowSpace::kStep, rows);
-    const Status status = RunStage(plan, Stage::kBody, step, pool, {Team::kAll, &cancel});
+    PassContext pass;
+    pass.rows.Set(RowSpace::kPass, rows);
+    const Status status = RunStage(plan, Stage::kBody, pass, pool, {Team::kAll, &cancel});
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kCancelled);
     EXPECT_LE(runs, 3);
     cancel = false;
     runs = 0;
-    EXPECT_FALSE(RunStage(plan, Stage::kBody, step, pool, {Team::kAll, &cancel}).ok());
+    EXPECT_FALSE(RunStage(plan, Stage::kBody, pass, pool, {Team::kAll, &cancel}).ok());
   }
 }
 
-RowCounts Rows(int64_t step, int64_t head) {
+RowCounts Rows(int64_t pass, int64_t head) {
   RowCounts rows;
-  rows.Set(RowSpace::kStep, step);
+  rows.Set(RowSpace::kPass, pass);
   rows.Set(RowSpace::kHead, head);
   return rows;
 }
@@ -208,10 +208,10 @@ TEST(PlanOfAModel, WorkOfAPass) {
 TEST(PlanOfAModel, ArenaAndPlacesAreDescribed) {
   const auto model = test::OpenTiny({});
   const ArenaLayout layout = model->plan().Layout(100);
-  EXPECT_EQ(layout.bytes, layout.bytes_of[RowSpace::kStep] + layout.bytes_of[RowSpace::kHead]);
+  EXPECT_EQ(layout.bytes, layout.bytes_of[RowSpace::kPass] + layout.bytes_of[RowSpace::kHead]);
   EXPECT_EQ(layout.bytes_of[RowSpace::kHead], model->plan().Layout(1).bytes_of[RowSpace::kHead]);
-  EXPECT_EQ(layout.bytes_of[RowSpace::kStep],
-            100 * model->plan().Layout(1).bytes_of[RowSpace::kStep]);
+  EXPECT_EQ(layout.bytes_of[RowSpace::kPass],
+            100 * model->plan().Layout(1).bytes_of[RowSpace::kPass]);
   const std::string text = model->DescribePlan();
   for (const char* part :
        {"plan decode\n", "N = tokens of the pass", "R = rows with logits",

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "engine/kv/pass_view.h"
 #include "engine/kv/session_file.h"
 #include "engine/kv/session_reader.h"
-#include "engine/kv/step_view.h"
 #include "tests/engine/session_fields.h"
 
 namespace {
@@ -56,7 +56,7 @@ class Program {
   explicit Program(uint8_t kind)
       : cache_(MakeCache(kind)),
         view_(cache_, 1, kChunk),
-        runs_(static_cast<size_t>(StepView::RunsMax(kContext, 1))),
+        runs_(static_cast<size_t>(PassView::RunsMax(kContext, 1))),
         path_(
             (std::filesystem::temp_directory_path() / ("fuzz_session." + std::to_string(getpid())))
                 .string()) {}
@@ -116,7 +116,7 @@ class Program {
     Require(cache_.Reserve(sequence.kv, tokens).ok());
     cache_.RunCopies(0, 1);
     cache_.ClearCopies();
-    const StepPart part{&sequence.kv, 0, tokens};
+    const PartRows part{&sequence.kv, 0, tokens};
     view_.Set({&part, 1});
     for (int layer = 0; layer < cache_.groups(); ++layer) Touch(layer, sequence.kv);
     if (!commit) return cache_.Rollback(sequence.kv);
@@ -129,10 +129,10 @@ class Program {
     const GroupShape& shape = view_.shape(layer);
     for (int head = 0; head < shape.kv_heads; ++head) {
       for (int64_t i = 0; i < sequence.reserved; ++i) {
-        const StepView::Place place = view_.PlaceOf(layer, head, 0, sequence.length + i);
-        *place.key_tile = *place.value_group = std::byte{1};
+        const PassView::Place place = view_.PlaceOf(layer, head, 0, sequence.length + i);
+        *place.key_tile = *place.value_tile = std::byte{1};
       }
-      const StepView::Work& work = view_.work(layer)[0];
+      const PassView::Work& work = view_.work(layer)[0];
       int64_t end = 0;
       for (const cpu::KvRun& run : view_.Runs(layer, head, work, runs_)) {
         Require(run.first_position >= end && run.count > 0);
@@ -180,7 +180,7 @@ class Program {
   }
 
   Cache cache_;
-  StepView view_;
+  PassView view_;
   std::vector<cpu::KvRun> runs_;
   std::string path_;
   std::vector<LoadedSequence> sequences_;

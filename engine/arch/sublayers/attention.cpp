@@ -57,35 +57,35 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
   const graph::ValueId qkv =
-      plan.NewFloats(builder.Name("qkv"), RowSpace::kStep, q_rows + k_rows + v_rows);
-  plan.AddMatMul(RowSpace::kStep, builder.Name("qkv"), std::move(qkv_operands), normed, qkv,
+      plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, q_rows + k_rows + v_rows);
+  plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed, qkv,
                  cpu::Store::kSet);
   KVANT_ASSIGN(graph::QkNorms norms, ReadHeadNorms(*this, builder));
   const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
   const int cache_id =
       plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, static_cast<int>(rope)});
   const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window, score_cap};
-  graph::HeadSteps steps;
-  steps.norms = std::move(norms);
-  steps.rope_style = builder.rope(rope).style;
-  steps.n_rot = builder.rope(rope).n_rot;
-  steps.cos_sin = builder.cos_sin(rope);
-  plan.Add(RowSpace::kStep,
-           graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(steps), qkv));
+  graph::HeadChanges changes;
+  changes.norms = std::move(norms);
+  changes.rope_style = builder.rope(rope).style;
+  changes.n_rot = builder.rope(rope).n_rot;
+  changes.cos_sin = builder.cos_sin(rope);
+  plan.Add(RowSpace::kPass,
+           graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
 
   const std::string attended = builder.Name("attended");
-  Activations result = plan.NewActivations(attended, RowSpace::kStep, heads * v_dim, out_operands);
+  Activations result = plan.NewActivations(attended, RowSpace::kPass, heads * v_dim, out_operands);
   if (result.floats == graph::kNoValue) {
-    result.floats = plan.NewFloats(attended, RowSpace::kStep, result.cols);
+    result.floats = plan.NewFloats(attended, RowSpace::kPass, result.cols);
   }
   // The attention quantizes its result itself where a kv head has whole groups of values.
   const bool quantize_after = result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
   Activations written = result;
   if (quantize_after) written.int8 = graph::kNoValue;
-  plan.Add(RowSpace::kStep,
+  plan.Add(RowSpace::kPass,
            graph::MakeAttention(plan.kernels(), cache_id, shape, scale, qkv, written));
   if (quantize_after) {
-    plan.Add(RowSpace::kStep, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
+    plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
   }
   return builder.AddToStream("attn_output", std::move(out_operands), result);
 }

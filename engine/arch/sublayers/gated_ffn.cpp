@@ -33,11 +33,11 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("ffn_normed", gate_up_operands));
   const std::string gate_up_name = builder.Name("gate_up");
-  const graph::ValueId gate_up = plan.NewFloats(gate_up_name, RowSpace::kStep, 2 * width);
+  const graph::ValueId gate_up = plan.NewFloats(gate_up_name, RowSpace::kPass, 2 * width);
   const Activations product =
-      plan.NewActivations(builder.Name("gated"), RowSpace::kStep, width, down_operands);
-  plan.AddObserver(RowSpace::kStep, gate_up_name, normed);
-  plan.Add(RowSpace::kStep,
+      plan.NewActivations(builder.Name("gated"), RowSpace::kPass, width, down_operands);
+  plan.AddObserver(RowSpace::kPass, gate_up_name, normed);
+  plan.Add(RowSpace::kPass,
            graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
                                 std::move(gate_up_operands), normed, activation, gate_up, product));
   return builder.AddToStream("ffn_down", std::move(down_operands), product);

@@ -1,5 +1,5 @@
 // Merging the block tables of the sequences of a step into runs.
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 
 #include <algorithm>
 #include <limits>
@@ -19,17 +19,17 @@ uint64_t RowBits(int64_t first, int64_t rows, bool alone) {
   return alone ? kAllRows : ((uint64_t{1} << rows) - 1) << first;
 }
 
-const std::vector<TableEntry>& Entries(const StepPart& part, int group) {
+const std::vector<TableEntry>& Entries(const PartRows& part, int group) {
   return part.sequence->tables[static_cast<size_t>(group)].entries;
 }
 
 }  // namespace
 
-int64_t StepView::RunsMax(int64_t context, int64_t parts) {
+int64_t PassView::RunsMax(int64_t context, int64_t parts) {
   return std::min(parts, kRowTile) * ((context + kBlockTokens - 1) / kBlockTokens);
 }
 
-StepView::StepView(const Cache& cache, int64_t parts, int64_t rows)
+PassView::PassView(const Cache& cache, int64_t parts, int64_t rows)
     : cache_(&cache), groups_(static_cast<size_t>(cache.groups())) {
   const size_t count = static_cast<size_t>(parts);
   // A part's rows begin and end inside tiles.
@@ -45,7 +45,7 @@ StepView::StepView(const Cache& cache, int64_t parts, int64_t rows)
   }
 }
 
-void StepView::Set(std::span<const StepPart> parts) {
+void PassView::Set(std::span<const PartRows> parts) {
   parts_.assign(parts.begin(), parts.end());
   CutTiles();
   for (int group = 0; group < cache_->groups(); ++group) {
@@ -62,10 +62,10 @@ void StepView::Set(std::span<const StepPart> parts) {
   }
 }
 
-void StepView::CutTiles() {
+void PassView::CutTiles() {
   tiles_.clear();
   for (size_t i = 0; i < parts_.size(); ++i) {
-    const StepPart& part = parts_[i];
+    const PartRows& part = parts_[i];
     for (int64_t row = 0; row < part.rows;) {
       const int64_t position = part.sequence->length + row;
       const int64_t rows = std::min(part.rows - row, kRowTile - position % kRowTile);
@@ -76,7 +76,7 @@ void StepView::CutTiles() {
 }
 
 // The parts from `first` on that are attended to together.
-size_t StepView::ClusterEnd(int group, size_t first) const {
+size_t PassView::ClusterEnd(int group, size_t first) const {
   const std::vector<TableEntry>& entries = Entries(parts_[first], group);
   int64_t rows = parts_[first].rows;
   size_t end = first + 1;
@@ -92,7 +92,7 @@ size_t StepView::ClusterEnd(int group, size_t first) const {
   return end;
 }
 
-void StepView::AddCluster(int group, size_t first, size_t end) {
+void PassView::AddCluster(int group, size_t first, size_t end) {
   GroupView& view = groups_[static_cast<size_t>(group)];
   const size_t runs_begin = view.runs.size();
   const size_t hidden_begin = view.hidden.size();
@@ -119,7 +119,7 @@ void StepView::AddCluster(int group, size_t first, size_t end) {
 }
 
 // Walks the tables of the parts side by side, block number by block number.
-void StepView::AddRuns(int group, size_t first, size_t end) {
+void PassView::AddRuns(int group, size_t first, size_t end) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
   std::fill(cursors_.begin(), cursors_.end(), 0);
@@ -138,7 +138,7 @@ void StepView::AddRuns(int group, size_t first, size_t end) {
   }
 }
 
-int64_t StepView::Reach(int group, const StepPart& part) const {
+int64_t PassView::Reach(int group, const PartRows& part) const {
   const Sequence& sequence = *part.sequence;
   // Tables that are ahead of a replay hold positions that the step does not see yet.
   return cache_->policy(group).holds() == Holds::kPositions
@@ -147,12 +147,12 @@ int64_t StepView::Reach(int group, const StepPart& part) const {
 }
 
 // One run for every block that a part of the cluster holds under this number.
-void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
+void PassView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
   std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
   const std::ptrdiff_t added = static_cast<std::ptrdiff_t>(runs.size());
   int64_t bit = 0;
   for (size_t i = first; i < end; ++i) {
-    const StepPart& part = parts_[i];
+    const PartRows& part = parts_[i];
     const uint64_t bits = RowBits(bit, part.rows, end - first == 1);
     bit += part.rows;
     const std::vector<TableEntry>& entries = Entries(part, group);
@@ -173,7 +173,7 @@ void StepView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
 }
 
 // Runs from number `added` on that continue one of the same rows become part of it.
-void StepView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
+void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
   for (size_t i = added; i < runs.size();) {
     const BlockRun run = runs[i];
     size_t& last = last_runs_[run.owner];
@@ -188,7 +188,7 @@ void StepView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
   }
 }
 
-StepView::Place StepView::PlaceOf(int layer, int head, int part, int64_t position) const {
+PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t position) const {
   const int group = group_of_layer(layer);
   const GroupShape& shape = cache_->shape(group);
   // Positions of a step are in the last blocks of a table, whose numbers are consecutive.
@@ -199,15 +199,15 @@ StepView::Place StepView::PlaceOf(int layer, int head, int part, int64_t positio
   const size_t token = static_cast<size_t>(position % kBlockTokens);
   Place place;
   place.key_tile = block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token);
-  place.key_slot = static_cast<int>(token % cpu::kKeyTileTokens);
+  place.key_column = static_cast<int>(token % cpu::kKeyTileTokens);
   place.key_scale = block.key_scales + token;
-  place.value_group = block.values + cpu::ValueGroupOffset(shape.v_type, shape.v_dim, token);
-  place.value_slot = static_cast<int>(token % cpu::kValueGroupTokens);
+  place.value_tile = block.values + cpu::ValueGroupOffset(shape.v_type, shape.v_dim, token);
+  place.value_column = static_cast<int>(token % cpu::kValueGroupTokens);
   place.value_scale = block.value_scales + token;
   return place;
 }
 
-std::span<const cpu::KvRun> StepView::Runs(int layer, int head, const Work& work,
+std::span<const cpu::KvRun> PassView::Runs(int layer, int head, const Work& work,
                                            std::span<cpu::KvRun> out) const {
   const Lanes lanes = cache_->LanesOf(layer, head);
   const std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group_of_layer(layer))].runs;
@@ -226,7 +226,7 @@ std::span<const cpu::KvRun> StepView::Runs(int layer, int head, const Work& work
   return out.first(count);
 }
 
-std::span<const cpu::HiddenPositions> StepView::Hidden(int layer, const Work& work) const {
+std::span<const cpu::HiddenPositions> PassView::Hidden(int layer, const Work& work) const {
   const std::vector<cpu::HiddenPositions>& hidden =
       groups_[static_cast<size_t>(group_of_layer(layer))].hidden;
   return std::span(hidden).subspan(work.hidden_begin, work.hidden_end - work.hidden_begin);

@@ -21,7 +21,7 @@ namespace kvant::kv {
 inline constexpr int64_t kRowTile = 32;
 
 // Rows of one sequence in a step: the tokens at its positions [length, length + reserved).
-struct StepPart {
+struct PartRows {
   const Sequence* sequence;
   int64_t first_row;
   int64_t rows;
@@ -34,13 +34,13 @@ struct RowTile {
   int64_t rows;
 };
 
-class StepView {
+class PassView {
  public:
   // For steps of at most `parts` parts and `rows` rows.
-  StepView(const Cache& cache, int64_t parts, int64_t rows);
+  PassView(const Cache& cache, int64_t parts, int64_t rows);
 
   // Describes sequences with their reserved positions, in the order of their rows.
-  void Set(std::span<const StepPart> parts);
+  void Set(std::span<const PartRows> parts);
 
   int group_of_layer(int layer) const { return cache_->group_of_layer(layer); }
   const GroupShape& shape(int layer) const { return cache_->shape(group_of_layer(layer)); }
@@ -51,10 +51,10 @@ class StepView {
   // Where a token of a tile's part stores its key and value.
   struct Place {
     std::byte* key_tile;
-    int key_slot;
+    int key_column;
     float* key_scale;
-    std::byte* value_group;
-    int value_slot;
+    std::byte* value_tile;
+    int value_column;
     float* value_scale;
   };
   Place PlaceOf(int layer, int head, int part, int64_t position) const;
@@ -100,7 +100,7 @@ class StepView {
   };
 
   // Positions of a part's table that the step may see.
-  int64_t Reach(int group, const StepPart& part) const;
+  int64_t Reach(int group, const PartRows& part) const;
   void CutTiles();
   size_t ClusterEnd(int group, size_t first) const;
   void AddCluster(int group, size_t first, size_t end);
@@ -109,7 +109,7 @@ class StepView {
   void JoinRuns(std::vector<BlockRun>& runs, size_t added);
 
   const Cache* cache_;
-  std::vector<StepPart> parts_;
+  std::vector<PartRows> parts_;
   std::vector<RowTile> tiles_;
   std::vector<GroupView> groups_;
   // While a cluster's tables are walked, by part: its next entry, the positions that it may see,

@@ -1,4 +1,4 @@
-// The parts of a runner, in the order in which they need each other.
+// The objects that a runner is made of, each of which needs those before it.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace kvant::run {
 
-struct Parts {
+struct Engine {
   // Takes the memory of the cache and of passes. kOutOfMemory; kInvalid for impossible options.
-  static Result<std::unique_ptr<Parts>> Create(std::shared_ptr<const Model> model,
-                                               const SessionOptions& asked);
+  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model,
+                                                const SessionOptions& asked);
 
   std::unique_ptr<Core> core;
   std::unique_ptr<Sequences> sequences;
