@@ -14,7 +14,6 @@
 namespace kvant::tools {
 namespace {
 
-
 // What is wrong with a line, or "": {"prompt": TEXT}, and "id" if wanted.
 std::string ReadLine(const std::string& text, PromptLine* line) {
   if (text.find('\0') != std::string::npos) return "expected JSON, found a NUL byte";

@@ -63,7 +63,7 @@ BeamSearch::BeamSearch(const BeamOptions& options, int32_t vocab_size)
   }
   groups_.resize(static_cast<size_t>(options.groups));
   for (size_t g = 0; g < groups_.size(); ++g) {
-    groups_[g].first_slot = static_cast<int32_t>(g * group_beams_);
+    groups_[g].first_beam = static_cast<int32_t>(g * group_beams_);
     groups_[g].live.reserve(group_beams_);
     groups_[g].finished.reserve(finished_max_);
   }
@@ -342,7 +342,7 @@ bool BeamSearch::IsEnd(const Candidate& candidate) const {
 int32_t BeamSearch::AddNode(const Group& group, const Candidate& candidate) {
   const int32_t parent = group.live[static_cast<size_t>(candidate.beam)].node;
   nodes_.push_back(
-      {candidate.token, candidate.log_prob, parent, group.first_slot + candidate.beam});
+      {candidate.token, candidate.log_prob, parent, group.first_beam + candidate.beam});
   return static_cast<int32_t>(nodes_.size() - 1);
 }
 
@@ -443,7 +443,7 @@ BeamHypothesis BeamSearch::Trace(const Finished& finished) const {
     const Node& node = nodes_[static_cast<size_t>(i)];
     result.ids.push_back(node.token);
     result.log_probs.push_back(node.log_prob);
-    result.parents.push_back(node.parent_slot);
+    result.parents.push_back(node.parent_beam);
     i = node.parent_node;
   }
   std::reverse(result.ids.begin(), result.ids.end());

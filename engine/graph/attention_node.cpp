@@ -27,8 +27,8 @@ class AttentionNode final : public Node {
         qkv_(qkv),
         out_(out) {}
 
-  // Tasks (piece of work, kv head) are dealt in turn, because later rows see more positions. Where
-  // there are fewer of them than shares, each is cut into slices of its positions.
+  // A task is a piece of work for one kv head. Shares take tasks in turn, not in stretches, because
+  // later rows see more positions. Where tasks are few, each is cut into slices of positions.
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     if (pass.kv == nullptr) return RunUncached(pass, member);
     const std::span<const kv::PassView::Work> work = pass.kv->work(cache_id_);
@@ -88,7 +88,7 @@ class AttentionNode final : public Node {
     const kv::PassView::Work& work;
     int64_t kv_head;
   };
-  // One of the slices of a task, which is the task'th of the pass.
+  // Slice number `index` of `count` of a task.
   struct Slice {
     int64_t task;
     int64_t index;
@@ -158,7 +158,7 @@ class AttentionNode final : public Node {
     return fits ? std::min(shares / tasks, spans) : 1;
   }
 
-  // The kernel's task with the scratch memory that it leaves.
+  // What the kernel is given: the task's queries and runs, and the scratch that the runs leave.
   cpu::AttentionTask KernelTask(const PassContext& pass, const Task& place,
                                 std::span<std::byte> scratch) const {
     const kv::GroupShape& stored = pass.kv->shape(cache_id_);
@@ -194,7 +194,7 @@ class AttentionNode final : public Node {
     Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
-  // Whoever is done with the last slice of a task merges their results.
+  // Computes a slice; the thread that finishes the last slice of a task merges the results of all.
   void RunSlice(const PassContext& pass, const Task& place, const Slice& slice,
                 std::span<std::byte> scratch) const {
     cpu::AttentionTask task = KernelTask(pass, place, scratch);
@@ -215,7 +215,7 @@ class AttentionNode final : public Node {
     Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
-  // What follows on the results of a kv head: values turned back, quantized.
+  // Turns the results of a kv head back where the cache rotates values, and quantizes them.
   void Finish(const PassContext& pass, int64_t first_row, int64_t rows, int64_t kv_head) const {
     const int64_t cols = heads_per_kv_ * shape_.v_dim;
     const bool rotated = pass.kv != nullptr && pass.kv->shape(cache_id_).rotate_values;

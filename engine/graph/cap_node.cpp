@@ -32,7 +32,7 @@ class CapNode final : public Node {
     }
   }
 
-  // A vocabulary is much for one thread, even in one row.
+  // Even a single row of logits is too much work for one thread.
   Width WidthOf(const RowCounts& counts) const override {
     return cols_ > kColumns ? Width::kTeam : WidthOfRows(counts[rows()], cols_);
   }

@@ -19,7 +19,8 @@
 namespace kvant::graph {
 namespace {
 
-// A decoded tile of weight rows for the float GEMM stays within a core's share of the cache.
+// Values of a tile of weight rows that is decoded for the library: 512 KiB of floats, which stay in
+// a core's second-level cache.
 constexpr int64_t kTileValues = 64 * 2048;
 constexpr int64_t kTileRowsMin = 16;
 constexpr int64_t kTileRowsMax = 256;
@@ -28,8 +29,8 @@ int64_t GemmTileRows(int64_t cols) {
   return std::clamp(kTileValues / cols / kTileRowsMin * kTileRowsMin, kTileRowsMin, kTileRowsMax);
 }
 
-// Rows of weight matrices times activations, the arithmetic chosen by their formats and by how many
-// tokens there are.
+// Products of weight matrices with activations. The arithmetic follows from the formats of the
+// matrices and from whether there are few tokens or many (cpu::TokenCountOf).
 class Product {
  public:
   Product(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
@@ -46,13 +47,13 @@ class Product {
   size_t operands() const { return operands_.size(); }
   int64_t rows(size_t operand) const { return operands_[operand].weight->rows(); }
 
-  // Rows of an operand are split at multiples of this.
+  // Shares of an operand's rows begin at multiples of this.
   int64_t RowTile(const PassContext& pass, size_t operand) const {
     return UsesLibrary(operand) && Many(pass) ? GemmTileRows(in_.cols)
                                               : kernels_[operand]->row_tile;
   }
 
-  // Some weight rows of one operand, as a share of `node`.
+  // Computes the products of some weight rows of one operand, for a share of `node`.
   void Run(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
            size_t operand, const Range& rows) const {
     if (rows.begin == rows.end) return;
@@ -118,7 +119,8 @@ class Product {
   bool Many(const PassContext& pass) const {
     return pass.TokenCount(out_) == cpu::TokenCount::kMany;
   }
-  // What multiplies many tokens with a matrix of floats; with neither, the kernel for few tokens.
+  // Many tokens times a matrix of floats go to the library or to the kernel with panels; where
+  // neither is there, to the kernel for few tokens.
   bool UsesLibrary(size_t operand) const {
     return kernels_[operand]->activation == cpu::ActivationKind::kFloat32 &&
            float_gemm_.run != nullptr;
@@ -271,9 +273,9 @@ class GatedUnitNode final : public Node {
   }
 
  private:
-  // Shares meet at the borders of cache lines of codes.
+  // Columns; shares begin at multiples of a cache line of quantized values.
   static constexpr int64_t kActivationTile = 64;
-  // Of 512 tokens, gate and up fill a second-level cache.
+  // Columns; gate and up of 512 tokens are then 1 MiB of floats, a second-level cache.
   static constexpr int64_t kPieceCols = 256;
 
   void Activate(const PassContext& pass, const Range& cols) const {

@@ -50,7 +50,7 @@ class EmbedNode final : public Node {
   ValueId out_;
 };
 
-// As many values are normalized in the time that the cosine and sine of an angle take.
+// How many values are normalized in the time that the cosine and sine of one angle take.
 constexpr int64_t kValuesPerAngle = 128;
 
 class RopeTableNode final : public Node {

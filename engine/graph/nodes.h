@@ -1,6 +1,6 @@
-// The operations that the layer walker composes. Each node says what it reads and writes; the work
-// of a node is split over the team by rows, heads or output rows, never along a sum, so the bits do
-// not depend on the team.
+// The operations that plans are made of. Each node says which values it reads and writes; its work
+// is split over the team by rows, heads or output columns, never along a sum, so the number of
+// threads does not change a bit.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct AttentionShape {
   }
 };
 
-// A value in the forms that its readers need; either may be absent.
+// A value as floats and as quantized rows, as far as its readers need them: either may be kNoValue.
 struct Activations {
   ValueId floats = kNoValue;
   ValueId int8 = kNoValue;
@@ -60,7 +60,7 @@ struct MatMulOperand {
   int64_t out_col = 0;
 };
 
-// out = scale * rows of the embedding table for the step's tokens.
+// out = scale * the rows of the embedding table for the pass's tokens.
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
 
 // cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position, by the angles
@@ -85,12 +85,12 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
                                  std::string name, std::vector<MatMulOperand> operands,
                                  const Activations& in, ValueId out, cpu::Store store);
 
-// Shows in.floats to the observer, which must outlive the node.
+// Hands in.floats to the observer, which must outlive the node.
 std::unique_ptr<Node> MakeObserve(MatMulObserver& observer, std::string name,
                                   const Activations& in);
 
-// RMS norms of every head's query, key and value. One without weights is not computed; a norm that
-// has none in the model has ones here.
+// RMS norms of every head's query, key and value. A norm whose vector is empty is not computed; one
+// that has no weights in the model has a vector of ones here.
 struct QkNorms {
   WeightVector query;  // [k_dim]
   WeightVector key;    // [k_dim]
@@ -109,20 +109,20 @@ struct HeadChanges {
   ValueId cos_sin = kNoValue;  // by the angles of MakeRopeTable; kNoValue: there is no rotation
 };
 
-// Does these changes on queries, keys and values of qkv in place, and stores keys and values in the
-// cache layer `cache_id`.
+// Applies these changes to the queries, keys and values of qkv in place, and stores keys and values
+// in the cache layer `cache_id`.
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
                                        const AttentionShape& shape, HeadChanges changes,
                                        ValueId qkv);
 
 // out.floats = causal attention of qkv's queries over the cache, [heads][v_dim]; `scale` multiplies
-// the products of queries and keys. Quantized too where `out` has room for it, which needs
-// QuantizesAttention.
+// the products of queries and keys. Where out.int8 is a value the result is quantized, too; the
+// shape must be one of QuantizesAttention.
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
                                     const AttentionShape& shape, float scale, ValueId qkv,
                                     const Activations& out);
 
-// Whether the results of a kv head are whole groups of quantized values.
+// Whether what the query heads of one kv head give is a whole number of quantized blocks of values.
 bool QuantizesAttention(const AttentionShape& shape);
 
 // gate_up = the products of `operands` with `in`, columns [ffn] gate, [ffn] up, which are one

@@ -20,7 +20,7 @@ class MatMulObserver {
   // with one and the same input. Returns a number for that input, or nullopt to leave it alone.
   virtual std::optional<int> Watch(std::span<const std::string> weights, int64_t cols) = 0;
 
-  // While it runs: the input of one step, `rows` rows that lie `stride` floats apart. Every member
+  // While it runs: the input in one pass, `rows` rows that lie `stride` floats apart. Every member
   // of the team calls this, at the same time, each with columns of its own that do not change from
   // call to call.
   virtual void Observe(int input, const float* values, int64_t stride, int64_t rows,

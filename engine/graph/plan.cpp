@@ -18,8 +18,8 @@ constexpr size_t kLineBytes = 64;
 // Bits of ScratchRecord::product that hold the number of a node.
 constexpr int kNodeNumberBits = 20;
 
-// So many values are normalized or rotated in about two microseconds, the time in which a team of
-// threads meets.
+// One thread normalizes or rotates this many values in about two microseconds, which is also what
+// a barrier of the team takes.
 constexpr int64_t kNarrowValues = 8192;
 
 constexpr std::string_view kPlaceNames[] = {"cpu"};
@@ -93,7 +93,7 @@ void Plan::FindLifetimes() {
   if (logits_ != kNoValue) ValueOf(logits_).last_node = end;
 }
 
-// The free slot of the same row space that grows or is left over least, or a new one.
+// The free slot of the value's row space whose row size is nearest to the value's, or a new slot.
 Plan::Slot& Plan::SlotFor(Value& value) {
   int best = -1;
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -114,7 +114,7 @@ Plan::Slot& Plan::SlotFor(Value& value) {
 
 void Plan::Finish() {
   FindLifetimes();
-  std::vector<Value*> order;  // of first use
+  std::vector<Value*> order;  // by first node
   for (Value& value : values_) order.push_back(&value);
   std::stable_sort(order.begin(), order.end(),
                    [](const Value* a, const Value* b) { return a->first_node < b->first_node; });

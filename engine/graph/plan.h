@@ -2,10 +2,10 @@
 // where those values lie in memory. It is built once per model; a pass only fills in how many rows
 // there are.
 //
-// Values are matrices whose number of rows is symbolic: it is that of a row space. Values whose
-// lifetimes do not overlap share a slot. A plan has stages, which are run one after the other: the
-// body once for a pass, then the head as often as the rows with logits need it. A node is done
-// before the next begins.
+// Values are matrices; how many rows a value has is known when a pass begins, from its row space
+// (rows.h). Values whose lifetimes do not overlap share a slot. A plan has stages, which are run
+// one after the other: the body once for a pass, then the head once for each 32 rows whose logits
+// are wanted. A node is done before the next begins.
 //
 // Invariants: nodes are const while running; all state of a pass is in PassContext; running
 // allocates nothing.
@@ -46,7 +46,7 @@ struct Value {
   int64_t cols;
   cpu::ActivationKind kind;  // float rows, or records of cpu::ActivationRow
   size_t row_bytes;
-  int first_node = -1;  // lifetime, in node order
+  int first_node = -1;  // lifetime: numbers of nodes, counted through all stages
   int last_node = -1;
   int slot = -1;
 };
@@ -66,20 +66,20 @@ struct CacheLayer {
   int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
 };
 
-// The largest pass of a session; sizes of buffers follow from it.
+// The largest pass of a runner; sizes of buffers follow from it.
 struct PassLimits {
-  int64_t chunk = 0;      // rows
-  int64_t context = 0;    // positions
-  int64_t sequences = 1;  // that take part
+  int64_t chunk = 0;      // most rows
+  int64_t context = 0;    // most positions of a sequence
+  int64_t sequences = 1;  // most sequences
   int64_t shares = 1;     // that a phase is cut into
-  bool kv_cache = false;  // false: a pass holds all of its sequence
+  bool kv_cache = false;  // false: the rows of a pass are all tokens of one sequence
 };
 
 class Node;
 
-// What the scratch memory of a thread begins with.
+// The beginning of a thread's scratch memory: which matrix product it has arranged activations for.
 struct alignas(64) ScratchRecord {
-  uint64_t product = 0;  // that `arranged` belongs to: a run of a node
+  uint64_t product = 0;  // PassContext::run and the node's number, in one
   cpu::ArrangedActivations arranged;
 };
 
@@ -90,15 +90,16 @@ struct PassContext {
   std::span<const Value> values;
   uint64_t run = 0;                    // stages that have been run so far
   RowCounts rows;                      // of the pass, and of the run of the head under way
-  std::span<const int64_t> head;       // the step rows whose logits this run of the head computes
+  std::span<const int64_t> head;       // the rows of the pass whose logits the head computes now
   std::span<const int32_t> tokens;     // [rows]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
-  std::byte* scratch = nullptr;       // scratch_bytes per thread, zeros at first
+  std::byte* scratch = nullptr;       // scratch_bytes for each thread; zeros before the first pass
   size_t scratch_bytes = 0;           // Plan::ScratchBytes
   std::span<std::byte> shared;        // of all threads while a node runs
-  // Counters of what shares of a node have done for each other; zero between nodes.
+  // How many slices of each attention task are done, so that the thread that finishes the last one
+  // merges them. Zero between nodes.
   std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
   PassLimits limits;
 
@@ -110,7 +111,7 @@ struct PassContext {
   size_t RowBytes(ValueId id) const { return ValueOf(id).row_bytes; }
   int64_t RowFloats(ValueId id) const { return static_cast<int64_t>(RowBytes(id) / sizeof(float)); }
   float* FloatRow(ValueId id, int64_t row) const { return Floats(id) + row * RowFloats(id); }
-  // The part of a quantized row of `cols` values that begins at column `col`.
+  // What a quantized row of `cols` values holds from column `col` on.
   cpu::ActivationRow RecordAt(ValueId id, int64_t row, int64_t cols, int64_t col) const {
     std::byte* record = Bytes(id) + static_cast<size_t>(row) * RowBytes(id);
     return cpu::ActivationRowAt(record, cols).From(col);
@@ -118,7 +119,8 @@ struct PassContext {
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
     return ThreadScratch(member).subspan(sizeof(ScratchRecord));
   }
-  // What the node has arranged of its product's activations in the thread's scratch, in this run.
+  // The activations that the thread has arranged in its scratch for this node, in this run of the
+  // stage; empty where it has arranged none yet.
   cpu::ArrangedActivations& Arranged(const ThreadPool::Member& member, const Node& node) const;
 
  private:
@@ -133,11 +135,11 @@ std::string_view PlaceName(Place place);
 
 // How many threads compute a node.
 enum class Width : uint8_t {
-  kOne,  // one, as part of the phase before: the team does not wait for each other once more
-  kTeam,
+  kOne,   // one thread, in the phase before, so that the node costs no barrier of its own
+  kTeam,  // all threads, in a phase of its own
 };
-// For nodes that do a little work for each value, row by row: one thread, where a second would find
-// no row or where all is done sooner than a team has met.
+// The width of a node that does a few operations per value, row by row: kOne for a single row, and
+// where the work takes less time than a barrier.
 Width WidthOfRows(int64_t rows, int64_t cols);
 
 class Node {
@@ -155,11 +157,12 @@ class Node {
   // The operation and its kernels: "matmul q4_0 int8 avx512vnni [2048 x 3072]".
   virtual std::string Describe() const = 0;
 
-  // What it does in such a pass: how many threads it takes, and its work.
+  // How many threads it is worth in a pass of these rows.
   virtual Width WidthOf(const RowCounts& rows) const {
     (void)rows;
     return Width::kTeam;
   }
+  // Adds what it reads and multiplies in such a pass.
   virtual void AddWork(const PassShape& pass, Work& work) const {
     (void)pass;
     (void)work;
@@ -184,7 +187,7 @@ class Node {
   const std::vector<ValueId>& writes() const { return writes_; }
   Place place() const { return place_; }
   int number() const { return number_; }  // in the plan
-  // Of the values that it writes; of those it reads, if it writes none.
+  // The row space of the values that it writes, or of those it reads if it writes none.
   RowSpace rows() const { return rows_; }
 
  private:
@@ -200,14 +203,14 @@ class Node {
 
 using NodeList = std::vector<std::unique_ptr<Node>>;
 
-// Where the values of a session lie, for given maximal row counts.
+// Where values lie in the arena of a runner, for the most rows of each row space.
 struct ArenaLayout {
   std::vector<size_t> value_offsets;
   size_t bytes = 0;
-  ByRowSpace<size_t> bytes_of;  // of `bytes`
+  ByRowSpace<size_t> bytes_of;  // what each row space takes of `bytes`
 };
 
-// What Model calls the plan that computes logits of tokens.
+// The name of the plan that computes the logits of tokens.
 inline constexpr std::string_view kDecodePlan = "decode";
 
 class Plan {
@@ -215,7 +218,7 @@ class Plan {
   explicit Plan(std::string_view name = kDecodePlan) : name_(name) {}
 
   ValueId AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind);
-  // At the end of a stage.
+  // Appends the node to a stage.
   void AddNode(Stage stage, std::unique_ptr<Node> node);
   void SetLogits(ValueId logits) { logits_ = logits; }
   // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
@@ -236,9 +239,9 @@ class Plan {
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }
 
-  // Of all stages, each once.
+  // The work of all stages, each run once.
   Work WorkOf(const PassShape& pass) const;
-  // Phases of the team that a run of the stage takes.
+  // How many phases the team goes through in one run of the stage: its nodes of width kTeam.
   int64_t CountPhases(Stage stage, const RowCounts& rows) const;
 
   std::string Describe() const;

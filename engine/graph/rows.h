@@ -22,7 +22,7 @@ enum class RowSpace : uint8_t {
   kHead,
 };
 
-// What is run at once.
+// The nodes of a plan that are run as often as each other.
 enum class Stage : uint8_t {
   kBody,  // everything per token of the pass
   kHead,  // from the final norm to the logits; run once for each kHeadRows rows with logits
@@ -51,7 +51,7 @@ constexpr const RowSpaceInfo& InfoOf(RowSpace space) {
   return kRowSpaces[static_cast<size_t>(space)];
 }
 
-// Something for each row space.
+// One T for each row space.
 template <class T>
 struct ByRowSpace {
   std::array<T, kRowSpaceCount> items = {};

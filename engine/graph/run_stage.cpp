@@ -5,7 +5,7 @@
 namespace kvant::graph {
 namespace {
 
-// A stage that is being run: which node is next, and whether somebody has cancelled it.
+// The run of a stage: which node is next, and whether a flag has cancelled it.
 class StageRun {
  public:
   StageRun(const NodeList& nodes, const PassContext& pass, const StageOptions& options)
@@ -37,7 +37,7 @@ class StageRun {
   bool cancelled() const { return cancelled_; }
 
  private:
-  // Once it is, it stays so, whatever becomes of the caller's flag.
+  // A cancelled run stays cancelled, even where the caller takes the flag back.
   bool IsCancelled() {
     for (const std::atomic<bool>* flag : {options_.cancel, options_.cancel_too}) {
       if (flag != nullptr && flag->load(std::memory_order_relaxed)) {

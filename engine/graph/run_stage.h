@@ -17,13 +17,13 @@ enum class Team : uint8_t {
 
 struct StageOptions {
   Team team = Team::kAll;
-  // Asked before every share: a flag that is set cancels. Null: no flag.
+  // Read before every share; the stage is cancelled once either is set. Null: there is no flag.
   const std::atomic<bool>* cancel = nullptr;
   const std::atomic<bool>* cancel_too = nullptr;
 };
 
-// Computes the nodes of the stage with what `pass` says. kCancelled leaves values half written,
-// which is harmless.
+// Runs the nodes of the stage on the rows of `pass`. After kCancelled the values are half written,
+// which is harmless: the next pass writes them again.
 Status RunStage(const Plan& plan, Stage stage, PassContext& pass, ThreadPool& pool,
                 const StageOptions& options);
 

@@ -56,7 +56,7 @@ class RopeAndStoreNode final : public Node {
   }
 
  private:
-  // Of one row and one kv head.
+  // Where the vectors of one row and one kv head lie in qkv.
   struct Heads {
     float* queries;  // [HeadsPerKv][k_dim]
     float* key;      // [k_dim]
@@ -84,7 +84,7 @@ class RopeAndStoreNode final : public Node {
     }
   }
 
-  // What the model asks for.
+  // The model's norms and its rotation by position.
   void NormAndRope(const PassContext& pass, int64_t row, const Heads& heads) const {
     if (changes_.norm_order == NormOrder::kBeforeRope) Normalize(heads);
     if (changes_.cos_sin != kNoValue) Rotate(pass.FloatRow(changes_.cos_sin, row), heads);
@@ -111,7 +111,7 @@ class RopeAndStoreNode final : public Node {
     rotate(heads.key, 1);
   }
 
-  // What the format of the cache asks for.
+  // The Hadamard rotation of vectors that the cache stores as int8.
   void TurnForCache(const PassContext& pass, const Heads& heads) const {
     if (!pass.kv->shape(cache_id_).rotate_keys) return;
     kernels_.rotate(heads.queries, shape_.HeadsPerKv(), shape_.k_dim);

@@ -1,6 +1,6 @@
 // Attention without a cache: the pass holds all of its sequence, and every row attends to the rows
-// before it and to itself. Plain loops in double precision, without tiles, blocks or spans: the
-// oracle of attention over a cache.
+// before it and to itself. Plain loops in double precision, without tiles, blocks or spans; tests
+// compare attention over a cache with it.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct UncachedAttention {
 
 void Attend(const UncachedAttention& task);
 
-// For passes of so many rows.
+// Scratch bytes of a thread, for passes of at most `rows` rows.
 size_t UncachedScratchBytes(const AttentionShape& shape, int64_t rows);
 
 }  // namespace kvant::graph

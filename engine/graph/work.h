@@ -1,8 +1,8 @@
-// What a pass asks of the machine at least: bytes that must be read, and products by arithmetic.
+// The least that a pass asks of the machine: bytes that must be read, and multiplications, counted
+// by the arithmetic that they are done in.
 //
-// Counted is what no implementation can avoid: each weight that a pass uses once, and each cached
-// position that some row sees once. Norms, activations, embeddings and writes of the cache are left
-// out.
+// Each weight that a pass uses counts once, and so does each cached position that some row sees.
+// Norms, activations, embeddings and writes of the cache are left out.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace kvant::graph {
 struct Work {
   double weight_bytes = 0;
   double cache_bytes = 0;
-  // Multiply-accumulates
+  // Multiply-accumulates:
   double int8_macs = 0;   // with quantized weights, or q8 keys and values
   double int16_macs = 0;  // with weights of 16 bits
   double float_macs = 0;
@@ -38,7 +38,7 @@ struct PassShape {
   struct Part {
     int64_t rows = 0;
     int64_t end = 0;
-    bool shares_cache = false;  // what it sees is counted with an earlier part, as of beams
+    bool shares_cache = false;  // an earlier part counts the positions that both see, as with beams
   };
   struct CacheTypes {
     cpu::KvElement keys;

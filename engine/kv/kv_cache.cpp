@@ -1,4 +1,4 @@
-// Creating a cache: pools, stores, and where the layers of groups lie.
+// Creates a cache: the pools and stores of its groups, and the place of each cache layer.
 #include "engine/kv/kv_cache.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace kvant::kv {
 namespace {
 
-// Blocks of a group's pool: room for a replay beside the sequences.
+// Blocks in a group's pool: enough for all sequences and, beside them, for one replay.
 int64_t PoolBlocks(const CacheOptions& options, const Policy& policy) {
   return policy.Needed(options.context, options.chunk) * options.sequences +
          policy.NeededForReplay(options.context);

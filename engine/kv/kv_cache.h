@@ -3,8 +3,8 @@
 // stores (stores/store.h); layers with the same policy, heads, dimensions and formats form a group,
 // and a block number is valid for all layers and heads of its group.
 //
-// Thread-safety: one thread changes tables between steps; PassView (pass_view.h) is read-only
-// during a step.
+// Thread-safety: one thread changes tables between passes; PassView (pass_view.h) is read-only
+// during a pass.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ namespace kvant::kv {
 
 struct CacheOptions {
   std::vector<GroupShape> groups;
-  int64_t context = 0;     // positions of a sequence
-  int64_t chunk = 0;       // most positions of one step
-  int64_t sequences = 1;   // that the pools have room for when nothing is shared
-  uint64_t bytes_max = 0;  // of blocks in use; 0 = what the pools hold
+  int64_t context = 0;     // most positions of a sequence
+  int64_t chunk = 0;       // most rows of one pass
+  int64_t sequences = 1;   // how many the pools have room for when nothing is shared
+  uint64_t bytes_max = 0;  // most bytes of blocks in use; 0 = as many as the pools hold
   bool commit = false;     // touch all memory at once
   bool poison = false;     // fill freed blocks with NaN, so that reading them shows
 };
@@ -35,18 +35,17 @@ class Cache : public Ledger {
   Cache(Cache&& other) noexcept;
   Cache& operator=(Cache&& other) noexcept;
 
-  // Blocks that a group needs for one sequence at most; exactly so many where the context does not
-  // bound it.
+  // The most blocks that a sequence holds in a group (Policy::Needed).
   static int64_t BlocksNeeded(const GroupShape& shape, int64_t context, int64_t chunk);
-  // Bytes of the pools when full, without what replays take for a while; with it where the memory
-  // is committed at once.
+  // Bytes of the pools when all sequences are as long as can be. A replay's blocks count only where
+  // all memory is committed at once.
   static uint64_t BytesNeeded(const CacheOptions& options);
 
-  // Makes the copies that Reserve marked: each member of a team its share. ClearCopies follows when
-  // all are done.
+  // Makes one member's share of the copies that Reserve listed. ClearCopies follows when all of the
+  // team are done.
   void RunCopies(int member, int members);
 
-  // By cache id.
+  // The group of a cache layer.
   int group_of_layer(int cache_id) const { return places_[static_cast<size_t>(cache_id)].group; }
   const GroupShape& shape(int group) const { return shapes_[static_cast<size_t>(group)]; }
   SlabBytes slab(int group) const { return shape(group).slab(); }

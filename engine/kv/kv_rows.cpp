@@ -1,4 +1,4 @@
-// Places of a token's numbers in tiles and groups (cpu/kernels.h), and copying between these and
+// Finds a token's numbers in key tiles and value tiles (cpu/kernels.h), and copies them from and to
 // plain rows.
 #include "engine/kv/kv_rows.h"
 
@@ -26,7 +26,7 @@ struct Spot {
              block.value_scales + token};
   }
 
-  // One side: its tile or group, and the token's place in it.
+  // One side, keys or values: the tile that holds the token, and the token's column in it.
   struct Side {
     cpu::KvElement type;
     size_t dim;

@@ -1,5 +1,5 @@
-// Single rows of the cache in canonical form: the numbers of one key or value in order, outside
-// tiles and groups. For dumps, files, and moving tokens; steps use PassView.
+// Single rows of the cache in canonical form: the numbers of one key or value in order, as they are
+// not in tiles. For exports, session files and moving tokens; passes use PassView.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int6
 void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                    const std::byte* elements, float scale);
 
-// Canonical elements as floats, without turning back what was rotated.
+// Canonical elements as floats. Rows of a group with rotate_keys or rotate_values stay rotated.
 void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int64_t dim,
                float* values);
 
@@ -46,7 +46,7 @@ struct Row {
 void LoadKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
 void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
 
-// Stores as a step does: rotates (in place) and rounds or quantizes.
+// Stores as a pass does: rotates (in place) and rounds or quantizes.
 void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
 void StoreValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
 

@@ -1,4 +1,4 @@
-// Merging the block tables of the sequences of a step into runs.
+// Merges the block tables of the sequences of a pass into runs.
 #include "engine/kv/pass_view.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 constexpr uint64_t kAllRows = ~uint64_t{0};
 constexpr size_t kNoRun = ~size_t{0};
 
-// The bits of `rows` rows from number `first` of a cluster on; a part of its own may have any
-// number of rows.
+// The bits of `rows` rows of a cluster from row `first` on. A cluster of one part needs no bits, so
+// that it may have more than 64 rows.
 uint64_t RowBits(int64_t first, int64_t rows, bool alone) {
   return alone ? kAllRows : ((uint64_t{1} << rows) - 1) << first;
 }
@@ -75,7 +75,7 @@ void PassView::CutTiles() {
   }
 }
 
-// The parts from `first` on that are attended to together.
+// Where the cluster ends that begins with part `first`: parts that are attended to together.
 size_t PassView::ClusterEnd(int group, size_t first) const {
   const std::vector<TableEntry>& entries = Entries(parts_[first], group);
   int64_t rows = parts_[first].rows;
@@ -140,7 +140,7 @@ void PassView::AddRuns(int group, size_t first, size_t end) {
 
 int64_t PassView::Reach(int group, const PartRows& part) const {
   const Sequence& sequence = *part.sequence;
-  // Tables that are ahead of a replay hold positions that the step does not see yet.
+  // Tables that a replay leaves alone hold positions that the pass must not see yet.
   return cache_->policy(group).holds() == Holds::kPositions
              ? sequence.length + sequence.reserved
              : sequence.tables[static_cast<size_t>(group)].length;
@@ -172,7 +172,8 @@ void PassView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
   }
 }
 
-// Runs from number `added` on that continue one of the same rows become part of it.
+// Of the runs from number `added` on, joins each with the earlier run that it continues in memory
+// and that the same rows may see.
 void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
   for (size_t i = added; i < runs.size();) {
     const BlockRun run = runs[i];
@@ -191,7 +192,7 @@ void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
 PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t position) const {
   const int group = group_of_layer(layer);
   const GroupShape& shape = cache_->shape(group);
-  // Positions of a step are in the last blocks of a table, whose numbers are consecutive.
+  // The positions of a pass are in the last blocks of a table, whose numbers are consecutive.
   const std::vector<TableEntry>& entries = Entries(parts_[static_cast<size_t>(part)], group);
   const int64_t back = entries.back().number - position / kBlockTokens;
   const TableEntry& entry = entries[entries.size() - 1 - static_cast<size_t>(back)];

@@ -1,10 +1,9 @@
-// What kernels see of the cache during one step: for every part of the step (some new tokens of one
-// sequence) where its rows are written, and for every group of layers the attention work, each
-// piece with the runs of blocks that its rows may see.
+// What kernels see of the cache during one pass: for every part of it, where its rows are stored,
+// and for every group the attention work, each piece with the runs of blocks that its rows may see.
 //
-// Parts that follow each other and begin with the same block are attended to together: every block
-// is then one run with a bit for each row that may see it, so what sequences share is read once.
-// Set allocates nothing; the view is read-only while the step runs.
+// Parts that follow each other and begin with the same block are a cluster and are attended to
+// together: every block is then in one run with a bit for each row that may see it, so what
+// sequences share is read once. Set allocates nothing; the view is read-only while the pass runs.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +16,19 @@
 
 namespace kvant::kv {
 
-// Query rows of one piece of attention work; also the rows of a tile, below.
+// The most query rows of one piece of attention work, and the most rows of a RowTile.
 inline constexpr int64_t kRowTile = 32;
 
-// Rows of one sequence in a step: the tokens at its positions [length, length + reserved).
+// A part of the pass, as rows: the tokens at the positions [length, length + reserved) of its
+// sequence.
 struct PartRows {
   const Sequence* sequence;
   int64_t first_row;
   int64_t rows;
 };
 
-// Rows of one part whose positions share no key tile and no group of values with another tile's.
+// Rows of one part whose positions lie in key tiles and value tiles that no other RowTile touches,
+// so that threads can store RowTiles at the same time.
 struct RowTile {
   int part;
   int64_t first_row;
@@ -36,7 +37,7 @@ struct RowTile {
 
 class PassView {
  public:
-  // For steps of at most `parts` parts and `rows` rows.
+  // For passes of at most `parts` parts and `rows` rows.
   PassView(const Cache& cache, int64_t parts, int64_t rows);
 
   // Describes sequences with their reserved positions, in the order of their rows.
@@ -45,7 +46,7 @@ class PassView {
   int group_of_layer(int layer) const { return cache_->group_of_layer(layer); }
   const GroupShape& shape(int layer) const { return cache_->shape(group_of_layer(layer)); }
 
-  // Where the rows of the step lie.
+  // The rows of the pass.
   std::span<const RowTile> tiles() const { return tiles_; }
 
   // Where a token of a tile's part stores its key and value.
@@ -58,14 +59,15 @@ class PassView {
     float* value_scale;
   };
   Place PlaceOf(int layer, int head, int part, int64_t position) const;
-  // False while a replay leaves the layer's group as it is: it has these positions.
+  // Whether the part's rows are to be stored. False where a replay leaves the layer's group alone,
+  // because the group still holds these positions.
   bool Stores(int layer, int part) const {
     const Sequence& sequence = *parts_[static_cast<size_t>(part)].sequence;
     const size_t group = static_cast<size_t>(group_of_layer(layer));
     return sequence.tables[group].length == sequence.length;
   }
 
-  // Attention work of a group: at most kRowTile adjacent rows of the step.
+  // A piece of attention work: at most kRowTile adjacent rows of the pass.
   struct Work {
     int64_t first_row;
     int64_t rows;
@@ -75,13 +77,13 @@ class PassView {
   std::span<const Work> work(int layer) const {
     return groups_[static_cast<size_t>(group_of_layer(layer))].work;
   }
-  // Writes the runs of a layer and head to `out`, which has room for RunsMax of them; returns those
-  // that are used.
+  // Writes the runs of a layer and head to `out`, which has room for RunsMax of them; returns the
+  // ones written.
   std::span<const cpu::KvRun> Runs(int layer, int head, const Work& work,
                                    std::span<cpu::KvRun> out) const;
   std::span<const cpu::HiddenPositions> Hidden(int layer, const Work& work) const;
 
-  // Runs of one piece of work at most, for a context and a number of parts.
+  // The most runs of one piece of work, for a context and a number of parts.
   static int64_t RunsMax(int64_t context, int64_t parts);
 
  private:
@@ -99,7 +101,7 @@ class PassView {
     std::vector<Work> work;
   };
 
-  // Positions of a part's table that the step may see.
+  // The pass sees a part's positions below this one.
   int64_t Reach(int group, const PartRows& part) const;
   void CutTiles();
   size_t ClusterEnd(int group, size_t first) const;
@@ -112,8 +114,8 @@ class PassView {
   std::vector<PartRows> parts_;
   std::vector<RowTile> tiles_;
   std::vector<GroupView> groups_;
-  // While a cluster's tables are walked, by part: its next entry, the positions that it may see,
-  // and the last run it owns.
+  // While a cluster's tables are walked, by part: its next entry, what Reach returned, and the last
+  // run that it owns.
   std::vector<size_t> cursors_;
   std::vector<int64_t> reaches_;
   std::vector<size_t> last_runs_;

@@ -1,4 +1,4 @@
-// The tree of known blocks, and what is given up first.
+// The tree of known blocks, and the order in which they are given up.
 #include "engine/kv/prefix_index.h"
 
 #include <algorithm>
@@ -40,8 +40,7 @@ PrefixIndex::Node PrefixIndex::Child(Node parent, std::span<const TokenId> block
   return kRoot;
 }
 
-// The last use of a chain's nodes: a parent counts as used after its children, so that it outlives
-// them.
+// Marks the nodes of a chain as used now, a parent after its children, so that it outlives them.
 void PrefixIndex::Touch(std::span<const Node> chain) {
   for (size_t i = chain.size(); i-- > 0;) {
     Entry& entry = entries_[static_cast<size_t>(chain[i])];
@@ -51,7 +50,7 @@ void PrefixIndex::Touch(std::span<const Node> chain) {
   }
 }
 
-// Blocks of a chain after which every group has what the next token needs.
+// The most blocks of a chain after which every group still has what the next token sees.
 int64_t PrefixIndex::UsableDepth(std::span<const Node> chain) const {
   int64_t depth = static_cast<int64_t>(chain.size());
   while (depth > 0 && !IsUsable(chain.first(static_cast<size_t>(depth)))) --depth;
@@ -62,7 +61,7 @@ bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
   const int64_t depth = static_cast<int64_t>(chain.size());
   for (int group = 0; group < cache_.groups(); ++group) {
     const Policy& policy = cache_.policy(group);
-    // Rows that also depend on a source, and states, are not known by their tokens alone.
+    // Rows of models with a source do not follow from the tokens alone, and states have no rows.
     if (policy.holds() != Holds::kPositions) return false;
     const int64_t first = policy.FirstVisible(depth * kBlockTokens) / kBlockTokens;
     for (const Node node : chain.subspan(static_cast<size_t>(first))) {

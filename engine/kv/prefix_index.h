@@ -1,12 +1,12 @@
-// Full blocks by the tokens they and everything before them hold, so that a prompt that begins like
-// an earlier one takes its cache instead of computing it.
+// Finds full blocks by their tokens and all tokens before them, so that a prompt that begins like
+// an earlier one takes the earlier one's blocks instead of computing them.
 //
 // A tree: a node is one block of tokens after its parent's, found by a hash chain
 //   hash(node) = XXH64(tokens of the block, seed hash(parent)),
 // and the tokens themselves are compared, so that a collision can do no harm. A node holds a
-// reference to its block in every group (in a window group perhaps none: it had been dropped).
-// Blocks are given up least recently used first, leaves first, when the cache needs memory.
-// Thread-safety: none; it belongs to the thread that runs the steps.
+// reference to its block in every group, unless a window group had dropped that block. When the
+// cache needs memory, leaves are given up, the least recently used one first.
+// Thread-safety: none; it belongs to the thread that runs the passes.
 #pragma once
 
 #include <array>
@@ -29,14 +29,14 @@ class PrefixIndex {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // Gives `sequence`, which is empty, the blocks of the longest known beginning of `tokens` that
-  // its window groups can continue.
+  // Gives `sequence`, which is empty, the blocks of the longest known beginning of `tokens` after
+  // which its window groups still hold what the next token sees.
   void Find(std::span<const TokenId> tokens, Sequence& sequence);
 
   // Adds the full blocks of a sequence that has processed just these tokens.
   void Add(std::span<const TokenId> tokens, const Sequence& sequence);
 
-  // References that the index holds to a block.
+  // How many references to the block the index holds.
   int references(int group, BlockId block) const;
 
   int64_t blocks() const { return static_cast<int64_t>(by_hash_.size()); }

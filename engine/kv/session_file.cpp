@@ -84,7 +84,8 @@ Status PutHeader(OutputFile& file, uint64_t fingerprint, const Cache& cache, siz
 
 // ---- Sequences ----------------------------------------------------------------------------------
 
-// Blocks of a group in the order of their first mention, with the rows that a table fills.
+// The blocks of a group in the order in which tables mention them first, and how many of its rows
+// each block holds.
 struct SavedBlocks {
   std::map<BlockId, uint32_t> index;
   std::vector<BlockId> ids;

@@ -5,8 +5,9 @@
 //   header    "kvantses", u32 version, u32 number of groups, u64 fingerprint of the model,
 //             per group: i64 window, i32 kv_heads, k_dim, v_dim, k_type, v_type, rotate_keys,
 //             rotate_values, layers, then each layer's i32; u32 number of sequences
-//   sequence  i64 length, u8 flags (1: logits, 2: only its tokens made it), u32 pruned ranges and
-//             their i64 pairs, i32 tokens[length], f32 logits[vocab] where flagged, then per group
+//   sequence  i64 length, u8 flags (1: has logits, 2: the rows are what the tokens alone give), u32
+//             pruned ranges and their i64 pairs, i32 tokens[length], f32 logits[vocab] where
+//             flagged, then per group
 //             i64 first position, u32 entries and per entry i64 number, u32 index of the block
 //   blocks    per group: u32 number of blocks, each with its rows: u32 rows, then for each layer
 //             keys and values of each head as [rows][dim] numbers (f32, f16, or i8) and f32 scales
@@ -14,8 +15,8 @@
 // Blocks that sequences share are written once. Rows are in plain order, so that a file does not
 // depend on tiles, block numbers or instruction sets.
 //
-// The file appears whole or not at all. A file that is truncated, changed, of another model, or of
-// a cache with other types or groups is refused; nothing is loaded then.
+// A file appears whole or not at all. Loading refuses a file that is truncated, changed, of another
+// model, or of a cache with other types or groups, and then loads nothing.
 #pragma once
 
 #include <array>
@@ -38,7 +39,7 @@ inline constexpr uint8_t kSessionGivenByTokens = 2;
 // A group's numbers in the header, from kv_heads to its number of layers.
 std::array<int32_t, 8> SessionShape(const GroupShape& shape);
 
-// What is saved of a sequence.
+// What a file holds of a sequence.
 struct SavedSequence {
   const Sequence* kv;
   std::span<const TokenId> tokens;

@@ -1,4 +1,4 @@
-// Reading, checking, and filling blocks.
+// Reads a session file, checks it, takes blocks and fills them.
 #include "engine/kv/session_reader.h"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ struct Side {
   WriteRow write;
 };
 
-// The quantizer gives no negative and no infinite scale. Codes may be anything: rows of pruned
-// positions were perhaps never written.
+// The quantizer never gives a negative or an infinite scale. Every int8 is a valid value, and a NaN
+// scale is, too: rows of pruned positions may never have been written.
 Status CheckScale(const SectionReader& in, float scale) {
   if (!(scale < 0.0f) && !std::isinf(scale)) return {};
   return in.Corrupt(fmt::format("int8 row: expected a finite scale from 0 on, found {}", scale));

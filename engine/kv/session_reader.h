@@ -1,6 +1,6 @@
-// Loading a session file. Its hashes guard against accidents only: every number is checked as if an
-// enemy had written it, before anything follows from it. What the tables say decides which blocks
-// the file must hold and how many rows each, so no block is taken for a file that is wrong there.
+// Loads a session file. Its hashes guard against accidents only, so every number is checked before
+// it is used, as if an enemy had written it. The tables decide which blocks the file must hold and
+// how many rows each has; blocks are taken from the cache only after all tables are checked.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kvant::kv {
 
 class SessionReader {
  public:
-  // `path` is what messages call the file.
+  // `path` names the file in messages.
   SessionReader(std::span<const std::byte> bytes, const std::string& path, uint64_t fingerprint,
                 int64_t vocab, Cache& cache)
       : in_(bytes, path), fingerprint_(fingerprint), vocab_(vocab), cache_(cache) {}
@@ -22,7 +22,7 @@ class SessionReader {
   Result<std::vector<LoadedSequence>> Read();
 
  private:
-  // A block of the file as its tables want it.
+  // A block that the file must hold, because tables refer to it.
   struct FileBlock {
     int64_t number;  // the same in all tables
     int64_t rows;

@@ -43,8 +43,8 @@ class SectionWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads a section's values, never beyond the file; End compares the hash. The hash is no secret:
-// values that are read may be anything.
+// Reads a section's values, never beyond the end of the file; End compares the hash. Anyone can
+// compute the hash, so the values may be anything even where it is right.
 class SectionReader {
  public:
   SectionReader(std::span<const std::byte> bytes, std::string path)

@@ -1,4 +1,4 @@
-// What the parts of a runner share: the model, the options, the threads and the cache.
+// What all classes of a runner share: the model, the options, the threads and the cache.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct Core {
   Core(std::shared_ptr<const Model> model_in, const SessionOptions& resolved)
       : model(std::move(model_in)), options(resolved), team(resolved.threads) {}
 
-  // A line of the KV log, made only if somebody reads it.
+  // Writes a line to the KV log; formats it only if there is a log.
   template <typename... Args>
   void LogEvent(fmt::format_string<Args...> format, Args&&... args) const {
     if (log) log("KV event: " + fmt::format(format, std::forward<Args>(args)...));
@@ -27,8 +27,8 @@ struct Core {
   SessionOptions options;  // with defaults filled in
   ThreadPool team;
   std::optional<kv::Cache> cache;    // none: every pass computes whole sequences again
-  bool threads_chosen_here = false;  // their number is not the caller's wish
-  RunnerStats counters;              // those that passes and rewinds count
+  bool threads_chosen_here = false;  // the caller asked for no number of threads
+  RunnerStats counters;              // only what passes and rewinds count; the rest stays 0
   Runner::LogSink log;
 };
 

@@ -8,10 +8,10 @@
 namespace kvant::run {
 namespace {
 
-// Bytes of weights times rows below which one thread runs a pass alone. So much takes it well under
-// a millisecond; sharing would gain some hundred microseconds on an idle machine and lose far more
-// on a busy one, where every barrier waits for a thread that is not running. A number of threads
-// that the caller asked for is kept to.
+// Below this product of weight bytes and rows one thread runs a pass alone, in well under a
+// millisecond. A team would save some hundred microseconds on an idle machine, and lose far more on
+// a busy one, where every barrier waits for a thread that is not running. Where the caller asked
+// for a number of threads, all of them run every pass.
 constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 
 }  // namespace
@@ -83,8 +83,8 @@ Status Executor::RunPass(std::span<PassPart> parts, const std::atomic<bool>* can
   return status;
 }
 
-// Takes blocks for the new tokens. Copies are made even if a later part found no room: tables refer
-// to them.
+// Takes blocks for the new tokens of each part. Makes the copies even if some part found no room,
+// because tables already refer to the new blocks.
 void Executor::Reserve(std::span<PassPart> parts) {
   if (!core_.cache.has_value()) return;
   for (PassPart& part : parts) {
@@ -101,7 +101,7 @@ void Executor::RunCopies() {
   core_.cache->ClearCopies();
 }
 
-// Tells the plan what the rows are.
+// Puts the tokens and positions of all rows together, for the plan and for the view of the cache.
 void Executor::Fill(std::span<const PassPart> parts) {
   tokens_.clear();
   positions_.clear();
@@ -136,7 +136,7 @@ Status Executor::RunStage(graph::Stage stage, const std::atomic<bool>* cancel) {
 
 // ---- Logits -------------------------------------------------------------------------------------
 
-// In passes over the output matrix of at most kHeadRows rows each.
+// Runs the head for at most kHeadRows rows at a time; each run reads the output matrix once.
 Status Executor::RunHead(std::span<const PassPart> parts, const std::atomic<bool>* cancel,
                          const LogitSink& sink) {
   size_t with_room = 0;

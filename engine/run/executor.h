@@ -25,14 +25,14 @@ namespace kvant::run {
 // The rows of one sequence in a pass.
 struct PassPart {
   kv::Sequence* kv;                  // grows by the tokens
-  std::span<const TokenId> earlier;  // what it holds; computed again where there is no cache
-  std::span<const TokenId> tokens;   // at least one
-  // Logits are computed for the tokens from this number on; tokens.size(): for none.
+  std::span<const TokenId> earlier;  // its tokens so far; computed again where there is no cache
+  std::span<const TokenId> tokens;   // the new ones, at least one
+  // Logits are computed for tokens[logits_from] and those after it; tokens.size(): for none.
   size_t logits_from = 0;
-  Status status = {};  // kOutOfMemory: there was no room for it, and the others went on
+  Status status = {};  // kOutOfMemory: there was no room for this part, and the pass ran without it
 };
 
-// Logits, [vocab], of a part's token; only there while they are shown.
+// The logits, [vocab], of tokens[token] of a part. Valid only during the call of the sink.
 struct LogitRow {
   size_t part;
   size_t token;
@@ -42,20 +42,20 @@ struct LogitRow {
 class Executor {
  public:
   explicit Executor(Core& core);
-  // Takes memory for the largest pass. kOutOfMemory.
+  // Allocates the memory of the largest pass. kOutOfMemory.
   Status Prepare();
 
-  // Sequences that may share a pass, and rows where more than one does.
+  // How many sequences a pass may have, and how many rows if it has more than one sequence.
   int64_t parts_max() const { return pass_.limits.sequences; }
   int64_t shared_rows_max() const;
 
-  // Shows the logits as they come, some rows at a time: by part, then by token. What `sink` returns
-  // ends the pass if it is an error.
+  // Calls `sink` with at most kHeadRows logit rows at a time, ordered by part, then by token. An
+  // error that `sink` returns undoes the pass and is returned.
   using LogitSink = std::function<Status(std::span<const LogitRow> rows)>;
   Status RunPass(std::span<PassPart> parts, const std::atomic<bool>* cancel,
                  const LogitSink& sink = {});
 
-  // Makes the copies of shared blocks that the cache has marked.
+  // Makes the copies of shared blocks that the cache has listed (kv::Ledger::copies).
   void RunCopies();
 
   // The frequencies of a rotation, [n_rot / 2] radians per position: by index into Plan::ropes.
@@ -80,7 +80,7 @@ class Executor {
   std::optional<kv::PassView> view_;
   graph::PassContext pass_;
 
-  // Of the pass under way.
+  // The pass under way:
   std::vector<TokenId> tokens_;
   std::vector<int64_t> positions_;
   std::vector<kv::PartRows> rows_;   // of the parts that found room

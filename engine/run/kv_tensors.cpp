@@ -1,4 +1,4 @@
-// Export and import of caches as tensors, row by row of the blocks.
+// Export and import of caches as tensors, one row of one head at a time.
 #include "kvant/kv_tensors.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Place {
     }
     return {};
   }
-  // Number of the first value of a row.
+  // The index, among the tensor's values, of the first value of a row.
   size_t Row(int64_t b, int64_t head, int64_t position) const {
     const int64_t half = side == Side::kKey ? 0 : 1;
     const int64_t outer = layout == KvLayout::kBhsd    ? b
@@ -58,7 +58,7 @@ int64_t Elements(std::span<const int64_t> shape) {
   return count;
 }
 
-// Positions that a sequence of this length needs in a layer.
+// How many positions of a layer the next token of a sequence of this length sees.
 int64_t PositionsNeeded(const kv::GroupShape& shape, int64_t length) {
   return length - shape.FirstVisible(length);
 }
@@ -77,7 +77,7 @@ Status CheckLayout(const kv::Cache& cache, KvLayout layout) {
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
-// A layer of the cache, and what is done to its keys.
+// A cache layer, and how its keys are rearranged.
 struct Layer {
   Layer(const kv::Cache& cache_in, const Model& model, int number_in)
       : cache(cache_in), kernels(model.kernels()), number(number_in) {
@@ -93,7 +93,8 @@ struct Layer {
   const kv::Cache& cache;
   const cpu::KernelTable& kernels;
   int number;
-  // Rotated pairs (2i, 2i + 1) of a key, which other programs have as numbers i and i + pairs.
+  // How many pairs (2i, 2i + 1) of a key the rope turns; in tensors they are numbers i and i +
+  // pairs.
   size_t pairs = 0;
 };
 
@@ -188,7 +189,7 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
 
 namespace {
 
-// The tensor with the keys or values of a layer, and the positions it has.
+// The tensor with one side of a layer, and where that side lies in it.
 struct Found {
   const KvTensor* tensor;
   Place place;
@@ -212,7 +213,7 @@ Result<Found> FindLayer(const KvTensors& in, KvLayout layout, Side side, int lay
   return Found{tensor, place};
 }
 
-// The first position that the layers of each group have.
+// The first position that the tensors have, by group; all layers of a group must agree on it.
 Result<std::vector<int64_t>> FirstPositions(const run::Core& core, const KvTensors& in,
                                             KvLayout layout) {
   const kv::Cache& cache = *core.cache;
@@ -235,7 +236,7 @@ Result<std::vector<int64_t>> FirstPositions(const run::Core& core, const KvTenso
   return first;
 }
 
-// Gives an empty sequence the tokens of number `b` of the batch and what the tensors hold of them.
+// Gives an empty sequence the tokens and the cache rows of sequence number `b` of the tensors.
 Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
              run::SequenceState& state) {
   kv::Cache& cache = *core.cache;

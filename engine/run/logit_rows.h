@@ -1,8 +1,8 @@
-// The rows of logits that are alive. A sequence refers to one; a fork refers to the same one until
-// either has logits of its own, so forking copies none.
+// Rows of logits with reference counts. A sequence refers to one row; a fork refers to the same row
+// until either has new logits, so forking copies none.
 //
-// There is memory for the rows that were alive at the same time, and for the step that replaces
-// them. Thread-safety: none.
+// Memory grows to the largest number of rows that were in use at the same time, and a step needs
+// new rows before it releases the old ones. Thread-safety: none.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,17 @@ class LogitRows {
 
   // A row with one reference.
   Row Take();
-  // Both do nothing for kNone.
+  // AddReference and Release do nothing for kNone.
   void AddReference(Row row);
   void Release(Row row);
-  // Afterwards so many rows can be taken without an allocation.
+  // Allocates, so that the next `count` calls of Take do not.
   void Reserve(size_t count);
 
   // [vocab]; empty for kNone.
   std::span<float> values(Row row);
   std::span<const float> values(Row row) const;
 
-  size_t rows() const { return rows_.size(); }  // that there is memory for
+  size_t rows() const { return rows_.size(); }  // rows that memory was allocated for
 
  private:
   struct Entry {

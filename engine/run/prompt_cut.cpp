@@ -1,4 +1,4 @@
-// Where a prompt may be cut so that its bits do not tell (include/kvant/sequence_host.h).
+// Where a prompt may be cut without changing a bit of its logits (include/kvant/sequence_host.h).
 #include <algorithm>
 
 #include "kvant/sequence_host.h"
@@ -10,7 +10,7 @@ int64_t PromptCut::Next(int64_t total, int64_t done, int64_t limit) const {
   const int64_t chunk_end = std::min(total, done - done % chunk + chunk);
   const int64_t chunk_begin = done - done % chunk;
   const int64_t left = chunk_end - done;
-  const int64_t shortest = few_rows + 1;  // of a piece of a long chunk
+  const int64_t shortest = few_rows + 1;  // the least tokens of a piece of a long chunk
   if (chunk_end - chunk_begin < shortest) return std::min(left, std::max<int64_t>(limit, 1));
   const int64_t piece = std::min(left, std::max(limit, shortest));
   const int64_t rest = left - piece;

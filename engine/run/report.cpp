@@ -1,4 +1,4 @@
-// What can be seen of a runner: its counters, and the log of the KV cache.
+// Collects a runner's counters, and writes the log of the KV cache.
 #include "engine/run/report.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The log of the KV cache, with the two line forms that other engines' users know.
+// The log of the KV cache, in the line forms that Runner::SetKvLog documents.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace kvant::run {
 
-// After a step: what each layer holds, one batch for each length among its sequences.
+// Logs, after a step, what each layer holds: a line for each length among the step's sequences.
 void LogUpdate(const Core& core, const Sequences& sequences, std::span<const StepInput> inputs);
 
 }  // namespace kvant::run

@@ -31,8 +31,8 @@ Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Se
   return core.cache->Rewind(copy, length);
 }
 
-// Calls `work` with a copy of what a sequence holds. Where that is well the copy takes its place if
-// `work` says so; in any case the other one's blocks are let go.
+// Calls `work` with a copy of what a sequence holds. If `work` succeeds and returns kKeepCopy the
+// copy replaces the original; whichever of the two is not kept is freed.
 enum class Outcome : uint8_t { kKeepCopy, kKeepOriginal };
 template <class Work>
 Status OnCopy(kv::Cache& cache, kv::Sequence& original, const Work& work) {
@@ -94,7 +94,7 @@ Status Runner::ComputeLogits(SequenceId sequence) {
   }
   const auto tokens = std::span(std::as_const(state->tokens));
   run::LogitRows::Row row = run::LogitRows::kNone;
-  // The last token once more, after the others.
+  // Runs the last token once more, after the others.
   const auto compute = [&](kv::Sequence& others) -> Status {
     run::PassPart part{&others, tokens.first(tokens.size() - 1), tokens.last(1), 0};
     KVANT_TRY(engine_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
@@ -111,8 +111,8 @@ Status Runner::ComputeLogits(SequenceId sequence) {
     state->kv.length = length + 1;
     if (!status.ok()) return status;
   } else {
-    // Where a window no longer holds what the last token saw, it is computed again from the tokens,
-    // for the logits alone: the sequence keeps what it has.
+    // Where a window no longer holds what the last token saw, a replay computes that on a copy,
+    // which is then freed: only the logits are kept.
     const bool again = length > 0 && length < core.cache->RewindLimit(state->kv) &&
                        state->origin != run::Origin::kPruned;
     const auto last_again = [&](kv::Sequence& copy) -> Result<Outcome> {
@@ -143,7 +143,7 @@ Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin,
   if (!tables.ok()) return tables.error();
   const graph::Plan& plan = core.model->plan();
   const auto layers = plan.cache_layers();
-  const std::vector<float> unturned;  // keys of layers without a rotation go as they are
+  const std::vector<float> unturned;  // no frequencies: keys of layers without a rope do not turn
   core.team.Run([&](const ThreadPool::Member& member) {
     for (size_t layer = static_cast<size_t>(member.index); layer < layers.size();
          layer += static_cast<size_t>(member.count)) {

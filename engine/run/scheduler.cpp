@@ -64,8 +64,8 @@ Status Scheduler::CancelAll() {
   return {};
 }
 
-// Takes a request out of the round, whatever it was doing. Others that waited for its prompt have
-// the next of them compute it.
+// Ends a request, whatever it was doing. Where others wait for its prompt, the next of them
+// computes the prompt.
 Status Scheduler::Remove(Request& request, Status status) {
   running_.erase(std::find(running_.begin(), running_.end(), &request));
   Request* next = nullptr;
@@ -84,7 +84,7 @@ Status Scheduler::Remove(Request& request, Status status) {
   return end;
 }
 
-// It lets go of its sequences.
+// Frees the sequences of a request, which goes back to the queue or ends.
 void Scheduler::SendBack(Request& request) {
   Request::Progress& progress = request.progress_;
   if (request.state_ == Request::State::kRunning) {
@@ -108,7 +108,8 @@ Status Scheduler::Poll() {
   return AdvanceFrom(0);
 }
 
-// Waiting requests begin, in order, families as a whole, as long as there is room.
+// Lets waiting requests begin, in order, as long as there is room; requests of one family begin
+// together.
 Status Scheduler::Admit() {
   while (!waiting_.empty() && !full_) {
     const size_t family = FamilyAtFront();
@@ -123,7 +124,8 @@ Status Scheduler::Admit() {
     }
     KVANT_TRY(Open(first));
     if (options_.prompt_slice > 0) continue;
-    // The whole prompt at once. Who ends with the first token makes room for the next.
+    // Prompts go first: their steps run now, before the next request is admitted, because a request
+    // that ends with its first token makes room for it.
     const auto in_prompt = [](const Request* request) {
       return request->state_ == Request::State::kPrompt;
     };
@@ -146,7 +148,8 @@ size_t Scheduler::FamilyAtFront() const {
   return count;
 }
 
-// One that is alone always begins: what it cannot have ends it with the host's error.
+// Whether the requests at the front of the queue may begin. Where nothing is running they always
+// may: if they ask for too much, the host's error ends them.
 bool Scheduler::HasRoom(size_t family) const {
   if (running_.empty()) return true;
   int64_t sequences = 0;
@@ -156,7 +159,7 @@ bool Scheduler::HasRoom(size_t family) const {
          running_.size() + family <= std::max(options_.requests_max, family);
 }
 
-// The requests from number `first` on are about to begin.
+// Prepares the requests from number `first` of running_ on, and removes those that cannot begin.
 Status Scheduler::Open(size_t first) {
   for (size_t i = first; i < running_.size();) {
     Request& request = *running_[i];
@@ -179,7 +182,8 @@ Status Scheduler::StartPrompt(Request& request) {
     return {};
   }
   KVANT_ASSIGN(progress.sequence, host_.NewSequence());
-  // Beginning again it takes no more than the first time, so that the rest is cut as it was then.
+  // A request that begins again reuses no more than the first time, so that the rest of its prompt
+  // is cut as it was then.
   std::span<const TokenId> prompt = request.prompt();
   if (request.has_begun_) {
     prompt = prompt.first(std::min(prompt.size(), static_cast<size_t>(request.reused_) + 1));
@@ -191,7 +195,7 @@ Status Scheduler::StartPrompt(Request& request) {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-// A step of the requests from number `first` on, which are as before if it fails.
+// Makes a step of the requests from number `first` on. If it fails, they are as before it.
 Status Scheduler::StepFrom(size_t first) {
   while (true) {
     KVANT_TRY(Gather(first));
@@ -251,7 +255,8 @@ Status Scheduler::AddPromptPiece(Request& request, int64_t& budget) {
          prompt.subspan(static_cast<size_t>(progress.done), static_cast<size_t>(progress.piece)),
          progress.piece == left ? Logits::kLast : Logits::kNone});
   } else if (progress.done < PromptTokens(request)) {
-    // These were computed one by one, or few together.
+    // Tokens that the request had chosen itself: the first time they were computed few at a time,
+    // so they are again.
     const auto again = request.recompute().subspan(static_cast<size_t>(-left));
     progress.piece = std::min({std::ssize(again), cut.few_rows, budget});
     inputs_.push_back(
@@ -278,7 +283,7 @@ Status Scheduler::RunStep(size_t first) {
   return status;
 }
 
-// A step was refused: takes out what it was refused for, or makes room.
+// After a step that was refused: removes the requests that were the reason, or makes room.
 Status Scheduler::Retry(size_t first, const Status& status) {
   bool found = false;
   for (size_t i = 0; i < owners_.size(); ++i) {
@@ -290,7 +295,7 @@ Status Scheduler::Retry(size_t first, const Status& status) {
   }
   if (found) return {};
   if (status.error().code != ErrorCode::kOutOfMemory) {
-    // Of what all of them wanted together, such as an error of TakeRow: none can go on.
+    // The error belongs to no single input, such as one that TakeRow returned: all requests end.
     while (first < running_.size()) KVANT_TRY(Remove(*running_[first], status));
     return {};
   }
@@ -301,8 +306,8 @@ Status Scheduler::Retry(size_t first, const Status& status) {
   return smaller ? Status() : MakeRoom(status);
 }
 
-// The request that came last waits until another has ended; with it those that wait for the same
-// prompt.
+// Sends the request that came last back to the queue until another has ended, together with those
+// that wait for the same prompt.
 Status Scheduler::MakeRoom(const Status& status) {
   size_t begin = running_.size() - 1;
   Request& last = *running_[begin];
@@ -326,7 +331,7 @@ Status Scheduler::MakeRoom(const Status& status) {
 
 // ---- Results ------------------------------------------------------------------------------------
 
-// Every request, in order, goes on with what the step has given it.
+// Lets every request, in order, go on with the logits of the step.
 Status Scheduler::AdvanceFrom(size_t first) {
   for (size_t i = first; i < running_.size(); ++i) {
     if (running_[i]->state_ == Request::State::kPrompt) AfterPrompt(*running_[i]);
@@ -344,7 +349,8 @@ Status Scheduler::AdvanceFrom(size_t first) {
   return {};
 }
 
-// A piece of a prompt is processed; with the last one, forks go to those who wait for it.
+// Counts a piece of a prompt as processed. After the last piece the requests that wait for the same
+// prompt get forks of its sequence.
 void Scheduler::AfterPrompt(Request& request) {
   Request::Progress& progress = request.progress_;
   if (!request.took_part_ || progress.piece == 0) return;

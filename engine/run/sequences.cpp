@@ -10,7 +10,7 @@ Sequences::Sequences(Core& core) : core_(core), rows_(core.model->vocab_size()) 
   if (core_.cache.has_value() && core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
 }
 
-// ---- Which there are ----------------------------------------------------------------------------
+// ---- Making and finding -------------------------------------------------------------------------
 
 SequenceState* Sequences::FindIn(const States& states, int id) {
   return id < 0 || id >= std::ssize(states) ? nullptr : states[static_cast<size_t>(id)].get();
@@ -119,8 +119,8 @@ Result<SequenceId> Sequences::Fork(SequenceId id) {
   return copy;
 }
 
-// A parent's first child takes its state as it is. Parents without children leave as many states
-// behind as there are further children, which copy what the first one took.
+// A parent's first child takes the parent's state as it is. Every further child copies that into
+// the state of a parent without children; there are as many of the one as of the other.
 Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> parents) {
   if (ids.size() != parents.size()) {
     return MakeError(ErrorCode::kInvalid, "reorder: {} sequences and {} parents", ids.size(),

@@ -1,7 +1,7 @@
-// The sequences and snapshots of a runner: which there are, what each holds, and how they branch.
+// The sequences and snapshots of a runner: what each holds, and how they branch.
 //
-// A number (SequenceId) is a place that refers to a state; beams are permuted by exchanging what
-// their places refer to. Thread-safety: none.
+// A SequenceId is the index of a pointer to a state; reordering beams permutes these pointers.
+// Thread-safety: none.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@
 
 namespace kvant::run {
 
-// Where what the cache holds of a sequence comes from.
+// Where the cache rows of a sequence come from.
 enum class Origin : uint8_t {
-  kTokens,    // computed here from its tokens, and nothing else: can be computed again, and shared
-  kImported,  // computed from its tokens by something else, so not to the last bit
-  kPruned,    // computed while there were other tokens, too
+  kTokens,    // computed here from its tokens alone: can be replayed, and found by prefix
+  kImported,  // computed from its tokens by another program, so a replay would give other bits
+  kPruned,    // computed while there were more tokens than now
 };
 
 struct SequenceState {
-  kv::Sequence kv;                           // its length also counts without a cache
+  kv::Sequence kv;                           // without a cache only its length is used
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
-  int64_t indexed_blocks = 0;  // full blocks that the prefix index knows
+  int64_t indexed_blocks = 0;  // how many of its full blocks the prefix index knows
 };
 
 class Sequences {
@@ -44,7 +44,7 @@ class Sequences {
   // kInvalid where there is none.
   Result<SequenceState*> Get(SequenceId id) const;
   void Free(SequenceId id);
-  // Empty, as new.
+  // Makes the state as it was when new: no tokens, no blocks, no logits.
   void Clear(SequenceState& state);
   int64_t count() const;
 
@@ -60,7 +60,7 @@ class Sequences {
   void FreeSnapshot(SnapshotId id);
   int64_t snapshots() const;
 
-  // The pass that took in these tokens is complete, without logits of the last one.
+  // Adds tokens whose pass is complete, and drops the logits, which were those of an earlier token.
   void Extend(SequenceState& state, std::span<const TokenId> tokens);
   std::span<const float> logits(const SequenceState& state) const {
     return rows_.values(state.logits);
@@ -69,12 +69,12 @@ class Sequences {
   // Takes over a reference to the row; kNone: there are no logits any more.
   void SetLogits(SequenceState& state, LogitRows::Row row);
 
-  // Gives an empty sequence the blocks that are known for the beginning of these tokens, all but
-  // the last token at most. Returns how many tokens it has then.
+  // Gives an empty sequence the blocks that the prefix index finds for the beginning of `tokens`,
+  // never for the last token. Returns how many tokens the sequence has then.
   int64_t ReusePrefix(SequenceState& state, std::span<const TokenId> tokens);
-  // Takes that back.
+  // Undoes ReusePrefix.
   void ForgetReuse(SequenceState& state);
-  // Other sequences may find its full blocks, if its tokens alone give them.
+  // Adds the sequence's full blocks to the prefix index, if they come from its tokens alone.
   void Remember(SequenceState& state);
 
   // The invariants of the cache, see kv::Cache::Check.
@@ -82,7 +82,7 @@ class Sequences {
   // Check, where options ask for it after every operation.
   Status CheckIfAsked() const { return core_.options.kv_check ? Check() : Status(); }
 
-  // By number; null where there is none.
+  // By SequenceId; null where there is no such sequence.
   std::span<const std::unique_ptr<SequenceState>> alive() const { return alive_; }
 
  private:
@@ -97,7 +97,7 @@ class Sequences {
   States alive_;
   States snapshots_;
   States unused_;  // empty states, to be used again
-  // Of a reorder, by input: what each sequence was, until a child takes it.
+  // During Reorder, by input: the state of each parent, until a child takes it.
   States parents_;
 };
 

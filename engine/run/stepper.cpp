@@ -18,7 +18,7 @@ Stepper::Stepper(Core& core, Sequences& sequences, Executor& executor)
   kept_.reserve(parts_max);
 }
 
-// ---- What may begin -----------------------------------------------------------------------------
+// ---- Checks before a step -----------------------------------------------------------------------
 
 Status CheckTokens(const Core& core, int64_t length, std::span<const TokenId> tokens) {
   if (tokens.empty()) return MakeError(ErrorCode::kInvalid, "no tokens to process");
@@ -36,7 +36,7 @@ Status CheckTokens(const Core& core, int64_t length, std::span<const TokenId> to
   return {};
 }
 
-// The first error, and the error of every input that has one of its own.
+// Returns the first error among the inputs, and writes each input's own error to `statuses`.
 Status Stepper::Validate(std::span<const StepInput> inputs, std::span<Status> statuses) const {
   Status first;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -54,7 +54,7 @@ Status Stepper::Validate(std::span<const StepInput> inputs, std::span<Status> st
   return first;
 }
 
-// Refuses a step whose tokens do not all fit, and takes back what prefixes gave for it.
+// Refuses a step whose tokens do not all fit, and undoes the reuse of prefixes that it began with.
 Status Stepper::CheckRoom(std::span<const Work> works) {
   if (!core_.cache.has_value()) return {};
   growths_.clear();
@@ -127,7 +127,8 @@ Status Stepper::RunPasses(std::span<Work> works, const std::atomic<bool>* cancel
   return {};
 }
 
-// Fills parts_ with what comes next of each input, in their order, as far as it fits.
+// Fills parts_ with the next tokens of each input, in the order of the inputs, as far as they fit
+// one pass.
 void Stepper::ChoosePass(std::span<const Work> works) {
   const int64_t shared_max = executor_.shared_rows_max();
   parts_.clear();
@@ -148,7 +149,7 @@ void Stepper::ChoosePass(std::span<const Work> works) {
   }
 }
 
-// The sequences take over what the pass has computed when all of it is there.
+// Runs a pass. The sequences get its tokens and logits only when all of it is computed.
 Status Stepper::RunPass(std::span<Work> works, const std::atomic<bool>* cancel,
                         const Shown& shown) {
   LogitRows& pool = sequences_.rows();

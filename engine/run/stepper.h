@@ -1,7 +1,9 @@
-// A step: new tokens of several sequences, cut into chunks and put together into passes.
+// Runs a step: new tokens of several sequences, cut into chunks, which are put together into
+// passes.
 //
-// A long chunk of a prompt is a pass of its own. All short ones share passes of few rows, which
-// have one arithmetic, so that a sequence gets the same bits in any company. Thread-safety: none.
+// A chunk of more than kSharedRowsMax tokens is a pass of its own. Shorter ones share passes of at
+// most kSharedRowsMax rows, which have one arithmetic, so that a sequence gets the same bits in any
+// company. Thread-safety: none.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +27,20 @@ class Stepper {
   // See Runner::Step.
   Status Step(std::span<const StepInput> inputs, const StepOptions& options);
 
-  // Tokens of one sequence, without help from the prefix index. Logits of those from number `first`
-  // on are shown as the executor shows them, with the number of the first one of the call.
+  // Appends tokens to one sequence, without the prefix index. Calls `rows` with the logits of the
+  // tokens from number `first` on, some at a time; `index` is the number of the first of these.
   using Rows = std::function<Status(int64_t index, std::span<const LogitRow> rows)>;
   Status Score(SequenceId sequence, std::span<const TokenId> tokens, int64_t first,
                const Rows& rows);
 
  private:
-  // What a step has still to do for one of its inputs.
+  // What is left to do for one input of the step.
   struct Work {
     SequenceState* state;
     std::span<const TokenId> left;
-    size_t done;         // tokens of the input before these
-    size_t logits_from;  // number of the first token of the input that wants logits
-    size_t input;
+    size_t done;         // how many of the input's tokens come before `left`
+    size_t logits_from;  // the first token of the input whose logits are wanted
+    size_t input;        // its number in the step
   };
   using Shown = std::function<Status(const Work& work, std::span<const LogitRow> rows)>;
 
@@ -53,7 +55,7 @@ class Stepper {
   Executor& executor_;
   std::vector<Work> works_;
   std::vector<kv::Growth> growths_;
-  // The next pass: its parts, which work each belongs to, and the row that keeps its last logits.
+  // The next pass: its parts, and for each its Work and the row for the logits of its last token.
   std::vector<PassPart> parts_;
   std::vector<size_t> work_of_part_;
   std::vector<LogitRows::Row> kept_;

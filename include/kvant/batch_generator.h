@@ -1,5 +1,5 @@
-// Many generations side by side: requests join a running batch as room becomes free and leave it
-// when they end; samples of one prompt share its cache.
+// Generates many texts side by side: requests join a running batch as room becomes free and leave
+// it when they end; samples of one prompt share its cache.
 //
 // Every request gets the text that it would get alone: it has a sampler of its own, and rows of a
 // step have the bits of single rows (runner.h). Where memory is full the text that came last waits
@@ -25,9 +25,9 @@ namespace kvant {
 
 struct BatchRequest {
   std::vector<TokenId> prompt;
-  // One text for each; `seed` 0, 1, 2 ... beyond that of the first.
+  // How many texts to generate. The seed of each is that of the one before, plus one.
   int32_t samples = 1;
-  // Instead of BatchOptions::sampling.
+  // Replaces BatchOptions::sampling for this request.
   std::optional<SamplingOptions> sampling = {};
 };
 
@@ -38,9 +38,10 @@ struct BatchOptions {
   bool ignore_eos = false;
   bool special = false;
   const std::atomic<bool>* cancel = nullptr;
-  // May be empty. Receives each piece of text when it is final; false ends that text.
+  // Called with each piece of text when it is final; returning false ends that text. May be empty.
   std::function<bool(size_t request, int32_t sample, std::string_view piece)> on_piece = {};
-  // Tokens of prompts that are processed beside a token of each text; 0: prompts go first.
+  // In each step, at most this many tokens of prompts are processed beside one token of each
+  // running text. 0: prompts go first, as a whole.
   int64_t prompt_slice = 0;
 };
 
@@ -53,11 +54,11 @@ struct BatchText {
   FinishReason finish_reason = FinishReason::kCancelled;
 };
 
-// Generates texts for all requests and hands each over when it ends, in the order of requests and
-// samples those that end together; false ends all. At most as many texts as the runner has
-// sequences are under way. kInvalid for an empty prompt or more samples than that, kContextFull for
-// a prompt that does not fit. With the cancel flag set, texts that have begun are handed over as
-// they are and kCancelled is returned.
+// Generates texts for all requests and calls `on_text` with each when it ends; texts that end in
+// the same step come in the order of requests and samples. If `on_text` returns false, all end. At
+// most as many texts as the runner has sequences run at the same time. kInvalid for an empty prompt
+// or for more samples than that, kContextFull for a prompt that does not fit. With the cancel flag
+// set, texts that have begun are handed over as they are and kCancelled is returned.
 Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
                      std::span<const BatchRequest> requests, const BatchOptions& options,
                      const std::function<bool(const BatchText& text)>& on_text);

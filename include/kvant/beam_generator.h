@@ -1,8 +1,8 @@
 // Beam search on a model: prompts are processed once, then forked; beams are rows of one step, and
 // what they share is stored and read once.
 //
-// Requests run side by side, each with its own search; one that has finished costs nothing more and
-// makes room for the next, whose prompt joins the step of the others.
+// Requests run side by side, each with its own search. One that has finished has no rows any more
+// and makes room for the next, whose prompt is processed in the same steps as the others' beams.
 #pragma once
 
 #include <atomic>
@@ -19,30 +19,30 @@ namespace kvant {
 
 struct BeamGeneration {
   std::vector<BeamHypothesis> hypotheses;  // best first
-  int64_t steps = 0;                       // of the search
-  bool cancelled = false;                  // hypotheses are those found until then
+  int64_t steps = 0;                       // tokens by which the beams grew
+  bool cancelled = false;                  // hypotheses are those found before it was
 };
 
 enum class BeamStep : uint8_t {
   kGoOn,
-  kEndRequest,  // with what it has found; the others go on
+  kEndRequest,  // the request ends with what it has found; the others go on
   kEndAll,
 };
 
-// Called after each step of a request; search.done() with its last.
+// Called after each step of a request; after its last one, search.done() is true.
 using BeamStepFunction = std::function<BeamStep(size_t request, const BeamSearch& search)>;
 
 struct BeamGenerateOptions {
   BeamOptions search;
   size_t parallel = SIZE_MAX;                 // requests under way at the same time
   BeamStepFunction on_step = {};              // may be empty
-  const std::atomic<bool>* cancel = nullptr;  // set: ends with what there is
+  const std::atomic<bool>* cancel = nullptr;  // once set, searches end with what they have found
 };
 
-// Searches for every prompt, for at most as many tokens as its context has room for: the last one
-// needs none. The runner must have room for `beams` more sequences for each request under way; all
-// are freed at the end. kContextFull for a prompt that does not fit, before anything is processed;
-// other errors are those of Runner and BeamSearch.
+// Searches for a continuation of every prompt, of at most as many tokens as the context has room
+// for (the last token needs no room). The runner must have room for `beams` more sequences for each
+// request under way; all are freed at the end. kContextFull for a prompt that does not fit, before
+// anything is processed; other errors are those of Runner and BeamSearch.
 Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   std::span<const std::vector<TokenId>> prompts,
                                                   const BeamGenerateOptions& options);

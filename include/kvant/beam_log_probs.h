@@ -28,8 +28,8 @@ class BeamLogProbs {
   std::span<float> Compute(std::span<const float> logits, std::span<const TokenId> history,
                            int64_t generated);
 
-  // What sampling does to a row of Compute: temperature, top-k, top-p. What is filtered out becomes
-  // -infinity.
+  // Applies temperature, top-k and top-p to a row that Compute returned. Tokens that are filtered
+  // out become -infinity.
   void Filter(std::span<float> row);
 
  private:

@@ -1,5 +1,5 @@
-// What beam search can be asked for, under the names and with the meanings of Hugging Face's
-// GenerationConfig, and whether it makes sense.
+// The options of beam search, under the names and with the meanings of Hugging Face's
+// GenerationConfig, and the check that they can be run.
 //
 // Thread-safety: values and pure functions.
 #pragma once
@@ -39,8 +39,9 @@ struct BeamOptions {
   float patience = 1.0f;               // ct2, whisper: end at round(beams * patience) hypotheses
   bool ct2_length_counts_end = false;  // ct2's return_end_token: the length includes the end token
 
-  // hf: groups of beams / groups beams; a group pays the penalty for every beam of an earlier group
-  // that has just chosen the same token (Vijayakumar et al., 2018, Hamming diversity).
+  // hf: how many beam groups the beams are divided into. A beam pays the penalty for every beam of
+  // an earlier group that has just chosen the same token (Vijayakumar et al., 2018, Hamming
+  // diversity).
   int32_t groups = 1;
   float diversity_penalty = 0.0f;
 
@@ -68,9 +69,9 @@ struct BeamOptions {
 // can be run.
 Status CheckBeamOptions(const BeamOptions& options, int32_t vocab_size);
 
-// Candidates of a step that are looked at, for `beams` beams: enough for all to go on even where
-// each could end with every end token. That is Hugging Face's number; CTranslate2 and ONNX Runtime
-// GenAI take 2 * beams, which is the same for one end token and too few for more.
+// How many candidates of a step are looked at, for `beams` beams: enough for all beams to go on
+// even if the best candidates are all end tokens. That is Hugging Face's number; CTranslate2 and
+// ONNX Runtime GenAI take 2 * beams, which is the same for one end token and too few for more.
 int64_t BeamCandidateCount(const BeamOptions& options, int64_t beams);
 
 // "hf", "ct2", "whisper", "oga"; "true", "false", "never".

@@ -3,7 +3,7 @@
 //
 // A caller prefills the prompt once, then repeats: hand over one row of logits for each live beam
 // (a single row, that of the prompt, at first), fork or reorder its sequences by parents(), append
-// tokens(), compute. Groups that are finished have no rows, so rows are not padded.
+// tokens(), compute. Beam groups that are finished have no rows, so rows are not padded.
 //
 // The search is Hugging Face's `_beam_search` (transformers 4.50 and later, generation/utils.py);
 // with groups that of its BeamSearchScorer, which ends a group by its best candidate rather than by
@@ -76,12 +76,12 @@ class BeamSearch {
     TokenId token;
     float log_prob;
     int32_t parent_node;
-    int32_t parent_slot;
+    int32_t parent_beam;
   };
   struct Beam {
     float sum;
     int32_t node;
-    int32_t row;  // of the next step's logits; during a step, of those that it continues
+    int32_t row;  // its row in the next step's logits; during a step, that of the beam it continues
   };
   struct Candidate {
     double key;  // what it is chosen by: its sum, or that plus Gumbel noise
@@ -96,7 +96,7 @@ class BeamSearch {
     int32_t node;
   };
   struct Group {
-    int32_t first_slot = 0;          // its first beam's number among those of all groups
+    int32_t first_beam = 0;          // its first beam's number among those of all groups
     std::vector<Beam> live;          // by rank; none once done
     std::vector<Finished> finished;  // best first, at most finished_max_
     int64_t finished_count = 0;      // those that did not get or stay in included
@@ -142,7 +142,7 @@ class BeamSearch {
   size_t group_beams_;       // beams of a group
   size_t candidates_max_;    // of a group and step
   size_t finished_max_;      // of a group
-  int64_t finished_enough_;  // ct2, whisper: this many end a search
+  int64_t finished_enough_;  // ct2, whisper: so many finished hypotheses end a search
   double penalty_;
 
   BeamLogProbs log_probs_;

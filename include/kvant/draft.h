@@ -1,5 +1,5 @@
-// Guesses at the tokens that come next, which the model then checks all at once (speculative
-// decoding): a right guess saves a pass over the weights, a wrong one costs little.
+// Guesses at the tokens that come next, which the model then checks in one pass (speculative
+// decoding): a right guess saves a pass, a wrong one costs little.
 //
 // The text does not depend on the guesses: every token is chosen from the model's own logits, as
 // without them. Source: Leviathan et al. 2023 (arXiv 2211.17192), here with the choice of the
@@ -21,13 +21,14 @@ class Draft {
  public:
   virtual ~Draft() = default;
 
-  // At most `count` tokens that may follow `text`, all tokens so far; fewer or none where it has no
-  // idea. Errors are those of Session.
+  // Returns at most `count` tokens that may follow `text`, which is all tokens so far; fewer or
+  // none where it has no guess. Valid until the next call. Errors are those of Session.
   virtual Result<std::span<const TokenId>> Propose(std::span<const TokenId> text,
                                                    int64_t count) = 0;
 };
 
-// What followed the last time that the text's last tokens (four, else three, else two) occurred.
+// Guesses what followed the last time that the text's last four tokens occurred, or where they did
+// not, its last three or two.
 class NgramDraft final : public Draft {
  public:
   Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
@@ -36,7 +37,7 @@ class NgramDraft final : public Draft {
   std::vector<TokenId> proposal_;
 };
 
-// What a smaller model with the same vocabulary finds likeliest.
+// Guesses what a smaller model with the same vocabulary finds likeliest.
 class ModelDraft final : public Draft {
  public:
   // kInvalid where the numbers of tokens differ.

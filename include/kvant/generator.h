@@ -13,7 +13,8 @@
 
 namespace kvant {
 
-// A running sequence that is no Session, such as a script of a test. Errors are those of Session.
+// A sequence that Generate can run on in place of a Session, such as a script of a test. Errors are
+// those of Session.
 class LogitSource {
  public:
   virtual ~LogitSource() = default;
@@ -28,7 +29,7 @@ class LogitSource {
   virtual int64_t context() const = 0;
 };
 
-// The sequence of a session.
+// Names the sequence of a session, for the overload of Generate below.
 class SessionLogits final {
  public:
   explicit SessionLogits(Session* session) : session_(session) {}

@@ -1,14 +1,14 @@
-// What a KV cache holds as plain tensors, for other programs and from them: the arrangements and
-// names that Hugging Face transformers and ONNX Runtime use.
+// The contents of a KV cache as plain tensors, to exchange with other programs, in the layouts and
+// under the names that Hugging Face transformers and ONNX Runtime use.
 //
 //   bhsd   past_key_values.N.key and past_key_values.N.value, each [batch, kv head, position, dim]
 //   kbhsd  past_N, keys and values in one: [2, batch, kv head, position, dim]
 //   bkhsd  past_N: [batch, 2, kv head, position, dim]
-// N counts layers from 0. Keys are those after the rotary embedding, the pairs that it turns as
-// numbers i and i + n / 2 of a head whatever the model file has; what the cache stores rotated
-// (cpu::KernelTable::rotate) is turned back. A layer with a window W has the last W - 1 positions,
-// which is what the next token sees. Values are float32: exact for f32 and f16 caches; int8 caches
-// quantize them again on import.
+// N counts layers from 0. Keys are those after the rotary embedding. The pairs that it turns are
+// numbers i and i + n / 2 of a head, whatever the model file has; int8 keys and values, which the
+// cache stores rotated (cpu::KernelTable::rotate), are turned back. A layer with a window W has the
+// last W - 1 positions, which is what the next token sees. All numbers are float32: exact for f32
+// and f16 caches; int8 caches quantize them again on import.
 #pragma once
 
 #include <cstdint>

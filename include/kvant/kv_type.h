@@ -1,4 +1,4 @@
-// The numbers that a KV cache can be made of.
+// The number formats in which a KV cache can store keys and values.
 #pragma once
 
 #include <cstdint>

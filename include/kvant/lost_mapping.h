@@ -1,4 +1,4 @@
-// For a host that wants to say which file it was when a mapped file can no longer be read.
+// Tells a program which mapped file it was that can no longer be read.
 //
 // A file that is made shorter while it is mapped (base/mapped_file.h) has lost pages: touching them
 // raises SIGBUS, which ends the process. There is no way back, but a handler for SIGBUS can ask

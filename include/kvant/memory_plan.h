@@ -1,4 +1,4 @@
-// What a session will use of memory, known before weights are read or anything is reserved.
+// How much memory a session will use, known before weights are read or anything is reserved.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace kvant {
 
-// What a session will use. All in bytes.
+// The memory that a session will use, in bytes.
 struct MemoryPlan {
   struct Group {  // layers with the same cache shape
     int layers;
     int64_t window;  // 0 = all positions
     int kv_heads, k_dim, v_dim;
     KvType k_type, v_type;
-    int64_t rows;  // positions held at most by one sequence
+    int64_t rows;  // most positions that one sequence holds
     uint64_t bytes;
     uint64_t bytes_per_token;  // of all layers of the group
   };

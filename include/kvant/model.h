@@ -38,15 +38,15 @@ struct ModelOptions {
   TokenizerOptions tokenizer;
   std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
   std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
-  // Sees the inputs of the matrix products of every session on this model, so there should be one
-  // session; must outlive the model. Null: none.
+  // Gets the inputs of all matrix products of every session on this model, so there should be only
+  // one session. Must outlive the model. Null: there is no observer.
   graph::MatMulObserver* observer = nullptr;
 };
 
 class Model {
  public:
-  // Opens the file (any part of a split model). kNotSupported for an unknown architecture, with the
-  // list of known ones; kCorrupt for missing tensors, wrong shapes or contradicting metadata.
+  // Opens the file (any shard of a split model). kNotSupported for an unknown architecture, with
+  // the list of known ones; kCorrupt for missing tensors, wrong shapes or contradicting metadata.
   static Result<std::shared_ptr<const Model>> Open(const std::string& path,
                                                    const ModelOptions& options = {});
   ~Model();
@@ -65,8 +65,8 @@ class Model {
   int64_t context_length() const;  // positions the model was trained for
   int32_t vocab_size() const;      // rows of the output matrix = logits per token
 
-  // Tells models apart, for files that belong to one: XXH64 of all metadata and tensor descriptions
-  // and of the first and last 4 KiB of every tensor's data.
+  // Identifies the model in files that are made for it: XXH64 of all metadata and tensor
+  // descriptions and of the first and last 4 KiB of every tensor's data.
   uint64_t Fingerprint() const;
 
   // The plans as text, one node a line: place, operation, shapes, kernels, buffers.

@@ -1,4 +1,4 @@
-// The tokens of a prompt, as a model wants to begin.
+// Turns a prompt's text into tokens, with the BOS token that the model asks for.
 //
 // Thread-safety: pure.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace kvant {
 
-// The text with control tokens understood and with BOS where the metadata asks for it; BOS alone if
-// there is no text; never with an end token behind it, which would end the text before it begins.
-// kInvalid for an empty text where the model has no BOS token.
+// Control tokens in the text become their ids, and BOS comes first where the metadata asks for it.
+// An empty text gives BOS alone. No end token is appended, whatever the metadata say: it would end
+// the text before it begins. kInvalid for an empty text where the model has no BOS token.
 Result<std::vector<TokenId>> PromptTokens(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace kvant

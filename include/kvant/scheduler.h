@@ -1,5 +1,5 @@
-// Serves many requests with one host of sequences: each is a text, or a search with several beams,
-// that says which tokens it wants processed next and chooses more from their logits.
+// Serves many requests on one host of sequences. A request is a text, or a search with several
+// beams: it says which tokens it wants processed next and chooses more from their logits.
 //
 // A round (Poll) lets waiting requests begin where there is room, makes one step of what all of
 // them want, and hands each its logits. Requests come and go between rounds. Long prompts can be
@@ -28,9 +28,10 @@ struct Service {
   int priority = 0;  // higher ones begin first, equal ones in the order in which they came
   // A sequence that is there before and after the request, instead of one of its own.
   std::optional<SequenceId> sequence = {};
-  // That many tokens of the prompt it holds already: all but the last at most.
+  // How many tokens of the prompt that sequence holds already; never the last one.
   int64_t done = 0;
-  // The prompt is processed in pieces of so many tokens, whatever the scheduler's options; 0: not.
+  // If not 0, the prompt is processed in pieces of this many tokens, whatever the scheduler's
+  // options.
   int64_t prompt_piece = 0;
 };
 
@@ -40,64 +41,66 @@ class Request {
  public:
   enum class State : uint8_t {
     kNew,
-    kWaiting,  // for room
-    kPrompt,   // its tokens are being processed
+    kWaiting,  // in the queue, until there is room
+    kPrompt,   // its prompt is being processed
     kRunning,
     kEnded,
   };
   virtual ~Request() = default;
 
   State state() const { return state_; }
-  // Of a request that has ended: ok, or why it ended before it was done.
+  // After the end: ok, or why the request ended before it was done.
   const Status& status() const { return status_; }
 
  protected:
-  // Sequences that it may hold at the same time.
+  // The most sequences that it holds at the same time.
   virtual int64_t sequences() const { return 1; }
   virtual std::span<const TokenId> prompt() const = 0;
-  // Neighbours in the queue with the same family, not null, have the same prompt: it is processed
-  // once, and forked.
+  // Requests that are neighbours in the queue and return the same family, not null, have the same
+  // prompt: it is processed once, and its sequence forked for each.
   virtual const void* family() const { return nullptr; }
-  // It is about to begin, or to begin again.
+  // Called before the request begins, or begins again.
   virtual Status Prepare() { return {}; }
-  // So many tokens of the prompt are processed.
+  // Called when the first `tokens` tokens of the prompt are processed.
   virtual void PromptDone(int64_t tokens) { (void)tokens; }
-  // The sequence with its prompt, and what it gave up in Preempt, is the request's from now on.
+  // Gives the request its sequence, which holds the prompt and what recompute() returned.
   virtual void Begin(SequenceId sequence) = 0;
-  // Adds what it wants processed, at least a token.
+  // Adds the inputs that it wants processed in the next step, of at least one token together.
   virtual Status AddInputs(SequenceHost& host, std::vector<StepInput>& inputs) = 0;
-  // The logits of a token of an input that wants all.
+  // Called with the logits of each token of an input that asks for all.
   virtual Status TakeRow(int64_t token, std::span<const float> logits) {
     (void)token, (void)logits;
     return {};
   }
-  // The step is done: chooses what comes next from the logits of its sequences. Also after Begin,
-  // but not when it begins again.
+  // Called after each step, to choose what comes next from the logits of its sequences, and after
+  // Begin, unless the request begins again.
   virtual Status Advance(SequenceHost& host) = 0;
   virtual bool done() const = 0;
-  // So much time was spent on a step that it took part in.
+  // Called with the time that a step took that had inputs of this request.
   virtual void Spend(double seconds) { (void)seconds; }
 
-  // Memory is full. Whether the same step would take less now: the next AddInputs is that step.
+  // Called when memory is full. Returns true if the request now wants less for the same step, such
+  // as no guesses; AddInputs is called again.
   virtual bool SaveMemory() { return false; }
-  // Whether it can wait: its sequences are released, and what recompute() returns is processed
-  // after the prompt before it begins again.
+  // Called when memory is full. Returns true if the request can wait: then its sequences are
+  // released, and before it begins again its prompt and the tokens of recompute() are processed.
   virtual bool Preempt() { return false; }
   virtual std::span<const TokenId> recompute() const { return {}; }
-  // Memory is full, and nothing else can wait: the error, or ok where it ends well like that.
+  // Called when memory is full and nothing else can wait. Returns the error that the request ends
+  // with, or ok where what it has counts as a result.
   virtual Status EndWithoutMemory(const Status& error) { return error; }
 
-  // Frees the sequences that it holds, but for the one given as `kept`.
+  // Frees the sequences that it holds, except `kept`.
   virtual void Release(SequenceHost& host, std::optional<SequenceId> kept) = 0;
-  // It has ended, and status() is set. kCancelled ends the round.
+  // Called when the request has ended and status() is set. Returning kCancelled ends the round.
   virtual Status End() { return {}; }
 
  private:
   friend class Scheduler;
 
-  // Its prompt's tokens and those to recompute, on the way to Begin.
+  // How far the prompt and the tokens to recompute are processed, until Begin.
   struct Progress {
-    Request* leader = nullptr;  // whose prompt is forked; itself, if it processes its own
+    Request* leader = nullptr;  // the request whose prompt is forked for it; itself if none
     SequenceId sequence = -1;   // -1: none yet
     int64_t done = 0;           // tokens processed
     int64_t piece = 0;          // in the step under way
@@ -113,8 +116,8 @@ class Request {
 };
 
 struct SchedulerOptions {
-  // Tokens of prompts that a round may process beside those of running requests: what others wait
-  // for at most, which is no less than a long piece of a prompt. 0: prompts go first, as a whole.
+  // How many tokens of prompts a round may process beside those of running requests. A piece of a
+  // long chunk cannot be shorter than kSharedRowsMax + 1 tokens. 0: prompts go first, as a whole.
   int64_t prompt_slice = 0;
   size_t requests_max = SIZE_MAX;             // under way at the same time
   const std::atomic<bool>* cancel = nullptr;  // set: Poll returns kCancelled before its step
@@ -124,26 +127,26 @@ class Scheduler {
  public:
   // The host must outlive the scheduler.
   Scheduler(SequenceHost& host, const SchedulerOptions& options);
-  // Frees what requests hold that have not ended.
+  // Frees the sequences of requests that have not ended.
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // The request, a new one, must live until it has ended.
+  // Adds a request to the queue. It must be new, and live until it has ended.
   void Submit(Request& request, const Service& service = {});
-  // Ends a request that has not ended with kCancelled. Between rounds only.
+  // Ends a request with kCancelled, if it has not ended yet. Only between rounds.
   Status Cancel(Request& request);
-  // Cancels all that have begun, in the order in which they did, and forgets the others.
+  // Cancels the requests that have begun, in that order, and forgets those that have not.
   Status CancelAll();
 
-  // One round. An error that is not a single request's: kCancelled, or what the host cannot do at
-  // all. Requests are as they were before the step then.
+  // Makes one round. Returns kCancelled, or an error of the host that concerns no single request;
+  // the requests are then as they were before the step.
   Status Poll();
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
   // Whether the last round was ended by a request's End.
   bool refused() const { return refused_; }
-  // How the first request ended that did not end well; ok while there is none.
+  // The status of the first request that ended with an error other than kCancelled; ok if none did.
   const Status& first_failure() const { return first_failure_; }
 
  private:
@@ -169,11 +172,11 @@ class Scheduler {
   SchedulerOptions options_;
   std::deque<Request*> waiting_;
   std::vector<Request*> running_;  // in the order in which they began
-  bool full_ = false;              // memory is, until a request ends
+  bool full_ = false;              // memory is full, so that nothing begins until a request ends
   bool refused_ = false;
   Status first_failure_;
 
-  // Of the step under way.
+  // The step under way:
   std::vector<StepInput> inputs_;
   std::vector<Request*> owners_;  // by input
   std::vector<Status> statuses_;  // by input

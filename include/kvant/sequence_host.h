@@ -1,5 +1,5 @@
-// Where sequences live that somebody generates with: a Runner, or what stands for one in a test.
-// The scheduler (include/kvant/scheduler.h) and the requests that it serves know no more than this.
+// The operations on sequences that generating needs. Runner implements them, and so do scripts in
+// tests. The scheduler (include/kvant/scheduler.h) and its requests use nothing else of a runner.
 //
 // Errors and thread-safety are those of Runner (include/kvant/runner.h), which says what each call
 // does.
@@ -17,11 +17,11 @@ namespace kvant {
 
 using SequenceId = int;
 
-// For which of its new tokens a step computes logits.
+// The new tokens of an input for which a step computes logits.
 enum class Logits : uint8_t {
   kNone,
-  kLast,  // which the sequence keeps
-  kAll,   // which StepOptions::rows is shown; the sequence keeps the last
+  kLast,  // the sequence keeps them
+  kAll,   // StepOptions::rows gets them; the sequence keeps those of the last token
 };
 
 // New tokens of one sequence.
@@ -32,34 +32,35 @@ struct StepInput {
 };
 
 struct StepOptions {
-  // Looked at between the phases of every pass; set = kCancelled.
+  // Read between the phases of every pass; once it is set, the step ends with kCancelled.
   const std::atomic<bool>* cancel = nullptr;
-  // Sees the logits, [vocab], of every token of the inputs that want all: in order for each input.
-  // They are only there during the call. An error undoes the pass and is returned.
+  // Called with the logits, [vocab], of every token of the inputs that want all, in order for each
+  // input. They are valid only during the call. An error undoes the pass and is returned.
   std::function<Status(size_t input, int64_t token, std::span<const float> logits)> rows = {};
-  // [inputs], or empty: set for each input that alone is why the step was refused.
+  // [inputs], or empty. Where the step is refused because of single inputs, each gets its error.
   std::span<Status> statuses = {};
 };
 
-// What a rewind may do where a window has dropped positions that are needed.
+// What Rewind does where a window has dropped positions that the next token sees.
 enum class Replay : uint8_t {
-  kAllowed,    // compute them again from the tokens
-  kForbidden,  // kNotSupported
+  kAllowed,    // computes them again from the tokens
+  kForbidden,  // returns kNotSupported
 };
 
 enum class PrunePositions : uint8_t {
   kKept,   // the remaining tokens keep their positions; no data is touched
-  kMoved,  // tokens after the hole move to earlier positions: their keys are turned back
+  kMoved,  // later tokens move to earlier positions, and their keys are rotated back
 };
 
-// How a prompt is cut so that the rows have the same bits whoever else is served.
+// How a prompt is cut into pieces so that its rows have the same bits whatever else is served.
 struct PromptCut {
-  int64_t chunk = 0;     // a prompt alone is cut into chunks of so many tokens
-  int64_t few_rows = 0;  // up to so many rows share one arithmetic, see kSharedRowsMax
+  int64_t chunk = 0;     // tokens of the chunks that a prompt alone is cut into
+  int64_t few_rows = 0;  // the most rows that share one arithmetic, see kSharedRowsMax
 
-  // How many of the tokens from number `done` on the next step may take: at most `limit` where that
-  // is possible, and never some of a long chunk together with some of a short one. Long chunks (of
-  // more than few_rows) are cut into pieces that are long themselves.
+  // How many of a prompt's `total` tokens the next step may take after the first `done`: never
+  // beyond the end of a chunk, and at most `limit` where that is possible. A chunk of more than
+  // few_rows tokens is cut into pieces of more than few_rows tokens, which have the same
+  // arithmetic.
   int64_t Next(int64_t total, int64_t done, int64_t limit) const;
 };
 
@@ -68,7 +69,7 @@ class SequenceHost {
   virtual ~SequenceHost() = default;
 
   virtual int64_t context() const = 0;        // positions of a sequence
-  virtual int64_t sequences_max() const = 0;  // at the same time
+  virtual int64_t sequences_max() const = 0;  // most sequences at the same time
   virtual PromptCut prompt_cut() const = 0;
 
   virtual Result<SequenceId> NewSequence() = 0;
@@ -79,7 +80,7 @@ class SequenceHost {
   virtual Status Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
                        PrunePositions positions) = 0;
 
-  // Gives an empty sequence what is known of a prompt's beginning; returns of how many tokens.
+  // Gives an empty sequence the cached beginning of a prompt; returns how many tokens that has.
   virtual Result<int64_t> ReusePrefix(SequenceId sequence, std::span<const TokenId> prompt) = 0;
   virtual Status Step(std::span<const StepInput> inputs, const StepOptions& options = {}) = 0;
 

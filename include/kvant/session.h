@@ -22,7 +22,7 @@ namespace kvant {
 
 class Session {
  public:
-  // kInvalid for impossible numbers, kOutOfMemory if the reservation fails.
+  // kInvalid for impossible options, kOutOfMemory if memory cannot be reserved.
   static Result<std::unique_ptr<Session>> Create(std::shared_ptr<const Model> model,
                                                  const SessionOptions& options);
 
@@ -42,7 +42,7 @@ class Session {
   using LogitRowFunction = std::function<void(int64_t index, std::span<const float> logits)>;
   Status AppendScoring(std::span<const TokenId> tokens, int64_t first, const LogitRowFunction& row);
 
-  // Of the last token processed, [vocab]; empty before the first one and after Rewind and Prune,
+  // The logits of the last token, [vocab]. Empty before the first token, and after Rewind and Prune
   // until ComputeLogits.
   std::span<const float> logits() const;
 
@@ -58,7 +58,7 @@ class Session {
   // possible length.
   Status Rewind(int64_t length, Replay replay = Replay::kAllowed);
 
-  // The logits of the last token after a rewind or a prune, see Runner::ComputeLogits.
+  // Computes the logits of the last token after a rewind or a prune, see Runner::ComputeLogits.
   Status ComputeLogits();
 
   // See Runner::Prune.

@@ -1,4 +1,4 @@
-// What a session or a runner is asked for.
+// The options of a session or a runner.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,12 @@
 
 namespace kvant {
 
-// Up to so many rows of a pass share one arithmetic, whatever sequences they belong to; more rows
-// of one prompt may be computed by another, faster one.
+// A pass of at most this many rows uses one arithmetic, whatever sequences they belong to, so that
+// each row has the bits that it has alone. More rows, of one prompt, use another, faster
+// arithmetic.
 inline constexpr int64_t kSharedRowsMax = 63;
 
-// Rows that a pass computes at most; longer inputs are cut into chunks of this size.
+// The most rows of a pass; longer inputs are cut into chunks of this size.
 inline constexpr int64_t kDefaultChunk = 512;
 
 struct SessionOptions {
@@ -25,23 +26,26 @@ struct SessionOptions {
   int64_t chunk = kDefaultChunk;
   // false: every step computes the whole sequence again, as a reference; takes no KV memory.
   bool kv_cache = true;
-  // Looked at between the phases of every pass; set = kCancelled. A step may have one of its own.
+  // Read between the phases of every pass; once it is set, passes end with kCancelled. A step may
+  // have a flag of its own, too.
   const std::atomic<bool>* cancel = nullptr;
 
-  // Sequences at the same time, and room for their caches when they share nothing.
+  // How many sequences may exist at the same time; the cache has room for all when they share
+  // nothing.
   int64_t sequences = 1;
-  uint64_t kv_bytes_max = 0;  // of cache blocks in use; 0 = what `sequences` may need
+  uint64_t kv_bytes_max = 0;  // most bytes of cache blocks in use; 0 = what `sequences` may need
   bool kv_commit = false;     // touch all of the cache's memory at creation
-  bool kv_rotation = true;    // of vectors that are stored as int8, see cpu::KernelTable::rotate
+  bool kv_rotation = true;    // rotate int8 keys and values, see cpu::KernelTable::rotate
   bool kv_check = false;      // test the cache's invariants after every operation
   bool kv_poison = false;     // fill freed blocks with NaN
-  // Full blocks are found again by the tokens they hold, and kept until memory is needed.
+  // Keep full blocks after their sequences end, until memory is needed, and use them for prompts
+  // that begin with the same tokens.
   bool prefix_cache = false;
-  // Passes have at most kSharedRowsMax rows, so that prefill and decode give equal bits.
+  // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;
 };
 
-// The options with every default filled in. kInvalid for impossible numbers.
+// Returns the options with every default filled in. kInvalid for impossible numbers.
 Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options);
 
 }  // namespace kvant

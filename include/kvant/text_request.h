@@ -1,9 +1,9 @@
 // One text as it is generated: the state machine behind `kvant run`, batches and drafts.
 //
-// It samples from the logits of its last token, turns tokens into pieces of complete UTF-8, watches
-// for what ends the text, and says which token comes next, with guesses of a draft behind it. The
-// scheduler (include/kvant/scheduler.h) does the rest; a text that must wait for memory keeps its
-// sampler, so that it goes on with the same tokens.
+// It samples a token from the logits of the last one, turns tokens into pieces of complete UTF-8,
+// watches for what ends the text, and asks for the chosen token to be processed next, followed by
+// the guesses of a draft. The scheduler (include/kvant/scheduler.h) does the rest. A text that must
+// wait for memory keeps its sampler, so that it goes on with the same tokens.
 //
 // Text reaches the caller as pieces the moment they are final: bytes of an unfinished character and
 // beginnings of stop texts are held back (stop_text.h, Utf8Stream).
@@ -32,18 +32,18 @@ struct GenerateOptions {
   bool ignore_eos = false;  // end tokens are never chosen
   bool special = false;     // show the text of control tokens
   bool echo = false;        // the prompt's text comes first
-  // Where > 0, the prompt is processed in pieces of so many tokens and on_prefill is called after
-  // each with the number done.
+  // If > 0, the prompt is processed in pieces of this many tokens, and on_prefill is called after
+  // each with the number of tokens done.
   int64_t prefill_slice = 0;
   std::function<void(int64_t done)> on_prefill;
-  const std::atomic<bool>* cancel = nullptr;  // set: ends with kCancelled, keeping what there is
+  const std::atomic<bool>* cancel = nullptr;  // once set, the text ends as it is, with kCancelled
   // The sequence holds the beginning of the prompt already, all but its last token at most.
   bool continues = false;
-  // What happens when the context is full: nullopt ends the text; else so many tokens of the
-  // beginning are kept, and the later half of the others. A context of one token is never shifted.
+  // What happens when the context is full. nullopt: the text ends. Otherwise this many tokens of
+  // the beginning stay, and the later half of the others. A context of one token is never shifted.
   std::optional<int64_t> shift_keep;
-  // Guesses of at most draft_tokens, and kSharedRowsMax - 1, are checked together with each token;
-  // null: none.
+  // Guesses the next tokens, which are checked together with each token: at most draft_tokens, and
+  // at most kSharedRowsMax - 1. Null: there is no draft.
   Draft* draft = nullptr;
   int64_t draft_tokens = 8;
 };
@@ -83,11 +83,11 @@ class TextRequest final : public Request {
     std::span<const TokenId> prompt;
     const GenerateOptions* options;
     int64_t held = 0;               // tokens of the prompt that the sequence has already
-    Sampler* sampler = nullptr;     // null: one of its own, made when it begins
-    SamplingOptions sampling = {};  // of that one
-    int32_t vocab_size = 0;         // of that one
+    Sampler* sampler = nullptr;     // null: Prepare makes one from the two fields below
+    SamplingOptions sampling = {};  // only where `sampler` is null
+    int32_t vocab_size = 0;         // only where `sampler` is null
     TextFunction on_text = {};
-    // Called when it has ended, well or cancelled; false ends all.
+    // Called when the text has ended, well or cancelled; returning false ends all requests.
     std::function<bool(TextRequest& request)> on_end = {};
     const void* family = nullptr;  // texts with the same prompt
   };
@@ -138,7 +138,7 @@ class TextRequest final : public Request {
   bool done_ = false;
   std::vector<TokenId> all_;     // prompt and generated
   std::vector<TokenId> guess_;   // the last token and those that may follow
-  bool guess_again_ = false;     // the step is tried again with what guess_ has
+  bool guess_again_ = false;     // the step is tried again with the tokens in guess_
   std::vector<TokenId> chosen_;  // from the logits of the last step
   bool right_ = true;            // all guesses so far are what was chosen
   Status chosen_status_;

@@ -1,5 +1,5 @@
-// The text of a sequence as its tokens come: pieces of complete UTF-8, less what might still become
-// a stop text, until an end token or a stop text.
+// Turns tokens into text as they come, until an end token or a stop text: pieces of complete UTF-8,
+// which hold back what may still become a stop text.
 //
 // Thread-safety: one thread at a time.
 #pragma once

@@ -65,7 +65,7 @@ class Tokenizer {
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
                                               const EncodeOptions& options) const = 0;
 
-  // The same, and what got lost.
+  // The same, and how many characters got lost.
   virtual Result<Encoding> EncodeAndCount(std::string_view text,
                                           const EncodeOptions& options) const;
 

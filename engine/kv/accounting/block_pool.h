@@ -3,7 +3,7 @@
 //
 // A block is either free or referenced. The lowest free number is handed out first, but the
 // successor of the caller's previous block is preferred, so that a growing sequence lies in one
-// stretch of memory. Thread-safety: none; the pool belongs to the thread that runs the steps.
+// stretch of memory. Thread-safety: none; the pool belongs to the thread that runs the passes.
 #pragma once
 
 #include <cstddef>

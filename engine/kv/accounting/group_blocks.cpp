@@ -1,4 +1,4 @@
-// Blocks that change hands, and what is told about them.
+// Taking, copying and giving up blocks, with the budget, the log and the contents kept up to date.
 #include "engine/kv/accounting/group_blocks.h"
 
 #include <algorithm>

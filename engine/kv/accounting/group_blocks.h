@@ -1,5 +1,5 @@
 // The blocks of one group, as numbers: taken within the budget that all groups share, referred to,
-// copied on write, given back. What that means for their contents is told to BlockContents.
+// copied on write, given back. BlockContents does to the bytes what follows from that.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,32 @@
 
 namespace kvant::kv {
 
-// Whoever stores what blocks hold.
+// The bytes of blocks: implemented by who stores them.
 class BlockContents {
  public:
   virtual ~BlockContents() = default;
   virtual void Copy(const BlockCopy& copy) = 0;
-  // Finite numbers in rows that are never written but may be multiplied by a weight of zero.
+  // Fills the block with zeros: some of its rows will not be written, but attention multiplies them
+  // by a weight of zero, which needs finite numbers.
   virtual void Clear(int group, BlockId block) = 0;
-  // A block that nothing refers to any more.
+  // Nothing refers to the block any more.
   virtual void Discard(int group, BlockId block) = 0;
 };
 
-// What the groups of a cache have in common.
+// What the groups of a cache share: a limit on bytes, counters, and the copies still to be made.
 struct Budget {
-  uint64_t bytes_max = 0;   // of blocks in use; 0 = what the pools hold
+  uint64_t bytes_max = 0;   // most bytes of blocks in use; 0 = as many as the pools hold
   uint64_t bytes_used = 0;  // by blocks that something refers to
-  uint64_t bytes_peak = 0;  // the most of it since creation
+  uint64_t bytes_peak = 0;  // the largest bytes_used since creation
   uint64_t bytes_copied = 0;
   uint64_t blocks_taken = 0;
   uint64_t blocks_copied = 0;
-  std::vector<BlockCopy> copies;  // that must be made before the step or the next operation
-  std::function<bool()> reclaim;
+  std::vector<BlockCopy> copies;  // to be made before the pass runs or the next operation begins
+  std::function<bool()> reclaim;  // see Ledger::SetReclaim
   std::function<void(std::string_view line)> log;
   BlockContents* contents = nullptr;
 
-  void MakeCopies();  // all of them, now
+  void MakeCopies();  // makes all of `copies` at once
 };
 
 class GroupBlocks {
@@ -46,18 +47,19 @@ class GroupBlocks {
 
   // A free block with one reference; kOutOfMemory if there is none, and reclaiming gives none.
   Status Take(BlockId previous, BlockId* block);
-  // The same with zeros for the rows that will not be written.
+  // The same, filled with zeros.
   Status TakeClear(BlockId previous, BlockId* block);
   void AddReference(BlockId block) { pool_.AddReference(block); }
   void Release(BlockId block);
 
-  // Gives an entry whose block others hold too one of its own, and marks the copy.
+  // If others hold the entry's block too, gives the entry a block of its own and adds the copy to
+  // Budget::copies. kOutOfMemory as for Take.
   Status CopyOnWrite(TableEntry& entry);
 
   void AddReferences(const BlockTable& table);
-  // Gives up the entries from the one that holds `positions` on.
+  // Gives up the entries whose blocks begin at position `positions` or later.
   void Shrink(BlockTable& table, int64_t positions);
-  // Gives up the first `count` entries, which hold `positions` but for what was pruned.
+  // Gives up the first `count` entries, which hold what is not pruned of `positions`.
   void DropFront(BlockTable& table, size_t count, PositionRange positions);
 
   int references(BlockId block) const { return pool_.references(block); }
@@ -74,8 +76,8 @@ class GroupBlocks {
   uint64_t block_bytes_;
   BlockPool pool_;
   Budget* budget_;
-  int64_t committed_ = 0;  // blocks that were taken at some time
-  uint64_t dropped_ = 0;   // behind a window
+  int64_t committed_ = 0;  // blocks below this number were taken at some time
+  uint64_t dropped_ = 0;   // blocks given up behind a window since creation
 };
 
 }  // namespace kvant::kv

@@ -1,4 +1,4 @@
-// Sequences: each operation group by group, as the policies say.
+// Operations on sequences: each asks the policy of every group what to do with its table.
 #include "engine/kv/accounting/ledger.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ Sequence Ledger::NewSequence() const {
   return sequence;
 }
 
-// ---- Steps --------------------------------------------------------------------------------------
+// ---- Passes -------------------------------------------------------------------------------------
 
 Status Ledger::Reserve(Sequence& sequence, int64_t tokens) {
   KVANT_CHECK(sequence.reserved == 0 && tokens > 0);

@@ -1,13 +1,14 @@
-// The accounting of a KV cache: which blocks sequences hold in each group, as numbers. No bytes and
-// no pointers: what must happen to contents is told to BlockContents.
+// The accounting of a KV cache: which blocks each sequence holds in each group, as numbers. It has
+// no bytes and no pointers; it tells BlockContents what to copy, clear and discard.
 //
 // Sequences share blocks by reference: a fork copies tables, and only the block that a sequence is
 // about to write into is copied if others hold it too (copy on write). What a group keeps and for
-// how long is its policy's affair (engine/kv/policies).
+// how long is up to its policy (engine/kv/policies).
 //
-// A step is a transaction: Reserve takes all blocks and marks copies, which are made, then Commit
-// makes the rows visible or Rollback returns the blocks. Thread-safety: none; one thread changes
-// tables between steps, and they are read-only during a step.
+// A pass is a transaction: Reserve takes all blocks and lists copies, the caller makes the copies
+// and runs the pass, then Commit makes the rows visible or Rollback returns the blocks.
+// Thread-safety: none; one thread changes tables between passes, and they are read-only during a
+// pass.
 #pragma once
 
 #include <cstddef>
@@ -25,60 +26,62 @@
 
 namespace kvant::kv {
 
-// A group in numbers.
+// A group as far as the accounting knows it.
 struct AccountedGroup {
   std::unique_ptr<const Policy> policy;
-  uint64_t block_bytes;
-  int64_t blocks;  // of its pool
-  int64_t layers;
+  uint64_t block_bytes;  // of one block, in all layers
+  int64_t blocks;        // in its pool
+  int64_t layers;        // cache layers
 };
 
 struct CacheStats {
   struct Group {
-    int64_t capacity = 0;   // blocks of the pool
-    int64_t committed = 0;  // of which so many were written to at some time
-    int64_t used = 0;       // that something refers to
-    int64_t shared = 0;     // of these: by more than one reference
-    uint64_t dropped = 0;   // behind windows since creation
+    int64_t capacity = 0;   // blocks in the pool
+    int64_t committed = 0;  // blocks below this number were in use at some time
+    int64_t used = 0;       // blocks that something refers to
+    int64_t shared = 0;     // blocks with more than one reference
+    uint64_t dropped = 0;   // blocks given up behind windows since creation
     uint64_t block_bytes = 0;
   };
-  uint64_t bytes_used = 0;     // by blocks that something refers to
-  uint64_t bytes_peak = 0;     // the most of it since creation
-  uint64_t bytes_written = 0;  // rows stored by steps since creation
-  uint64_t bytes_copied = 0;   // by copies on write since creation
-  uint64_t blocks_taken = 0;   // since creation
-  uint64_t blocks_copied = 0;
+  uint64_t bytes_used = 0;  // by blocks that something refers to
+  // Since creation:
+  uint64_t bytes_peak = 0;     // the largest bytes_used
+  uint64_t bytes_written = 0;  // rows that passes stored
+  uint64_t bytes_copied = 0;   // by copies on write
+  uint64_t blocks_taken = 0;
+  uint64_t blocks_copied = 0;  // by copies on write
   std::vector<Group> groups;
 };
 
 class Ledger {
  public:
   struct Limits {
-    int64_t context = 0;     // positions of a sequence
-    int64_t sequences = 1;   // that grow at the same time
-    uint64_t bytes_max = 0;  // of blocks in use; 0 = what the pools hold
+    int64_t context = 0;     // most positions of a sequence
+    int64_t sequences = 1;   // most sequences that grow at the same time
+    uint64_t bytes_max = 0;  // most bytes of blocks in use; 0 = as many as the pools hold
   };
 
   // `contents` outlives the ledger.
   Ledger(std::vector<AccountedGroup> groups, const Limits& limits, BlockContents& contents);
 
-  // With memory for its tables, so that steps allocate nothing.
+  // An empty sequence, with memory for its tables, so that passes allocate nothing.
   Sequence NewSequence() const;
 
-  // ---- Steps ----
+  // ---- Passes ----
 
-  // Whether sequences can all grow in steps of at most `piece` positions each, before any of them
-  // does. kContextFull; kOutOfMemory with the bytes needed and free, how many of the sequences
-  // would fit, and how many tokens of each. What the reclaim function gives up for it is gone.
+  // Checks, before any of the sequences grows, that all of them can, in passes of at most `piece`
+  // positions of each. kContextFull; kOutOfMemory with the bytes needed and free, how many of the
+  // sequences would fit, and how many tokens of each. Calls the reclaim function where blocks are
+  // missing, and does not take back what that gave up.
   Status CheckRoom(std::span<const Growth> growths, int64_t piece);
 
-  // Takes blocks for `tokens` more positions in every group, and marks copies of blocks that others
+  // Takes blocks for `tokens` more positions in every group, and lists copies of blocks that others
   // hold too. kContextFull beyond the context, kOutOfMemory without free blocks; the sequence holds
-  // the same positions then.
+  // the same positions as before then.
   Status Reserve(Sequence& sequence, int64_t tokens);
-  // The copies that Reserve marked, which must be made before the step or the next operation.
+  // The copies that Reserve listed; the caller makes them before the pass or the next operation...
   std::span<const BlockCopy> copies() const { return budget_->copies; }
-  // They are made.
+  // ...and says so.
   void ClearCopies() { budget_->copies.clear(); }
   void Commit(Sequence& sequence);
   void Rollback(Sequence& sequence);
@@ -88,20 +91,22 @@ class Ledger {
   // Keeps the first `length` positions. kInvalid beyond the sequence; kNotSupported where a group
   // no longer holds what the next token needs; nothing changes then.
   Status Rewind(Sequence& sequence, int64_t length);
-  // The length from which on Rewind can go back to every one; 0: to all.
+  // The shortest length such that Rewind can go to it and to every longer one.
   int64_t RewindLimit(const Sequence& sequence) const;
 
-  // Where a replay must begin so that it gives the bits for `length` and after it: each layer of a
-  // window group looks back at the layer below, so the spans add up.
+  // The position at which a replay must begin so that everything from `length` on has the bits that
+  // it had: a row of a window layer depends on window - 1 positions of the layer below, so these
+  // numbers add up over the layers.
   int64_t ReplayBegin(const Sequence& sequence, int64_t length) const;
-  // Takes back to `position`, as ReplayBegin says, the groups that cannot rewind; the others keep
-  // all they have. Steps up to the length that the sequence has now then compute only what is gone.
+  // Takes the groups that cannot rewind back to `position`, which ReplayBegin returned; the others
+  // keep all they have. Passes up to the length that the sequence has now then write only into the
+  // groups that were taken back.
   void BeginReplay(Sequence& sequence, int64_t position);
-  // The sequence is as long as the replay has come.
+  // Ends the replay where it has come to: that is the sequence's length from then on.
   void EndReplay(Sequence& sequence);
 
-  // Keeps the state of the sequence's length, so that Rewind can go back to it; does nothing in
-  // groups that can anyway. Room for the blocks that stay is not counted in a policy's need.
+  // Keeps the sequence's present state, so that Rewind can come back to its length; does nothing in
+  // groups of positions, which need no checkpoint. Policy::Needed does not count checkpoints.
   void Checkpoint(Sequence& sequence);
 
   // No query sees the positions [begin, end) any more; others keep theirs. Blocks in the range are
@@ -109,12 +114,12 @@ class Ledger {
   // group cannot forget.
   Status Prune(Sequence& sequence, int64_t begin, int64_t end);
 
-  // Room for the positions from `end` on to move to `begin`: the tables that will hold them, by
-  // group. Where all of them are there it is the sequence's own table, made private (copies must
-  // follow); behind a window it is a new one. kOutOfMemory without free blocks, kNotSupported as
-  // for Prune.
+  // Makes room for the positions from `end` on to move to `begin`, and returns the tables that will
+  // hold them, by group. Where a group still holds position `begin` it is the sequence's own table,
+  // with blocks that nobody shares (copies() may list some); where a window has dropped it, a new
+  // table. kOutOfMemory without free blocks, kNotSupported as for Prune.
   Result<std::vector<BlockTable>> PrepareMove(Sequence& sequence, int64_t begin, int64_t end);
-  // Takes these tables over when the rows have moved by `distance` positions.
+  // Gives the sequence these tables after their rows have moved by `distance` positions.
   void FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance);
 
   // ---- Sharing ----
@@ -137,22 +142,22 @@ class Ledger {
   Result<Source> NewSource(int64_t length);
   // kInvalid unless the sequence is empty.
   Status SetSource(Sequence& sequence, const Source& source);
-  // Its blocks end with their last holder.
+  // The source lets go of its blocks; they become free when no sequence refers to them either.
   void FreeSource(Source& source);
 
   // A block with one reference, to be filled from elsewhere. kOutOfMemory without free blocks.
   Result<BlockId> TakeBlock(int group, BlockId previous);
-  // References of a block that something beside tables holds, such as an index of prefixes.
+  // For references that no table holds, such as those of the index of prefixes.
   void AddReference(int group, BlockId block) { blocks(group).AddReference(block); }
   void Release(int group, BlockId block) { blocks(group).Release(block); }
   int references(int group, BlockId block) const { return blocks(group).references(block); }
-  // Called when no block is free or the budget is spent; returns whether it released any block.
+  // `reclaim` is called when no block is free or the budget is spent; it releases a reference and
+  // returns true, or returns false if it has none to release.
   void SetReclaim(std::function<bool()> reclaim) { budget_->reclaim = std::move(reclaim); }
 
   // ---- What there is ----
 
-  // Called with a line for every block that is taken, copied or dropped behind a window; empty =
-  // nobody.
+  // A line for every block that is taken, copied or dropped behind a window. Empty: no log.
   using Log = std::function<void(std::string_view line)>;
   void SetLog(Log log) { budget_->log = std::move(log); }
 
@@ -161,7 +166,7 @@ class Ledger {
   // the first one broken.
   Status Check(std::span<const Sequence* const> sequences,
                const std::function<int(int group, BlockId block)>& others) const;
-  // The part of Check that concerns one sequence.
+  // What Check checks of one sequence alone.
   Status CheckTables(const Sequence& sequence) const;
 
   int groups() const { return static_cast<int>(groups_.size()); }
@@ -173,7 +178,7 @@ class Ledger {
   CacheStats stats() const;
 
  protected:
-  // Where contents take all their memory at once.
+  // For contents that take all their memory at once: every block counts as committed.
   void SetAllCommitted();
 
   GroupBlocks& blocks(int group) { return groups_[static_cast<size_t>(group)].blocks; }
@@ -186,7 +191,7 @@ class Ledger {
     int64_t layers;
   };
 
-  // The bytes that the growths take, and whether these are there.
+  // The most bytes that the growths take, and whether they are free.
   struct Room {
     uint64_t bytes = 0;
     bool fits = true;

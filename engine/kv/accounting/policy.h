@@ -1,9 +1,10 @@
-// How long a group of cache layers keeps what it is given: what a table holds at each length, what
-// a step takes, what may be given up, and how far back one can go. Policies know blocks as numbers.
+// How long a group of cache layers keeps positions: what a table holds at each length, which blocks
+// a pass takes, which may be given up, and how far a sequence can go back. Policies know blocks as
+// numbers only.
 //
 // A new policy is a file in engine/kv/policies and a line in its policy_list.h. Nobody outside asks
-// which one a group has: what differs is a function below. Policies are immutable and may be
-// shared.
+// which one a group has: what differs between them is a function below. Policies are immutable and
+// may be shared.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +19,29 @@
 
 namespace kvant::kv {
 
-// Positions that a window keeps beyond what is seen, so that rewinds of so many tokens stay exact.
+// Positions that a window keeps beyond what the next query sees, so that a rewind of up to as many
+// tokens needs no replay.
 inline constexpr int64_t kRewindSlack = 256;
 
 // Positions that a replay computes in one pass at most.
 inline constexpr int64_t kReplayTokens = kBlockTokens;
 
-// What CheckRoom is about to do, and memory for counting it without allocations.
+// The growths that CheckRoom asks about.
 struct RoomQuestion {
   std::span<const Growth> growths;
-  int64_t tokens_most;  // each grows by its tokens, or by so many where that is less
-  int64_t piece;        // in passes of so many tokens each at most
+  int64_t tokens_most;  // each sequence grows by its tokens, but by no more than this
+  int64_t piece;        // tokens of a sequence in one pass, at most
+  // Memory for counting, owned by the ledger, so that a question allocates nothing.
   std::vector<BlockId>* tails;
   std::vector<int>* mentions;
 
-  // The length to which a sequence grows.
+  // The length to which the sequence grows.
   int64_t EndOf(const Growth& growth) const {
     return growth.sequence->length + std::min(growth.tokens, tokens_most);
   }
 };
 
-// Tokens from `end` on move to `begin`; the sequence has `length` before that.
+// The tokens from `end` on move to `begin`, in a sequence of `length` tokens.
 struct Move {
   int64_t begin;
   int64_t end;
@@ -48,15 +51,15 @@ struct Move {
 
 // What the blocks of a group hold.
 enum class Holds : uint8_t {
-  kPositions,  // rows of the sequence's positions; the blocks that are full may be shared by prefix
+  kPositions,  // rows of the sequence's positions; full blocks can be found by their prefix
   kSource,     // rows of a source's positions
-  kState,      // no rows
+  kState,      // one state of all positions so far, no rows
 };
 
 // Where a table's rows come from.
 enum class Origin : uint8_t {
-  kTokens,   // they are what the tokens of the sequence alone give
-  kChanged,  // positions were pruned or moved, or the rows come from elsewhere
+  kTokens,   // computed from the tokens of the sequence alone
+  kChanged,  // positions were pruned or moved, or the rows were imported
 };
 
 class Policy {
@@ -64,19 +67,19 @@ class Policy {
   virtual ~Policy() = default;
 
   virtual std::string_view name() const = 0;
-  // For people: "all positions", "window 33".
+  // For messages: "all positions", "window 33".
   virtual std::string Describe() const = 0;
   virtual Holds holds() const = 0;
 
   // ---- How much ----
 
-  // Blocks that one sequence needs at most, with passes of at most `chunk` tokens: exactly so many
-  // at some length, but for what the context bounds.
+  // The most blocks that one sequence holds at any length, in passes of at most `chunk` tokens.
+  // Some length needs all of them, unless the context is too short for it.
   virtual int64_t Needed(int64_t context, int64_t chunk) const = 0;
-  // Blocks beyond those, so that a sequence can be computed again beside what it holds.
+  // The blocks that a replay holds while the sequence that it is for keeps its own.
   virtual int64_t NeededForReplay(int64_t context) const = 0;
-  // Blocks that the growths take at most beyond what is held now; may be negative where more falls
-  // behind than is taken.
+  // The most blocks that the growths take beyond what is held now. Negative where they drop more
+  // than they take.
   virtual int64_t RoomFor(const GroupBlocks& blocks, int group,
                           const RoomQuestion& question) const = 0;
 
@@ -84,24 +87,26 @@ class Policy {
 
   // The first position that a query at `position` sees.
   virtual int64_t FirstVisible(int64_t position) const = 0;
-  // Positions before its own that a layer's row depends on through this layer at most; how far a
-  // replay must begin before what it is for, per layer.
+  // On how many positions before its own a row of this layer depends, at most: each layer makes a
+  // replay begin that much earlier. 0 where a replay leaves the layer's rows alone.
   virtual int64_t LookBack() const = 0;
   // What first_position may be where the sequence has `length` positions.
   virtual PositionRange FirstPositions(int64_t length, Origin origin) const = 0;
 
-  // ---- A step: Reserve, then Commit or Rollback ----
+  // ---- A pass: Reserve, then Commit or Rollback ----
 
-  // Blocks for the positions [length, end), which nobody else holds; none where the table is ahead.
+  // Gives the table blocks for the positions [length, end), which no other table holds. Does
+  // nothing where a replay has left the table longer than `length`.
   virtual Status Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length,
                          int64_t end) const = 0;
-  // The step has reached `length`. Gives up what no later query sees; returns the bytes written.
+  // The pass is done and the sequence has `length` positions. Gives up blocks that no later query
+  // sees; returns the bytes that the pass has written.
   virtual uint64_t Commit(GroupBlocks& blocks, BlockTable& table, int64_t length) const = 0;
   virtual void Rollback(GroupBlocks& blocks, BlockTable& table) const = 0;
 
-  // ---- Between steps ----
+  // ---- Between passes ----
 
-  // The shortest length to which RewindTo can go back and from which on it can to every one.
+  // The shortest length such that RewindTo can go to it and to every longer one.
   virtual int64_t RewindLimit(const BlockTable& table) const = 0;
   virtual bool CanRewindTo(const BlockTable& table, int64_t length) const = 0;
   virtual void RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) const = 0;
@@ -110,21 +115,22 @@ class Policy {
   virtual void BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const = 0;
   // Keeps what RewindTo needs to come back to the table's length.
   virtual void Checkpoint(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const {}
-  // kNotSupported where positions leave a trace that cannot be taken back.
+  // kNotSupported for a state, which cannot forget single positions.
   virtual Status CheckPrune() const = 0;
   virtual void Prune(GroupBlocks& blocks, BlockTable& table, const Sequence& sequence) const = 0;
-  // Blocks for a source of so many positions, in groups that have sources.
+  // Takes blocks for a source of `length` positions; only groups with sources do anything.
   virtual Status TakeSource(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
                             int64_t /*length*/) const {
     return {};
   }
-  // Gives up everything.
+  // Gives up all blocks.
   virtual void Free(GroupBlocks& blocks, BlockTable& table) const = 0;
-  // Blocks of zeros for [first_position, length), to be filled from elsewhere.
+  // Gives an empty table blocks of zeros for [first_position, length), which the caller fills.
   virtual Status Adopt(GroupBlocks& blocks, BlockTable& table, int64_t first_position,
                        int64_t length) const = 0;
 
-  // Tables for moved tokens: `to` is `from` itself, made private, or has blocks of its own.
+  // Makes `to` the table for moved tokens: that of `from`, with blocks that no other table holds,
+  // or one with new blocks. AbandonMove gives these back; FinishMove gives `to` to the sequence.
   virtual Status PrepareMove(GroupBlocks& blocks, BlockTable& from, const Move& move,
                              BlockTable& to) const = 0;
   virtual void AbandonMove(GroupBlocks& blocks, const BlockTable& from, const Move& move,
@@ -133,7 +139,7 @@ class Policy {
 
   // ---- Invariants ----
 
-  // kCorrupt names what is wrong, without the group.
+  // kCorrupt says what is wrong; the caller adds the number of the group.
   virtual Status Check(const BlockTable& table, const Sequence& sequence) const = 0;
 };
 

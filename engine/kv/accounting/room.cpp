@@ -1,5 +1,5 @@
-// Whether sequences can grow before any of them does: what each group needs at most, and what would
-// fit where that is too much.
+// Ledger::CheckRoom: whether sequences can grow, before any of them does. Counts the most blocks
+// that each group can need, and where that is too much, how much would fit.
 #include <algorithm>
 
 #include "base/result.h"

@@ -1,5 +1,5 @@
-// What a sequence holds of the KV cache, as numbers: which blocks of each group, and which of their
-// positions count.
+// What a sequence holds of the KV cache, as numbers: which blocks of each group, and which
+// positions in them are its own.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,23 @@ struct PositionRange {
 };
 
 struct TableEntry {
-  int64_t
-      number;  // the block holds positions [number * kBlockTokens, ...); of a state group: below
+  // The block holds the kBlockTokens positions from number * kBlockTokens on; in a state group, the
+  // state after `number` positions.
+  int64_t number;
   BlockId id;
 };
 
-// The blocks that one sequence holds in a group. What they are is the policy's affair:
+// The blocks that one sequence holds in a group, ascending by number. What they hold depends on the
+// group's policy:
 // - full and window groups: rows of positions [first_position, length), by number, with gaps where
 //   positions were pruned;
 // - fixed groups: rows of the source's positions [0, length), whatever the sequence's own length;
-// - state groups: the state after `number` positions. The last entry is the current one, of
-//   `length` positions, those before it are checkpoints; none: the state before any position.
+// - state groups: states. The last entry is the current state, after `length` positions; those
+//   before it are checkpoints. A table without entries is at the state before any position.
 struct BlockTable {
   int64_t first_position = 0;
-  // The table's own length. That of the sequence, but for fixed groups and during a replay, which
-  // leaves alone the tables that are ahead of it.
+  // The table's own length. It is the sequence's, except in fixed groups, and during a replay,
+  // where tables that need no replay stay as long as they were.
   int64_t length = 0;
   std::vector<TableEntry> entries;
   int64_t first_block() const { return first_position / kBlockTokens; }
@@ -46,17 +48,18 @@ struct BlockTable {
 };
 
 struct Sequence {
-  int64_t length = 0;      // the next position
-  int64_t reserved = 0;    // positions that have blocks for the step under way
-  int64_t replay_end = 0;  // positions before it are computed again (Ledger::BeginReplay); 0: none
+  int64_t length = 0;    // the next position
+  int64_t reserved = 0;  // positions from `length` on that the pass under way has blocks for
+  int64_t replay_end =
+      0;  // where the replay under way ends (Ledger::BeginReplay); 0: there is none
   std::vector<BlockTable> tables;     // by group
   std::vector<PositionRange> pruned;  // ascending, not adjacent; no query sees these
 
   bool replaying() const { return replay_end > 0; }
 };
 
-// What a model read before it writes, as an audio file: blocks of the fixed groups, which are
-// filled once and which any number of sequences then refer to.
+// What an encoder-decoder model has read before it writes, such as an audio file: blocks of the
+// fixed groups, which are filled once and which any number of sequences then refer to.
 struct Source {
   std::vector<BlockTable> tables;  // by group; empty but for fixed groups
 };

@@ -1,4 +1,4 @@
-// Tables of rows: growing, shrinking, pruning, moving.
+// How tables of rows grow, shrink, are pruned and moved.
 #include "engine/kv/policies/by_position.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ BlockId LastBlock(const BlockTable& table) {
   return table.entries.empty() ? kNoBlock : table.entries.back().id;
 }
 
-// Blocks of zeros for the table's positions up to `length`.
+// Takes blocks of zeros for the table's positions up to `length`.
 Status TakeAll(GroupBlocks& blocks, BlockTable& table, int64_t length) {
   for (int64_t number = table.first_block(); number * kBlockTokens < length; ++number) {
     BlockId block = kNoBlock;
@@ -29,14 +29,14 @@ Status TakeAll(GroupBlocks& blocks, BlockTable& table, int64_t length) {
   return {};
 }
 
-// Whether what remains of a move is all in the table, so that it happens there.
+// Whether the table holds the position that tokens move to, so that they move inside it.
 bool MovesInPlace(const BlockTable& from, const Move& move) {
   return from.first_position <= move.begin;
 }
 
 }  // namespace
 
-// ---- Steps --------------------------------------------------------------------------------------
+// ---- Passes -------------------------------------------------------------------------------------
 
 Status ByPosition::Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length,
                            int64_t end) const {
@@ -47,7 +47,8 @@ Status ByPosition::Reserve(GroupBlocks& blocks, BlockTable& table, int64_t lengt
   }
   for (int64_t number = std::max(table.end_block(), first); number * kBlockTokens < end; ++number) {
     BlockId block = kNoBlock;
-    // Rows before the length are pruned ones, which have the weight zero but must be finite.
+    // Rows of the block before `length` are pruned: attention multiplies them by a weight of zero,
+    // so they must be finite.
     const bool has_old_rows = number * kBlockTokens < length;
     KVANT_TRY(has_old_rows ? blocks.TakeClear(LastBlock(table), &block)
                            : blocks.Take(LastBlock(table), &block));
@@ -153,7 +154,7 @@ int64_t ByPosition::NewBlocks(const GroupBlocks& blocks, int group,
     const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     const int64_t first = sequence.length / kBlockTokens;
     if (!table.entries.empty() && table.entries.back().number == first) {
-      // The last of a block's holders writes into it without a copy.
+      // Of several sequences that write into one block, the last one need not copy it.
       const BlockId tail = table.entries.back().id;
       const auto earlier = std::count(tails.begin(), tails.end(), tail);
       if (blocks.references(tail) > 1 + earlier) ++count;

@@ -1,5 +1,5 @@
-// What full and window groups share: rows by position in blocks that sequences share, of which a
-// table keeps those from some position on.
+// What full and window groups have in common: a table holds rows by position, from some position
+// on, in blocks that sequences may share.
 #pragma once
 
 #include "engine/kv/accounting/policy.h"
@@ -35,11 +35,11 @@ class ByPosition : public Policy {
   // The first position that a table of `length` positions keeps, at the beginning of a block.
   virtual int64_t FirstKept(int64_t length) const = 0;
 
-  // Blocks that the growths take beyond all that is held now, copies of shared ones included.
+  // The blocks that the growths take, copies of shared ones included, if nothing is given up.
   int64_t NewBlocks(const GroupBlocks& blocks, int group, const RoomQuestion& question) const;
-  // Blocks that a table holds at most while its sequence grows from `length` to `end`, and gives up
-  // what it need not keep after each piece: those from `first_new` on, which are new, and of the
-  // ones below it as many as `old_from(number)` says are held from that number on.
+  // The most blocks that a table holds while its sequence grows over `growth` in pieces and gives
+  // up after each piece what it need not keep. Blocks from number `first_new` on are new; of the
+  // older ones, old_from(number) says how many count that have this number or a higher one.
   template <class OldFrom>
   int64_t Peak(PositionRange growth, int64_t piece, int64_t first_new,
                const OldFrom& old_from) const {

@@ -1,8 +1,8 @@
-// Written once and owned by a source: the keys and values that a decoder sees of what an encoder
-// made (cross attention). All positions of the source are seen by every row, whatever the length of
-// the sequence. A sequence's table refers to the source's blocks: steps take and write nothing,
-// rewinds, also to 0, and pruning keep it, forks and beams share it, and it ends with its last
-// holder. See Ledger::NewSource.
+// Groups of cross attention: keys and values that an encoder's output gives a decoder, written once
+// and owned by a source. Every row sees all positions of the source, whatever the length of its
+// sequence. A sequence's table refers to the source's blocks: passes take and write nothing,
+// rewinds (to 0, too) and pruning keep them, forks and beams share them, and they become free with
+// their last holder. See Ledger::NewSource.
 #pragma once
 
 #include "engine/kv/accounting/policy.h"
@@ -18,7 +18,7 @@ class Fixed final : public Policy {
   std::string Describe() const override { return "all positions of a source"; }
   Holds holds() const override { return Holds::kSource; }
 
-  // Of a source, whose length the context bounds here.
+  // Sources are assumed to be no longer than the context.
   int64_t Needed(int64_t context, int64_t /*chunk*/) const override { return BlocksFor(context); }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 0; }
   int64_t RoomFor(const GroupBlocks& /*blocks*/, int /*group*/,

@@ -18,8 +18,8 @@ struct PolicyTypes {};
 
 using PolicyList = PolicyTypes<Full, Window, Fixed, State>;
 
-// The policy of this name, or null where there is none. Without a name it is that of an attention
-// layer with such a window, 0 for all positions.
+// The policy of this name, or null where there is none. An empty name stands for "full" where
+// `window` is 0, and for "window" otherwise.
 std::unique_ptr<const Policy> MakePolicy(std::string_view name, int64_t window);
 
 }  // namespace kvant::kv

@@ -1,6 +1,6 @@
-// The blocks of a state: one to read, one to write, and checkpoints. StateEntries are ascending by
-// the length whose state they hold; a checkpoint of the current length is the entry before the
-// last, with the same number and block.
+// A table of states has a block to read, during a pass one to write, and checkpoints. Its entries
+// are ascending by the length whose state they hold; a checkpoint of the current length is the
+// entry before the last, with the same number and block.
 #include "engine/kv/policies/state.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using StateEntries = std::vector<TableEntry>;
 
-// The last entry of a length up to `length`, or the end.
+// The last entry whose number is at most `length`; entries.end() if there is none.
 StateEntries::const_iterator LastUpTo(const StateEntries& entries, int64_t length) {
   auto after =
       std::upper_bound(entries.begin(), entries.end(), length,
@@ -50,7 +50,7 @@ void State::DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t posi
   table.entries.erase(table.entries.begin(), kept);
 }
 
-// ---- Steps --------------------------------------------------------------------------------------
+// ---- Passes -------------------------------------------------------------------------------------
 
 Status State::Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length, int64_t end) const {
   if (table.length > length) return {};
@@ -77,8 +77,9 @@ void State::Rollback(GroupBlocks& blocks, BlockTable& table) const {
   DropFrom(blocks, table.entries, table.entries.size() - 1);
 }
 
-// A step takes one block; the one before stays where something else refers to it, and a first one
-// where there was none.
+// A pass takes one block and Commit gives up the one before, so one is enough for any number of
+// passes. Two are needed for several passes where the present block stays, because something else
+// refers to it, or where there is none yet.
 int64_t State::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
   int64_t count = 0;
   for (const Growth& growth : question.growths) {
@@ -90,7 +91,7 @@ int64_t State::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion&
   return count;
 }
 
-// ---- Between steps ------------------------------------------------------------------------------
+// ---- Between passes -----------------------------------------------------------------------------
 
 bool State::CanRewindTo(const BlockTable& table, int64_t length) const {
   if (length == 0 || length == table.length) return true;
@@ -105,7 +106,7 @@ void State::RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) con
   if (length == 0) return DropFrom(blocks, table.entries, 0);
   const auto found = LastUpTo(table.entries, length);
   DropFrom(blocks, table.entries, static_cast<size_t>(found - table.entries.begin()) + 1);
-  // The checkpoint stays one beside the current state.
+  // The entry stays as a checkpoint, and a second one is the current state.
   blocks.AddReference(table.entries.back().id);
   table.entries.push_back(table.entries.back());
 }

@@ -1,10 +1,9 @@
 // Recurrent states: one block is the state of all layers of the group after some position.
 //
-// A step reads the block of the length before it and writes another one, so that a rollback gives
-// back what was there and nothing need be copied on write; commit gives up the old one unless
-// something else refers to it. A checkpoint is one more reference to the block of some length, in
-// the same table. A rewind goes to a checkpoint; to other lengths the tokens from the one before
-// are computed again, as for windows.
+// A pass reads the block of the length before it and writes another one, so that Rollback has the
+// old state and nothing need be copied on write; Commit releases the old block. A checkpoint is one
+// more entry of the table with the block of some length. A rewind goes to a checkpoint; for any
+// other length the tokens after the nearest checkpoint before it are replayed, as with windows.
 #pragma once
 
 #include "engine/kv/accounting/policy.h"
@@ -16,8 +15,8 @@ class State final : public Policy {
   static constexpr std::string_view kName = "state";
   explicit State(int64_t /*window*/) {}
 
-  // The block that the step under way reads: the state at the length before it, or kNoBlock for the
-  // state before any position; and the one that it writes.
+  // The block that a pass after `length` positions reads, kNoBlock for the state before any
+  // position; and the one that it writes.
   static BlockId ReadBlock(const BlockTable& table, int64_t length);
   static BlockId WriteBlock(const BlockTable& table) { return table.entries.back().id; }
   // Gives up the checkpoints before `position`.
@@ -27,15 +26,15 @@ class State final : public Policy {
   std::string Describe() const override { return "one state"; }
   Holds holds() const override { return Holds::kState; }
 
-  // The current block and the one that a step writes; checkpoints come on top.
+  // The current block and the one that a pass writes; checkpoints come on top.
   int64_t Needed(int64_t /*context*/, int64_t /*chunk*/) const override { return 2; }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 2; }
   int64_t RoomFor(const GroupBlocks& blocks, int group,
                   const RoomQuestion& question) const override;
 
-  // A row sees all before it, through the state alone.
+  // Earlier positions are seen through the state only.
   int64_t FirstVisible(int64_t position) const override { return position; }
-  int64_t LookBack() const override { return 0; }  // from a checkpoint on everything is exact
+  int64_t LookBack() const override { return 0; }  // a replay from a checkpoint is exact at once
   PositionRange FirstPositions(int64_t /*length*/, Origin /*origin*/) const override {
     return {0, 1};
   }

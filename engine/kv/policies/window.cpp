@@ -18,8 +18,8 @@ int64_t Window::FirstKept(int64_t length) const {
 }
 
 int64_t Window::Needed(int64_t context, int64_t chunk) const {
-  // Before a step the table reaches back over window and slack; the chunk comes on top before
-  // anything is dropped. The first of these positions may be the last one of its block.
+  // Before a pass the table holds the window and the slack; the pass adds `chunk` positions before
+  // anything is dropped. The first of all these positions may be the last one of its block.
   const int64_t ring = BlocksFor(window_ + kRewindSlack + chunk - 1 + kBlockTokens - 1);
   return std::min(BlocksFor(context), ring);
 }
@@ -27,7 +27,7 @@ int64_t Window::Needed(int64_t context, int64_t chunk) const {
 int64_t Window::NeededForReplay(int64_t context) const { return Needed(context, kReplayTokens); }
 
 PositionRange Window::FirstPositions(int64_t length, Origin origin) const {
-  // After moves positions that would be seen may be missing.
+  // After a move or an import, positions that the window would see may be missing.
   return {0, (origin == Origin::kTokens ? FirstVisible(length) : length) + 1};
 }
 
@@ -41,17 +41,17 @@ void Window::BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t positio
   table.length = position;
 }
 
-// A step may free blocks behind the window while it goes on, so the need is bounded twice, and the
-// lower bound counts: new blocks on top of all that is held now, and the largest ring of each
-// sequence on top of what others hold.
+// A step of several passes frees blocks behind the window as it goes on. So there are two upper
+// bounds, of which the smaller counts: all new blocks, as if nothing were freed, and the largest
+// ring of each sequence, less the blocks that these sequences alone hold.
 int64_t Window::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
   const int64_t count = NewBlocks(blocks, group, question);
   if (count <= blocks.pool().free() && !blocks.limited()) return count;
   return std::min(count, RingBlocks(blocks, group, question));
 }
 
-// The largest ring of each of the sequences, whenever it has that, less the blocks that they alone
-// hold now.
+// The sum of the largest rings of the sequences, though they may not be largest at the same time,
+// less the blocks that these sequences alone hold now.
 int64_t Window::RingBlocks(const GroupBlocks& blocks, int group,
                            const RoomQuestion& question) const {
   std::vector<int>& mentions = *question.mentions;  // by block: how many of their tables hold it
@@ -72,7 +72,8 @@ int64_t Window::RingBlocks(const GroupBlocks& blocks, int group,
     const Sequence& sequence = *growth.sequence;
     const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
     const int64_t tail = sequence.length / kBlockTokens;
-    // A tail that others hold too is copied, so that the sequence has one of its own.
+    // The block that the sequence writes into next counts in any case: if others hold it too, the
+    // sequence gets a copy.
     const auto old_from = [&](int64_t number) {
       return std::count_if(table.entries.begin(), table.entries.end(), [&](const TableEntry& e) {
         return e.number >= number && (theirs(e.id) || e.number == tail);

@@ -1,5 +1,6 @@
-// Sliding windows: a query at position p sees [p - window + 1, p]. Whole blocks that no later query
-// can see are dropped, but for a slack of kRewindSlack positions, and are taken again: a ring.
+// Sliding windows: a query at position p sees [p - window + 1, p]. Blocks that lie more than
+// kRewindSlack positions before what the next query sees are dropped and taken again, so that a
+// sequence holds a ring of blocks.
 #pragma once
 
 #include "engine/kv/policies/by_position.h"

@@ -1,5 +1,5 @@
-// What the cache layers of a group have in common: how long they keep positions (policy), what a
-// row is (heads, dimensions, formats), and where blocks lie (store).
+// What the cache layers of a group have in common: how long they keep positions (the policy), the
+// heads, dimensions and formats of keys and values, and where blocks lie (the store).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ enum class Commitment : uint8_t {
   kAtOnce,  // all memory is touched when it is taken
 };
 
-// Bytes of one block in one layer and head, by lane.
+// Bytes of one block in one layer and head: what a block takes in each lane (host_store.h).
 struct SlabBytes {
   size_t keys;
   size_t values;
@@ -43,9 +43,9 @@ struct GroupShape {
   std::string_view store = "host";
 
   SlabBytes slab() const;
-  // Of one block in all layers and heads of the group, scales included.
+  // Bytes of one block in all layers and heads of the group, scales included.
   uint64_t block_bytes() const;
-  // Of one position.
+  // Bytes of one position, in all layers and heads.
   uint64_t bytes_per_token() const { return block_bytes() / kBlockTokens; }
 
   std::unique_ptr<const Policy> MakePolicy() const;

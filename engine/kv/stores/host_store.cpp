@@ -1,5 +1,5 @@
-// A group's memory: for each of its layers the key lanes of all heads, then their value lanes, then
-// the lanes of scales.
+// The order of lanes in a group's memory: for each layer the key lanes of all heads, then their
+// value lanes, then the lanes of key scales and of value scales.
 #include "engine/kv/stores/host_store.h"
 
 #include <cstring>

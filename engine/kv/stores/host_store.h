@@ -50,7 +50,7 @@ class HostStore final : public Store {
   void Fill(BlockId block, std::byte value) override;
   const HostStore* host() const override { return this; }
 
-  // Of cache layer number `layer` of the group.
+  // The lanes of a head of cache layer number `layer` of the group (not its cache id).
   Lanes LanesOf(size_t layer, size_t head) const;
 
  private:

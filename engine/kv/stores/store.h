@@ -1,5 +1,5 @@
-// Where the bytes of a group's blocks lie, and what is done to them: the only part of the cache
-// that knows addresses. A new store is a file here and a line in store_list.h.
+// Holds the bytes of a group's blocks, and copies and fills them: nothing else in the cache knows
+// addresses. A new store is a file here and a line in store_list.h.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Bytes [all layers and heads] of `to` become those of `from`; member number `member` of a team
-  // of `members` makes its share.
+  // Copies block `from` to block `to` in all layers and heads: the share of member number `member`
+  // of a team of `members`.
   virtual void Copy(BlockId from, BlockId to, int member, int members) = 0;
   virtual void Fill(BlockId block, std::byte value) = 0;
 
-  // Itself where the CPU can read it, or null.
+  // This store if the CPU can read its blocks, otherwise null.
   virtual const HostStore* host() const { return nullptr; }
 };
 

@@ -15,7 +15,8 @@ struct StoreTypes {};
 
 using StoreList = StoreTypes<HostStore>;
 
-// Room for a group's blocks in the store that its shape names.
+// Creates the store that the group's shape names, with room for `blocks` blocks. kNotSupported for
+// an unknown name, kOutOfMemory.
 template <class... Stores>
 Result<std::unique_ptr<Store>> CreateStore(StoreTypes<Stores...> /*list*/, const GroupShape& shape,
                                            int64_t blocks, Commitment commitment) {
