@@ -1,4 +1,4 @@
-// What options ask of the KV cache, and what of it fits into memory.
+// The KV cache that options ask for, and how much of it fits into memory.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace kv {
 struct CacheOptions;
 }
 
-// What fits into so many bytes of KV cache.
+// How much fits into a given number of bytes of KV cache.
 struct MemoryFit {
   int64_t sequences;  // of the options' context, sharing nothing
   int64_t context;    // for the options' number of sequences, a multiple of the block size

@@ -42,7 +42,7 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     }
   }
   if (options.strict) options.chunk = std::min(options.chunk, kSharedRowsMax);
-  // Without a cache a step is the whole sequence.
+  // Without a cache every pass computes the whole sequence.
   options.chunk = options.kv_cache ? std::min(options.chunk, options.context) : options.context;
   return options;
 }

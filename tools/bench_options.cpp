@@ -48,14 +48,16 @@ void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts("-n,--n-gen", &texts.generated, "N", "Tokens of the decode test; 0 drops it", "128");
   list.Texts("--prompt-gen", &texts.pairs, "P,N",
              "One test of a prompt of P tokens and N generated ones; may be repeated");
-  list.Texts("-d,--n-depth", &texts.depths, "N", "Tokens that are there before a test begins", "0");
-  list.Texts("--batch", &texts.batches, "N", "Sequences side by side", "1");
-  list.Texts("--beams", &texts.beams, "N", "Beams that decode tests search with", "1");
+  list.Texts("-d,--n-depth", &texts.depths, "N",
+             "Tokens that the sequence holds before a test begins", "0");
+  list.Texts("--batch", &texts.batches, "N", "Sequences that are decoded together", "1");
+  list.Texts("--beams", &texts.beams, "N", "Beams of the beam search in decode tests", "1");
   list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
-  list.Flag("--machine", &texts.machine, "Only the machine's limits: bandwidth, arithmetic");
+  list.Flag("--machine", &texts.machine,
+            "Measure the machine alone: memory bandwidth and arithmetic");
   list.Flag("--compare-no-cache", &texts.compare_no_cache,
-            "What the KV cache is worth: steps at the lengths of -d, and -n tokens, with and "
-            "without it");
+            "Compare runs with and without the KV cache: one token after each length of -d, and "
+            "-n tokens in a row");
   list.Flag("--kv-ops", &texts.kv_operations,
             "Operations of the KV cache at the depths of -d: beams, reorder, fork, rewind, files");
 }
@@ -77,7 +79,8 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts(kChunkNames, &texts.chunks, "N",
              "Tokens of a prompt that are computed together, at most",
              std::to_string(kDefaultChunk));
-  list.Flag("--no-kv-cache", &options.no_kv_cache, "Compute the whole sequence anew at every step");
+  list.Flag("--no-kv-cache", &options.no_kv_cache,
+            "Compute the whole sequence anew for every token");
   list.Group("Output");
   list.Text("-o,--output", &texts.output, "FORM", "Form of the result: md, csv, json, jsonl or sql",
             "md");

@@ -110,7 +110,7 @@ void ModelGroup::AddPath(OptionList& list) {
   list.Group(kModelGroup);
   list.Text(
       "-m,--model", &option_path, "FILE",
-      "GGUF model, any part of a split one, or the name of a model that comes with kvant; the "
+      "GGUF model, any shard of a split one, or the name of a model that comes with kvant; the "
       "same as the argument MODEL");
 }
 

@@ -169,7 +169,7 @@ int ImatrixCommand(CommandLine& line) {
   ImatrixOptions options;
   OptionList list;
   list.Group("Output");
-  list.Text("-o,--output", &options.output, "FILE", "Where the importance matrix goes");
+  list.Text("-o,--output", &options.output, "FILE", "Write the importance matrix to this file");
   list.Text("--output-format", &options.form, "FORM", "gguf or dat",
             "by the name: gguf if it ends in .gguf");
   list.Texts("--merge,--in-file", &options.merge, "FILE",

@@ -96,7 +96,7 @@ int LogitsCommand(CommandLine& line) {
   list.Text("--tokens", &options.tokens, "IDS", "Token ids separated by commas");
   options.text.Add(list, "Input", "text");
   list.Group("Output");
-  list.Text("-o,--output", &options.output, "OUT.npy", "Where the logits go");
+  list.Text("-o,--output", &options.output, "OUT.npy", "Write the logits to this file");
   list.Flag("--last", &options.last, "Only the last token's logits, [1, vocabulary]");
   options.model.AddPath(list);
   options.model.AddPre(list);

@@ -44,7 +44,7 @@ constexpr Command kCommands[] = {
     {"convert", "Convert a Hugging Face folder to a GGUF file", ConvertCommand},
     {"quantize", "Quantize a model to fewer bits", QuantizeCommand},
     {"split", "Cut a model into several files", SplitCommand},
-    {"merge", "Join the parts of a model to one file", MergeCommand},
+    {"merge", "Join the shards of a model to one file", MergeCommand},
 };
 
 std::string ProgramHelp() {

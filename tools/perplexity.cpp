@@ -318,11 +318,11 @@ int PerplexityCommand(CommandLine& line) {
                "stride longer then; 0 is off");
   options.evaluation.Add(list);
   list.Group("Comparison");
-  list.Text("--save-logits", &options.save_logits, "FILE", "Keep the model's answers");
+  list.Text("--save-logits", &options.save_logits, "FILE", "Save the model's logits to this file");
   list.Text("--logits-type", &options.logits_type_option, "TYPE",
             "f32, exact, or u16, as llama-perplexity writes them", options.logits_type);
   list.Text("--kl-base,--kl-divergence-base", &options.kl_base, "FILE",
-            "Compare with the answers kept in this file");
+            "Compare with the logits saved in this file");
   list.Group("Other");
   list.Text("--multiple-choice", &options.multiple_choice, "FILE",
             "Score these tasks instead of a text; --chunks takes the first N");

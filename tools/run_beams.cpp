@@ -129,7 +129,7 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Integer("--beam-groups", &options.groups, {1, kSequencesMax},
                "Groups of beams that avoid each other's tokens");
   list.Real("--diversity,--diversity-penalty", &options.diversity_penalty, {0, kFactorMax},
-            "What a group pays for a token that earlier groups have just chosen");
+            "Penalty of a token for each beam of an earlier group that has just chosen it");
   list.Text("--beam-scoring", &options.scoring, "PROGRAM",
             "Scores and endings as in hf, ct2, whisper or oga", "hf");
   list.Real(

@@ -1,5 +1,5 @@
-// Makes the plan of a model from its ModelSpec and the file's tensors. It walks stacks, layers and
-// sublayers and knows no family and no block.
+// Makes the plan of a model from its ModelSpec and the file's tensors: calls AddNodes of every
+// sublayer, stack by stack and layer by layer. It knows no family and no kind of sublayer.
 #pragma once
 
 #include <memory>

@@ -11,11 +11,11 @@
 
 namespace kvant::arch {
 
-// A model of one stack with its sizes and its final norm, and as many layers as block_count says,
+// Reads a model of one stack: its sizes, its final norm, and as many layers as block_count says,
 // which are still empty. kNotSupported for a mixture of experts.
 Result<ModelSpec> ReadDecoder(const Metadata& metadata);
 
-// The norms of a layer by the names of their weights; empty: there is none.
+// The norms of a layer, by the names of their weights. An empty name: there is no such norm.
 struct LayerNorms {
   std::string_view before_attention = "attn_norm";
   std::string_view after_attention;

@@ -17,8 +17,8 @@ namespace kvant::arch {
 Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
                  std::vector<graph::RopeSpec>& ropes);
 
-// Gives the chosen attentions, which are those with a window, ropes with another base and without
-// scaling, which is for layers that see far.
+// Gives the chosen attentions, which are those with a window, ropes with another base. These have
+// no scaling: that stretches positions for layers that see far.
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
                        std::vector<Attention>& attentions, std::vector<graph::RopeSpec>& ropes);
 

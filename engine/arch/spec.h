@@ -27,8 +27,8 @@ namespace kvant::arch {
 
 using graph::RopeSpec;
 
-// The list of blocks: what a sublayer may compute. Each is a struct in engine/arch/sublayers with
-// its sizes and a function AddNodes.
+// What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
+// and a function AddNodes.
 using Block = std::variant<Attention, GatedFfn>;
 
 struct Sublayer {

@@ -1,5 +1,5 @@
-// What a block's AddNodes is given: the builder of the plan, the name under which its tensors lie,
-// its normed input, and the way of its result into the stream.
+// What AddNodes of a sublayer is given: the builder of the plan, and functions that find the
+// sublayer's tensors, norm its input and add its result to the stream.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace kvant::arch {
 
 struct Sublayer;
 
-// One of several matrices that a file may hold apart or one below the other.
+// One of several matrices with the same input, which a file may hold as one matrix each, or as one
+// matrix with the rows of all.
 struct StackedMatrix {
   std::string_view name;  // "attn_q"
   int64_t rows = 0;

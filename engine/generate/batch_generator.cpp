@@ -72,7 +72,9 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
     const Status status = scheduler.Poll();
     if (!scheduler.first_failure().ok()) return scheduler.first_failure();
     if (status.ok()) continue;
-    // By the flag, between steps or in the middle of one; or by on_text, which then gets no more.
+    // What ends a batch early: the cancel flag, between steps or during one, or on_text, which is
+    // then
+    // not called again.
     if (status.error().code == ErrorCode::kCancelled && !scheduler.refused()) {
       KVANT_TRY(scheduler.CancelAll());
     }

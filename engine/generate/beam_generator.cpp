@@ -1,4 +1,4 @@
-// Following a search with sequences: one for each live beam.
+// Runs beam searches on a model: each search has a sequence for every live beam.
 #include "kvant/beam_generator.h"
 
 #include <algorithm>
@@ -55,8 +55,8 @@ class BeamRequest final : public Request {
     return {};
   }
 
-  // One step of the search from the logits of its beams, which then become those that the search
-  // goes on with.
+  // Makes one step of the search from the logits of its beams, then makes the sequences those of
+  // the beams that go on.
   Status Advance(SequenceHost& host) override {
     logits_.clear();
     for (const SequenceId beam : beams_) logits_.push_back(host.logits(beam));
@@ -76,7 +76,8 @@ class BeamRequest final : public Request {
   }
 
  private:
-  // A beam continues its parent: the sequences are permuted, and forked where a parent has several.
+  // Gives every beam its parent's sequence: permutes the sequences, and forks those of parents that
+  // several beams continue.
   Status Follow(SequenceHost& host) {
     const std::span<const int32_t> parents = search_.parents();
     while (beams_.size() < parents.size()) {
@@ -132,7 +133,7 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                      prompts[i].size(), runner.options().context);
   }
   std::deque<BeamRequest> requests;
-  // Prompts join the step of the others' beams.
+  // Prompts are processed in the same steps as the beams of other requests.
   Scheduler scheduler(
       runner, {.prompt_slice = INT64_MAX, .requests_max = std::max<size_t>(options.parallel, 1)});
   for (size_t i = 0; i < prompts.size(); ++i) {

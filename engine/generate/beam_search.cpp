@@ -163,7 +163,7 @@ void BeamSearch::Publish() {
 // ---- Candidates
 // ----------------------------------------------------------------------------------
 
-// The best continuations of a group's live beams, in order of choice.
+// Fills candidates_ with the best continuations of a beam group's live beams, in order of choice.
 void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
   const Group& group = groups_[index];
   candidates_.clear();

@@ -51,7 +51,8 @@ Result<std::span<const TokenId>> ModelDraft::Propose(std::span<const TokenId> te
   const int64_t room = session_->context() - static_cast<int64_t>(text.size());
   count = std::min(count, room);
   if (count <= 0) return std::span<const TokenId>();
-  // Back to what both have in common, at least one token short so that there are logits.
+  // Rewinds to the tokens that both have in common, less one if that is all of the text: processing
+  // it again gives the logits.
   const std::span<const TokenId> known = session_->tokens();
   const auto common = std::mismatch(known.begin(), known.end(), text.begin(), text.end()).first;
   const size_t kept = std::min(static_cast<size_t>(common - known.begin()), text.size() - 1);

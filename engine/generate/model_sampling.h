@@ -1,5 +1,5 @@
-// How the authors of a model sample from it: what its file says under general.sampling, by the keys
-// of llama.cpp. A caller takes these settings where its own user asks for nothing else.
+// The sampling settings that the authors of a model recommend: the entries under general.sampling
+// of its file, with llama.cpp's keys. A caller uses them where its own user asks for nothing else.
 //
 // Thread-safety: pure.
 #pragma once

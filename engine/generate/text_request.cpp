@@ -10,7 +10,7 @@
 namespace kvant {
 namespace {
 
-// Adds the time of its life to a sum of seconds.
+// Measures the time from its construction to its destruction, and adds it to a sum of seconds.
 class Stopwatch {
  public:
   explicit Stopwatch(double* seconds) : seconds_(seconds) {}
@@ -25,7 +25,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Bytes of any kind as complete UTF-8.
+// The bytes as complete UTF-8: what is invalid becomes U+FFFD.
 std::string Complete(std::string_view bytes) {
   Utf8Stream stream;
   std::string text = stream.Push(bytes);
@@ -101,7 +101,8 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
   return {};
 }
 
-// The last token and what the draft thinks will follow, as far as there is room for it.
+// Fills guess_ with the last token and the tokens that the draft guesses after it, as many as there
+// is room for.
 Status TextRequest::Guess(SequenceHost& host) {
   guess_.assign(1, out_.ids.back());
   if (options().draft == nullptr) return {};
@@ -153,7 +154,7 @@ Status TextRequest::Advance(SequenceHost& host) {
   return GoOn(host);
 }
 
-// What the step has chosen; wrong guesses leave the sequence.
+// Adds the tokens that the step has chosen to the text, and takes wrong guesses off the sequence.
 Status TextRequest::TakeStep(SequenceHost& host) {
   in_step_ = false;
   if (guess_.size() == 1) KVANT_TRY(Choose(host.logits(sequence_)));
@@ -222,7 +223,7 @@ bool TextRequest::SaveMemory() {
 
 bool TextRequest::Preempt() { return !shifted_; }
 
-// All but the last token, which has not been processed yet.
+// Everything but the last token, which has not been processed yet.
 std::span<const TokenId> TextRequest::recompute() const {
   if (out_.ids.empty()) return {};
   return std::span(out_.ids).first(out_.ids.size() - 1);

@@ -53,7 +53,7 @@ enum class RowOrder : uint8_t {
   kPairsInterleaved,
 };
 
-// What becomes of a tensor's numbers.
+// How a tensor's numbers change in conversion.
 enum class Values : uint8_t {
   kSame,
   kPlusOne,  // the model multiplies by 1 + weight, the GGUF architecture by the weight
@@ -87,7 +87,7 @@ struct ComputedTensor {
   std::vector<float> values;
 };
 
-// What a family's settings become.
+// The metadata and tensors that a class's settings in config.json become.
 struct Parameters {
   formats::GgufWriter* writer = nullptr;
   std::string_view arch;  // general.architecture, the prefix of the keys
@@ -115,9 +115,8 @@ inline constexpr HfActivation kGeluActivation = {.key = "hidden_activation", .na
 inline constexpr std::string_view kEmbeddingName = "token_embd.weight";
 inline constexpr std::string_view kOutputName = "output.weight";
 
-// The row of a config.json's class, among those of all families. kNotSupported, with the known
-// ones, for unknown classes, and for what no family has: experts, weights that are quantized
-// already.
+// The row for the class that config.json names. kNotSupported for an unknown class, with the known
+// ones, for experts, and for weights that are quantized already.
 Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.

@@ -1,9 +1,9 @@
-// The tensors that nearly all decoder classes of transformers have, in groups from which a family
-// puts its list together:
+// The tensors that nearly all decoder classes of transformers have, in short lists that a family
+// joins to its own:
 //
 //   constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, ...);
 //
-// The order of the groups is the order of the tensors in the file.
+// The order of the lists is the order of the tensors in the file.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr std::array<HfTensor, kSize> WithNormsPlusOne(std::array<HfTensor, kSiz
   return tensors;
 }
 
-// The model turns half-heads, the GGUF architecture neighbouring pairs.
+// The model's rope turns pairs (i, i + n / 2), that of the GGUF architecture pairs (2i, 2i + 1).
 template <size_t kSize>
 constexpr std::array<HfTensor, kSize> WithPairsInterleaved(std::array<HfTensor, kSize> tensors) {
   for (HfTensor& tensor : tensors) {
