@@ -104,6 +104,6 @@ void MultiplyTile(const __m512* panel, int64_t blocks, const TileTokens& tokens,
                         at, totals);
     }
     panel += Traits::kBlock;
-    at = at.From<Traits>(1);
+    at = at.From(1, Traits::kScales);
   }
 }

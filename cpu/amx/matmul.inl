@@ -3,6 +3,7 @@
 
 // clang-format off
 #include "cpu/avx512vnni/int8_blocks.inl"
+#include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
 #include "cpu/avx512vnni/panel_layout.inl"
@@ -24,7 +25,7 @@ template <class Unpacker>
 void RunTiles(const MatMulTask& task) {
   if (task.count == TokenCount::kFew) return RunWithoutTiles(task);
   Tiles::Configure(ConfigOf<PanelTraitsOf<Unpacker>>());
-  RunPanelsOf<Unpacker>(task);
+  RunPanels(task, PanelFormat::Of<Unpacker>(task));
   Tiles::Release();
 }
 

@@ -19,6 +19,10 @@
 #include "cpu/generic/matmul_float_panel.inl"
 // clang-format on
 
+// Formats that take long to unpack.
+template <class Unpacker>
+constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
+
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
     {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
@@ -33,24 +37,24 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
     {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
     {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
-    {quant::IQ1_S::kType, RunQuantized<UnpackIQ1_S>},
-    {quant::IQ1_M::kType, RunQuantized<UnpackIQ1_M>},
-    {quant::IQ2_XXS::kType, RunQuantized<UnpackIQ2_XXS>},
-    {quant::IQ2_XS::kType, RunQuantized<UnpackIQ2_XS>},
-    {quant::IQ2_S::kType, RunQuantized<UnpackIQ2_S>},
-    {quant::IQ3_XXS::kType, RunQuantized<UnpackIQ3_XXS>},
-    {quant::IQ3_S::kType, RunQuantized<UnpackIQ3_S>},
+    {quant::IQ1_S::kType, RunRare<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunRare<UnpackIQ1_M>},
+    {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunRare<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunRare<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
     {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
     {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
     {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
-    {quant::TQ1_0::kType, RunQuantized<UnpackTQ1_0>},
+    {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
 };
 
 // By quant::FormatIndex.
 std::vector<MatMulKernel> BuildKernels() {
-  return BuildMatMulTable({kIsaName, kSpecial, RunQuantized<UnpackGeneric<false, 16>>,
-                           RunQuantized<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+  return BuildMatMulTable({kIsaName, kSpecial, RunRare<UnpackGeneric<false, 16>>,
+                           RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
                            FloatScratchBytes});
 }

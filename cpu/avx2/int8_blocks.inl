@@ -33,6 +33,10 @@ template <class Codes>
 using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, ProductCodeMax(Codes::kCodeMax),
                                 Codes::kHasOffsets, Codes::kOrder>;
 
+// What the order of activations depends on.
+template <class Codes>
+using ActivationCodes = CodeTraits<Codes::kBias, 0, true, Codes::kOrder>;
+
 struct WeightBlock {
   __m256i codes[8];  // half h: [4h, 4h + 4)
   __m256 scales[2];
@@ -292,21 +296,30 @@ template <class Codes>
   return block;
 }
 
+// A block of 256 activations of which only the first exist.
+struct PaddedActivations {
+  int8_t codes[256];
+  float scales[8];
+  float sums[16];
+  float pair_sums[8];
+
+  ActivationRow Copy(const ActivationRow& row, size_t count) {
+    std::memset(this, 0, sizeof(*this));
+    std::memcpy(codes, row.codes, count);
+    std::memcpy(scales, row.scales, count / 32 * sizeof(float));
+    std::memcpy(sums, row.sums, count / 16 * sizeof(float));
+    std::memcpy(pair_sums, row.pair_sums, count / 32 * sizeof(float));
+    return {codes, scales, sums, pair_sums, nullptr, nullptr};
+  }
+};
+
 // Block `i` of a token; values from `cols` on are zero.
 template <class Codes>
 inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
   const int64_t begin = i * 256;
   const int64_t count = cols - begin;
-  const ActivationRow rest = row.From(begin);
-  if (count >= 256) return ArrangeBlock<Codes>(rest);
-  const size_t n = static_cast<size_t>(count);
-  int8_t codes[256] = {};
-  float scales[8] = {};
-  float sums[16] = {};
-  float pair_sums[8] = {};
-  std::memcpy(codes, rest.codes, n);
-  std::memcpy(scales, rest.scales, n / 32 * sizeof(float));
-  std::memcpy(sums, rest.sums, n / 16 * sizeof(float));
-  std::memcpy(pair_sums, rest.pair_sums, n / 32 * sizeof(float));
-  return ArrangeBlock<Codes>({codes, scales, sums, pair_sums, nullptr, nullptr});
+  ActivationRow rest = row.From(begin);
+  PaddedActivations padded;
+  if (count < 256) rest = padded.Copy(rest, static_cast<size_t>(count));
+  return ArrangeBlock<Codes>(rest);
 }

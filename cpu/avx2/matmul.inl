@@ -5,6 +5,7 @@
 // clang-format off
 #include "cpu/avx2/byte_products.inl"
 #include "cpu/avx2/int8_blocks.inl"
+#include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
 #include "cpu/avx2/panel_tile.inl"

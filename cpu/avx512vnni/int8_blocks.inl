@@ -29,6 +29,10 @@ struct CodeTraits {
 template <class Codes>
 using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, Codes::kHasOffsets>;
 
+// What the order of activations depends on.
+template <class Codes>
+using ActivationCodes = Codes;
+
 // Named vectors, not an array: GCC keeps an array in memory where registers would do.
 struct WeightBlock {
   __m512i codes0, codes1, codes2, codes3;
@@ -247,18 +251,11 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
   const int8_t* codes = row.codes + begin;
   const float* scales = row.scales + begin / 32;
   const int64_t count = std::min<int64_t>(cols - begin, 256);
-  ActivationBlock block;
-  if (count == 256) {
-    block = ArrangeBlock<Codes>(_mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 64),
-                                _mm512_loadu_si512(codes + 128), _mm512_loadu_si512(codes + 192),
-                                _mm256_loadu_ps(scales));
-  } else {
-    const __mmask8 pairs = static_cast<__mmask8>((1u << (count / 32)) - 1);
-    block = ArrangeBlock<Codes>(LoadCodes(codes, count), LoadCodes(codes + 64, count - 64),
-                                LoadCodes(codes + 128, count - 128),
-                                LoadCodes(codes + 192, count - 192),
-                                _mm256_maskz_loadu_ps(pairs, scales));
-  }
+  const __mmask8 pairs = static_cast<__mmask8>((1u << (count / 32)) - 1);
+  ActivationBlock block =
+      ArrangeBlock<Codes>(LoadCodes(codes, count), LoadCodes(codes + 64, count - 64),
+                          LoadCodes(codes + 128, count - 128), LoadCodes(codes + 192, count - 192),
+                          _mm256_maskz_loadu_ps(pairs, scales));
   if constexpr (Codes::kHasOffsets) block.sums = ArrangeSums<Codes>(row, i, count);
   return block;
 }

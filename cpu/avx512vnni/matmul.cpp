@@ -22,11 +22,11 @@ namespace {
 }  // namespace
 
 std::vector<MatMulKernel> MatMulKernels() {
-  return WithKernelsOf(
-      avx2::MatMulKernels(),
-      BuildMatMulTable({"avx512vnni", kSpecial, RunQuantized<UnpackGeneric<false, 16>>,
-                        RunQuantized<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
-                        FloatScratchBytes}));
+  return WithKernelsOf(avx2::MatMulKernels(),
+                       BuildMatMulTable({"avx512vnni", kSpecial,
+                                         RunQuantized<UnpackGeneric<false, 16>, Streams::kOneToken>,
+                                         RunQuantized<UnpackGeneric<true, 16>, Streams::kOneToken>,
+                                         QuantizedScratchBytes, FloatScratchBytes}));
 }
 
 }  // namespace kvant::cpu::avx512vnni

@@ -85,13 +85,14 @@ inline void StoreFloatSums(const MatMulTask& task, int64_t row, int64_t rows, in
   }
 }
 
-// All columns of rows row, row + step ... times all kTokens tokens: sums[(t * kRows + r) * 8]. A
-// function of its own, so that a test can look at its registers.
+// All columns of kRows rows, `step` rows apart from `row` on, times the kTokens tokens from `token`
+// on: sums[(t * kRows + r) * 8]. A function of its own, so that a test can look at its registers.
 template <class Element, int kRows, int kTokens>
 [[gnu::noinline]] void MultiplyFloatStreams(const MatMulTask& task, int64_t row, int64_t step,
-                                            FloatVector* sums) {
+                                            int64_t token, FloatVector* sums) {
   const ElementRows<Element> rows{task.weights + row * task.row_bytes, step * task.row_bytes};
-  const ElementRows<ElementF32> tokens{task.activations, task.activation_stride};
+  const ElementRows<ElementF32> tokens{task.activations + token * task.activation_stride,
+                                       task.activation_stride};
   FloatVector local[kRows][kTokens];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -106,54 +107,81 @@ template <class Element, int kRows, int kTokens>
   }
 }
 
-// kRows streams of `part` rows each, from `begin` on.
-template <class Element, int kRows, int kTokens>
-void RunFloatStreams(const MatMulTask& task, int64_t begin, int64_t part) {
+// MultiplyFloatStreams of an element type, compiled for so many rows and tokens.
+struct FloatStreams {
+  void (*multiply)(const MatMulTask& task, int64_t row, int64_t step, int64_t token,
+                   FloatVector* sums);
+  int64_t rows, tokens;
+
+  template <class Element, int kRows, int kTokens>
+  static FloatStreams Of() {
+    return {MultiplyFloatStreams<Element, kRows, kTokens>, kRows, kTokens};
+  }
+
+  // kFloatTileRows rows and `tokens` tokens.
+  template <class Element, int kTokens = kFloatTileTokens>
+  static FloatStreams For(int64_t tokens) {
+    if constexpr (kTokens > 1) {
+      if (tokens < kTokens) return For<Element, kTokens - 1>(tokens);
+    }
+    return Of<Element, kFloatTileRows, kTokens>();
+  }
+};
+
+// Streams of `part` rows each, from row `begin` on, times the tokens from `token` on.
+inline void RunFloatStreams(const MatMulTask& task, const FloatStreams& streams, int64_t begin,
+                            int64_t part, int64_t token) {
   FloatVector* sums = reinterpret_cast<FloatVector*>(task.scratch.data());
   for (int64_t row = 0; row < part; row += 8) {
     const int64_t rows = std::min<int64_t>(8, part - row);
     // The sums of the eight rows of a stream lie side by side.
     for (int64_t r = 0; r < rows; ++r) {
-      MultiplyFloatStreams<Element, kRows, kTokens>(task, begin + row + r, part, sums + r);
+      streams.multiply(task, begin + row + r, part, token, sums + r);
     }
-    for (int64_t t = 0; t < kTokens; ++t) {
-      for (int64_t stream = 0; stream < kRows; ++stream) {
-        StoreFloatSums(task, begin + stream * part + row, rows, t, sums + (t * kRows + stream) * 8);
+    for (int64_t t = 0; t < streams.tokens; ++t) {
+      for (int64_t stream = 0; stream < streams.rows; ++stream) {
+        StoreFloatSums(task, begin + stream * part + row, rows, token + t,
+                       sums + (t * streams.rows + stream) * 8);
       }
     }
   }
 }
 
-// All rows times all tokens, at most kFloatTileTokens, and the rows that are left over.
-template <class Element, int kTokens = kFloatTileTokens>
-void RunFloatStreams(const MatMulTask& task) {
-  if constexpr (kTokens > 1) {
-    if (task.tokens < kTokens) return RunFloatStreams<Element, kTokens - 1>(task);
+// How an element type's rows are multiplied: so many side by side with a tile of tokens, and one
+// with one token, for the few rows that are left over.
+struct FloatFormat {
+  FloatStreams (*several)(int64_t tokens);
+  FloatStreams one;
+};
+
+// Rows [row, end) times tokens [token, token_end), at most kFloatTileTokens.
+inline void RunFloatTile(const MatMulTask& task, const FloatFormat& format, int64_t row,
+                         int64_t end, int64_t token, int64_t token_end) {
+  const int64_t part = (end - row) / kFloatTileRows;
+  RunFloatStreams(task, format.several(token_end - token), row, part, token);
+  row += part * kFloatTileRows;
+  for (; row < end && token < token_end; ++token) {
+    RunFloatStreams(task, format.one, row, end - row, token);
   }
-  const int64_t part = (task.row_end - task.row_begin) / kFloatTileRows;
-  const int64_t rest = task.row_begin + part * kFloatTileRows;
-  RunFloatStreams<Element, kFloatTileRows, kTokens>(task, task.row_begin, part);
-  RunFloatStreams<Element, 1, kTokens>(task, rest, task.row_end - rest);
 }
 
-template <class Element>
-void RunFloat(const MatMulTask& task) {
+[[gnu::noinline]] inline void RunFloat(const MatMulTask& task, const FloatFormat& format) {
   // Tiles of about the same size.
   const int64_t tiles = (task.tokens + kFloatTileTokens - 1) / kFloatTileTokens;
   const int64_t panel_rows =
       tiles == 1 ? task.row_end - task.row_begin
                  : std::max<int64_t>(kFloatPanelBytes / task.row_bytes / kFloatTileRows, 1) *
                        kFloatTileRows;
-  MatMulTask part = task;
   for (int64_t row = task.row_begin; row < task.row_end; row += panel_rows) {
-    part.row_begin = row;
-    part.row_end = std::min(row + panel_rows, task.row_end);
+    const int64_t end = std::min(row + panel_rows, task.row_end);
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t token = task.tokens * tile / tiles;
-      part.tokens = task.tokens * (tile + 1) / tiles - token;
-      part.activations = task.activations + token * task.activation_stride;
-      part.out = task.out + token * task.out_stride;
-      RunFloatStreams<Element>(part);
+      RunFloatTile(task, format, row, end, task.tokens * tile / tiles,
+                   task.tokens * (tile + 1) / tiles);
     }
   }
+}
+
+template <class Element>
+void RunFloat(const MatMulTask& task) {
+  RunFloat(task, {FloatStreams::For<Element>, FloatStreams::Of<Element, 1, 1>()});
 }

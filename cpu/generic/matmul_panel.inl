@@ -39,34 +39,53 @@ struct PanelScratch {
   static constexpr size_t Bytes() { return (kSums + kPanel) * sizeof(Vector); }
 };
 
+// What the loops below must know of a format's panels.
+struct PanelFormat {
+  RowReader reader;
+  // kPanelLanes rows of a block of 256 columns to vector `v` of eight blocks of a panel.
+  void (*pack)(WeightBlock* rows, int64_t v, PanelScratch::Vector* panel);
+  void (*multiply)(const PanelScratch::Vector* panel, int64_t blocks, const TileTokens& tokens,
+                   PanelActivations at, PanelScratch::Vector* totals);
+  int64_t block_vectors;
+  int scales;  // of a row in 32 columns
+
+  template <class Unpacker>
+  static PanelFormat Of(const MatMulTask& task) {
+    using Traits = PanelTraitsOf<Unpacker>;
+    return {{UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
+            PackRows<Traits, typename Unpacker::Codes>,
+            MultiplyTile<Traits>,
+            Traits::kBlock,
+            Traits::kScales};
+  }
+
+  template <class Traits, class Codes>
+  [[gnu::noinline]] static void PackRows(WeightBlock* rows, int64_t v,
+                                         PanelScratch::Vector* panel) {
+    for (int64_t r = 0; r < kPanelLanes; ++r) PutInGroupOrder<Codes>(rows[r]);
+    PackBlock<Traits, Codes>(rows, v, panel);
+  }
+};
+
 // Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on.
-template <class Traits, class Codes>
-void PackPanel(const MatMulTask& task, const RowReader& reader, int64_t row, int64_t begin,
-               int64_t count, PanelScratch::Vector* panel) {
+inline void PackPanel(const MatMulTask& task, const PanelFormat& format, int64_t row, int64_t begin,
+                      int64_t count, PanelScratch::Vector* panel) {
   for (int64_t v = 0; v < kPanelVectors; ++v) {
     for (int64_t i = 0; i < count; ++i) {
       WeightBlock rows[kPanelLanes];
       for (int64_t r = 0; r < kPanelLanes; ++r) {
         const int64_t from = row + v * kPanelLanes + r;
-        if (from >= task.row_end) {
-          rows[r] = ZeroBlock();
-          continue;
+        if (from < task.row_end) {
+          format.reader.Read(task.weights + from * task.row_bytes, begin + i, begin + i + 1,
+                             {kPrefetchBytes, PrefetchTo::kSecondLevel}, rows + r);
+        } else {
+          new (rows + r) WeightBlock(ZeroBlock());
         }
-        reader.Read(task.weights + from * task.row_bytes, begin + i, begin + i + 1, kPrefetchBytes,
-                    rows + r);
-        PutInGroupOrder<Codes>(rows[r]);
       }
-      PackBlock<Traits, Codes>(rows, v, panel + i * 8 * Traits::kBlock);
+      format.pack(rows, v, panel + i * 8 * format.block_vectors);
     }
   }
 }
-
-// How a format's panels are packed.
-struct PanelPacker {
-  void (*pack)(const MatMulTask& task, const RowReader& reader, int64_t row, int64_t begin,
-               int64_t count, PanelScratch::Vector* panel);
-  RowReader reader;
-};
 
 // The outputs of a panel's rows, from `row` on, for the tokens of one tile.
 struct TileOutput {
@@ -98,57 +117,48 @@ struct Pass {
 };
 
 // A pass's panels from block `begin` of 256 columns on.
-template <class Traits>
-void MultiplyDepth(const MatMulTask& task, const PanelPacker& packer,
-                   const PanelActivations& activations, const Pass& pass, int64_t begin,
-                   const PanelScratch& scratch) {
+inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
+                          const PanelActivations& activations, const Pass& pass, int64_t begin,
+                          const PanelScratch& scratch) {
   const int64_t count = std::min(kPanelDepth, BlockCount(task.cols) - begin);
   const bool last = begin + count == BlockCount(task.cols);
   const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
-  const PanelActivations at = activations.From<Traits>(8 * begin);
+  const PanelActivations at = activations.From(8 * begin, format.scales);
   PanelScratch::Vector* sums = scratch.sums;
   for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
-    packer.pack(task, packer.reader, row, begin, count, scratch.panel);
+    PackPanel(task, format, row, begin, count, scratch.panel);
     for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
       const TileOutput output(task, row, token);
-      MultiplyTile<Traits>(scratch.panel, depth, TileTokens(task, token), at, sums);
+      format.multiply(scratch.panel, depth, TileTokens(task, token), at, sums);
       if (last) output.Put(sums, task.store);
       sums += kTileVectors;
     }
   }
 }
 
-template <class Traits>
-void RunPanels(const MatMulTask& task, const PanelPacker& packer) {
+[[gnu::noinline]] inline void RunPanels(const MatMulTask& task, const PanelFormat& format) {
   constexpr int64_t kPassTokens = kPassTiles * kPanelTokens;
   constexpr int64_t kPassRows = kPassPanels * kPanelHeight;
   if (task.arranged != nullptr) *task.arranged = {};
   const PanelScratch scratch(task.scratch.data());
-  const PanelActivations activations = PanelActivations::Of<Traits>(task);
+  const PanelActivations activations = PanelActivations::Of(task, format.scales);
   for (int64_t token = 0; token < task.tokens; token += kPassTokens) {
     for (int64_t row = task.row_begin; row < task.row_end; row += kPassRows) {
       const Pass pass = {row, std::min(row + kPassRows, task.row_end), token,
                          std::min(token + kPassTokens, task.tokens)};
       std::fill_n(scratch.sums, PanelScratch::kSums, Zero());
       for (int64_t begin = 0; begin < BlockCount(task.cols); begin += kPanelDepth) {
-        MultiplyDepth<Traits>(task, packer, activations, pass, begin, scratch);
+        MultiplyDepth(task, format, activations, pass, begin, scratch);
       }
     }
   }
 }
 
-template <class Unpacker>
-void RunPanelsOf(const MatMulTask& task) {
-  using Traits = PanelTraitsOf<Unpacker>;
-  RunPanels<Traits>(task,
-                    {PackPanel<Traits, typename Unpacker::Codes>, RowReader::Of<Unpacker>(task)});
-}
-
 // All numbers of tokens.
-template <class Unpacker>
+template <class Unpacker, Streams kStreamed = Streams::kEveryCount>
 void RunQuantized(const MatMulTask& task) {
-  if (task.count == TokenCount::kMany) return RunPanelsOf<Unpacker>(task);
-  RunInt8<Unpacker>(task);
+  if (task.count == TokenCount::kMany) return RunPanels(task, PanelFormat::Of<Unpacker>(task));
+  RunInt8<Unpacker, kStreamed>(task);
 }
 
 inline size_t QuantizedScratchBytes(int64_t cols) {

@@ -2,15 +2,14 @@
 // An instruction set includes this file before its own panels.
 
 // Where in an activation record the arrays lie that a format's panels are multiplied with, in bytes
-// from its beginning. Traits::kScales: scales of a row in 32 columns, 1 or 2.
+// from its beginning. A row of weights has one or two scales in a block of 32 columns.
 struct PanelActivations {
   int64_t codes, scales, starts, sums;
 
-  template <class Traits>
-  static PanelActivations Of(const MatMulTask& task) {
+  static PanelActivations Of(const MatMulTask& task, int scales_per_block) {
     std::byte* base = const_cast<std::byte*>(task.activations);
     const ActivationRow row = ActivationRowAt(base, task.cols);
-    const bool pairs = Traits::kScales == 1;
+    const bool pairs = scales_per_block == 1;
     const void* starts = pairs ? row.pair_starts : row.starts;
     const void* sums = pairs ? row.pair_sums : row.sums;
     return {reinterpret_cast<std::byte*>(row.codes) - base,
@@ -20,11 +19,10 @@ struct PanelActivations {
   }
 
   // The same from a later block of 32 columns on.
-  template <class Traits>
-  PanelActivations From(int64_t block) const {
-    constexpr int64_t kScaleBytes = Traits::kScales * int64_t{sizeof(float)};
-    return {codes + 32 * block, scales + 4 * block, starts + kScaleBytes * block,
-            sums + kScaleBytes * block};
+  PanelActivations From(int64_t block, int scales_per_block) const {
+    const int64_t scale_bytes = scales_per_block * int64_t{sizeof(float)};
+    return {codes + 32 * block, scales + 4 * block, starts + scale_bytes * block,
+            sums + scale_bytes * block};
   }
 };
 

@@ -21,8 +21,8 @@ namespace {
 }  // namespace
 
 std::vector<MatMulKernel> MatMulKernels() {
-  return BuildMatMulTable({"i8mm", kSpecial, RunInt8<UnpackGeneric<false>>,
-                           RunInt8<UnpackGeneric<true>>, Scratch::Bytes, FloatScratchBytes});
+  return BuildMatMulTable({"i8mm", kSpecial, RunRare<UnpackGeneric<false>>,
+                           RunRare<UnpackGeneric<true>>, Scratch::Bytes, FloatScratchBytes});
 }
 
 }  // namespace kvant::cpu::i8mm

@@ -18,6 +18,10 @@
 #include "cpu/generic/matmul_float_panel.inl"
 // clang-format on
 
+// Formats that take long to unpack.
+template <class Unpacker>
+constexpr MatMulFunction RunRare = RunInt8<Unpacker, Streams::kOneToken>;
+
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
     {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
@@ -32,17 +36,17 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q4_K::kType, RunInt8<UnpackQ4_K>},
     {quant::Q5_K::kType, RunInt8<UnpackQ5_K>},
     {quant::Q6_K::kType, RunInt8<UnpackQ6_K>},
-    {quant::IQ1_S::kType, RunInt8<UnpackIQ1_S>},
-    {quant::IQ1_M::kType, RunInt8<UnpackIQ1_M>},
-    {quant::IQ2_XXS::kType, RunInt8<UnpackIQ2_XXS>},
-    {quant::IQ2_XS::kType, RunInt8<UnpackIQ2_XS>},
-    {quant::IQ2_S::kType, RunInt8<UnpackIQ2_S>},
-    {quant::IQ3_XXS::kType, RunInt8<UnpackIQ3_XXS>},
-    {quant::IQ3_S::kType, RunInt8<UnpackIQ3_S>},
+    {quant::IQ1_S::kType, RunRare<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunRare<UnpackIQ1_M>},
+    {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunRare<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunRare<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
     {quant::IQ4_NL::kType, RunInt8<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunInt8<UnpackIQ4_XS>},
     {quant::MXFP4::kType, RunInt8<UnpackMXFP4>},
     {quant::NVFP4::kType, RunInt8<UnpackNVFP4>},
-    {quant::TQ1_0::kType, RunInt8<UnpackTQ1_0>},
+    {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunInt8<UnpackTQ2_0>},
 };

@@ -18,6 +18,8 @@ struct CodeTraits {
 
 template <class Codes>
 using ProductCodes = Codes;
+template <class Codes>
+using ActivationCodes = CodeTraits<Codes::kScaleValues, true>;
 
 struct WeightBlock {
   int8x16_t codes[16];

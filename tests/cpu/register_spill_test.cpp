@@ -242,14 +242,17 @@ TEST(RegisterSpill, NoneInTheMicroKernels) {
 }
 
 // Those that the compiler has not made part of another function. Not the streams of one token,
-// whose four blocks fill the registers while the sums wait for memory.
+// whose inner loop goes over rows, with the sums in memory.
 TEST(RegisterSpill, NoSumsOnTheStackInInnerLoops) {
   if (CannotLook()) GTEST_SKIP() << "needs an optimised build for x86-64, objdump and nm";
   size_t loops = 0;
-  for (const char* name :
-       {"MultiplyRows", "ScoreKeyTiles", "ScoreQ8KeyTiles", "AddValueVectors", "AddQ8Vectors"}) {
+  for (const char* name : {"MultiplyRows", "MultiplyStreams", "ScoreKeyTiles", "ScoreQ8KeyTiles",
+                           "AddValueVectors", "AddQ8Vectors"}) {
     for (const Function& kernel : FunctionsNamed("avx512vnni", name)) {
-      if (kernel.name.find("MultiplyRowsILi4ELi1E") != std::string::npos) continue;
+      if (kernel.name.find("MultiplyStreams") != std::string::npos &&
+          kernel.name.find("ELi1EE") != std::string::npos) {
+        continue;
+      }
       loops += InnerLoops(kernel.instructions).size();
       for (const std::string& text : SumsOnTheStack(kernel.instructions)) {
         ADD_FAILURE() << kernel.name << ": " << text;

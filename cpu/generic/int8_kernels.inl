@@ -1,0 +1,322 @@
+// The inner loops of products of quantized weights with int8 activations, shared by the vector
+// instruction sets. An instruction set includes this file, and matmul_int8.inl after it, in its
+// namespace and target region, after it has defined
+//
+//   WeightBlock       256 weights of one row: codes, and scales and offsets per lane
+//   ActivationBlock   256 activations of one token in the matching order
+//   Accumulator       a vector of floats, the running sum of one (row, token) pair
+//   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
+//   kStreams          parts of the rows that one token reads side by side
+//   Zero(), SumEight(accumulators, stride, floats)
+//   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
+//   ActivationCodes<Codes>   what the order of activations depends on
+//   PrepareBlock<ActivationCodes>(activation row, cols, block index)
+//   ProductCodes<Codes>   what MultiplyAdd must know of Codes, so that formats which differ in
+//                     nothing else share its code
+//   UnpackerFor<Unpacker, tokens>   how weights are unpacked for so many tokens: by the format's
+//                     unpacker, or by another one whose blocks give the same bits
+//
+// and for every format an unpacker: Codes (the properties of its codes that the functions above
+// need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
+// WeightBlock.
+//
+// Where instructions multiply two rows with two tokens it also defines
+//
+//   PairTokens(activations, tokens)   rearranges the blocks of an even number of tokens
+//   MultiplyAddPair<Codes, tokens>(weights, weights of the next row, activations, accumulators of
+//                                  the first row, of the second)
+//
+// One accumulator per (row, token) pair, one MultiplyAdd per block, blocks ascending, SumEight:
+// that fixes the bits, whatever rows and tokens are multiplied together.
+//
+// Only two functions are compiled for every format, because each copy of an unpacker takes long to
+// compile: one unpacks blocks into memory, the other multiplies one token with blocks that stay in
+// registers. What several tokens do with unpacked blocks is compiled for each kind of codes.
+
+constexpr int64_t kBlock = quant::kBlockValuesMax;
+
+// Tokens of a tile, whose sums for a row are in registers.
+constexpr int kTileTokens = 8;
+// How far ahead of its use a weight of one of several streams is asked for, at least; measured on
+// streams from memory.
+constexpr int64_t kStreamPrefetchBytes = 2304;
+
+// What is asked for while blocks are unpacked: bytes so far behind them, into which cache.
+enum class PrefetchTo { kFirstLevel, kSecondLevel };
+struct Ahead {
+  int64_t bytes;
+  PrefetchTo to;
+};
+
+template <class Block>
+concept Pairable = requires(Block* activations) { PairTokens(activations, 2); };
+
+// The same block of `tokens` tokens, one or an even number.
+template <class Block>
+inline void PairIfPairable(Block* activations, int64_t tokens) {
+  if constexpr (Pairable<Block>) PairTokens(activations, tokens);
+}
+
+inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
+
+// Asks for the bytes of a block, which is not read soon.
+template <PrefetchTo kPrefetchTo>
+[[gnu::always_inline]] inline void PrefetchBlock(const std::byte* block, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(block + line, 0, kPrefetchTo == PrefetchTo::kFirstLevel ? 3 : 2);
+  }
+}
+
+// The bytes of 256 weights.
+template <class Unpacker>
+int64_t BlockBytes(const quant::FormatTraits& traits) {
+  return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits.row_bytes(kBlock);
+}
+
+// Unpacks `count` blocks that follow each other.
+using UnpackFunction = void (*)(const std::byte* bytes, int64_t count, const Ahead& ahead,
+                                const quant::FormatTraits& traits, WeightBlock* out);
+
+// A format's unpacker as a function: beside what loops over several tokens do with a block a call
+// costs nothing, and they need not be compiled for every format.
+template <class Unpacker>
+[[gnu::noinline]] void UnpackBlocks(const std::byte* bytes, int64_t count, const Ahead& ahead,
+                                    const quant::FormatTraits& traits, WeightBlock* out) {
+  const int64_t stride = BlockBytes<Unpacker>(traits);
+  for (int64_t i = 0; i < count; ++i) {
+    const std::byte* block = bytes + i * stride;
+    if (ahead.to == PrefetchTo::kFirstLevel) {
+      PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, stride);
+    } else {
+      PrefetchBlock<PrefetchTo::kSecondLevel>(block + ahead.bytes, stride);
+    }
+    new (out + i) WeightBlock(Unpacker::Unpack(block, traits));  // GCC copies what is assigned
+  }
+}
+
+// How the rows of a format's blocks are read.
+struct RowReader {
+  UnpackFunction unpack;
+  int64_t block_bytes;
+  const quant::FormatTraits* traits;
+  int64_t cols;
+
+  // Blocks [begin, end) of a row.
+  void Read(const std::byte* row, int64_t begin, int64_t end, const Ahead& ahead,
+            WeightBlock* out) const {
+    const int64_t whole = std::min(end, cols / kBlock);
+    unpack(row + begin * block_bytes, whole - begin, ahead, *traits, out);
+    if (whole < end) ReadEnd(row, out + (whole - begin));
+  }
+
+  // The end of a row that ends inside a block, as a whole block: its last bytes are zero and decode
+  // to zero scales and offsets.
+  struct End {
+    alignas(64) std::byte bytes[kBlock * sizeof(float)] = {};
+  };
+  void CopyEnd(const std::byte* row, End& end) const {
+    std::memcpy(end.bytes, row + cols / kBlock * block_bytes,
+                static_cast<size_t>(traits->row_bytes(cols % kBlock)));
+  }
+
+  [[gnu::noinline]] void ReadEnd(const std::byte* row, WeightBlock* out) const {
+    End end;
+    CopyEnd(row, end);
+    unpack(end.bytes, 1, {0, PrefetchTo::kFirstLevel}, *traits, out);
+  }
+};
+
+// Rows that are multiplied with so many tokens together.
+template <int kTokens>
+constexpr int RowsAtOnce() {
+  if (kTokens == 1) return kStreams;
+  return kTokens < kTileTokens || Pairable<ActivationBlock> ? kRowsAtOnce : 1;
+}
+
+// local[r][t] += weights[r] . token t, for kRows rows.
+template <class Codes, int kRows, int kTokens>
+[[gnu::always_inline]] inline void MultiplyBlocks(const WeightBlock* weights,
+                                                  const ActivationBlock* activations,
+                                                  Accumulator (*local)[kTokens]) {
+  if constexpr (Pairable<ActivationBlock> && kRows == 2) {
+    MultiplyAddPair<Codes, kTokens>(weights[0], weights[1], activations, local[0], local[1]);
+  } else {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) MultiplyAdd<Codes, kTokens>(weights[r], activations, local[r]);
+  }
+}
+
+// Sums of the rows and tokens that a loop holds in registers: those of a row's tokens lie side by
+// side, those of two rows kStride apart. The sums begin with block 0.
+template <int kStride, int kRows, int kTokens>
+[[gnu::always_inline]] inline void LoadSums(const Accumulator* sums, int64_t block,
+                                            Accumulator (&local)[kRows][kTokens]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) local[r][t] = block == 0 ? Zero() : sums[r * kStride + t];
+  }
+}
+template <int kStride, int kRows, int kTokens>
+[[gnu::always_inline]] inline void StoreSums(const Accumulator (&local)[kRows][kTokens],
+                                             Accumulator* sums) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) sums[r * kStride + t] = local[r][t];
+  }
+}
+
+// Adjacent rows of some parts of the rows, which are read side by side, and `count` blocks of each,
+// the first of which is number `begin` of its row.
+struct StreamedRows {
+  const std::byte* blocks;  // of the first row of the first part
+  int64_t row_bytes;        // from row to row
+  int64_t part_bytes;       // from a part's row to the next part's
+  int64_t rows, parts;
+  int64_t begin, count;
+};
+
+// sums[row][part][t] += the row of the part . token t, while a block's weights are in registers;
+// activations [block][kTokens].
+template <class Unpacker, int kTokens>
+[[gnu::noinline]] void MultiplyStreams(const StreamedRows& streams,
+                                       const quant::FormatTraits& traits,
+                                       const ActivationBlock* activations, Accumulator* sums) {
+  using Codes = ProductCodes<typename Unpacker::Codes>;
+  constexpr int kRows = RowsAtOnce<kTokens>();
+  constexpr int kTogether = std::min(kRows, kRowsAtOnce);
+  const int64_t bytes = BlockBytes<Unpacker>(traits);
+  const int64_t step = streams.part_bytes;
+  const int64_t count = streams.count;
+  activations += streams.begin * kTokens;
+  for (int64_t row = 0; row < streams.rows; ++row) {
+    for (int64_t part = 0; part < streams.parts; part += kRows, sums += kRows * kTokens) {
+      const std::byte* block = streams.blocks + row * streams.row_bytes + part * step;
+      Accumulator local[kRows][kTokens];
+      LoadSums<kTokens>(sums, streams.begin, local);
+      for (int64_t i = 0; i < count; ++i, block += bytes) {
+        // Not unrolled: every copy of an unpacker takes long to compile.
+#pragma GCC unroll 1
+        for (int first = 0; first < kRows; first += kTogether) {
+          WeightBlock weights[kTogether];
+#pragma GCC unroll 4
+          for (int r = 0; r < kTogether; ++r) {
+            const std::byte* from = block + (first + r) * step;
+            PrefetchBlock<PrefetchTo::kFirstLevel>(from + kStreamPrefetchBytes, bytes);
+            weights[r] = Unpacker::Unpack(from, traits);
+          }
+          MultiplyBlocks<Codes, kTogether>(weights, activations + i * kTokens, local + first);
+        }
+      }
+      StoreSums<kTokens>(local, sums);
+    }
+  }
+}
+
+// `count` blocks of some rows, from block `begin` of each on, unpacked: row r at blocks[r *
+// stride].
+struct UnpackedRows {
+  const WeightBlock* blocks;
+  int64_t stride;
+  int64_t begin;
+  int64_t count;
+};
+
+// sums[r * kTileTokens + t] += rows[r] . token t; activations [block][kTokens].
+template <class Codes, int kRows, int kTokens>
+[[gnu::noinline]] void MultiplyRows(const UnpackedRows& rows, const ActivationBlock* activations,
+                                    Accumulator* sums) {
+  Accumulator local[kRows][kTokens];
+  LoadSums<kTileTokens>(sums, rows.begin, local);
+  activations += rows.begin * kTokens;
+  for (int64_t i = 0; i < rows.count; ++i, activations += kTokens) {
+    const WeightBlock* weights = rows.blocks + i;
+    if constexpr (Pairable<ActivationBlock> && kRows == 2) {
+      MultiplyAddPair<Codes, kTokens>(weights[0], weights[rows.stride], activations, local[0],
+                                      local[1]);
+    } else {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        MultiplyAdd<Codes, kTokens>(weights[r * rows.stride], activations, local[r]);
+      }
+    }
+  }
+  StoreSums<kTileTokens>(local, sums);
+}
+
+// The number of tokens that `tokens` are multiplied as.
+constexpr int64_t RoundUpTokens(int64_t tokens) {
+  return tokens <= 2 ? tokens : tokens <= 4 ? 4 : kTileTokens;
+}
+
+// How a tile of tokens is multiplied with unpacked rows, so many at a time.
+struct TileKernel {
+  void (*multiply)(const UnpackedRows& rows, const ActivationBlock* activations, Accumulator* sums);
+  int64_t rows;
+
+  template <class Codes, int kTokens>
+  static TileKernel Of(int64_t /*tokens*/) {
+    constexpr int kRows = std::min(RowsAtOnce<kTokens>(), kRowsAtOnce);
+    return {MultiplyRows<ProductCodes<Codes>, kRows, kTokens>, kRows};
+  }
+
+  // For the last tile, which may be smaller than the others.
+  template <class Codes>
+  static TileKernel ForAny(int64_t tokens) {
+    switch (RoundUpTokens(tokens)) {
+      case 1: return Of<Codes, 1>(tokens);
+      case 2: return Of<Codes, 2>(tokens);
+      case 4: return Of<Codes, 4>(tokens);
+      default: return Of<Codes, kTileTokens>(tokens);
+    }
+  }
+};
+
+// MultiplyStreams for a format and a number of tokens.
+using StreamFunction = void (*)(const StreamedRows& streams, const quant::FormatTraits& traits,
+                                const ActivationBlock* activations, Accumulator* sums);
+
+// The numbers of tokens for which a format's rows are multiplied as they are unpacked. For formats
+// that take long to unpack it costs little to put the blocks of several tokens into memory first.
+enum class Streams { kEveryCount, kOneToken };
+
+// Block `i` of a token; Codes: as ActivationCodes gives it.
+template <class Codes>
+[[gnu::noinline]] void ArrangeActivations(const ActivationRow& row, int64_t cols, int64_t i,
+                                          ActivationBlock* out) {
+  new (out) ActivationBlock(PrepareBlock<Codes>(row, cols, i));
+}
+
+// What the loops of matmul_int8.inl must know of a format's blocks, for some number of tokens.
+struct BlockFormat {
+  RowReader reader;
+  StreamFunction stream;  // may be null
+  TileKernel (*kernel)(int64_t tokens);
+  void (*arrange)(const ActivationRow& row, int64_t cols, int64_t i, ActivationBlock* out);
+  const void* order;  // has another address for each `arrange`
+
+  // kTokens: as RoundUpTokens gives it; kTileTokens stands for more, too.
+  template <class Format, Streams kStreamed, int kTokens>
+  static BlockFormat Of(const MatMulTask& task) {
+    using Unpacker = UnpackerFor<Format, kTokens>;
+    using Codes = typename Unpacker::Codes;
+    BlockFormat format = {
+        {UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
+        nullptr,
+        TileKernel::Of<Codes, kTokens>,
+        ArrangeActivations<ActivationCodes<Codes>>,
+        OrderOf<ActivationCodes<Codes>>()};
+    if constexpr (kTokens == 1 || kStreamed == Streams::kEveryCount) {
+      format.stream = MultiplyStreams<Unpacker, kTokens>;
+    }
+    if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
+    return format;
+  }
+
+  template <class Codes>
+  static const void* OrderOf() {
+    static constexpr char kOrder = 0;
+    return &kOrder;
+  }
+};
