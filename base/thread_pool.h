@@ -131,7 +131,7 @@ class ThreadPool {
   Counter state_;
 };
 
-// The part of [0, count) that member `index` of `members` owns when work is cut at multiples of
+// The share of [0, count) that member `index` of `members` owns when work is cut at multiples of
 // `tile`.
 struct Range {
   int64_t begin;

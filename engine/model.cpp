@@ -67,14 +67,14 @@ uint64_t Model::Fingerprint() const {
   const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
                                                                          XXH64_freeState);
   XXH64_reset(state.get(), 0);
-  // What lies before the first part's data is its metadata and its list of tensors.
-  const std::span<const std::byte> part = file_->mappings().front().bytes();
-  size_t header = part.size();
+  // What lies before the first shard's data is its metadata and its list of tensors.
+  const std::span<const std::byte> shard = file_->mappings().front().bytes();
+  size_t header = shard.size();
   for (const formats::GgufTensor& tensor : file_->tensors()) {
-    if (tensor.data < part.data() || tensor.data >= part.data() + part.size()) continue;
-    header = std::min(header, static_cast<size_t>(tensor.data - part.data()));
+    if (tensor.data < shard.data() || tensor.data >= shard.data() + shard.size()) continue;
+    header = std::min(header, static_cast<size_t>(tensor.data - shard.data()));
   }
-  XXH64_update(state.get(), part.data(), header);
+  XXH64_update(state.get(), shard.data(), header);
   for (const formats::GgufTensor& tensor : file_->tensors()) {
     const int64_t size = static_cast<int64_t>(tensor.size_bytes);
     const size_t sample = static_cast<size_t>(std::min(size, kSample));

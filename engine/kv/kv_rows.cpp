@@ -30,7 +30,7 @@ struct Spot {
   struct Side {
     cpu::KvElement type;
     size_t dim;
-    size_t slot;
+    size_t column;
     std::byte* bytes;
     float* scale;
   };
@@ -56,7 +56,7 @@ void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64
   const size_t bytes = cpu::KvElementBytes(key.type);
   cpu::VisitKvFormat(key.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < key.dim; ++d) {
-      std::memcpy(elements + d * bytes, key.bytes + Format::KeyPlace(key.slot, d), bytes);
+      std::memcpy(elements + d * bytes, key.bytes + Format::KeyPlace(key.column, d), bytes);
       elements[d * bytes] ^= Format::kKeyFlip;
     }
     *scale = Format::kHasScales ? *key.scale : 0.0f;
@@ -69,7 +69,7 @@ void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int6
   const size_t bytes = cpu::KvElementBytes(key.type);
   cpu::VisitKvFormat(key.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < Format::KeyDims(key.dim); ++d) {
-      std::byte* number = key.bytes + Format::KeyPlace(key.slot, d);
+      std::byte* number = key.bytes + Format::KeyPlace(key.column, d);
       if (d < key.dim) {
         std::memcpy(number, elements + d * bytes, bytes);
       } else {
@@ -87,8 +87,8 @@ void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int
   const size_t bytes = cpu::KvElementBytes(value.type);
   cpu::VisitKvFormat(value.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < value.dim; ++d) {
-      std::memcpy(elements + d * bytes, value.bytes + Format::ValuePlace(value.slot, d, value.dim),
-                  bytes);
+      std::memcpy(elements + d * bytes,
+                  value.bytes + Format::ValuePlace(value.column, d, value.dim), bytes);
     }
     *scale = Format::kHasScales ? *value.scale : 0.0f;
   });
@@ -100,8 +100,8 @@ void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, in
   const size_t bytes = cpu::KvElementBytes(value.type);
   cpu::VisitKvFormat(value.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < value.dim; ++d) {
-      std::memcpy(value.bytes + Format::ValuePlace(value.slot, d, value.dim), elements + d * bytes,
-                  bytes);
+      std::memcpy(value.bytes + Format::ValuePlace(value.column, d, value.dim),
+                  elements + d * bytes, bytes);
     }
     if (Format::kHasScales) *value.scale = scale;
   });
@@ -139,15 +139,15 @@ void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& r
 void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key) {
   const Spot spot(cache, row.at, row.entry, row.position);
   if (spot.shape.rotate_keys) kernels.rotate(key, 1, spot.shape.k_dim);
-  kernels.store_key(key, spot.shape.k_dim, spot.shape.k_type, static_cast<int>(spot.key.slot),
+  kernels.store_key(key, spot.shape.k_dim, spot.shape.k_type, static_cast<int>(spot.key.column),
                     spot.key.bytes, spot.key.scale);
 }
 
 void StoreValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value) {
   const Spot spot(cache, row.at, row.entry, row.position);
   if (spot.shape.rotate_values) kernels.rotate(value, 1, spot.shape.v_dim);
-  kernels.store_value(value, spot.shape.v_dim, spot.shape.v_type, static_cast<int>(spot.value.slot),
-                      spot.value.bytes, spot.value.scale);
+  kernels.store_value(value, spot.shape.v_dim, spot.shape.v_type,
+                      static_cast<int>(spot.value.column), spot.value.bytes, spot.value.scale);
 }
 
 void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, const RowMove& move,

@@ -24,40 +24,41 @@ class MergeTable {
   static constexpr int32_t kNone = -1;
 
   MergeTable() : MergeTable(0) {}
-  explicit MergeTable(size_t merges) : slots_(std::bit_ceil(merges * 2 + 2), kNone) {
+  explicit MergeTable(size_t merges) : places_(std::bit_ceil(merges * 2 + 2), kNone) {
     merges_.reserve(merges);
-    shift_ = 64 - std::bit_width(slots_.size() - 1);
+    shift_ = 64 - std::bit_width(places_.size() - 1);
   }
 
   // Gives the merge the next rank. Of equal pairs the first counts. No more than the constructor's
   // number may be inserted.
   void Insert(const Merge& merge) {
-    int32_t& slot = slots_[FindSlot(merge.left, merge.right)];
-    if (slot == kNone) slot = static_cast<int32_t>(merges_.size());
+    int32_t& place = places_[FindPlace(merge.left, merge.right)];
+    if (place == kNone) place = static_cast<int32_t>(merges_.size());
     merges_.push_back(merge);
   }
 
   // The rank of the pair, or kNone.
-  int32_t Rank(TokenId left, TokenId right) const { return slots_[FindSlot(left, right)]; }
+  int32_t Rank(TokenId left, TokenId right) const { return places_[FindPlace(left, right)]; }
 
   const Merge& operator[](int32_t rank) const { return merges_[static_cast<size_t>(rank)]; }
 
  private:
-  size_t FindSlot(TokenId left, TokenId right) const {
+  size_t FindPlace(TokenId left, TokenId right) const {
     const uint64_t key =
         (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
     // Fibonacci hashing (Knuth, volume 3, 6.4), after mixing the halves.
-    size_t slot = ((key ^ (key >> 29)) * 0x9E3779B97F4A7C15u) >> shift_;
+    size_t place = ((key ^ (key >> 29)) * 0x9E3779B97F4A7C15u) >> shift_;
     const auto is_other = [&](int32_t rank) {
       const Merge& merge = merges_[static_cast<size_t>(rank)];
       return merge.left != left || merge.right != right;
     };
-    while (slots_[slot] != kNone && is_other(slots_[slot])) slot = (slot + 1) & (slots_.size() - 1);
-    return slot;
+    while (places_[place] != kNone && is_other(places_[place]))
+      place = (place + 1) & (places_.size() - 1);
+    return place;
   }
 
   std::vector<Merge> merges_;
-  std::vector<int32_t> slots_;
+  std::vector<int32_t> places_;
   int shift_ = 0;
 };
 

@@ -23,20 +23,20 @@ class PieceIndex {
   PieceIndex() = default;
   // `pieces` must outlive the index; nothing is in it yet.
   explicit PieceIndex(std::span<const std::string_view> pieces)
-      : pieces_(pieces), slots_(std::bit_ceil(pieces.size() * 2 + 1), kNone) {}
+      : pieces_(pieces), places_(std::bit_ceil(pieces.size() * 2 + 1), kNone) {}
 
   // Adds pieces[id] unless an entry with this text is there already, or the text is empty.
   void Insert(TokenId id) {
     const std::string_view text = pieces_[static_cast<size_t>(id)];
     if (text.empty()) return;
-    TokenId& slot = slots_[FindSlot(text)];
-    if (slot == kNone) slot = id;
+    TokenId& place = places_[FindPlace(text)];
+    if (place == kNone) place = id;
     if (text.size() > bytes_max_) bytes_max_ = text.size();
   }
 
   TokenId Find(std::string_view text) const {
     if (text.empty() || text.size() > bytes_max_) return kNone;
-    return slots_[FindSlot(text)];
+    return places_[FindPlace(text)];
   }
 
   // Bytes of the longest entry.
@@ -45,17 +45,17 @@ class PieceIndex {
  private:
   // The place in the table that holds `text`, or the free one where it belongs. At least half of
   // the places are free.
-  size_t FindSlot(std::string_view text) const {
-    const size_t mask = slots_.size() - 1;
-    size_t slot = XXH3_64bits(text.data(), text.size()) & mask;
-    while (slots_[slot] != kNone && pieces_[static_cast<size_t>(slots_[slot])] != text) {
-      slot = (slot + 1) & mask;
+  size_t FindPlace(std::string_view text) const {
+    const size_t mask = places_.size() - 1;
+    size_t place = XXH3_64bits(text.data(), text.size()) & mask;
+    while (places_[place] != kNone && pieces_[static_cast<size_t>(places_[place])] != text) {
+      place = (place + 1) & mask;
     }
-    return slot;
+    return place;
   }
 
   std::span<const std::string_view> pieces_;
-  std::vector<TokenId> slots_;
+  std::vector<TokenId> places_;
   size_t bytes_max_ = 0;
 };
 

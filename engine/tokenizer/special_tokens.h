@@ -27,7 +27,7 @@ struct SpecialToken {
   bool strip_right = false;  // white space after it belongs to it
 };
 
-// A part of a text: a special token, or text (`token` null) to be tokenized in the ordinary way.
+// A piece of a text: a special token, or text (`token` null) to be tokenized in the ordinary way.
 struct TextFragment {
   std::string_view text;
   const SpecialToken* token = nullptr;
@@ -41,7 +41,7 @@ class SpecialTokenMatcher {
   // the matcher.
   explicit SpecialTokenMatcher(std::vector<SpecialToken> tokens);
 
-  // The parts of `text` in order, none empty. Fragments refer to `text` and to this matcher.
+  // The pieces of `text` in order, none empty. They refer to `text` and to this matcher.
   std::vector<TextFragment> Split(std::string_view text) const;
 
  private:

@@ -69,7 +69,7 @@ class SpmTokenizer final : public VocabularyTokenizer {
       return score != other.score ? score < other.score : left > other.left;
     }
   };
-  // Buffers of one EncodeText, reused from part to part.
+  // Buffers of one EncodeText, reused for every piece of the text.
   struct Scratch {
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;

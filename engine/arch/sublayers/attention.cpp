@@ -78,7 +78,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   if (result.floats == graph::kNoValue) {
     result.floats = plan.NewFloats(attended, RowSpace::kPass, result.cols);
   }
-  // The attention quantizes its result itself where a kv head has whole groups of values.
+  // The attention quantizes its result itself where a kv head has whole blocks of values.
   const bool quantize_after = result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
   Activations written = result;
   if (quantize_after) written.int8 = graph::kNoValue;
