@@ -10,10 +10,12 @@
 namespace kvant::kv {
 namespace {
 
-// Blocks in a group's pool: enough for all sequences and, beside them, for one replay.
+// Blocks of a group's pool: room for a replay beside the sequences. Where memory comes with use
+// there is one more, so that full sequences can compute their last tokens again on a copy of the
+// block.
 int64_t PoolBlocks(const CacheOptions& options, const Policy& policy) {
   return policy.Needed(options.context, options.chunk) * options.sequences +
-         policy.NeededForReplay(options.context);
+         policy.NeededForReplay(options.context) + (options.commit ? 0 : 1);
 }
 
 }  // namespace

@@ -163,7 +163,8 @@ void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, co
         -std::sin(static_cast<double>(move.distance) * static_cast<double>(frequency))));
   }
   std::vector<float> key(static_cast<size_t>(shape.k_dim));
-  std::vector<std::byte> elements(static_cast<size_t>(shape.v_dim) * sizeof(float));
+  std::vector<std::byte> elements(static_cast<size_t>(std::max(shape.k_dim, shape.v_dim)) *
+                                  sizeof(float));
   for (int head = 0; head < shape.kv_heads; ++head) {
     const CacheHead at{layer, head};
     // Upwards, so that what is overwritten has moved already.
@@ -175,6 +176,11 @@ void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, co
       ReadValueRow(cache, at, *from, position + move.distance, elements.data(), &scale);
       WriteValueRow(cache, at, *to, position, elements.data(), scale);
 
+      if (frequencies.empty()) {
+        ReadKeyRow(cache, at, *from, position + move.distance, elements.data(), &scale);
+        WriteKeyRow(cache, at, *to, position, elements.data(), scale);
+        continue;
+      }
       LoadKey(cache, kernels, {at, *from, position + move.distance}, key.data());
       kernels.rope(key.data(), 1, shape.k_dim, 2 * static_cast<int64_t>(frequencies.size()), style,
                    turn.data());

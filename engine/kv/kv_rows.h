@@ -61,7 +61,7 @@ struct RowMove {
 
 // Moves a layer's rows: values as they are, keys turned back by `distance` positions, which rounds
 // them once more (q8: quantizes them again). `frequencies` are the layer's [n_rot / 2] radians per
-// position.
+// position; none where it has no rope: its keys then move as they are, to the bit.
 void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, const RowMove& move,
               std::span<const float> frequencies, cpu::RopeStyle style);
 

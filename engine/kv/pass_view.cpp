@@ -164,8 +164,7 @@ void PassView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
     const auto shared = std::find_if(runs.begin() + added, runs.end(),
                                      [block](const BlockRun& run) { return run.block == block; });
     if (shared != runs.end()) {
-      shared->rows |= bits;
-      shared->count = std::max(shared->count, count);
+      shared->rows |= bits;  // all see all of it: what a part writes into is its own
     } else {
       runs.push_back({block, position, count, bits, i});
     }

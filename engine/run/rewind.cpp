@@ -19,7 +19,7 @@ Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Se
   core.LogEvent("replay sequence={} positions=[{},{})", sequence, begin, length);
   core.cache->BeginReplay(copy, begin);
   for (int64_t at = begin; at < length;) {
-    const int64_t count = std::min({length - at, core.options.chunk, kv::kReplayTokens});
+    const int64_t count = std::min(core.options.chunk, kv::ReplayPiece(at, length));
     const auto tokens = all.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
     run::PassPart part{&copy, {}, tokens, tokens.size()};
     KVANT_TRY(engine.executor->RunPass({&part, 1}, nullptr));

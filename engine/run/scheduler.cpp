@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/result.h"
 
@@ -9,6 +10,15 @@ namespace kvant {
 namespace {
 
 constexpr int64_t kUnlimited = INT64_MAX;
+
+// How many of `left` tokens come next, at most `limit` where that is possible, so that none of them
+// is in a piece of few rows unless there are only few.
+int64_t LongPiece(const PromptCut& cut, int64_t left, int64_t limit) {
+  const int64_t shortest = std::min(cut.few_rows + 1, cut.chunk);
+  const int64_t piece =
+      left < 2 * shortest ? left : std::min(std::max(limit, shortest), left - shortest);
+  return std::min(piece, cut.chunk);
+}
 
 bool IsCancelled(const Status& status) {
   return !status.ok() && status.error().code == ErrorCode::kCancelled;
@@ -182,14 +192,28 @@ Status Scheduler::StartPrompt(Request& request) {
     return {};
   }
   KVANT_ASSIGN(progress.sequence, host_.NewSequence());
-  // A request that begins again reuses no more than the first time, so that the rest of its prompt
-  // is cut as it was then.
-  std::span<const TokenId> prompt = request.prompt();
-  if (request.has_begun_) {
-    prompt = prompt.first(std::min(prompt.size(), static_cast<size_t>(request.reused_) + 1));
+  if (request.has_begun_) return FindPrefixAgain(request);
+  KVANT_ASSIGN(request.reused_, host_.ReusePrefix(progress.sequence, request.prompt()));
+  progress.done = progress.kept = request.reused_;
+  return {};
+}
+
+// Beginning again a request takes no more of a known prefix than the first time. What has been
+// given up of it meanwhile is computed in long pieces; where that is too little for one, more of
+// the prefix is computed with it.
+Status Scheduler::FindPrefixAgain(Request& request) {
+  Request::Progress& progress = request.progress_;
+  const PromptCut cut = host_.prompt_cut();
+  for (int64_t most = request.reused_;; most = progress.kept - 1) {
+    const auto prefix = request.prompt().first(static_cast<size_t>(most) + 1);
+    KVANT_ASSIGN(progress.kept, host_.ReusePrefix(progress.sequence, prefix));
+    const int64_t missing = request.reused_ - progress.kept;
+    const bool is_short = cut.chunk > cut.few_rows && missing > 0 && missing <= cut.few_rows;
+    if (!is_short || progress.kept == 0) break;
+    KVANT_TRY(host_.FreeSequence(std::exchange(progress.sequence, -1)));
+    KVANT_ASSIGN(progress.sequence, host_.NewSequence());
   }
-  KVANT_ASSIGN(request.reused_, host_.ReusePrefix(progress.sequence, prompt));
-  progress.done = request.reused_;
+  progress.done = progress.kept;
   return {};
 }
 
@@ -244,11 +268,17 @@ Status Scheduler::AddPromptPiece(Request& request, int64_t& budget) {
   if (left > 0) {
     if (request.service_.prompt_piece > 0) {
       progress.piece = std::min(left, request.service_.prompt_piece);
-    } else if (budget == kUnlimited) {
-      progress.piece = left;
     } else {
-      progress.piece =
-          cut.Next(std::ssize(prompt) - request.reused_, progress.done - request.reused_, budget);
+      // The tokens after a known prefix are cut in the same way whether it is still known or not.
+      const int64_t prefix = request.reused_;
+      const int64_t done = progress.done;
+      if (done < prefix) {
+        progress.piece = LongPiece(cut, prefix - done, budget);
+      } else if (budget == kUnlimited) {
+        progress.piece = left;
+      } else {
+        progress.piece = cut.Next(std::ssize(prompt) - prefix, done - prefix, budget);
+      }
     }
     inputs_.push_back(
         {progress.sequence,

@@ -7,6 +7,13 @@
 // a request gets (PromptCut). Where memory is full, guesses are dropped first; then the request
 // that came last waits, and is computed again from its tokens when another has ended.
 //
+// What is computed again has the bits of the first time, in the same cut. With known prefixes
+// (SessionOptions::prefix_cache) there is one exception, which SessionOptions::strict excludes:
+// where blocks of the request's prefix were given up while it waited, they are computed in long
+// pieces, or in a short one if the prefix is shorter. That gives the bits that they had if it is
+// how the sequence that made them known came by them; a prefix from a short prompt or from
+// generated tokens may differ in its last bits.
+//
 // Thread-safety: one thread; only the cancel flag may be set by others.
 #pragma once
 
@@ -102,7 +109,8 @@ class Request {
   struct Progress {
     Request* leader = nullptr;  // the request whose prompt is forked for it; itself if none
     SequenceId sequence = -1;   // -1: none yet
-    int64_t done = 0;           // tokens processed
+    int64_t kept = 0;           // tokens of a known prefix that it did not have to process
+    int64_t done = 0;           // tokens processed, those included
     int64_t piece = 0;          // in the step under way
   };
 
@@ -157,6 +165,7 @@ class Scheduler {
   Status StepFrom(size_t first);
   Status Gather(size_t first);
   Status StartPrompt(Request& request);
+  Status FindPrefixAgain(Request& request);
   Status AddPromptPiece(Request& request, int64_t& budget);
   Status RunStep(size_t first);
   Status Retry(size_t first, const Status& status);

@@ -39,7 +39,9 @@ struct SessionOptions {
   bool kv_check = false;      // test the cache's invariants after every operation
   bool kv_poison = false;     // fill freed blocks with NaN
   // Keep full blocks after their sequences end, until memory is needed, and use them for prompts
-  // that begin with the same tokens.
+  // that begin with the same tokens. They have the bits of the passes that made them: without
+  // `strict` these are other bits for at most kSharedRowsMax rows than for more, so that logits may
+  // depend on what was kept.
   bool prefix_cache = false;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;

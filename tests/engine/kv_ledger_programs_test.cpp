@@ -275,7 +275,7 @@ class Program {
     ASSERT_TRUE(copy.replaying());
     Status status;
     while (copy.length < length) {
-      const int64_t count = std::min(length - copy.length, kReplayTokens);
+      const int64_t count = ReplayPiece(copy.length, length);
       status = ledger_.Reserve(copy, count);
       if (!status.ok()) break;
       MakeCopies();

@@ -68,6 +68,76 @@ TEST(KvLedger, AReplayBeginsBeforeTheSpansOfAllLayers) {
   EXPECT_EQ(begin({{"window", 2}, {"state"}}, 800), 450);
 }
 
+// Long after the beginning a replay has what each layer sees through all those below it: for every
+// position that is kept afterwards, and so that at most a block more than that is computed.
+TEST(KvLedger, AReplayBeginsWhereTheRowsThatAreKeptBegin) {
+  for (const int64_t layers : {1, 2, 3}) {
+    for (int64_t window = 1; window <= 70; ++window) {
+      const int64_t blocks = MakePolicy("window", window)->Needed(kContext, 50);
+      Lists lists;
+      lists.Add(blocks);
+      std::vector<AccountedGroup> groups;
+      groups.push_back({MakePolicy("window", window), 32, blocks, layers});
+      Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
+      Sequence sequence = ledger.NewSequence();
+      for (int64_t at = 0; at < 900; at += 50) {
+        ASSERT_TRUE(ledger.Reserve(sequence, 50).ok());
+        ledger.Commit(sequence);
+      }
+      for (int64_t length = 600; length <= 600 + kBlockTokens; ++length) {
+        // What a window keeps begins with a block; the rows of the last layer see `window`
+        // positions of the layer below, and so on down to the first, whose rows come from the
+        // tokens alone.
+        const int64_t kept = (length - (window - 1) - kRewindSlack) / kBlockTokens * kBlockTokens;
+        const int64_t needed = kept - (layers - 1) * (window - 1);
+        const int64_t begin = ledger.ReplayBegin(sequence, length);
+        ASSERT_LE(begin, needed) << "window " << window << " layers " << layers;
+        ASSERT_GT(begin + 2 * kBlockTokens, needed) << "window " << window;
+      }
+    }
+  }
+}
+
+// A replay beside a sequence that holds all of its blocks takes so many as are planned for it; with
+// one block less it finds no room at some length.
+TEST(KvLedger, TheRoomOfAReplayIsExact) {
+  for (const int64_t window : {1, 2, 3, 31, 32, 33, 34, 35, 64, 65, 66, 67, 100}) {
+    const auto policy = MakePolicy("window", window);
+    for (const int64_t chunk : {1, 17, 32, 80}) {
+      const int64_t planned = policy->NeededForReplay(kContext);
+      bool one_less_is_enough = true;
+      for (int64_t length = 700; length <= 700 + kBlockTokens; ++length) {
+        Lists lists;
+        lists.Add(200);
+        std::vector<AccountedGroup> groups;
+        groups.push_back({MakePolicy("window", window), 32, 200, 2});
+        Ledger ledger(std::move(groups), {kContext, 2, 0}, lists);
+        Sequence sequence = ledger.NewSequence();
+        while (sequence.length < length) {
+          ASSERT_TRUE(
+              ledger.Reserve(sequence, std::min<int64_t>(32, length - sequence.length)).ok());
+          ledger.Commit(sequence);
+        }
+        const int64_t held = static_cast<int64_t>(ledger.bytes_used() / 32);
+        Sequence copy = ledger.NewSequence();
+        ledger.Fork(sequence, copy);
+        ledger.BeginReplay(copy, ledger.ReplayBegin(copy, length - 290));
+        while (copy.length < length - 290) {
+          const int64_t tokens = std::min(chunk, ReplayPiece(copy.length, length - 290));
+          ASSERT_TRUE(ledger.Reserve(copy, tokens).ok());
+          const int64_t taken = static_cast<int64_t>(ledger.bytes_used() / 32) - held;
+          ASSERT_LE(taken, planned) << "window " << window << " chunk " << chunk;
+          one_less_is_enough = one_less_is_enough && taken < planned;
+          ledger.Commit(copy);
+        }
+        ledger.Free(copy);
+        ledger.Free(sequence);
+      }
+      EXPECT_FALSE(one_less_is_enough) << "window " << window << " chunk " << chunk;
+    }
+  }
+}
+
 TEST(KvLedger, PoliciesAreFoundByName) {
   EXPECT_EQ(MakePolicy("", 0)->name(), "full");
   EXPECT_EQ(MakePolicy("", 5)->name(), "window");

@@ -240,18 +240,22 @@ TEST(RunnerBorder, AMoveBehindAWindowShowsNothingThatWasDropped) {
 
 // Keys that move are turned by the frequencies of their own layer: compared in double precision,
 // with the two rotary bases of tiny_model.h. Values stay what they are.
-TEST(RunnerBorder, MovedKeysAreTurnedByTheRopeOfTheirLayer) {
+// The parameter is how many last tokens move; the old places of 100 overlap with the new ones.
+class RunnerMoves : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(LastTokens, RunnerMoves, testing::Values(50, 100));
+
+TEST_P(RunnerMoves, MovedKeysAreTurnedByTheRopeOfTheirLayer) {
   const auto runner = OpenRunner(OpenTiny(MixedShape(33), OwnGemm()), Options(KvElement::kF32, 1));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(120, 1)));
   const auto before = runner->Export({&id, 1}, KvLayout::kBhsd);
-  ExpectOk(runner->Prune(id, 10, 50, PrunePositions::kMoved));
+  ExpectOk(runner->Prune(id, 10, GetParam(), PrunePositions::kMoved));
   const auto after = runner->Export({&id, 1}, KvLayout::kBhsd);
   ASSERT_TRUE(before.ok() && after.ok());
   constexpr size_t kHeads = 2;
   constexpr size_t kDim = 16;
   constexpr size_t kRows = 32;  // of the last tokens, which windows hold as well
-  constexpr double kDistance = 60;
+  const auto distance = static_cast<double>(120 - 10 - GetParam());
   for (int layer = 0; layer < 4; ++layer) {
     const double base = layer % 2 == 0 ? 300 : 30000;
     for (const char* part : {"key", "value"}) {
@@ -267,7 +271,7 @@ TEST(RunnerBorder, MovedKeysAreTurnedByTheRopeOfTheirLayer) {
         const float* from = row_of(old, i / (kRows * kDim / 2), i / (kDim / 2) % kRows);
         const float* to = row_of(now, i / (kRows * kDim / 2), i / (kDim / 2) % kRows);
         const double angle =
-            part[0] == 'k' ? -kDistance * std::pow(base, -2.0 * static_cast<double>(pair) / kDim)
+            part[0] == 'k' ? -distance * std::pow(base, -2.0 * static_cast<double>(pair) / kDim)
                            : 0.0;
         const double x = static_cast<double>(from[pair]);
         const double y = static_cast<double>(from[pair + kDim / 2]);

@@ -209,7 +209,7 @@ void Ledger::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int6
 // ---- Sharing ------------------------------------------------------------------------------------
 
 void Ledger::Fork(const Sequence& sequence, Sequence& copy) {
-  KVANT_CHECK(sequence.reserved == 0 && copy.length == 0);
+  KVANT_CHECK(sequence.reserved == 0 && !sequence.replaying() && copy.length == 0);
   for (size_t group = 0; group < groups_.size(); ++group) {
     const BlockTable& from = sequence.tables[group];
     BlockTable& to = copy.tables[group];
@@ -220,7 +220,6 @@ void Ledger::Fork(const Sequence& sequence, Sequence& copy) {
     to.entries.assign(from.entries.begin(), from.entries.end());
   }
   copy.length = sequence.length;
-  copy.replay_end = sequence.replay_end;
   copy.pruned = sequence.pruned;
 }
 

@@ -7,6 +7,7 @@
 // may be shared.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -23,8 +24,11 @@ namespace kvant::kv {
 // tokens needs no replay.
 inline constexpr int64_t kRewindSlack = 256;
 
-// Positions that a replay computes in one pass at most.
-inline constexpr int64_t kReplayTokens = kBlockTokens;
+// Positions that a replay on its way to `end` computes in one pass at most: up to the end of a
+// block, so that a ring drops a block before it takes the next one.
+inline int64_t ReplayPiece(int64_t position, int64_t end) {
+  return std::min(end - position, kBlockTokens - position % kBlockTokens);
+}
 
 // The growths that CheckRoom asks about.
 struct RoomQuestion {

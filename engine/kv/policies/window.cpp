@@ -24,7 +24,11 @@ int64_t Window::Needed(int64_t context, int64_t chunk) const {
   return std::min(BlocksFor(context), ring);
 }
 
-int64_t Window::NeededForReplay(int64_t context) const { return Needed(context, kReplayTokens); }
+int64_t Window::NeededForReplay(int64_t context) const {
+  // Passes end where blocks do (ReplayPiece): before a whole block is computed the table reaches
+  // back over window and slack from its beginning.
+  return std::min(BlocksFor(context), BlocksFor(window_ - 1 + kRewindSlack) + 1);
+}
 
 PositionRange Window::FirstPositions(int64_t length, Origin origin) const {
   // After a move or an import, positions that the window would see may be missing.
