@@ -82,8 +82,10 @@ class TokenRequest final : public Request {
     prompt_[0] = first;
   }
   SequenceId sequence = -1;
+  const void* group = nullptr;
 
  protected:
+  const void* family() const override { return group; }
   std::span<const TokenId> prompt() const override { return prompt_; }
   void Begin(SequenceId id) override { sequence = id; }
   Status AddInputs(SequenceHost&, std::vector<StepInput>& inputs) override {
@@ -125,15 +127,20 @@ TEST(Preemption, EveryRowIsComputedAsTheFirstTime) {
     for (int64_t known = 0; known < length; known += known < 192 ? 32 : 96) {
       if (known == 32) continue;  // too short for a piece of many rows
       for (int64_t still_known = 0; still_known <= known; still_known += 32) {
+        std::vector<Rows> whole;
         for (const int64_t slice : {0, 1, 100, 512}) {
           RowHost host;
           host.known = known;
-          Scheduler scheduler(host, {.prompt_slice = slice});
           TokenRequest first(5, 2, 100);
           TokenRequest request(length, 1, 150);
+          Scheduler scheduler(host, {.prompt_slice = slice});
           scheduler.Submit(first);
           scheduler.Submit(request);
           const std::vector<Rows> before = RowsOf(scheduler, host, request, length + 6);
+          // The slice does not matter for the prompt's rows.
+          const std::vector<Rows> prompt(before.begin(), before.begin() + length);
+          if (slice == 0) whole = prompt;
+          ASSERT_EQ(prompt, whole) << length << ", known " << known << ", slice " << slice;
           host.full = true;
           ASSERT_TRUE(scheduler.Poll().ok());
           ASSERT_EQ(request.state(), Request::State::kWaiting);
@@ -148,6 +155,27 @@ TEST(Preemption, EveryRowIsComputedAsTheFirstTime) {
         }
       }
     }
+  }
+}
+
+// Of texts that share a prompt only one looked up its prefix.
+TEST(Preemption, AForkedPromptIsComputedAsTheFirstTime) {
+  for (const int64_t slice : {0, 64}) {
+    RowHost host;
+    host.known = 64;
+    TokenRequest first(97, 1, 100), request(97, 1, 150);
+    first.group = request.group = &host;
+    Scheduler scheduler(host, {.prompt_slice = slice});
+    scheduler.Submit(first);
+    scheduler.Submit(request);
+    const std::vector<Rows> before = RowsOf(scheduler, host, request, 100);
+    host.full = true;
+    ASSERT_TRUE(scheduler.Poll().ok());
+    ASSERT_EQ(request.state(), Request::State::kWaiting);
+    std::vector<Rows> again = RowsOf(scheduler, host, request, std::ssize(before) + 2);
+    again.resize(before.size());
+    EXPECT_EQ(again, before);
+    ASSERT_TRUE(scheduler.CancelAll().ok());
   }
 }
 

@@ -155,29 +155,30 @@ TEST(RunnerEdges, FullSequencesCanComputeTheirLastLogitsAgain) {
   }
 }
 
-// A replay takes a ring of its own passes of a block, not one of the session's chunk.
+// A replay takes a ring of passes that end where blocks do, whatever the session's chunk is.
 TEST(RunnerEdges, AReplayFitsIntoABudgetOfARingMore) {
   const auto model = OpenTiny(WithWindow(33), OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 1);
-  options.threads = 1;
   const std::vector<TokenId> tokens = RandomTokens(700, 1);
   // 32 positions that are seen and 256 of slack are nine blocks; one more is being computed.
   constexpr uint64_t kRing = 10;
-  for (const uint64_t missing : {uint64_t{0}, uint64_t{1}}) {
-    options.kv_bytes_max = 0;
-    const auto plenty = OpenRunner(model, options);
-    const SequenceId first = NewSequence(*plenty);
-    ExpectOk(plenty->Append(first, tokens));
-    const uint64_t block = plenty->stats().groups[0].block_bytes;
-    options.kv_bytes_max = plenty->stats().kv_bytes_used + kRing * block - missing;
-    options.chunk = 32;  // so that the sequence itself fits
-    const auto runner = OpenRunner(model, options);
-    const SequenceId id = NewSequence(*runner);
-    for (size_t at = 0; at < 700; at += 28)
-      ExpectOk(runner->Append(id, std::span(tokens).subspan(at, 28)));
-    const Status status = runner->Rewind(id, 320);
-    EXPECT_EQ(status.ok(), missing == 0) << (status.ok() ? "" : status.error().message);
-    EXPECT_EQ(runner->length(id), missing == 0 ? 320 : 700);
+  for (const int64_t chunk : {17, 32, 512}) {
+    uint64_t budget = 0;  // none for the first runner, which tells what the sequence holds
+    for (const uint64_t missing : {uint64_t{0}, uint64_t{0}, uint64_t{1}}) {
+      SessionOptions options = Options(KvElement::kF32, 1);
+      options.threads = 1;
+      options.chunk = chunk;
+      options.kv_bytes_max = budget == 0 ? 0 : budget - missing;
+      const auto runner = OpenRunner(model, options);
+      const SequenceId id = NewSequence(*runner);
+      for (size_t at = 0; at < 700; at += 28) {
+        ExpectOk(runner->Append(id, std::span(tokens).subspan(at, 28)));
+      }
+      const RunnerStats stats = runner->stats();
+      budget = stats.kv_bytes_used + kRing * stats.groups[0].block_bytes;
+      const Status status = runner->Rewind(id, 380);
+      EXPECT_EQ(status.ok(), missing == 0) << "chunk " << chunk;
+      EXPECT_EQ(runner->length(id), missing == 0 ? 380 : 700);
+    }
   }
 }
 
@@ -200,6 +201,7 @@ TEST(RunnerEdges, WhatTokensAloneDoNotGiveIsNotComputedAgain) {
   ExpectOk(runner->Append(pruned, RandomTokens(700, 1)));
   const SequenceId plain = *runner->Fork(pruned);
   ExpectOk(runner->Prune(pruned, 100, 450, PrunePositions::kKept));
+  EXPECT_TRUE(runner->logits(pruned).empty());
   const int64_t limit = limit_of(pruned);
   ASSERT_EQ(limit, limit_of(plain));
   // Below the limit only a sequence of its tokens alone goes back, by a replay.
