@@ -35,7 +35,7 @@ enum class CpuFeature : uint8_t {
   kI8mm,
 };
 
-// All of them, of whatever processors.
+// Every feature that kvant asks for, on x86 and on Arm.
 std::span<const CpuFeature> AllCpuFeatures();
 
 // As /proc/cpuinfo spells it: "avx512_vnni", "asimddp".

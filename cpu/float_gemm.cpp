@@ -85,12 +85,12 @@ class SignalsHeldBack {
 // Row-major out[tokens x rows] = activations[tokens x cols] * transposed weights[rows x cols].
 void RunOneDnn(const float* weights, int64_t rows, int64_t cols, const float* activations,
                int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride,
-               bool add) {
+               Store store) {
   const SingleOpenMpThread single_thread;
   const SignalsHeldBack signals_held_back;
   const dnnl_status_t status =
       dnnl_sgemm('N', 'T', tokens, rows, cols, 1.0f, activations, activation_stride, weights, cols,
-                 add ? 1.0f : 0.0f, out, out_stride);
+                 store == Store::kAdd ? 1.0f : 0.0f, out, out_stride);
   KVANT_CHECK(status == dnnl_success);
 }
 
@@ -100,14 +100,14 @@ void RunOneDnn(const float* weights, int64_t rows, int64_t cols, const float* ac
 
 void RunOpenBlas(const float* weights, int64_t rows, int64_t cols, const float* activations,
                  int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride,
-                 bool add) {
+                 Store store) {
   // For the whole process, once: OpenBLAS has no such setting per thread.
   static const bool single_thread = (openblas_set_num_threads(1), true);
   static_cast<void>(single_thread);
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<blasint>(tokens),
               static_cast<blasint>(rows), static_cast<blasint>(cols), 1.0f, activations,
               static_cast<blasint>(activation_stride), weights, static_cast<blasint>(cols),
-              add ? 1.0f : 0.0f, out, static_cast<blasint>(out_stride));
+              store == Store::kAdd ? 1.0f : 0.0f, out, static_cast<blasint>(out_stride));
 }
 
 #endif

@@ -12,17 +12,19 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/kernels.h"
 
 namespace kvant::cpu {
 
 struct FloatGemm {
   const char* name;  // "panels", "onednn", "openblas", "own"
-  // A library's product: out[t * out_stride + r] = (or += when add) sum_c weights[r * cols + c] *
+  // A library's product: out[t * out_stride + r] = (or +=) sum_c weights[r * cols + c] *
   // activations[t * activation_stride + c], r < rows, t < tokens. Null for kernels of our own.
   void (*run)(const float* weights, int64_t rows, int64_t cols, const float* activations,
-              int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride, bool add);
-  // Of our own kernels, MatMulKernel::run_many where there is one; otherwise MatMulKernel::run
-  // serves any number of tokens.
+              int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride,
+              Store store);
+  // True: our own panels, MatMulKernel::run_many, multiply many tokens where a kernel has them.
+  // False: a library's `run` does, or MatMulKernel::run where that is null.
   bool panels;
 };
 

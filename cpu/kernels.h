@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kvant/kv_type.h"
+#include "cpu/kv_format_list.h"
 #include "quant/format.h"
 
 namespace kvant::cpu {
@@ -34,8 +34,9 @@ enum class ActivationKind : uint8_t {
   kInt8,     // ActivationRow below
 };
 
-// 1.5 * 2^23. Floats near it are whole numbers whose lowest bit counts ones; so an integer sum that
-// began at its bits, kDotOriginBits, is the float kDotOrigin + sum without a conversion.
+// kDotOrigin is 1.5 * 2^23, and kDotOriginBits are its bits. Around it neighbouring floats differ
+// by one, and their bits by one, too: an integer sum that starts at kDotOriginBits, read as a
+// float, is kDotOrigin + sum.
 inline constexpr float kDotOrigin = 12582912.0f;
 inline constexpr int32_t kDotOriginBits = 0x4b400000;
 
@@ -80,21 +81,22 @@ ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
 
 enum class Store : uint8_t { kSet, kAdd };
 
-// Few and many tokens may be multiplied in two arithmetics. The caller decides once for a whole
-// pass, so that all products of the pass agree, however its rows are dealt out.
+// Products with few tokens and products with many may round differently. The caller decides once
+// for a whole pass which of them it has, so that all its products agree, however their rows are
+// shared out to threads.
 enum class TokenCount : uint8_t { kFew, kMany };
 
-// A pass of so many rows and more counts as many tokens.
+// A pass of at least this many rows has many tokens.
 inline constexpr int64_t kManyTokens = 64;
 constexpr TokenCount TokenCountOf(int64_t rows) {
   return rows < kManyTokens ? TokenCount::kFew : TokenCount::kMany;
 }
 
-// What a scratch memory holds of a product's activations. Kernels for kInt8 rearrange them into the
-// scratch before they multiply; they write down here what they have left there, and find it again
-// in later calls for other weight rows of the same product. The caller keeps one record beside each
-// scratch memory, and clears it before a product with other activations, and whenever the scratch
-// has been used for anything else.
+// Which activations a scratch memory holds. Kernels for kInt8 rearrange the activations into the
+// scratch before they multiply, and write into this record what they have left there; later calls
+// for other weight rows of the same product find it again. The caller keeps one record beside each
+// scratch memory. It clears the record before a product with other activations, and whenever it has
+// used the scratch for anything else.
 struct ArrangedActivations {
   const void* order = nullptr;  // another address for each order of values; null: nothing
   int64_t begin = 0;            // tokens of the product
@@ -119,7 +121,8 @@ struct MatMulTask {
   Store store;
   std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
   TokenCount count = TokenCount::kFew;
-  // Of `scratch`; kernels for kFloat32 ignore it. Null: the activations are arranged anew.
+  // What `scratch` holds; kernels for kFloat32 ignore it. Null: activations are rearranged in every
+  // call.
   ArrangedActivations* arranged = nullptr;
 };
 
@@ -129,8 +132,8 @@ struct MatMulKernel {
   int row_tile;  // callers split rows at multiples of this
   size_t (*scratch_bytes)(int64_t cols);
   void (*run)(const MatMulTask& task);
-  // Of formats with kFloat32: the arithmetic for many tokens, one for any number of them; null
-  // where there is none. Same scratch.
+  // For float formats: multiplies many tokens, in panels; uses the same scratch. Null where the
+  // instruction set has no float panels.
   void (*run_many)(const MatMulTask& task) = nullptr;
   bool generic = false;  // takes any format's blocks value by value
 };
@@ -158,13 +161,6 @@ using DecodeFunction = void (*)(const std::byte* blocks, float* values, int64_t 
 // ---- Attention
 // -------------------------------------------------------------------------------------
 
-using KvElement = KvType;
-
-// Bytes of one number, without the scales of kQ8.
-constexpr size_t KvElementBytes(KvElement element) {
-  return element == KvElement::kF32 ? 4 : element == KvElement::kF16 ? 2 : 1;
-}
-
 // Dimensions of a q8 vector at most.
 inline constexpr int kKvQ8DimMax = 1024;
 
@@ -172,25 +168,10 @@ inline constexpr int kKvQ8DimMax = 1024;
 // span stay below 2^31.
 inline constexpr int kKvWeightCodeMax = 32767;
 
-// Keys lie in tiles of 16 tokens, so that sixteen scores fill one vector without a horizontal sum:
-// f32 and f16 as [k_dim][16]; q8 as [k_dim / 4 rounded up][16][4] bytes code + 128, which is what
-// products of unsigned and signed bytes read.
-inline constexpr int kKeyTileTokens = 16;
-constexpr size_t KvKeyTileBytes(KvElement element, int k_dim) {
-  const int stored = element == KvElement::kQ8 ? (k_dim + 3) / 4 * 4 : k_dim;
-  return static_cast<size_t>(stored) * kKeyTileTokens * KvElementBytes(element);
-}
-
-// Values lie in groups of 4 tokens: f32 and f16 as rows [4][v_dim], q8 as [v_dim][4] codes.
-inline constexpr int kValueGroupTokens = 4;
-constexpr size_t KvValueGroupBytes(KvElement element, int v_dim) {
-  return static_cast<size_t>(v_dim) * kValueGroupTokens * KvElementBytes(element);
-}
-
 // A run of cached positions of one kv head that lie contiguously in memory.
 struct KvRun {
   const std::byte* keys;                // key tiles, the first starts at first_position
-  const std::byte* values;              // value groups, the first starts at first_position
+  const std::byte* values;              // value tiles, the first starts at first_position
   int64_t first_position;               // multiple of kKeyTileTokens
   int64_t count;                        // tokens; the rest of the last tile may hold anything
   const float* key_scales = nullptr;    // [count rounded up to whole tiles] for q8 keys
@@ -307,10 +288,10 @@ enum class RopeStyle : uint8_t {
 struct KernelTable {
   const char* isa;  // "scalar", "avx2", "avx512vnni"
 
-  // By quant::FormatIndex.
+  // One kernel per format, at the place that quant::FormatIndex gives.
   std::vector<MatMulKernel> matmul;
 
-  // By quant::FormatIndex; never null.
+  // One function per format, at the place that quant::FormatIndex gives; never null.
   std::vector<EncodeFunction> encode;
   std::vector<DecodeFunction> decode;
 
@@ -324,7 +305,7 @@ struct KernelTable {
   // out = a + b; out may be a.
   void (*add)(const float* a, const float* b, int64_t cols, float* out);
 
-  // By Activation.
+  // One row per Activation, at the place of its number.
   std::span<const ActivationKernel> activations;
 
   const ActivationKernel& ForActivation(Activation activation) const {
@@ -349,7 +330,7 @@ struct KernelTable {
   void (*store_key)(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
                     float* scale);
 
-  // Writes one token's value (v_dim floats) as token `slot` (0..3) of a value group, and the scale
+  // Writes one token's value (v_dim floats) as token `slot` (0..3) of a value tile, and the scale
   // of a q8 value.
   void (*store_value)(const float* value, int64_t v_dim, KvElement element, int slot,
                       std::byte* group, float* scale);
@@ -361,7 +342,7 @@ struct KernelTable {
   // bits that one call for all spans gives.
   void (*attention_merge)(const AttentionTask& task);
 
-  // What the instruction set can do at most, for benchmarks; see cpu/peaks.h.
+  // Loops that reach the limits of the instruction set, for benchmarks; see cpu/peaks.h.
   const PeakLoops* peaks;
 };
 

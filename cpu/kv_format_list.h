@@ -1,21 +1,23 @@
 // The formats of keys and values in the cache: an entry of the list per format. Each says, once,
-// where a number of a token lies, what it is worth, and whether tokens have scales; kernels for
-// speed may walk the same places by strides. Formats are quoted by cpu::KvElement.
+// where a number of a token lies, how many bytes a tile has, what a number is worth, and whether
+// tokens have scales; kernels for speed may walk the same places by strides. Formats are quoted by
+// cpu::KvElement.
 //
 // Keys lie in tiles of kKeyTileTokens tokens, so that sixteen scores fill one vector without a
-// horizontal sum; values in groups of kValueGroupTokens tokens (cpu/kernels.h has the bytes of
-// both). A place is in bytes from the begin of the tile or group that holds the token; `slot` is
-// the token's number in it, `d` the number of the dimension.
+// horizontal sum; values in tiles of kValueTileTokens tokens. A place is in bytes from the begin of
+// the tile that holds the token; `slot` is the token's number in it, `d` the number of the
+// dimension.
 //
 // A format defines
 //   kElement, kName, kHasScales        kHasScales: one float per token and head for each side
-//   KeyPlace(slot, d)                  of a key's number
-//   ValuePlace(slot, d, v_dim)         of a value's number
+//   Number                             as a number is stored, without a scale
+//   KeyPlace(slot, d), KeyTileBytes(k_dim)
+//   ValuePlace(slot, d, v_dim), ValueTileBytes(v_dim)
+//   KeyDims(k_dim)                     dimensions that a key tile has places for
 //   KeyNumber(bytes), ValueNumber(bytes)   the number there, before its scale
 //   FromFloat(value)                   of formats without scales
 //   kKeyFlip                           what the first byte of a key's number is XORed with, to be
 //                                      as the same number of a value is
-// and, where a tile holds more dimensions than the key has, KeyDims(k_dim).
 #pragma once
 
 #include <algorithm>
@@ -25,13 +27,20 @@
 #include <string_view>
 
 #include "base/half.h"
-#include "cpu/kernels.h"
+#include "kvant/kv_type.h"
 
 namespace kvant::cpu {
 
+using KvElement = KvType;
+
+// Positions of a tile.
+inline constexpr int kKeyTileTokens = 16;
+inline constexpr int kValueTileTokens = 4;
+
 // Numbers as they are: keys [k_dim][16], values [4][v_dim].
-template <class Number>
+template <class NumberType>
 struct KvNumbers {
+  using Number = NumberType;
   static constexpr bool kHasScales = false;
   static constexpr std::byte kKeyFlip{0};
   static constexpr size_t KeyDims(size_t k_dim) { return k_dim; }
@@ -40,6 +49,10 @@ struct KvNumbers {
   }
   static constexpr size_t ValuePlace(size_t slot, size_t d, size_t v_dim) {
     return (slot * v_dim + d) * sizeof(Number);
+  }
+  static constexpr size_t KeyTileBytes(size_t k_dim) { return KeyPlace(0, k_dim); }
+  static constexpr size_t ValueTileBytes(size_t v_dim) {
+    return ValuePlace(kValueTileTokens, 0, v_dim);
   }
 
  protected:
@@ -73,6 +86,7 @@ struct KvF16 : KvNumbers<uint16_t> {
 // Codes with a scale per token: keys [k_dim / 4 rounded up][16][4] bytes code + 128, which is what
 // products of unsigned and signed bytes read, values [v_dim][4] signed bytes.
 struct KvInt8 {
+  using Number = int8_t;
   static constexpr KvElement kElement = KvElement::kQ8;
   static constexpr std::string_view kName = "q8";
   static constexpr bool kHasScales = true;
@@ -82,8 +96,10 @@ struct KvInt8 {
     return (d / 4 * kKeyTileTokens + slot) * 4 + d % 4;
   }
   static constexpr size_t ValuePlace(size_t slot, size_t d, size_t /*v_dim*/) {
-    return d * kValueGroupTokens + slot;
+    return d * kValueTileTokens + slot;
   }
+  static constexpr size_t KeyTileBytes(size_t k_dim) { return KeyPlace(0, KeyDims(k_dim)); }
+  static constexpr size_t ValueTileBytes(size_t v_dim) { return ValuePlace(0, v_dim, v_dim); }
   static int KeyNumber(const std::byte* bytes) { return static_cast<int>(*bytes) - 128; }
   static int ValueNumber(const std::byte* bytes) { return static_cast<int8_t>(*bytes); }
 };
@@ -94,8 +110,8 @@ struct KvFormatTypes {};
 using KvFormatList = KvFormatTypes<KvF32, KvF16, KvInt8>;
 
 template <class Visit, class First, class... Rest>
-decltype(auto) VisitKvFormatOf(KvFormatTypes<First, Rest...> /*list*/, KvElement element,
-                               const Visit& visit) {
+constexpr decltype(auto) VisitKvFormatOf(KvFormatTypes<First, Rest...> /*list*/, KvElement element,
+                                         const Visit& visit) {
   if constexpr (sizeof...(Rest) > 0) {
     if (element != First::kElement) {
       return VisitKvFormatOf(KvFormatTypes<Rest...>(), element, visit);
@@ -106,16 +122,36 @@ decltype(auto) VisitKvFormatOf(KvFormatTypes<First, Rest...> /*list*/, KvElement
 
 // visit(Format()) for the format of an element.
 template <class Visit>
-decltype(auto) VisitKvFormat(KvElement element, const Visit& visit) {
+constexpr decltype(auto) VisitKvFormat(KvElement element, const Visit& visit) {
   return VisitKvFormatOf(KvFormatList(), element, visit);
 }
 
-// Where a token of a block or run lies: bytes from its first tile or group.
-inline size_t KeyTileOffset(KvElement element, int k_dim, size_t token) {
+constexpr bool KvHasScales(KvElement element) {
+  return VisitKvFormat(element, []<class Format>(Format) { return Format::kHasScales; });
+}
+
+// Bytes of one number, without scales; of the tiles of one kv head.
+constexpr size_t KvElementBytes(KvElement element) {
+  return VisitKvFormat(element,
+                       []<class Format>(Format) { return sizeof(typename Format::Number); });
+}
+constexpr size_t KvKeyTileBytes(KvElement element, int k_dim) {
+  return VisitKvFormat(element, [k_dim]<class Format>(Format) {
+    return Format::KeyTileBytes(static_cast<size_t>(k_dim));
+  });
+}
+constexpr size_t KvValueTileBytes(KvElement element, int v_dim) {
+  return VisitKvFormat(element, [v_dim]<class Format>(Format) {
+    return Format::ValueTileBytes(static_cast<size_t>(v_dim));
+  });
+}
+
+// Where a token of a block or run lies: bytes from the first tile to the token's.
+constexpr size_t KeyTileOffset(KvElement element, int k_dim, size_t token) {
   return token / kKeyTileTokens * KvKeyTileBytes(element, k_dim);
 }
-inline size_t ValueGroupOffset(KvElement element, int v_dim, size_t token) {
-  return token / kValueGroupTokens * KvValueGroupBytes(element, v_dim);
+constexpr size_t ValueTileOffset(KvElement element, int v_dim, size_t token) {
+  return token / kValueTileTokens * KvValueTileBytes(element, v_dim);
 }
 
 }  // namespace kvant::cpu

@@ -27,11 +27,12 @@ struct MatMulFamily {
   size_t (*float_scratch_bytes)(int64_t cols);
 };
 
-// By quant::FormatIndex. The names live as long as the process; called once per family.
+// One kernel per format, at the place that quant::FormatIndex gives. The names live as long as the
+// process; called once per family.
 std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family);
 
-// `table` with the kernels of `other` where only `other`, the table of an instruction set that
-// comes with this one, has a format's own.
+// `table`, in which a generic kernel gives way to the special one that `other` has for the same
+// format. `other` is the table of an instruction set that every CPU with this one has, too.
 std::vector<MatMulKernel> WithKernelsOf(const std::vector<MatMulKernel>& other,
                                         std::vector<MatMulKernel> table);
 

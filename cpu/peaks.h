@@ -18,10 +18,10 @@ struct PeakLoop {
   int64_t (*run)(int64_t rounds);
 };
 
-// Accumulators of 32 bits stay exact for so long.
+// After so many rounds accumulators of 32 bits are still exact.
 inline constexpr int64_t kPeakRoundsMax = int64_t{1} << 18;
 
-// Read below takes whole pieces of so many bytes.
+// `Read` below takes whole pieces of so many bytes.
 inline constexpr size_t kReadPieceBytes = 256;
 
 struct PeakLoops {

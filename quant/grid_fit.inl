@@ -18,8 +18,8 @@ struct GridShape {
   float code_size;         // typical root mean square of well-fitted codes
 };
 
-// What scales to start from turn the weighted root mean square of a group into, in parts of the
-// typical size of codes.
+// The search for a scale starts at the scales that give a group's codes a weighted root mean square
+// of so many times code_size.
 constexpr float kStarts[] = {1.8f, 1.45f, 1.2f, 1.0f, 0.85f, 0.7f, 0.55f};
 
 constexpr float kGridStarts[] = {0.85f, 1.0f, 1.18f};
@@ -28,6 +28,14 @@ struct GroupIdeal {
   float scale = 0;
   float square = 0;  // the curvature of the error around it
 };
+
+// The scale at which coordinates that take their nearest numbers independently fit best. A function
+// of its own, because most grids share it.
+template <int kLevels>
+[[gnu::noinline]] float StartScale(const Levels<kLevels>& levels, const LevelSamples& x,
+                                   float magnitude) {
+  return SearchLevelScale(levels, x, magnitude, kStarts).scale;
+}
 
 // The best scale of a group: first for coordinates that take their nearest numbers independently,
 // then for points of the grid at scales around that one.
@@ -44,10 +52,9 @@ GroupIdeal FindIdeal(const Shape& shape, typename Shape::Search& search, const f
   // Equal magnitudes are all the same coordinate, and only the least is one that every grid
   // repeats.
   const float least = std::fabs(shape.grid.points[0][0]) + (IsShift(Shape::kRule) ? 1.0f : 0.0f);
-  const float scale =
-      std::fabs(PeakOf(x)) < 1.001f * size
-          ? size / least
-          : SearchLevelScale(shape.levels, x, size / shape.code_size, kStarts).scale;
+  const float scale = std::fabs(PeakOf(x)) < 1.001f * size
+                          ? size / least
+                          : StartScale(shape.levels, x, size / shape.code_size);
   GroupIdeal ideal;
   float best_change = 0;
   for (const float ratio : kGridStarts) {
@@ -68,12 +75,12 @@ inline int NearestMultiple(float ratio, int scales) {
 }
 
 // The unit whose multiples come nearest to the ideals, from a row of candidates.
-template <class Shape>
-float ChooseUnit(const GroupIdeal* ideals) {
+template <int kGroups, int kScales>
+[[gnu::noinline]] float ChooseUnit(const GroupIdeal* ideals) {
   constexpr int kCandidates = 64;
-  constexpr float kTop = 2 * Shape::kScales - 1;
+  constexpr float kTop = 2 * kScales - 1;
   float largest = 0;
-  for (int g = 0; g < Shape::kGroups; ++g) largest = std::max(largest, ideals[g].scale);
+  for (int g = 0; g < kGroups; ++g) largest = std::max(largest, ideals[g].scale);
   if (largest == 0) return 0;
   float best_unit = largest / kTop;
   float best_error = std::numeric_limits<float>::infinity();
@@ -82,8 +89,8 @@ float ChooseUnit(const GroupIdeal* ideals) {
     const float inverse = multiple / largest;
     const float unit = 1 / inverse;
     float error = 0;
-    for (int g = 0; g < Shape::kGroups; ++g) {
-      const int s = NearestMultiple(ideals[g].scale * inverse, Shape::kScales);
+    for (int g = 0; g < kGroups; ++g) {
+      const int s = NearestMultiple(ideals[g].scale * inverse, kScales);
       const float difference = unit * static_cast<float>(2 * s + 1) - ideals[g].scale;
       error += ideals[g].square * difference * difference;
     }
@@ -120,8 +127,8 @@ GroupFit FitGroup(typename Shape::Search& search, float unit, float ideal) {
 // The signs of the eight values from `values` on, for points chosen with or without a changed sign:
 // the sign that costs least gives way.
 template <class Shape>
-uint8_t StoredSigns(const Shape& shape, const float* values, const float* weights,
-                    const GroupPoints& points, int first_vector) {
+[[gnu::noinline]] uint8_t StoredSigns(const Shape& shape, const float* values, const float* weights,
+                                      const GroupPoints& points, int first_vector) {
   int signs = 0;
   for (int j = 0; j < 8; ++j) signs |= std::signbit(values[j]) << j;
   if (std::popcount(static_cast<unsigned>(signs)) % 2 == 0) return static_cast<uint8_t>(signs);
@@ -173,7 +180,7 @@ GridFit SearchGrid(const Shape& shape, const float* values, const float* importa
     ideals[g] = FindIdeal(shape, searches[g], x, w);
   }
 
-  fit.d = block.StoreScale(ChooseUnit<Shape>(ideals) / shape.unit);
+  fit.d = block.StoreScale(ChooseUnit<kGroups, Shape::kScales>(ideals) / shape.unit);
   const float unit = block.Load(fit.d) * shape.unit;
   GroupPoints sums;  // in multiples of the unit
   for (int g = 0; g < kGroups; ++g) {

@@ -42,7 +42,7 @@ template <GridRule kRule, class Grid, int kVectors>
 class GroupSearch {
  public:
   // [kVectors][kDims] values and weights.
-  void Prepare(const Grid& grid, const float* values, const float* weights) {
+  [[gnu::noinline]] void Prepare(const Grid& grid, const float* values, const float* weights) {
     grid_ = &grid;
     for (int v = 0; v < kVectors; ++v) {
       const float* x = values + v * Grid::kDims;
@@ -56,7 +56,7 @@ class GroupSearch {
   }
 
   // The points that change the squared error least with this scale > 0.
-  GroupPoints Nearest(float scale) {
+  [[gnu::noinline]] GroupPoints Nearest(float scale) {
     Choice choices[kVectors][2];
     for (int v = 0; v < kVectors; ++v) FindVariants(v, scale, choices[v]);
     GroupPoints chosen{};
@@ -101,7 +101,7 @@ class GroupSearch {
     uint8_t pattern = 0;
   };
 
-  void PrepareHalf(const float* x, const float* w, Half& half) const {
+  [[gnu::noinline]] void PrepareHalf(const float* x, const float* w, Half& half) const {
     float products[Grid::kHalfDims];
     float sum_products = 0;
     float sum_weights = 0;

@@ -40,7 +40,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_XS::kType, RunTiles<UnpackIQ4_XS>},
 };
 
-// By quant::FormatIndex.
+// One kernel per format, at the place that quant::FormatIndex gives.
 std::vector<MatMulKernel> BuildKernels() {
   std::vector<MatMulKernel> table =
       BuildMatMulTable({kIsaName, kSpecial, RunTiles<UnpackGeneric<false, 16>>,

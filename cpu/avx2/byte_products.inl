@@ -41,8 +41,8 @@ template <class Codes>
   }
 }
 
-// The sum of two vectors' products, four of them in 16 bits; how such sums are added, and
-// widened to 32 bits.
+// SumTwo adds the products of two vectors, four products in each 16-bit lane; AddSums adds two such
+// sums, WidenSums adds neighbouring lanes to sums of 32 bits.
 constexpr bool kWideSums = false;
 template <class Codes>
 [[gnu::always_inline]] inline __m256i SumTwo(const __m256i* w, const __m256i* x) {
@@ -74,5 +74,5 @@ template <class Codes>
   return Codes::kBias == 0 ? dot : _mm256_add_epi32(dot, bias);
 }
 
-// Tokens from which on they are worth a transposition of the weights.
+// So many tokens and more are worth a transposition of the weights into LaneOrder::kPairLanes.
 constexpr int kPairLanesFrom = 8;

@@ -1,6 +1,6 @@
 // Eight floats from each float element type. Included inside the target region of matmul.cpp.
 
-using FloatVector = __m256;
+using F32 = __m256;
 constexpr int64_t kLanes = 8;
 // 4 x 3 sums leave four of the 16 registers for the operands.
 constexpr int kFloatTileRows = 4;
@@ -9,18 +9,16 @@ constexpr int kFloatTileTokens = 3;
 constexpr int kFloatPanelVectors = 2;
 constexpr int kFloatPanelTokens = 6;
 
-inline FloatVector ZeroFloats() { return _mm256_setzero_ps(); }
 // In assembly because GCC 12 copies the sums of the intrinsic to other registers and back.
-inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
+inline F32 MulAdd(F32 a, F32 b, F32 sum) {
   asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
   return sum;
 }
-inline void SumEightFloats(const FloatVector* v, float* out) { SumEight(v, 1, out); }
-inline FloatVector BroadcastFloat(const float* p) { return _mm256_broadcast_ss(p); }
-inline void StoreFloats(float* p, FloatVector lanes) { _mm256_storeu_ps(p, lanes); }
+inline F32 BroadcastFloat(const float* p) { return _mm256_broadcast_ss(p); }
+inline void StoreFloats(float* p, F32 lanes) { _mm256_storeu_ps(p, lanes); }
 
 // Lane r of vector l becomes lane l of vector r.
-inline void TransposeFloats(FloatVector* v) {
+inline void TransposeFloats(F32* v) {
   __m256 quads[8];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
 #pragma GCC unroll 2
   for (int i = 0; i < 8; i += 4) {
@@ -44,10 +42,8 @@ inline void TransposeFloats(FloatVector* v) {
 // zero. Pointers may be odd.
 struct ElementF32 {
   static constexpr int64_t kBytes = 4;
-  static FloatVector Load(const std::byte* p) {
-    return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
-  }
-  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+  static F32 Load(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+  static F32 LoadFirst(const std::byte* p, int64_t count) {
     alignas(32) std::byte padded[32] = {};
     std::memcpy(padded, p, static_cast<size_t>(count) * 4);
     return Load(padded);
@@ -55,7 +51,7 @@ struct ElementF32 {
 };
 
 template <class Element>
-inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
+inline F32 LoadFirstHalves(const std::byte* p, int64_t count) {
   alignas(16) std::byte padded[16] = {};
   std::memcpy(padded, p, static_cast<size_t>(count) * 2);
   return Element::Load(padded);
@@ -63,21 +59,21 @@ inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
 
 struct ElementF16 {
   static constexpr int64_t kBytes = 2;
-  static FloatVector Load(const std::byte* p) {
+  static F32 Load(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+  static F32 LoadFirst(const std::byte* p, int64_t count) {
     return LoadFirstHalves<ElementF16>(p, count);
   }
 };
 
 struct ElementBf16 {
   static constexpr int64_t kBytes = 2;
-  static FloatVector Load(const std::byte* p) {
+  static F32 Load(const std::byte* p) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
   }
-  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+  static F32 LoadFirst(const std::byte* p, int64_t count) {
     return LoadFirstHalves<ElementBf16>(p, count);
   }
 };

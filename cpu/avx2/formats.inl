@@ -52,7 +52,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
 };
 
-// By quant::FormatIndex.
+// One kernel per format, at the place that quant::FormatIndex gives.
 std::vector<MatMulKernel> BuildKernels() {
   return BuildMatMulTable({kIsaName, kSpecial, RunRare<UnpackGeneric<false, 16>>,
                            RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,

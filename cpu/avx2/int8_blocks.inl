@@ -61,12 +61,12 @@ inline float Sum(Accumulator lanes) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// The two halves of a added, then those of b.
+// Lower four lanes: the two halves of a added. Upper four: those of b.
 inline __m256 AddHalves(__m256 a, __m256 b) {
   return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-// Of each half of a and b, the first two lanes plus the last two, interleaved.
+// In each half: lanes a0 + a2, b0 + b2, a1 + a3, b1 + b3.
 inline __m256 AddPairsOfLanes(__m256 a, __m256 b) {
   return _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
 }
@@ -187,11 +187,12 @@ template <class Codes, int kTokens>
   }
 }
 
-// A block takes more than half of the registers.
+// One row only: a WeightBlock takes 12 of the 16 registers.
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 2;
 
-// 32 codes each, as they follow each other, from LaneOrder::kPairs and back.
+// From two vectors of LaneOrder::kPairs the 32 codes of one pair, in plain order: of the pair in
+// the lower halves, and of the pair in the upper ones.
 [[gnu::always_inline]] inline __m256i JoinLower(__m256i a, __m256i b) {
   return _mm256_permute2x128_si256(a, b, 0x20);
 }
@@ -248,7 +249,7 @@ using UnpackerFor =
     std::conditional_t<Unpacker::Codes::kOrder == LaneOrder::kPairs && kTokens >= kPairLanesFrom,
                        UnpackPairLanes<Unpacker>, Unpacker>;
 
-// 256 activations.
+// A block of 256 activations whose arrays begin at `row`.
 template <class Codes>
   requires(Codes::kOrder != LaneOrder::kGroups)
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const ActivationRow& row) {

@@ -7,7 +7,7 @@
 
 namespace kvant::cpu::avx512vnni {
 
-// By quant::FormatIndex.
+// One function per format, at the place that quant::FormatIndex gives.
 std::vector<EncodeFunction> EncodeFunctions();
 std::vector<DecodeFunction> DecodeFunctions();
 

@@ -60,12 +60,12 @@ inline float Sum(Accumulator lanes) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// The two halves of a added, then those of b.
+// Lower eight lanes: the two halves of a added. Upper eight: those of b.
 inline __m512 AddHalves(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
 
-// The two quarters of each half of a and b added.
+// Quarters of four lanes: a0 + a1, a2 + a3, b0 + b1, b2 + b3, where a0 is the first quarter of a.
 inline __m512 AddQuarters(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }

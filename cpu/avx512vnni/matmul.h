@@ -9,7 +9,7 @@
 
 namespace kvant::cpu::avx512vnni {
 
-// By quant::FormatIndex.
+// One kernel per format, at the place that quant::FormatIndex gives.
 std::vector<MatMulKernel> MatMulKernels();
 
 // KernelTable::quantize. Groups of 32 whose largest magnitude is below 2^-100 count as all zero.

@@ -21,7 +21,8 @@ inline void AddProducts(__m256i unsigned_bytes, __m256i signed_bytes, __m256i& s
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-// The sum of two vectors' products, eight of them in 32 bits, and how such sums are added.
+// SumTwo adds the products of two vectors, eight products in each 32-bit lane; AddSums adds two
+// such sums.
 constexpr bool kWideSums = true;
 template <class Codes>
 [[gnu::always_inline]] inline __m256i SumTwo(const __m256i* w, const __m256i* x) {
@@ -50,5 +51,5 @@ template <class Codes>
   return _mm256_add_epi32(DotGroups<Codes>(w, x, bias), high);
 }
 
-// Tokens from which on they are worth a transposition of the weights.
+// So many tokens and more are worth a transposition of the weights into LaneOrder::kPairLanes.
 constexpr int kPairLanesFrom = 4;

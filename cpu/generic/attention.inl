@@ -102,14 +102,13 @@ void ScoreUnit(const QueryTile& tile) {
       PositionRange positions = Intersect(segment.positions, SeenByAny(tile, first, count));
       if (positions.empty()) return;
       positions.begin = TileFloor(positions.begin);
-      switch (tile.task->k_element) {
-        case KvElement::kF32:
-          return ScoreBlockOf<float>(tile, first, count, packed, segment, positions);
-        case KvElement::kF16:
-          return ScoreBlockOf<uint16_t>(tile, first, count, packed, segment, positions);
-        case KvElement::kQ8:
-          return ScoreQ8BlockOf(tile, first, count, packed, *segment.run, positions);
-      }
+      VisitKvFormat(tile.task->k_element, [&]<class Format>(Format) {
+        if constexpr (Format::kHasScales) {
+          ScoreQ8BlockOf(tile, first, count, packed, *segment.run, positions);
+        } else {
+          ScoreBlockOf<typename Format::Number>(tile, first, count, packed, segment, positions);
+        }
+      });
     });
   }
 }
@@ -203,7 +202,7 @@ void SoftmaxQuery(const QueryTile& tile, int query) {
   for (F32& sum : sums) sum = Zero();
   // Where all is hidden, weights are zero relative to any finite number.
   const float base = max == -INFINITY ? 0.0f : max;
-  if (tile.task->v_element == KvElement::kQ8) {
+  if (KvHasScales(tile.task->v_element)) {
     ScaledWeights scaled = {Zero(), Zero()};
     for (int s = 0; s < count; ++s) {
       const int64_t run_offset = runs[s]->first_position - tile.span_begin;
@@ -321,14 +320,16 @@ void WeighUnit(const QueryTile& tile) {
   for (int s = 0; s < tile.segment_count; ++s) {
     const Segment& segment = tile.segments[s];
     ForEachBlockOf(tile, segment, [&](int first, int count, const float*) {
-      switch (tile.task->v_element) {
-        case KvElement::kF32: return AddSegmentValues<float>(tile, first, count, segment);
-        case KvElement::kF16: return AddSegmentValues<uint16_t>(tile, first, count, segment);
-        case KvElement::kQ8: return AddQ8SegmentOf(tile, first, count, segment);
-      }
+      VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
+        if constexpr (Format::kHasScales) {
+          AddQ8SegmentOf(tile, first, count, segment);
+        } else {
+          AddSegmentValues<typename Format::Number>(tile, first, count, segment);
+        }
+      });
     });
   }
-  if (tile.task->v_element == KvElement::kQ8) ScaleQ8Sums(tile);
+  if (KvHasScales(tile.task->v_element)) ScaleQ8Sums(tile);
 }
 
 // ---- Spans -------------------------------------------------------------------------------------

@@ -115,13 +115,13 @@ void StoreCodes(const QueryTile& tile, int query, const PositionRange* offsets, 
   constexpr float kVanishing = 0x1p-100f;  // kCodeMax divided by less may overflow
   const float* weights = tile.ScoresOf(query);
   FourCodes* codes = tile.WeightCodesOf(query);
-  std::memset(codes, 0, kAttentionSpan / kValueGroupTokens * sizeof(FourCodes));
+  std::memset(codes, 0, kAttentionSpan / kValueTileTokens * sizeof(FourCodes));
   const float max = LargestLane(scaled.largest);
   const bool vanishes = !(max >= kVanishing);
   const F32 inverse = Broadcast(vanishes ? 0.0f : kCodeMax / max);
   for (int s = 0; s < count; ++s) {
     for (int64_t i = offsets[s].begin; i < offsets[s].end; i += kLanes) {
-      StoreWeightCodes(Round(Mul(Load(weights + i), inverse)), codes + i / kValueGroupTokens);
+      StoreWeightCodes(Round(Mul(Load(weights + i), inverse)), codes + i / kValueTileTokens);
     }
   }
   float lanes[kLanes];
@@ -146,12 +146,12 @@ inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t
     for (int v = 0; v < kVectors; ++v) total[q][v] = ZeroDots();
   }
   for (int64_t g = 0; g < groups; ++g) {
-    PrefetchAhead<kVectors * kLanes * kValueGroupTokens>(values +
-                                                         (g * v_dim + d) * kValueGroupTokens);
+    PrefetchAhead<kVectors * kLanes * kValueTileTokens>(values +
+                                                        (g * v_dim + d) * kValueTileTokens);
     ValueCodes codes[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      const int8_t* part = values + (g * v_dim + d + v * kLanes) * kValueGroupTokens;
+      const int8_t* part = values + (g * v_dim + d + v * kLanes) * kValueTileTokens;
       codes[v] = kPartial ? LoadValueCodesPartial(part, rest) : LoadValueCodes(part);
     }
 #pragma GCC unroll 8
@@ -182,12 +182,12 @@ void AddQ8Segment(const QueryTile& tile, int first, const Segment& segment) {
   const int64_t run_begin = segment.run->first_position;
   const int8_t* values = reinterpret_cast<const int8_t*>(segment.run->values);
   const FourCodes* codes =
-      tile.WeightCodesOf(first) + (run_begin - tile.span_begin) / kValueGroupTokens;
+      tile.WeightCodesOf(first) + (run_begin - tile.span_begin) / kValueTileTokens;
   float* sums = tile.SpanSumsOf(first);
-  const int64_t begin = (seen.begin - run_begin) / kValueGroupTokens;
-  const int64_t groups = (seen.end - run_begin + kValueGroupTokens - 1) / kValueGroupTokens - begin;
+  const int64_t begin = (seen.begin - run_begin) / kValueTileTokens;
+  const int64_t groups = (seen.end - run_begin + kValueTileTokens - 1) / kValueTileTokens - begin;
   codes += begin;
-  values += begin * v_dim * kValueGroupTokens;
+  values += begin * v_dim * kValueTileTokens;
   int64_t d = 0;
   for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
     AddQ8Vectors<kQueries, kVectors, false>(codes, values, v_dim, groups, d, 0, sums,

@@ -23,7 +23,7 @@ inline constexpr int kKeyTileVectors = kKeyTileTokens / kLanes;
 inline constexpr int64_t kScoreStride = kAttentionSpan + kKeyTileTokens;
 inline constexpr int kSpanSegmentsMax = kAttentionSpan / kKeyTileTokens;
 // FourCodes between the weight codes of two query vectors.
-inline constexpr int64_t kWeightCodeStride = kAttentionSpan / kValueGroupTokens + 8;
+inline constexpr int64_t kWeightCodeStride = kAttentionSpan / kValueTileTokens + 8;
 
 // How far ahead of its use the cache is asked for, and by what: the bytes that a loop is about to
 // read from `source` on.
@@ -236,7 +236,7 @@ void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
     const int query = first + q;
     const float* source = task.queries + (tile.first_row + query / heads) * task.query_row_stride +
                           int64_t{query % heads} * task.k_dim;
-    if (task.k_element != KvElement::kQ8) {
+    if (!KvHasScales(task.k_element)) {
       for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
       continue;
     }

@@ -40,51 +40,60 @@ inline F32 ClampToF16(F32 v) {
   return Min(Broadcast(kF16Max), Max(Broadcast(-kF16Max), v));
 }
 
-void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
-              float* scale) {
-  const size_t row = static_cast<size_t>(slot);
-  if (element == KvElement::kF32) {
-    constexpr int64_t kStride = KvF32::KeyPlace(0, 1) / sizeof(float);
-    float* column = reinterpret_cast<float*>(tile + KvF32::KeyPlace(row, 0));
-    for (int64_t d = 0; d < k_dim; ++d) column[d * kStride] = key[d];
-  } else if (element == KvElement::kF16) {
-    constexpr int64_t kStride = KvF16::KeyPlace(0, 1) / sizeof(uint16_t);
-    uint16_t* column = reinterpret_cast<uint16_t*>(tile + KvF16::KeyPlace(row, 0));
-    for (int64_t d = 0; d < k_dim; d += kLanes) {
-      const int64_t count = Least(kLanes, k_dim - d);
-      uint16_t halves[kLanes];
-      StoreF16(halves, ClampToF16(LoadPartial(key + d, count)));
-      for (int64_t i = 0; i < count; ++i) column[(d + i) * kStride] = halves[i];
-    }
-  } else {
-    int8_t codes[kKvQ8DimMax];
-    *scale = QuantizeVector(key, k_dim, codes);
-    uint8_t* column = reinterpret_cast<uint8_t*>(tile + KvInt8::KeyPlace(row, 0));
-    const int64_t dims = static_cast<int64_t>(KvInt8::KeyDims(static_cast<size_t>(k_dim)));
-    for (int64_t d = 0; d < dims; d += 4) {  // four lie side by side
-      uint8_t* four = column + KvInt8::KeyPlace(0, static_cast<size_t>(d));
-      for (int64_t i = 0; i < 4; ++i) four[i] = static_cast<uint8_t>(codes[d + i] + 128);
-    }
-  }
+// count <= kLanes numbers as a format without scales has them.
+inline void StoreNumbers(float* to, F32 numbers, int64_t count) {
+  if (count == kLanes) return Store(to, numbers);
+  StorePartial(to, numbers, count);
+}
+inline void StoreNumbers(uint16_t* to, F32 numbers, int64_t count) {
+  if (count == kLanes) return StoreF16(to, ClampToF16(numbers));
+  StoreF16Partial(to, ClampToF16(numbers), count);
 }
 
-void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* group,
+void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+              float* scale) {
+  VisitKvFormat(element, [&]<class Format>(Format) {
+    using Number = typename Format::Number;
+    const size_t row = static_cast<size_t>(slot);
+    if constexpr (Format::kHasScales) {
+      int8_t codes[kKvQ8DimMax];
+      *scale = QuantizeVector(key, k_dim, codes);
+      uint8_t* column = reinterpret_cast<uint8_t*>(tile + Format::KeyPlace(row, 0));
+      const int64_t dims = static_cast<int64_t>(Format::KeyDims(static_cast<size_t>(k_dim)));
+      for (int64_t d = 0; d < dims; d += 4) {  // four lie side by side
+        uint8_t* four = column + Format::KeyPlace(0, static_cast<size_t>(d));
+        for (int64_t i = 0; i < 4; ++i) four[i] = static_cast<uint8_t>(codes[d + i] + 128);
+      }
+    } else {
+      constexpr int64_t kStride = Format::KeyPlace(0, 1) / sizeof(Number);
+      Number* column = reinterpret_cast<Number*>(tile + Format::KeyPlace(row, 0));
+      for (int64_t d = 0; d < k_dim; d += kLanes) {
+        const int64_t count = Least(kLanes, k_dim - d);
+        Number numbers[kLanes];
+        StoreNumbers(numbers, LoadPartial(key + d, count), kLanes);
+        for (int64_t i = 0; i < count; ++i) column[(d + i) * kStride] = numbers[i];
+      }
+    }
+  });
+}
+
+void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* tile,
                 float* scale) {
-  const size_t row = static_cast<size_t>(slot);
-  const size_t dims = static_cast<size_t>(v_dim);
-  if (element == KvElement::kF32) {
-    std::memcpy(group + KvF32::ValuePlace(row, 0, dims), value, dims * sizeof(float));
-  } else if (element == KvElement::kF16) {
-    uint16_t* halves = reinterpret_cast<uint16_t*>(group + KvF16::ValuePlace(row, 0, dims));
-    int64_t d = 0;
-    for (; d + kLanes <= v_dim; d += kLanes) StoreF16(halves + d, ClampToF16(Load(value + d)));
-    const int64_t rest = v_dim - d;
-    if (rest > 0) StoreF16Partial(halves + d, ClampToF16(LoadPartial(value + d, rest)), rest);
-  } else {
-    int8_t codes[kKvQ8DimMax];
-    *scale = QuantizeVector(value, v_dim, codes);
-    int8_t* column = reinterpret_cast<int8_t*>(group + KvInt8::ValuePlace(row, 0, dims));
-    constexpr int64_t kStride = KvInt8::ValuePlace(0, 1, 1);
-    for (int64_t d = 0; d < v_dim; ++d) column[d * kStride] = codes[d];
-  }
+  VisitKvFormat(element, [&]<class Format>(Format) {
+    using Number = typename Format::Number;
+    const size_t dims = static_cast<size_t>(v_dim);
+    Number* numbers =
+        reinterpret_cast<Number*>(tile + Format::ValuePlace(static_cast<size_t>(slot), 0, dims));
+    if constexpr (Format::kHasScales) {
+      int8_t codes[kKvQ8DimMax];
+      *scale = QuantizeVector(value, v_dim, codes);
+      constexpr int64_t kStride = Format::ValuePlace(0, 1, 1);
+      for (int64_t d = 0; d < v_dim; ++d) numbers[d * kStride] = codes[d];
+    } else {
+      for (int64_t d = 0; d < v_dim; d += kLanes) {
+        const int64_t count = Least(kLanes, v_dim - d);
+        StoreNumbers(numbers + d, LoadPartial(value + d, count), count);
+      }
+    }
+  });
 }

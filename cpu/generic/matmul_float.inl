@@ -1,7 +1,7 @@
 // Products of float weights (F32, F16, BF16) with float activations of fewer than 64 tokens, shared
 // by the vector instruction sets. An instruction set includes this file in its namespace and target
-// region, after it has defined FloatVector, kLanes, kFloatTileRows, kFloatTileTokens, ZeroFloats,
-// MultiplyAddFloats, StoreFloats, SumEightFloats and one Element type per format.
+// region, after it has defined F32, kLanes, kFloatTileRows, kFloatTileTokens, Zero, MulAdd,
+// StoreFloats, SumEight and one Element type per format.
 //
 // Every (row, token) pair has one vector of running sums, columns ascending, whatever tile it is
 // part of: that fixes the bits.
@@ -31,18 +31,17 @@ struct ElementRows {
 
 // sums[r][t] += row r . token t over the kLanes columns from `col` on.
 template <class Element, int kRows, int kTokens>
-[[gnu::always_inline]] inline void AddFloatVectors(const ElementRows<Element>& rows,
-                                                   const ElementRows<ElementF32>& tokens,
-                                                   int64_t col,
-                                                   FloatVector (&sums)[kRows][kTokens]) {
-  FloatVector x[kTokens];
+[[gnu::always_inline]] inline void AddF32s(const ElementRows<Element>& rows,
+                                           const ElementRows<ElementF32>& tokens, int64_t col,
+                                           F32 (&sums)[kRows][kTokens]) {
+  F32 x[kTokens];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) x[t] = ElementF32::Load(tokens.At(t, col));
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const FloatVector w = Element::Load(rows.At(r, col));
+    const F32 w = Element::Load(rows.At(r, col));
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) sums[r][t] = MultiplyAddFloats(w, x[t], sums[r][t]);
+    for (int t = 0; t < kTokens; ++t) sums[r][t] = MulAdd(w, x[t], sums[r][t]);
   }
 }
 
@@ -50,25 +49,24 @@ template <class Element, int kRows, int kTokens>
 template <class Element, int kRows, int kTokens>
 [[gnu::always_inline]] inline void AddFloatProducts(const ElementRows<Element>& rows,
                                                     const ElementRows<ElementF32>& tokens,
-                                                    int64_t cols,
-                                                    FloatVector (&sums)[kRows][kTokens]) {
+                                                    int64_t cols, F32 (&sums)[kRows][kTokens]) {
   constexpr int64_t kLine = kCacheLineBytes / Element::kBytes;
   int64_t col = 0;
   for (; col + kLine <= cols; col += kLine) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) __builtin_prefetch(rows.At(r, col) + kFloatPrefetchBytes);
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < kLine; i += kLanes) AddFloatVectors(rows, tokens, col + i, sums);
+    for (int64_t i = 0; i < kLine; i += kLanes) AddF32s(rows, tokens, col + i, sums);
   }
-  for (; col + kLanes <= cols; col += kLanes) AddFloatVectors(rows, tokens, col, sums);
+  for (; col + kLanes <= cols; col += kLanes) AddF32s(rows, tokens, col, sums);
   if (const int64_t left = cols - col; left > 0) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {
-      const FloatVector x = ElementF32::LoadFirst(tokens.At(t, col), left);
+      const F32 x = ElementF32::LoadFirst(tokens.At(t, col), left);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const FloatVector w = Element::LoadFirst(rows.At(r, col), left);
-        sums[r][t] = MultiplyAddFloats(w, x, sums[r][t]);
+        const F32 w = Element::LoadFirst(rows.At(r, col), left);
+        sums[r][t] = MulAdd(w, x, sums[r][t]);
       }
     }
   }
@@ -76,9 +74,9 @@ template <class Element, int kRows, int kTokens>
 
 // The sums of up to eight rows that follow each other.
 inline void StoreFloatSums(const MatMulTask& task, int64_t row, int64_t rows, int64_t token,
-                           const FloatVector* lanes) {
+                           const F32* lanes) {
   float sums[8];
-  SumEightFloats(lanes, sums);
+  SumEight(lanes, 1, sums);
   float* out = task.out + token * task.out_stride + row;
   for (int64_t r = 0; r < std::min<int64_t>(rows, 8); ++r) {
     out[r] = task.store == Store::kAdd ? out[r] + sums[r] : sums[r];
@@ -89,15 +87,15 @@ inline void StoreFloatSums(const MatMulTask& task, int64_t row, int64_t rows, in
 // on: sums[(t * kRows + r) * 8]. A function of its own, so that a test can look at its registers.
 template <class Element, int kRows, int kTokens>
 [[gnu::noinline]] void MultiplyFloatStreams(const MatMulTask& task, int64_t row, int64_t step,
-                                            int64_t token, FloatVector* sums) {
+                                            int64_t token, F32* sums) {
   const ElementRows<Element> rows{task.weights + row * task.row_bytes, step * task.row_bytes};
   const ElementRows<ElementF32> tokens{task.activations + token * task.activation_stride,
                                        task.activation_stride};
-  FloatVector local[kRows][kTokens];
+  F32 local[kRows][kTokens];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) local[r][t] = ZeroFloats();
+    for (int t = 0; t < kTokens; ++t) local[r][t] = Zero();
   }
   AddFloatProducts(rows, tokens, task.cols, local);
 #pragma GCC unroll 8
@@ -109,8 +107,7 @@ template <class Element, int kRows, int kTokens>
 
 // MultiplyFloatStreams of an element type, compiled for so many rows and tokens.
 struct FloatStreams {
-  void (*multiply)(const MatMulTask& task, int64_t row, int64_t step, int64_t token,
-                   FloatVector* sums);
+  void (*multiply)(const MatMulTask& task, int64_t row, int64_t step, int64_t token, F32* sums);
   int64_t rows, tokens;
 
   template <class Element, int kRows, int kTokens>
@@ -131,7 +128,7 @@ struct FloatStreams {
 // Streams of `part` rows each, from row `begin` on, times the tokens from `token` on.
 inline void RunFloatStreams(const MatMulTask& task, const FloatStreams& streams, int64_t begin,
                             int64_t part, int64_t token) {
-  FloatVector* sums = reinterpret_cast<FloatVector*>(task.scratch.data());
+  F32* sums = reinterpret_cast<F32*>(task.scratch.data());
   for (int64_t row = 0; row < part; row += 8) {
     const int64_t rows = std::min<int64_t>(8, part - row);
     // The sums of the eight rows of a stream lie side by side.

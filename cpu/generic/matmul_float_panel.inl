@@ -28,19 +28,19 @@ static_assert(kFloatPassRows % kFloatPanelRows == 0);
 
 // The parts of a thread's scratch memory.
 struct FloatPanelScratch {
-  FloatVector* panels;  // [kFloatPassRows / kFloatPanelRows][kFloatPanelCols][kFloatPanelVectors]
-  FloatVector* sums;    // [kFloatPanelTokens][kFloatPanelVectors]
-  float* tokens;        // [kFloatPanelTokens][kFloatTokenStride]
-  float* rows;          // [kLanes][kFloatTokenStride]
+  F32* panels;    // [kFloatPassRows / kFloatPanelRows][kFloatPanelCols][kFloatPanelVectors]
+  F32* sums;      // [kFloatPanelTokens][kFloatPanelVectors]
+  float* tokens;  // [kFloatPanelTokens][kFloatTokenStride]
+  float* rows;    // [kLanes][kFloatTokenStride]
 
   explicit FloatPanelScratch(std::byte* bytes)
-      : panels(reinterpret_cast<FloatVector*>(bytes)),
+      : panels(reinterpret_cast<F32*>(bytes)),
         sums(panels + kFloatPassRows / kLanes * kFloatPanelCols),
         tokens(reinterpret_cast<float*>(sums + kFloatPanelSums)),
         rows(tokens + kFloatPanelTokens * kFloatTokenStride) {}
 
   static constexpr size_t Bytes() {
-    return (kFloatPassRows / kLanes * kFloatPanelCols + kFloatPanelSums) * sizeof(FloatVector) +
+    return (kFloatPassRows / kLanes * kFloatPanelCols + kFloatPanelSums) * sizeof(F32) +
            (kFloatPanelTokens + kLanes) * kFloatTokenStride * sizeof(float);
   }
 };
@@ -58,7 +58,7 @@ struct FloatBlock {
 // compete for the same few places of the cache. Those of the next vector are asked for.
 template <class Element>
 void PackFloatRows(const MatMulTask& task, int64_t row, const FloatBlock& block, float* copies,
-                   FloatVector* to) {
+                   F32* to) {
   const int64_t rows = std::clamp<int64_t>(task.row_end - row, 0, kLanes);
   const int64_t whole = block.cols / kLanes * kLanes;
   for (int64_t r = 0; r < rows; ++r) {
@@ -76,12 +76,12 @@ void PackFloatRows(const MatMulTask& task, int64_t row, const FloatBlock& block,
     }
   }
   for (int64_t col = 0; col < block.cols; col += kLanes) {
-    FloatVector lanes[kLanes];
+    F32 lanes[kLanes];
 #pragma GCC unroll 16
     for (int64_t r = 0; r < kLanes; ++r) {
       lanes[r] = r < rows ? ElementF32::Load(reinterpret_cast<const std::byte*>(
                                 copies + r * kFloatTokenStride + col))
-                          : ZeroFloats();
+                          : Zero();
     }
     TransposeFloats(lanes);
 #pragma GCC unroll 16
@@ -93,7 +93,7 @@ void PackFloatRows(const MatMulTask& task, int64_t row, const FloatBlock& block,
 template <class Element>
 void PackFloatPanels(const MatMulTask& task, int64_t row, int64_t end, const FloatBlock& block,
                      const FloatPanelScratch& scratch) {
-  FloatVector* panels = scratch.panels;
+  F32* panels = scratch.panels;
   for (; row < end; row += kFloatPanelRows) {
     for (int64_t v = 0; v < kFloatPanelVectors; ++v) {
       PackFloatRows<Element>(task, row + v * kLanes, block, scratch.rows, panels + v);
@@ -112,7 +112,7 @@ inline void CopyFloatTokens(const MatMulTask& task, int64_t token, const FloatBl
     for (int64_t col = 0; col < block.cols; col += kLanes) {
       const int64_t count = std::min(kLanes, block.cols - col);
       const std::byte* p = from + col * ElementF32::kBytes;
-      StoreFloats(to + t * kFloatTokenStride + col, !exists ? ZeroFloats()
+      StoreFloats(to + t * kFloatTokenStride + col, !exists ? Zero()
                                                     : count == kLanes
                                                         ? ElementF32::Load(p)
                                                         : ElementF32::LoadFirst(p, count));
@@ -145,20 +145,20 @@ struct FloatPrefetch {
 };
 
 // sums[t][v] = vector v of a panel times token t over `cols` columns, a multiple of kLanes.
-[[gnu::noinline]] inline void MultiplyFloatPanel(const FloatVector* panel, const float* tokens,
+[[gnu::noinline]] inline void MultiplyFloatPanel(const F32* panel, const float* tokens,
                                                  int64_t cols, const FloatPrefetch& prefetch,
-                                                 FloatVector* sums) {
-  FloatVector local[kFloatPanelTokens][kFloatPanelVectors];
+                                                 F32* sums) {
+  F32 local[kFloatPanelTokens][kFloatPanelVectors];
 #pragma GCC unroll 16
   for (int t = 0; t < kFloatPanelTokens; ++t) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kFloatPanelVectors; ++v) local[t][v] = ZeroFloats();
+    for (int v = 0; v < kFloatPanelVectors; ++v) local[t][v] = Zero();
   }
   for (int64_t begin = 0; begin < cols; begin += kLanes) {
     prefetch.AtColumn(begin);
 #pragma GCC unroll 4
     for (int64_t col = begin; col < begin + kLanes; ++col) {
-      FloatVector w[kFloatPanelVectors];
+      F32 w[kFloatPanelVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kFloatPanelVectors; ++v) w[v] = panel[col * kFloatPanelVectors + v];
       for (size_t byte = 0; byte < sizeof(w); byte += kCacheLineBytes) {
@@ -168,10 +168,10 @@ struct FloatPrefetch {
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kFloatPanelTokens; ++t) {
-        const FloatVector x = BroadcastFloat(tokens + t * kFloatTokenStride + col);
+        const F32 x = BroadcastFloat(tokens + t * kFloatTokenStride + col);
 #pragma GCC unroll 4
         for (int v = 0; v < kFloatPanelVectors; ++v) {
-          local[t][v] = MultiplyAddFloats(w[v], x, local[t][v]);
+          local[t][v] = MulAdd(w[v], x, local[t][v]);
         }
       }
     }
@@ -184,7 +184,7 @@ struct FloatPrefetch {
 }
 
 // out[0..count) = (or +=) lanes, where count may be less than all.
-inline void PutFloats(FloatVector lanes, int64_t count, Store store, float* out) {
+inline void PutFloats(F32 lanes, int64_t count, Store store, float* out) {
   const bool add = store == Store::kAdd;
   std::byte* bytes = reinterpret_cast<std::byte*>(out);
   if (count >= kLanes) {
@@ -262,5 +262,5 @@ void RunFloatPanels(const MatMulTask& task) {
 }
 
 inline size_t FloatScratchBytes(int64_t /*cols*/) {
-  return std::max(kFloatSums * sizeof(FloatVector), FloatPanelScratch::Bytes());
+  return std::max(kFloatSums * sizeof(F32), FloatPanelScratch::Bytes());
 }

@@ -8,7 +8,7 @@
 
 namespace kvant::cpu::i8mm {
 
-// By quant::FormatIndex.
+// One kernel per format, at the place that quant::FormatIndex gives.
 std::vector<MatMulKernel> MatMulKernels();
 
 }  // namespace kvant::cpu::i8mm

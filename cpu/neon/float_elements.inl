@@ -1,7 +1,7 @@
 // Four floats from each float element type, for cpu/neon and cpu/i8mm. Included inside the target
 // region of their matmul.cpp.
 
-using FloatVector = float32x4_t;
+using F32 = float32x4_t;
 constexpr int64_t kLanes = 4;
 // 8 x 2 sums: enough chains of additions for one token already, and half of the 32 registers is
 // left for the operands.
@@ -11,23 +11,17 @@ constexpr int kFloatTileTokens = 2;
 constexpr int kFloatPanelVectors = 4;
 constexpr int kFloatPanelTokens = 6;
 
-inline FloatVector ZeroFloats() { return vdupq_n_f32(0.0f); }
-inline FloatVector MultiplyAddFloats(FloatVector a, FloatVector b, FloatVector sum) {
-  return vfmaq_f32(sum, a, b);
-}
-inline void SumEightFloats(const FloatVector* v, float* out) {
-  for (int i = 0; i < 8; ++i) out[i] = Sum(v[i]);
-}
-inline FloatVector BroadcastFloat(const float* p) { return vld1q_dup_f32(p); }
-inline void StoreFloats(float* p, FloatVector lanes) { vst1q_f32(p, lanes); }
+inline F32 MulAdd(F32 a, F32 b, F32 sum) { return vfmaq_f32(sum, a, b); }
+inline F32 BroadcastFloat(const float* p) { return vld1q_dup_f32(p); }
+inline void StoreFloats(float* p, F32 lanes) { vst1q_f32(p, lanes); }
 
 // Lane r of vector l becomes lane l of vector r.
-inline void TransposeFloats(FloatVector* v) {
+inline void TransposeFloats(F32* v) {
   const float64x2_t low02 = vreinterpretq_f64_f32(vzip1q_f32(v[0], v[2]));
   const float64x2_t high02 = vreinterpretq_f64_f32(vzip2q_f32(v[0], v[2]));
   const float64x2_t low13 = vreinterpretq_f64_f32(vzip1q_f32(v[1], v[3]));
   const float64x2_t high13 = vreinterpretq_f64_f32(vzip2q_f32(v[1], v[3]));
-  const auto zip = [](float64x2_t even, float64x2_t odd, FloatVector* two) {
+  const auto zip = [](float64x2_t even, float64x2_t odd, F32* two) {
     two[0] = vzip1q_f32(vreinterpretq_f32_f64(even), vreinterpretq_f32_f64(odd));
     two[1] = vzip2q_f32(vreinterpretq_f32_f64(even), vreinterpretq_f32_f64(odd));
   };
@@ -39,10 +33,10 @@ inline void TransposeFloats(FloatVector* v) {
 // zero. Pointers may be odd.
 struct ElementF32 {
   static constexpr int64_t kBytes = 4;
-  static FloatVector Load(const std::byte* p) {
+  static F32 Load(const std::byte* p) {
     return vreinterpretq_f32_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(p)));
   }
-  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+  static F32 LoadFirst(const std::byte* p, int64_t count) {
     std::byte padded[16] = {};
     std::memcpy(padded, p, static_cast<size_t>(count) * 4);
     return Load(padded);
@@ -54,7 +48,7 @@ inline uint16x4_t LoadHalfWords(const std::byte* p) {
 }
 
 template <class Element>
-inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
+inline F32 LoadFirstHalves(const std::byte* p, int64_t count) {
   std::byte padded[8] = {};
   std::memcpy(padded, p, static_cast<size_t>(count) * 2);
   return Element::Load(padded);
@@ -62,20 +56,20 @@ inline FloatVector LoadFirstHalves(const std::byte* p, int64_t count) {
 
 struct ElementF16 {
   static constexpr int64_t kBytes = 2;
-  static FloatVector Load(const std::byte* p) {
+  static F32 Load(const std::byte* p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(LoadHalfWords(p)));
   }
-  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+  static F32 LoadFirst(const std::byte* p, int64_t count) {
     return LoadFirstHalves<ElementF16>(p, count);
   }
 };
 
 struct ElementBf16 {
   static constexpr int64_t kBytes = 2;
-  static FloatVector Load(const std::byte* p) {
+  static F32 Load(const std::byte* p) {
     return vreinterpretq_f32_u32(vshll_n_u16(LoadHalfWords(p), 16));
   }
-  static FloatVector LoadFirst(const std::byte* p, int64_t count) {
+  static F32 LoadFirst(const std::byte* p, int64_t count) {
     return LoadFirstHalves<ElementBf16>(p, count);
   }
 };

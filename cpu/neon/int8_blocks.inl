@@ -93,7 +93,8 @@ template <class Codes>
   return sum;
 }
 
-// Between tokens: compilers would load codes of several at once, and keep sums in memory for it.
+// Stands between two tokens. Without it, compilers load the codes of several tokens at once, and
+// then have no registers left for the sums.
 [[gnu::always_inline]] inline void FinishTokens() { asm volatile("" ::: "memory"); }
 
 // 256 activations: codes, eight scales, and the sums of sixteen groups or eight pairs of them.

@@ -13,6 +13,6 @@ template <class Codes, int kTokens>
   }
 }
 
-// A block takes half of the registers, and all that goes with it the other.
+// One row only: its codes take 16 of the 32 registers; scales, activations and sums take the rest.
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 1;

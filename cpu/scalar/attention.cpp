@@ -79,8 +79,8 @@ float Score(const Query& query, const KvRun& run, int64_t position) {
 template <class Format>
 auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
   const size_t t = static_cast<size_t>(token);
-  const std::byte* group = run.values + ValueGroupOffset(task.v_element, task.v_dim, t);
-  return Format::ValueNumber(group + Format::ValuePlace(t % kValueGroupTokens,
+  const std::byte* group = run.values + ValueTileOffset(task.v_element, task.v_dim, t);
+  return Format::ValueNumber(group + Format::ValuePlace(t % kValueTileTokens,
                                                         static_cast<size_t>(d),
                                                         static_cast<size_t>(task.v_dim)));
 }
@@ -258,7 +258,7 @@ void ForEachQuery(const AttentionTask& task, bool quantize, const Visit& visit) 
   for (int64_t row = 0; row < task.rows; ++row) {
     for (int64_t head = 0; head < task.heads_per_kv; ++head) {
       const float* values = task.queries + row * task.query_row_stride + head * task.k_dim;
-      const bool codes = quantize && task.k_element == KvElement::kQ8;
+      const bool codes = quantize && KvHasScales(task.k_element);
       visit(Query{task, values, row, head, QuantizedVector(values, codes ? task.k_dim : 0)});
     }
   }

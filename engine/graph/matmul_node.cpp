@@ -176,7 +176,7 @@ class Product {
       }
       float_gemm_.run(floats, rows, in_.cols, pass.Floats(in_.floats), pass.RowFloats(in_.floats),
                       pass.RowCount(out_), pass.Floats(out_) + operands_[i].out_col + row,
-                      pass.RowFloats(out_), store_ == cpu::Store::kAdd);
+                      pass.RowFloats(out_), store_);
     }
   }
 

@@ -21,8 +21,8 @@ struct Spot {
     key = {shape.k_type, static_cast<size_t>(shape.k_dim), token % cpu::kKeyTileTokens,
            block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token),
            block.key_scales + token};
-    value = {shape.v_type, static_cast<size_t>(shape.v_dim), token % cpu::kValueGroupTokens,
-             block.values + cpu::ValueGroupOffset(shape.v_type, shape.v_dim, token),
+    value = {shape.v_type, static_cast<size_t>(shape.v_dim), token % cpu::kValueTileTokens,
+             block.values + cpu::ValueTileOffset(shape.v_type, shape.v_dim, token),
              block.value_scales + token};
   }
 

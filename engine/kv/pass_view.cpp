@@ -201,8 +201,8 @@ PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t positio
   place.key_tile = block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token);
   place.key_column = static_cast<int>(token % cpu::kKeyTileTokens);
   place.key_scale = block.key_scales + token;
-  place.value_tile = block.values + cpu::ValueGroupOffset(shape.v_type, shape.v_dim, token);
-  place.value_column = static_cast<int>(token % cpu::kValueGroupTokens);
+  place.value_tile = block.values + cpu::ValueTileOffset(shape.v_type, shape.v_dim, token);
+  place.value_column = static_cast<int>(token % cpu::kValueTileTokens);
   place.value_scale = block.value_scales + token;
   return place;
 }

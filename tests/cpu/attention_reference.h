@@ -41,10 +41,10 @@ class Cache {
       const int64_t length = run_lengths[blocks_.size() % run_lengths.size()];
       const int64_t count = std::min(length, shape.cache_end - begin);
       const size_t tiles = static_cast<size_t>(CeilDiv(count, kKeyTileTokens));
-      const size_t groups = static_cast<size_t>(CeilDiv(count, kValueGroupTokens));
+      const size_t groups = static_cast<size_t>(CeilDiv(count, kValueTileTokens));
       const size_t value_bytes =
           shape.v_element == KvElement::kQ8
-              ? groups * KvValueGroupBytes(shape.v_element, shape.v_dim)
+              ? groups * KvValueTileBytes(shape.v_element, shape.v_dim)
               : static_cast<size_t>(count * shape.v_dim) * KvElementBytes(shape.v_element);
       Block& block = blocks_.emplace_back();
       block.keys = std::make_unique<GuardedArray<std::byte>>(
@@ -63,7 +63,7 @@ class Cache {
     static const KernelTable& scalar = *ChooseKernels("scalar").value();
     const Place place = PlaceOf(position);
     const int key_slot = static_cast<int>(position % kKeyTileTokens);
-    const int value_slot = static_cast<int>(position % kValueGroupTokens);
+    const int value_slot = static_cast<int>(position % kValueTileTokens);
     scalar.store_key(key, shape_.k_dim, shape_.k_element, key_slot, place.tile, place.key_scale);
     scalar.store_value(value, shape_.v_dim, shape_.v_element, value_slot, place.group,
                        place.value_scale);
@@ -81,9 +81,9 @@ class Cache {
   }
   double Value(int64_t position, int d) const {
     const Place place = PlaceOf(position);
-    const int64_t slot = position % kValueGroupTokens;
+    const int64_t slot = position % kValueTileTokens;
     if (shape_.v_element == KvElement::kQ8) {
-      const int8_t code = static_cast<int8_t>(place.group[d * kValueGroupTokens + slot]);
+      const int8_t code = static_cast<int8_t>(place.group[d * kValueTileTokens + slot]);
       return static_cast<float>(code) * *place.value_scale;
     }
     return Element(place.group, shape_.v_element, slot * shape_.v_dim + d);
@@ -120,7 +120,7 @@ class Cache {
     return {blocks_[i].keys->data() +
                 token / kKeyTileTokens * KvKeyTileBytes(shape_.k_element, shape_.k_dim),
             blocks_[i].values->data() +
-                token / kValueGroupTokens * KvValueGroupBytes(shape_.v_element, shape_.v_dim),
+                token / kValueTileTokens * KvValueTileBytes(shape_.v_element, shape_.v_dim),
             blocks_[i].key_scales->data() + token, blocks_[i].value_scales->data() + token};
   }
 

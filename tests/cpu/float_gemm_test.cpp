@@ -42,10 +42,10 @@ struct GemmProblem {
     for (float& value : activations) value = normal(random);
   }
 
-  std::vector<float> Run(const FloatGemm& gemm, bool add) const {
+  std::vector<float> Run(const FloatGemm& gemm, Store store) const {
     std::vector<float> out(static_cast<size_t>(tokens * out_stride), 7.0f);
     gemm.run(weights.data(), rows, cols, activations.data(), activation_stride, tokens, out.data(),
-             out_stride, add);
+             out_stride, store);
     return out;
   }
 
@@ -79,8 +79,8 @@ TEST_P(FloatGemmTest, MatchesDoublePrecision) {
                                            {61, 344, 77},
                                            {64, 512, 65}}) {
     const GemmProblem problem(rows, cols, tokens);
-    problem.ExpectCorrect(problem.Run(GetParam(), false), 0.0f);
-    problem.ExpectCorrect(problem.Run(GetParam(), true), 7.0f);
+    problem.ExpectCorrect(problem.Run(GetParam(), Store::kSet), 0.0f);
+    problem.ExpectCorrect(problem.Run(GetParam(), Store::kAdd), 7.0f);
   }
 }
 
@@ -88,7 +88,8 @@ TEST_P(FloatGemmTest, OutputsAreNotReadWhenSet) {
   const GemmProblem problem(16, 64, 64);
   std::vector<float> out(static_cast<size_t>(problem.tokens * problem.out_stride), NAN);
   GetParam().run(problem.weights.data(), problem.rows, problem.cols, problem.activations.data(),
-                 problem.activation_stride, problem.tokens, out.data(), problem.out_stride, false);
+                 problem.activation_stride, problem.tokens, out.data(), problem.out_stride,
+                 Store::kSet);
   for (int64_t i = 0; i < problem.tokens * problem.out_stride; ++i) {
     EXPECT_EQ(std::isnan(out[static_cast<size_t>(i)]), i % problem.out_stride >= problem.rows);
   }
@@ -96,11 +97,11 @@ TEST_P(FloatGemmTest, OutputsAreNotReadWhenSet) {
 
 TEST_P(FloatGemmTest, ThreadsAtOnceGetTheSameBits) {
   const GemmProblem problem(64, 256, 96);
-  const std::vector<float> expected = problem.Run(GetParam(), false);
+  const std::vector<float> expected = problem.Run(GetParam(), Store::kSet);
   std::vector<std::vector<float>> found(4);
   std::vector<std::thread> threads;
   for (std::vector<float>& out : found) {
-    threads.emplace_back([&] { out = problem.Run(GetParam(), false); });
+    threads.emplace_back([&] { out = problem.Run(GetParam(), Store::kSet); });
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::vector<float>& out : found) test::ExpectSameBits(out, expected, GetParam().name);
@@ -144,13 +145,13 @@ TEST_P(FloatGemmTest, SignalsFindAStack) {
   ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
 
   const GemmProblem problem(96, 1024, 96);
-  const std::vector<float> expected = problem.Run(GetParam(), false);
+  const std::vector<float> expected = problem.Run(GetParam(), Store::kSet);
   std::atomic<bool> done = false;
   std::thread sender([&, receiver = pthread_self()] {
     while (!done) pthread_kill(receiver, SIGUSR1);
   });
   while (signals_on_stack + signals_elsewhere < 300) {
-    EXPECT_EQ(problem.Run(GetParam(), false), expected);
+    EXPECT_EQ(problem.Run(GetParam(), Store::kSet), expected);
   }
   done = true;
   sender.join();

@@ -139,12 +139,12 @@ TEST_P(KvStore, Q8CodesAreNearestAndInTheirPlaces) {
       for (float& v : values) v = magnitude * (static_cast<float>(generator()) * 0x1p-31f - 1.0f);
       const GuardedArray<float> source(values);
       const GuardedArray<uint8_t> tile(KvKeyTileBytes(KvElement::kQ8, dim));
-      const GuardedArray<int8_t> group(KvValueGroupBytes(KvElement::kQ8, dim));
+      const GuardedArray<int8_t> group(KvValueTileBytes(KvElement::kQ8, dim));
       std::fill(tile.begin(), tile.end(), uint8_t{1});
       std::fill(group.begin(), group.end(), int8_t{1});
       float key_scale = -1.0f;
       float value_scale = -1.0f;
-      const int value_slot = slot % kValueGroupTokens;
+      const int value_slot = slot % kValueTileTokens;
       kernels().store_key(source.data(), dim, KvElement::kQ8, slot,
                           reinterpret_cast<std::byte*>(tile.data()), &key_scale);
       kernels().store_value(source.data(), dim, KvElement::kQ8, value_slot,
@@ -164,11 +164,11 @@ TEST_P(KvStore, Q8CodesAreNearestAndInTheirPlaces) {
         }
       }
       for (size_t i = 0; i < group.size(); ++i) {
-        const bool written = static_cast<int>(i % kValueGroupTokens) == value_slot;
+        const bool written = static_cast<int>(i % kValueTileTokens) == value_slot;
         if (!written) {
           ASSERT_EQ(group[i], 1);
         } else {
-          ASSERT_NEAR(group[i], values[i / kValueGroupTokens] * 127.0 / absmax, 0.5 + 1e-4);
+          ASSERT_NEAR(group[i], values[i / kValueTileTokens] * 127.0 / absmax, 0.5 + 1e-4);
         }
       }
     }
@@ -181,7 +181,7 @@ TEST_P(KvStore, Q8OfZerosIsZeroAndWhatIsNotFiniteStaysVisible) {
   for (const float odd : {0.0f, 1e-38f, kInfinity, -kInfinity, kNan}) {
     std::vector<float> values(20, 0.0f);
     values[7] = odd;
-    std::vector<std::byte> group(KvValueGroupBytes(KvElement::kQ8, 20), std::byte{5});
+    std::vector<std::byte> group(KvValueTileBytes(KvElement::kQ8, 20), std::byte{5});
     float scale = -1.0f;
     kernels().store_value(values.data(), 20, KvElement::kQ8, 1, group.data(), &scale);
     if (std::abs(odd) < 1.0f) {
@@ -189,7 +189,7 @@ TEST_P(KvStore, Q8OfZerosIsZeroAndWhatIsNotFiniteStaysVisible) {
     } else {
       EXPECT_TRUE(std::isnan(scale)) << odd;
     }
-    for (size_t d = 0; d < 20; ++d) EXPECT_EQ(group[d * kValueGroupTokens + 1], std::byte{0});
+    for (size_t d = 0; d < 20; ++d) EXPECT_EQ(group[d * kValueTileTokens + 1], std::byte{0});
   }
 }
 

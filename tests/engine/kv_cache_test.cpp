@@ -107,7 +107,7 @@ void CheckAddresses(const PassView& view, const CacheOptions& options, const Cac
                                      cpu::KvKeyTileBytes(shape.k_type, shape.k_dim));
             ASSERT_EQ(place.value_tile,
                       run.values + static_cast<size_t>(i / 4) *
-                                       cpu::KvValueGroupBytes(shape.v_type, shape.v_dim));
+                                       cpu::KvValueTileBytes(shape.v_type, shape.v_dim));
             ASSERT_EQ(place.key_column, position % 16);
             ASSERT_EQ(place.value_column, position % 4);
             ASSERT_TRUE(seen.insert(place.value_tile + place.value_column).second);

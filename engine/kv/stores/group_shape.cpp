@@ -18,7 +18,7 @@ size_t ScaleBytes(cpu::KvElement element) {
 
 SlabBytes GroupShape::slab() const {
   return {cpu::KeyTileOffset(k_type, k_dim, kBlockTokens),
-          cpu::ValueGroupOffset(v_type, v_dim, kBlockTokens), ScaleBytes(k_type),
+          cpu::ValueTileOffset(v_type, v_dim, kBlockTokens), ScaleBytes(k_type),
           ScaleBytes(v_type)};
 }
 
