@@ -32,6 +32,8 @@ struct Rewritten {
 };
 constexpr Rewritten kRewritten[] = {
     {R"(\s+$)", R"((?<!\s)\s++\z)"},
+    {R"((?=(\d{3})+(?!\d)))", R"((*open-threes)\d++)"},
+    {R"(\d{1,3}(?=(?:\d{3})*\b))", R"((*threes)\d++(?:(?=\w)()|))"},
 };
 
 // Falcon's list has one step more than the row of that name, which follows llama.cpp.
@@ -111,7 +113,8 @@ const PreTokenizerRow* FindRow(const Patterns& patterns, bool ignore_merges, boo
   const PreTokenizerRow* best = nullptr;
   int best_score = -1;
   for (const PreTokenizerRow& row : PreTokenizerRows()) {
-    if (Canonical(row.patterns) != patterns) continue;
+    const bool byte_level = row.spelling == PreTokenizerRow::Spelling::kBytes;
+    if (!byte_level || Canonical(row.patterns) != patterns) continue;
     const int score =
         (row.ignore_merges == ignore_merges ? 2 : 0) + (row.normalize_nfc == nfc ? 1 : 0);
     if (score <= best_score) continue;

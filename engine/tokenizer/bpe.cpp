@@ -1,5 +1,9 @@
-// Byte-level BPE: a text is cut into words by the pre-tokenizer; the bytes of a word are its first
+// BPE by merges: a text is cut into words by the pre-tokenizer; the bytes of a word are its first
 // tokens, and neighbours merge in order of rank until no merge applies.
+//
+// Pre-tokenizers such as gemma4's take characters instead of bytes, a space as U+2581, and the byte
+// pieces <0xHH> for a character without a piece; of a run of line breaks that is a piece nothing is
+// merged.
 //
 // Vocabulary entries spell bytes in GPT-2's alphabet: every byte is one printable character, the
 // space for example "Ġ". Source: bytes_to_unicode of OpenAI's GPT-2 encoder.
@@ -13,6 +17,8 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/tokenizer/byte_piece.h"
+#include "engine/tokenizer/kinds.h"
 #include "engine/tokenizer/merge_table.h"
 #include "engine/tokenizer/pre_tokenizers.h"
 #include "engine/tokenizer/unicode.h"
@@ -81,11 +87,18 @@ class BpeTokenizer final : public VocabularyTokenizer {
   };
   Status ReadMerges(const GgufFile& file);
   void FindByteTokens();
+  void FindBytePieces();
+  TokenId FindWhole(std::string_view word, Scratch& scratch) const;
+  void Spell(std::string_view word, Scratch& scratch) const;
   void EncodeWord(std::string_view word, Scratch& scratch, Encoding& out) const;
   int64_t CountUnknown(std::string_view word) const;
   void PushMerge(int32_t left, Scratch& scratch) const;
   void MergeAll(Scratch& scratch) const;
 
+  bool spells_bytes() const { return pre_->row().spelling == Spelling::kBytes; }
+  bool marks_spaces() const { return pre_->row().spelling == Spelling::kCharacters; }
+
+  using Spelling = PreTokenizerRow::Spelling;
   std::string pre_name_;
   std::unique_ptr<PreTokenizer> pre_;
   MergeTable merges_;
@@ -98,7 +111,10 @@ constexpr TokenId kMerged = -2;  // a symbol that has become part of the one bef
 Status BpeTokenizer::Init(const GgufFile& file, const TokenizerOptions& options) {
   constexpr const char* kPre = "tokenizer.ggml.pre";
   KVANT_ASSIGN(const std::optional<std::string_view> pre, file.GetString(kPre));
+  KVANT_ASSIGN(const std::optional<std::string_view> model, file.GetString("tokenizer.ggml.model"));
+  const bool is_gemma4 = model == kGemma4Kind;
   pre_name_ = options.pre_override.empty() ? std::string(pre.value_or("")) : options.pre_override;
+  if (is_gemma4 && options.pre_override.empty()) pre_name_ = kGemma4Kind;
   if (pre_name_.empty()) {
     pre_name_ = "default";
     Log(LogLevel::kWarning,
@@ -118,7 +134,15 @@ Status BpeTokenizer::Init(const GgufFile& file, const TokenizerOptions& options)
   defaults.add_bos = pre_->row().add_bos;
   defaults.add_space_prefix = false;
   KVANT_TRY(Load(file, defaults, pre_name_));
-  FindByteTokens();
+  if (is_gemma4) {  // whatever the file says
+    special_.add_bos = true;
+    first_token_ = special_.bos;
+  }
+  if (spells_bytes()) {
+    FindByteTokens();
+  } else {
+    FindBytePieces();
+  }
   return ReadMerges(file);
 }
 
@@ -170,10 +194,27 @@ void BpeTokenizer::FindByteTokens() {
   }
 }
 
+void BpeTokenizer::FindBytePieces() {
+  byte_ids_.fill(PieceIndex::kNone);
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    const int byte = BytePieceValue(piece(id));
+    if (byte < 0 || byte_ids_[static_cast<size_t>(byte)] >= 0) continue;
+    byte_ids_[static_cast<size_t>(byte)] = id;
+    types_[static_cast<size_t>(id)] = PieceType::kByte;
+  }
+}
+
 void BpeTokenizer::EncodeText(std::string_view text, Encoding& out) const {
   std::string normalized;
   if (pre_->row().normalize_nfc) {
     normalized = NormalizeNfc(text);
+    text = normalized;
+  }
+  if (marks_spaces()) {
+    std::string spelt;
+    spelt.reserve(text.size() + text.size() / 2);
+    for (const char c : text) spelt += c == ' ' ? kSpacePiece : std::string_view(&c, 1);
+    normalized = std::move(spelt);
     text = normalized;
   }
   // Most words of a text have occurred in it before: copy what they became.
@@ -202,22 +243,45 @@ void BpeTokenizer::EncodeText(std::string_view text, Encoding& out) const {
   }
 }
 
-void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch, Encoding& out) const {
-  if (pre_->row().ignore_merges) {
-    scratch.spelling.clear();
-    for (const char c : word) scratch.spelling += Alphabet().Spelling(static_cast<uint8_t>(c));
-    const TokenId whole = index_.Find(scratch.spelling);
-    if (whole >= 0) {
-      out.ids.push_back(whole);
-      return;
+// The token that a word is as a whole, where that comes before merging.
+TokenId BpeTokenizer::FindWhole(std::string_view word, Scratch& scratch) const {
+  const bool breaks_line = marks_spaces() && word.starts_with('\n');
+  if (!pre_->row().ignore_merges && !breaks_line) return PieceIndex::kNone;
+  if (!spells_bytes()) return index_.Find(word);
+  scratch.spelling.clear();
+  for (const char c : word) scratch.spelling += Alphabet().Spelling(static_cast<uint8_t>(c));
+  return index_.Find(scratch.spelling);
+}
+
+// The symbols that a word begins with: bytes, or characters.
+void BpeTokenizer::Spell(std::string_view word, Scratch& scratch) const {
+  std::vector<Symbol>& symbols = scratch.symbols;
+  symbols.clear();
+  const auto add = [&](TokenId id) {
+    const auto place = static_cast<int32_t>(symbols.size());
+    symbols.push_back({id, place - 1, place + 1});
+  };
+  while (!word.empty()) {
+    const size_t size = spells_bytes() ? 1 : DecodeUtf8(word).size;
+    const std::string_view character = word.substr(0, size);
+    const TokenId id = spells_bytes() ? PieceIndex::kNone : index_.Find(character);
+    if (id >= 0) {
+      add(id);
+    } else {
+      for (const char c : character) add(byte_ids_[static_cast<uint8_t>(c)]);
     }
+    word.remove_prefix(size);
   }
-  scratch.symbols.clear();
-  const auto count = static_cast<int32_t>(word.size());
-  for (int32_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<uint8_t>(word[static_cast<size_t>(i)]);
-    scratch.symbols.push_back({byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : kNoSymbol});
+  if (!symbols.empty()) symbols.back().next = kNoSymbol;
+}
+
+void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch, Encoding& out) const {
+  const TokenId whole = FindWhole(word, scratch);
+  if (whole >= 0) {
+    out.ids.push_back(whole);
+    return;
   }
+  Spell(word, scratch);
   MergeAll(scratch);
   bool complete = true;
   for (const Symbol& symbol : scratch.symbols) {
@@ -237,7 +301,8 @@ int64_t BpeTokenizer::CountUnknown(std::string_view word) const {
   while (!word.empty()) {
     const uint8_t size = DecodeUtf8(word).size;
     const std::string_view character = word.substr(0, size);
-    count += std::any_of(character.begin(), character.end(), [&](char c) {
+    const bool has_piece = !spells_bytes() && index_.Find(character) >= 0;
+    count += !has_piece && std::any_of(character.begin(), character.end(), [&](char c) {
       return byte_ids_[static_cast<uint8_t>(c)] == PieceIndex::kNone;
     });
     word.remove_prefix(size);
@@ -289,6 +354,10 @@ std::string BpeTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
     return std::string(options.special ? text : "");
   }
   if (kind == PieceType::kUserDefined) return std::string(text);
+  if (kind == PieceType::kByte && !spells_bytes()) {
+    return std::string(1, static_cast<char>(BytePieceValue(text)));
+  }
+  if (!spells_bytes()) return marks_spaces() ? WithSpaces(text) : std::string(text);
   std::string bytes;
   while (!text.empty()) {
     const Utf8Char c = DecodeUtf8(text);

@@ -9,5 +9,7 @@ namespace kvant {
 inline constexpr std::string_view kByteLevelBpeKind = "gpt2";
 inline constexpr std::string_view kSentencePieceKind = "llama";
 inline constexpr std::string_view kWordPieceKind = "bert";
+inline constexpr std::string_view kGemma4Kind = "gemma4";
+inline constexpr std::string_view kUnigramKind = "t5";
 
 }  // namespace kvant

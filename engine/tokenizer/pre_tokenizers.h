@@ -6,6 +6,9 @@
 // Expressions are those of the models' Hugging Face tokenizer.json, in PCRE2's syntax; \s and \S
 // mean the Unicode property White_Space, as there. Bytes that are not UTF-8 are cut as U+FFFD
 // would be. Time is linear in the text for every row.
+//
+// "(*threes)" in front of an expression cuts what it matches into threes from the right, unless its
+// group matched; "(*open-threes)" in front of one sets no end to the last three.
 // Thread-safety: const after Create; Split may run concurrently.
 #pragma once
 
@@ -26,6 +29,14 @@ struct PreTokenizerRow {
   bool normalize_nfc = false;  // the model normalizes text to NFC before cutting it
   bool ignore_merges = false;  // a word that is in the vocabulary becomes that token unmerged
   bool add_bos = false;        // where the metadata does not say
+
+  // How the vocabulary spells a word, whose pieces merge.
+  enum class Spelling : uint8_t {
+    kBytes,           // each byte by a character of GPT-2's alphabet
+    kCharacters,      // as it is, a space as U+2581, a character without a token by <0xHH> bytes
+    kPlainCharacters  // the same, a space as a space
+  };
+  Spelling spelling = Spelling::kBytes;
 };
 
 class PreTokenizer {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "engine/tokenizer/byte_piece.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
@@ -23,22 +24,6 @@ namespace {
 using formats::GgufArray;
 using formats::GgufFile;
 using formats::GgufType;
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
-
-// The value of a byte piece such as "<0x0A>", or -1.
-int BytePieceValue(std::string_view piece) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-  };
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
-  const int high = digit(piece[3]);
-  const int low = digit(piece[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
 
 class SpmTokenizer final : public VocabularyTokenizer {
  public:
@@ -109,8 +94,8 @@ Status SpmTokenizer::Init(const GgufFile& file) {
   for (TokenId id = 0; id < vocab_size() && words_are_separate_; ++id) {
     std::string_view text = piece(id);
     if (index_.Find(text) < 0) continue;
-    while (text.starts_with(kSpace)) text.remove_prefix(kSpace.size());
-    words_are_separate_ = text.find(kSpace) == std::string_view::npos;
+    while (text.starts_with(kSpacePiece)) text.remove_prefix(kSpacePiece.size());
+    words_are_separate_ = text.find(kSpacePiece) == std::string_view::npos;
   }
   return {};
 }
@@ -155,10 +140,10 @@ Status SpmTokenizer::FindByteTokens(const GgufFile& file) {
 void SpmTokenizer::EncodeText(std::string_view text, Encoding& out) const {
   std::string spelt;
   spelt.reserve(text.size() + text.size() / 2);
-  if (special_.add_space_prefix) spelt += kSpace;
+  if (special_.add_space_prefix) spelt += kSpacePiece;
   for (const char c : text) {
     if (c == ' ') {
-      spelt += kSpace;
+      spelt += kSpacePiece;
     } else {
       spelt += c;
     }
@@ -169,8 +154,8 @@ void SpmTokenizer::EncodeText(std::string_view text, Encoding& out) const {
     size_t size = rest.size();
     if (words_are_separate_) {
       size_t word = 0;
-      while (rest.substr(word).starts_with(kSpace)) word += kSpace.size();
-      size = std::min(size, rest.find(kSpace, word));
+      while (rest.substr(word).starts_with(kSpacePiece)) word += kSpacePiece.size();
+      size = std::min(size, rest.find(kSpacePiece, word));
     }
     EncodePart(rest.substr(0, size), scratch, out);
     rest.remove_prefix(size);
@@ -277,13 +262,7 @@ std::string SpmTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
     case PieceType::kNormal:
     case PieceType::kUnused: break;
   }
-  std::string bytes;
-  for (size_t i = 0; i < text.size();) {
-    const bool is_space = text.substr(i).starts_with(kSpace);
-    bytes += is_space ? ' ' : text[i];
-    i += is_space ? kSpace.size() : 1;
-  }
-  return bytes;
+  return WithSpaces(text);
 }
 
 }  // namespace

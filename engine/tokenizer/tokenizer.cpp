@@ -19,20 +19,22 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
     return MakeError(ErrorCode::kNotSupported, "{}: no tokenizer: {} is absent", file.path(),
                      kModel);
   }
-  if (*model == kByteLevelBpeKind) return CreateBpe(file, options);
+  if (*model == kByteLevelBpeKind || *model == kGemma4Kind) return CreateBpe(file, options);
   if (!options.pre_override.empty()) {
     return MakeError(ErrorCode::kInvalid,
-                     "--pre {}: {} has a tokenizer of kind {}; only \"{}\" (byte-level BPE) has a "
-                     "pre-tokenizer",
-                     options.pre_override, file.path(), formats::Quoted(*model), kByteLevelBpeKind);
+                     "--pre {}: {} has a tokenizer of kind {}; only \"{}\" and \"{}\" (BPE by "
+                     "merges) have a pre-tokenizer",
+                     options.pre_override, file.path(), formats::Quoted(*model), kByteLevelBpeKind,
+                     kGemma4Kind);
   }
   if (*model == kSentencePieceKind) return CreateSpm(file);
   if (*model == kWordPieceKind) return CreateWordPiece(file);
+  if (*model == kUnigramKind) return CreateUnigram(file);
   return MakeError(ErrorCode::kNotSupported,
-                   "{}: {} is {}; known are \"{}\" (SentencePiece BPE), \"{}\" (byte-level BPE) "
-                   "and \"{}\" (WordPiece)",
+                   "{}: {} is {}; known are \"{}\" (SentencePiece BPE), \"{}\" (byte-level BPE), "
+                   "\"{}\" (BPE), \"{}\" (WordPiece) and \"{}\" (unigram)",
                    file.path(), kModel, formats::Quoted(*model), kSentencePieceKind,
-                   kByteLevelBpeKind, kWordPieceKind);
+                   kByteLevelBpeKind, kGemma4Kind, kWordPieceKind, kUnigramKind);
 }
 
 Result<Encoding> Tokenizer::EncodeAndCount(std::string_view text,

@@ -39,9 +39,24 @@ constexpr NamedToken kNamedTokens[] = {
     {"<|end|>", true, true},
     {"<end_of_turn>", true, true},
     {"<|endoftext|>", true, true},
+    {"<|end_of_text|>", true, true},
     {"<EOT>", true, true},
+    {"_<EOT>", true, true},
+    {"[EOT]", true, true},                  // Kimi K2
     {"<｜end▁of▁sentence｜>", true, true},  // DeepSeek
+    {"<end_of_utterance>", true, true},
+    {"<turn|>", true, true},  // Gemma 4
     {"<|eom_id|>", true, false},
+    {"<|return|>", true, false},  // gpt-oss, and the two below
+    {"<|call|>", true, false},
+    {"<|calls|>", true, false},
+    {"<|flush|>", true, false},
+    {"</s>", true, false},
+    {"[EOS]", true, false},
+    {"<eos>", true, false},
+    {"<|tool_response>", true, false},
+    {"<|ifm|im_end|>", true, false},
+    {"[e~[", true, false},  // MiniMax
     {"<|fim_pad|>", true, false},
     {"<fim-pad>", true, false},
     {"<PAD>", true, false},
@@ -62,6 +77,20 @@ constexpr NamedToken kNamedTokens[] = {
     {"<fim-middle>", false, false},
     {"<｜fim▁end｜>", false, false},
     {"<MID>", false, false},
+};
+
+// A name that does not end generation where the vocabulary has others.
+struct MisnamedEnd {
+  std::string_view text;
+  std::string_view where;
+  std::string_view and_where;
+};
+
+constexpr MisnamedEnd kMisnamedEnds[] = {
+    {"<|end|>", "<|return|>", "<|call|>"},
+    {"<|end|>", "<|calls|>", "<|flush|>"},
+    {"</s>", "<|tool_response>", ""},
+    {"</s>", "<|plamo:eos|>", ""},
 };
 
 struct IdKey {
@@ -167,8 +196,32 @@ Status VocabularyTokenizer::ReadSpecialIds(const GgufFile& file, const SpecialTo
   }
   KVANT_ASSIGN(const std::optional<bool> add_bos, file.GetBool("tokenizer.ggml.add_bos_token"));
   KVANT_ASSIGN(const std::optional<bool> add_eos, file.GetBool("tokenizer.ggml.add_eos_token"));
+  KVANT_TRY(ReadSuppressed(file));
   special_.add_bos = add_bos.value_or(defaults.add_bos);
   special_.add_eos = add_eos.value_or(defaults.add_eos);
+  return {};
+}
+
+Status VocabularyTokenizer::ReadSuppressed(const GgufFile& file) {
+  constexpr const char* kSuppressed = "tokenizer.ggml.suppress_tokens";
+  const formats::GgufValue* value = file.Find(kSuppressed);
+  if (value == nullptr) return {};
+  const auto* array = std::get_if<GgufArray>(&value->value);
+  const bool is_ids =
+      array != nullptr && (array->type == GgufType::kInt32 || array->type == GgufType::kUint32);
+  if (!is_ids) {
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is not a list of 32-bit ids", file.path(),
+                     kSuppressed);
+  }
+  for (uint64_t i = 0; i < array->count; ++i) {
+    uint32_t id = 0;
+    std::memcpy(&id, array->data + i * sizeof id, sizeof id);
+    if (id >= pieces_.size()) {
+      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is {}, but the vocabulary has {} tokens",
+                       file.path(), kSuppressed, i, id, pieces_.size());
+    }
+    special_.suppressed.push_back(static_cast<TokenId>(id));
+  }
   return {};
 }
 
@@ -176,7 +229,10 @@ void VocabularyTokenizer::FindNamedTokens() {
   std::array<TokenId, std::size(kNamedTokens)> ids;
   ids.fill(PieceIndex::kNone);
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (pieces_[i].empty() || pieces_[i][0] != '<') continue;
+    if (pieces_[i].empty() ||
+        std::string_view("<[_").find(pieces_[i][0]) == std::string_view::npos) {
+      continue;
+    }
     for (size_t k = 0; k < ids.size(); ++k) {
       if (pieces_[i] == kNamedTokens[k].text && ids[k] < 0) ids[k] = static_cast<TokenId>(i);
     }
@@ -192,6 +248,23 @@ void VocabularyTokenizer::FindNamedTokens() {
   if (special_.eot) ends.push_back(*special_.eot);
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  DropMisnamedEnds();
+}
+
+// Names that end generation elsewhere, but not in models with certain other names. The file's own
+// eos stays.
+void VocabularyTokenizer::DropMisnamedEnds() {
+  const auto id_of = [this](std::string_view text) {
+    const auto found = std::find(pieces_.begin(), pieces_.end(), text);
+    return found == pieces_.end() ? PieceIndex::kNone
+                                  : static_cast<TokenId>(found - pieces_.begin());
+  };
+  for (const MisnamedEnd& row : kMisnamedEnds) {
+    const TokenId id = id_of(row.text);
+    if (id < 0 || special_.eos == id) continue;
+    if (id_of(row.where) < 0 || (!row.and_where.empty() && id_of(row.and_where) < 0)) continue;
+    std::erase(special_.end_of_generation, id);
+  }
 }
 
 Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view pre) {

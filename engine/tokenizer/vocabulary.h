@@ -1,4 +1,4 @@
-// What the three kinds of tokenizer share: the vocabulary read and checked from GGUF metadata, the
+// What the kinds of tokenizer share: the vocabulary read and checked from GGUF metadata, the
 // special tokens cut out of a text before anything else, and the tokens put around it.
 //
 // Every value is checked here once (lengths, types, ids within the vocabulary), so that the kinds
@@ -47,7 +47,9 @@ class VocabularyTokenizer : public Tokenizer {
  private:
   Status ReadPieces(const formats::GgufFile& file);
   Status ReadSpecialIds(const formats::GgufFile& file, const SpecialTokens& defaults);
+  Status ReadSuppressed(const formats::GgufFile& file);
   void FindNamedTokens();
+  void DropMisnamedEnds();
   Status BuildMatchers(const formats::GgufFile& file, std::string_view pre);
 
   SpecialTokenMatcher user_defined_;  // without EncodeOptions::parse_special
@@ -63,5 +65,6 @@ Result<std::unique_ptr<Tokenizer>> CreateSpm(const formats::GgufFile& file);
 Result<std::unique_ptr<Tokenizer>> CreateBpe(const formats::GgufFile& file,
                                              const TokenizerOptions& options);
 Result<std::unique_ptr<Tokenizer>> CreateWordPiece(const formats::GgufFile& file);
+Result<std::unique_ptr<Tokenizer>> CreateUnigram(const formats::GgufFile& file);
 
 }  // namespace kvant

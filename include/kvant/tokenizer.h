@@ -1,9 +1,10 @@
 // Text to token ids and back, as the model's vocabulary defines it.
 //
-// Kinds: spm (SentencePiece BPE with byte fallback), bpe (byte-level BPE with a named
-// pre-tokenizer) and wordpiece (BERT). All data comes from the GGUF metadata under
-// "tokenizer.ggml.*". Input text is any byte string; what has no token of its own, invalid UTF-8
-// included, is spelt in bytes where the vocabulary has them and else becomes the unknown token.
+// Kinds: spm (SentencePiece BPE with byte fallback), bpe (BPE by merges with a named pre-tokenizer,
+// of bytes or for gemma4 of characters), wordpiece (BERT) and unigram (SentencePiece unigram). All
+// data comes from the GGUF metadata under "tokenizer.ggml.*". Input text is any byte string; what
+// has no token of its own, invalid UTF-8 included, is spelt in bytes where the vocabulary has them
+// and else becomes the unknown token.
 //
 // Thread-safety: const after Create; Encode and Decode may run concurrently.
 #pragma once
@@ -48,6 +49,7 @@ struct SpecialTokens {
   bool add_eos = false;
   bool add_space_prefix = true;
   std::vector<TokenId> end_of_generation;  // eos, eot, and known end-of-turn tokens, ascending
+  std::vector<TokenId> suppressed;         // never to be generated: tokenizer.ggml.suppress_tokens
 };
 
 struct TokenizerOptions {
@@ -78,7 +80,7 @@ class Tokenizer {
   // Encode put in front is removed again.
   virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
-  virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece"
+  virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece", "unigram"
   virtual std::string pre_tokenizer() const { return ""; }
   int32_t vocab_size() const { return static_cast<int32_t>(pieces_.size()); }
   std::string_view piece(TokenId id) const {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,27 @@ TEST(PreTokenizers, CutWhereHuggingFaceDoes) {
           << name << ", text " << i << ": " << texts[i];
     }
   }
+}
+
+// Every name of llama.cpp of October 2026.
+constexpr const char* kLlamaCppNames =
+    "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx "
+    "smaug-bpe chatglm-bpe glm4 glm5 minicpm5 jais-2 k2-horizon qwen2 deepseek-r1-qwen "
+    "kormo megrez stablelm2 f2llmv2 hunyuan solar-open grok-2 qwen35 ufakzeka laguna "
+    "seed-coder bailingmoe bailingmoe2 llada-moe exaone-moe gpt-2 phi-2 gigachat a.x-4.0 "
+    "mellum modern-bert exaone4 jina-es jina-de jina-v2-es jina-v2-de mpt olmo jais "
+    "trillion granite-docling jina-v1-en jina-v2-code roberta-bpe starcoder refact "
+    "command-r smollm codeshell exaone minerva-7b mellum2 falcon default deepseek-llm "
+    "deepseek-coder deepseek-v3 hunyuan-dense joyai-llm hy_v4 spark2_5 afmoe youtu "
+    "tekken gpt-4o llama4 kanana2 talkie minimax-m2 granite-embed-multi-97m tiny_aya "
+    "cohere2moe kimi-k2 poro-chat bloom gpt3-finnish viking superbpe chameleon gemma4 "
+    "granite-embed-multi-311m mmbert sarvam-moe whitespace";
+
+TEST(PreTokenizers, KnowsTheNamesOfLlamaCpp) {
+  std::istringstream names(kLlamaCppNames);
+  int count = 0;
+  for (std::string name; names >> name; ++count) EXPECT_NE(Make(name), nullptr) << name;
+  EXPECT_EQ(count, 93);
 }
 
 TEST(PreTokenizers, DefaultIsThatOfLlamaCpp) {
@@ -131,8 +153,9 @@ TEST(PreTokenizers, EndsAscendToTheEndOfAnyBytes) {
 // A quadratic expression would need minutes for each of these.
 TEST(PreTokenizers, LongRunsTakeLinearTime) {
   constexpr size_t kSize = 1 << 18;
-  const std::string runs[] = {std::string(kSize, ' ') + "1", std::string(kSize, 'A'),
-                              std::string(kSize, '\n') + "x", std::string(kSize, '!')};
+  const std::string runs[] = {std::string(kSize, ' ') + "1",  std::string(kSize, 'A'),
+                              std::string(kSize, '\n') + "x", std::string(kSize, '!'),
+                              std::string(kSize, '1'),        std::string(kSize, '1') + "a"};
   for (const PreTokenizerRow& row : PreTokenizerRows()) {
     const auto pre = Make(row.names.front());
     for (const std::string& run : runs) EXPECT_EQ(pre->Split(run).back(), run.size());

@@ -108,6 +108,42 @@ def deepseek_v3():
     return Sequence([*map(isolate, steps), byte_level(False)])
 
 
+def one(pattern):
+    """A step that isolates one expression, as most models have it."""
+    return lambda: Sequence([isolate(pattern), byte_level(False)])
+
+
+def several(*patterns):
+    return lambda: Sequence([*map(isolate, patterns), byte_level(False)])
+
+
+WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+QWEN2 = rf"{CONTRACTIONS}|{WORDS}|\p{{N}}|{PUNCTUATION}|{SPACES}"
+O200K = rf"{CASED}{UPPER}*{LOWER}+{CONTRACTIONS}?|{CASED}{UPPER}+{LOWER}*{CONTRACTIONS}?"
+GPT4O = rf"{O200K}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACES}"
+NO_HAN_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+NO_HAN_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+KIMI = (
+    rf"[\p{{Han}}]+|{CASED}{NO_HAN_UPPER}*{NO_HAN_LOWER}+{CONTRACTIONS}?|"
+    rf"{CASED}{NO_HAN_UPPER}+{NO_HAN_LOWER}*{CONTRACTIONS}?|\p{{N}}{{1,3}}|{PUNCTUATION}|{SPACES}"
+)
+BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
+TRAILING = "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4)) + r"|\s{1,2}(?!\S)|\s{1}"
+DEEPSEEK_V3 = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
+    rf" ?[\p{{P}}\p{{S}}]+[\r\n]*|{SPACES}"
+)
+AFMOE_SCRIPTS = (
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf"
+    "\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af"
+    "\u1100-\u11ff]+"
+)
+YOUTU_SCRIPTS = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c"
+    "\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+)
+
 STEPS = {
     "gpt-2": gpt2,
     "phi-2": gpt2,
@@ -125,8 +161,40 @@ STEPS = {
     "deepseek-coder": deepseek_coder,
     "deepseek-llm": deepseek_llm,
     "deepseek-v3": deepseek_v3,
+    "glm4": llama3,
+    "minicpm5": several(r"\p{N}{1,3}", rf"{CONTRACTIONS}|{WORDS}|\p{{N}}+|{PUNCTUATION}|{SPACES}"),
+    "jais-2": one(rf"{CONTRACTIONS}|{WORDS}|\p{{N}}{{1,3}}|{PUNCTUATION}|\s*[\r\n]+|{TRAILING}"),
+    "k2-horizon": one(
+        rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}|\p{{M}}|\u200c|\u200d)+|\p{{N}}{{1,3}}|{PUNCTUATION}|{SPACES}"
+    ),
+    "qwen35": one(
+        rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{SPACES}"
+    ),
+    "ufakzeka": one(rf"{WORDS}|\p{{N}}|{PUNCTUATION}|{SPACES}"),
+    "laguna": several(r"[^\n]+|[\n]+", QWEN2),
+    "seed-coder": one(rf"{CONTRACTIONS}|{WORDS}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{SPACES}"),
+    "bailingmoe": one(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+    ),
+    "exaone-moe": one(
+        rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}|"
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+    ),
+    "tiny_aya": several(r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O),
+    "kimi-k2": one(KIMI),
+    "youtu": several(YOUTU_SCRIPTS, rf"{O200K}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACES}"),
+    "afmoe": several(r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", AFMOE_SCRIPTS, DEEPSEEK_V3),
+    "bloom": one(BLOOM),
+    "viking": several(BLOOM, r"\p{N}"),
+    "superbpe": several(r"\p{N}+", r"(?=(\d{3})+(?!\d))"),
+    "gemma4": several(r"[^\n]+|[\n]+"),
+    "whitespace": several(r"\S+"),
+    "chameleon": several(
+        r"<sentinel:[0-9]+>", r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}",
+        r"[\p{P}!-/:-@\[-`{-~]", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    ),
 }
-NFC = {"qwen2", "mpt", "command-r"}
+NFC = {"qwen2", "qwen35", "mpt", "command-r"}
 
 # What random texts are drawn from, a few at a time. All are older than Unicode 9.
 POOLS = [
@@ -154,6 +222,8 @@ def make_texts():
         "Hello, y'all! I'VE 12345 apples, it'S 3.14159 (isn't it?)\n\n  indented\r\n\tend  ",
         "HelloWorld camelCase HTTPServer ÉcoleÉLAN n'est-ce pas",
         "for (int i = 0; i < 1000000; ++i) { a[i] += 'x'; }  // don't\n",
+        "1234567 12 1234a 12345_ 123456. x1234567 12345678901\u00bd 1\u0664\u0665\u0666 ab123",
+        "<sentinel:42>IMGIMGABCZ IMGIMGZ  a    b\t c\n\nd of  two   words",
         "e\u0301te\u0301 \u1100\u1161\u11a8 \u212b \u0344 q\u0323\u0307 q\u0307\u0323",
     ]
     generator = random.Random(20240521)
