@@ -22,12 +22,8 @@
 namespace kvant::tools {
 namespace {
 
-constexpr float kRealMax = 1e6f;  // the largest factor, penalty or temperature
-constexpr float kFactorMin = 1e-6f;
-
 const char* const kModelGroup = "Model";
 const char* const kRunGroup = "Speed and memory";
-const char* const kSamplingGroup = "Sampling (in this order)";
 
 // The value of one hexadecimal digit, -1 for other characters.
 int HexDigit(char c) {
@@ -60,23 +56,6 @@ Result<std::string> ReadFile(const std::string& path) {
   auto text = ReadAll(fd, path);
   close(fd);
   return text;
-}
-
-// "15043+1", "15043-1.5", "2-inf"
-Result<LogitBias> ParseLogitBias(const std::string& text) {
-  const auto wrong = [&] {
-    return MakeError(ErrorCode::kInvalid, "expected ID+BIAS or ID-BIAS, as in 15043+1, found '{}'",
-                     text);
-  };
-  LogitBias entry;
-  const char* end = text.data() + text.size();
-  const auto [sign, id_error] = std::from_chars(text.data(), end, entry.token);
-  if (id_error != std::errc() || sign == end || (*sign != '+' && *sign != '-')) return wrong();
-  const auto [stop, bias_error] = std::from_chars(sign + 1, end, entry.bias);
-  if (bias_error != std::errc() || stop != end || std::isnan(entry.bias)) return wrong();
-  if (std::signbit(entry.bias)) return wrong();  // "5+-1"
-  if (*sign == '-') entry.bias = -entry.bias;
-  return entry;
 }
 
 template <class T>
@@ -299,46 +278,6 @@ Status SessionGroup::Explain(const Status& status, const Model& model,
                    message.substr(0, message.find(';')), plan.kv,
                    full.sequences == 1 ? "a text" : fmt::format("{} texts", full.sequences),
                    full.context, full.sequences == 1 ? "" : " each");
-}
-
-void SamplingGroup::Add(OptionList& list) {
-  list.Group(kSamplingGroup);
-  const auto take_bias = [this](const std::string& text) -> Status {
-    KVANT_ASSIGN(const LogitBias entry, ParseLogitBias(text));
-    options.logit_bias.push_back(entry);
-    return {};
-  };
-  list.CheckedEach("--logit-bias", take_bias, "ID+BIAS",
-                   "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated");
-  list.Real("--repeat-penalty", &options.repeat_penalty, {kFactorMin, kRealMax},
-            "Make tokens that occurred less likely by this factor; 1 is off");
-  list.Integer("--repeat-last-n", &repeat_last_n, {-1, kContextMax},
-               "Tokens that the penalties look back at, prompt included; 0 is off, -1 is all");
-  list.Real("--presence-penalty", &options.presence_penalty, {-kRealMax, kRealMax},
-            "Subtract from the logit of a token that occurred");
-  list.Real("--frequency-penalty", &options.frequency_penalty, {-kRealMax, kRealMax},
-            "Subtract from the logit of a token for each time it occurred");
-  list.Integer("--top-k", &top_k,
-               {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
-               "Keep the N likeliest tokens; 0 is all");
-  list.Real("--typical", &options.typical, {0, 1},
-            "Keep the most typical tokens that have this probability together; 1 is all");
-  list.Real("--top-p", &options.top_p, {0, 1},
-            "Keep the likeliest tokens that have this probability together; 1 is all");
-  list.Real("--min-p", &options.min_p, {0, 1},
-            "Keep the tokens of at least this share of the likeliest one's probability; 0 is all");
-  list.Real("--temp,--temperature", &options.temperature, {-kRealMax, kRealMax},
-            "Temperature; 0 is greedy: always the likeliest token");
-  list.Integer("-s,--seed", &seed, {-1, std::numeric_limits<int64_t>::max()},
-               "Seed of the random numbers; the same seed gives the same text; -1 is a new one");
-}
-
-SamplingOptions SamplingGroup::Options() const {
-  SamplingOptions out = options;
-  out.top_k = static_cast<int32_t>(top_k);
-  out.repeat_last_n = static_cast<int32_t>(repeat_last_n);
-  if (seed >= 0) out.seed = static_cast<uint64_t>(seed);
-  return out;
 }
 
 void TextGroup::Add(OptionList& list, const std::string& group, const std::string& what) {

@@ -5,6 +5,7 @@
 // member functions turn it into what the library takes. Errors name the option.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,10 @@
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "tools/command_line.h"
+
+namespace kvant {
+struct SamplerSetting;
+}
 
 namespace kvant::tools {
 
@@ -106,13 +111,22 @@ inline constexpr const char* kVTypeNames = "--cache-type-v,--kv-type-v";
 // How the next token is chosen.
 struct SamplingGroup {
   SamplingOptions options;
-  int64_t top_k = 40;
-  int64_t repeat_last_n = 64;
+  std::map<std::string_view, int64_t> whole;  // settings that are whole numbers, by name
   int64_t seed = -1;
+  std::vector<std::string> breakers;  // of DRY, as given
 
   void Add(OptionList& list);
   SamplingOptions Options() const;
+
+  // kInvalid if an option was given that beams do not know; they know some with `sample` only.
+  static Status CheckBeams(const OptionList& list);
+
+ private:
+  void AddChain(OptionList& list);
 };
+
+// The first of the option's spellings: "--typical".
+std::string FirstFlag(const SamplerSetting& setting);
 
 // A text from -p, -f or standard input.
 struct TextGroup {

@@ -377,7 +377,8 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   TextRun run;
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
   const Tokenizer& tokenizer = run.model->tokenizer();
-  KVANT_ASSIGN(auto sampler, Sampler::Create(options.sampling.Options(), run.model->vocab_size()));
+  KVANT_ASSIGN(auto sampler,
+               Sampler::Create(options.sampling.Options(), run.model->vocab_size(), &tokenizer));
   status.Clear();
   KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
   KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));

@@ -104,9 +104,8 @@ Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
          "--beam-scoring", "--patience", "--min-tokens", "--no-repeat-ngram", "--beam-sample"},
         "--beams 2 or more");
   }
-  KVANT_TRY(list.Exclude({"--stop", "--logit-bias", "--presence-penalty", "--frequency-penalty",
-                          "--typical", "--min-p", "--repeat-last-n"},
-                         "--beams"));
+  KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
+  KVANT_TRY(SamplingGroup::CheckBeams(list));
   if (!options.beams.sample) {
     KVANT_TRY(list.Need({"--temp", "--top-k", "--top-p", "--seed"}, "--beam-sample"));
   }

@@ -1,8 +1,12 @@
 #include "tools/sampling_defaults.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <variant>
 
 #include "engine/generate/model_sampling.h"
+#include "engine/generate/samplers/stage.h"
 #include "formats/gguf.h"
 
 namespace kvant::tools {
@@ -13,17 +17,25 @@ std::string TakeModelSampling(const std::string& model_path, const OptionList& l
   if (!file.ok()) return "";
   const ModelSampling model = ReadModelSampling(*file);
   std::string taken;
-  const auto take = [&](const char* option, const auto& recommended, auto& target) {
-    if (!recommended || list.Given(option)) return;
-    target = *recommended;
-    taken += fmt::format("{}{} {}", taken.empty() ? "" : " ", option, *recommended);
+  const auto note = [&](const std::string& text) {
+    taken += fmt::format("{}{}", taken.empty() ? "" : " ", text);
   };
-  take("--temp", model.temperature, sampling.options.temperature);
-  take("--top-k", model.top_k, sampling.top_k);
-  take("--top-p", model.top_p, sampling.options.top_p);
-  take("--min-p", model.min_p, sampling.options.min_p);
-  take("--repeat-penalty", model.repeat_penalty, sampling.options.repeat_penalty);
-  take("--repeat-last-n", model.repeat_last_n, sampling.repeat_last_n);
+  for (const ModelSampling::Setting& entry : model.settings) {
+    const SamplerSetting& setting = *entry.setting;
+    const std::string flag = FirstFlag(setting);
+    if (list.Given(flag)) continue;
+    if (const auto* member = std::get_if<float SamplingOptions::*>(&setting.value)) {
+      sampling.options.** member = static_cast<float>(entry.value);
+      note(fmt::format("{} {}", flag, static_cast<float>(entry.value)));
+    } else {
+      sampling.whole[setting.name] = static_cast<int64_t>(entry.value);
+      note(fmt::format("{} {}", flag, static_cast<int64_t>(entry.value)));
+    }
+  }
+  if (model.samplers.has_value() && !list.Given("--samplers") && !list.Given("--sampler-seq")) {
+    sampling.options.samplers = model.samplers;
+    note(fmt::format("--samplers '{}'", fmt::join(*model.samplers, ";")));
+  }
   if (taken.empty()) return "";
   return fmt::format("sampling as the model's file recommends: {}", taken);
 }

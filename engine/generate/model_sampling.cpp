@@ -1,81 +1,75 @@
 #include "engine/generate/model_sampling.h"
 
+#include <cmath>
 #include <limits>
-#include <string_view>
+#include <utility>
 #include <variant>
 
 namespace kvant {
 namespace {
 
-constexpr std::string_view kPrefix = "general.sampling.";
+constexpr std::string_view kSamplingPrefix = "general.sampling.";
+constexpr std::string_view kSequenceKey = "sequence";
 
-// A setting and the range in which it makes sense.
-struct RealKey {
-  std::string_view name;
-  std::optional<float> ModelSampling::*setting;
-  double min;
-  double max;
-};
-struct WholeKey {
-  std::string_view name;
-  std::optional<int32_t> ModelSampling::*setting;
-  int64_t min;
-};
-
-constexpr double kFloatMin = std::numeric_limits<float>::min();
-constexpr double kFloatMax = std::numeric_limits<float>::max();
-
-constexpr RealKey kRealKeys[] = {
-    {"temp", &ModelSampling::temperature, 0, kFloatMax},
-    {"top_p", &ModelSampling::top_p, 0, 1},
-    {"min_p", &ModelSampling::min_p, 0, 1},
-    {"penalty_repeat", &ModelSampling::repeat_penalty, kFloatMin, kFloatMax},
-};
-constexpr WholeKey kWholeKeys[] = {
-    {"top_k", &ModelSampling::top_k, std::numeric_limits<int32_t>::min()},
-    {"penalty_last_n", &ModelSampling::repeat_last_n, -1},
-};
-
-std::optional<double> Number(const formats::GgufValue& value) {
+std::optional<double> SettingNumber(const formats::GgufValue& value) {
   if (const auto* number = std::get_if<double>(&value.value)) return *number;
   if (const auto* number = std::get_if<int64_t>(&value.value)) return static_cast<double>(*number);
   if (const auto* number = std::get_if<uint64_t>(&value.value)) return static_cast<double>(*number);
   return std::nullopt;
 }
 
-std::optional<int64_t> WholeNumber(const formats::GgufValue& value) {
-  if (const auto* number = std::get_if<int64_t>(&value.value)) return *number;
-  const auto* number = std::get_if<uint64_t>(&value.value);
-  if (number == nullptr || *number > uint64_t{std::numeric_limits<int32_t>::max()}) return {};
-  return static_cast<int64_t>(*number);
+const SamplerSetting* FindSetting(std::string_view key) {
+  for (const SamplerRow* row : AllSamplers()) {
+    for (const SamplerSetting& setting : row->settings) {
+      if (!setting.key.empty() && setting.key == key) return &setting;
+    }
+  }
+  return nullptr;
 }
 
-// Whether the entry is a setting of the sampler with a value that makes sense, which is then set.
-bool Take(std::string_view name, const formats::GgufValue& value, ModelSampling& out) {
-  for (const RealKey& key : kRealKeys) {
-    if (key.name != name) continue;
-    const auto number = Number(value);
-    if (!number || !(*number >= key.min && *number <= key.max)) return false;
-    out.*key.setting = static_cast<float>(*number);
+// The value, if it is a number that makes sense. No model recommends a temperature below 0.
+std::optional<double> UsableNumber(const SamplerSetting& setting, const formats::GgufValue& value) {
+  const auto number = SettingNumber(value);
+  const double min = setting.key == "temp" ? 0 : setting.min;
+  if (!number || !(*number >= min && *number <= setting.max)) return std::nullopt;
+  const bool is_whole = std::holds_alternative<int32_t SamplingOptions::*>(setting.value);
+  if (is_whole && std::holds_alternative<double>(value.value)) return std::nullopt;
+  return number;
+}
+
+// Whether the entry is a setting of the samplers with a value that makes sense, which is then set.
+bool TakeEntry(std::string_view key, const formats::GgufValue& value, ModelSampling& out) {
+  if (key == kSequenceKey) {
+    const auto* names = std::get_if<std::string_view>(&value.value);
+    if (names == nullptr) return false;
+    auto chain = ParseSamplers(*names);
+    if (!chain.ok()) return false;
+    out.samplers = std::move(chain).value();
     return true;
   }
-  for (const WholeKey& key : kWholeKeys) {
-    if (key.name != name) continue;
-    const auto number = WholeNumber(value);
-    if (!number || *number < key.min || *number > std::numeric_limits<int32_t>::max()) return false;
-    out.*key.setting = static_cast<int32_t>(*number);
-    return true;
-  }
-  return false;
+  const SamplerSetting* setting = FindSetting(key);
+  if (setting == nullptr) return false;
+  const auto number = UsableNumber(*setting, value);
+  if (!number) return false;
+  out.settings.push_back({setting, *number});
+  return true;
 }
 
 }  // namespace
 
+std::optional<double> ModelSampling::Find(std::string_view key) const {
+  for (const Setting& entry : settings) {
+    if (entry.setting->key == key) return entry.value;
+  }
+  return std::nullopt;
+}
+
 ModelSampling ReadModelSampling(const formats::GgufFile& file) {
   ModelSampling out;
   for (const auto& [key, value] : file.metadata()) {
-    if (!key.starts_with(kPrefix)) continue;
-    if (!Take(key.substr(kPrefix.size()), value, out)) out.unused.emplace_back(key);
+    if (!key.starts_with(kSamplingPrefix)) continue;
+    const std::string_view name = key.substr(kSamplingPrefix.size());
+    if (!TakeEntry(name, value, out)) out.unused.emplace_back(key);
   }
   return out;
 }

@@ -4,25 +4,28 @@
 // Thread-safety: pure.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/generate/samplers/stage.h"
 #include "formats/gguf.h"
-#include "kvant/sampler.h"
 
 namespace kvant {
 
 struct ModelSampling {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repeat_penalty;
-  std::optional<int32_t> repeat_last_n;
-  // Keys that are not used: kvant's sampler has no such setting, or the value makes no sense.
+  struct Setting {
+    const SamplerSetting* setting;
+    double value;  // within the setting's range
+  };
+  std::vector<Setting> settings;
+  std::optional<std::vector<std::string>> samplers;  // general.sampling.sequence
+  // Keys that are not used: kvant's samplers have no such setting, or the value makes no sense.
   std::vector<std::string> unused;
+
+  // The value of a setting by its key behind general.sampling.; nothing if it is not there.
+  std::optional<double> Find(std::string_view key) const;
 };
 
 ModelSampling ReadModelSampling(const formats::GgufFile& file);

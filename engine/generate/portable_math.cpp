@@ -82,4 +82,9 @@ double PortableLog(double x) {
   return exponent * kLn2High + (exponent * kLn2Low + log_m);
 }
 
+double PortablePower(double x, double y) {
+  if (x == 0) return y == 0 ? 1 : 0;
+  return PortableExp(y * PortableLog(x));
+}
+
 }  // namespace kvant

@@ -30,4 +30,8 @@ inline float Sanitize(float logit) {
 // The natural logarithm of a positive, finite, normal x; -infinity for 0. Other arguments give NaN.
 double PortableLog(double x);
 
+// x^y for x >= 0 as e^(y log x), to about 1e-14 of the value while that is below 1e6; 0^0 is 1, and
+// 0 to another power is taken as 0. NaN for a negative x.
+double PortablePower(double x, double y);
+
 }  // namespace kvant

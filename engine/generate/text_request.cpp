@@ -54,7 +54,7 @@ Status TextRequest::Prepare() {
   if (setup_.sampler != nullptr) {
     sampler_ = setup_.sampler;
   } else {
-    KVANT_ASSIGN(auto sampler, Sampler::Create(setup_.sampling, setup_.vocab_size));
+    KVANT_ASSIGN(auto sampler, Sampler::Create(setup_.sampling, setup_.vocab_size, &tokenizer));
     sampler_ = &own_sampler_.emplace(std::move(sampler));
   }
   if (options().ignore_eos) {
