@@ -118,6 +118,9 @@ struct SamplingGroup {
   void Add(OptionList& list);
   SamplingOptions Options() const;
 
+  // kInvalid for --adaptive-target without adaptive_p.
+  Status Check(const OptionList& list) const;
+
   // kInvalid if an option was given that beams do not know; they know some with `sample` only.
   static Status CheckBeams(const OptionList& list);
 

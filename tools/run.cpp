@@ -205,6 +205,7 @@ GenerateOptions ToGenerateOptions(const RunOptions& options) {
 // What does not go together, or has no effect without something else.
 Status CheckModes(const OptionList& list, const RunOptions& options,
                   const Positionals& positionals) {
+  KVANT_TRY(options.sampling.Check(list));
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
   const bool beams = options.beams.count > 1;

@@ -130,6 +130,14 @@ SamplingOptions SamplingGroup::Options() const {
   return out;
 }
 
+Status SamplingGroup::Check(const OptionList& list) const {
+  const auto& chain = options.samplers;
+  const bool named = chain.has_value() && std::find(chain->begin(), chain->end(),
+                                                    kAdaptivePSampler.name) != chain->end();
+  return list.Need({"--adaptive-target"}, named || options.adaptive_target < 0,
+                   "adaptive_p in --samplers");
+}
+
 Status SamplingGroup::CheckBeams(const OptionList& list) {
   constexpr std::string_view kKnown[] = {"repeat-penalty", "temperature", "top-k", "top-p"};
   for (const SamplerRow* row : AllSamplers()) {

@@ -162,6 +162,9 @@ TEST(Usage, ImpossibleNumbers) {
   expect({"--temp="}, "--temp");
   expect({"--top-p", "2"}, "--top-p: expected a number from 0 to 1, found '2'");
   expect({"--min-p", "-0.1"}, "--min-p");
+  expect({"--mirostat", "3"}, "--mirostat: expected a whole number from 0 to 2, found '3'");
+  expect({"--dry-base", "0.5"}, "--dry-base: expected a number from 1 to 1000000, found '0.5'");
+  expect({"--samplers", "top_k;top_z"}, "--samplers: expected names of samplers, of penalties (e)");
   expect({"--typical", "x"}, "--typical");
   expect({"--repeat-penalty", "0"}, "--repeat-penalty");
   expect({"--repeat-last-n", "-2"}, "--repeat-last-n");
@@ -289,6 +292,9 @@ TEST(Usage, OptionsWithoutEffectAreRefused) {
   refuse({"--beams", "2", "--temp", "1"}, "--temp: expected --beam-sample with it");
   refuse({"--beams", "2", "-s", "1"}, "-s, --seed: expected --beam-sample with it");
   refuse({"--beams", "2", "--min-p", "1"}, "--min-p: not possible together with --beams");
+  refuse({"--adaptive-target", "0.5"},
+         "--adaptive-target: expected adaptive_p in --samplers with it");
+  refuse({"--beams", "2", "--dry-multiplier", "1"}, "--dry-multiplier: not possible together");
   refuse({"--num-return", "1"}, "--num-return: expected --beams 2 or more with it");
   refuse({"--session-rewind"}, "--session-rewind: expected --session with it");
   refuse({"--prompt-cache-all"}, "--prompt-cache-all: expected --prompt-cache with it");
