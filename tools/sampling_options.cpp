@@ -134,8 +134,8 @@ Status SamplingGroup::Check(const OptionList& list) const {
   const auto& chain = options.samplers;
   const bool named = chain.has_value() && std::find(chain->begin(), chain->end(),
                                                     kAdaptivePSampler.name) != chain->end();
-  return list.Need({"--adaptive-target"}, named || options.adaptive_target < 0,
-                   "adaptive_p in --samplers");
+  if (named || options.adaptive_target < 0) return {};
+  return list.Need({"--adaptive-target"}, "adaptive_p in --samplers");
 }
 
 Status SamplingGroup::CheckBeams(const OptionList& list) {
