@@ -31,7 +31,7 @@ class AdaptivePStage final : public CopiedStage<AdaptivePStage, DrawingStage> {
     candidates.ComputeWeights();
     const double total = static_cast<double>(candidates.weight_total());
     const double target = std::clamp(2 * target_ - sum_ / weight_, 0.0, 1.0);
-    candidates.SetLogits([&](const Candidate& candidate) {
+    candidates.SetLogits([&](const TokenCandidate& candidate) {
       const double p = static_cast<double>(candidate.weight) / total;
       const double d = std::fabs(p - target) / kAdaptiveWidth;
       return static_cast<float>(kAdaptivePeak - kAdaptiveSharpness * d * d / (1 + d));

@@ -12,7 +12,7 @@ namespace {
 constexpr double kExponentNone = -28;
 
 // The total order of candidates: likelier first, then the lower id.
-constexpr auto kLikelier = [](const Candidate& a, const Candidate& b) {
+constexpr auto kLikelierCandidate = [](const TokenCandidate& a, const TokenCandidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 };
 
@@ -36,7 +36,7 @@ void Candidates::ApplyTemperature() {
     return Sanitize(static_cast<float>(static_cast<double>(logit) / temperature_));
   };
   if (is_list_) {
-    for (Candidate& candidate : list_) candidate.logit = scaled(candidate.logit);
+    for (TokenCandidate& candidate : list_) candidate.logit = scaled(candidate.logit);
   } else {
     std::transform(row_.begin(), row_.end(), row_.begin(), scaled);
   }
@@ -64,8 +64,8 @@ void Candidates::Change(std::span<const TokenId> ids,
     float& logit = list_[static_cast<size_t>(place) - 1].logit;
     logit = Sanitize(change(k, logit));
   }
-  for (const Candidate& candidate : list_) places_[static_cast<size_t>(candidate.id)] = 0;
-  std::erase_if(list_, [](const Candidate& c) { return c.logit == kLogitNone; });
+  for (const TokenCandidate& candidate : list_) places_[static_cast<size_t>(candidate.id)] = 0;
+  std::erase_if(list_, [](const TokenCandidate& c) { return c.logit == kLogitNone; });
   sorted_ = 0;
 }
 
@@ -75,7 +75,7 @@ void Candidates::Gather(size_t count) {
   float threshold = kLogitNone;  // a later token must exceed it: ties go to the lower id
   const auto cut = [&] {
     const auto last = list_.begin() + static_cast<std::ptrdiff_t>(count) - 1;
-    std::nth_element(list_.begin(), last, list_.end(), kLikelier);
+    std::nth_element(list_.begin(), last, list_.end(), kLikelierCandidate);
     threshold = last->logit;
     list_.resize(count);
   };
@@ -109,10 +109,10 @@ bool Candidates::MakeList() {
 
 void Candidates::ComputeWeights() {
   float best = kLogitNone;
-  for (const Candidate& candidate : list_) best = std::max(best, candidate.logit);
+  for (const TokenCandidate& candidate : list_) best = std::max(best, candidate.logit);
   weight_total_ = 0;
   const double distance_none = kExponentNone * temperature_;
-  for (Candidate& candidate : list_) {
+  for (TokenCandidate& candidate : list_) {
     const double distance = static_cast<double>(candidate.logit) - static_cast<double>(best);
     if (distance < distance_none) {
       candidate.weight = 0;
@@ -129,7 +129,7 @@ void Candidates::Sort(size_t count) {
   const size_t end = std::min(list_.size(), std::max({count, 4 * sorted_, size_t{64}}));
   const auto begin = list_.begin();
   std::partial_sort(begin + static_cast<std::ptrdiff_t>(sorted_),
-                    begin + static_cast<std::ptrdiff_t>(end), list_.end(), kLikelier);
+                    begin + static_cast<std::ptrdiff_t>(end), list_.end(), kLikelierCandidate);
   sorted_ = end;
 }
 
@@ -147,13 +147,13 @@ void Candidates::DropFirst(size_t count) {
   sorted_ -= count;
 }
 
-void Candidates::Replace(std::vector<Candidate>& kept) {
+void Candidates::Replace(std::vector<TokenCandidate>& kept) {
   std::swap(list_, kept);
   sorted_ = 0;
 }
 
-void Candidates::SetLogits(const std::function<float(const Candidate&)>& change) {
-  for (Candidate& candidate : list_) candidate.logit = Sanitize(change(candidate));
+void Candidates::SetLogits(const std::function<float(const TokenCandidate&)>& change) {
+  for (TokenCandidate& candidate : list_) candidate.logit = Sanitize(change(candidate));
   temperature_ = 1;
   sorted_ = 0;
 }

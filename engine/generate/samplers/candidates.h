@@ -24,7 +24,7 @@
 
 namespace kvant {
 
-struct Candidate {
+struct TokenCandidate {
   float logit;
   TokenId id;
   uint64_t weight;  // probability relative to the likeliest candidate, in units of 2^-40
@@ -61,7 +61,7 @@ class Candidates {
   // ---- As a list --------------------------------------------------------------------------------
 
   size_t size() const { return list_.size(); }
-  const Candidate& operator[](size_t i) const { return list_[i]; }
+  const TokenCandidate& operator[](size_t i) const { return list_[i]; }
   double temperature() const { return temperature_; }
 
   // Brings at least the first `count` candidates into order; the prefix grows geometrically, so
@@ -84,10 +84,10 @@ class Candidates {
   void DropFirst(size_t count);
 
   // The list becomes `kept`, which becomes scratch; in any order.
-  void Replace(std::vector<Candidate>& kept);
+  void Replace(std::vector<TokenCandidate>& kept);
 
   // logit = change(candidate) for all; temperatures up to here do not scale the new logits.
-  void SetLogits(const std::function<float(const Candidate&)>& change);
+  void SetLogits(const std::function<float(const TokenCandidate&)>& change);
 
   // The index of a candidate drawn by its probability. One random number is used.
   size_t Draw(Xoshiro256& random);
@@ -98,7 +98,7 @@ class Candidates {
 
   std::vector<float> row_;  // [vocab]
   bool is_list_ = false;
-  std::vector<Candidate> list_;
+  std::vector<TokenCandidate> list_;
   size_t sorted_ = 0;  // length of the prefix that is in order
   uint64_t weight_total_ = 0;
   double temperature_ = 1;

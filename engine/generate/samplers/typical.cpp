@@ -64,7 +64,7 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
   double p_;
   size_t keep_min_;
   std::vector<Surprise> surprises_;
-  std::vector<Candidate> kept_;
+  std::vector<TokenCandidate> kept_;
 };
 
 constexpr SamplerSetting kTypicalSettings[] = {
