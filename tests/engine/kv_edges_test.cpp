@@ -8,7 +8,7 @@
 
 #include "cpu/kernels.h"
 #include "engine/kv/kv_rows.h"
-#include "engine/kv/step_view.h"
+#include "engine/kv/pass_view.h"
 
 namespace kvant::kv {
 namespace {
@@ -144,7 +144,7 @@ TEST(KvEdges, KeysWithoutARopeMoveToTheBit) {
 // Full groups are ahead of a replay: a pass reads their positions up to its own, and no further.
 TEST(KvEdges, APassOfAReplaySeesNothingThatComesAfterIt) {
   Cache cache = MakeCache(TwoGroups(7));
-  StepView view(cache, 1, 80);
+  PassView view(cache, 1, 80);
   Sequence sequence = cache.NewSequence();
   GrowTo(cache, sequence, 700);
   Sequence copy = cache.NewSequence();
@@ -152,11 +152,11 @@ TEST(KvEdges, APassOfAReplaySeesNothingThatComesAfterIt) {
   cache.BeginReplay(copy, 96);
   for (const int64_t tokens : {20, 12, 32}) {
     ASSERT_TRUE(cache.Reserve(copy, tokens).ok());
-    const StepPart part{&copy, 0, tokens};
+    const PartRows part{&copy, 0, tokens};
     view.Set({&part, 1});
     EXPECT_FALSE(view.Stores(0, 0));
     EXPECT_TRUE(view.Stores(1, 0));
-    std::vector<cpu::KvRun> storage(static_cast<size_t>(StepView::RunsMax(cache.context(), 1)));
+    std::vector<cpu::KvRun> storage(static_cast<size_t>(PassView::RunsMax(cache.context(), 1)));
     int64_t end = 0;
     for (const cpu::KvRun& run : view.Runs(0, 0, view.work(0)[0], storage)) {
       EXPECT_EQ(run.first_position, end);

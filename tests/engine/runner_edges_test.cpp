@@ -2,7 +2,7 @@
 // refused for those that their tokens alone do not give, and what a call that fails leaves behind.
 #include <gtest/gtest.h>
 
-#include "engine/run/parts.h"
+#include "engine/run/engine.h"
 #include "tests/engine/runner_kinds.h"
 #include "tests/temporary_folder.h"
 
@@ -261,9 +261,9 @@ TEST(RunnerEdges, ThePartsThatFindRoomHaveTheirOwnLogits) {
   SessionOptions options = Options(KvElement::kF32, 3);
   options.threads = 1;
   options.kv_bytes_max = 2 * OpenRunner(model, options)->stats().groups[0].block_bytes;
-  auto created = run::Parts::Create(model, options);
+  auto created = run::Engine::Create(model, options);
   ASSERT_TRUE(created.ok()) << created.error().message;
-  run::Parts& parts = **created;
+  run::Engine& parts = **created;
   const std::vector<std::vector<TokenId>> texts = {RandomTokens(5, 1), RandomTokens(40, 2),
                                                    RandomTokens(7, 3)};
   std::vector<run::PassPart> pass;
@@ -294,9 +294,9 @@ TEST(RunnerEdges, StepsThatFailKeepNoRowsOfLogits) {
   const auto model = OpenTiny({}, OwnGemm());
   SessionOptions options = Options(KvElement::kF32, 2);
   options.threads = 1;
-  auto created = run::Parts::Create(model, options);
+  auto created = run::Engine::Create(model, options);
   ASSERT_TRUE(created.ok()) << created.error().message;
-  run::Parts& parts = **created;
+  run::Engine& parts = **created;
   const std::vector<TokenId> tokens = RandomTokens(5, 1);
   const StepInput inputs[] = {{*parts.sequences->New(), tokens},
                               {*parts.sequences->New(), tokens, Logits::kAll}};
