@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "engine/arch/spec.h"
 #include "engine/graph/plan.h"
 #include "engine/limits.h"
 
@@ -18,6 +19,12 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
   if (options.context < 1 || options.context > kContextMax) {
     return MakeError(ErrorCode::kInvalid, "context: expected 1 to {} positions, found {}",
                      kContextMax, options.context);
+  }
+  const int64_t learned = model.spec().context_max;
+  if (learned > 0 && options.context > learned) {
+    return MakeError(ErrorCode::kInvalid,
+                     "context: the model has learned {} positions and can have no more, found {}",
+                     learned, options.context);
   }
   if (options.threads == 0) options.threads = DefaultThreadCount();
   if (options.threads < 1 || options.threads > kThreadsMax) {

@@ -32,11 +32,18 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
                  graph::PlanBuilder& builder) {
   const std::vector<ValueId> cos_sin = AddRopes(spec, builder);
   for (size_t i = 0; i < stack.layers.size(); ++i) {
+    const std::string prefix = fmt::format("{}.{}.", stack.layer_prefix, i);
+    ValueId source = stream;
+    if (stack.layers[i].flow == Flow::kParallel) {
+      source = builder.NewFloats(prefix + "in", RowSpace::kPass, stack.dim);
+      builder.Add(RowSpace::kPass,
+                  graph::MakeNorm(builder.kernels(), prefix + "in", {.kind = NormKind::kNone},
+                                  stream, {.floats = source, .cols = stack.dim}));
+    }
     for (const Sublayer& sublayer : stack.layers[i].sublayers) {
-      SublayerBuilder context(builder, spec.ropes, cos_sin, sublayer,
-                              {.prefix = fmt::format("{}.{}.", stack.layer_prefix, i),
-                               .dim = stack.dim,
-                               .stream = stream});
+      SublayerBuilder context(
+          builder, spec.ropes, cos_sin, sublayer,
+          {.prefix = prefix, .dim = stack.dim, .source = source, .stream = stream});
       KVANT_TRY(
           std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
     }
@@ -58,17 +65,38 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
   builder.Add(RowSpace::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
   const Activations normed =
       builder.NewActivations("output_normed", RowSpace::kHead, stack.dim, operands);
-  const std::string norm(stack.final_norm.tensor);
-  KVANT_ASSIGN(auto weight, builder.Vector(norm + ".weight", stack.dim));
-  builder.Add(RowSpace::kHead, graph::MakeRmsNorm(builder.kernels(), norm, std::move(weight),
-                                                  stack.final_norm.epsilon, selected, normed));
+  KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
+  builder.Add(RowSpace::kHead,
+              graph::MakeNorm(builder.kernels(), std::string(stack.final_norm.tensor),
+                              std::move(norm), selected, normed));
   const ValueId logits = builder.NewFloats("logits", RowSpace::kHead, spec.vocab);
   builder.AddMatMul(RowSpace::kHead, name, std::move(operands), normed, logits, cpu::Store::kSet);
+  if (stack.output.scale != 1) {
+    builder.Add(RowSpace::kHead,
+                graph::MakeScale(name + ".scale", stack.output.scale, logits, spec.vocab));
+  }
   if (stack.output.cap > 0) {
     builder.Add(RowSpace::kHead, graph::MakeCap(builder.kernels(), name + ".cap", stack.output.cap,
                                                 logits, spec.vocab));
   }
   builder.plan().SetLogits(logits);
+  return {};
+}
+
+// What stands between the rows of the embedding and the first layer.
+Status AddInputSteps(const ModelSpec& spec, const Stack& stack, ValueId stream,
+                     graph::PlanBuilder& builder) {
+  if (!stack.input.positions.empty()) {
+    KVANT_ASSIGN(const GgufTensor* positions,
+                 builder.Matrix(fmt::format("{}.weight", stack.input.positions), stack.dim,
+                                spec.context_max));
+    builder.Add(RowSpace::kPass, graph::MakeAddPositions(*positions, stream));
+  }
+  if (!stack.input.norm.has_value()) return {};
+  KVANT_ASSIGN(auto norm, ReadNorm(builder, *stack.input.norm, "", stack.dim));
+  builder.Add(RowSpace::kPass,
+              graph::MakeNorm(builder.kernels(), std::string(stack.input.norm->tensor),
+                              std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
   return {};
 }
 
@@ -85,6 +113,7 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
   const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
   builder.Add(RowSpace::kPass, graph::MakeEmbed(*embedding, stack.input.scale, stream));
+  KVANT_TRY(AddInputSteps(spec, stack, stream, builder));
   KVANT_TRY(AddLayers(spec, stack, stream, builder));
   KVANT_TRY(AddOutput(spec, stack, *embedding, stream, builder));
   return builder.Finish();

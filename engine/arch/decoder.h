@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/arch/metadata.h"
@@ -12,8 +13,9 @@
 namespace kvant::arch {
 
 // Reads a model of one stack: its sizes, its final norm, and as many layers as block_count says,
-// which are still empty. kNotSupported for a mixture of experts.
-Result<ModelSpec> ReadDecoder(const Metadata& metadata);
+// which are still empty. The key of the norms' epsilon follows from their kind. kNotSupported for a
+// mixture of experts.
+Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms = NormKind::kRms);
 
 // The norms of a layer, by the names of their weights. An empty name: there is no such norm.
 struct LayerNorms {
@@ -23,8 +25,22 @@ struct LayerNorms {
   std::string_view after_ffn;
 };
 
-// Fills the layers of a stack, each with one attention and one feed-forward.
+// Norms after the sublayers and none before them.
+inline constexpr LayerNorms kNormsAfter = {.before_attention = "",
+                                           .after_attention = "post_attention_norm",
+                                           .before_ffn = "",
+                                           .after_ffn = "post_ffw_norm"};
+
+// Fills the layers of a stack, each with one attention and one feed-forward. The norms are of the
+// kind of the final one.
 void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention> attentions,
-                std::span<const GatedFfn> ffns);
+                std::span<const Block> ffns);
+
+template <class Ffn>
+void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention> attentions,
+                const std::vector<Ffn>& ffns) {
+  FillLayers(stack, norms, attentions,
+             std::span<const Block>(std::vector<Block>(ffns.begin(), ffns.end())));
+}
 
 }  // namespace kvant::arch

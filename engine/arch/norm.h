@@ -1,16 +1,19 @@
-// Norms as data. An RMS norm of x is x / sqrt(mean(x^2) + epsilon) * weight.
+// Norms as data: engine/graph/norm.h has the formulas.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
+
+#include "engine/graph/norm.h"
 
 namespace kvant::arch {
 
-enum class NormKind : uint8_t { kRms };
+using graph::NormKind;
 
 struct Norm {
   NormKind kind = NormKind::kRms;
-  std::string_view tensor;  // its weight, without the layer's prefix and ".weight"
+  // Its weight is `tensor`.weight, its bias `tensor`.bias if there is one; without the layer's
+  // prefix. Empty: a norm without weights.
+  std::string_view tensor;
   float epsilon = 0;
 };
 

@@ -36,6 +36,9 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
   const formats::GgufTensor* embedding =
       file.FindTensor(fmt::format("{}.weight", spec.stacks.front().input.tensor));
   if (embedding != nullptr) spec.vocab = embedding->dims[1];
+  const formats::GgufTensor* positions =
+      file.FindTensor(fmt::format("{}.weight", spec.stacks.front().input.positions));
+  if (positions != nullptr) spec.context_max = positions->dims[1];
   return spec;
 }
 

@@ -2,9 +2,10 @@
 // (engine/arch/family.h) makes it from a file's metadata; engine/arch/build_plan.h makes a plan
 // from it and from the file's tensors.
 //
-//   stream = input.scale * embedding[token]
-//   for each sublayer of each layer:  stream += norm_after(block(norm_before(stream)))
-//   logits = cap(output . final_norm(stream))
+//   stream = norm(input.scale * embedding[token] + positions[position])
+//   for each sublayer of each layer:
+//     stream += residual_scale * norm_after(block(norm_before(stream)))
+//   logits = cap(scale * (output . final_norm(stream) + bias))
 //
 // Every size in it has been checked against a limit that keeps products of sizes far from overflow.
 #pragma once
@@ -20,6 +21,7 @@
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
 #include "engine/arch/sublayers/gated_ffn.h"
+#include "engine/arch/sublayers/plain_ffn.h"
 #include "engine/graph/rope.h"
 #include "formats/gguf.h"
 
@@ -29,27 +31,38 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, GatedFfn>;
+using Block = std::variant<Attention, GatedFfn, PlainFfn>;
 
 struct Sublayer {
-  Norm norm_before;
+  std::optional<Norm> norm_before;
   Block block;
-  std::optional<Norm> norm_after;  // of what the block adds to the stream
+  std::optional<Norm> norm_after = {};  // of what the block adds to the stream
+  float residual_scale = 1;             // multiplies what is added
+};
+
+// Which stream the sublayers of a layer read.
+enum class Flow : uint8_t {
+  kSequential,  // each what those before it have added to
+  kParallel,    // all the stream as it enters the layer
 };
 
 struct LayerSpec {
   std::vector<Sublayer> sublayers;  // in the order in which they add to the stream
+  Flow flow = Flow::kSequential;
 };
 
 // The rows that enter the first layer.
 struct Input {
   std::string_view tensor = "token_embd";  // [vocab rows x dim]
   float scale = 1;
+  std::string_view positions = {};  // the name of the learned positions [context rows x dim]
+  std::optional<Norm> norm = {};
 };
 
 // The logits. The matrix is the input's where the file has none of its own.
 struct Output {
   std::string_view tensor = "output";  // [vocab rows x dim]
+  float scale = 1;                     // multiplies the logits
   float cap = 0;                       // logit = cap * tanh(logit / cap); 0 = no cap
 };
 
@@ -67,6 +80,8 @@ struct ModelSpec {
   std::string_view family;      // general.architecture
   int64_t vocab = 0;            // rows of the embedding; 0 if the file has none
   int64_t context_train = 0;    // positions that the model was trained for
+  int64_t context_max = 0;      // positions that it has learned, and beyond which it has none; 0 =
+                                // no such limit
   std::vector<RopeSpec> ropes;  // Attention::rope counts them
   std::vector<Stack> stacks;    // a decoder is one stack
 };

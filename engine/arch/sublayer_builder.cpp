@@ -11,6 +11,21 @@ using graph::MatMulOperand;
 using graph::RowSpace;
 using graph::ValueId;
 
+Result<graph::Norm> ReadNorm(graph::PlanBuilder& plan, const Norm& norm, const std::string& prefix,
+                             int64_t cols) {
+  graph::Norm read = {.kind = norm.kind, .epsilon = norm.epsilon};
+  if (norm.tensor.empty()) {
+    read.weight.assign(static_cast<size_t>(cols), 1.0f);
+    return read;
+  }
+  const std::string name = prefix + std::string(norm.tensor);
+  KVANT_ASSIGN(read.weight, plan.Vector(name + ".weight", cols));
+  if (norm.kind == NormKind::kLayer) {
+    KVANT_ASSIGN(read.bias, plan.OptionalVector(name + ".bias", cols));
+  }
+  return read;
+}
+
 Result<std::vector<MatMulOperand>> SublayerBuilder::Stacked(
     std::string_view fused, int64_t cols, std::span<const StackedMatrix> matrices) const {
   if (plan_.Find(Name(fused) + ".weight") == nullptr) return Separate(cols, matrices);
@@ -42,30 +57,37 @@ Result<std::vector<MatMulOperand>> SublayerBuilder::Separate(
 
 Result<Activations> SublayerBuilder::AddInput(std::string_view name,
                                               const std::vector<MatMulOperand>& readers) {
-  const Norm& norm = sublayer_.norm_before;
-  const Activations normed = plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers);
-  const std::string norm_name = Name(norm.tensor);
-  KVANT_ASSIGN(auto weight, plan_.Vector(norm_name + ".weight", place_.dim));
-  plan_.Add(RowSpace::kPass, graph::MakeRmsNorm(plan_.kernels(), norm_name, std::move(weight),
-                                                norm.epsilon, place_.stream, normed));
-  return normed;
+  const Activations input = plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers);
+  graph::Norm norm = {.kind = NormKind::kNone};
+  std::string norm_name = Name(name);
+  if (sublayer_.norm_before.has_value()) {
+    norm_name = Name(sublayer_.norm_before->tensor);
+    KVANT_ASSIGN(norm, ReadNorm(plan_, *sublayer_.norm_before, place_.prefix, place_.dim));
+  }
+  plan_.Add(RowSpace::kPass,
+            graph::MakeNorm(plan_.kernels(), norm_name, std::move(norm), place_.source, input));
+  return input;
 }
 
 Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOperand> operands,
                                     const Activations& in) {
   const std::string full_name = Name(name);
-  if (!sublayer_.norm_after.has_value()) {
+  if (!sublayer_.norm_after.has_value() && sublayer_.residual_scale == 1) {
     plan_.AddMatMul(RowSpace::kPass, full_name, std::move(operands), in, place_.stream,
                     cpu::Store::kAdd);
     return {};
   }
   const ValueId product = plan_.NewFloats(full_name, RowSpace::kPass, place_.dim);
   plan_.AddMatMul(RowSpace::kPass, full_name, std::move(operands), in, product, cpu::Store::kSet);
-  const std::string norm_name = Name(sublayer_.norm_after->tensor);
-  KVANT_ASSIGN(auto weight, plan_.Vector(norm_name + ".weight", place_.dim));
+  graph::Norm norm = {.kind = NormKind::kNone};
+  std::string norm_name = full_name + ".add";
+  if (sublayer_.norm_after.has_value()) {
+    norm_name = Name(sublayer_.norm_after->tensor);
+    KVANT_ASSIGN(norm, ReadNorm(plan_, *sublayer_.norm_after, place_.prefix, place_.dim));
+  }
   plan_.Add(RowSpace::kPass,
-            graph::MakeAddRmsNorm(plan_.kernels(), norm_name, std::move(weight),
-                                  sublayer_.norm_after->epsilon, product, place_.stream));
+            graph::MakeAddNorm(plan_.kernels(), norm_name, std::move(norm), place_.dim,
+                               sublayer_.residual_scale, product, place_.stream));
   return {};
 }
 

@@ -25,12 +25,19 @@ struct StackedMatrix {
   int64_t rows = 0;
 };
 
+struct Norm;
+
+// The weights of a norm of vectors of `cols` values.
+Result<graph::Norm> ReadNorm(graph::PlanBuilder& plan, const Norm& norm, const std::string& prefix,
+                             int64_t cols);
+
 class SublayerBuilder {
  public:
   struct Place {
-    std::string prefix;  // of its tensors: "blk.3."
-    int64_t dim = 0;     // of the stream
-    graph::ValueId stream = graph::kNoValue;
+    std::string prefix;                       // of its tensors: "blk.3."
+    int64_t dim = 0;                          // of the stream
+    graph::ValueId source = graph::kNoValue;  // the stream as the norms before the block read it
+    graph::ValueId stream = graph::kNoValue;  // what is added to
   };
 
   // `cos_sin` holds a value for each of the ropes.

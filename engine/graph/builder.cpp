@@ -39,9 +39,14 @@ Result<const GgufTensor*> PlanBuilder::Matrix(const std::string& name, int64_t c
 }
 
 Result<WeightVector> PlanBuilder::Vector(const std::string& name, int64_t size) const {
-  KVANT_ASSIGN(const GgufTensor* tensor, Matrix(name, size, 1));
-  WeightVector values(static_cast<size_t>(size));
-  tensor->format->decode(tensor->data, values.data(), size);
+  return Vectors(name, size, 1);
+}
+
+Result<WeightVector> PlanBuilder::Vectors(const std::string& name, int64_t size,
+                                          int64_t count) const {
+  KVANT_ASSIGN(const GgufTensor* tensor, Matrix(name, size, count));
+  WeightVector values(static_cast<size_t>(size * count));
+  tensor->format->decode(tensor->data, values.data(), size * count);
   return values;
 }
 

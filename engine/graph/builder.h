@@ -42,6 +42,8 @@ class PlanBuilder {
   // A small vector, decoded; OptionalVector is empty where the file has no such tensor.
   Result<WeightVector> Vector(const std::string& name, int64_t size) const;
   Result<WeightVector> OptionalVector(const std::string& name, int64_t size) const;
+  // Several vectors of `size` values, one after the other.
+  Result<WeightVector> Vectors(const std::string& name, int64_t size, int64_t count) const;
 
   // Appends the matrix `name`.weight, and `name`.bias if there is one, to the operands of a
   // product. Its rows become the next columns of the result.

@@ -1,4 +1,4 @@
-// Nodes that work row by row: embedding, norms, quantization, rotary tables. The loops that stand
+// Nodes that work row by row: embedding, quantization, rotary tables. The loops that stand
 // here, over one row of an embedding or of a rotary table, run once per token and have no kernel.
 #include "engine/graph/nodes.h"
 
@@ -88,89 +88,6 @@ class RopeTableNode final : public Node {
   ValueId cos_sin_;
 };
 
-class RmsNormNode final : public Node {
- public:
-  RmsNormNode(const cpu::KernelTable& kernels, std::string name, WeightVector weight, float epsilon,
-              ValueId in, const Activations& out)
-      : Node(std::move(name), {in}, out.ids()),
-        kernels_(kernels),
-        weight_(std::move(weight)),
-        epsilon_(epsilon),
-        in_(in),
-        out_(out) {}
-
-  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    const int64_t cols = static_cast<int64_t>(weight_.size());
-    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      float* normed = out_.floats != kNoValue
-                          ? pass.FloatRow(out_.floats, row)
-                          : reinterpret_cast<float*>(pass.Scratch(member).data());
-      kernels_.rms_norm(pass.FloatRow(in_, row), weight_.data(), cols, epsilon_, normed);
-      if (out_.int8 != kNoValue)
-        kernels_.quantize(normed, cols, pass.RecordAt(out_.int8, row, cols, 0));
-    }
-  }
-
-  size_t ScratchBytes(const PassLimits&) const override {
-    return out_.floats == kNoValue ? weight_.size() * sizeof(float) : 0;
-  }
-
-  Width WidthOf(const RowCounts& counts) const override {
-    return WidthOfRows(counts[rows()], std::ssize(weight_));
-  }
-
-  std::string Describe() const override {
-    return fmt::format("rms_norm{} {} [{}]", out_.int8 != kNoValue ? " + quantize int8" : "",
-                       kernels_.isa, weight_.size());
-  }
-
- private:
-  const cpu::KernelTable& kernels_;
-  WeightVector weight_;
-  float epsilon_;
-  ValueId in_;
-  Activations out_;
-};
-
-class AddRmsNormNode final : public Node {
- public:
-  AddRmsNormNode(const cpu::KernelTable& kernels, std::string name, WeightVector weight,
-                 float epsilon, ValueId in, ValueId out)
-      : Node(std::move(name), {in, out}, {in, out}),
-        kernels_(kernels),
-        weight_(std::move(weight)),
-        epsilon_(epsilon),
-        in_(in),
-        out_(out) {}
-
-  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    const int64_t cols = static_cast<int64_t>(weight_.size());
-    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      float* normed = pass.FloatRow(in_, row);
-      float* out = pass.FloatRow(out_, row);
-      kernels_.rms_norm(normed, weight_.data(), cols, epsilon_, normed);
-      kernels_.add(out, normed, cols, out);
-    }
-  }
-
-  Width WidthOf(const RowCounts& counts) const override {
-    return WidthOfRows(counts[rows()], std::ssize(weight_));
-  }
-
-  std::string Describe() const override {
-    return fmt::format("+= rms_norm {} [{}]", kernels_.isa, weight_.size());
-  }
-
- private:
-  const cpu::KernelTable& kernels_;
-  WeightVector weight_;
-  float epsilon_;
-  ValueId in_;
-  ValueId out_;
-};
-
 class QuantizeNode final : public Node {
  public:
   QuantizeNode(const cpu::KernelTable& kernels, std::string name, const Activations& activations)
@@ -244,19 +161,6 @@ std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, V
 
 std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin) {
   return std::make_unique<RopeTableNode>(rope, n_rot, cos_sin);
-}
-
-std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string name,
-                                  WeightVector weight, float epsilon, ValueId in,
-                                  const Activations& out) {
-  return std::make_unique<RmsNormNode>(kernels, std::move(name), std::move(weight), epsilon, in,
-                                       out);
-}
-
-std::unique_ptr<Node> MakeAddRmsNorm(const cpu::KernelTable& kernels, std::string name,
-                                     WeightVector weight, float epsilon, ValueId in, ValueId out) {
-  return std::make_unique<AddRmsNormNode>(kernels, std::move(name), std::move(weight), epsilon, in,
-                                          out);
 }
 
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,

@@ -12,6 +12,7 @@
 
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
+#include "engine/graph/norm.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/rope.h"
 #include "formats/gguf.h"
@@ -28,6 +29,8 @@ struct AttentionShape {
   int64_t v_dim = 0;
   int64_t window = 0;   // positions a query sees, itself included; 0 = all
   float score_cap = 0;  // score = score_cap * tanh(score / score_cap); 0 = no cap
+  // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
+  std::vector<float> bias_slopes = {};
 
   int64_t HeadsPerKv() const { return heads / kv_heads; }
   // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
@@ -67,14 +70,21 @@ std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, V
 // PassContext::ropes[rope].
 std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin);
 
-// out = RMS norm of `in`, as floats and quantized as far as `out` asks.
-std::unique_ptr<Node> MakeRmsNorm(const cpu::KernelTable& kernels, std::string name,
-                                  WeightVector weight, float epsilon, ValueId in,
-                                  const Activations& out);
+// out += rows of `table` by the position of each row: positions that a model has learned.
+std::unique_ptr<Node> MakeAddPositions(const formats::GgufTensor& table, ValueId out);
 
-// out += RMS norm of `in`, which is overwritten by its norm.
-std::unique_ptr<Node> MakeAddRmsNorm(const cpu::KernelTable& kernels, std::string name,
-                                     WeightVector weight, float epsilon, ValueId in, ValueId out);
+// out = norm of `in`, as floats and quantized as far as `out` asks. `in` may be out.floats.
+std::unique_ptr<Node> MakeNorm(const cpu::KernelTable& kernels, std::string name, Norm norm,
+                               ValueId in, const Activations& out);
+
+// out += scale * norm of `in`, which is overwritten.
+std::unique_ptr<Node> MakeAddNorm(const cpu::KernelTable& kernels, std::string name, Norm norm,
+                                  int64_t cols, float scale, ValueId in, ValueId out);
+
+// Norms, in place, `pieces` equal pieces of the columns [first, first + norm.cols()) of `values`,
+// each with weights of its own.
+std::unique_ptr<Node> MakeNormPieces(const cpu::KernelTable& kernels, std::string name, Norm norm,
+                                     int64_t first, int64_t pieces, ValueId values);
 
 // out.int8 = quantized form of out.floats.
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
@@ -133,6 +143,15 @@ std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     std::vector<MatMulOperand> operands, const Activations& in,
                                     cpu::Activation activation, ValueId gate_up,
                                     const Activations& out);
+
+// out = activation(in), [cols], as floats and quantized as far as `out` asks. Afterwards `in` is
+// undefined.
+std::unique_ptr<Node> MakeActivate(const cpu::KernelTable& kernels, std::string name,
+                                   cpu::Activation activation, ValueId in, const Activations& out);
+
+// In rows of `cols` floats: values = factor * values; values within [-limit, limit].
+std::unique_ptr<Node> MakeScale(std::string name, float factor, ValueId values, int64_t cols);
+std::unique_ptr<Node> MakeClamp(std::string name, float limit, ValueId values, int64_t cols);
 
 // values = cap * tanh(values / cap), in rows of `cols` floats.
 std::unique_ptr<Node> MakeCap(const cpu::KernelTable& kernels, std::string name, float cap,

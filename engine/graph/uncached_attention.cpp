@@ -17,15 +17,19 @@ double Capped(double score, float score_cap) {
   return cap > 0 ? cap * std::tanh(score / cap) : score;
 }
 
-void AttendHead(const UncachedAttention& task, const float* query, int64_t row, float* out) {
+void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const float* query,
+                float* out) {
   const AttentionShape& shape = task.shape;
   double* scores = reinterpret_cast<double*>(task.scratch.data());  // by position
   double* sums = scores + task.row_end;                             // [v_dim]
   const int64_t first = shape.FirstVisible(row);
+  const double slope =
+      task.bias_slopes == nullptr ? 0.0 : static_cast<double>(task.bias_slopes[head]);
   double highest = -HUGE_VAL;
   for (int64_t other = first; other <= row; ++other) {
     const double dot = Dot(query, task.keys + other * task.qkv_stride, shape.k_dim);
-    scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap);
+    scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap) -
+                    slope * static_cast<double>(row - other);
     highest = std::max(highest, scores[other]);
   }
   double total = 0;
@@ -47,7 +51,8 @@ void Attend(const UncachedAttention& task) {
     const float* queries = task.queries + row * task.qkv_stride;
     float* out = task.out + row * task.out_stride;
     for (int64_t head = 0; head < heads; ++head) {
-      AttendHead(task, queries + head * task.shape.k_dim, row, out + head * task.shape.v_dim);
+      AttendHead(task, head, row, queries + head * task.shape.k_dim,
+                 out + head * task.shape.v_dim);
     }
   }
 }

@@ -14,7 +14,8 @@ namespace kvant::graph {
 // The query heads of one kv head, for the rows [row_begin, row_end) of the pass.
 struct UncachedAttention {
   const AttentionShape& shape;
-  float scale;  // of the products of queries and keys
+  float scale;               // of the products of queries and keys
+  const float* bias_slopes;  // of these heads, as AttentionShape::bias_slopes; null: none
   const float* queries;
   const float* keys;
   const float* values;

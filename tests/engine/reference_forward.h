@@ -13,6 +13,7 @@
 #include "formats/gguf.h"
 #include "tests/engine/reference/attention.h"
 #include "tests/engine/reference/gated_ffn.h"
+#include "tests/engine/reference/plain_ffn.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {
@@ -36,11 +37,14 @@ class ReferenceForward {
       const auto row = embedding.begin() + token * stack.dim;
       stream.emplace_back(row, row + stack.dim);
       for (double& value : stream.back()) value *= static_cast<double>(stack.input.scale);
+      AddInputSteps(stack, stream.size() - 1, stream.back());
     }
     for (size_t i = 0; i < stack.layers.size(); ++i) {
       const std::string prefix = std::string(stack.layer_prefix) + "." + std::to_string(i) + ".";
+      const bool parallel = stack.layers[i].flow == arch::Flow::kParallel;
+      const std::vector<Vector> before = stream;
       for (const arch::Sublayer& sublayer : stack.layers[i].sublayers) {
-        AddSublayer(sublayer, prefix, stream);
+        AddSublayer(sublayer, prefix, parallel ? before : std::vector<Vector>(stream), stream);
       }
     }
     Vector logits;
@@ -48,6 +52,7 @@ class ReferenceForward {
     const std::string matrix(tied ? stack.input.tensor : stack.output.tensor);
     for (const Vector& row : stream) {
       Vector one = weights_.Multiply(matrix, weights_.Norm("", stack.final_norm, row));
+      for (double& logit : one) logit *= static_cast<double>(stack.output.scale);
       const double cap = static_cast<double>(stack.output.cap);
       for (double& logit : one) logit = cap > 0 ? cap * std::tanh(logit / cap) : logit;
       logits.insert(logits.end(), one.begin(), one.end());
@@ -56,11 +61,22 @@ class ReferenceForward {
   }
 
  private:
+  // What stands between a row of the embedding and the first layer.
+  void AddInputSteps(const arch::Stack& stack, size_t position, Vector& row) {
+    if (!stack.input.positions.empty()) {
+      const Vector& learned = weights_.Get(std::string(stack.input.positions) + ".weight");
+      for (size_t i = 0; i < row.size(); ++i) row[i] += learned[position * row.size() + i];
+    }
+    if (stack.input.norm.has_value()) row = weights_.Norm("", *stack.input.norm, row);
+  }
+
   void AddSublayer(const arch::Sublayer& sublayer, const std::string& prefix,
-                   std::vector<Vector>& stream) {
+                   const std::vector<Vector>& in, std::vector<Vector>& stream) {
     std::vector<Vector> normed;
-    for (const Vector& row : stream) {
-      normed.push_back(weights_.Norm(prefix, sublayer.norm_before, row));
+    for (const Vector& row : in) {
+      normed.push_back(sublayer.norm_before.has_value()
+                           ? weights_.Norm(prefix, *sublayer.norm_before, row)
+                           : row);
     }
     std::vector<Vector> out = std::visit(
         [&](const auto& block) { return Reference(block, spec_, prefix, weights_, normed); },
@@ -69,7 +85,9 @@ class ReferenceForward {
       if (sublayer.norm_after.has_value()) {
         out[t] = weights_.Norm(prefix, *sublayer.norm_after, out[t]);
       }
-      for (size_t i = 0; i < out[t].size(); ++i) stream[t][i] += out[t][i];
+      for (size_t i = 0; i < out[t].size(); ++i) {
+        stream[t][i] += static_cast<double>(sublayer.residual_scale) * out[t][i];
+      }
     }
   }
 

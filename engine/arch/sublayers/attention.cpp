@@ -1,5 +1,6 @@
 #include "engine/arch/sublayers/attention.h"
 
+#include <bit>
 #include <cmath>
 
 #include "base/result.h"
@@ -28,17 +29,60 @@ Result<int64_t> HeadSize(const Metadata& metadata, size_t layer, int64_t dim, in
                    metadata.file().path(), layer, dim, heads);
 }
 
-// Both norms or none.
-Result<graph::QkNorms> ReadHeadNorms(const Attention& attention, SublayerBuilder& builder) {
-  const std::string query = builder.Name("attn_q_norm.weight");
-  const std::string key = builder.Name("attn_k_norm.weight");
+// Whether there are norms of queries and keys: both or none.
+bool HasHeadNorms(const Attention& attention, SublayerBuilder& builder) {
+  return attention.head_norms == HeadNorms::kRequired ||
+         builder.plan().Find(builder.Name("attn_q_norm.weight")) != nullptr ||
+         builder.plan().Find(builder.Name("attn_k_norm.weight")) != nullptr;
+}
+
+Result<graph::QkNorms> ReadSharedHeadNorms(const Attention& attention, SublayerBuilder& builder) {
   graph::QkNorms norms;
-  const bool absent = builder.plan().Find(query) == nullptr && builder.plan().Find(key) == nullptr;
-  if (absent && attention.head_norms == HeadNorms::kIfPresent) return norms;
-  KVANT_ASSIGN(norms.query, builder.plan().Vector(query, attention.k_dim));
-  KVANT_ASSIGN(norms.key, builder.plan().Vector(key, attention.k_dim));
+  KVANT_ASSIGN(norms.query,
+               builder.plan().Vector(builder.Name("attn_q_norm.weight"), attention.k_dim));
+  KVANT_ASSIGN(norms.key,
+               builder.plan().Vector(builder.Name("attn_k_norm.weight"), attention.k_dim));
   norms.epsilon = attention.head_norm_epsilon;
   return norms;
+}
+
+// Norms whose weights differ from head to head, in place in `qkv`.
+Status AddHeadNorms(const Attention& attention, const graph::AttentionShape& shape,
+                    graph::ValueId qkv, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  const auto add = [&](std::string_view tensor, int64_t heads, int64_t first) -> Status {
+    const bool per_head = attention.head_norm_weights == HeadNormWeights::kPerHead;
+    const int64_t pieces = per_head ? heads : 1;
+    graph::Norm norm = {.kind = attention.head_norm_kind, .epsilon = attention.head_norm_epsilon};
+    const std::string name = builder.Name(tensor);
+    KVANT_ASSIGN(norm.weight,
+                 plan.Vectors(name + ".weight", heads * attention.k_dim / pieces, pieces));
+    plan.Add(RowSpace::kPass,
+             graph::MakeNormPieces(plan.kernels(), name, std::move(norm), first, pieces, qkv));
+    return {};
+  };
+  KVANT_TRY(add("attn_q_norm", attention.heads, 0));
+  return add("attn_k_norm", attention.kv_heads, shape.key_column());
+}
+
+// The changes of heads that are made where the cache is written; others are nodes of their own.
+Result<graph::HeadChanges> AddHeadChanges(const Attention& attention,
+                                          const graph::AttentionShape& shape, graph::ValueId qkv,
+                                          SublayerBuilder& builder) {
+  graph::HeadChanges changes;
+  if (HasHeadNorms(attention, builder)) {
+    if (attention.head_norm_weights == HeadNormWeights::kShared) {
+      KVANT_ASSIGN(changes.norms, ReadSharedHeadNorms(attention, builder));
+      changes.norm_order = attention.head_norm_order;
+    } else {
+      KVANT_TRY(AddHeadNorms(attention, shape, qkv, builder));
+    }
+  }
+  if (attention.rope == Attention::kNoRope) return changes;
+  changes.rope_style = builder.rope(attention.rope).style;
+  changes.n_rot = builder.rope(attention.rope).n_rot;
+  changes.cos_sin = builder.cos_sin(attention.rope);
+  return changes;
 }
 
 }  // namespace
@@ -60,16 +104,16 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
       plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, q_rows + k_rows + v_rows);
   plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed, qkv,
                  cpu::Store::kSet);
-  KVANT_ASSIGN(graph::QkNorms norms, ReadHeadNorms(*this, builder));
+  if (clamp > 0) {
+    plan.Add(RowSpace::kPass,
+             graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, q_rows + k_rows + v_rows));
+  }
   const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
-  const int cache_id =
-      plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, static_cast<int>(rope)});
-  const graph::AttentionShape shape = {heads, kv_heads, k_dim, v_dim, window, score_cap};
-  graph::HeadChanges changes;
-  changes.norms = std::move(norms);
-  changes.rope_style = builder.rope(rope).style;
-  changes.n_rot = builder.rope(rope).n_rot;
-  changes.cos_sin = builder.cos_sin(rope);
+  const int cache_rope = rope == kNoRope ? -1 : static_cast<int>(rope);
+  const int cache_id = plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, cache_rope});
+  const graph::AttentionShape shape = {heads,  kv_heads,  k_dim,      v_dim,
+                                       window, score_cap, bias_slopes};
+  KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
 
@@ -117,6 +161,18 @@ Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const St
     if (window > 0) attention.mask = {MaskKind::kWindow, window};
   }
   return attentions;
+}
+
+std::vector<float> AlibiSlopes(int64_t heads, float max_bias) {
+  const int64_t below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  const auto slope = [max_bias](int64_t number, int64_t count) {
+    return static_cast<float>(std::exp2(-static_cast<double>(max_bias) *
+                                        static_cast<double>(number) / static_cast<double>(count)));
+  };
+  std::vector<float> slopes;
+  for (int64_t t = 1; t <= below; ++t) slopes.push_back(slope(t, below));
+  for (int64_t t = 1; t <= heads - below; ++t) slopes.push_back(slope(2 * t - 1, 2 * below));
+  return slopes;
 }
 
 void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,

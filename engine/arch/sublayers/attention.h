@@ -2,8 +2,12 @@
 //   qkv = qkv matrix . x + bias; queries and keys of each head normed, then rotated
 //   out = output matrix . softmax(cap(scale * q . k) over the visible positions) . v + bias
 //
+// with these, where the model has them: queries, keys and values within a bound (clamp); norms of
+// queries and keys that take a head's values or those of all heads, before or after the rope; a
+// cap; and slope . distance off the score.
+//
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
-// each with an optional bias; attn_q_norm and attn_k_norm, [k_dim] for all heads.
+// each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights.
 // It keeps keys and values of every position in one cache layer.
 #pragma once
 
@@ -12,6 +16,8 @@
 
 #include "base/result.h"
 #include "engine/arch/metadata.h"
+#include "engine/arch/norm.h"
+#include "engine/graph/nodes.h"
 
 namespace kvant::arch {
 
@@ -28,30 +34,49 @@ struct Mask {
   int64_t window = 0;  // positions a query sees, itself included; of kWindow only
 };
 
-// RMS norms of each head's query and key.
+// Norms of queries and keys.
 enum class HeadNorms : uint8_t {
   kIfPresent,  // where the file has their weights
   kRequired,   // a file without them is refused
 };
 
+enum class HeadNormWeights : uint8_t {
+  kShared,      // [k_dim]: every head has the same
+  kPerHead,     // [k_dim x heads]
+  kProjection,  // [heads * k_dim]: one norm takes the values of all heads
+};
+
 struct Attention {
+  static constexpr size_t kNoRope = ~size_t{0};
+
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t k_dim = 0;
   int64_t v_dim = 0;
   Mask mask;
-  size_t rope = 0;      // index into ModelSpec::ropes
-  float scale = 0;      // of the products of queries and keys
-  float score_cap = 0;  // cap(s) = c * tanh(s / c); 0: cap(s) = s
+  size_t rope = kNoRope;  // index into ModelSpec::ropes
+  float scale = 0;        // of the products of queries and keys
+  float score_cap = 0;    // cap(s) = c * tanh(s / c); 0: cap(s) = s
   HeadNorms head_norms = HeadNorms::kIfPresent;
+  HeadNormWeights head_norm_weights = HeadNormWeights::kShared;
+  NormKind head_norm_kind = NormKind::kRms;                          // shared weights: kRms only
+  graph::NormOrder head_norm_order = graph::NormOrder::kBeforeRope;  // others: before only
   float head_norm_epsilon = 0;
+  float clamp = 0;  // of queries, keys and values; 0: none
+  // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
+  std::vector<float> bias_slopes = {};
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
 // The attentions of all layers of a stack, by head_count, head_count_kv, key_length, value_length,
-// sliding_window (in every layer) and scale of "attention."; `rope` is left 0.
+// sliding_window (in every layer) and scale of "attention."; there is no rope yet.
 Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack);
+
+// ALiBi (arXiv 2108.12409): slopes 2^(-max_bias t / n), t = 1 ... n, where n is the number of
+// heads, a power of two; for other numbers, those of the power of two below, and then every second
+// one of the power of two above.
+std::vector<float> AlibiSlopes(int64_t heads, float max_bias);
 
 // Gives the model with so many layers the scale 1 / sqrt(dim / heads), unless the metadata give
 // one: the 27B models of Gemma 2 and 3 are known by nothing else.

@@ -24,15 +24,16 @@ class ReferenceAttention {
     std::vector<Vector> qkv;
     for (size_t t = 0; t < in.size(); ++t) {
       qkv.push_back(Qkv(in[t]));
-      for (int64_t head = 0; head < spec_.heads + spec_.kv_heads; ++head) {
-        double* values = qkv[t].data() + head * spec_.k_dim;
-        const std::string norm =
-            prefix_ + (head < spec_.heads ? "attn_q_norm" : "attn_k_norm") + ".weight";
-        if (weights_.Has(norm)) {
-          weights_.RmsNorm(norm, static_cast<double>(spec_.head_norm_epsilon), values);
-        }
-        Rotate(values, t);
+      if (spec_.clamp > 0) {
+        const double limit = static_cast<double>(spec_.clamp);
+        for (double& value : qkv[t]) value = std::clamp(value, -limit, limit);
       }
+      const bool after = spec_.head_norm_order == graph::NormOrder::kAfterRope;
+      if (!after) NormHeads(qkv[t].data());
+      for (int64_t head = 0; head < spec_.heads + spec_.kv_heads; ++head) {
+        if (spec_.rope != arch::Attention::kNoRope) Rotate(qkv[t].data() + head * spec_.k_dim, t);
+      }
+      if (after) NormHeads(qkv[t].data());
     }
     std::vector<Vector> out;
     for (size_t t = 0; t < in.size(); ++t) {
@@ -63,6 +64,26 @@ class ReferenceAttention {
   void AddBias(const char* name, double* values) {
     if (!weights_.Has(prefix_ + name)) return;
     for (const double bias : weights_.Get(prefix_ + name)) *values++ += bias;
+  }
+
+  // Queries and keys of a row.
+  void NormHeads(double* row) {
+    NormSide("attn_q_norm.weight", spec_.heads, row);
+    NormSide("attn_k_norm.weight", spec_.kv_heads, row + spec_.heads * spec_.k_dim);
+  }
+
+  void NormSide(const char* name, int64_t heads, double* values) {
+    if (!weights_.Has(prefix_ + name)) return;
+    const Vector& weight = weights_.Get(prefix_ + name);
+    const bool whole = spec_.head_norm_weights == arch::HeadNormWeights::kProjection;
+    const bool shared = spec_.head_norm_weights == arch::HeadNormWeights::kShared;
+    const int64_t pieces = whole ? 1 : heads;
+    const int64_t count = heads * spec_.k_dim / pieces;
+    for (int64_t i = 0; i < pieces; ++i) {
+      ReferenceWeights::NormVector(
+          spec_.head_norm_kind, static_cast<double>(spec_.head_norm_epsilon),
+          weight.data() + (shared ? 0 : i * count), static_cast<size_t>(count), values + i * count);
+    }
   }
 
   void Rotate(double* head, size_t position) const {
@@ -109,8 +130,12 @@ class ReferenceAttention {
       Vector weights;
       double total = 0;
       for (size_t s = FirstSeen(t); s <= t; ++s) {
-        weights.push_back(std::exp(
-            Score(qkv[t].data() + h * spec_.k_dim, qkv[s].data() + keys + kv * spec_.k_dim)));
+        const double score =
+            Score(qkv[t].data() + h * spec_.k_dim, qkv[s].data() + keys + kv * spec_.k_dim);
+        const double slope = spec_.bias_slopes.empty()
+                                 ? 0.0
+                                 : static_cast<double>(spec_.bias_slopes[static_cast<size_t>(h)]);
+        weights.push_back(std::exp(score - slope * static_cast<double>(t - s)));
         total += weights.back();
       }
       for (size_t i = 0; i < weights.size(); ++i) {

@@ -1,6 +1,7 @@
 // The block arch::GatedFfn in plain loops, from the formula in its header.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string>
@@ -13,6 +14,9 @@ namespace kvant::test {
 
 inline double ReferenceActivation(cpu::Activation activation, double x) {
   if (activation == cpu::Activation::kSilu) return x / (1.0 + std::exp(-x));
+  if (activation == cpu::Activation::kGeluErf) return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2)));
+  if (activation == cpu::Activation::kRelu) return std::max(x, 0.0);
+  if (activation == cpu::Activation::kReluSquared) return std::max(x, 0.0) * std::max(x, 0.0);
   const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1.0 + std::tanh(u));
 }

@@ -50,18 +50,27 @@ class ReferenceWeights {
 
   Vector Norm(const std::string& prefix, const arch::Norm& norm, const Vector& in) {
     Vector out = in;
-    RmsNorm(prefix + std::string(norm.tensor) + ".weight", static_cast<double>(norm.epsilon),
-            out.data());
+    const std::string name = norm.tensor.empty() ? "" : prefix + std::string(norm.tensor);
+    const Vector weight = name.empty() ? Vector(in.size(), 1.0) : Get(name + ".weight");
+    NormVector(norm.kind, static_cast<double>(norm.epsilon), weight.data(), weight.size(),
+               out.data());
+    if (norm.kind == arch::NormKind::kLayer && Has(name + ".bias")) {
+      const Vector& bias = Get(name + ".bias");
+      for (size_t i = 0; i < out.size(); ++i) out[i] += bias[i];
+    }
     return out;
   }
 
-  // In place, over as many values as there are weights.
-  void RmsNorm(const std::string& name, double epsilon, double* values) {
-    const Vector& weight = Get(name);
+  // In place, without a bias.
+  static void NormVector(arch::NormKind kind, double epsilon, const double* weight, size_t count,
+                         double* values) {
+    double mean = 0;
+    for (size_t i = 0; i < count; ++i) mean += values[i] / static_cast<double>(count);
+    if (kind != arch::NormKind::kLayer) mean = 0;
     double squares = 0;
-    for (size_t i = 0; i < weight.size(); ++i) squares += values[i] * values[i];
-    const double factor = 1.0 / std::sqrt(squares / static_cast<double>(weight.size()) + epsilon);
-    for (size_t i = 0; i < weight.size(); ++i) values[i] *= factor * weight[i];
+    for (size_t i = 0; i < count; ++i) squares += (values[i] - mean) * (values[i] - mean);
+    const double factor = 1.0 / std::sqrt(squares / static_cast<double>(count) + epsilon);
+    for (size_t i = 0; i < count; ++i) values[i] = (values[i] - mean) * factor * weight[i];
   }
 
   // Sums of squares of every matrix's inputs, per column, over all products so far.
