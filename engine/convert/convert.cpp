@@ -95,7 +95,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   KVANT_TRY(CheckOutput(folder, output));
   KVANT_ASSIGN(const FolderConfig config, FolderConfig::Read(folder));
   KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
-  KVANT_ASSIGN(const HfShape shape, ReadHfShape(config.model));
+  KVANT_ASSIGN(const HfShape shape, ReadHfShape(*family, config.model));
   KVANT_ASSIGN(const auto model, formats::SafetensorsModel::OpenFolder(folder));
   const OutputType* type = options.type.empty() ? NaturalOutputType(model) : wanted_type;
 

@@ -32,7 +32,14 @@ constexpr OutputType kOutputTypes[] = {
 constexpr std::string_view kLayerMark = "{}";
 
 // Buffers of older exports that hold no weights.
-constexpr std::string_view kIgnoredSuffix = ".rotary_emb.inv_freq";
+constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq", ".attn.bias",
+                                                 ".attn.masked_bias", ".attention.bias",
+                                                 ".attention.masked_bias"};
+
+bool IsIgnored(std::string_view name) {
+  return std::ranges::any_of(kIgnoredSuffixes,
+                             [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
 
 bool IsFloat(const formats::SafetensorsType& type) {
   return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
@@ -95,6 +102,14 @@ class Planner {
     return nullptr;
   }
 
+  // A tensor under its full name, or without the beginning that folders may leave out.
+  const SafetensorsTensor* Find(std::string_view hf_name) const {
+    const SafetensorsTensor* found = model_.Find(hf_name);
+    const std::string_view prefix = family_.optional_prefix;
+    if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
+    return model_.Find(hf_name.substr(prefix.size()));
+  }
+
   // Whether the output's weights are the embedding's. A folder holds such weights under either
   // name, or under both.
   Status FindTying(const JsonObject& config) {
@@ -102,10 +117,10 @@ class Planner {
     const HfTensor* output = Row(kOutputName);
     if (embedding == nullptr || output == nullptr) return {};
     KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
-    tied_ = tied.value_or(model_.Find(output->hf_name) == nullptr);
+    tied_ = tied.value_or(Find(output->hf_name) == nullptr);
     if (!tied_) return {};
     used_.emplace(output->hf_name);
-    if (model_.Find(embedding->hf_name) == nullptr) tied_embedding_ = output->hf_name;
+    if (Find(embedding->hf_name) == nullptr) tied_embedding_ = output->hf_name;
     return {};
   }
 
@@ -113,7 +128,7 @@ class Planner {
     if (tied_ && row.presence == Presence::kUnlessTied) return {};
     std::string hf_name = WithLayer(row.hf_name, layer);
     if (row.gguf_name == kEmbeddingName && !tied_embedding_.empty()) hf_name = tied_embedding_;
-    const SafetensorsTensor* source = model_.Find(hf_name);
+    const SafetensorsTensor* source = Find(hf_name);
     if (source == nullptr) {
       if (row.presence == Presence::kOptional) return {};
       return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), hf_name,
@@ -121,15 +136,17 @@ class Planner {
                            ? ", and config.json says \"tie_word_embeddings\": false"
                            : "");
     }
-    used_.insert(hf_name);
+    used_.emplace(source->name);
     KVANT_TRY(CheckSource(*source, row));
 
     OutputTensor tensor;
     tensor.name = WithLayer(row.gguf_name, layer);
     tensor.source = source;
     tensor.dims.assign(source->shape.rbegin(), source->shape.rend());
+    if (row.order == RowOrder::kTransposed) std::swap(tensor.dims[0], tensor.dims[1]);
     tensor.format = FormatFor(tensor);
-    if (row.order == RowOrder::kPairsInterleaved) tensor.head_rows = shape_.head_dim;
+    tensor.order = row.order;
+    tensor.shape = shape_;
     tensor.change = row.values;
     out_.push_back(std::move(tensor));
     return {};
@@ -144,6 +161,7 @@ class Planner {
     }
     std::vector<int64_t> expected{ExtentSize(row.rows, shape_)};
     if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
+    if (row.order == RowOrder::kTransposed) std::swap(expected[0], expected[1]);
     if (source.shape == expected) return {};
     return MakeError(
         ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
@@ -169,7 +187,7 @@ class Planner {
 
   Status CheckAllUsed() const {
     for (const SafetensorsTensor& tensor : model_.tensors()) {
-      if (used_.contains(tensor.name) || tensor.name.ends_with(kIgnoredSuffix)) continue;
+      if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
       return MakeError(ErrorCode::kNotSupported,
                        "{}: tensor {} has no place in a model of class {} with {} layers",
                        model_.FileOf(tensor), Quoted(tensor.name), family_.classes.front(),
@@ -192,9 +210,24 @@ class Planner {
   std::vector<OutputTensor> out_;
 };
 
+// Of RowOrder::kGroupedQkv.
+int64_t SourceOfGrouped(int64_t row, const HfShape& shape) {
+  const int64_t head = row / shape.head_dim;
+  const int64_t per_kv = shape.heads / shape.kv_heads;
+  int64_t kv_head = head / per_kv;
+  int64_t within = head % per_kv;
+  if (head >= shape.heads) {
+    kv_head = (head - shape.heads) % shape.kv_heads;
+    within = per_kv + (head - shape.heads) / shape.kv_heads;
+  }
+  return (kv_head * (per_kv + 2) + within) * shape.head_dim + row % shape.head_dim;
+}
+
 // The row of the source that becomes row `row`.
-int64_t SourceRow(int64_t row, int64_t head_rows) {
-  if (head_rows == 0) return row;
+int64_t SourceRow(int64_t row, const OutputTensor& tensor) {
+  if (tensor.order == RowOrder::kGroupedQkv) return SourceOfGrouped(row, tensor.shape);
+  if (tensor.order != RowOrder::kPairsInterleaved) return row;
+  const int64_t head_rows = tensor.shape.head_dim;
   const int64_t head = row / head_rows;
   const int64_t within = row % head_rows;
   return head * head_rows + within % 2 * (head_rows / 2) + within / 2;
@@ -209,7 +242,7 @@ class RowEncoder {
         rows_(tensor.rows()),
         columns_(tensor.columns()),
         element_bytes_(tensor.source->type->bytes) {
-    if (tensor.head_rows != 0 && tensor.dims.size() == 1) std::swap(rows_, columns_);
+    if (tensor.order != RowOrder::kSame && tensor.dims.size() == 1) std::swap(rows_, columns_);
     source_format_ = quant::FindFormat(tensor.source->type->name);  // null for F64
     values_.resize(static_cast<size_t>(columns_));
     source_row_.resize(static_cast<size_t>(columns_ * element_bytes_));
@@ -218,10 +251,7 @@ class RowEncoder {
   int64_t rows() const { return rows_; }
 
   void Encode(int64_t row, std::byte* out) {
-    const int64_t source_row = SourceRow(row, tensor_.head_rows);
-    // The file aligns nothing, so the row is copied before it is read as numbers.
-    std::memcpy(source_row_.data(), tensor_.source->data + source_row * columns_ * element_bytes_,
-                source_row_.size());
+    CopySource(row);
     const int64_t row_bytes = tensor_.format->row_bytes(columns_);
     if (source_format_ == tensor_.format && tensor_.change == Values::kSame) {
       std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
@@ -248,6 +278,22 @@ class RowEncoder {
   }
 
  private:
+  // The file aligns nothing, so a row is copied before it is read as numbers.
+  void CopySource(int64_t row) {
+    const std::byte* data = tensor_.source->data;
+    if (tensor_.order != RowOrder::kTransposed) {
+      const int64_t source_row = SourceRow(row, tensor_);
+      std::memcpy(source_row_.data(), data + source_row * columns_ * element_bytes_,
+                  source_row_.size());
+      return;
+    }
+    for (int64_t column = 0; column < columns_; ++column) {
+      std::memcpy(source_row_.data() + column * element_bytes_,
+                  data + (column * rows_ + row) * element_bytes_,
+                  static_cast<size_t>(element_bytes_));
+    }
+  }
+
   const OutputTensor& tensor_;
   cpu::EncodeFunction encode_;
   int64_t rows_;
@@ -297,7 +343,7 @@ std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
   if (tensor.source == nullptr) return std::as_bytes(std::span(tensor.values));
   const auto size = static_cast<size_t>(tensor.size_bytes());
   const bool unchanged = tensor.source->type->name == tensor.format->name &&
-                         tensor.head_rows == 0 && tensor.change == Values::kSame;
+                         tensor.order == RowOrder::kSame && tensor.change == Values::kSame;
   if (unchanged) return {tensor.source->data, size};
   KVANT_CHECK(size <= buffer_.size());
   pool_->Run([&](const ThreadPool::Member& member) {

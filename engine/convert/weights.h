@@ -45,7 +45,8 @@ struct OutputTensor {
   std::vector<int64_t> dims;                           // dims[0] is the contiguous one
   const formats::SafetensorsTensor* source = nullptr;  // null for computed tensors
   Values change = Values::kSame;                       // of the source's numbers
-  int64_t head_rows = 0;      // rows of a head whose pairs are interleaved; 0: rows stay in place
+  arch::RowOrder order = arch::RowOrder::kSame;
+  HfShape shape = {};         // what the order depends on
   std::vector<float> values;  // of computed tensors
 
   int64_t columns() const { return dims[0]; }

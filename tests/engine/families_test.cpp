@@ -60,7 +60,7 @@ std::string WithLayer(std::string_view name, int64_t layer) {
 void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
   const formats::JsonObject config =
       formats::JsonObject::Parse(folder.config.dump(), "config.json").value();
-  const arch::HfShape shape = arch::ReadHfShape(config).value();
+  const arch::HfShape shape = arch::ReadHfShape(family, config).value();
   std::mt19937 random(11);
   folder.weights.clear();
   for (const arch::HfTensor& row : family.tensors) {

@@ -79,25 +79,30 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
                    formats::Shown(classes->front()), KnownClasses());
 }
 
-Result<HfShape> ReadHfShape(const JsonObject& config) {
+Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
+  const HfKeys& keys = family.keys;
   HfShape shape;
-  KVANT_ASSIGN(shape.layers, config.Count("num_hidden_layers", kLayersMax));
-  KVANT_ASSIGN(shape.dim, config.Count("hidden_size", kDimMax));
-  KVANT_ASSIGN(shape.ffn, config.Count("intermediate_size", kDimMax));
+  const auto count = [&config](std::string_view key, int64_t max) -> Result<int64_t> {
+    return key.empty() ? Result<int64_t>(0) : config.Count(key, max);
+  };
+  KVANT_ASSIGN(shape.layers, config.Count(keys.layers, kLayersMax));
+  KVANT_ASSIGN(shape.dim, config.Count(keys.dim, kDimMax));
+  KVANT_ASSIGN(shape.ffn, count(keys.ffn, kDimMax));
   KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kVocabMax));
-  KVANT_ASSIGN(shape.heads, config.Count("num_attention_heads", kHeadsMax));
-  KVANT_ASSIGN(shape.context, config.Count("max_position_embeddings", kContextMax));
+  KVANT_ASSIGN(shape.heads, config.Count(keys.heads, kHeadsMax));
+  KVANT_ASSIGN(shape.context, count(keys.context, kContextMax));
   shape.kv_heads = shape.heads;
-  if (config.Find("num_key_value_heads") != nullptr) {
-    KVANT_ASSIGN(shape.kv_heads, config.Count("num_key_value_heads", kHeadsMax));
+  if (!keys.kv_heads.empty() && config.Find(keys.kv_heads) != nullptr) {
+    KVANT_ASSIGN(shape.kv_heads, config.Count(keys.kv_heads, kHeadsMax));
   }
+  if (family.finish_shape != nullptr) KVANT_TRY(family.finish_shape(config, shape));
   if (shape.heads % shape.kv_heads != 0) {
-    return config.Wrong("num_key_value_heads", fmt::format("a divisor of {}", shape.heads));
+    return config.Wrong(keys.kv_heads, fmt::format("a divisor of {}", shape.heads));
   }
   if (config.Find("head_dim") != nullptr) {
     KVANT_ASSIGN(shape.head_dim, config.Count("head_dim", kHeadDimMax));
   } else if (shape.dim % shape.heads != 0 || shape.dim / shape.heads > kHeadDimMax) {
-    return config.Wrong("hidden_size", fmt::format("a multiple of {} heads", shape.heads));
+    return config.Wrong(keys.dim, fmt::format("a multiple of {} heads", shape.heads));
   } else {
     shape.head_dim = shape.dim / shape.heads;
   }
@@ -121,6 +126,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kKvRows: return kv_rows;
     case Extent::kHeadDim: return shape.head_dim;
     case Extent::kQkvRows: return q_rows + 2 * kv_rows;
+    case Extent::kHeads: return shape.heads;
+    case Extent::kKvHeads: return shape.kv_heads;
+    case Extent::kContext: return shape.context;
   }
   return 0;
 }
@@ -142,13 +150,16 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   }
   add("vocab_size", shape.vocab);
 
-  KVANT_ASSIGN(const auto epsilon, config.Number("rms_norm_eps"));
-  if (!epsilon || !(*epsilon > 0) || *epsilon > 1) {
-    return config.Wrong("rms_norm_eps", "a positive number");
+  KVANT_ASSIGN(const auto given, config.Number(family.epsilon.key));
+  const double epsilon = given.value_or(family.epsilon.otherwise);
+  if (!(epsilon > 0) || epsilon > 1) {
+    return config.Wrong(family.epsilon.key, "a positive number");
   }
-  out.writer->AddF32(out.Key("attention.layer_norm_rms_epsilon"), static_cast<float>(*epsilon));
-  KVANT_ASSIGN(const float base, ReadRopeBase(config, family.rope_base));
-  out.writer->AddF32(out.Key("rope.freq_base"), base);
+  out.writer->AddF32(out.Key(family.epsilon.gguf_key), static_cast<float>(epsilon));
+  if (family.rope_base > 0) {
+    KVANT_ASSIGN(const float base, ReadRopeBase(config, family.rope_base));
+    out.writer->AddF32(out.Key("rope.freq_base"), base);
+  }
   return family.add_parameters(config, shape, out);
 }
 

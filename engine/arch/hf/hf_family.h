@@ -43,6 +43,9 @@ enum class Extent : uint8_t {
   kKvRows,  // kv_heads * head_dim
   kHeadDim,
   kQkvRows,  // q, then k, then v
+  kHeads,    // rows of a matrix with one for each query head
+  kKvHeads,  // the same for kv heads
+  kContext,
 };
 
 // The order of the rows of a matrix in the GGUF file.
@@ -51,6 +54,10 @@ enum class RowOrder : uint8_t {
   // The model turns pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i +
   // 1): within every head, rows 2i and 2i + 1 are the former rows i and i + head_dim / 2.
   kPairsInterleaved,
+  // The model keeps the query heads of a kv head, its key and its value together, one kv head after
+  // the other; the GGUF architecture has all queries, then all keys, then all values.
+  kGroupedQkv,
+  kTransposed,  // the rows are the columns of the model's matrix
 };
 
 // How a tensor's numbers change in conversion.
@@ -96,11 +103,36 @@ struct Parameters {
   std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch, name); }
 };
 
+// The keys of config.json under which a class keeps its sizes. Empty: it has no such key, and
+// `finish_shape` of its family gives the size.
+struct HfKeys {
+  std::string_view layers = "num_hidden_layers";
+  std::string_view dim = "hidden_size";
+  std::string_view ffn = "intermediate_size";
+  std::string_view heads = "num_attention_heads";
+  std::string_view kv_heads = "num_key_value_heads";  // where absent: as many as heads
+  std::string_view context = "max_position_embeddings";
+};
+
+// The small number in norms: its key, and the value of a class that has none.
+struct HfEpsilon {
+  std::string_view key = "rms_norm_eps";
+  std::string_view gguf_key = "attention.layer_norm_rms_epsilon";
+  double otherwise = 0;  // 0: the key must be there
+};
+
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
   HfActivation activation;
-  double rope_base = 10000.0;  // where config.json says nothing
+  HfKeys keys = {};
+  HfEpsilon epsilon = {};
+  // Completes the sizes that the keys leave 0; null: there are none.
+  Status (*finish_shape)(const JsonObject& config, HfShape& shape) = nullptr;
+  // Names of tensors may lack this beginning: some folders were written by the class of the inner
+  // model.
+  std::string_view optional_prefix = {};
+  double rope_base = 10000.0;  // where config.json says nothing; 0: there is no rope
   std::span<const HfTensor> tensors;
   // Adds what the keys common to all families leave out.
   Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);
@@ -108,6 +140,8 @@ struct HfFamily {
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
 inline constexpr HfActivation kSiluActivation = {.key = "hidden_act", .names = kSiluNames};
+inline constexpr HfEpsilon kLayerNormEpsilon = {.key = "layer_norm_eps",
+                                                .gguf_key = "attention.layer_norm_epsilon"};
 inline constexpr std::string_view kGeluNames[] = {"gelu_pytorch_tanh"};
 inline constexpr HfActivation kGeluActivation = {.key = "hidden_activation", .names = kGeluNames};
 
@@ -120,7 +154,7 @@ inline constexpr std::string_view kOutputName = "output.weight";
 Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.
-Result<HfShape> ReadHfShape(const JsonObject& config);
+Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config);
 
 // The size of a dimension.
 int64_t ExtentSize(Extent extent, const HfShape& shape);

@@ -85,6 +85,28 @@ Status AddPositive(const JsonObject& config, std::string_view hf_key, std::strin
   return {};
 }
 
+Status AddWindowIfAny(const JsonObject& config, Parameters& out) {
+  KVANT_ASSIGN(const auto window, config.Integer("sliding_window", INT32_MAX));
+  if (window.value_or(0) > 0) {
+    out.writer->AddU32(out.Key("attention.sliding_window"), static_cast<uint32_t>(*window));
+  }
+  return {};
+}
+
+Result<int64_t> AddPartialRotation(const JsonObject& config, std::string_view key, double otherwise,
+                                   const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const auto given, config.Number(key));
+  const double share = given.value_or(otherwise);
+  if (!(share > 0 && share <= 1)) return config.Wrong(key, "0 to 1");
+  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
+  if (n_rot < 2 || n_rot % 2 != 0) {
+    return config.Wrong(
+        key, fmt::format("an even number of the {} dimensions of a head", shape.head_dim));
+  }
+  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(n_rot));
+  return n_rot;
+}
+
 Status RefuseNumber(const JsonObject& config, std::string_view key) {
   if (config.Find(key) == nullptr) return {};
   return MakeError(ErrorCode::kNotSupported, "{} is not supported for this class",

@@ -29,6 +29,13 @@ Status AddQueryScale(const JsonObject& config, const HfShape& shape, int64_t lay
 Status AddPositive(const JsonObject& config, std::string_view hf_key, std::string_view key,
                    Parameters& out);
 
+// Writes attention.sliding_window if the class has a window.
+Status AddWindowIfAny(const JsonObject& config, Parameters& out);
+
+// Writes rope.dimension_count for a model that turns a share of each head, and returns the number.
+Result<int64_t> AddPartialRotation(const JsonObject& config, std::string_view key, double otherwise,
+                                   const HfShape& shape, Parameters& out);
+
 // kNotSupported if the key holds a number, or true.
 Status RefuseNumber(const JsonObject& config, std::string_view key);
 Status RefuseTrue(const JsonObject& config, std::string_view key);

@@ -52,9 +52,37 @@ constexpr HfTensor HfBias(std::string_view hf_name, std::string_view gguf_name, 
       .hf_name = hf_name, .gguf_name = gguf_name, .rows = size, .presence = Presence::kOptional};
 }
 
+// The model keeps the query heads of a kv head with its key and value.
+constexpr HfTensor Grouped(HfTensor tensor) {
+  tensor.order = RowOrder::kGroupedQkv;
+  return tensor;
+}
+
 constexpr std::array<HfTensor, 1> HfNorm(std::string_view hf_name, std::string_view gguf_name,
                                          Extent size = Extent::kDim) {
   return {{{.hf_name = hf_name, .gguf_name = gguf_name, .rows = size}}};
+}
+
+// One that only some models of the class have.
+constexpr std::array<HfTensor, 1> HfOptional(std::string_view hf_name, std::string_view gguf_name,
+                                             Extent rows, Extent columns = Extent::kNone) {
+  return {{{.hf_name = hf_name,
+            .gguf_name = gguf_name,
+            .rows = rows,
+            .columns = columns,
+            .presence = Presence::kOptional}}};
+}
+
+// The embedding, and the output unless it is the embedding.
+constexpr std::array<HfTensor, 1> HfEmbedding(std::string_view hf_name) {
+  return {HfMatrix(hf_name, kEmbeddingName, Extent::kVocab, Extent::kDim)};
+}
+constexpr std::array<HfTensor, 1> HfOutput(std::string_view hf_name) {
+  return {{{.hf_name = hf_name,
+            .gguf_name = kOutputName,
+            .rows = Extent::kVocab,
+            .columns = Extent::kDim,
+            .presence = Presence::kUnlessTied}}};
 }
 
 inline constexpr std::array<HfTensor, 3> kHfEnds = {{
@@ -69,6 +97,14 @@ inline constexpr std::array<HfTensor, 3> kHfEnds = {{
 
 inline constexpr auto kHfNormBeforeAttention =
     HfNorm("model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight");
+
+// The biases of layer norms.
+inline constexpr auto kHfFinalNormBias =
+    HfOptional("model.norm.bias", "output_norm.bias", Extent::kDim);
+inline constexpr auto kHfNormBeforeAttentionBias =
+    HfOptional("model.layers.{}.input_layernorm.bias", "blk.{}.attn_norm.bias", Extent::kDim);
+inline constexpr auto kHfNormBeforeFfnBias = HfOptional(
+    "model.layers.{}.post_attention_layernorm.bias", "blk.{}.ffn_norm.bias", Extent::kDim);
 
 // What most classes call the norm after the attention stands before the feed-forward.
 inline constexpr auto kHfNormBeforeFfn =
