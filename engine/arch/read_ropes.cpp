@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/result.h"
 #include "formats/gguf.h"
@@ -30,6 +31,38 @@ Result<std::vector<float>> ReadFactors(const formats::GgufFile& file, const char
   return factors;
 }
 
+// YaRN (Peng et al. 2023, arXiv 2309.00071): pairs that turn often within the original context keep
+// their frequency, those that turn seldom are slowed down by the factor, and a ramp lies between.
+// All of it is a factor for each pair, and one for cosine and sine.
+Status ApplyYarn(const Metadata& metadata, RopeSpec& rope) {
+  if (!rope.factors.empty()) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: rope_freqs.weight and RoPE scaling \"yarn\" in one file",
+                     metadata.file().path());
+  }
+  KVANT_ASSIGN(const float stretch, metadata.Positive("rope.scaling.factor"));
+  KVANT_ASSIGN(const float fast, metadata.PositiveOr("rope.scaling.yarn_beta_fast", 32.0f));
+  KVANT_ASSIGN(const float slow, metadata.PositiveOr("rope.scaling.yarn_beta_slow", 1.0f));
+  // The pair that turns so often within the original context.
+  const auto pair_of = [&rope](float turns) {
+    const double length = static_cast<double>(rope.original_context) /
+                          (2.0 * std::numbers::pi * static_cast<double>(turns));
+    return static_cast<double>(rope.n_rot) * std::log(length) /
+           (2.0 * std::log(static_cast<double>(rope.base)));
+  };
+  const double last = static_cast<double>(rope.n_rot) - 1.0;
+  const double low = std::max(0.0, std::floor(pair_of(fast)));
+  const double high = std::min(last, std::ceil(pair_of(slow)));
+  for (int64_t i = 0; i < rope.n_rot / 2; ++i) {
+    const double along = (static_cast<double>(i) - low) / std::max(0.001, high - low);
+    const double slowed = std::clamp(along, 0.0, 1.0);
+    rope.factors.push_back(
+        static_cast<float>(1.0 / (slowed / static_cast<double>(stretch) + 1.0 - slowed)));
+  }
+  if (stretch > 1.0f) rope.amplitude *= 1.0f + 0.1f * std::log(stretch);
+  return {};
+}
+
 Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t k_dim) {
   const formats::GgufFile& file = metadata.file();
   RopeSpec rope;
@@ -47,18 +80,21 @@ Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_
   if (scaling == "linear") {
     KVANT_ASSIGN(rope.linear_factor,
                  metadata.PositiveOr("rope.scaling.factor", rope.linear_factor));
-  } else if (scaling != "none" && scaling != "longrope" && scaling != "llama3") {
-    return MakeError(
-        ErrorCode::kNotSupported,
-        "{}: key {}: RoPE scaling \"{}\" is not supported (known: none, linear, llama3, longrope)",
-        file.path(), metadata.Key("rope.scaling.type"), scaling);
+  } else if (scaling != "none" && scaling != "longrope" && scaling != "llama3" &&
+             scaling != "yarn") {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: key {}: RoPE scaling \"{}\" is not supported (known: none, linear, "
+                     "llama3, longrope, yarn)",
+                     file.path(), metadata.Key("rope.scaling.type"), scaling);
   }
   KVANT_ASSIGN(const int64_t context, metadata.Count("context_length", kContextMax));
   KVANT_ASSIGN(rope.original_context,
                metadata.CountOr("rope.scaling.original_context_length", kContextMax, context));
   KVANT_ASSIGN(rope.amplitude, metadata.PositiveOr("rope.scaling.attn_factor", 1.0f));
   KVANT_ASSIGN(rope.factors, ReadFactors(file, "rope_freqs.weight", rope.n_rot));
-  if (rope.factors.empty()) {
+  if (scaling == "yarn") {
+    KVANT_TRY(ApplyYarn(metadata, rope));
+  } else if (rope.factors.empty()) {
     KVANT_ASSIGN(rope.factors, ReadFactors(file, "rope_factors_short.weight", rope.n_rot));
     KVANT_ASSIGN(rope.factors_long, ReadFactors(file, "rope_factors_long.weight", rope.n_rot));
   }
@@ -97,7 +133,9 @@ void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
     RopeSpec local = ropes[attentions[i].rope];
     local.base = base;
     local.linear_factor = 1.0f;
+    local.amplitude = 1.0f;
     local.factors.clear();
+    local.factors_long.clear();
     attentions[i].rope = IndexOf(local, ropes);
   }
 }

@@ -261,16 +261,17 @@ TEST(ConvertFolder, RefusesWhatItCannotExpress) {
   const auto config = [](const char* key, nlohmann::json value) {
     return Message([&](F& folder) { folder.config[key] = value; });
   };
-  EXPECT_THAT(config("architectures", {"GPT2LMHeadModel"}),
-              HasSubstr("class \"GPT2LMHeadModel\" cannot be converted (known: LlamaForCausalLM, "
+  EXPECT_THAT(config("architectures", {"GPTJForCausalLM"}),
+              HasSubstr("class \"GPTJForCausalLM\" cannot be converted (known: LlamaForCausalLM, "
                         "MistralForCausalLM, Phi3ForCausalLM, Gemma3ForCausalLM"));
   EXPECT_THAT(config("architectures", nullptr), HasSubstr("architectures is missing"));
   EXPECT_THAT(config("quantization_config", {{"quant_method", "gptq"}}),
               HasSubstr("quantized already (gptq)"));
   EXPECT_THAT(config("num_local_experts", 8), HasSubstr("mixture of experts (8 experts)"));
   EXPECT_THAT(config("hidden_act", "gelu"), HasSubstr("hidden_act \"gelu\""));
-  EXPECT_THAT(config("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}),
-              HasSubstr("type \"yarn\" is not supported (known: default, linear, llama3)"));
+  EXPECT_THAT(
+      config("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}),
+      HasSubstr("type \"dynamic\" is not supported (known: default, linear, llama3, yarn)"));
   EXPECT_THAT(config("rope_scaling", {{"type", "linear"}, {"factor", -1}}),
               HasSubstr("factor is -1, expected a positive number"));
   EXPECT_THAT(config("hidden_size", 48), HasSubstr("but the sizes in config.json make [10, 48]"));

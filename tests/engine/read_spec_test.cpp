@@ -219,8 +219,11 @@ TEST(ReadSpec, ContradictionsNameTheKey) {
               }),
               HasSubstr("llama.block_count"));
   EXPECT_THAT(
+      Message([](GgufWriter& writer) { writer.AddString("llama.rope.scaling.type", "dynamic"); }),
+      HasSubstr("\"dynamic\""));
+  EXPECT_THAT(
       Message([](GgufWriter& writer) { writer.AddString("llama.rope.scaling.type", "yarn"); }),
-      HasSubstr("\"yarn\""));
+      HasSubstr("key llama.rope.scaling.factor is missing"));
   EXPECT_THAT(Message([](GgufWriter& writer) {
                 writer.Remove("llama.attention.head_count_kv");
                 writer.AddI32s("llama.attention.head_count_kv", {2, 2, 2});
@@ -252,6 +255,30 @@ TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {
     EXPECT_FLOAT_EQ(near[i], static_cast<float>(plain / (i == 1 ? 2 : i == 7 ? 8 : 1)));
     EXPECT_FLOAT_EQ(far[i], static_cast<float>(plain / (i == 7 ? 16 : 1)));
   }
+}
+
+// The formulas of arXiv 2309.00071 in another order: a share of each frequency stays.
+TEST(ReadSpec, YarnSlowsDownPairsThatTurnSeldom) {
+  auto spec = Read([](GgufWriter& writer) {
+    writer.AddString("llama.rope.scaling.type", "yarn");
+    writer.AddF32("llama.rope.scaling.factor", 8.0f);
+    writer.AddU32("llama.rope.scaling.original_context_length", 256);
+    writer.AddF32("llama.rope.scaling.yarn_beta_fast", 16.0f);
+    writer.AddF32("llama.rope.scaling.yarn_beta_slow", 2.0f);
+  });
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  const graph::RopeSpec& rope = spec->ropes.front();
+  const std::vector<float> found = rope.Frequencies(2048);
+  // 256 positions are 16 turns at 10000^(-0.101) and 2 turns at 10000^(-0.327): pairs 0.81 and 2.61
+  // of 8, made whole numbers outwards.
+  const double low = 0;
+  const double high = 3;
+  for (size_t i = 0; i < 8; ++i) {
+    const double plain = std::pow(10000.0, -static_cast<double>(i) / 8.0);
+    const double slowed = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    EXPECT_FLOAT_EQ(found[i], static_cast<float>(plain / 8.0 * slowed + plain * (1.0 - slowed)));
+  }
+  EXPECT_FLOAT_EQ(rope.amplitude, static_cast<float>(1.0 + 0.1 * std::log(8.0)));
 }
 
 TEST(Model, MissingAndMisshapenTensorsAreNamed) {

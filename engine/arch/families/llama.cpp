@@ -38,14 +38,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   if (window.value_or(0) > 0) {
     out.writer->AddU32(out.Key("attention.sliding_window"), static_cast<uint32_t>(*window));
   }
-  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  if (!scaling) return {};
-  if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
-  if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3");
-  KVANT_ASSIGN(const float base, ReadRopeBase(config, kRopeBase));
-  KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, shape.head_dim));
-  out.tensors.push_back({"rope_freqs.weight", std::move(factors)});
-  return {};
+  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -13,6 +13,7 @@ namespace kvant::arch::qwen2 {
 namespace {
 
 constexpr std::string_view kName = "qwen2";
+constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -29,15 +30,16 @@ constexpr std::string_view kClasses[] = {"Qwen2ForCausalLM"};
 constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
                                kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown);
 
-Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseTrue(config, "use_sliding_window"));
-  return AddLinearScalingIfAny(config, out);
+  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
 }
 
 constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
+    .rope_base = kRopeBase,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/result.h"
+#include "engine/limits.h"
 
 namespace kvant::arch {
 namespace {
@@ -96,6 +97,67 @@ Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out) {
   if (!scaling) return {};
   if (scaling->type != "linear") return scaling->Unsupported("default, linear");
   return AddLinearScaling(*scaling, out);
+}
+
+namespace {
+
+// The factor on cosine and sine that goes with YaRN (arXiv 2309.00071).
+double YarnAmplitude(double factor, double multiplier) {
+  return factor <= 1 ? 1.0 : 1.0 + 0.1 * multiplier * std::log(factor);
+}
+
+// The factor that the model uses, as a multiple of the usual one.
+Result<double> YarnAmplitudeShare(const JsonObject& settings, double factor) {
+  const double usual = YarnAmplitude(factor, 1);
+  KVANT_ASSIGN(const double given, PositiveOr(settings, "attention_factor", 0));
+  if (given > 0) return given / usual;
+  KVANT_ASSIGN(const auto one, settings.Number("mscale"));
+  KVANT_ASSIGN(const auto all, settings.Number("mscale_all_dim"));
+  if (one.value_or(0) == 0 || all.value_or(0) == 0) return 1.0;
+  return YarnAmplitude(factor, *one) / YarnAmplitude(factor, *all) / usual;
+}
+
+Status AddYarn(const RopeScaling& scaling, const HfShape& shape, Parameters& out) {
+  const JsonObject& settings = scaling.settings;
+  KVANT_ASSIGN(const auto factor, settings.Number("factor"));
+  if (!factor || !(*factor > 0)) return settings.Wrong("factor", "a positive number");
+  KVANT_ASSIGN(const auto truncate, settings.Bool("truncate"));
+  if (!truncate.value_or(true)) {
+    return MakeError(ErrorCode::kNotSupported, "{}: false is not supported",
+                     settings.Where("truncate"));
+  }
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  KVANT_ASSIGN(const auto original, settings.Integer(kOriginal, kContextMax));
+  out.writer->AddString(out.Key("rope.scaling.type"), "yarn");
+  out.writer->AddF32(out.Key("rope.scaling.factor"), static_cast<float>(*factor));
+  out.writer->AddU32(out.Key("rope.scaling.original_context_length"),
+                     static_cast<uint32_t>(original.value_or(shape.context)));
+  KVANT_ASSIGN(const double share, YarnAmplitudeShare(settings, *factor));
+  if (share != 1) {
+    out.writer->AddF32(out.Key("rope.scaling.attn_factor"), static_cast<float>(share));
+  }
+  for (const std::string_view beta : {"beta_fast", "beta_slow"}) {
+    KVANT_ASSIGN(const double turns, PositiveOr(settings, beta, 0));
+    if (turns == 0) continue;
+    out.writer->AddF32(out.Key(fmt::format("rope.scaling.yarn_{}", beta)),
+                       static_cast<float>(turns));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot, double base,
+                      Parameters& out) {
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (!scaling) return {};
+  if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
+  if (scaling->type == "yarn") return AddYarn(*scaling, shape, out);
+  if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3, yarn");
+  KVANT_ASSIGN(const float given, ReadRopeBase(config, base));
+  KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, given, n_rot));
+  out.tensors.push_back({"rope_freqs.weight", std::move(factors)});
+  return {};
 }
 
 Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,

@@ -39,6 +39,11 @@ Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 // The same for a class that knows no other type.
 Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
 
+// Writes what the common ways of stretching need, for `n_rot` dimensions of a head and the base
+// that turns them: linear, llama3 or yarn, or nothing.
+Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot, double base,
+                      Parameters& out);
+
 // The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
 // to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in
 // between. [head_dim / 2]. Source: the Llama 3.1 model definition.

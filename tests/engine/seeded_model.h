@@ -1,0 +1,107 @@
+// Models of tests/reference/seeded: small Hugging Face folders whose weights are made again from
+// the names of their tensors, with the logits that transformers computes from them. How numbers
+// follow from a name is told in tests/reference/make_seeded_models.py.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/convert/convert.h"
+#include "kvant/model.h"
+#include "tests/engine/hf_folder.h"
+#include "tests/shared_data.h"
+
+namespace kvant::test {
+
+// "gemma", "olmo2" and so on.
+inline std::vector<std::string> SeededModelNames() {
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(SourcePath("tests/reference/seeded"))) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class SeededModel {
+ public:
+  explicit SeededModel(const std::string& name)
+      : path_(SourcePath("tests/reference/seeded/" + name)),
+        json_(nlohmann::json::parse(std::ifstream(path_ + ".json"))),
+        config(json_["config"]) {}
+
+  int64_t context() const { return json_["context"]; }
+  std::vector<TokenId> Tokens() const { return json_["tokens"].get<std::vector<TokenId>>(); }
+  std::string LogitsPath() const { return path_ + ".npy"; }
+
+  // The model as a GGUF file of 32-bit floats.
+  Result<std::string> Convert() {
+    folder_.config = config;
+    folder_.weights.clear();
+    for (const auto& row : json_["tensors"]) folder_.weights[rename(row["name"])] = Weights(row);
+    folder_.Write();
+    const std::string output = folder_ / "out.gguf";
+    KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
+    return output;
+  }
+
+  // Tensors of the folder get other names.
+  std::function<std::string(const std::string&)> rename = [](const std::string& name) {
+    return name;
+  };
+
+  // What refuses the folder; "accepted" if nothing does.
+  std::string Message() {
+    const auto path = Convert();
+    return path.ok() ? "accepted" : path.error().message;
+  }
+
+  std::shared_ptr<const Model> Open(const ModelOptions& options = {}) {
+    const auto path = Convert();
+    EXPECT_TRUE(path.ok()) << path.error().message;
+    if (!path.ok()) return nullptr;
+    auto model = Model::Open(*path, options);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    return model.ok() ? *model : nullptr;
+  }
+
+ private:
+  static HfWeights Weights(const nlohmann::json& row) {
+    HfWeights weights{row["shape"].get<std::vector<int64_t>>(), {}};
+    int64_t count = 1;
+    for (const int64_t size : weights.shape) count *= size;
+    uint64_t state = 0xcbf29ce484222325;
+    for (const char byte : row["name"].get<std::string>()) {
+      state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+    }
+    const double mean = row["mean"];
+    const double spread = row["spread"];
+    for (int64_t i = 0; i < count; ++i) {
+      state += 0x9e3779b97f4a7c15;
+      uint64_t x = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
+      x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+      x ^= x >> 31;
+      const double top = static_cast<double>(x >> 48);
+      weights.values.push_back(static_cast<float>(mean + spread * ((top - 32767.5) / 32768.0)));
+    }
+    return weights;
+  }
+
+  std::string path_;
+  nlohmann::json json_;
+  HfFolder folder_;
+
+ public:
+  nlohmann::json config;  // of the folder, to be changed by a test
+};
+
+}  // namespace kvant::test

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Write what transformers computes from small models whose weights anyone can make again from their names.
+
+    seeded/NAME.json   config.json, the name, shape, mean and spread of every tensor, the tokens, the context of the session
+    seeded/NAME.npy    float32 logits of every token, [tokens][vocab]
+
+Value i of a tensor is mean + spread * u, where u in (-1, 1) comes from the top 16 bits of the i-th number of splitmix64, seeded with
+the FNV-1a hash of the tensor's name. tests/engine/seeded_model.h makes the same numbers, so the weights need not be stored.
+
+Usage: make_seeded_models.py [NAME_BEGINNING]
+The pinned packages are transformers 4.57.1 and torch 2.6.0.
+"""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+TOKENS = 72
+VOCAB = 64
+FOLDER = Path(__file__).parent / "seeded"
+
+IDS = dict(vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+SMALL = dict(IDS, hidden_size=32, intermediate_size=48, num_attention_heads=4, max_position_embeddings=128)
+GROUPED = dict(SMALL, num_key_value_heads=2)
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+
+def windows(layers, period):
+    return ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(layers)]
+
+
+def longrope(n):
+    return {"type": "longrope", "short_factor": [1.0 + 0.1 * i for i in range(n)], "long_factor": [1.0 + 2.0 * i for i in range(n)]}
+
+
+# Name: (class, settings); "context" and "tokens" are of the session, "plus_one" says that norms multiply by 1 + weight.
+MODELS = {
+    "llama-yarn": ("Llama", dict(GROUPED, num_hidden_layers=2, rope_scaling=YARN)),
+    "llama-yarn-betas": ("Llama", dict(GROUPED, num_hidden_layers=2, head_dim=24, rope_theta=500.0, rope_scaling=dict(
+        YARN, beta_fast=4.0, beta_slow=0.5, attention_factor=1.3))),
+    "qwen2-yarn": ("Qwen2", dict(GROUPED, num_hidden_layers=2, rope_scaling=dict(YARN, factor=2.0))),
+    "gemma": ("Gemma", dict(GROUPED, num_hidden_layers=3, head_dim=24, hidden_act="gelu_pytorch_tanh", plus_one=True)),
+    "phi2": ("Phi", dict(SMALL, num_hidden_layers=3, hidden_act="gelu_new", partial_rotary_factor=0.5, layer_norm_eps=1e-4)),
+    "phi2-grouped": ("Phi", dict(GROUPED, num_hidden_layers=2, hidden_act="gelu_new", partial_rotary_factor=0.25)),
+    "phi3-long": ("Phi3", dict(GROUPED, num_hidden_layers=2, sliding_window=None, original_max_position_embeddings=48,
+                               rope_scaling=longrope(4))),
+    "phi3-short": ("Phi3", dict(GROUPED, num_hidden_layers=2, sliding_window=None, original_max_position_embeddings=48,
+                                rope_scaling=longrope(4), context=48, tokens=40)),
+    "phi3-partial": ("Phi3", dict(GROUPED, num_hidden_layers=2, sliding_window=11, original_max_position_embeddings=48,
+                                  partial_rotary_factor=0.75, rope_scaling=longrope(3))),
+    "olmo2": ("Olmo2", dict(GROUPED, num_hidden_layers=3, rope_theta=500.0)),
+    "olmo3": ("Olmo3", dict(GROUPED, num_hidden_layers=6, sliding_window=9, layer_types=windows(6, 4), rope_scaling=YARN)),
+    "olmo": ("Olmo", dict(GROUPED, num_hidden_layers=3, clip_qkv=0.7)),
+    "olmo-tied": ("Olmo", dict(SMALL, num_hidden_layers=2, tie_word_embeddings=True)),
+    "smollm3": ("SmolLM3", dict(GROUPED, num_hidden_layers=5, no_rope_layer_interval=4, rope_scaling=None)),
+    "granite": ("Granite", dict(GROUPED, num_hidden_layers=3, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                logits_scaling=2.5)),
+    "granite-bias": ("Granite", dict(GROUPED, num_hidden_layers=2, embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.5,
+                                     logits_scaling=0.5, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    "command-r": ("Cohere", dict(GROUPED, num_hidden_layers=3, logit_scale=0.3)),
+    "command-r-norms": ("Cohere", dict(GROUPED, num_hidden_layers=2, logit_scale=2.0, use_qk_norm=True)),
+    "cohere2": ("Cohere2", dict(GROUPED, num_hidden_layers=6, logit_scale=0.5, sliding_window=9, layer_types=windows(6, 4))),
+    "exaone4": ("Exaone4", dict(GROUPED, num_hidden_layers=6, sliding_window=9, sliding_window_pattern=4, layer_types=windows(6, 4),
+                                rope_scaling=LLAMA3)),
+    "exaone4-full": ("Exaone4", dict(GROUPED, num_hidden_layers=2, sliding_window=None, sliding_window_pattern=None, head_dim=24,
+                                     layer_types=["full_attention"] * 2, tie_word_embeddings=True)),
+    "starcoder2": ("Starcoder2", dict(GROUPED, num_hidden_layers=3, use_bias=True, hidden_act="gelu_pytorch_tanh", norm_epsilon=1e-4)),
+    "starcoder2-window": ("Starcoder2", dict(GROUPED, num_hidden_layers=2, sliding_window=10, hidden_act="gelu_pytorch_tanh",
+                                             tie_word_embeddings=False)),
+    "stablelm": ("StableLm", dict(GROUPED, num_hidden_layers=3, partial_rotary_factor=0.25, use_qkv_bias=True, use_parallel_residual=False)),
+    "stablelm-parallel": ("StableLm", dict(GROUPED, num_hidden_layers=3, partial_rotary_factor=0.5, use_parallel_residual=True)),
+    "glm4": ("Glm4", dict(GROUPED, num_hidden_layers=3, head_dim=16, partial_rotary_factor=0.5, attention_bias=True)),
+    "chatglm": ("Glm", dict(GROUPED, num_hidden_layers=3, head_dim=16, partial_rotary_factor=0.5, attention_bias=True)),
+    "seed_oss": ("SeedOss", dict(GROUPED, num_hidden_layers=3, head_dim=16, attention_bias=True, attention_out_bias=False)),
+    "ernie4_5": ("Ernie4_5", dict(GROUPED, num_hidden_layers=3, head_dim=16, use_bias=True, tie_word_embeddings=False)),
+    "ernie4_5-tied": ("Ernie4_5", dict(GROUPED, num_hidden_layers=2, head_dim=8, use_bias=False, tie_word_embeddings=True)),
+    "hunyuan-dense": ("HunYuanDenseV1", dict(GROUPED, num_hidden_layers=3, head_dim=16, rope_scaling={
+        "type": "dynamic", "rope_type": "dynamic", "factor": 1.0, "alpha": 50.0})),
+    "nemotron": ("Nemotron", dict(GROUPED, num_hidden_layers=3, hidden_act="relu2", partial_rotary_factor=0.5, plus_one=True)),
+    "gpt2": ("GPT2LMHead", dict(IDS, n_embd=32, n_layer=3, n_head=4, n_positions=96, context=96)),
+    "gptneox": ("GPTNeoX", dict(SMALL, num_hidden_layers=3, rotary_pct=0.25, hidden_act="gelu", use_parallel_residual=True)),
+    "gptneox-sequential": ("GPTNeoX", dict(SMALL, num_hidden_layers=2, rotary_pct=0.5, rotary_emb_base=500, hidden_act="gelu",
+                                           use_parallel_residual=False)),
+    "falcon-multi-query": ("Falcon", dict(IDS, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, multi_query=True, parallel_attn=True,
+                                          new_decoder_architecture=False, bias=False, alibi=False, max_position_embeddings=128)),
+    "falcon-two-norms": ("Falcon", dict(IDS, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_kv_heads=2,
+                                        new_decoder_architecture=True, bias=False, alibi=False, max_position_embeddings=128)),
+    "falcon-one-norm": ("Falcon", dict(IDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2, num_ln_in_parallel_attn=1,
+                                       new_decoder_architecture=True, bias=False, alibi=False, max_position_embeddings=128)),
+    "bloom": ("Bloom", dict(IDS, hidden_size=48, n_layer=3, n_head=6)),
+    "mpt": ("Mpt", dict(IDS, d_model=48, n_layers=3, n_heads=6, expansion_ratio=4, max_seq_len=128,
+                        attn_config={"clip_qkv": 0.8, "alibi": True, "alibi_bias_max": 8})),
+}
+
+
+def splitmix(seed, count):
+    with np.errstate(over="ignore"):
+        x = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def seeded(name, shape, mean, spread):
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    top = (splitmix(seed, int(np.prod(shape))) >> np.uint64(48)).astype(np.float64)
+    return (mean + spread * ((top - 32767.5) / 32768.0)).astype(np.float32).reshape(shape)
+
+
+def tensor_row(name, parameter, plus_one):
+    """Vectors differ from what they are initialized to; matrices keep the size of activations."""
+    is_norm = "norm" in name or ".ln_" in name or name.endswith(("ln_f.weight", "ln_f.bias"))
+    shape = list(parameter.shape)
+    mean, spread = 0.0, 0.6
+    if name.endswith("bias"):
+        spread = 0.5
+    elif is_norm:
+        mean = 0.0 if plus_one else 1.0
+    elif "embed" in name or "wte" in name or "wpe" in name or "embedding" in name:
+        spread = 0.8
+    else:
+        columns = shape[0] if "c_attn" in name or "c_proj" in name or "c_fc" in name else shape[-1]
+        spread = round(2.0 / columns**0.5, 4)
+    return {"name": name, "shape": shape, "mean": mean, "spread": spread}
+
+
+def write(name, hf_class, settings):
+    settings = dict(settings)
+    context = settings.pop("context", 128)
+    count = settings.pop("tokens", TOKENS)
+    plus_one = settings.pop("plus_one", False)
+    model_class = getattr(transformers, hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM"))
+    config = model_class.config_class(**settings, attn_implementation="eager")
+    model = model_class(config).float().eval()
+    rows = []
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            row = tensor_row(key, parameter, plus_one)
+            parameter.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
+            rows.append(row)
+    tokens = torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        logits = model(input_ids=tokens[None], use_cache=False).logits[0]
+    saved = config.to_dict() | {"architectures": [model_class.__name__]}
+    # What only generation and training need is left out.
+    general = set(transformers.PretrainedConfig().to_dict()) - {"architectures", "tie_word_embeddings"}
+    kept = {key: value for key, value in saved.items() if key in settings or key not in general}
+    parts = [f'"config": {json.dumps(kept)}', f'"context": {context}', f'"tokens": {json.dumps(tokens.tolist())}',
+             '"tensors": [\n ' + ",\n ".join(json.dumps(row) for row in rows) + "]"]
+    (FOLDER / f"{name}.json").write_text("{" + ",\n".join(parts) + "}\n")
+    np.save(FOLDER / f"{name}.npy", logits.numpy())
+    print(f"{name:20} logits {logits.min():.2f} .. {logits.max():.2f}, spread {logits.std():.2f}")
+
+
+def main():
+    FOLDER.mkdir(exist_ok=True)
+    beginning = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name, (hf_class, settings) in MODELS.items():
+        if name.startswith(beginning):
+            write(name, hf_class, settings)
+
+
+if __name__ == "__main__":
+    main()
