@@ -69,7 +69,8 @@ inline const std::set<std::string> kBasicHeaders = {"kvant/file_access.h", "kvan
 inline constexpr std::string_view kFolderOfFamilies = "engine/arch/families/";
 // Tokenizers have lists of their own: kinds, pre-tokenizers, and parts of model names. Some of
 // their entries are spelt like a family, but name something else.
-inline constexpr std::string_view kFolderOfTokenizers = "engine/tokenizer/";
+inline const std::vector<std::string_view> kFilesOfTokenizers = {
+    "engine/tokenizer/", "engine/convert/pre_tokenizer_name."};
 inline const std::vector<std::string_view> kNamesOfFormats = {"quant/", "engine/quantize/recipe"};
 
 }  // namespace kvant::test

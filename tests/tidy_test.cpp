@@ -148,7 +148,8 @@ void MeasureCounts(const SourceFile& file, Sizes& sizes) {
   }
   for (const std::string& literal : StringLiterals(file.text)) {
     const bool family = !file.path.starts_with(kFolderOfFamilies) &&
-                        !file.path.starts_with(kFolderOfTokenizers) && Families().contains(literal);
+                        !StartsWithAny(file.path, kFilesOfTokenizers) &&
+                        Families().contains(literal);
     const quant::FormatTraits* format = quant::FindFormat(std::string_view(literal));
     const bool names_format = format != nullptr && format->name == literal && format->quantized() &&
                               !StartsWithAny(file.path, kNamesOfFormats);

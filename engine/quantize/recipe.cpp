@@ -78,8 +78,6 @@ struct OtherArchitecture {
 
 constexpr OtherArchitecture kOtherArchitectures[] = {
     {"deci", {.small_values = SmallValues::kAlways}},
-    {"olmo", {.small_values = SmallValues::kAlways}},
-    {"falcon", {.own_mix = true}},
 };
 
 MixTraits MixOf(const RecipeModel& model) {
