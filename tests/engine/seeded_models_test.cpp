@@ -72,5 +72,95 @@ TEST_P(SeededModels, CachesAgreeWithTheModelWithoutCacheOverManyWindows) {
   EXPECT_LE(MaxDifference(found, expected), kTolerance);
 }
 
+// Folders written by the class of the inner model leave out the beginning of names, and old ones
+// hold buffers without weights.
+TEST(SeededModel, NamesWithoutTheirBeginningAreFound) {
+  for (const char* name : {"gpt2", "falcon-two-norms", "bloom", "mpt"}) {
+    SeededModel seeded(name);
+    const auto usual = seeded.Open();
+    seeded.rename = [](const std::string& hf_name) {
+      const std::string_view beginning = "transformer.";
+      return hf_name.starts_with(beginning) ? hf_name.substr(beginning.size()) : hf_name;
+    };
+    const auto bare = seeded.Open();
+    ASSERT_TRUE(usual != nullptr && bare != nullptr);
+    const std::vector<TokenId> tokens = {5, 9, 3};
+    const auto logits = [&](const std::shared_ptr<const Model>& model) {
+      return AllLogits(*OpenSession(model, F32Cache(64)), tokens, tokens.size());
+    };
+    EXPECT_EQ(logits(usual), logits(bare)) << name;
+  }
+}
+
+TEST(SeededModel, SessionsEndWhereLearnedPositionsEnd) {
+  const auto model = SeededModel("gpt2").Open();
+  ASSERT_NE(model, nullptr);
+  EXPECT_TRUE(Session::Create(model, F32Cache(96)).ok());
+  const auto longer = Session::Create(model, F32Cache(97));
+  ASSERT_FALSE(longer.ok());
+  EXPECT_EQ(longer.error().message,
+            "context: the model has learned 96 positions and can have no more, found 97");
+}
+
+// Settings of single classes that cannot be converted, or make no sense, are named.
+struct SeededSetting {
+  const char* model;
+  const char* pointer;  // into config.json
+  nlohmann::json value;
+  const char* expected;
+};
+
+void PrintTo(const SeededSetting& setting, std::ostream* out) {
+  *out << setting.model << setting.pointer;
+}
+
+class SeededSettings : public testing::TestWithParam<SeededSetting> {};
+
+TEST_P(SeededSettings, AreNamedWhereTheyAreWrong) {
+  SeededModel seeded(GetParam().model);
+  seeded.config[nlohmann::json::json_pointer(GetParam().pointer)] = GetParam().value;
+  EXPECT_THAT(seeded.Message(), testing::HasSubstr(GetParam().expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Wrong, SeededSettings,
+    testing::Values(
+        SeededSetting{"llama-yarn", "/rope_scaling/factor", nullptr, "factor is missing"},
+        SeededSetting{"llama-yarn", "/rope_scaling/factor", -1.0, "factor"},
+        SeededSetting{"llama-yarn", "/rope_scaling/truncate", false, "truncate: false"},
+        SeededSetting{"llama-yarn-betas", "/rope_scaling/beta_fast", 0, "beta_fast"},
+        SeededSetting{"llama-yarn-betas", "/rope_scaling/attention_factor", -2, "attention_factor"},
+        SeededSetting{"gemma", "/head_dim", nullptr, "head_dim is missing"},
+        SeededSetting{"gemma", "/hidden_act", "relu", "hidden_act \"relu\""},
+        SeededSetting{"phi2", "/qk_layernorm", true, "qk_layernorm: true"},
+        SeededSetting{"phi2", "/partial_rotary_factor", 1.5, "partial_rotary_factor"},
+        SeededSetting{"phi2", "/partial_rotary_factor", 0.4, "partial_rotary_factor"},
+        SeededSetting{"olmo", "/clip_qkv", -1, "clip_qkv"},
+        SeededSetting{"olmo3", "/layer_types", {"full_attention"}, "layer_types"},
+        SeededSetting{"smollm3", "/no_rope_layers", {0, 1, 1, 1, 1}, "no_rope_layers"},
+        SeededSetting{"smollm3", "/use_sliding_window", true, "use_sliding_window: true"},
+        SeededSetting{"granite", "/residual_multiplier", nullptr, "residual_multiplier is missing"},
+        SeededSetting{"granite", "/logits_scaling", 0, "logits_scaling"},
+        SeededSetting{"command-r", "/logit_scale", nullptr, "logit_scale is missing"},
+        SeededSetting{"command-r", "/layer_norm_eps", 0, "layer_norm_eps"},
+        SeededSetting{"cohere2", "/sliding_window", nullptr, "sliding_window is missing"},
+        SeededSetting{"starcoder2", "/norm_epsilon", nullptr, "norm_epsilon is missing"},
+        SeededSetting{"stablelm", "/qk_layernorm", true, "qk_layernorm: true"},
+        SeededSetting{"hunyuan-dense", "/rope_scaling/alpha", nullptr, "alpha is missing"},
+        SeededSetting{"hunyuan-dense", "/rope_scaling/rope_type", "yarn", "\"yarn\""},
+        SeededSetting{"nemotron", "/hidden_act", "silu", "hidden_act \"silu\""},
+        SeededSetting{"gpt2", "/n_positions", nullptr, "n_positions is missing"},
+        SeededSetting{"gpt2", "/n_positions", 95, "wpe.weight"},
+        SeededSetting{"gpt2", "/n_inner", 64, "c_fc.weight"},
+        SeededSetting{"gptneox", "/rotary_emb_base", 0, "rotary_emb_base"},
+        SeededSetting{"falcon-multi-query", "/alibi", true, "alibi: true"},
+        SeededSetting{"falcon-multi-query", "/parallel_attn", false, "parallel_attn: false"},
+        SeededSetting{"falcon-two-norms", "/num_kv_heads", 3, "divisor of 4"},
+        SeededSetting{"bloom", "/apply_residual_connection_post_layernorm", true, "true is not"},
+        SeededSetting{"mpt", "/attn_config/alibi", false, "alibi: false"},
+        SeededSetting{"mpt", "/attn_config/clip_qkv", -2, "clip_qkv"},
+        SeededSetting{"mpt", "/attn_config/softmax_scale", 0.5, "softmax_scale"},
+        SeededSetting{"mpt", "/expansion_ratio", nullptr, "expansion_ratio is missing"}));
+
 }  // namespace
 }  // namespace kvant::test
