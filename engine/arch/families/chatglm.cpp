@@ -1,0 +1,53 @@
+// ChatGLM 3, GLM 4 (9B): the Llama layer with biases of q, k and v, gate and up as one matrix, and
+// a rotary embedding over neighbouring pairs of a half of each head. Only the classes of
+// transformers itself are converted.
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch::chatglm {
+namespace {
+
+constexpr std::string_view kName = "chatglm";
+constexpr double kRopeBase = 10000.0;
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
+  FillLayers(stack, {}, attentions, ffns);
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"GlmForCausalLM"};
+
+constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
+                               kHfNormBeforeFfn, kHfFusedGateUp, kHfDown);
+
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const int64_t n_rot,
+               AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
+  return AddRopeScaling(config, shape, n_rot, kRopeBase, out);
+}
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kSiluActivation,
+    .tensors = kTensors,
+    .add_parameters = AddParameters,
+}};
+
+}  // namespace
+
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "ChatGLM 3, GLM-4-9B", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch::chatglm
