@@ -1,5 +1,8 @@
 #include "engine/arch/decoder.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/result.h"
 
 namespace kvant::arch {
@@ -12,12 +15,13 @@ std::string_view EpsilonKey(NormKind norms) {
 
 }  // namespace
 
-Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms) {
-  KVANT_ASSIGN(const int64_t experts, metadata.CountOr("expert_count", kDimMax, 0));
-  if (experts > 0) {
+Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms,
+                              MayHaveExperts may_have_experts) {
+  KVANT_ASSIGN(const int64_t experts, metadata.CountOr("expert_count", kExpertsMax, 0));
+  if (experts > 0 && may_have_experts == MayHaveExperts::kNo) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: mixture of experts ({} experts) is not supported", metadata.file().path(),
-                     experts);
+                     "{}: mixture of experts ({} experts) is not supported for this architecture",
+                     metadata.file().path(), experts);
   }
   ModelSpec model;
   Stack& stack = model.stacks.emplace_back();
@@ -26,7 +30,14 @@ Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms) {
   KVANT_ASSIGN(const float epsilon, metadata.Positive(EpsilonKey(norms)));
   stack.final_norm = {norms, "output_norm", epsilon};
   KVANT_ASSIGN(const int64_t layers, metadata.Count("block_count", kLayersMax));
-  stack.layers.resize(static_cast<size_t>(layers));
+  // Files may end with layers that predict further tokens, which are counted and left alone.
+  KVANT_ASSIGN(const int64_t predicting, metadata.CountOr("nextn_predict_layers", kLayersMax, 0));
+  if (predicting >= layers) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected less than {} layers, found {}",
+                     metadata.file().path(), metadata.Key("nextn_predict_layers"), layers,
+                     predicting);
+  }
+  stack.layers.resize(static_cast<size_t>(layers - predicting));
   return model;
 }
 
@@ -41,6 +52,25 @@ void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention
         {norm(norms.before_attention), attentions[i], norm(norms.after_attention)},
         {norm(norms.before_ffn), ffns[i], norm(norms.after_ffn)}};
   }
+}
+
+Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
+                             std::span<const Attention> attentions, const ExpertTraits& traits) {
+  KVANT_ASSIGN(const auto experts, ReadExperts(metadata, stack, traits));
+  std::vector<GatedFfn> dense(stack.layers.size());
+  if (std::ranges::any_of(experts, [](const auto& layer) { return !layer.has_value(); })) {
+    KVANT_ASSIGN(dense, ReadGatedFfns(metadata, stack, traits.activation));
+  }
+  std::vector<Block> ffns;
+  for (size_t i = 0; i < experts.size(); ++i) {
+    if (experts[i].has_value()) {
+      ffns.emplace_back(*experts[i]);
+    } else {
+      ffns.emplace_back(dense[i]);
+    }
+  }
+  FillLayers(stack, norms, attentions, std::span<const Block>(ffns));
+  return {};
 }
 
 }  // namespace kvant::arch

@@ -12,17 +12,24 @@
 
 namespace kvant::arch {
 
+// Whether the layers of a family may be a mixture of experts.
+enum class MayHaveExperts : uint8_t { kNo, kYes };
+
 // Reads a model of one stack: its sizes, its final norm, and as many layers as block_count says,
-// which are still empty. The key of the norms' epsilon follows from their kind. kNotSupported for a
-// mixture of experts.
-Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms = NormKind::kRms);
+// which are still empty. The key of the norms' epsilon follows from their kind. kNotSupported for
+// experts that the family may not have.
+Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms = NormKind::kRms,
+                              MayHaveExperts experts = MayHaveExperts::kNo);
+inline Result<ModelSpec> ReadDecoder(const Metadata& metadata, MayHaveExperts experts) {
+  return ReadDecoder(metadata, NormKind::kRms, experts);
+}
 
 // The norms of a layer, by the names of their weights. An empty name: there is no such norm.
 struct LayerNorms {
   std::string_view before_attention = "attn_norm";
-  std::string_view after_attention;
+  std::string_view after_attention = {};
   std::string_view before_ffn = "ffn_norm";
-  std::string_view after_ffn;
+  std::string_view after_ffn = {};
 };
 
 // Norms after the sublayers and none before them.
@@ -42,5 +49,10 @@ void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention
   FillLayers(stack, norms, attentions,
              std::span<const Block>(std::vector<Block>(ffns.begin(), ffns.end())));
 }
+
+// The same for a family with experts: by the file, the feed-forward of a layer is a mixture of
+// experts or a gated one.
+Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
+                             std::span<const Attention> attentions, const ExpertTraits& traits);
 
 }  // namespace kvant::arch

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
+#include "engine/arch/sublayers/experts.h"
 #include "engine/arch/sublayers/gated_ffn.h"
 #include "engine/arch/sublayers/plain_ffn.h"
 #include "engine/graph/rope.h"
@@ -31,7 +32,7 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, GatedFfn, PlainFfn>;
+using Block = std::variant<Attention, GatedFfn, PlainFfn, Experts>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;

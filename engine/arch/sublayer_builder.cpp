@@ -56,8 +56,10 @@ Result<std::vector<MatMulOperand>> SublayerBuilder::Separate(
 }
 
 Result<Activations> SublayerBuilder::AddInput(std::string_view name,
-                                              const std::vector<MatMulOperand>& readers) {
-  const Activations input = plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers);
+                                              const std::vector<MatMulOperand>& readers,
+                                              const std::vector<graph::ExpertOperand>& experts) {
+  const Activations input =
+      plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers, experts);
   graph::Norm norm = {.kind = NormKind::kNone};
   std::string norm_name = Name(name);
   if (sublayer_.norm_before.has_value()) {
@@ -71,23 +73,29 @@ Result<Activations> SublayerBuilder::AddInput(std::string_view name,
 
 Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOperand> operands,
                                     const Activations& in) {
-  const std::string full_name = Name(name);
+  const Target target = BeginResult(name);
+  plan_.AddMatMul(RowSpace::kPass, Name(name), std::move(operands), in, target.value, target.store);
+  return EndResult(target);
+}
+
+SublayerBuilder::Target SublayerBuilder::BeginResult(std::string_view name) {
   if (!sublayer_.norm_after.has_value() && sublayer_.residual_scale == 1) {
-    plan_.AddMatMul(RowSpace::kPass, full_name, std::move(operands), in, place_.stream,
-                    cpu::Store::kAdd);
-    return {};
+    return {place_.stream, cpu::Store::kAdd};
   }
-  const ValueId product = plan_.NewFloats(full_name, RowSpace::kPass, place_.dim);
-  plan_.AddMatMul(RowSpace::kPass, full_name, std::move(operands), in, product, cpu::Store::kSet);
+  return {plan_.NewFloats(Name(name), RowSpace::kPass, place_.dim), cpu::Store::kSet};
+}
+
+Status SublayerBuilder::EndResult(const Target& target) {
+  if (target.store == cpu::Store::kAdd) return {};
   graph::Norm norm = {.kind = NormKind::kNone};
-  std::string norm_name = full_name + ".add";
+  std::string norm_name = plan_.plan().values()[static_cast<size_t>(target.value)].name + ".add";
   if (sublayer_.norm_after.has_value()) {
     norm_name = Name(sublayer_.norm_after->tensor);
     KVANT_ASSIGN(norm, ReadNorm(plan_, *sublayer_.norm_after, place_.prefix, place_.dim));
   }
   plan_.Add(RowSpace::kPass,
             graph::MakeAddNorm(plan_.kernels(), norm_name, std::move(norm), place_.dim,
-                               sublayer_.residual_scale, product, place_.stream));
+                               sublayer_.residual_scale, target.value, place_.stream));
   return {};
 }
 

@@ -66,9 +66,19 @@ class SublayerBuilder {
 
   // The stream after the norm that stands before the block, in the forms that `readers` read.
   Result<graph::Activations> AddInput(std::string_view name,
-                                      const std::vector<graph::MatMulOperand>& readers);
+                                      const std::vector<graph::MatMulOperand>& readers,
+                                      const std::vector<graph::ExpertOperand>& experts = {});
 
-  // Adds the products of `operands` with `in` to the stream, after the norm that follows the block.
+  // Where a block stores or adds its result: the stream, or a value of its own if a norm follows.
+  struct Target {
+    graph::ValueId value = graph::kNoValue;
+    cpu::Store store = cpu::Store::kAdd;
+  };
+  Target BeginResult(std::string_view name);
+  // Adds the target to the stream, after the norm that follows the block.
+  Status EndResult(const Target& target);
+
+  // The products of `operands` with `in` as the block's result.
   Status AddToStream(std::string_view name, std::vector<graph::MatMulOperand> operands,
                      const graph::Activations& in);
 

@@ -12,12 +12,15 @@
 namespace kvant::convert {
 namespace {
 
+using arch::ExpertForm;
 using arch::Extent;
 using arch::HfTensor;
+using arch::InLayers;
 using arch::kEmbeddingName;
 using arch::kOutputName;
 using arch::Presence;
 using arch::RowOrder;
+using arch::RowPart;
 using formats::Quoted;
 using formats::SafetensorsModel;
 using formats::SafetensorsTensor;
@@ -29,7 +32,11 @@ constexpr OutputType kOutputTypes[] = {
     {"q8_0", quant::Q8_0::kName, 7},
 };
 
-constexpr std::string_view kLayerMark = "{}";
+constexpr std::string_view kNumberMark = "{}";
+
+// Routers of experts, which are never quantized.
+constexpr std::string_view kRouterSuffix =
+    arch::kRouterName.substr(arch::kRouterName.rfind('{') + 2);
 
 // Buffers of older exports that hold no weights.
 constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq", ".attn.bias",
@@ -45,10 +52,12 @@ bool IsFloat(const formats::SafetensorsType& type) {
   return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
 }
 
-std::string WithLayer(std::string_view name, int64_t layer) {
-  const size_t mark = name.find(kLayerMark);
+// Of a layer, or of an expert in a name that is that of a layer already.
+std::string WithNumber(std::string_view name, int64_t number) {
+  const size_t mark = name.find(kNumberMark);
   if (mark == std::string_view::npos) return std::string(name);
-  return fmt::format("{}{}{}", name.substr(0, mark), layer, name.substr(mark + kLayerMark.size()));
+  return fmt::format("{}{}{}", name.substr(0, mark), number,
+                     name.substr(mark + kNumberMark.size()));
 }
 
 std::string ShapeText(std::span<const int64_t> shape) {
@@ -76,11 +85,11 @@ class Planner {
                       .values = std::move(tensor.values)});
     }
     for (const HfTensor& row : family_.tensors) {
-      if (row.hf_name.find(kLayerMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
+      if (row.hf_name.find(kNumberMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
     }
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
       for (const HfTensor& row : family_.tensors) {
-        if (row.hf_name.find(kLayerMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
+        if (row.hf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
       }
     }
     KVANT_TRY(CheckAllUsed());
@@ -124,32 +133,76 @@ class Planner {
     return {};
   }
 
+  bool HasExperts(int64_t layer) const {
+    const HfTensor* router = Row(arch::kRouterName);
+    return router != nullptr && Find(WithNumber(router->hf_name, layer)) != nullptr;
+  }
+
   Status Add(const HfTensor& row, int64_t layer) {
     if (tied_ && row.presence == Presence::kUnlessTied) return {};
-    std::string hf_name = WithLayer(row.hf_name, layer);
-    if (row.gguf_name == kEmbeddingName && !tied_embedding_.empty()) hf_name = tied_embedding_;
-    const SafetensorsTensor* source = Find(hf_name);
-    if (source == nullptr) {
-      if (row.presence == Presence::kOptional) return {};
-      return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), hf_name,
-                       row.presence == Presence::kUnlessTied
-                           ? ", and config.json says \"tie_word_embeddings\": false"
-                           : "");
+    if (row.layers != InLayers::kAll &&
+        HasExperts(layer) != (row.layers == InLayers::kWithExperts)) {
+      return {};
     }
-    used_.emplace(source->name);
-    KVANT_TRY(CheckSource(*source, row));
-
+    if (row.rows == Extent::kSharedFfn || row.columns == Extent::kSharedFfn) {
+      if (shape_.shared_ffn == 0) return {};
+    }
+    const std::string layer_name = row.gguf_name == kEmbeddingName && !tied_embedding_.empty()
+                                       ? tied_embedding_
+                                       : WithNumber(row.hf_name, layer);
     OutputTensor tensor;
-    tensor.name = WithLayer(row.gguf_name, layer);
-    tensor.source = source;
-    tensor.dims.assign(source->shape.rbegin(), source->shape.rend());
-    if (row.order == RowOrder::kTransposed) std::swap(tensor.dims[0], tensor.dims[1]);
+    const int64_t count = row.experts == ExpertForm::kEach ? shape_.experts : 1;
+    for (int64_t expert = 0; expert < count; ++expert) {
+      const std::string hf_name =
+          row.experts == ExpertForm::kEach ? WithNumber(layer_name, expert) : layer_name;
+      const SafetensorsTensor* source = Find(hf_name);
+      if (source == nullptr) {
+        if (row.presence == Presence::kOptional && expert == 0) return {};
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), hf_name,
+                         row.presence == Presence::kUnlessTied
+                             ? ", and config.json says \"tie_word_embeddings\": false"
+                             : "");
+      }
+      used_.emplace(source->name);
+      KVANT_TRY(CheckSource(*source, row));
+      tensor.sources.push_back(source);
+      KVANT_TRY(CheckSameType(*tensor.sources.front(), *source));
+    }
+    tensor.name = WithNumber(row.gguf_name, layer);
+    SetShape(row, tensor);
     tensor.format = FormatFor(tensor);
     tensor.order = row.order;
     tensor.shape = shape_;
     tensor.change = row.values;
     out_.push_back(std::move(tensor));
     return {};
+  }
+
+  void SetShape(const HfTensor& row, OutputTensor& tensor) const {
+    const int64_t rows = ExtentSize(row.rows, shape_);
+    if (row.columns == Extent::kNone) {
+      tensor.dims = {rows};
+      return;
+    }
+    tensor.dims = {ExtentSize(row.columns, shape_)};
+    if (row.rows != Extent::kOne) tensor.dims.push_back(rows);
+    if (row.experts != ExpertForm::kNone) tensor.dims.push_back(shape_.experts);
+    tensor.source_rows = SourceRows(row);
+    tensor.first_row = row.part == RowPart::kSecondHalf ? rows : 0;
+  }
+
+  // Of a matrix in the folder.
+  int64_t SourceRows(const HfTensor& row) const {
+    return ExtentSize(row.rows, shape_) * (row.part == RowPart::kAll ? 1 : 2);
+  }
+
+  Status CheckSameType(const SafetensorsTensor& first, const SafetensorsTensor& other) const {
+    if (first.type == other.type) return {};
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: tensor {} holds {} values, but {} holds {}; expected experts of a layer "
+                     "to have one type",
+                     model_.FileOf(other), Quoted(other.name), other.type->name, Quoted(first.name),
+                     first.type->name);
   }
 
   Status CheckSource(const SafetensorsTensor& source, const HfTensor& row) const {
@@ -159,7 +212,9 @@ class Planner {
           "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
           model_.FileOf(source), Quoted(source.name), source.type->name);
     }
-    std::vector<int64_t> expected{ExtentSize(row.rows, shape_)};
+    std::vector<int64_t> expected;
+    if (row.experts == ExpertForm::kStacked) expected.push_back(shape_.experts);
+    expected.push_back(SourceRows(row));
     if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
     if (row.order == RowOrder::kTransposed) std::swap(expected[0], expected[1]);
     if (source.shape == expected) return {};
@@ -170,7 +225,8 @@ class Planner {
 
   const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
     const bool is_matrix = tensor.dims.size() > 1 && tensor.name.ends_with(".weight") &&
-                           !tensor.name.ends_with("_norm.weight");
+                           !tensor.name.ends_with("_norm.weight") &&
+                           !tensor.name.ends_with(kRouterSuffix);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;
@@ -185,14 +241,28 @@ class Planner {
                     fallbacks_, first_fallback_, matrix_->block_values, matrix_->name));
   }
 
+  // Whether a tensor belongs to a layer behind the others.
+  bool PredictsFurtherTokens(std::string_view name) const {
+    for (int64_t i = 0; i < shape_.prediction_layers; ++i) {
+      if (name.starts_with(fmt::format("model.layers.{}.", shape_.layers + i))) return true;
+    }
+    return false;
+  }
+
   Status CheckAllUsed() const {
+    bool left_out = false;
     for (const SafetensorsTensor& tensor : model_.tensors()) {
       if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
+      if (PredictsFurtherTokens(tensor.name)) {
+        left_out = true;
+        continue;
+      }
       return MakeError(ErrorCode::kNotSupported,
                        "{}: tensor {} has no place in a model of class {} with {} layers",
                        model_.FileOf(tensor), Quoted(tensor.name), family_.classes.front(),
                        shape_.layers);
     }
+    if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
     return {};
   }
 
@@ -241,9 +311,9 @@ class RowEncoder {
         encode_(kernels.encode[static_cast<size_t>(quant::FormatIndex(*tensor.format))]),
         rows_(tensor.rows()),
         columns_(tensor.columns()),
-        element_bytes_(tensor.source->type->bytes) {
+        element_bytes_(tensor.sources.front()->type->bytes) {
     if (tensor.order != RowOrder::kSame && tensor.dims.size() == 1) std::swap(rows_, columns_);
-    source_format_ = quant::FindFormat(tensor.source->type->name);  // null for F64
+    source_format_ = quant::FindFormat(tensor.sources.front()->type->name);  // null for F64
     values_.resize(static_cast<size_t>(columns_));
     source_row_.resize(static_cast<size_t>(columns_ * element_bytes_));
   }
@@ -278,11 +348,21 @@ class RowEncoder {
   }
 
  private:
+  const SafetensorsTensor& SourceOf(int64_t expert) const {
+    const bool stacked = tensor_.sources.size() == 1;
+    return *tensor_.sources[stacked ? 0 : static_cast<size_t>(expert)];
+  }
+
   // The file aligns nothing, so a row is copied before it is read as numbers.
   void CopySource(int64_t row) {
-    const std::byte* data = tensor_.source->data;
+    const bool of_experts = tensor_.dims.size() > 2;
+    const int64_t expert = of_experts ? row / tensor_.matrix_rows() : 0;
+    const int64_t within = of_experts ? row % tensor_.matrix_rows() : row;
+    const std::byte* data = SourceOf(expert).data;
     if (tensor_.order != RowOrder::kTransposed) {
-      const int64_t source_row = SourceRow(row, tensor_);
+      const bool stacked = tensor_.sources.size() == 1;
+      const int64_t source_row = (stacked ? expert * tensor_.source_rows : 0) + tensor_.first_row +
+                                 SourceRow(within, tensor_);
       std::memcpy(source_row_.data(), data + source_row * columns_ * element_bytes_,
                   source_row_.size());
       return;
@@ -340,11 +420,13 @@ Result<WeightEncoder> WeightEncoder::Create(int64_t bytes_max, int threads) {
 }
 
 std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
-  if (tensor.source == nullptr) return std::as_bytes(std::span(tensor.values));
+  if (tensor.sources.empty()) return std::as_bytes(std::span(tensor.values));
   const auto size = static_cast<size_t>(tensor.size_bytes());
-  const bool unchanged = tensor.source->type->name == tensor.format->name &&
-                         tensor.order == RowOrder::kSame && tensor.change == Values::kSame;
-  if (unchanged) return {tensor.source->data, size};
+  const SafetensorsTensor& source = *tensor.sources.front();
+  const bool unchanged = source.type->name == tensor.format->name &&
+                         tensor.order == RowOrder::kSame && tensor.change == Values::kSame &&
+                         tensor.sources.size() == 1 && tensor.source_rows <= tensor.matrix_rows();
+  if (unchanged) return {source.data, size};
   KVANT_CHECK(size <= buffer_.size());
   pool_->Run([&](const ThreadPool::Member& member) {
     RowEncoder encoder(tensor, kernels_);

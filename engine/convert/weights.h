@@ -42,15 +42,20 @@ const OutputType* FindOutputType(std::string_view name);
 struct OutputTensor {
   std::string name;
   const quant::FormatTraits* format = nullptr;
-  std::vector<int64_t> dims;                           // dims[0] is the contiguous one
-  const formats::SafetensorsTensor* source = nullptr;  // null for computed tensors
-  Values change = Values::kSame;                       // of the source's numbers
+  std::vector<int64_t> dims;  // dims[0] is the contiguous one
+  // The folder's tensor, or one for each expert; none for computed tensors.
+  std::vector<const formats::SafetensorsTensor*> sources = {};
+  // The rows of an expert in a source that holds all of them, and which of these is the first here.
+  int64_t source_rows = 0;
+  int64_t first_row = 0;
+  Values change = Values::kSame;  // of the sources' numbers
   arch::RowOrder order = arch::RowOrder::kSame;
   HfShape shape = {};         // what the order depends on
   std::vector<float> values;  // of computed tensors
 
   int64_t columns() const { return dims[0]; }
-  int64_t rows() const { return dims.size() > 1 ? dims[1] : 1; }
+  int64_t matrix_rows() const { return dims.size() > 1 ? dims[1] : 1; }
+  int64_t rows() const { return matrix_rows() * (dims.size() > 2 ? dims[2] : 1); }
   int64_t size_bytes() const { return rows() * format->row_bytes(columns()); }
 };
 

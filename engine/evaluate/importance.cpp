@@ -9,6 +9,16 @@
 namespace kvant::evaluate {
 
 std::optional<int> ImportanceCollector::Watch(std::span<const std::string> weights, int64_t cols) {
+  return AddInput(weights, cols, 1);
+}
+
+std::optional<int> ImportanceCollector::WatchExperts(std::span<const std::string> weights,
+                                                     int64_t cols, int64_t experts) {
+  return AddInput(weights, cols, static_cast<size_t>(experts));
+}
+
+std::optional<int> ImportanceCollector::AddInput(std::span<const std::string> weights, int64_t cols,
+                                                 size_t matrices) {
   Input input;
   for (const std::string& name : weights) {
     const bool layer = name.starts_with("blk.");
@@ -16,22 +26,33 @@ std::optional<int> ImportanceCollector::Watch(std::span<const std::string> weigh
     if (layer || output) input.weights.push_back(name);
   }
   if (input.weights.empty()) return std::nullopt;
-  input.sums.resize(static_cast<size_t>(cols));
+  input.sums.resize(static_cast<size_t>(cols) * matrices);
+  input.rows.resize(matrices);
   inputs_.push_back(std::move(input));
   return static_cast<int>(inputs_.size()) - 1;
 }
 
 void ImportanceCollector::Observe(int input, const float* values, int64_t stride, int64_t rows,
                                   const Range& columns) {
+  const int32_t offsets[] = {0, static_cast<int32_t>(rows)};
+  ObserveExperts(input, values, stride, offsets, columns);
+}
+
+void ImportanceCollector::ObserveExperts(int input, const float* values, int64_t stride,
+                                         std::span<const int32_t> offsets, const Range& columns) {
   Input& into = inputs_[static_cast<size_t>(input)];
-  double* sums = into.sums.data();
-  for (int64_t row = 0; row < rows; ++row) {
-    const float* x = values + row * stride;
-    for (int64_t col = columns.begin; col < columns.end; ++col) {
-      sums[col] += static_cast<double>(x[col]) * static_cast<double>(x[col]);
+  const size_t cols = into.sums.size() / into.rows.size();
+  for (size_t matrix = 0; matrix < into.rows.size(); ++matrix) {
+    double* sums = into.sums.data() + matrix * cols;
+    for (int64_t row = offsets[matrix]; row < offsets[matrix + 1]; ++row) {
+      const float* x = values + row * stride;
+      for (int64_t col = columns.begin; col < columns.end; ++col) {
+        sums[col] += static_cast<double>(x[col]) * static_cast<double>(x[col]);
+      }
     }
+    // One member owns the first column.
+    if (columns.begin == 0) into.rows[matrix] += offsets[matrix + 1] - offsets[matrix];
   }
-  if (columns.begin == 0) into.rows += rows;  // one member owns the first column
 }
 
 Status ImportanceCollector::Run(Session& session, const Windows& windows,
@@ -63,7 +84,7 @@ Result<formats::Imatrix> ImportanceCollector::Take() const {
                          "be squared",
                          name);
       }
-      imatrix.entries[name] = {input.sums, {input.rows}};
+      imatrix.entries[name] = {input.sums, input.rows};
     }
   }
   return imatrix;

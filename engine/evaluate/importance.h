@@ -29,6 +29,10 @@ class ImportanceCollector final : public graph::MatMulObserver {
   std::optional<int> Watch(std::span<const std::string> weights, int64_t cols) override;
   void Observe(int input, const float* values, int64_t stride, int64_t rows,
                const Range& columns) override;
+  std::optional<int> WatchExperts(std::span<const std::string> weights, int64_t cols,
+                                  int64_t experts) override;
+  void ObserveExperts(int input, const float* values, int64_t stride,
+                      std::span<const int32_t> offsets, const Range& columns) override;
 
   // Runs every window whole.
   Status Run(Session& session, const Windows& windows, const WindowProgress& progress);
@@ -40,9 +44,11 @@ class ImportanceCollector final : public graph::MatMulObserver {
  private:
   struct Input {
     std::vector<std::string> weights;
-    std::vector<double> sums;  // [cols]
-    int64_t rows = 0;
+    std::vector<double> sums;   // [matrices][cols]: of experts there is a matrix each
+    std::vector<int64_t> rows;  // [matrices]
   };
+
+  std::optional<int> AddInput(std::span<const std::string> weights, int64_t cols, size_t matrices);
 
   OutputMatrix output_;
   std::vector<Input> inputs_;

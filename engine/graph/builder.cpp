@@ -25,15 +25,16 @@ const GgufTensor* PlanBuilder::Find(const std::string& name) const {
   return file_.FindTensor(name);
 }
 
-Result<const GgufTensor*> PlanBuilder::Matrix(const std::string& name, int64_t cols,
-                                              int64_t rows) const {
+Result<const GgufTensor*> PlanBuilder::Matrix(const std::string& name, int64_t cols, int64_t rows,
+                                              int64_t experts) const {
   const GgufTensor* tensor = file_.FindTensor(name);
   if (tensor == nullptr)
     return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing", file_.path(), name);
-  if (tensor->dims[0] != cols || tensor->dims[1] != rows || tensor->dims[2] != 1 ||
+  if (tensor->dims[0] != cols || tensor->dims[1] != rows || tensor->dims[2] != experts ||
       tensor->dims[3] != 1) {
-    return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected [{} x {}], found [{}]",
-                     file_.path(), name, cols, rows, ShapeText(*tensor));
+    return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected [{} x {}{}], found [{}]",
+                     file_.path(), name, cols, rows,
+                     experts == 1 ? "" : fmt::format(" x {}", experts), ShapeText(*tensor));
   }
   return tensor;
 }
@@ -65,29 +66,75 @@ Status PlanBuilder::AddOperand(std::vector<MatMulOperand>& operands, const std::
   return {};
 }
 
+Status PlanBuilder::AddExpertOperand(std::vector<ExpertOperand>& operands, const std::string& name,
+                                     int64_t cols, int64_t rows, int64_t experts) const {
+  ExpertOperand operand;
+  KVANT_ASSIGN(operand.weight, Matrix(name + ".weight", cols, rows, experts));
+  if (file_.FindTensor(name + ".bias") != nullptr) {
+    KVANT_ASSIGN(const GgufTensor* bias, Matrix(name + ".bias", rows, experts));
+    operand.bias.resize(static_cast<size_t>(rows * experts));
+    bias->format->decode(bias->data, operand.bias.data(), rows * experts);
+  }
+  operand.out_col =
+      operands.empty() ? 0 : operands.back().out_col + operands.back().weight->dims[1];
+  operands.push_back(std::move(operand));
+  return {};
+}
+
 ValueId PlanBuilder::NewFloats(std::string name, RowSpace rows, int64_t cols) {
   return plan_->AddValue(std::move(name), rows, cols, cpu::ActivationKind::kFloat32);
 }
 
 Activations PlanBuilder::NewActivations(const std::string& name, RowSpace rows, int64_t cols,
-                                        const std::vector<MatMulOperand>& readers) {
+                                        const std::vector<MatMulOperand>& readers,
+                                        const std::vector<ExpertOperand>& experts) {
   Activations activations;
   activations.cols = cols;
+  const auto add = [&](const GgufTensor& matrix) {
+    const cpu::ActivationKind kind = KindFor(matrix);
+    const bool int8 = kind == cpu::ActivationKind::kInt8;
+    ValueId& id = int8 ? activations.int8 : activations.floats;
+    if (id == kNoValue) id = plan_->AddValue(name + (int8 ? ".int8" : ""), rows, cols, kind);
+  };
   std::vector<std::string> weights;
   for (const MatMulOperand& operand : readers) {
     weights.emplace_back(operand.weight->name);
-    const auto& kernel =
-        kernels_.matmul[static_cast<size_t>(quant::FormatIndex(*operand.weight->format))];
-    const bool int8 = kernel.activation == cpu::ActivationKind::kInt8;
-    ValueId& id = int8 ? activations.int8 : activations.floats;
-    if (id != kNoValue) continue;
-    id = plan_->AddValue(name + (int8 ? ".int8" : ""), rows, cols, kernel.activation);
+    add(*operand.weight);
   }
+  for (const ExpertOperand& operand : experts) add(*operand.weight);
   if (observer_ != nullptr) activations.observed = observer_->Watch(weights, cols);
   if (activations.observed.has_value() && activations.floats == kNoValue) {
     activations.floats = NewFloats(name, rows, cols);
   }
   return activations;
+}
+
+Activations PlanBuilder::NewRoutedActivations(const std::string& name, const RoutedRows& rows,
+                                              int64_t cols,
+                                              const std::vector<ExpertOperand>& readers) {
+  Activations activations;
+  activations.cols = cols;
+  std::vector<std::string> weights;
+  for (const ExpertOperand& operand : readers) {
+    weights.emplace_back(operand.weight->name);
+    const cpu::ActivationKind kind = KindFor(*operand.weight);
+    const bool int8 = kind == cpu::ActivationKind::kInt8;
+    ValueId& id = int8 ? activations.int8 : activations.floats;
+    if (id != kNoValue) continue;
+    id = plan_->AddValue(name + (int8 ? ".int8" : ""), RowSpace::kPass, cols, kind, rows.used);
+  }
+  if (observer_ != nullptr) {
+    activations.observed = observer_->WatchExperts(weights, cols, rows.experts);
+  }
+  if (activations.observed.has_value() && activations.floats == kNoValue) {
+    activations.floats = NewRoutedFloats(name, rows, cols);
+  }
+  return activations;
+}
+
+ValueId PlanBuilder::NewRoutedFloats(std::string name, const RoutedRows& rows, int64_t cols) {
+  return plan_->AddValue(std::move(name), RowSpace::kPass, cols, cpu::ActivationKind::kFloat32,
+                         rows.used);
 }
 
 void PlanBuilder::Add(RowSpace rows, std::unique_ptr<Node> node) {
@@ -104,6 +151,16 @@ void PlanBuilder::AddMatMul(RowSpace rows, const std::string& name,
 void PlanBuilder::AddObserver(RowSpace rows, const std::string& name, const Activations& in) {
   if (!in.observed.has_value()) return;
   Add(rows, MakeObserve(*observer_, name + ".observed", in));
+}
+
+void PlanBuilder::AddExpertObserver(const std::string& name, const RoutedRows& rows,
+                                    const Activations& in) {
+  if (!in.observed.has_value()) return;
+  Add(RowSpace::kPass, MakeObserveExperts(*observer_, name + ".observed", rows, in));
+}
+
+cpu::ActivationKind PlanBuilder::KindFor(const GgufTensor& matrix) const {
+  return kernels_.matmul[static_cast<size_t>(quant::FormatIndex(*matrix.format))].activation;
 }
 
 std::unique_ptr<Plan> PlanBuilder::Finish() {

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
+#include "engine/graph/expert_nodes.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
@@ -35,9 +36,9 @@ class PlanBuilder {
   // The tensor of this name; null if the file has none.
   const formats::GgufTensor* Find(const std::string& name) const;
 
-  // A matrix of `rows` rows with `cols` columns each.
-  Result<const formats::GgufTensor*> Matrix(const std::string& name, int64_t cols,
-                                            int64_t rows) const;
+  // A matrix of `rows` rows with `cols` columns each, or one for each of so many experts.
+  Result<const formats::GgufTensor*> Matrix(const std::string& name, int64_t cols, int64_t rows,
+                                            int64_t experts = 1) const;
 
   // A small vector, decoded; OptionalVector is empty where the file has no such tensor.
   Result<WeightVector> Vector(const std::string& name, int64_t size) const;
@@ -50,12 +51,24 @@ class PlanBuilder {
   Status AddOperand(std::vector<MatMulOperand>& operands, const std::string& name, int64_t cols,
                     int64_t rows) const;
 
+  // The matrix `name`.weight of every expert, and their biases `name`.bias if there are any, in the
+  // same way.
+  Status AddExpertOperand(std::vector<ExpertOperand>& operands, const std::string& name,
+                          int64_t cols, int64_t rows, int64_t experts) const;
+
   // A value of floats.
   ValueId NewFloats(std::string name, RowSpace rows, int64_t cols);
 
-  // A value in the forms that these matrices read.
+  // A value in the forms that these matrices read, and in those that the experts read of whose
+  // input it will be part.
   Activations NewActivations(const std::string& name, RowSpace rows, int64_t cols,
-                             const std::vector<MatMulOperand>& readers);
+                             const std::vector<MatMulOperand>& readers,
+                             const std::vector<ExpertOperand>& experts = {});
+
+  // A routed value in the forms that these experts read.
+  Activations NewRoutedActivations(const std::string& name, const RoutedRows& rows, int64_t cols,
+                                   const std::vector<ExpertOperand>& readers);
+  ValueId NewRoutedFloats(std::string name, const RoutedRows& rows, int64_t cols);
 
   // Appends a node that works on these rows to their stage.
   void Add(RowSpace rows, std::unique_ptr<Node> node);
@@ -65,11 +78,14 @@ class PlanBuilder {
   void AddMatMul(RowSpace rows, const std::string& name, std::vector<MatMulOperand> operands,
                  const Activations& in, ValueId out, cpu::Store store);
   void AddObserver(RowSpace rows, const std::string& name, const Activations& in);
+  void AddExpertObserver(const std::string& name, const RoutedRows& rows, const Activations& in);
 
   // The finished plan; the builder is done.
   std::unique_ptr<Plan> Finish();
 
  private:
+  cpu::ActivationKind KindFor(const formats::GgufTensor& matrix) const;
+
   const formats::GgufFile& file_;
   const cpu::KernelTable& kernels_;
   const cpu::FloatGemm& float_gemm_;

@@ -25,6 +25,24 @@ class MatMulObserver {
   // call to call.
   virtual void Observe(int input, const float* values, int64_t stride, int64_t rows,
                        const Range& columns) = 0;
+
+  // The same for matrices that each hold those of `experts` experts: expert e is multiplied with
+  // the rows [offsets[e], offsets[e + 1]) of the input. An observer may leave experts alone.
+  virtual std::optional<int> WatchExperts(std::span<const std::string> weights, int64_t cols,
+                                          int64_t experts) {
+    (void)weights;
+    (void)cols;
+    (void)experts;
+    return std::nullopt;
+  }
+  virtual void ObserveExperts(int input, const float* values, int64_t stride,
+                              std::span<const int32_t> offsets, const Range& columns) {
+    (void)input;
+    (void)values;
+    (void)stride;
+    (void)offsets;
+    (void)columns;
+  }
 };
 
 }  // namespace kvant::graph

@@ -24,6 +24,11 @@ constexpr int64_t kNarrowValues = 8192;
 
 constexpr std::string_view kPlaceNames[] = {"cpu"};
 
+// Of a value, for each row of its space.
+size_t BytesPerRow(const Value& value) {
+  return value.row_bytes * static_cast<size_t>(value.per_row);
+}
+
 size_t Distance(size_t a, size_t b) { return a > b ? a - b : b - a; }
 
 }  // namespace
@@ -42,11 +47,12 @@ cpu::ArrangedActivations& PassContext::Arranged(const ThreadPool::Member& member
   return record.arranged;
 }
 
-ValueId Plan::AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind) {
+ValueId Plan::AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind,
+                       int64_t per_row) {
   const size_t bytes = kind == cpu::ActivationKind::kInt8
                            ? cpu::ActivationRowBytes(cols)
                            : static_cast<size_t>(cols) * sizeof(float);
-  values_.push_back({std::move(name), rows, cols, kind, RoundUp(bytes, kLineBytes)});
+  values_.push_back({std::move(name), rows, cols, kind, RoundUp(bytes, kLineBytes), per_row});
   return static_cast<ValueId>(values_.size() - 1);
 }
 
@@ -99,8 +105,9 @@ Plan::Slot& Plan::SlotFor(Value& value) {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     if (slot.rows != value.rows || slot.last_node >= value.first_node) continue;
-    if (best < 0 || Distance(slot.row_bytes, value.row_bytes) <
-                        Distance(slots_[static_cast<size_t>(best)].row_bytes, value.row_bytes)) {
+    const size_t wanted = BytesPerRow(value);
+    if (best < 0 || Distance(slot.row_bytes, wanted) <
+                        Distance(slots_[static_cast<size_t>(best)].row_bytes, wanted)) {
       best = static_cast<int>(i);
     }
   }
@@ -120,7 +127,7 @@ void Plan::Finish() {
                    [](const Value* a, const Value* b) { return a->first_node < b->first_node; });
   for (Value* value : order) {
     Slot& slot = SlotFor(*value);
-    slot.row_bytes = std::max(slot.row_bytes, value->row_bytes);
+    slot.row_bytes = std::max(slot.row_bytes, BytesPerRow(*value));
     slot.last_node = value->last_node;
   }
 }

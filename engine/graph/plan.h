@@ -46,6 +46,7 @@ struct Value {
   int64_t cols;
   cpu::ActivationKind kind;  // float rows, or records of cpu::ActivationRow
   size_t row_bytes;
+  int64_t per_row = 1;  // rows of the value for each row of its space, such as a token's experts
   int first_node = -1;  // lifetime: numbers of nodes, counted through all stages
   int last_node = -1;
   int slot = -1;
@@ -104,7 +105,7 @@ struct PassContext {
   PassLimits limits;
 
   const Value& ValueOf(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  int64_t RowCount(ValueId id) const { return rows[ValueOf(id).rows]; }
+  int64_t RowCount(ValueId id) const { return rows[ValueOf(id).rows] * ValueOf(id).per_row; }
   cpu::TokenCount TokenCount(ValueId id) const { return rows.tokens(ValueOf(id).rows); }
   std::byte* Bytes(ValueId id) const { return arena + value_offsets[static_cast<size_t>(id)]; }
   float* Floats(ValueId id) const { return reinterpret_cast<float*>(Bytes(id)); }
@@ -217,7 +218,8 @@ class Plan {
  public:
   explicit Plan(std::string_view name = kDecodePlan) : name_(name) {}
 
-  ValueId AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind);
+  ValueId AddValue(std::string name, RowSpace rows, int64_t cols, cpu::ActivationKind kind,
+                   int64_t per_row = 1);
   // Appends the node to a stage.
   void AddNode(Stage stage, std::unique_ptr<Node> node);
   void SetLogits(ValueId logits) { logits_ = logits; }

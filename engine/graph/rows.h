@@ -20,6 +20,7 @@ inline constexpr int64_t kHeadRows = 32;
 enum class RowSpace : uint8_t {
   kPass,
   kHead,
+  kOnce,
 };
 
 // The nodes of a plan that are run as often as each other.
@@ -44,6 +45,7 @@ struct RowSpaceInfo {
 inline constexpr RowSpaceInfo kRowSpaces[] = {
     {"pass", 'N', "tokens of the pass", Stage::kBody, [](int64_t chunk) { return chunk; }},
     {"head", 'R', "rows with logits", Stage::kHead, [](int64_t) { return kHeadRows; }},
+    {"once", '1', "one row, whatever the pass", Stage::kBody, [](int64_t) { return int64_t{1}; }},
 };
 inline constexpr size_t kRowSpaceCount = std::size(kRowSpaces);
 
@@ -63,6 +65,7 @@ struct ByRowSpace {
 // products over a row space.
 class RowCounts {
  public:
+  RowCounts() { Set(RowSpace::kOnce, 1); }
   void Set(RowSpace space, int64_t rows) { counts_[space] = {rows, cpu::TokenCountOf(rows)}; }
   int64_t operator[](RowSpace space) const { return counts_[space].rows; }
   cpu::TokenCount tokens(RowSpace space) const { return counts_[space].tokens; }

@@ -263,7 +263,7 @@ TEST(ConvertFolder, RefusesWhatItCannotExpress) {
   };
   EXPECT_THAT(config("architectures", {"GPTJForCausalLM"}),
               HasSubstr("class \"GPTJForCausalLM\" cannot be converted (known: LlamaForCausalLM, "
-                        "MistralForCausalLM, Phi3ForCausalLM, Gemma3ForCausalLM"));
+                        "MistralForCausalLM, MixtralForCausalLM, Phi3ForCausalLM"));
   EXPECT_THAT(config("architectures", nullptr), HasSubstr("architectures is missing"));
   EXPECT_THAT(config("quantization_config", {{"quant_method", "gptq"}}),
               HasSubstr("quantized already (gptq)"));

@@ -68,6 +68,20 @@ nlohmann::json Config(const arch::HfFamily& family) {
                            {"query_pre_attn_scalar", 50.0},
                            {"bos_token_id", 1},
                            {"eos_token_id", 2}};
+  if (family.arch == "granitemoe") {
+    config["embedding_multiplier"] = 3.0;
+    config["residual_multiplier"] = 0.6;
+    config["attention_multiplier"] = 0.2;
+    config["logits_scaling"] = 0.5;
+  }
+  if (!family.experts.count.empty()) {
+    config[std::string(family.experts.count)] = 6;
+    config[std::string(family.experts.used)] = 2;
+    config[std::string(family.experts.ffn)] = 256;
+    for (const std::string_view key : {family.experts.shared_ffn, family.experts.shared_count}) {
+      if (!key.empty()) config[std::string(key)] = key == family.experts.shared_ffn ? 512 : 2;
+    }
+  }
   if (family.arch == "gemma2") {
     config["attn_logit_softcapping"] = 4.0;
     config["final_logit_softcapping"] = 6.0;
@@ -75,10 +89,42 @@ nlohmann::json Config(const arch::HfFamily& family) {
   return config;
 }
 
-std::string WithLayer(std::string_view name, int64_t layer) {
+// The number of a layer, and then that of an expert.
+std::string WithNumber(std::string_view name, int64_t number) {
   std::string text(name);
   const size_t mark = text.find("{}");
-  return mark == std::string::npos ? text : text.replace(mark, 2, std::to_string(layer));
+  return mark == std::string::npos ? text : text.replace(mark, 2, std::to_string(number));
+}
+
+HfWeights RandomWeights(const arch::HfTensor& row, const arch::HfShape& shape,
+                        std::mt19937& random) {
+  HfWeights tensor;
+  if (row.experts == arch::ExpertForm::kStacked) tensor.shape.push_back(shape.experts);
+  tensor.shape.push_back(arch::ExtentSize(row.rows, shape) *
+                         (row.part == arch::RowPart::kAll ? 1 : 2));
+  const bool is_matrix = row.columns != arch::Extent::kNone;
+  if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
+  if (row.order == arch::RowOrder::kTransposed) std::swap(tensor.shape[0], tensor.shape[1]);
+  const auto columns = static_cast<float>(tensor.shape.back());
+  const float deviation = is_matrix ? 1.2f / std::sqrt(columns) : 0.3f;
+  int64_t count = 1;
+  for (const int64_t size : tensor.shape) count *= size;
+  const bool is_embedding = row.gguf_name == arch::kEmbeddingName;
+  tensor.values = RandomValues(count, is_embedding ? 1.0f : deviation, random);
+  if (row.gguf_name.ends_with("_norm.weight") && row.values == arch::Values::kSame) {
+    for (float& value : tensor.values) value += 1.0f;
+  }
+  return tensor;
+}
+
+// Where a family has layers of both kinds, the first one has no experts.
+bool HasRow(const arch::HfFamily& family, const arch::HfTensor& row, int64_t layer) {
+  const bool both = std::ranges::any_of(family.tensors, [](const arch::HfTensor& tensor) {
+    return tensor.layers == arch::InLayers::kWithoutExperts;
+  });
+  const bool experts = !both || layer > 0;
+  return row.layers == arch::InLayers::kAll ||
+         experts == (row.layers == arch::InLayers::kWithExperts);
 }
 
 // All tensors, the optional ones included.
@@ -94,21 +140,12 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
     if (!added.insert(row.gguf_name).second) continue;
     const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
     for (int64_t layer = 0; layer < (in_layers ? shape.layers : 1); ++layer) {
-      HfWeights tensor;
-      tensor.shape.push_back(arch::ExtentSize(row.rows, shape));
-      const bool is_matrix = row.columns != arch::Extent::kNone;
-      if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
-      if (row.order == arch::RowOrder::kTransposed) std::swap(tensor.shape[0], tensor.shape[1]);
-      const bool is_norm = row.gguf_name.ends_with("_norm.weight");
-      const auto columns = static_cast<float>(tensor.shape.back());
-      const float deviation = is_matrix ? 1.2f / std::sqrt(columns) : 0.3f;
-      const bool is_embedding = row.gguf_name == arch::kEmbeddingName;
-      tensor.values = RandomValues(tensor.shape.front() * (is_matrix ? tensor.shape.back() : 1),
-                                   is_embedding ? 1.0f : deviation, random);
-      for (float& value : tensor.values) {
-        if (is_norm && row.values == arch::Values::kSame) value += 1.0f;
+      if (!HasRow(family, row, layer)) continue;
+      const int64_t experts = row.experts == arch::ExpertForm::kEach ? shape.experts : 1;
+      for (int64_t expert = 0; expert < experts; ++expert) {
+        folder.weights[WithNumber(WithNumber(row.hf_name, layer), expert)] =
+            RandomWeights(row, shape, random);
       }
-      folder.weights[WithLayer(row.hf_name, layer)] = std::move(tensor);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "engine/arch/spec.h"
 #include "formats/gguf.h"
 #include "tests/engine/reference/attention.h"
+#include "tests/engine/reference/experts.h"
 #include "tests/engine/reference/gated_ffn.h"
 #include "tests/engine/reference/plain_ffn.h"
 #include "tests/engine/reference/weights.h"

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,14 @@
 #include "quant/format.h"
 
 namespace kvant::test {
+
+// A mixture of experts in every layer, each as wide as the shape's feed-forward.
+struct TinyExperts {
+  int64_t count = 0;  // 0: none
+  int64_t used = 2;
+  bool selection_bias = false;
+  bool fused = false;  // gate and up in one tensor
+};
 
 struct TinyShape {
   std::string arch = "llama";
@@ -33,6 +42,8 @@ struct TinyShape {
   bool tied = false;
   std::string type = "F32";  // of the matrices
   uint32_t seed = 1;
+  TinyExperts experts = {};
+  std::map<std::string, uint32_t> extra = {};  // metadata, instead of or beside what follows
 };
 
 // Layers with this window and layers that see all positions, in turn.
@@ -94,6 +105,7 @@ class TinyModelWriter {
     AddMatrix(prefix + "attn_output.weight", q_rows, shape_.dim);
     if (many_norms) AddVector(prefix + "post_attention_norm.weight", shape_.dim);
     AddVector(prefix + "ffn_norm.weight", shape_.dim);
+    if (shape_.experts.count > 0) return AddExperts(prefix);
     if (fused) {
       AddMatrix(prefix + "ffn_up.weight", shape_.dim, 2 * shape_.ffn);
     } else {
@@ -102,6 +114,28 @@ class TinyModelWriter {
     }
     AddMatrix(prefix + "ffn_down.weight", shape_.ffn, shape_.dim);
     if (many_norms) AddVector(prefix + "post_ffw_norm.weight", shape_.dim);
+  }
+
+  void AddExperts(const std::string& prefix) {
+    const int64_t count = shape_.experts.count;
+    const float scale = 1.5f / std::sqrt(static_cast<float>(shape_.dim));
+    Add(prefix + "ffn_gate_inp.weight", "F32", {shape_.dim, count},
+        RandomValues(shape_.dim * count, scale, random_));
+    if (shape_.experts.selection_bias) {
+      Add(prefix + "exp_probs_b.bias", "F32", {count}, RandomValues(count, 0.3f, random_));
+    }
+    const auto add = [&](const char* name, int64_t cols, int64_t rows) {
+      const float deviation = 1.5f / std::sqrt(static_cast<float>(cols));
+      Add(prefix + name, shape_.type, {cols, rows, count},
+          RandomValues(cols * rows * count, deviation, random_));
+    };
+    if (shape_.experts.fused) {
+      add("ffn_gate_up_exps.weight", shape_.dim, 2 * shape_.ffn);
+    } else {
+      add("ffn_gate_exps.weight", shape_.dim, shape_.ffn);
+      add("ffn_up_exps.weight", shape_.dim, shape_.ffn);
+    }
+    add("ffn_down_exps.weight", shape_.ffn, shape_.dim);
   }
 
   static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
@@ -114,6 +148,12 @@ class TinyModelWriter {
     writer_.AddU32(key("embedding_length"), u32(shape_.dim));
     writer_.AddU32(key("block_count"), u32(shape_.layers));
     writer_.AddU32(key("feed_forward_length"), u32(shape_.ffn));
+    std::map<std::string, uint32_t> numbers = shape_.extra;
+    if (shape_.experts.count > 0) {
+      numbers.try_emplace("expert_count", u32(shape_.experts.count));
+      numbers.try_emplace("expert_used_count", u32(shape_.experts.used));
+    }
+    for (const auto& [name, value] : numbers) writer_.AddU32(key(name.c_str()), value);
     writer_.AddU32(key("attention.head_count"), u32(shape_.heads));
     writer_.AddU32(key("attention.head_count_kv"), u32(shape_.kv_heads));
     writer_.AddU32(key("attention.key_length"), u32(shape_.head_dim));

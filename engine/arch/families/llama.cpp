@@ -1,6 +1,6 @@
-// Llama 1 to 3, Mistral, TinyLlama and everything that is stored as "llama": pre-norm RMS layers,
-// SiLU gates, rotary embedding over neighbouring pairs. transformers turns pairs of half-heads, so
-// the conversion interleaves the rows of q and k.
+// Llama 1 to 3, Mistral, Mixtral, TinyLlama and everything that is stored as "llama": pre-norm RMS
+// layers, SiLU gates or experts, rotary embedding over neighbouring pairs. transformers turns pairs
+// of half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
@@ -15,17 +15,17 @@ namespace {
 constexpr std::string_view kName = "llama";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
-  FillLayers(stack, {}, attentions, ffns);
+  KVANT_TRY(FillLayersWithExperts(metadata, stack, {}, attentions, {.normalize = true}));
   return model;
 }
 
 constexpr std::string_view kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM"};
 constexpr double kRopeBase = 10000.0;
+constexpr double kMixtralRopeBase = 1e6;
 
 constexpr auto kTensors =
     WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
@@ -41,20 +41,48 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
 }
 
+constexpr std::string_view kExpertClasses[] = {"MixtralForCausalLM"};
+
+constexpr std::array<HfTensor, 4> kMixtralExperts = {
+    HfOfExperts("model.layers.{}.block_sparse_moe.gate.weight", kRouterName, Extent::kExperts,
+                Extent::kDim),
+    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w1.weight",
+                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
+    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w3.weight",
+                "blk.{}.ffn_up_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
+    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w2.weight",
+                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn, ExpertForm::kEach),
+};
+
+constexpr auto kExpertTensors =
+    WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
+                              kHfNormBeforeFfn, kMixtralExperts));
+
 constexpr HfFamily kHf[] = {{
-    .classes = kClasses,
-    .arch = kName,
-    .activation = kSiluActivation,
-    .rope_base = kRopeBase,
-    .tensors = kTensors,
-    .add_parameters = AddParameters,
-}};
+                                .classes = kClasses,
+                                .arch = kName,
+                                .activation = kSiluActivation,
+                                .rope_base = kRopeBase,
+                                .tensors = kTensors,
+                                .add_parameters = AddParameters,
+                            },
+                            {
+                                .classes = kExpertClasses,
+                                .arch = kName,
+                                .activation = kSiluActivation,
+                                .rope_base = kMixtralRopeBase,
+                                .tensors = kExpertTensors,
+                                .add_parameters = AddParameters,
+                                .experts = {.count = "num_local_experts",
+                                            .used = "num_experts_per_tok",
+                                            .ffn = "intermediate_size"},
+                            }};
 
 }  // namespace
 
 extern const Family kFamily;
 const Family kFamily = {.name = kName,
-                        .models = "Llama 1 to 3, Mistral, TinyLlama",
+                        .models = "Llama 1 to 3, Mistral, Mixtral, TinyLlama",
                         .read = Read,
                         .hf = kHf,
                         .mix = {.small_values = SmallValues::kIfGrouped}};

@@ -29,7 +29,7 @@ std::string KnownClasses() {
   return names;
 }
 
-Status CheckConvertible(const JsonObject& config) {
+Status CheckConvertible(const HfFamily& family, const JsonObject& config) {
   KVANT_ASSIGN(const auto quantization, config.Object("quantization_config"));
   if (quantization) {
     KVANT_ASSIGN(const auto method, quantization->String("quant_method"));
@@ -37,12 +37,13 @@ Status CheckConvertible(const JsonObject& config) {
                      "{}: the weights are quantized already ({}); convert the original model",
                      config.where(), method.value_or("quantization_config is present"));
   }
+  if (!family.experts.count.empty()) return {};
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     KVANT_ASSIGN(const auto experts, config.Integer(key, kDimMax));
     if (experts.value_or(0) > 1) {
       return MakeError(ErrorCode::kNotSupported,
-                       "{}: mixture of experts ({} experts) is not supported", config.where(),
-                       *experts);
+                       "{}: mixture of experts ({} experts) is not supported for this class",
+                       config.where(), *experts);
     }
   }
   return {};
@@ -69,7 +70,7 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
   for (const Family* family : AllFamilies()) {
     for (const HfFamily& row : family->hf) {
       if (std::ranges::find(row.classes, name) == row.classes.end()) continue;
-      KVANT_TRY(CheckConvertible(config));
+      KVANT_TRY(CheckConvertible(row, config));
       KVANT_TRY(CheckActivation(row.activation, config));
       return &row;
     }
@@ -78,6 +79,29 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
                    "{}: models of class {} cannot be converted (known: {})", config.where(),
                    formats::Shown(classes->front()), KnownClasses());
 }
+
+namespace {
+
+Status ReadExperts(const JsonObject& config, const HfExperts& keys, HfShape& shape) {
+  if (keys.count.empty()) return {};
+  KVANT_ASSIGN(shape.experts, config.Count(keys.count, kExpertsMax));
+  KVANT_ASSIGN(shape.experts_used,
+               config.Count(keys.used, std::min<int64_t>(shape.experts, kExpertsUsedMax)));
+  KVANT_ASSIGN(shape.expert_ffn, config.Count(keys.ffn, kDimMax));
+  if (!keys.shared_ffn.empty()) {
+    KVANT_ASSIGN(const auto width, config.Integer(keys.shared_ffn, kDimMax));
+    shape.shared_ffn = width.value_or(0);
+  }
+  if (!keys.shared_count.empty()) {
+    KVANT_ASSIGN(const auto count, config.Integer(keys.shared_count, kExpertsMax));
+    shape.shared_ffn = shape.expert_ffn * count.value_or(0);
+  }
+  KVANT_ASSIGN(const auto predicting, config.Integer("num_nextn_predict_layers", kLayersMax));
+  shape.prediction_layers = predicting.value_or(0);
+  return {};
+}
+
+}  // namespace
 
 Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   const HfKeys& keys = family.keys;
@@ -110,6 +134,7 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
     return MakeError(ErrorCode::kCorrupt, "{}: the head size is {}, expected an even number",
                      config.where(), shape.head_dim);
   }
+  KVANT_TRY(ReadExperts(config, family.experts, shape));
   return shape;
 }
 
@@ -126,6 +151,10 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kKvRows: return kv_rows;
     case Extent::kHeadDim: return shape.head_dim;
     case Extent::kQkvRows: return q_rows + 2 * kv_rows;
+    case Extent::kOne: return 1;
+    case Extent::kExperts: return shape.experts;
+    case Extent::kExpertFfn: return shape.expert_ffn;
+    case Extent::kSharedFfn: return shape.shared_ffn;
     case Extent::kHeads: return shape.heads;
     case Extent::kKvHeads: return shape.kv_heads;
     case Extent::kContext: return shape.context;
@@ -149,6 +178,17 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
     add("attention.value_length", shape.head_dim);
   }
   add("vocab_size", shape.vocab);
+  if (shape.experts > 0) {
+    add("expert_count", shape.experts);
+    add("expert_used_count", shape.experts_used);
+    add("expert_feed_forward_length", shape.expert_ffn);
+  }
+  if (shape.shared_ffn > 0) {
+    add("expert_shared_feed_forward_length", shape.shared_ffn);
+    if (!family.experts.shared_count.empty()) {
+      add("expert_shared_count", shape.shared_ffn / shape.expert_ffn);
+    }
+  }
 
   KVANT_ASSIGN(const auto given, config.Number(family.epsilon.key));
   const double epsilon = given.value_or(family.epsilon.otherwise);

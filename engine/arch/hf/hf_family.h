@@ -30,6 +30,23 @@ struct HfShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t context = 0;
+  // Of families with experts:
+  int64_t experts = 0;       // of a layer
+  int64_t experts_used = 0;  // by a token
+  int64_t expert_ffn = 0;
+  int64_t shared_ffn = 0;  // of the shared expert; 0: there is none
+  // Layers behind the others that predict further tokens. They are left out.
+  int64_t prediction_layers = 0;
+};
+
+// The keys of config.json that give a family's experts. An empty key: the family has no such
+// number.
+struct HfExperts {
+  std::string_view count;  // empty: the family has no experts
+  std::string_view used = "num_experts_per_tok";
+  std::string_view ffn = "moe_intermediate_size";
+  std::string_view shared_ffn = {};    // the width of the shared expert, or
+  std::string_view shared_count = {};  // how many times as wide as the others it is
 };
 
 // A dimension of a tensor in terms of the shape.
@@ -43,10 +60,27 @@ enum class Extent : uint8_t {
   kKvRows,  // kv_heads * head_dim
   kHeadDim,
   kQkvRows,  // q, then k, then v
+  kOne,
+  kExperts,
+  kExpertFfn,
+  kSharedFfn,
   kHeads,    // rows of a matrix with one for each query head
   kKvHeads,  // the same for kv heads
   kContext,
 };
+
+// Which layers have a tensor, in families some of whose layers have experts: those with a router.
+enum class InLayers : uint8_t { kAll, kWithExperts, kWithoutExperts };
+
+// Where the folder has the matrices of experts, which become one tensor.
+enum class ExpertForm : uint8_t {
+  kNone,     // the tensor is not one of experts
+  kEach,     // in a tensor for each expert, whose name has a second "{}"
+  kStacked,  // in one tensor [experts, rows, columns]
+};
+
+// Which rows of the folder's matrix become the rows of the tensor.
+enum class RowPart : uint8_t { kAll, kFirstHalf, kSecondHalf };
 
 // The order of the rows of a matrix in the GGUF file.
 enum class RowOrder : uint8_t {
@@ -80,6 +114,9 @@ struct HfTensor {
   RowOrder order = RowOrder::kSame;
   Presence presence = Presence::kRequired;
   Values values = Values::kSame;  // kPlusOne for vectors only
+  InLayers layers = InLayers::kAll;
+  ExpertForm experts = ExpertForm::kNone;
+  RowPart part = RowPart::kAll;
 };
 
 // The activation of the gates, by the key that names it in config.json.
@@ -136,6 +173,7 @@ struct HfFamily {
   std::span<const HfTensor> tensors;
   // Adds what the keys common to all families leave out.
   Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);
+  HfExperts experts = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
@@ -149,8 +187,11 @@ inline constexpr HfActivation kGeluActivation = {.key = "hidden_activation", .na
 inline constexpr std::string_view kEmbeddingName = "token_embd.weight";
 inline constexpr std::string_view kOutputName = "output.weight";
 
+// The weights that choose the experts of a layer.
+inline constexpr std::string_view kRouterName = "blk.{}.ffn_gate_inp.weight";
+
 // The row for the class that config.json names. kNotSupported for an unknown class, with the known
-// ones, for experts, and for weights that are quantized already.
+// ones, for experts that the class does not have, and for weights that are quantized already.
 Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.

@@ -9,6 +9,9 @@
 namespace kvant::arch {
 namespace {
 
+// A sigmoid in expert_gating_func, as llama.cpp numbers the gates.
+constexpr uint32_t kSigmoidGating = 2;
+
 // Whether each layer of "layer_types" has no window; empty if the file has none.
 Result<std::vector<bool>> ReadLayerTypes(const JsonObject& config, int64_t layers) {
   std::vector<bool> is_full;
@@ -82,6 +85,47 @@ Status AddPositive(const JsonObject& config, std::string_view hf_key, std::strin
   KVANT_ASSIGN(const auto value, config.Number(hf_key));
   if (!value || !(*value > 0)) return config.Wrong(hf_key, "a positive number");
   out.writer->AddF32(out.Key(key), static_cast<float>(*value));
+  return {};
+}
+
+Status AddExpertWeights(const JsonObject& config, ExpertWeights absent, ExpertWeights assumed,
+                        Parameters& out) {
+  KVANT_ASSIGN(const auto given, config.Bool("norm_topk_prob"));
+  const bool normalized = given.value_or(absent == ExpertWeights::kNormalized);
+  if (normalized != (assumed == ExpertWeights::kNormalized)) {
+    out.writer->AddBool(out.Key("expert_weights_norm"), normalized);
+  }
+  KVANT_ASSIGN(const auto scale, config.Number("routed_scaling_factor"));
+  if (!scale || *scale == 1.0) return {};
+  if (!(*scale > 0)) return config.Wrong("routed_scaling_factor", "a positive number");
+  out.writer->AddF32(out.Key("expert_weights_scale"), static_cast<float>(*scale));
+  return {};
+}
+
+Status AddSigmoidRouter(const JsonObject& config, Parameters& out) {
+  KVANT_ASSIGN(const auto groups, config.Integer("n_group", INT32_MAX));
+  if (groups.value_or(1) > 1) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: {} groups of experts are not supported, "
+                     "expected 1",
+                     config.Where("n_group"), *groups);
+  }
+  out.writer->AddU32(out.Key("expert_gating_func"), kSigmoidGating);
+  KVANT_ASSIGN(const auto dense, config.Integer("first_k_dense_replace", kLayersMax));
+  out.writer->AddU32(out.Key("leading_dense_block_count"),
+                     static_cast<uint32_t>(dense.value_or(0)));
+  return {};
+}
+
+Status RefuseWindows(const JsonObject& config) {
+  const formats::Json* types = config.Find("layer_types");
+  if (types == nullptr || !types->is_array()) return {};
+  for (const formats::Json& type : *types) {
+    if (type == "full_attention") continue;
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: expected full_attention in every layer of this class",
+                     config.Where("layer_types"));
+  }
   return {};
 }
 

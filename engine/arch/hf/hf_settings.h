@@ -29,6 +29,21 @@ Status AddQueryScale(const JsonObject& config, const HfShape& shape, int64_t lay
 Status AddPositive(const JsonObject& config, std::string_view hf_key, std::string_view key,
                    Parameters& out);
 
+// What happens to the weights of the experts that a token has.
+enum class ExpertWeights : uint8_t { kAsTheyAre, kNormalized };
+
+// Writes expert_weights_norm by "norm_topk_prob", unless readers of the architecture assume it
+// (`assumed`); `absent` is what the class does without the key. Writes expert_weights_scale by
+// "routed_scaling_factor".
+Status AddExpertWeights(const JsonObject& config, ExpertWeights absent, ExpertWeights assumed,
+                        Parameters& out);
+
+// Writes what readers of other engines need to know of a sigmoid router: expert_gating_func, and
+// leading_dense_block_count by "first_k_dense_replace". kNotSupported for experts in groups.
+Status AddSigmoidRouter(const JsonObject& config, Parameters& out);
+
+// kNotSupported if "layer_types" gives some layer a window.
+Status RefuseWindows(const JsonObject& config);
 // Writes attention.sliding_window if the class has a window.
 Status AddWindowIfAny(const JsonObject& config, Parameters& out);
 

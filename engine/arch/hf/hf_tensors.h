@@ -154,6 +154,57 @@ inline constexpr std::array<HfTensor, 4> kHfSeparateGateUp = {
     HfBias("model.layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias", Extent::kFfn),
 };
 
+// The feed-forward of layers without experts, in families that have both kinds of layers.
+template <size_t kSize>
+constexpr std::array<HfTensor, kSize> WithoutExperts(std::array<HfTensor, kSize> tensors) {
+  for (HfTensor& tensor : tensors) tensor.layers = InLayers::kWithoutExperts;
+  return tensors;
+}
+
+constexpr HfTensor HfOfExperts(std::string_view hf_name, std::string_view gguf_name, Extent rows,
+                               Extent columns, ExpertForm form = ExpertForm::kNone,
+                               RowPart part = RowPart::kAll) {
+  return {.hf_name = hf_name,
+          .gguf_name = gguf_name,
+          .rows = rows,
+          .columns = columns,
+          .layers = InLayers::kWithExperts,
+          .experts = form,
+          .part = part};
+}
+
+// Tensors that only some models of a class have.
+template <size_t kSize>
+constexpr std::array<HfTensor, kSize> IfPresent(std::array<HfTensor, kSize> tensors) {
+  for (HfTensor& tensor : tensors) tensor.presence = Presence::kOptional;
+  return tensors;
+}
+
+// What most classes with experts have.
+inline constexpr std::array<HfTensor, 4> kHfExperts = {
+    HfOfExperts("model.layers.{}.mlp.gate.weight", kRouterName, Extent::kExperts, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.experts.{}.gate_proj.weight", "blk.{}.ffn_gate_exps.weight",
+                Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
+    HfOfExperts("model.layers.{}.mlp.experts.{}.up_proj.weight", "blk.{}.ffn_up_exps.weight",
+                Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
+    HfOfExperts("model.layers.{}.mlp.experts.{}.down_proj.weight", "blk.{}.ffn_down_exps.weight",
+                Extent::kDim, Extent::kExpertFfn, ExpertForm::kEach),
+};
+
+// The bias of the choice, and experts that all tokens have.
+inline constexpr std::array<HfTensor, 1> kHfSelectionBias = {
+    HfOfExperts("model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias",
+                Extent::kExperts, Extent::kNone),
+};
+inline constexpr std::array<HfTensor, 3> kHfSharedExperts = {
+    HfOfExperts("model.layers.{}.mlp.shared_experts.gate_proj.weight",
+                "blk.{}.ffn_gate_shexp.weight", Extent::kSharedFfn, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_experts.up_proj.weight", "blk.{}.ffn_up_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_experts.down_proj.weight",
+                "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
+};
+
 inline constexpr std::array<HfTensor, 1> kHfFusedGateUp = {
     HfMatrix("model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", Extent::kTwoFfn,
              Extent::kDim),

@@ -48,6 +48,23 @@ class ReferenceWeights {
     return out;
   }
 
+  // The same with the matrix of one expert out of several.
+  Vector MultiplyExpert(const std::string& name, size_t expert, const Vector& in) {
+    const formats::GgufTensor& tensor = *file_.FindTensor(name + ".weight");
+    const auto rows = static_cast<size_t>(tensor.dims[1]);
+    const Vector& weight = Get(name + ".weight");
+    Vector& squares = squares_[name + ".weight"];
+    squares.resize(in.size() * static_cast<size_t>(tensor.dims[2]));
+    for (size_t c = 0; c < in.size(); ++c) squares[expert * in.size() + c] += in[c] * in[c];
+    Vector out(rows);
+    for (size_t r = 0; r < rows; ++r) {
+      if (Has(name + ".bias")) out[r] = Get(name + ".bias")[expert * rows + r];
+      const double* row = weight.data() + (expert * rows + r) * in.size();
+      for (size_t c = 0; c < in.size(); ++c) out[r] += row[c] * in[c];
+    }
+    return out;
+  }
+
   Vector Norm(const std::string& prefix, const arch::Norm& norm, const Vector& in) {
     Vector out = in;
     const std::string name = norm.tensor.empty() ? "" : prefix + std::string(norm.tensor);

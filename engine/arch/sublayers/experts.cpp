@@ -1,0 +1,292 @@
+#include "engine/arch/sublayers/experts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/result.h"
+#include "engine/arch/spec.h"
+#include "engine/arch/sublayer_builder.h"
+#include "formats/gguf.h"
+
+namespace kvant::arch {
+namespace {
+
+using graph::Activations;
+using graph::ExpertOperand;
+using graph::Gating;
+using graph::MatMulOperand;
+using graph::RoutedRows;
+using graph::RowSpace;
+using graph::ValueId;
+
+// Gates by their numbers in expert_gating_func, which count from 1.
+constexpr Gating kGatings[] = {Gating::kSoftmax, Gating::kSigmoid, Gating::kSoftmaxOfChosen,
+                               Gating::kSqrtSoftplus};
+
+Result<Gating> ReadGating(const Metadata& metadata, Gating otherwise) {
+  KVANT_ASSIGN(const int64_t number,
+               metadata.CountOr("expert_gating_func", std::size(kGatings), 0));
+  return number == 0 ? otherwise : kGatings[number - 1];
+}
+
+Result<float> ReadScale(const Metadata& metadata) {
+  constexpr const char* kKey = "expert_weights_scale";
+  KVANT_ASSIGN(const auto scale, metadata.file().GetF32(metadata.Key(kKey)));
+  if (!scale.has_value() || *scale == 0) return 1.0f;  // files say 0 for no scale
+  if (std::isfinite(*scale) && *scale > 0) return *scale;
+  return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected a positive number, found {}",
+                   metadata.file().path(), metadata.Key(kKey), *scale);
+}
+
+// Groups must divide the experts, and those that are used must hold as many experts as a token has.
+Status ReadGroups(const Metadata& metadata, const ExpertTraits& traits, graph::Routing& routing) {
+  const auto wrong = [&](std::string_view key, const std::string& expected, int64_t found) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {}, found {}",
+                     metadata.file().path(), metadata.Key(key), expected, found);
+  };
+  graph::ExpertGroups& groups = routing.groups;
+  groups.score = traits.group_score;
+  KVANT_ASSIGN(groups.count, metadata.CountOr("expert_group_count", kExpertsMax, 0));
+  if (groups.count <= 1) {
+    groups.count = 1;
+    return {};
+  }
+  if (routing.experts % groups.count != 0) {
+    return wrong("expert_group_count", fmt::format("a divisor of {} experts", routing.experts),
+                 groups.count);
+  }
+  KVANT_ASSIGN(groups.used, metadata.Count("expert_group_used_count", kExpertsMax));
+  if (groups.used > groups.count) {
+    return wrong("expert_group_used_count", fmt::format("1 to {}", groups.count), groups.used);
+  }
+  if (groups.used * (routing.experts / groups.count) < routing.used) {
+    return wrong("expert_group_used_count",
+                 fmt::format("groups with at least {} experts together", routing.used),
+                 groups.used);
+  }
+  return {};
+}
+
+Result<graph::Routing> ReadRouting(const Metadata& metadata, const ExpertTraits& traits,
+                                   int64_t experts, int64_t used) {
+  if (used > experts) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected 1 to {}, found {}",
+                     metadata.file().path(), metadata.Key("expert_used_count"), experts, used);
+  }
+  graph::Routing routing;
+  routing.experts = experts;
+  routing.used = used;
+  KVANT_ASSIGN(routing.gating, ReadGating(metadata, traits.gating));
+  KVANT_TRY(ReadGroups(metadata, traits, routing));
+  KVANT_ASSIGN(const auto normalize, metadata.file().GetBool(metadata.Key("expert_weights_norm")));
+  routing.normalize = normalize.value_or(traits.normalize);
+  KVANT_ASSIGN(routing.scale, ReadScale(metadata));
+  return routing;
+}
+
+// The width of the shared expert of a layer: the rows of its tensor; 0 if there is none.
+Result<int64_t> ReadSharedWidth(const Metadata& metadata, const ExpertTraits& traits,
+                                const std::string& prefix) {
+  if (traits.shared == SharedExpert::kNone) return 0;
+  const std::string name = prefix + "ffn_up_shexp.weight";
+  const formats::GgufTensor* up = metadata.file().FindTensor(name);
+  if (up != nullptr && up->dims[1] <= int64_t{kDimMax}) return up->dims[1];
+  if (up != nullptr) {
+    return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected at most {} rows, found {}",
+                     metadata.file().path(), name, kDimMax, up->dims[1]);
+  }
+  KVANT_ASSIGN(const int64_t count, metadata.CountOr("expert_shared_count", kExpertsMax, 0));
+  KVANT_ASSIGN(const int64_t width,
+               metadata.CountOr("expert_shared_feed_forward_length", kDimMax, 0));
+  if (traits.shared == SharedExpert::kPlain && count == 0 && width == 0) return 0;
+  return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing", metadata.file().path(), name);
+}
+
+// Files of early 2024 have a tensor for each expert.
+Status RefuseSingleExperts(const Metadata& metadata, const std::string& prefix) {
+  const std::string name = prefix + "ffn_gate.0.weight";
+  if (metadata.file().FindTensor(name) == nullptr) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: tensor {} holds a single expert, as in files of early 2024, which is not "
+                   "supported; expected all experts of a layer in {}ffn_gate_exps.weight",
+                   metadata.file().path(), name, prefix);
+}
+
+// Gate and up of all experts, one matrix or two.
+Result<std::vector<ExpertOperand>> FindGateUp(const Experts& spec, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  const int64_t experts = spec.routing.experts;
+  std::vector<ExpertOperand> operands;
+  if (plan.Find(builder.Name("ffn_gate_up_exps.weight")) != nullptr) {
+    KVANT_TRY(plan.AddExpertOperand(operands, builder.Name("ffn_gate_up_exps"), builder.dim(),
+                                    2 * spec.width, experts));
+    return operands;
+  }
+  for (const char* name : {"ffn_gate_exps", "ffn_up_exps"}) {
+    KVANT_TRY(
+        plan.AddExpertOperand(operands, builder.Name(name), builder.dim(), spec.width, experts));
+  }
+  return operands;
+}
+
+// The matrices that multiply the normed input of the sublayer, apart from those of the experts.
+struct TokenMatrices {
+  std::vector<MatMulOperand> router;  // and, as its last row, the gate of the shared expert
+  std::vector<MatMulOperand> shared_gate_up;
+  std::vector<MatMulOperand> shared_down;
+
+  std::vector<MatMulOperand> Readers() const {
+    std::vector<MatMulOperand> readers = router;
+    readers.insert(readers.end(), shared_gate_up.begin(), shared_gate_up.end());
+    return readers;
+  }
+};
+
+Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& builder) {
+  TokenMatrices found;
+  std::vector<StackedMatrix> router = {{"ffn_gate_inp", spec.routing.experts}};
+  if (spec.shared == SharedExpert::kGated) router.push_back({"ffn_gate_inp_shexp", 1});
+  KVANT_ASSIGN(found.router, builder.Separate(builder.dim(), router));
+  if (spec.shared == SharedExpert::kNone) return found;
+  const StackedMatrix gate_up[] = {{"ffn_gate_shexp", spec.shared_width},
+                                   {"ffn_up_shexp", spec.shared_width}};
+  const StackedMatrix down[] = {{"ffn_down_shexp", builder.dim()}};
+  KVANT_ASSIGN(found.shared_gate_up, builder.Separate(builder.dim(), gate_up));
+  KVANT_ASSIGN(found.shared_down, builder.Separate(spec.shared_width, down));
+  return found;
+}
+
+// The logits of the router, and what follows from them.
+Result<RoutedRows> AddRouter(const Experts& spec, SublayerBuilder& builder,
+                             std::vector<MatMulOperand> router, const Activations& normed,
+                             ValueId logits) {
+  graph::PlanBuilder& plan = builder.plan();
+  const int64_t experts = spec.routing.experts;
+  KVANT_ASSIGN(auto bias, plan.OptionalVector(builder.Name("exp_probs_b.bias"), experts));
+  plan.AddMatMul(RowSpace::kPass, builder.Name("ffn_gate_inp"), std::move(router), normed, logits,
+                 cpu::Store::kSet);
+  RoutedRows rows = NewRoutedRows(plan.plan(), builder.Name("experts"), experts, spec.routing.used);
+  plan.Add(RowSpace::kPass, graph::MakeChooseExperts(builder.Name("choose"), spec.routing,
+                                                     std::move(bias), logits, rows));
+  plan.Add(RowSpace::kPass, graph::MakeSortByExpert(builder.Name("sort"), rows));
+  return rows;
+}
+
+// What the experts make of the normed rows, in a row for each expert of each token.
+Result<ValueId> AddRoutedExperts(const Experts& spec, SublayerBuilder& builder,
+                                 std::vector<ExpertOperand> gate_up_operands,
+                                 const RoutedRows& rows, const Activations& normed) {
+  graph::PlanBuilder& plan = builder.plan();
+  std::vector<ExpertOperand> down;
+  KVANT_TRY(plan.AddExpertOperand(down, builder.Name("ffn_down_exps"), spec.width, builder.dim(),
+                                  spec.routing.experts));
+  const std::string gate_up_name = builder.Name("expert_gate_up");
+  const Activations routed =
+      plan.NewRoutedActivations(builder.Name("routed"), rows, builder.dim(), gate_up_operands);
+  plan.Add(RowSpace::kPass, graph::MakeGatherRows(builder.Name("gather"), rows, normed, routed));
+  plan.AddExpertObserver(gate_up_name, rows, routed);
+  const ValueId gate_up = plan.NewRoutedFloats(gate_up_name, rows, 2 * spec.width);
+  const Activations product =
+      plan.NewRoutedActivations(builder.Name("expert_gated"), rows, spec.width, down);
+  plan.Add(RowSpace::kPass, graph::MakeExpertUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
+                                                  std::move(gate_up_operands), rows, routed,
+                                                  spec.activation, gate_up, product));
+  const std::string down_name = builder.Name("expert_down");
+  plan.AddExpertObserver(down_name, rows, product);
+  const ValueId out = plan.NewRoutedFloats(down_name, rows, builder.dim());
+  plan.Add(RowSpace::kPass, graph::MakeExpertMatMul(plan.kernels(), plan.float_gemm(), down_name,
+                                                    std::move(down.front()), rows, product, out));
+  return out;
+}
+
+// What the shared expert makes of the normed rows.
+ValueId AddSharedExpert(const Experts& spec, SublayerBuilder& builder, TokenMatrices matrices,
+                        const Activations& normed) {
+  graph::PlanBuilder& plan = builder.plan();
+  const std::string gate_up_name = builder.Name("shared_gate_up");
+  const ValueId gate_up = plan.NewFloats(gate_up_name, RowSpace::kPass, 2 * spec.shared_width);
+  const Activations product = plan.NewActivations(builder.Name("shared_gated"), RowSpace::kPass,
+                                                  spec.shared_width, matrices.shared_down);
+  plan.Add(RowSpace::kPass, graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
+                                                 std::move(matrices.shared_gate_up), normed,
+                                                 spec.activation, gate_up, product));
+  const std::string down_name = builder.Name("ffn_down_shexp");
+  const ValueId out = plan.NewFloats(down_name, RowSpace::kPass, builder.dim());
+  plan.AddMatMul(RowSpace::kPass, down_name, std::move(matrices.shared_down), product, out,
+                 cpu::Store::kSet);
+  return out;
+}
+
+}  // namespace
+
+Status Experts::AddNodes(SublayerBuilder& builder) const {
+  graph::PlanBuilder& plan = builder.plan();
+  KVANT_ASSIGN(TokenMatrices matrices, FindTokenMatrices(*this, builder));
+  KVANT_ASSIGN(std::vector<ExpertOperand> gate_up, FindGateUp(*this, builder));
+  KVANT_ASSIGN(const Activations normed,
+               builder.AddInput("ffn_normed", matrices.Readers(), gate_up));
+  const int64_t gate_rows = shared == SharedExpert::kGated ? 1 : 0;
+  const ValueId logits =
+      plan.NewFloats(builder.Name("router_logits"), RowSpace::kPass, routing.experts + gate_rows);
+  KVANT_ASSIGN(const RoutedRows rows,
+               AddRouter(*this, builder, std::move(matrices.router), normed, logits));
+  KVANT_ASSIGN(const ValueId products,
+               AddRoutedExperts(*this, builder, std::move(gate_up), rows, normed));
+  graph::SharedProduct shared_product;
+  if (shared != SharedExpert::kNone) {
+    shared_product.product = AddSharedExpert(*this, builder, std::move(matrices), normed);
+  }
+  if (shared == SharedExpert::kGated) {
+    shared_product.gate = logits;
+    shared_product.gate_col = routing.experts;
+  }
+  const SublayerBuilder::Target target = builder.BeginResult("ffn_moe");
+  plan.Add(RowSpace::kPass,
+           graph::MakeSumExperts(builder.Name("sum_experts"), rows, products, shared_product,
+                                 builder.dim(), target.value, target.store));
+  return builder.EndResult(target);
+}
+
+Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata,
+                                                        const Stack& stack,
+                                                        const ExpertTraits& traits) {
+  const size_t layers = stack.layers.size();
+  std::vector<std::optional<Experts>> list(layers);
+  const auto prefix = [&stack](size_t layer) {
+    return fmt::format("{}.{}.", stack.layer_prefix, layer);
+  };
+  const auto has_router = [&](size_t layer) {
+    return metadata.file().FindTensor(prefix(layer) + "ffn_gate_inp.weight") != nullptr;
+  };
+  bool any = false;
+  for (size_t i = 0; i < layers; ++i) any = any || has_router(i);
+  KVANT_ASSIGN(const int64_t experts, metadata.CountOr("expert_count", kExpertsMax, 0));
+  if (!any && experts == 0) return list;
+  if (experts == 0) return metadata.Missing("expert_count");
+  if (!any) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: key {}: {} experts, but no layer has a router (ffn_gate_inp.weight)",
+                     metadata.file().path(), metadata.Key("expert_count"), experts);
+  }
+  KVANT_ASSIGN(const auto used,
+               metadata.CountPerLayer("expert_used_count", layers, kExpertsUsedMax, {}));
+  std::vector<int64_t> widths;
+  if (!metadata.Has("expert_feed_forward_length")) {
+    KVANT_ASSIGN(widths, metadata.CountPerLayer("feed_forward_length", layers, kDimMax, {}));
+  }
+  KVANT_ASSIGN(widths, metadata.CountPerLayer("expert_feed_forward_length", layers, kDimMax,
+                                              std::move(widths)));
+  for (size_t i = 0; i < layers; ++i) {
+    if (!has_router(i)) continue;
+    KVANT_TRY(RefuseSingleExperts(metadata, prefix(i)));
+    Experts& layer = list[i].emplace();
+    KVANT_ASSIGN(layer.routing, ReadRouting(metadata, traits, experts, used[i]));
+    layer.width = widths[i];
+    layer.activation = traits.activation;
+    KVANT_ASSIGN(layer.shared_width, ReadSharedWidth(metadata, traits, prefix(i)));
+    if (layer.shared_width > 0) layer.shared = traits.shared;
+  }
+  return list;
+}
+
+}  // namespace kvant::arch

@@ -1,0 +1,60 @@
+// A mixture of experts: out = sum of weight * expert(x) over a few experts that a router chooses
+// for each token, plus a shared expert for all tokens. An expert is a gated feed-forward.
+//   logits = router . x + bias                     the choice and the weights: graph::Routing
+//   expert(x) = down . (activation(gate . x) * (up . x)), with optional biases
+//
+// Tensors: ffn_gate_inp, the router, and exp_probs_b.bias, the bias of the choice; ffn_gate_exps
+// and ffn_up_exps, or ffn_gate_up_exps with the rows of the gate first, and ffn_down_exps, each
+// [columns x rows x experts]. The shared expert: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp, and
+// ffn_gate_inp_shexp, [dim], for its own weight.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/metadata.h"
+#include "engine/graph/expert_nodes.h"
+
+namespace kvant::arch {
+
+struct Stack;
+class SublayerBuilder;
+
+enum class SharedExpert : uint8_t {
+  kNone,
+  kPlain,  // added as it is
+  kGated,  // times sigmoid(ffn_gate_inp_shexp . x)
+};
+
+struct Experts {
+  graph::Routing routing;
+  int64_t width = 0;  // of each expert
+  cpu::Activation activation = cpu::Activation::kSilu;
+  SharedExpert shared = SharedExpert::kNone;
+  int64_t shared_width = 0;
+
+  Status AddNodes(SublayerBuilder& builder) const;
+};
+
+// What holds for a family where the metadata do not say otherwise.
+struct ExpertTraits {
+  graph::Gating gating = graph::Gating::kSoftmax;
+  bool normalize = false;
+  graph::GroupScore group_score = graph::GroupScore::kMax;
+  // A plain one may be missing from a file whose metadata do not name it.
+  SharedExpert shared = SharedExpert::kNone;
+  cpu::Activation activation = cpu::Activation::kSilu;
+};
+
+// The experts of each layer; nothing for layers without a router. By expert_count,
+// expert_used_count, expert_feed_forward_length (otherwise feed_forward_length),
+// expert_gating_func, expert_group_count, expert_group_used_count, expert_weights_norm and
+// expert_weights_scale; the width of a shared expert is that of its tensors.
+Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata,
+                                                        const Stack& stack,
+                                                        const ExpertTraits& traits);
+
+}  // namespace kvant::arch

@@ -1,0 +1,316 @@
+// Products with the matrices of experts. The work is cut over pairs of an expert that has rows and
+// a tile of its weight rows, weighted by the expert's rows, so that unequal experts still make
+// equal shares; a tile's weights are read once for all rows of its expert.
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "engine/graph/expert_nodes.h"
+#include "quant/format.h"
+
+namespace kvant::graph {
+namespace {
+
+// What reading and unpacking the weights of a tile takes, in rows that are multiplied with it.
+constexpr int64_t kRowsPerTile = 8;
+
+// Rows [begin, end) of a routed value.
+using ExpertRows = Range;
+
+// Calls run(expert, rows, columns) for every piece of a share. Each expert with rows has `cols`
+// weight rows, which are cut at multiples of `tile`.
+template <class Run>
+void ForShare(std::span<const int32_t> offsets, int64_t cols, int64_t tile,
+              const ThreadPool::Member& member, const Run& run) {
+  const int64_t tiles = (cols + tile - 1) / tile;
+  const auto cost = [offsets](size_t expert) {
+    const int64_t rows = offsets[expert + 1] - offsets[expert];
+    return rows == 0 ? 0 : rows + kRowsPerTile;
+  };
+  int64_t total = 0;
+  for (size_t expert = 0; expert + 1 < offsets.size(); ++expert) total += tiles * cost(expert);
+  const int64_t begin = total * member.index / member.count;
+  const int64_t end = total * (member.index + 1) / member.count;
+  int64_t at = 0;  // the cost of all tiles before the expert's
+  for (size_t expert = 0; expert + 1 < offsets.size() && at < end; ++expert) {
+    const int64_t each = cost(expert);
+    if (each == 0) continue;
+    // A tile belongs to the share in which it begins.
+    const auto tile_at = [&](int64_t border) {
+      return std::clamp<int64_t>((border - at + each - 1) / each, 0, tiles);
+    };
+    const int64_t first = begin <= at ? 0 : tile_at(begin);
+    const int64_t last = tile_at(end);
+    at += tiles * each;
+    if (first >= last) continue;
+    run(static_cast<int64_t>(expert), ExpertRows{offsets[expert], offsets[expert + 1]},
+        Range{first * tile, std::min(last * tile, cols)});
+  }
+}
+
+class ExpertProduct {
+ public:
+  ExpertProduct(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
+                std::vector<ExpertOperand> operands, const RoutedRows& rows, const Activations& in,
+                ValueId out)
+      : panels_(float_gemm.panels || float_gemm.run != nullptr),
+        operands_(std::move(operands)),
+        routed_(rows),
+        in_(in),
+        out_(out) {
+    for (const ExpertOperand& operand : operands_) {
+      KVANT_CHECK(operand.weight->dims[0] == in.cols);
+      const auto format = static_cast<size_t>(quant::FormatIndex(*operand.weight->format));
+      kernels_.push_back(&kernels.matmul[format]);
+    }
+  }
+
+  size_t operands() const { return operands_.size(); }
+  int64_t rows(size_t operand) const { return operands_[operand].weight->dims[1]; }
+  int64_t RowTile(size_t operand) const { return kernels_[operand]->row_tile; }
+
+  std::span<const int32_t> Offsets(const PassContext& pass) const {
+    return {reinterpret_cast<const int32_t*>(pass.Bytes(routed_.offsets)),
+            static_cast<size_t>(routed_.experts + 1)};
+  }
+
+  // The products of an expert's rows with some of its weight rows. Matrices that follow each other
+  // with the same `arranged` find the activations that the one before has arranged.
+  void Run(const PassContext& pass, const ThreadPool::Member& member, size_t operand,
+           int64_t expert, const ExpertRows& rows, const Range& weight_rows,
+           cpu::ArrangedActivations& arranged) const {
+    if (weight_rows.begin == weight_rows.end) return;
+    const cpu::MatMulKernel& kernel = *kernels_[operand];
+    cpu::MatMulTask task = Task(pass, operand, expert, rows, weight_rows);
+    task.scratch = pass.Scratch(member);
+    if (kernel.activation == cpu::ActivationKind::kInt8) {
+      task.arranged = &arranged;
+      kernel.run(task);
+    } else {
+      arranged = {};
+      const bool many = task.count == cpu::TokenCount::kMany;
+      many&& UsesPanels(operand) ? kernel.run_many(task) : kernel.run(task);
+    }
+    AddBias(pass, operands_[operand], expert, rows, weight_rows);
+  }
+
+  size_t ScratchBytes() const {
+    size_t bytes = 0;
+    for (const cpu::MatMulKernel* kernel : kernels_) {
+      bytes = std::max(bytes, kernel->scratch_bytes(in_.cols));
+    }
+    return bytes;
+  }
+
+  void AddWork(int64_t tokens, Work& work) const {
+    if (tokens == 0) return;
+    const auto all = static_cast<double>(routed_.experts);
+    const double read = ExpectedExperts(routed_.experts, routed_.used, tokens) / all;
+    const double used = static_cast<double>(tokens * routed_.used) / all;
+    for (const ExpertOperand& operand : operands_) {
+      const formats::GgufTensor& weight = *operand.weight;
+      work.weight_bytes += static_cast<double>(weight.size_bytes) * read;
+      double& macs = weight.format->quantized()        ? work.int8_macs
+                     : weight.format->block_bytes == 2 ? work.int16_macs
+                                                       : work.float_macs;
+      macs += static_cast<double>(weight.n_values()) * used;
+    }
+  }
+
+  std::vector<const formats::GgufTensor*> Matrices() const {
+    std::vector<const formats::GgufTensor*> matrices;
+    for (const ExpertOperand& operand : operands_) matrices.push_back(operand.weight);
+    return matrices;
+  }
+
+  std::string Describe() const {
+    std::string text = "matmul";
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const formats::GgufTensor& weight = *operands_[i].weight;
+      text +=
+          fmt::format(" {} [{} x {} x {}] {}{}{};", weight.name, weight.dims[0], weight.dims[1],
+                      weight.dims[2], kernels_[i]->name,
+                      UsesPanels(i) ? fmt::format(" (>= {} rows: panels)", cpu::kManyTokens) : "",
+                      operands_[i].bias.empty() ? "" : " + bias");
+    }
+    text.pop_back();
+    return text;
+  }
+
+ private:
+  bool UsesPanels(size_t operand) const {
+    return panels_ && kernels_[operand]->run_many != nullptr;
+  }
+
+  cpu::MatMulTask Task(const PassContext& pass, size_t i, int64_t expert, const ExpertRows& rows,
+                       const Range& weight_rows) const {
+    const formats::GgufTensor& weight = *operands_[i].weight;
+    const ValueId in =
+        kernels_[i]->activation == cpu::ActivationKind::kInt8 ? in_.int8 : in_.floats;
+    cpu::MatMulTask task;
+    task.format = weight.format;
+    task.row_bytes = weight.row_bytes();
+    task.weights = weight.data + expert * weight.dims[1] * task.row_bytes;
+    task.cols = in_.cols;
+    task.row_begin = weight_rows.begin;
+    task.row_end = weight_rows.end;
+    task.activation_stride = static_cast<int64_t>(pass.RowBytes(in));
+    task.activations = pass.Bytes(in) + rows.begin * task.activation_stride;
+    task.tokens = rows.end - rows.begin;
+    task.out = pass.FloatRow(out_, rows.begin) + operands_[i].out_col;
+    task.out_stride = pass.RowFloats(out_);
+    task.store = cpu::Store::kSet;
+    task.count = pass.TokenCount(out_);  // of the pass
+    return task;
+  }
+
+  void AddBias(const PassContext& pass, const ExpertOperand& operand, int64_t expert,
+               const ExpertRows& rows, const Range& weight_rows) const {
+    if (operand.bias.empty()) return;
+    const float* bias = operand.bias.data() + expert * operand.weight->dims[1];
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      float* out = pass.FloatRow(out_, row) + operand.out_col;
+      for (int64_t i = weight_rows.begin; i < weight_rows.end; ++i) out[i] += bias[i];
+    }
+  }
+
+  bool panels_;
+  std::vector<ExpertOperand> operands_;
+  std::vector<const cpu::MatMulKernel*> kernels_;  // one per operand
+  RoutedRows routed_;
+  Activations in_;
+  ValueId out_;
+};
+
+class ExpertMatMulNode final : public Node {
+ public:
+  ExpertMatMulNode(std::string name, std::vector<ValueId> reads, ValueId out, ExpertProduct product)
+      : Node(std::move(name), std::move(reads), {out}), product_(std::move(product)) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    cpu::ArrangedActivations& arranged = pass.Arranged(member, *this);
+    ForShare(product_.Offsets(pass), product_.rows(0), product_.RowTile(0), member,
+             [&](int64_t expert, const ExpertRows& rows, const Range& weight_rows) {
+               arranged = {};
+               product_.Run(pass, member, 0, expert, rows, weight_rows, arranged);
+             });
+  }
+
+  size_t ScratchBytes(const PassLimits&) const override { return product_.ScratchBytes(); }
+  std::string Describe() const override { return product_.Describe(); }
+  void AddWork(const PassShape& pass, Work& work) const override {
+    product_.AddWork(pass.rows[rows()], work);
+  }
+  std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
+
+ private:
+  ExpertProduct product_;
+};
+
+// Gate and up are one operand of 2 * cols rows or two of cols rows, as in the gated unit of a
+// feed-forward without experts.
+class ExpertUnitNode final : public Node {
+ public:
+  ExpertUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
+                 std::vector<ValueId> writes, ExpertProduct product, cpu::Activation activation,
+                 ValueId gate_up, const Activations& out)
+      : Node(std::move(name), std::move(reads), std::move(writes)),
+        kernels_(kernels),
+        product_(std::move(product)),
+        activation_(kernels.ForActivation(activation)),
+        gate_up_(gate_up),
+        out_(out) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const size_t up = product_.operands() - 1;
+    const int64_t tile = std::lcm(std::lcm(product_.RowTile(0), product_.RowTile(up)), kUnitTile);
+    const int64_t piece = (kUnitPiece + tile - 1) / tile * tile;
+    const int64_t first_up = up == 0 ? out_.cols : 0;
+    cpu::ArrangedActivations& arranged = pass.Arranged(member, *this);
+    ForShare(product_.Offsets(pass), out_.cols, tile, member,
+             [&](int64_t expert, const ExpertRows& rows, const Range& cols) {
+               arranged = {};
+               for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
+                 const Range gates = {begin, std::min(begin + piece, cols.end)};
+                 const Range ups = {first_up + gates.begin, first_up + gates.end};
+                 product_.Run(pass, member, 0, expert, rows, gates, arranged);
+                 product_.Run(pass, member, up, expert, rows, ups, arranged);
+                 Activate(pass, rows, gates);
+               }
+             });
+  }
+
+  size_t ScratchBytes(const PassLimits&) const override { return product_.ScratchBytes(); }
+  void AddWork(const PassShape& pass, Work& work) const override {
+    product_.AddWork(pass.rows[rows()], work);
+  }
+  std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
+
+  std::string Describe() const override {
+    return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(), activation_.name,
+                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+  }
+
+ private:
+  // Columns; tiles begin at multiples of a cache line of quantized values.
+  static constexpr int64_t kUnitTile = 64;
+  // Columns that are multiplied and then activated, so that they are still in the cache.
+  static constexpr int64_t kUnitPiece = 256;
+
+  void Activate(const PassContext& pass, const ExpertRows& rows, const Range& cols) const {
+    const int64_t count = cols.end - cols.begin;
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      float* gate = pass.FloatRow(gate_up_, row) + cols.begin;
+      const float* up = gate + out_.cols;
+      float* product =
+          out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : gate;
+      activation_.multiply(gate, up, count, product);
+      if (out_.int8 != kNoValue) {
+        kernels_.quantize(product, count, pass.RecordAt(out_.int8, row, out_.cols, cols.begin));
+      }
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  ExpertProduct product_;
+  const cpu::ActivationKernel& activation_;
+  ValueId gate_up_;
+  Activations out_;
+};
+
+std::vector<ValueId> ReadsOfProduct(const RoutedRows& rows, const Activations& in) {
+  std::vector<ValueId> reads = in.ids();
+  reads.push_back(rows.offsets);
+  return reads;
+}
+
+}  // namespace
+
+std::unique_ptr<Node> MakeExpertMatMul(const cpu::KernelTable& kernels,
+                                       const cpu::FloatGemm& float_gemm, std::string name,
+                                       ExpertOperand operand, const RoutedRows& rows,
+                                       const Activations& in, ValueId out) {
+  std::vector<ExpertOperand> operands;
+  operands.push_back(std::move(operand));
+  return std::make_unique<ExpertMatMulNode>(
+      std::move(name), ReadsOfProduct(rows, in), out,
+      ExpertProduct(kernels, float_gemm, std::move(operands), rows, in, out));
+}
+
+std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,
+                                     const cpu::FloatGemm& float_gemm, std::string name,
+                                     std::vector<ExpertOperand> operands, const RoutedRows& rows,
+                                     const Activations& in, cpu::Activation activation,
+                                     ValueId gate_up, const Activations& out) {
+  KVANT_CHECK(operands.size() == 1 || operands.size() == 2);
+  std::vector<ValueId> writes = out.ids();
+  writes.push_back(gate_up);
+  return std::make_unique<ExpertUnitNode>(
+      kernels, std::move(name), ReadsOfProduct(rows, in), std::move(writes),
+      ExpertProduct(kernels, float_gemm, std::move(operands), rows, in, gate_up), activation,
+      gate_up, out);
+}
+
+}  // namespace kvant::graph

@@ -1,0 +1,127 @@
+// The nodes of a mixture of experts. A router chooses a few of many experts for each token, and
+// the token's row is multiplied with the matrices of these. The rows of all tokens are brought into
+// the order of the experts, so that an expert's weights are read once in a pass for all its rows:
+//
+//   logits -> choose -> sort -> gather -> gated unit and down product of each expert -> sum
+//
+// A routed value has `used` rows for each token of the pass (Value::per_row). Rows of one expert
+// follow each other in the order of the tokens; expert e has rows [offsets[e], offsets[e + 1]).
+//
+// What the experts add to a token depends on that token alone, bit for bit. The kernels give a row
+// the same bits whatever rows are multiplied with it; which of their two arithmetics is used, for
+// few tokens or for many, follows from the tokens of the pass (RowCounts), as in products without
+// experts, and never from how many rows an expert happens to have; no library is called, whose
+// result might depend on the number of rows; and results are summed in the order of rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu/float_gemm.h"
+#include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "formats/gguf.h"
+
+namespace kvant::graph {
+
+class MatMulObserver;
+
+// How the router's logits become weights.
+enum class Gating : uint8_t {
+  kSoftmax,          // over all experts
+  kSoftmaxOfChosen,  // over the experts that are chosen, which have the largest logits
+  kSigmoid,
+  kSqrtSoftplus,  // sqrt(log(1 + exp(logit)))
+};
+
+// What a group of experts is chosen by.
+enum class GroupScore : uint8_t { kMax, kSumOfTopTwo };
+
+struct ExpertGroups {
+  int64_t count = 1;  // groups of as many experts each
+  int64_t used = 1;   // the best groups, from which all experts of a token come
+  GroupScore score = GroupScore::kMax;
+};
+
+// The choice of a token's experts: those with the largest weight + selection bias. Their weights,
+// without that bias, are normalized and scaled.
+struct Routing {
+  int64_t experts = 0;
+  int64_t used = 0;  // experts of a token
+  Gating gating = Gating::kSoftmax;
+  ExpertGroups groups;
+  bool normalize = false;  // weights are divided by their sum
+  float scale = 1;         // of the weights
+};
+
+// Which experts the tokens of a pass have, and in which order their rows lie.
+struct RoutedRows {
+  int64_t experts = 0;
+  int64_t used = 0;
+  ValueId chosen = kNoValue;   // int32 [used] for each token: its experts, the best first
+  ValueId weights = kNoValue;  // float [used] for each token
+  ValueId places = kNoValue;   // int32 [used] for each token: the routed row of each of its experts
+  ValueId order = kNoValue;    // int32 [tokens * used] without gaps: the token of each routed row
+  ValueId offsets = kNoValue;  // int32 [experts + 1], once a pass
+};
+
+// A matrix of every expert, [cols x rows x experts].
+struct ExpertOperand {
+  const formats::GgufTensor* weight = nullptr;
+  WeightVector bias;    // [experts][rows] or empty
+  int64_t out_col = 0;  // where the rows' results begin in a row of the output
+};
+
+// Adds the values.
+RoutedRows NewRoutedRows(Plan& plan, const std::string& name, int64_t experts, int64_t used);
+
+// rows.chosen and rows.weights by logits [experts] of each token. The bias is [experts] or empty.
+std::unique_ptr<Node> MakeChooseExperts(std::string name, const Routing& routing,
+                                        WeightVector selection_bias, ValueId logits,
+                                        const RoutedRows& rows);
+
+// rows.places, rows.order and rows.offsets by rows.chosen.
+std::unique_ptr<Node> MakeSortByExpert(std::string name, const RoutedRows& rows);
+
+// out, routed = the rows of `in`, in each of the forms that `out` has.
+std::unique_ptr<Node> MakeGatherRows(std::string name, const RoutedRows& rows,
+                                     const Activations& in, const Activations& out);
+
+// As MakeGatedUnit with the matrices of each row's expert; in, gate_up and out are routed.
+std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,
+                                     const cpu::FloatGemm& float_gemm, std::string name,
+                                     std::vector<ExpertOperand> operands, const RoutedRows& rows,
+                                     const Activations& in, cpu::Activation activation,
+                                     ValueId gate_up, const Activations& out);
+
+// out = the products of rows of `in` with the matrix of each row's expert; both are routed.
+std::unique_ptr<Node> MakeExpertMatMul(const cpu::KernelTable& kernels,
+                                       const cpu::FloatGemm& float_gemm, std::string name,
+                                       ExpertOperand operand, const RoutedRows& rows,
+                                       const Activations& in, ValueId out);
+
+// What an expert that all tokens have adds to the sum.
+struct SharedProduct {
+  ValueId product = kNoValue;  // kNoValue: there is none
+  ValueId gate = kNoValue;     // its product is multiplied by the sigmoid of this value's
+  int64_t gate_col = 0;        // column; kNoValue: by 1
+};
+
+// out = (or +=) for each token the sum of its experts' rows of `products`, each times its weight,
+// and of the shared product; rows of `cols` floats.
+std::unique_ptr<Node> MakeSumExperts(std::string name, const RoutedRows& rows, ValueId products,
+                                     const SharedProduct& shared, int64_t cols, ValueId out,
+                                     cpu::Store store);
+
+// Hands in.floats, which is routed, to the observer, which must outlive the node.
+std::unique_ptr<Node> MakeObserveExperts(MatMulObserver& observer, std::string name,
+                                         const RoutedRows& rows, const Activations& in);
+
+// How many experts `tokens` tokens use together on average, if each chooses `used` of them evenly
+// and independently of the others.
+double ExpectedExperts(int64_t experts, int64_t used, int64_t tokens);
+
+}  // namespace kvant::graph

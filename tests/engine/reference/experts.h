@@ -1,0 +1,148 @@
+// The block arch::Experts in plain loops, one token and one expert after the other, from the
+// formulas in its header.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/arch/spec.h"
+#include "tests/engine/reference/gated_ffn.h"
+#include "tests/engine/reference/weights.h"
+
+namespace kvant::test {
+
+class ReferenceExperts {
+ public:
+  ReferenceExperts(const arch::Experts& spec, const std::string& prefix, ReferenceWeights& weights)
+      : spec_(spec), prefix_(prefix), weights_(weights) {}
+
+  Vector Run(const Vector& in) {
+    Vector out(in.size());
+    for (const auto& [expert, weight] : Choose(weights_.Multiply(prefix_ + "ffn_gate_inp", in))) {
+      const Vector part =
+          weights_.MultiplyExpert(prefix_ + "ffn_down_exps", expert, Gated(expert, in));
+      for (size_t i = 0; i < out.size(); ++i) out[i] += weight * part[i];
+    }
+    if (spec_.shared == arch::SharedExpert::kNone) return out;
+    Vector gate = weights_.Multiply(prefix_ + "ffn_gate_shexp", in);
+    Multiply(gate, weights_.Multiply(prefix_ + "ffn_up_shexp", in));
+    const Vector part = weights_.Multiply(prefix_ + "ffn_down_shexp", gate);
+    double weight = 1;
+    if (spec_.shared == arch::SharedExpert::kGated) {
+      weight = Sigmoid(weights_.Multiply(prefix_ + "ffn_gate_inp_shexp", in).front());
+    }
+    for (size_t i = 0; i < out.size(); ++i) out[i] += weight * part[i];
+    return out;
+  }
+
+  // Experts and their weights, the best first.
+  std::vector<std::pair<size_t, double>> Choose(const Vector& logits) {
+    const graph::Routing& routing = spec_.routing;
+    const Vector gates = Gates(logits);
+    Vector scores = gates;
+    if (weights_.Has(prefix_ + "exp_probs_b.bias")) {
+      const Vector& bias = weights_.Get(prefix_ + "exp_probs_b.bias");
+      for (size_t i = 0; i < scores.size(); ++i) scores[i] += bias[i];
+    }
+    DropGroups(scores);
+    std::vector<std::pair<size_t, double>> chosen;
+    double sum = 0;
+    for (const size_t expert : Sorted(scores)) {
+      if (static_cast<int64_t>(chosen.size()) == routing.used) break;
+      chosen.emplace_back(expert, gates[expert]);
+      sum += gates[expert];
+    }
+    const bool over_chosen = routing.gating == graph::Gating::kSoftmaxOfChosen;
+    for (auto& [expert, weight] : chosen) {
+      if (routing.normalize || over_chosen) weight /= sum;
+      weight *= static_cast<double>(routing.scale);
+    }
+    return chosen;
+  }
+
+ private:
+  static double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+  // Of a softmax over the chosen alone: exp(logit), which is as large where the logit is.
+  Vector Gates(const Vector& logits) const {
+    Vector gates;
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit);
+    for (const double logit : logits) {
+      switch (spec_.routing.gating) {
+        case graph::Gating::kSoftmax: gates.push_back(std::exp(logit) / sum); break;
+        case graph::Gating::kSoftmaxOfChosen: gates.push_back(std::exp(logit)); break;
+        case graph::Gating::kSigmoid: gates.push_back(Sigmoid(logit)); break;
+        case graph::Gating::kSqrtSoftplus:
+          gates.push_back(std::sqrt(std::log(1 + std::exp(logit))));
+          break;
+      }
+    }
+    return gates;
+  }
+
+  // The places of values, the largest value first.
+  static std::vector<size_t> Sorted(const Vector& values) {
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&values](size_t a, size_t b) { return values[a] > values[b]; });
+    return order;
+  }
+
+  // Experts of groups that are not among the best have no chance.
+  void DropGroups(Vector& scores) const {
+    const graph::ExpertGroups& groups = spec_.routing.groups;
+    if (groups.count == 1) return;
+    const size_t size = scores.size() / static_cast<size_t>(groups.count);
+    Vector of_groups;
+    for (auto begin = scores.begin(); begin != scores.end(); begin += static_cast<long>(size)) {
+      Vector group(begin, begin + static_cast<long>(size));
+      std::sort(group.rbegin(), group.rend());
+      const bool top_two = groups.score == graph::GroupScore::kSumOfTopTwo && size > 1;
+      of_groups.push_back(top_two ? group[0] + group[1] : group[0]);
+    }
+    const std::vector<size_t> order = Sorted(of_groups);
+    for (size_t i = static_cast<size_t>(groups.used); i < order.size(); ++i) {
+      for (size_t k = 0; k < size; ++k) scores[order[i] * size + k] = -INFINITY;
+    }
+  }
+
+  Vector Gated(size_t expert, const Vector& in) {
+    if (weights_.Has(prefix_ + "ffn_gate_up_exps.weight")) {
+      Vector gate = weights_.MultiplyExpert(prefix_ + "ffn_gate_up_exps", expert, in);
+      const Vector up(gate.begin() + spec_.width, gate.end());
+      gate.resize(static_cast<size_t>(spec_.width));
+      Multiply(gate, up);
+      return gate;
+    }
+    Vector gate = weights_.MultiplyExpert(prefix_ + "ffn_gate_exps", expert, in);
+    Multiply(gate, weights_.MultiplyExpert(prefix_ + "ffn_up_exps", expert, in));
+    return gate;
+  }
+
+  void Multiply(Vector& gate, const Vector& up) const {
+    for (size_t i = 0; i < gate.size(); ++i) {
+      gate[i] = ReferenceActivation(spec_.activation, gate[i]) * up[i];
+    }
+  }
+
+  const arch::Experts& spec_;
+  const std::string& prefix_;
+  ReferenceWeights& weights_;
+};
+
+inline std::vector<Vector> Reference(const arch::Experts& spec, const arch::ModelSpec&,
+                                     const std::string& prefix, ReferenceWeights& weights,
+                                     const std::vector<Vector>& in) {
+  ReferenceExperts experts(spec, prefix, weights);
+  std::vector<Vector> out;
+  for (const Vector& row : in) out.push_back(experts.Run(row));
+  return out;
+}
+
+}  // namespace kvant::test
