@@ -1,0 +1,68 @@
+// Qwen 1.5 and 2, the models with experts: the layer of Qwen 2 with a mixture of experts in place
+// of the feed-forward, and with a shared expert that has a gate of its own.
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch::qwen2moe {
+namespace {
+
+constexpr std::string_view kName = "qwen2moe";
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_TRY(
+      FillLayersWithExperts(metadata, stack, {}, attentions, {.shared = SharedExpert::kGated}));
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"Qwen2MoeForCausalLM"};
+
+constexpr std::array<HfTensor, 4> kSharedExpert = {
+    HfOfExperts("model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight",
+                Extent::kOne, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_expert.gate_proj.weight",
+                "blk.{}.ffn_gate_shexp.weight", Extent::kSharedFfn, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_expert.up_proj.weight", "blk.{}.ffn_up_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_expert.down_proj.weight",
+                "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
+};
+
+constexpr auto kTensors =
+    Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput, kHfNormBeforeFfn,
+         WithoutExperts(Join(kHfSeparateGateUp, kHfDown)), kHfExperts, kSharedExpert);
+
+Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+  KVANT_TRY(RefuseTrue(config, "use_sliding_window"));
+  KVANT_TRY(AddExpertWeights(config, ExpertWeights::kAsTheyAre, ExpertWeights::kAsTheyAre, out));
+  return AddLinearScalingIfAny(config, out);
+}
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kSiluActivation,
+    .tensors = kTensors,
+    .add_parameters = AddParameters,
+    .experts = {.count = "num_experts", .shared_ffn = "shared_expert_intermediate_size"},
+}};
+
+}  // namespace
+
+extern const Family kFamily;
+const Family kFamily = {.name = kName,
+                        .models = "Qwen 1.5 MoE and 2 MoE",
+                        .read = Read,
+                        .hf = kHf,
+                        .mix = {.small_values = SmallValues::kAlways}};
+
+}  // namespace kvant::arch::qwen2moe
