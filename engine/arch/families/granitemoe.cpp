@@ -1,0 +1,96 @@
+// Granite 3, the models with experts: the layer of Granite with experts, whose weights are a
+// softmax over those that are chosen, and with a shared expert in some models.
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch::granitemoe {
+namespace {
+
+constexpr std::string_view kName = "granitemoe";
+constexpr double kRopeBase = 10000.0;
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
+  KVANT_TRY(FillLayersWithExperts(
+      metadata, stack, {}, attentions,
+      {.gating = graph::Gating::kSoftmaxOfChosen, .shared = SharedExpert::kPlain}));
+  KVANT_ASSIGN(stack.input.scale, metadata.PositiveOr("embedding_scale", 1));
+  KVANT_ASSIGN(const float residual_scale, metadata.PositiveOr("residual_scale", 1));
+  for (LayerSpec& layer : stack.layers) {
+    for (Sublayer& sublayer : layer.sublayers) sublayer.residual_scale = residual_scale;
+  }
+  KVANT_ASSIGN(const float divisor, metadata.PositiveOr("logit_scale", 1));
+  stack.output.scale = 1.0f / divisor;
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"GraniteMoeForCausalLM"};
+constexpr std::string_view kSharedClasses[] = {"GraniteMoeSharedForCausalLM"};
+
+// The folder has gate and up in one tensor, other engines read two.
+constexpr std::array<HfTensor, 4> kExperts = {
+    HfOfExperts("model.layers.{}.block_sparse_moe.router.layer.weight", kRouterName,
+                Extent::kExperts, Extent::kDim),
+    HfOfExperts("model.layers.{}.block_sparse_moe.input_linear.weight",
+                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim,
+                ExpertForm::kStacked, RowPart::kFirstHalf),
+    HfOfExperts("model.layers.{}.block_sparse_moe.input_linear.weight", "blk.{}.ffn_up_exps.weight",
+                Extent::kExpertFfn, Extent::kDim, ExpertForm::kStacked, RowPart::kSecondHalf),
+    HfOfExperts("model.layers.{}.block_sparse_moe.output_linear.weight",
+                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn,
+                ExpertForm::kStacked),
+};
+
+constexpr std::array<HfTensor, 3> kSharedExpert = {
+    HfOfExperts("model.layers.{}.shared_mlp.input_linear.weight", "blk.{}.ffn_gate_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim, ExpertForm::kNone, RowPart::kFirstHalf),
+    HfOfExperts("model.layers.{}.shared_mlp.input_linear.weight", "blk.{}.ffn_up_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim, ExpertForm::kNone, RowPart::kSecondHalf),
+    HfOfExperts("model.layers.{}.shared_mlp.output_linear.weight", "blk.{}.ffn_down_shexp.weight",
+                Extent::kDim, Extent::kSharedFfn),
+};
+
+constexpr auto kTensors =
+    WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
+                              kHfNormBeforeFfn, kExperts));
+constexpr auto kSharedTensors = Join(kTensors, kSharedExpert);
+
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_TRY(AddPositive(config, "embedding_multiplier", "embedding_scale", out));
+  KVANT_TRY(AddPositive(config, "residual_multiplier", "residual_scale", out));
+  KVANT_TRY(AddPositive(config, "attention_multiplier", "attention.scale", out));
+  KVANT_TRY(AddPositive(config, "logits_scaling", "logit_scale", out));
+  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+}
+
+constexpr HfFamily RowFor(std::span<const std::string_view> classes,
+                          std::span<const HfTensor> tensors, std::string_view shared_ffn) {
+  return {.classes = classes,
+          .arch = kName,
+          .activation = kSiluActivation,
+          .tensors = tensors,
+          .add_parameters = AddParameters,
+          .experts = {
+              .count = "num_local_experts", .ffn = "intermediate_size", .shared_ffn = shared_ffn}};
+}
+
+constexpr HfFamily kHf[] = {
+    RowFor(kClasses, kTensors, {}),
+    RowFor(kSharedClasses, kSharedTensors, "shared_intermediate_size"),
+};
+
+}  // namespace
+
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "Granite 3 MoE", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch::granitemoe
