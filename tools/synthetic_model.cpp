@@ -30,6 +30,9 @@ constexpr std::array kShapes = {
     SyntheticShape{"1b", 2048, 16, 32, 8, 8192, 32000},
     SyntheticShape{"3b", 3072, 28, 24, 8, 8192, 32000},
     SyntheticShape{"8b", 4096, 32, 32, 8, 14336, 32000},
+    SyntheticShape{"moe-tiny", 256, 2, 4, 2, 256, 512, 64, 8, 2},
+    SyntheticShape{"moe-30b-a3b", 2048, 48, 32, 4, 768, 151936, 128, 128, 8},
+    SyntheticShape{"moe-4b", 2048, 6, 32, 4, 768, 151936, 128, 128, 8},  // six layers of it
 };
 
 constexpr int64_t kPoolBlocks = 512;
@@ -38,25 +41,47 @@ constexpr int64_t kPieceBytes = int64_t{1} << 20;
 struct Tensor {
   std::string name;
   int64_t cols, rows;
+  int64_t experts = 1;  // matrices, one after the other
   const quant::FormatTraits* format = nullptr;
 
-  uint64_t bytes() const { return static_cast<uint64_t>(format->row_bytes(cols) * rows); }
+  uint64_t bytes() const { return static_cast<uint64_t>(format->row_bytes(cols) * rows * experts); }
 };
 
+void ListFeedForward(const SyntheticShape& shape, const std::string& prefix,
+                     std::vector<Tensor>& list) {
+  if (shape.experts == 0) {
+    list.push_back({prefix + "ffn_gate.weight", shape.dim, shape.ffn});
+    list.push_back({prefix + "ffn_up.weight", shape.dim, shape.ffn});
+    list.push_back({prefix + "ffn_down.weight", shape.ffn, shape.dim});
+    return;
+  }
+  list.push_back({prefix + "ffn_gate_inp.weight", shape.dim, shape.experts});
+  list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
+  list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
+  list.push_back({prefix + "ffn_down_exps.weight", shape.ffn, shape.dim, shape.experts});
+}
+
+const arch::Family& FamilyOf(const SyntheticShape& shape) {
+  return shape.experts == 0 ? arch::llama::kFamily : arch::qwen3moe::kFamily;
+}
+
 std::vector<Tensor> ListTensors(const SyntheticShape& shape) {
-  const int64_t kv_rows = shape.dim / shape.heads * shape.kv_heads;
+  const int64_t q_rows = shape.HeadDim() * shape.heads;
+  const int64_t kv_rows = shape.HeadDim() * shape.kv_heads;
   std::vector<Tensor> list = {{"token_embd.weight", shape.dim, shape.vocab}};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = fmt::format("blk.{}.", layer);
     list.push_back({prefix + "attn_norm.weight", shape.dim, 1});
-    list.push_back({prefix + "attn_q.weight", shape.dim, shape.dim});
+    list.push_back({prefix + "attn_q.weight", shape.dim, q_rows});
     list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
     list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
-    list.push_back({prefix + "attn_output.weight", shape.dim, shape.dim});
+    if (shape.experts > 0) {
+      list.push_back({prefix + "attn_q_norm.weight", shape.HeadDim(), 1});
+      list.push_back({prefix + "attn_k_norm.weight", shape.HeadDim(), 1});
+    }
+    list.push_back({prefix + "attn_output.weight", q_rows, shape.dim});
     list.push_back({prefix + "ffn_norm.weight", shape.dim, 1});
-    list.push_back({prefix + "ffn_gate.weight", shape.dim, shape.ffn});
-    list.push_back({prefix + "ffn_up.weight", shape.dim, shape.ffn});
-    list.push_back({prefix + "ffn_down.weight", shape.ffn, shape.dim});
+    ListFeedForward(shape, prefix, list);
   }
   list.push_back({"output_norm.weight", shape.dim, 1});
   list.push_back({"output.weight", shape.dim, shape.vocab});
@@ -70,12 +95,14 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
   for (const Tensor& tensor : list) {
     formats::GgufTensor& entry = described.emplace_back();
     entry.name = tensor.name;
-    entry.n_dims = tensor.rows == 1 ? 1 : 2;
+    entry.n_dims = tensor.rows == 1 ? 1 : tensor.experts == 1 ? 2 : 3;
     entry.dims[0] = tensor.cols;
     entry.dims[1] = tensor.rows;
+    entry.dims[2] = tensor.experts;
   }
-  const quantize::RecipeModel facts{.arch = std::string(arch::llama::kFamily.name),
+  const quantize::RecipeModel facts{.arch = std::string(FamilyOf(*model.shape).name),
                                     .layers = model.shape->layers,
+                                    .experts = model.shape->experts,
                                     .heads = model.shape->heads,
                                     .kv_heads = model.shape->kv_heads,
                                     .has_importance = true};
@@ -90,7 +117,7 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
 void AddMetadata(const SyntheticModel& model, formats::GgufWriter& writer) {
   const SyntheticShape& shape = *model.shape;
   const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
-  const std::string_view arch = arch::llama::kFamily.name;
+  const std::string_view arch = FamilyOf(shape).name;
   const auto key = [arch](std::string_view name) { return fmt::format("{}.{}", arch, name); };
   writer.AddString("general.architecture", arch);
   writer.AddString("general.name", model.Name());
@@ -101,7 +128,16 @@ void AddMetadata(const SyntheticModel& model, formats::GgufWriter& writer) {
   writer.AddU32(key("feed_forward_length"), u32(shape.ffn));
   writer.AddU32(key("attention.head_count"), u32(shape.heads));
   writer.AddU32(key("attention.head_count_kv"), u32(shape.kv_heads));
-  writer.AddU32(key("rope.dimension_count"), u32(shape.dim / shape.heads));
+  writer.AddU32(key("rope.dimension_count"), u32(shape.HeadDim()));
+  if (shape.head_dim != 0) {
+    writer.AddU32(key("attention.key_length"), u32(shape.head_dim));
+    writer.AddU32(key("attention.value_length"), u32(shape.head_dim));
+  }
+  if (shape.experts > 0) {
+    writer.AddU32(key("expert_count"), u32(shape.experts));
+    writer.AddU32(key("expert_used_count"), u32(shape.experts_used));
+    writer.AddU32(key("expert_feed_forward_length"), u32(shape.ffn));
+  }
   writer.AddF32(key("rope.freq_base"), 500000.0f);
   writer.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
@@ -215,9 +251,12 @@ Status WriteSynthetic(const SyntheticModel& model, const std::string& path, int 
   AddMetadata(model, writer);
   Pools pools;
   for (const Tensor& tensor : tensors) {
-    const int64_t dims[] = {tensor.cols, tensor.rows};
+    const int64_t dims[] = {tensor.cols, tensor.rows, tensor.experts};
     const bool vector = tensor.rows == 1;
-    KVANT_TRY(writer.AddTensor(tensor.name, *tensor.format, std::span(dims).first(vector ? 1 : 2)));
+    KVANT_TRY(writer.AddTensor(tensor.name, *tensor.format,
+                               std::span(dims).first(vector                ? 1
+                                                     : tensor.experts == 1 ? 2
+                                                                           : 3)));
     if (!vector && !pools.contains(tensor.format)) {
       pools[tensor.format] = RandomBlocks(*kernels, *tensor.format, deviation);
     }

@@ -1,5 +1,5 @@
-// Llama models of named shapes with random weights: what a machine does with a model of that size,
-// without a download.
+// Models of named shapes with random weights: what a machine does with a model of that size,
+// without a download. Those without experts are Llama models, those with experts Qwen 3 MoE models.
 //
 // Matrices are filled with blocks drawn at random from a few hundred that were encoded from numbers
 // of a bell curve, so every row is another one, every block is a valid one, and gigabytes take
@@ -18,6 +18,11 @@ namespace kvant::tools {
 struct SyntheticShape {
   std::string_view name;
   int64_t dim, layers, heads, kv_heads, ffn, vocab;
+  int64_t head_dim = 0;  // 0: dim / heads
+  int64_t experts = 0;   // of a layer, each `ffn` wide; 0: one feed-forward
+  int64_t experts_used = 0;
+
+  int64_t HeadDim() const { return head_dim == 0 ? dim / heads : head_dim; }
 };
 
 struct SyntheticModel {
