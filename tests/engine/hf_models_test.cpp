@@ -138,8 +138,8 @@ TEST_P(HfModels, VariantsThatCannotBeConvertedAreRefusedWithTheReason) {
     EXPECT_THAT(folder.Message(), testing::HasSubstr("mixture of experts (8 experts)"));
     folder.config.erase("num_experts");
   }
-  folder.config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
-  EXPECT_THAT(folder.Message(), testing::HasSubstr("\"dynamic\" is not supported"));
+  folder.config["rope_scaling"] = {{"rope_type", "stretched"}, {"factor", 2.0}};
+  EXPECT_THAT(folder.Message(), testing::HasSubstr("\"stretched\" is not supported"));
 }
 
 // Settings of single classes: what is missing or wrong is named.

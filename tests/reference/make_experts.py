@@ -13,6 +13,7 @@
     ernie4_5-moe/varied no shared expert, every second layer without experts
     olmoe/usual         weights as they are, norms of whole projections
     granitemoe/usual    softmax over the chosen, four scales, experts in one tensor
+    hunyuan-moe/usual   norms of queries and keys after the rotation, a shared expert, a number for each layer
     granitemoe/shared   the same with a shared expert, whose gate and up are one tensor
 
 The files of a folder are those of make_qwen.py, whose tokenizer they have.
@@ -26,7 +27,7 @@ from pathlib import Path
 import torch
 from transformers import (Dots1Config, Dots1ForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig,
                           Glm4MoeForCausalLM, GraniteMoeConfig, GraniteMoeForCausalLM, GraniteMoeSharedConfig,
-                          GraniteMoeSharedForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM,
+                          GraniteMoeSharedForCausalLM, HunYuanMoEV1Config, HunYuanMoEV1ForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM,
                           Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 from hf_models import VOCAB, write_model, write_texts
@@ -59,6 +60,9 @@ MODELS = {
     "ernie4_5-moe/varied": lambda: Ernie4_5_MoeForCausalLM(Ernie4_5_MoeConfig(
         **ERNIE | dict(moe_k=3), moe_num_shared_experts=0, moe_layer_interval=2, tie_word_embeddings=False)),
     "olmoe/usual": lambda: OlmoeForCausalLM(OlmoeConfig(**SHAPE | dict(intermediate_size=24), num_experts=8, num_experts_per_tok=3)),
+    "hunyuan-moe/usual": lambda: HunYuanMoEV1ForCausalLM(HunYuanMoEV1Config(
+        **SHAPE | dict(intermediate_size=24), head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
+        rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
     "granitemoe/usual": lambda: GraniteMoeForCausalLM(GraniteMoeConfig(**GRANITE)),
     "granitemoe/shared": lambda: GraniteMoeSharedForCausalLM(GraniteMoeSharedConfig(**GRANITE, shared_intermediate_size=40)),
 }

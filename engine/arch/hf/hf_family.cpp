@@ -82,11 +82,26 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
 
 namespace {
 
+// A number, or an array that has the same number for each layer.
+Result<int64_t> CountInEachLayer(const JsonObject& config, std::string_view key, int64_t max) {
+  const Json* value = config.Find(key);
+  if (value == nullptr || !value->is_array()) return config.Count(key, max);
+  const Json* first = value->empty() ? nullptr : &value->front();
+  const bool same = first != nullptr && first->is_number_unsigned() &&
+                    std::all_of(value->begin(), value->end(),
+                                [first](const Json& number) { return number == *first; });
+  if (!same || first->get<uint64_t>() < 1 || first->get<uint64_t>() > static_cast<uint64_t>(max)) {
+    return config.Wrong(key, fmt::format("one number from 1 to {} for all layers", max));
+  }
+  return first->get<int64_t>();
+}
+
 Status ReadExperts(const JsonObject& config, const HfExperts& keys, HfShape& shape) {
   if (keys.count.empty()) return {};
-  KVANT_ASSIGN(shape.experts, config.Count(keys.count, kExpertsMax));
-  KVANT_ASSIGN(shape.experts_used,
-               config.Count(keys.used, std::min<int64_t>(shape.experts, kExpertsUsedMax)));
+  KVANT_ASSIGN(shape.experts, CountInEachLayer(config, keys.count, kExpertsMax));
+  KVANT_ASSIGN(
+      shape.experts_used,
+      CountInEachLayer(config, keys.used, std::min<int64_t>(shape.experts, kExpertsUsedMax)));
   KVANT_ASSIGN(shape.expert_ffn, config.Count(keys.ffn, kDimMax));
   if (!keys.shared_ffn.empty()) {
     KVANT_ASSIGN(const auto width, config.Integer(keys.shared_ffn, kDimMax));
