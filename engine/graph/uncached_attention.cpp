@@ -51,8 +51,7 @@ void Attend(const UncachedAttention& task) {
     const float* queries = task.queries + row * task.qkv_stride;
     float* out = task.out + row * task.out_stride;
     for (int64_t head = 0; head < heads; ++head) {
-      AttendHead(task, head, row, queries + head * task.shape.k_dim,
-                 out + head * task.shape.v_dim);
+      AttendHead(task, head, row, queries + head * task.shape.k_dim, out + head * task.shape.v_dim);
     }
   }
 }

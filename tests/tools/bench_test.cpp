@@ -130,8 +130,8 @@ TEST_F(BenchTest, FieldsAreWhatTheirNamesSay) {
 // Two layers with 4 heads of 64 and 2 kv heads, 2 of 8 experts of 256 for each token, a router of
 // floats.
 TEST_F(BenchTest, CountsTheExpertsThatATokenUses) {
-  const json rows = Rows({"--synthetic", "moe-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t",
-                          "1"});
+  const json rows =
+      Rows({"--synthetic", "moe-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
   ASSERT_EQ(rows.size(), 1u);
   const double quantized = 2 * (256 * (256 + 2 * 128 + 256) + 2 * 3 * 256 * 256) + 256 * 512;
   EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + 2 * 256 * 8 * 4);
