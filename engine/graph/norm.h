@@ -21,8 +21,8 @@ std::string_view NormName(NormKind kind);
 struct Norm {
   NormKind kind = NormKind::kRms;
   float epsilon = 0;
-  std::vector<float> weight;  // ones where the model has none
-  std::vector<float> bias;    // as many, for kLayer; empty: none
+  std::vector<float> weight = {};  // ones where the model has none
+  std::vector<float> bias = {};    // as many, for kLayer; empty: none
 
   int64_t cols() const { return static_cast<int64_t>(weight.size()); }
 };

@@ -37,7 +37,8 @@ def longrope(n):
     return {"type": "longrope", "short_factor": [1.0 + 0.1 * i for i in range(n)], "long_factor": [1.0 + 2.0 * i for i in range(n)]}
 
 
-# Name: (class, settings); "context" and "tokens" are of the session, "plus_one" says that norms multiply by 1 + weight.
+# Name: (class, settings); "context" and "tokens" are of the session, "plus_one" says that norms multiply by 1 + weight,
+# "known_as" are settings of another class with the same formulas.
 MODELS = {
     "llama-yarn": ("Llama", dict(GROUPED, num_hidden_layers=2, rope_scaling=YARN)),
     "llama-yarn-betas": ("Llama", dict(GROUPED, num_hidden_layers=2, head_dim=24, rope_theta=500.0, rope_scaling=dict(
@@ -61,6 +62,10 @@ MODELS = {
                                 logits_scaling=2.5)),
     "granite-bias": ("Granite", dict(GROUPED, num_hidden_layers=2, embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.5,
                                      logits_scaling=0.5, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    # The class is not one of transformers; Granite's has the same formulas.
+    "minicpm": ("Granite", dict(GROUPED, num_hidden_layers=3, embedding_multiplier=4.0, residual_multiplier=1.1 / 3**0.5,
+                                attention_multiplier=8**-0.5, logits_scaling=32 / 100, known_as=dict(
+                                    architectures=["MiniCPMForCausalLM"], scale_emb=4.0, scale_depth=1.1, dim_model_base=100))),
     "command-r": ("Cohere", dict(GROUPED, num_hidden_layers=3, logit_scale=0.3)),
     "command-r-norms": ("Cohere", dict(GROUPED, num_hidden_layers=2, logit_scale=2.0, use_qk_norm=True)),
     "cohere2": ("Cohere2", dict(GROUPED, num_hidden_layers=6, logit_scale=0.5, sliding_window=9, layer_types=windows(6, 4))),
@@ -135,6 +140,7 @@ def write(name, hf_class, settings):
     context = settings.pop("context", 128)
     count = settings.pop("tokens", TOKENS)
     plus_one = settings.pop("plus_one", False)
+    known_as = settings.pop("known_as", {})
     model_class = getattr(transformers, hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM"))
     config = model_class.config_class(**settings, attn_implementation="eager")
     model = model_class(config).float().eval()
@@ -151,6 +157,8 @@ def write(name, hf_class, settings):
     # What only generation and training need is left out.
     general = set(transformers.PretrainedConfig().to_dict()) - {"architectures", "tie_word_embeddings"}
     kept = {key: value for key, value in saved.items() if key in settings or key not in general}
+    if known_as:
+        kept = {key: value for key, value in kept.items() if "multiplier" not in key and key != "logits_scaling"} | known_as
     parts = [f'"config": {json.dumps(kept)}', f'"context": {context}', f'"tokens": {json.dumps(tokens.tolist())}',
              '"tensors": [\n ' + ",\n ".join(json.dumps(row) for row in rows) + "]"]
     (FOLDER / f"{name}.json").write_text("{" + ",\n".join(parts) + "}\n")
