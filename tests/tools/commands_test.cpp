@@ -270,6 +270,7 @@ uint64_t PeakOfRun(const std::vector<std::string>& options) {
 // What --memory tells is enough for the run: nothing large is left out.
 TEST(InspectProgram, TheMemoryPlanCoversTheRun) {
   KVANT_SKIP_WITHOUT_PROGRAM();
+  if (kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";
   const json memory =
       json::parse(Output({"inspect", "shakespeare", "--memory", "--json", "-t", "2"}))["memory"];
   const uint64_t peak = PeakOfRun({"-t", "2", "-n", "1000", "--ignore-eos"});
