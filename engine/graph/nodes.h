@@ -48,7 +48,7 @@ struct Activations {
   ValueId floats = kNoValue;
   ValueId int8 = kNoValue;
   int64_t cols = 0;
-  std::optional<int> observed;  // the observer's number for it; there are floats then
+  std::optional<int> observed = {};  // the observer's number for it; there are floats then
   std::vector<ValueId> ids() const;
 };
 

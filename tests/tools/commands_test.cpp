@@ -12,6 +12,7 @@
 #include "formats/npy.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
+#include "tests/this_build.h"
 #include "tests/tools/program.h"
 
 namespace kvant::test {

@@ -161,7 +161,7 @@ struct HfEpsilon {
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
-  HfActivation activation;
+  HfActivation activation = {};
   HfKeys keys = {};
   HfEpsilon epsilon = {};
   // Completes the sizes that the keys leave 0; null: there are none.
