@@ -54,6 +54,17 @@ void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention
   }
 }
 
+Status ReadStreamScales(const Metadata& metadata, const StreamScales& otherwise, Stack& stack) {
+  KVANT_ASSIGN(stack.input.scale, metadata.PositiveOr("embedding_scale", otherwise.embedding));
+  KVANT_ASSIGN(const float residual, metadata.PositiveOr("residual_scale", otherwise.residual));
+  for (LayerSpec& layer : stack.layers) {
+    for (Sublayer& sublayer : layer.sublayers) sublayer.residual_scale = residual;
+  }
+  KVANT_ASSIGN(const float divisor, metadata.PositiveOr("logit_scale", otherwise.logit_divisor));
+  stack.output.scale = 1.0f / divisor;
+  return {};
+}
+
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
                              std::span<const Attention> attentions, const ExpertTraits& traits) {
   KVANT_ASSIGN(const auto experts, ReadExperts(metadata, stack, traits));

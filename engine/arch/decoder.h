@@ -24,6 +24,17 @@ inline Result<ModelSpec> ReadDecoder(const Metadata& metadata, MayHaveExperts ex
   return ReadDecoder(metadata, NormKind::kRms, experts);
 }
 
+// Scales that some families have. The keys are embedding_scale, residual_scale and logit_scale, by
+// which logits are divided; the numbers count where the file has no key.
+struct StreamScales {
+  float embedding = 1;
+  float residual = 1;
+  float logit_divisor = 1;
+};
+
+// Gives them to a stack whose layers are filled.
+Status ReadStreamScales(const Metadata& metadata, const StreamScales& otherwise, Stack& stack);
+
 // The norms of a layer, by the names of their weights. An empty name: there is no such norm.
 struct LayerNorms {
   std::string_view before_attention = "attn_norm";

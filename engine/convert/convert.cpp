@@ -104,7 +104,8 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   writer.AddString("general.type", "model");
   KVANT_TRY(AddAuthorship(config, options.name, writer));
   AddSampling(config.generation, writer);
-  Parameters parameters{.writer = &writer, .arch = family->arch, .tensors = {}};
+  Parameters parameters{
+      .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
   KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "engine/graph/expert_nodes.h"
+#include "engine/graph/gated_columns.h"
 #include "quant/format.h"
 
 namespace kvant::graph {
@@ -90,8 +91,8 @@ class ExpertProduct {
       kernel.run(task);
     } else {
       arranged = {};
-      const bool many = task.count == cpu::TokenCount::kMany;
-      many&& UsesPanels(operand) ? kernel.run_many(task) : kernel.run(task);
+      const bool panels = UsesPanels(operand) && task.count == cpu::TokenCount::kMany;
+      panels ? kernel.run_many(task) : kernel.run(task);
     }
     AddBias(pass, operands_[operand], expert, rows, weight_rows);
   }
@@ -110,12 +111,7 @@ class ExpertProduct {
     const double read = ExpectedExperts(routed_.experts, routed_.used, tokens) / all;
     const double used = static_cast<double>(tokens * routed_.used) / all;
     for (const ExpertOperand& operand : operands_) {
-      const formats::GgufTensor& weight = *operand.weight;
-      work.weight_bytes += static_cast<double>(weight.size_bytes) * read;
-      double& macs = weight.format->quantized()        ? work.int8_macs
-                     : weight.format->block_bytes == 2 ? work.int16_macs
-                                                       : work.float_macs;
-      macs += static_cast<double>(weight.n_values()) * used;
+      work.AddProducts(*operand.weight, read, used);
     }
   }
 
@@ -213,23 +209,20 @@ class ExpertMatMulNode final : public Node {
 // feed-forward without experts.
 class ExpertUnitNode final : public Node {
  public:
-  ExpertUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
-                 std::vector<ValueId> writes, ExpertProduct product, cpu::Activation activation,
-                 ValueId gate_up, const Activations& out)
+  ExpertUnitNode(std::string name, std::vector<ValueId> reads, std::vector<ValueId> writes,
+                 ExpertProduct product, const GatedColumns& gated)
       : Node(std::move(name), std::move(reads), std::move(writes)),
-        kernels_(kernels),
         product_(std::move(product)),
-        activation_(kernels.ForActivation(activation)),
-        gate_up_(gate_up),
-        out_(out) {}
+        gated_(gated) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const size_t up = product_.operands() - 1;
-    const int64_t tile = std::lcm(std::lcm(product_.RowTile(0), product_.RowTile(up)), kUnitTile);
-    const int64_t piece = (kUnitPiece + tile - 1) / tile * tile;
-    const int64_t first_up = up == 0 ? out_.cols : 0;
+    const int64_t tile =
+        std::lcm(std::lcm(product_.RowTile(0), product_.RowTile(up)), GatedColumns::kTile);
+    const int64_t piece = (GatedColumns::kPiece + tile - 1) / tile * tile;
+    const int64_t first_up = up == 0 ? gated_.cols() : 0;
     cpu::ArrangedActivations& arranged = pass.Arranged(member, *this);
-    ForShare(product_.Offsets(pass), out_.cols, tile, member,
+    ForShare(product_.Offsets(pass), gated_.cols(), tile, member,
              [&](int64_t expert, const ExpertRows& rows, const Range& cols) {
                arranged = {};
                for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
@@ -237,7 +230,7 @@ class ExpertUnitNode final : public Node {
                  const Range ups = {first_up + gates.begin, first_up + gates.end};
                  product_.Run(pass, member, 0, expert, rows, gates, arranged);
                  product_.Run(pass, member, up, expert, rows, ups, arranged);
-                 Activate(pass, rows, gates);
+                 gated_.Run(pass, rows, gates);
                }
              });
   }
@@ -249,35 +242,12 @@ class ExpertUnitNode final : public Node {
   std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
 
   std::string Describe() const override {
-    return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(), activation_.name,
-                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+    return fmt::format("{}; {}", product_.Describe(), gated_.Describe());
   }
 
  private:
-  // Columns; tiles begin at multiples of a cache line of quantized values.
-  static constexpr int64_t kUnitTile = 64;
-  // Columns that are multiplied and then activated, so that they are still in the cache.
-  static constexpr int64_t kUnitPiece = 256;
-
-  void Activate(const PassContext& pass, const ExpertRows& rows, const Range& cols) const {
-    const int64_t count = cols.end - cols.begin;
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      float* gate = pass.FloatRow(gate_up_, row) + cols.begin;
-      const float* up = gate + out_.cols;
-      float* product =
-          out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : gate;
-      activation_.multiply(gate, up, count, product);
-      if (out_.int8 != kNoValue) {
-        kernels_.quantize(product, count, pass.RecordAt(out_.int8, row, out_.cols, cols.begin));
-      }
-    }
-  }
-
-  const cpu::KernelTable& kernels_;
   ExpertProduct product_;
-  const cpu::ActivationKernel& activation_;
-  ValueId gate_up_;
-  Activations out_;
+  GatedColumns gated_;
 };
 
 std::vector<ValueId> ReadsOfProduct(const RoutedRows& rows, const Activations& in) {
@@ -308,9 +278,9 @@ std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);
   return std::make_unique<ExpertUnitNode>(
-      kernels, std::move(name), ReadsOfProduct(rows, in), std::move(writes),
-      ExpertProduct(kernels, float_gemm, std::move(operands), rows, in, gate_up), activation,
-      gate_up, out);
+      std::move(name), ReadsOfProduct(rows, in), std::move(writes),
+      ExpertProduct(kernels, float_gemm, std::move(operands), rows, in, gate_up),
+      GatedColumns(kernels, activation, gate_up, out));
 }
 
 }  // namespace kvant::graph

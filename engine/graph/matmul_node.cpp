@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
+#include "engine/graph/gated_columns.h"
 #include "engine/graph/nodes.h"
 #include "formats/gguf.h"
 #include "quant/format.h"
@@ -85,12 +86,7 @@ class Product {
   void AddWork(int64_t tokens, Work& work) const {
     if (tokens == 0) return;
     for (const MatMulOperand& operand : operands_) {
-      const formats::GgufTensor& weight = *operand.weight;
-      work.weight_bytes += static_cast<double>(weight.size_bytes);
-      double& macs = weight.format->quantized()        ? work.int8_macs
-                     : weight.format->block_bytes == 2 ? work.int16_macs
-                                                       : work.float_macs;
-      macs += static_cast<double>(weight.n_values()) * static_cast<double>(tokens);
+      work.AddProducts(*operand.weight, 1, static_cast<double>(tokens));
     }
   }
 
@@ -228,33 +224,28 @@ class MatMulNode final : public Node {
 // columns of both, so that it can go on with them.
 class GatedUnitNode final : public Node {
  public:
-  GatedUnitNode(const cpu::KernelTable& kernels, std::string name, std::vector<ValueId> reads,
-                std::vector<ValueId> writes, Product product, cpu::Activation activation,
-                ValueId gate_up, const Activations& out)
+  GatedUnitNode(std::string name, std::vector<ValueId> reads, std::vector<ValueId> writes,
+                Product product, const GatedColumns& gated)
       : Node(std::move(name), std::move(reads), std::move(writes)),
-        kernels_(kernels),
         product_(std::move(product)),
-        activation_(kernels.ForActivation(activation)),
-        gate_up_(gate_up),
-        out_(out) {}
+        gated_(gated) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const size_t up = product_.operands() - 1;
-    const int64_t tile =
-        std::lcm(std::lcm(product_.RowTile(pass, 0), product_.RowTile(pass, up)), kActivationTile);
-    const Range cols = OwnedRange(out_.cols, tile, member.index, member.count);
-    // With many tokens, some columns at a time are multiplied and then activated, so that they are
-    // still in the cache.
-    const int64_t piece = pass.TokenCount(gate_up_) == cpu::TokenCount::kFew
-                              ? out_.cols
-                              : (kPieceCols + tile - 1) / tile * tile;
+    const int64_t tile = std::lcm(std::lcm(product_.RowTile(pass, 0), product_.RowTile(pass, up)),
+                                  GatedColumns::kTile);
+    const Range cols = OwnedRange(gated_.cols(), tile, member.index, member.count);
+    const int64_t rows = pass.RowCount(gated_.gate_up());
+    const int64_t piece = pass.TokenCount(gated_.gate_up()) == cpu::TokenCount::kFew
+                              ? gated_.cols()
+                              : (GatedColumns::kPiece + tile - 1) / tile * tile;
     for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
       const Range gates = {begin, std::min(begin + piece, cols.end)};
-      const int64_t first_up = up == 0 ? out_.cols : 0;
+      const int64_t first_up = up == 0 ? gated_.cols() : 0;
       const Range ups = {first_up + gates.begin, first_up + gates.end};
       product_.Run(pass, member, *this, 0, gates);
       product_.Run(pass, member, *this, up, ups);
-      Activate(pass, gates);
+      gated_.Run(pass, {0, rows}, gates);
     }
   }
 
@@ -268,35 +259,12 @@ class GatedUnitNode final : public Node {
   std::vector<const formats::GgufTensor*> Matrices() const override { return product_.Matrices(); }
 
   std::string Describe() const override {
-    return fmt::format("{}; {} * up{} {} [{}]", product_.Describe(), activation_.name,
-                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+    return fmt::format("{}; {}", product_.Describe(), gated_.Describe());
   }
 
  private:
-  // Columns; shares begin at multiples of a cache line of quantized values.
-  static constexpr int64_t kActivationTile = 64;
-  // Columns; gate and up of 512 tokens are then 1 MiB of floats, a second-level cache.
-  static constexpr int64_t kPieceCols = 256;
-
-  void Activate(const PassContext& pass, const Range& cols) const {
-    const int64_t count = cols.end - cols.begin;
-    for (int64_t row = 0; row < pass.RowCount(gate_up_); ++row) {
-      float* gate = pass.FloatRow(gate_up_, row) + cols.begin;
-      const float* up = gate + out_.cols;
-      float* product =
-          out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : gate;
-      activation_.multiply(gate, up, count, product);
-      if (out_.int8 != kNoValue) {
-        kernels_.quantize(product, count, pass.RecordAt(out_.int8, row, out_.cols, cols.begin));
-      }
-    }
-  }
-
-  const cpu::KernelTable& kernels_;
   Product product_;
-  const cpu::ActivationKernel& activation_;
-  ValueId gate_up_;
-  Activations out_;
+  GatedColumns gated_;
 };
 
 }  // namespace
@@ -320,9 +288,9 @@ std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);
   return std::make_unique<GatedUnitNode>(
-      kernels, std::move(name), in.ids(), std::move(writes),
-      Product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet), activation,
-      gate_up, out);
+      std::move(name), in.ids(), std::move(writes),
+      Product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet),
+      GatedColumns(kernels, activation, gate_up, out));
 }
 
 }  // namespace kvant::graph

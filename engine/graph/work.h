@@ -12,6 +12,10 @@
 #include "cpu/kernels.h"
 #include "engine/graph/rows.h"
 
+namespace kvant::formats {
+struct GgufTensor;
+}
+
 namespace kvant::graph {
 
 struct Work {
@@ -21,6 +25,10 @@ struct Work {
   double int8_macs = 0;   // with quantized weights, or q8 keys and values
   double int16_macs = 0;  // with weights of 16 bits
   double float_macs = 0;
+
+  // A matrix of which `read`, 0 to 1, is read, and each of whose values is multiplied `tokens`
+  // times.
+  void AddProducts(const formats::GgufTensor& matrix, double read, double tokens);
 
   Work& operator+=(const Work& other) {
     weight_bytes += other.weight_bytes;

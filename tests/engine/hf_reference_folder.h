@@ -58,14 +58,6 @@ class HfReferenceFolder {
   std::vector<TokenId> Tokens() const { return ReadTokenList(source_ + "/tokens.txt"); }
   std::string LogitsPath() const { return source_ + "/logits.npy"; }
 
-  bool HasExperts() const {
-    for (const char* key :
-         {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
-      if (config.contains(key)) return true;
-    }
-    return false;
-  }
-
   nlohmann::json Texts() const {
     return nlohmann::json::parse(std::ifstream(source_ + "/texts.json"));
   }

@@ -160,7 +160,18 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"mpt", "/attn_config/alibi", false, "alibi: false"},
         SeededSetting{"mpt", "/attn_config/clip_qkv", -2, "clip_qkv"},
         SeededSetting{"mpt", "/attn_config/softmax_scale", 0.5, "softmax_scale"},
-        SeededSetting{"mpt", "/expansion_ratio", nullptr, "expansion_ratio is missing"}));
+        SeededSetting{"mpt", "/expansion_ratio", nullptr, "expansion_ratio is missing"},
+        SeededSetting{"mixtral", "/num_local_experts", nullptr, "num_local_experts is missing"},
+        SeededSetting{"mixtral", "/num_local_experts", 9, "has shape [8, 32]"},
+        SeededSetting{"qwen3moe", "/num_experts_per_tok", 13, "num_experts_per_tok"},
+        SeededSetting{"qwen3moe", "/num_experts", 1 << 30, "num_experts"},
+        SeededSetting{"qwen3moe", "/rope_scaling/rope_type", "longrope", "\"longrope\""},
+        SeededSetting{"qwen2moe", "/shared_expert_intermediate_size", 41, "shared_expert"},
+        SeededSetting{"dots1", "/n_group", 2, "n_group"},
+        SeededSetting{"glm4moe", "/routed_scaling_factor", -1, "routed_scaling_factor"},
+        SeededSetting{"glm4moe", "/partial_rotary_factor", 2.0, "partial_rotary_factor"},
+        SeededSetting{"olmoe", "/clip_qkv", 1.0, "clip_qkv"},
+        SeededSetting{"hunyuan-moe", "/rope_scaling/alpha", 0, "alpha"}));
 
 }  // namespace
 }  // namespace kvant::test

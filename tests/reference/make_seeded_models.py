@@ -27,6 +27,12 @@ SMALL = dict(IDS, hidden_size=32, intermediate_size=48, num_attention_heads=4, m
 GROUPED = dict(SMALL, num_key_value_heads=2)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+EXPERTS = dict(GROUPED, num_hidden_layers=3, num_experts_per_tok=2)
+QWEN_MOE = dict(EXPERTS, num_experts=8, moe_intermediate_size=24)
+SIGMOID = dict(EXPERTS, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, head_dim=16)
+ERNIE_MOE = dict(EXPERTS, moe_num_experts=8, moe_k=2, moe_intermediate_size=24)
+GRANITE_MOE = dict(EXPERTS, intermediate_size=24, num_local_experts=8, tie_word_embeddings=True, embedding_multiplier=3.0,
+                   residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=4.0)
 
 
 def windows(layers, period):
@@ -99,6 +105,29 @@ MODELS = {
     "bloom": ("Bloom", dict(IDS, hidden_size=48, n_layer=3, n_head=6)),
     "mpt": ("Mpt", dict(IDS, d_model=48, n_layers=3, n_heads=6, expansion_ratio=4, max_seq_len=128,
                         attn_config={"clip_qkv": 0.8, "alibi": True, "alibi_bias_max": 8})),
+    "mixtral": ("Mixtral", dict(EXPERTS, intermediate_size=24, num_local_experts=8, rope_theta=1e6, sliding_window=None)),
+    # Weights of experts as they are, a shared expert with a gate.
+    "qwen2moe": ("Qwen2Moe", dict(QWEN_MOE, shared_expert_intermediate_size=40, norm_topk_prob=False)),
+    # Normalized weights, a layer without experts between others.
+    "qwen2moe-normalized": ("Qwen2Moe", dict(QWEN_MOE, shared_expert_intermediate_size=40, norm_topk_prob=True, mlp_only_layers=[1],
+                                             tie_word_embeddings=True, rope_scaling=YARN)),
+    "qwen3moe": ("Qwen3Moe", dict(QWEN_MOE, num_experts=12, num_experts_per_tok=3, head_dim=16, norm_topk_prob=True, rope_theta=1e6,
+                                  rope_scaling=YARN)),
+    "qwen3moe-single": ("Qwen3Moe", dict(QWEN_MOE, num_experts=12, num_experts_per_tok=1, head_dim=16, norm_topk_prob=False,
+                                         mlp_only_layers=[0], tie_word_embeddings=True)),
+    "dots1": ("Dots1", dict(SIGMOID, n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5)),
+    "glm4moe": ("Glm4Moe", dict(SIGMOID, n_shared_experts=1, first_k_dense_replace=1, attention_bias=True, routed_scaling_factor=1.5)),
+    "glm4moe-norms": ("Glm4Moe", dict(SIGMOID, n_shared_experts=2, first_k_dense_replace=0, use_qk_norm=True, partial_rotary_factor=0.25,
+                                      norm_topk_prob=False)),
+    "ernie4_5-moe": ("Ernie4_5_Moe", dict(ERNIE_MOE, moe_num_shared_experts=2)),
+    "ernie4_5-moe-step": ("Ernie4_5_Moe", dict(ERNIE_MOE, moe_k=3, moe_num_shared_experts=0, moe_layer_interval=2, tie_word_embeddings=False)),
+    "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=24, num_experts=8, num_experts_per_tok=3)),
+    # Experts in one tensor; in the second, a shared one whose gate and up are one.
+    "granitemoe": ("GraniteMoe", GRANITE_MOE),
+    "granitemoe-shared": ("GraniteMoeShared", dict(GRANITE_MOE, shared_intermediate_size=40)),
+    # A number for each layer.
+    "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
+                                         rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
 }
 
 
@@ -123,7 +152,9 @@ def tensor_row(name, parameter, plus_one):
     is_norm = "norm" in name or ".ln_" in name or name.endswith(("ln_f.weight", "ln_f.bias"))
     shape = list(parameter.shape)
     mean, spread = 0.0, 0.6
-    if name.endswith("bias"):
+    if name.endswith("e_score_correction_bias"):
+        spread = 0.3
+    elif name.endswith("bias"):
         spread = 0.5
     elif is_norm:
         mean = 0.0 if plus_one else 1.0
@@ -146,7 +177,8 @@ def write(name, hf_class, settings):
     model = model_class(config).float().eval()
     rows = []
     with torch.no_grad():
-        for key, parameter in model.named_parameters():
+        choices = [row for row in model.named_buffers() if row[0].endswith("e_score_correction_bias")]
+        for key, parameter in list(model.named_parameters()) + choices:
             row = tensor_row(key, parameter, plus_one)
             parameter.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
             rows.append(row)

@@ -13,7 +13,6 @@ namespace kvant::arch::cohere2 {
 namespace {
 
 constexpr std::string_view kName = "cohere2";
-constexpr double kRopeBase = 10000.0;
 constexpr uint32_t kPattern = 4;  // every fourth layer sees all positions
 
 Result<ModelSpec> Read(const Metadata& metadata) {
@@ -42,7 +41,7 @@ constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(AddPositive(config, "logit_scale", "logit_scale", out));
   KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

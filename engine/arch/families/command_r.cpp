@@ -14,7 +14,6 @@ namespace kvant::arch::command_r {
 namespace {
 
 constexpr std::string_view kName = "command-r";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -44,7 +43,7 @@ constexpr auto kTensors =
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(AddPositive(config, "logit_scale", "logit_scale", out));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

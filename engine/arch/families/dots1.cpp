@@ -36,11 +36,11 @@ constexpr auto kTensors =
          kHfNormBeforeFfn, WithoutExperts(Join(kHfSeparateGateUp, kHfDown)), kHfExperts,
          kHfSelectionBias, kHfSharedExperts);
 
-Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseWindows(config));
   KVANT_TRY(AddSigmoidRouter(config, out));
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kAsTheyAre, ExpertWeights::kNormalized, out));
-  return AddLinearScalingIfAny(config, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

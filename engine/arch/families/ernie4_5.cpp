@@ -31,7 +31,7 @@ constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, 
                                kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -37,13 +37,13 @@ constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, 
                                kHfNormBeforeFfn, WithoutExperts(Join(kHfSeparateGateUp, kHfDown)),
                                kHfExperts, kSelectionBias, kHfSharedExperts);
 
-Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto step, config.Integer("moe_layer_interval", INT32_MAX));
   out.writer->AddU32(out.Key("interleave_moe_layer_step"), static_cast<uint32_t>(step.value_or(1)));
   KVANT_ASSIGN(const auto first, config.Integer("moe_layer_start_index", INT32_MAX));
   out.writer->AddU32(out.Key("leading_dense_block_count"),
                      static_cast<uint32_t>(first.value_or(1)));
-  return AddLinearScalingIfAny(config, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -13,7 +13,6 @@ namespace kvant::arch::exaone4 {
 namespace {
 
 constexpr std::string_view kName = "exaone4";
-constexpr double kRopeBase = 10000.0;
 constexpr uint32_t kPattern = 4;  // every fourth layer sees all positions
 
 Result<ModelSpec> Read(const Metadata& metadata) {
@@ -45,7 +44,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   if (config.Find("sliding_window") != nullptr) {
     KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
   }
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

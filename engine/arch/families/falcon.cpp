@@ -14,7 +14,6 @@ namespace kvant::arch::falcon {
 namespace {
 
 constexpr std::string_view kName = "falcon";
-constexpr double kRopeBase = 10000.0;
 constexpr int64_t kContext = 2048;  // of the first models, which do not say it
 
 Result<ModelSpec> Read(const Metadata& metadata) {
@@ -83,7 +82,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
     return MakeError(ErrorCode::kNotSupported, "{}: false is not supported",
                      config.Where("parallel_attn"));
   }
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

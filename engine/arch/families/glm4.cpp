@@ -13,7 +13,6 @@ namespace kvant::arch::glm4 {
 namespace {
 
 constexpr std::string_view kName = "glm4";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -37,7 +36,7 @@ constexpr auto kTensors = Join(
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const int64_t n_rot,
                AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
-  return AddRopeScaling(config, shape, n_rot, kRopeBase, out);
+  return AddRopeScaling(config, shape, n_rot, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -1,8 +1,6 @@
 // GLM 4.5 to 4.7, the models with experts: biases of q, k and v, norms of queries and keys where
 // the file has them, rotary embedding over halves of the first half of a head, and experts behind a
 // sigmoid router whose choice has a bias of its own; the first layers have none.
-#include <cmath>
-
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
@@ -45,15 +43,11 @@ constexpr auto kTensors =
          kHfExperts, kHfSelectionBias, kHfSharedExperts);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const auto part, config.Number("partial_rotary_factor"));
-  const double rotated = part.value_or(0.5) * static_cast<double>(shape.head_dim);
-  if (!(rotated >= 2) || rotated > static_cast<double>(shape.head_dim)) {
-    return config.Wrong("partial_rotary_factor", "a positive number up to 1");
-  }
-  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(rotated));
+  KVANT_ASSIGN(const int64_t n_rot,
+               AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
   KVANT_TRY(AddSigmoidRouter(config, out));
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kNormalized, ExpertWeights::kNormalized, out));
-  return AddLinearScalingIfAny(config, out);
+  return AddRopeScaling(config, shape, n_rot, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -14,7 +14,6 @@ namespace kvant::arch::gptneox {
 namespace {
 
 constexpr std::string_view kName = "gptneox";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(const auto parallel, metadata.file().GetBool(metadata.Key("use_parallel_residual")));
@@ -64,9 +63,10 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   out.writer->AddBool(out.Key("use_parallel_residual"), parallel.value_or(true));
   KVANT_ASSIGN(const auto base, config.Number("rotary_emb_base"));
   if (base && !(*base > 0)) return config.Wrong("rotary_emb_base", "a positive number");
-  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(base.value_or(kRopeBase)));
+  out.rope_base = base.value_or(kUsualRopeBase);
+  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(out.rope_base));
   KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, "rotary_pct", 0.25, shape, out));
-  return AddRopeScaling(config, shape, n_rot, base.value_or(kRopeBase), out);
+  return AddRopeScaling(config, shape, n_rot, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -13,7 +13,6 @@ namespace kvant::arch::granitemoe {
 namespace {
 
 constexpr std::string_view kName = "granitemoe";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
@@ -23,13 +22,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(FillLayersWithExperts(
       metadata, stack, {}, attentions,
       {.gating = graph::Gating::kSoftmaxOfChosen, .shared = SharedExpert::kPlain}));
-  KVANT_ASSIGN(stack.input.scale, metadata.PositiveOr("embedding_scale", 1));
-  KVANT_ASSIGN(const float residual_scale, metadata.PositiveOr("residual_scale", 1));
-  for (LayerSpec& layer : stack.layers) {
-    for (Sublayer& sublayer : layer.sublayers) sublayer.residual_scale = residual_scale;
-  }
-  KVANT_ASSIGN(const float divisor, metadata.PositiveOr("logit_scale", 1));
-  stack.output.scale = 1.0f / divisor;
+  KVANT_TRY(ReadStreamScales(metadata, {}, stack));
   return model;
 }
 
@@ -65,11 +58,8 @@ constexpr auto kTensors =
 constexpr auto kSharedTensors = Join(kTensors, kSharedExpert);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_TRY(AddPositive(config, "embedding_multiplier", "embedding_scale", out));
-  KVANT_TRY(AddPositive(config, "residual_multiplier", "residual_scale", out));
-  KVANT_TRY(AddPositive(config, "attention_multiplier", "attention.scale", out));
-  KVANT_TRY(AddPositive(config, "logits_scaling", "logit_scale", out));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  KVANT_TRY(AddMultipliers(config, out));
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily RowFor(std::span<const std::string_view> classes,

@@ -1,7 +1,5 @@
 // Hunyuan, the dense models: the Llama layer with rotary embedding over halves, and norms of
 // queries and keys after it. The base of the embedding follows from a factor in config.json.
-#include <cmath>
-
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
@@ -15,7 +13,6 @@ namespace kvant::arch::hunyuan_dense {
 namespace {
 
 constexpr std::string_view kName = "hunyuan-dense";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -33,37 +30,16 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"HunYuanDenseV1ForCausalLM"};
 
-constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv,
-                               HfNorm("model.layers.{}.self_attn.query_layernorm.weight",
-                                      "blk.{}.attn_q_norm.weight", Extent::kHeadDim),
-                               HfNorm("model.layers.{}.self_attn.key_layernorm.weight",
-                                      "blk.{}.attn_k_norm.weight", Extent::kHeadDim),
+constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfQueryKeyNorms,
                                kHfAttentionOutput, kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown);
-
-// The base alpha^(d / (d - 2)) times larger turns the slowest of the d / 2 pairs alpha times
-// slower. Source: the model's definition in transformers.
-Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const float given, ReadRopeBase(config, kRopeBase));
-  double base = static_cast<double>(given);
-  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  if (scaling) {
-    if (scaling->type != "dynamic") return scaling->Unsupported("default, dynamic with alpha");
-    KVANT_ASSIGN(const auto alpha, scaling->settings.Number("alpha"));
-    if (!alpha || !(*alpha > 0)) return scaling->settings.Wrong("alpha", "a positive number");
-    const auto dims = static_cast<double>(shape.head_dim);
-    base *= std::pow(*alpha, dims / (dims - 2.0));
-  }
-  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(base));
-  return {};
-}
 
 constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
-    .rope_base = 0,  // AddParameters writes it
+    .rope_base = 0,  // AddBaseWithAlpha writes it
     .tensors = kTensors,
-    .add_parameters = AddParameters,
+    .add_parameters = AddBaseWithAlpha,
 }};
 
 }  // namespace

@@ -1,7 +1,5 @@
 // Hunyuan, the models with experts: the layer of the dense models with experts in every layer,
 // whose weights are normalized, and a shared one beside them.
-#include <cmath>
-
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
@@ -15,7 +13,6 @@ namespace kvant::arch::hunyuan_moe {
 namespace {
 
 constexpr std::string_view kName = "hunyuan-moe";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
@@ -54,37 +51,16 @@ constexpr std::array<HfTensor, 7> kExperts = {
                 Extent::kDim, Extent::kSharedFfn),
 };
 
-constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv,
-                               HfNorm("model.layers.{}.self_attn.query_layernorm.weight",
-                                      "blk.{}.attn_q_norm.weight", Extent::kHeadDim),
-                               HfNorm("model.layers.{}.self_attn.key_layernorm.weight",
-                                      "blk.{}.attn_k_norm.weight", Extent::kHeadDim),
+constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfQueryKeyNorms,
                                kHfAttentionOutput, kHfNormBeforeFfn, kExperts);
-
-// The base alpha^(d / (d - 2)) times larger turns the slowest of the d / 2 pairs alpha times
-// slower. Source: the model's definition in transformers.
-Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const float given, ReadRopeBase(config, kRopeBase));
-  double base = static_cast<double>(given);
-  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  if (scaling) {
-    if (scaling->type != "dynamic") return scaling->Unsupported("default, dynamic with alpha");
-    KVANT_ASSIGN(const auto alpha, scaling->settings.Number("alpha"));
-    if (!alpha || !(*alpha > 0)) return scaling->settings.Wrong("alpha", "a positive number");
-    const auto dims = static_cast<double>(shape.head_dim);
-    base *= std::pow(*alpha, dims / (dims - 2.0));
-  }
-  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(base));
-  return {};
-}
 
 constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
-    .rope_base = 0,  // AddParameters writes it
+    .rope_base = 0,  // AddBaseWithAlpha writes it
     .tensors = kTensors,
-    .add_parameters = AddParameters,
+    .add_parameters = AddBaseWithAlpha,
     .experts = {.count = "num_experts",
                 .used = "moe_topk",
                 .ffn = "intermediate_size",

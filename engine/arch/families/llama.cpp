@@ -24,7 +24,6 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 }
 
 constexpr std::string_view kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM"};
-constexpr double kRopeBase = 10000.0;
 constexpr double kMixtralRopeBase = 1e6;
 
 constexpr auto kTensors =
@@ -34,11 +33,8 @@ constexpr auto kTensors =
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(shape.head_dim));
   // Mistral's window; other engines ignore the key and attend to everything.
-  KVANT_ASSIGN(const auto window, config.Integer("sliding_window", INT32_MAX));
-  if (window.value_or(0) > 0) {
-    out.writer->AddU32(out.Key("attention.sliding_window"), static_cast<uint32_t>(*window));
-  }
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  KVANT_TRY(AddWindowIfAny(config, out));
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr std::string_view kExpertClasses[] = {"MixtralForCausalLM"};
@@ -62,7 +58,6 @@ constexpr HfFamily kHf[] = {{
                                 .classes = kClasses,
                                 .arch = kName,
                                 .activation = kSiluActivation,
-                                .rope_base = kRopeBase,
                                 .tensors = kTensors,
                                 .add_parameters = AddParameters,
                             },

@@ -16,7 +16,6 @@ namespace kvant::arch::minicpm {
 namespace {
 
 constexpr std::string_view kName = "minicpm";
-constexpr double kRopeBase = 10000.0;
 
 // The numbers of the released models, for files without the keys.
 constexpr float kEmbeddingScale = 12.0f;
@@ -30,16 +29,12 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, {}, attentions, ffns);
-  KVANT_ASSIGN(stack.input.scale, metadata.PositiveOr("embedding_scale", kEmbeddingScale));
   const auto layers = static_cast<float>(stack.layers.size());
-  KVANT_ASSIGN(const float residual_scale,
-               metadata.PositiveOr("residual_scale", kDepthScale / std::sqrt(layers)));
-  for (LayerSpec& layer : stack.layers) {
-    for (Sublayer& sublayer : layer.sublayers) sublayer.residual_scale = residual_scale;
-  }
-  KVANT_ASSIGN(const float divisor,
-               metadata.PositiveOr("logit_scale", static_cast<float>(stack.dim) / kBaseDim));
-  stack.output.scale = 1.0f / divisor;
+  KVANT_TRY(ReadStreamScales(metadata,
+                             {.embedding = kEmbeddingScale,
+                              .residual = kDepthScale / std::sqrt(layers),
+                              .logit_divisor = static_cast<float>(stack.dim) / kBaseDim},
+                             stack));
   return model;
 }
 
@@ -63,7 +58,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_ASSIGN(const double base_dim, Setting(config, "dim_model_base"));
   out.writer->AddF32(out.Key("logit_scale"),
                      static_cast<float>(static_cast<double>(shape.dim) / base_dim));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -6,8 +6,6 @@
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
-#include "engine/arch/hf/rope_scaling.h"
-#include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::mpt {
 namespace {

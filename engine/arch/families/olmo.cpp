@@ -14,7 +14,6 @@ namespace kvant::arch::olmo {
 namespace {
 
 constexpr std::string_view kName = "olmo";
-constexpr double kRopeBase = 10000.0;
 constexpr double kEpsilon = 1e-5;  // of the model's definition; config.json does not say it
 
 Result<ModelSpec> Read(const Metadata& metadata) {
@@ -43,7 +42,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   if (config.Find("clip_qkv") != nullptr) {
     KVANT_TRY(AddPositive(config, "clip_qkv", "attention.clamp_kqv", out));
   }
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

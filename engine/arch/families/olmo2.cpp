@@ -14,7 +14,6 @@ namespace kvant::arch::olmo2 {
 namespace {
 
 constexpr std::string_view kName = "olmo2";
-constexpr double kRopeBase = 10000.0;
 constexpr uint32_t kPattern = 4;  // every fourth layer sees all positions
 
 Result<ModelSpec> Read(const Metadata& metadata) {
@@ -52,7 +51,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   if (config.Find("sliding_window") != nullptr) {
     KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
   }
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

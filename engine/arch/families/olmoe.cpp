@@ -13,7 +13,6 @@ namespace kvant::arch::olmoe {
 namespace {
 
 constexpr std::string_view kName = "olmoe";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
@@ -39,7 +38,7 @@ constexpr auto kTensors = Join(
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseNumber(config, "clip_qkv"));
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kAsTheyAre, ExpertWeights::kAsTheyAre, out));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

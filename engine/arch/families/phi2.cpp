@@ -13,7 +13,6 @@ namespace kvant::arch::phi2 {
 namespace {
 
 constexpr std::string_view kName = "phi2";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -50,7 +49,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_TRY(RefuseTrue(config, "qk_layernorm"));
   KVANT_ASSIGN(const int64_t n_rot,
                AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
-  return AddRopeScaling(config, shape, n_rot, kRopeBase, out);
+  return AddRopeScaling(config, shape, n_rot, out);
 }
 
 constexpr HfFamily kHf[] = {{

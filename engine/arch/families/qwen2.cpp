@@ -13,7 +13,6 @@ namespace kvant::arch::qwen2 {
 namespace {
 
 constexpr std::string_view kName = "qwen2";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -32,14 +31,13 @@ constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, 
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseTrue(config, "use_sliding_window"));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
-    .rope_base = kRopeBase,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

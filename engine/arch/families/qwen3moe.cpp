@@ -30,10 +30,10 @@ constexpr auto kTensors =
     Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfHeadNorms, kHfAttentionOutput,
          kHfNormBeforeFfn, WithoutExperts(Join(kHfSeparateGateUp, kHfDown)), kHfExperts);
 
-Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseTrue(config, "use_sliding_window"));
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kAsTheyAre, ExpertWeights::kNormalized, out));
-  return AddLinearScalingIfAny(config, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

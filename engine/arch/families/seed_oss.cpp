@@ -13,7 +13,6 @@ namespace kvant::arch::seed_oss {
 namespace {
 
 constexpr std::string_view kName = "seed_oss";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -33,7 +32,7 @@ constexpr auto kTensors = Join(
     kHfSeparateGateUp, kHfDown);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -44,7 +44,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
                        config.Where("no_rope_layers"), kPattern);
     }
   }
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -13,7 +13,6 @@ namespace kvant::arch::stablelm {
 namespace {
 
 constexpr std::string_view kName = "stablelm";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -47,7 +46,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   out.writer->AddBool(out.Key("use_parallel_residual"), parallel.value_or(false));
   KVANT_ASSIGN(const int64_t n_rot,
                AddPartialRotation(config, "partial_rotary_factor", 0.25, shape, out));
-  return AddRopeScaling(config, shape, n_rot, kRopeBase, out);
+  return AddRopeScaling(config, shape, n_rot, out);
 }
 
 constexpr HfFamily kHf[] = {{

@@ -12,7 +12,6 @@ namespace kvant::arch::starcoder2 {
 namespace {
 
 constexpr std::string_view kName = "starcoder2";
-constexpr double kRopeBase = 10000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -39,7 +38,7 @@ constexpr auto kTensors = Join(
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(AddWindowIfAny(config, out));
-  return AddRopeScaling(config, shape, shape.head_dim, kRopeBase, out);
+  return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

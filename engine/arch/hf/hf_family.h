@@ -131,10 +131,14 @@ struct ComputedTensor {
   std::vector<float> values;
 };
 
+// The base of rotary embeddings in most classes.
+inline constexpr double kUsualRopeBase = 10000.0;
+
 // The metadata and tensors that a class's settings in config.json become.
 struct Parameters {
   formats::GgufWriter* writer = nullptr;
   std::string_view arch;  // general.architecture, the prefix of the keys
+  double rope_base = 0;   // of the class, for a config.json without one
   std::vector<ComputedTensor> tensors;
 
   std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch, name); }
@@ -169,7 +173,7 @@ struct HfFamily {
   // Names of tensors may lack this beginning: some folders were written by the class of the inner
   // model.
   std::string_view optional_prefix = {};
-  double rope_base = 10000.0;  // where config.json says nothing; 0: there is no rope
+  double rope_base = kUsualRopeBase;  // where config.json says nothing; 0: there is no rope
   std::span<const HfTensor> tensors;
   // Adds what the keys common to all families leave out.
   Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/limits.h"
 
 namespace kvant::arch {
 namespace {
@@ -126,6 +127,14 @@ Status RefuseWindows(const JsonObject& config) {
                      "{}: expected full_attention in every layer of this class",
                      config.Where("layer_types"));
   }
+  return {};
+}
+
+Status AddMultipliers(const JsonObject& config, Parameters& out) {
+  KVANT_TRY(AddPositive(config, "embedding_multiplier", "embedding_scale", out));
+  KVANT_TRY(AddPositive(config, "residual_multiplier", "residual_scale", out));
+  KVANT_TRY(AddPositive(config, "attention_multiplier", "attention.scale", out));
+  KVANT_TRY(AddPositive(config, "logits_scaling", "logit_scale", out));
   return {};
 }
 

@@ -44,6 +44,9 @@ Status AddSigmoidRouter(const JsonObject& config, Parameters& out);
 
 // kNotSupported if "layer_types" gives some layer a window.
 Status RefuseWindows(const JsonObject& config);
+// Writes the scales of embedding, residuals, attention and logits of Granite's classes.
+Status AddMultipliers(const JsonObject& config, Parameters& out);
+
 // Writes attention.sliding_window if the class has a window.
 Status AddWindowIfAny(const JsonObject& config, Parameters& out);
 

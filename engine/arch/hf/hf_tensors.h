@@ -139,6 +139,13 @@ inline constexpr auto kHfHeadNorms = Join(HfNorm("model.layers.{}.self_attn.q_no
                                           HfNorm("model.layers.{}.self_attn.k_norm.weight",
                                                  "blk.{}.attn_k_norm.weight", Extent::kHeadDim));
 
+// The same under the names of some classes.
+inline constexpr auto kHfQueryKeyNorms =
+    Join(HfNorm("model.layers.{}.self_attn.query_layernorm.weight", "blk.{}.attn_q_norm.weight",
+                Extent::kHeadDim),
+         HfNorm("model.layers.{}.self_attn.key_layernorm.weight", "blk.{}.attn_k_norm.weight",
+                Extent::kHeadDim));
+
 inline constexpr std::array<HfTensor, 2> kHfAttentionOutput = {
     HfMatrix("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
              Extent::kQRows),

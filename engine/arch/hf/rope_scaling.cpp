@@ -147,16 +147,31 @@ Status AddYarn(const RopeScaling& scaling, const HfShape& shape, Parameters& out
 
 }  // namespace
 
-Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot, double base,
+Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
                       Parameters& out) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (!scaling) return {};
   if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
   if (scaling->type == "yarn") return AddYarn(*scaling, shape, out);
   if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3, yarn");
-  KVANT_ASSIGN(const float given, ReadRopeBase(config, base));
-  KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, given, n_rot));
+  KVANT_ASSIGN(const float base, ReadRopeBase(config, out.rope_base));
+  KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, n_rot));
   out.tensors.push_back({"rope_freqs.weight", std::move(factors)});
+  return {};
+}
+
+Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const float given, ReadRopeBase(config, kUsualRopeBase));
+  double base = static_cast<double>(given);
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (scaling) {
+    if (scaling->type != "dynamic") return scaling->Unsupported("default, dynamic with alpha");
+    KVANT_ASSIGN(const auto alpha, scaling->settings.Number("alpha"));
+    if (!alpha || !(*alpha > 0)) return scaling->settings.Wrong("alpha", "a positive number");
+    const auto dims = static_cast<double>(shape.head_dim);
+    base *= std::pow(*alpha, dims / (dims - 2.0));
+  }
+  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(base));
   return {};
 }
 

@@ -39,10 +39,15 @@ Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 // The same for a class that knows no other type.
 Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
 
-// Writes what the common ways of stretching need, for `n_rot` dimensions of a head and the base
-// that turns them: linear, llama3 or yarn, or nothing.
-Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot, double base,
+// Writes what the common ways of stretching need, for `n_rot` dimensions of a head: linear,
+// llama3 or yarn, or nothing.
+Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
                       Parameters& out);
+
+// Writes the base of classes that know only the type "dynamic" with a factor alpha, which makes the
+// base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs turns alpha times slower.
+// Source: the definition of Hunyuan in transformers.
+Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
 // to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in

@@ -1,0 +1,25 @@
+#include "engine/graph/gated_columns.h"
+
+#include <fmt/format.h>
+
+namespace kvant::graph {
+
+void GatedColumns::Run(const PassContext& pass, const Range& rows, const Range& cols) const {
+  const int64_t count = cols.end - cols.begin;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    float* gate = pass.FloatRow(gate_up_, row) + cols.begin;
+    const float* up = gate + out_.cols;
+    float* product = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : gate;
+    activation_.multiply(gate, up, count, product);
+    if (out_.int8 != kNoValue) {
+      kernels_.quantize(product, count, pass.RecordAt(out_.int8, row, out_.cols, cols.begin));
+    }
+  }
+}
+
+std::string GatedColumns::Describe() const {
+  return fmt::format("{} * up{} {} [{}]", activation_.name,
+                     out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+}
+
+}  // namespace kvant::graph

@@ -1,0 +1,47 @@
+// What a gated unit, with or without experts, does with columns of gate and up that it has just
+// multiplied: product = activation(gate) * up, as floats and quantized.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+
+namespace kvant::graph {
+
+class GatedColumns {
+ public:
+  // Columns are cut at multiples of this, so that shares meet at the borders of cache lines of
+  // codes.
+  static constexpr int64_t kTile = 64;
+  // With many tokens, so many columns are multiplied and then activated, while they are still in
+  // the cache: of 512 tokens, gate and up fill a second-level cache.
+  static constexpr int64_t kPiece = 256;
+
+  // A row of `gate_up` is [out.cols] gates, [out.cols] ups.
+  GatedColumns(const cpu::KernelTable& kernels, cpu::Activation activation, ValueId gate_up,
+               const Activations& out)
+      : kernels_(kernels),
+        activation_(kernels.ForActivation(activation)),
+        gate_up_(gate_up),
+        out_(out) {}
+
+  int64_t cols() const { return out_.cols; }
+  ValueId gate_up() const { return gate_up_; }
+
+  // The product of these rows and columns. Where no floats are asked for, it overwrites the gate.
+  void Run(const PassContext& pass, const Range& rows, const Range& cols) const;
+
+  // "silu * up + quantize int8 avx2 [1024]".
+  std::string Describe() const;
+
+ private:
+  const cpu::KernelTable& kernels_;
+  const cpu::ActivationKernel& activation_;
+  ValueId gate_up_;
+  Activations out_;
+};
+
+}  // namespace kvant::graph
