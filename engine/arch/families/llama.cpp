@@ -5,6 +5,7 @@
 #include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
