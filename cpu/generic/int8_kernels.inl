@@ -147,14 +147,20 @@ template <class Codes, int kRows, int kTokens>
 }
 
 // Sums of the rows and tokens that a loop holds in registers: those of a row's tokens lie side by
-// side, those of two rows kStride apart. The sums begin with block 0.
+// side, those of two rows kStride apart. Those before block 0 are read from zeros: a choice between
+// the two in registers would cost the loop of one token, which is short, as much as half a block.
+alignas(64) constexpr std::byte kZeroSums[2 * kTileTokens * sizeof(Accumulator)] = {};
+inline const Accumulator* SumsBefore(int64_t block, const Accumulator* sums) {
+  return block == 0 ? reinterpret_cast<const Accumulator*>(kZeroSums) : sums;
+}
 template <int kStride, int kRows, int kTokens>
-[[gnu::always_inline]] inline void LoadSums(const Accumulator* sums, int64_t block,
+[[gnu::always_inline]] inline void LoadSums(const Accumulator* sums,
                                             Accumulator (&local)[kRows][kTokens]) {
+  static_assert(((kRows - 1) * kStride + kTokens) * sizeof(Accumulator) <= sizeof(kZeroSums));
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) local[r][t] = block == 0 ? Zero() : sums[r * kStride + t];
+    for (int t = 0; t < kTokens; ++t) local[r][t] = sums[r * kStride + t];
   }
 }
 template <int kStride, int kRows, int kTokens>
@@ -194,7 +200,7 @@ template <class Unpacker, int kTokens>
     for (int64_t part = 0; part < streams.parts; part += kRows, sums += kRows * kTokens) {
       const std::byte* block = streams.blocks + row * streams.row_bytes + part * step;
       Accumulator local[kRows][kTokens];
-      LoadSums<kTokens>(sums, streams.begin, local);
+      LoadSums<kTokens>(SumsBefore(streams.begin, sums), local);
       for (int64_t i = 0; i < count; ++i, block += bytes) {
         // Not unrolled: every copy of an unpacker takes long to compile.
 #pragma GCC unroll 1
@@ -228,7 +234,7 @@ template <class Codes, int kRows, int kTokens>
 [[gnu::noinline]] void MultiplyRows(const UnpackedRows& rows, const ActivationBlock* activations,
                                     Accumulator* sums) {
   Accumulator local[kRows][kTokens];
-  LoadSums<kTileTokens>(sums, rows.begin, local);
+  LoadSums<kTileTokens>(SumsBefore(rows.begin, sums), local);
   activations += rows.begin * kTokens;
   for (int64_t i = 0; i < rows.count; ++i, activations += kTokens) {
     const WeightBlock* weights = rows.blocks + i;

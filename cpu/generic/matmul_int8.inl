@@ -47,13 +47,19 @@ struct Scratch {
 };
 
 // out[r] = (or +=) the sums of `rows` accumulators, `stride` apart.
-[[gnu::noinline]] inline void StoreRows(const Accumulator* accumulators, int64_t stride,
-                                        int64_t rows, Store store, float* out) {
+inline void StoreRows(const Accumulator* accumulators, int64_t stride, int64_t rows, Store store,
+                      float* out) {
   for (int64_t row = 0; row < rows; row += 8) {
     float sums[8];
     SumEight(accumulators + row * stride, stride, sums);
-    for (int64_t r = row; r < std::min(row + 8, rows); ++r) {
-      out[r] = store == Store::kAdd ? out[r] + sums[r - row] : sums[r - row];
+    const bool whole = rows - row >= 8;  // a loop of eight is a vector
+    if (store == Store::kSet) {
+      std::memcpy(out + row, sums,
+                  whole ? sizeof(sums) : static_cast<size_t>(rows - row) * sizeof(float));
+    } else if (whole) {
+      for (int64_t r = 0; r < 8; ++r) out[row + r] += sums[r];
+    } else {
+      for (int64_t r = 0; r < rows - row; ++r) out[row + r] += sums[r];
     }
   }
 }
