@@ -208,14 +208,27 @@ struct AttentionSlice {
 };
 constexpr int64_t AttentionPartialFloats(int v_dim) { return 16 + (v_dim + 15) / 16 * 16; }
 
+// Where the window of a query begins.
+enum class WindowKind : uint8_t {
+  kSliding,   // it is the last `window` positions, the query's own included
+  kSections,  // at the last multiple of `window`: the sequence is cut into sections of this length
+};
+
+// The first position that a query sees; window 0: all.
+inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) {
+  if (window == 0) return 0;
+  if (kind == WindowKind::kSections) return position - position % window;
+  return position < window ? 0 : position - window + 1;
+}
+
 // For every query row r and query head h of one kv head:
 // out = softmax(s over the visible positions) . v, s = cap(scale * q . k) + slope[h] * (p -
-// position[r]), visible = { p : p <= position[r] and p > position[r] - window } (window 0: no lower
-// bound), less the hidden ones. A sink is one more score without a value. Products with q8 codes
-// are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax span, each
-// times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one scale for
-// the span. A position whose weight underflows to 0 may count as hidden where values are q8, even
-// if the scale of its value is NaN.
+// position[r]), visible = { p : p <= position[r] and p >= FirstInWindow(window_kind, window,
+// position[r]) }, less the hidden ones. A sink is one more score without a value. Products with q8
+// codes are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax span,
+// each times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one
+// scale for the span. A position whose weight underflows to 0 may count as hidden where values are
+// q8, even if the scale of its value is NaN.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
   int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart
@@ -240,6 +253,7 @@ struct AttentionTask {
   // ALiBi (arXiv 2108.12409): what a position back takes off the score of each head; null: nothing.
   const float* bias_slopes = nullptr;  // [heads_per_kv]
   const float* sinks = nullptr;        // [heads_per_kv]; null: none
+  WindowKind window_kind = WindowKind::kSliding;
   AttentionSlice slice = {};
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
 };

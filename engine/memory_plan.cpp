@@ -10,10 +10,17 @@
 #include "cpu/kernels.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/policies/sections.h"
 #include "formats/gguf.h"
 
 namespace kvant {
 namespace {
+
+// The policy of a layer's group; empty: as the window says.
+std::string_view PolicyOf(const graph::CacheLayer& layer) {
+  const bool sections = layer.window > 0 && layer.window_kind == cpu::WindowKind::kSections;
+  return sections ? kv::Sections::kName : std::string_view();
+}
 
 // Layers with the same window, heads and dimensions share a group.
 std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOptions& options) {
@@ -21,8 +28,9 @@ std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOp
   for (size_t i = 0; i < plan.cache_layers().size(); ++i) {
     const graph::CacheLayer& layer = plan.cache_layers()[i];
     const auto same = [&layer](const kv::GroupShape& group) {
-      return group.window == layer.window && group.kv_heads == layer.kv_heads &&
-             group.k_dim == layer.k_dim && group.v_dim == layer.v_dim;
+      return group.window == layer.window && group.policy == PolicyOf(layer) &&
+             group.kv_heads == layer.kv_heads && group.k_dim == layer.k_dim &&
+             group.v_dim == layer.v_dim;
     };
     auto group = std::find_if(groups.begin(), groups.end(), same);
     if (group == groups.end()) {
@@ -34,7 +42,8 @@ std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOp
                         options.v_type,
                         {},
                         options.kv_rotation && options.k_type == cpu::KvElement::kQ8,
-                        options.kv_rotation && options.v_type == cpu::KvElement::kQ8});
+                        options.kv_rotation && options.v_type == cpu::KvElement::kQ8,
+                        PolicyOf(layer)});
       group = groups.end() - 1;
     }
     group->layers.push_back(static_cast<int>(i));
@@ -103,7 +112,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
       plan.groups.push_back({static_cast<int>(shape.layers.size()), shape.window, shape.kv_heads,
                              shape.k_dim, shape.v_dim, shape.k_type, shape.v_type, rows,
                              shape.bytes_per_token() * static_cast<uint64_t>(rows),
-                             shape.bytes_per_token()});
+                             shape.bytes_per_token(), shape.MakePolicy()->Describe()});
     }
     plan.kv = kv::Cache::BytesNeeded(cache);
   }

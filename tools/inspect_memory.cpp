@@ -8,7 +8,6 @@
 
 #include "base/result.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/kv/policies/policy_list.h"
 #include "kvant/kv_type.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
@@ -23,6 +22,7 @@ Json GroupsJson(const MemoryPlan& plan) {
   for (const MemoryPlan::Group& group : plan.groups) {
     groups.push_back({{"layers", group.layers},
                       {"window", group.window},
+                      {"positions", group.positions},
                       {"kv_heads", group.kv_heads},
                       {"k_dim", group.k_dim},
                       {"v_dim", group.v_dim},
@@ -75,13 +75,12 @@ std::string MemoryText(const Json& memory) {
   out += line("weights", "weights", "  in the file, shared with its other users");
   out += line("KV cache", "kv", "  when the context is full");
   for (const Json& group : memory["groups"]) {
-    const int64_t window = group["window"].get<int64_t>();
     out += fmt::format(
         "    {} layers, {} kv heads, keys {} x {}, values {} x {}, {}: {} positions, {} bytes a "
         "token\n",
         group["layers"].get<int>(), group["kv_heads"].get<int>(), group["k_dim"].get<int>(),
         group["k_type"].get<std::string>(), group["v_dim"].get<int>(),
-        group["v_type"].get<std::string>(), kv::MakePolicy("", window)->Describe(),
+        group["v_type"].get<std::string>(), group["positions"].get<std::string>(),
         group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
   }
   out += line("activations", "activations", "");

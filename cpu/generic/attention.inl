@@ -342,7 +342,7 @@ void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
   tile.queries = rows * task.heads_per_kv;
   for (int r = 0; r < rows; ++r) {
     const int64_t position = task.positions[first_row + r];
-    const int64_t oldest = task.window > 0 ? Greatest(0, position - task.window + 1) : 0;
+    const int64_t oldest = FirstInWindow(task.window_kind, task.window, position);
     tile.seen[r] = {oldest, position + 1};
   }
   tile.seen_by_any = SeenByAny(tile, 0, tile.queries);

@@ -201,7 +201,7 @@ template <class Visit>
 void ForEachSpan(const Query& query, const Visit& visit) {
   const AttentionTask& task = query.task;
   const int64_t position = task.positions[query.row];
-  const int64_t oldest = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
+  const int64_t oldest = FirstInWindow(task.window_kind, task.window, position);
   const int64_t last = std::min(position / kAttentionSpan, task.slice.end - 1);
   for (int64_t c = std::max(oldest / kAttentionSpan, task.slice.begin); c <= last; ++c) {
     visit(c, std::max(oldest, c * kAttentionSpan),

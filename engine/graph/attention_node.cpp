@@ -78,7 +78,7 @@ class AttentionNode final : public Node {
   std::string Describe() const override {
     return fmt::format(
         "{} heads, {} kv heads x {}, {}{}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
-        shape_.window == 0 ? std::string("all positions") : fmt::format("window {}", shape_.window),
+        DescribeWindow(),
         shape_.score_cap == 0 ? "" : fmt::format(", scores within {}", shape_.score_cap),
         shape_.bias_slopes.empty() ? "" : ", less by distance",
         out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa);
@@ -95,6 +95,12 @@ class AttentionNode final : public Node {
     int64_t index;
     int64_t count;
   };
+
+  std::string DescribeWindow() const {
+    if (shape_.window == 0) return "all positions";
+    const bool sections = shape_.window_kind == cpu::WindowKind::kSections;
+    return fmt::format("{} {}", sections ? "sections of" : "window", shape_.window);
+  }
 
   // What the cache keeps of a position for this layer.
   uint64_t BytesPerPosition(const PassShape::CacheTypes& types) const {
@@ -183,6 +189,7 @@ class AttentionNode final : public Node {
     task.v_element = stored.v_type;
     task.scale = scale_;
     task.window = shape_.window;
+    task.window_kind = shape_.window_kind;
     task.score_cap = shape_.score_cap;
     task.bias_slopes = SlopesOf(place.kv_head);
     task.runs = pass.kv->Runs(cache_id_, static_cast<int>(place.kv_head), work, runs);

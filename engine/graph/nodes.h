@@ -27,10 +27,11 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t k_dim = 0;
   int64_t v_dim = 0;
-  int64_t window = 0;   // positions a query sees, itself included; 0 = all
+  int64_t window = 0;   // positions a query sees at most, itself included; 0 = all
   float score_cap = 0;  // score = score_cap * tanh(score / score_cap); 0 = no cap
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
+  cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
 
   int64_t HeadsPerKv() const { return heads / kv_heads; }
   // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
@@ -39,7 +40,7 @@ struct AttentionShape {
   int64_t qkv_columns() const { return value_column() + kv_heads * v_dim; }
   // The first position that a query at `position` sees.
   int64_t FirstVisible(int64_t position) const {
-    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+    return cpu::FirstInWindow(window_kind, window, position);
   }
 };
 
@@ -61,6 +62,7 @@ struct MatMulOperand {
   const formats::GgufTensor* weight = nullptr;
   WeightVector bias;  // empty = none
   int64_t out_col = 0;
+  float scale = 1;  // of the products, before the bias; 1 where they are added to the output
 };
 
 // out = scale * the rows of the embedding table for the pass's tokens.
@@ -110,6 +112,14 @@ struct QkNorms {
 
 enum class NormOrder : uint8_t { kBeforeRope, kAfterRope };
 
+// What multiplies the queries of a position p, so that attention stays sharp over many positions:
+// 1 + scale * ln(1 + floor((p + offset) / length)).
+struct QueryTemperature {
+  float scale = 0;  // 0: nothing does
+  float length = 1;
+  float offset = 0;
+};
+
 // What happens to every head between the product that makes it and the cache.
 struct HeadChanges {
   QkNorms norms;
@@ -117,6 +127,7 @@ struct HeadChanges {
   cpu::RopeStyle rope_style = cpu::RopeStyle::kInterleaved;
   int64_t n_rot = 0;           // the first dimensions of queries and keys are rotated
   ValueId cos_sin = kNoValue;  // by the angles of MakeRopeTable; kNoValue: there is no rotation
+  QueryTemperature temperature = {};  // after norms and rotation
 };
 
 // Applies these changes to the queries, keys and values of qkv in place, and stores keys and values

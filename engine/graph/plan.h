@@ -60,11 +60,12 @@ struct RopeAngles {
 
 // What one attention keeps in the cache. Its number in Plan::cache_layers is its cache id.
 struct CacheLayer {
-  int64_t window = 0;  // positions a query sees, itself included; 0 = all
+  int64_t window = 0;  // positions a query sees at most, itself included; 0 = all
   int64_t kv_heads = 0;
   int64_t k_dim = 0;
   int64_t v_dim = 0;
   int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
+  cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
 };
 
 // The largest pass of a runner; sizes of buffers follow from it.

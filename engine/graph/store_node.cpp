@@ -1,5 +1,6 @@
 // What happens to queries, keys and values between their product and the attention: norms of heads,
 // the rotary embedding, the turn of vectors that are stored as int8, and the write into the cache.
+#include <cmath>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -52,6 +53,7 @@ class RopeAndStoreNode final : public Node {
                           changes_.rope_style == cpu::RopeStyle::kHalves ? "halves" : "interleaved",
                           changes_.n_rot, shape_.k_dim);
     }
+    if (changes_.temperature.scale != 0) text += "queries by position + ";
     return text + fmt::format("cache write {}", kernels_.isa);
   }
 
@@ -89,6 +91,17 @@ class RopeAndStoreNode final : public Node {
     if (changes_.norm_order == NormOrder::kBeforeRope) Normalize(heads);
     if (changes_.cos_sin != kNoValue) Rotate(pass.FloatRow(changes_.cos_sin, row), heads);
     if (changes_.norm_order == NormOrder::kAfterRope) Normalize(heads);
+    if (changes_.temperature.scale != 0) {
+      HeatQueries(pass.positions[static_cast<size_t>(row)], heads);
+    }
+  }
+
+  void HeatQueries(int64_t position, const Heads& heads) const {
+    const QueryTemperature& by = changes_.temperature;
+    const float lengths = std::floor((static_cast<float>(position) + by.offset) / by.length);
+    const float factor = 1.0f + by.scale * std::log1p(lengths);
+    float* end = heads.queries + shape_.HeadsPerKv() * shape_.k_dim;
+    for (float* value = heads.queries; value != end; ++value) *value *= factor;
   }
 
   void Normalize(const Heads& heads) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kvant/result.h"
@@ -19,6 +20,7 @@ struct MemoryPlan {
     int64_t rows;  // most positions that one sequence holds
     uint64_t bytes;
     uint64_t bytes_per_token;  // of all layers of the group
+    std::string positions;     // which of them queries see: "all positions", "window 33"
   };
   uint64_t weights = 0;      // mapped from the file
   uint64_t kv = 0;           // when the context is full

@@ -30,6 +30,7 @@ struct Shape {
   float score_cap = 0;
   std::vector<float> bias_slopes = {};  // [heads_per_kv] or none
   std::vector<float> sinks = {};        // [heads_per_kv] or none
+  WindowKind window_kind = WindowKind::kSliding;
 };
 
 // The cache of one kv head in runs of the given lengths (multiples of 16, repeated in turn), each
@@ -163,6 +164,7 @@ inline Shape RandomShape(std::mt19937& generator) {
   shape.k_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
   shape.v_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
   shape.window = OneOf<int64_t>(generator, {0, 0, 1, 7, 32, 33, 600});
+  if (generator() % 3 == 0) shape.window_kind = WindowKind::kSections;
   shape.cache_end = 1 + static_cast<int64_t>(generator() % 700);
   if (shape.window > 0 && generator() % 2 == 0) {  // far from 0, older positions dropped
     const int64_t moved = 16 * static_cast<int64_t>(generator() % 100'000);
@@ -179,10 +181,11 @@ inline Shape RandomShape(std::mt19937& generator) {
 }
 
 inline std::string Describe(const Shape& shape) {
-  return fmt::format("k_dim {} v_dim {} heads {} window {} cache [{}, {}) cap {}{}{}", shape.k_dim,
-                     shape.v_dim, shape.heads_per_kv, shape.window, shape.cache_begin,
-                     shape.cache_end, shape.score_cap, shape.bias_slopes.empty() ? "" : " bias",
-                     shape.sinks.empty() ? "" : " sinks");
+  const bool sections = shape.window_kind == WindowKind::kSections;
+  return fmt::format("k_dim {} v_dim {} heads {} {} {} cache [{}, {}) cap {}{}{}", shape.k_dim,
+                     shape.v_dim, shape.heads_per_kv, sections ? "sections" : "window",
+                     shape.window, shape.cache_begin, shape.cache_end, shape.score_cap,
+                     shape.bias_slopes.empty() ? "" : " bias", shape.sinks.empty() ? "" : " sinks");
 }
 
 inline void FillRandom(const Shape& shape, Cache& cache, uint32_t seed) {
@@ -237,6 +240,7 @@ inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
           .score_cap = shape.score_cap,
           .bias_slopes = each_head(shape.bias_slopes),
           .sinks = each_head(shape.sinks),
+          .window_kind = shape.window_kind,
           .scratch = scratch};
 }
 
@@ -279,7 +283,10 @@ inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
 }
 
 inline int64_t FirstVisible(const Shape& shape, int64_t position) {
-  const int64_t oldest = shape.window > 0 ? position - shape.window + 1 : 0;
+  int64_t oldest = shape.window > 0 ? position - shape.window + 1 : 0;
+  if (shape.window > 0 && shape.window_kind == WindowKind::kSections) {
+    oldest = position / shape.window * shape.window;
+  }
   return std::max({int64_t{0}, shape.cache_begin, oldest});
 }
 

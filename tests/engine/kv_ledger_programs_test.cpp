@@ -22,6 +22,13 @@ constexpr int kSources = 3;
 // What a step leaves in a state: all rows so far, in order.
 int64_t After(int64_t state, int64_t row) { return (state * 1000003 + row) & 0xffffffffffff; }
 
+// The first position that the next query sees.
+int64_t Oldest(const GroupKind& kind, int64_t length) {
+  if (kind.policy == "full") return 0;
+  if (kind.policy == "sections") return length / kind.window * kind.window;
+  return std::max<int64_t>(0, length - kind.window + 1);
+}
+
 // A sequence as the naive model knows it.
 struct NaiveSequence {
   std::vector<int64_t> rows;    // by position
@@ -395,8 +402,7 @@ class Program {
       return;
     }
     ASSERT_EQ(table.length, naive.length());
-    const int64_t oldest =
-        kind.policy == "full" ? 0 : std::max<int64_t>(0, naive.length() - kind.window + 1);
+    const int64_t oldest = Oldest(kind, naive.length());
     for (const TableEntry& entry : table.entries) {
       // Rows that nobody sees are multiplied by a weight of zero: something was put there.
       const int64_t end = std::min((entry.number + 1) * kBlockTokens, naive.length());
@@ -449,6 +455,28 @@ TEST(KvLedgerPrograms, ThreePoliciesThatCanPruneDoSo) {
   Program program({{"window", 7}, {"fixed"}, {"full"}, {"window", 64}}, false, 4);
   program.Run(Operations(1500));
   EXPECT_EQ(program.refused(), 0);
+}
+
+TEST(KvLedgerPrograms, SectionsAlone) {
+  int64_t replays = 0;
+  for (const int64_t window : {1, 13, 32, 48, 100, 300}) {
+    SCOPED_TRACE(window);
+    Program program({{"full"}, {"sections", window}}, false, static_cast<uint32_t>(window));
+    program.Run(Operations(20000));
+    EXPECT_EQ(program.refused(), 0);
+    replays += program.replays();
+  }
+  EXPECT_GT(replays, 5);
+}
+
+TEST(KvLedgerPrograms, SectionsBesideOtherPolicies) {
+  Program program({{"sections", 40}, {"fixed"}, {"window", 33}, {"state"}, {"sections", 96}}, false,
+                  6);
+  program.Run(Operations(20000));
+  EXPECT_EQ(program.refused(), 0);
+  Program tight({{"sections", 70}, {"full"}, {"window", 20}}, true, 7);
+  tight.Run(Operations(20000));
+  EXPECT_GT(tight.refused(), 2);
 }
 
 TEST(KvLedgerPrograms, PoolsThatAreTooSmallRefuseAndHold) {

@@ -27,8 +27,16 @@ bool Grows(const GroupKind& kind, int64_t blocks, int64_t chunk, int64_t offset)
 }
 
 TEST(KvLedger, APoolOfExactlyTheNeedIsEnoughAndOneBlockLessIsNot) {
-  for (const GroupKind& kind : std::vector<GroupKind>{
-           {"full"}, {"state"}, {"window", 1}, {"window", 32}, {"window", 100}, {"window", 800}}) {
+  for (const GroupKind& kind : std::vector<GroupKind>{{"full"},
+                                                      {"state"},
+                                                      {"window", 1},
+                                                      {"window", 32},
+                                                      {"window", 100},
+                                                      {"window", 800},
+                                                      {"sections", 1},
+                                                      {"sections", 24},
+                                                      {"sections", 32},
+                                                      {"sections", 40}}) {
     for (const int64_t chunk : {1, 31, 32, 33, 70}) {
       const int64_t need = MakePolicy(kind.policy, kind.window)->Needed(kContext, chunk);
       bool one_less = true;
@@ -66,6 +74,42 @@ TEST(KvLedger, AReplayBeginsBeforeTheSpansOfAllLayers) {
   EXPECT_EQ(begin({{"window", 33}}, 100), 0);
   EXPECT_EQ(begin({{"full"}, {"state"}}, 700), 300);
   EXPECT_EQ(begin({{"window", 2}, {"state"}}, 800), 450);
+  // A section is the end of it, whatever the number of layers; 413 is in the one that begins at
+  // 400. Beside windows the order of the layers counts, which the ledger does not know.
+  EXPECT_EQ(begin({{"full"}, {"sections", 100}}, 700), 384);
+  EXPECT_EQ(begin({{"sections", 50}, {"window", 33}}, 700), 160);  // 413 - 3 * 49 - 3 * 32 = 170
+  EXPECT_EQ(begin({{"sections", 500}}, 700), 0);
+}
+
+// After a replay a sequence can go back as far as the slack says.
+TEST(KvLedger, ReplayedSectionsCanRewindLikeOthers) {
+  for (const int64_t window : {1, 7, 32, 40, 100, 256, 300}) {
+    const auto policy = MakePolicy("sections", window);
+    for (const int64_t length : {300, 511, 512, 600, 601, 799}) {
+      Lists lists;
+      lists.Add(100);
+      std::vector<AccountedGroup> groups;
+      groups.push_back({MakePolicy("sections", window), 32, 100, 3});
+      Ledger ledger(std::move(groups), {kContext, 2, 0}, lists);
+      Sequence sequence = ledger.NewSequence();
+      while (sequence.length < kContext) {
+        ASSERT_TRUE(ledger.Reserve(sequence, 50).ok());
+        ledger.Commit(sequence);
+      }
+      const int64_t begin = ledger.ReplayBegin(sequence, length);
+      ledger.BeginReplay(sequence, begin);
+      while (sequence.length < length) {
+        ASSERT_TRUE(ledger.Reserve(sequence, ReplayPiece(sequence.length, length)).ok());
+        ledger.Commit(sequence);
+      }
+      ledger.EndReplay(sequence);
+      EXPECT_LE(ledger.RewindLimit(sequence), length - kRewindSlack) << window << " " << length;
+      // The next query's section is there from its beginning, as are those of all positions to
+      // which the sequence can go back.
+      EXPECT_LE(sequence.tables[0].first_position, policy->FirstVisible(length));
+      EXPECT_LE(begin, policy->FirstVisible(length - kRewindSlack));
+    }
+  }
 }
 
 // Long after the beginning a replay has what each layer sees through all those below it: for every
@@ -101,8 +145,13 @@ TEST(KvLedger, AReplayBeginsWhereTheRowsThatAreKeptBegin) {
 // A replay beside a sequence that holds all of its blocks takes so many as are planned for it; with
 // one block less it finds no room at some length.
 TEST(KvLedger, TheRoomOfAReplayIsExact) {
+  std::vector<GroupKind> kinds;
   for (const int64_t window : {1, 2, 3, 31, 32, 33, 34, 35, 64, 65, 66, 67, 100}) {
-    const auto policy = MakePolicy("window", window);
+    kinds.push_back({"window", window});
+  }
+  for (const int64_t window : {1, 16, 32, 64, 96}) kinds.push_back({"sections", window});
+  for (const auto& [name, window] : kinds) {
+    const auto policy = MakePolicy(name, window);
     for (const int64_t chunk : {1, 17, 32, 80}) {
       const int64_t planned = policy->NeededForReplay(kContext);
       bool one_less_is_enough = true;
@@ -110,7 +159,7 @@ TEST(KvLedger, TheRoomOfAReplayIsExact) {
         Lists lists;
         lists.Add(200);
         std::vector<AccountedGroup> groups;
-        groups.push_back({MakePolicy("window", window), 32, 200, 2});
+        groups.push_back({MakePolicy(name, window), 32, 200, 2});
         Ledger ledger(std::move(groups), {kContext, 2, 0}, lists);
         Sequence sequence = ledger.NewSequence();
         while (sequence.length < length) {
@@ -126,14 +175,14 @@ TEST(KvLedger, TheRoomOfAReplayIsExact) {
           const int64_t tokens = std::min(chunk, ReplayPiece(copy.length, length - 290));
           ASSERT_TRUE(ledger.Reserve(copy, tokens).ok());
           const int64_t taken = static_cast<int64_t>(ledger.bytes_used() / 32) - held;
-          ASSERT_LE(taken, planned) << "window " << window << " chunk " << chunk;
+          ASSERT_LE(taken, planned) << name << " " << window << " chunk " << chunk;
           one_less_is_enough = one_less_is_enough && taken < planned;
           ledger.Commit(copy);
         }
         ledger.Free(copy);
         ledger.Free(sequence);
       }
-      EXPECT_FALSE(one_less_is_enough) << "window " << window << " chunk " << chunk;
+      EXPECT_FALSE(one_less_is_enough) << name << " " << window << " chunk " << chunk;
     }
   }
 }
@@ -143,6 +192,7 @@ TEST(KvLedger, PoliciesAreFoundByName) {
   EXPECT_EQ(MakePolicy("", 5)->name(), "window");
   EXPECT_EQ(MakePolicy("state", 0)->Describe(), "one state");
   EXPECT_EQ(MakePolicy("window", 33)->Describe(), "window 33");
+  EXPECT_EQ(MakePolicy("sections", 33)->Describe(), "sections of 33");
   EXPECT_EQ(MakePolicy("ring", 0), nullptr);
 }
 

@@ -46,11 +46,14 @@ std::vector<float> ValueOf(RowNumber number, int layer) {
   return digits;
 }
 
-CacheOptions Options(KvElement type, std::vector<int64_t> windows, bool poison) {
+CacheOptions Options(KvElement type, std::vector<int64_t> windows, bool poison,
+                     std::string_view policy = {}) {
   CacheOptions options;
   int layer = 0;
   for (const int64_t window : windows) {
-    options.groups.push_back({window, 1, kDim, kDim, type, type, {layer, layer + 1}});
+    GroupShape& group = options.groups.emplace_back();
+    group = {window, 1, kDim, kDim, type, type, {layer, layer + 1}};
+    if (window > 0) group.policy = policy;
     layer += 2;
   }
   options.context = kContext;
@@ -58,6 +61,13 @@ CacheOptions Options(KvElement type, std::vector<int64_t> windows, bool poison) 
   options.sequences = kSequences;
   options.poison = poison;
   return options;
+}
+
+// The first position that a query sees.
+int64_t Oldest(const GroupShape& shape, int64_t position) {
+  if (shape.window == 0) return 0;
+  if (shape.policy == "sections") return position / shape.window * shape.window;
+  return std::max<int64_t>(0, position - shape.window + 1);
 }
 
 Cache MakeCache(const CacheOptions& options) {
@@ -195,8 +205,7 @@ class Program {
       while (row >= parts[i].first_row + parts[i].rows) ++i;
       const NaiveSequence& naive = naive_[static_cast<size_t>(members[i])];
       const int64_t position = parts[i].sequence->length + row - parts[i].first_row;
-      const int64_t oldest =
-          shape.window == 0 ? 0 : std::max<int64_t>(0, position - shape.window + 1);
+      const int64_t oldest = Oldest(shape, position);
       std::vector<double> sums(kDim, 0.0);
       double count = 0;
       for (int64_t p = oldest; p <= position; ++p) {
@@ -231,6 +240,8 @@ class Program {
                             .window = shape.window,
                             .runs = view_.Runs(layer, 0, work, storage),
                             .hidden = view_.Hidden(layer, work),
+                            .window_kind = shape.policy == "sections" ? cpu::WindowKind::kSections
+                                                                      : cpu::WindowKind::kSliding,
                             .scratch = scratch};
     kernels.attention(task);
     for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-3) << i;
@@ -324,8 +335,7 @@ class Program {
   void CheckRows(const GroupShape& shape, const Sequence& sequence, const NaiveSequence& naive) {
     const int layer = shape.layers[1];
     const BlockTable& table = sequence.tables[static_cast<size_t>(cache_.group_of_layer(layer))];
-    const int64_t oldest =
-        shape.window == 0 ? 0 : std::max<int64_t>(0, sequence.length - shape.window + 1);
+    const int64_t oldest = Oldest(shape, sequence.length);
     std::vector<std::byte> elements(kDim * sizeof(float));
     std::vector<float> values(kDim);
     float scale = 0.0f;
@@ -368,6 +378,15 @@ TEST_P(KvPrograms, EverySequenceSeesItsOwnRows) {
     const bool poison = window % 2 == 1;
     Program(Options(GetParam(), {0, window}, poison), static_cast<uint32_t>(window))
         .Run(Operations(700));
+  }
+}
+
+TEST_P(KvPrograms, SectionsEndWhereTheyEnd) {
+  for (const int64_t window : {1, 11, 32, 48, 300}) {
+    SCOPED_TRACE(window);
+    Program(Options(GetParam(), {0, window}, window % 2 == 1, "sections"),
+            static_cast<uint32_t>(window))
+        .Run(Operations(500));
   }
 }
 

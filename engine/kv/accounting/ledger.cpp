@@ -126,13 +126,23 @@ Status Ledger::Rewind(Sequence& sequence, int64_t length) {
   return {};
 }
 
+// The first position on which rows at `position` depend through the layers of all groups.
+int64_t Ledger::FirstNeeded(int64_t position) const {
+  const auto looks_back = [](const Group& group) { return group.policy->LookBack() > 0; };
+  if (std::ranges::count_if(groups_, looks_back) == 1) {
+    const auto group = std::ranges::find_if(groups_, looks_back);
+    return group->policy->DependsFrom(position, group->layers);
+  }
+  // In which order layers of several groups follow each other is not known here.
+  for (const Group& group : groups_) position -= group.layers * group.policy->LookBack();
+  return position;
+}
+
 int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
-  int64_t span = 0;
-  for (const Group& group : groups_) span += group.layers * group.policy->LookBack();
   // The last block that is dropped afterwards ends up to a block before the slack does, and what is
   // kept from there on must be right, too: later rewinds count on it.
-  const int64_t oldest = length - span - kRewindSlack - (kBlockTokens - 1);
-  int64_t begin = std::max<int64_t>(0, oldest) / kBlockTokens * kBlockTokens;
+  const int64_t kept = length - kRewindSlack - (kBlockTokens - 1);
+  int64_t begin = std::max<int64_t>(0, FirstNeeded(kept)) / kBlockTokens * kBlockTokens;
   // Until all groups can begin at the same position; 0 is one of them.
   for (int64_t before = -1; before != begin;) {
     before = begin;

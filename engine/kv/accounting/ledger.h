@@ -96,7 +96,8 @@ class Ledger {
 
   // The position at which a replay must begin so that everything from `length` on has the bits that
   // it had: a row of a window layer depends on window - 1 positions of the layer below, so these
-  // numbers add up over the layers.
+  // numbers add up over the layers. Where the sequence is cut into sections, a row depends on
+  // nothing before its section, whatever the number of layers.
   int64_t ReplayBegin(const Sequence& sequence, int64_t length) const;
   // Takes the groups that cannot rewind back to `position`, which ReplayBegin returned; the others
   // keep all they have. Passes up to the length that the sequence has now then write only into the
@@ -197,6 +198,7 @@ class Ledger {
     bool fits = true;
   };
   Room RoomFor(const RoomQuestion& question) const;
+  int64_t FirstNeeded(int64_t position) const;
   Error NoRoom(const RoomQuestion& question, uint64_t bytes) const;
 
   Limits limits_;

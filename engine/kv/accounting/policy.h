@@ -94,6 +94,11 @@ class Policy {
   // On how many positions before its own a row of this layer depends, at most: each layer makes a
   // replay begin that much earlier. 0 where a replay leaves the layer's rows alone.
   virtual int64_t LookBack() const = 0;
+  // The first position on which a row at `position` depends through so many layers of the group,
+  // where no other group looks back.
+  virtual int64_t DependsFrom(int64_t position, int64_t layers) const {
+    return position - layers * LookBack();
+  }
   // What first_position may be where the sequence has `length` positions.
   virtual PositionRange FirstPositions(int64_t length, Origin origin) const = 0;
 

@@ -34,6 +34,9 @@ class ByPosition : public Policy {
  protected:
   // The first position that a table of `length` positions keeps, at the beginning of a block.
   virtual int64_t FirstKept(int64_t length) const = 0;
+  // Of the passes of `piece` positions that may begin from `at` on: where one begins before which a
+  // table holds the most, until `end`, from where on the next one is looked for.
+  virtual PositionRange FullestPass(int64_t at, int64_t piece) const { return {at, at + piece}; }
 
   // The blocks that the growths take, copies of shared ones included, if nothing is given up.
   int64_t NewBlocks(const GroupBlocks& blocks, int group, const RoomQuestion& question) const;
@@ -45,9 +48,11 @@ class ByPosition : public Policy {
                const OldFrom& old_from) const {
     int64_t peak = 0;
     for (int64_t at = growth.begin; at < growth.end;) {
+      const PositionRange pass = FullestPass(at, piece);
       const int64_t kept = FirstKept(at) / kBlockTokens;
-      at = std::min(at + piece, growth.end);
-      peak = std::max(peak, BlocksFor(at) - std::max(first_new, kept) + old_from(kept));
+      const int64_t end = std::min(pass.begin + piece, growth.end);
+      peak = std::max(peak, BlocksFor(end) - std::max(first_new, kept) + old_from(kept));
+      at = pass.end;
     }
     return peak;
   }

@@ -8,6 +8,7 @@
 #include "engine/kv/accounting/policy.h"
 #include "engine/kv/policies/fixed.h"
 #include "engine/kv/policies/full.h"
+#include "engine/kv/policies/sections.h"
 #include "engine/kv/policies/state.h"
 #include "engine/kv/policies/window.h"
 
@@ -16,7 +17,7 @@ namespace kvant::kv {
 template <class... Policies>
 struct PolicyTypes {};
 
-using PolicyList = PolicyTypes<Full, Window, Fixed, State>;
+using PolicyList = PolicyTypes<Full, Window, Sections, Fixed, State>;
 
 // The policy of this name, or null where there is none. An empty name stands for "full" where
 // `window` is 0, and for "window" otherwise.
