@@ -132,8 +132,12 @@ struct Sampler::Chain {
 Status Sampler::Chain::Add(const SamplerChain& rows, const SamplerSetup& setup) {
   using Kind = SamplerRow::Kind;
   draw = std::make_unique<PlainDraw>();
-  bool only_one_stays = std::find(rows.begin(), rows.end(), &kTemperatureSampler) != rows.end() &&
-                        IsGreedy(setup.options);
+  const auto named = [&rows](const SamplerRow* row) {
+    return std::find(rows.begin(), rows.end(), row) != rows.end();
+  };
+  // Infill counts the candidates that filters have left.
+  bool only_one_stays =
+      named(&kTemperatureSampler) && !named(&kInfillSampler) && IsGreedy(setup.options);
   for (const SamplerRow* row : rows) {
     // In front of a temperature of 0, filters change nothing but the time it takes.
     const bool is_filter = row->kind == Kind::kFilter || row == &kTopKSampler;

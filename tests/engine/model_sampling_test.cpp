@@ -89,7 +89,7 @@ TEST(ModelSampling, LeavesOutWhatMakesNoSense) {
         I32("mirostat", 3),
         F32("mirostat_eta", -1.0f),
         F32("xtc_threshold", 2.0f),
-        Key("general.sampling.sequence", GgufType::kString).String("infill;top_k"),
+        Key("general.sampling.sequence", GgufType::kString).String("fill;top_k"),
         I32("sequence", 1),
         Key("general.sampling.temp", GgufType::kString).String("0.5"),
         Key("general.sampling.temp", GgufType::kFloat64).Number(1e300),

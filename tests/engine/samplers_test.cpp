@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,102 +14,12 @@
 #include "kvant/model.h"
 #include "kvant/random.h"
 #include "kvant/sampler.h"
-#include "tests/shared_data.h"
+#include "tests/engine/sampler_fixtures.h"
 
 namespace kvant {
 namespace {
 
-using nlohmann::json;
-using Logits = std::vector<float>;
-using Tokens = std::vector<TokenId>;
-using Chances = std::map<TokenId, double>;
-
-const json& Fixtures() {
-  static const json fixtures = [] {
-    std::ifstream stream(test::SourcePath("tests/reference/samplers.json"));
-    return json::parse(stream);
-  }();
-  return fixtures;
-}
-
-const Model& Shakespeare() {
-  static const auto model = *Model::Open(test::SourcePath("models/shakespeare/shakespeare.gguf"));
-  return *model;
-}
-
-// Nothing is on but what the fixture names.
-SamplingOptions FixtureOptions(const json& named) {
-  SamplingOptions o;
-  const auto take = [&](const char* name, auto& target) {
-    if (named.contains(name)) target = named[name].get<std::remove_reference_t<decltype(target)>>();
-  };
-  o.top_k = 0;
-  o.top_p = 1;
-  o.min_p = 0;
-  o.temperature = 1;
-  o.seed = 5;
-  take("repeat_penalty", o.repeat_penalty);
-  take("repeat_last_n", o.repeat_last_n);
-  take("presence_penalty", o.presence_penalty);
-  take("frequency_penalty", o.frequency_penalty);
-  take("dry_multiplier", o.dry_multiplier);
-  take("dry_base", o.dry_base);
-  take("dry_allowed_length", o.dry_allowed_length);
-  take("dry_penalty_last_n", o.dry_penalty_last_n);
-  take("dry_sequence_breakers", o.dry_sequence_breakers);
-  take("top_n_sigma", o.top_n_sigma);
-  take("top_k", o.top_k);
-  take("typical", o.typical);
-  take("top_p", o.top_p);
-  take("min_p", o.min_p);
-  take("xtc_probability", o.xtc_probability);
-  take("xtc_threshold", o.xtc_threshold);
-  take("temperature", o.temperature);
-  take("dynatemp_range", o.dynatemp_range);
-  take("dynatemp_exponent", o.dynatemp_exponent);
-  take("min_keep", o.min_keep);
-  take("mirostat", o.mirostat);
-  take("mirostat_tau", o.mirostat_tau);
-  take("mirostat_eta", o.mirostat_eta);
-  take("adaptive_target", o.adaptive_target);
-  take("adaptive_decay", o.adaptive_decay);
-  if (named.contains("samplers")) o.samplers = *ParseSamplers(named["samplers"].get<std::string>());
-  if (o.adaptive_target >= 0) o.samplers = {"adaptive_p"};
-  return o;
-}
-
-std::vector<std::string> ChainNames(const SamplingOptions& options) {
-  if (options.samplers.has_value()) return *options.samplers;
-  std::vector<std::string> names;
-  for (const SamplerRow* row : AllSamplers()) {
-    if (row->order == SamplerRow::Order::kDefault) names.emplace_back(row->name);
-  }
-  return names;
-}
-
-// The chances of the tokens behind the chain, stage by stage.
-Chances ChainChances(const SamplingOptions& options, const Logits& logits, const Tokens& accepted) {
-  Candidates candidates(logits.size(), logits.size());
-  Xoshiro256 random(1);
-  candidates.Start(logits);
-  const SamplerSetup setup{options, logits.size(), &Shakespeare().tokenizer()};
-  for (const std::string& name : ChainNames(options)) {
-    auto stage = FindSampler(name)->make(setup);
-    EXPECT_TRUE(stage.ok());
-    if (!stage.ok() || *stage == nullptr) continue;
-    for (const TokenId id : accepted) (*stage)->Accept(id);
-    if (FindSampler(name)->kind != SamplerRow::Kind::kLogits) candidates.MakeList();
-    (*stage)->Apply(candidates, random);
-  }
-  EXPECT_TRUE(candidates.MakeList());
-  candidates.ComputeWeights();
-  Chances out;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    out[candidates[i].id] =
-        static_cast<double>(candidates[i].weight) / static_cast<double>(candidates.weight_total());
-  }
-  return out;
-}
+using namespace sampler_fixtures;
 
 // Draws must be of the expected tokens, and as often as expected by chi-square at far beyond five
 // standard deviations.
@@ -159,6 +68,39 @@ TEST(Samplers, ChainsLeaveWhatLlamaCppLeaves) {
     ++compared;
   }
   EXPECT_GE(compared, 50);
+}
+
+TEST(Samplers, InfillLeavesWhatLlamaCppLeaves) {
+  int joined = 0;
+  int ended = 0;
+  const Tokenizer& tokenizer = Shakespeare().tokenizer();
+  for (const json& entry : Fixtures()["infill"]) {
+    SCOPED_TRACE(entry.dump());
+    Logits logits(static_cast<size_t>(tokenizer.vocab_size()),
+                  -std::numeric_limits<float>::infinity());
+    for (const json& candidate : entry["candidates"]) logits[candidate[0]] = candidate[1];
+    const Chances found = ChainChances(FixtureOptions(entry["options"]), logits, {});
+    const auto ids = entry["ids"].get<Tokens>();
+    ASSERT_EQ(found.size(), ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_TRUE(found.contains(ids[i])) << ids[i];
+      const double chance = entry["probabilities"][i];
+      EXPECT_NEAR(found.at(ids[i]), chance, 1e-5 * chance + 1e-9) << ids[i];
+    }
+    const bool ends = ids.size() == 1 && tokenizer.is_end_of_generation(ids[0]);
+    (ends ? ended : joined) += 1;
+  }
+  EXPECT_GT(joined, 10);
+  EXPECT_GT(ended, 10);
+}
+
+TEST(Samplers, InfillNeedsAnEndToken) {
+  SamplingOptions options;
+  options.samplers = {"infill"};
+  const auto sampler = Sampler::Create(options, 100, nullptr);
+  ASSERT_FALSE(sampler.ok());
+  EXPECT_EQ(sampler.error().message,
+            "samplers: infill: expected a tokenizer to compare tokens, found none");
 }
 
 TEST(Samplers, DryPenalizesWhatLlamaCppPenalizes) {
@@ -409,10 +351,11 @@ TEST(Samplers, NamesAndLettersOfChains) {
   EXPECT_EQ(ChainNames({}), *ParseSamplerLetters("edskypmxt"));
   const auto unknown = ParseSamplers("top_k;top_z");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().message,
-            "expected names of samplers, of penalties (e), dry (d), top_n_sigma (s), top_k (k), "
-            "typ_p (y), top_p (p), min_p (m), xtc (x), temperature (t), adaptive_p (a), found "
-            "'top_z'");
+  EXPECT_EQ(
+      unknown.error().message,
+      "expected names of samplers, of penalties (e), dry (d), top_n_sigma (s), top_k (k), "
+      "typ_p (y), top_p (p), min_p (m), xtc (x), temperature (t), adaptive_p (a), infill (i), "
+      "found 'top_z'");
   EXPECT_FALSE(ParseSamplerLetters("kz").ok());
   EXPECT_FALSE(ParseSamplers("mirostat").ok());
 }

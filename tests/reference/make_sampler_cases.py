@@ -11,7 +11,7 @@ needed, except for DRY, whose breakers need a vocabulary: it is the GGUF file gi
 A case is a chain in llama.cpp's default order, or that of options["samplers"]; `ids` are the tokens
 that are left, ascending, and `probabilities` the softmax of what is left. Cases of DRY begin with
 equal logits: `relative` has the tokens it changed, and their probability relative to the others'.
-`adapting` are samplers that draw, with what they chose.
+`adapting` are samplers that draw, with what they chose. `infill` begins with logits of few tokens of the vocabulary.
 
 Usage: make_sampler_cases.py VOCABULARY.gguf OUTPUT.json   (needs xllamacpp==2026.10.11549, numpy)
 """
@@ -91,6 +91,8 @@ class ModelParams(Structure):
 
 
 def make(name, o, vocab):
+    if name == "infill":
+        return function("llama_sampler_init_infill", c_void_p, c_void_p)(vocabulary)
     if name == "penalties":
         return penalties(vocab, o["repeat_last_n"], o["repeat_penalty"], o["frequency_penalty"], o["presence_penalty"])
     if name == "dry":
@@ -139,6 +141,41 @@ def run_chain(logits, accepted, options):
         free(sampler)
     ids, p = row.left()
     return {"options": options, "accepted": accepted, "logits": logits, "ids": ids, "probabilities": p}
+
+
+def run_infill(candidates, options):
+    """Logits of some tokens of the vocabulary; the others have none."""
+    vocab = function("llama_vocab_n_tokens", INT, c_void_p)(vocabulary)
+    logits = [-numpy.inf] * vocab
+    for token, logit in candidates:
+        logits[token] = logit
+    o = {**options, "samplers": "top_k;" + options["samplers"], "top_k": len(candidates)}
+    case = run_chain(logits, [], o)
+    return {"options": o, "candidates": candidates, "ids": case["ids"], "probabilities": case["probabilities"]}
+
+
+def piece_of(token):
+    buffer = ctypes.create_string_buffer(64)
+    to_piece = function("llama_token_to_piece", INT, c_void_p, INT, c_void_p, INT, INT, c_bool)
+    return buffer.raw[: max(0, to_piece(vocabulary, token, buffer, 64, 0, False))]
+
+
+def infill_cases(generator):
+    """Groups of tokens that begin each other, few tokens without such, and the end of the text."""
+    vocab = function("llama_vocab_n_tokens", INT, c_void_p)(vocabulary)
+    end = function("llama_vocab_eos", INT, c_void_p)(vocabulary)
+    pieces = [piece_of(token) for token in range(vocab)]
+    for spread in (0.5, 2.0, 4.0, 7.0):
+        for _ in range(14):
+            chosen = set()
+            for token in generator.integers(3, vocab, 3):
+                like = [t for t in range(vocab) if pieces[t] and (pieces[t].startswith(pieces[token]) or pieces[token].startswith(pieces[t]))]
+                chosen.update(int(t) for t in generator.permutation(like)[:4])
+            if generator.random() < 0.7:
+                chosen.add(end)
+            candidates = [[t, round(float(generator.normal(0, spread)) - (6 if t == end else 0), 3)] for t in sorted(chosen)]
+            options = {"samplers": str(generator.choice(["infill", "infill;temperature", "temperature;infill"])), "temperature": 0.6}
+            yield run_infill(candidates, options)
 
 
 def run_adapting(rows, options):
@@ -232,7 +269,9 @@ def main():
         rows = [json.dumps(case, separators=(",", ":")) for case in cases]
         file.write('{"cases": [\n' + ",\n".join(rows) + "\n],\n")
         rows = [json.dumps(case, separators=(",", ":")) for case in adapting]
-        file.write('"adapting": [\n' + ",\n".join(rows) + "\n]}\n")
+        file.write('"adapting": [\n' + ",\n".join(rows) + "\n],\n")
+        rows = [json.dumps(case, separators=(",", ":")) for case in infill_cases(numpy.random.default_rng(7))]
+        file.write('"infill": [\n' + ",\n".join(rows) + "\n]}\n")
 
 
 if __name__ == "__main__":

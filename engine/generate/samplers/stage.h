@@ -79,7 +79,7 @@ struct SamplerRow {
   enum class Kind : uint8_t {
     kLogits,  // changes a row of logits as well as a list
     kFilter,  // removes tokens from a list, and never the likeliest one
-    kChoice,  // removes tokens from a list, the likeliest ones possibly, by chance
+    kChoice,  // removes tokens from a list, the likeliest ones possibly
     kTemperature,
     kDraw,  // draws at the end, wherever in the chain it is named; makes a DrawingStage
   };
