@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/log.h"
 #include "base/result.h"
 
 namespace kvant::arch {
@@ -36,6 +37,11 @@ Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms,
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected less than {} layers, found {}",
                      metadata.file().path(), metadata.Key("nextn_predict_layers"), layers,
                      predicting);
+  }
+  if (predicting > 0) {
+    Log(LogLevel::kWarning,
+        fmt::format("{}: {} of {} layers predict further tokens and are left out",
+                    metadata.file().path(), predicting, layers));
   }
   stack.layers.resize(static_cast<size_t>(layers - predicting));
   return model;

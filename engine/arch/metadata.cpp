@@ -28,6 +28,13 @@ Result<int64_t> Metadata::CountOr(std::string_view name, uint32_t max, int64_t o
   return int64_t{*value};
 }
 
+// Whether an array has so many entries as the model has layers, those that are left out included.
+bool Metadata::HasOnePerLayer(uint64_t count, size_t layers) const {
+  if (count == layers) return true;
+  const auto all = file_.GetU32(Key("block_count"));
+  return all.ok() && all->has_value() && count == **all && count > layers;
+}
+
 Result<std::vector<int64_t>> Metadata::CountPerLayer(std::string_view name, size_t layers,
                                                      uint32_t max,
                                                      std::vector<int64_t> otherwise) const {
@@ -43,7 +50,7 @@ Result<std::vector<int64_t>> Metadata::CountPerLayer(std::string_view name, size
   }
   const auto& array = std::get<GgufArray>(value->value);
   const bool integers = array.type == GgufType::kInt32 || array.type == GgufType::kUint32;
-  if (!integers || array.count != layers) {
+  if (!integers || !HasOnePerLayer(array.count, layers)) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} 32-bit integers, found {} of {}",
                      file_.path(), key, layers, array.count, formats::GgufTypeName(array.type));
   }
@@ -65,7 +72,7 @@ Result<std::optional<std::vector<bool>>> Metadata::FlagPerLayer(std::string_view
     return std::optional<std::vector<bool>>();
   }
   const auto& array = std::get<GgufArray>(value->value);
-  if (array.type != GgufType::kBool || array.count != layers) {
+  if (array.type != GgufType::kBool || !HasOnePerLayer(array.count, layers)) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} booleans, found {} of {}",
                      file_.path(), key, layers, array.count, formats::GgufTypeName(array.type));
   }

@@ -48,6 +48,7 @@ class Metadata {
 
  private:
   Status CheckRange(std::string_view name, uint32_t value, uint32_t max) const;
+  bool HasOnePerLayer(uint64_t count, size_t layers) const;
 
   const formats::GgufFile& file_;
   std::string arch_;

@@ -1,9 +1,32 @@
 // From a file to its ModelSpec: finds the family and has it read the metadata.
+#include <algorithm>
+
+#include "base/log.h"
 #include "base/result.h"
 #include "engine/arch/family.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {
+namespace {
+
+// Beginnings of the names of tensors that turn images and sound into rows of the stream.
+constexpr std::string_view kOtherParts[] = {"v.", "mm.", "a."};
+
+void LogOtherParts(const formats::GgufFile& file) {
+  const auto of_another_part = [](const formats::GgufTensor& tensor) {
+    return std::ranges::any_of(
+        kOtherParts, [&](std::string_view part) { return tensor.name.starts_with(part); });
+  };
+  const auto count = std::ranges::count_if(file.tensors(), of_another_part);
+  if (count == 0) return;
+  const auto first = std::ranges::find_if(file.tensors(), of_another_part);
+  Log(LogLevel::kWarning,
+      fmt::format("{}: {} tensors, the first {}, are of parts that read images or sound and are "
+                  "left out",
+                  file.path(), count, first->name));
+}
+
+}  // namespace
 
 std::vector<const Attention*> Attentions(const Stack& stack) {
   std::vector<const Attention*> attentions;
@@ -39,6 +62,7 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
   const formats::GgufTensor* positions =
       file.FindTensor(fmt::format("{}.weight", spec.stacks.front().input.positions));
   if (positions != nullptr) spec.context_max = positions->dims[1];
+  LogOtherParts(file);
   return spec;
 }
 

@@ -1,5 +1,7 @@
 #include "engine/arch/sublayer_builder.h"
 
+#include <algorithm>
+
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/arch/spec.h"
@@ -73,7 +75,11 @@ Result<Activations> SublayerBuilder::AddInput(std::string_view name,
 
 Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOperand> operands,
                                     const Activations& in) {
-  const Target target = BeginResult(name);
+  Target target = BeginResult(name);
+  // What is multiplied by a scale is not added to the stream before that.
+  const bool scaled =
+      std::ranges::any_of(operands, [](const MatMulOperand& one) { return one.scale != 1; });
+  if (scaled && target.store == cpu::Store::kAdd) target = NewTarget(name);
   plan_.AddMatMul(RowSpace::kPass, Name(name), std::move(operands), in, target.value, target.store);
   return EndResult(target);
 }
@@ -82,6 +88,10 @@ SublayerBuilder::Target SublayerBuilder::BeginResult(std::string_view name) {
   if (!sublayer_.norm_after.has_value() && sublayer_.residual_scale == 1) {
     return {place_.stream, cpu::Store::kAdd};
   }
+  return NewTarget(name);
+}
+
+SublayerBuilder::Target SublayerBuilder::NewTarget(std::string_view name) {
   return {plan_.NewFloats(Name(name), RowSpace::kPass, place_.dim), cpu::Store::kSet};
 }
 

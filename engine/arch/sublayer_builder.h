@@ -83,6 +83,8 @@ class SublayerBuilder {
                      const graph::Activations& in);
 
  private:
+  Target NewTarget(std::string_view name);
+
   graph::PlanBuilder& plan_;
   std::span<const graph::RopeSpec> ropes_;
   std::span<const graph::ValueId> cos_sin_;

@@ -1,5 +1,7 @@
 #include "engine/graph/builder.h"
 
+#include <cmath>
+
 #include "base/result.h"
 #include "engine/graph/observer.h"
 
@@ -56,11 +58,24 @@ Result<WeightVector> PlanBuilder::OptionalVector(const std::string& name, int64_
   return Vector(name, size);
 }
 
+// Second scales of matrices, beside those of their blocks.
+Result<WeightVector> PlanBuilder::Scales(const std::string& name, int64_t count) const {
+  KVANT_ASSIGN(WeightVector scales, OptionalVector(name, count));
+  for (const float scale : scales) {
+    if (std::isfinite(scale)) continue;
+    return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected numbers, found {}", file_.path(),
+                     name, scale);
+  }
+  return scales;
+}
+
 Status PlanBuilder::AddOperand(std::vector<MatMulOperand>& operands, const std::string& name,
                                int64_t cols, int64_t rows) const {
   MatMulOperand operand;
   KVANT_ASSIGN(operand.weight, Matrix(name + ".weight", cols, rows));
   KVANT_ASSIGN(operand.bias, OptionalVector(name + ".bias", rows));
+  KVANT_ASSIGN(const WeightVector scale, Scales(name + ".scale", 1));
+  if (!scale.empty()) operand.scale = scale.front();
   operand.out_col = operands.empty() ? 0 : operands.back().out_col + operands.back().weight->rows();
   operands.push_back(std::move(operand));
   return {};
@@ -75,6 +90,7 @@ Status PlanBuilder::AddExpertOperand(std::vector<ExpertOperand>& operands, const
     operand.bias.resize(static_cast<size_t>(rows * experts));
     bias->format->decode(bias->data, operand.bias.data(), rows * experts);
   }
+  KVANT_ASSIGN(operand.scales, Scales(name + ".scale", experts));
   operand.out_col =
       operands.empty() ? 0 : operands.back().out_col + operands.back().weight->dims[1];
   operands.push_back(std::move(operand));

@@ -43,15 +43,17 @@ class PlanBuilder {
   // A small vector, decoded; OptionalVector is empty where the file has no such tensor.
   Result<WeightVector> Vector(const std::string& name, int64_t size) const;
   Result<WeightVector> OptionalVector(const std::string& name, int64_t size) const;
+  // `count` second scales of matrices, checked; empty where the file has none.
+  Result<WeightVector> Scales(const std::string& name, int64_t count) const;
   // Several vectors of `size` values, one after the other.
   Result<WeightVector> Vectors(const std::string& name, int64_t size, int64_t count) const;
 
-  // Appends the matrix `name`.weight, and `name`.bias if there is one, to the operands of a
-  // product. Its rows become the next columns of the result.
+  // Appends the matrix `name`.weight, with `name`.bias and `name`.scale if there are any, to the
+  // operands of a product. Its rows become the next columns of the result.
   Status AddOperand(std::vector<MatMulOperand>& operands, const std::string& name, int64_t cols,
                     int64_t rows) const;
 
-  // The matrix `name`.weight of every expert, and their biases `name`.bias if there are any, in the
+  // The matrix `name`.weight of every expert, with their biases and scales if there are any, in the
   // same way.
   Status AddExpertOperand(std::vector<ExpertOperand>& operands, const std::string& name,
                           int64_t cols, int64_t rows, int64_t experts) const;

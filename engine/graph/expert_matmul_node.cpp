@@ -94,6 +94,7 @@ class ExpertProduct {
       const bool panels = UsesPanels(operand) && task.count == cpu::TokenCount::kMany;
       panels ? kernel.run_many(task) : kernel.run(task);
     }
+    Multiply(pass, operands_[operand], expert, rows, weight_rows);
     AddBias(pass, operands_[operand], expert, rows, weight_rows);
   }
 
@@ -130,6 +131,7 @@ class ExpertProduct {
                       weight.dims[2], kernels_[i]->name,
                       UsesPanels(i) ? fmt::format(" (>= {} rows: panels)", cpu::kManyTokens) : "",
                       operands_[i].bias.empty() ? "" : " + bias");
+      if (!operands_[i].scales.empty()) text.insert(text.size() - 1, " * scales");
     }
     text.pop_back();
     return text;
@@ -160,6 +162,16 @@ class ExpertProduct {
     task.store = cpu::Store::kSet;
     task.count = pass.TokenCount(out_);  // of the pass
     return task;
+  }
+
+  void Multiply(const PassContext& pass, const ExpertOperand& operand, int64_t expert,
+                const ExpertRows& rows, const Range& weight_rows) const {
+    if (operand.scales.empty()) return;
+    const float scale = operand.scales[static_cast<size_t>(expert)];
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      float* out = pass.FloatRow(out_, row) + operand.out_col;
+      for (int64_t i = weight_rows.begin; i < weight_rows.end; ++i) out[i] *= scale;
+    }
   }
 
   void AddBias(const PassContext& pass, const ExpertOperand& operand, int64_t expert,

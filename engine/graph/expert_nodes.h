@@ -46,6 +46,12 @@ struct ExpertGroups {
   GroupScore score = GroupScore::kMax;
 };
 
+// What an expert's weight multiplies.
+enum class Weighs : uint8_t {
+  kResult,
+  kInput,  // the token's row, as the expert sees it
+};
+
 // The choice of a token's experts: those with the largest weight + selection bias. Their weights,
 // without that bias, are normalized and scaled.
 struct Routing {
@@ -55,6 +61,8 @@ struct Routing {
   ExpertGroups groups;
   bool normalize = false;  // weights are divided by their sum
   float scale = 1;         // of the weights
+  bool by_logits = false;  // experts are chosen by their logits, not by the weights
+  Weighs weighs = Weighs::kResult;
 };
 
 // Which experts the tokens of a pass have, and in which order their rows lie.
@@ -66,13 +74,15 @@ struct RoutedRows {
   ValueId places = kNoValue;   // int32 [used] for each token: the routed row of each of its experts
   ValueId order = kNoValue;    // int32 [tokens * used] without gaps: the token of each routed row
   ValueId offsets = kNoValue;  // int32 [experts + 1], once a pass
+  Weighs weighs = Weighs::kResult;
 };
 
 // A matrix of every expert, [cols x rows x experts].
 struct ExpertOperand {
   const formats::GgufTensor* weight = nullptr;
-  WeightVector bias;    // [experts][rows] or empty
-  int64_t out_col = 0;  // where the rows' results begin in a row of the output
+  WeightVector bias;         // [experts][rows] or empty
+  int64_t out_col = 0;       // where the rows' results begin in a row of the output
+  WeightVector scales = {};  // [experts] of the products, before the bias; empty = 1
 };
 
 // Adds the values.
@@ -86,7 +96,8 @@ std::unique_ptr<Node> MakeChooseExperts(std::string name, const Routing& routing
 // rows.places, rows.order and rows.offsets by rows.chosen.
 std::unique_ptr<Node> MakeSortByExpert(std::string name, const RoutedRows& rows);
 
-// out, routed = the rows of `in`, in each of the forms that `out` has.
+// out, routed = the rows of `in`, in each of the forms that `out` has; multiplied by the weights of
+// their experts where these weigh the input.
 std::unique_ptr<Node> MakeGatherRows(std::string name, const RoutedRows& rows,
                                      const Activations& in, const Activations& out);
 
@@ -110,8 +121,8 @@ struct SharedProduct {
   int64_t gate_col = 0;        // column; kNoValue: by 1
 };
 
-// out = (or +=) for each token the sum of its experts' rows of `products`, each times its weight,
-// and of the shared product; rows of `cols` floats.
+// out = (or +=) for each token the sum of its experts' rows of `products`, each times its weight
+// where that weighs the result, and of the shared product; rows of `cols` floats.
 std::unique_ptr<Node> MakeSumExperts(std::string name, const RoutedRows& rows, ValueId products,
                                      const SharedProduct& shared, int64_t cols, ValueId out,
                                      cpu::Store store);

@@ -39,6 +39,7 @@ class Product {
       : float_gemm_(float_gemm), operands_(std::move(operands)), in_(in), out_(out), store_(store) {
     for (const MatMulOperand& operand : operands_) {
       KVANT_CHECK(operand.weight->dims[0] == in.cols);
+      KVANT_CHECK(operand.scale == 1 || store == cpu::Store::kSet);
       const auto format = static_cast<size_t>(quant::FormatIndex(*operand.weight->format));
       kernels_.push_back(&kernels.matmul[format]);
       decode_.push_back(kernels.decode[format]);
@@ -68,6 +69,7 @@ class Product {
       arranged = {};
       MultiplyFloats(pass, operand, rows, scratch);
     }
+    Multiply(pass, operands_[operand], rows);
     AddBias(pass, operands_[operand], rows);
   }
 
@@ -106,6 +108,7 @@ class Product {
                               ? fmt::format(" (>= {} rows: {})", cpu::kManyTokens, float_gemm_.name)
                               : "",
                           operands_[i].bias.empty() ? "" : " + bias");
+      if (operands_[i].scale != 1) text.insert(text.size() - 1, " * scale");
     }
     text.pop_back();
     return text;
@@ -173,6 +176,14 @@ class Product {
       float_gemm_.run(floats, rows, in_.cols, pass.Floats(in_.floats), pass.RowFloats(in_.floats),
                       pass.RowCount(out_), pass.Floats(out_) + operands_[i].out_col + row,
                       pass.RowFloats(out_), store_);
+    }
+  }
+
+  void Multiply(const PassContext& pass, const MatMulOperand& operand, const Range& range) const {
+    if (operand.scale == 1) return;
+    for (int64_t token = 0; token < pass.RowCount(out_); ++token) {
+      float* out = pass.FloatRow(out_, token) + operand.out_col;
+      for (int64_t row = range.begin; row < range.end; ++row) out[row] *= operand.scale;
     }
   }
 

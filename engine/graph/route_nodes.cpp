@@ -23,6 +23,9 @@ constexpr int64_t kValuesPerExpert = 16;
 // Floats of a cache line.
 constexpr int64_t kLineFloats = 16;
 
+// Codes of a quantized row that have one scale (cpu::ActivationRow).
+constexpr int64_t kCodesPerScale = 32;
+
 // Columns that are summed over all experts of a token before the next ones.
 constexpr int64_t kSumColumns = 256;
 
@@ -92,6 +95,7 @@ class ChooseExpertsNode final : public Node {
       text += fmt::format(", out of {} of {} groups", routing_.groups.used, routing_.groups.count);
     }
     if (!bias_.empty()) text += ", + bias";
+    if (routing_.weighs == Weighs::kInput) text += ", of their input";
     if (routing_.normalize) text += ", normalized";
     if (routing_.scale != 1.0f) text += fmt::format(" * {}", routing_.scale);
     return text;
@@ -106,8 +110,9 @@ class ChooseExpertsNode final : public Node {
     int32_t* open = reinterpret_cast<int32_t*>(scores + 2 * count);
     std::copy(logits, logits + count, gates);
     Gate(gates);
+    const float* best_by = routing_.by_logits ? logits : gates;
     for (int64_t i = 0; i < count; ++i) {
-      scores[i] = bias_.empty() ? gates[i] : gates[i] + bias_[static_cast<size_t>(i)];
+      scores[i] = bias_.empty() ? best_by[i] : best_by[i] + bias_[static_cast<size_t>(i)];
     }
     std::fill(open, open + count, 1);
     if (routing_.groups.count > 1) CloseGroups(scores, open);
@@ -233,6 +238,7 @@ class GatherRowsNode final : public Node {
     for (int64_t row = range.begin; row < range.end; ++row) {
       if (out_.floats != kNoValue) Copy(pass, in_.floats, order[row], out_.floats, row);
       if (out_.int8 != kNoValue) Copy(pass, in_.int8, order[row], out_.int8, row);
+      if (routed_.weighs == Weighs::kInput) Weigh(pass, order[row], row);
     }
   }
 
@@ -241,13 +247,18 @@ class GatherRowsNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("rows of tokens in the order of experts [{}]", in_.cols);
+    return fmt::format("rows of tokens{} in the order of experts [{}]",
+                       routed_.weighs == Weighs::kInput ? " * weight" : "", in_.cols);
   }
 
  private:
   static std::vector<ValueId> Reads(const RoutedRows& rows, const Activations& in,
                                     const Activations& out) {
     std::vector<ValueId> reads = {rows.order};
+    if (rows.weighs == Weighs::kInput) {
+      reads.push_back(rows.weights);
+      reads.push_back(rows.places);
+    }
     if (out.floats != kNoValue) reads.push_back(in.floats);
     if (out.int8 != kNoValue) reads.push_back(in.int8);
     for (const ValueId id : reads) KVANT_CHECK(id != kNoValue);
@@ -259,6 +270,24 @@ class GatherRowsNode final : public Node {
     const size_t bytes = pass.RowBytes(to);
     std::memcpy(pass.Bytes(to) + static_cast<size_t>(to_row) * bytes,
                 pass.Bytes(from) + static_cast<size_t>(from_row) * bytes, bytes);
+  }
+
+  // Multiplies a routed row by the weight of its expert.
+  void Weigh(const PassContext& pass, int64_t token, int64_t row) const {
+    const int32_t* places = IntegerRow(pass, routed_.places, token);
+    const auto rank = std::find(places, places + routed_.used, row) - places;
+    const float weight = pass.FloatRow(routed_.weights, token)[rank];
+    const auto multiply = [weight](float* values, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) values[i] *= weight;
+    };
+    if (out_.floats != kNoValue) multiply(pass.FloatRow(out_.floats, row), out_.cols);
+    if (out_.int8 == kNoValue) return;
+    // Scales, and the sums that contain them.
+    const cpu::ActivationRow record = pass.RecordAt(out_.int8, row, out_.cols, 0);
+    const int64_t groups = (out_.cols + kCodesPerScale - 1) / kCodesPerScale;
+    multiply(record.scales, groups);
+    multiply(record.sums, 2 * groups);
+    multiply(record.pair_sums, groups);
   }
 
   RoutedRows routed_;
@@ -289,8 +318,8 @@ class SumExpertsNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("{} weighted sum of {} experts{} [{}]",
-                       store_ == cpu::Store::kAdd ? "+=" : "=", routed_.used,
+    return fmt::format("{} {}sum of {} experts{} [{}]", store_ == cpu::Store::kAdd ? "+=" : "=",
+                       routed_.weighs == Weighs::kResult ? "weighted " : "", routed_.used,
                        shared_.product == kNoValue ? ""
                        : shared_.gate == kNoValue  ? " and the shared one"
                                                    : " and sigmoid(gate) * the shared one",
@@ -311,7 +340,8 @@ class SumExpertsNode final : public Node {
       std::array<float, kSumColumns> sums = {};
       for (int64_t rank = 0; rank < routed_.used; ++rank) {
         const float* values = pass.FloatRow(products_, places[rank]) + begin;
-        AddTimes(values, weights[rank], count, sums.data());
+        const float weight = routed_.weighs == Weighs::kResult ? weights[rank] : 1.0f;
+        AddTimes(values, weight, count, sums.data());
       }
       if (shared_.product != kNoValue) {
         AddTimes(pass.FloatRow(shared_.product, token) + begin, shared_weight, count, sums.data());

@@ -42,8 +42,9 @@ class ReferenceWeights {
     for (size_t c = 0; c < in.size(); ++c) squares[c] += in[c] * in[c];
     Vector out(weight.size() / in.size());
     if (Has(name + ".bias")) out = Get(name + ".bias");
+    const double scale = Has(name + ".scale") ? Get(name + ".scale").front() : 1;
     for (size_t r = 0; r < out.size(); ++r) {
-      for (size_t c = 0; c < in.size(); ++c) out[r] += weight[r * in.size() + c] * in[c];
+      for (size_t c = 0; c < in.size(); ++c) out[r] += scale * weight[r * in.size() + c] * in[c];
     }
     return out;
   }
@@ -57,10 +58,11 @@ class ReferenceWeights {
     squares.resize(in.size() * static_cast<size_t>(tensor.dims[2]));
     for (size_t c = 0; c < in.size(); ++c) squares[expert * in.size() + c] += in[c] * in[c];
     Vector out(rows);
+    const double scale = Has(name + ".scale") ? Get(name + ".scale")[expert] : 1;
     for (size_t r = 0; r < rows; ++r) {
       if (Has(name + ".bias")) out[r] = Get(name + ".bias")[expert * rows + r];
       const double* row = weight.data() + (expert * rows + r) * in.size();
-      for (size_t c = 0; c < in.size(); ++c) out[r] += row[c] * in[c];
+      for (size_t c = 0; c < in.size(); ++c) out[r] += scale * row[c] * in[c];
     }
     return out;
   }
