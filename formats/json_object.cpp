@@ -110,6 +110,14 @@ Result<std::optional<JsonObject>> JsonObject::Object(std::string_view key) const
   return std::optional(JsonObject(std::shared_ptr<const Json>(json_, value), Where(key)));
 }
 
+JsonObject JsonObject::With(const JsonObject& other) const {
+  auto merged = std::make_shared<Json>(*json_);
+  for (const auto& [key, value] : other.json_->items()) {
+    if (!value.is_null()) (*merged)[key] = value;
+  }
+  return {std::move(merged), where_};
+}
+
 Result<int64_t> JsonObject::Count(std::string_view key, int64_t max) const {
   KVANT_ASSIGN(const std::optional<int64_t> value, Integer(key, max));
   if (value.value_or(0) == 0) return Wrong(key, fmt::format("a whole number from 1 to {}", max));

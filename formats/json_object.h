@@ -40,6 +40,9 @@ class JsonObject {
   // A whole number in [1, max]; kCorrupt if it is absent.
   Result<int64_t> Count(std::string_view key, int64_t max) const;
 
+  // This object with the keys of another one, whose values count where both have a key.
+  JsonObject With(const JsonObject& other) const;
+
   // The file, and the keys that lead to this object.
   const std::string& where() const { return where_; }
   std::string Where(std::string_view key) const;

@@ -196,6 +196,19 @@ Result<std::map<std::string, std::string>> ReadTemplates(const FolderConfig& con
   return templates;
 }
 
+// The settings of the text model, which models that read more than text keep apart, among the
+// others; the class is that of the whole model.
+Result<JsonObject> WithTextModel(JsonObject model) {
+  KVANT_ASSIGN(const auto text, model.Object("text_config"));
+  if (!text) return model;
+  const JsonObject merged = model.With(*text);
+  const formats::Json* classes = model.Find("architectures");
+  if (classes == nullptr) return merged;
+  const formats::Json own = {{"architectures", *classes}};
+  KVANT_ASSIGN(const JsonObject of_whole, JsonObject::Parse(own.dump(), model.where()));
+  return merged.With(of_whole);
+}
+
 }  // namespace
 
 Result<FolderConfig> FolderConfig::Read(const std::string& folder) {
@@ -207,6 +220,7 @@ Result<FolderConfig> FolderConfig::Read(const std::string& folder) {
                          : "no such folder");
   }
   KVANT_ASSIGN(JsonObject model, JsonObject::Read(PathIn(folder, "config.json")));
+  KVANT_ASSIGN(model, WithTextModel(std::move(model)));
   KVANT_ASSIGN(JsonObject generation, ReadOptional(PathIn(folder, "generation_config.json")));
   KVANT_ASSIGN(JsonObject tokenizer, ReadOptional(PathIn(folder, "tokenizer_config.json")));
   KVANT_ASSIGN(JsonObject special, ReadOptional(PathIn(folder, "special_tokens_map.json")));

@@ -1,7 +1,6 @@
 #include "engine/convert/weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "base/log.h"
@@ -43,6 +42,16 @@ constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq", ".attn.
                                                  ".attn.masked_bias", ".attention.bias",
                                                  ".attention.masked_bias"};
 
+// How the text model is called in models that read more than text, whose tensors have this at the
+// beginning of their names or behind the beginning of the inner model's.
+constexpr std::string_view kTextModel = "language_model.";
+constexpr std::string_view kInnerModel = "model.";
+
+// The parts of such models that are left out.
+constexpr std::string_view kOtherParts[] = {
+    "vision_model.", "vision_tower.", "visual.",     "multi_modal_projector.",
+    "audio_tower.",  "embed_vision.", "embed_audio."};
+
 bool IsIgnored(std::string_view name) {
   return std::ranges::any_of(kIgnoredSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
@@ -76,6 +85,7 @@ class Planner {
 
   Result<std::vector<OutputTensor>> Plan(const JsonObject& config,
                                          std::vector<ComputedTensor> computed) {
+    of_more_than_text_ = config.Find("text_config") != nullptr;
     KVANT_TRY(FindTying(config));
     for (ComputedTensor& tensor : computed) {
       const auto count = static_cast<int64_t>(tensor.values.size());
@@ -114,9 +124,26 @@ class Planner {
   // A tensor under its full name, or without the beginning that folders may leave out.
   const SafetensorsTensor* Find(std::string_view hf_name) const {
     const SafetensorsTensor* found = model_.Find(hf_name);
+    if (found == nullptr && of_more_than_text_) found = FindInTextModel(hf_name);
     const std::string_view prefix = family_.optional_prefix;
     if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
     return model_.Find(hf_name.substr(prefix.size()));
+  }
+
+  // A tensor of a text model that is a part of another model.
+  const SafetensorsTensor* FindInTextModel(std::string_view hf_name) const {
+    const SafetensorsTensor* found = model_.Find(fmt::format("{}{}", kTextModel, hf_name));
+    if (found != nullptr || !hf_name.starts_with(kInnerModel)) return found;
+    return model_.Find(
+        fmt::format("{}{}{}", kInnerModel, kTextModel, hf_name.substr(kInnerModel.size())));
+  }
+
+  // Whether a tensor belongs to a part that reads something else.
+  bool IsOfAnotherPart(std::string_view name) const {
+    if (!of_more_than_text_) return false;
+    if (name.starts_with(kInnerModel)) name.remove_prefix(kInnerModel.size());
+    return std::ranges::any_of(kOtherParts,
+                               [name](std::string_view part) { return name.starts_with(part); });
   }
 
   // Whether the output's weights are the embedding's. A folder holds such weights under either
@@ -151,10 +178,9 @@ class Planner {
                                        ? tied_embedding_
                                        : WithNumber(row.hf_name, layer);
     OutputTensor tensor;
-    const int64_t count = row.experts == ExpertForm::kEach ? shape_.experts : 1;
+    const int64_t count = SourceCount(row);
     for (int64_t expert = 0; expert < count; ++expert) {
-      const std::string hf_name =
-          row.experts == ExpertForm::kEach ? WithNumber(layer_name, expert) : layer_name;
+      const std::string hf_name = WithNumber(layer_name, expert);
       const SafetensorsTensor* source = Find(hf_name);
       if (source == nullptr) {
         if (row.presence == Presence::kOptional && expert == 0) return {};
@@ -174,26 +200,54 @@ class Planner {
     tensor.order = row.order;
     tensor.shape = shape_;
     tensor.change = row.values;
+    if (row.gguf_name == kOutputName && family_.has_unit_output_rows != nullptr &&
+        family_.has_unit_output_rows(shape_)) {
+      tensor.change = Values::kUnitRows;
+    }
     out_.push_back(std::move(tensor));
     return {};
+  }
+
+  // How many tensors of the folder become one.
+  int64_t SourceCount(const HfTensor& row) const {
+    if (row.experts == ExpertForm::kEach) return shape_.experts;
+    return row.experts == ExpertForm::kEachRow ? ExtentSize(row.rows, shape_) : 1;
   }
 
   void SetShape(const HfTensor& row, OutputTensor& tensor) const {
     const int64_t rows = ExtentSize(row.rows, shape_);
     if (row.columns == Extent::kNone) {
       tensor.dims = {rows};
-      return;
+    } else {
+      tensor.dims = {ExtentSize(row.columns, shape_)};
+      if (row.rows != Extent::kOne) tensor.dims.push_back(rows);
+      const bool of_experts =
+          row.experts == ExpertForm::kEach || row.experts == ExpertForm::kStacked;
+      if (of_experts) tensor.dims.push_back(shape_.experts);
     }
-    tensor.dims = {ExtentSize(row.columns, shape_)};
-    if (row.rows != Extent::kOne) tensor.dims.push_back(rows);
-    if (row.experts != ExpertForm::kNone) tensor.dims.push_back(shape_.experts);
     tensor.source_rows = SourceRows(row);
-    tensor.first_row = row.part == RowPart::kSecondHalf ? rows : 0;
+    tensor.first_row = FirstRow(row);
   }
 
-  // Of a matrix in the folder.
+  // Of a matrix or vector in the folder.
   int64_t SourceRows(const HfTensor& row) const {
-    return ExtentSize(row.rows, shape_) * (row.part == RowPart::kAll ? 1 : 2);
+    switch (row.part) {
+      case RowPart::kAll: return ExtentSize(row.rows, shape_);
+      case RowPart::kFirstHalf:
+      case RowPart::kSecondHalf: return 2 * ExtentSize(row.rows, shape_);
+      default: return ExtentSize(Extent::kQkvRows, shape_);
+    }
+  }
+
+  // Which of its rows is the first that is taken.
+  int64_t FirstRow(const HfTensor& row) const {
+    const int64_t q_rows = ExtentSize(Extent::kQRows, shape_);
+    switch (row.part) {
+      case RowPart::kSecondHalf: return ExtentSize(row.rows, shape_);
+      case RowPart::kKeys: return q_rows;
+      case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape_);
+      default: return 0;
+    }
   }
 
   Status CheckSameType(const SafetensorsTensor& first, const SafetensorsTensor& other) const {
@@ -214,9 +268,9 @@ class Planner {
     }
     std::vector<int64_t> expected;
     if (row.experts == ExpertForm::kStacked) expected.push_back(shape_.experts);
-    expected.push_back(SourceRows(row));
+    if (row.experts != ExpertForm::kEachRow) expected.push_back(SourceRows(row));
     if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
-    if (row.order == RowOrder::kTransposed) std::swap(expected[0], expected[1]);
+    if (row.order == RowOrder::kTransposed) std::swap(expected.back(), expected.end()[-2]);
     if (source.shape == expected) return {};
     return MakeError(
         ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
@@ -251,10 +305,15 @@ class Planner {
 
   Status CheckAllUsed() const {
     bool left_out = false;
+    bool other_parts = false;
     for (const SafetensorsTensor& tensor : model_.tensors()) {
       if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
       if (PredictsFurtherTokens(tensor.name)) {
         left_out = true;
+        continue;
+      }
+      if (IsOfAnotherPart(tensor.name)) {
+        other_parts = true;
         continue;
       }
       return MakeError(ErrorCode::kNotSupported,
@@ -263,6 +322,7 @@ class Planner {
                        shape_.layers);
     }
     if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
+    if (other_parts) Log(LogLevel::kWarning, "parts that read images or sound are left out");
     return {};
   }
 
@@ -273,115 +333,12 @@ class Planner {
   const SafetensorsModel& model_;
   const quant::FormatTraits* matrix_;
   bool tied_ = false;
+  bool of_more_than_text_ = false;
   int fallbacks_ = 0;  // matrices whose rows are no whole blocks
   std::string first_fallback_;
   std::string tied_embedding_;  // where the embedding is found under the output's name
   std::set<std::string, std::less<>> used_;
   std::vector<OutputTensor> out_;
-};
-
-// Of RowOrder::kGroupedQkv.
-int64_t SourceOfGrouped(int64_t row, const HfShape& shape) {
-  const int64_t head = row / shape.head_dim;
-  const int64_t per_kv = shape.heads / shape.kv_heads;
-  int64_t kv_head = head / per_kv;
-  int64_t within = head % per_kv;
-  if (head >= shape.heads) {
-    kv_head = (head - shape.heads) % shape.kv_heads;
-    within = per_kv + (head - shape.heads) / shape.kv_heads;
-  }
-  return (kv_head * (per_kv + 2) + within) * shape.head_dim + row % shape.head_dim;
-}
-
-// The row of the source that becomes row `row`.
-int64_t SourceRow(int64_t row, const OutputTensor& tensor) {
-  if (tensor.order == RowOrder::kGroupedQkv) return SourceOfGrouped(row, tensor.shape);
-  if (tensor.order != RowOrder::kPairsInterleaved) return row;
-  const int64_t head_rows = tensor.shape.head_dim;
-  const int64_t head = row / head_rows;
-  const int64_t within = row % head_rows;
-  return head * head_rows + within % 2 * (head_rows / 2) + within / 2;
-}
-
-// Makes rows of one tensor. A permuted vector (a bias) is a matrix of one column here.
-class RowEncoder {
- public:
-  RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kernels)
-      : tensor_(tensor),
-        encode_(kernels.encode[static_cast<size_t>(quant::FormatIndex(*tensor.format))]),
-        rows_(tensor.rows()),
-        columns_(tensor.columns()),
-        element_bytes_(tensor.sources.front()->type->bytes) {
-    if (tensor.order != RowOrder::kSame && tensor.dims.size() == 1) std::swap(rows_, columns_);
-    source_format_ = quant::FindFormat(tensor.sources.front()->type->name);  // null for F64
-    values_.resize(static_cast<size_t>(columns_));
-    source_row_.resize(static_cast<size_t>(columns_ * element_bytes_));
-  }
-
-  int64_t rows() const { return rows_; }
-
-  void Encode(int64_t row, std::byte* out) {
-    CopySource(row);
-    const int64_t row_bytes = tensor_.format->row_bytes(columns_);
-    if (source_format_ == tensor_.format && tensor_.change == Values::kSame) {
-      std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
-      return;
-    }
-    if (source_format_ != nullptr) {
-      source_format_->decode(source_row_.data(), values_.data(), columns_);
-    } else {
-      for (size_t i = 0; i < values_.size(); ++i) {
-        double value = 0;
-        std::memcpy(&value, source_row_.data() + i * sizeof(value), sizeof(value));
-        values_[i] = static_cast<float>(value);
-      }
-    }
-    if (tensor_.change == Values::kPlusOne) {
-      for (float& value : values_) value += 1.0f;
-    }
-    encode_({.format = tensor_.format,
-             .values = values_.data(),
-             .importance = nullptr,
-             .rows = 1,
-             .cols = columns_,
-             .blocks = out + row * row_bytes});
-  }
-
- private:
-  const SafetensorsTensor& SourceOf(int64_t expert) const {
-    const bool stacked = tensor_.sources.size() == 1;
-    return *tensor_.sources[stacked ? 0 : static_cast<size_t>(expert)];
-  }
-
-  // The file aligns nothing, so a row is copied before it is read as numbers.
-  void CopySource(int64_t row) {
-    const bool of_experts = tensor_.dims.size() > 2;
-    const int64_t expert = of_experts ? row / tensor_.matrix_rows() : 0;
-    const int64_t within = of_experts ? row % tensor_.matrix_rows() : row;
-    const std::byte* data = SourceOf(expert).data;
-    if (tensor_.order != RowOrder::kTransposed) {
-      const bool stacked = tensor_.sources.size() == 1;
-      const int64_t source_row = (stacked ? expert * tensor_.source_rows : 0) + tensor_.first_row +
-                                 SourceRow(within, tensor_);
-      std::memcpy(source_row_.data(), data + source_row * columns_ * element_bytes_,
-                  source_row_.size());
-      return;
-    }
-    for (int64_t column = 0; column < columns_; ++column) {
-      std::memcpy(source_row_.data() + column * element_bytes_,
-                  data + (column * rows_ + row) * element_bytes_,
-                  static_cast<size_t>(element_bytes_));
-    }
-  }
-
-  const OutputTensor& tensor_;
-  cpu::EncodeFunction encode_;
-  int64_t rows_;
-  int64_t columns_;
-  int64_t element_bytes_;
-  const quant::FormatTraits* source_format_;
-  std::vector<float> values_;
-  std::vector<std::byte> source_row_;
 };
 
 }  // namespace
@@ -410,30 +367,6 @@ Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const Json
                                               const OutputType& type,
                                               std::vector<ComputedTensor> computed) {
   return Planner(family, shape, model, type).Plan(config, std::move(computed));
-}
-
-Result<WeightEncoder> WeightEncoder::Create(int64_t bytes_max, int threads) {
-  KVANT_ASSIGN(AlignedBuffer buffer,
-               AlignedBuffer::Allocate(static_cast<size_t>(bytes_max), "the largest tensor"));
-  KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
-  return WeightEncoder(std::move(buffer), *kernels, threads);
-}
-
-std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
-  if (tensor.sources.empty()) return std::as_bytes(std::span(tensor.values));
-  const auto size = static_cast<size_t>(tensor.size_bytes());
-  const SafetensorsTensor& source = *tensor.sources.front();
-  const bool unchanged = source.type->name == tensor.format->name &&
-                         tensor.order == RowOrder::kSame && tensor.change == Values::kSame &&
-                         tensor.sources.size() == 1 && tensor.source_rows <= tensor.matrix_rows();
-  if (unchanged) return {source.data, size};
-  KVANT_CHECK(size <= buffer_.size());
-  pool_->Run([&](const ThreadPool::Member& member) {
-    RowEncoder encoder(tensor, kernels_);
-    const Range range = OwnedRange(encoder.rows(), 1, member.index, member.count);
-    for (int64_t row = range.begin; row < range.end; ++row) encoder.Encode(row, buffer_.data());
-  });
-  return {buffer_.data(), size};
 }
 
 }  // namespace kvant::convert

@@ -43,9 +43,10 @@ struct OutputTensor {
   std::string name;
   const quant::FormatTraits* format = nullptr;
   std::vector<int64_t> dims;  // dims[0] is the contiguous one
-  // The folder's tensor, or one for each expert; none for computed tensors.
+  // The folder's tensor, or one for each expert or row; none for computed tensors.
   std::vector<const formats::SafetensorsTensor*> sources = {};
-  // The rows of an expert in a source that holds all of them, and which of these is the first here.
+  // The rows of an expert in a source that holds all of them, or those of a matrix or vector of
+  // which a part is taken; and which of these is the first here.
   int64_t source_rows = 0;
   int64_t first_row = 0;
   Values change = Values::kSame;  // of the sources' numbers

@@ -31,7 +31,9 @@ namespace {
 std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
   for (const std::string& name : SeededModelNames()) {
     nlohmann::json config = SeededModel(name).config;
-    if (config["architectures"][0] != family.classes.front()) continue;
+    const auto parsed = formats::JsonObject::Parse(config.dump(), "config.json").value();
+    const auto found = arch::FindHfFamily(parsed);
+    if (!found.ok() || *found != &family) continue;
     config[std::string(family.keys.dim)] = 256;
     if (!family.keys.ffn.empty()) config[std::string(family.keys.ffn)] = 512;
     if (config.contains("head_dim")) config["head_dim"] = 64;
@@ -96,15 +98,27 @@ std::string WithNumber(std::string_view name, int64_t number) {
   return mark == std::string::npos ? text : text.replace(mark, 2, std::to_string(number));
 }
 
+// Of a tensor in the folder.
+int64_t SourceRows(const arch::HfTensor& row, const arch::HfShape& shape) {
+  switch (row.part) {
+    case arch::RowPart::kAll: return arch::ExtentSize(row.rows, shape);
+    case arch::RowPart::kFirstHalf:
+    case arch::RowPart::kSecondHalf: return 2 * arch::ExtentSize(row.rows, shape);
+    default: return arch::ExtentSize(arch::Extent::kQkvRows, shape);
+  }
+}
+
 HfWeights RandomWeights(const arch::HfTensor& row, const arch::HfShape& shape,
                         std::mt19937& random) {
   HfWeights tensor;
   if (row.experts == arch::ExpertForm::kStacked) tensor.shape.push_back(shape.experts);
-  tensor.shape.push_back(arch::ExtentSize(row.rows, shape) *
-                         (row.part == arch::RowPart::kAll ? 1 : 2));
+  const bool one_row = row.experts == arch::ExpertForm::kEachRow;
+  if (!one_row) tensor.shape.push_back(SourceRows(row, shape));
   const bool is_matrix = row.columns != arch::Extent::kNone;
   if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
-  if (row.order == arch::RowOrder::kTransposed) std::swap(tensor.shape[0], tensor.shape[1]);
+  if (row.order == arch::RowOrder::kTransposed) {
+    std::swap(tensor.shape.back(), tensor.shape.end()[-2]);
+  }
   const auto columns = static_cast<float>(tensor.shape.back());
   const float deviation = is_matrix ? 1.2f / std::sqrt(columns) : 0.3f;
   int64_t count = 1;
@@ -141,7 +155,10 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
     const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
     for (int64_t layer = 0; layer < (in_layers ? shape.layers : 1); ++layer) {
       if (!HasRow(family, row, layer)) continue;
-      const int64_t experts = row.experts == arch::ExpertForm::kEach ? shape.experts : 1;
+      const int64_t experts = row.experts == arch::ExpertForm::kEach ? shape.experts
+                              : row.experts == arch::ExpertForm::kEachRow
+                                  ? arch::ExtentSize(row.rows, shape)
+                                  : 1;
       for (int64_t expert = 0; expert < experts; ++expert) {
         folder.weights[WithNumber(WithNumber(row.hf_name, layer), expert)] =
             RandomWeights(row, shape, random);
@@ -191,8 +208,10 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
   std::string path_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Listed, Families, testing::ValuesIn(Rows()),
-                         [](const auto& row) { return std::string(row.param->classes.front()); });
+INSTANTIATE_TEST_SUITE_P(Listed, Families, testing::ValuesIn(Rows()), [](const auto& row) {
+  const std::string name(row.param->classes.front());
+  return row.param->is_of == nullptr ? name : name + "_of_a_kind";
+});
 
 TEST_P(Families, ComputeWhatTheReferenceComputes) {
   const auto file = formats::GgufFile::Open(path());

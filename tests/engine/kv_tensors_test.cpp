@@ -80,8 +80,7 @@ TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
     ExpectOk(runner->Append(ids.back(), RandomTokens(150, seed)));
   }
   // The layer shown has no window in the mixed kinds; the one before it has.
-  const int64_t window = GetParam().window;
-  const int64_t behind = window == 0 ? 150 : std::min<int64_t>(150, window - 1);
+  const int64_t behind = 150 - GetParam().FirstVisible(150);
   const int64_t held = GetParam().sees_all() ? 150 : behind;
   const auto bhsd = runner->Export(ids, KvLayout::kBhsd);
   ASSERT_TRUE(bhsd.ok()) << bhsd.error().message;

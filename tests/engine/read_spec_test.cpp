@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 
 #include "base/result.h"
 #include "cpu/float_gemm.h"
@@ -180,6 +181,85 @@ TEST(ReadSpec, Gemma2HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
       HasSubstr("gemma2.attn_logit_softcapping: expected a positive number"));
 }
 
+TEST(ReadSpec, Llama4HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
+  const auto layers = [](GgufWriter& writer) {
+    writer.Remove("llama4.block_count");
+    writer.AddU32("llama4.block_count", 5);
+  };
+  auto spec = Read(layers, "llama4");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  for (size_t i = 0; i < 5; ++i) {
+    const arch::Attention& attention = AttentionOf(*spec, i);
+    const bool whole = i == 3;
+    EXPECT_EQ(attention.mask.kind, whole ? arch::MaskKind::kCausal : arch::MaskKind::kSections);
+    EXPECT_EQ(attention.mask.window, whole ? 0 : 8192);
+    EXPECT_EQ(attention.rope, whole ? arch::Attention::kNoRope : 0u);
+    EXPECT_EQ(attention.temperature.scale, whole ? 0.1f : 0.0f);
+    EXPECT_EQ(attention.temperature.length, whole ? 8192.0f : 1.0f);
+    EXPECT_EQ(attention.temperature.offset, whole ? 1.0f : 0.0f);
+    EXPECT_EQ(attention.head_norms,
+              whole ? arch::HeadNorms::kNone : arch::HeadNorms::kWithoutWeights);
+  }
+  // A window of 0 is a model whose layers all see everything and have a rotation.
+  spec = Read(
+      [&](GgufWriter& writer) {
+        layers(writer);
+        writer.AddU32("llama4.attention.sliding_window", 0);
+      },
+      "llama4");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(AttentionOf(*spec, i).mask.kind, arch::MaskKind::kCausal);
+    EXPECT_EQ(AttentionOf(*spec, i).rope, 0u);
+    EXPECT_EQ(AttentionOf(*spec, i).temperature.scale, 0.0f);
+    EXPECT_EQ(AttentionOf(*spec, i).head_norms, arch::HeadNorms::kWithoutWeights);
+  }
+}
+
+TEST(ReadSpec, Llama4NamesTheKeysThatMakeNoSense) {
+  const auto f32 = [](const char* key, float value) {
+    return Message([=](GgufWriter& writer) { writer.AddF32(key, value); }, "llama4");
+  };
+  const auto u32 = [](const char* key, uint32_t value) {
+    return Message([=](GgufWriter& writer) { writer.AddU32(key, value); }, "llama4");
+  };
+  for (const float bad : {0.0f, -0.1f, HUGE_VALF}) {
+    EXPECT_THAT(f32("llama4.attention.temperature_scale", bad),
+                HasSubstr("key llama4.attention.temperature_scale: expected a positive number"));
+  }
+  EXPECT_THAT(u32("llama4.attention.temperature_length", 0),
+              HasSubstr("key llama4.attention.temperature_length: expected 1 to"));
+  EXPECT_THAT(u32("llama4.attention.sliding_window", 0xffffffffu),
+              HasSubstr("key llama4.attention.sliding_window: expected 1 to"));
+  EXPECT_THAT(u32("llama4.attention.sliding_window_pattern", 0),
+              HasSubstr("key llama4.attention.sliding_window_pattern: expected at least 1"));
+  EXPECT_THAT(u32("llama4.expert_count", 16), HasSubstr("no layer has a router"));
+}
+
+// Baichuan 13B is known by its layers in files of other engines; a key outranks them.
+TEST(ReadSpec, BaichuanHasAlibiOrARotation) {
+  const auto slopes = [](uint32_t layers, std::optional<float> max_bias) -> size_t {
+    const auto spec = Read(
+        [&](GgufWriter& writer) {
+          writer.Remove("baichuan.block_count");
+          writer.AddU32("baichuan.block_count", layers);
+          if (max_bias) writer.AddF32("baichuan.attention.max_alibi_bias", *max_bias);
+        },
+        "baichuan");
+    if (!spec.ok()) return 99;
+    const arch::Attention& attention = AttentionOf(*spec, 1);
+    EXPECT_EQ(attention.rope == arch::Attention::kNoRope, !attention.bias_slopes.empty());
+    return attention.bias_slopes.size();
+  };
+  EXPECT_EQ(slopes(32, {}), 0u);
+  EXPECT_EQ(slopes(40, {}), 4u);
+  EXPECT_EQ(slopes(32, 8.0f), 4u);
+  EXPECT_EQ(slopes(40, 0.0f), 0u);
+  EXPECT_THAT(
+      Message([](GgufWriter& w) { w.AddF32("baichuan.attention.max_alibi_bias", -1); }, "baichuan"),
+      HasSubstr("key baichuan.attention.max_alibi_bias: expected a positive number"));
+}
+
 TEST(ReadSpec, UnknownArchitectureIsRefusedWithTheKnownOnes) {
   const std::string message = Message([](GgufWriter&) {}, "mamba");
   EXPECT_THAT(message, HasSubstr("\"mamba\""));
@@ -236,6 +316,37 @@ TEST(ReadSpec, ContradictionsNameTheKey) {
                 }),
                 HasSubstr("layer_norm_rms_epsilon"));
   }
+}
+
+// Arrays may count the layers that are left out, but no others.
+TEST(ReadSpec, ArraysHaveAnEntryForEachLayer) {
+  const auto with = [](std::vector<int32_t> heads) {
+    return Message([&heads](GgufWriter& writer) {
+      writer.AddU32("llama.nextn_predict_layers", 1);
+      writer.Remove("llama.attention.head_count_kv");
+      writer.AddI32s("llama.attention.head_count_kv", heads);
+    });
+  };
+  EXPECT_EQ(with({2}), "accepted");
+  EXPECT_EQ(with({2, 1}), "accepted");
+  EXPECT_THAT(with({2, 1, 1}), HasSubstr("expected 1 32-bit integers, found 3"));
+  EXPECT_THAT(with({3}), HasSubstr("4 heads are no multiple of 3"));
+  EXPECT_THAT(Message([](GgufWriter& writer) { writer.AddU32("llama.nextn_predict_layers", 2); }),
+              HasSubstr("key llama.nextn_predict_layers: expected less than 2 layers, found 2"));
+}
+
+TEST(ReadSpec, ALinearScaleUnderItsOldNameCountsUnlessThereIsTheNewOne) {
+  const auto factor = [](bool both) {
+    const auto spec = Read([both](GgufWriter& writer) {
+      writer.AddF32("llama.rope.scale_linear", 3.0f);
+      if (both) writer.AddF32("llama.rope.scaling.factor", 5.0f);
+    });
+    return spec.ok() ? spec->ropes[0].linear_factor : 0.0f;
+  };
+  EXPECT_EQ(factor(false), 3.0f);
+  EXPECT_EQ(factor(true), 5.0f);
+  EXPECT_THAT(Message([](GgufWriter& writer) { writer.AddF32("llama.rope.scale_linear", 0); }),
+              HasSubstr("rope.scale_linear: expected a positive number"));
 }
 
 TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {

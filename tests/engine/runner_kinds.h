@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu/kernels.h"
+#include "engine/kv/accounting/policy.h"
 #include "kvant/runner.h"
 #include "tests/engine/tiny_model.h"
 
@@ -64,6 +65,16 @@ struct Kind {
 
   // Whether some layer sees all positions.
   bool sees_all() const { return window == 0 || mixed; }
+  bool has_sections() const { return arch == "llama4"; }
+  // The most tokens that a rewind goes back without a replay. Sections are dropped as a whole.
+  int64_t RewindMost() const {
+    return kv::kRewindSlack + kv::kBlockTokens + (has_sections() ? window : 0);
+  }
+  // The first position that the next query after `length` positions sees in a layer with a window.
+  int64_t FirstVisible(int64_t length) const {
+    if (window == 0) return 0;
+    return has_sections() ? length / window * window : std::max<int64_t>(0, length - window + 1);
+  }
 };
 
 inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -80,7 +91,10 @@ inline std::vector<Kind> Kinds() {
           {"mixed_f32_window_1", KvElement::kF32, 1, "gemma3", true},
           {"mixed_f16_window_7", KvElement::kF16, 7, "gemma3", true},
           {"mixed_q8_window_33", KvElement::kQ8, 33, "gemma3", true},
-          {"mixed_f32_window_33", KvElement::kF32, 33, "gemma3", true}};
+          {"mixed_f32_window_33", KvElement::kF32, 33, "gemma3", true},
+          {"f32_sections_48", KvElement::kF32, 48, "llama4"},
+          {"mixed_q8_sections_96", KvElement::kQ8, 96, "llama4", true},
+          {"mixed_f16_sections_40", KvElement::kF16, 40, "llama4", true}};
 }
 
 class RunnerKinds : public testing::TestWithParam<Kind> {

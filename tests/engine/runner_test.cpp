@@ -105,7 +105,7 @@ TEST_P(RunnerKinds, RewindBeyondTheWindowReplaysExactly) {
     ExpectOk(runner->Append(id, tokens));
     const int64_t length = 800 - back;
     const uint64_t replayed = runner->stats().tokens_replayed;
-    if (window > 0 && back > kv::kRewindSlack + kv::kBlockTokens) {
+    if (window > 0 && back > GetParam().RewindMost()) {
       EXPECT_EQ(runner->Rewind(id, length, Replay::kForbidden).error().code,
                 ErrorCode::kNotSupported);
       EXPECT_EQ(runner->length(id), 800);
@@ -113,7 +113,7 @@ TEST_P(RunnerKinds, RewindBeyondTheWindowReplaysExactly) {
     ExpectOk(runner->Rewind(id, length));
     if (window == 0 || back <= kv::kRewindSlack) {
       EXPECT_EQ(runner->stats().tokens_replayed, replayed);
-    } else if (back > kv::kRewindSlack + kv::kBlockTokens) {
+    } else if (back > GetParam().RewindMost()) {
       EXPECT_GT(runner->stats().tokens_replayed, replayed);
     }
     ExpectOk(runner->Append(id, other));

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -48,6 +49,7 @@ class SeededModel {
     folder_.config = config;
     folder_.weights.clear();
     for (const auto& row : json_["tensors"]) folder_.weights[rename(row["name"])] = Weights(row);
+    for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
     folder_.Write();
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
@@ -58,6 +60,9 @@ class SeededModel {
   std::function<std::string(const std::string&)> rename = [](const std::string& name) {
     return name;
   };
+
+  // Further tensors of the folder.
+  std::map<std::string, HfWeights> extra;
 
   // What refuses the folder; "accepted" if nothing does.
   std::string Message() {

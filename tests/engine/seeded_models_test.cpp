@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "cpu/kernels.h"
 #include "engine/arch/family.h"
+#include "formats/gguf.h"
 #include "formats/npy.h"
 #include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
@@ -92,6 +94,69 @@ TEST(SeededModel, NamesWithoutTheirBeginningAreFound) {
   }
 }
 
+// Folders of models that see, too, keep the settings of the text model apart, put a name before its
+// tensors and have further ones.
+TEST(SeededModel, TextModelsOfOtherModelsAreConvertedAlone) {
+  SeededModel seeded("llama4");
+  const auto alone = seeded.Open();
+  nlohmann::json text = seeded.config;
+  text["architectures"] = nullptr;
+  seeded.config = {{"architectures", {"Llama4ForConditionalGeneration"}},
+                   {"text_config", text},
+                   {"vision_config", {{"hidden_size", 7}}}};
+  for (const std::string before : {"language_model.", "model.language_model."}) {
+    seeded.rename = [&before](const std::string& name) {
+      const std::string inner = "model.";
+      if (!before.starts_with(inner)) return before + name;
+      return name.starts_with(inner) ? before + name.substr(inner.size()) : name;
+    };
+    for (const char* other : {"vision_model.layers.0.norm.weight", "model.vision_tower.x.weight"}) {
+      seeded.extra = {{other, {{3}, {1, 2, 3}}}};
+      const auto inside = seeded.Open();
+      ASSERT_TRUE(alone != nullptr && inside != nullptr) << before;
+      const std::vector<TokenId> tokens = {5, 9, 3};
+      const auto logits = [&](const std::shared_ptr<const Model>& model) {
+        return AllLogits(*OpenSession(model, F32Cache(64)), tokens, tokens.size());
+      };
+      EXPECT_EQ(logits(alone), logits(inside)) << before;
+    }
+  }
+  seeded.rename = [](const std::string& name) { return "language_model." + name; };
+  seeded.extra = {{"model.layers.0.unknown.weight", {{3}, {1, 2, 3}}}};
+  EXPECT_THAT(seeded.Message(), testing::HasSubstr("model.layers.0.unknown.weight"));
+}
+
+// Baichuan 2 is known by its vocabulary.
+TEST(SeededModel, OutputRowsOfBaichuan2AreDividedByTheirLengths) {
+  constexpr int64_t kVocab = 125696;
+  constexpr int64_t kDim = 32;
+  SeededModel seeded("baichuan");
+  seeded.config["vocab_size"] = kVocab;
+  HfWeights rows{{kVocab, kDim}, std::vector<float>(kVocab * kDim, 0.0f)};
+  for (int64_t row = 0; row < kVocab; ++row) {
+    rows.values[static_cast<size_t>(row * kDim + row % kDim)] = 3.0f;
+    rows.values[static_cast<size_t>(row * kDim + (row + 1) % kDim)] = -4.0f;
+  }
+  std::fill_n(rows.values.begin(), kDim, 0.0f);  // nothing to divide
+  seeded.extra = {{"model.embed_tokens.weight", rows}, {"lm_head.weight", rows}};
+  const auto path = seeded.Convert();
+  ASSERT_TRUE(path.ok()) << path.error().message;
+  const auto file = formats::GgufFile::Open(*path);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto values = [&](const char* name, int64_t row) {
+    std::vector<float> out(kDim);
+    std::memcpy(out.data(), file->FindTensor(name)->data + row * kDim * 4, kDim * 4);
+    return out;
+  };
+  EXPECT_EQ(values("output.weight", 0), std::vector<float>(kDim, 0.0f));
+  for (const int64_t row : {int64_t{5}, kVocab - 1}) {
+    const std::vector<float> found = values("output.weight", row);
+    EXPECT_EQ(found[static_cast<size_t>(row % kDim)], 0.6f);
+    EXPECT_EQ(found[static_cast<size_t>((row + 1) % kDim)], -0.8f);
+    EXPECT_EQ(values("token_embd.weight", row)[static_cast<size_t>(row % kDim)], 3.0f);
+  }
+}
+
 TEST(SeededModel, SessionsEndWhereLearnedPositionsEnd) {
   const auto model = SeededModel("gpt2").Open();
   ASSERT_NE(model, nullptr);
@@ -145,7 +210,6 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"command-r", "/layer_norm_eps", 0, "layer_norm_eps"},
         SeededSetting{"cohere2", "/sliding_window", nullptr, "sliding_window is missing"},
         SeededSetting{"starcoder2", "/norm_epsilon", nullptr, "norm_epsilon is missing"},
-        SeededSetting{"stablelm", "/qk_layernorm", true, "qk_layernorm: true"},
         SeededSetting{"hunyuan-dense", "/rope_scaling/alpha", nullptr, "alpha is missing"},
         SeededSetting{"hunyuan-dense", "/rope_scaling/rope_type", "yarn", "\"yarn\""},
         SeededSetting{"nemotron", "/hidden_act", "silu", "hidden_act \"silu\""},
@@ -153,8 +217,12 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"gpt2", "/n_positions", 95, "wpe.weight"},
         SeededSetting{"gpt2", "/n_inner", 64, "c_fc.weight"},
         SeededSetting{"gptneox", "/rotary_emb_base", 0, "rotary_emb_base"},
-        SeededSetting{"falcon-multi-query", "/alibi", true, "alibi: true"},
-        SeededSetting{"falcon-multi-query", "/parallel_attn", false, "parallel_attn: false"},
+        SeededSetting{"minicpm-long", "/rope_scaling/long_factor", {1.0}, "long_factor"},
+        SeededSetting{"minicpm-long", "/rope_scaling/short_factor", nullptr, "short_factor"},
+        SeededSetting{"internlm2", "/num_key_value_heads", 4, "wqkv.weight"},
+        SeededSetting{"internlm2", "/rope_scaling/type", "longrope", "\"longrope\""},
+        SeededSetting{"baichuan", "/hidden_size", 64, "embed_tokens.weight"},
+        SeededSetting{"baichuan-alibi", "/model_max_length", nullptr, "model_max_length"},
         SeededSetting{"falcon-two-norms", "/num_kv_heads", 3, "divisor of 4"},
         SeededSetting{"bloom", "/apply_residual_connection_post_layernorm", true, "true is not"},
         SeededSetting{"mpt", "/attn_config/alibi", false, "alibi: false"},
@@ -171,7 +239,19 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"glm4moe", "/routed_scaling_factor", -1, "routed_scaling_factor"},
         SeededSetting{"glm4moe", "/partial_rotary_factor", 2.0, "partial_rotary_factor"},
         SeededSetting{"olmoe", "/clip_qkv", 1.0, "clip_qkv"},
-        SeededSetting{"hunyuan-moe", "/rope_scaling/alpha", 0, "alpha"}));
+        SeededSetting{"hunyuan-moe", "/rope_scaling/alpha", 0, "alpha"},
+        SeededSetting{"llama4", "/use_qk_norm", false, "use_qk_norm: expected true"},
+        SeededSetting{"llama4-step", "/use_qk_norm", true, "128 experts"},
+        SeededSetting{"llama4", "/attn_temperature_tuning", 0, "attn_temperature_tuning: false"},
+        SeededSetting{"llama4", "/attn_scale", -1, "attn_scale"},
+        SeededSetting{"llama4", "/floor_scale", 0, "floor_scale"},
+        SeededSetting{"llama4", "/attention_chunk_size", 0, "attention_chunk_size"},
+        SeededSetting{"llama4", "/no_rope_layers", {1, 0}, "no_rope_layers"},
+        SeededSetting{"llama4", "/no_rope_layers", {1, 1, 1, 1, 1, 1}, "layer_types: expected"},
+        SeededSetting{"llama4", "/layer_types", nlohmann::json::array(), "layer_types"},
+        SeededSetting{"llama4", "/num_experts_per_tok", 5, "num_experts_per_tok"},
+        SeededSetting{"llama4", "/intermediate_size", 23, "gate_up_proj"},
+        SeededSetting{"llama4-step", "/rope_scaling/high_freq_factor", 0.5, "high_freq_factor"}));
 
 }  // namespace
 }  // namespace kvant::test

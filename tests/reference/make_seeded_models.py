@@ -31,6 +31,8 @@ EXPERTS = dict(GROUPED, num_hidden_layers=3, num_experts_per_tok=2)
 QWEN_MOE = dict(EXPERTS, num_experts=8, moe_intermediate_size=24)
 SIGMOID = dict(EXPERTS, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, head_dim=16)
 ERNIE_MOE = dict(EXPERTS, moe_num_experts=8, moe_k=2, moe_intermediate_size=24)
+LLAMA4 = dict(EXPERTS, num_hidden_layers=6, intermediate_size=24, intermediate_size_mlp=48, head_dim=16, num_experts_per_tok=1,
+              attention_chunk_size=16, attn_scale=0.4, floor_scale=8, rope_scaling=None)
 GRANITE_MOE = dict(EXPERTS, intermediate_size=24, num_local_experts=8, tie_word_embeddings=True, embedding_multiplier=3.0,
                    residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=4.0)
 
@@ -42,6 +44,8 @@ def windows(layers, period):
 def longrope(n):
     return {"type": "longrope", "short_factor": [1.0 + 0.1 * i for i in range(n)], "long_factor": [1.0 + 2.0 * i for i in range(n)]}
 
+
+MINICPM = dict(architectures=["MiniCPMForCausalLM"], scale_emb=4.0, scale_depth=1.1, dim_model_base=100)
 
 # Name: (class, settings); "context" and "tokens" are of the session, "plus_one" says that norms multiply by 1 + weight,
 # "known_as" are settings of another class with the same formulas.
@@ -70,8 +74,15 @@ MODELS = {
                                      logits_scaling=0.5, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
     # The class is not one of transformers; Granite's has the same formulas.
     "minicpm": ("Granite", dict(GROUPED, num_hidden_layers=3, embedding_multiplier=4.0, residual_multiplier=1.1 / 3**0.5,
-                                attention_multiplier=8**-0.5, logits_scaling=32 / 100, known_as=dict(
-                                    architectures=["MiniCPMForCausalLM"], scale_emb=4.0, scale_depth=1.1, dim_model_base=100))),
+                                attention_multiplier=8**-0.5, logits_scaling=32 / 100, known_as=MINICPM)),
+    # The factors beyond the original context, and those up to it.
+    "minicpm-long": ("Granite", dict(GROUPED, num_hidden_layers=2, embedding_multiplier=4.0, residual_multiplier=1.1 / 2**0.5,
+                                     attention_multiplier=8**-0.5, logits_scaling=32 / 100, known_as=MINICPM,
+                                     original_max_position_embeddings=48, rope_scaling=dict(longrope(4), rope_type="longrope"))),
+    "minicpm-short": ("Granite", dict(GROUPED, num_hidden_layers=2, embedding_multiplier=4.0, residual_multiplier=1.1 / 2**0.5,
+                                      attention_multiplier=8**-0.5, logits_scaling=32 / 100, known_as=MINICPM,
+                                      original_max_position_embeddings=48, rope_scaling=dict(longrope(4), rope_type="longrope"),
+                                      context=48, tokens=40)),
     "command-r": ("Cohere", dict(GROUPED, num_hidden_layers=3, logit_scale=0.3)),
     "command-r-norms": ("Cohere", dict(GROUPED, num_hidden_layers=2, logit_scale=2.0, use_qk_norm=True)),
     "cohere2": ("Cohere2", dict(GROUPED, num_hidden_layers=6, logit_scale=0.5, sliding_window=9, layer_types=windows(6, 4))),
@@ -84,6 +95,7 @@ MODELS = {
                                              tie_word_embeddings=False)),
     "stablelm": ("StableLm", dict(GROUPED, num_hidden_layers=3, partial_rotary_factor=0.25, use_qkv_bias=True, use_parallel_residual=False)),
     "stablelm-parallel": ("StableLm", dict(GROUPED, num_hidden_layers=3, partial_rotary_factor=0.5, use_parallel_residual=True)),
+    "stablelm-norms": ("StableLm", dict(GROUPED, num_hidden_layers=2, partial_rotary_factor=0.25, use_parallel_residual=True, qk_layernorm=True)),
     "glm4": ("Glm4", dict(GROUPED, num_hidden_layers=3, head_dim=16, partial_rotary_factor=0.5, attention_bias=True)),
     "chatglm": ("Glm", dict(GROUPED, num_hidden_layers=3, head_dim=16, partial_rotary_factor=0.5, attention_bias=True)),
     "seed_oss": ("SeedOss", dict(GROUPED, num_hidden_layers=3, head_dim=16, attention_bias=True, attention_out_bias=False)),
@@ -102,6 +114,9 @@ MODELS = {
                                         new_decoder_architecture=True, bias=False, alibi=False, max_position_embeddings=128)),
     "falcon-one-norm": ("Falcon", dict(IDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2, num_ln_in_parallel_attn=1,
                                        new_decoder_architecture=True, bias=False, alibi=False, max_position_embeddings=128)),
+    # Sequential sublayers with biases and ALiBi, which the class counts twice where attention is "eager".
+    "falcon-alibi": ("Falcon", dict(IDS, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, multi_query=False, parallel_attn=False,
+                                    new_decoder_architecture=False, bias=True, alibi=True, max_position_embeddings=128, attention="sdpa")),
     "bloom": ("Bloom", dict(IDS, hidden_size=48, n_layer=3, n_head=6)),
     "mpt": ("Mpt", dict(IDS, d_model=48, n_layers=3, n_heads=6, expansion_ratio=4, max_seq_len=128,
                         attn_config={"clip_qkv": 0.8, "alibi": True, "alibi_bias_max": 8})),
@@ -125,9 +140,31 @@ MODELS = {
     # Experts in one tensor; in the second, a shared one whose gate and up are one.
     "granitemoe": ("GraniteMoe", GRANITE_MOE),
     "granitemoe-shared": ("GraniteMoeShared", dict(GRANITE_MOE, shared_intermediate_size=40)),
+    # Experts in all layers; in every second one, where the number of experts says that queries and keys have no norms; in none, where all
+    # layers see everything.
+    "llama4": ("Llama4", dict(LLAMA4, num_local_experts=4, interleave_moe_layer_step=1)),
+    "llama4-step": ("Llama4", dict(LLAMA4, num_local_experts=128, interleave_moe_layer_step=2, use_qk_norm=False, no_rope_layer_interval=3,
+                                   attention_chunk_size=11, tie_word_embeddings=True,
+                                   rope_scaling=dict(LLAMA3, high_freq_factor=1.0))),
+    "llama4-dense": ("Llama4", dict(LLAMA4, num_local_experts=0, moe_layers=[], num_hidden_layers=2, no_rope_layers=[1, 1],
+                                    layer_types=["full_attention"] * 2, attn_temperature_tuning=False)),
     # A number for each layer.
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
+}
+
+
+# Classes that transformers does not have, by the definitions that come with their weights. Name: (class, settings); the folder's names
+# of tensors are those of `plain_tensors`.
+INTERN = dict(GROUPED, num_hidden_layers=3, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False)
+BAICHUAN = dict(IDS, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_hidden_layers=3, hidden_act="silu", rms_norm_eps=1e-5,
+                tie_word_embeddings=False)
+PLAIN_MODELS = {
+    "internlm2": ("InternLM2ForCausalLM", dict(INTERN, bias=False, rope_theta=1000.0, rope_scaling={"type": "dynamic", "factor": 2.0})),
+    "internlm2-bias": ("InternLM2ForCausalLM", dict(INTERN, bias=True, num_key_value_heads=1)),
+    "baichuan": ("BaichuanForCausalLM", dict(BAICHUAN, max_position_embeddings=128, model_max_length=128)),
+    # 6 heads: slopes of powers of two and between them.
+    "baichuan-alibi": ("BaichuanForCausalLM", dict(BAICHUAN, hidden_size=48, num_attention_heads=6, model_max_length=128)),
 }
 
 
@@ -162,6 +199,8 @@ def tensor_row(name, parameter, plus_one):
         spread = 0.8
     else:
         columns = shape[0] if "c_attn" in name or "c_proj" in name or "c_fc" in name else shape[-1]
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            columns = shape[1]
         spread = round(2.0 / columns**0.5, 4)
     return {"name": name, "shape": shape, "mean": mean, "spread": spread}
 
@@ -172,9 +211,13 @@ def write(name, hf_class, settings):
     count = settings.pop("tokens", TOKENS)
     plus_one = settings.pop("plus_one", False)
     known_as = settings.pop("known_as", {})
+    attention = settings.pop("attention", "eager")
     model_class = getattr(transformers, hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM"))
-    config = model_class.config_class(**settings, attn_implementation="eager")
-    model = model_class(config).float().eval()
+    config = model_class.config_class(**settings, attn_implementation=attention)
+    # All weights are set below, and StableLM with norms of heads cannot be initialized.
+    with transformers.modeling_utils.no_init_weights():
+        model = model_class(config).float().eval()
+    model.tie_weights()
     rows = []
     with torch.no_grad():
         choices = [row for row in model.named_buffers() if row[0].endswith("e_score_correction_bias")]
@@ -191,16 +234,116 @@ def write(name, hf_class, settings):
     kept = {key: value for key, value in saved.items() if key in settings or key not in general}
     if known_as:
         kept = {key: value for key, value in kept.items() if "multiplier" not in key and key != "logits_scaling"} | known_as
-    parts = [f'"config": {json.dumps(kept)}', f'"context": {context}', f'"tokens": {json.dumps(tokens.tolist())}',
+    save(name, kept, context, tokens, rows, logits)
+
+
+def save(name, config, context, tokens, rows, logits):
+    parts = [f'"config": {json.dumps(config)}', f'"context": {context}', f'"tokens": {json.dumps(tokens.tolist())}',
              '"tensors": [\n ' + ",\n ".join(json.dumps(row) for row in rows) + "]"]
     (FOLDER / f"{name}.json").write_text("{" + ",\n".join(parts) + "}\n")
     np.save(FOLDER / f"{name}.npy", logits.numpy())
     print(f"{name:20} logits {logits.min():.2f} .. {logits.max():.2f}, spread {logits.std():.2f}")
 
 
+def plain_tensors(hf_class, settings):
+    """Names and shapes of the tensors of a folder, layer by layer."""
+    dim, ffn, heads = settings["hidden_size"], settings["intermediate_size"], settings["num_attention_heads"]
+    kv_dim = dim // heads * settings.get("num_key_value_heads", heads)
+    is_intern = hf_class == "InternLM2ForCausalLM"
+    yield ("model.tok_embeddings.weight" if is_intern else "model.embed_tokens.weight"), (VOCAB, dim)
+    for layer in range(settings["num_hidden_layers"]):
+        if is_intern:
+            names = [("attention.wqkv.weight", (dim + 2 * kv_dim, dim)), ("attention.wo.weight", (dim, dim)), ("feed_forward.w1.weight", (ffn, dim)),
+                     ("feed_forward.w3.weight", (ffn, dim)), ("feed_forward.w2.weight", (dim, ffn)), ("attention_norm.weight", (dim,)),
+                     ("ffn_norm.weight", (dim,))]
+            if settings["bias"]:
+                names += [("attention.wqkv.bias", (dim + 2 * kv_dim,)), ("attention.wo.bias", (dim,))]
+        else:
+            names = [("self_attn.W_pack.weight", (3 * dim, dim)), ("self_attn.o_proj.weight", (dim, dim)), ("mlp.gate_proj.weight", (ffn, dim)),
+                     ("mlp.up_proj.weight", (ffn, dim)), ("mlp.down_proj.weight", (dim, ffn)), ("input_layernorm.weight", (dim,)),
+                     ("post_attention_layernorm.weight", (dim,))]
+        for name, shape in names:
+            yield f"model.layers.{layer}.{name}", shape
+    yield "model.norm.weight", (dim,)
+    yield ("output.weight" if is_intern else "lm_head.weight"), (VOCAB, dim)
+
+
+def rms_norm(x, weight, epsilon):
+    return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+
+
+def rotate_halves(x, base):
+    """x: [heads, tokens, head_dim]; pairs are numbers i and i + head_dim / 2."""
+    half = x.shape[-1] // 2
+    angles = torch.outer(torch.arange(x.shape[1]).float(), base ** (-torch.arange(half).float() / half))
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], -1)
+
+
+def alibi_slopes(heads):
+    """Those of the power of two below, then every second one of the power of two above (arXiv 2108.12409 and its code)."""
+    def of_power(count):
+        return [2 ** (-8 * (i + 1) / count) for i in range(count)]
+    below = 1 << (heads.bit_length() - 1)
+    return torch.tensor(of_power(below) + of_power(2 * below)[0::2][:heads - below])
+
+
+def split_qkv(hf_class, qkv, heads, kv_heads):
+    """[tokens, rows] to queries, keys and values [heads, tokens, head_dim], keys and values repeated for their query heads."""
+    tokens = qkv.shape[0]
+    if hf_class != "InternLM2ForCausalLM":
+        return (part.view(tokens, heads, -1).transpose(0, 1) for part in qkv.chunk(3, -1))
+    # Every kv head has its query heads, its key and its value side by side.
+    groups = qkv.view(tokens, kv_heads, heads // kv_heads + 2, -1)
+    queries = groups[:, :, :-2].reshape(tokens, heads, -1).transpose(0, 1)
+    repeat = lambda one: one.transpose(0, 1).repeat_interleave(heads // kv_heads, 0)
+    return queries, repeat(groups[:, :, -2]), repeat(groups[:, :, -1])
+
+
+def plain_logits(hf_class, settings, weights, tokens):
+    heads, epsilon = settings["num_attention_heads"], settings["rms_norm_eps"]
+    kv_heads = settings.get("num_key_value_heads", heads)
+    is_intern = hf_class == "InternLM2ForCausalLM"
+    embedding, output = ("tok_embeddings", "output.weight") if is_intern else ("embed_tokens", "lm_head.weight")
+    of_layer = (("attention.wqkv", "attention.wo", "feed_forward.w1", "feed_forward.w3", "feed_forward.w2", "attention_norm", "ffn_norm") if is_intern
+                else ("self_attn.W_pack", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm",
+                      "post_attention_layernorm"))
+    count = len(tokens)
+    distance = torch.arange(count)[:, None] - torch.arange(count)[None]
+    x = weights[f"model.{embedding}.weight"][tokens]
+    for layer in range(settings["num_hidden_layers"]):
+        qkv, out, gate, up, down, norm, ffn_norm = (f"model.layers.{layer}.{name}" for name in of_layer)
+        linear = lambda name, row: torch.nn.functional.linear(row, weights[name + ".weight"], weights.get(name + ".bias"))
+        q, k, v = split_qkv(hf_class, linear(qkv, rms_norm(x, weights[norm + ".weight"], epsilon)), heads, kv_heads)
+        scores = None
+        if "max_position_embeddings" in settings:
+            base = settings.get("rope_theta", 10000.0)
+            scores = rotate_halves(q, base) @ rotate_halves(k, base).transpose(1, 2) / q.shape[-1] ** 0.5
+        else:
+            scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5 - alibi_slopes(heads)[:, None, None] * distance
+        weighed = scores.masked_fill(distance < 0, float("-inf")).softmax(-1) @ v
+        x = x + linear(out, weighed.transpose(0, 1).reshape(count, -1))
+        normed = rms_norm(x, weights[ffn_norm + ".weight"], epsilon)
+        x = x + linear(down, torch.nn.functional.silu(linear(gate, normed)) * linear(up, normed))
+    return rms_norm(x, weights["model.norm.weight"], epsilon) @ weights[output].T
+
+
+def write_plain(name, hf_class, settings):
+    rows, weights = [], {}
+    for key, shape in plain_tensors(hf_class, settings):
+        row = tensor_row(key, torch.empty(shape), False)
+        weights[key] = torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"]))
+        rows.append(row)
+    tokens = torch.randint(3, VOCAB, (TOKENS,), generator=torch.Generator().manual_seed(8))
+    save(name, dict(settings, architectures=[hf_class]), 128, tokens, rows, plain_logits(hf_class, settings, weights, tokens))
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     beginning = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name, (hf_class, settings) in PLAIN_MODELS.items():
+        if name.startswith(beginning):
+            write_plain(name, hf_class, settings)
     for name, (hf_class, settings) in MODELS.items():
         if name.startswith(beginning):
             write(name, hf_class, settings)

@@ -58,6 +58,11 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_ASSIGN(const double base_dim, Setting(config, "dim_model_base"));
   out.writer->AddF32(out.Key("logit_scale"),
                      static_cast<float>(static_cast<double>(shape.dim) / base_dim));
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (scaling && (scaling->type == "longrope" || scaling->type == "su")) {
+    out.writer->AddString(out.Key("rope.scaling.type"), "longrope");
+    return AddLongRope(config, shape, shape.head_dim, out);
+  }
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 

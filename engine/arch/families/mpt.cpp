@@ -20,7 +20,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluErf));
   KVANT_ASSIGN(const float clamp, metadata.PositiveOr("attention.clamp_kqv", 0));
-  KVANT_ASSIGN(const float max_bias, metadata.PositiveOr("attention.max_alibi_bias", 0));
+  KVANT_ASSIGN(const float max_bias, ReadMaxAlibiBias(metadata, 0));
   for (Attention& attention : attentions) {
     attention.clamp = clamp;
     if (max_bias > 0) attention.bias_slopes = AlibiSlopes(attention.heads, max_bias);

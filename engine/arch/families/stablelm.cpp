@@ -34,14 +34,31 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"StableLmForCausalLM"};
 
-constexpr auto kTensors = Join(kHfEnds, kHfFinalNormBias, kHfNormBeforeAttention,
-                               kHfNormBeforeAttentionBias, kHfSeparateQkv, kHfAttentionOutput,
-                               HfOptional("model.layers.{}.post_attention_layernorm.weight",
-                                          "blk.{}.ffn_norm.weight", Extent::kDim),
-                               kHfNormBeforeFfnBias, kHfSeparateGateUp, kHfDown);
+// A tensor for each head.
+constexpr HfTensor NormOfHeads(std::string_view hf_name, std::string_view gguf_name, Extent heads) {
+  return {.hf_name = hf_name,
+          .gguf_name = gguf_name,
+          .rows = heads,
+          .columns = Extent::kHeadDim,
+          .presence = Presence::kOptional,
+          .experts = ExpertForm::kEachRow};
+}
+
+constexpr std::array<HfTensor, 2> kHeadNorms = {
+    NormOfHeads("model.layers.{}.self_attn.q_layernorm.norms.{}.weight",
+                "blk.{}.attn_q_norm.weight", Extent::kHeads),
+    NormOfHeads("model.layers.{}.self_attn.k_layernorm.norms.{}.weight",
+                "blk.{}.attn_k_norm.weight", Extent::kKvHeads),
+};
+
+constexpr auto kTensors =
+    Join(kHfEnds, kHfFinalNormBias, kHfNormBeforeAttention, kHfNormBeforeAttentionBias,
+         kHfSeparateQkv, kHeadNorms, kHfAttentionOutput,
+         HfOptional("model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight",
+                    Extent::kDim),
+         kHfNormBeforeFfnBias, kHfSeparateGateUp, kHfDown);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_TRY(RefuseTrue(config, "qk_layernorm"));
   KVANT_ASSIGN(const auto parallel, config.Bool("use_parallel_residual"));
   out.writer->AddBool(out.Key("use_parallel_residual"), parallel.value_or(false));
   KVANT_ASSIGN(const int64_t n_rot,

@@ -21,6 +21,7 @@ std::string KnownClasses() {
   std::string names;
   for (const Family* family : AllFamilies()) {
     for (const HfFamily& row : family->hf) {
+      if (row.is_of != nullptr) continue;  // a later row has the same classes
       for (const std::string_view name : row.classes) {
         names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
       }
@@ -70,6 +71,7 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
   for (const Family* family : AllFamilies()) {
     for (const HfFamily& row : family->hf) {
       if (std::ranges::find(row.classes, name) == row.classes.end()) continue;
+      if (row.is_of != nullptr && !row.is_of(config)) continue;
       KVANT_TRY(CheckConvertible(row, config));
       KVANT_TRY(CheckActivation(row.activation, config));
       return &row;
@@ -98,6 +100,8 @@ Result<int64_t> CountInEachLayer(const JsonObject& config, std::string_view key,
 
 Status ReadExperts(const JsonObject& config, const HfExperts& keys, HfShape& shape) {
   if (keys.count.empty()) return {};
+  const Json* number = config.Find(keys.count);
+  if (number != nullptr && *number == 0) return {};  // a model of the class without experts
   KVANT_ASSIGN(shape.experts, CountInEachLayer(config, keys.count, kExpertsMax));
   KVANT_ASSIGN(
       shape.experts_used,

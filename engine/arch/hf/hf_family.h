@@ -77,10 +77,14 @@ enum class ExpertForm : uint8_t {
   kNone,     // the tensor is not one of experts
   kEach,     // in a tensor for each expert, whose name has a second "{}"
   kStacked,  // in one tensor [experts, rows, columns]
+  // Not of experts either: each row is a vector of its own in the folder, whose name has a second
+  // "{}".
+  kEachRow,
 };
 
-// Which rows of the folder's matrix become the rows of the tensor.
-enum class RowPart : uint8_t { kAll, kFirstHalf, kSecondHalf };
+// Which rows of the folder's matrix become the rows of the tensor. The last three are parts of the
+// queries, keys and values of a layer, in the order that RowOrder gives these.
+enum class RowPart : uint8_t { kAll, kFirstHalf, kSecondHalf, kQueries, kKeys, kValues };
 
 // The order of the rows of a matrix in the GGUF file.
 enum class RowOrder : uint8_t {
@@ -91,13 +95,15 @@ enum class RowOrder : uint8_t {
   // The model keeps the query heads of a kv head, its key and its value together, one kv head after
   // the other; the GGUF architecture has all queries, then all keys, then all values.
   kGroupedQkv,
-  kTransposed,  // the rows are the columns of the model's matrix
+  kGroupedPairs,  // both
+  kTransposed,    // the rows are the columns of the model's matrix
 };
 
 // How a tensor's numbers change in conversion.
 enum class Values : uint8_t {
   kSame,
-  kPlusOne,  // the model multiplies by 1 + weight, the GGUF architecture by the weight
+  kPlusOne,   // the model multiplies by 1 + weight, the GGUF architecture by the weight
+  kUnitRows,  // the model divides each row by its length
 };
 
 enum class Presence : uint8_t {
@@ -113,7 +119,7 @@ struct HfTensor {
   Extent columns = Extent::kNone;  // kNone for vectors, which have `rows` values
   RowOrder order = RowOrder::kSame;
   Presence presence = Presence::kRequired;
-  Values values = Values::kSame;  // kPlusOne for vectors only
+  Values values = Values::kSame;  // kPlusOne for vectors only, kUnitRows for matrices
   InLayers layers = InLayers::kAll;
   ExpertForm experts = ExpertForm::kNone;
   RowPart part = RowPart::kAll;
@@ -165,6 +171,8 @@ struct HfEpsilon {
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
+  // Whether a model of these classes is described here and not by a later row; null: it is.
+  bool (*is_of)(const JsonObject& config) = nullptr;
   HfActivation activation = {};
   HfKeys keys = {};
   HfEpsilon epsilon = {};
@@ -178,6 +186,8 @@ struct HfFamily {
   // Adds what the keys common to all families leave out.
   Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);
   HfExperts experts = {};
+  // Whether the model divides each row of its output by the row's length; null: no.
+  bool (*has_unit_output_rows)(const HfShape& shape) = nullptr;
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};

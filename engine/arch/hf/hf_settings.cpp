@@ -93,7 +93,8 @@ Status AddExpertWeights(const JsonObject& config, ExpertWeights absent, ExpertWe
                         Parameters& out) {
   KVANT_ASSIGN(const auto given, config.Bool("norm_topk_prob"));
   const bool normalized = given.value_or(absent == ExpertWeights::kNormalized);
-  if (normalized != (assumed == ExpertWeights::kNormalized)) {
+  // Other engines do not assume that weights are normalized.
+  if (normalized || assumed == ExpertWeights::kNormalized) {
     out.writer->AddBool(out.Key("expert_weights_norm"), normalized);
   }
   KVANT_ASSIGN(const auto scale, config.Number("routed_scaling_factor"));

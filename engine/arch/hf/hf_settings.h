@@ -32,9 +32,9 @@ Status AddPositive(const JsonObject& config, std::string_view hf_key, std::strin
 // What happens to the weights of the experts that a token has.
 enum class ExpertWeights : uint8_t { kAsTheyAre, kNormalized };
 
-// Writes expert_weights_norm by "norm_topk_prob", unless readers of the architecture assume it
-// (`assumed`); `absent` is what the class does without the key. Writes expert_weights_scale by
-// "routed_scaling_factor".
+// Writes expert_weights_norm by "norm_topk_prob", unless weights are as they are and readers of the
+// architecture assume so (`assumed`); `absent` is what the class does without the key. Writes
+// expert_weights_scale by "routed_scaling_factor".
 Status AddExpertWeights(const JsonObject& config, ExpertWeights absent, ExpertWeights assumed,
                         Parameters& out);
 

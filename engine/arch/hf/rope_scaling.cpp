@@ -160,6 +160,51 @@ Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_
   return {};
 }
 
+namespace {
+
+// The factor on cosine and sine that goes with the longer context. Source: LongRoPE
+// (arXiv 2402.13753) as in the Phi-3 model definition.
+float LongRopeAmplitude(int64_t context, int64_t original) {
+  const double stretch = static_cast<double>(context) / static_cast<double>(original);
+  if (stretch <= 1.0) return 1.0f;
+  return static_cast<float>(
+      std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(original))));
+}
+
+Status AddFactors(const JsonObject& settings, const char* key, const char* tensor, int64_t n_rot,
+                  Parameters& out) {
+  KVANT_ASSIGN(auto factors, settings.Numbers(key));
+  if (!factors || static_cast<int64_t>(factors->size()) != n_rot / 2) {
+    return settings.Wrong(key, fmt::format("{} numbers", n_rot / 2));
+  }
+  out.tensors.push_back({tensor, std::move(*factors)});
+  return {};
+}
+
+}  // namespace
+
+Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out) {
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  KVANT_ASSIGN(auto original, config.Integer(kOriginal, INT32_MAX));
+  if (!original && scaling) {
+    KVANT_ASSIGN(original, scaling->settings.Integer(kOriginal, INT32_MAX));
+  }
+  const int64_t original_context = original.value_or(shape.context);
+  if (original_context < 2) return config.Wrong(kOriginal, "a number of positions");
+  out.writer->AddU32(out.Key("rope.scaling.original_context_length"),
+                     static_cast<uint32_t>(original_context));
+  if (!scaling) return {};
+  // "su" is the name that the first release of the long-context models used.
+  if (scaling->type != "longrope" && scaling->type != "su") {
+    return scaling->Unsupported("default, longrope, su");
+  }
+  out.writer->AddF32(out.Key("rope.scaling.attn_factor"),
+                     LongRopeAmplitude(shape.context, original_context));
+  KVANT_TRY(AddFactors(scaling->settings, "long_factor", "rope_factors_long.weight", n_rot, out));
+  return AddFactors(scaling->settings, "short_factor", "rope_factors_short.weight", n_rot, out);
+}
+
 Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const float given, ReadRopeBase(config, kUsualRopeBase));
   double base = static_cast<double>(given);
@@ -184,7 +229,7 @@ Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonO
   constexpr const char* kOriginal = "original_max_position_embeddings";
   KVANT_ASSIGN(double original, PositiveOr(config, kOriginal, kLlama3OriginalContext));
   KVANT_ASSIGN(original, PositiveOr(settings, kOriginal, original));
-  if (high <= low) return settings.Wrong("high_freq_factor", fmt::format("more than {}", low));
+  if (high < low) return settings.Wrong("high_freq_factor", fmt::format("at least {}", low));
 
   std::vector<float> factors;
   for (int64_t i = 0; i < head_dim / 2; ++i) {
@@ -194,7 +239,7 @@ Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonO
     double divisor = 1.0;
     if (wavelength > original / low) {
       divisor = factor;
-    } else if (wavelength >= original / high) {
+    } else if (high > low && wavelength >= original / high) {
       const double smooth = (original / wavelength - low) / (high - low);
       divisor = 1.0 / ((1.0 - smooth) / factor + smooth);
     }

@@ -44,6 +44,11 @@ Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
 Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
                       Parameters& out);
 
+// Writes the original context and what the type "longrope" needs: two lists of factors, by which
+// frequencies are divided up to that context and beyond it. A class that knows no other type calls
+// it whether it is there or not.
+Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out);
+
 // Writes the base of classes that know only the type "dynamic" with a factor alpha, which makes the
 // base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs turns alpha times slower.
 // Source: the definition of Hunyuan in transformers.

@@ -29,8 +29,9 @@ Result<int64_t> HeadSize(const Metadata& metadata, size_t layer, int64_t dim, in
                    metadata.file().path(), layer, dim, heads);
 }
 
-// Whether there are norms of queries and keys: both or none.
+// Whether the file has weights of norms of queries and keys: both or none.
 bool HasHeadNorms(const Attention& attention, SublayerBuilder& builder) {
+  if (attention.head_norms == HeadNorms::kNone) return false;
   return attention.head_norms == HeadNorms::kRequired ||
          builder.plan().Find(builder.Name("attn_q_norm.weight")) != nullptr ||
          builder.plan().Find(builder.Name("attn_k_norm.weight")) != nullptr;
@@ -38,11 +39,16 @@ bool HasHeadNorms(const Attention& attention, SublayerBuilder& builder) {
 
 Result<graph::QkNorms> ReadSharedHeadNorms(const Attention& attention, SublayerBuilder& builder) {
   graph::QkNorms norms;
+  norms.epsilon = attention.head_norm_epsilon;
+  if (attention.head_norms == HeadNorms::kWithoutWeights) {
+    norms.query.assign(static_cast<size_t>(attention.k_dim), 1.0f);
+    norms.key = norms.query;
+    return norms;
+  }
   KVANT_ASSIGN(norms.query,
                builder.plan().Vector(builder.Name("attn_q_norm.weight"), attention.k_dim));
   KVANT_ASSIGN(norms.key,
                builder.plan().Vector(builder.Name("attn_k_norm.weight"), attention.k_dim));
-  norms.epsilon = attention.head_norm_epsilon;
   return norms;
 }
 
@@ -70,8 +76,10 @@ Result<graph::HeadChanges> AddHeadChanges(const Attention& attention,
                                           const graph::AttentionShape& shape, graph::ValueId qkv,
                                           SublayerBuilder& builder) {
   graph::HeadChanges changes;
-  if (HasHeadNorms(attention, builder)) {
-    if (attention.head_norm_weights == HeadNormWeights::kShared) {
+  changes.temperature = attention.temperature;
+  const bool without_weights = attention.head_norms == HeadNorms::kWithoutWeights;
+  if (without_weights || HasHeadNorms(attention, builder)) {
+    if (without_weights || attention.head_norm_weights == HeadNormWeights::kShared) {
       KVANT_ASSIGN(changes.norms, ReadSharedHeadNorms(attention, builder));
       changes.norm_order = attention.head_norm_order;
     } else {
@@ -108,11 +116,14 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
     plan.Add(RowSpace::kPass,
              graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, q_rows + k_rows + v_rows));
   }
-  const int64_t window = mask.kind == MaskKind::kWindow ? mask.window : 0;
+  const int64_t window = mask.kind == MaskKind::kCausal ? 0 : mask.window;
+  const cpu::WindowKind window_kind =
+      mask.kind == MaskKind::kSections ? cpu::WindowKind::kSections : cpu::WindowKind::kSliding;
   const int cache_rope = rope == kNoRope ? -1 : static_cast<int>(rope);
-  const int cache_id = plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, cache_rope});
-  const graph::AttentionShape shape = {heads,  kv_heads,  k_dim,      v_dim,
-                                       window, score_cap, bias_slopes};
+  const int cache_id =
+      plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, cache_rope, window_kind});
+  const graph::AttentionShape shape = {heads,  kv_heads,  k_dim,       v_dim,
+                                       window, score_cap, bias_slopes, window_kind};
   KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
@@ -173,6 +184,13 @@ std::vector<float> AlibiSlopes(int64_t heads, float max_bias) {
   for (int64_t t = 1; t <= below; ++t) slopes.push_back(slope(t, below));
   for (int64_t t = 1; t <= heads - below; ++t) slopes.push_back(slope(2 * t - 1, 2 * below));
   return slopes;
+}
+
+Result<float> ReadMaxAlibiBias(const Metadata& metadata, float otherwise) {
+  constexpr const char* kKey = "attention.max_alibi_bias";
+  KVANT_ASSIGN(const auto given, metadata.file().GetF32(metadata.Key(kKey)));
+  if (given == 0.0f) return 0.0f;
+  return metadata.PositiveOr(kKey, otherwise);
 }
 
 void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,

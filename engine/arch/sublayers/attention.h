@@ -4,7 +4,8 @@
 //
 // with these, where the model has them: queries, keys and values within a bound (clamp); norms of
 // queries and keys that take a head's values or those of all heads, before or after the rope; a
-// cap; and slope . distance off the score.
+// cap; slope . distance off the score; and queries that are multiplied by a factor that grows with
+// their position.
 //
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
 // each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights.
@@ -25,19 +26,22 @@ struct Stack;
 class SublayerBuilder;
 
 enum class MaskKind : uint8_t {
-  kCausal,  // a query sees its own position and all before it
-  kWindow,  // ... but only the last `window` of these
+  kCausal,    // a query sees its own position and all before it
+  kWindow,    // ... but only the last `window` of these
+  kSections,  // ... but only those from the last multiple of `window` on
 };
 
 struct Mask {
   MaskKind kind = MaskKind::kCausal;
-  int64_t window = 0;  // positions a query sees, itself included; of kWindow only
+  int64_t window = 0;  // positions a query sees at most, itself included; not of kCausal
 };
 
 // Norms of queries and keys.
 enum class HeadNorms : uint8_t {
   kIfPresent,  // where the file has their weights
   kRequired,   // a file without them is refused
+  kNone,
+  kWithoutWeights,  // RMS norms of a head's values
 };
 
 enum class HeadNormWeights : uint8_t {
@@ -65,6 +69,7 @@ struct Attention {
   float clamp = 0;  // of queries, keys and values; 0: none
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
+  graph::QueryTemperature temperature = {};
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
@@ -77,6 +82,9 @@ Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const St
 // heads, a power of two; for other numbers, those of the power of two below, and then every second
 // one of the power of two above.
 std::vector<float> AlibiSlopes(int64_t heads, float max_bias);
+
+// The key attention.max_alibi_bias, 0 for a model without ALiBi; `otherwise` where it is absent.
+Result<float> ReadMaxAlibiBias(const Metadata& metadata, float otherwise);
 
 // Gives the model with so many layers the scale 1 / sqrt(dim / heads), unless the metadata give
 // one: the 27B models of Gemma 2 and 3 are known by nothing else.

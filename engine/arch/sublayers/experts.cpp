@@ -80,6 +80,8 @@ Result<graph::Routing> ReadRouting(const Metadata& metadata, const ExpertTraits&
   KVANT_TRY(ReadGroups(metadata, traits, routing));
   KVANT_ASSIGN(const auto normalize, metadata.file().GetBool(metadata.Key("expert_weights_norm")));
   routing.normalize = normalize.value_or(traits.normalize);
+  routing.by_logits = traits.by_logits;
+  routing.weighs = traits.weighs;
   KVANT_ASSIGN(routing.scale, ReadScale(metadata));
   return routing;
 }
@@ -166,6 +168,7 @@ Result<RoutedRows> AddRouter(const Experts& spec, SublayerBuilder& builder,
   plan.AddMatMul(RowSpace::kPass, builder.Name("ffn_gate_inp"), std::move(router), normed, logits,
                  cpu::Store::kSet);
   RoutedRows rows = NewRoutedRows(plan.plan(), builder.Name("experts"), experts, spec.routing.used);
+  rows.weighs = spec.routing.weighs;
   plan.Add(RowSpace::kPass, graph::MakeChooseExperts(builder.Name("choose"), spec.routing,
                                                      std::move(bias), logits, rows));
   plan.Add(RowSpace::kPass, graph::MakeSortByExpert(builder.Name("sort"), rows));

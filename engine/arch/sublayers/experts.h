@@ -1,6 +1,7 @@
 // A mixture of experts: out = sum of weight * expert(x) over a few experts that a router chooses
 // for each token, plus a shared expert for all tokens. An expert is a gated feed-forward.
 //   logits = router . x + bias                     the choice and the weights: graph::Routing
+//   weight * expert(x) is expert(weight * x) in some families
 //   expert(x) = down . (activation(gate . x) * (up . x)), with optional biases
 //
 // Tensors: ffn_gate_inp, the router, and exp_probs_b.bias, the bias of the choice; ffn_gate_exps
@@ -47,6 +48,8 @@ struct ExpertTraits {
   // A plain one may be missing from a file whose metadata do not name it.
   SharedExpert shared = SharedExpert::kNone;
   cpu::Activation activation = cpu::Activation::kSilu;
+  bool by_logits = false;  // see graph::Routing
+  graph::Weighs weighs = graph::Weighs::kResult;
 };
 
 // The experts of each layer; nothing for layers without a router. By expert_count,

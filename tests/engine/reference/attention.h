@@ -34,6 +34,12 @@ class ReferenceAttention {
         if (spec_.rope != arch::Attention::kNoRope) Rotate(qkv[t].data() + head * spec_.k_dim, t);
       }
       if (after) NormHeads(qkv[t].data());
+      const graph::QueryTemperature& by = spec_.temperature;
+      const double lengths = std::floor((static_cast<double>(t) + static_cast<double>(by.offset)) /
+                                        static_cast<double>(by.length));
+      for (int64_t i = 0; i < spec_.heads * spec_.k_dim; ++i) {
+        qkv[t][static_cast<size_t>(i)] *= 1 + static_cast<double>(by.scale) * std::log(1 + lengths);
+      }
     }
     std::vector<Vector> out;
     for (size_t t = 0; t < in.size(); ++t) {
@@ -73,6 +79,16 @@ class ReferenceAttention {
   }
 
   void NormSide(const char* name, int64_t heads, double* values) {
+    if (spec_.head_norms == arch::HeadNorms::kNone) return;
+    if (spec_.head_norms == arch::HeadNorms::kWithoutWeights) {
+      const Vector ones(static_cast<size_t>(spec_.k_dim), 1.0);
+      for (int64_t i = 0; i < heads; ++i) {
+        ReferenceWeights::NormVector(arch::NormKind::kRms,
+                                     static_cast<double>(spec_.head_norm_epsilon), ones.data(),
+                                     ones.size(), values + i * spec_.k_dim);
+      }
+      return;
+    }
     if (!weights_.Has(prefix_ + name)) return;
     const Vector& weight = weights_.Get(prefix_ + name);
     const bool whole = spec_.head_norm_weights == arch::HeadNormWeights::kProjection;
@@ -110,6 +126,7 @@ class ReferenceAttention {
   size_t FirstSeen(size_t t) const {
     if (spec_.mask.kind == arch::MaskKind::kCausal) return 0;
     const auto window = static_cast<size_t>(spec_.mask.window);
+    if (spec_.mask.kind == arch::MaskKind::kSections) return t / window * window;
     return t < window ? 0 : t - window + 1;
   }
 

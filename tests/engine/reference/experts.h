@@ -23,9 +23,12 @@ class ReferenceExperts {
   Vector Run(const Vector& in) {
     Vector out(in.size());
     for (const auto& [expert, weight] : Choose(weights_.Multiply(prefix_ + "ffn_gate_inp", in))) {
+      const bool weighs_input = spec_.routing.weighs == graph::Weighs::kInput;
+      Vector row = in;
+      for (double& value : row) value *= weighs_input ? weight : 1;
       const Vector part =
-          weights_.MultiplyExpert(prefix_ + "ffn_down_exps", expert, Gated(expert, in));
-      for (size_t i = 0; i < out.size(); ++i) out[i] += weight * part[i];
+          weights_.MultiplyExpert(prefix_ + "ffn_down_exps", expert, Gated(expert, row));
+      for (size_t i = 0; i < out.size(); ++i) out[i] += (weighs_input ? 1 : weight) * part[i];
     }
     if (spec_.shared == arch::SharedExpert::kNone) return out;
     Vector gate = weights_.Multiply(prefix_ + "ffn_gate_shexp", in);
@@ -43,7 +46,7 @@ class ReferenceExperts {
   std::vector<std::pair<size_t, double>> Choose(const Vector& logits) {
     const graph::Routing& routing = spec_.routing;
     const Vector gates = Gates(logits);
-    Vector scores = gates;
+    Vector scores = spec_.routing.by_logits ? logits : gates;
     if (weights_.Has(prefix_ + "exp_probs_b.bias")) {
       const Vector& bias = weights_.Get(prefix_ + "exp_probs_b.bias");
       for (size_t i = 0; i < scores.size(); ++i) scores[i] += bias[i];
