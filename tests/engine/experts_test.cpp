@@ -9,6 +9,7 @@
 #include "engine/evaluate/importance.h"
 #include "engine/graph/expert_nodes.h"
 #include "engine/graph/plan.h"
+#include "tests/engine/reference/experts.h"
 #include "tests/engine/reference_forward.h"
 #include "tests/engine/runner_kinds.h"
 
@@ -77,6 +78,8 @@ struct RoutingCase {
   const char* name;
   TinyExperts experts;
   std::map<std::string, uint32_t> extra;
+  // Which says how groups are scored: by their best expert, or by their two best.
+  std::string arch = "llama";
 };
 
 void PrintTo(const RoutingCase& test, std::ostream* out) { *out << test.name; }
@@ -91,6 +94,13 @@ INSTANTIATE_TEST_SUITE_P(
                     RoutingCase{"many", {.count = 70, .used = 5}, {}},
                     RoutingCase{"fused", {.count = 6, .used = 2, .fused = true}, {}},
                     RoutingCase{"biased", {.count = 6, .used = 2, .selection_bias = true}, {}},
+                    RoutingCase{"with_biases", {.count = 6, .used = 2, .biases = true}, {}},
+                    RoutingCase{"fused_with_biases",
+                                {.count = 6, .used = 2, .biases = true, .fused = true},
+                                {}},
+                    RoutingCase{"of_chosen_with_biases",
+                                {.count = 8, .used = 3, .biases = true},
+                                {{"expert_gating_func", 3}}},
                     RoutingCase{"sigmoid",
                                 {.count = 8, .used = 3, .selection_bias = true},
                                 {{"expert_gating_func", 2}}},
@@ -101,13 +111,26 @@ INSTANTIATE_TEST_SUITE_P(
                                 {{"expert_group_count", 4}, {"expert_group_used_count", 2}}},
                     RoutingCase{"groups_of_one",
                                 {.count = 6, .used = 2},
-                                {{"expert_group_count", 6}, {"expert_group_used_count", 3}}}),
+                                {{"expert_group_count", 6}, {"expert_group_used_count", 3}}},
+                    RoutingCase{"groups_by_two",
+                                {.count = 16, .used = 4},
+                                {{"expert_group_count", 4}, {"expert_group_used_count", 2}},
+                                "dots1"},
+                    RoutingCase{"groups_by_two_biased",
+                                {.count = 12, .used = 3, .selection_bias = true, .biases = true},
+                                {{"expert_group_count", 4}, {"expert_group_used_count", 2}},
+                                "dots1"},
+                    RoutingCase{"groups_of_one_by_two",
+                                {.count = 6, .used = 2},
+                                {{"expert_group_count", 6}, {"expert_group_used_count", 3}},
+                                "dots1"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(ExpertRouting, AgreesWithTheReference) {
   TinyShape shape;
   shape.experts = GetParam().experts;
   shape.extra = GetParam().extra;
+  shape.arch = GetParam().arch;
   const auto model = OpenTiny(shape);
   ASSERT_NE(model, nullptr);
   // More tokens than a chunk, which is many tokens.
@@ -123,6 +146,25 @@ TEST_P(ExpertRouting, AgreesWithTheReference) {
       largest = std::max(largest, std::abs(static_cast<double>(logits[i]) - expected[i]));
     }
     EXPECT_LT(largest, 1e-4) << piece;  // as in session_test.cpp
+  }
+}
+
+// Of two groups one has the best expert, the other the larger sum of two. AgreesWithTheReference
+// holds the engine to the same reference.
+TEST(ExpertGroups, AreScoredAsTheFamilySays) {
+  for (const auto& [arch, expected] :
+       {std::pair("llama", size_t{0}), std::pair("dots1", size_t{2})}) {
+    TinyShape shape;
+    shape.arch = arch;
+    shape.experts = {.count = 4, .used = 1};
+    shape.extra = {{"expert_group_count", 2}, {"expert_group_used_count", 1}};
+    const auto model = OpenTiny(shape);
+    ASSERT_NE(model, nullptr);
+    const arch::Sublayer& sublayer = model->spec().stacks[0].layers[0].sublayers[1];
+    const std::string prefix = "blk.0.";
+    ReferenceWeights weights(model->file());
+    ReferenceExperts experts(std::get<arch::Experts>(sublayer.block), prefix, weights);
+    EXPECT_EQ(experts.Choose({3.0, -3.0, 2.0, 1.9}).front().first, expected) << arch;
   }
 }
 

@@ -25,7 +25,8 @@ struct TinyExperts {
   int64_t count = 0;  // 0: none
   int64_t used = 2;
   bool selection_bias = false;
-  bool fused = false;  // gate and up in one tensor
+  bool biases = false;  // of the router and of the experts
+  bool fused = false;   // gate and up in one tensor
 };
 
 struct TinyShape {
@@ -98,7 +99,7 @@ class TinyModelWriter {
       AddMatrix(prefix + "attn_k.weight", shape_.dim, kv_rows);
       AddMatrix(prefix + "attn_v.weight", shape_.dim, kv_rows);
     }
-    if (many_norms) {
+    if (many_norms || shape_.arch == "dots1") {
       AddVector(prefix + "attn_q_norm.weight", shape_.head_dim);
       AddVector(prefix + "attn_k_norm.weight", shape_.head_dim);
     }
@@ -124,18 +125,23 @@ class TinyModelWriter {
     if (shape_.experts.selection_bias) {
       Add(prefix + "exp_probs_b.bias", "F32", {count}, RandomValues(count, 0.3f, random_));
     }
-    const auto add = [&](const char* name, int64_t cols, int64_t rows) {
+    if (shape_.experts.biases) {
+      Add(prefix + "ffn_gate_inp.bias", "F32", {count}, RandomValues(count, 0.5f, random_));
+    }
+    const auto add = [&](const std::string& name, int64_t cols, int64_t rows) {
       const float deviation = 1.5f / std::sqrt(static_cast<float>(cols));
-      Add(prefix + name, shape_.type, {cols, rows, count},
+      Add(prefix + name + ".weight", shape_.type, {cols, rows, count},
           RandomValues(cols * rows * count, deviation, random_));
+      if (!shape_.experts.biases) return;
+      Add(prefix + name + ".bias", "F32", {rows, count}, RandomValues(rows * count, 0.5f, random_));
     };
     if (shape_.experts.fused) {
-      add("ffn_gate_up_exps.weight", shape_.dim, 2 * shape_.ffn);
+      add("ffn_gate_up_exps", shape_.dim, 2 * shape_.ffn);
     } else {
-      add("ffn_gate_exps.weight", shape_.dim, shape_.ffn);
-      add("ffn_up_exps.weight", shape_.dim, shape_.ffn);
+      add("ffn_gate_exps", shape_.dim, shape_.ffn);
+      add("ffn_up_exps", shape_.dim, shape_.ffn);
     }
-    add("ffn_down_exps.weight", shape_.ffn, shape_.dim);
+    add("ffn_down_exps", shape_.ffn, shape_.dim);
   }
 
   static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
