@@ -269,6 +269,8 @@ enum class Activation : uint8_t {
   kGeluErf,      // GELU itself, 0.5 x (1 + erf(x / sqrt(2))), with an error below 2e-7 |x|
   kRelu,         // max(x, 0)
   kReluSquared,  // max(x, 0)^2
+  // gpt-oss: g / (1 + exp(-1.702 g)), g = min(x, 7), which multiplies max(-7, min(up, 7)) + 1.
+  kSwigluClamped,
 };
 
 struct ActivationKernel {
@@ -276,7 +278,7 @@ struct ActivationKernel {
   const char* name;  // "silu"
   // out = f(x); out may be x.
   void (*apply)(const float* x, int64_t cols, float* out);
-  // out = f(gate) * up; out may be gate or up.
+  // out = f(gate) * up, or what the activation makes of up; out may be gate or up.
   void (*multiply)(const float* gate, const float* up, int64_t cols, float* out);
 };
 
@@ -285,7 +287,7 @@ constexpr bool InOrder(std::span<const ActivationKernel> kernels) {
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (static_cast<size_t>(kernels[i].activation) != i) return false;
   }
-  return kernels.size() == static_cast<size_t>(Activation::kReluSquared) + 1;
+  return kernels.size() == static_cast<size_t>(Activation::kSwigluClamped) + 1;
 }
 
 // ---- Rotary embedding

@@ -5,11 +5,16 @@
 // Included inside an instruction set's namespace and target region, after math.inl; by cpu/scalar
 // with vectors of one float. Formulas give NaN for NaN.
 
-struct Silu {
+// What f(gate) multiplies: up as it is.
+struct TimesUp {
+  static F32 Factor(F32 up) { return up; }
+};
+
+struct Silu : TimesUp {
   static F32 Of(F32 x) { return Div(x, Add(Broadcast(1.0f), Exp(Sub(Zero(), x)))); }
 };
 
-struct GeluTanh {
+struct GeluTanh : TimesUp {
   // The factors in the exponent: 2 sqrt(2 / pi), and 0.044715 times it.
   static constexpr float kLinear = 1.5957691216057308f;
   static constexpr float kCubic = 0.0713548162726009f;
@@ -23,7 +28,7 @@ struct GeluTanh {
 // x Phi(x) = max(x, 0) - |x| Phi(-|x|), and with z = |x| / sqrt(2), t = 1 / (1 + 0.3275911 z)
 // 2 Phi(-|x|) = erfc(z) = t (a1 + a2 t + ... + a5 t^4) e^-z^2, within 1.5e-7: Abramowitz and
 // Stegun, Handbook of Mathematical Functions, 7.1.26.
-struct GeluErf {
+struct GeluErf : TimesUp {
   static F32 Of(F32 x) {
     // From 15 on erfc(z) is 0 in floats; infinity times 0 would be NaN.
     const F32 size = Min(Broadcast(15.0f), Max(Sub(Zero(), x), x));
@@ -39,12 +44,27 @@ struct GeluErf {
   }
 };
 
-struct Relu {
+struct Relu : TimesUp {
   static F32 Of(F32 x) { return Max(Zero(), x); }
 };
 
-struct ReluSquared {
+struct ReluSquared : TimesUp {
   static F32 Of(F32 x) { return Mul(Relu::Of(x), Relu::Of(x)); }
+};
+
+struct SwigluClamped {
+  static constexpr float kLimit = 7.0f;
+  static constexpr float kSteepness = 1.702f;
+
+  static F32 Of(F32 x) {
+    const F32 gate = Min(Broadcast(kLimit), x);
+    const F32 exponent = Sub(Zero(), Mul(gate, Broadcast(kSteepness)));
+    return Div(gate, Add(Broadcast(1.0f), Exp(exponent)));
+  }
+  static F32 Factor(F32 up) {
+    const F32 within = Max(Broadcast(-kLimit), Min(Broadcast(kLimit), up));
+    return Add(Broadcast(1.0f), within);
+  }
 };
 
 template <class Formula>
@@ -59,12 +79,12 @@ template <class Formula>
 void ActivateAndMultiply(const float* gate, const float* up, int64_t cols, float* out) {
   int64_t i = 0;
   for (; i + kLanes <= cols; i += kLanes) {
-    Store(out + i, Mul(Formula::Of(Load(gate + i)), Load(up + i)));
+    Store(out + i, Mul(Formula::Of(Load(gate + i)), Formula::Factor(Load(up + i))));
   }
   const int64_t rest = cols - i;
   if (rest == 0) return;
   const F32 activated = Formula::Of(LoadPartial(gate + i, rest));
-  StorePartial(out + i, Mul(activated, LoadPartial(up + i, rest)), rest);
+  StorePartial(out + i, Mul(activated, Formula::Factor(LoadPartial(up + i, rest))), rest);
 }
 
 template <class Formula>
@@ -79,5 +99,6 @@ constexpr ActivationKernel kActivations[] = {
     KernelsOf<GeluErf>(Activation::kGeluErf, "gelu_erf"),
     KernelsOf<Relu>(Activation::kRelu, "relu"),
     KernelsOf<ReluSquared>(Activation::kReluSquared, "relu_squared"),
+    KernelsOf<SwigluClamped>(Activation::kSwigluClamped, "swiglu_clamped"),
 };
 static_assert(InOrder(kActivations));

@@ -34,7 +34,7 @@ Result<std::vector<float>> ReadFactors(const formats::GgufFile& file, const char
 // YaRN (Peng et al. 2023, arXiv 2309.00071): pairs that turn often within the original context keep
 // their frequency, those that turn seldom are slowed down by the factor, and a ramp lies between.
 // All of it is a factor for each pair, and one for cosine and sine.
-Status ApplyYarn(const Metadata& metadata, RopeSpec& rope) {
+Status ApplyYarn(const Metadata& metadata, YarnRamp ramp, RopeSpec& rope) {
   if (!rope.factors.empty()) {
     return MakeError(ErrorCode::kNotSupported,
                      "{}: rope_freqs.weight and RoPE scaling \"yarn\" in one file",
@@ -51,8 +51,14 @@ Status ApplyYarn(const Metadata& metadata, RopeSpec& rope) {
            (2.0 * std::log(static_cast<double>(rope.base)));
   };
   const double last = static_cast<double>(rope.n_rot) - 1.0;
-  const double low = std::max(0.0, std::floor(pair_of(fast)));
-  const double high = std::min(last, std::ceil(pair_of(slow)));
+  double low = pair_of(fast);
+  double high = pair_of(slow);
+  if (ramp == YarnRamp::kWholePairs) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(0.0, low);
+  high = std::min(last, high);
   for (int64_t i = 0; i < rope.n_rot / 2; ++i) {
     const double along = (static_cast<double>(i) - low) / std::max(0.001, high - low);
     const double slowed = std::clamp(along, 0.0, 1.0);
@@ -63,7 +69,8 @@ Status ApplyYarn(const Metadata& metadata, RopeSpec& rope) {
   return {};
 }
 
-Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t k_dim) {
+Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, YarnRamp ramp,
+                          int64_t k_dim) {
   const formats::GgufFile& file = metadata.file();
   RopeSpec rope;
   rope.style = style;
@@ -93,7 +100,7 @@ Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_
   KVANT_ASSIGN(rope.amplitude, metadata.PositiveOr("rope.scaling.attn_factor", 1.0f));
   KVANT_ASSIGN(rope.factors, ReadFactors(file, "rope_freqs.weight", rope.n_rot));
   if (scaling == "yarn") {
-    KVANT_TRY(ApplyYarn(metadata, rope));
+    KVANT_TRY(ApplyYarn(metadata, ramp, rope));
   } else if (rope.factors.empty()) {
     KVANT_ASSIGN(rope.factors, ReadFactors(file, "rope_factors_short.weight", rope.n_rot));
     KVANT_ASSIGN(rope.factors_long, ReadFactors(file, "rope_factors_long.weight", rope.n_rot));
@@ -112,12 +119,12 @@ size_t IndexOf(const RopeSpec& rope, std::vector<RopeSpec>& ropes) {
 }  // namespace
 
 Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
-                 std::vector<RopeSpec>& ropes) {
+                 std::vector<RopeSpec>& ropes, YarnRamp ramp) {
   int64_t k_dim = 0;
   for (Attention& attention : attentions) {
     if (attention.k_dim != k_dim) {
       k_dim = attention.k_dim;
-      KVANT_ASSIGN(const RopeSpec rope, ReadRope(metadata, style, k_dim));
+      KVANT_ASSIGN(const RopeSpec rope, ReadRope(metadata, style, ramp, k_dim));
       attention.rope = IndexOf(rope, ropes);
     } else {
       attention.rope = (&attention - 1)->rope;

@@ -1,6 +1,7 @@
 // Rotary embeddings of a model, from its metadata and from tensors of factors.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/result.h"
@@ -11,11 +12,17 @@
 
 namespace kvant::arch {
 
+// Where the ramp of YaRN begins and ends. No key says so.
+enum class YarnRamp : uint8_t {
+  kWholePairs,  // at a whole pair: rounded down and up
+  kExact,       // between pairs
+};
+
 // Reads the keys rope.dimension_count, rope.freq_base and rope.scaling.* and gives every attention
 // its rope. Attentions with the same key size share one. kNotSupported for an unknown type of
 // scaling.
 Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
-                 std::vector<graph::RopeSpec>& ropes);
+                 std::vector<graph::RopeSpec>& ropes, YarnRamp ramp = YarnRamp::kWholePairs);
 
 // Gives the chosen attentions, which are those with a window, ropes with another base. These have
 // no scaling: that stretches positions for layers that see far.

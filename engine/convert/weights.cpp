@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "formats/quoted.h"
+#include "quant/mxfp4.h"
 #include "quant/q8_0.h"
 
 namespace kvant::convert {
@@ -36,6 +37,12 @@ constexpr std::string_view kNumberMark = "{}";
 // Routers of experts, which are never quantized.
 constexpr std::string_view kRouterSuffix =
     arch::kRouterName.substr(arch::kRouterName.rfind('{') + 2);
+
+// Of tensors in MXFP4.
+constexpr std::string_view kBlocksSuffix = "_blocks";
+constexpr std::string_view kScalesSuffix = "_scales";
+constexpr std::string_view kByteType = "U8";
+constexpr int64_t kCodeBytes = quant::MXFP4::kBlockValues / 2;
 
 // Buffers of older exports that hold no weights.
 constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq", ".attn.bias",
@@ -174,6 +181,10 @@ class Planner {
     if (row.rows == Extent::kSharedFfn || row.columns == Extent::kSharedFfn) {
       if (shape_.shared_ffn == 0) return {};
     }
+    if (row.experts == ExpertForm::kStackedOrMxfp4) {
+      const std::string blocks = fmt::format("{}{}", WithNumber(row.hf_name, layer), kBlocksSuffix);
+      if (Find(blocks) != nullptr) return AddMxfp4(row, layer, blocks);
+    }
     const std::string layer_name = row.gguf_name == kEmbeddingName && !tied_embedding_.empty()
                                        ? tied_embedding_
                                        : WithNumber(row.hf_name, layer);
@@ -214,19 +225,61 @@ class Planner {
     return row.experts == ExpertForm::kEachRow ? ExtentSize(row.rows, shape_) : 1;
   }
 
+  // Weights in MXFP4 keep their numbers, whatever the type of the others.
+  Status AddMxfp4(const HfTensor& row, int64_t layer, const std::string& blocks_name) {
+    const std::string scales_name =
+        fmt::format("{}{}", WithNumber(row.hf_name, layer), kScalesSuffix);
+    const SafetensorsTensor* blocks = Find(blocks_name);
+    const SafetensorsTensor* scales = Find(scales_name);
+    if (scales == nullptr) {
+      return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing", Place(), scales_name);
+    }
+    const int64_t columns = ExtentSize(row.columns, shape_);
+    if (columns % quant::MXFP4::kBlockValues != 0) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: tensor {} holds blocks of {} values, but the sizes in config.json make "
+                       "rows of {}",
+                       model_.FileOf(*blocks), Quoted(blocks_name), quant::MXFP4::kBlockValues,
+                       columns);
+    }
+    const int64_t row_blocks = columns / quant::MXFP4::kBlockValues;
+    KVANT_TRY(CheckBytes(*blocks, {shape_.experts, SourceRows(row), row_blocks, kCodeBytes}));
+    KVANT_TRY(CheckBytes(*scales, {shape_.experts, SourceRows(row), row_blocks}));
+    used_.emplace(blocks->name);
+    used_.emplace(scales->name);
+    OutputTensor tensor;
+    tensor.name = WithNumber(row.gguf_name, layer);
+    SetShape(row, tensor);
+    tensor.format = Format(quant::MXFP4::kName);
+    tensor.sources = {blocks};
+    tensor.scales = scales;
+    tensor.shape = shape_;
+    out_.push_back(std::move(tensor));
+    return {};
+  }
+
+  Status CheckBytes(const SafetensorsTensor& source, const std::vector<int64_t>& expected) const {
+    if (source.type->name != kByteType) {
+      return MakeError(ErrorCode::kNotSupported, "{}: tensor {} holds {} values, expected {}",
+                       model_.FileOf(source), Quoted(source.name), source.type->name, kByteType);
+    }
+    return CheckShape(source, expected);
+  }
+
   void SetShape(const HfTensor& row, OutputTensor& tensor) const {
     const int64_t rows = ExtentSize(row.rows, shape_);
-    if (row.columns == Extent::kNone) {
-      tensor.dims = {rows};
-    } else {
-      tensor.dims = {ExtentSize(row.columns, shape_)};
-      if (row.rows != Extent::kOne) tensor.dims.push_back(rows);
-      const bool of_experts =
-          row.experts == ExpertForm::kEach || row.experts == ExpertForm::kStacked;
-      if (of_experts) tensor.dims.push_back(shape_.experts);
-    }
-    tensor.source_rows = SourceRows(row);
+    const bool is_vector = row.columns == Extent::kNone;
+    const bool of_experts = row.experts != ExpertForm::kNone && row.experts != ExpertForm::kEachRow;
+    tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape_)};
+    if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
+    if (of_experts) tensor.dims.push_back(shape_.experts);
+    tensor.split_values = is_vector && (row.order != RowOrder::kSame || row.part != RowPart::kAll);
+    const bool one_row = (is_vector && !tensor.split_values) || row.experts == ExpertForm::kEachRow;
+    tensor.expert_rows = one_row ? 1 : rows;
+    tensor.source_rows = one_row ? 1 : SourceRows(row);
     tensor.first_row = FirstRow(row);
+    const bool alternate = row.part == RowPart::kEvenRows || row.part == RowPart::kOddRows;
+    tensor.row_step = alternate ? 2 : 1;
   }
 
   // Of a matrix or vector in the folder.
@@ -267,10 +320,16 @@ class Planner {
           model_.FileOf(source), Quoted(source.name), source.type->name);
     }
     std::vector<int64_t> expected;
-    if (row.experts == ExpertForm::kStacked) expected.push_back(shape_.experts);
+    const bool stacked =
+        row.experts == ExpertForm::kStacked || row.experts == ExpertForm::kStackedOrMxfp4;
+    if (stacked) expected.push_back(shape_.experts);
     if (row.experts != ExpertForm::kEachRow) expected.push_back(SourceRows(row));
     if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
-    if (row.order == RowOrder::kTransposed) std::swap(expected.back(), expected.end()[-2]);
+    if (row.order == RowOrder::kTransposed) std::swap(expected.back(), *(expected.end() - 2));
+    return CheckShape(source, expected);
+  }
+
+  Status CheckShape(const SafetensorsTensor& source, const std::vector<int64_t>& expected) const {
     if (source.shape == expected) return {};
     return MakeError(
         ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",

@@ -45,10 +45,14 @@ struct OutputTensor {
   std::vector<int64_t> dims;  // dims[0] is the contiguous one
   // The folder's tensor, or one for each expert or row; none for computed tensors.
   std::vector<const formats::SafetensorsTensor*> sources = {};
-  // The rows of an expert in a source that holds all of them, or those of a matrix or vector of
-  // which a part is taken; and which of these is the first here.
-  int64_t source_rows = 0;
+  // Where the source holds blocks of MXFP4: their scales.
+  const formats::SafetensorsTensor* scales = nullptr;
+  bool split_values = false;  // each value of a vector is a row of its own below
+  int64_t expert_rows = 1;    // of each expert; of all, where there are no experts
+  // The same in the source, which of these is the first here, and how far the next one is from it.
+  int64_t source_rows = 1;
   int64_t first_row = 0;
+  int64_t row_step = 1;
   Values change = Values::kSame;  // of the sources' numbers
   arch::RowOrder order = arch::RowOrder::kSame;
   HfShape shape = {};         // what the order depends on

@@ -77,11 +77,12 @@ class AttentionNode final : public Node {
 
   std::string Describe() const override {
     return fmt::format(
-        "{} heads, {} kv heads x {}, {}{}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
+        "{} heads, {} kv heads x {}, {}{}{}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
         DescribeWindow(),
         shape_.score_cap == 0 ? "" : fmt::format(", scores within {}", shape_.score_cap),
         shape_.bias_slopes.empty() ? "" : ", less by distance",
-        out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa);
+        shape_.sinks.empty() ? "" : ", sinks", out_.int8 != kNoValue ? " + quantize int8" : "",
+        kernels_.isa);
   }
 
  private:
@@ -191,17 +192,17 @@ class AttentionNode final : public Node {
     task.window = shape_.window;
     task.window_kind = shape_.window_kind;
     task.score_cap = shape_.score_cap;
-    task.bias_slopes = SlopesOf(place.kv_head);
+    task.bias_slopes = OfHeads(shape_.bias_slopes, place.kv_head);
+    task.sinks = OfHeads(shape_.sinks, place.kv_head);
     task.runs = pass.kv->Runs(cache_id_, static_cast<int>(place.kv_head), work, runs);
     task.hidden = pass.kv->Hidden(cache_id_, work);
     task.scratch = scratch.subspan(run_bytes);
     return task;
   }
 
-  // Of the query heads of a kv head; null: none.
-  const float* SlopesOf(int64_t kv_head) const {
-    return shape_.bias_slopes.empty() ? nullptr
-                                      : shape_.bias_slopes.data() + kv_head * heads_per_kv_;
+  // What the query heads of a kv head have of `values`, [heads]; null where there are none.
+  const float* OfHeads(const std::vector<float>& values, int64_t kv_head) const {
+    return values.empty() ? nullptr : values.data() + kv_head * heads_per_kv_;
   }
 
   void RunTask(const PassContext& pass, const Task& place, std::span<std::byte> scratch) const {
@@ -252,7 +253,8 @@ class AttentionNode final : public Node {
       const float* qkv = pass.Floats(qkv_);
       Attend({.shape = shape_,
               .scale = scale_,
-              .bias_slopes = SlopesOf(kv_head),
+              .bias_slopes = OfHeads(shape_.bias_slopes, kv_head),
+              .sinks = OfHeads(shape_.sinks, kv_head),
               .queries = qkv + kv_head * heads_per_kv_ * shape_.k_dim,
               .keys = qkv + shape_.key_column() + kv_head * shape_.k_dim,
               .values = qkv + shape_.value_column() + kv_head * shape_.v_dim,

@@ -32,6 +32,8 @@ struct AttentionShape {
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
+  // A score of each head that takes part in the softmax and has no value, [heads]; empty: none.
+  std::vector<float> sinks = {};
 
   int64_t HeadsPerKv() const { return heads / kv_heads; }
   // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.

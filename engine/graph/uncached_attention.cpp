@@ -25,14 +25,16 @@ void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const 
   const int64_t first = shape.FirstVisible(row);
   const double slope =
       task.bias_slopes == nullptr ? 0.0 : static_cast<double>(task.bias_slopes[head]);
-  double highest = -HUGE_VAL;
+  const bool has_sink = task.sinks != nullptr;
+  const double sink = has_sink ? static_cast<double>(task.sinks[head]) : 0.0;
+  double highest = has_sink ? sink : -HUGE_VAL;
   for (int64_t other = first; other <= row; ++other) {
     const double dot = Dot(query, task.keys + other * task.qkv_stride, shape.k_dim);
     scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap) -
                     slope * static_cast<double>(row - other);
     highest = std::max(highest, scores[other]);
   }
-  double total = 0;
+  double total = has_sink ? std::exp(sink - highest) : 0.0;
   std::fill_n(sums, shape.v_dim, 0.0);
   for (int64_t other = first; other <= row; ++other) {
     const double weight = std::exp(scores[other] - highest);

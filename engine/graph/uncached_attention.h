@@ -16,6 +16,7 @@ struct UncachedAttention {
   const AttentionShape& shape;
   float scale;               // of the products of queries and keys
   const float* bias_slopes;  // of these heads, as AttentionShape::bias_slopes; null: none
+  const float* sinks;        // the same of AttentionShape::sinks
   const float* queries;
   const float* keys;
   const float* values;

@@ -82,6 +82,8 @@ struct ActivationReference {
   Activation activation;
   double (*value)(double x);
   double (*error)(double x, double value);
+  // What the result multiplies; null: up as it is.
+  float (*factor)(float up) = nullptr;
 };
 
 constexpr ActivationReference kActivationReferences[] = {
@@ -107,6 +109,17 @@ constexpr ActivationReference kActivationReferences[] = {
      [](double, double) { return 0.0; }},
     {Activation::kReluSquared, [](double x) { return x > 0 ? x * x : 0.0; },
      [](double, double value) { return kRounding * value; }},
+    // As SiLU, and the rounding of an exponent.
+    {Activation::kSwigluClamped,
+     [](double x) {
+       const double gate = std::min(x, 7.0);
+       return gate / (1.0 + std::exp(-double{1.702f} * gate));
+     },
+     [](double x, double value) {
+       return (2 * 2 + 2 + 2 * std::abs(1.702 * std::min(x, 7.0))) * kRounding * 1.01 *
+              std::abs(value);
+     },
+     [](float up) { return std::clamp(up, -7.0f, 7.0f) + 1.0f; }},
 };
 
 TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
@@ -117,7 +130,7 @@ TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
     ASSERT_STREQ(kernel.name, scalar.name);
     for (const int64_t cols : kRowLengths) {
       const GuardedArray<float> x(RandomRow(cols, 5, 4.0f));
-      const GuardedArray<float> up(RandomRow(cols, 6));
+      const GuardedArray<float> up(RandomRow(cols, 6, 5.0f));
       const GuardedArray<float> out(x.size());
       kernel.apply(x.data(), cols, out.data());
       for (size_t i = 0; i < x.size(); ++i) {
@@ -129,7 +142,9 @@ TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
       ExpectSameBits(out.ToVector(), same, kernel.name);
 
       std::vector<float> products(x.size());
-      for (size_t i = 0; i < x.size(); ++i) products[i] = out[i] * up[i];
+      for (size_t i = 0; i < x.size(); ++i) {
+        products[i] = out[i] * (wanted.factor == nullptr ? up[i] : wanted.factor(up[i]));
+      }
       kernel.multiply(x.data(), up.data(), cols, x.data());
       ExpectSameBits(x.ToVector(), products, kernel.name);
     }
@@ -143,9 +158,15 @@ TEST_P(Rows, EveryActivationKeepsToTheLimits) {
     std::vector<float> out(x.size());
     kernel.apply(x.data(), static_cast<int64_t>(x.size()), out.data());
     const bool squared = kernel.activation == Activation::kReluSquared;
+    const bool clamped = kernel.activation == Activation::kSwigluClamped;
     EXPECT_EQ(out[0], 0.0f) << kernel.name;
-    EXPECT_EQ(out[1], squared ? 1e18f * 1e18f : 1e18f) << kernel.name;
-    EXPECT_EQ(out[2], kInfinity) << kernel.name;
+    if (clamped) {
+      EXPECT_NEAR(out[1], 7.0, 1e-4) << kernel.name;
+      EXPECT_EQ(out[2], out[1]) << kernel.name;
+    } else {
+      EXPECT_EQ(out[1], squared ? 1e18f * 1e18f : 1e18f) << kernel.name;
+      EXPECT_EQ(out[2], kInfinity) << kernel.name;
+    }
     EXPECT_NEAR(out[3], 0.0, 1e-15) << kernel.name;
     // The true value is 0 or less than any normal float.
     constexpr float kTiny = std::numeric_limits<float>::min();

@@ -111,15 +111,17 @@ int64_t SourceRows(const arch::HfTensor& row, const arch::HfShape& shape) {
 HfWeights RandomWeights(const arch::HfTensor& row, const arch::HfShape& shape,
                         std::mt19937& random) {
   HfWeights tensor;
-  if (row.experts == arch::ExpertForm::kStacked) tensor.shape.push_back(shape.experts);
+  const bool stacked =
+      row.experts == arch::ExpertForm::kStacked || row.experts == arch::ExpertForm::kStackedOrMxfp4;
+  if (stacked) tensor.shape.push_back(shape.experts);
   const bool one_row = row.experts == arch::ExpertForm::kEachRow;
   if (!one_row) tensor.shape.push_back(SourceRows(row, shape));
   const bool is_matrix = row.columns != arch::Extent::kNone;
   if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
-  if (row.order == arch::RowOrder::kTransposed) {
-    std::swap(tensor.shape.back(), tensor.shape.end()[-2]);
-  }
   const auto columns = static_cast<float>(tensor.shape.back());
+  if (row.order == arch::RowOrder::kTransposed) {
+    std::swap(tensor.shape.back(), *(tensor.shape.end() - 2));
+  }
   const float deviation = is_matrix ? 1.2f / std::sqrt(columns) : 0.3f;
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size;

@@ -148,6 +148,11 @@ MODELS = {
                                    rope_scaling=dict(LLAMA3, high_freq_factor=1.0))),
     "llama4-dense": ("Llama4", dict(LLAMA4, num_local_experts=0, moe_layers=[], num_hidden_layers=2, no_rope_layers=[1, 1],
                                     layer_types=["full_attention"] * 2, attn_temperature_tuning=False)),
+    # Windows in every second layer, a prompt longer than the context that YaRN stretches; gates and ups are large enough for their
+    # bounds.
+    "gpt-oss": ("GptOss", dict(EXPERTS, gate_spread=6.0, num_hidden_layers=4, head_dim=16, intermediate_size=24, num_local_experts=8, num_experts_per_tok=3,
+                               sliding_window=9, rope_theta=500.0, rope_scaling=dict(
+                                   YARN, original_max_position_embeddings=24, beta_fast=2.0, beta_slow=0.5, truncate=False))),
     # A number for each layer.
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
@@ -184,13 +189,15 @@ def seeded(name, shape, mean, spread):
     return (mean + spread * ((top - 32767.5) / 32768.0)).astype(np.float32).reshape(shape)
 
 
-def tensor_row(name, parameter, plus_one):
+def tensor_row(name, parameter, plus_one, gate_spread=2.0):
     """Vectors differ from what they are initialized to; matrices keep the size of activations."""
     is_norm = "norm" in name or ".ln_" in name or name.endswith(("ln_f.weight", "ln_f.bias"))
     shape = list(parameter.shape)
     mean, spread = 0.0, 0.6
     if name.endswith("e_score_correction_bias"):
         spread = 0.3
+    elif name.endswith("sinks"):
+        mean, spread = 1.0, 2.0
     elif name.endswith("bias"):
         spread = 0.5
     elif is_norm:
@@ -198,10 +205,9 @@ def tensor_row(name, parameter, plus_one):
     elif "embed" in name or "wte" in name or "wpe" in name or "embedding" in name:
         spread = 0.8
     else:
-        columns = shape[0] if "c_attn" in name or "c_proj" in name or "c_fc" in name else shape[-1]
-        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            columns = shape[1]
-        spread = round(2.0 / columns**0.5, 4)
+        transposed = name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+        columns = shape[-2] if transposed else shape[0] if "c_attn" in name or "c_proj" in name or "c_fc" in name else shape[-1]
+        spread = round((gate_spread if transposed and "gate" in name else 2.0) / columns**0.5, 4)
     return {"name": name, "shape": shape, "mean": mean, "spread": spread}
 
 
@@ -210,6 +216,7 @@ def write(name, hf_class, settings):
     context = settings.pop("context", 128)
     count = settings.pop("tokens", TOKENS)
     plus_one = settings.pop("plus_one", False)
+    gate_spread = settings.pop("gate_spread", 2.0)
     known_as = settings.pop("known_as", {})
     attention = settings.pop("attention", "eager")
     model_class = getattr(transformers, hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM"))
@@ -222,7 +229,7 @@ def write(name, hf_class, settings):
     with torch.no_grad():
         choices = [row for row in model.named_buffers() if row[0].endswith("e_score_correction_bias")]
         for key, parameter in list(model.named_parameters()) + choices:
-            row = tensor_row(key, parameter, plus_one)
+            row = tensor_row(key, parameter, plus_one, gate_spread)
             parameter.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
             rows.append(row)
     tokens = torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(8))

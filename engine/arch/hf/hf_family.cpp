@@ -30,14 +30,7 @@ std::string KnownClasses() {
   return names;
 }
 
-Status CheckConvertible(const HfFamily& family, const JsonObject& config) {
-  KVANT_ASSIGN(const auto quantization, config.Object("quantization_config"));
-  if (quantization) {
-    KVANT_ASSIGN(const auto method, quantization->String("quant_method"));
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: the weights are quantized already ({}); convert the original model",
-                     config.where(), method.value_or("quantization_config is present"));
-  }
+Status CheckExperts(const HfFamily& family, const JsonObject& config) {
   if (!family.experts.count.empty()) return {};
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     KVANT_ASSIGN(const auto experts, config.Integer(key, kDimMax));
@@ -48,6 +41,19 @@ Status CheckConvertible(const HfFamily& family, const JsonObject& config) {
     }
   }
   return {};
+}
+
+Status CheckConvertible(const HfFamily& family, const JsonObject& config) {
+  KVANT_ASSIGN(const auto quantization, config.Object("quantization_config"));
+  if (quantization) {
+    KVANT_ASSIGN(const auto method, quantization->String("quant_method"));
+    if (family.quantization.empty() || method != family.quantization) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "{}: the weights are quantized already ({}); convert the original model",
+                       config.where(), method.value_or("quantization_config is present"));
+    }
+  }
+  return CheckExperts(family, config);
 }
 
 Status CheckActivation(const HfActivation& expected, const JsonObject& config) {

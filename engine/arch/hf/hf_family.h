@@ -74,9 +74,13 @@ enum class InLayers : uint8_t { kAll, kWithExperts, kWithoutExperts };
 
 // Where the folder has the matrices of experts, which become one tensor.
 enum class ExpertForm : uint8_t {
-  kNone,     // the tensor is not one of experts
-  kEach,     // in a tensor for each expert, whose name has a second "{}"
-  kStacked,  // in one tensor [experts, rows, columns]
+  kNone,  // the tensor is not one of experts
+  kEach,  // in a tensor for each expert, whose name has a second "{}"
+  // In one tensor [experts, rows, columns], of biases [experts, rows].
+  kStacked,
+  // The same, or instead of the tensor NAME its weights in MXFP4: NAME_blocks [experts, rows,
+  // columns / 32, 16] and NAME_scales [experts, rows, columns / 32], both of bytes.
+  kStackedOrMxfp4,
   // Not of experts either: each row is a vector of its own in the folder, whose name has a second
   // "{}".
   kEachRow,
@@ -84,7 +88,16 @@ enum class ExpertForm : uint8_t {
 
 // Which rows of the folder's matrix become the rows of the tensor. The last three are parts of the
 // queries, keys and values of a layer, in the order that RowOrder gives these.
-enum class RowPart : uint8_t { kAll, kFirstHalf, kSecondHalf, kQueries, kKeys, kValues };
+enum class RowPart : uint8_t {
+  kAll,
+  kFirstHalf,
+  kSecondHalf,
+  kEvenRows,
+  kOddRows,
+  kQueries,
+  kKeys,
+  kValues
+};
 
 // The order of the rows of a matrix in the GGUF file.
 enum class RowOrder : uint8_t {
@@ -96,7 +109,7 @@ enum class RowOrder : uint8_t {
   // the other; the GGUF architecture has all queries, then all keys, then all values.
   kGroupedQkv,
   kGroupedPairs,  // both
-  kTransposed,    // the rows are the columns of the model's matrix
+  kTransposed,    // the rows are the columns of the model's matrix, of every expert's alike
 };
 
 // How a tensor's numbers change in conversion.
@@ -188,6 +201,9 @@ struct HfFamily {
   HfExperts experts = {};
   // Whether the model divides each row of its output by the row's length; null: no.
   bool (*has_unit_output_rows)(const HfShape& shape) = nullptr;
+  // The "quant_method" of folders with weights that are quantized already, which tensors of the
+  // list may be; empty: there are no such folders.
+  std::string_view quantization = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};

@@ -117,14 +117,14 @@ Result<double> YarnAmplitudeShare(const JsonObject& settings, double factor) {
   return YarnAmplitude(factor, *one) / YarnAmplitude(factor, *all) / usual;
 }
 
-Status AddYarn(const RopeScaling& scaling, const HfShape& shape, Parameters& out) {
+Status AddYarn(const RopeScaling& scaling, const HfShape& shape, YarnRamp ramp, Parameters& out) {
   const JsonObject& settings = scaling.settings;
   KVANT_ASSIGN(const auto factor, settings.Number("factor"));
   if (!factor || !(*factor > 0)) return settings.Wrong("factor", "a positive number");
   KVANT_ASSIGN(const auto truncate, settings.Bool("truncate"));
-  if (!truncate.value_or(true)) {
-    return MakeError(ErrorCode::kNotSupported, "{}: false is not supported",
-                     settings.Where("truncate"));
+  if (truncate.value_or(true) != (ramp == YarnRamp::kWholePairs)) {
+    return MakeError(ErrorCode::kNotSupported, "{}: {} is not supported",
+                     settings.Where("truncate"), truncate.value_or(true));
   }
   constexpr const char* kOriginal = "original_max_position_embeddings";
   KVANT_ASSIGN(const auto original, settings.Integer(kOriginal, kContextMax));
@@ -148,11 +148,11 @@ Status AddYarn(const RopeScaling& scaling, const HfShape& shape, Parameters& out
 }  // namespace
 
 Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
-                      Parameters& out) {
+                      Parameters& out, YarnRamp ramp) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (!scaling) return {};
   if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
-  if (scaling->type == "yarn") return AddYarn(*scaling, shape, out);
+  if (scaling->type == "yarn") return AddYarn(*scaling, shape, ramp, out);
   if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3, yarn");
   KVANT_ASSIGN(const float base, ReadRopeBase(config, out.rope_base));
   KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, n_rot));

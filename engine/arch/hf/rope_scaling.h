@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
+#include "engine/arch/read_ropes.h"
 #include "formats/json_object.h"
 
 namespace kvant::arch {
@@ -40,9 +41,10 @@ Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
 
 // Writes what the common ways of stretching need, for `n_rot` dimensions of a head: linear,
-// llama3 or yarn, or nothing.
+// llama3 or yarn, or nothing. kNotSupported for a "truncate" of yarn that does not make the ramp
+// that readers of the family assume.
 Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
-                      Parameters& out);
+                      Parameters& out, YarnRamp ramp = YarnRamp::kWholePairs);
 
 // Writes the original context and what the type "longrope" needs: two lists of factors, by which
 // frequencies are divided up to that context and beyond it. A class that knows no other type calls

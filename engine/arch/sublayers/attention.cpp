@@ -122,8 +122,11 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const int cache_rope = rope == kNoRope ? -1 : static_cast<int>(rope);
   const int cache_id =
       plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, cache_rope, window_kind});
-  const graph::AttentionShape shape = {heads,  kv_heads,  k_dim,       v_dim,
-                                       window, score_cap, bias_slopes, window_kind};
+  graph::AttentionShape shape = {heads,  kv_heads,  k_dim,       v_dim,
+                                 window, score_cap, bias_slopes, window_kind};
+  if (sinks == Sinks::kRequired) {
+    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
+  }
   KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));

@@ -4,11 +4,12 @@
 //
 // with these, where the model has them: queries, keys and values within a bound (clamp); norms of
 // queries and keys that take a head's values or those of all heads, before or after the rope; a
-// cap; slope . distance off the score; and queries that are multiplied by a factor that grows with
-// their position.
+// cap; slope . distance off the score; queries that are multiplied by a factor that grows with
+// their position; and sinks, a learned score of each head that is one more in its softmax and has
+// no value.
 //
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
-// each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights.
+// each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights; attn_sinks, [heads].
 // It keeps keys and values of every position in one cache layer.
 #pragma once
 
@@ -50,6 +51,8 @@ enum class HeadNormWeights : uint8_t {
   kProjection,  // [heads * k_dim]: one norm takes the values of all heads
 };
 
+enum class Sinks : uint8_t { kNone, kRequired };
+
 struct Attention {
   static constexpr size_t kNoRope = ~size_t{0};
 
@@ -70,6 +73,7 @@ struct Attention {
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
   graph::QueryTemperature temperature = {};
+  Sinks sinks = Sinks::kNone;
 
   Status AddNodes(SublayerBuilder& builder) const;
 };

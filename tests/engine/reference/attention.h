@@ -138,7 +138,7 @@ class ReferenceAttention {
     return cap > 0 ? cap * std::tanh(score / cap) : score;
   }
 
-  Vector Attend(const std::vector<Vector>& qkv, size_t t) const {
+  Vector Attend(const std::vector<Vector>& qkv, size_t t) {
     Vector out(static_cast<size_t>(spec_.heads * spec_.v_dim));
     const int64_t keys = spec_.heads * spec_.k_dim;
     const int64_t values = keys + spec_.kv_heads * spec_.k_dim;
@@ -146,6 +146,9 @@ class ReferenceAttention {
       const int64_t kv = h / (spec_.heads / spec_.kv_heads);
       Vector weights;
       double total = 0;
+      if (spec_.sinks != arch::Sinks::kNone) {
+        total += std::exp(weights_.Get(prefix_ + "attn_sinks.weight")[static_cast<size_t>(h)]);
+      }
       for (size_t s = FirstSeen(t); s <= t; ++s) {
         const double score =
             Score(qkv[t].data() + h * spec_.k_dim, qkv[s].data() + keys + kv * spec_.k_dim);

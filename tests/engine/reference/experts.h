@@ -130,7 +130,8 @@ class ReferenceExperts {
 
   void Multiply(Vector& gate, const Vector& up) const {
     for (size_t i = 0; i < gate.size(); ++i) {
-      gate[i] = ReferenceActivation(spec_.activation, gate[i]) * up[i];
+      gate[i] =
+          ReferenceActivation(spec_.activation, gate[i]) * ReferenceFactor(spec_.activation, up[i]);
     }
   }
 

@@ -17,8 +17,16 @@ inline double ReferenceActivation(cpu::Activation activation, double x) {
   if (activation == cpu::Activation::kGeluErf) return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2)));
   if (activation == cpu::Activation::kRelu) return std::max(x, 0.0);
   if (activation == cpu::Activation::kReluSquared) return std::max(x, 0.0) * std::max(x, 0.0);
+  if (activation == cpu::Activation::kSwigluClamped) {
+    return std::min(x, 7.0) / (1.0 + std::exp(-1.702 * std::min(x, 7.0)));
+  }
   const double u = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1.0 + std::tanh(u));
+}
+
+// What the activation of the gate multiplies.
+inline double ReferenceFactor(cpu::Activation activation, double up) {
+  return activation == cpu::Activation::kSwigluClamped ? std::clamp(up, -7.0, 7.0) + 1.0 : up;
 }
 
 inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::ModelSpec&,
@@ -35,7 +43,8 @@ inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::Mod
       up.erase(up.begin(), up.begin() + spec.width);
     }
     for (size_t i = 0; i < gate.size(); ++i) {
-      gate[i] = ReferenceActivation(spec.activation, gate[i]) * up[i];
+      gate[i] =
+          ReferenceActivation(spec.activation, gate[i]) * ReferenceFactor(spec.activation, up[i]);
     }
     out.push_back(weights.Multiply(prefix + "ffn_down", gate));
   }

@@ -1,0 +1,147 @@
+#include "engine/convert/row_encoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "quant/mxfp4.h"
+
+namespace kvant::convert {
+namespace {
+
+using arch::RowOrder;
+using quant::MXFP4;
+
+// What rows are divided by at least, as torch.nn.functional.normalize does.
+constexpr double kLengthMin = 1e-12;
+
+// Of RowOrder::kGroupedQkv.
+int64_t SourceOfGrouped(int64_t row, const HfShape& shape) {
+  const int64_t head = row / shape.head_dim;
+  const int64_t per_kv = shape.heads / shape.kv_heads;
+  int64_t kv_head = head / per_kv;
+  int64_t within = head % per_kv;
+  if (head >= shape.heads) {
+    kv_head = (head - shape.heads) % shape.kv_heads;
+    within = per_kv + (head - shape.heads) / shape.kv_heads;
+  }
+  return (kv_head * (per_kv + 2) + within) * shape.head_dim + row % shape.head_dim;
+}
+
+// Of RowOrder::kPairsInterleaved.
+int64_t SourceOfPairs(int64_t row, int64_t head_rows) {
+  const int64_t head = row / head_rows;
+  const int64_t within = row % head_rows;
+  return head * head_rows + within % 2 * (head_rows / 2) + within / 2;
+}
+
+// The row of the source, or of an expert in it, that becomes row `row`.
+int64_t SourceRow(int64_t row, const OutputTensor& tensor) {
+  const RowOrder order = tensor.order;
+  if (order == RowOrder::kPairsInterleaved || order == RowOrder::kGroupedPairs) {
+    row = SourceOfPairs(row, tensor.shape.head_dim);
+  }
+  row = tensor.first_row + row * tensor.row_step;
+  const bool grouped = order == RowOrder::kGroupedQkv || order == RowOrder::kGroupedPairs;
+  return grouped ? SourceOfGrouped(row, tensor.shape) : row;
+}
+
+}  // namespace
+
+RowEncoder::RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kernels)
+    : tensor_(tensor),
+      encode_(kernels.encode[static_cast<size_t>(quant::FormatIndex(*tensor.format))]),
+      rows_(tensor.split_values ? tensor.rows() * tensor.columns() : tensor.rows()),
+      columns_(tensor.split_values ? 1 : tensor.columns()),
+      element_bytes_(tensor.sources.front()->type->bytes),
+      source_format_(quant::FindFormat(tensor.sources.front()->type->name)) {
+  values_.resize(static_cast<size_t>(columns_));
+  source_row_.resize(static_cast<size_t>(columns_ * element_bytes_));
+}
+
+void RowEncoder::Encode(int64_t row, std::byte* out) {
+  const int64_t row_bytes = tensor_.format->row_bytes(columns_);
+  if (tensor_.scales != nullptr) return RepackMxfp4(row, out + row * row_bytes);
+  CopySource(row);
+  if (source_format_ == tensor_.format && tensor_.change == Values::kSame) {
+    std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
+    return;
+  }
+  if (source_format_ != nullptr) {
+    source_format_->decode(source_row_.data(), values_.data(), columns_);
+  } else {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      double value = 0;
+      std::memcpy(&value, source_row_.data() + i * sizeof(value), sizeof(value));
+      values_[i] = static_cast<float>(value);
+    }
+  }
+  if (tensor_.change == Values::kPlusOne) {
+    for (float& value : values_) value += 1.0f;
+  } else if (tensor_.change == Values::kUnitRows) {
+    DivideByLength();
+  }
+  encode_({.format = tensor_.format,
+           .values = values_.data(),
+           .importance = nullptr,
+           .rows = 1,
+           .cols = columns_,
+           .blocks = out + row * row_bytes});
+}
+
+RowEncoder::Source RowEncoder::SourceOf(int64_t row) const {
+  const int64_t expert = row / tensor_.expert_rows;
+  const bool stacked = tensor_.sources.size() == 1;
+  const int64_t within = SourceRow(row % tensor_.expert_rows, tensor_);
+  return {tensor_.sources[stacked ? 0 : static_cast<size_t>(expert)],
+          (stacked ? expert * tensor_.source_rows : 0) + within};
+}
+
+void RowEncoder::DivideByLength() {
+  double squares = 0;
+  for (const float value : values_) {
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  }
+  const double length = std::max(std::sqrt(squares), kLengthMin);
+  for (float& value : values_) value = static_cast<float>(static_cast<double>(value) / length);
+}
+
+// The file aligns nothing, so a row is copied before it is read as numbers.
+void RowEncoder::CopySource(int64_t row) {
+  const Source source = SourceOf(row);
+  if (tensor_.order != RowOrder::kTransposed) {
+    std::memcpy(source_row_.data(), source.tensor->data + source.row * columns_ * element_bytes_,
+                source_row_.size());
+    return;
+  }
+  const int64_t expert = source.row / tensor_.source_rows;
+  const int64_t source_column = source.row % tensor_.source_rows;
+  const std::byte* matrix =
+      source.tensor->data + expert * tensor_.source_rows * columns_ * element_bytes_;
+  for (int64_t column = 0; column < columns_; ++column) {
+    std::memcpy(source_row_.data() + column * element_bytes_,
+                matrix + (column * tensor_.source_rows + source_column) * element_bytes_,
+                static_cast<size_t>(element_bytes_));
+  }
+}
+
+// The folder has values 2i and 2i + 1 of a block in its byte i, the lower half first; the codes and
+// the exponents mean the same.
+void RowEncoder::RepackMxfp4(int64_t row, std::byte* out) const {
+  constexpr int64_t kCodeBytes = MXFP4::kBlockValues / 2;
+  const Source source = SourceOf(row);
+  const int64_t blocks = columns_ / MXFP4::kBlockValues;
+  const std::byte* codes = source.tensor->data + source.row * blocks * kCodeBytes;
+  const std::byte* exponents = tensor_.scales->data + source.row * blocks;
+  for (int64_t i = 0; i < blocks; ++i) {
+    MXFP4::Block block = {};
+    block.exponent = std::to_integer<uint8_t>(exponents[i]);
+    for (int value = 0; value < MXFP4::kBlockValues; ++value) {
+      const auto pair = std::to_integer<uint8_t>(codes[i * kCodeBytes + value / 2]);
+      MXFP4::Codes::Put(block.codes, value, value % 2 == 0 ? pair & 15 : pair >> 4);
+    }
+    std::memcpy(out + i * static_cast<int64_t>(sizeof(block)), &block, sizeof(block));
+  }
+}
+
+}  // namespace kvant::convert
