@@ -163,7 +163,8 @@ void RunAttention(benchmark::State& state, const KernelTable& kernels, const Pro
   }
   std::vector<float> out(found.size());
   const auto scratch = AlignedBuffer::Allocate(
-      kernels.attention_scratch_bytes(line["rows"], shape.heads_per_kv, shape.k_dim, shape.v_dim),
+      kernels.attention_scratch_bytes(line["rows"], shape.heads_per_kv, shape.k_dim, shape.v_dim,
+                                      shape.key_form),
       "scratch");
   size_t turn = 0;
   const double seconds = FastestRun(state, [&] {

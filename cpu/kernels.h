@@ -168,6 +168,12 @@ inline constexpr int kKvQ8DimMax = 1024;
 // span stay below 2^31.
 inline constexpr int kKvWeightCodeMax = 32767;
 
+// What the key of a position is.
+enum class KeyForm : uint8_t {
+  kStored,      // the k_dim numbers of the key tiles
+  kValueFirst,  // the position's value, then the k_dim numbers of the key tiles: latent attention
+};
+
 // A run of cached positions of one kv head that lie contiguously in memory.
 struct KvRun {
   const std::byte* keys;                // key tiles, the first starts at first_position
@@ -229,9 +235,13 @@ inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) 
 // each times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one
 // scale for the span. A position whose weight underflows to 0 may count as hidden where values are
 // q8, even if the scale of its value is NaN.
+//
+// Of KeyForm::kValueFirst q . k is a sum of two products, of the query's first v_dim numbers with
+// the value and of the others with what the key tiles hold; either is one of q8 codes where what it
+// meets is q8.
 struct AttentionTask {
-  const float* queries;      // [rows][heads_per_kv] vectors of k_dim floats
-  int64_t query_row_stride;  // floats between rows; heads of one row are k_dim apart
+  const float* queries;      // [rows][heads_per_kv] vectors of query_dim() floats
+  int64_t query_row_stride;  // floats between rows; heads of one row are query_dim() apart
   float* out;                // [rows][heads_per_kv] vectors of v_dim floats
   int64_t out_row_stride;
   int64_t rows;
@@ -256,6 +266,9 @@ struct AttentionTask {
   WindowKind window_kind = WindowKind::kSliding;
   AttentionSlice slice = {};
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
+  KeyForm key_form = KeyForm::kStored;
+
+  int query_dim() const { return key_form == KeyForm::kValueFirst ? v_dim + k_dim : k_dim; }
 };
 
 // ---- Activations of feed-forward blocks --------------------------------------------------------
@@ -351,7 +364,8 @@ struct KernelTable {
   void (*store_value)(const float* value, int64_t v_dim, KvElement element, int slot,
                       std::byte* group, float* scale);
 
-  size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim);
+  size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
+                                    KeyForm key_form);
   void (*attention)(const AttentionTask& task);
 
   // The results of a task from its spans' partial results in [slice.begin, slice.end), with the

@@ -104,6 +104,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
   MemoryPlan plan;
   for (const formats::GgufTensor& tensor : model.file().tensors())
     plan.weights += tensor.size_bytes;
+  plan.weights += model.plan().derived_bytes();
   if (options.kv_cache) {
     const kv::CacheOptions cache = CacheOptionsFor(model, options);
     for (const kv::GroupShape& shape : cache.groups) {

@@ -83,6 +83,13 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(whole, half)));
 }
 
+// The sum of all lanes by halves: i + (i + 4), then i + (i + 2), ...
+inline float SumByHalves(F32 v) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 // [x1, x0, x3, x2, ...]
 inline F32 SwapPairs(F32 v) { return _mm256_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
@@ -93,6 +100,7 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
 
 using I32 = __m256i;  // [kLanes] int32
 
+inline I32 ZeroInts() { return _mm256_setzero_si256(); }
 inline I32 LoadInts(const void* source) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(source));
 }
@@ -111,10 +119,27 @@ inline I32 LoadKeyBytes(const uint8_t* source) {
   const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
   return _mm256_xor_si256(bytes, _mm256_set1_epi8(static_cast<char>(0x80)));
 }
-inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
-  const __m256i signed_query = _mm256_sign_epi8(_mm256_set1_epi32(query), keys);
+inline void AddKeyProducts(I32 keys, I32 query, I32& sums) {
+  const __m256i signed_query = _mm256_sign_epi8(query, keys);
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(keys), signed_query);
   sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
+  AddKeyProducts(keys, _mm256_set1_epi32(query), sums);
+}
+
+// Products of int8 queries with q8 values as keys. A step takes kLanes dimensions of four tokens,
+// [kLanes][4] codes, with a word of four codes of the query for each four dimensions, four times
+// side by side; the sums of a token then lie in every fourth lane.
+inline I32 LoadValuesAsKeys(const int8_t* source) {
+  const __m128i columns = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm256_shuffle_epi8(LoadInts(source), _mm256_broadcastsi128_si256(columns));
+}
+// The sums of four tokens.
+inline void StoreTokenSums(I32 sums, int32_t, int32_t* target) {
+  const __m128i total =
+      _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(target), total);
 }
 
 // Products of weights, 15-bit codes, with q8 values: a lane holds one dimension of four tokens,

@@ -71,6 +71,15 @@ inline F32 Round(F32 v) {
 // v * 2^n for integral n in [-160, 160], rounded once.
 inline F32 ScaleByPowerOfTwo(F32 v, F32 n) { return _mm512_scalef_ps(v, n); }
 
+// The sum of all lanes by halves: i + (i + 8), then i + (i + 4), ...
+inline float SumByHalves(F32 v) {
+  const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), upper);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 // [x1, x0, x3, x2, ...]
 inline F32 SwapPairs(F32 v) { return _mm512_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
@@ -81,6 +90,7 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
 
 using I32 = __m512i;  // [kLanes] int32
 
+inline I32 ZeroInts() { return _mm512_setzero_si512(); }
 inline I32 LoadInts(const void* source) { return _mm512_loadu_si512(source); }
 inline void StoreInts(void* target, I32 v) { _mm512_storeu_si512(target, v); }
 inline I32 AddInts(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
@@ -99,6 +109,26 @@ inline I32 KeyDotStart(int32_t query_sum) { return _mm512_set1_epi32(-128 * quer
 inline I32 LoadKeyBytes(const uint8_t* source) { return _mm512_loadu_si512(source); }
 inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
   AddByteProducts(keys, _mm512_set1_epi32(query), sums);
+}
+
+// Products of int8 queries with q8 values as keys. A step takes kLanes dimensions of four tokens,
+// [kLanes][4] codes, with a word of four codes of the query for each four dimensions, four times
+// side by side; the sums of a token then lie in every fourth lane.
+inline I32 LoadValuesAsKeys(const int8_t* source) {
+  const __m128i columns = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i codes =
+      _mm512_shuffle_epi8(_mm512_loadu_si512(source), _mm512_broadcast_i32x4(columns));
+  return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+}
+inline void AddKeyProducts(I32 keys, I32 query, I32& sums) { AddByteProducts(keys, query, sums); }
+// The sums of four tokens; the codes of the keys are 128 more than they are worth.
+inline void StoreTokenSums(I32 sums, int32_t query_sum, int32_t* target) {
+  const __m256i half =
+      _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1));
+  const __m128i total =
+      _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(target),
+                   _mm_add_epi32(total, _mm_set1_epi32(-128 * query_sum)));
 }
 
 // Products of weights, 15-bit codes, with q8 values: a lane holds one dimension of four tokens,

@@ -1,7 +1,7 @@
 // Attention of any number of query rows over the cached keys and values of one kv head.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl, math.inl,
-// attention_tile.inl, attention_merge.inl and attention_q8.inl.
+// attention_tile.inl, attention_merge.inl, attention_q8.inl and attention_latent.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads. A tile walks
 // the positions in spans of kAttentionSpan; in each its units take turns: scores of the span,
@@ -109,6 +109,9 @@ void ScoreUnit(const QueryTile& tile) {
           ScoreBlockOf<typename Format::Number>(tile, first, count, packed, segment, positions);
         }
       });
+      if (tile.task->key_form == KeyForm::kValueFirst) {
+        AddValueScoresOf(tile, first, count, segment);
+      }
     });
   }
 }
@@ -380,6 +383,7 @@ void AttendTile(QueryTile& tile) {
   const AttentionSlice& slice = tile.task->slice;
   const bool whole = slice.partials == nullptr;
   PackQueries(tile);
+  if (tile.task->key_form == KeyForm::kValueFirst) PackLatents(tile);
   size_t next_run = 0;
   const int64_t first = tile.seen_by_any.begin / kAttentionSpan;
   const int64_t end = (tile.seen_by_any.end + kAttentionSpan - 1) / kAttentionSpan;
@@ -418,7 +422,8 @@ template <class Visit>
 void ForEachTile(const AttentionTask& task, const Visit& visit) {
   QueryTile tile;
   tile.task = &task;
-  PlaceTile(task.scratch.data(), task.rows, task.heads_per_kv, task.k_dim, task.v_dim, tile);
+  PlaceTile(task.scratch.data(), task.rows, task.heads_per_kv, task.k_dim, task.v_dim,
+            task.key_form, tile);
   const int tile_rows = RowsOfQueries(kTileQueries, task.rows, task.heads_per_kv);
   for (int64_t row = 0; row < task.rows; row += tile_rows) {
     PlaceRows(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));

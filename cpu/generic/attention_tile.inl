@@ -84,9 +84,15 @@ struct QueryTile {
   float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
   float* query_factor;   // [queries]: scale of a query's codes times task->scale
   int32_t* query_sum;    // [queries]: sum of a query's codes
-  float* sums;           // [queries][value_stride]: weighted values of all spans so far
-  float* max;            // [queries]
-  float* total;          // [queries]: sum of exponentials
+  // The same for the part of a query that meets q8 values, and its codes: [queries][latent_stride]
+  // words of four, each four times, as LoadValuesAsKeys has tokens side by side.
+  float* latent_factor;
+  int32_t* latent_sum;
+  int32_t* latent_codes;
+  int64_t latent_stride;
+  float* sums;   // [queries][value_stride]: weighted values of all spans so far
+  float* max;    // [queries]
+  float* total;  // [queries]: sum of exponentials
   int64_t value_stride;
 
   int64_t span_begin;  // position
@@ -148,7 +154,7 @@ inline int64_t ValueStride(int v_dim) { return (v_dim + 15) / 16 * 16; }
 
 // Lays a tile's arrays out in memory from `base` on, if that is not null, and returns their size.
 size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int v_dim,
-                 QueryTile& tile) {
+                 KeyForm key_form, QueryTile& tile) {
   const int64_t tile_rows = RowsOfQueries(kTileQueries, rows, heads_per_kv);
   const int64_t queries = tile_rows * heads_per_kv;
   const int64_t unit = int64_t{RowsOfQueries(kUnitQueries, rows, heads_per_kv)} * heads_per_kv;
@@ -169,13 +175,19 @@ size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int
   place(tile.packed_by_row, queries * k_dim);
   place(tile.query_sum, queries);
   for (float** array : {&tile.query_factor, &tile.max, &tile.total}) place(*array, queries);
+  const int64_t latent_queries = key_form == KeyForm::kValueFirst ? queries : 0;
+  tile.latent_stride = ValueStride(v_dim);
+  place(tile.latent_codes, latent_queries * tile.latent_stride);
+  place(tile.latent_sum, latent_queries);
+  place(tile.latent_factor, latent_queries);
   place(tile.segments, tile_rows * kSpanSegmentsMax);
   return size;
 }
 
-size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim) {
+size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
+                             KeyForm key_form) {
   QueryTile tile;
-  return PlaceTile(nullptr, rows, heads_per_kv, k_dim, v_dim, tile);
+  return PlaceTile(nullptr, rows, heads_per_kv, k_dim, v_dim, key_form, tile);
 }
 
 // The widest block of at most `left` query vectors: a power of two.
@@ -228,14 +240,21 @@ inline void ForEachBlockOf(const QueryTile& tile, const Segment& segment, const 
   }
 }
 
-// Lays query vectors out as the blocks of ScoreUnit read them.
-void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
+// A query vector as the caller gave it.
+inline const float* QueryOf(const QueryTile& tile, int query) {
   const AttentionTask& task = *tile.task;
   const int heads = task.heads_per_kv;
+  return task.queries + (tile.first_row + query / heads) * task.query_row_stride +
+         int64_t{query % heads} * task.query_dim();
+}
+
+// Lays query vectors, as far as they meet key tiles, out as the blocks of ScoreUnit read them.
+void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
+  const AttentionTask& task = *tile.task;
+  const int begin = task.query_dim() - task.k_dim;
   for (int q = 0; q < count; ++q) {
     const int query = first + q;
-    const float* source = task.queries + (tile.first_row + query / heads) * task.query_row_stride +
-                          int64_t{query % heads} * task.k_dim;
+    const float* source = QueryOf(tile, query) + begin;
     if (!KvHasScales(task.k_element)) {
       for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
       continue;

@@ -13,12 +13,12 @@ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // The sum of sixteen lanes by halves: i + (i + 8), then i + (i + 4), ...
 inline float SumLanes(const F32 (&vectors)[kSumVectors]) {
-  float lanes[kSumLanes];
-  for (int v = 0; v < kSumVectors; ++v) Store(lanes + v * kLanes, vectors[v]);
-  for (int half = kSumLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  F32 sums[kSumVectors];
+  for (int v = 0; v < kSumVectors; ++v) sums[v] = vectors[v];
+  for (int half = kSumVectors / 2; half > 0; half /= 2) {
+    for (int v = 0; v < half; ++v) sums[v] = Add(sums[v], sums[v + half]);
   }
-  return lanes[0];
+  return SumByHalves(sums[0]);
 }
 
 // e^x within 2 ulp, for every x: infinity above 88.7, gradually 0 below -87.3, NaN for NaN.

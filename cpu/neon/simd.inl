@@ -86,6 +86,12 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(vsubq_s32(whole, half)));
 }
 
+// The sum of all lanes by halves: i + (i + 2), then 0 + 1.
+inline float SumByHalves(F32 v) {
+  const float32x2_t two = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+
 // [x1, x0, x3, x2, ...]
 inline F32 SwapPairs(F32 v) { return vrev64q_f32(v); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
@@ -96,6 +102,7 @@ inline F32 LoadDuplicated(const float* source, int64_t pairs) {
 
 using I32 = int32x4_t;  // [kLanes] int32
 
+inline I32 ZeroInts() { return vdupq_n_s32(0); }
 inline I32 LoadInts(const void* source) { return vld1q_s32(static_cast<const int32_t*>(source)); }
 inline void StoreInts(void* target, I32 v) { vst1q_s32(static_cast<int32_t*>(target), v); }
 inline I32 AddInts(I32 a, I32 b) { return vaddq_s32(a, b); }
@@ -108,9 +115,22 @@ inline I32 KeyDotStart(int32_t) { return vdupq_n_s32(0); }
 inline I32 LoadKeyBytes(const uint8_t* source) {
   return vreinterpretq_s32_u8(veorq_u8(vld1q_u8(source), vdupq_n_u8(0x80)));
 }
-inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
-  sums = vdotq_s32(sums, vreinterpretq_s8_s32(keys), vreinterpretq_s8_s32(vdupq_n_s32(query)));
+inline void AddKeyProducts(I32 keys, I32 query, I32& sums) {
+  sums = vdotq_s32(sums, vreinterpretq_s8_s32(keys), vreinterpretq_s8_s32(query));
 }
+inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
+  AddKeyProducts(keys, vdupq_n_s32(query), sums);
+}
+
+// Products of int8 queries with q8 values as keys. A step takes kLanes dimensions of four tokens,
+// [kLanes][4] codes, with a word of four codes of the query for each four dimensions, four times
+// side by side; the sums of a token then lie in every fourth lane.
+inline I32 LoadValuesAsKeys(const int8_t* source) {
+  constexpr uint8_t kColumns[] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  return vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(source), vld1q_u8(kColumns)));
+}
+// The sums of four tokens.
+inline void StoreTokenSums(I32 sums, int32_t, int32_t* target) { StoreInts(target, sums); }
 
 // Products of weights, 15-bit codes, with q8 values: a lane holds one dimension of four tokens,
 // which meet the same four weights in every lane. A sum is the integer dot product, lane by lane.

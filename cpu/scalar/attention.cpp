@@ -17,10 +17,13 @@ namespace {
 // A query and the row it belongs to.
 struct Query {
   const AttentionTask& task;
-  const float* values;  // [k_dim]
+  const float* values;  // [k_dim], what meets the key tiles
   int64_t row;
   int64_t head;
   QuantizedVector codes;
+  // Of KeyForm::kValueFirst:
+  const float* latent;  // [v_dim], what meets values
+  QuantizedVector latent_codes;
 
   bool Sees(uint64_t rows) const { return (rows >> (row % kMaskedRowsMax) & 1) != 0; }
   bool Sees(int64_t position) const {
@@ -44,8 +47,40 @@ void ForEachPosition(const Query& query, int64_t begin, int64_t end, const Visit
   }
 }
 
-// The product of query and key, times the task's scale.
-float Product(const Query& query, const KvRun& run, int64_t position) {
+// Number d of the value of a run's token, before its scale.
+template <class Format>
+auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
+  const size_t t = static_cast<size_t>(token);
+  const std::byte* group = run.values + ValueTileOffset(task.v_element, task.v_dim, t);
+  return Format::ValueNumber(group + Format::ValuePlace(t % kValueTileTokens,
+                                                        static_cast<size_t>(d),
+                                                        static_cast<size_t>(task.v_dim)));
+}
+
+// The product of a query's first part and a value, times the task's scale.
+float ValueProduct(const Query& query, const KvRun& run, int64_t token) {
+  const AttentionTask& task = query.task;
+  return VisitKvFormat(task.v_element, [&]<class Format>(Format) {
+    if constexpr (Format::kHasScales) {
+      int dot = 0;
+      for (int64_t d = 0; d < task.v_dim; ++d) {
+        dot += query.latent_codes[d] * Value<Format>(task, run, token, d);
+      }
+      return static_cast<float>(dot) * run.value_scales[token] *
+             (query.latent_codes.scale() * task.scale);
+    } else {
+      float lanes[kSumLanes] = {};
+      for (int64_t d = 0; d < task.v_dim; ++d) {
+        float& lane = lanes[d % kSumLanes];
+        lane = std::fma(query.latent[d], Value<Format>(task, run, token, d), lane);
+      }
+      return task.scale * SumLanes(lanes);
+    }
+  });
+}
+
+// The product of what a key tile holds and the query, times the task's scale.
+float TileProduct(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
   const size_t token = static_cast<size_t>(position - run.first_position);
   const std::byte* tile = run.keys + KeyTileOffset(task.k_element, task.k_dim, token);
@@ -68,21 +103,14 @@ float Product(const Query& query, const KvRun& run, int64_t position) {
 
 float Score(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
-  float score = Product(query, run, position);
+  float score = TileProduct(query, run, position);
+  if (task.key_form == KeyForm::kValueFirst) {
+    score += ValueProduct(query, run, position - run.first_position);
+  }
   if (task.score_cap > 0.0f) score = task.score_cap * Tanh(score / task.score_cap);
   if (task.bias_slopes == nullptr) return score;
   const int64_t distance = position - task.positions[query.row];
   return std::fma(task.bias_slopes[query.head], static_cast<float>(distance), score);
-}
-
-// Number d of the value of a run's token, before its scale.
-template <class Format>
-auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
-  const size_t t = static_cast<size_t>(token);
-  const std::byte* group = run.values + ValueTileOffset(task.v_element, task.v_dim, t);
-  return Format::ValueNumber(group + Format::ValuePlace(t % kValueTileTokens,
-                                                        static_cast<size_t>(d),
-                                                        static_cast<size_t>(task.v_dim)));
 }
 
 // Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].
@@ -257,16 +285,21 @@ template <class Visit>
 void ForEachQuery(const AttentionTask& task, bool quantize, const Visit& visit) {
   for (int64_t row = 0; row < task.rows; ++row) {
     for (int64_t head = 0; head < task.heads_per_kv; ++head) {
-      const float* values = task.queries + row * task.query_row_stride + head * task.k_dim;
+      const float* latent = task.queries + row * task.query_row_stride + head * task.query_dim();
+      const float* values = latent + task.query_dim() - task.k_dim;
       const bool codes = quantize && KvHasScales(task.k_element);
-      visit(Query{task, values, row, head, QuantizedVector(values, codes ? task.k_dim : 0)});
+      const bool latent_codes =
+          quantize && task.key_form == KeyForm::kValueFirst && KvHasScales(task.v_element);
+      visit(Query{task, values, row, head, QuantizedVector(values, codes ? task.k_dim : 0), latent,
+                  QuantizedVector(latent, latent_codes ? task.v_dim : 0)});
     }
   }
 }
 
 }  // namespace
 
-size_t AttentionScratchBytes(int64_t /*rows*/, int /*heads_per_kv*/, int /*k_dim*/, int v_dim) {
+size_t AttentionScratchBytes(int64_t /*rows*/, int /*heads_per_kv*/, int /*k_dim*/, int v_dim,
+                             KeyForm /*key_form*/) {
   return static_cast<size_t>(v_dim) * 2 * sizeof(float);
 }
 

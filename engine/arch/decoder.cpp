@@ -47,8 +47,8 @@ Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms,
   return model;
 }
 
-void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention> attentions,
-                std::span<const Block> ffns) {
+void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>& attentions,
+                const std::vector<Block>& ffns) {
   const auto norm = [&stack](std::string_view tensor) {
     return tensor.empty() ? std::optional<Norm>()
                           : Norm{stack.final_norm.kind, tensor, stack.final_norm.epsilon};
@@ -72,7 +72,7 @@ Status ReadStreamScales(const Metadata& metadata, const StreamScales& otherwise,
 }
 
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
-                             std::span<const Attention> attentions, const ExpertTraits& traits) {
+                             const std::vector<Block>& attentions, const ExpertTraits& traits) {
   KVANT_ASSIGN(const auto experts, ReadExperts(metadata, stack, traits));
   std::vector<GatedFfn> dense(stack.layers.size());
   if (std::ranges::any_of(experts, [](const auto& layer) { return !layer.has_value(); })) {
@@ -86,7 +86,7 @@ Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const Layer
       ffns.emplace_back(dense[i]);
     }
   }
-  FillLayers(stack, norms, attentions, std::span<const Block>(ffns));
+  FillLayers(stack, norms, attentions, ffns);
   return {};
 }
 

@@ -2,7 +2,6 @@
 // and a feed-forward.
 #pragma once
 
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -49,21 +48,32 @@ inline constexpr LayerNorms kNormsAfter = {.before_attention = "",
                                            .before_ffn = "",
                                            .after_ffn = "post_ffw_norm"};
 
+template <class Of>
+std::vector<Block> AsBlocks(const std::vector<Of>& sublayers) {
+  return {sublayers.begin(), sublayers.end()};
+}
+
 // Fills the layers of a stack, each with one attention and one feed-forward. The norms are of the
 // kind of the final one.
-void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention> attentions,
-                std::span<const Block> ffns);
+void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>& attentions,
+                const std::vector<Block>& ffns);
 
-template <class Ffn>
-void FillLayers(Stack& stack, const LayerNorms& norms, std::span<const Attention> attentions,
+template <class AnyAttention, class Ffn>
+void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<AnyAttention>& attentions,
                 const std::vector<Ffn>& ffns) {
-  FillLayers(stack, norms, attentions,
-             std::span<const Block>(std::vector<Block>(ffns.begin(), ffns.end())));
+  FillLayers(stack, norms, AsBlocks(attentions), AsBlocks(ffns));
 }
 
 // The same for a family with experts: by the file, the feed-forward of a layer is a mixture of
 // experts or a gated one.
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
-                             std::span<const Attention> attentions, const ExpertTraits& traits);
+                             const std::vector<Block>& attentions, const ExpertTraits& traits);
+
+template <class AnyAttention>
+Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
+                             const std::vector<AnyAttention>& attentions,
+                             const ExpertTraits& traits) {
+  return FillLayersWithExperts(metadata, stack, norms, AsBlocks(attentions), traits);
+}
 
 }  // namespace kvant::arch

@@ -69,8 +69,18 @@ Status ApplyYarn(const Metadata& metadata, YarnRamp ramp, RopeSpec& rope) {
   return {};
 }
 
-Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, YarnRamp ramp,
-                          int64_t k_dim) {
+// The number of a rope, which is added if it is a new one.
+size_t IndexOf(const RopeSpec& rope, std::vector<RopeSpec>& ropes) {
+  const auto found = std::ranges::find(ropes, rope);
+  const auto index = static_cast<size_t>(found - ropes.begin());
+  if (found == ropes.end()) ropes.push_back(rope);
+  return index;
+}
+
+}  // namespace
+
+Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t k_dim,
+                          YarnRamp ramp) {
   const formats::GgufFile& file = metadata.file();
   RopeSpec rope;
   rope.style = style;
@@ -108,23 +118,13 @@ Result<RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, YarnRa
   return rope;
 }
 
-// The number of a rope, which is added if it is a new one.
-size_t IndexOf(const RopeSpec& rope, std::vector<RopeSpec>& ropes) {
-  const auto found = std::ranges::find(ropes, rope);
-  const auto index = static_cast<size_t>(found - ropes.begin());
-  if (found == ropes.end()) ropes.push_back(rope);
-  return index;
-}
-
-}  // namespace
-
 Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
                  std::vector<RopeSpec>& ropes, YarnRamp ramp) {
   int64_t k_dim = 0;
   for (Attention& attention : attentions) {
     if (attention.k_dim != k_dim) {
       k_dim = attention.k_dim;
-      KVANT_ASSIGN(const RopeSpec rope, ReadRope(metadata, style, ramp, k_dim));
+      KVANT_ASSIGN(const RopeSpec rope, ReadRope(metadata, style, k_dim, ramp));
       attention.rope = IndexOf(rope, ropes);
     } else {
       attention.rope = (&attention - 1)->rope;

@@ -24,6 +24,10 @@ enum class YarnRamp : uint8_t {
 Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Attention>& attentions,
                  std::vector<graph::RopeSpec>& ropes, YarnRamp ramp = YarnRamp::kWholePairs);
 
+// The rope of heads with `dims` dimensions, by the same keys.
+Result<graph::RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t dims,
+                                 YarnRamp ramp = YarnRamp::kWholePairs);
+
 // Gives the chosen attentions, which are those with a window, ropes with another base. These have
 // no scaling: that stretches positions for layers that see far.
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,

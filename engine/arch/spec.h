@@ -22,6 +22,7 @@
 #include "engine/arch/sublayers/attention.h"
 #include "engine/arch/sublayers/experts.h"
 #include "engine/arch/sublayers/gated_ffn.h"
+#include "engine/arch/sublayers/latent_attention.h"
 #include "engine/arch/sublayers/plain_ffn.h"
 #include "engine/graph/rope.h"
 #include "formats/gguf.h"
@@ -32,7 +33,7 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, GatedFfn, PlainFfn, Experts>;
+using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;

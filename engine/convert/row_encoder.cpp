@@ -109,6 +109,7 @@ void RowEncoder::DivideByLength() {
 // The file aligns nothing, so a row is copied before it is read as numbers.
 void RowEncoder::CopySource(int64_t row) {
   const Source source = SourceOf(row);
+  if (tensor_.order == RowOrder::kLatentKeys) return CopyColumnOfHead(row);
   if (tensor_.order != RowOrder::kTransposed) {
     std::memcpy(source_row_.data(), source.tensor->data + source.row * columns_ * element_bytes_,
                 source_row_.size());
@@ -121,6 +122,19 @@ void RowEncoder::CopySource(int64_t row) {
   for (int64_t column = 0; column < columns_; ++column) {
     std::memcpy(source_row_.data() + column * element_bytes_,
                 matrix + (column * tensor_.source_rows + source_column) * element_bytes_,
+                static_cast<size_t>(element_bytes_));
+  }
+}
+
+// A row of a head is a column of its part of the source.
+void RowEncoder::CopyColumnOfHead(int64_t row) {
+  const int64_t head = row / tensor_.expert_rows;
+  const int64_t source_column = row % tensor_.expert_rows;
+  const std::byte* data = tensor_.sources.front()->data;
+  for (int64_t column = 0; column < columns_; ++column) {
+    const int64_t source_row = head * tensor_.source_rows + column;
+    std::memcpy(source_row_.data() + column * element_bytes_,
+                data + (source_row * tensor_.expert_rows + source_column) * element_bytes_,
                 static_cast<size_t>(element_bytes_));
   }
 }

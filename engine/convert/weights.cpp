@@ -64,6 +64,11 @@ bool IsIgnored(std::string_view name) {
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+// Whether a tensor has a matrix for each head.
+bool IsOfHeads(RowOrder order) {
+  return order == RowOrder::kLatentKeys || order == RowOrder::kLatentValues;
+}
+
 bool IsFloat(const formats::SafetensorsType& type) {
   return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
 }
@@ -178,9 +183,7 @@ class Planner {
         HasExperts(layer) != (row.layers == InLayers::kWithExperts)) {
       return {};
     }
-    if (row.rows == Extent::kSharedFfn || row.columns == Extent::kSharedFfn) {
-      if (shape_.shared_ffn == 0) return {};
-    }
+    if (ExtentSize(row.rows, shape_) == 0 || ExtentSize(row.columns, shape_) == 0) return {};
     if (row.experts == ExpertForm::kStackedOrMxfp4) {
       const std::string blocks = fmt::format("{}{}", WithNumber(row.hf_name, layer), kBlocksSuffix);
       if (Find(blocks) != nullptr) return AddMxfp4(row, layer, blocks);
@@ -273,6 +276,13 @@ class Planner {
     tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape_)};
     if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
     if (of_experts) tensor.dims.push_back(shape_.experts);
+    if (IsOfHeads(row.order)) {
+      tensor.dims.push_back(shape_.heads);
+      tensor.expert_rows = rows;
+      tensor.source_rows = shape_.nope + shape_.v_dim;
+      tensor.first_row = row.order == RowOrder::kLatentValues ? shape_.nope : 0;
+      return;
+    }
     tensor.split_values = is_vector && (row.order != RowOrder::kSame || row.part != RowPart::kAll);
     const bool one_row = (is_vector && !tensor.split_values) || row.experts == ExpertForm::kEachRow;
     tensor.expert_rows = one_row ? 1 : rows;
@@ -325,6 +335,9 @@ class Planner {
     if (stacked) expected.push_back(shape_.experts);
     if (row.experts != ExpertForm::kEachRow) expected.push_back(SourceRows(row));
     if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
+    if (IsOfHeads(row.order)) {
+      expected = {ExtentSize(Extent::kLatentKvRows, shape_), shape_.latent};
+    }
     if (row.order == RowOrder::kTransposed) std::swap(expected.back(), *(expected.end() - 2));
     return CheckShape(source, expected);
   }

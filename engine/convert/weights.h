@@ -48,7 +48,7 @@ struct OutputTensor {
   // Where the source holds blocks of MXFP4: their scales.
   const formats::SafetensorsTensor* scales = nullptr;
   bool split_values = false;  // each value of a vector is a row of its own below
-  int64_t expert_rows = 1;    // of each expert; of all, where there are no experts
+  int64_t expert_rows = 1;    // of each expert or head; of all, where there is one matrix
   // The same in the source, which of these is the first here, and how far the next one is from it.
   int64_t source_rows = 1;
   int64_t first_row = 0;

@@ -1,10 +1,12 @@
 // Attention over the cache, cut into tasks and slices for the team.
 #include <algorithm>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/aligned_buffer.h"
 #include "cpu/kernels.h"
+#include "engine/graph/latent_nodes.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/uncached_attention.h"
 #include "engine/kv/pass_view.h"
@@ -14,23 +16,36 @@ namespace {
 
 using kv::kRowTile;
 
+// Where the vectors of a row lie. Keys and values are those of a pass without cache.
+struct AttentionInput {
+  ValueId queries;  // [heads][query_dim] from column 0 on
+  ValueId kv;
+  int64_t key_column;
+  int64_t value_column;
+
+  std::vector<ValueId> ids() const {
+    return queries == kv ? std::vector{queries} : std::vector{queries, kv};
+  }
+};
+
 class AttentionNode final : public Node {
  public:
   AttentionNode(const cpu::KernelTable& kernels, int cache_id, const AttentionShape& shape,
-                float scale, ValueId qkv, const Activations& out)
-      : Node(fmt::format("layer.{}.attention", cache_id), {qkv}, out.ids()),
+                float scale, const AttentionInput& in, const Activations& out)
+      : Node(fmt::format("layer.{}.attention", cache_id), in.ids(), out.ids()),
         kernels_(kernels),
         cache_id_(cache_id),
         shape_(shape),
         heads_per_kv_(shape.HeadsPerKv()),
         scale_(scale),
-        qkv_(qkv),
+        in_(in),
         out_(out) {}
 
   // A task is a piece of work for one kv head. Shares take tasks in turn, not in stretches, because
   // later rows see more positions. Where tasks are few, each is cut into slices of positions.
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     if (pass.kv == nullptr) return RunUncached(pass, member);
+    if (Expanded(pass)) return;
     const std::span<const kv::PassView::Work> work = pass.kv->work(cache_id_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * shape_.kv_heads;
     const int64_t slices = SliceCount(pass, tasks, member.count);
@@ -45,9 +60,10 @@ class AttentionNode final : public Node {
 
   size_t ScratchBytes(const PassLimits& limits) const override {
     const size_t cached =
-        RunBytes(limits) + kernels_.attention_scratch_bytes(
-                               kRowTile, static_cast<int>(heads_per_kv_),
-                               static_cast<int>(shape_.k_dim), static_cast<int>(shape_.v_dim));
+        RunBytes(limits) + QueryBytes() +
+        kernels_.attention_scratch_bytes(kRowTile, static_cast<int>(heads_per_kv_),
+                                         static_cast<int>(shape_.k_dim),
+                                         static_cast<int>(shape_.v_dim), key_form());
     return limits.kv_cache ? cached : std::max(cached, UncachedScratchBytes(shape_, limits.chunk));
   }
 
@@ -66,8 +82,14 @@ class AttentionNode final : public Node {
       const auto add = [&](bool int8, int64_t dim) {
         (int8 ? work.int8_macs : work.float_macs) += seen * static_cast<double>(shape_.heads * dim);
       };
-      add(pass.cache.has_value() && pass.cache->keys == cpu::KvElement::kQ8, shape_.k_dim);
-      add(pass.cache.has_value() && pass.cache->values == cpu::KvElement::kQ8, shape_.v_dim);
+      const bool expanded =
+          shape_.latent.has_value() && FormOf(*shape_.latent, pass, part) == LatentForm::kExpanded;
+      if (!expanded) {
+        const int64_t value_uses = shape_.latent.has_value() ? 2 : 1;  // as keys, too
+        add(pass.cache.has_value() && pass.cache->keys == cpu::KvElement::kQ8, shape_.k_dim);
+        add(pass.cache.has_value() && pass.cache->values == cpu::KvElement::kQ8,
+            value_uses * shape_.v_dim);
+      }
       if (!pass.cache.has_value() || part.shares_cache) continue;
       const int64_t visible = part.end - shape_.FirstVisible(part.end - part.rows);
       work.cache_bytes +=
@@ -76,6 +98,10 @@ class AttentionNode final : public Node {
   }
 
   std::string Describe() const override {
+    if (shape_.latent.has_value()) {
+      return fmt::format("{} heads, latents of {} + {}, all positions {}", shape_.heads,
+                         shape_.v_dim, shape_.k_dim, kernels_.isa);
+    }
     return fmt::format(
         "{} heads, {} kv heads x {}, {}{}{}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
         DescribeWindow(),
@@ -103,10 +129,27 @@ class AttentionNode final : public Node {
     return fmt::format("{} {}", sections ? "sections of" : "window", shape_.window);
   }
 
+  bool is_latent() const { return shape_.latent.has_value(); }
+  cpu::KeyForm key_form() const {
+    return is_latent() ? cpu::KeyForm::kValueFirst : cpu::KeyForm::kStored;
+  }
+  // Another node computes the pass.
+  bool Expanded(const PassContext& pass) const {
+    return is_latent() && FormOf(*shape_.latent, pass) == LatentForm::kExpanded;
+  }
+  // The head of the cache layer that a task reads.
+  int CacheHead(int64_t kv_head) const { return is_latent() ? 0 : static_cast<int>(kv_head); }
+
+  // Room for the queries of a task, where they are turned before they meet latents.
+  size_t QueryBytes() const {
+    if (!is_latent()) return 0;
+    return static_cast<size_t>(kRowTile * heads_per_kv_ * shape_.query_dim()) * sizeof(float);
+  }
+
   // What the cache keeps of a position for this layer.
   uint64_t BytesPerPosition(const PassShape::CacheTypes& types) const {
     kv::GroupShape stored;
-    stored.kv_heads = static_cast<int>(shape_.kv_heads);
+    stored.kv_heads = is_latent() ? 1 : static_cast<int>(shape_.kv_heads);
     stored.k_dim = static_cast<int>(shape_.k_dim);
     stored.v_dim = static_cast<int>(shape_.v_dim);
     stored.k_type = types.keys;
@@ -175,9 +218,10 @@ class AttentionNode final : public Node {
                                      run_bytes / sizeof(cpu::KvRun));
     const kv::PassView::Work& work = place.work;
     cpu::AttentionTask task;
-    task.queries =
-        pass.FloatRow(qkv_, work.first_row) + place.kv_head * heads_per_kv_ * shape_.k_dim;
-    task.query_row_stride = pass.RowFloats(qkv_);
+    task.queries = pass.FloatRow(in_.queries, work.first_row) +
+                   place.kv_head * heads_per_kv_ * shape_.query_dim();
+    task.query_row_stride = pass.RowFloats(in_.queries);
+    task.key_form = key_form();
     task.out =
         pass.FloatRow(out_.floats, work.first_row) + place.kv_head * heads_per_kv_ * shape_.v_dim;
     task.out_row_stride = pass.RowFloats(out_.floats);
@@ -194,10 +238,29 @@ class AttentionNode final : public Node {
     task.score_cap = shape_.score_cap;
     task.bias_slopes = OfHeads(shape_.bias_slopes, place.kv_head);
     task.sinks = OfHeads(shape_.sinks, place.kv_head);
-    task.runs = pass.kv->Runs(cache_id_, static_cast<int>(place.kv_head), work, runs);
+    task.runs = pass.kv->Runs(cache_id_, CacheHead(place.kv_head), work, runs);
     task.hidden = pass.kv->Hidden(cache_id_, work);
-    task.scratch = scratch.subspan(run_bytes);
+    task.scratch = scratch.subspan(run_bytes + QueryBytes());
+    if (is_latent() && stored.rotate_values) {
+      TurnQueries(task, reinterpret_cast<float*>(scratch.data() + run_bytes));
+    }
     return task;
+  }
+
+  // Where the cache turns latents, the parts of queries that meet them are turned, too, in a copy.
+  // (Those that meet keys were turned when the keys were stored.)
+  void TurnQueries(cpu::AttentionTask& task, float* copy) const {
+    const int64_t floats = heads_per_kv_ * shape_.query_dim();
+    for (int64_t row = 0; row < task.rows; ++row) {
+      float* queries =
+          std::copy_n(task.queries + row * task.query_row_stride, floats, copy + row * floats) -
+          floats;
+      for (int64_t head = 0; head < heads_per_kv_; ++head) {
+        kernels_.rotate(queries + head * shape_.query_dim(), 1, shape_.v_dim);
+      }
+    }
+    task.queries = copy;
+    task.query_row_stride = floats;
   }
 
   // What the query heads of a kv head have of `values`, [heads]; null where there are none.
@@ -239,27 +302,37 @@ class AttentionNode final : public Node {
       float* out = pass.FloatRow(out_.floats, row) + kv_head * cols;
       if (rotated) kernels_.rotate(out, heads_per_kv_, shape_.v_dim);
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, cols, pass.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
+      if (!is_latent()) {
+        kernels_.quantize(out, cols, pass.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
+        continue;
+      }
+      for (int64_t head = 0; head < heads_per_kv_; ++head) {
+        const int64_t record = row * shape_.heads + kv_head * heads_per_kv_ + head;
+        kernels_.quantize(out + head * shape_.v_dim, shape_.v_dim,
+                          pass.RecordAt(out_.int8, record, shape_.v_dim, 0));
+      }
     }
   }
 
   void RunUncached(const PassContext& pass, const ThreadPool::Member& member) const {
-    const int64_t rows = pass.RowCount(qkv_);
+    const int64_t rows = pass.RowCount(in_.queries);
     const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
     for (int64_t task = member.index; task < tiles * shape_.kv_heads; task += member.count) {
       const int64_t begin = task / shape_.kv_heads * kRowTile;
       const int64_t end = std::min(rows, begin + kRowTile);
       const int64_t kv_head = task % shape_.kv_heads;
-      const float* qkv = pass.Floats(qkv_);
+      const float* kv = pass.Floats(in_.kv);
+      const int64_t stored = CacheHead(kv_head);
       Attend({.shape = shape_,
               .scale = scale_,
               .bias_slopes = OfHeads(shape_.bias_slopes, kv_head),
               .sinks = OfHeads(shape_.sinks, kv_head),
-              .queries = qkv + kv_head * heads_per_kv_ * shape_.k_dim,
-              .keys = qkv + shape_.key_column() + kv_head * shape_.k_dim,
-              .values = qkv + shape_.value_column() + kv_head * shape_.v_dim,
+              .queries = pass.Floats(in_.queries) + kv_head * heads_per_kv_ * shape_.query_dim(),
+              .keys = kv + in_.key_column + stored * shape_.k_dim,
+              .values = kv + in_.value_column + stored * shape_.v_dim,
               .out = pass.Floats(out_.floats) + kv_head * heads_per_kv_ * shape_.v_dim,
-              .qkv_stride = pass.RowFloats(qkv_),
+              .query_stride = pass.RowFloats(in_.queries),
+              .kv_stride = pass.RowFloats(in_.kv),
               .out_stride = pass.RowFloats(out_.floats),
               .row_begin = begin,
               .row_end = end,
@@ -273,7 +346,7 @@ class AttentionNode final : public Node {
   AttentionShape shape_;
   int64_t heads_per_kv_;
   float scale_;
-  ValueId qkv_;
+  AttentionInput in_;
   Activations out_;
 };
 
@@ -282,7 +355,29 @@ class AttentionNode final : public Node {
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
                                     const AttentionShape& shape, float scale, ValueId qkv,
                                     const Activations& out) {
-  return std::make_unique<AttentionNode>(kernels, cache_id, shape, scale, qkv, out);
+  const AttentionInput in = {qkv, qkv, shape.key_column(), shape.value_column()};
+  return std::make_unique<AttentionNode>(kernels, cache_id, shape, scale, in, out);
+}
+
+// Units of the kernel are rows of this many query vectors, so tasks have no fewer heads where the
+// number of heads allows it.
+constexpr int64_t kTaskHeads = 8;
+
+std::unique_ptr<Node> MakeAbsorbedAttention(const cpu::KernelTable& kernels, int cache_id,
+                                            const LatentShape& shape, float scale, ValueId absorbed,
+                                            const HeadColumns& kv, ValueId out, ValueId records) {
+  AttentionShape attention;
+  int64_t task_heads = std::min(kTaskHeads, shape.heads);
+  while (shape.heads % task_heads != 0) --task_heads;
+  attention.heads = shape.heads;
+  attention.kv_heads = shape.heads / task_heads;
+  attention.k_dim = shape.rope;
+  attention.v_dim = shape.latent;
+  attention.latent = shape;
+  const AttentionInput in = {absorbed, kv.value, kv.first, kv.first};
+  return std::make_unique<AttentionNode>(
+      kernels, cache_id, attention, scale, in,
+      Activations{.floats = out, .int8 = records, .cols = shape.heads * shape.latent});
 }
 
 bool QuantizesAttention(const AttentionShape& shape) {

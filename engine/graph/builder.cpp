@@ -1,9 +1,12 @@
 #include "engine/graph/builder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/result.h"
 #include "engine/graph/observer.h"
+#include "quant/f16.h"
+#include "quant/f32.h"
 
 namespace kvant::graph {
 namespace {
@@ -97,6 +100,57 @@ Status PlanBuilder::AddExpertOperand(std::vector<ExpertOperand>& operands, const
   return {};
 }
 
+Result<const GgufTensor*> PlanBuilder::Transposed(const std::string& name, const GgufTensor& tensor,
+                                                  int64_t first, int64_t stride, int64_t rows,
+                                                  int64_t heads) {
+  const int64_t cols = tensor.dims[0];
+  const auto count = static_cast<size_t>(rows * cols);
+  const auto decode = [&](int64_t head, std::vector<float>& values) {
+    tensor.format->decode(tensor.data + (first + head * stride) * tensor.row_bytes(), values.data(),
+                          rows * cols);
+  };
+  std::vector<float> values(count);
+  const quant::FormatTraits* format = tensor.format;
+  if (format->quantized()) {
+    constexpr float kF16Max = 65504.0f;
+    bool fits = true;
+    for (int64_t head = 0; head < heads; ++head) {
+      decode(head, values);
+      fits &= std::ranges::all_of(values, [](float v) { return std::abs(v) <= kF16Max; });
+    }
+    format = quant::FindFormat(fits ? quant::F16::kName : quant::F32::kName);
+  }
+  DerivedMatrix derived;
+  derived.name = name;
+  derived.tensor.type = format->type;
+  derived.tensor.format = format;
+  derived.tensor.n_dims = 3;
+  const int64_t dims[] = {rows, cols, heads};
+  std::copy_n(dims, 3, derived.tensor.dims);
+  const auto head_bytes = static_cast<size_t>(format->row_bytes(rows * cols));
+  KVANT_ASSIGN(derived.bytes,
+               AlignedBuffer::Allocate(head_bytes * static_cast<size_t>(heads), name.c_str()));
+  std::vector<float> turned(count);
+  for (int64_t head = 0; head < heads; ++head) {
+    decode(head, values);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t col = 0; col < cols; ++col) {
+        turned[static_cast<size_t>(col * rows + row)] =
+            values[static_cast<size_t>(row * cols + col)];
+      }
+    }
+    format->encode(turned.data(), nullptr,
+                   derived.bytes.data() + static_cast<size_t>(head) * head_bytes, rows * cols);
+  }
+  return plan_->AddMatrix(std::move(derived));
+}
+
+ValueId PlanBuilder::NewHeadRecords(const std::string& name, int64_t heads,
+                                    const GgufTensor& reader) {
+  if (KindFor(reader) != cpu::ActivationKind::kInt8) return kNoValue;
+  return plan_->AddValue(name, RowSpace::kPass, reader.dims[0], cpu::ActivationKind::kInt8, heads);
+}
+
 ValueId PlanBuilder::NewFloats(std::string name, RowSpace rows, int64_t cols) {
   return plan_->AddValue(std::move(name), rows, cols, cpu::ActivationKind::kFloat32);
 }
@@ -173,6 +227,16 @@ void PlanBuilder::AddExpertObserver(const std::string& name, const RoutedRows& r
                                     const Activations& in) {
   if (!in.observed.has_value()) return;
   Add(RowSpace::kPass, MakeObserveExperts(*observer_, name + ".observed", rows, in));
+}
+
+void PlanBuilder::AddHeadObserver(const GgufTensor& weight, const HeadColumns& in, int64_t heads) {
+  if (observer_ == nullptr) return;
+  const std::string name(weight.name);
+  const int64_t cols = weight.dims[0];
+  const auto observed = observer_->WatchExperts({&name, 1}, cols, heads);
+  if (!observed.has_value()) return;
+  Add(RowSpace::kPass,
+      MakeObserveHeads(*observer_, name + ".observed", in, heads, cols, *observed));
 }
 
 cpu::ActivationKind PlanBuilder::KindFor(const GgufTensor& matrix) const {

@@ -15,6 +15,7 @@
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
 #include "engine/graph/expert_nodes.h"
+#include "engine/graph/latent_nodes.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
@@ -58,6 +59,19 @@ class PlanBuilder {
   Status AddExpertOperand(std::vector<ExpertOperand>& operands, const std::string& name,
                           int64_t cols, int64_t rows, int64_t experts) const;
 
+  // The transposes of a matrix for each head, which are `rows` adjacent rows of the tensor,
+  // `stride` rows apart from row `first` on: [rows x cols of the tensor x heads]. Numbers of 16 and
+  // 32 bits keep their format. Those of blocks, which lie the other way round afterwards, become
+  // F16, whose roundings of 2^-11 are a small part of those of any block format; or F32, where one
+  // of them is too large for F16. kOutOfMemory.
+  Result<const formats::GgufTensor*> Transposed(const std::string& name,
+                                                const formats::GgufTensor& tensor, int64_t first,
+                                                int64_t stride, int64_t rows, int64_t heads);
+
+  // Records in which each head of a row meets these matrices, heads for each row; kNoValue where
+  // they multiply floats.
+  ValueId NewHeadRecords(const std::string& name, int64_t heads, const formats::GgufTensor& reader);
+
   // A value of floats.
   ValueId NewFloats(std::string name, RowSpace rows, int64_t cols);
 
@@ -81,6 +95,11 @@ class PlanBuilder {
                  const Activations& in, ValueId out, cpu::Store store);
   void AddObserver(RowSpace rows, const std::string& name, const Activations& in);
   void AddExpertObserver(const std::string& name, const RoutedRows& rows, const Activations& in);
+
+  // Whether matrices of heads may be watched, and what shows their input, `cols` columns of every
+  // head, to the observer: each head's to one of the matrices of `weight`, or all to one matrix.
+  bool has_observer() const { return observer_ != nullptr; }
+  void AddHeadObserver(const formats::GgufTensor& weight, const HeadColumns& in, int64_t heads);
 
   // The finished plan; the builder is done.
   std::unique_ptr<Plan> Finish();

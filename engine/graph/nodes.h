@@ -21,6 +21,23 @@ namespace kvant::graph {
 
 class MatMulObserver;
 
+// Sizes of latent attention (latent_nodes.h): a query head has `nope` numbers that are not rotated
+// and then `rope` that are; a position has a latent and `rope` rotated numbers.
+struct LatentShape {
+  int64_t heads = 0;
+  int64_t nope = 0;
+  int64_t rope = 0;
+  int64_t latent = 0;
+  int64_t v_dim = 0;  // of what a head gives
+  // An observer wants to see what the matrices of the absorbed form are multiplied with.
+  bool always_absorbed = false;
+
+  int64_t head_dim() const { return nope + rope; }
+  int64_t row_dim() const { return latent + rope; }
+};
+
+enum class LatentForm : uint8_t { kAbsorbed, kExpanded };
+
 // Heads and mask of an attention.
 struct AttentionShape {
   int64_t heads = 0;
@@ -34,7 +51,11 @@ struct AttentionShape {
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
   // A score of each head that takes part in the softmax and has no value, [heads]; empty: none.
   std::vector<float> sinks = {};
+  // Of latent attention in absorbed form: a key is its value and k_dim more numbers. All heads have
+  // the same, so kv_heads only says in how many tasks they are taken.
+  std::optional<LatentShape> latent = {};
 
+  int64_t query_dim() const { return latent.has_value() ? v_dim + k_dim : k_dim; }
   int64_t HeadsPerKv() const { return heads / kv_heads; }
   // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
   int64_t key_column() const { return heads * k_dim; }

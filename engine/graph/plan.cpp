@@ -56,6 +56,21 @@ ValueId Plan::AddValue(std::string name, RowSpace rows, int64_t cols, cpu::Activ
   return static_cast<ValueId>(values_.size() - 1);
 }
 
+const formats::GgufTensor* Plan::AddMatrix(DerivedMatrix matrix) {
+  matrices_.push_back(std::make_unique<DerivedMatrix>(std::move(matrix)));
+  DerivedMatrix& kept = *matrices_.back();
+  kept.tensor.name = kept.name;
+  kept.tensor.data = kept.bytes.data();
+  kept.tensor.size_bytes = kept.bytes.size();
+  return &kept.tensor;
+}
+
+size_t Plan::derived_bytes() const {
+  size_t bytes = 0;
+  for (const auto& matrix : matrices_) bytes += matrix->bytes.size();
+  return bytes;
+}
+
 void Plan::AddNode(Stage stage, std::unique_ptr<Node> node) {
   node->number_ = std::accumulate(
       stages_.begin(), stages_.end(), 0,

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "engine/graph/rope.h"
@@ -28,9 +29,6 @@
 #include "engine/graph/work.h"
 #include "formats/gguf.h"
 
-namespace kvant::formats {
-struct GgufTensor;
-}
 namespace kvant::kv {
 class PassView;
 }
@@ -66,6 +64,14 @@ struct CacheLayer {
   int64_t v_dim = 0;
   int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
+};
+
+// A matrix that is made from one of the file: its description, as for those of the file, and what
+// that points to.
+struct DerivedMatrix {
+  std::string name;
+  AlignedBuffer bytes;
+  formats::GgufTensor tensor;  // `name` and `data` are filled in by the plan
 };
 
 // The largest pass of a runner; sizes of buffers follow from it.
@@ -228,12 +234,18 @@ class Plan {
   int AddCacheLayer(const CacheLayer& layer);
   int AddRope(RopeSpec rope);
 
+  // Takes a matrix that is not in the file as the plan needs it.
+  const formats::GgufTensor* AddMatrix(DerivedMatrix matrix);
+
   // Computes lifetimes and slots; no value or node may be added afterwards.
   void Finish();
 
   ArenaLayout Layout(int64_t chunk) const;
   size_t ScratchBytes(const PassLimits& limits) const;  // of one thread, a multiple of 64
   size_t SharedBytes(const PassLimits& limits) const;   // of all threads
+
+  // Of all matrices that are not in the file.
+  size_t derived_bytes() const;
 
   const std::string& name() const { return name_; }
   std::span<const Value> values() const { return values_; }
@@ -266,6 +278,7 @@ class Plan {
   std::array<NodeList, kStageCount> stages_;
   std::vector<CacheLayer> cache_layers_;
   std::vector<RopeSpec> ropes_;
+  std::vector<std::unique_ptr<DerivedMatrix>> matrices_;
   ValueId logits_ = kNoValue;
 };
 

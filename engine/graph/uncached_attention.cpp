@@ -29,7 +29,7 @@ void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const 
   const double sink = has_sink ? static_cast<double>(task.sinks[head]) : 0.0;
   double highest = has_sink ? sink : -HUGE_VAL;
   for (int64_t other = first; other <= row; ++other) {
-    const double dot = Dot(query, task.keys + other * task.qkv_stride, shape.k_dim);
+    const double dot = Dot(query, task.keys + other * task.kv_stride, shape.query_dim());
     scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap) -
                     slope * static_cast<double>(row - other);
     highest = std::max(highest, scores[other]);
@@ -38,7 +38,7 @@ void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const 
   std::fill_n(sums, shape.v_dim, 0.0);
   for (int64_t other = first; other <= row; ++other) {
     const double weight = std::exp(scores[other] - highest);
-    const float* value = task.values + other * task.qkv_stride;
+    const float* value = task.values + other * task.kv_stride;
     total += weight;
     for (int64_t d = 0; d < shape.v_dim; ++d) sums[d] += weight * static_cast<double>(value[d]);
   }
@@ -50,10 +50,11 @@ void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const 
 void Attend(const UncachedAttention& task) {
   const int64_t heads = task.shape.HeadsPerKv();
   for (int64_t row = task.row_begin; row < task.row_end; ++row) {
-    const float* queries = task.queries + row * task.qkv_stride;
+    const float* queries = task.queries + row * task.query_stride;
     float* out = task.out + row * task.out_stride;
     for (int64_t head = 0; head < heads; ++head) {
-      AttendHead(task, head, row, queries + head * task.shape.k_dim, out + head * task.shape.v_dim);
+      AttendHead(task, head, row, queries + head * task.shape.query_dim(),
+                 out + head * task.shape.v_dim);
     }
   }
 }

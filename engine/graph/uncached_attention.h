@@ -21,7 +21,8 @@ struct UncachedAttention {
   const float* keys;
   const float* values;
   float* out;
-  int64_t qkv_stride;  // floats from one row of queries, keys and values to the next
+  int64_t query_stride;  // floats from one row to the next
+  int64_t kv_stride;     // the same of keys and values
   int64_t out_stride;
   int64_t row_begin;
   int64_t row_end;

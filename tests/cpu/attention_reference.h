@@ -31,6 +31,9 @@ struct Shape {
   std::vector<float> bias_slopes = {};  // [heads_per_kv] or none
   std::vector<float> sinks = {};        // [heads_per_kv] or none
   WindowKind window_kind = WindowKind::kSliding;
+  KeyForm key_form = KeyForm::kStored;
+
+  int query_dim() const { return key_form == KeyForm::kValueFirst ? v_dim + k_dim : k_dim; }
 };
 
 // The cache of one kv head in runs of the given lengths (multiples of 16, repeated in turn), each
@@ -137,7 +140,7 @@ class Cache {
 
 struct Rows {
   std::vector<int64_t> positions;
-  std::vector<float> queries;  // [rows][heads_per_kv][k_dim]
+  std::vector<float> queries;  // [rows][heads_per_kv][query_dim]
 };
 
 // Uniform with the given deviation.
@@ -177,15 +180,17 @@ inline Shape RandomShape(std::mt19937& generator) {
     *each_head =
         RandomVector(shape.heads_per_kv, generator, each_head == &shape.sinks ? 3.0f : 0.1f);
   }
+  if (generator() % 3 == 0) shape.key_form = KeyForm::kValueFirst;
   return shape;
 }
 
 inline std::string Describe(const Shape& shape) {
   const bool sections = shape.window_kind == WindowKind::kSections;
-  return fmt::format("k_dim {} v_dim {} heads {} {} {} cache [{}, {}) cap {}{}{}", shape.k_dim,
+  return fmt::format("k_dim {} v_dim {} heads {} {} {} cache [{}, {}) cap {}{}{}{}", shape.k_dim,
                      shape.v_dim, shape.heads_per_kv, sections ? "sections" : "window",
                      shape.window, shape.cache_begin, shape.cache_end, shape.score_cap,
-                     shape.bias_slopes.empty() ? "" : " bias", shape.sinks.empty() ? "" : " sinks");
+                     shape.bias_slopes.empty() ? "" : " bias", shape.sinks.empty() ? "" : " sinks",
+                     shape.key_form == KeyForm::kStored ? "" : ", values first");
 }
 
 inline void FillRandom(const Shape& shape, Cache& cache, uint32_t seed) {
@@ -199,7 +204,8 @@ inline void FillRandom(const Shape& shape, Cache& cache, uint32_t seed) {
 
 inline Rows RandomRows(const Shape& shape, std::vector<int64_t> positions, uint32_t seed) {
   std::mt19937 generator(seed);
-  const int64_t count = static_cast<int64_t>(positions.size()) * shape.heads_per_kv * shape.k_dim;
+  const int64_t count =
+      static_cast<int64_t>(positions.size()) * shape.heads_per_kv * shape.query_dim();
   return {std::move(positions), RandomVector(count, generator)};
 }
 
@@ -211,10 +217,10 @@ inline std::vector<int64_t> LastPositions(const Shape& shape, int64_t count) {
 }
 
 inline float ScaleOf(const Shape& shape) {
-  return 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
+  return 1.0f / std::sqrt(static_cast<float>(shape.query_dim()));
 }
 
-// All rows in one call: queries [rows][heads_per_kv][k_dim], out [rows][heads_per_kv][v_dim].
+// All rows in one call: queries [rows][heads_per_kv][query_dim], out [rows][heads_per_kv][v_dim].
 inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
                               std::span<const HiddenPositions> hidden,
                               std::span<const int64_t> positions, const float* queries, float* out,
@@ -223,7 +229,7 @@ inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
     return values.empty() ? nullptr : values.data();
   };
   return {.queries = queries,
-          .query_row_stride = int64_t{shape.heads_per_kv} * shape.k_dim,
+          .query_row_stride = int64_t{shape.heads_per_kv} * shape.query_dim(),
           .out = out,
           .out_row_stride = int64_t{shape.heads_per_kv} * shape.v_dim,
           .rows = std::ssize(positions),
@@ -241,7 +247,8 @@ inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
           .bias_slopes = each_head(shape.bias_slopes),
           .sinks = each_head(shape.sinks),
           .window_kind = shape.window_kind,
-          .scratch = scratch};
+          .scratch = scratch,
+          .key_form = shape.key_form};
 }
 
 inline void AttendInto(const KernelTable& kernels, const Shape& shape, std::span<const KvRun> runs,
@@ -256,8 +263,8 @@ inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
   const int64_t count = std::ssize(rows.positions);
   const GuardedArray<float> queries(rows.queries);
   const GuardedArray<float> out(static_cast<size_t>(count * shape.heads_per_kv * shape.v_dim));
-  const GuardedArray<std::byte> scratch(
-      kernels.attention_scratch_bytes(count, shape.heads_per_kv, shape.k_dim, shape.v_dim));
+  const GuardedArray<std::byte> scratch(kernels.attention_scratch_bytes(
+      count, shape.heads_per_kv, shape.k_dim, shape.v_dim, shape.key_form));
   std::fill(scratch.begin(), scratch.end(), std::byte{0xff});  // NaN
   AttendInto(kernels, shape, runs, hidden, rows.positions, queries.data(), out.data(),
              {scratch.data(), scratch.size()});
@@ -268,7 +275,7 @@ inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape,
 inline std::vector<float> Attend(const KernelTable& kernels, const Shape& shape, const Cache& cache,
                                  const Rows& rows, size_t begin, size_t end) {
   const auto query_floats =
-      static_cast<size_t>(shape.heads_per_kv) * static_cast<size_t>(shape.k_dim);
+      static_cast<size_t>(shape.heads_per_kv) * static_cast<size_t>(shape.query_dim());
   const auto part = [begin, end](const auto& v, size_t each) {
     return std::vector(v.begin() + static_cast<std::ptrdiff_t>(begin * each),
                        v.begin() + static_cast<std::ptrdiff_t>(end * each));
@@ -293,7 +300,8 @@ inline int64_t FirstVisible(const Shape& shape, int64_t position) {
 // One query vector in double precision, and how far a float computation may be from it.
 //
 // Let u be the relative error of a rounding. A score is a chain of k_dim fused operations and one
-// product, so it is off by at most (k_dim + 2) u scale sum|q k|. A weight e^(score - max) has that
+// product, so it is off by at most (k_dim + 2) u scale sum|q k|; of keys that begin with values it
+// is a sum of two such. A weight e^(score - max) has that
 // as a relative error, and u |score - max| from the subtraction, 2 ulp = 4 u from the exponential;
 // merging a span adds the same two for its factor, and 2 u for the products. Weights enter
 // numerator and denominator. A numerator's sum has at most 512 roundings in its span and 2 for
@@ -317,6 +325,11 @@ inline std::vector<double> AsQ8(const float* values, int dim) {
   return codes;
 }
 
+// A query as it meets what is stored as `element`.
+inline std::vector<double> AsMet(KvElement element, const float* values, int dim) {
+  return element == KvElement::kQ8 ? AsQ8(values, dim) : std::vector<double>(values, values + dim);
+}
+
 // The scores of the visible positions, and how far a float computation of one may be from it.
 struct ExactScores {
   std::vector<double> scores;
@@ -325,21 +338,22 @@ struct ExactScores {
 
 inline ExactScores ScoreExactly(const Shape& shape, const Cache& cache, const float* values,
                                 int head, int64_t position) {
-  const std::vector<double> query = shape.k_element == KvElement::kQ8
-                                        ? AsQ8(values, shape.k_dim)
-                                        : std::vector<double>(values, values + shape.k_dim);
+  const int first = shape.query_dim() - shape.k_dim;  // numbers that meet values
+  const std::vector<double> latent = AsMet(shape.v_element, values, first);
+  const std::vector<double> query = AsMet(shape.k_element, values + first, shape.k_dim);
   ExactScores exact;
   for (int64_t p = FirstVisible(shape, position); p <= position; ++p) {
     double dot = 0.0;
     double magnitude = 0.0;
-    for (int d = 0; d < shape.k_dim; ++d) {
-      const double product = query[static_cast<size_t>(d)] * cache.Key(p, d);
+    const auto add = [&](double product) {
       dot += product;
       magnitude += std::abs(product);
-    }
+    };
+    for (int d = 0; d < first; ++d) add(latent[static_cast<size_t>(d)] * cache.Value(p, d));
+    for (int d = 0; d < shape.k_dim; ++d) add(query[static_cast<size_t>(d)] * cache.Key(p, d));
     const double scale = ScaleOf(shape);
     double score = scale * dot;
-    double error = (shape.k_dim + 2) * kRounding * scale * magnitude;
+    double error = (shape.query_dim() + 4) * kRounding * scale * magnitude;
     if (shape.score_cap > 0) {
       const double cap = shape.score_cap;
       score = cap * std::tanh(score / cap);

@@ -36,8 +36,8 @@ struct SharedPrefix {
     std::stable_sort(runs.begin(), runs.end(), [](const KvRun& a, const KvRun& b) {
       return a.first_position < b.first_position;
     });
-    rows.queries =
-        RandomVector(static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.k_dim, generator);
+    rows.queries = RandomVector(
+        static_cast<int64_t>(sequences) * shape.heads_per_kv * shape.query_dim(), generator);
   }
 
   void AddTail(uint64_t bit, std::mt19937& generator) {
@@ -70,7 +70,7 @@ struct SharedPrefix {
       positions.rows = 1;
       own_hidden.push_back(positions);
     }
-    const std::ptrdiff_t floats = std::ptrdiff_t{shape.heads_per_kv} * shape.k_dim;
+    const std::ptrdiff_t floats = std::ptrdiff_t{shape.heads_per_kv} * shape.query_dim();
     const auto begin = rows.queries.begin() + static_cast<std::ptrdiff_t>(i) * floats;
     return Attend(kernels, shape, own, own_hidden, {{rows.positions[i]}, {begin, begin + floats}});
   }
@@ -125,7 +125,7 @@ std::vector<float> AttendInParts(const KernelTable& kernels, const Shape& shape,
                 queries.data() + row * query_stride);
   }
   const GuardedArray<std::byte> scratch(kernels.attention_scratch_bytes(
-      std::ssize(rows.positions), shape.heads_per_kv, shape.k_dim, shape.v_dim));
+      std::ssize(rows.positions), shape.heads_per_kv, shape.k_dim, shape.v_dim, shape.key_form));
   AttentionTask task = MakeTask(shape, runs, hidden, rows.positions, queries.data(), out.data(),
                                 {scratch.data(), scratch.size()});
   task.query_row_stride = static_cast<int64_t>(query_stride);

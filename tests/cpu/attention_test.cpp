@@ -19,7 +19,7 @@ class Attention : public IsaTest {
     size_t vector = 0;
     for (const int64_t position : rows.positions) {
       for (int head = 0; head < shape.heads_per_kv; ++head, ++vector) {
-        const float* query = rows.queries.data() + vector * static_cast<size_t>(shape.k_dim);
+        const float* query = rows.queries.data() + vector * static_cast<size_t>(shape.query_dim());
         const Exact exact = ExactAttention(shape, cache, query, head, position);
         for (size_t d = 0; d < exact.out.size(); ++d) {
           ASSERT_NEAR(out[vector * exact.out.size() + d], exact.out[d], exact.bound[d])
@@ -231,7 +231,7 @@ TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
   const std::vector<float> query(16, 0.0f);
   const int64_t position = 130;
   std::vector<float> out(16);
-  std::vector<std::byte> scratch(kernels().attention_scratch_bytes(1, 1, 16, 16));
+  std::vector<std::byte> scratch(kernels().attention_scratch_bytes(1, 1, 16, 16, KeyForm::kStored));
   kernels().attention({.queries = query.data(),
                        .query_row_stride = 16,
                        .out = out.data(),
@@ -281,7 +281,8 @@ TEST_P(Attention, TheLargestSumsOfQ8ValuesFit) {
 // Scratch is per tile of rows, not per prompt.
 TEST_P(Attention, ScratchDoesNotGrowWithThePrompt) {
   const auto bytes = kernels().attention_scratch_bytes;
-  EXPECT_EQ(bytes(64, 4, 128, 128), bytes(4096, 4, 128, 128));
+  EXPECT_EQ(bytes(64, 4, 128, 128, KeyForm::kValueFirst),
+            bytes(4096, 4, 128, 128, KeyForm::kValueFirst));
 }
 
 }  // namespace

@@ -230,7 +230,8 @@ TEST_P(KvStore, EveryF16ValueIsReadExactly) {
   const int64_t position = 0;
   const KvRun run = {reinterpret_cast<const std::byte*>(keys.data()),
                      reinterpret_cast<const std::byte*>(values.data()), 0, 1};
-  std::vector<std::byte> scratch(kernels().attention_scratch_bytes(1, 1, 1, kValues));
+  std::vector<std::byte> scratch(
+      kernels().attention_scratch_bytes(1, 1, 1, kValues, KeyForm::kStored));
   kernels().attention({.queries = &query,
                        .query_row_stride = 1,
                        .out = out.data(),

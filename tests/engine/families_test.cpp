@@ -118,6 +118,9 @@ HfWeights RandomWeights(const arch::HfTensor& row, const arch::HfShape& shape,
   if (!one_row) tensor.shape.push_back(SourceRows(row, shape));
   const bool is_matrix = row.columns != arch::Extent::kNone;
   if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
+  if (row.order == arch::RowOrder::kLatentKeys || row.order == arch::RowOrder::kLatentValues) {
+    tensor.shape = {arch::ExtentSize(arch::Extent::kLatentKvRows, shape), shape.latent};
+  }
   const auto columns = static_cast<float>(tensor.shape.back());
   if (row.order == arch::RowOrder::kTransposed) {
     std::swap(tensor.shape.back(), *(tensor.shape.end() - 2));
@@ -156,7 +159,10 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
     if (!added.insert(row.gguf_name).second) continue;
     const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
     for (int64_t layer = 0; layer < (in_layers ? shape.layers : 1); ++layer) {
-      if (!HasRow(family, row, layer)) continue;
+      if (!HasRow(family, row, layer) || arch::ExtentSize(row.rows, shape) == 0 ||
+          arch::ExtentSize(row.columns, shape) == 0) {
+        continue;
+      }
       const int64_t experts = row.experts == arch::ExpertForm::kEach ? shape.experts
                               : row.experts == arch::ExpertForm::kEachRow
                                   ? arch::ExtentSize(row.rows, shape)

@@ -224,7 +224,8 @@ class Program {
     }
     const std::vector<float> queries(positions.size() * kDim, 0.0f);
     std::vector<float> out(positions.size() * kDim);
-    std::vector<std::byte> scratch(kernels.attention_scratch_bytes(work.rows, 1, kDim, kDim));
+    std::vector<std::byte> scratch(
+        kernels.attention_scratch_bytes(work.rows, 1, kDim, kDim, cpu::KeyForm::kStored));
     cpu::AttentionTask task{.queries = queries.data(),
                             .query_row_stride = kDim,
                             .out = out.data(),

@@ -70,6 +70,18 @@ INSTANTIATE_TEST_SUITE_P(Transformers, HfCaches, testing::Values("mha", "gqa-win
                            return std::string(test.param) == "mha" ? "mha" : "gqa_window";
                          });
 
+// Of keys of two sequences: the key of a latent row is its rotated part.
+std::vector<int64_t> KeyShape(const Kind& kind, int64_t positions) {
+  if (kind.arch == "deepseek2") return {2, 1, positions, LatentShape().latent.rope};
+  return {2, 2, positions, 16};
+}
+
+// Rotated parts and latents do not fit one tensor.
+std::vector<KvLayout> Layouts(const Kind& kind) {
+  if (kind.arch == "deepseek2") return {KvLayout::kBhsd};
+  return {KvLayout::kBhsd, KvLayout::kKbhsd, KvLayout::kBkhsd};
+}
+
 // What was exported and imported goes on with the same bits; int8 is quantized again.
 TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
   const TemporaryFolder folder;
@@ -87,11 +99,11 @@ TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
   const KvTensor* key = bhsd->Find("past_key_values.1.key");
   const KvTensor* value = bhsd->Find("past_key_values.1.value");
   ASSERT_TRUE(key != nullptr && value != nullptr);
-  EXPECT_EQ(key->shape, (std::vector<int64_t>{2, 2, held, 16}));
+  EXPECT_EQ(key->shape, KeyShape(GetParam(), held));
   const KvTensor* before = bhsd->Find("past_key_values.0.key");
   ASSERT_NE(before, nullptr);
-  EXPECT_EQ(before->shape, (std::vector<int64_t>{2, 2, behind, 16}));
-  for (const KvLayout layout : {KvLayout::kBhsd, KvLayout::kKbhsd, KvLayout::kBkhsd}) {
+  EXPECT_EQ(before->shape, KeyShape(GetParam(), behind));
+  for (const KvLayout layout : Layouts(GetParam())) {
     const auto tensors = runner->Export(ids, layout);
     ASSERT_TRUE(tensors.ok());
     if (layout != KvLayout::kBhsd) {
@@ -135,6 +147,16 @@ TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
       ExpectOk(runner->FreeSequence(*fork));
       ExpectOk(runner->FreeSequence(copy));
     }
+  }
+}
+
+TEST(KvTensors, LatentsFitOneLayoutOnly) {
+  const auto runner = OpenRunner(OpenTiny(LatentShape(), OwnGemm()), Options(KvElement::kF32, 1));
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, RandomTokens(10, 1)));
+  EXPECT_TRUE(runner->Export(std::vector{id}, KvLayout::kBhsd).ok());
+  for (const KvLayout layout : {KvLayout::kKbhsd, KvLayout::kBkhsd}) {
+    EXPECT_EQ(runner->Export(std::vector{id}, layout).error().code, ErrorCode::kNotSupported);
   }
 }
 

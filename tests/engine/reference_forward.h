@@ -14,6 +14,7 @@
 #include "tests/engine/reference/attention.h"
 #include "tests/engine/reference/experts.h"
 #include "tests/engine/reference/gated_ffn.h"
+#include "tests/engine/reference/latent_attention.h"
 #include "tests/engine/reference/plain_ffn.h"
 #include "tests/engine/reference/weights.h"
 

@@ -94,13 +94,19 @@ inline std::vector<Kind> Kinds() {
           {"mixed_f32_window_33", KvElement::kF32, 33, "gemma3", true},
           {"f32_sections_48", KvElement::kF32, 48, "llama4"},
           {"mixed_q8_sections_96", KvElement::kQ8, 96, "llama4", true},
-          {"mixed_f16_sections_40", KvElement::kF16, 40, "llama4", true}};
+          {"mixed_f16_sections_40", KvElement::kF16, 40, "llama4", true},
+          {"latent_f32", KvElement::kF32, 0, "deepseek2"},
+          {"latent_f16", KvElement::kF16, 0, "deepseek2"},
+          {"latent_q8", KvElement::kQ8, 0, "deepseek2"}};
 }
 
 class RunnerKinds : public testing::TestWithParam<Kind> {
  protected:
   static TinyShape Shape() {
-    TinyShape shape = GetParam().mixed ? MixedShape(GetParam().window) : TinyShape();
+    const bool latent = GetParam().arch == "deepseek2";
+    TinyShape shape = latent             ? LatentShape()
+                      : GetParam().mixed ? MixedShape(GetParam().window)
+                                         : TinyShape();
     shape.arch = GetParam().arch;
     shape.window = GetParam().window;
     shape.context = 900;

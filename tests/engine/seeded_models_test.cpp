@@ -258,7 +258,23 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"llama4", "/layer_types", nlohmann::json::array(), "layer_types"},
         SeededSetting{"llama4", "/num_experts_per_tok", 5, "num_experts_per_tok"},
         SeededSetting{"llama4", "/intermediate_size", 23, "gate_up_proj"},
-        SeededSetting{"llama4-step", "/rope_scaling/high_freq_factor", 0.5, "high_freq_factor"}));
+        SeededSetting{"llama4-step", "/rope_scaling/high_freq_factor", 0.5, "high_freq_factor"},
+        SeededSetting{"deepseek", "/scoring_func", "sigmoid", "expected softmax, found sigmoid"},
+        SeededSetting{"deepseek", "/n_routed_experts", 9, "has shape [8, 32]"},
+        SeededSetting{"deepseek2-lite", "/kv_lora_rank", nullptr, "kv_lora_rank is missing"},
+        SeededSetting{"deepseek2-lite", "/kv_lora_rank", 25, "kv_a_proj_with_mqa.weight"},
+        SeededSetting{"deepseek2-lite", "/q_lora_rank", 20, "q_a_proj.weight is missing"},
+        SeededSetting{"deepseek2-lite", "/norm_topk_prob", true, "norm_topk_prob"},
+        SeededSetting{"deepseek2-lite", "/topk_method", "noaux_tc", "greedy"},
+        SeededSetting{"deepseek2-lite", "/v_head_dim", 5000, "v_head_dim"},
+        SeededSetting{"deepseek2-groups", "/topk_group", 5, "topk_group"},
+        SeededSetting{"deepseek2-v3", "/qk_rope_head_dim", 0, "qk_rope_head_dim"},
+        SeededSetting{"deepseek2-v3", "/rope_interleave", false, "rope_interleave"},
+        SeededSetting{"deepseek2-v3", "/rope_scaling/mscale", 1.0, "mscale"},
+        SeededSetting{"deepseek2-v3", "/rope_scaling/mscale_all_dim", nullptr, "mscale_all_dim"},
+        SeededSetting{"deepseek2-v3", "/rope_scaling/rope_type", "linear", "\"linear\""},
+        SeededSetting{"minicpm3-long", "/scale_depth", 0, "scale_depth"},
+        SeededSetting{"minicpm3-long", "/rope_scaling/long_factor", {1.0}, "4 numbers"}));
 
 }  // namespace
 }  // namespace kvant::test

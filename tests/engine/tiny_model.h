@@ -29,6 +29,16 @@ struct TinyExperts {
   bool fused = false;   // gate and up in one tensor
 };
 
+// Latent attention, of the architecture deepseek2: the shape's head_dim is that of its heads.
+struct TinyLatent {
+  int64_t latent = 0;  // 0: none
+  int64_t rope = 8;    // rotated dimensions of a head
+  int64_t v_dim = 16;
+  int64_t q_rank = 0;     // 0: queries in one step
+  bool together = false;  // one matrix for keys and values, as in older files
+  bool both = false;      // that, and those of heads, too
+};
+
 struct TinyShape {
   std::string arch = "llama";
   int64_t dim = 64;
@@ -44,6 +54,7 @@ struct TinyShape {
   std::string type = "F32";  // of the matrices
   uint32_t seed = 1;
   TinyExperts experts = {};
+  TinyLatent latent = {};
   std::map<std::string, uint32_t> extra = {};  // metadata, instead of or beside what follows
 };
 
@@ -54,6 +65,16 @@ inline TinyShape MixedShape(int64_t window) {
   shape.window = window;
   shape.pattern = 2;
   shape.layers = 4;
+  return shape;
+}
+
+// So that passes of many tokens have the arithmetic of few: the absorbed form takes fewer
+// multiplications at any length.
+inline TinyShape LatentShape() {
+  TinyShape shape;
+  shape.arch = "deepseek2";
+  shape.head_dim = 24;
+  shape.latent = {.latent = 16, .v_dim = 32};
   return shape;
 }
 
@@ -92,7 +113,9 @@ class TinyModelWriter {
     const bool fused = shape_.arch == "phi3";
     const bool many_norms = shape_.arch == "gemma3";
     AddVector(prefix + "attn_norm.weight", shape_.dim);
-    if (fused) {
+    if (shape_.latent.latent > 0) {
+      AddLatent(prefix);
+    } else if (fused) {
       AddMatrix(prefix + "attn_qkv.weight", shape_.dim, q_rows + 2 * kv_rows);
     } else {
       AddMatrix(prefix + "attn_q.weight", shape_.dim, q_rows);
@@ -103,7 +126,8 @@ class TinyModelWriter {
       AddVector(prefix + "attn_q_norm.weight", shape_.head_dim);
       AddVector(prefix + "attn_k_norm.weight", shape_.head_dim);
     }
-    AddMatrix(prefix + "attn_output.weight", q_rows, shape_.dim);
+    const int64_t out_cols = shape_.latent.latent > 0 ? shape_.heads * shape_.latent.v_dim : q_rows;
+    AddMatrix(prefix + "attn_output.weight", out_cols, shape_.dim);
     if (many_norms) AddVector(prefix + "post_attention_norm.weight", shape_.dim);
     AddVector(prefix + "ffn_norm.weight", shape_.dim);
     if (shape_.experts.count > 0) return AddExperts(prefix);
@@ -115,6 +139,41 @@ class TinyModelWriter {
     }
     AddMatrix(prefix + "ffn_down.weight", shape_.ffn, shape_.dim);
     if (many_norms) AddVector(prefix + "post_ffw_norm.weight", shape_.dim);
+  }
+
+  void AddLatent(const std::string& prefix) {
+    const TinyLatent& latent = shape_.latent;
+    const int64_t nope = shape_.head_dim - latent.rope;
+    const int64_t q_rows = shape_.heads * shape_.head_dim;
+    if (latent.q_rank > 0) {
+      AddMatrix(prefix + "attn_q_a.weight", shape_.dim, latent.q_rank);
+      AddVector(prefix + "attn_q_a_norm.weight", latent.q_rank);
+      AddMatrix(prefix + "attn_q_b.weight", latent.q_rank, q_rows);
+    } else {
+      AddMatrix(prefix + "attn_q.weight", shape_.dim, q_rows);
+    }
+    AddMatrix(prefix + "attn_kv_a_mqa.weight", shape_.dim, latent.latent + latent.rope);
+    AddVector(prefix + "attn_kv_a_norm.weight", latent.latent);
+    // The rows of keys, then of values of each head; the matrices of heads hold the same numbers.
+    const int64_t r = latent.latent;
+    const int64_t head_rows = nope + latent.v_dim;
+    const std::vector<float> kv = RandomValues(r * shape_.heads * head_rows,
+                                               1.5f / std::sqrt(static_cast<float>(r)), random_);
+    if (latent.together || latent.both) {
+      Add(prefix + "attn_kv_b.weight", shape_.type, {r, shape_.heads * head_rows}, kv);
+    }
+    if (latent.together) return;
+    std::vector<float> keys;
+    std::vector<float> values;
+    for (int64_t head = 0; head < shape_.heads; ++head) {
+      const float* rows = kv.data() + head * head_rows * r;
+      for (int64_t i = 0; i < r; ++i) {
+        for (int64_t d = 0; d < nope; ++d) keys.push_back(rows[d * r + i]);
+      }
+      values.insert(values.end(), rows + nope * r, rows + head_rows * r);
+    }
+    Add(prefix + "attn_k_b.weight", shape_.type, {nope, r, shape_.heads}, keys);
+    Add(prefix + "attn_v_b.weight", shape_.type, {r, latent.v_dim, shape_.heads}, values);
   }
 
   void AddExperts(const std::string& prefix) {
@@ -159,12 +218,15 @@ class TinyModelWriter {
       numbers.try_emplace("expert_count", u32(shape_.experts.count));
       numbers.try_emplace("expert_used_count", u32(shape_.experts.used));
     }
+    if (shape_.latent.latent > 0) AddLatentNumbers(numbers);
     for (const auto& [name, value] : numbers) writer_.AddU32(key(name.c_str()), value);
     writer_.AddU32(key("attention.head_count"), u32(shape_.heads));
     writer_.AddU32(key("attention.head_count_kv"), u32(shape_.kv_heads));
-    writer_.AddU32(key("attention.key_length"), u32(shape_.head_dim));
-    writer_.AddU32(key("attention.value_length"), u32(shape_.head_dim));
-    writer_.AddU32(key("rope.dimension_count"), u32(shape_.head_dim));
+    if (shape_.latent.latent == 0) {
+      writer_.AddU32(key("attention.key_length"), u32(shape_.head_dim));
+      writer_.AddU32(key("attention.value_length"), u32(shape_.head_dim));
+      writer_.AddU32(key("rope.dimension_count"), u32(shape_.head_dim));
+    }
     writer_.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
     if (shape_.window > 0) writer_.AddU32(key("attention.sliding_window"), u32(shape_.window));
     if (shape_.pattern > 0) {
@@ -185,6 +247,19 @@ class TinyModelWriter {
     writer_.AddI32s("tokenizer.ggml.token_type", types);
     writer_.AddU32("tokenizer.ggml.bos_token_id", 1);
     writer_.AddU32("tokenizer.ggml.eos_token_id", 2);
+  }
+
+  void AddLatentNumbers(std::map<std::string, uint32_t>& numbers) const {
+    const TinyLatent& latent = shape_.latent;
+    const auto add = [&numbers](const std::string& name, int64_t value) {
+      numbers.try_emplace(name, static_cast<uint32_t>(value));
+    };
+    const std::string suffix = latent.together ? "" : "_mla";
+    add("attention.kv_lora_rank", latent.latent);
+    if (latent.q_rank > 0) add("attention.q_lora_rank", latent.q_rank);
+    add("attention.key_length" + suffix, shape_.head_dim);
+    add("attention.value_length" + suffix, latent.v_dim);
+    add("rope.dimension_count", latent.rope);
   }
 
   void AddVector(const std::string& name, int64_t size) {

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 import transformers
 
+import remote_code_models
+
 TOKENS = 72
 VOCAB = 64
 FOLDER = Path(__file__).parent / "seeded"
@@ -35,6 +37,10 @@ LLAMA4 = dict(EXPERTS, num_hidden_layers=6, intermediate_size=24, intermediate_s
               attention_chunk_size=16, attn_scale=0.4, floor_scale=8, rope_scaling=None)
 GRANITE_MOE = dict(EXPERTS, intermediate_size=24, num_local_experts=8, tie_word_embeddings=True, embedding_multiplier=3.0,
                    residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=4.0)
+LATENT = dict(EXPERTS, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2,
+              first_k_dense_replace=1, q_lora_rank=20, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12)
+MINICPM3 = dict(SMALL, num_hidden_layers=3, tie_word_embeddings=False, rms_norm_eps=1e-6, rope_theta=500.0, hidden_act="silu",
+                scale_emb=4.0, scale_depth=1.1, dim_model_base=100, q_lora_rank=20, kv_lora_rank=24, qk_nope_head_dim=10, qk_rope_head_dim=8, v_head_dim=12)
 
 
 def windows(layers, period):
@@ -156,6 +162,27 @@ MODELS = {
     # A number for each layer.
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
+    "deepseek": ("Deepseek", dict(EXPERTS, tie_word_embeddings=False, rms_norm_eps=1e-6, rope_theta=500.0, hidden_act="silu",
+                                  n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2,
+                                  first_k_dense_replace=1, norm_topk_prob=False)),
+    # Queries in one step and one group, as V2-Lite; then groups that are worth their best expert.
+    "deepseek2-lite": ("DeepseekV2", dict(LATENT, q_lora_rank=None, topk_method="greedy", routed_scaling_factor=1.0)),
+    "deepseek2-groups": ("DeepseekV2", dict(LATENT, n_routed_experts=12, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                                            n_shared_experts=1, routed_scaling_factor=2.5)),
+    # Groups that are worth their best two, a bias of the choice, YaRN; latents so small that many rows are absorbed, too.
+    "deepseek2-v3": ("DeepseekV3", dict(LATENT, kv_lora_rank=12, n_routed_experts=12, n_group=3, topk_group=2, routed_scaling_factor=2.5,
+                                        rope_scaling=dict(YARN, mscale=0.8, mscale_all_dim=0.8))),
+    # One group, as Kimi-K2.
+    "deepseek2-kimi": ("DeepseekV3", dict(LATENT, n_group=1, topk_group=1, n_shared_experts=1, routed_scaling_factor=1.4)),
+    # GLM-4.7-Flash has the formulas of DeepSeek-V3, and a class in later versions only.
+    "deepseek2-glm": ("DeepseekV3", dict(LATENT, num_attention_heads=5, num_key_value_heads=5, kv_lora_rank=40, qk_nope_head_dim=24,
+                                         v_head_dim=32, n_group=1, topk_group=1, n_shared_experts=1, routed_scaling_factor=1.8,
+                                         known_as=dict(architectures=["Glm4MoeLiteForCausalLM"]))),
+    "minicpm3-long": ("MiniCPM3", dict(MINICPM3, session_context=128, rope_scaling=dict(longrope(4), original_max_position_embeddings=48))),
+    # With the factors of the released models.
+    "minicpm3-short": ("MiniCPM3", dict(MINICPM3, session_context=48, context=48, tokens=40, scale_emb=12.0, scale_depth=1.4,
+                                        dim_model_base=256, rope_scaling=dict(
+                                            longrope(4), original_max_position_embeddings=48))),
 }
 
 
@@ -219,7 +246,8 @@ def write(name, hf_class, settings):
     gate_spread = settings.pop("gate_spread", 2.0)
     known_as = settings.pop("known_as", {})
     attention = settings.pop("attention", "eager")
-    model_class = getattr(transformers, hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM"))
+    class_name = hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM")
+    model_class = getattr(remote_code_models, class_name, None) or getattr(transformers, class_name)
     config = model_class.config_class(**settings, attn_implementation=attention)
     # All weights are set below, and StableLM with norms of heads cannot be initialized.
     with transformers.modeling_utils.no_init_weights():

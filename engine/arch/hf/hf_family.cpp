@@ -148,7 +148,9 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   if (shape.heads % shape.kv_heads != 0) {
     return config.Wrong(keys.kv_heads, fmt::format("a divisor of {}", shape.heads));
   }
-  if (config.Find("head_dim") != nullptr) {
+  if (shape.latent > 0) {
+    shape.head_dim = shape.nope + shape.rope;
+  } else if (config.Find("head_dim") != nullptr) {
     KVANT_ASSIGN(shape.head_dim, config.Count("head_dim", kHeadDimMax));
   } else if (shape.dim % shape.heads != 0 || shape.dim / shape.heads > kHeadDimMax) {
     return config.Wrong(keys.dim, fmt::format("a multiple of {} heads", shape.heads));
@@ -183,6 +185,15 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kHeads: return shape.heads;
     case Extent::kKvHeads: return shape.kv_heads;
     case Extent::kContext: return shape.context;
+    case Extent::kQRank: return shape.q_rank;
+    case Extent::kOneStepQRows: return shape.q_rank > 0 ? 0 : q_rows;
+    case Extent::kLatentQRows: return q_rows;
+    case Extent::kLatent: return shape.latent;
+    case Extent::kLatentRow: return shape.latent + shape.rope;
+    case Extent::kLatentKvRows: return shape.heads * (shape.nope + shape.v_dim);
+    case Extent::kLatentORows: return shape.heads * shape.v_dim;
+    case Extent::kNope: return shape.nope;
+    case Extent::kVDim: return shape.v_dim;
   }
   return 0;
 }
@@ -198,7 +209,7 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   add("feed_forward_length", shape.ffn);
   add("attention.head_count", shape.heads);
   add("attention.head_count_kv", shape.kv_heads);
-  if (config.Find("head_dim") != nullptr) {
+  if (shape.latent == 0 && config.Find("head_dim") != nullptr) {
     add("attention.key_length", shape.head_dim);
     add("attention.value_length", shape.head_dim);
   }

@@ -35,6 +35,12 @@ struct HfShape {
   int64_t experts_used = 0;  // by a token
   int64_t expert_ffn = 0;
   int64_t shared_ffn = 0;  // of the shared expert; 0: there is none
+  // Of families with latent attention:
+  int64_t q_rank = 0;  // 0: queries are made in one step
+  int64_t latent = 0;
+  int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
+  int64_t rope = 0;
+  int64_t v_dim = 0;  // values of a head
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -49,7 +55,7 @@ struct HfExperts {
   std::string_view shared_count = {};  // how many times as wide as the others it is
 };
 
-// A dimension of a tensor in terms of the shape.
+// A dimension of a tensor in terms of the shape. Where one is 0, the model has no such tensor.
 enum class Extent : uint8_t {
   kNone,  // no such dimension: the tensor is a vector
   kDim,
@@ -67,6 +73,16 @@ enum class Extent : uint8_t {
   kHeads,    // rows of a matrix with one for each query head
   kKvHeads,  // the same for kv heads
   kContext,
+  // Of latent attention:
+  kQRank,
+  kOneStepQRows,  // kLatentQRows where queries are made in one step
+  kLatentQRows,   // heads * (nope + rope)
+  kLatent,
+  kLatentRow,     // latent + rope
+  kLatentKvRows,  // heads * (nope + v_dim)
+  kLatentORows,   // heads * v_dim
+  kNope,
+  kVDim,
 };
 
 // Which layers have a tensor, in families some of whose layers have experts: those with a router.
@@ -110,6 +126,10 @@ enum class RowOrder : uint8_t {
   kGroupedQkv,
   kGroupedPairs,  // both
   kTransposed,    // the rows are the columns of the model's matrix, of every expert's alike
+  // Of a matrix with the rows of keys, then of values of each head: a matrix for each head, of its
+  // keys, transposed, or of its values.
+  kLatentKeys,
+  kLatentValues,
 };
 
 // How a tensor's numbers change in conversion.

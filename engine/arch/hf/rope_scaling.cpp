@@ -99,12 +99,11 @@ Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out) {
   return AddLinearScaling(*scaling, out);
 }
 
-namespace {
-
-// The factor on cosine and sine that goes with YaRN (arXiv 2309.00071).
 double YarnAmplitude(double factor, double multiplier) {
   return factor <= 1 ? 1.0 : 1.0 + 0.1 * multiplier * std::log(factor);
 }
+
+namespace {
 
 // The factor that the model uses, as a multiple of the usual one.
 Result<double> YarnAmplitudeShare(const JsonObject& settings, double factor) {
@@ -117,7 +116,10 @@ Result<double> YarnAmplitudeShare(const JsonObject& settings, double factor) {
   return YarnAmplitude(factor, *one) / YarnAmplitude(factor, *all) / usual;
 }
 
-Status AddYarn(const RopeScaling& scaling, const HfShape& shape, YarnRamp ramp, Parameters& out) {
+}  // namespace
+
+Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters& out,
+                   YarnRamp ramp) {
   const JsonObject& settings = scaling.settings;
   KVANT_ASSIGN(const auto factor, settings.Number("factor"));
   if (!factor || !(*factor > 0)) return settings.Wrong("factor", "a positive number");
@@ -132,15 +134,23 @@ Status AddYarn(const RopeScaling& scaling, const HfShape& shape, YarnRamp ramp, 
   out.writer->AddF32(out.Key("rope.scaling.factor"), static_cast<float>(*factor));
   out.writer->AddU32(out.Key("rope.scaling.original_context_length"),
                      static_cast<uint32_t>(original.value_or(shape.context)));
-  KVANT_ASSIGN(const double share, YarnAmplitudeShare(settings, *factor));
-  if (share != 1) {
-    out.writer->AddF32(out.Key("rope.scaling.attn_factor"), static_cast<float>(share));
-  }
   for (const std::string_view beta : {"beta_fast", "beta_slow"}) {
     KVANT_ASSIGN(const double turns, PositiveOr(settings, beta, 0));
     if (turns == 0) continue;
     out.writer->AddF32(out.Key(fmt::format("rope.scaling.yarn_{}", beta)),
                        static_cast<float>(turns));
+  }
+  return {};
+}
+
+namespace {
+
+Status AddYarn(const RopeScaling& scaling, const HfShape& shape, YarnRamp ramp, Parameters& out) {
+  KVANT_TRY(AddYarnKeys(scaling, shape, out, ramp));
+  KVANT_ASSIGN(const auto factor, scaling.settings.Number("factor"));
+  KVANT_ASSIGN(const double share, YarnAmplitudeShare(scaling.settings, *factor));
+  if (share != 1) {
+    out.writer->AddF32(out.Key("rope.scaling.attn_factor"), static_cast<float>(share));
   }
   return {};
 }

@@ -51,6 +51,18 @@ Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_
 // it whether it is there or not.
 Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out);
 
+// Writes what YaRN needs apart from the factor on cosine and sine.
+Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters& out,
+                   YarnRamp ramp = YarnRamp::kWholePairs);
+
+// Writes what LongRoPE (arXiv 2402.13753) needs, for `n_rot` dimensions of a head: the original
+// context, which is searched in config.json and in the settings, and where positions are stretched
+// the factors of both lengths and the factor on cosine and sine.
+Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out);
+
+// The factor 1 + 0.1 m ln(factor) of YaRN (arXiv 2309.00071) and its relatives.
+double YarnAmplitude(double factor, double multiplier);
+
 // Writes the base of classes that know only the type "dynamic" with a factor alpha, which makes the
 // base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs turns alpha times slower.
 // Source: the definition of Hunyuan in transformers.

@@ -67,6 +67,14 @@ class ReferenceWeights {
     return out;
   }
 
+  // Counts `values` among the inputs of one of several matrices of a tensor.
+  void CountInput(const std::string& name, size_t matrix, size_t matrices, const double* values,
+                  size_t cols) {
+    Vector& squares = squares_[name + ".weight"];
+    squares.resize(cols * matrices);
+    for (size_t c = 0; c < cols; ++c) squares[matrix * cols + c] += values[c] * values[c];
+  }
+
   Vector Norm(const std::string& prefix, const arch::Norm& norm, const Vector& in) {
     Vector out = in;
     const std::string name = norm.tensor.empty() ? "" : prefix + std::string(norm.tensor);

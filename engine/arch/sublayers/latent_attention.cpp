@@ -1,0 +1,251 @@
+#include "engine/arch/sublayers/latent_attention.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/result.h"
+#include "engine/arch/read_ropes.h"
+#include "engine/arch/spec.h"
+#include "engine/arch/sublayer_builder.h"
+#include "engine/graph/latent_nodes.h"
+
+namespace kvant::arch {
+namespace {
+
+using formats::GgufTensor;
+using graph::Activations;
+using graph::HeadColumns;
+using graph::HeadMatrices;
+using graph::LatentShape;
+using graph::MatMulOperand;
+using graph::RowSpace;
+using graph::ValueId;
+
+// Matrices of each head: Wk transposed, Wk and Wv.
+struct LatentMatrices {
+  HeadMatrices absorb;
+  HeadMatrices keys;
+  HeadMatrices values;
+};
+
+Result<LatentMatrices> FindLatentMatrices(const LatentShape& shape, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  LatentMatrices found;
+  const GgufTensor* both = nullptr;  // Wk and Wv
+  const int64_t both_rows = shape.nope + shape.v_dim;
+  const bool split = plan.Find(builder.Name("attn_k_b.weight")) != nullptr ||
+                     plan.Find(builder.Name("attn_v_b.weight")) != nullptr;
+  if (!split || plan.Find(builder.Name("attn_kv_b.weight")) != nullptr) {
+    KVANT_ASSIGN(
+        both, plan.Matrix(builder.Name("attn_kv_b.weight"), shape.latent, shape.heads * both_rows));
+    found.keys = {both, 0, both_rows, shape.nope};
+    found.values = {both, shape.nope, both_rows, shape.v_dim};
+  }
+  const std::string turned = builder.Name("attn_k_b.transposed");
+  if (!split) {
+    KVANT_ASSIGN(const GgufTensor* absorb,
+                 plan.Transposed(turned, *both, 0, both_rows, shape.nope, shape.heads));
+    found.absorb = {absorb, 0, shape.latent, shape.latent};
+    return found;
+  }
+  KVANT_ASSIGN(const GgufTensor* k_b,
+               plan.Matrix(builder.Name("attn_k_b.weight"), shape.nope, shape.latent, shape.heads));
+  KVANT_ASSIGN(const GgufTensor* v_b, plan.Matrix(builder.Name("attn_v_b.weight"), shape.latent,
+                                                  shape.v_dim, shape.heads));
+  found.absorb = {k_b, 0, shape.latent, shape.latent};
+  found.values = {v_b, 0, shape.v_dim, shape.v_dim};
+  if (both != nullptr) return found;
+  KVANT_ASSIGN(const GgufTensor* keys,
+               plan.Transposed(turned, *k_b, 0, shape.latent, shape.latent, shape.heads));
+  found.keys = {keys, 0, shape.nope, shape.nope};
+  return found;
+}
+
+// Queries and rows [c, k_pe] of a pass.
+struct QueriesAndRows {
+  HeadColumns queries;
+  HeadColumns kv;
+};
+
+Status AddInnerNorm(const LatentAttention& attention, std::string_view tensor, int64_t cols,
+                    int64_t first, ValueId values, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  graph::Norm norm = {.kind = NormKind::kRms, .epsilon = attention.epsilon};
+  const std::string name = builder.Name(tensor);
+  KVANT_ASSIGN(norm.weight, plan.Vector(name + ".weight", cols));
+  plan.Add(RowSpace::kPass,
+           graph::MakeNormPieces(plan.kernels(), name, std::move(norm), first, 1, values));
+  return {};
+}
+
+// The products of what stands before the attention; q_a and kv_a, or q and kv_a, have the same
+// input and are one.
+Result<QueriesAndRows> AddProjections(const LatentAttention& attention, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  const LatentShape& shape = attention.shape;
+  const int64_t q_cols = shape.heads * shape.head_dim();
+  const bool low_rank = attention.q_rank > 0;
+  const int64_t first_cols = low_rank ? attention.q_rank : q_cols;
+  const StackedMatrix matrices[] = {{low_rank ? "attn_q_a" : "attn_q", first_cols},
+                                    {"attn_kv_a_mqa", shape.row_dim()}};
+  KVANT_ASSIGN(std::vector<MatMulOperand> operands, builder.Separate(builder.dim(), matrices));
+  KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", operands));
+  const ValueId first =
+      plan.NewFloats(builder.Name("q_kv_a"), RowSpace::kPass, first_cols + shape.row_dim());
+  plan.AddMatMul(RowSpace::kPass, builder.Name("q_kv_a"), std::move(operands), normed, first,
+                 cpu::Store::kSet);
+  KVANT_TRY(AddInnerNorm(attention, "attn_kv_a_norm", shape.latent, first_cols, first, builder));
+  QueriesAndRows made;
+  made.kv = {first, first_cols, 0};
+  made.queries = {first, 0, shape.head_dim()};
+  if (!low_rank) return made;
+
+  const StackedMatrix q_b[] = {{"attn_q_b", q_cols}};
+  KVANT_ASSIGN(std::vector<MatMulOperand> q_operands, builder.Separate(attention.q_rank, q_b));
+  const Activations q_a =
+      plan.NewActivations(builder.Name("q_a"), RowSpace::kPass, attention.q_rank, q_operands);
+  graph::Norm norm = {.kind = NormKind::kRms, .epsilon = attention.epsilon};
+  const std::string norm_name = builder.Name("attn_q_a_norm");
+  KVANT_ASSIGN(norm.weight, plan.Vector(norm_name + ".weight", attention.q_rank));
+  plan.Add(RowSpace::kPass,
+           graph::MakeNorm(plan.kernels(), norm_name, std::move(norm), first, q_a));
+  made.queries.value = plan.NewFloats(builder.Name("q"), RowSpace::kPass, q_cols);
+  plan.AddMatMul(RowSpace::kPass, builder.Name("attn_q_b"), std::move(q_operands), q_a,
+                 made.queries.value, cpu::Store::kSet);
+  return made;
+}
+
+bool IsInFile(const GgufTensor& tensor, std::string_view name, const SublayerBuilder& builder) {
+  return tensor.name == builder.Name(name) + ".weight";
+}
+
+// Shows what stands before the attention to an observer: queries to Wk transposed where the file
+// has it, latents to the matrix of Wk and Wv where it has that.
+void AddObservers(const LatentMatrices& matrices, const LatentShape& shape,
+                  const HeadColumns& queries, const HeadColumns& kv, SublayerBuilder& builder) {
+  if (IsInFile(*matrices.absorb.tensor, "attn_k_b", builder)) {
+    builder.plan().AddHeadObserver(*matrices.absorb.tensor, queries, shape.heads);
+  }
+  if (IsInFile(*matrices.keys.tensor, "attn_kv_b", builder)) {
+    builder.plan().AddHeadObserver(*matrices.keys.tensor, kv, 1);
+  }
+}
+
+// A rope of `dims` dimensions whose cosines and sines have no factor of YaRN's; what YaRN does to
+// the products of queries and keys goes to `scale`.
+Result<graph::RopeSpec> ReadLatentRope(const Metadata& metadata, cpu::RopeStyle style, int64_t dims,
+                                       float* scale) {
+  KVANT_ASSIGN(graph::RopeSpec rope, ReadRope(metadata, style, dims));
+  KVANT_ASSIGN(const auto type, metadata.file().GetString(metadata.Key("rope.scaling.type")));
+  if (type.value_or("") != "yarn") return rope;
+  KVANT_ASSIGN(const float factor, metadata.Positive("rope.scaling.factor"));
+  KVANT_ASSIGN(rope.amplitude, metadata.PositiveOr("rope.scaling.attn_factor", 1.0f));
+  if (!metadata.Has("rope.scaling.yarn_log_multiplier") || factor <= 1) return rope;
+  KVANT_ASSIGN(const float multiplier, metadata.Positive("rope.scaling.yarn_log_multiplier"));
+  const float magnitude = 1.0f + multiplier * std::log(factor);
+  *scale *= magnitude * magnitude;
+  return rope;
+}
+
+}  // namespace
+
+Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
+  graph::PlanBuilder& plan = builder.plan();
+  LatentShape sizes = shape;
+  sizes.always_absorbed = plan.has_observer();
+  const auto floats = [&](std::string_view name, int64_t cols) {
+    return plan.NewFloats(builder.Name(name), RowSpace::kPass, cols);
+  };
+  KVANT_ASSIGN(const LatentMatrices matrices, FindLatentMatrices(sizes, builder));
+  const StackedMatrix out_matrix[] = {{"attn_output", builder.dim()}};
+  const int64_t out_cols = sizes.heads * sizes.v_dim;
+  KVANT_ASSIGN(std::vector<MatMulOperand> out_operands, builder.Separate(out_cols, out_matrix));
+  KVANT_ASSIGN(const QueriesAndRows made, AddProjections(*this, builder));
+
+  const HeadColumns absorbed = {floats("absorbed", sizes.heads * sizes.row_dim()), 0,
+                                sizes.row_dim()};
+  const ValueId nope_records =
+      plan.NewHeadRecords(builder.Name("q_nope.int8"), sizes.heads, *matrices.absorb.tensor);
+  const int cache_id =
+      plan.plan().AddCacheLayer({0, 1, sizes.rope, sizes.latent, static_cast<int>(rope)});
+  AddObservers(matrices, sizes, made.queries, made.kv, builder);
+  plan.Add(RowSpace::kPass,
+           graph::MakeLatentStore(plan.kernels(), {.shape = sizes,
+                                                   .cache_id = cache_id,
+                                                   .rope_style = builder.rope(rope).style,
+                                                   .cos_sin = builder.cos_sin(rope),
+                                                   .queries = made.queries,
+                                                   .kv = made.kv,
+                                                   .absorbed = absorbed,
+                                                   .nope_records = nope_records}));
+  plan.Add(RowSpace::kPass,
+           graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("absorb"), sizes,
+                                 matrices.absorb, made.queries, nope_records, absorbed));
+
+  const HeadColumns latents = {floats("latents", sizes.heads * sizes.latent), 0, sizes.latent};
+  const ValueId latent_records =
+      plan.NewHeadRecords(builder.Name("latents.int8"), sizes.heads, *matrices.values.tensor);
+  plan.Add(RowSpace::kPass,
+           graph::MakeAbsorbedAttention(plan.kernels(), cache_id, sizes, scale, absorbed.value,
+                                        made.kv, latents.value, latent_records));
+
+  if (IsInFile(*matrices.values.tensor, "attn_v_b", builder)) {
+    plan.AddHeadObserver(*matrices.values.tensor, latents, sizes.heads);
+  }
+  const std::string attended = builder.Name("attended");
+  Activations result = plan.NewActivations(attended, RowSpace::kPass, out_cols, out_operands);
+  if (result.floats == graph::kNoValue) result.floats = floats("attended", out_cols);
+  plan.Add(RowSpace::kPass,
+           graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("values"), sizes,
+                                 matrices.values, latents, latent_records,
+                                 {result.floats, 0, sizes.v_dim}));
+  plan.Add(RowSpace::kPass, graph::MakeExpandedAttention(
+                                plan.kernels(), plan.float_gemm(), cache_id, sizes, scale,
+                                matrices.keys, matrices.values, made.queries, result.floats));
+  if (result.int8 != graph::kNoValue) {
+    plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
+  }
+  return builder.AddToStream("attn_output", std::move(out_operands), result);
+}
+
+Result<std::vector<LatentAttention>> ReadLatentAttentions(const Metadata& metadata,
+                                                          const Stack& stack, cpu::RopeStyle style,
+                                                          std::vector<graph::RopeSpec>& ropes) {
+  const size_t layers = stack.layers.size();
+  KVANT_ASSIGN(const auto heads,
+               metadata.CountPerLayer("attention.head_count", layers, kHeadsMax, {}));
+  LatentAttention attention;
+  LatentShape& shape = attention.shape;
+  attention.epsilon = stack.final_norm.epsilon;
+  KVANT_ASSIGN(attention.q_rank, metadata.CountOr("attention.q_lora_rank", kDimMax, 0));
+  KVANT_ASSIGN(shape.latent, metadata.Count("attention.kv_lora_rank", kHeadDimMax));
+  KVANT_ASSIGN(shape.rope, metadata.Count("rope.dimension_count", kHeadDimMax));
+  const bool split = metadata.Has("attention.key_length_mla");
+  const char* key_name = split ? "attention.key_length_mla" : "attention.key_length";
+  const char* value_name = split ? "attention.value_length_mla" : "attention.value_length";
+  KVANT_ASSIGN(const int64_t head_dim, metadata.Count(key_name, kHeadDimMax));
+  KVANT_ASSIGN(const int64_t v_dim, metadata.CountOr(value_name, kHeadDimMax, 0));
+  if (head_dim <= shape.rope) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: key {}: expected more than the {} rotated dimensions, found {}",
+                     metadata.file().path(), metadata.Key(key_name), shape.rope, head_dim);
+  }
+  shape.nope = head_dim - shape.rope;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  attention.rope = ropes.size();
+  KVANT_ASSIGN(graph::RopeSpec rope, ReadLatentRope(metadata, style, shape.rope, &attention.scale));
+  ropes.push_back(std::move(rope));
+  std::vector<LatentAttention> attentions;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    shape.heads = heads[layer];
+    shape.v_dim = v_dim > 0 ? v_dim : stack.dim / shape.heads;
+    if (shape.v_dim == 0 || shape.v_dim > int64_t{kHeadDimMax}) {
+      return MakeError(ErrorCode::kCorrupt, "{}: key {} is missing", metadata.file().path(),
+                       metadata.Key(value_name));
+    }
+    attentions.push_back(attention);
+  }
+  return attentions;
+}
+
+}  // namespace kvant::arch
