@@ -33,6 +33,9 @@ constexpr std::array kShapes = {
     SyntheticShape{"moe-tiny", 256, 2, 4, 2, 256, 512, 64, 8, 2},
     SyntheticShape{"moe-30b-a3b", 2048, 48, 32, 4, 768, 151936, 128, 128, 8},
     SyntheticShape{"moe-4b", 2048, 6, 32, 4, 768, 151936, 128, 128, 8},  // six layers of it
+    SyntheticShape{"deepseek-tiny", 256, 2, 4, 1, 256, 512, 0, 8, 2, 128, 64, 32, 64, 256, 512},
+    SyntheticShape{"deepseek-lite", 2048, 27, 16, 1, 1408, 102400, 0, 64, 6, 512, 128, 64, 128,
+                   2816, 10944},
 };
 
 constexpr int64_t kPoolBlocks = 512;
@@ -47,14 +50,16 @@ struct Tensor {
   uint64_t bytes() const { return static_cast<uint64_t>(format->row_bytes(cols) * rows * experts); }
 };
 
-void ListFeedForward(const SyntheticShape& shape, const std::string& prefix,
+void ListFeedForward(const SyntheticShape& shape, int64_t layer, const std::string& prefix,
                      std::vector<Tensor>& list) {
-  if (shape.experts == 0) {
-    list.push_back({prefix + "ffn_gate.weight", shape.dim, shape.ffn});
-    list.push_back({prefix + "ffn_up.weight", shape.dim, shape.ffn});
-    list.push_back({prefix + "ffn_down.weight", shape.ffn, shape.dim});
-    return;
-  }
+  const auto add_dense = [&](int64_t width, const std::string& suffix) {
+    list.push_back({prefix + "ffn_gate" + suffix, shape.dim, width});
+    list.push_back({prefix + "ffn_up" + suffix, shape.dim, width});
+    list.push_back({prefix + "ffn_down" + suffix, width, shape.dim});
+  };
+  if (shape.experts == 0) return add_dense(shape.ffn, ".weight");
+  if (layer == 0 && shape.dense_ffn > 0) return add_dense(shape.dense_ffn, ".weight");
+  if (shape.shared_ffn > 0) add_dense(shape.shared_ffn, "_shexp.weight");
   list.push_back({prefix + "ffn_gate_inp.weight", shape.dim, shape.experts});
   list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
   list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
@@ -62,26 +67,43 @@ void ListFeedForward(const SyntheticShape& shape, const std::string& prefix,
 }
 
 const arch::Family& FamilyOf(const SyntheticShape& shape) {
+  if (shape.latent > 0) return arch::deepseek2::kFamily;
   return shape.experts == 0 ? arch::llama::kFamily : arch::qwen3moe::kFamily;
 }
 
-std::vector<Tensor> ListTensors(const SyntheticShape& shape) {
+void ListAttention(const SyntheticShape& shape, const std::string& prefix,
+                   std::vector<Tensor>& list) {
   const int64_t q_rows = shape.HeadDim() * shape.heads;
   const int64_t kv_rows = shape.HeadDim() * shape.kv_heads;
+  list.push_back({prefix + "attn_q.weight", shape.dim, q_rows});
+  list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
+  list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
+  if (shape.experts > 0) {
+    list.push_back({prefix + "attn_q_norm.weight", shape.HeadDim(), 1});
+    list.push_back({prefix + "attn_k_norm.weight", shape.HeadDim(), 1});
+  }
+  list.push_back({prefix + "attn_output.weight", q_rows, shape.dim});
+}
+
+void ListLatentAttention(const SyntheticShape& shape, const std::string& prefix,
+                         std::vector<Tensor>& list) {
+  list.push_back({prefix + "attn_q.weight", shape.dim, shape.heads * (shape.nope + shape.rope)});
+  list.push_back({prefix + "attn_kv_a_mqa.weight", shape.dim, shape.latent + shape.rope});
+  list.push_back({prefix + "attn_kv_a_norm.weight", shape.latent, 1});
+  list.push_back({prefix + "attn_k_b.weight", shape.nope, shape.latent, shape.heads});
+  list.push_back({prefix + "attn_v_b.weight", shape.latent, shape.v_dim, shape.heads});
+  list.push_back({prefix + "attn_output.weight", shape.heads * shape.v_dim, shape.dim});
+}
+
+std::vector<Tensor> ListTensors(const SyntheticShape& shape) {
   std::vector<Tensor> list = {{"token_embd.weight", shape.dim, shape.vocab}};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = fmt::format("blk.{}.", layer);
     list.push_back({prefix + "attn_norm.weight", shape.dim, 1});
-    list.push_back({prefix + "attn_q.weight", shape.dim, q_rows});
-    list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
-    list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
-    if (shape.experts > 0) {
-      list.push_back({prefix + "attn_q_norm.weight", shape.HeadDim(), 1});
-      list.push_back({prefix + "attn_k_norm.weight", shape.HeadDim(), 1});
-    }
-    list.push_back({prefix + "attn_output.weight", q_rows, shape.dim});
+    shape.latent > 0 ? ListLatentAttention(shape, prefix, list)
+                     : ListAttention(shape, prefix, list);
     list.push_back({prefix + "ffn_norm.weight", shape.dim, 1});
-    ListFeedForward(shape, prefix, list);
+    ListFeedForward(shape, layer, prefix, list);
   }
   list.push_back({"output_norm.weight", shape.dim, 1});
   list.push_back({"output.weight", shape.dim, shape.vocab});
@@ -125,10 +147,18 @@ void AddMetadata(const SyntheticModel& model, formats::GgufWriter& writer) {
   writer.AddU32(key("context_length"), 131072);
   writer.AddU32(key("embedding_length"), u32(shape.dim));
   writer.AddU32(key("block_count"), u32(shape.layers));
-  writer.AddU32(key("feed_forward_length"), u32(shape.ffn));
+  writer.AddU32(key("feed_forward_length"), u32(shape.dense_ffn > 0 ? shape.dense_ffn : shape.ffn));
   writer.AddU32(key("attention.head_count"), u32(shape.heads));
   writer.AddU32(key("attention.head_count_kv"), u32(shape.kv_heads));
-  writer.AddU32(key("rope.dimension_count"), u32(shape.HeadDim()));
+  writer.AddU32(key("rope.dimension_count"), u32(shape.latent > 0 ? shape.rope : shape.HeadDim()));
+  if (shape.latent > 0) {
+    writer.AddU32(key("attention.kv_lora_rank"), u32(shape.latent));
+    writer.AddU32(key("attention.key_length"), u32(shape.latent + shape.rope));
+    writer.AddU32(key("attention.value_length"), u32(shape.latent));
+    writer.AddU32(key("attention.key_length_mla"), u32(shape.nope + shape.rope));
+    writer.AddU32(key("attention.value_length_mla"), u32(shape.v_dim));
+    writer.AddU32(key("leading_dense_block_count"), shape.dense_ffn > 0 ? 1 : 0);
+  }
   if (shape.head_dim != 0) {
     writer.AddU32(key("attention.key_length"), u32(shape.head_dim));
     writer.AddU32(key("attention.value_length"), u32(shape.head_dim));
