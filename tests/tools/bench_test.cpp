@@ -138,6 +138,19 @@ TEST_F(BenchTest, CountsTheExpertsThatATokenUses) {
   EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
 }
 
+// Two layers with 4 heads of 64 + 32 dimensions and values of 64, latents of 128; the first layer
+// has no experts, the second a shared one beside 2 of 8.
+TEST_F(BenchTest, CountsTheMatricesOfHeads) {
+  const json rows =
+      Rows({"--synthetic", "deepseek-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
+  ASSERT_EQ(rows.size(), 1u);
+  const double attention = 256 * (4 * 96 + 160 + 4 * 64) + 2 * 4 * 64 * 128;
+  const double ffns = 3 * 256 * 512 + 3 * 3 * 256 * 256;
+  const double quantized = 2 * attention + ffns + 256 * 512;
+  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + 256 * 8 * 4);
+  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+}
+
 TEST_F(BenchTest, CountsTheWorkOfATest) {
   const auto expect = [](const json& row, double weights, double kv, double int8, double floats) {
     SCOPED_TRACE(row.dump());
