@@ -7,7 +7,8 @@
 // N counts layers from 0. Keys are those after the rotary embedding. The pairs that it turns are
 // numbers i and i + n / 2 of a head, whatever the model file has; int8 keys and values, which the
 // cache stores rotated (cpu::KernelTable::rotate), are turned back. A layer with a window W has the
-// last W - 1 positions, which is what the next token sees. All numbers are float32: exact for f32
+// last W - 1 positions, one whose attention ends at sections of W positions those of the section
+// that the next token is in: what that token sees. All numbers are float32: exact for f32
 // and f16 caches; int8 caches quantize them again on import.
 #pragma once
 
