@@ -41,8 +41,10 @@ Result<std::vector<MatMulOperand>> SublayerBuilder::Stacked(
   for (const StackedMatrix& matrix : matrices) {
     KVANT_ASSIGN(const graph::WeightVector own,
                  plan_.OptionalVector(Name(matrix.name) + ".bias", matrix.rows));
-    if (!own.empty()) bias.resize(static_cast<size_t>(all_rows));
-    std::copy(own.begin(), own.end(), bias.begin() + row);
+    if (!own.empty()) {
+      bias.resize(static_cast<size_t>(all_rows));
+      std::copy(own.begin(), own.end(), bias.begin() + row);
+    }
     row += matrix.rows;
   }
   return operands;
