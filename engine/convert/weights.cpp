@@ -297,7 +297,9 @@ class Planner {
     switch (row.part) {
       case RowPart::kAll: return ExtentSize(row.rows, shape_);
       case RowPart::kFirstHalf:
-      case RowPart::kSecondHalf: return 2 * ExtentSize(row.rows, shape_);
+      case RowPart::kSecondHalf:
+      case RowPart::kEvenRows:
+      case RowPart::kOddRows: return 2 * ExtentSize(row.rows, shape_);
       default: return ExtentSize(Extent::kQkvRows, shape_);
     }
   }
@@ -307,6 +309,7 @@ class Planner {
     const int64_t q_rows = ExtentSize(Extent::kQRows, shape_);
     switch (row.part) {
       case RowPart::kSecondHalf: return ExtentSize(row.rows, shape_);
+      case RowPart::kOddRows: return 1;
       case RowPart::kKeys: return q_rows;
       case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape_);
       default: return 0;

@@ -103,7 +103,9 @@ int64_t SourceRows(const arch::HfTensor& row, const arch::HfShape& shape) {
   switch (row.part) {
     case arch::RowPart::kAll: return arch::ExtentSize(row.rows, shape);
     case arch::RowPart::kFirstHalf:
-    case arch::RowPart::kSecondHalf: return 2 * arch::ExtentSize(row.rows, shape);
+    case arch::RowPart::kSecondHalf:
+    case arch::RowPart::kEvenRows:
+    case arch::RowPart::kOddRows: return 2 * arch::ExtentSize(row.rows, shape);
     default: return arch::ExtentSize(arch::Extent::kQkvRows, shape);
   }
 }
