@@ -311,6 +311,47 @@ enum class RopeStyle : uint8_t {
   kHalves,       // pairs (i, i + n_rot / 2): NeoX, phi3
 };
 
+// ---- Recurrent layers ---------------------------------------------------------------------------
+
+// out[c] = bias[c] + the sum over taps of weights[tap][c] * rows[tap][c]: the last of `taps` rows
+// is the present one.
+struct ConvTask {
+  const float* const* rows;  // [taps], of `cols` values each, the oldest first
+  const float* weights;      // [taps][weight_stride]
+  int64_t weight_stride;
+  const float* bias;  // null: zeros
+  int64_t taps;
+  int64_t cols;
+  float* out;  // none of the rows
+};
+
+enum class ScanRule : uint8_t {
+  kAdd,    // state = decay * state + key (x) gain * value
+  kDelta,  // state = decay * state + key (x) gain * (value - key . decay * state)
+};
+
+// Columns of a state that one call takes, which depend on no others.
+inline constexpr int64_t kScanColumns = 16;
+
+// For each row in turn: the state, [depth][kScanColumns], by its rule, then out = query . state.
+struct ScanTask {
+  ScanRule rule;
+  int64_t rows;
+  int64_t depth;         // of keys and queries
+  int64_t cols;          // of values and results, at most kScanColumns
+  const float* keys;     // row t at keys + t * key_stride
+  const float* queries;  // likewise, with the same stride
+  int64_t key_stride;
+  const float* values;
+  int64_t value_stride;
+  const float* decays;  // one for each row
+  const float* gains;   // likewise, with the same stride
+  int64_t gate_stride;
+  float* state;  // columns beyond `cols` are zeros and stay so
+  float* out;
+  int64_t out_stride;
+};
+
 // ---- The table
 // -----------------------------------------------------------------------------------------
 
@@ -371,6 +412,11 @@ struct KernelTable {
   // The results of a task from its spans' partial results in [slice.begin, slice.end), with the
   // bits that one call for all spans gives.
   void (*attention_merge)(const AttentionTask& task);
+
+  // out = x / (1 + exp(-gates)); out may be x. exp is within 2 ulp.
+  void (*sigmoid_gate)(const float* gates, const float* x, int64_t cols, float* out);
+  void (*causal_conv)(const ConvTask& task);
+  void (*scan)(const ScanTask& task);
 
   // Loops that reach the limits of the instruction set, for benchmarks; see cpu/peaks.h.
   const PeakLoops* peaks;

@@ -11,6 +11,7 @@
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/policies/sections.h"
+#include "engine/kv/policies/state.h"
 #include "formats/gguf.h"
 
 namespace kvant {
@@ -22,18 +23,34 @@ std::string_view PolicyOf(const graph::CacheLayer& layer) {
   return sections ? kv::Sections::kName : std::string_view();
 }
 
+// Recurrent layers with states of this size. States are 32-bit floats, whatever the types of keys
+// and values: what they lose adds up from token to token.
+kv::GroupShape StateGroup(int64_t floats, const SessionOptions& options) {
+  kv::GroupShape shape;
+  shape.kv_heads = 1;
+  shape.k_dim = static_cast<int>(floats);
+  shape.k_type = shape.v_type = cpu::KvElement::kF32;
+  shape.policy = kv::State::kName;
+  shape.checkpoints = options.state_checkpoints;
+  return shape;
+}
+
 // Layers with the same window, heads and dimensions share a group.
 std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOptions& options) {
   std::vector<kv::GroupShape> groups;
   for (size_t i = 0; i < plan.cache_layers().size(); ++i) {
     const graph::CacheLayer& layer = plan.cache_layers()[i];
     const auto same = [&layer](const kv::GroupShape& group) {
-      return group.window == layer.window && group.policy == PolicyOf(layer) &&
-             group.kv_heads == layer.kv_heads && group.k_dim == layer.k_dim &&
-             group.v_dim == layer.v_dim;
+      if (group.holds_states()) return group.k_dim == layer.state_floats;
+      return layer.state_floats == 0 && group.window == layer.window &&
+             group.policy == PolicyOf(layer) && group.kv_heads == layer.kv_heads &&
+             group.k_dim == layer.k_dim && group.v_dim == layer.v_dim;
     };
     auto group = std::find_if(groups.begin(), groups.end(), same);
-    if (group == groups.end()) {
+    if (group == groups.end() && layer.state_floats > 0) {
+      groups.push_back(StateGroup(layer.state_floats, options));
+      group = groups.end() - 1;
+    } else if (group == groups.end()) {
       groups.push_back({layer.window,
                         static_cast<int>(layer.kv_heads),
                         static_cast<int>(layer.k_dim),
@@ -108,12 +125,27 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
   if (options.kv_cache) {
     const kv::CacheOptions cache = CacheOptionsFor(model, options);
     for (const kv::GroupShape& shape : cache.groups) {
-      const int64_t rows =
-          kv::Cache::BlocksNeeded(shape, options.context, options.chunk) * kv::kBlockTokens;
-      plan.groups.push_back({static_cast<int>(shape.layers.size()), shape.window, shape.kv_heads,
-                             shape.k_dim, shape.v_dim, shape.k_type, shape.v_type, rows,
-                             shape.bytes_per_token() * static_cast<uint64_t>(rows),
-                             shape.bytes_per_token(), shape.MakePolicy()->Describe()});
+      const int64_t blocks = kv::Cache::BlocksNeeded(shape, options.context, options.chunk);
+      if (shape.holds_states()) {
+        MemoryPlan::Group& states = plan.groups.emplace_back();
+        states.layers = static_cast<int>(shape.layers.size());
+        states.states = blocks;
+        states.state_bytes = shape.block_bytes();
+        states.bytes = shape.block_bytes() * static_cast<uint64_t>(blocks);
+        continue;
+      }
+      const int64_t rows = blocks * kv::kBlockTokens;
+      plan.groups.push_back({.layers = static_cast<int>(shape.layers.size()),
+                             .window = shape.window,
+                             .kv_heads = shape.kv_heads,
+                             .k_dim = shape.k_dim,
+                             .v_dim = shape.v_dim,
+                             .k_type = shape.k_type,
+                             .v_type = shape.v_type,
+                             .rows = rows,
+                             .bytes = shape.bytes_per_token() * static_cast<uint64_t>(rows),
+                             .bytes_per_token = shape.bytes_per_token(),
+                             .positions = shape.MakePolicy()->Describe()});
     }
     plan.kv = kv::Cache::BytesNeeded(cache);
   }

@@ -39,6 +39,10 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     return MakeError(ErrorCode::kInvalid, "sequences: expected 1 to {}, found {}", kSequencesMax,
                      options.sequences);
   }
+  if (options.state_checkpoints < 0 || options.state_checkpoints > kStateCheckpointsMax) {
+    return MakeError(ErrorCode::kInvalid, "state checkpoints: expected 0 to {}, found {}",
+                     kStateCheckpointsMax, options.state_checkpoints);
+  }
   for (const graph::CacheLayer& layer : model.plan().cache_layers()) {
     const int64_t dim = std::max(options.k_type == cpu::KvElement::kQ8 ? layer.k_dim : 0,
                                  options.v_type == cpu::KvElement::kQ8 ? layer.v_dim : 0);

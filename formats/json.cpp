@@ -3,7 +3,9 @@
 #include "formats/json.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -105,6 +107,34 @@ Result<Json> ParseJson(std::string_view text, const std::string& file) {
   return std::move(builder.root());
 }
 
+namespace {
+
+// The text with numbers in place of what Python writes for those that JSON lacks, outside of
+// strings: the largest float for Infinity, null for NaN.
+std::string WithPlainNumbers(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"Infinity", "3.4028235e38"},
+                                                                      {"NaN", "null"}};
+  std::string plain;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] == '"') in_string = !in_string;
+    const auto word = std::ranges::find_if(kWords, [&](const auto& row) {
+      return !in_string && text.substr(i).starts_with(row.first);
+    });
+    if (word != std::end(kWords)) {
+      plain += word->second;
+      i += word->first.size();
+      continue;
+    }
+    const size_t count = in_string && text[i] == '\\' ? 2 : 1;  // the next is escaped
+    plain += text.substr(i, count);
+    i += count;
+  }
+  return plain;
+}
+
+}  // namespace
+
 Result<Json> ReadJson(const std::string& path, uint64_t bytes_max) {
   KVANT_ASSIGN(const MappedFile file, MappedFile::Open(path));
   const std::span<const std::byte> bytes = file.bytes();
@@ -112,7 +142,9 @@ Result<Json> ReadJson(const std::string& path, uint64_t bytes_max) {
     return MakeError(ErrorCode::kCorrupt, "{}: the file has {} bytes, expected at most {}", path,
                      bytes.size(), bytes_max);
   }
-  return ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const bool plain = text.find("Infinity") == text.npos && text.find("NaN") == text.npos;
+  return plain ? ParseJson(text, path) : ParseJson(WithPlainNumbers(text), path);
 }
 
 std::string JsonText(const Json& object, std::string_view key, std::string_view otherwise) {

@@ -20,6 +20,13 @@ namespace {
 Json GroupsJson(const MemoryPlan& plan) {
   Json groups = Json::array();
   for (const MemoryPlan::Group& group : plan.groups) {
+    if (group.states > 0) {
+      groups.push_back({{"layers", group.layers},
+                        {"states", group.states},
+                        {"bytes", group.bytes},
+                        {"bytes_per_state", group.state_bytes}});
+      continue;
+    }
     groups.push_back({{"layers", group.layers},
                       {"window", group.window},
                       {"positions", group.positions},
@@ -75,6 +82,12 @@ std::string MemoryText(const Json& memory) {
   out += line("weights", "weights", "  in the file, shared with its other users");
   out += line("KV cache", "kv", "  when the context is full");
   for (const Json& group : memory["groups"]) {
+    if (group.contains("states")) {
+      out += fmt::format("    {} recurrent layers: {} states of {} bytes\n",
+                         group["layers"].get<int>(), group["states"].get<int64_t>(),
+                         group["bytes_per_state"].get<uint64_t>());
+      continue;
+    }
     out += fmt::format(
         "    {} layers, {} kv heads, keys {} x {}, values {} x {}, {}: {} positions, {} bytes a "
         "token\n",

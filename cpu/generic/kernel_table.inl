@@ -19,6 +19,9 @@ const KernelTable* Kernels() {
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
       .attention_merge = AttentionMerge,
+      .sigmoid_gate = SigmoidGate,
+      .causal_conv = CausalConv,
+      .scan = Scan,
       .peaks = Peaks(),
   };
   return &table;

@@ -11,4 +11,5 @@
 #include "cpu/generic/attention_latent.inl"
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"
+#include "cpu/generic/recurrence.inl"
 // clang-format on

@@ -29,7 +29,8 @@ void AddRows(const float* a, const float* b, int64_t cols, float* out) {
   for (int64_t i = 0; i < cols; ++i) out[i] = a[i] + b[i];
 }
 
-// The words in which cpu/generic/activations.inl is written, for vectors of one float.
+// The words in which activations.inl and recurrence.inl of cpu/generic are written, for vectors of
+// one float.
 using F32 = float;
 constexpr int kLanes = 1;
 F32 Zero() { return 0.0f; }
@@ -47,6 +48,7 @@ F32 NegMulAdd(F32 a, F32 b, F32 c) { return std::fma(-a, b, c); }
 F32 Max(F32 a, F32 b) { return a > b ? a : b; }
 F32 Min(F32 a, F32 b) { return a < b ? a : b; }
 #include "cpu/generic/activations.inl"
+#include "cpu/generic/recurrence.inl"
 
 void Cap(float* values, int64_t count, float cap) {
   for (int64_t i = 0; i < count; ++i) values[i] = cap * Tanh(values[i] / cap);
@@ -144,6 +146,9 @@ const KernelTable* Kernels() {
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
       .attention_merge = AttentionMerge,
+      .sigmoid_gate = SigmoidGate,
+      .causal_conv = CausalConv,
+      .scan = Scan,
       .peaks = Peaks(),
   };
   return &table;

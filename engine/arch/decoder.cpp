@@ -47,7 +47,7 @@ Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms,
   return model;
 }
 
-void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>& attentions,
+void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>& mixers,
                 const std::vector<Block>& ffns) {
   const auto norm = [&stack](std::string_view tensor) {
     return tensor.empty() ? std::optional<Norm>()
@@ -55,7 +55,7 @@ void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>&
   };
   for (size_t i = 0; i < stack.layers.size(); ++i) {
     stack.layers[i].sublayers = {
-        {norm(norms.before_attention), attentions[i], norm(norms.after_attention)},
+        {norm(norms.before_attention), mixers[i], norm(norms.after_attention)},
         {norm(norms.before_ffn), ffns[i], norm(norms.after_ffn)}};
   }
 }
@@ -72,7 +72,7 @@ Status ReadStreamScales(const Metadata& metadata, const StreamScales& otherwise,
 }
 
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
-                             const std::vector<Block>& attentions, const ExpertTraits& traits) {
+                             const std::vector<Block>& mixers, const ExpertTraits& traits) {
   KVANT_ASSIGN(const auto experts, ReadExperts(metadata, stack, traits));
   std::vector<GatedFfn> dense(stack.layers.size());
   if (std::ranges::any_of(experts, [](const auto& layer) { return !layer.has_value(); })) {
@@ -86,7 +86,7 @@ Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const Layer
       ffns.emplace_back(dense[i]);
     }
   }
-  FillLayers(stack, norms, attentions, ffns);
+  FillLayers(stack, norms, mixers, ffns);
   return {};
 }
 

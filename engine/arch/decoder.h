@@ -2,6 +2,7 @@
 // and a feed-forward.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -53,9 +54,20 @@ std::vector<Block> AsBlocks(const std::vector<Of>& sublayers) {
   return {sublayers.begin(), sublayers.end()};
 }
 
-// Fills the layers of a stack, each with one attention and one feed-forward. The norms are of the
-// kind of the final one.
-void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>& attentions,
+// Gives each layer its attention, or else the block that `other` makes for it.
+template <class Other>
+std::vector<Block> MixersOf(const std::vector<std::optional<Attention>>& attentions,
+                            const Other& other) {
+  std::vector<Block> mixers;
+  for (const std::optional<Attention>& attention : attentions) {
+    mixers.push_back(attention.has_value() ? Block(*attention) : Block(other));
+  }
+  return mixers;
+}
+
+// Fills the layers of a stack, each with one mixer (an attention or a recurrence) and one
+// feed-forward. The norms are of the kind of the final one.
+void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<Block>& mixers,
                 const std::vector<Block>& ffns);
 
 template <class AnyAttention, class Ffn>
@@ -67,7 +79,7 @@ void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<AnyAtte
 // The same for a family with experts: by the file, the feed-forward of a layer is a mixture of
 // experts or a gated one.
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
-                             const std::vector<Block>& attentions, const ExpertTraits& traits);
+                             const std::vector<Block>& mixers, const ExpertTraits& traits);
 
 template <class AnyAttention>
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,

@@ -38,12 +38,21 @@ bool Metadata::HasOnePerLayer(uint64_t count, size_t layers) const {
 Result<std::vector<int64_t>> Metadata::CountPerLayer(std::string_view name, size_t layers,
                                                      uint32_t max,
                                                      std::vector<int64_t> otherwise) const {
+  if (Has(name)) return NumbersPerLayer(name, layers, 1, max);
+  if (otherwise.empty()) return Missing(name);
+  return otherwise;
+}
+
+Result<std::vector<int64_t>> Metadata::CountOrNonePerLayer(std::string_view name, size_t layers,
+                                                           uint32_t max) const {
+  if (!Has(name)) return Missing(name);
+  return NumbersPerLayer(name, layers, 0, max);
+}
+
+Result<std::vector<int64_t>> Metadata::NumbersPerLayer(std::string_view name, size_t layers,
+                                                       uint32_t min, uint32_t max) const {
   const std::string key = Key(name);
   const GgufValue* value = file_.Find(key);
-  if (value == nullptr) {
-    if (otherwise.empty()) return Missing(name);
-    return otherwise;
-  }
   if (value->type != GgufType::kArray) {
     KVANT_ASSIGN(const int64_t number, Count(name, max));
     return std::vector<int64_t>(layers, number);
@@ -58,7 +67,7 @@ Result<std::vector<int64_t>> Metadata::CountPerLayer(std::string_view name, size
   for (size_t i = 0; i < layers; ++i) {
     uint32_t number = 0;
     std::memcpy(&number, array.data + i * sizeof number, sizeof number);
-    KVANT_TRY(CheckRange(name, number, max));
+    if (number != 0 || min > 0) KVANT_TRY(CheckRange(name, number, max));
     numbers.push_back(number);
   }
   return numbers;

@@ -36,6 +36,10 @@ class Metadata {
   Result<std::vector<int64_t>> CountPerLayer(std::string_view name, size_t layers, uint32_t max,
                                              std::vector<int64_t> otherwise) const;
 
+  // The same, where an array may hold zeros.
+  Result<std::vector<int64_t>> CountOrNonePerLayer(std::string_view name, size_t layers,
+                                                   uint32_t max) const;
+
   // An array of booleans, one per layer; nothing if the key is absent or holds a single number.
   Result<std::optional<std::vector<bool>>> FlagPerLayer(std::string_view name, size_t layers) const;
 
@@ -47,6 +51,8 @@ class Metadata {
   Error Missing(std::string_view name) const;
 
  private:
+  Result<std::vector<int64_t>> NumbersPerLayer(std::string_view name, size_t layers, uint32_t min,
+                                               uint32_t max) const;
   Status CheckRange(std::string_view name, uint32_t value, uint32_t max) const;
   bool HasOnePerLayer(uint64_t count, size_t layers) const;
 

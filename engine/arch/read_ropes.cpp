@@ -133,6 +133,20 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Att
   return {};
 }
 
+Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
+                 std::vector<std::optional<Attention>>& attentions, std::vector<RopeSpec>& ropes) {
+  std::vector<Attention> all;
+  for (const auto& attention : attentions) {
+    if (attention.has_value()) all.push_back(*attention);
+  }
+  KVANT_TRY(ReadRopes(metadata, style, all, ropes));
+  size_t next = 0;
+  for (auto& attention : attentions) {
+    if (attention.has_value()) attention->rope = all[next++].rope;
+  }
+  return {};
+}
+
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
                        std::vector<Attention>& attentions, std::vector<RopeSpec>& ropes) {
   for (size_t i = 0; i < attentions.size(); ++i) {

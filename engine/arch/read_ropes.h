@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -27,6 +28,11 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Att
 // The rope of heads with `dims` dimensions, by the same keys.
 Result<graph::RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t dims,
                                  YarnRamp ramp = YarnRamp::kWholePairs);
+
+// The same for layers of which only some have attention.
+Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
+                 std::vector<std::optional<Attention>>& attentions,
+                 std::vector<graph::RopeSpec>& ropes);
 
 // Gives the chosen attentions, which are those with a window, ropes with another base. These have
 // no scaling: that stretches positions for layers that see far.

@@ -20,10 +20,13 @@
 #include "base/result.h"
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
+#include "engine/arch/sublayers/delta_net.h"
 #include "engine/arch/sublayers/experts.h"
 #include "engine/arch/sublayers/gated_ffn.h"
 #include "engine/arch/sublayers/latent_attention.h"
+#include "engine/arch/sublayers/mamba2.h"
 #include "engine/arch/sublayers/plain_ffn.h"
+#include "engine/arch/sublayers/short_conv.h"
 #include "engine/graph/rope.h"
 #include "formats/gguf.h"
 
@@ -33,7 +36,8 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts>;
+using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, ShortConv,
+                           DeltaNet, Mamba2>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;

@@ -9,6 +9,7 @@
 namespace kvant::convert {
 namespace {
 
+using arch::HfDelta;
 using arch::RowOrder;
 using quant::MXFP4;
 
@@ -28,6 +29,35 @@ int64_t SourceOfGrouped(int64_t row, const HfShape& shape) {
   return (kv_head * (per_kv + 2) + within) * shape.head_dim + row % shape.head_dim;
 }
 
+// The value head of the model that becomes head `head` where key heads take turns.
+int64_t SourceOfTiled(int64_t head, const HfDelta& delta) {
+  return head % delta.key_heads * delta.per_key() + head / delta.key_heads;
+}
+
+// Of RowOrder::kTiledValues and kTiledQkv.
+int64_t SourceOfTiledValues(int64_t row, int64_t first, const HfDelta& delta) {
+  if (row < first) return row;
+  const int64_t head = (row - first) / delta.value_dim;
+  return first + SourceOfTiled(head, delta) * delta.value_dim + (row - first) % delta.value_dim;
+}
+
+// Of RowOrder::kDeltaQkv and kDeltaGates: row `row` of the values or gates, where `first` is the
+// place of these among the rows of a key head.
+int64_t SourceOfDeltaValues(int64_t row, int64_t first, const HfDelta& delta) {
+  const int64_t of_key = delta.per_key() * delta.value_dim;
+  return row / of_key * 2 * (delta.key_dim + of_key) + first + row % of_key;
+}
+
+int64_t SourceOfDeltaQkv(int64_t row, const HfDelta& delta) {
+  if (row >= 2 * delta.keys()) {
+    return SourceOfDeltaValues(row - 2 * delta.keys(), 2 * delta.key_dim, delta);
+  }
+  const int64_t side = row / delta.keys();
+  const int64_t head = row % delta.keys() / delta.key_dim;
+  const int64_t of_head = 2 * (delta.key_dim + delta.per_key() * delta.value_dim);
+  return head * of_head + side * delta.key_dim + row % delta.key_dim;
+}
+
 // Of RowOrder::kPairsInterleaved.
 int64_t SourceOfPairs(int64_t row, int64_t head_rows) {
   const int64_t head = row / head_rows;
@@ -38,6 +68,16 @@ int64_t SourceOfPairs(int64_t row, int64_t head_rows) {
 // The row of the source, or of an expert in it, that becomes row `row`.
 int64_t SourceRow(int64_t row, const OutputTensor& tensor) {
   const RowOrder order = tensor.order;
+  const HfDelta& delta = tensor.shape.delta;
+  switch (order) {
+    case RowOrder::kDeltaQkv: return SourceOfDeltaQkv(row, delta);
+    case RowOrder::kDeltaGates:
+      return SourceOfDeltaValues(row, 2 * delta.key_dim + delta.per_key() * delta.value_dim, delta);
+    case RowOrder::kTiledHeads: return SourceOfTiled(row, delta);
+    case RowOrder::kTiledValues: return SourceOfTiledValues(row, 0, delta);
+    case RowOrder::kTiledQkv: return SourceOfTiledValues(row, 2 * delta.keys(), delta);
+    default: break;
+  }
   if (order == RowOrder::kPairsInterleaved || order == RowOrder::kGroupedPairs) {
     row = SourceOfPairs(row, tensor.shape.head_dim);
   }
@@ -80,6 +120,8 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
     for (float& value : values_) value += 1.0f;
   } else if (tensor_.change == Values::kUnitRows) {
     DivideByLength();
+  } else if (tensor_.change == Values::kMinusExp) {
+    for (float& value : values_) value = -std::exp(value);
   }
   encode_({.format = tensor_.format,
            .values = values_.data(),
@@ -111,9 +153,7 @@ void RowEncoder::CopySource(int64_t row) {
   const Source source = SourceOf(row);
   if (tensor_.order == RowOrder::kLatentKeys) return CopyColumnOfHead(row);
   if (tensor_.order != RowOrder::kTransposed) {
-    std::memcpy(source_row_.data(), source.tensor->data + source.row * columns_ * element_bytes_,
-                source_row_.size());
-    return;
+    return CopyColumns(source.tensor->data + source.row * columns_ * element_bytes_);
   }
   const int64_t expert = source.row / tensor_.source_rows;
   const int64_t source_column = source.row % tensor_.source_rows;
@@ -123,6 +163,19 @@ void RowEncoder::CopySource(int64_t row) {
     std::memcpy(source_row_.data() + column * element_bytes_,
                 matrix + (column * tensor_.source_rows + source_column) * element_bytes_,
                 static_cast<size_t>(element_bytes_));
+  }
+}
+
+void RowEncoder::CopyColumns(const std::byte* row) {
+  if (tensor_.order != RowOrder::kTiledColumns) {
+    std::memcpy(source_row_.data(), row, source_row_.size());
+    return;
+  }
+  const HfDelta& delta = tensor_.shape.delta;
+  const int64_t bytes = delta.value_dim * element_bytes_;
+  for (int64_t head = 0; head < delta.value_heads; ++head) {
+    std::memcpy(source_row_.data() + head * bytes, row + SourceOfTiled(head, delta) * bytes,
+                static_cast<size_t>(bytes));
   }
 }
 

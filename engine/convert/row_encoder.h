@@ -33,6 +33,7 @@ class RowEncoder {
   };
   Source SourceOf(int64_t row) const;
   void CopySource(int64_t row);
+  void CopyColumns(const std::byte* row);
   void CopyColumnOfHead(int64_t row);
   void DivideByLength();
   void RepackMxfp4(int64_t row, std::byte* out) const;

@@ -14,8 +14,8 @@ namespace {
 
 using arch::ExpertForm;
 using arch::Extent;
+using arch::HfDelta;
 using arch::HfTensor;
-using arch::InLayers;
 using arch::kEmbeddingName;
 using arch::kOutputName;
 using arch::Presence;
@@ -62,11 +62,6 @@ constexpr std::string_view kOtherParts[] = {
 bool IsIgnored(std::string_view name) {
   return std::ranges::any_of(kIgnoredSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
-
-// Whether a tensor has a matrix for each head.
-bool IsOfHeads(RowOrder order) {
-  return order == RowOrder::kLatentKeys || order == RowOrder::kLatentValues;
 }
 
 bool IsFloat(const formats::SafetensorsType& type) {
@@ -179,10 +174,7 @@ class Planner {
 
   Status Add(const HfTensor& row, int64_t layer) {
     if (tied_ && row.presence == Presence::kUnlessTied) return {};
-    if (row.layers != InLayers::kAll &&
-        HasExperts(layer) != (row.layers == InLayers::kWithExperts)) {
-      return {};
-    }
+    if (!arch::HasTensorsOf(row.layers, shape_, {layer, HasExperts(layer)})) return {};
     if (ExtentSize(row.rows, shape_) == 0 || ExtentSize(row.columns, shape_) == 0) return {};
     if (row.experts == ExpertForm::kStackedOrMxfp4) {
       const std::string blocks = fmt::format("{}{}", WithNumber(row.hf_name, layer), kBlocksSuffix);
@@ -209,6 +201,7 @@ class Planner {
       KVANT_TRY(CheckSameType(*tensor.sources.front(), *source));
     }
     tensor.name = WithNumber(row.gguf_name, layer);
+    tensor.of_convolution = row.columns == Extent::kConvTaps;
     SetShape(row, tensor);
     tensor.format = FormatFor(tensor);
     tensor.order = row.order;
@@ -246,8 +239,9 @@ class Planner {
                        columns);
     }
     const int64_t row_blocks = columns / quant::MXFP4::kBlockValues;
-    KVANT_TRY(CheckBytes(*blocks, {shape_.experts, SourceRows(row), row_blocks, kCodeBytes}));
-    KVANT_TRY(CheckBytes(*scales, {shape_.experts, SourceRows(row), row_blocks}));
+    KVANT_TRY(CheckBytes(
+        *blocks, {shape_.experts, arch::SourceRowsOf(row, shape_), row_blocks, kCodeBytes}));
+    KVANT_TRY(CheckBytes(*scales, {shape_.experts, arch::SourceRowsOf(row, shape_), row_blocks}));
     used_.emplace(blocks->name);
     used_.emplace(scales->name);
     OutputTensor tensor;
@@ -276,7 +270,7 @@ class Planner {
     tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape_)};
     if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
     if (of_experts) tensor.dims.push_back(shape_.experts);
-    if (IsOfHeads(row.order)) {
+    if (arch::IsOfHeads(row.order)) {
       tensor.dims.push_back(shape_.heads);
       tensor.expert_rows = rows;
       tensor.source_rows = shape_.nope + shape_.v_dim;
@@ -286,25 +280,13 @@ class Planner {
     tensor.split_values = is_vector && (row.order != RowOrder::kSame || row.part != RowPart::kAll);
     const bool one_row = (is_vector && !tensor.split_values) || row.experts == ExpertForm::kEachRow;
     tensor.expert_rows = one_row ? 1 : rows;
-    tensor.source_rows = one_row ? 1 : SourceRows(row);
+    tensor.source_rows = one_row ? 1 : arch::SourceRowsOf(row, shape_);
     tensor.first_row = FirstRow(row);
     const bool alternate = row.part == RowPart::kEvenRows || row.part == RowPart::kOddRows;
     tensor.row_step = alternate ? 2 : 1;
   }
 
-  // Of a matrix or vector in the folder.
-  int64_t SourceRows(const HfTensor& row) const {
-    switch (row.part) {
-      case RowPart::kAll: return ExtentSize(row.rows, shape_);
-      case RowPart::kFirstHalf:
-      case RowPart::kSecondHalf:
-      case RowPart::kEvenRows:
-      case RowPart::kOddRows: return 2 * ExtentSize(row.rows, shape_);
-      default: return ExtentSize(Extent::kQkvRows, shape_);
-    }
-  }
-
-  // Which of its rows is the first that is taken.
+  // Which of the rows in the folder is the first that is taken.
   int64_t FirstRow(const HfTensor& row) const {
     const int64_t q_rows = ExtentSize(Extent::kQRows, shape_);
     switch (row.part) {
@@ -332,17 +314,7 @@ class Planner {
           "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
           model_.FileOf(source), Quoted(source.name), source.type->name);
     }
-    std::vector<int64_t> expected;
-    const bool stacked =
-        row.experts == ExpertForm::kStacked || row.experts == ExpertForm::kStackedOrMxfp4;
-    if (stacked) expected.push_back(shape_.experts);
-    if (row.experts != ExpertForm::kEachRow) expected.push_back(SourceRows(row));
-    if (row.columns != Extent::kNone) expected.push_back(ExtentSize(row.columns, shape_));
-    if (IsOfHeads(row.order)) {
-      expected = {ExtentSize(Extent::kLatentKvRows, shape_), shape_.latent};
-    }
-    if (row.order == RowOrder::kTransposed) std::swap(expected.back(), *(expected.end() - 2));
-    return CheckShape(source, expected);
+    return CheckShape(source, arch::SourceShapeOf(row, shape_));
   }
 
   Status CheckShape(const SafetensorsTensor& source, const std::vector<int64_t>& expected) const {
@@ -353,9 +325,9 @@ class Planner {
   }
 
   const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
-    const bool is_matrix = tensor.dims.size() > 1 && tensor.name.ends_with(".weight") &&
-                           !tensor.name.ends_with("_norm.weight") &&
-                           !tensor.name.ends_with(kRouterSuffix);
+    const bool is_matrix =
+        tensor.dims.size() > 1 && !tensor.of_convolution && tensor.name.ends_with(".weight") &&
+        !tensor.name.ends_with("_norm.weight") && !tensor.name.ends_with(kRouterSuffix);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;
@@ -370,8 +342,9 @@ class Planner {
                     fallbacks_, first_fallback_, matrix_->block_values, matrix_->name));
   }
 
-  // Whether a tensor belongs to a layer behind the others.
+  // Whether a tensor belongs to a layer behind the others, or to a network of its own for it.
   bool PredictsFurtherTokens(std::string_view name) const {
+    if (name.starts_with("mtp.")) return true;
     for (int64_t i = 0; i < shape_.prediction_layers; ++i) {
       if (name.starts_with(fmt::format("model.layers.{}.", shape_.layers + i))) return true;
     }

@@ -54,6 +54,7 @@ struct OutputTensor {
   int64_t first_row = 0;
   int64_t row_step = 1;
   Values change = Values::kSame;  // of the sources' numbers
+  bool of_convolution = false;    // its rows are a few values, and never quantized
   arch::RowOrder order = arch::RowOrder::kSame;
   HfShape shape = {};         // what the order depends on
   std::vector<float> values;  // of computed tensors

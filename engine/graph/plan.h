@@ -56,7 +56,8 @@ struct RopeAngles {
   float amplitude = 1.0f;          // multiplies cosine and sine
 };
 
-// What one attention keeps in the cache. Its number in Plan::cache_layers is its cache id.
+// What one attention keeps in the cache, or what one recurrence does. Its number in
+// Plan::cache_layers is its cache id.
 struct CacheLayer {
   int64_t window = 0;  // positions a query sees at most, itself included; 0 = all
   int64_t kv_heads = 0;
@@ -64,6 +65,7 @@ struct CacheLayer {
   int64_t v_dim = 0;
   int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
+  int64_t state_floats = 0;  // of a recurrence, which has none of the above; 0: an attention
 };
 
 // A matrix that is made from one of the file: its description, as for those of the file, and what

@@ -76,6 +76,11 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
   return cache;
 }
 
+bool Cache::holds_states() const {
+  return std::any_of(shapes_.begin(), shapes_.end(),
+                     [](const GroupShape& shape) { return shape.holds_states(); });
+}
+
 int64_t Cache::BlocksNeeded(const GroupShape& shape, int64_t context, int64_t chunk) {
   return shape.MakePolicy()->Needed(context, chunk);
 }

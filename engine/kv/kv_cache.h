@@ -48,6 +48,8 @@ class Cache : public Ledger {
   // The group of a cache layer.
   int group_of_layer(int cache_id) const { return places_[static_cast<size_t>(cache_id)].group; }
   const GroupShape& shape(int group) const { return shapes_[static_cast<size_t>(group)]; }
+  // Whether some group holds states.
+  bool holds_states() const;
   SlabBytes slab(int group) const { return shape(group).slab(); }
   Lanes LanesOf(int cache_id, int head) const {
     const LayerPlace& place = places_[static_cast<size_t>(cache_id)];

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cpu/kv_format_list.h"
+#include "engine/kv/policies/state.h"
 
 namespace kvant::kv {
 namespace {
@@ -186,6 +187,16 @@ void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
       last = i++;
     }
   }
+}
+
+PassView::StatePlace PassView::StateOf(int layer, int part) const {
+  const PartRows& rows = parts_[static_cast<size_t>(part)];
+  const BlockTable& table = rows.sequence->tables[static_cast<size_t>(group_of_layer(layer))];
+  const Lanes lanes = cache_->LanesOf(layer, 0);
+  const auto floats = [&lanes](BlockId block) {
+    return block == kNoBlock ? nullptr : reinterpret_cast<float*>(lanes.At(block).keys);
+  };
+  return {floats(State::ReadBlock(table, rows.sequence->length)), floats(State::WriteBlock(table))};
 }
 
 PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t position) const {

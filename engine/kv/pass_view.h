@@ -48,6 +48,15 @@ class PassView {
 
   // The rows of the pass.
   std::span<const RowTile> tiles() const { return tiles_; }
+  std::span<const PartRows> parts() const { return parts_; }
+
+  // Where a part's state of a cache layer lies before the pass (null: there were no positions), and
+  // where the pass leaves that after its rows.
+  struct StatePlace {
+    const float* before;
+    float* after;
+  };
+  StatePlace StateOf(int layer, int part) const;
 
   // Where a token of a tile's part stores its key and value.
   struct Place {

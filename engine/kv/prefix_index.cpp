@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/kv/kv_rows.h"
+#include "engine/kv/policies/state.h"
 
 namespace kvant::kv {
 namespace {
@@ -19,10 +20,10 @@ std::span<const TokenId> BlockOf(std::span<const TokenId> tokens, int64_t number
 }  // namespace
 
 PrefixIndex::PrefixIndex(Cache& cache) : cache_(cache) {
-  cache_.SetReclaim([this] { return Reclaim(); });
+  for (int group = 0; group < cache_.groups(); ++group) {
+    states_max_ = std::max(states_max_, cache_.shape(group).checkpoints * cache_.sequences());
+  }
 }
-
-PrefixIndex::~PrefixIndex() { cache_.SetReclaim(nullptr); }
 
 uint64_t PrefixIndex::HashOf(Node parent, std::span<const TokenId> block) const {
   const uint64_t seed = parent == kRoot ? 0 : entries_[static_cast<size_t>(parent)].hash;
@@ -61,9 +62,11 @@ bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
   const int64_t depth = static_cast<int64_t>(chain.size());
   for (int group = 0; group < cache_.groups(); ++group) {
     const Policy& policy = cache_.policy(group);
-    // Rows of models with a source do not follow from the tokens alone, and states have no rows.
-    if (policy.holds() != Holds::kPositions) return false;
-    const int64_t first = policy.FirstVisible(depth * kBlockTokens) / kBlockTokens;
+    // Rows of models with a source do not follow from the tokens alone.
+    if (policy.holds() == Holds::kSource) return false;
+    const int64_t first = policy.holds() == Holds::kState
+                              ? depth - 1
+                              : policy.FirstVisible(depth * kBlockTokens) / kBlockTokens;
     for (const Node node : chain.subspan(static_cast<size_t>(first))) {
       const Entry& entry = entries_[static_cast<size_t>(node)];
       if (entry.ids[static_cast<size_t>(group)] == kNoBlock) return false;
@@ -106,6 +109,10 @@ PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> bl
   std::copy(block.begin(), block.end(), entry.tokens.begin());
   entry.hash = HashOf(parent, block);
   for (int group = 0; group < cache_.groups(); ++group) {
+    if (cache_.policy(group).holds() == Holds::kState) {
+      entry.ids.push_back(kNoBlock);
+      continue;
+    }
     const TableEntry* held =
         EntryAt(sequence.tables[static_cast<size_t>(group)], number * kBlockTokens);
     entry.ids.push_back(held == nullptr ? kNoBlock : held->id);
@@ -121,7 +128,42 @@ PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> bl
   return node;
 }
 
-void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence) {
+void PrefixIndex::AddStates(Node node, const Sequence& sequence, int64_t length) {
+  Entry& entry = entries_[static_cast<size_t>(node)];
+  if (entry.has_states) return;
+  for (int group = 0; group < cache_.groups(); ++group) {
+    if (cache_.policy(group).holds() != Holds::kState) continue;
+    const BlockId held = State::BlockAt(sequence.tables[static_cast<size_t>(group)], length);
+    if (held == kNoBlock) continue;
+    entry.ids[static_cast<size_t>(group)] = held;
+    cache_.AddReference(group, held);
+    entry.has_states = true;
+  }
+  states_ += entry.has_states ? 1 : 0;
+}
+
+void PrefixIndex::DropStates(Entry& entry) {
+  for (int group = 0; group < cache_.groups(); ++group) {
+    BlockId& block = entry.ids[static_cast<size_t>(group)];
+    if (cache_.policy(group).holds() != Holds::kState || block == kNoBlock) continue;
+    cache_.Release(group, block);
+    block = kNoBlock;
+  }
+  states_ -= entry.has_states ? 1 : 0;
+  entry.has_states = false;
+}
+
+bool PrefixIndex::GiveUpState() {
+  Entry* oldest = nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.has_states && (oldest == nullptr || entry.used < oldest->used)) oldest = &entry;
+  }
+  if (oldest == nullptr) return false;
+  DropStates(*oldest);
+  return true;
+}
+
+void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence, States states) {
   chain_.clear();
   Node parent = kRoot;
   for (int64_t number = 0; (number + 1) * kBlockTokens <= static_cast<int64_t>(tokens.size());
@@ -133,6 +175,10 @@ void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence)
     parent = node;
   }
   Touch(chain_);
+  const int64_t length = std::ssize(chain_) * kBlockTokens;
+  if (states == States::kLeftOut || length == 0 || states_max_ == 0) return;
+  AddStates(chain_.back(), sequence, length);
+  while (states_ > states_max_) GiveUpState();
 }
 
 int PrefixIndex::references(int group, BlockId block) const {
@@ -143,12 +189,12 @@ int PrefixIndex::references(int group, BlockId block) const {
   return count;
 }
 
-// Gives up the least recently used leaf.
-bool PrefixIndex::Reclaim() {
+bool PrefixIndex::GiveUpLeaf() {
   if (leaves_.empty()) return false;
   const Node node = leaves_.begin()->second;
   leaves_.erase(leaves_.begin());
   Entry& entry = entries_[static_cast<size_t>(node)];
+  DropStates(entry);
   for (int group = 0; group < cache_.groups(); ++group) {
     const BlockId block = entry.ids[static_cast<size_t>(group)];
     if (block != kNoBlock) cache_.Release(group, block);

@@ -4,8 +4,10 @@
 // A tree: a node is one block of tokens after its parent's, found by a hash chain
 //   hash(node) = XXH64(tokens of the block, seed hash(parent)),
 // and the tokens themselves are compared, so that a collision can do no harm. A node holds a
-// reference to its block in every group, unless a window group had dropped that block. When the
-// cache needs memory, leaves are given up, the least recently used one first.
+// reference to its block in every group, unless a window group had dropped that block. Groups of
+// states have the state after the node's block, but few nodes have one: the states of the index are
+// limited in number, and a prefix ends where there is one. When the cache needs memory, leaves are
+// given up, the least recently used one first.
 // Thread-safety: none; it belongs to the thread that runs the passes.
 #pragma once
 
@@ -21,20 +23,28 @@
 
 namespace kvant::kv {
 
+// Whether the present state of a sequence is added with its blocks.
+enum class States : uint8_t { kLeftOut, kAdded };
+
 class PrefixIndex {
  public:
-  // The cache must outlive the index and asks it for blocks when it has none.
+  // The cache must outlive the index. Whoever has both lets the cache ask the index for blocks.
   explicit PrefixIndex(Cache& cache);
-  ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   // Gives `sequence`, which is empty, the blocks of the longest known beginning of `tokens` after
-  // which its window groups still hold what the next token sees.
+  // which its window groups still hold what the next token sees, and its state groups the state.
   void Find(std::span<const TokenId> tokens, Sequence& sequence);
 
   // Adds the full blocks of a sequence that has processed just these tokens.
-  void Add(std::span<const TokenId> tokens, const Sequence& sequence);
+  void Add(std::span<const TokenId> tokens, const Sequence& sequence,
+           States states = States::kAdded);
+
+  // Give up the least recently used leaf, or the state of the node that was used least recently
+  // among those with one. False if there is none.
+  bool GiveUpLeaf();
+  bool GiveUpState();
 
   // How many references to the block the index holds.
   int references(int group, BlockId block) const;
@@ -52,6 +62,7 @@ class PrefixIndex {
     std::vector<BlockId> ids;  // by group; kNoBlock where it had been dropped; empty: unused entry
     int children = 0;
     uint64_t used = 0;  // tick of the last use
+    bool has_states = false;
   };
 
   uint64_t HashOf(Node parent, std::span<const TokenId> block) const;
@@ -61,7 +72,8 @@ class PrefixIndex {
   void Touch(std::span<const Node> chain);
   int64_t UsableDepth(std::span<const Node> chain) const;
   bool IsUsable(std::span<const Node> chain) const;
-  bool Reclaim();
+  void AddStates(Node node, const Sequence& sequence, int64_t length);
+  void DropStates(Entry& entry);
 
   Cache& cache_;
   std::vector<Entry> entries_;
@@ -70,6 +82,8 @@ class PrefixIndex {
   std::map<uint64_t, Node> leaves_;  // by tick of last use
   std::vector<Node> chain_;          // of the call under way
   uint64_t tick_ = 0;
+  int64_t states_ = 0;      // nodes with states
+  int64_t states_max_ = 0;  // how many there may be
 };
 
 }  // namespace kvant::kv

@@ -39,6 +39,13 @@ void PutRows(SectionWriter& out, const Cache& cache, CacheHead at, BlockId block
 void PutBlock(SectionWriter& out, const Cache& cache, int group, BlockId block, uint32_t rows) {
   const GroupShape& shape = cache.shape(group);
   out.Put(rows);
+  if (shape.holds_states()) {
+    for (const int layer : shape.layers) {
+      out.PutBytes(cache.LanesOf(layer, 0).At(block).keys,
+                   static_cast<size_t>(shape.k_dim) * sizeof(float));
+    }
+    return;
+  }
   for (const int layer : shape.layers) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const CacheHead at{layer, head};
@@ -103,7 +110,7 @@ struct SavedBlocks {
   }
 };
 
-void PutSequence(SectionWriter& out, const SavedSequence& sequence,
+void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& sequence,
                  std::vector<SavedBlocks>& blocks) {
   const Sequence& kv = *sequence.kv;
   out.Put(kv.length);
@@ -121,8 +128,9 @@ void PutSequence(SectionWriter& out, const SavedSequence& sequence,
     out.Put(table.first_position);
     out.Put(static_cast<uint32_t>(table.entries.size()));
     for (const TableEntry& entry : table.entries) {
+      const bool state = cache.shape(static_cast<int>(group)).holds_states();
       out.Put(entry.number);
-      out.Put(blocks[group].Add(entry.id, kv.length - entry.number * kBlockTokens));
+      out.Put(blocks[group].Add(entry.id, state ? 1 : kv.length - entry.number * kBlockTokens));
     }
   }
 }
@@ -133,9 +141,9 @@ Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cac
                         std::span<const SavedSequence> sequences) {
   for (int group = 0; group < cache.groups(); ++group) {
     const Policy& policy = cache.policy(group);
-    if (policy.holds() == Holds::kPositions) continue;
+    if (policy.holds() != Holds::kSource) continue;
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: session file: expected groups of positions, found {}", path,
+                     "{}: session file: expected groups of positions or states, found {}", path,
                      policy.Describe());
   }
   KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
@@ -143,7 +151,7 @@ Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cac
   std::vector<SavedBlocks> blocks(static_cast<size_t>(cache.groups()));
   SectionWriter out(file);
   for (const SavedSequence& sequence : sequences) {
-    PutSequence(out, sequence, blocks);
+    PutSequence(out, cache, sequence, blocks);
     KVANT_TRY(out.End());
   }
   for (size_t group = 0; group < blocks.size(); ++group) {

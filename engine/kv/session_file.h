@@ -13,7 +13,8 @@
 //             keys and values of each head as [rows][dim] numbers (f32, f16, or i8) and f32 scales
 //             [rows] for i8
 // Blocks that sequences share are written once. Rows are in plain order, so that a file does not
-// depend on tiles, block numbers or instruction sets.
+// depend on tiles, block numbers or instruction sets. A block of a state group is the state of each
+// layer as 32-bit floats; a table's entries are its checkpoints and the present state, by length.
 //
 // A file appears whole or not at all. Loading refuses a file that is truncated, changed, of another
 // model, or of a cache with other types or groups, and then loads nothing.

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
+#include "kvant/session_options.h"
 
 namespace kvant::kv {
 namespace {
@@ -63,6 +64,12 @@ Status SessionReader::GetBlock(int group, BlockId block, int64_t rows) {
     return in_.Corrupt(
         fmt::format("group {}: rows of a block: expected {}, found {}", group, rows, found));
   }
+  for (const int layer : shape.layers) {
+    if (!shape.holds_states()) break;
+    const size_t bytes = static_cast<size_t>(shape.k_dim) * sizeof(float);
+    KVANT_TRY(in_.GetBytes(cache_.LanesOf(layer, 0).At(block).keys, bytes));
+  }
+  if (shape.holds_states()) return in_.End("cache");
   for (const int layer : shape.layers) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const CacheHead at{layer, head};
@@ -219,33 +226,68 @@ Status SessionReader::GetTable(int group, const LoadedSequence& sequence, BlockT
     return in_.Corrupt(fmt::format("group {}: first position: expected {}, found {}", group,
                                    expected, table->first_position));
   }
+  if (cache_.shape(group).holds_states()) return GetStates(group, length, table);
   KVANT_TRY(in_.GetCount("blocks of a table", sizeof(int64_t) + sizeof(uint32_t), &entries));
-  std::vector<FileBlock>& blocks = wanted_[static_cast<size_t>(group)];
   for (uint32_t i = 0; i < entries; ++i) {
     const int64_t next = table->end_block();
     int64_t number = 0;
-    uint32_t index = 0;
     KVANT_TRY(in_.Get(&number));
-    KVANT_TRY(in_.Get(&index));
     if (number < next || number >= BlocksFor(length)) {
       return in_.Corrupt(fmt::format("group {}: block of {} tokens: expected {} to {}, found {}",
                                      group, length, next, BlocksFor(length) - 1, number));
     }
-    // The file's blocks are in the order in which tables mention them first.
-    if (index > blocks.size()) {
-      return in_.Corrupt(fmt::format("group {}: index of a block: expected at most {}, found {}",
-                                     group, blocks.size(), index));
-    }
-    if (index == blocks.size()) blocks.push_back({number, 0});
-    FileBlock& block = blocks[index];
-    if (block.number != number) {
+    KVANT_TRY(
+        GetEntry(group, number, std::min(length - number * kBlockTokens, kBlockTokens), table));
+  }
+  return {};
+}
+
+// The block of an entry, as a number in the order in which tables mention blocks first.
+Status SessionReader::GetEntry(int group, int64_t number, int64_t rows, BlockTable* table) {
+  std::vector<FileBlock>& blocks = wanted_[static_cast<size_t>(group)];
+  uint32_t index = 0;
+  KVANT_TRY(in_.Get(&index));
+  if (index > blocks.size()) {
+    return in_.Corrupt(fmt::format("group {}: index of a block: expected at most {}, found {}",
+                                   group, blocks.size(), index));
+  }
+  if (index == blocks.size()) blocks.push_back({number, 0});
+  FileBlock& block = blocks[index];
+  if (block.number != number) {
+    return in_.Corrupt(
+        fmt::format("group {}: index {}: expected block {} as in another table, "
+                    "found block {}",
+                    group, index, block.number, number));
+  }
+  block.rows = std::max(block.rows, rows);
+  table->entries.push_back({number, static_cast<BlockId>(index)});
+  return {};
+}
+
+// Checkpoints, then the present state, which may be the last checkpoint's.
+Status SessionReader::GetStates(int group, int64_t length, BlockTable* table) {
+  uint32_t entries = 0;
+  KVANT_TRY(in_.GetCount("states of a table", sizeof(int64_t) + sizeof(uint32_t), &entries));
+  const int64_t most = length == 0 ? 0 : kStateCheckpointsMax + 1;
+  const int64_t least = length == 0 ? 0 : 1;
+  if (entries < least || entries > most) {
+    return in_.Corrupt(fmt::format("group {}: states of {} tokens: expected {} to {}, found {}",
+                                   group, length, least, most, entries));
+  }
+  for (uint32_t i = 0; i < entries; ++i) {
+    const bool present = i + 1 == entries;
+    const int64_t first = present                  ? length
+                          : table->entries.empty() ? 1
+                                                   : table->entries.back().number + 1;
+    int64_t number = 0;
+    KVANT_TRY(in_.Get(&number));
+    if (number < first || number > length) {
       return in_.Corrupt(
-          fmt::format("group {}: index {}: expected block {} as in another table, "
-                      "found block {}",
-                      group, index, block.number, number));
+          fmt::format("group {}: state {}: expected that of {} to {} tokens, found "
+                      "{}",
+                      group, i, first, length, number));
     }
-    block.rows = std::max(block.rows, std::min(length - number * kBlockTokens, kBlockTokens));
-    table->entries.push_back({number, static_cast<BlockId>(index)});
+    KVANT_TRY(GetEntry(group, number, 1, table));
   }
   return {};
 }

@@ -34,6 +34,8 @@ class SessionReader {
   Status GetPruned(Sequence* kv);
   Status GetTokens(int64_t length, std::vector<TokenId>* tokens);
   Status GetTable(int group, const LoadedSequence& sequence, BlockTable* table);
+  Status GetStates(int group, int64_t length, BlockTable* table);
+  Status GetEntry(int group, int64_t number, int64_t rows, BlockTable* table);
   Status GetBlocks();
   Status GetBlock(int group, BlockId block, int64_t rows);
   void Connect(std::vector<LoadedSequence>& sequences);

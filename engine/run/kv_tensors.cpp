@@ -66,6 +66,10 @@ int64_t PositionsNeeded(const kv::GroupShape& shape, int64_t length) {
 Status CheckLayout(const kv::Cache& cache, KvLayout layout) {
   for (int group = 0; group < cache.groups(); ++group) {
     const kv::GroupShape& shape = cache.shape(group);
+    if (shape.holds_states()) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "the states of recurrent layers have no form as tensors of keys and values");
+    }
     if (layout != KvLayout::kBhsd && shape.k_dim != shape.v_dim) {
       return MakeError(ErrorCode::kNotSupported,
                        "keys of {} and values of {} dimensions do not fit one tensor: use bhsd",

@@ -12,6 +12,10 @@ namespace {
 
 void LogLayer(const Runner::LogSink& log, std::string_view prefix, int layer,
               const kv::GroupShape& shape, int64_t batch, int64_t positions) {
+  if (shape.holds_states()) {
+    log(fmt::format("{}.{}.state shape=[{},{}]", prefix, layer, batch, shape.k_dim));
+    return;
+  }
   for (const bool key : {true, false}) {
     log(fmt::format("{}.{}.{} shape=[{},{},{},{}]", prefix, layer, key ? "key" : "value", batch,
                     shape.kv_heads, positions, key ? shape.k_dim : shape.v_dim));
@@ -31,7 +35,8 @@ void CountBlocks(const run::Engine& engine, int group, KvGroupStats& out) {
     const kv::BlockTable& table = state->kv.tables[static_cast<size_t>(group)];
     for (const kv::TableEntry& entry : table.entries) {
       const int64_t first = std::max(entry.number * kv::kBlockTokens, table.first_position);
-      out.rows += std::min((entry.number + 1) * kv::kBlockTokens, state->kv.length) - first;
+      const int64_t end = std::min((entry.number + 1) * kv::kBlockTokens, state->kv.length);
+      out.rows += shape.holds_states() ? 0 : end - first;
       if (held[static_cast<size_t>(entry.id)]) continue;
       held[static_cast<size_t>(entry.id)] = true;
       out.blocks_private += cache.references(group, entry.id) == 1 ? 1 : 0;

@@ -1,5 +1,6 @@
 // Going back: to fewer tokens, to the logits of the last one, to a sequence with a hole.
 #include <algorithm>
+#include <string>
 
 #include "base/result.h"
 #include "cpu/kernels.h"
@@ -9,14 +10,26 @@
 namespace kvant {
 namespace {
 
-// Computes what the window groups need for position `length` of a copy again; the full groups keep
-// what they have.
+// What a replay is needed for: the first group that cannot go back to `length`.
+std::string CauseOfReplay(const kv::Cache& cache, const kv::Sequence& sequence, int64_t length) {
+  for (int group = 0; group < cache.groups(); ++group) {
+    const kv::Policy& policy = cache.policy(group);
+    if (!policy.CanRewindTo(sequence.tables[static_cast<size_t>(group)], length)) {
+      return policy.Describe();
+    }
+  }
+  return "none";
+}
+
+// Computes what the groups of windows and states need for position `length` of a copy again; the
+// full groups keep what they have.
 Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Sequence& copy) {
   run::Core& core = *engine.core;
   const int64_t begin = core.cache->ReplayBegin(copy, length);
   const std::span<const TokenId> all = engine.sequences->Find(sequence)->tokens;
   ++core.counters.replays;
-  core.LogEvent("replay sequence={} positions=[{},{})", sequence, begin, length);
+  core.LogEvent("replay sequence={} positions=[{},{}) for=\"{}\"", sequence, begin, length,
+                CauseOfReplay(*core.cache, copy, length));
   core.cache->BeginReplay(copy, begin);
   for (int64_t at = begin; at < length;) {
     const int64_t count = std::min(core.options.chunk, kv::ReplayPiece(at, length));
@@ -58,8 +71,8 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   if (length == from) return {};
   if (!core.cache.has_value()) {
     state->kv.length = length;
-  } else if (replay == Replay::kAllowed && state->origin == run::Origin::kTokens && length > 0 &&
-             length < core.cache->RewindLimit(state->kv)) {
+  } else if (replay == Replay::kAllowed && state->origin == run::Origin::kTokens &&
+             !core.cache->CanRewind(state->kv, length)) {
     const auto replayed = [&](kv::Sequence& copy) -> Result<Outcome> {
       KVANT_TRY(ReplayTo(*engine_, sequence, length, copy));
       return Outcome::kKeepCopy;
@@ -113,8 +126,8 @@ Status Runner::ComputeLogits(SequenceId sequence) {
   } else {
     // Where a window no longer holds what the last token saw, a replay computes that on a copy,
     // which is then freed: only the logits are kept.
-    const bool again = length > 0 && length < core.cache->RewindLimit(state->kv) &&
-                       state->origin != run::Origin::kPruned;
+    const bool again =
+        !core.cache->CanRewind(state->kv, length) && state->origin != run::Origin::kPruned;
     const auto last_again = [&](kv::Sequence& copy) -> Result<Outcome> {
       KVANT_TRY(again ? ReplayTo(*engine_, sequence, length, copy)
                       : core.cache->Rewind(copy, length));

@@ -7,7 +7,13 @@
 namespace kvant::run {
 
 Sequences::Sequences(Core& core) : core_(core), rows_(core.model->vocab_size()) {
-  if (core_.cache.has_value() && core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
+  if (!core_.cache.has_value()) return;
+  if (core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
+  core_.cache->SetReclaim([this](int group) { return Reclaim(group); });
+}
+
+Sequences::~Sequences() {
+  if (core_.cache.has_value()) core_.cache->SetReclaim(nullptr);
 }
 
 // ---- Making and finding -------------------------------------------------------------------------
@@ -91,10 +97,10 @@ void Sequences::SetLogits(SequenceState& state, LogitRows::Row row) {
   state.logits = row;
 }
 
-void Sequences::Extend(SequenceState& state, std::span<const TokenId> tokens) {
+void Sequences::Extend(SequenceState& state, std::span<const TokenId> tokens, kv::States states) {
   state.tokens.insert(state.tokens.end(), tokens.begin(), tokens.end());
   SetLogits(state, LogitRows::kNone);
-  Remember(state);
+  Remember(state, states);
 }
 
 // ---- Branching ----------------------------------------------------------------------------------
@@ -177,12 +183,27 @@ void Sequences::ForgetReuse(SequenceState& state) {
   Clear(state);
 }
 
-void Sequences::Remember(SequenceState& state) {
+void Sequences::Remember(SequenceState& state, kv::States states) {
   if (!prefixes_.has_value() || state.origin != Origin::kTokens) return;
   const int64_t blocks = state.kv.length / kv::kBlockTokens;
   if (blocks <= state.indexed_blocks) return;
-  prefixes_->Add(state.tokens, state.kv);
+  prefixes_->Add(state.tokens, state.kv, states);
   state.indexed_blocks = blocks;
+}
+
+// Known states go first where states are missing, then checkpoints; elsewhere known blocks.
+bool Sequences::Reclaim(int group) {
+  const bool states = group != kv::kAnyGroup && core_.cache->shape(group).holds_states();
+  if (prefixes_.has_value() && (states ? prefixes_->GiveUpState() : prefixes_->GiveUpLeaf())) {
+    return true;
+  }
+  if (group != kv::kAnyGroup && !states) return false;
+  for (const States* all : {&snapshots_, &alive_}) {
+    for (const std::unique_ptr<SequenceState>& state : *all) {
+      if (state != nullptr && core_.cache->DropCheckpoint(state->kv, group)) return true;
+    }
+  }
+  return false;
 }
 
 // ---- Invariants ---------------------------------------------------------------------------------

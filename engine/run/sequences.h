@@ -25,6 +25,11 @@ enum class Origin : uint8_t {
   kPruned,    // computed while there were more tokens than now
 };
 
+// Passes over a prompt end at multiples of so many tokens where a model has states, which are kept
+// there: the smallest distance at which a state of 50 MiB costs little beside 32 KiB of keys and
+// values for each token.
+inline constexpr int64_t kCheckpointTokens = 512;
+
 struct SequenceState {
   kv::Sequence kv;                           // without a cache only its length is used
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
@@ -35,7 +40,11 @@ struct SequenceState {
 
 class Sequences {
  public:
+  // Becomes the cache's source of blocks to be taken back, until it ends.
   explicit Sequences(Core& core);
+  ~Sequences();
+  Sequences(const Sequences&) = delete;
+  Sequences& operator=(const Sequences&) = delete;
 
   // kOutOfMemory where SessionOptions::sequences are alive.
   Result<SequenceId> New();
@@ -61,7 +70,8 @@ class Sequences {
   int64_t snapshots() const;
 
   // Adds tokens whose pass is complete, and drops the logits, which were those of an earlier token.
-  void Extend(SequenceState& state, std::span<const TokenId> tokens);
+  void Extend(SequenceState& state, std::span<const TokenId> tokens,
+              kv::States states = kv::States::kAdded);
   std::span<const float> logits(const SequenceState& state) const {
     return rows_.values(state.logits);
   }
@@ -75,7 +85,11 @@ class Sequences {
   // Undoes ReusePrefix.
   void ForgetReuse(SequenceState& state);
   // Adds the sequence's full blocks to the prefix index, if they come from its tokens alone.
-  void Remember(SequenceState& state);
+  void Remember(SequenceState& state, kv::States states = kv::States::kAdded);
+
+  // Gives up something that no running sequence needs: a checkpoint of the group, or any known
+  // block. False if there is nothing.
+  bool Reclaim(int group);
 
   // The invariants of the cache, see kv::Cache::Check.
   Status Check() const;

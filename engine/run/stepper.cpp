@@ -127,6 +127,23 @@ Status Stepper::RunPasses(std::span<Work> works, const std::atomic<bool>* cancel
   return {};
 }
 
+// How many of the next tokens a pass may have, so that it ends where a state should be kept: at
+// multiples of kCheckpointTokens, and, where later prompts may begin alike, at the last block
+// border before the end of a prompt.
+int64_t Stepper::ToCheckpoint(const Work& work) const {
+  const int64_t left = std::ssize(work.left);
+  if (!KeepsStates() || left == 1) return left;
+  const int64_t length = work.state->kv.length;
+  const int64_t regular = kCheckpointTokens - length % kCheckpointTokens;
+  const int64_t border = (length + left - 1) / kv::kBlockTokens * kv::kBlockTokens - length;
+  return core_.options.prefix_cache && border > 0 ? std::min(regular, border) : regular;
+}
+
+bool Stepper::KeepsStates() const {
+  return core_.cache.has_value() && core_.options.state_checkpoints > 0 &&
+         core_.cache->holds_states();
+}
+
 // Fills parts_ with the next tokens of each input, in the order of the inputs, as far as they fit
 // one pass.
 void Stepper::ChoosePass(std::span<const Work> works) {
@@ -137,7 +154,8 @@ void Stepper::ChoosePass(std::span<const Work> works) {
   for (size_t i = 0; i < works.size(); ++i) {
     const Work& work = works[i];
     if (work.left.empty()) continue;
-    const int64_t wanted = std::min(core_.options.chunk, std::ssize(work.left));
+    const int64_t wanted =
+        std::min(std::min(core_.options.chunk, std::ssize(work.left)), ToCheckpoint(work));
     const bool alone = wanted > shared_max || !core_.cache.has_value();
     if (alone ? rows > 0 : rows + wanted > shared_max) continue;
     const size_t count = static_cast<size_t>(wanted);
@@ -170,6 +188,10 @@ Status Stepper::RunPass(std::span<Work> works, const std::atomic<bool>* cancel,
     }
     return {};
   };
+  // Tokens whose logits are all wanted may be a draft, of which some will be taken back.
+  for (size_t i = 0; i < parts_.size() && KeepsStates(); ++i) {
+    if (parts_[i].logits_from + 1 < parts_[i].tokens.size()) core_.cache->Checkpoint(*parts_[i].kv);
+  }
   const Status status = executor_.RunPass(parts_, cancel, std::ref(take));
   Status refused;
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -180,7 +202,13 @@ Status Stepper::RunPass(std::span<Work> works, const std::atomic<bool>* cancel,
       if (refused.ok()) refused = part.status;
       continue;
     }
-    sequences_.Extend(*work.state, part.tokens);
+    if (KeepsStates() && part.kv->length % kv::kBlockTokens == 0) {
+      core_.cache->Checkpoint(*part.kv);
+    }
+    // States of every block of a long answer would take much and serve little.
+    const bool regular = work.left.size() > 1 || part.kv->length % kCheckpointTokens == 0;
+    sequences_.Extend(*work.state, part.tokens,
+                      regular ? kv::States::kAdded : kv::States::kLeftOut);
     sequences_.SetLogits(*work.state, kept_[i]);
     work.left = work.left.subspan(part.tokens.size());
     work.done += part.tokens.size();

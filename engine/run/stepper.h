@@ -47,6 +47,8 @@ class Stepper {
   Status Validate(std::span<const StepInput> inputs, std::span<Status> statuses) const;
   Status CheckRoom(std::span<const Work> works);
   Status RunPasses(std::span<Work> works, const std::atomic<bool>* cancel, const Shown& shown);
+  bool KeepsStates() const;
+  int64_t ToCheckpoint(const Work& work) const;
   void ChoosePass(std::span<const Work> works);
   Status RunPass(std::span<Work> works, const std::atomic<bool>* cancel, const Shown& shown);
 

@@ -13,14 +13,19 @@ namespace kvant {
 // The memory that a session will use, in bytes.
 struct MemoryPlan {
   struct Group {  // layers with the same cache shape
-    int layers;
-    int64_t window;  // 0 = all positions
-    int kv_heads, k_dim, v_dim;
-    KvType k_type, v_type;
-    int64_t rows;  // most positions that one sequence holds
-    uint64_t bytes;
-    uint64_t bytes_per_token;  // of all layers of the group
-    std::string positions;     // which of them queries see: "all positions", "window 33"
+    int layers = 0;
+    int64_t window = 0;  // 0 = all positions
+    int kv_heads = 0, k_dim = 0, v_dim = 0;
+    KvType k_type = KvType::kF32, v_type = KvType::kF32;
+    int64_t rows = 0;              // most positions that one sequence holds
+    uint64_t bytes = 0;            // of one sequence
+    uint64_t bytes_per_token = 0;  // of all layers of the group
+    // Of recurrent layers, which have none of the above but bytes: the most states that one
+    // sequence holds (the present one, the next one and checkpoints), and the bytes of one state in
+    // all layers of the group.
+    int64_t states = 0;
+    uint64_t state_bytes = 0;
+    std::string positions;  // which of them queries see: "all positions", "window 33"
   };
   uint64_t weights = 0;      // mapped from the file
   uint64_t kv = 0;           // when the context is full

@@ -139,7 +139,8 @@ class Runner final : public SequenceHost {
   // Keeps the first `length` tokens: the state is as if no more had been processed. Windows hold
   // what that needs for the last 256 tokens (kv::kRewindSlack); further back it is replayed from
   // the tokens, which is kNotSupported after a prune or an import, when the tokens alone do not
-  // give the state.
+  // give the state. Recurrent layers go back to one of their checkpoints
+  // (SessionOptions::state_checkpoints) and are replayed from there.
   Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed) override;
 
   // Computes the logits of the last token where there are none, by processing that token again.
@@ -148,7 +149,8 @@ class Runner final : public SequenceHost {
   // be replayed and tokens were pruned.
   Status ComputeLogits(SequenceId sequence);
 
-  // Forgets all but the first `keep_first` and the last `keep_last` tokens.
+  // Forgets all but the first `keep_first` and the last `keep_last` tokens. kNotSupported with
+  // recurrent layers, whose state holds all tokens.
   Status Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
                PrunePositions positions) override;
 

@@ -18,6 +18,11 @@ inline constexpr int64_t kSharedRowsMax = 63;
 // The most rows of a pass; longer inputs are cut into chunks of this size.
 inline constexpr int64_t kDefaultChunk = 512;
 
+// Earlier states that a sequence of a recurrent model keeps at most. Their distances double from 32
+// tokens on: eight reach back by some 8,000.
+inline constexpr int64_t kDefaultStateCheckpoints = 8;
+inline constexpr int64_t kStateCheckpointsMax = 4096;
+
 struct SessionOptions {
   int64_t context = 0;  // positions that a sequence may hold; 0 = the model's training length
   KvType k_type = KvType::kF16;
@@ -43,6 +48,10 @@ struct SessionOptions {
   // `strict` these are other bits for at most kSharedRowsMax rows than for more, so that logits may
   // depend on what was kept.
   bool prefix_cache = false;
+  // Of models with recurrent layers: how many earlier states of a sequence are kept at most, so
+  // that a rewind, and a prompt with a known beginning, need not compute all tokens again. They are
+  // given up where memory is needed for sequences. 0: a rewind computes all tokens again.
+  int64_t state_checkpoints = kDefaultStateCheckpoints;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;
 };

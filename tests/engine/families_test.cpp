@@ -37,8 +37,10 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
     config[std::string(family.keys.dim)] = 256;
     if (!family.keys.ffn.empty()) config[std::string(family.keys.ffn)] = 512;
     if (config.contains("head_dim")) config["head_dim"] = 64;
-    auto& heads = config[std::string(family.keys.heads)];
-    if (256 % heads.get<int>() != 0) heads = 4;
+    if (!family.keys.heads.empty()) {
+      auto& heads = config[std::string(family.keys.heads)];
+      if (256 % heads.get<int>() != 0) heads = 4;
+    }
     config["vocab_size"] = 40;
     config["tie_word_embeddings"] = false;
     return config;
@@ -98,35 +100,13 @@ std::string WithNumber(std::string_view name, int64_t number) {
   return mark == std::string::npos ? text : text.replace(mark, 2, std::to_string(number));
 }
 
-// Of a tensor in the folder.
-int64_t SourceRows(const arch::HfTensor& row, const arch::HfShape& shape) {
-  switch (row.part) {
-    case arch::RowPart::kAll: return arch::ExtentSize(row.rows, shape);
-    case arch::RowPart::kFirstHalf:
-    case arch::RowPart::kSecondHalf:
-    case arch::RowPart::kEvenRows:
-    case arch::RowPart::kOddRows: return 2 * arch::ExtentSize(row.rows, shape);
-    default: return arch::ExtentSize(arch::Extent::kQkvRows, shape);
-  }
-}
-
 HfWeights RandomWeights(const arch::HfTensor& row, const arch::HfShape& shape,
                         std::mt19937& random) {
   HfWeights tensor;
-  const bool stacked =
-      row.experts == arch::ExpertForm::kStacked || row.experts == arch::ExpertForm::kStackedOrMxfp4;
-  if (stacked) tensor.shape.push_back(shape.experts);
-  const bool one_row = row.experts == arch::ExpertForm::kEachRow;
-  if (!one_row) tensor.shape.push_back(SourceRows(row, shape));
-  const bool is_matrix = row.columns != arch::Extent::kNone;
-  if (is_matrix) tensor.shape.push_back(arch::ExtentSize(row.columns, shape));
-  if (row.order == arch::RowOrder::kLatentKeys || row.order == arch::RowOrder::kLatentValues) {
-    tensor.shape = {arch::ExtentSize(arch::Extent::kLatentKvRows, shape), shape.latent};
-  }
-  const auto columns = static_cast<float>(tensor.shape.back());
-  if (row.order == arch::RowOrder::kTransposed) {
-    std::swap(tensor.shape.back(), *(tensor.shape.end() - 2));
-  }
+  tensor.shape = arch::SourceShapeOf(row, shape);
+  const bool is_matrix = tensor.shape.size() > 1;
+  const bool transposed = row.order == arch::RowOrder::kTransposed;
+  const auto columns = static_cast<float>(*(tensor.shape.end() - (transposed ? 2 : 1)));
   const float deviation = is_matrix ? 1.2f / std::sqrt(columns) : 0.3f;
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size;
@@ -139,13 +119,13 @@ HfWeights RandomWeights(const arch::HfTensor& row, const arch::HfShape& shape,
 }
 
 // Where a family has layers of both kinds, the first one has no experts.
-bool HasRow(const arch::HfFamily& family, const arch::HfTensor& row, int64_t layer) {
+bool HasRow(const arch::HfFamily& family, const arch::HfShape& shape, const arch::HfTensor& row,
+            int64_t layer) {
   const bool both = std::ranges::any_of(family.tensors, [](const arch::HfTensor& tensor) {
     return tensor.layers == arch::InLayers::kWithoutExperts;
   });
   const bool experts = !both || layer > 0;
-  return row.layers == arch::InLayers::kAll ||
-         experts == (row.layers == arch::InLayers::kWithExperts);
+  return arch::HasTensorsOf(row.layers, shape, {layer, experts});
 }
 
 // All tensors, the optional ones included.
@@ -161,8 +141,8 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
     if (!added.insert(row.gguf_name).second) continue;
     const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
     for (int64_t layer = 0; layer < (in_layers ? shape.layers : 1); ++layer) {
-      if (!HasRow(family, row, layer) || arch::ExtentSize(row.rows, shape) == 0 ||
-          arch::ExtentSize(row.columns, shape) == 0) {
+      if (!HasRow(family, shape, row, layer)) continue;
+      if (arch::ExtentSize(row.rows, shape) == 0 || arch::ExtentSize(row.columns, shape) == 0) {
         continue;
       }
       const int64_t experts = row.experts == arch::ExpertForm::kEach ? shape.experts
@@ -270,8 +250,9 @@ TEST_P(Families, RunWithQuantizedMatrices) {
     const std::vector<float> pieces = LogitsOf(output, 7);
     std::filesystem::remove(output);
     ASSERT_EQ(whole.size(), exact.size());
-    // Random weights suffer more than trained ones; a wrong order of rows would give some units.
-    EXPECT_LT(MeanDivergence(exact, whole, 50), recipe == std::string("Q8_0") ? 0.01 : 0.5);
+    // Random weights suffer more than trained ones, most of all where states and routers amplify
+    // roundings; a wrong order of rows would give some units.
+    EXPECT_LT(MeanDivergence(exact, whole, 50), recipe == std::string("Q8_0") ? 0.02 : 0.5);
     EXPECT_LT(MaxDifference(whole, pieces), 1e-4) << recipe;
   }
 }

@@ -12,10 +12,13 @@
 #include "engine/arch/spec.h"
 #include "formats/gguf.h"
 #include "tests/engine/reference/attention.h"
+#include "tests/engine/reference/delta_net.h"
 #include "tests/engine/reference/experts.h"
 #include "tests/engine/reference/gated_ffn.h"
 #include "tests/engine/reference/latent_attention.h"
+#include "tests/engine/reference/mamba2.h"
 #include "tests/engine/reference/plain_ffn.h"
+#include "tests/engine/reference/short_conv.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {

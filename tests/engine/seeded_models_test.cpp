@@ -274,7 +274,31 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"deepseek2-v3", "/rope_scaling/mscale_all_dim", nullptr, "mscale_all_dim"},
         SeededSetting{"deepseek2-v3", "/rope_scaling/rope_type", "linear", "\"linear\""},
         SeededSetting{"minicpm3-long", "/scale_depth", 0, "scale_depth"},
-        SeededSetting{"minicpm3-long", "/rope_scaling/long_factor", {1.0}, "4 numbers"}));
+        SeededSetting{"minicpm3-long", "/rope_scaling/long_factor", {1.0}, "4 numbers"},
+        SeededSetting{"lfm2", "/layer_types", {"conv", "full_attention"}, "layer_types"},
+        SeededSetting{"lfm2", "/layer_types/0", "mamba", "full_attention or conv"},
+        SeededSetting{"lfm2", "/layer_types/0", "full_attention", "q_proj.weight is missing"},
+        SeededSetting{"lfm2", "/conv_L_cache", 1, "conv_L_cache"},
+        SeededSetting{"lfm2", "/conv_L_cache", 4, "has shape [32, 1, 3]"},
+        SeededSetting{"lfm2", "/block_multiple_of", 0, "block_multiple_of"},
+        SeededSetting{"lfm2", "/block_ffn_dim_multiplier", -1, "block_ffn_dim_multiplier"},
+        SeededSetting{"lfm2", "/norm_eps", 0, "norm_eps"},
+        SeededSetting{"mamba2", "/time_step_limit", {0.0, 0.1}, "time_step_limit"},
+        SeededSetting{"mamba2", "/n_groups", 3, "a divisor of 4"},
+        SeededSetting{"mamba2", "/num_heads", 5, "has shape [180, 32]"},
+        SeededSetting{"mamba2", "/conv_kernel", 1, "conv_kernel"},
+        SeededSetting{"mamba2", "/state_size", nullptr, "state_size is missing"},
+        SeededSetting{"granitehybrid", "/mamba_n_groups", 2, "mamba_n_groups"},
+        SeededSetting{"granitehybrid", "/layer_types/0", "conv", "attention or mamba"},
+        SeededSetting{"granitehybrid", "/position_embedding_type", "alibi", "rope or nope"},
+        SeededSetting{"qwen3next", "/linear_num_value_heads", 3, "a multiple of 2"},
+        SeededSetting{"qwen3next", "/linear_num_value_heads", 6, "has shape"},
+        SeededSetting{"qwen3next", "/linear_conv_kernel_dim", nullptr, "linear_conv_kernel_dim is"},
+        SeededSetting{"qwen3next", "/attention_bias", true, "attention_bias: true"},
+        SeededSetting{"qwen35", "/rope_parameters/partial_rotary_factor", 3, "partial_rotary"},
+        SeededSetting{"qwen35", "/rope_parameters/mrope_section", {1, 2}, "mrope_section"},
+        SeededSetting{"qwen35", "/layer_types/0", "full_attention", "every n-th layer"},
+        SeededSetting{"hunyuan-moe", "/rope_scaling/alpha", 0, "alpha"}));
 
 }  // namespace
 }  // namespace kvant::test

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
+
+#include "tests/temporary_folder.h"
 
 namespace kvant::test {
 namespace {
@@ -23,6 +26,24 @@ TEST(Json, ReadsEveryKindOfValue) {
   const auto json = formats::ParseJson(text, "f.json");
   ASSERT_TRUE(json.ok()) << json.error().message;
   EXPECT_EQ(*json, Json::parse(text));
+}
+
+// Only in files, and only where they stand for numbers.
+TEST(Json, FilesMayHoldTheNumbersOfPython) {
+  const TemporaryFolder folder;
+  const auto read = [&](std::string_view text) {
+    WriteFile(folder / "f.json", std::as_bytes(std::span(text)));
+    return formats::ReadJson(folder / "f.json", 1000);
+  };
+  const auto json =
+      read(R"({"limit": [0.0, Infinity, -Infinity], "n": NaN, "s\"NaN": "Infinity"})");
+  ASSERT_TRUE(json.ok()) << json.error().message;
+  EXPECT_EQ((*json)["limit"][1], 3.4028235e38);
+  EXPECT_EQ((*json)["limit"][2], -3.4028235e38);
+  EXPECT_TRUE((*json)["n"].is_null());
+  EXPECT_EQ((*json)["s\"NaN"], "Infinity");
+  EXPECT_FALSE(read("[Infinite]").ok());
+  EXPECT_FALSE(formats::ParseJson("[Infinity]", "f.json").ok());
 }
 
 TEST(Json, RefusesDuplicateKeysAtAnyDepth) {

@@ -8,7 +8,7 @@ Value i of a tensor is mean + spread * u, where u in (-1, 1) comes from the top 
 the FNV-1a hash of the tensor's name. tests/engine/seeded_model.h makes the same numbers, so the weights need not be stored.
 
 Usage: make_seeded_models.py [NAME_BEGINNING]
-The pinned packages are transformers 4.57.1 and torch 2.6.0.
+The pinned packages are transformers 4.57.1, 5.23.0 where MODELS says so, and torch 2.6.0.
 """
 import json
 import sys
@@ -32,6 +32,9 @@ LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_fr
 EXPERTS = dict(GROUPED, num_hidden_layers=3, num_experts_per_tok=2)
 QWEN_MOE = dict(EXPERTS, num_experts=8, moe_intermediate_size=24)
 SIGMOID = dict(EXPERTS, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, head_dim=16)
+DELTA = dict(rms_norm_eps=1e-3, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=4)
+MAMBA2 = dict(IDS, hidden_size=32, num_heads=4, head_dim=16, state_size=24, n_groups=1, expand=2, chunk_size=16)
+HYBRID = dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=24, mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16)
 ERNIE_MOE = dict(EXPERTS, moe_num_experts=8, moe_k=2, moe_intermediate_size=24)
 LLAMA4 = dict(EXPERTS, num_hidden_layers=6, intermediate_size=24, intermediate_size_mlp=48, head_dim=16, num_experts_per_tok=1,
               attention_chunk_size=16, attn_scale=0.4, floor_scale=8, rope_scaling=None)
@@ -45,6 +48,14 @@ MINICPM3 = dict(SMALL, num_hidden_layers=3, tie_word_embeddings=False, rms_norm_
 
 def windows(layers, period):
     return ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(layers)]
+
+
+def mixers(layers, other, *attention):
+    return ["full_attention" if i in attention else other for i in range(layers)]
+
+
+def granite_layers(letters):
+    return [{"m": "mamba", "a": "attention"}[letter] for letter in letters]
 
 
 def longrope(n):
@@ -159,6 +170,34 @@ MODELS = {
     "gpt-oss": ("GptOss", dict(EXPERTS, gate_spread=6.0, num_hidden_layers=4, head_dim=16, intermediate_size=24, num_local_experts=8, num_experts_per_tok=3,
                                sliding_window=9, rope_theta=500.0, rope_scaling=dict(
                                    YARN, original_max_position_embeddings=24, beta_fast=2.0, beta_slow=0.5, truncate=False))),
+    # Convolutions over three and four rows; layers of attention between them, in the second without widths that the class changes.
+    "lfm2": ("Lfm2", dict(GROUPED, intermediate_size=60, num_hidden_layers=5, layer_types=mixers(5, "conv", 1, 4), conv_L_cache=3,
+                          block_auto_adjust_ff_dim=True, block_multiple_of=16)),
+    "lfm2-bias": ("Lfm2", dict(GROUPED, num_hidden_layers=4, layer_types=mixers(4, "conv", 2), conv_L_cache=4, conv_bias=True,
+                               block_auto_adjust_ff_dim=False, tie_word_embeddings=False)),
+    # Gated delta nets; two and four value heads for each key head.
+    "qwen3next": ("Qwen3Next", dict(QWEN_MOE | DELTA, num_hidden_layers=4, head_dim=16, shared_expert_intermediate_size=40, plus_one=True)),
+    "qwen3next-four": ("Qwen3Next", dict(QWEN_MOE | DELTA, num_hidden_layers=3, head_dim=8, linear_num_key_heads=1, linear_num_value_heads=4,
+                                         linear_key_head_dim=20, linear_value_head_dim=24, linear_conv_kernel_dim=3, partial_rotary_factor=0.5,
+                                         mlp_only_layers=[0], shared_expert_intermediate_size=40, plus_one=True,
+                                         layer_types=mixers(3, "linear_attention", 2))),
+    # These need transformers 5.23.
+    "qwen35": ("Qwen3_5", dict(GROUPED | DELTA, num_hidden_layers=4, head_dim=16, plus_one=True)),
+    "qwen35-four": ("Qwen3_5", dict(GROUPED | DELTA, num_hidden_layers=4, head_dim=8, linear_num_key_heads=3, linear_num_value_heads=12,
+                                    linear_key_head_dim=12, linear_value_head_dim=20, tie_word_embeddings=True, plus_one=True,
+                                    layer_types=mixers(4, "linear_attention", 1, 3))),
+    "qwen35moe": ("Qwen3_5Moe", dict(QWEN_MOE | DELTA, num_hidden_layers=4, head_dim=16, shared_expert_intermediate_size=40, plus_one=True)),
+    "lfm2moe": ("Lfm2Moe", dict(QWEN_MOE, num_hidden_layers=4, num_dense_layers=1, layer_types=mixers(4, "conv", 1, 3), norm_topk_prob=True,
+                                routed_scaling_factor=1.5)),
+    "mamba2": ("Mamba2", dict(MAMBA2, num_hidden_layers=3)),
+    # Groups are normed one by one, as mamba_ssm does it and transformers does not.
+    "mamba2-groups": ("Mamba2", dict(MAMBA2, num_hidden_layers=2, n_groups=2, conv_kernel=3, head_dim=20, num_heads=6, hidden_size=60,
+                                     use_bias=True, group_norm=True)),
+    "granitehybrid": ("GraniteMoeHybrid", dict(GRANITE_MOE | HYBRID, num_hidden_layers=4, shared_intermediate_size=40,
+                                               position_embedding_type="rope", layer_types=granite_layers("mama"))),
+    "granitehybrid-dense": ("GraniteMoeHybrid", dict(GRANITE_MOE | HYBRID, num_hidden_layers=3, num_local_experts=0, mamba_conv_bias=False,
+                                                     mamba_proj_bias=True, shared_intermediate_size=40, position_embedding_type="nope",
+                                                     layer_types=granite_layers("mam"))),
     # A number for each layer.
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
@@ -221,14 +260,14 @@ def tensor_row(name, parameter, plus_one, gate_spread=2.0):
     is_norm = "norm" in name or ".ln_" in name or name.endswith(("ln_f.weight", "ln_f.bias"))
     shape = list(parameter.shape)
     mean, spread = 0.0, 0.6
-    if name.endswith("e_score_correction_bias"):
+    if name.endswith(("e_score_correction_bias", "expert_bias")):
         spread = 0.3
     elif name.endswith("sinks"):
         mean, spread = 1.0, 2.0
     elif name.endswith("bias"):
         spread = 0.5
     elif is_norm:
-        mean = 0.0 if plus_one else 1.0
+        mean = 0.0 if plus_one and "linear_attn.norm" not in name else 1.0
     elif "embed" in name or "wte" in name or "wpe" in name or "embedding" in name:
         spread = 0.8
     else:
@@ -236,6 +275,14 @@ def tensor_row(name, parameter, plus_one, gate_spread=2.0):
         columns = shape[-2] if transposed else shape[0] if "c_attn" in name or "c_proj" in name or "c_fc" in name else shape[-1]
         spread = round((gate_spread if transposed and "gate" in name else 2.0) / columns**0.5, 4)
     return {"name": name, "shape": shape, "mean": mean, "spread": spread}
+
+
+def norm_groups(norm, groups):
+    def forward(hidden, gate):
+        gated = (hidden * torch.nn.functional.silu(gate)).unflatten(-1, (groups, -1))
+        normed = gated * torch.rsqrt(gated.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+        return norm.weight * normed.flatten(-2)
+    norm.forward = forward
 
 
 def write(name, hf_class, settings):
@@ -246,6 +293,7 @@ def write(name, hf_class, settings):
     gate_spread = settings.pop("gate_spread", 2.0)
     known_as = settings.pop("known_as", {})
     attention = settings.pop("attention", "eager")
+    group_norm = settings.pop("group_norm", False)
     class_name = hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM")
     model_class = getattr(remote_code_models, class_name, None) or getattr(transformers, class_name)
     config = model_class.config_class(**settings, attn_implementation=attention)
@@ -253,9 +301,12 @@ def write(name, hf_class, settings):
     with transformers.modeling_utils.no_init_weights():
         model = model_class(config).float().eval()
     model.tie_weights()
+    if group_norm:
+        for layer in model.backbone.layers:
+            norm_groups(layer.mixer.norm, settings["n_groups"])
     rows = []
     with torch.no_grad():
-        choices = [row for row in model.named_buffers() if row[0].endswith("e_score_correction_bias")]
+        choices = [row for row in model.named_buffers() if row[0].endswith(("e_score_correction_bias", "expert_bias"))]
         for key, parameter in list(model.named_parameters()) + choices:
             row = tensor_row(key, parameter, plus_one, gate_spread)
             parameter.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
@@ -267,6 +318,8 @@ def write(name, hf_class, settings):
     # What only generation and training need is left out.
     general = set(transformers.PretrainedConfig().to_dict()) - {"architectures", "tie_word_embeddings"}
     kept = {key: value for key, value in saved.items() if key in settings or key not in general}
+    # Not JSON, and what the class assumes.
+    kept = {key: value for key, value in kept.items() if float("inf") not in (value if isinstance(value, (list, tuple)) else [value])}
     if known_as:
         kept = {key: value for key, value in kept.items() if "multiplier" not in key and key != "logits_scaling"} | known_as
     save(name, kept, context, tokens, rows, logits)
@@ -380,7 +433,9 @@ def main():
         if name.startswith(beginning):
             write_plain(name, hf_class, settings)
     for name, (hf_class, settings) in MODELS.items():
-        if name.startswith(beginning):
+        if not hasattr(transformers, hf_class + "ForCausalLM") and not hasattr(transformers, hf_class + "Model"):
+            print(f"{name:20} needs a later transformers than {transformers.__version__}")
+        elif name.startswith(beginning):
             write(name, hf_class, settings)
 
 

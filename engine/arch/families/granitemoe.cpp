@@ -29,33 +29,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 constexpr std::string_view kClasses[] = {"GraniteMoeForCausalLM"};
 constexpr std::string_view kSharedClasses[] = {"GraniteMoeSharedForCausalLM"};
 
-// The folder has gate and up in one tensor, other engines read two.
-constexpr std::array<HfTensor, 4> kExperts = {
-    HfOfExperts("model.layers.{}.block_sparse_moe.router.layer.weight", kRouterName,
-                Extent::kExperts, Extent::kDim),
-    HfOfExperts("model.layers.{}.block_sparse_moe.input_linear.weight",
-                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim,
-                ExpertForm::kStacked, RowPart::kFirstHalf),
-    HfOfExperts("model.layers.{}.block_sparse_moe.input_linear.weight", "blk.{}.ffn_up_exps.weight",
-                Extent::kExpertFfn, Extent::kDim, ExpertForm::kStacked, RowPart::kSecondHalf),
-    HfOfExperts("model.layers.{}.block_sparse_moe.output_linear.weight",
-                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn,
-                ExpertForm::kStacked),
-};
-
-constexpr std::array<HfTensor, 3> kSharedExpert = {
-    HfOfExperts("model.layers.{}.shared_mlp.input_linear.weight", "blk.{}.ffn_gate_shexp.weight",
-                Extent::kSharedFfn, Extent::kDim, ExpertForm::kNone, RowPart::kFirstHalf),
-    HfOfExperts("model.layers.{}.shared_mlp.input_linear.weight", "blk.{}.ffn_up_shexp.weight",
-                Extent::kSharedFfn, Extent::kDim, ExpertForm::kNone, RowPart::kSecondHalf),
-    HfOfExperts("model.layers.{}.shared_mlp.output_linear.weight", "blk.{}.ffn_down_shexp.weight",
-                Extent::kDim, Extent::kSharedFfn),
-};
-
 constexpr auto kTensors =
     WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
-                              kHfNormBeforeFfn, kExperts));
-constexpr auto kSharedTensors = Join(kTensors, kSharedExpert);
+                              kHfNormBeforeFfn, kHfGraniteExperts));
+constexpr auto kSharedTensors = Join(kTensors, kHfGraniteSharedExpert);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(AddMultipliers(config, out));

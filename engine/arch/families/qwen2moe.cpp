@@ -26,20 +26,9 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"Qwen2MoeForCausalLM"};
 
-constexpr std::array<HfTensor, 4> kSharedExpert = {
-    HfOfExperts("model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight",
-                Extent::kOne, Extent::kDim),
-    HfOfExperts("model.layers.{}.mlp.shared_expert.gate_proj.weight",
-                "blk.{}.ffn_gate_shexp.weight", Extent::kSharedFfn, Extent::kDim),
-    HfOfExperts("model.layers.{}.mlp.shared_expert.up_proj.weight", "blk.{}.ffn_up_shexp.weight",
-                Extent::kSharedFfn, Extent::kDim),
-    HfOfExperts("model.layers.{}.mlp.shared_expert.down_proj.weight",
-                "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
-};
-
 constexpr auto kTensors =
     Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput, kHfNormBeforeFfn,
-         WithoutExperts(Join(kHfSeparateGateUp, kHfDown)), kHfExperts, kSharedExpert);
+         WithoutExperts(Join(kHfSeparateGateUp, kHfDown)), kHfExperts, kHfGatedSharedExpert);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseTrue(config, "use_sliding_window"));

@@ -108,6 +108,10 @@ Status ReadExperts(const JsonObject& config, const HfExperts& keys, HfShape& sha
   if (keys.count.empty()) return {};
   const Json* number = config.Find(keys.count);
   if (number != nullptr && *number == 0) return {};  // a model of the class without experts
+  if (keys.may_be_none) {
+    KVANT_ASSIGN(const auto experts, config.Integer(keys.count, kExpertsMax));
+    if (experts.value_or(0) == 0) return {};
+  }
   KVANT_ASSIGN(shape.experts, CountInEachLayer(config, keys.count, kExpertsMax));
   KVANT_ASSIGN(
       shape.experts_used,
@@ -138,13 +142,14 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   KVANT_ASSIGN(shape.dim, config.Count(keys.dim, kDimMax));
   KVANT_ASSIGN(shape.ffn, count(keys.ffn, kDimMax));
   KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kVocabMax));
-  KVANT_ASSIGN(shape.heads, config.Count(keys.heads, kHeadsMax));
+  KVANT_ASSIGN(shape.heads, count(keys.heads, kHeadsMax));
   KVANT_ASSIGN(shape.context, count(keys.context, kContextMax));
   shape.kv_heads = shape.heads;
   if (!keys.kv_heads.empty() && config.Find(keys.kv_heads) != nullptr) {
     KVANT_ASSIGN(shape.kv_heads, config.Count(keys.kv_heads, kHeadsMax));
   }
   if (family.finish_shape != nullptr) KVANT_TRY(family.finish_shape(config, shape));
+  if (keys.heads.empty()) return shape;  // a class without attention
   if (shape.heads % shape.kv_heads != 0) {
     return config.Wrong(keys.kv_heads, fmt::format("a divisor of {}", shape.heads));
   }
@@ -163,6 +168,56 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   }
   KVANT_TRY(ReadExperts(config, family.experts, shape));
   return shape;
+}
+
+bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
+  const bool attention =
+      shape.attention_layers.empty() || shape.attention_layers[static_cast<size_t>(layer.number)];
+  switch (layers) {
+    case InLayers::kAll: return true;
+    case InLayers::kWithExperts: return layer.has_experts;
+    case InLayers::kWithoutExperts: return !layer.has_experts;
+    case InLayers::kWithAttention: return attention;
+    case InLayers::kWithoutAttention: return !attention;
+  }
+  return false;
+}
+
+bool IsOfHeads(RowOrder order) {
+  return order == RowOrder::kLatentKeys || order == RowOrder::kLatentValues;
+}
+
+int64_t SourceRowsOf(const HfTensor& tensor, const HfShape& shape) {
+  if (tensor.order == RowOrder::kDeltaQkv || tensor.order == RowOrder::kDeltaGates) {
+    return 2 * (shape.delta.keys() + shape.delta.values());
+  }
+  switch (tensor.part) {
+    case RowPart::kAll: return ExtentSize(tensor.rows, shape);
+    case RowPart::kFirstHalf:
+    case RowPart::kSecondHalf:
+    case RowPart::kEvenRows:
+    case RowPart::kOddRows: return 2 * ExtentSize(tensor.rows, shape);
+    default: return ExtentSize(Extent::kQkvRows, shape);
+  }
+}
+
+std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape) {
+  if (IsOfHeads(tensor.order)) return {ExtentSize(Extent::kLatentKvRows, shape), shape.latent};
+  const int64_t rows = SourceRowsOf(tensor, shape);
+  const int64_t columns = ExtentSize(tensor.columns, shape);
+  // Vectors there, which the GGUF architecture has as matrices.
+  if (tensor.columns == Extent::kOne || tensor.columns == Extent::kMambaGroupCols) {
+    return {rows * columns};
+  }
+  if (tensor.columns == Extent::kConvTaps) return {rows, 1, columns};
+  std::vector<int64_t> sizes;
+  const bool stacked =
+      tensor.experts == ExpertForm::kStacked || tensor.experts == ExpertForm::kStackedOrMxfp4;
+  if (stacked) sizes.push_back(shape.experts);
+  if (tensor.experts != ExpertForm::kEachRow) sizes.push_back(rows);
+  if (tensor.columns != Extent::kNone) sizes.push_back(columns);
+  if (tensor.order == RowOrder::kTransposed) std::swap(sizes.back(), *(sizes.end() - 2));
+  return sizes;
 }
 
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
@@ -194,6 +249,21 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kLatentORows: return shape.heads * shape.v_dim;
     case Extent::kNope: return shape.nope;
     case Extent::kVDim: return shape.v_dim;
+    case Extent::kThreeDims: return 3 * shape.dim;
+    case Extent::kConvTaps: return shape.conv_taps;
+    case Extent::kTwoQRows: return 2 * q_rows;
+    case Extent::kDeltaQkv: return 2 * shape.delta.keys() + shape.delta.values();
+    case Extent::kDeltaValues: return shape.delta.values();
+    case Extent::kDeltaHeads: return shape.delta.value_heads;
+    case Extent::kTwoDeltaHeads: return 2 * shape.delta.value_heads;
+    case Extent::kDeltaHeadDim: return shape.delta.value_dim;
+    case Extent::kMambaIn:
+      return shape.mamba.inner() + shape.mamba.conv_columns() + shape.mamba.heads;
+    case Extent::kMambaConv: return shape.mamba.conv_columns();
+    case Extent::kMambaInner: return shape.mamba.inner();
+    case Extent::kMambaHeads: return shape.mamba.heads;
+    case Extent::kMambaGroups: return shape.mamba.groups;
+    case Extent::kMambaGroupCols: return shape.mamba.inner() / shape.mamba.groups;
   }
   return 0;
 }
@@ -208,8 +278,17 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   add("embedding_length", shape.dim);
   add("feed_forward_length", shape.ffn);
   add("attention.head_count", shape.heads);
-  add("attention.head_count_kv", shape.kv_heads);
-  if (shape.latent == 0 && config.Find("head_dim") != nullptr) {
+  // Which layers have delta nets follows from another key.
+  if (shape.attention_layers.empty() || shape.delta.key_heads > 0) {
+    add("attention.head_count_kv", shape.kv_heads);
+  } else {
+    std::vector<int32_t> counts;
+    for (const bool attention : shape.attention_layers) {
+      counts.push_back(attention ? static_cast<int32_t>(shape.kv_heads) : 0);
+    }
+    out.writer->AddI32s(out.Key("attention.head_count_kv"), counts);
+  }
+  if (shape.latent == 0 && shape.head_dim > 0 && config.Find("head_dim") != nullptr) {
     add("attention.key_length", shape.head_dim);
     add("attention.value_length", shape.head_dim);
   }

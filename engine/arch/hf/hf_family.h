@@ -20,6 +20,27 @@ namespace kvant::arch {
 
 using formats::JsonObject;
 
+// The heads of gated delta nets.
+struct HfDelta {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;    // of a head
+  int64_t value_dim = 0;  // of a head
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return value_heads * value_dim; }
+  int64_t per_key() const { return value_heads / key_heads; }
+};
+
+// The heads of Mamba 2.
+struct HfMamba {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t state_dim = 0;
+  int64_t groups = 0;
+  int64_t inner() const { return heads * head_dim; }
+  int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
+};
+
 // The sizes that config.json gives every family.
 struct HfShape {
   int64_t layers = 0;
@@ -41,6 +62,11 @@ struct HfShape {
   int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
   int64_t rope = 0;
   int64_t v_dim = 0;  // values of a head
+  // Of families with recurrent layers:
+  std::vector<bool> attention_layers = {};  // which layers have attention; empty: all
+  int64_t conv_taps = 0;                    // rows that a convolution sees
+  HfDelta delta = {};
+  HfMamba mamba = {};
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -53,6 +79,7 @@ struct HfExperts {
   std::string_view ffn = "moe_intermediate_size";
   std::string_view shared_ffn = {};    // the width of the shared expert, or
   std::string_view shared_count = {};  // how many times as wide as the others it is
+  bool may_be_none = false;            // some models of the class have none
 };
 
 // A dimension of a tensor in terms of the shape. Where one is 0, the model has no such tensor.
@@ -83,10 +110,33 @@ enum class Extent : uint8_t {
   kLatentORows,   // heads * v_dim
   kNope,
   kVDim,
+  kThreeDims,
+  kConvTaps,  // of a matrix that the folder has as [rows, 1, taps]
+  kTwoQRows,  // a query and a gate for each head
+  // Of gated delta nets:
+  kDeltaQkv,       // queries, keys, values
+  kDeltaValues,    // of all value heads
+  kDeltaHeads,     // one for each value head
+  kTwoDeltaHeads,  // two for each
+  kDeltaHeadDim,   // of a value head
+  // Of Mamba 2:
+  kMambaIn,         // gates, columns of the convolution, steps
+  kMambaConv,       // x, b and c
+  kMambaInner,      // x
+  kMambaHeads,      // one for each head
+  kMambaGroups,     // one for each group
+  kMambaGroupCols,  // of x in a group
 };
 
-// Which layers have a tensor, in families some of whose layers have experts: those with a router.
-enum class InLayers : uint8_t { kAll, kWithExperts, kWithoutExperts };
+// Which layers have a tensor: in families some of whose layers have experts, those with a router;
+// in families with recurrent layers, those of HfShape::attention_layers or the others.
+enum class InLayers : uint8_t {
+  kAll,
+  kWithExperts,
+  kWithoutExperts,
+  kWithAttention,
+  kWithoutAttention,
+};
 
 // Where the folder has the matrices of experts, which become one tensor.
 enum class ExpertForm : uint8_t {
@@ -130,6 +180,18 @@ enum class RowOrder : uint8_t {
   // keys, transposed, or of its values.
   kLatentKeys,
   kLatentValues,
+  // The model keeps the query and key of a key head and the values and gates of its value heads
+  // together, one key head after the other; the GGUF architecture has all queries, keys and values,
+  // and all gates.
+  kDeltaQkv,
+  kDeltaGates,
+  // The value heads of a key head follow each other in the model, and take turns with those of the
+  // others in the GGUF architecture: a row for each, the rows of each, the same after queries and
+  // keys, and columns.
+  kTiledHeads,
+  kTiledValues,
+  kTiledQkv,
+  kTiledColumns,
 };
 
 // How a tensor's numbers change in conversion.
@@ -137,6 +199,7 @@ enum class Values : uint8_t {
   kSame,
   kPlusOne,   // the model multiplies by 1 + weight, the GGUF architecture by the weight
   kUnitRows,  // the model divides each row by its length
+  kMinusExp,  // the model has the logarithm of a rate
 };
 
 enum class Presence : uint8_t {
@@ -246,6 +309,23 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.
 Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config);
+
+// A layer, by its number; experts are not told by the shape.
+struct HfLayer {
+  int64_t number = 0;
+  bool has_experts = false;
+};
+
+// Whether the GGUF file has a matrix for each head of a tensor in that order.
+bool IsOfHeads(RowOrder order);
+
+// Whether a layer is one of these.
+bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer);
+
+// Rows of the folder's matrix, or of one expert's.
+int64_t SourceRowsOf(const HfTensor& tensor, const HfShape& shape);
+// The shape of the folder's tensor, or of one expert's where each has its own.
+std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape);
 
 // The size of a dimension.
 int64_t ExtentSize(Extent extent, const HfShape& shape);

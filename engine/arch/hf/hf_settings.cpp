@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/arch/hf/rope_scaling.h"
 #include "engine/limits.h"
 
 namespace kvant::arch {
@@ -131,6 +132,65 @@ Status RefuseWindows(const JsonObject& config) {
   return {};
 }
 
+Status ReadAttentionLayers(const JsonObject& config, const LayerTypes& names, int64_t every,
+                           HfShape& shape) {
+  const formats::Json* types = config.Find("layer_types");
+  const auto count = static_cast<size_t>(shape.layers);
+  shape.attention_layers.assign(count, false);
+  if (types == nullptr && every > 0) {
+    for (size_t i = 0; i < count; ++i) {
+      shape.attention_layers[i] = (static_cast<int64_t>(i) + 1) % every == 0;
+    }
+    return {};
+  }
+  if (types == nullptr || !types->is_array() || types->size() != count) {
+    return config.Wrong("layer_types", fmt::format("an array of {} texts", count));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const formats::Json& type = (*types)[i];
+    if (type != names.attention && type != names.other) {
+      return config.Wrong("layer_types",
+                          fmt::format("{} or {} for each layer", names.attention, names.other));
+    }
+    shape.attention_layers[i] = type == names.attention;
+  }
+  return {};
+}
+
+Status ReadConvLayers(const JsonObject& config, HfShape& shape) {
+  KVANT_ASSIGN(const auto taps, config.Integer("conv_L_cache", kConvTapsMax));
+  shape.conv_taps = taps.value_or(3);
+  if (shape.conv_taps < 2) return config.Wrong("conv_L_cache", "at least 2");
+  KVANT_ASSIGN(const auto full, config.Numbers("full_attn_idxs"));
+  if (config.Find("layer_types") != nullptr || !full) {
+    return ReadAttentionLayers(config, {.other = "conv"}, 0, shape);
+  }
+  shape.attention_layers.assign(static_cast<size_t>(shape.layers), false);
+  for (const float index : *full) {
+    if (!(index >= 0 && index < static_cast<float>(shape.layers))) {
+      return config.Wrong("full_attn_idxs", fmt::format("numbers of the {} layers", shape.layers));
+    }
+    shape.attention_layers[static_cast<size_t>(index)] = true;
+  }
+  return {};
+}
+
+Status ReadDeltaLayers(const JsonObject& config, HfShape& shape) {
+  KVANT_ASSIGN(const auto given, config.Integer("full_attention_interval", kLayersMax));
+  const int64_t interval = given.value_or(4);
+  if (interval < 1) return config.Wrong("full_attention_interval", "at least 1");
+  KVANT_TRY(ReadAttentionLayers(config, {.other = "linear_attention"}, interval, shape));
+  KVANT_ASSIGN(shape.conv_taps, config.Count("linear_conv_kernel_dim", kConvTapsMax));
+  if (shape.conv_taps < 2) return config.Wrong("linear_conv_kernel_dim", "at least 2");
+  HfDelta& delta = shape.delta;
+  KVANT_ASSIGN(delta.key_heads, config.Count("linear_num_key_heads", kHeadsMax));
+  KVANT_ASSIGN(delta.value_heads, config.Count("linear_num_value_heads", kHeadsMax));
+  KVANT_ASSIGN(delta.key_dim, config.Count("linear_key_head_dim", kHeadDimMax));
+  KVANT_ASSIGN(delta.value_dim, config.Count("linear_value_head_dim", kHeadDimMax));
+  if (delta.value_heads % delta.key_heads == 0) return {};
+  return config.Wrong("linear_num_value_heads", fmt::format("a multiple of {}", delta.key_heads));
+}
+
 Status AddMultipliers(const JsonObject& config, Parameters& out) {
   KVANT_TRY(AddPositive(config, "embedding_multiplier", "embedding_scale", out));
   KVANT_TRY(AddPositive(config, "residual_multiplier", "residual_scale", out));
@@ -171,6 +231,95 @@ Status RefuseTrue(const JsonObject& config, std::string_view key) {
   KVANT_ASSIGN(const auto value, config.Bool(key));
   if (!value.value_or(false)) return {};
   return MakeError(ErrorCode::kNotSupported, "{}: true is not supported", config.Where(key));
+}
+
+namespace {
+
+Status AddDeltaSizes(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  const auto add = [&](std::string_view name, int64_t value) {
+    out.writer->AddU32(out.Key(name), static_cast<uint32_t>(value));
+  };
+  add("ssm.conv_kernel", shape.conv_taps);
+  add("ssm.group_count", shape.delta.key_heads);
+  add("ssm.time_step_rank", shape.delta.value_heads);
+  add("ssm.state_size", shape.delta.key_dim);
+  add("ssm.inner_size", shape.delta.values());
+  // Other engines know layers of attention as every n-th only.
+  const std::vector<bool>& attention = shape.attention_layers;
+  for (int64_t interval = 1; interval <= shape.layers; ++interval) {
+    if (!FollowsPattern(attention, interval)) continue;
+    add("full_attention_interval", interval);
+    return {};
+  }
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: expected full_attention in every n-th layer and linear_attention in the "
+                   "others",
+                   config.Where("layer_types"));
+}
+
+// The sections of positions in time and in an image, which are one and the same in text; readers of
+// other engines need them.
+Status AddRopeSections(const JsonObject& rope, Parameters& out) {
+  constexpr size_t kSections = 3;
+  std::vector<int32_t> sections = {11, 11, 10, 0};
+  KVANT_ASSIGN(const auto given, rope.Numbers("mrope_section"));
+  if (given && given->size() != kSections) {
+    return rope.Wrong("mrope_section", fmt::format("{} numbers", kSections));
+  }
+  for (size_t i = 0; given && i < kSections; ++i) {
+    if (!((*given)[i] >= 0 && (*given)[i] <= static_cast<float>(kHeadDimMax))) {
+      return rope.Wrong("mrope_section", fmt::format("numbers from 0 to {}", kHeadDimMax));
+    }
+    sections[i] = static_cast<int32_t>((*given)[i]);
+  }
+  out.writer->AddI32s(out.Key("rope.dimension_sections"), sections);
+  return {};
+}
+
+}  // namespace
+
+Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  constexpr const char* kShare = "partial_rotary_factor";
+  constexpr double kUsualShare = 0.25;
+  KVANT_TRY(RefuseTrue(config, "attention_bias"));
+  KVANT_TRY(AddDeltaSizes(config, shape, out));
+  KVANT_ASSIGN(const auto rope, config.Object("rope_parameters"));
+  const bool inside = rope.has_value() && rope->Find(kShare) != nullptr;
+  KVANT_ASSIGN(const int64_t n_rot,
+               AddPartialRotation(inside ? *rope : config, kShare, kUsualShare, shape, out));
+  if (rope.has_value()) KVANT_TRY(AddRopeSections(*rope, out));
+  return AddRopeScaling(config, shape, n_rot, out);
+}
+
+Status ReadMamba(const JsonObject& config, const HfMambaKeys& keys, HfShape& shape) {
+  HfMamba& mamba = shape.mamba;
+  KVANT_ASSIGN(mamba.heads, config.Count(keys.heads, kHeadsMax));
+  KVANT_ASSIGN(mamba.head_dim, config.Count(keys.head_dim, kHeadDimMax));
+  KVANT_ASSIGN(mamba.state_dim, config.Count(keys.state_dim, kHeadDimMax));
+  KVANT_ASSIGN(mamba.groups, config.Count(keys.groups, kHeadsMax));
+  KVANT_ASSIGN(shape.conv_taps, config.Count(keys.taps, kConvTapsMax));
+  if (shape.conv_taps < 2) return config.Wrong(keys.taps, "at least 2");
+  if (mamba.heads % mamba.groups != 0) {
+    return config.Wrong(keys.groups, fmt::format("a divisor of {}", mamba.heads));
+  }
+  return {};
+}
+
+Status AddMamba(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  const auto add = [&](std::string_view name, int64_t value) {
+    out.writer->AddU32(out.Key(name), static_cast<uint32_t>(value));
+  };
+  add("ssm.conv_kernel", shape.conv_taps);
+  add("ssm.inner_size", shape.mamba.inner());
+  add("ssm.state_size", shape.mamba.state_dim);
+  add("ssm.time_step_rank", shape.mamba.heads);
+  add("ssm.group_count", shape.mamba.groups);
+  // A limit that limits nothing is (0, Infinity).
+  constexpr double kNoLimit = 1e30;
+  KVANT_ASSIGN(const auto limit, config.Numbers("time_step_limit"));
+  if (!limit || (limit->size() == 2 && (*limit)[0] == 0 && (*limit)[1] > kNoLimit)) return {};
+  return MakeError(ErrorCode::kNotSupported, "{}: expected 0 and Infinity",
+                   config.Where("time_step_limit"));
 }
 
 }  // namespace kvant::arch

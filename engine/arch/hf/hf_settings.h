@@ -47,6 +47,36 @@ Status RefuseWindows(const JsonObject& config);
 // Writes the scales of embedding, residuals, attention and logits of Granite's classes.
 Status AddMultipliers(const JsonObject& config, Parameters& out);
 
+// What "layer_types" calls layers with attention and the recurrent ones.
+struct LayerTypes {
+  std::string_view attention = "full_attention";
+  std::string_view other;
+};
+
+// Reads "layer_types", where a layer is one or the other. Where the key is absent, "every"
+// n-th layer has attention; 0: the key must be there.
+Status ReadAttentionLayers(const JsonObject& config, const LayerTypes& names, int64_t every,
+                           HfShape& shape);
+// Reads which layers of LFM2 have attention, and the rows that the convolutions of the others see.
+Status ReadConvLayers(const JsonObject& config, HfShape& shape);
+
+// Reads the layers and the heads of classes with gated delta nets, and writes what readers need of
+// them and of the rotation of a share of each head.
+Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
+Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
+
+// Reads the heads of Mamba 2 by these keys, and writes the ssm keys of them. kNotSupported for
+// limits of the step.
+struct HfMambaKeys {
+  std::string_view heads;
+  std::string_view head_dim;
+  std::string_view state_dim;
+  std::string_view groups;
+  std::string_view taps;
+};
+Status ReadMamba(const JsonObject& config, const HfMambaKeys& keys, HfShape& shape);
+Status AddMamba(const JsonObject& config, const HfShape& shape, Parameters& out);
+
 // Writes attention.sliding_window if the class has a window.
 Status AddWindowIfAny(const JsonObject& config, Parameters& out);
 

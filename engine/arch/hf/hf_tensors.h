@@ -146,6 +146,37 @@ inline constexpr auto kHfQueryKeyNorms =
          HfNorm("model.layers.{}.self_attn.key_layernorm.weight", "blk.{}.attn_k_norm.weight",
                 Extent::kHeadDim));
 
+// What the classes of LFM2 have.
+inline constexpr auto kHfQueryKeyLayerNorms =
+    Join(HfNorm("model.layers.{}.self_attn.q_layernorm.weight", "blk.{}.attn_q_norm.weight",
+                Extent::kHeadDim),
+         HfNorm("model.layers.{}.self_attn.k_layernorm.weight", "blk.{}.attn_k_norm.weight",
+                Extent::kHeadDim));
+inline constexpr std::array<HfTensor, 1> kHfAttentionOut = {
+    HfMatrix("model.layers.{}.self_attn.out_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
+             Extent::kQRows),
+};
+inline constexpr std::array<HfTensor, 6> kHfShortConv = {
+    HfMatrix("model.layers.{}.conv.in_proj.weight", "blk.{}.shortconv.in_proj.weight",
+             Extent::kThreeDims, Extent::kDim),
+    HfBias("model.layers.{}.conv.in_proj.bias", "blk.{}.shortconv.in_proj.bias",
+           Extent::kThreeDims),
+    HfMatrix("model.layers.{}.conv.conv.weight", "blk.{}.shortconv.conv.weight", Extent::kDim,
+             Extent::kConvTaps),
+    HfBias("model.layers.{}.conv.conv.bias", "blk.{}.shortconv.conv.bias", Extent::kDim),
+    HfMatrix("model.layers.{}.conv.out_proj.weight", "blk.{}.shortconv.out_proj.weight",
+             Extent::kDim, Extent::kDim),
+    HfBias("model.layers.{}.conv.out_proj.bias", "blk.{}.shortconv.out_proj.bias", Extent::kDim),
+};
+inline constexpr std::array<HfTensor, 3> kHfFeedForward = {
+    HfMatrix("model.layers.{}.feed_forward.w1.weight", "blk.{}.ffn_gate.weight", Extent::kFfn,
+             Extent::kDim),
+    HfMatrix("model.layers.{}.feed_forward.w3.weight", "blk.{}.ffn_up.weight", Extent::kFfn,
+             Extent::kDim),
+    HfMatrix("model.layers.{}.feed_forward.w2.weight", "blk.{}.ffn_down.weight", Extent::kDim,
+             Extent::kFfn),
+};
+
 inline constexpr std::array<HfTensor, 2> kHfAttentionOutput = {
     HfMatrix("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
              Extent::kQRows),
@@ -165,6 +196,18 @@ inline constexpr std::array<HfTensor, 4> kHfSeparateGateUp = {
 template <size_t kSize>
 constexpr std::array<HfTensor, kSize> WithoutExperts(std::array<HfTensor, kSize> tensors) {
   for (HfTensor& tensor : tensors) tensor.layers = InLayers::kWithoutExperts;
+  return tensors;
+}
+
+// Tensors of the layers with attention, and of the recurrent ones.
+template <size_t kSize>
+constexpr std::array<HfTensor, kSize> InAttentionLayers(std::array<HfTensor, kSize> tensors) {
+  for (HfTensor& tensor : tensors) tensor.layers = InLayers::kWithAttention;
+  return tensors;
+}
+template <size_t kSize>
+constexpr std::array<HfTensor, kSize> InOtherLayers(std::array<HfTensor, kSize> tensors) {
+  for (HfTensor& tensor : tensors) tensor.layers = InLayers::kWithoutAttention;
   return tensors;
 }
 
@@ -212,6 +255,41 @@ inline constexpr std::array<HfTensor, 3> kHfSharedExperts = {
                 "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
 };
 
+// A shared expert with a gate.
+inline constexpr std::array<HfTensor, 4> kHfGatedSharedExpert = {
+    HfOfExperts("model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight",
+                Extent::kOne, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_expert.gate_proj.weight",
+                "blk.{}.ffn_gate_shexp.weight", Extent::kSharedFfn, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_expert.up_proj.weight", "blk.{}.ffn_up_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim),
+    HfOfExperts("model.layers.{}.mlp.shared_expert.down_proj.weight",
+                "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
+};
+
+// The experts of Granite. The folder has gate and up in one tensor, other engines read two.
+inline constexpr std::array<HfTensor, 4> kHfGraniteExperts = {
+    HfOfExperts("model.layers.{}.block_sparse_moe.router.layer.weight", kRouterName,
+                Extent::kExperts, Extent::kDim),
+    HfOfExperts("model.layers.{}.block_sparse_moe.input_linear.weight",
+                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim,
+                ExpertForm::kStacked, RowPart::kFirstHalf),
+    HfOfExperts("model.layers.{}.block_sparse_moe.input_linear.weight", "blk.{}.ffn_up_exps.weight",
+                Extent::kExpertFfn, Extent::kDim, ExpertForm::kStacked, RowPart::kSecondHalf),
+    HfOfExperts("model.layers.{}.block_sparse_moe.output_linear.weight",
+                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn,
+                ExpertForm::kStacked),
+};
+
+inline constexpr std::array<HfTensor, 3> kHfGraniteSharedExpert = {
+    HfOfExperts("model.layers.{}.shared_mlp.input_linear.weight", "blk.{}.ffn_gate_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim, ExpertForm::kNone, RowPart::kFirstHalf),
+    HfOfExperts("model.layers.{}.shared_mlp.input_linear.weight", "blk.{}.ffn_up_shexp.weight",
+                Extent::kSharedFfn, Extent::kDim, ExpertForm::kNone, RowPart::kSecondHalf),
+    HfOfExperts("model.layers.{}.shared_mlp.output_linear.weight", "blk.{}.ffn_down_shexp.weight",
+                Extent::kDim, Extent::kSharedFfn),
+};
+
 inline constexpr std::array<HfTensor, 1> kHfFusedGateUp = {
     HfMatrix("model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", Extent::kTwoFfn,
              Extent::kDim),
@@ -222,5 +300,101 @@ inline constexpr std::array<HfTensor, 2> kHfDown = {
              Extent::kFfn),
     HfBias("model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias", Extent::kDim),
 };
+
+// Gated delta nets, as Qwen3-Next has them and as its successors do; what both have of them, and of
+// the attention with gates between them.
+inline constexpr std::array<HfTensor, 4> kHfDeltaGroups = {{
+    {.hf_name = "model.layers.{}.linear_attn.in_proj_qkvz.weight",
+     .gguf_name = "blk.{}.attn_qkv.weight",
+     .rows = Extent::kDeltaQkv,
+     .columns = Extent::kDim,
+     .order = RowOrder::kDeltaQkv},
+    {.hf_name = "model.layers.{}.linear_attn.in_proj_qkvz.weight",
+     .gguf_name = "blk.{}.attn_gate.weight",
+     .rows = Extent::kDeltaValues,
+     .columns = Extent::kDim,
+     .order = RowOrder::kDeltaGates},
+    HfMatrix("model.layers.{}.linear_attn.in_proj_ba.weight", "blk.{}.ssm_ba.weight",
+             Extent::kTwoDeltaHeads, Extent::kDim),
+    HfMatrix("model.layers.{}.linear_attn.conv1d.weight", "blk.{}.ssm_conv1d.weight",
+             Extent::kDeltaQkv, Extent::kConvTaps),
+}};
+inline constexpr std::array<HfTensor, 4> kHfDeltaRest = {{
+    {.hf_name = "model.layers.{}.linear_attn.dt_bias",
+     .gguf_name = "blk.{}.ssm_dt.bias",
+     .rows = Extent::kDeltaHeads},
+    {.hf_name = "model.layers.{}.linear_attn.A_log",
+     .gguf_name = "blk.{}.ssm_a",
+     .rows = Extent::kDeltaHeads,
+     .values = Values::kMinusExp},
+    {.hf_name = "model.layers.{}.linear_attn.norm.weight",
+     .gguf_name = "blk.{}.ssm_norm.weight",
+     .rows = Extent::kDeltaHeadDim},
+    HfMatrix("model.layers.{}.linear_attn.out_proj.weight", "blk.{}.ssm_out.weight", Extent::kDim,
+             Extent::kDeltaValues),
+}};
+inline constexpr std::array<HfTensor, 8> kHfTiledDelta = {{
+    {.hf_name = "model.layers.{}.linear_attn.in_proj_qkv.weight",
+     .gguf_name = "blk.{}.attn_qkv.weight",
+     .rows = Extent::kDeltaQkv,
+     .columns = Extent::kDim,
+     .order = RowOrder::kTiledQkv},
+    {.hf_name = "model.layers.{}.linear_attn.in_proj_z.weight",
+     .gguf_name = "blk.{}.attn_gate.weight",
+     .rows = Extent::kDeltaValues,
+     .columns = Extent::kDim,
+     .order = RowOrder::kTiledValues},
+    {.hf_name = "model.layers.{}.linear_attn.in_proj_b.weight",
+     .gguf_name = "blk.{}.ssm_beta.weight",
+     .rows = Extent::kDeltaHeads,
+     .columns = Extent::kDim,
+     .order = RowOrder::kTiledHeads},
+    {.hf_name = "model.layers.{}.linear_attn.in_proj_a.weight",
+     .gguf_name = "blk.{}.ssm_alpha.weight",
+     .rows = Extent::kDeltaHeads,
+     .columns = Extent::kDim,
+     .order = RowOrder::kTiledHeads},
+    {.hf_name = "model.layers.{}.linear_attn.conv1d.weight",
+     .gguf_name = "blk.{}.ssm_conv1d.weight",
+     .rows = Extent::kDeltaQkv,
+     .columns = Extent::kConvTaps,
+     .order = RowOrder::kTiledQkv},
+    {.hf_name = "model.layers.{}.linear_attn.dt_bias",
+     .gguf_name = "blk.{}.ssm_dt.bias",
+     .rows = Extent::kDeltaHeads,
+     .order = RowOrder::kTiledHeads},
+    {.hf_name = "model.layers.{}.linear_attn.A_log",
+     .gguf_name = "blk.{}.ssm_a",
+     .rows = Extent::kDeltaHeads,
+     .order = RowOrder::kTiledHeads,
+     .values = Values::kMinusExp},
+    {.hf_name = "model.layers.{}.linear_attn.out_proj.weight",
+     .gguf_name = "blk.{}.ssm_out.weight",
+     .rows = Extent::kDim,
+     .columns = Extent::kDeltaValues,
+     .order = RowOrder::kTiledColumns},
+}};
+inline constexpr auto kHfDeltaNorm = HfNorm("model.layers.{}.linear_attn.norm.weight",
+                                            "blk.{}.ssm_norm.weight", Extent::kDeltaHeadDim);
+inline constexpr std::array<HfTensor, 5> kHfGatedAttention = {
+    HfMatrix("model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", Extent::kTwoQRows,
+             Extent::kDim),
+    HfMatrix("model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", Extent::kKvRows,
+             Extent::kDim),
+    HfMatrix("model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", Extent::kKvRows,
+             Extent::kDim),
+    HfMatrix("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
+             Extent::kQRows),
+    {.hf_name = "model.layers.{}.self_attn.q_norm.weight",
+     .gguf_name = "blk.{}.attn_q_norm.weight",
+     .rows = Extent::kHeadDim},
+};
+// Ends, norms and attention, all of whose norms multiply by 1 + weight.
+inline constexpr auto kHfAroundDelta =
+    WithNormsPlusOne(Join(kHfEnds, kHfNormBeforeAttention, InAttentionLayers(kHfGatedAttention),
+                          InAttentionLayers(HfNorm("model.layers.{}.self_attn.k_norm.weight",
+                                                   "blk.{}.attn_k_norm.weight", Extent::kHeadDim)),
+                          HfNorm("model.layers.{}.post_attention_layernorm.weight",
+                                 "blk.{}.post_attention_norm.weight")));
 
 }  // namespace kvant::arch

@@ -1,5 +1,6 @@
 #include "engine/arch/sublayers/attention.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -7,6 +8,7 @@
 #include "cpu/kernels.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/graph/gate_nodes.h"
 
 namespace kvant::arch {
 namespace {
@@ -93,6 +95,19 @@ Result<graph::HeadChanges> AddHeadChanges(const Attention& attention,
   return changes;
 }
 
+// The product that has the gates of all heads between their queries, and the gates.
+struct Gates {
+  graph::ValueId with_queries;
+  graph::ValueId values;
+};
+
+Gates AddGates(const Attention& attention, SublayerBuilder& builder) {
+  const int64_t columns = attention.heads * attention.k_dim;
+  const int64_t rest = attention.kv_heads * (attention.k_dim + attention.v_dim);
+  return {builder.plan().NewFloats(builder.Name("qkv_gates"), RowSpace::kPass, 2 * columns + rest),
+          builder.plan().NewFloats(builder.Name("attn_gates"), RowSpace::kPass, columns)};
+}
+
 }  // namespace
 
 Status Attention::AddNodes(SublayerBuilder& builder) const {
@@ -100,18 +115,26 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const int64_t q_rows = heads * k_dim;
   const int64_t k_rows = kv_heads * k_dim;
   const int64_t v_rows = kv_heads * v_dim;
-  const StackedMatrix qkv_matrices[] = {{"attn_q", q_rows}, {"attn_k", k_rows}, {"attn_v", v_rows}};
+  const StackedMatrix qkv_matrices[] = {
+      {"attn_q", gated ? 2 * q_rows : q_rows}, {"attn_k", k_rows}, {"attn_v", v_rows}};
   const StackedMatrix out_matrix[] = {{"attn_output", builder.dim()}};
   KVANT_ASSIGN(std::vector<MatMulOperand> qkv_operands,
-               builder.Stacked("attn_qkv", builder.dim(), qkv_matrices));
+               gated ? builder.Separate(builder.dim(), qkv_matrices)
+                     : builder.Stacked("attn_qkv", builder.dim(), qkv_matrices));
   KVANT_ASSIGN(std::vector<MatMulOperand> out_operands,
                builder.Separate(heads * v_dim, out_matrix));
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
   const graph::ValueId qkv =
       plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, q_rows + k_rows + v_rows);
-  plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed, qkv,
-                 cpu::Store::kSet);
+  const Gates gates = gated ? AddGates(*this, builder) : Gates{qkv, graph::kNoValue};
+  plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed,
+                 gates.with_queries, cpu::Store::kSet);
+  if (gated) {
+    plan.Add(RowSpace::kPass,
+             graph::MakeSplitGates(builder.Name("attn_gates"), {heads, k_dim, k_rows + v_rows},
+                                   gates.with_queries, qkv, gates.values));
+  }
   if (clamp > 0) {
     plan.Add(RowSpace::kPass,
              graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, q_rows + k_rows + v_rows));
@@ -137,29 +160,41 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
     result.floats = plan.NewFloats(attended, RowSpace::kPass, result.cols);
   }
   // The attention quantizes its result itself where a kv head has whole blocks of values.
-  const bool quantize_after = result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
+  const bool quantize_after =
+      !gated && result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
   Activations written = result;
-  if (quantize_after) written.int8 = graph::kNoValue;
+  if (quantize_after || gated) written.int8 = graph::kNoValue;
   plan.Add(RowSpace::kPass,
            graph::MakeAttention(plan.kernels(), cache_id, shape, scale, qkv, written));
   if (quantize_after) {
     plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
   }
+  if (gated) {
+    plan.Add(RowSpace::kPass, graph::MakeSigmoidGate(plan.kernels(), attended + ".gated",
+                                                     result.floats, gates.values, result));
+  }
   return builder.AddToStream("attn_output", std::move(out_operands), result);
 }
 
-Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack) {
+namespace {
+
+// Heads and kv heads of each layer; both are 0 in layers without attention.
+struct HeadCounts {
+  std::vector<int64_t> heads;
+  std::vector<int64_t> kv_heads;
+};
+
+Result<std::vector<Attention>> ReadWithHeads(const Metadata& metadata, const Stack& stack,
+                                             const HeadCounts& counts) {
   const size_t layers = stack.layers.size();
-  KVANT_ASSIGN(const auto heads,
-               metadata.CountPerLayer("attention.head_count", layers, kHeadsMax, {}));
-  KVANT_ASSIGN(const auto kv_heads,
-               metadata.CountPerLayer("attention.head_count_kv", layers, kHeadsMax, heads));
+  const auto& [heads, kv_heads] = counts;
   KVANT_ASSIGN(const int64_t window, metadata.CountOr("attention.sliding_window", kContextMax, 0));
   KVANT_ASSIGN(const int64_t k_dim, metadata.CountOr("attention.key_length", kHeadDimMax, 0));
   KVANT_ASSIGN(const int64_t v_dim, metadata.CountOr("attention.value_length", kHeadDimMax, 0));
   KVANT_ASSIGN(const float scale, metadata.PositiveOr("attention.scale", 0));
   std::vector<Attention> attentions(layers);
   for (size_t i = 0; i < layers; ++i) {
+    if (kv_heads[i] == 0) continue;
     KVANT_TRY(CheckHeads(metadata, i, heads[i], kv_heads[i]));
     Attention& attention = attentions[i];
     attention.heads = heads[i];
@@ -175,6 +210,74 @@ Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const St
     if (window > 0) attention.mask = {MaskKind::kWindow, window};
   }
   return attentions;
+}
+
+}  // namespace
+
+Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack) {
+  const size_t layers = stack.layers.size();
+  HeadCounts counts;
+  KVANT_ASSIGN(counts.heads, metadata.CountPerLayer("attention.head_count", layers, kHeadsMax, {}));
+  KVANT_ASSIGN(counts.kv_heads,
+               metadata.CountPerLayer("attention.head_count_kv", layers, kHeadsMax, counts.heads));
+  return ReadWithHeads(metadata, stack, counts);
+}
+
+namespace {
+
+// Heads of the layers, some of which may have none.
+Result<HeadCounts> ReadSomeHeads(const Metadata& metadata, size_t layers) {
+  HeadCounts counts;
+  KVANT_ASSIGN(counts.heads,
+               metadata.CountOrNonePerLayer("attention.head_count", layers, kHeadsMax));
+  KVANT_ASSIGN(counts.kv_heads,
+               metadata.CountOrNonePerLayer("attention.head_count_kv", layers, kHeadsMax));
+  return counts;
+}
+
+// The attentions of the layers that have kv heads.
+Result<std::vector<std::optional<Attention>>> ReadWithSomeHeads(const Metadata& metadata,
+                                                                const Stack& stack,
+                                                                const HeadCounts& counts) {
+  const size_t layers = stack.layers.size();
+  for (size_t i = 0; i < layers; ++i) {
+    if (counts.kv_heads[i] == 0 || counts.heads[i] > 0) continue;
+    return MakeError(ErrorCode::kCorrupt, "{}: layer {}: {} kv heads, but no heads",
+                     metadata.file().path(), i, counts.kv_heads[i]);
+  }
+  if (std::ranges::all_of(counts.kv_heads, [](int64_t count) { return count == 0; })) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected kv heads in some layer, found none",
+                     metadata.file().path(), metadata.Key("attention.head_count_kv"));
+  }
+  KVANT_ASSIGN(const auto all, ReadWithHeads(metadata, stack, counts));
+  std::vector<std::optional<Attention>> some(layers);
+  for (size_t i = 0; i < layers; ++i) {
+    if (counts.kv_heads[i] > 0) some[i] = all[i];
+  }
+  return some;
+}
+
+}  // namespace
+
+Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata& metadata,
+                                                                 const Stack& stack) {
+  KVANT_ASSIGN(const HeadCounts counts, ReadSomeHeads(metadata, stack.layers.size()));
+  return ReadWithSomeHeads(metadata, stack, counts);
+}
+
+Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata& metadata,
+                                                                 const Stack& stack,
+                                                                 const std::vector<bool>& chosen) {
+  KVANT_ASSIGN(HeadCounts counts, ReadSomeHeads(metadata, stack.layers.size()));
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i] && counts.kv_heads[i] == 0) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: key {}: expected kv heads in layer {}, which has attention, found none",
+                       metadata.file().path(), metadata.Key("attention.head_count_kv"), i);
+    }
+    if (!chosen[i]) counts.kv_heads[i] = 0;
+  }
+  return ReadWithSomeHeads(metadata, stack, counts);
 }
 
 std::vector<float> AlibiSlopes(int64_t heads, float max_bias) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -70,6 +71,9 @@ struct Attention {
   graph::NormOrder head_norm_order = graph::NormOrder::kBeforeRope;  // others: before only
   float head_norm_epsilon = 0;
   float clamp = 0;  // of queries, keys and values; 0: none
+  // The rows of attn_q are a query and a gate for each head in turn; the result is multiplied by
+  // the sigmoid of the gates before attn_output.
+  bool gated = false;
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
   graph::QueryTemperature temperature = {};
@@ -81,6 +85,15 @@ struct Attention {
 // The attentions of all layers of a stack, by head_count, head_count_kv, key_length, value_length,
 // sliding_window (in every layer) and scale of "attention."; there is no rope yet.
 Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack);
+
+// The same for a family with recurrent layers, which are those without kv heads: they get none.
+// kCorrupt where no layer has any.
+Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata& metadata,
+                                                                 const Stack& stack);
+// The same where only the chosen layers have attention, whatever heads the others are said to have.
+Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata& metadata,
+                                                                 const Stack& stack,
+                                                                 const std::vector<bool>& chosen);
 
 // ALiBi (arXiv 2108.12409): slopes 2^(-max_bias t / n), t = 1 ... n, where n is the number of
 // heads, a power of two; for other numbers, those of the power of two below, and then every second

@@ -22,7 +22,7 @@ Status GroupBlocks::Take(BlockId previous, BlockId* block) {
   while (true) {
     *block = fits() ? pool_.Take(previous) : kNoBlock;
     if (*block != kNoBlock) break;
-    if (budget.reclaim && budget.reclaim()) continue;
+    if (budget.reclaim && budget.reclaim(fits() ? group_ : kAnyGroup)) continue;
     const bool limited = budget.bytes_max != 0;
     return MakeError(
         ErrorCode::kOutOfMemory,

@@ -24,6 +24,9 @@ class BlockContents {
   virtual void Discard(int group, BlockId block) = 0;
 };
 
+// In place of a group's number.
+inline constexpr int kAnyGroup = -1;
+
 // What the groups of a cache share: a limit on bytes, counters, and the copies still to be made.
 struct Budget {
   uint64_t bytes_max = 0;   // most bytes of blocks in use; 0 = as many as the pools hold
@@ -33,7 +36,7 @@ struct Budget {
   uint64_t blocks_taken = 0;
   uint64_t blocks_copied = 0;
   std::vector<BlockCopy> copies;  // to be made before the pass runs or the next operation begins
-  std::function<bool()> reclaim;  // see Ledger::SetReclaim
+  std::function<bool(int group)> reclaim;  // see Ledger::SetReclaim
   std::function<void(std::string_view line)> log;
   BlockContents* contents = nullptr;
 

@@ -50,7 +50,10 @@ Sequence Ledger::NewSequence() const {
   Sequence sequence;
   sequence.tables.resize(groups_.size());
   for (BlockTable& table : sequence.tables) {
-    table.entries.reserve(static_cast<size_t>(BlocksFor(limits_.context)));
+    const int64_t most =
+        groups_[static_cast<size_t>(&table - sequence.tables.data())].policy->Needed(
+            limits_.context, 1);
+    table.entries.reserve(static_cast<size_t>(std::max(BlocksFor(limits_.context), most + 1)));
   }
   return sequence;
 }
@@ -102,6 +105,13 @@ int64_t Ledger::RewindLimit(const Sequence& sequence) const {
   return limit;
 }
 
+bool Ledger::CanRewind(const Sequence& sequence, int64_t length) const {
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    if (!groups_[group].policy->CanRewindTo(sequence.tables[group], length)) return false;
+  }
+  return true;
+}
+
 Status Ledger::Rewind(Sequence& sequence, int64_t length) {
   KVANT_CHECK(sequence.reserved == 0 && !sequence.replaying());
   if (length < 0 || length > sequence.length) {
@@ -139,10 +149,16 @@ int64_t Ledger::FirstNeeded(int64_t position) const {
 }
 
 int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
+  // Whether there are windows; states alone begin at a checkpoint.
+  const bool rows_again = std::ranges::any_of(groups_, [this](const Group& group) {
+    return group.policy->holds() == Holds::kPositions &&
+           group.policy->NeededForReplay(limits_.context) > 0;
+  });
   // The last block that is dropped afterwards ends up to a block before the slack does, and what is
   // kept from there on must be right, too: later rewinds count on it.
   const int64_t kept = length - kRewindSlack - (kBlockTokens - 1);
-  int64_t begin = std::max<int64_t>(0, FirstNeeded(kept)) / kBlockTokens * kBlockTokens;
+  int64_t begin =
+      rows_again ? std::max<int64_t>(0, FirstNeeded(kept)) / kBlockTokens * kBlockTokens : length;
   // Until all groups can begin at the same position; 0 is one of them.
   for (int64_t before = -1; before != begin;) {
     before = begin;
@@ -174,6 +190,14 @@ void Ledger::Checkpoint(Sequence& sequence) {
   for (size_t group = 0; group < groups_.size(); ++group) {
     groups_[group].policy->Checkpoint(groups_[group].blocks, sequence.tables[group]);
   }
+}
+
+bool Ledger::DropCheckpoint(Sequence& sequence, int group) {
+  for (int i = 0; i < groups(); ++i) {
+    if (group != kAnyGroup && group != i) continue;
+    if (policy(i).DropCheckpoint(blocks(i), sequence.tables[static_cast<size_t>(i)])) return true;
+  }
+  return false;
 }
 
 Status Ledger::Prune(Sequence& sequence, int64_t begin, int64_t end) {
@@ -268,8 +292,14 @@ void Ledger::Attach(Sequence& sequence, int64_t count,
   const int64_t length = count * kBlockTokens;
   for (int group = 0; group < groups(); ++group) {
     BlockTable& table = sequence.tables[static_cast<size_t>(group)];
-    table.first_position = policy(group).FirstVisible(length) / kBlockTokens * kBlockTokens;
     table.length = length;
+    if (policy(group).holds() == Holds::kState) {
+      table.entries.push_back({length, block_of(group, count - 1)});
+      blocks(group).AddReferences(table);
+      policy(group).Checkpoint(blocks(group), table);
+      continue;
+    }
+    table.first_position = policy(group).FirstVisible(length) / kBlockTokens * kBlockTokens;
     for (int64_t number = table.first_block(); number < count; ++number) {
       table.entries.push_back({number, block_of(group, number)});
     }

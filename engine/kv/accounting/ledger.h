@@ -93,11 +93,14 @@ class Ledger {
   Status Rewind(Sequence& sequence, int64_t length);
   // The shortest length such that Rewind can go to it and to every longer one.
   int64_t RewindLimit(const Sequence& sequence) const;
+  // Whether Rewind can go to a length of the sequence; a checkpoint may be below the limit.
+  bool CanRewind(const Sequence& sequence, int64_t length) const;
 
   // The position at which a replay must begin so that everything from `length` on has the bits that
   // it had: a row of a window layer depends on window - 1 positions of the layer below, so these
   // numbers add up over the layers. Where the sequence is cut into sections, a row depends on
-  // nothing before its section, whatever the number of layers.
+  // nothing before its section, whatever the number of layers. States alone
+  // begin at the checkpoint before `length`.
   int64_t ReplayBegin(const Sequence& sequence, int64_t length) const;
   // Takes the groups that cannot rewind back to `position`, which ReplayBegin returned; the others
   // keep all they have. Passes up to the length that the sequence has now then write only into the
@@ -107,8 +110,11 @@ class Ledger {
   void EndReplay(Sequence& sequence);
 
   // Keeps the sequence's present state, so that Rewind can come back to its length; does nothing in
-  // groups of positions, which need no checkpoint. Policy::Needed does not count checkpoints.
+  // groups of positions, which need no checkpoint. May give up an earlier checkpoint.
   void Checkpoint(Sequence& sequence);
+  // Gives up a checkpoint of a group, or of any where `group` is kAnyGroup; also during a pass.
+  // False if there is none.
+  bool DropCheckpoint(Sequence& sequence, int group);
 
   // No query sees the positions [begin, end) any more; others keep theirs. Blocks in the range are
   // dropped, no data is touched. kInvalid unless 0 <= begin <= end <= length; kNotSupported where a
@@ -134,7 +140,7 @@ class Ledger {
   Status Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions);
 
   // Gives an empty sequence the first `count` blocks of positions that it can share with others, as
-  // block_of(group, number) names them.
+  // block_of(group, number) names them; a state is that after block `number`.
   void Attach(Sequence& sequence, int64_t count,
               const std::function<BlockId(int group, int64_t number)>& block_of);
 
@@ -152,9 +158,9 @@ class Ledger {
   void AddReference(int group, BlockId block) { blocks(group).AddReference(block); }
   void Release(int group, BlockId block) { blocks(group).Release(block); }
   int references(int group, BlockId block) const { return blocks(group).references(block); }
-  // `reclaim` is called when no block is free or the budget is spent; it releases a reference and
-  // returns true, or returns false if it has none to release.
-  void SetReclaim(std::function<bool()> reclaim) { budget_->reclaim = std::move(reclaim); }
+  // `reclaim` is called when a group has no free block, or, with kAnyGroup, when the budget is
+  // spent; it releases a reference and returns true, or returns false if it has none to release.
+  void SetReclaim(std::function<bool(int group)> reclaim) { budget_->reclaim = std::move(reclaim); }
 
   // ---- What there is ----
 
@@ -196,6 +202,7 @@ class Ledger {
   struct Room {
     uint64_t bytes = 0;
     bool fits = true;
+    int lacking = kAnyGroup;  // a group without so many free blocks
   };
   Room RoomFor(const RoomQuestion& question) const;
   int64_t FirstNeeded(int64_t position) const;

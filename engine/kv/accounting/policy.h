@@ -124,6 +124,10 @@ class Policy {
   virtual void BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const = 0;
   // Keeps what RewindTo needs to come back to the table's length.
   virtual void Checkpoint(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const {}
+  // Gives up one of those; false if there is none.
+  virtual bool DropCheckpoint(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const {
+    return false;
+  }
   // kNotSupported for a state, which cannot forget single positions.
   virtual Status CheckPrune() const = 0;
   virtual void Prune(GroupBlocks& blocks, BlockTable& table, const Sequence& sequence) const = 0;

@@ -11,7 +11,10 @@ Ledger::Room Ledger::RoomFor(const RoomQuestion& question) const {
   Room room;
   for (int group = 0; group < groups(); ++group) {
     const int64_t count = policy(group).RoomFor(blocks(group), group, question);
-    if (count > blocks(group).pool().free()) room.fits = false;
+    if (count > blocks(group).pool().free()) {
+      room.fits = false;
+      room.lacking = group;
+    }
     room.bytes += static_cast<uint64_t>(std::max<int64_t>(0, count)) * blocks(group).block_bytes();
   }
   if (bytes_max() != 0 && bytes_used() + room.bytes > bytes_max()) room.fits = false;
@@ -29,7 +32,9 @@ Status Ledger::CheckRoom(std::span<const Growth> growths, int64_t piece) {
   }
   const RoomQuestion question{growths, longest, piece, &tails_, &mentions_};
   Room room = RoomFor(question);
-  while (!room.fits && budget_->reclaim && budget_->reclaim()) room = RoomFor(question);
+  while (!room.fits && budget_->reclaim && budget_->reclaim(room.lacking)) {
+    room = RoomFor(question);
+  }
   return room.fits ? Status() : NoRoom(question, room.bytes);
 }
 

@@ -21,6 +21,33 @@ StateEntries::const_iterator LastUpTo(const StateEntries& entries, int64_t lengt
   return after == entries.begin() ? entries.end() : after - 1;
 }
 
+// How many entries come before the present state, between passes or during one.
+size_t CheckpointsOf(const BlockTable& table) {
+  const auto present = LastUpTo(table.entries, table.length);
+  return present == table.entries.end() || table.length == 0
+             ? 0
+             : static_cast<size_t>(present - table.entries.begin());
+}
+
+// The checkpoint whose neighbours are closest to each other in proportion to its distance from the
+// present. The state before any position is always there, as are the present state and, while the
+// table has another one, the last checkpoint.
+size_t LeastUseful(const BlockTable& table) {
+  const size_t count = CheckpointsOf(table);
+  size_t best = 0;
+  double smallest = 0;
+  for (size_t i = 0; i + 1 < count; ++i) {
+    const int64_t before = i == 0 ? 0 : table.entries[i - 1].number;
+    const int64_t gap = table.entries[i + 1].number - before;
+    const double share =
+        static_cast<double>(gap) / static_cast<double>(table.length - table.entries[i].number + 1);
+    if (i > 0 && share >= smallest) continue;
+    best = i;
+    smallest = share;
+  }
+  return best;
+}
+
 void DropFrom(GroupBlocks& blocks, StateEntries& entries, size_t count) {
   for (; entries.size() > count; entries.pop_back()) blocks.Release(entries.back().id);
 }
@@ -32,6 +59,11 @@ BlockId State::ReadBlock(const BlockTable& table, int64_t length) {
   return found == table.entries.end() || length == 0 ? kNoBlock : found->id;
 }
 
+BlockId State::BlockAt(const BlockTable& table, int64_t length) {
+  const auto found = LastUpTo(table.entries, length);
+  return found == table.entries.end() || found->number != length ? kNoBlock : found->id;
+}
+
 void State::Checkpoint(GroupBlocks& blocks, BlockTable& table) const {
   const size_t count = table.entries.size();
   if (table.length == 0) return;
@@ -39,6 +71,20 @@ void State::Checkpoint(GroupBlocks& blocks, BlockTable& table) const {
   if (is_one) return;
   blocks.AddReference(table.entries.back().id);
   table.entries.push_back(table.entries.back());
+  if (checkpoints_ > 0 && static_cast<int64_t>(CheckpointsOf(table)) > checkpoints_) {
+    GiveUp(blocks, table, LeastUseful(table));
+  }
+}
+
+bool State::DropCheckpoint(GroupBlocks& blocks, BlockTable& table) const {
+  if (CheckpointsOf(table) == 0) return false;
+  GiveUp(blocks, table, LeastUseful(table));
+  return true;
+}
+
+void State::GiveUp(GroupBlocks& blocks, BlockTable& table, size_t checkpoint) const {
+  blocks.Release(table.entries[checkpoint].id);
+  table.entries.erase(table.entries.begin() + static_cast<std::ptrdiff_t>(checkpoint));
 }
 
 void State::DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t position) const {

@@ -13,12 +13,15 @@ namespace kvant::kv {
 class State final : public Policy {
  public:
   static constexpr std::string_view kName = "state";
-  explicit State(int64_t /*window*/) {}
+  // `checkpoints`: how many a table may have, and Needed counts; 0: any number, none is counted.
+  explicit State(int64_t checkpoints) : checkpoints_(checkpoints) {}
 
   // The block that a pass after `length` positions reads, kNoBlock for the state before any
   // position; and the one that it writes.
   static BlockId ReadBlock(const BlockTable& table, int64_t length);
   static BlockId WriteBlock(const BlockTable& table) { return table.entries.back().id; }
+  // The block with the state after just `length` positions, kNoBlock where the table has none.
+  static BlockId BlockAt(const BlockTable& table, int64_t length);
   // Gives up the checkpoints before `position`.
   void DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t position) const;
 
@@ -26,8 +29,8 @@ class State final : public Policy {
   std::string Describe() const override { return "one state"; }
   Holds holds() const override { return Holds::kState; }
 
-  // The current block and the one that a pass writes; checkpoints come on top.
-  int64_t Needed(int64_t /*context*/, int64_t /*chunk*/) const override { return 2; }
+  // The current block, the one that a pass writes, and the checkpoints.
+  int64_t Needed(int64_t /*context*/, int64_t /*chunk*/) const override { return 2 + checkpoints_; }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 2; }
   int64_t RoomFor(const GroupBlocks& blocks, int group,
                   const RoomQuestion& question) const override;
@@ -49,7 +52,10 @@ class State final : public Policy {
   void RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
   int64_t ReplayFrom(const BlockTable& table, int64_t wanted) const override;
   void BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const override;
+  // Where that makes too many, gives up the one that leaves the smallest gap for its distance from
+  // the present: so distances double, and a replay is about as long as the rewind that needs it.
   void Checkpoint(GroupBlocks& blocks, BlockTable& table) const override;
+  bool DropCheckpoint(GroupBlocks& blocks, BlockTable& table) const override;
   Status CheckPrune() const override;
   void Prune(GroupBlocks& /*blocks*/, BlockTable& /*table*/,
              const Sequence& /*sequence*/) const override {}
@@ -65,6 +71,11 @@ class State final : public Policy {
                   const BlockTable& /*to*/) const override {}
 
   Status Check(const BlockTable& table, const Sequence& sequence) const override;
+
+ private:
+  void GiveUp(GroupBlocks& blocks, BlockTable& table, size_t checkpoint) const;
+
+  int64_t checkpoints_;
 };
 
 }  // namespace kvant::kv

@@ -1,12 +1,16 @@
 // Sizes and policy of a group.
 #include "engine/kv/stores/group_shape.h"
 
+#include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "cpu/kv_format_list.h"
 #include "engine/kv/policies/policy_list.h"
 
 namespace kvant::kv {
 namespace {
+
+// States of different blocks share no cache line.
+constexpr size_t kStateAlignment = 64;
 
 size_t ScaleBytes(cpu::KvElement element) {
   return cpu::VisitKvFormat(element, []<class Format>(Format) {
@@ -16,7 +20,12 @@ size_t ScaleBytes(cpu::KvElement element) {
 
 }  // namespace
 
+bool GroupShape::holds_states() const { return policy == State::kName; }
+
 SlabBytes GroupShape::slab() const {
+  if (holds_states()) {
+    return {RoundUp(static_cast<size_t>(k_dim) * sizeof(float), kStateAlignment), 0, 0, 0};
+  }
   return {cpu::KeyTileOffset(k_type, k_dim, kBlockTokens),
           cpu::ValueTileOffset(v_type, v_dim, kBlockTokens), ScaleBytes(k_type),
           ScaleBytes(v_type)};
@@ -27,7 +36,8 @@ uint64_t GroupShape::block_bytes() const {
 }
 
 std::unique_ptr<const Policy> GroupShape::MakePolicy() const {
-  std::unique_ptr<const Policy> made = kv::MakePolicy(policy, window);
+  std::unique_ptr<const Policy> made =
+      kv::MakePolicy(policy, holds_states() ? checkpoints : window);
   KVANT_CHECK(made != nullptr);
   return made;
 }

@@ -40,13 +40,16 @@ struct GroupShape {
   bool rotate_keys = false;
   bool rotate_values = false;
   std::string_view policy = {};  // a name of policy_list.h; empty: as the window says
+  // Of a group of states ("state"), which has one head with k_dim floats, the state of one layer.
+  int64_t checkpoints = 0;  // most of one sequence
   std::string_view store = "host";
 
   SlabBytes slab() const;
   // Bytes of one block in all layers and heads of the group, scales included.
   uint64_t block_bytes() const;
-  // Bytes of one position, in all layers and heads.
-  uint64_t bytes_per_token() const { return block_bytes() / kBlockTokens; }
+  // Bytes of one position, in all layers and heads; 0 for states.
+  uint64_t bytes_per_token() const { return holds_states() ? 0 : block_bytes() / kBlockTokens; }
+  bool holds_states() const;
 
   std::unique_ptr<const Policy> MakePolicy() const;
   // The first position that a query at `position` sees.

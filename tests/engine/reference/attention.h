@@ -43,7 +43,11 @@ class ReferenceAttention {
     }
     std::vector<Vector> out;
     for (size_t t = 0; t < in.size(); ++t) {
-      out.push_back(weights_.Multiply(prefix_ + "attn_output", Attend(qkv, t)));
+      Vector attended = Attend(qkv, t);
+      for (size_t i = 0; i < attended.size() && spec_.gated; ++i) {
+        attended[i] /= 1.0 + std::exp(-gates_[t][i]);
+      }
+      out.push_back(weights_.Multiply(prefix_ + "attn_output", attended));
     }
     return out;
   }
@@ -60,10 +64,22 @@ class ReferenceAttention {
     }
     Vector all;
     for (const char* name : {"attn_q", "attn_k", "attn_v"}) {
-      const Vector part = weights_.Multiply(prefix_ + name, in);
+      Vector part = weights_.Multiply(prefix_ + name, in);
+      if (spec_.gated && all.empty()) part = WithoutGates(part);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
+  }
+
+  // The queries of a row, whose gates are kept.
+  Vector WithoutGates(const Vector& both) {
+    Vector queries;
+    Vector& gates = gates_.emplace_back();
+    for (size_t i = 0; i < both.size(); ++i) {
+      const bool query = static_cast<int64_t>(i) / spec_.k_dim % 2 == 0;
+      (query ? queries : gates).push_back(both[i]);
+    }
+    return queries;
   }
 
   // Where the biases of a fused matrix lie apart.
@@ -168,6 +184,7 @@ class ReferenceAttention {
     return out;
   }
 
+  std::vector<Vector> gates_;  // by position
   const arch::Attention& spec_;
   const arch::ModelSpec& model_;
   const std::string& prefix_;

@@ -1,0 +1,122 @@
+// The kernels of recurrent layers: a convolution over the last rows, the scan of a state that is a
+// matrix, and gates.
+//
+// Included inside an instruction set's namespace and target region, after its simd.inl, and in
+// cpu/scalar. Semantics are those of cpu/kernels.h. A column's operations are the same whatever the
+// width of vectors, so that every instruction set gives the same bits.
+
+void CausalConv(const ConvTask& task) {
+  for (int64_t c = 0; c < task.cols; c += kLanes) {
+    const int64_t some = task.cols - c < kLanes ? task.cols - c : kLanes;
+    F32 sum = task.bias == nullptr ? Zero() : LoadPartial(task.bias + c, some);
+    for (int64_t tap = 0; tap < task.taps; ++tap) {
+      sum = MulAdd(LoadPartial(task.weights + tap * task.weight_stride + c, some),
+                   LoadPartial(task.rows[tap] + c, some), sum);
+    }
+    StorePartial(task.out + c, sum, some);
+  }
+}
+
+void SigmoidGate(const float* gates, const float* x, int64_t cols, float* out) {
+  const F32 one = Broadcast(1.0f);
+  for (int64_t c = 0; c < cols; c += kLanes) {
+    const int64_t some = cols - c < kLanes ? cols - c : kLanes;
+    const F32 power = Exp(Sub(Zero(), LoadPartial(gates + c, some)));
+    StorePartial(out + c, Div(LoadPartial(x + c, some), Add(one, power)), some);
+  }
+}
+
+// Sums over the rows of a state run in so many parts, row i in part i % kScanParts, and a column
+// keeps this order on every instruction set.
+inline constexpr int64_t kScanParts = 4;
+inline constexpr int kScanVectors = static_cast<int>(kScanColumns / kLanes);
+
+inline void SumParts(const F32 (&parts)[kScanParts][kScanVectors], F32 (&sums)[kScanVectors]) {
+  for (int v = 0; v < kScanVectors; ++v) {
+    sums[v] = Add(Add(parts[0][v], parts[1][v]), Add(parts[2][v], parts[3][v]));
+  }
+}
+
+// sums = the state's columns times `vector`, [depth].
+inline void ScanProduct(const float* state, const float* vector, int64_t depth,
+                        F32 (&sums)[kScanVectors]) {
+  F32 parts[kScanParts][kScanVectors];
+  for (auto& part : parts) {
+    for (F32& vector_part : part) vector_part = Zero();
+  }
+  int64_t i = 0;
+  for (; i + kScanParts <= depth; i += kScanParts) {
+    for (int64_t part = 0; part < kScanParts; ++part) {
+      const F32 factor = Broadcast(vector[i + part]);
+      const float* row = state + (i + part) * kScanColumns;
+      for (int v = 0; v < kScanVectors; ++v) {
+        parts[part][v] = MulAdd(factor, Load(row + v * kLanes), parts[part][v]);
+      }
+    }
+  }
+  for (; i < depth; ++i) {
+    const F32 factor = Broadcast(vector[i]);
+    for (int v = 0; v < kScanVectors; ++v) {
+      F32& part = parts[i % kScanParts][v];
+      part = MulAdd(factor, Load(state + i * kScanColumns + v * kLanes), part);
+    }
+  }
+  SumParts(parts, sums);
+}
+
+// state = decay * state + key (x) added; sums = the new state's columns times `query`.
+inline void ScanUpdate(float* state, const float* key, const float* query, float decay,
+                       int64_t depth, const F32 (&added)[kScanVectors],
+                       F32 (&sums)[kScanVectors]) {
+  F32 parts[kScanParts][kScanVectors];
+  for (auto& part : parts) {
+    for (F32& vector_part : part) vector_part = Zero();
+  }
+  const F32 kept = Broadcast(decay);
+  const auto update = [&](int64_t i, F32(&part)[kScanVectors]) {
+    const F32 key_i = Broadcast(key[i]);
+    const F32 query_i = Broadcast(query[i]);
+    float* row = state + i * kScanColumns;
+    for (int v = 0; v < kScanVectors; ++v) {
+      const F32 changed = MulAdd(key_i, added[v], Mul(kept, Load(row + v * kLanes)));
+      Store(row + v * kLanes, changed);
+      part[v] = MulAdd(query_i, changed, part[v]);
+    }
+  };
+  int64_t i = 0;
+  for (; i + kScanParts <= depth; i += kScanParts) {
+    for (int64_t part = 0; part < kScanParts; ++part) update(i + part, parts[part]);
+  }
+  for (; i < depth; ++i) update(i, parts[i % kScanParts]);
+  SumParts(parts, sums);
+}
+
+void Scan(const ScanTask& task) {
+  for (int64_t t = 0; t < task.rows; ++t) {
+    const float* key = task.keys + t * task.key_stride;
+    const float* value = task.values + t * task.value_stride;
+    const float decay = task.decays[t * task.gate_stride];
+    const F32 gain = Broadcast(task.gains[t * task.gate_stride]);
+    F32 added[kScanVectors];
+    for (int v = 0; v < kScanVectors; ++v) {
+      const int64_t left = task.cols - v * kLanes;
+      const int64_t some = left < kLanes ? left : kLanes;
+      added[v] = left <= 0 ? Zero() : LoadPartial(value + v * kLanes, some);
+    }
+    if (task.rule == ScanRule::kDelta) {
+      F32 known[kScanVectors];
+      ScanProduct(task.state, key, task.depth, known);
+      for (int v = 0; v < kScanVectors; ++v) {
+        added[v] = NegMulAdd(Broadcast(decay), known[v], added[v]);
+      }
+    }
+    for (int v = 0; v < kScanVectors; ++v) added[v] = Mul(gain, added[v]);
+    F32 sums[kScanVectors];
+    ScanUpdate(task.state, key, task.queries + t * task.key_stride, decay, task.depth, added, sums);
+    float* out = task.out + t * task.out_stride;
+    for (int v = 0; v < kScanVectors; ++v) {
+      const int64_t left = task.cols - v * kLanes;
+      if (left > 0) StorePartial(out + v * kLanes, sums[v], left < kLanes ? left : kLanes);
+    }
+  }
+}

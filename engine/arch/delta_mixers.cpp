@@ -1,0 +1,25 @@
+#include "engine/arch/delta_mixers.h"
+
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch {
+
+Result<std::vector<Block>> ReadDeltaMixers(const Metadata& metadata, const Stack& stack,
+                                           ValueHeads order, std::vector<RopeSpec>& ropes) {
+  KVANT_ASSIGN(const std::vector<bool> chosen,
+               ReadAttentionInterval(metadata, stack.layers.size()));
+  KVANT_ASSIGN(auto attentions, ReadSomeAttentions(metadata, stack, chosen));
+  for (auto& attention : attentions) {
+    if (!attention.has_value()) continue;
+    attention->head_norms = HeadNorms::kRequired;
+    attention->gated = true;
+  }
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, ropes));
+  KVANT_ASSIGN(const DeltaNet net, ReadDeltaNet(metadata, order, stack.final_norm.epsilon));
+  return MixersOf(attentions, net);
+}
+
+}  // namespace kvant::arch

@@ -1,0 +1,27 @@
+// A gated convolution over the last rows (LFM2):
+//   b, c, x = in_proj . input             three equal parts
+//   out = out_proj . (c * conv(b * x))    conv: each column over the last `taps` rows
+//
+// Tensors: shortconv.in_proj, shortconv.conv [taps x dim], shortconv.out_proj, with optional
+// biases. It keeps the last taps - 1 rows of b * x as its state.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/arch/metadata.h"
+
+namespace kvant::arch {
+
+class SublayerBuilder;
+
+struct ShortConv {
+  int64_t taps = 0;
+
+  Status AddNodes(SublayerBuilder& builder) const;
+};
+
+// By shortconv.l_cache.
+Result<ShortConv> ReadShortConv(const Metadata& metadata);
+
+}  // namespace kvant::arch

@@ -1,0 +1,29 @@
+// Gates of an attention's result, which come out of the same matrix as its queries.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+
+namespace kvant::graph {
+
+// `in` has a query and a gate for each head in turn, then `rest` columns. `qkv` becomes the queries
+// and the rest, `gates` the gates of all heads.
+struct SplitGates {
+  int64_t heads = 0;
+  int64_t dim = 0;  // of a query and of a gate
+  int64_t rest = 0;
+};
+std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, ValueId in,
+                                     ValueId qkv, ValueId gates);
+
+// out = in * sigmoid(gates), as floats and quantized as far as `out` asks. `in` may be out.floats,
+// and is undefined afterwards.
+std::unique_ptr<Node> MakeSigmoidGate(const cpu::KernelTable& kernels, std::string name, ValueId in,
+                                      ValueId gates, const Activations& out);
+
+}  // namespace kvant::graph

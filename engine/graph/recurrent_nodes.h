@@ -1,0 +1,117 @@
+// The nodes of recurrent layers. What such a layer keeps is one state of a fixed number of floats
+// for each sequence (CacheLayer::state_floats): a pass reads the state before its rows and leaves
+// the one after them elsewhere, so that it can be undone. Without a cache every pass begins before
+// the first position.
+//
+// A part's rows are computed one after the other where they depend on each other, and columns that
+// do not are cut into shares: neither the number of threads nor the passes that a prompt is cut
+// into change a bit of a state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+
+namespace kvant::graph {
+
+// Where a layer's state lies: its cache layer, and the floats of that before this one.
+struct StateSlice {
+  int cache_id = 0;
+  int64_t offset = 0;
+};
+
+// In rows of floats: the `cols` columns from `target` on are multiplied by those from `factor` on.
+std::unique_ptr<Node> MakeMultiplyColumns(std::string name, ValueId values, int64_t target,
+                                          int64_t factor, int64_t cols);
+
+// A convolution of each column over the last `taps` rows:
+//   out[c] = gate[c] * activation(bias[c] + sum over taps of weight * in[c])
+// whose state is the last taps - 1 rows of `in`.
+struct CausalConv {
+  static constexpr int64_t kNoGate = -1;
+
+  int64_t taps = 0;
+  int64_t cols = 0;
+  int64_t first = 0;       // of the columns of `in`
+  int64_t gate = kNoGate;  // the first of the columns of `in` that are the gate
+  std::optional<cpu::Activation> activation = {};
+  WeightVector weights = {};  // [taps][cols], that of the present row last
+  WeightVector bias = {};     // [cols]; empty: none
+
+  int64_t state_floats() const { return (taps - 1) * cols; }
+};
+std::unique_ptr<Node> MakeCausalConv(const cpu::KernelTable& kernels, std::string name,
+                                     CausalConv conv, StateSlice state, ValueId in,
+                                     const Activations& out);
+
+// What the scan of a gated delta net needs besides queries, keys and values: in `qkv`, [key_heads]
+// queries, as many keys and the values, each query and key over its length, each query also over
+// sqrt(key_dim); in `out`, for each value head, exp(rate * softplus(decay column of `in` + bias)),
+// and then for each sigmoid(gain column of `in`).
+struct DeltaGates {
+  int64_t key_heads = 0;
+  int64_t key_dim = 0;
+  std::vector<int64_t> decay_columns = {};  // [value heads]
+  std::vector<int64_t> gain_columns = {};
+  WeightVector rates = {};
+  WeightVector biases = {};
+};
+std::unique_ptr<Node> MakeDeltaGates(const cpu::KernelTable& kernels, std::string name,
+                                     DeltaGates gates, ValueId in, ValueId qkv, ValueId out);
+
+// What the scan of Mamba 2 needs besides x, b and c: in `out`, for each head, exp(rate * step), and
+// then for each the step, softplus(column of `in` + bias).
+struct StepGates {
+  int64_t first = 0;        // the first column of `in`
+  WeightVector rates = {};  // [heads]
+  WeightVector biases = {};
+};
+std::unique_ptr<Node> MakeStepGates(std::string name, StepGates gates, ValueId in, ValueId out);
+
+// A state [depth][cols] for each head, by cpu::ScanRule. It lies as panels of cpu::kScanColumns
+// columns, head by head.
+struct ScanShape {
+  cpu::ScanRule rule;
+  int64_t heads = 0;
+  int64_t depth = 0;  // of queries and keys
+  int64_t cols = 0;   // of values and results
+  // The first columns of queries, keys and values.
+  int64_t queries = 0;
+  int64_t keys = 0;
+  int64_t values = 0;
+  std::vector<int64_t> key_heads = {};  // [heads]: whose query and key each head has
+  WeightVector skips = {};              // [heads]: times the value, is added to the result
+
+  int64_t panels() const { return (cols + cpu::kScanColumns - 1) / cpu::kScanColumns; }
+  int64_t panel_floats() const { return depth * cpu::kScanColumns; }
+  int64_t state_floats() const { return heads * panels() * panel_floats(); }
+};
+struct ScanValues {
+  ValueId in = kNoValue;     // queries, keys and values
+  ValueId gates = kNoValue;  // [heads] decays, [heads] gains
+  ValueId out = kNoValue;    // [heads][cols]
+};
+std::unique_ptr<Node> MakeScan(const cpu::KernelTable& kernels, std::string name, ScanShape shape,
+                               StateSlice state, const ScanValues& values);
+
+enum class GateOrder : uint8_t { kAfterNorm, kBeforeNorm };
+
+// out = norm of each piece of `in` * silu(gate), or norm of each piece of in * silu(gate). `in` is
+// overwritten.
+struct GatedNorm {
+  Norm norm = {};      // of one piece, or of all; without weights: none
+  int64_t pieces = 1;  // of the columns of `in`
+  int64_t gate = 0;    // the first column of `gates`
+  GateOrder order = GateOrder::kAfterNorm;
+};
+std::unique_ptr<Node> MakeGatedNorm(const cpu::KernelTable& kernels, std::string name,
+                                    GatedNorm norm, ValueId in, ValueId gates,
+                                    const Activations& out);
+
+}  // namespace kvant::graph

@@ -1,0 +1,299 @@
+// The scan of states that are matrices, and what comes before and after it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "engine/graph/norm.h"
+#include "engine/graph/part_states.h"
+#include "engine/graph/recurrent_nodes.h"
+
+namespace kvant::graph {
+namespace {
+
+// As in torch: beyond it the function is x to the last bit.
+constexpr float kSoftplusLinear = 20.0f;
+
+float Softplus(float x) { return x > kSoftplusLinear ? x : std::log1p(std::exp(x)); }
+
+class DeltaGatesNode final : public Node {
+ public:
+  DeltaGatesNode(const cpu::KernelTable& kernels, std::string name, DeltaGates gates, ValueId in,
+                 ValueId qkv, ValueId out)
+      : Node(std::move(name), {in, qkv}, {out, qkv}),
+        kernels_(kernels),
+        gates_(std::move(gates)),
+        in_(in),
+        qkv_(qkv),
+        out_(out) {
+    // x / sqrt(sum of squares + e) is the RMS norm with e / n and weights 1 / sqrt(n).
+    const auto dim = static_cast<float>(gates_.key_dim);
+    const auto count = static_cast<size_t>(gates_.key_dim);
+    query_norm_ = {NormKind::kRms, kLengthEpsilon / dim, std::vector<float>(count, 1.0f / dim)};
+    key_norm_ = {NormKind::kRms, kLengthEpsilon / dim,
+                 std::vector<float>(count, 1.0f / std::sqrt(dim))};
+  }
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* head = pass.FloatRow(qkv_, row);
+      for (int64_t i = 0; i < 2 * gates_.key_heads; ++i, head += gates_.key_dim) {
+        const Norm& norm = i < gates_.key_heads ? query_norm_ : key_norm_;
+        ApplyNorm(kernels_, norm, 0, gates_.key_dim, head, head);
+      }
+      SetGates(pass.FloatRow(in_, row), pass.FloatRow(out_, row));
+    }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], 2 * gates_.key_heads * gates_.key_dim +
+                                           kValuesPerGate * std::ssize(gates_.rates));
+  }
+
+  std::string Describe() const override {
+    return fmt::format("lengths of {} heads, {} gates {}", 2 * gates_.key_heads,
+                       gates_.rates.size(), kernels_.isa);
+  }
+
+ private:
+  static constexpr float kLengthEpsilon = 1e-6f;
+  // As many values are normed in the time that the gates of a head take.
+  static constexpr int64_t kValuesPerGate = 256;
+
+  void SetGates(const float* in, float* out) const {
+    const size_t heads = gates_.rates.size();
+    for (size_t i = 0; i < heads; ++i) {
+      const float step = Softplus(in[gates_.decay_columns[i]] + gates_.biases[i]);
+      out[i] = std::exp(gates_.rates[i] * step);
+      out[heads + i] = 1.0f / (1.0f + std::exp(-in[gates_.gain_columns[i]]));
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  DeltaGates gates_;
+  ValueId in_;
+  ValueId qkv_;
+  ValueId out_;
+  Norm query_norm_;
+  Norm key_norm_;
+};
+
+class StepGatesNode final : public Node {
+ public:
+  StepGatesNode(std::string name, StepGates gates, ValueId in, ValueId out)
+      : Node(std::move(name), {in}, {out}), gates_(std::move(gates)), in_(in), out_(out) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
+    const size_t heads = gates_.rates.size();
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      const float* in = pass.FloatRow(in_, row) + gates_.first;
+      float* out = pass.FloatRow(out_, row);
+      for (size_t i = 0; i < heads; ++i) {
+        const float step = Softplus(in[i] + gates_.biases[i]);
+        out[i] = std::exp(gates_.rates[i] * step);
+        out[heads + i] = step;
+      }
+    }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], kValuesPerStep * std::ssize(gates_.rates));
+  }
+
+  std::string Describe() const override { return fmt::format("{} steps", gates_.rates.size()); }
+
+ private:
+  // As many values are normed in the time that the step of a head takes.
+  static constexpr int64_t kValuesPerStep = 256;
+
+  StepGates gates_;
+  ValueId in_;
+  ValueId out_;
+};
+
+class ScanNode final : public Node {
+ public:
+  ScanNode(const cpu::KernelTable& kernels, std::string name, ScanShape shape, StateSlice state,
+           ScanValues values)
+      : Node(std::move(name), {values.in, values.gates}, {values.out}),
+        kernels_(kernels),
+        shape_(std::move(shape)),
+        state_(state),
+        values_(values) {}
+
+  // A task is some columns of a head, in all rows of a part.
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const int64_t tasks = shape_.heads * shape_.panels();
+    const Range range = OwnedRange(CountParts(pass) * tasks, 1, member.index, member.count);
+    for (int64_t task = range.begin; task < range.end; ++task) {
+      const PartStates part = PartStatesOf(pass, state_, task / tasks);
+      RunPanel(pass, member, part, task % tasks);
+    }
+  }
+
+  size_t ScratchBytes(const PassLimits& limits) const override {
+    return limits.kv_cache ? 0 : static_cast<size_t>(shape_.panel_floats()) * sizeof(float);
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], shape_.heads * shape_.panels() * shape_.panel_floats());
+  }
+
+  void AddWork(const PassShape& pass, Work& work) const override {
+    work.cache_bytes += static_cast<double>(pass.parts.size()) *
+                        static_cast<double>(shape_.state_floats()) * sizeof(float);
+    const double products = shape_.rule == cpu::ScanRule::kDelta ? 4 : 3;
+    work.float_macs += products * static_cast<double>(pass.rows[RowSpace::kPass]) *
+                       static_cast<double>(shape_.heads * shape_.depth * shape_.cols);
+  }
+
+  std::string Describe() const override {
+    return fmt::format("{} scan {} [{} x {} x {}]",
+                       shape_.rule == cpu::ScanRule::kDelta ? "delta" : "linear", kernels_.isa,
+                       shape_.heads, shape_.depth, shape_.cols);
+  }
+
+ private:
+  void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
+                int64_t panel) const {
+    const int64_t head = panel / shape_.panels();
+    const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
+    const int64_t offset = panel * shape_.panel_floats();
+    float* state = part.after != nullptr ? part.after + offset
+                                         : reinterpret_cast<float*>(pass.Scratch(member).data());
+    const size_t bytes = static_cast<size_t>(shape_.panel_floats()) * sizeof(float);
+    if (part.before != nullptr) {
+      std::memcpy(state, part.before + offset, bytes);
+    } else {
+      std::memset(state, 0, bytes);
+    }
+    const int64_t keys = shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
+    const float* in = pass.FloatRow(values_.in, part.first_row);
+    const float* values = in + shape_.values + head * shape_.cols + col;
+    const float* gates = pass.FloatRow(values_.gates, part.first_row) + head;
+    const cpu::ScanTask task = {
+        .rule = shape_.rule,
+        .rows = part.rows,
+        .depth = shape_.depth,
+        .cols = std::min(cpu::kScanColumns, shape_.cols - col),
+        .keys = in + shape_.keys + keys,
+        .queries = in + shape_.queries + keys,
+        .key_stride = pass.RowFloats(values_.in),
+        .values = values,
+        .value_stride = pass.RowFloats(values_.in),
+        .decays = gates,
+        .gains = gates + shape_.heads,
+        .gate_stride = pass.RowFloats(values_.gates),
+        .state = state,
+        .out = pass.FloatRow(values_.out, part.first_row) + head * shape_.cols + col,
+        .out_stride = pass.RowFloats(values_.out)};
+    kernels_.scan(task);
+    if (!shape_.skips.empty()) AddSkips(task, shape_.skips[static_cast<size_t>(head)]);
+  }
+
+  // What goes past the state.
+  static void AddSkips(const cpu::ScanTask& task, float factor) {
+    for (int64_t row = 0; row < task.rows; ++row) {
+      const float* value = task.values + row * task.value_stride;
+      float* out = task.out + row * task.out_stride;
+      for (int64_t i = 0; i < task.cols; ++i) out[i] += factor * value[i];
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  ScanShape shape_;
+  StateSlice state_;
+  ScanValues values_;
+};
+
+class GatedNormNode final : public Node {
+ public:
+  GatedNormNode(const cpu::KernelTable& kernels, std::string name, GatedNorm norm, ValueId in,
+                ValueId gates, const Activations& out)
+      : Node(std::move(name), {in, gates}, Writes(in, out)),
+        kernels_(kernels),
+        norm_(std::move(norm)),
+        in_(in),
+        gates_(gates),
+        out_(out) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* in = pass.FloatRow(in_, row);
+      float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
+      const float* gate = pass.FloatRow(gates_, row) + norm_.gate;
+      const cpu::ActivationKernel& silu = kernels_.ForActivation(cpu::Activation::kSilu);
+      if (norm_.order == GateOrder::kBeforeNorm) silu.multiply(gate, in, out_.cols, in);
+      if (norm_.norm.weight.empty()) {
+        if (out != in) std::memcpy(out, in, static_cast<size_t>(out_.cols) * sizeof(float));
+      } else {
+        ApplyPieces(in, out);
+      }
+      if (norm_.order == GateOrder::kAfterNorm) silu.multiply(gate, out, out_.cols, out);
+      if (out_.int8 == kNoValue) continue;
+      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+    }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], 4 * out_.cols);
+  }
+
+  std::string Describe() const override {
+    return fmt::format("{} x {} * silu{} {} [{}]", NormName(norm_.norm.kind), norm_.pieces,
+                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+  }
+
+ private:
+  static std::vector<ValueId> Writes(ValueId in, const Activations& out) {
+    std::vector<ValueId> writes = out.ids();
+    writes.push_back(in);
+    return writes;
+  }
+
+  void ApplyPieces(const float* in, float* out) const {
+    const int64_t cols = out_.cols / norm_.pieces;
+    const bool shared = norm_.norm.cols() == cols;
+    for (int64_t piece = 0; piece < norm_.pieces; ++piece) {
+      ApplyNorm(kernels_, norm_.norm, shared ? 0 : piece * cols, cols, in + piece * cols,
+                out + piece * cols);
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  GatedNorm norm_;
+  ValueId in_;
+  ValueId gates_;
+  Activations out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> MakeDeltaGates(const cpu::KernelTable& kernels, std::string name,
+                                     DeltaGates gates, ValueId in, ValueId qkv, ValueId out) {
+  return std::make_unique<DeltaGatesNode>(kernels, std::move(name), std::move(gates), in, qkv, out);
+}
+
+std::unique_ptr<Node> MakeStepGates(std::string name, StepGates gates, ValueId in, ValueId out) {
+  return std::make_unique<StepGatesNode>(std::move(name), std::move(gates), in, out);
+}
+
+std::unique_ptr<Node> MakeScan(const cpu::KernelTable& kernels, std::string name, ScanShape shape,
+                               StateSlice state, const ScanValues& values) {
+  KVANT_CHECK(std::ssize(shape.key_heads) == shape.heads);
+  return std::make_unique<ScanNode>(kernels, std::move(name), std::move(shape), state, values);
+}
+
+std::unique_ptr<Node> MakeGatedNorm(const cpu::KernelTable& kernels, std::string name,
+                                    GatedNorm norm, ValueId in, ValueId gates,
+                                    const Activations& out) {
+  KVANT_CHECK(norm.pieces > 0 && out.cols % norm.pieces == 0);
+  return std::make_unique<GatedNormNode>(kernels, std::move(name), std::move(norm), in, gates, out);
+}
+
+}  // namespace kvant::graph
