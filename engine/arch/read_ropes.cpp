@@ -147,6 +147,16 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
   return {};
 }
 
+Status DivideYarnAmplitudes(const Metadata& metadata, std::vector<RopeSpec>& ropes) {
+  KVANT_ASSIGN(const auto type, metadata.file().GetString(metadata.Key("rope.scaling.type")));
+  KVANT_ASSIGN(const float multiplier, metadata.PositiveOr(kYarnLogMultiplierKey, 0));
+  if (multiplier == 0 || type != "yarn") return {};
+  KVANT_ASSIGN(const float stretch, metadata.Positive("rope.scaling.factor"));
+  if (stretch <= 1.0f) return {};
+  for (RopeSpec& rope : ropes) rope.amplitude /= 1.0f + 0.1f * multiplier * std::log(stretch);
+  return {};
+}
+
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
                        std::vector<Attention>& attentions, std::vector<RopeSpec>& ropes) {
   for (size_t i = 0; i < attentions.size(); ++i) {

@@ -34,6 +34,11 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
                  std::vector<std::optional<Attention>>& attentions,
                  std::vector<graph::RopeSpec>& ropes);
 
+// For families with rope.scaling.yarn_log_multiplier: divides the factor on cosine and sine by the
+// one that YaRN would have with its logarithm times that number.
+Status DivideYarnAmplitudes(const Metadata& metadata, std::vector<graph::RopeSpec>& ropes);
+inline constexpr const char* kYarnLogMultiplierKey = "rope.scaling.yarn_log_multiplier";
+
 // Gives the chosen attentions, which are those with a window, ropes with another base. These have
 // no scaling: that stretches positions for layers that see far.
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,

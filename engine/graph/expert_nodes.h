@@ -35,6 +35,9 @@ enum class Gating : uint8_t {
   kSoftmaxOfChosen,  // over the experts that are chosen, which have the largest logits
   kSigmoid,
   kSqrtSoftplus,  // sqrt(log(1 + exp(logit)))
+  // Each expert in turn, the best of those that are left: over these, but without those that are
+  // further below it than the jitter allows (Liu et al. 2024, arXiv 2409.12136, without sampling).
+  kSparseMixer,
 };
 
 // What a group of experts is chosen by.
@@ -63,6 +66,8 @@ struct Routing {
   float scale = 1;         // of the weights
   bool by_logits = false;  // experts are chosen by their logits, not by the weights
   Weighs weighs = Weighs::kResult;
+  // kSparseMixer: expert i takes part if (best - logit) / max(|logit|, best) <= 2 * jitter.
+  float jitter = 0;
 };
 
 // Which experts the tokens of a pass have, and in which order their rows lie.

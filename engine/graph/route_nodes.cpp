@@ -88,7 +88,8 @@ class ChooseExpertsNode final : public Node {
   }
 
   std::string Describe() const override {
-    constexpr const char* kGatings[] = {"softmax", "softmax of chosen", "sigmoid", "sqrt softplus"};
+    constexpr const char* kGatings[] = {"softmax", "softmax of chosen", "sigmoid", "sqrt softplus",
+                                        "sparse mixer"};
     std::string text = fmt::format("the best {} of {} experts, {}", routing_.used, routing_.experts,
                                    kGatings[static_cast<size_t>(routing_.gating)]);
     if (routing_.groups.count > 1) {
@@ -120,6 +121,9 @@ class ChooseExpertsNode final : public Node {
       const int64_t best = TakeBest(scores, open, count);
       chosen[rank] = static_cast<int32_t>(best);
       weights[rank] = gates[best];
+      if (routing_.gating == Gating::kSparseMixer) {
+        weights[rank] = MixerWeight(logits, static_cast<size_t>(best), open);
+      }
     }
     Weigh(weights);
   }
@@ -128,7 +132,8 @@ class ChooseExpertsNode final : public Node {
     const int64_t count = routing_.experts;
     switch (routing_.gating) {
       case Gating::kSoftmax: Softmax(gates, count); break;
-      case Gating::kSoftmaxOfChosen: break;
+      case Gating::kSoftmaxOfChosen:
+      case Gating::kSparseMixer: break;
       case Gating::kSigmoid:
         for (int64_t i = 0; i < count; ++i) gates[i] = Sigmoid(gates[i]);
         break;
@@ -139,6 +144,18 @@ class ChooseExpertsNode final : public Node {
         }
         break;
     }
+  }
+
+  // The share of the best expert, which has just been taken, among the open ones that are close.
+  float MixerWeight(const float* logits, size_t best, const int32_t* open) const {
+    const float top = logits[best];
+    float sum = 1;
+    for (int64_t i = 0; i < routing_.experts; ++i) {
+      const float below = (top - logits[i]) / std::max(std::abs(logits[i]), top);
+      if (open[i] == 0 || below > 2 * routing_.jitter) continue;
+      sum += std::exp(logits[i] - top);
+    }
+    return 1 / sum;
   }
 
   // Closes the experts of all groups but the best.

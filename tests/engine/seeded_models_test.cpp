@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "cpu/kernels.h"
 #include "engine/arch/family.h"
 #include "formats/gguf.h"
 #include "formats/npy.h"
+#include "tests/engine/logit_comparison.h"
+#include "tests/engine/runner_kinds.h"
 #include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 
@@ -72,6 +76,42 @@ TEST_P(SeededModels, CachesAgreeWithTheModelWithoutCacheOverManyWindows) {
   const std::vector<float> found = AllLogits(*cached, tokens, 7);
   const std::vector<float> expected = AllLogits(*oracle, tokens, tokens.size());
   EXPECT_LE(MaxDifference(found, expected), kTolerance);
+}
+
+// Smaller caches lose little, though a router may then choose another expert where two are close;
+// and sequences with a common beginning have the bits that they would have alone.
+TEST_P(SeededModels, SmallerCachesAndForksAgree) {
+  SeededModel seeded(GetParam());
+  const auto model = seeded.Open();
+  ASSERT_NE(model, nullptr);
+  const std::vector<TokenId> tokens = RandomTokens(40, 6, model->vocab_size());
+  const std::span<const TokenId> all(tokens);
+  const std::vector<float> exact =
+      AllLogits(*OpenSession(model, F32Cache(seeded.context())), tokens, tokens.size());
+  const bool routed = model->file().FindTensor("blk.1.ffn_gate_inp.weight") != nullptr;
+  for (const bool q8 : {false, true}) {
+    const cpu::KvElement type = q8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
+    const double limit = routed ? (q8 ? 0.3 : 2e-3) : (q8 ? 0.01 : 1e-5);
+    SessionOptions options = F32Cache(seeded.context());
+    options.k_type = options.v_type = type;
+    const std::vector<float> alone = AllLogits(*OpenSession(model, options), tokens, tokens.size());
+    EXPECT_LT(MeanDivergence(exact, alone, tokens.size()), limit);
+    options.sequences = 2;
+    options.kv_check = options.kv_poison = true;
+    const auto runner = OpenRunner(model, options);
+    const SequenceId first = NewSequence(*runner);
+    ExpectOk(runner->Append(first, all.first(30)));
+    const auto second = runner->Fork(first);
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    const std::vector<TokenId> other = RandomTokens(10, 7, model->vocab_size());
+    for (size_t i = 0; i < 10; ++i) {
+      const StepInput inputs[] = {{first, all.subspan(30 + i, 1)}, {*second, {&other[i], 1}}};
+      ExpectOk(runner->Step(inputs));
+      const size_t vocab = alone.size() / tokens.size();
+      const std::span<const float> row = std::span(alone).subspan((30 + i) * vocab, vocab);
+      EXPECT_EQ(MaxDifference(runner->logits(first), row), 0.0) << i;
+    }
+  }
 }
 
 // Folders written by the class of the inner model leave out the beginning of names, and old ones
@@ -155,6 +195,45 @@ TEST(SeededModel, OutputRowsOfBaichuan2AreDividedByTheirLengths) {
     EXPECT_EQ(found[static_cast<size_t>((row + 1) % kDim)], -0.8f);
     EXPECT_EQ(values("token_embd.weight", row)[static_cast<size_t>(row % kDim)], 3.0f);
   }
+}
+
+// A text model among other parts: its settings lie apart, its tensors have another beginning.
+TEST(SeededModel, PartsThatReadImagesAreLeftOut) {
+  SeededModel seeded("mistral3");
+  const auto usual = seeded.Open();
+  nlohmann::json text = seeded.config;
+  text.erase("architectures");
+  seeded.config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                   {"text_config", text},
+                   {"vision_config", {{"hidden_size", 7}, {"num_hidden_layers", 1}}}};
+  seeded.extra = {{"vision_tower.patch_conv.weight", {{2, 3}, std::vector<float>(6)}},
+                  {"multi_modal_projector.norm.weight", {{3}, std::vector<float>(3)}}};
+  const std::vector<TokenId> tokens = {5, 9, 3};
+  const auto logits = [&](const std::shared_ptr<const Model>& model) {
+    return AllLogits(*OpenSession(model, F32Cache(64)), tokens, tokens.size());
+  };
+  for (const std::string text_model : {"language_model.model.", "model.language_model."}) {
+    seeded.rename = [text_model](const std::string& name) {
+      const std::string_view inner = "model.";
+      if (name.starts_with(inner)) return text_model + name.substr(inner.size());
+      return text_model.starts_with(inner) ? name : "language_model." + name;
+    };
+    const auto wrapped = seeded.Open();
+    ASSERT_TRUE(usual != nullptr && wrapped != nullptr) << text_model;
+    EXPECT_EQ(logits(usual), logits(wrapped)) << text_model;
+  }
+  seeded.extra["audio.weight"] = {{3}, std::vector<float>(3)};
+  EXPECT_THAT(seeded.Message(), testing::HasSubstr("audio.weight\" has no place"));
+}
+
+TEST(SeededModel, RotatedDimensionsMayBeAShareOfAHead) {
+  SeededModel seeded("minimax-m2");
+  seeded.config.erase("rotary_dim");
+  const auto model = seeded.Open();
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(model->spec().ropes.front().n_rot, 8);
+  seeded.config["rope_parameters"]["partial_rotary_factor"] = 0.2;
+  EXPECT_THAT(seeded.Message(), testing::HasSubstr("partial_rotary_factor"));
 }
 
 TEST(SeededModel, SessionsEndWhereLearnedPositionsEnd) {
@@ -245,6 +324,17 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"gpt-oss", "/num_local_experts", 7, "has shape [8, "},
         SeededSetting{"gpt-oss", "/num_attention_heads", 8, "q_proj.weight"},
         SeededSetting{"gpt-oss", "/quantization_config", {{"quant_method", "awq"}}, "(awq)"},
+        SeededSetting{"minimax-m2", "/rotary_dim", 7, "rotary_dim"},
+        SeededSetting{"minimax-m2", "/rotary_dim", 18, "rotary_dim"},
+        SeededSetting{"minimax-m2", "/num_local_experts", 9, "has shape [8, 32]"},
+        SeededSetting{"mistral3", "/rope_parameters/llama_4_scaling_beta", -0.1, "llama_4"},
+        SeededSetting{"mistral3", "/rope_parameters/mscale_all_dim", -1, "mscale_all_dim"},
+        SeededSetting{"mistral3", "/rope_parameters/rope_type", "linear", "without yarn"},
+        SeededSetting{"phimoe-long", "/router_jitter_noise", 0.02, "router_jitter_noise"},
+        SeededSetting{"phimoe-long", "/num_experts_per_tok", 3, "num_experts_per_tok"},
+        SeededSetting{"phimoe-long", "/rope_scaling/long_mscale", 1.3, "long_mscale"},
+        SeededSetting{"phimoe-long", "/rope_scaling/long_factor", {1.0, 2.0}, "long_factor"},
+        SeededSetting{"phimoe-long", "/rope_scaling/rope_type", "yarn", "\"yarn\""},
         SeededSetting{"olmoe", "/clip_qkv", 1.0, "clip_qkv"},
         SeededSetting{"hunyuan-moe", "/rope_scaling/alpha", 0, "alpha"},
         SeededSetting{"llama4", "/use_qk_norm", false, "use_qk_norm: expected true"},

@@ -8,7 +8,7 @@ Value i of a tensor is mean + spread * u, where u in (-1, 1) comes from the top 
 the FNV-1a hash of the tensor's name. tests/engine/seeded_model.h makes the same numbers, so the weights need not be stored.
 
 Usage: make_seeded_models.py [NAME_BEGINNING]
-The pinned packages are transformers 4.57.1, 5.23.0 where MODELS says so, and torch 2.6.0.
+The pinned packages are transformers 4.57.1, 5.23.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.
 """
 import json
 import sys
@@ -63,8 +63,16 @@ def longrope(n):
 
 
 MINICPM = dict(architectures=["MiniCPMForCausalLM"], scale_emb=4.0, scale_depth=1.1, dim_model_base=100)
+PHIMOE = dict(longrope(4), original_max_position_embeddings=48, short_mscale=1.2, long_mscale=1.2)
+MINISTRAL = dict(YARN, original_max_position_embeddings=24, rope_theta=500.0, beta_fast=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=1.0,
+                 llama_4_scaling_beta=0.3)
+
+
+# "gate_up" and "down" of all experts, and what else has another name.
+MINIMAX = dict(mlp="block_sparse_moe", gate="w1", up="w3", down="w2")
 
 # Name: (class, settings); "context" and "tokens" are of the session, "plus_one" says that norms multiply by 1 + weight,
+# "needs" is the major version of transformers where it is not 4, "published" names tensors as folders do,
 # "known_as" are settings of another class with the same formulas.
 MODELS = {
     "llama-yarn": ("Llama", dict(GROUPED, num_hidden_layers=2, rope_scaling=YARN)),
@@ -199,6 +207,17 @@ MODELS = {
                                                      mamba_proj_bias=True, shared_intermediate_size=40, position_embedding_type="nope",
                                                      layer_types=granite_layers("mam"))),
     # A number for each layer.
+    # Experts under the names of the published folders; the class keeps them in one tensor.
+    "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24, head_dim=16, rotary_dim=8,
+                                     rope_theta=500.0, needs=5, published=MINIMAX)),
+    "mistral3": ("Ministral3", dict(GROUPED, num_hidden_layers=3, head_dim=16, needs=5, rope_parameters=MINISTRAL)),
+    "mistral3-window": ("Ministral3", dict(GROUPED, num_hidden_layers=2, head_dim=16, sliding_window=11, tie_word_embeddings=True, needs=5,
+                                           rope_parameters=dict(MINISTRAL, mscale=0.7, mscale_all_dim=1.3, llama_4_scaling_beta=0.5))),
+    # In one of thirty choices another expert is close enough to take a share of the weight.
+    "phimoe-long": ("Phimoe", dict(EXPERTS, intermediate_size=24, num_local_experts=8, sliding_window=None, attention_bias=True,
+                                   lm_head_bias=True, rope_scaling=PHIMOE)),
+    "phimoe-short": ("Phimoe", dict(EXPERTS, intermediate_size=24, num_local_experts=8, sliding_window=None, rope_scaling=PHIMOE,
+                                    context=48, tokens=40)),
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
     "deepseek": ("Deepseek", dict(EXPERTS, tie_word_embeddings=False, rms_norm_eps=1e-6, rope_theta=500.0, hidden_act="silu",
@@ -285,6 +304,21 @@ def norm_groups(norm, groups):
     norm.forward = forward
 
 
+def published_parts(name, parameter, names):
+    """The names in a folder and the parts of the parameter that they stand for."""
+    if not names or ".mlp." not in name:
+        return [(name, parameter)]
+    name = name.replace(".mlp.", f".{names['mlp']}.")
+    if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return [(name, parameter)]
+    prefix, kind = name.rsplit(".", 1)
+    parts = []
+    for i in range(parameter.shape[0]):
+        halves = zip(("gate", "up"), parameter[i].chunk(2)) if kind == "gate_up_proj" else [("down", parameter[i])]
+        parts += [(f"{prefix}.{i}.{names[part]}.weight", matrix) for part, matrix in halves]
+    return parts
+
+
 def write(name, hf_class, settings):
     settings = dict(settings)
     context = settings.pop("context", 128)
@@ -292,6 +326,9 @@ def write(name, hf_class, settings):
     plus_one = settings.pop("plus_one", False)
     gate_spread = settings.pop("gate_spread", 2.0)
     known_as = settings.pop("known_as", {})
+    names = settings.pop("published", {})
+    if settings.pop("needs", 4) == 5 and not transformers.__version__.startswith("5."):
+        return
     attention = settings.pop("attention", "eager")
     group_norm = settings.pop("group_norm", False)
     class_name = hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM")
@@ -307,10 +344,11 @@ def write(name, hf_class, settings):
     rows = []
     with torch.no_grad():
         choices = [row for row in model.named_buffers() if row[0].endswith(("e_score_correction_bias", "expert_bias"))]
-        for key, parameter in list(model.named_parameters()) + choices:
-            row = tensor_row(key, parameter, plus_one, gate_spread)
-            parameter.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
-            rows.append(row)
+        for whole, parameter in list(model.named_parameters()) + choices:
+            for key, part in published_parts(whole, parameter, names):
+                row = tensor_row(key, part, plus_one, gate_spread)
+                part.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
+                rows.append(row)
     tokens = torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(8))
     with torch.no_grad():
         logits = model(input_ids=tokens[None], use_cache=False).logits[0]

@@ -88,7 +88,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
     return config.Wrong("swiglu_limit", fmt::format("{}", kGateLimit));
   }
   KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
-  return AddRopeScaling(config, shape, shape.head_dim, out, YarnRamp::kExact);
+  return AddRopeScaling(config, shape, shape.head_dim, out, {.ramp = YarnRamp::kExact});
 }
 
 constexpr HfFamily kHf[] = {{

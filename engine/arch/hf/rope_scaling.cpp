@@ -145,11 +145,18 @@ Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters&
 
 namespace {
 
-Status AddYarn(const RopeScaling& scaling, const HfShape& shape, YarnRamp ramp, Parameters& out) {
-  KVANT_TRY(AddYarnKeys(scaling, shape, out, ramp));
-  KVANT_ASSIGN(const auto factor, scaling.settings.Number("factor"));
-  KVANT_ASSIGN(const double share, YarnAmplitudeShare(scaling.settings, *factor));
-  if (share != 1) {
+Status AddYarn(const RopeScaling& scaling, const HfShape& shape, const YarnForm& form,
+               Parameters& out) {
+  KVANT_TRY(AddYarnKeys(scaling, shape, out, form.ramp));
+  const JsonObject& settings = scaling.settings;
+  KVANT_ASSIGN(const auto factor, settings.Number("factor"));
+  KVANT_ASSIGN(double share, YarnAmplitudeShare(settings, *factor));
+  if (form.divides_by_all_dims) {
+    KVANT_ASSIGN(const double all, PositiveOr(settings, "mscale_all_dim", 0));
+    if (all > 0) out.writer->AddF32(out.Key(kYarnLogMultiplierKey), static_cast<float>(all));
+    share *= YarnAmplitude(*factor, all);
+  }
+  if (std::abs(share - 1) > 1e-12) {
     out.writer->AddF32(out.Key("rope.scaling.attn_factor"), static_cast<float>(share));
   }
   return {};
@@ -158,11 +165,11 @@ Status AddYarn(const RopeScaling& scaling, const HfShape& shape, YarnRamp ramp, 
 }  // namespace
 
 Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
-                      Parameters& out, YarnRamp ramp) {
+                      Parameters& out, const YarnForm& form) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (!scaling) return {};
   if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
-  if (scaling->type == "yarn") return AddYarn(*scaling, shape, ramp, out);
+  if (scaling->type == "yarn") return AddYarn(*scaling, shape, form, out);
   if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3, yarn");
   KVANT_ASSIGN(const float base, ReadRopeBase(config, out.rope_base));
   KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, n_rot));
@@ -191,6 +198,17 @@ Status AddFactors(const JsonObject& settings, const char* key, const char* tenso
   return {};
 }
 
+// The same where the folder says it: for contexts up to the original one, and for longer ones.
+Result<float> ReadLongRopeAmplitude(const JsonObject& settings, int64_t context, int64_t original) {
+  const double usual = static_cast<double>(LongRopeAmplitude(context, original));
+  KVANT_ASSIGN(const double of_short, PositiveOr(settings, "short_mscale", usual));
+  KVANT_ASSIGN(const double of_long, PositiveOr(settings, "long_mscale", usual));
+  if (of_short != of_long) {
+    return settings.Wrong("long_mscale", fmt::format("short_mscale, which is {}", of_short));
+  }
+  return static_cast<float>(of_short);
+}
+
 }  // namespace
 
 Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out) {
@@ -209,8 +227,9 @@ Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot
   if (scaling->type != "longrope" && scaling->type != "su") {
     return scaling->Unsupported("default, longrope, su");
   }
-  out.writer->AddF32(out.Key("rope.scaling.attn_factor"),
-                     LongRopeAmplitude(shape.context, original_context));
+  KVANT_ASSIGN(const float amplitude,
+               ReadLongRopeAmplitude(scaling->settings, shape.context, original_context));
+  out.writer->AddF32(out.Key("rope.scaling.attn_factor"), amplitude);
   KVANT_TRY(AddFactors(scaling->settings, "long_factor", "rope_factors_long.weight", n_rot, out));
   return AddFactors(scaling->settings, "short_factor", "rope_factors_short.weight", n_rot, out);
 }

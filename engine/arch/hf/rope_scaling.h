@@ -40,11 +40,19 @@ Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 // The same for a class that knows no other type.
 Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
 
+// What the readers of a family make of YaRN's keys.
+struct YarnForm {
+  YarnRamp ramp = YarnRamp::kWholePairs;
+  // Whether they divide the factor on cosine and sine by the one that follows from
+  // rope.scaling.yarn_log_multiplier, which is written for "mscale_all_dim".
+  bool divides_by_all_dims = false;
+};
+
 // Writes what the common ways of stretching need, for `n_rot` dimensions of a head: linear,
 // llama3 or yarn, or nothing. kNotSupported for a "truncate" of yarn that does not make the ramp
 // that readers of the family assume.
 Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
-                      Parameters& out, YarnRamp ramp = YarnRamp::kWholePairs);
+                      Parameters& out, const YarnForm& form = {});
 
 // Writes the original context and what the type "longrope" needs: two lists of factors, by which
 // frequencies are divided up to that context and beyond it. A class that knows no other type calls
@@ -54,11 +62,6 @@ Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot
 // Writes what YaRN needs apart from the factor on cosine and sine.
 Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters& out,
                    YarnRamp ramp = YarnRamp::kWholePairs);
-
-// Writes what LongRoPE (arXiv 2402.13753) needs, for `n_rot` dimensions of a head: the original
-// context, which is searched in config.json and in the settings, and where positions are stretched
-// the factors of both lengths and the factor on cosine and sine.
-Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out);
 
 // The factor 1 + 0.1 m ln(factor) of YaRN (arXiv 2309.00071) and its relatives.
 double YarnAmplitude(double factor, double multiplier);

@@ -77,6 +77,7 @@ Result<graph::Routing> ReadRouting(const Metadata& metadata, const ExpertTraits&
   routing.experts = experts;
   routing.used = used;
   KVANT_ASSIGN(routing.gating, ReadGating(metadata, traits.gating));
+  routing.jitter = traits.jitter;
   KVANT_TRY(ReadGroups(metadata, traits, routing));
   KVANT_ASSIGN(const auto normalize, metadata.file().GetBool(metadata.Key("expert_weights_norm")));
   routing.normalize = normalize.value_or(traits.normalize);

@@ -50,6 +50,7 @@ struct ExpertTraits {
   cpu::Activation activation = cpu::Activation::kSilu;
   bool by_logits = false;  // see graph::Routing
   graph::Weighs weighs = graph::Weighs::kResult;
+  float jitter = 0;  // of graph::Routing, for Gating::kSparseMixer
 };
 
 // The experts of each layer; nothing for layers without a router. By expert_count,

@@ -45,6 +45,7 @@ class ReferenceExperts {
   // Experts and their weights, the best first.
   std::vector<std::pair<size_t, double>> Choose(const Vector& logits) {
     const graph::Routing& routing = spec_.routing;
+    if (routing.gating == graph::Gating::kSparseMixer) return Mix(logits);
     const Vector gates = Gates(logits);
     Vector scores = spec_.routing.by_logits ? logits : gates;
     if (weights_.Has(prefix_ + "exp_probs_b.bias")) {
@@ -68,6 +69,25 @@ class ReferenceExperts {
   }
 
  private:
+  // The best of the remaining experts, weighted by a softmax over those of them that are close.
+  std::vector<std::pair<size_t, double>> Mix(Vector logits) const {
+    const Vector all = logits;
+    std::vector<std::pair<size_t, double>> chosen;
+    for (int64_t rank = 0; rank < spec_.routing.used; ++rank) {
+      const size_t best = Sorted(logits).front();
+      const double top = logits[best];
+      double sum = 0;
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const double below = (top - all[i]) / std::max(std::abs(all[i]), top);
+        if (below <= 2 * static_cast<double>(spec_.routing.jitter))
+          sum += std::exp(logits[i] - top);
+      }
+      chosen.emplace_back(best, 1 / sum);
+      logits[best] = -INFINITY;
+    }
+    return chosen;
+  }
+
   static double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
   // Of a softmax over the chosen alone: exp(logit), which is as large where the logit is.
@@ -78,7 +98,8 @@ class ReferenceExperts {
     for (const double logit : logits) {
       switch (spec_.routing.gating) {
         case graph::Gating::kSoftmax: gates.push_back(std::exp(logit) / sum); break;
-        case graph::Gating::kSoftmaxOfChosen: gates.push_back(std::exp(logit)); break;
+        case graph::Gating::kSoftmaxOfChosen:
+        case graph::Gating::kSparseMixer: gates.push_back(std::exp(logit)); break;
         case graph::Gating::kSigmoid: gates.push_back(Sigmoid(logit)); break;
         case graph::Gating::kSqrtSoftplus:
           gates.push_back(std::sqrt(std::log(1 + std::exp(logit))));

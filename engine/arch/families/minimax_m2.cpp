@@ -1,0 +1,90 @@
+// MiniMax M2: norms of queries and keys over whole projections, a partial rotation over halves, and
+// in every layer experts behind a sigmoid router whose choice has a bias of its own.
+#include "base/result.h"
+#include "cpu/kernels.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hf/rope_scaling.h"
+#include "engine/arch/read_ropes.h"
+
+namespace kvant::arch::minimax_m2 {
+namespace {
+
+constexpr std::string_view kName = "minimax-m2";
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
+  Stack& stack = model.stacks.front();
+  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  for (Attention& attention : attentions) {
+    attention.head_norms = HeadNorms::kRequired;
+    attention.head_norm_weights = HeadNormWeights::kProjection;
+  }
+  KVANT_TRY(FillLayersWithExperts(metadata, stack, {}, attentions,
+                                  {.gating = graph::Gating::kSigmoid, .normalize = true}));
+  return model;
+}
+
+constexpr std::string_view kClasses[] = {"MiniMaxM2ForCausalLM"};
+constexpr double kBase = 5e6;
+
+constexpr std::array<HfTensor, 5> kExperts = {
+    HfOfExperts("model.layers.{}.block_sparse_moe.gate.weight", kRouterName, Extent::kExperts,
+                Extent::kDim),
+    HfOfExperts("model.layers.{}.block_sparse_moe.e_score_correction_bias",
+                "blk.{}.exp_probs_b.bias", Extent::kExperts, Extent::kNone),
+    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w1.weight",
+                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
+    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w3.weight",
+                "blk.{}.ffn_up_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
+    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w2.weight",
+                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn, ExpertForm::kEach),
+};
+
+constexpr auto kTensors = Join(
+    kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv,
+    HfNorm("model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight", Extent::kQRows),
+    HfNorm("model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", Extent::kKvRows),
+    kHfAttentionOutput, kHfNormBeforeFfn, kExperts);
+
+// Under a key of their own in published folders, as a share of a head in those that transformers
+// writes.
+Result<int64_t> AddRotatedDimensions(const JsonObject& config, const HfShape& shape,
+                                     Parameters& out) {
+  KVANT_ASSIGN(const auto given, config.Integer("rotary_dim", shape.head_dim));
+  if (!given) {
+    KVANT_ASSIGN(const auto settings, config.Object("rope_parameters"));
+    return AddPartialRotation(settings.value_or(config), "partial_rotary_factor", 1.0, shape, out);
+  }
+  if (*given < 2 || *given % 2 != 0) {
+    return config.Wrong("rotary_dim", fmt::format("an even number up to {}", shape.head_dim));
+  }
+  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(*given));
+  return *given;
+}
+
+Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const int64_t n_rot, AddRotatedDimensions(config, shape, out));
+  KVANT_TRY(AddSigmoidRouter(config, out));
+  return AddRopeScaling(config, shape, n_rot, out);
+}
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kSiluActivation,
+    .rope_base = kBase,
+    .tensors = kTensors,
+    .add_parameters = AddParameters,
+    .experts = {.count = "num_local_experts", .ffn = "intermediate_size"},
+}};
+
+}  // namespace
+
+extern const Family kFamily;
+const Family kFamily = {.name = kName, .models = "MiniMax M2", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch::minimax_m2
