@@ -12,48 +12,16 @@
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
 #include "formats/gguf.h"
+#include "tests/engine/spec_of_metadata.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {
 namespace {
 
-using formats::GgufWriter;
 using testing::HasSubstr;
 
-// The metadata of a small model, changed by `change`, read from a file without tensors.
-Result<arch::ModelSpec> Read(const std::function<void(GgufWriter&)>& change,
-                             const std::string& family = "llama") {
-  GgufWriter writer;
-  writer.AddString("general.architecture", family);
-  writer.AddU32(family + ".context_length", 256);
-  writer.AddU32(family + ".embedding_length", 64);
-  writer.AddU32(family + ".block_count", 2);
-  writer.AddU32(family + ".feed_forward_length", 96);
-  writer.AddU32(family + ".attention.head_count", 4);
-  writer.AddU32(family + ".attention.head_count_kv", 2);
-  writer.AddF32(family + ".attention.layer_norm_rms_epsilon", 1e-5f);
-  change(writer);
-  const std::string path = TempPath("spec.gguf");
-  KVANT_TRY(writer.Begin(path));
-  KVANT_TRY(writer.Finish());
-  auto file = formats::GgufFile::Open(path);
-  std::filesystem::remove(path);
-  if (!file.ok()) return file.error();
-  return arch::ReadSpec(*file);
-}
-
-const arch::Attention& AttentionOf(const arch::ModelSpec& spec, size_t layer) {
-  return *arch::Attentions(spec.stacks.front())[layer];
-}
-
-std::string Message(const std::function<void(GgufWriter&)>& change,
-                    const std::string& family = "llama") {
-  auto spec = Read(change, family);
-  return spec.ok() ? "accepted" : spec.error().message;
-}
-
 TEST(ReadSpec, DefaultsFollowFromTheDimensions) {
-  auto spec = Read([](GgufWriter&) {});
+  auto spec = ReadSpecOf([](GgufWriter&) {});
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   ASSERT_EQ(spec->stacks.front().layers.size(), 2u);
   EXPECT_EQ(AttentionOf(*spec, 1).k_dim, 16);
@@ -64,115 +32,8 @@ TEST(ReadSpec, DefaultsFollowFromTheDimensions) {
   EXPECT_EQ(spec->ropes[0].base, 10000.0f);
 }
 
-// A layer without kv heads is a recurrent one in families that have such layers (RS-19), and an
-// error in others.
-TEST(ReadSpec, Rs19LayersWithoutKvHeadsAreRecurrent) {
-  const auto with = [](const std::vector<int32_t>& kv_heads, uint32_t taps) {
-    return [=](GgufWriter& writer) {
-      writer.Remove("lfm2.attention.head_count_kv");
-      if (!kv_heads.empty()) writer.AddI32s("lfm2.attention.head_count_kv", kv_heads);
-      if (taps > 0) writer.AddU32("lfm2.shortconv.l_cache", taps);
-    };
-  };
-  const auto spec = Read(with({0, 2}, 3), "lfm2");
-  ASSERT_TRUE(spec.ok()) << spec.error().message;
-  const auto& layers = spec->stacks.front().layers;
-  EXPECT_EQ(std::get<arch::ShortConv>(layers[0].sublayers[0].block).taps, 3);
-  EXPECT_EQ(std::get<arch::Attention>(layers[1].sublayers[0].block).kv_heads, 2);
-  EXPECT_THAT(Message(with({0, 0}, 3), "lfm2"), HasSubstr("expected kv heads in some layer"));
-  EXPECT_THAT(Message(with({0, 3}, 3), "lfm2"), HasSubstr("4 heads are no multiple of 3"));
-  EXPECT_THAT(Message(with({0, -1}, 3), "lfm2"), HasSubstr("head_count_kv: expected 1 to"));
-  EXPECT_THAT(Message(with({0}, 3), "lfm2"), HasSubstr("expected 2 32-bit integers, found 1"));
-  EXPECT_THAT(Message(with({}, 3), "lfm2"), HasSubstr("head_count_kv is missing"));
-  EXPECT_THAT(Message(with({0, 2}, 0), "lfm2"), HasSubstr("shortconv.l_cache is missing"));
-  EXPECT_THAT(Message(with({0, 2}, 1), "lfm2"), HasSubstr("l_cache: expected 2 to 64, found 1"));
-  EXPECT_THAT(Message(with({0, 2}, 65), "lfm2"), HasSubstr("expected 1 to 64, found 65"));
-  EXPECT_THAT(Message([](GgufWriter& writer) {
-                writer.Remove("llama.attention.head_count_kv");
-                writer.AddI32s("llama.attention.head_count_kv", {2, 0});
-              }),
-              HasSubstr("expected 1 to"));
-}
-
-// Which layers are recurrent follows from an interval or from flags, which must not contradict each
-// other (RS-19); heads must divide what they are heads of.
-TEST(ReadSpec, Rs19DeltaNetsAreCheckedAgainstTheirSizes) {
-  using Change = std::function<void(GgufWriter&)>;
-  const auto with = [](const Change& change) {
-    return [change](GgufWriter& writer) {
-      const auto add = [&](const std::string& key, uint32_t value) {
-        writer.AddU32("qwen35." + key, value);
-      };
-      add("ssm.conv_kernel", 4);
-      add("ssm.group_count", 2);
-      add("ssm.time_step_rank", 4);
-      add("ssm.state_size", 8);
-      add("ssm.inner_size", 48);
-      add("full_attention_interval", 2);
-      change(writer);
-    };
-  };
-  const auto replaced = [&](const std::string& key, uint32_t value) {
-    return Message(with([=](GgufWriter& writer) {
-                     writer.Remove("qwen35." + key);
-                     if (value > 0) writer.AddU32("qwen35." + key, value);
-                   }),
-                   "qwen35");
-  };
-  const auto spec = Read(with([](GgufWriter&) {}), "qwen35");
-  ASSERT_TRUE(spec.ok()) << spec.error().message;
-  const auto& layers = spec->stacks.front().layers;
-  const auto& net = std::get<arch::DeltaNet>(layers[0].sublayers[0].block);
-  EXPECT_EQ(net.value_dim, 12);
-  EXPECT_EQ(net.KeyHead(3), 1);  // key heads take turns
-  EXPECT_TRUE(std::get<arch::Attention>(layers[1].sublayers[0].block).gated);
-  EXPECT_THAT(replaced("ssm.time_step_rank", 3), HasSubstr("a multiple of 2 key heads, found 3"));
-  EXPECT_THAT(replaced("ssm.inner_size", 50), HasSubstr("a multiple of 4 value heads, found 50"));
-  EXPECT_THAT(replaced("ssm.inner_size", 0), HasSubstr("ssm.inner_size is missing"));
-  EXPECT_THAT(replaced("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
-  EXPECT_THAT(replaced("ssm.conv_kernel", 1), HasSubstr("expected 2 to 64, found 1"));
-  EXPECT_THAT(replaced("full_attention_interval", 3), HasSubstr("expected kv heads in some layer"));
-  const auto flags = [&](const std::vector<bool>& recurrent) {
-    return with([=](GgufWriter& writer) {
-      formats::GgufArray array;
-      array.type = formats::GgufType::kBool;
-      array.count = recurrent.size();
-      static const std::byte bytes[] = {std::byte{1}, std::byte{0}, std::byte{1}};
-      array.data = recurrent[0] ? bytes : bytes + 1;
-      writer.AddValue("qwen35.attention.recurrent_layers", {formats::GgufType::kArray, array});
-    });
-  };
-  EXPECT_TRUE(Read(flags({true, false}), "qwen35").ok());
-  EXPECT_THAT(
-      Message(flags({false, true}), "qwen35"),
-      HasSubstr("layer 0: expected what full_attention_interval 2 makes it, found attention"));
-}
-
-TEST(ReadSpec, Rs19HeadsOfMamba2AreCheckedAgainstTheirSizes) {
-  const auto message = [](const std::string& key, uint32_t value) {
-    return Message(
-        [=](GgufWriter& writer) {
-          const std::pair<const char*, uint32_t> sizes[] = {{"ssm.conv_kernel", 4},
-                                                            {"ssm.group_count", 2},
-                                                            {"ssm.time_step_rank", 4},
-                                                            {"ssm.state_size", 8},
-                                                            {"ssm.inner_size", 48}};
-          for (const auto& [name, size] : sizes) {
-            const uint32_t number = name == key ? value : size;
-            if (number > 0) writer.AddU32(std::string("mamba2.") + name, number);
-          }
-        },
-        "mamba2");
-  };
-  EXPECT_EQ(message("", 0), "accepted");
-  EXPECT_THAT(message("ssm.group_count", 3), HasSubstr("a divisor of 4 heads, found 3"));
-  EXPECT_THAT(message("ssm.inner_size", 50), HasSubstr("a multiple of 4 heads, found 50"));
-  EXPECT_THAT(message("ssm.time_step_rank", 0), HasSubstr("ssm.time_step_rank is missing"));
-  EXPECT_THAT(message("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
-}
-
 TEST(ReadSpec, HeadsMayDifferPerLayer) {
-  auto spec = Read([](GgufWriter& writer) {
+  auto spec = ReadSpecOf([](GgufWriter& writer) {
     writer.Remove("llama.attention.head_count_kv");
     writer.AddI32s("llama.attention.head_count_kv", {4, 1});
   });
@@ -184,7 +45,7 @@ TEST(ReadSpec, HeadsMayDifferPerLayer) {
 // Without key_length, layers of different numbers of heads have heads of different sizes, and each
 // size its own rotary table.
 TEST(ReadSpec, HeadSizesMayDifferPerLayer) {
-  auto spec = Read([](GgufWriter& writer) {
+  auto spec = ReadSpecOf([](GgufWriter& writer) {
     writer.Remove("llama.attention.head_count");
     writer.AddI32s("llama.attention.head_count", {4, 2});
   });
@@ -206,24 +67,25 @@ TEST(ReadSpec, WindowsMayBeGivenLayerByLayer) {
                       {formats::GgufType::kArray, formats::GgufArray{type, count, flags, {}}});
     };
   };
-  auto spec = Read(change(2, formats::GgufType::kBool), "gemma3");
+  auto spec = ReadSpecOf(change(2, formats::GgufType::kBool), "gemma3");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(AttentionOf(*spec, 0).mask.kind, arch::MaskKind::kCausal);
   EXPECT_EQ(AttentionOf(*spec, 1).mask.kind, arch::MaskKind::kWindow);
   EXPECT_EQ(AttentionOf(*spec, 0).rope, 0u);
   EXPECT_EQ(AttentionOf(*spec, 1).rope, 1u);
-  EXPECT_THAT(Message(change(1, formats::GgufType::kBool), "gemma3"),
+  EXPECT_THAT(SpecMessage(change(1, formats::GgufType::kBool), "gemma3"),
               HasSubstr("sliding_window_pattern: expected 2 booleans, found 1"));
-  EXPECT_THAT(Message(change(2, formats::GgufType::kInt8), "gemma3"),
+  EXPECT_THAT(SpecMessage(change(2, formats::GgufType::kInt8), "gemma3"),
               HasSubstr("sliding_window_pattern: expected 2 booleans"));
 }
 
 // As old files and those of other converters have it.
 TEST(ReadSpec, AScalingFactorWithoutATypeIsLinear) {
-  auto spec = Read([](GgufWriter& writer) { writer.AddF32("llama.rope.scaling.factor", 4.0f); });
+  auto spec =
+      ReadSpecOf([](GgufWriter& writer) { writer.AddF32("llama.rope.scaling.factor", 4.0f); });
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->ropes[0].linear_factor, 4.0f);
-  spec = Read([](GgufWriter& writer) {
+  spec = ReadSpecOf([](GgufWriter& writer) {
     writer.AddString("llama.rope.scaling.type", "none");
     writer.AddF32("llama.rope.scaling.factor", 4.0f);
   });
@@ -238,7 +100,7 @@ TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
     writer.AddU32("gemma3.attention.sliding_window", 32);
     writer.AddF32("gemma3.rope.freq_base", 1e6f);
   };
-  auto spec = Read(change, "gemma3");
+  auto spec = ReadSpecOf(change, "gemma3");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->stacks.front().input.scale, 8.0f);
   ASSERT_EQ(spec->ropes.size(), 2u);
@@ -249,14 +111,14 @@ TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
     EXPECT_EQ(AttentionOf(*spec, i).mask.window, is_global ? 0 : 32) << i;
     EXPECT_EQ(AttentionOf(*spec, i).rope, is_global ? 0u : 1u) << i;
   }
-  EXPECT_THAT(Message(
+  EXPECT_THAT(SpecMessage(
                   [&](GgufWriter& writer) {
                     change(writer);
                     writer.AddU32("gemma3.attention.sliding_window_pattern", 0);
                   },
                   "gemma3"),
               HasSubstr("sliding_window_pattern"));
-  EXPECT_THAT(Message(
+  EXPECT_THAT(SpecMessage(
                   [&](GgufWriter& writer) {
                     change(writer);
                     writer.AddF32("gemma3.rope.freq_base_swa", -1.0f);
@@ -266,7 +128,7 @@ TEST(ReadSpec, Gemma3AlternatesWindowsAndRotaryBases) {
 }
 
 TEST(ReadSpec, Gemma2HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
-  auto spec = Read([](GgufWriter&) {}, "gemma2");
+  auto spec = ReadSpecOf([](GgufWriter&) {}, "gemma2");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->stacks.front().output.cap, 30.0f);
   EXPECT_EQ(AttentionOf(*spec, 0).score_cap, 50.0f);
@@ -274,7 +136,7 @@ TEST(ReadSpec, Gemma2HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
   EXPECT_EQ(AttentionOf(*spec, 1).mask.kind, arch::MaskKind::kCausal);
   EXPECT_EQ(AttentionOf(*spec, 1).scale, 0.25f);
   // The 27B model, of 46 layers, scales by dim / heads.
-  spec = Read(
+  spec = ReadSpecOf(
       [](GgufWriter& writer) {
         writer.Remove("gemma2.block_count");
         writer.AddU32("gemma2.block_count", 46);
@@ -284,7 +146,7 @@ TEST(ReadSpec, Gemma2HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(AttentionOf(*spec, 45).scale, 0.25f);
   EXPECT_THAT(
-      Message([](GgufWriter& w) { w.AddF32("gemma2.attn_logit_softcapping", 0); }, "gemma2"),
+      SpecMessage([](GgufWriter& w) { w.AddF32("gemma2.attn_logit_softcapping", 0); }, "gemma2"),
       HasSubstr("gemma2.attn_logit_softcapping: expected a positive number"));
 }
 
@@ -293,7 +155,7 @@ TEST(ReadSpec, Llama4HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
     writer.Remove("llama4.block_count");
     writer.AddU32("llama4.block_count", 5);
   };
-  auto spec = Read(layers, "llama4");
+  auto spec = ReadSpecOf(layers, "llama4");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   for (size_t i = 0; i < 5; ++i) {
     const arch::Attention& attention = AttentionOf(*spec, i);
@@ -308,7 +170,7 @@ TEST(ReadSpec, Llama4HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
               whole ? arch::HeadNorms::kNone : arch::HeadNorms::kWithoutWeights);
   }
   // A window of 0 is a model whose layers all see everything and have a rotation.
-  spec = Read(
+  spec = ReadSpecOf(
       [&](GgufWriter& writer) {
         layers(writer);
         writer.AddU32("llama4.attention.sliding_window", 0);
@@ -325,10 +187,10 @@ TEST(ReadSpec, Llama4HasTheNumbersOfTheReleasedModelsWhereAKeyIsAbsent) {
 
 TEST(ReadSpec, Llama4NamesTheKeysThatMakeNoSense) {
   const auto f32 = [](const char* key, float value) {
-    return Message([=](GgufWriter& writer) { writer.AddF32(key, value); }, "llama4");
+    return SpecMessage([=](GgufWriter& writer) { writer.AddF32(key, value); }, "llama4");
   };
   const auto u32 = [](const char* key, uint32_t value) {
-    return Message([=](GgufWriter& writer) { writer.AddU32(key, value); }, "llama4");
+    return SpecMessage([=](GgufWriter& writer) { writer.AddU32(key, value); }, "llama4");
   };
   for (const float bad : {0.0f, -0.1f, HUGE_VALF}) {
     EXPECT_THAT(f32("llama4.attention.temperature_scale", bad),
@@ -346,7 +208,7 @@ TEST(ReadSpec, Llama4NamesTheKeysThatMakeNoSense) {
 // Baichuan 13B is known by its layers in files of other engines; a key outranks them.
 TEST(ReadSpec, BaichuanHasAlibiOrARotation) {
   const auto slopes = [](uint32_t layers, std::optional<float> max_bias) -> size_t {
-    const auto spec = Read(
+    const auto spec = ReadSpecOf(
         [&](GgufWriter& writer) {
           writer.Remove("baichuan.block_count");
           writer.AddU32("baichuan.block_count", layers);
@@ -362,13 +224,13 @@ TEST(ReadSpec, BaichuanHasAlibiOrARotation) {
   EXPECT_EQ(slopes(40, {}), 4u);
   EXPECT_EQ(slopes(32, 8.0f), 4u);
   EXPECT_EQ(slopes(40, 0.0f), 0u);
-  EXPECT_THAT(
-      Message([](GgufWriter& w) { w.AddF32("baichuan.attention.max_alibi_bias", -1); }, "baichuan"),
-      HasSubstr("key baichuan.attention.max_alibi_bias: expected a positive number"));
+  EXPECT_THAT(SpecMessage([](GgufWriter& w) { w.AddF32("baichuan.attention.max_alibi_bias", -1); },
+                          "baichuan"),
+              HasSubstr("key baichuan.attention.max_alibi_bias: expected a positive number"));
 }
 
 TEST(ReadSpec, UnknownArchitectureIsRefusedWithTheKnownOnes) {
-  const std::string message = Message([](GgufWriter&) {}, "mamba");
+  const std::string message = SpecMessage([](GgufWriter&) {}, "mamba");
   EXPECT_THAT(message, HasSubstr("\"mamba\""));
   EXPECT_THAT(message, HasSubstr("llama, phi3, gemma3"));
 }
@@ -383,41 +245,44 @@ TEST(ReadSpec, ContradictionsNameTheKey) {
       writer.AddU32(key, value);
     };
   };
-  EXPECT_THAT(Message(without("general.architecture")), HasSubstr("general.architecture"));
+  EXPECT_THAT(SpecMessage(without("general.architecture")), HasSubstr("general.architecture"));
   for (const char* key : {"llama.block_count", "llama.embedding_length",
                           "llama.attention.head_count", "llama.feed_forward_length",
                           "llama.context_length", "llama.attention.layer_norm_rms_epsilon"}) {
-    EXPECT_THAT(Message(without(key)), HasSubstr(key));
+    EXPECT_THAT(SpecMessage(without(key)), HasSubstr(key));
   }
-  EXPECT_THAT(Message(u32("llama.block_count", 0)), HasSubstr("llama.block_count"));
-  EXPECT_THAT(Message(u32("llama.block_count", 4000000000u)), HasSubstr("llama.block_count"));
-  EXPECT_THAT(Message(u32("llama.embedding_length", 0xffffffffu)),
+  EXPECT_THAT(SpecMessage(u32("llama.block_count", 0)), HasSubstr("llama.block_count"));
+  EXPECT_THAT(SpecMessage(u32("llama.block_count", 4000000000u)), HasSubstr("llama.block_count"));
+  EXPECT_THAT(SpecMessage(u32("llama.embedding_length", 0xffffffffu)),
               HasSubstr("llama.embedding_length"));
-  EXPECT_THAT(Message(u32("llama.attention.head_count", 0)),
+  EXPECT_THAT(SpecMessage(u32("llama.attention.head_count", 0)),
               HasSubstr("llama.attention.head_count"));
-  EXPECT_THAT(Message(u32("llama.attention.head_count", 5)), HasSubstr("no multiple"));
-  EXPECT_THAT(Message(u32("llama.attention.head_count_kv", 3)), HasSubstr("no multiple"));
-  EXPECT_THAT(Message(u32("llama.rope.dimension_count", 15)), HasSubstr("rope.dimension_count"));
-  EXPECT_THAT(Message(u32("llama.rope.dimension_count", 64)), HasSubstr("rope.dimension_count"));
-  EXPECT_THAT(Message(u32("llama.expert_count", 8)), HasSubstr("experts"));
-  EXPECT_THAT(Message([](GgufWriter& writer) {
+  EXPECT_THAT(SpecMessage(u32("llama.attention.head_count", 5)), HasSubstr("no multiple"));
+  EXPECT_THAT(SpecMessage(u32("llama.attention.head_count_kv", 3)), HasSubstr("no multiple"));
+  EXPECT_THAT(SpecMessage(u32("llama.rope.dimension_count", 15)),
+              HasSubstr("rope.dimension_count"));
+  EXPECT_THAT(SpecMessage(u32("llama.rope.dimension_count", 64)),
+              HasSubstr("rope.dimension_count"));
+  EXPECT_THAT(SpecMessage(u32("llama.expert_count", 8)), HasSubstr("experts"));
+  EXPECT_THAT(SpecMessage([](GgufWriter& writer) {
                 writer.Remove("llama.block_count");
                 writer.AddString("llama.block_count", "two");
               }),
               HasSubstr("llama.block_count"));
+  EXPECT_THAT(SpecMessage([](GgufWriter& writer) {
+                writer.AddString("llama.rope.scaling.type", "dynamic");
+              }),
+              HasSubstr("\"dynamic\""));
   EXPECT_THAT(
-      Message([](GgufWriter& writer) { writer.AddString("llama.rope.scaling.type", "dynamic"); }),
-      HasSubstr("\"dynamic\""));
-  EXPECT_THAT(
-      Message([](GgufWriter& writer) { writer.AddString("llama.rope.scaling.type", "yarn"); }),
+      SpecMessage([](GgufWriter& writer) { writer.AddString("llama.rope.scaling.type", "yarn"); }),
       HasSubstr("key llama.rope.scaling.factor is missing"));
-  EXPECT_THAT(Message([](GgufWriter& writer) {
+  EXPECT_THAT(SpecMessage([](GgufWriter& writer) {
                 writer.Remove("llama.attention.head_count_kv");
                 writer.AddI32s("llama.attention.head_count_kv", {2, 2, 2});
               }),
               HasSubstr("found 3"));
   for (const float bad : {0.0f, -1.0f, HUGE_VALF, std::nanf("")}) {
-    EXPECT_THAT(Message([bad](GgufWriter& writer) {
+    EXPECT_THAT(SpecMessage([bad](GgufWriter& writer) {
                   writer.Remove("llama.attention.layer_norm_rms_epsilon");
                   writer.AddF32("llama.attention.layer_norm_rms_epsilon", bad);
                 }),
@@ -428,7 +293,7 @@ TEST(ReadSpec, ContradictionsNameTheKey) {
 // Arrays may count the layers that are left out, but no others.
 TEST(ReadSpec, ArraysHaveAnEntryForEachLayer) {
   const auto with = [](std::vector<int32_t> heads) {
-    return Message([&heads](GgufWriter& writer) {
+    return SpecMessage([&heads](GgufWriter& writer) {
       writer.AddU32("llama.nextn_predict_layers", 1);
       writer.Remove("llama.attention.head_count_kv");
       writer.AddI32s("llama.attention.head_count_kv", heads);
@@ -438,13 +303,14 @@ TEST(ReadSpec, ArraysHaveAnEntryForEachLayer) {
   EXPECT_EQ(with({2, 1}), "accepted");
   EXPECT_THAT(with({2, 1, 1}), HasSubstr("expected 1 32-bit integers, found 3"));
   EXPECT_THAT(with({3}), HasSubstr("4 heads are no multiple of 3"));
-  EXPECT_THAT(Message([](GgufWriter& writer) { writer.AddU32("llama.nextn_predict_layers", 2); }),
-              HasSubstr("key llama.nextn_predict_layers: expected less than 2 layers, found 2"));
+  EXPECT_THAT(
+      SpecMessage([](GgufWriter& writer) { writer.AddU32("llama.nextn_predict_layers", 2); }),
+      HasSubstr("key llama.nextn_predict_layers: expected less than 2 layers, found 2"));
 }
 
 TEST(ReadSpec, ALinearScaleUnderItsOldNameCountsUnlessThereIsTheNewOne) {
   const auto factor = [](bool both) {
-    const auto spec = Read([both](GgufWriter& writer) {
+    const auto spec = ReadSpecOf([both](GgufWriter& writer) {
       writer.AddF32("llama.rope.scale_linear", 3.0f);
       if (both) writer.AddF32("llama.rope.scaling.factor", 5.0f);
     });
@@ -452,12 +318,12 @@ TEST(ReadSpec, ALinearScaleUnderItsOldNameCountsUnlessThereIsTheNewOne) {
   };
   EXPECT_EQ(factor(false), 3.0f);
   EXPECT_EQ(factor(true), 5.0f);
-  EXPECT_THAT(Message([](GgufWriter& writer) { writer.AddF32("llama.rope.scale_linear", 0); }),
+  EXPECT_THAT(SpecMessage([](GgufWriter& writer) { writer.AddF32("llama.rope.scale_linear", 0); }),
               HasSubstr("rope.scale_linear: expected a positive number"));
 }
 
 TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {
-  auto spec = Read([](GgufWriter& writer) {
+  auto spec = ReadSpecOf([](GgufWriter& writer) {
     writer.AddString("llama.rope.scaling.type", "linear");
     writer.AddF32("llama.rope.scaling.factor", 4.0f);
   });
@@ -477,7 +343,7 @@ TEST(ReadSpec, LinearScalingDividesFrequenciesAndFactorsMultiplyPeriods) {
 
 // The formulas of arXiv 2309.00071 in another order: a share of each frequency stays.
 TEST(ReadSpec, YarnSlowsDownPairsThatTurnSeldom) {
-  auto spec = Read([](GgufWriter& writer) {
+  auto spec = ReadSpecOf([](GgufWriter& writer) {
     writer.AddString("llama.rope.scaling.type", "yarn");
     writer.AddF32("llama.rope.scaling.factor", 8.0f);
     writer.AddU32("llama.rope.scaling.original_context_length", 256);
