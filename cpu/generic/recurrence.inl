@@ -66,8 +66,7 @@ inline void ScanProduct(const float* state, const float* vector, int64_t depth,
 
 // state = decay * state + key (x) added; sums = the new state's columns times `query`.
 inline void ScanUpdate(float* state, const float* key, const float* query, float decay,
-                       int64_t depth, const F32 (&added)[kScanVectors],
-                       F32 (&sums)[kScanVectors]) {
+                       int64_t depth, const F32 (&added)[kScanVectors], F32 (&sums)[kScanVectors]) {
   F32 parts[kScanParts][kScanVectors];
   for (auto& part : parts) {
     for (F32& vector_part : part) vector_part = Zero();
