@@ -1,0 +1,101 @@
+// Conversations as the text and the token ids that a model was trained to see: the model's own
+// Jinja template, run by kvant's interpreter (engine/jinja/).
+//
+// The interpreter has no access to anything but the conversation and is limited in steps, depth and
+// bytes. A template that fails is an error that names its line and the reason; no other template
+// takes its place.
+// Thread-safety: a ChatTemplate is const after it was made; Render and Tokens may run concurrently.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvant/model.h"
+#include "kvant/result.h"
+#include "kvant/token_id.h"
+#include "kvant/tokenizer.h"
+
+namespace kvant {
+
+struct ChatMessage {
+  std::string role;       // "system", "user", "assistant"; which of them exist, the template decides
+  std::string content;    // UTF-8
+  std::string reasoning;  // what an assistant thought before its content; "" if nothing
+};
+
+struct ChatRenderOptions {
+  bool add_generation_prompt = true;  // end with what the assistant's next message begins with
+  std::string tools;                  // a JSON array of tools; "" for none
+  // A JSON object of further variables for the template; "" for none. They go before all others.
+  std::string variables;
+  std::optional<bool> enable_thinking;  // the variable of this name; absent without a value
+  std::optional<int64_t> now;           // seconds since 1970 for strftime_now; the clock without it
+};
+
+// A range of bytes of a text, [begin, end).
+struct ChatTextRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+// A rendered conversation, and which bytes of it came from messages, tools and variables rather
+// than from the template: ascending, disjoint.
+struct ChatText {
+  std::string text;
+  std::vector<ChatTextRange> foreign;
+};
+
+class ChatTemplate {
+ public:
+  // The template in the model's file (tokenizer.chat_template). kInvalid where there is none;
+  // kCorrupt, with the line, where it is no template.
+  static Result<ChatTemplate> OfModel(const Model& model);
+  // The template in `source`; `name` is what errors call it. The model gives the names of BOS, EOS
+  // and the like and the vocabulary. kInvalid, with the line, where it is no template.
+  static Result<ChatTemplate> Parse(const Model& model, const std::string& name,
+                                    std::string_view source);
+  // --chat-template: the name of a template that comes with kvant (BuiltInNames) or the path of a
+  // file. kInvalid for what is neither.
+  static Result<ChatTemplate> Named(const Model& model, const std::string& name_or_path);
+  static std::vector<std::string_view> BuiltInNames();
+
+  // The same for a vocabulary without a model. `tokenizer` must outlive the template.
+  static Result<ChatTemplate> Parse(const Tokenizer& tokenizer, const std::string& name,
+                                    std::string_view source);
+  static Result<ChatTemplate> OfFile(const formats::GgufFile& file, const Tokenizer& tokenizer);
+  static Result<ChatTemplate> Named(const Tokenizer& tokenizer, const std::string& name_or_path);
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // The text of a conversation. kInvalid, with name and line, where the template refuses it, fails
+  // or exceeds a limit, and for options that are no JSON.
+  Result<std::string> Render(std::span<const ChatMessage> messages,
+                             const ChatRenderOptions& options = {}) const;
+  Result<ChatText> RenderText(std::span<const ChatMessage> messages,
+                              const ChatRenderOptions& options = {}) const;
+  // The same for a JSON array of messages with any members (tool_calls, content in parts ...).
+  Result<ChatText> RenderJson(std::string_view messages,
+                              const ChatRenderOptions& options = {}) const;
+
+  // The ids of a conversation. Control tokens are made only from what the template itself wrote,
+  // never from what messages, tools or variables say. BOS comes first where the model's metadata
+  // ask for it, once, whether the template wrote it or not.
+  Result<std::vector<TokenId>> Tokens(std::span<const ChatMessage> messages,
+                                      const ChatRenderOptions& options = {}) const;
+  Result<std::vector<TokenId>> Tokens(const ChatText& text) const;
+
+ private:
+  struct Parts;
+  explicit ChatTemplate(std::unique_ptr<const Parts> parts);
+
+  std::unique_ptr<const Parts> parts_;
+};
+
+}  // namespace kvant
