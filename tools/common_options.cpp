@@ -190,6 +190,10 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "The same for the values alone");
   list.Flag("--no-kv-rotation", &no_kv_rotation,
             "Store keys and values of type q8 without the rotation that spreads their outliers");
+  list.Integer("--state-checkpoints", &state_checkpoints, {0, kStateCheckpointsMax},
+               "Models with recurrent layers: how many earlier states of a sequence are kept at "
+               "most, from which a rewind goes on",
+               std::to_string(kDefaultStateCheckpoints));
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
@@ -216,18 +220,21 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.kv_rotation = !no_kv_rotation;
   options.kv_commit = kv_prealloc;
   options.kv_check = kv_check;
+  options.state_checkpoints = state_checkpoints.value_or(options.state_checkpoints);
   options.kv_poison = kv_poison;
   options.kv_bytes_max = kv_budget;
   options.cancel = &CancelFlag();
   options.k_type = k_type.value_or(kv_type);
   options.v_type = v_type.value_or(kv_type);
   const bool int8 = options.k_type == KvType::kQ8 || options.v_type == KvType::kQ8;
-  const std::pair<bool, const char*> cached[] = {{no_kv_rotation, "--no-kv-rotation"},
-                                                 {kv_prealloc, "--kv-prealloc"},
-                                                 {kv_check, "--kv-check"},
-                                                 {kv_poison, "--kv-poison"},
-                                                 {kv_budget != 0, "--kv-budget"},
-                                                 {log_kv, "--log"}};
+  const std::pair<bool, const char*> cached[] = {
+      {no_kv_rotation, "--no-kv-rotation"},
+      {state_checkpoints.has_value(), "--state-checkpoints"},
+      {kv_prealloc, "--kv-prealloc"},
+      {kv_check, "--kv-check"},
+      {kv_poison, "--kv-poison"},
+      {kv_budget != 0, "--kv-budget"},
+      {log_kv, "--log"}};
   for (const auto& [given, name] : cached) {
     if (!given || !no_kv_cache) continue;
     return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);

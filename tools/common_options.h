@@ -69,6 +69,7 @@ struct SessionGroup {
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
+  std::optional<int64_t> state_checkpoints;
   bool kv_prealloc = false;
   bool kv_check = false;
   bool kv_poison = false;
