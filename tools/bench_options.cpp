@@ -65,10 +65,11 @@ void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
 void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Group("Model");
   list.Texts("-m,--model", &texts.models, "FILE", "The same as the argument MODEL");
-  list.Texts("--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
-             "A random model in memory instead of a file: a Llama of 1b, 3b or 8b, or Qwen 3 with "
-             "experts, moe-4b or moe-30b-a3b, or DeepSeek V2, deepseek-lite; in any type of 'kvant "
-             "quantize'");
+  list.Texts(
+      "--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
+      "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, gemma3-4b, "
+      "qwen35-9b, deepseek-lite, gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts); in "
+      "any type of 'kvant quantize'");
   options.loading.AddPre(list);
   options.loading.AddLoading(list);
   list.Group("Speed and memory");

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -16,7 +15,6 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "engine/arch/family.h"
 #include "engine/tokenizer/kinds.h"
 #include "formats/gguf_writer.h"
 #include "kvant/random.h"
@@ -25,94 +23,20 @@
 namespace kvant::tools {
 namespace {
 
-constexpr std::array kShapes = {
-    SyntheticShape{"tiny", 256, 2, 4, 2, 512, 512},  // for tests of the program
-    SyntheticShape{"1b", 2048, 16, 32, 8, 8192, 32000},
-    SyntheticShape{"3b", 3072, 28, 24, 8, 8192, 32000},
-    SyntheticShape{"8b", 4096, 32, 32, 8, 14336, 32000},
-    SyntheticShape{"moe-tiny", 256, 2, 4, 2, 256, 512, 64, 8, 2},
-    SyntheticShape{"moe-30b-a3b", 2048, 48, 32, 4, 768, 151936, 128, 128, 8},
-    SyntheticShape{"moe-4b", 2048, 6, 32, 4, 768, 151936, 128, 128, 8},  // six layers of it
-    SyntheticShape{"deepseek-tiny", 256, 2, 4, 1, 256, 512, 0, 8, 2, 128, 64, 32, 64, 256, 512},
-    SyntheticShape{"deepseek-lite", 2048, 27, 16, 1, 1408, 102400, 0, 64, 6, 512, 128, 64, 128,
-                   2816, 10944},
-};
-
 constexpr int64_t kPoolBlocks = 512;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-struct Tensor {
-  std::string name;
-  int64_t cols, rows;
-  int64_t experts = 1;  // matrices, one after the other
+// A tensor, and how the file holds its numbers.
+struct Tensor : SyntheticTensor {
   const quant::FormatTraits* format = nullptr;
 
   uint64_t bytes() const { return static_cast<uint64_t>(format->row_bytes(cols) * rows * experts); }
 };
 
-void ListFeedForward(const SyntheticShape& shape, int64_t layer, const std::string& prefix,
-                     std::vector<Tensor>& list) {
-  const auto add_dense = [&](int64_t width, const std::string& suffix) {
-    list.push_back({prefix + "ffn_gate" + suffix, shape.dim, width});
-    list.push_back({prefix + "ffn_up" + suffix, shape.dim, width});
-    list.push_back({prefix + "ffn_down" + suffix, width, shape.dim});
-  };
-  if (shape.experts == 0) return add_dense(shape.ffn, ".weight");
-  if (layer == 0 && shape.dense_ffn > 0) return add_dense(shape.dense_ffn, ".weight");
-  if (shape.shared_ffn > 0) add_dense(shape.shared_ffn, "_shexp.weight");
-  list.push_back({prefix + "ffn_gate_inp.weight", shape.dim, shape.experts});
-  list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
-  list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
-  list.push_back({prefix + "ffn_down_exps.weight", shape.ffn, shape.dim, shape.experts});
-}
-
-const arch::Family& FamilyOf(const SyntheticShape& shape) {
-  if (shape.latent > 0) return arch::deepseek2::kFamily;
-  return shape.experts == 0 ? arch::llama::kFamily : arch::qwen3moe::kFamily;
-}
-
-void ListAttention(const SyntheticShape& shape, const std::string& prefix,
-                   std::vector<Tensor>& list) {
-  const int64_t q_rows = shape.HeadDim() * shape.heads;
-  const int64_t kv_rows = shape.HeadDim() * shape.kv_heads;
-  list.push_back({prefix + "attn_q.weight", shape.dim, q_rows});
-  list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
-  list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
-  if (shape.experts > 0) {
-    list.push_back({prefix + "attn_q_norm.weight", shape.HeadDim(), 1});
-    list.push_back({prefix + "attn_k_norm.weight", shape.HeadDim(), 1});
-  }
-  list.push_back({prefix + "attn_output.weight", q_rows, shape.dim});
-}
-
-void ListLatentAttention(const SyntheticShape& shape, const std::string& prefix,
-                         std::vector<Tensor>& list) {
-  list.push_back({prefix + "attn_q.weight", shape.dim, shape.heads * (shape.nope + shape.rope)});
-  list.push_back({prefix + "attn_kv_a_mqa.weight", shape.dim, shape.latent + shape.rope});
-  list.push_back({prefix + "attn_kv_a_norm.weight", shape.latent, 1});
-  list.push_back({prefix + "attn_k_b.weight", shape.nope, shape.latent, shape.heads});
-  list.push_back({prefix + "attn_v_b.weight", shape.latent, shape.v_dim, shape.heads});
-  list.push_back({prefix + "attn_output.weight", shape.heads * shape.v_dim, shape.dim});
-}
-
-std::vector<Tensor> ListTensors(const SyntheticShape& shape) {
-  std::vector<Tensor> list = {{"token_embd.weight", shape.dim, shape.vocab}};
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const std::string prefix = fmt::format("blk.{}.", layer);
-    list.push_back({prefix + "attn_norm.weight", shape.dim, 1});
-    shape.latent > 0 ? ListLatentAttention(shape, prefix, list)
-                     : ListAttention(shape, prefix, list);
-    list.push_back({prefix + "ffn_norm.weight", shape.dim, 1});
-    ListFeedForward(shape, layer, prefix, list);
-  }
-  list.push_back({"output_norm.weight", shape.dim, 1});
-  list.push_back({"output.weight", shape.dim, shape.vocab});
-  return list;
-}
-
 // The tensors with the formats that `kvant quantize` would choose.
 std::vector<Tensor> ListTensors(const SyntheticModel& model) {
-  std::vector<Tensor> list = ListTensors(*model.shape);
+  std::vector<Tensor> list;
+  for (SyntheticTensor& tensor : TensorsOf(*model.shape)) list.push_back({std::move(tensor)});
   std::vector<formats::GgufTensor> described;
   for (const Tensor& tensor : list) {
     formats::GgufTensor& entry = described.emplace_back();
@@ -122,7 +46,7 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
     entry.dims[1] = tensor.rows;
     entry.dims[2] = tensor.experts;
   }
-  const quantize::RecipeModel facts{.arch = std::string(FamilyOf(*model.shape).name),
+  const quantize::RecipeModel facts{.arch = std::string(model.shape->family->name),
                                     .layers = model.shape->layers,
                                     .experts = model.shape->experts,
                                     .heads = model.shape->heads,
@@ -130,46 +54,18 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
                                     .has_importance = true};
   const auto formats = quantize::ApplyRecipe(*model.recipe, facts, described);
   for (size_t i = 0; i < list.size(); ++i) {
-    list[i].format = formats[i] == nullptr ? quant::FindFormat("F32")
-                                           : &quantize::FittingFormat(*formats[i], list[i].cols);
+    list[i].format = formats[i] == nullptr || list[i].value.has_value()
+                         ? quant::FindFormat("F32")
+                         : &quantize::FittingFormat(*formats[i], list[i].cols);
   }
   return list;
 }
 
 void AddMetadata(const SyntheticModel& model, formats::GgufWriter& writer) {
   const SyntheticShape& shape = *model.shape;
-  const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
-  const std::string_view arch = FamilyOf(shape).name;
-  const auto key = [arch](std::string_view name) { return fmt::format("{}.{}", arch, name); };
-  writer.AddString("general.architecture", arch);
+  AddShape(shape, writer);
   writer.AddString("general.name", model.Name());
   writer.AddU32("general.file_type", model.recipe->file_type);
-  writer.AddU32(key("context_length"), 131072);
-  writer.AddU32(key("embedding_length"), u32(shape.dim));
-  writer.AddU32(key("block_count"), u32(shape.layers));
-  writer.AddU32(key("feed_forward_length"), u32(shape.dense_ffn > 0 ? shape.dense_ffn : shape.ffn));
-  writer.AddU32(key("attention.head_count"), u32(shape.heads));
-  writer.AddU32(key("attention.head_count_kv"), u32(shape.kv_heads));
-  writer.AddU32(key("rope.dimension_count"), u32(shape.latent > 0 ? shape.rope : shape.HeadDim()));
-  if (shape.latent > 0) {
-    writer.AddU32(key("attention.kv_lora_rank"), u32(shape.latent));
-    writer.AddU32(key("attention.key_length"), u32(shape.latent + shape.rope));
-    writer.AddU32(key("attention.value_length"), u32(shape.latent));
-    writer.AddU32(key("attention.key_length_mla"), u32(shape.nope + shape.rope));
-    writer.AddU32(key("attention.value_length_mla"), u32(shape.v_dim));
-    writer.AddU32(key("leading_dense_block_count"), shape.dense_ffn > 0 ? 1 : 0);
-  }
-  if (shape.head_dim != 0) {
-    writer.AddU32(key("attention.key_length"), u32(shape.head_dim));
-    writer.AddU32(key("attention.value_length"), u32(shape.head_dim));
-  }
-  if (shape.experts > 0) {
-    writer.AddU32(key("expert_count"), u32(shape.experts));
-    writer.AddU32(key("expert_used_count"), u32(shape.experts_used));
-    writer.AddU32(key("expert_feed_forward_length"), u32(shape.ffn));
-  }
-  writer.AddF32(key("rope.freq_base"), 500000.0f);
-  writer.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<int32_t> types = {2, 3, 3};
   for (int byte = 0; byte < 256; ++byte) {
@@ -251,7 +147,7 @@ Result<SyntheticModel> ParseSynthetic(std::string_view text) {
       colon == std::string_view::npos ? quant::Q4_0::kName : text.substr(colon + 1);
   SyntheticModel model{nullptr, quantize::FindRecipe(type)};
   std::string known;
-  for (const SyntheticShape& shape : kShapes) {
+  for (const SyntheticShape& shape : SyntheticShapes()) {
     if (shape.name == name) model.shape = &shape;
     known += (known.empty() ? "" : ", ") + std::string(shape.name);
   }
@@ -287,7 +183,7 @@ Status WriteSynthetic(const SyntheticModel& model, const std::string& path, int 
                                std::span(dims).first(vector                ? 1
                                                      : tensor.experts == 1 ? 2
                                                                            : 3)));
-    if (!vector && !pools.contains(tensor.format)) {
+    if (!tensor.value.has_value() && !pools.contains(tensor.format)) {
       pools[tensor.format] = RandomBlocks(*kernels, *tensor.format, deviation);
     }
   }
@@ -298,12 +194,14 @@ Status WriteSynthetic(const SyntheticModel& model, const std::string& path, int 
   pool.Run([&](const ThreadPool::Member& member) {
     Status& result = results[static_cast<size_t>(member.index)];
     for (size_t i = 0; i < tensors.size() && result.ok(); ++i) {
-      if (tensors[i].rows > 1) {
-        result = WriteMatrix(writer, tensors[i], i, pools.at(tensors[i].format), member.index,
-                             member.count);
-      } else if (member.index == 0) {  // weights of a norm
-        const std::vector<float> ones(static_cast<size_t>(tensors[i].cols), 1.0f);
-        result = writer.WritePiece(i, 0, std::as_bytes(std::span(ones)));
+      const Tensor& tensor = tensors[i];
+      if (!tensor.value.has_value()) {
+        result =
+            WriteMatrix(writer, tensor, i, pools.at(tensor.format), member.index, member.count);
+      } else if (member.index == 0) {
+        const std::vector<float> values(static_cast<size_t>(tensor.cols * tensor.rows),
+                                        *tensor.value);
+        result = writer.WritePiece(i, 0, std::as_bytes(std::span(values)));
       }
     }
   });

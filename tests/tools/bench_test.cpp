@@ -151,6 +151,40 @@ TEST_F(BenchTest, CountsTheMatricesOfHeads) {
   EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
 }
 
+// Seven layers with 4 heads of 128 and 2 kv heads; the embedding is the output matrix too.
+TEST_F(BenchTest, CountsTheLayersOfWindows) {
+  const json rows =
+      Rows({"--synthetic", "gemma3-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
+  ASSERT_EQ(rows.size(), 1u);
+  const double layer = 256 * (512 + 2 * 256 + 512) + 3 * 256 * 512;
+  const double quantized = 7 * layer + 256 * 512;
+  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32);
+  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+}
+
+// The sizes of moe-tiny.
+TEST_F(BenchTest, CountsExpertsWithBiases) {
+  const json rows =
+      Rows({"--synthetic", "gpt-oss-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
+  ASSERT_EQ(rows.size(), 1u);
+  const double quantized = 2 * (256 * (256 + 2 * 128 + 256) + 2 * 3 * 256 * 256) + 256 * 512;
+  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + 2 * 256 * 8 * 4);
+  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+}
+
+// Three layers with 2 key heads and 4 value heads of 64, and one with 4 heads of 128, which have
+// gates, and 2 kv heads.
+TEST_F(BenchTest, CountsRecurrentLayers) {
+  const json rows =
+      Rows({"--synthetic", "qwen35-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
+  ASSERT_EQ(rows.size(), 1u);
+  const double delta = 256 * (2 * 128 + 256 + 256 + 2 * 4) + 256 * 256;
+  const double attention = 256 * (2 * 512 + 2 * 256 + 512);
+  const double quantized = 3 * delta + attention + 4 * 3 * 256 * 512 + 256 * 512;
+  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32);
+  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+}
+
 TEST_F(BenchTest, CountsTheWorkOfATest) {
   const auto expect = [](const json& row, double weights, double kv, double int8, double floats) {
     SCOPED_TRACE(row.dump());

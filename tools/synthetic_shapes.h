@@ -1,0 +1,62 @@
+// The named shapes of synthetic models, as the tensors and metadata of a family's files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/arch/family.h"
+#include "formats/gguf_writer.h"
+
+namespace kvant::tools {
+
+struct SyntheticShape {
+  struct Latent {  // latent attention, with a shared expert
+    int64_t rank = 0;
+    int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
+    int64_t rope = 0;
+    int64_t v_dim = 0;
+    int64_t shared_ffn = 0;  // of the shared expert
+    int64_t dense_ffn = 0;   // of the first layer, which has no experts
+  };
+  struct Delta {  // gated delta nets in three layers of four
+    int64_t key_heads = 0;
+    int64_t value_heads = 0;
+    int64_t head_dim = 0;
+    int64_t taps = 0;
+  };
+
+  std::string_view name;
+  const arch::Family* family;
+  int64_t dim, layers, heads, kv_heads, ffn, vocab;
+  int64_t head_dim = 0;  // 0: dim / heads
+  int64_t experts = 0;   // of a layer, each `ffn` wide; 0: one feed-forward
+  int64_t experts_used = 0;
+  int64_t window = 0;  // of the layers that have one; 0: none has
+  bool tied = false;   // the embedding is the output matrix too
+  std::optional<Latent> latent = {};
+  std::optional<Delta> delta = {};
+
+  int64_t HeadDim() const { return head_dim == 0 ? dim / heads : head_dim; }
+};
+
+std::span<const SyntheticShape> SyntheticShapes();
+
+struct SyntheticTensor {
+  std::string name;
+  int64_t cols = 0;
+  int64_t rows = 1;
+  int64_t experts = 1;              // matrices, one after the other
+  std::optional<float> value = {};  // of all its numbers, which are random where there is none
+};
+
+// In the order of the file. Vectors of norms are 1, biases 0.
+std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape);
+
+// What the family reads.
+void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer);
+
+}  // namespace kvant::tools
