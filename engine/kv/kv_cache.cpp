@@ -22,12 +22,12 @@ int64_t PoolBlocks(const CacheOptions& options, const Policy& policy) {
 
 class Cache::Contents final : public BlockContents {
  public:
-  Contents(std::vector<std::unique_ptr<Store>> stores, bool poison)
+  Contents(IdVector<GroupId, std::unique_ptr<Store>> stores, bool poison)
       : stores_(std::move(stores)), poison_(poison) {}
 
   void Copy(const BlockCopy& copy) override { CopyShare(copy, 0, 1); }
-  void Clear(int group, BlockId block) override { store(group).Fill(block, std::byte{0}); }
-  void Discard(int group, BlockId block) override {
+  void Clear(GroupId group, BlockId block) override { store(group).Fill(block, std::byte{0}); }
+  void Discard(GroupId group, BlockId block) override {
     if (poison_) store(group).Fill(block, std::byte{0xff});
   }
 
@@ -36,9 +36,9 @@ class Cache::Contents final : public BlockContents {
   }
 
  private:
-  Store& store(int group) { return *stores_[static_cast<size_t>(group)]; }
+  Store& store(GroupId group) { return *stores_[group]; }
 
-  std::vector<std::unique_ptr<Store>> stores_;
+  IdVector<GroupId, std::unique_ptr<Store>> stores_;
   bool poison_;
 };
 
@@ -53,7 +53,7 @@ Cache& Cache::operator=(Cache&& other) noexcept = default;
 Result<Cache> Cache::Create(const CacheOptions& options) {
   const Commitment commitment = options.commit ? Commitment::kAtOnce : Commitment::kOnDemand;
   std::vector<AccountedGroup> accounted;
-  std::vector<std::unique_ptr<Store>> stores;
+  IdVector<GroupId, std::unique_ptr<Store>> stores;
   std::vector<LayerPlace> places;
   for (const GroupShape& shape : options.groups) {
     std::unique_ptr<const Policy> policy = shape.MakePolicy();
@@ -64,13 +64,13 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
     for (size_t index = 0; index < shape.layers.size(); ++index) {
       const size_t id = static_cast<size_t>(shape.layers[index]);
       if (places.size() <= id) places.resize(id + 1);
-      places[id] = {store->host(), static_cast<int>(stores.size()), index};
+      places[id] = {store->host(), stores.next_id(), index};
     }
     stores.push_back(std::move(store));
   }
   Cache cache(std::move(accounted), {options.context, options.sequences, options.bytes_max},
               std::make_unique<Contents>(std::move(stores), options.poison));
-  cache.shapes_ = options.groups;
+  for (const GroupShape& shape : options.groups) cache.shapes_.push_back(shape);
   cache.places_ = std::move(places);
   if (options.commit) cache.SetAllCommitted();
   return cache;

@@ -18,13 +18,13 @@
 namespace kvant::kv {
 
 struct CacheOptions {
-  std::vector<GroupShape> groups;
-  int64_t context = 0;     // most positions of a sequence
-  int64_t chunk = 0;       // most rows of one pass
-  int64_t sequences = 1;   // how many the pools have room for when nothing is shared
-  uint64_t bytes_max = 0;  // most bytes of blocks in use; 0 = as many as the pools hold
-  bool commit = false;     // touch all memory at once
-  bool poison = false;     // fill freed blocks with NaN, so that reading them shows
+  std::vector<GroupShape> groups;  // by GroupId
+  int64_t context = 0;             // most positions of a sequence
+  int64_t chunk = 0;               // most rows of one pass
+  int64_t sequences = 1;           // how many the pools have room for when nothing is shared
+  uint64_t bytes_max = 0;          // most bytes of blocks in use; 0 = as many as the pools hold
+  bool commit = false;             // touch all memory at once
+  bool poison = false;             // fill freed blocks with NaN, so that reading them shows
 };
 
 class Cache : public Ledger {
@@ -46,11 +46,13 @@ class Cache : public Ledger {
   void RunCopies(int member, int members);
 
   // The group of a cache layer.
-  int group_of_layer(int cache_id) const { return places_[static_cast<size_t>(cache_id)].group; }
-  const GroupShape& shape(int group) const { return shapes_[static_cast<size_t>(group)]; }
+  GroupId group_of_layer(int cache_id) const {
+    return places_[static_cast<size_t>(cache_id)].group;
+  }
+  const GroupShape& shape(GroupId group) const { return shapes_[group]; }
   // Whether some group holds states.
   bool holds_states() const;
-  SlabBytes slab(int group) const { return shape(group).slab(); }
+  SlabBytes slab(GroupId group) const { return shape(group).slab(); }
   Lanes LanesOf(int cache_id, int head) const {
     const LayerPlace& place = places_[static_cast<size_t>(cache_id)];
     return place.store->LanesOf(place.index, static_cast<size_t>(head));
@@ -61,7 +63,7 @@ class Cache : public Ledger {
   class Contents;
   struct LayerPlace {
     const HostStore* store = nullptr;
-    int group = -1;
+    GroupId group = kAnyGroup;
     size_t index = 0;  // among the layers of the group
   };
 
@@ -70,7 +72,7 @@ class Cache : public Ledger {
 
   // The ledger refers to it; a pointer, so that a cache may move.
   std::unique_ptr<Contents> contents_;
-  std::vector<GroupShape> shapes_;
+  IdVector<GroupId, GroupShape> shapes_;
   std::vector<LayerPlace> places_;  // by cache id
 };
 

@@ -20,8 +20,8 @@ uint64_t RowBits(int64_t first, int64_t rows, bool alone) {
   return alone ? kAllRows : ((uint64_t{1} << rows) - 1) << first;
 }
 
-const std::vector<TableEntry>& Entries(const PartRows& part, int group) {
-  return part.sequence->tables[static_cast<size_t>(group)].entries;
+const std::vector<TableEntry>& Entries(const PartRows& part, GroupId group) {
+  return part.sequence->tables[group].entries;
 }
 
 }  // namespace
@@ -49,8 +49,8 @@ PassView::PassView(const Cache& cache, int64_t parts, int64_t rows)
 void PassView::Set(std::span<const PartRows> parts) {
   parts_.assign(parts.begin(), parts.end());
   CutTiles();
-  for (int group = 0; group < cache_->groups(); ++group) {
-    GroupView& view = groups_[static_cast<size_t>(group)];
+  for (const GroupId group : cache_->group_ids()) {
+    GroupView& view = groups_[group];
     view.runs.clear();
     view.hidden.clear();
     view.work.clear();
@@ -77,7 +77,7 @@ void PassView::CutTiles() {
 }
 
 // Where the cluster ends that begins with part `first`: parts that are attended to together.
-size_t PassView::ClusterEnd(int group, size_t first) const {
+size_t PassView::ClusterEnd(GroupId group, size_t first) const {
   const std::vector<TableEntry>& entries = Entries(parts_[first], group);
   int64_t rows = parts_[first].rows;
   size_t end = first + 1;
@@ -93,8 +93,8 @@ size_t PassView::ClusterEnd(int group, size_t first) const {
   return end;
 }
 
-void PassView::AddCluster(int group, size_t first, size_t end) {
-  GroupView& view = groups_[static_cast<size_t>(group)];
+void PassView::AddCluster(GroupId group, size_t first, size_t end) {
+  GroupView& view = groups_[group];
   const size_t runs_begin = view.runs.size();
   const size_t hidden_begin = view.hidden.size();
   AddRuns(group, first, end);
@@ -107,7 +107,7 @@ void PassView::AddCluster(int group, size_t first, size_t end) {
         view.hidden.push_back({range.begin, range.end, bits});
       }
     }
-    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const BlockTable& table = sequence.tables[group];
     if (table.first_position % kBlockTokens != 0) {
       view.hidden.push_back({table.first_block() * kBlockTokens, table.first_position, bits});
     }
@@ -120,9 +120,9 @@ void PassView::AddCluster(int group, size_t first, size_t end) {
 }
 
 // Walks the tables of the parts side by side, block number by block number.
-void PassView::AddRuns(int group, size_t first, size_t end) {
+void PassView::AddRuns(GroupId group, size_t first, size_t end) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
+  std::vector<BlockRun>& runs = groups_[group].runs;
   std::fill(cursors_.begin(), cursors_.end(), 0);
   std::fill(last_runs_.begin(), last_runs_.end(), kNoRun);
   for (size_t i = first; i < end; ++i) reaches_[i] = Reach(group, parts_[i]);
@@ -139,17 +139,16 @@ void PassView::AddRuns(int group, size_t first, size_t end) {
   }
 }
 
-int64_t PassView::Reach(int group, const PartRows& part) const {
+int64_t PassView::Reach(GroupId group, const PartRows& part) const {
   const Sequence& sequence = *part.sequence;
   // Tables that a replay leaves alone hold positions that the pass must not see yet.
-  return cache_->policy(group).holds() == Holds::kPositions
-             ? sequence.length + sequence.reserved
-             : sequence.tables[static_cast<size_t>(group)].length;
+  return cache_->policy(group).holds() == Holds::kPositions ? sequence.length + sequence.reserved
+                                                            : sequence.tables[group].length;
 }
 
 // One run for every block that a part of the cluster holds under this number.
-void PassView::AddBlocks(int group, size_t first, size_t end, int64_t number) {
-  std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group)].runs;
+void PassView::AddBlocks(GroupId group, size_t first, size_t end, int64_t number) {
+  std::vector<BlockRun>& runs = groups_[group].runs;
   const std::ptrdiff_t added = static_cast<std::ptrdiff_t>(runs.size());
   int64_t bit = 0;
   for (size_t i = first; i < end; ++i) {
@@ -180,7 +179,7 @@ void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
     size_t& last = last_runs_[run.owner];
     if (last != kNoRun && runs[last].rows == run.rows &&
         runs[last].first_position + runs[last].count == run.first_position &&
-        runs[last].block + runs[last].count / kBlockTokens == run.block) {
+        Successor(runs[last].block, runs[last].count / kBlockTokens) == run.block) {
       runs[last].count += run.count;
       runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -191,7 +190,7 @@ void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
 
 PassView::StatePlace PassView::StateOf(int layer, int part) const {
   const PartRows& rows = parts_[static_cast<size_t>(part)];
-  const BlockTable& table = rows.sequence->tables[static_cast<size_t>(group_of_layer(layer))];
+  const BlockTable& table = rows.sequence->tables[group_of_layer(layer)];
   const Lanes lanes = cache_->LanesOf(layer, 0);
   const auto floats = [&lanes](BlockId block) {
     return block == kNoBlock ? nullptr : reinterpret_cast<float*>(lanes.At(block).keys);
@@ -200,7 +199,7 @@ PassView::StatePlace PassView::StateOf(int layer, int part) const {
 }
 
 PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t position) const {
-  const int group = group_of_layer(layer);
+  const GroupId group = group_of_layer(layer);
   const GroupShape& shape = cache_->shape(group);
   // The positions of a pass are in the last blocks of a table, whose numbers are consecutive.
   const std::vector<TableEntry>& entries = Entries(parts_[static_cast<size_t>(part)], group);
@@ -221,7 +220,7 @@ PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t positio
 std::span<const cpu::KvRun> PassView::Runs(int layer, int head, const Work& work,
                                            std::span<cpu::KvRun> out) const {
   const Lanes lanes = cache_->LanesOf(layer, head);
-  const std::vector<BlockRun>& runs = groups_[static_cast<size_t>(group_of_layer(layer))].runs;
+  const std::vector<BlockRun>& runs = groups_[group_of_layer(layer)].runs;
   size_t count = 0;
   for (size_t i = work.runs_begin; i < work.runs_end; ++i) {
     const BlockRun& run = runs[i];
@@ -238,8 +237,7 @@ std::span<const cpu::KvRun> PassView::Runs(int layer, int head, const Work& work
 }
 
 std::span<const cpu::HiddenPositions> PassView::Hidden(int layer, const Work& work) const {
-  const std::vector<cpu::HiddenPositions>& hidden =
-      groups_[static_cast<size_t>(group_of_layer(layer))].hidden;
+  const std::vector<cpu::HiddenPositions>& hidden = groups_[group_of_layer(layer)].hidden;
   return std::span(hidden).subspan(work.hidden_begin, work.hidden_end - work.hidden_begin);
 }
 

@@ -43,7 +43,7 @@ class PassView {
   // Describes sequences with their reserved positions, in the order of their rows.
   void Set(std::span<const PartRows> parts);
 
-  int group_of_layer(int layer) const { return cache_->group_of_layer(layer); }
+  GroupId group_of_layer(int layer) const { return cache_->group_of_layer(layer); }
   const GroupShape& shape(int layer) const { return cache_->shape(group_of_layer(layer)); }
 
   // The rows of the pass.
@@ -72,7 +72,7 @@ class PassView {
   // because the group still holds these positions.
   bool Stores(int layer, int part) const {
     const Sequence& sequence = *parts_[static_cast<size_t>(part)].sequence;
-    const size_t group = static_cast<size_t>(group_of_layer(layer));
+    const GroupId group = group_of_layer(layer);
     return sequence.tables[group].length == sequence.length;
   }
 
@@ -83,9 +83,7 @@ class PassView {
     size_t runs_begin, runs_end;      // into the group's runs
     size_t hidden_begin, hidden_end;  // into the group's hidden positions
   };
-  std::span<const Work> work(int layer) const {
-    return groups_[static_cast<size_t>(group_of_layer(layer))].work;
-  }
+  std::span<const Work> work(int layer) const { return groups_[group_of_layer(layer)].work; }
   // Writes the runs of a layer and head to `out`, which has room for RunsMax of them; returns the
   // ones written.
   std::span<const cpu::KvRun> Runs(int layer, int head, const Work& work,
@@ -111,18 +109,18 @@ class PassView {
   };
 
   // The pass sees a part's positions below this one.
-  int64_t Reach(int group, const PartRows& part) const;
+  int64_t Reach(GroupId group, const PartRows& part) const;
   void CutTiles();
-  size_t ClusterEnd(int group, size_t first) const;
-  void AddCluster(int group, size_t first, size_t end);
-  void AddRuns(int group, size_t first, size_t end);
-  void AddBlocks(int group, size_t first, size_t end, int64_t number);
+  size_t ClusterEnd(GroupId group, size_t first) const;
+  void AddCluster(GroupId group, size_t first, size_t end);
+  void AddRuns(GroupId group, size_t first, size_t end);
+  void AddBlocks(GroupId group, size_t first, size_t end, int64_t number);
   void JoinRuns(std::vector<BlockRun>& runs, size_t added);
 
   const Cache* cache_;
   std::vector<PartRows> parts_;
   std::vector<RowTile> tiles_;
-  std::vector<GroupView> groups_;
+  IdVector<GroupId, GroupView> groups_;
   // While a cluster's tables are walked, by part: its next entry, what Reach returned, and the last
   // run that it owns.
   std::vector<size_t> cursors_;

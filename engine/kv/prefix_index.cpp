@@ -20,7 +20,7 @@ std::span<const TokenId> BlockOf(std::span<const TokenId> tokens, int64_t number
 }  // namespace
 
 PrefixIndex::PrefixIndex(Cache& cache) : cache_(cache) {
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const GroupId group : cache_.group_ids()) {
     states_max_ = std::max(states_max_, cache_.shape(group).checkpoints * cache_.sequences());
   }
 }
@@ -60,7 +60,7 @@ int64_t PrefixIndex::UsableDepth(std::span<const Node> chain) const {
 
 bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
   const int64_t depth = static_cast<int64_t>(chain.size());
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const GroupId group : cache_.group_ids()) {
     const Policy& policy = cache_.policy(group);
     // Rows of models with a source do not follow from the tokens alone.
     if (policy.holds() == Holds::kSource) return false;
@@ -69,7 +69,7 @@ bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
                               : policy.FirstVisible(depth * kBlockTokens) / kBlockTokens;
     for (const Node node : chain.subspan(static_cast<size_t>(first))) {
       const Entry& entry = entries_[static_cast<size_t>(node)];
-      if (entry.ids[static_cast<size_t>(group)] == kNoBlock) return false;
+      if (entry.ids[group] == kNoBlock) return false;
     }
   }
   return true;
@@ -87,9 +87,9 @@ void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
   }
   const int64_t depth = UsableDepth(chain_);
   chain_.resize(static_cast<size_t>(depth));
-  cache_.Attach(sequence, depth, [this](int group, int64_t number) {
+  cache_.Attach(sequence, depth, [this](GroupId group, int64_t number) {
     const Entry& entry = entries_[static_cast<size_t>(chain_[static_cast<size_t>(number)])];
-    return entry.ids[static_cast<size_t>(group)];
+    return entry.ids[group];
   });
   Touch(chain_);
 }
@@ -108,13 +108,12 @@ PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> bl
   entry.children = 0;
   std::copy(block.begin(), block.end(), entry.tokens.begin());
   entry.hash = HashOf(parent, block);
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const GroupId group : cache_.group_ids()) {
     if (cache_.policy(group).holds() == Holds::kState) {
       entry.ids.push_back(kNoBlock);
       continue;
     }
-    const TableEntry* held =
-        EntryAt(sequence.tables[static_cast<size_t>(group)], number * kBlockTokens);
+    const TableEntry* held = EntryAt(sequence.tables[group], number * kBlockTokens);
     entry.ids.push_back(held == nullptr ? kNoBlock : held->id);
     if (held != nullptr) cache_.AddReference(group, held->id);
   }
@@ -131,11 +130,11 @@ PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> bl
 void PrefixIndex::AddStates(Node node, const Sequence& sequence, int64_t length) {
   Entry& entry = entries_[static_cast<size_t>(node)];
   if (entry.has_states) return;
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const GroupId group : cache_.group_ids()) {
     if (cache_.policy(group).holds() != Holds::kState) continue;
-    const BlockId held = State::BlockAt(sequence.tables[static_cast<size_t>(group)], length);
+    const BlockId held = State::BlockAt(sequence.tables[group], length);
     if (held == kNoBlock) continue;
-    entry.ids[static_cast<size_t>(group)] = held;
+    entry.ids[group] = held;
     cache_.AddReference(group, held);
     entry.has_states = true;
   }
@@ -143,8 +142,8 @@ void PrefixIndex::AddStates(Node node, const Sequence& sequence, int64_t length)
 }
 
 void PrefixIndex::DropStates(Entry& entry) {
-  for (int group = 0; group < cache_.groups(); ++group) {
-    BlockId& block = entry.ids[static_cast<size_t>(group)];
+  for (const GroupId group : cache_.group_ids()) {
+    BlockId& block = entry.ids[group];
     if (cache_.policy(group).holds() != Holds::kState || block == kNoBlock) continue;
     cache_.Release(group, block);
     block = kNoBlock;
@@ -181,10 +180,10 @@ void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence,
   while (states_ > states_max_) GiveUpState();
 }
 
-int PrefixIndex::references(int group, BlockId block) const {
+int PrefixIndex::references(GroupId group, BlockId block) const {
   int count = 0;
   for (const Entry& entry : entries_) {
-    count += !entry.ids.empty() && entry.ids[static_cast<size_t>(group)] == block ? 1 : 0;
+    count += !entry.ids.empty() && entry.ids[group] == block ? 1 : 0;
   }
   return count;
 }
@@ -195,8 +194,8 @@ bool PrefixIndex::GiveUpLeaf() {
   leaves_.erase(leaves_.begin());
   Entry& entry = entries_[static_cast<size_t>(node)];
   DropStates(entry);
-  for (int group = 0; group < cache_.groups(); ++group) {
-    const BlockId block = entry.ids[static_cast<size_t>(group)];
+  for (const GroupId group : cache_.group_ids()) {
+    const BlockId block = entry.ids[group];
     if (block != kNoBlock) cache_.Release(group, block);
   }
   const auto [begin, end] = by_hash_.equal_range(entry.hash);

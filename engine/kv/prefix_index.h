@@ -47,7 +47,7 @@ class PrefixIndex {
   bool GiveUpState();
 
   // How many references to the block the index holds.
-  int references(int group, BlockId block) const;
+  int references(GroupId group, BlockId block) const;
 
   int64_t blocks() const { return static_cast<int64_t>(by_hash_.size()); }
 
@@ -59,7 +59,7 @@ class PrefixIndex {
     Node parent = kRoot;
     uint64_t hash = 0;
     std::array<TokenId, kBlockTokens> tokens{};
-    std::vector<BlockId> ids;  // by group; kNoBlock where it had been dropped; empty: unused entry
+    IdVector<GroupId, BlockId> ids;  // kNoBlock where it had been dropped; empty: unused entry
     int children = 0;
     uint64_t used = 0;  // tick of the last use
     bool has_states = false;

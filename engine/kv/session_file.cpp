@@ -36,7 +36,7 @@ void PutRows(SectionWriter& out, const Cache& cache, CacheHead at, BlockId block
   if (has_scales) out.PutBytes(scales.data(), rows * sizeof(float));
 }
 
-void PutBlock(SectionWriter& out, const Cache& cache, int group, BlockId block, uint32_t rows) {
+void PutBlock(SectionWriter& out, const Cache& cache, GroupId group, BlockId block, uint32_t rows) {
   const GroupShape& shape = cache.shape(group);
   out.Put(rows);
   if (shape.holds_states()) {
@@ -84,7 +84,7 @@ Status PutHeader(OutputFile& file, uint64_t fingerprint, const Cache& cache, siz
   out.Put(kSessionVersion);
   out.Put(static_cast<uint32_t>(cache.groups()));
   out.Put(fingerprint);
-  for (int group = 0; group < cache.groups(); ++group) PutShape(out, cache.shape(group));
+  for (const GroupId group : cache.group_ids()) PutShape(out, cache.shape(group));
   out.Put(static_cast<uint32_t>(sequences));
   return out.End();
 }
@@ -111,7 +111,7 @@ struct SavedBlocks {
 };
 
 void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& sequence,
-                 std::vector<SavedBlocks>& blocks) {
+                 IdVector<GroupId, SavedBlocks>& blocks) {
   const Sequence& kv = *sequence.kv;
   out.Put(kv.length);
   out.Put(static_cast<uint8_t>((sequence.logits.empty() ? 0 : kSessionHasLogits) |
@@ -123,12 +123,12 @@ void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& se
   }
   out.PutBytes(sequence.tokens.data(), sequence.tokens.size_bytes());
   out.PutBytes(sequence.logits.data(), sequence.logits.size_bytes());
-  for (size_t group = 0; group < blocks.size(); ++group) {
+  for (const GroupId group : blocks.ids()) {
     const BlockTable& table = kv.tables[group];
     out.Put(table.first_position);
     out.Put(static_cast<uint32_t>(table.entries.size()));
     for (const TableEntry& entry : table.entries) {
-      const bool state = cache.shape(static_cast<int>(group)).holds_states();
+      const bool state = cache.shape(group).holds_states();
       out.Put(entry.number);
       out.Put(blocks[group].Add(entry.id, state ? 1 : kv.length - entry.number * kBlockTokens));
     }
@@ -139,7 +139,7 @@ void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& se
 
 Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cache& cache,
                         std::span<const SavedSequence> sequences) {
-  for (int group = 0; group < cache.groups(); ++group) {
+  for (const GroupId group : cache.group_ids()) {
     const Policy& policy = cache.policy(group);
     if (policy.holds() != Holds::kSource) continue;
     return MakeError(ErrorCode::kNotSupported,
@@ -148,18 +148,18 @@ Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cac
   }
   KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
   KVANT_TRY(PutHeader(file, fingerprint, cache, sequences.size()));
-  std::vector<SavedBlocks> blocks(static_cast<size_t>(cache.groups()));
+  IdVector<GroupId, SavedBlocks> blocks(cache.groups());
   SectionWriter out(file);
   for (const SavedSequence& sequence : sequences) {
     PutSequence(out, cache, sequence, blocks);
     KVANT_TRY(out.End());
   }
-  for (size_t group = 0; group < blocks.size(); ++group) {
+  for (const GroupId group : blocks.ids()) {
     const SavedBlocks& saved = blocks[group];
     out.Put(static_cast<uint32_t>(saved.ids.size()));
     KVANT_TRY(out.End());
     for (size_t i = 0; i < saved.ids.size(); ++i) {
-      PutBlock(out, cache, static_cast<int>(group), saved.ids[i], saved.rows[i]);
+      PutBlock(out, cache, group, saved.ids[i], saved.rows[i]);
       KVANT_TRY(out.End());
     }
   }

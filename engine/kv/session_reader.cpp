@@ -56,7 +56,7 @@ Status GetRows(SectionReader& in, Cache& cache, CacheHead at, BlockId block, int
 
 }  // namespace
 
-Status SessionReader::GetBlock(int group, BlockId block, int64_t rows) {
+Status SessionReader::GetBlock(GroupId group, BlockId block, int64_t rows) {
   const GroupShape& shape = cache_.shape(group);
   uint32_t found = 0;
   KVANT_TRY(in_.Get(&found));
@@ -104,7 +104,7 @@ Status SessionReader::CheckHeader(uint32_t* sequences) {
   if (groups != static_cast<uint32_t>(cache_.groups())) {
     return in_.Corrupt(fmt::format("groups: expected {}, found {}", cache_.groups(), groups));
   }
-  for (int group = 0; group < cache_.groups(); ++group) KVANT_TRY(CheckShape(group));
+  for (const GroupId group : cache_.group_ids()) KVANT_TRY(CheckShape(group));
   KVANT_TRY(in_.Get(sequences));
   KVANT_TRY(in_.End("header"));
   if (*sequences > cache_.sequences()) {
@@ -115,7 +115,7 @@ Status SessionReader::CheckHeader(uint32_t* sequences) {
   return {};
 }
 
-Status SessionReader::CheckShape(int group) {
+Status SessionReader::CheckShape(GroupId group) {
   const GroupShape& shape = cache_.shape(group);
   int64_t window = 0;
   KVANT_TRY(in_.Get(&window));
@@ -171,8 +171,8 @@ Status SessionReader::GetSequence(LoadedSequence* sequence) {
     sequence->logits.resize(count);
     std::memcpy(sequence->logits.data(), logits, count * sizeof(float));
   }
-  for (int group = 0; group < cache_.groups(); ++group) {
-    KVANT_TRY(GetTable(group, *sequence, &kv.tables[static_cast<size_t>(group)]));
+  for (const GroupId group : cache_.group_ids()) {
+    KVANT_TRY(GetTable(group, *sequence, &kv.tables[group]));
   }
   KVANT_TRY(in_.End("sequence"));
   const Status covered = cache_.CheckTables(kv);
@@ -212,7 +212,7 @@ Status SessionReader::GetTokens(int64_t length, std::vector<TokenId>* tokens) {
   return {};
 }
 
-Status SessionReader::GetTable(int group, const LoadedSequence& sequence, BlockTable* table) {
+Status SessionReader::GetTable(GroupId group, const LoadedSequence& sequence, BlockTable* table) {
   const int64_t length = sequence.kv.length;
   uint32_t entries = 0;
   table->length = length;
@@ -243,8 +243,8 @@ Status SessionReader::GetTable(int group, const LoadedSequence& sequence, BlockT
 }
 
 // The block of an entry, as a number in the order in which tables mention blocks first.
-Status SessionReader::GetEntry(int group, int64_t number, int64_t rows, BlockTable* table) {
-  std::vector<FileBlock>& blocks = wanted_[static_cast<size_t>(group)];
+Status SessionReader::GetEntry(GroupId group, int64_t number, int64_t rows, BlockTable* table) {
+  std::vector<FileBlock>& blocks = wanted_[group];
   uint32_t index = 0;
   KVANT_TRY(in_.Get(&index));
   if (index > blocks.size()) {
@@ -265,7 +265,7 @@ Status SessionReader::GetEntry(int group, int64_t number, int64_t rows, BlockTab
 }
 
 // Checkpoints, then the present state, which may be the last checkpoint's.
-Status SessionReader::GetStates(int group, int64_t length, BlockTable* table) {
+Status SessionReader::GetStates(GroupId group, int64_t length, BlockTable* table) {
   uint32_t entries = 0;
   KVANT_TRY(in_.GetCount("states of a table", sizeof(int64_t) + sizeof(uint32_t), &entries));
   const int64_t most = length == 0 ? 0 : kStateCheckpointsMax + 1;
@@ -296,9 +296,9 @@ Status SessionReader::GetStates(int group, int64_t length, BlockTable* table) {
 
 // Fills new blocks from the file.
 Status SessionReader::GetBlocks() {
-  for (int group = 0; group < cache_.groups(); ++group) {
-    const std::vector<FileBlock>& blocks = wanted_[static_cast<size_t>(group)];
-    std::vector<BlockId>& ids = taken_[static_cast<size_t>(group)];
+  for (const GroupId group : cache_.group_ids()) {
+    const std::vector<FileBlock>& blocks = wanted_[group];
+    std::vector<BlockId>& ids = taken_[group];
     uint32_t count = 0;
     KVANT_TRY(in_.Get(&count));
     KVANT_TRY(in_.End("list of blocks"));
@@ -319,9 +319,9 @@ Status SessionReader::GetBlocks() {
 // Gives tables the blocks that were taken, with references of their own.
 void SessionReader::Connect(std::vector<LoadedSequence>& sequences) {
   for (LoadedSequence& sequence : sequences) {
-    for (int group = 0; group < cache_.groups(); ++group) {
-      for (TableEntry& entry : sequence.kv.tables[static_cast<size_t>(group)].entries) {
-        entry.id = taken_[static_cast<size_t>(group)][static_cast<size_t>(entry.id)];
+    for (const GroupId group : cache_.group_ids()) {
+      for (TableEntry& entry : sequence.kv.tables[group].entries) {
+        entry.id = taken_[group][static_cast<size_t>(entry.id)];
         cache_.AddReference(group, entry.id);
       }
     }
@@ -341,8 +341,8 @@ Result<std::vector<LoadedSequence>> SessionReader::Read() {
   }
   const Status status = GetBlocks();
   if (status.ok()) Connect(sequences);
-  for (int group = 0; group < cache_.groups(); ++group) {
-    for (const BlockId block : taken_[static_cast<size_t>(group)]) cache_.Release(group, block);
+  for (const GroupId group : cache_.group_ids()) {
+    for (const BlockId block : taken_[group]) cache_.Release(group, block);
   }
   if (!status.ok()) return status.error();
   return sequences;

@@ -29,23 +29,23 @@ class SessionReader {
   };
 
   Status CheckHeader(uint32_t* sequences);
-  Status CheckShape(int group);
+  Status CheckShape(GroupId group);
   Status GetSequence(LoadedSequence* sequence);
   Status GetPruned(Sequence* kv);
   Status GetTokens(int64_t length, std::vector<TokenId>* tokens);
-  Status GetTable(int group, const LoadedSequence& sequence, BlockTable* table);
-  Status GetStates(int group, int64_t length, BlockTable* table);
-  Status GetEntry(int group, int64_t number, int64_t rows, BlockTable* table);
+  Status GetTable(GroupId group, const LoadedSequence& sequence, BlockTable* table);
+  Status GetStates(GroupId group, int64_t length, BlockTable* table);
+  Status GetEntry(GroupId group, int64_t number, int64_t rows, BlockTable* table);
   Status GetBlocks();
-  Status GetBlock(int group, BlockId block, int64_t rows);
+  Status GetBlock(GroupId group, BlockId block, int64_t rows);
   void Connect(std::vector<LoadedSequence>& sequences);
 
   SectionReader in_;
   uint64_t fingerprint_;
   int64_t vocab_;
   Cache& cache_;
-  std::vector<std::vector<FileBlock>> wanted_;  // by group, in the order of the file
-  std::vector<std::vector<BlockId>> taken_;     // by group, for as many of them
+  IdVector<GroupId, std::vector<FileBlock>> wanted_;  // in the order of the file
+  IdVector<GroupId, std::vector<BlockId>> taken_;     // for as many of them
 };
 
 }  // namespace kvant::kv

@@ -64,7 +64,7 @@ int64_t PositionsNeeded(const kv::GroupShape& shape, int64_t length) {
 }
 
 Status CheckLayout(const kv::Cache& cache, KvLayout layout) {
-  for (int group = 0; group < cache.groups(); ++group) {
+  for (const kv::GroupId group : cache.group_ids()) {
     const kv::GroupShape& shape = cache.shape(group);
     if (shape.holds_states()) {
       return MakeError(ErrorCode::kNotSupported,
@@ -91,8 +91,8 @@ struct Layer {
     const graph::RopeSpec& rope = plan.ropes()[static_cast<size_t>(rope_index)];
     if (rope.style == cpu::RopeStyle::kInterleaved) pairs = static_cast<size_t>(rope.n_rot / 2);
   }
-  size_t group() const { return static_cast<size_t>(cache.group_of_layer(number)); }
-  const kv::GroupShape& shape() const { return cache.shape(static_cast<int>(group())); }
+  kv::GroupId group() const { return cache.group_of_layer(number); }
+  const kv::GroupShape& shape() const { return cache.shape(group()); }
 
   const kv::Cache& cache;
   const cpu::KernelTable& kernels;
@@ -217,18 +217,18 @@ Result<Found> FindLayer(const KvTensors& in, KvLayout layout, Side side, int lay
   return Found{tensor, place};
 }
 
-// The first position that the tensors have, by group; all layers of a group must agree on it.
-Result<std::vector<int64_t>> FirstPositions(const run::Core& core, const KvTensors& in,
-                                            KvLayout layout) {
+// The first position that the tensors have; all layers of a group must agree on it.
+Result<IdVector<kv::GroupId, int64_t>> FirstPositions(const run::Core& core, const KvTensors& in,
+                                                      KvLayout layout) {
   const kv::Cache& cache = *core.cache;
   const int64_t length = std::ssize(in.tokens.front());
-  std::vector<int64_t> first(static_cast<size_t>(cache.groups()), -1);
+  IdVector<kv::GroupId, int64_t> first(cache.groups(), -1);
   for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
-    const int group = cache.group_of_layer(layer);
+    const kv::GroupId group = cache.group_of_layer(layer);
     for (const Side side : kSides) {
       KVANT_ASSIGN(const Found found,
                    FindLayer(in, layout, side, layer, cache.shape(group), length));
-      int64_t& begin = first[static_cast<size_t>(group)];
+      int64_t& begin = first[group];
       if (begin >= 0 && begin != length - found.place.positions) {
         return MakeError(ErrorCode::kInvalid,
                          "import: tensor {}: expected {} positions as in other layers, found {}",
@@ -246,7 +246,7 @@ Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
   kv::Cache& cache = *core.cache;
   const std::vector<TokenId>& ids = in.tokens[static_cast<size_t>(b)];
   const int64_t length = std::ssize(ids);
-  KVANT_ASSIGN(const std::vector<int64_t> first, FirstPositions(core, in, layout));
+  KVANT_ASSIGN(const auto first, FirstPositions(core, in, layout));
   KVANT_TRY(cache.Adopt(state.kv, length, first));
   for (int number = 0; number < std::ssize(core.model->plan().cache_layers()); ++number) {
     const Layer layer(cache, *core.model, number);

@@ -23,7 +23,7 @@ void LogLayer(const Runner::LogSink& log, std::string_view prefix, int layer,
 }
 
 // How many blocks of a group are held once, by a sequence, and by none; and the positions held.
-void CountBlocks(const run::Engine& engine, int group, KvGroupStats& out) {
+void CountBlocks(const run::Engine& engine, kv::GroupId group, KvGroupStats& out) {
   const kv::Cache& cache = *engine.core->cache;
   const kv::GroupShape& shape = cache.shape(group);
   out.layers = static_cast<int>(shape.layers.size());
@@ -32,7 +32,7 @@ void CountBlocks(const run::Engine& engine, int group, KvGroupStats& out) {
   std::vector<bool> held(static_cast<size_t>(out.blocks_capacity), false);
   for (const auto& state : engine.sequences->alive()) {
     if (state == nullptr) continue;
-    const kv::BlockTable& table = state->kv.tables[static_cast<size_t>(group)];
+    const kv::BlockTable& table = state->kv.tables[group];
     for (const kv::TableEntry& entry : table.entries) {
       const int64_t first = std::max(entry.number * kv::kBlockTokens, table.first_position);
       const int64_t end = std::min((entry.number + 1) * kv::kBlockTokens, state->kv.length);
@@ -75,8 +75,8 @@ void run::LogUpdate(const Core& core, const Sequences& sequences,
     }
     if (!first) continue;
     for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
-      const int group = core.cache->group_of_layer(layer);
-      const int64_t held = kv_of(i).tables[static_cast<size_t>(group)].first_position;
+      const kv::GroupId group = core.cache->group_of_layer(layer);
+      const int64_t held = kv_of(i).tables[group].first_position;
       LogLayer(core.log, "KV cache update: present", layer, core.cache->shape(group), batch,
                kv_of(i).length - held);
     }
@@ -98,8 +98,8 @@ RunnerStats Runner::stats() const {
   stats.kv_bytes_copied = cache.bytes_copied;
   stats.kv_blocks_taken = cache.blocks_taken;
   stats.kv_blocks_copied = cache.blocks_copied;
-  for (int group = 0; group < core.cache->groups(); ++group) {
-    const kv::CacheStats::Group& counted = cache.groups[static_cast<size_t>(group)];
+  for (const kv::GroupId group : core.cache->group_ids()) {
+    const kv::CacheStats::Group& counted = cache.groups[group];
     KvGroupStats& out = stats.groups.emplace_back();
     out.block_bytes = counted.block_bytes;
     out.blocks_capacity = counted.capacity;

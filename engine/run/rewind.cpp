@@ -12,9 +12,9 @@ namespace {
 
 // What a replay is needed for: the first group that cannot go back to `length`.
 std::string CauseOfReplay(const kv::Cache& cache, const kv::Sequence& sequence, int64_t length) {
-  for (int group = 0; group < cache.groups(); ++group) {
+  for (const kv::GroupId group : cache.group_ids()) {
     const kv::Policy& policy = cache.policy(group);
-    if (!policy.CanRewindTo(sequence.tables[static_cast<size_t>(group)], length)) {
+    if (!policy.CanRewindTo(sequence.tables[group], length)) {
       return policy.Describe();
     }
   }
@@ -160,7 +160,7 @@ Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin,
   core.team.Run([&](const ThreadPool::Member& member) {
     for (size_t layer = static_cast<size_t>(member.index); layer < layers.size();
          layer += static_cast<size_t>(member.count)) {
-      const size_t group = static_cast<size_t>(core.cache->group_of_layer(static_cast<int>(layer)));
+      const kv::GroupId group = core.cache->group_of_layer(static_cast<int>(layer));
       const int rope = layers[layer].rope;
       const bool turned = rope >= 0;
       kv::MoveRows(

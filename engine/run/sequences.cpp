@@ -9,7 +9,7 @@ namespace kvant::run {
 Sequences::Sequences(Core& core) : core_(core), rows_(core.model->vocab_size()) {
   if (!core_.cache.has_value()) return;
   if (core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
-  core_.cache->SetReclaim([this](int group) { return Reclaim(group); });
+  core_.cache->SetReclaim([this](kv::GroupId group) { return Reclaim(group); });
 }
 
 Sequences::~Sequences() {
@@ -192,7 +192,7 @@ void Sequences::Remember(SequenceState& state, kv::States states) {
 }
 
 // Known states go first where states are missing, then checkpoints; elsewhere known blocks.
-bool Sequences::Reclaim(int group) {
+bool Sequences::Reclaim(kv::GroupId group) {
   const bool states = group != kv::kAnyGroup && core_.cache->shape(group).holds_states();
   if (prefixes_.has_value() && (states ? prefixes_->GiveUpState() : prefixes_->GiveUpLeaf())) {
     return true;
@@ -216,7 +216,7 @@ Status Sequences::Check() const {
       if (state != nullptr) all.push_back(&state->kv);
     }
   }
-  return core_.cache->Check(all, [this](int group, kv::BlockId block) {
+  return core_.cache->Check(all, [this](kv::GroupId group, kv::BlockId block) {
     return prefixes_.has_value() ? prefixes_->references(group, block) : 0;
   });
 }

@@ -89,7 +89,7 @@ class Sequences {
 
   // Gives up something that no running sequence needs: a checkpoint of the group, or any known
   // block. False if there is nothing.
-  bool Reclaim(int group);
+  bool Reclaim(kv::GroupId group);
 
   // The invariants of the cache, see kv::Cache::Check.
   Status Check() const;

@@ -23,25 +23,22 @@ class Lists final : public BlockContents {
   void Add(int64_t blocks) {
     groups_.emplace_back(static_cast<size_t>(blocks), Block(kBlockTokens, kPoison));
   }
-  int64_t& At(int group, BlockId block, int64_t token) {
-    return groups_[static_cast<size_t>(group)][static_cast<size_t>(block)]
-                  [static_cast<size_t>(token)];
+  int64_t& At(GroupId group, BlockId block, int64_t token) {
+    return groups_[group][IndexOf(block)][static_cast<size_t>(token)];
   }
 
   void Copy(const BlockCopy& copy) override {
     Whole(copy.group, copy.to) = Whole(copy.group, copy.from);
   }
-  void Clear(int group, BlockId block) override { std::ranges::fill(Whole(group, block), 0); }
-  void Discard(int group, BlockId block) override {
+  void Clear(GroupId group, BlockId block) override { std::ranges::fill(Whole(group, block), 0); }
+  void Discard(GroupId group, BlockId block) override {
     std::ranges::fill(Whole(group, block), kPoison);
   }
 
  private:
   using Block = std::vector<int64_t>;
-  Block& Whole(int group, BlockId block) {
-    return groups_[static_cast<size_t>(group)][static_cast<size_t>(block)];
-  }
-  std::vector<std::vector<Block>> groups_;
+  Block& Whole(GroupId group, BlockId block) { return groups_[group][IndexOf(block)]; }
+  IdVector<GroupId, std::vector<Block>> groups_;
 };
 
 }  // namespace kvant::kv

@@ -36,7 +36,7 @@ void Grow(Cache& cache, Sequence& sequence, int64_t tokens) {
 
 uint64_t BlockBytes(const Cache& cache) {
   const CacheStats stats = cache.stats();
-  return stats.groups[0].block_bytes;
+  return stats.groups[GroupId{0}].block_bytes;
 }
 
 TEST(KvBorders, AStepThatIsGivenUpLeavesNoBlock) {
@@ -128,7 +128,7 @@ TEST(KvBorders, ARewindToNothingTakesAllPositionsAnew) {
   Cache cache = MakeCache(TwoSmallGroups());
   Sequence sequence = cache.NewSequence();
   for (int i = 0; i < 7; ++i) Grow(cache, sequence, 80);
-  ASSERT_GT(sequence.tables[1].first_position, 0);
+  ASSERT_GT(sequence.tables[GroupId{1}].first_position, 0);
   ASSERT_TRUE(cache.Rewind(sequence, 0).ok());
   EXPECT_EQ(cache.bytes_used(), 0u);
   Grow(cache, sequence, 40);
@@ -145,8 +145,8 @@ TEST(KvBorders, FreedBlocksArePoisonedWhenAskedFor) {
     Sequence sequence = cache.NewSequence();
     Grow(cache, sequence, 20);
     const Lanes lanes = cache.LanesOf(1, 0);
-    const size_t slab = cache.slab(1).values;
-    const size_t block = static_cast<size_t>(sequence.tables[1].entries[0].id);
+    const size_t slab = cache.slab(GroupId{1}).values;
+    const size_t block = static_cast<size_t>(sequence.tables[GroupId{1}].entries[0].id);
     const std::span<std::byte> values(lanes.values + block * slab, slab);
     std::ranges::fill(values, std::byte{0x2a});
     cache.Free(sequence);

@@ -22,7 +22,7 @@ TEST(BlockPool, MatchesASetOfFreeNumbersOverRandomOperations) {
   constexpr int kBlocks = 200;
   BlockPool pool(kBlocks);
   std::set<BlockId> free_blocks;
-  for (BlockId block = 0; block < kBlocks; ++block) free_blocks.insert(block);
+  for (const BlockId block : pool.ids()) free_blocks.insert(block);
   std::map<BlockId, int> references;
   std::mt19937 random(7);
   for (int i = 0; i < 20000; ++i) {
@@ -35,8 +35,8 @@ TEST(BlockPool, MatchesASetOfFreeNumbersOverRandomOperations) {
         continue;
       }
       const bool follows =
-          action == 0 && previous != kNoBlock && free_blocks.contains(previous + 1);
-      ASSERT_EQ(block, follows ? previous + 1 : *free_blocks.begin());
+          action == 0 && previous != kNoBlock && free_blocks.contains(Successor(previous));
+      ASSERT_EQ(block, follows ? Successor(previous) : *free_blocks.begin());
       free_blocks.erase(block);
       references[block] = 1;
     } else {
@@ -92,7 +92,7 @@ void CheckAddresses(const PassView& view, const CacheOptions& options, const Cac
   std::vector<cpu::KvRun> storage(static_cast<size_t>(PassView::RunsMax(cache.context(), 1)));
   for (const GroupShape& shape : options.groups) {
     for (const int layer : shape.layers) {
-      const BlockTable& table = sequence.tables[static_cast<size_t>(cache.group_of_layer(layer))];
+      const BlockTable& table = sequence.tables[cache.group_of_layer(layer)];
       for (int head = 0; head < shape.kv_heads; ++head) {
         int64_t expected = table.first_position;
         for (const cpu::KvRun& run : view.Runs(layer, head, view.work(layer)[0], storage)) {
@@ -142,7 +142,7 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {
     if (sequence.length + tokens > kContext) break;
     ASSERT_TRUE(cache.Reserve(sequence, tokens).ok());
     SetView(view, sequence);
-    const BlockTable& table = sequence.tables[1];
+    const BlockTable& table = sequence.tables[GroupId{1}];
     const int64_t first_needed = std::max<int64_t>(0, sequence.length - window + 1);
     ASSERT_LE(table.first_position, first_needed);
     if (step % 5 == 0) CheckAddresses(view, options, cache, sequence);
@@ -213,12 +213,12 @@ TEST(KvCache, RewindWithinTheSlackAlwaysWorksAndBeyondItIsRefusedUnchanged) {
   }
   ASSERT_EQ(sequence.length, 3200);
   ASSERT_LE(cache.RewindLimit(sequence), 3200 - kRewindSlack);
-  const size_t before = sequence.tables[1].entries.size();
+  const size_t before = sequence.tables[GroupId{1}].entries.size();
   const Status refused = cache.Rewind(sequence, 100);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kNotSupported);
   EXPECT_EQ(sequence.length, 3200);
-  EXPECT_EQ(sequence.tables[1].entries.size(), before);
+  EXPECT_EQ(sequence.tables[GroupId{1}].entries.size(), before);
   EXPECT_TRUE(cache.Rewind(sequence, 3200 - kRewindSlack).ok());
   EXPECT_EQ(cache.Rewind(sequence, 5000).error().code, ErrorCode::kInvalid);
   EXPECT_TRUE(cache.Rewind(sequence, 0).ok());
@@ -270,7 +270,7 @@ TEST(KvCache, ABudgetIsRefusedWithBytesAndNothingChanges) {
   const int64_t length = sequence.length;
   EXPECT_GT(length, 0);
   const Sequence* all[] = {&sequence};
-  EXPECT_TRUE(cache.Check(all, [](int, BlockId) { return 0; }).ok());
+  EXPECT_TRUE(cache.Check(all, [](GroupId, BlockId) { return 0; }).ok());
   ASSERT_TRUE(cache.Rewind(sequence, length / 2).ok());
   EXPECT_TRUE(cache.Reserve(sequence, 32).ok());
 }
@@ -367,9 +367,10 @@ TEST(KvCache, AMarkedCopyIsMadeBeforeItsSourceIsGivenUp) {
   cache.Fork(first, second);
   const auto tail = [&](const Sequence& sequence) {
     const Lanes lanes = cache.LanesOf(0, 1);
-    const size_t slab = cache.slab(0).keys;
-    return std::span(lanes.keys + static_cast<size_t>(sequence.tables[0].entries.back().id) * slab,
-                     slab);
+    const size_t slab = cache.slab(GroupId{0}).keys;
+    return std::span(
+        lanes.keys + static_cast<size_t>(sequence.tables[GroupId{0}].entries.back().id) * slab,
+        slab);
   };
   std::ranges::fill(tail(first), std::byte{0x2a});
   ASSERT_TRUE(cache.Reserve(first, 1).ok());

@@ -48,12 +48,12 @@ TEST(KvEdges, AMoveWithoutRoomLeavesNoBlock) {
     Cache cache = MakeCache(options);
     Sequence sequence = cache.NewSequence();
     GrowTo(cache, sequence, 700);
-    ASSERT_GT(sequence.tables[1].first_position, 100);
+    ASSERT_GT(sequence.tables[GroupId{1}].first_position, 100);
     const uint64_t used = cache.bytes_used();
     auto tables = cache.PrepareMove(sequence, 10, 500);
     if (!tight) {
       ASSERT_TRUE(tables.ok());
-      EXPECT_GE(cache.bytes_used(), used + 3 * cache.stats().groups[1].block_bytes);
+      EXPECT_GE(cache.bytes_used(), used + 3 * cache.stats().groups[GroupId{1}].block_bytes);
       bytes = cache.bytes_used() - 1;  // all but the last of the new blocks fits
       continue;
     }
@@ -61,7 +61,7 @@ TEST(KvEdges, AMoveWithoutRoomLeavesNoBlock) {
     EXPECT_EQ(tables.error().code, ErrorCode::kOutOfMemory);
     EXPECT_EQ(cache.bytes_used(), used);
     const Sequence* const all[] = {&sequence};
-    EXPECT_TRUE(cache.Check(all, [](int, BlockId) { return 0; }).ok());
+    EXPECT_TRUE(cache.Check(all, [](GroupId, BlockId) { return 0; }).ok());
   }
 }
 
@@ -72,7 +72,7 @@ TEST(KvEdges, AMoveKeepsEveryPositionThatTheWindowHeld) {
     Cache cache = MakeCache(TwoGroups(7));
     Sequence sequence = cache.NewSequence();
     GrowTo(cache, sequence, 700);
-    const int64_t first = sequence.tables[1].first_position;
+    const int64_t first = sequence.tables[GroupId{1}].first_position;
     const int64_t begin = first + after;
     const int64_t end = begin + 40;
     std::set<int64_t> expected;  // of what lies before the hole, and of what moves
@@ -83,7 +83,7 @@ TEST(KvEdges, AMoveKeepsEveryPositionThatTheWindowHeld) {
     cache.RunCopies(0, 1);
     cache.ClearCopies();
     cache.FinishMove(sequence, std::move(*tables), end - begin);
-    const BlockTable& table = sequence.tables[1];
+    const BlockTable& table = sequence.tables[GroupId{1}];
     EXPECT_EQ(table.first_position, *expected.begin()) << after;
     for (const int64_t position : expected) {
       ASSERT_NE(EntryAt(table, position), nullptr) << position << " of a move to " << begin;
@@ -108,7 +108,7 @@ TEST(KvEdges, KeysWithoutARopeMoveToTheBit) {
     const auto row = [&](int64_t position, bool is_key) {
       std::vector<std::byte> bytes(16 * sizeof(float) + sizeof(float));
       float scale = 0;
-      const TableEntry& entry = *EntryAt(sequence.tables[0], position);
+      const TableEntry& entry = *EntryAt(sequence.tables[GroupId{0}], position);
       (is_key ? ReadKeyRow : ReadValueRow)(cache, {0, 1}, entry, position, bytes.data(), &scale);
       std::memcpy(bytes.data() + 16 * sizeof(float), &scale, sizeof(float));
       return bytes;
@@ -120,7 +120,7 @@ TEST(KvEdges, KeysWithoutARopeMoveToTheBit) {
           vector[d] = std::sin(static_cast<float>(p * 16 + head) + 3.7f * static_cast<float>(d));
         }
         std::vector<float> value = vector;
-        const TableEntry& entry = *EntryAt(sequence.tables[0], p);
+        const TableEntry& entry = *EntryAt(sequence.tables[GroupId{0}], p);
         StoreKey(cache, kernels, {{0, head}, entry, p}, vector.data());
         StoreValue(cache, kernels, {{0, head}, entry, p}, value.data());
       }
@@ -129,7 +129,7 @@ TEST(KvEdges, KeysWithoutARopeMoveToTheBit) {
     for (int64_t p = 0; p < 200; ++p) before.push_back(row(p / 2, p % 2 == 0));
     auto tables = cache.PrepareMove(sequence, 5, 12);
     ASSERT_TRUE(tables.ok());
-    MoveRows(cache, kernels, 0, {sequence.tables[0], (*tables)[0], 5, 93, 7}, {},
+    MoveRows(cache, kernels, 0, {sequence.tables[GroupId{0}], (*tables)[GroupId{0}], 5, 93, 7}, {},
              cpu::RopeStyle::kInterleaved);
     cache.FinishMove(sequence, std::move(*tables), 7);
     ASSERT_EQ(sequence.length, 93);

@@ -116,16 +116,16 @@ class Program {
   }
 
   size_t Any(int64_t bound) { return random_() % static_cast<uint64_t>(bound); }
-  const BlockTable& Table(const Sequence& sequence, int group) const {
-    return sequence.tables[static_cast<size_t>(group)];
+  const BlockTable& Table(const Sequence& sequence, GroupId group) const {
+    return sequence.tables[group];
   }
-  int64_t& Row(const BlockTable& table, int group, int64_t position) {
+  int64_t& Row(const BlockTable& table, GroupId group, int64_t position) {
     for (const TableEntry& entry : table.entries) {
       if (entry.number == position / kBlockTokens) {
         return lists_.At(group, entry.id, position % kBlockTokens);
       }
     }
-    ADD_FAILURE() << "group " << group << " lacks position " << position;
+    ADD_FAILURE() << "group " << IndexOf(group) << " lacks position " << position;
     return nowhere_;
   }
 
@@ -137,7 +137,7 @@ class Program {
   // What a model does with the new positions of a step.
   void Compute(const Sequence& sequence, std::span<const int64_t> rows) {
     const int64_t begin = sequence.length;
-    for (int group = 0; group < ledger_.groups(); ++group) {
+    for (const GroupId group : ledger_.group_ids()) {
       const BlockTable& table = Table(sequence, group);
       const Holds holds = ledger_.policy(group).holds();
       if (holds == Holds::kSource || table.length != begin) continue;  // has these positions
@@ -328,8 +328,8 @@ class Program {
       auto source = ledger_.NewSource(1 + static_cast<int64_t>(Any(kContext / 2)));
       if (!source.ok()) return;
       std::vector<int64_t> rows;
-      for (int group = 0; group < ledger_.groups(); ++group) {
-        const BlockTable& table = source->tables[static_cast<size_t>(group)];
+      for (const GroupId group : ledger_.group_ids()) {
+        const BlockTable& table = source->tables[group];
         if (ledger_.policy(group).holds() != Holds::kSource) continue;
         rows.resize(static_cast<size_t>(table.length));
         for (int64_t p = 0; p < table.length; ++p) {
@@ -367,26 +367,26 @@ class Program {
   void Check() {
     std::vector<const Sequence*> all;
     for (const Sequence& sequence : real_) all.push_back(&sequence);
-    std::map<std::pair<int, BlockId>, int> held;
+    std::map<std::pair<GroupId, BlockId>, int> held;
     for (const auto& [source, rows] : sources_) {
-      for (int group = 0; group < ledger_.groups(); ++group) {
-        for (const TableEntry& entry : source.tables[static_cast<size_t>(group)].entries) {
+      for (const GroupId group : ledger_.group_ids()) {
+        for (const TableEntry& entry : source.tables[group].entries) {
           ++held[{group, entry.id}];
         }
       }
     }
-    const Status status = ledger_.Check(all, [&](int group, BlockId block) {
+    const Status status = ledger_.Check(all, [&](GroupId group, BlockId block) {
       const auto found = held.find({group, block});
       return found == held.end() ? 0 : found->second;
     });
     ASSERT_TRUE(status.ok()) << status.error().message;
     const size_t s = Any(kSequences);
     ASSERT_EQ(real_[s].length, naive_[s].length());
-    for (int group = 0; group < ledger_.groups(); ++group) CheckGroup(group, real_[s], naive_[s]);
+    for (const GroupId group : ledger_.group_ids()) CheckGroup(group, real_[s], naive_[s]);
   }
 
-  void CheckGroup(int group, const Sequence& sequence, const NaiveSequence& naive) {
-    const GroupKind& kind = kinds_[static_cast<size_t>(group)];
+  void CheckGroup(GroupId group, const Sequence& sequence, const NaiveSequence& naive) {
+    const GroupKind& kind = kinds_[IndexOf(group)];
     const BlockTable& table = Table(sequence, group);
     if (kind.policy == "state") {
       ASSERT_EQ(table.length, naive.length());
@@ -407,12 +407,14 @@ class Program {
       // Rows that nobody sees are multiplied by a weight of zero: something was put there.
       const int64_t end = std::min((entry.number + 1) * kBlockTokens, naive.length());
       for (int64_t p = entry.number * kBlockTokens; p < end; ++p) {
-        ASSERT_NE(lists_.At(group, entry.id, p % kBlockTokens), kPoison) << group << " " << p;
+        ASSERT_NE(lists_.At(group, entry.id, p % kBlockTokens), kPoison)
+            << IndexOf(group) << " " << p;
       }
     }
     for (int64_t p = oldest; p < naive.length(); ++p) {
       if (naive.pruned[static_cast<size_t>(p)]) continue;
-      ASSERT_EQ(Row(table, group, p), naive.rows[static_cast<size_t>(p)]) << group << " " << p;
+      ASSERT_EQ(Row(table, group, p), naive.rows[static_cast<size_t>(p)])
+          << IndexOf(group) << " " << p;
     }
   }
 

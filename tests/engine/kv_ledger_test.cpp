@@ -106,7 +106,7 @@ TEST(KvLedger, ReplayedSectionsCanRewindLikeOthers) {
       EXPECT_LE(ledger.RewindLimit(sequence), length - kRewindSlack) << window << " " << length;
       // The next query's section is there from its beginning, as are those of all positions to
       // which the sequence can go back.
-      EXPECT_LE(sequence.tables[0].first_position, policy->FirstVisible(length));
+      EXPECT_LE(sequence.tables[GroupId{0}].first_position, policy->FirstVisible(length));
       EXPECT_LE(begin, policy->FirstVisible(length - kRewindSlack));
     }
   }

@@ -325,7 +325,7 @@ class Program {
     std::vector<const Sequence*> all;
     for (const Sequence& sequence : real_) all.push_back(&sequence);
     if (snapshot_.has_value()) all.push_back(&*snapshot_);
-    const Status status = cache_.Check(all, [](int, BlockId) { return 0; });
+    const Status status = cache_.Check(all, [](GroupId, BlockId) { return 0; });
     ASSERT_TRUE(status.ok()) << status.error().message;
     const size_t s = static_cast<size_t>(Below(kSequences));
     ASSERT_EQ(real_[s].length, static_cast<int64_t>(naive_[s].rows.size()));
@@ -335,7 +335,7 @@ class Program {
   // The rows that a next token would see, read one by one.
   void CheckRows(const GroupShape& shape, const Sequence& sequence, const NaiveSequence& naive) {
     const int layer = shape.layers[1];
-    const BlockTable& table = sequence.tables[static_cast<size_t>(cache_.group_of_layer(layer))];
+    const BlockTable& table = sequence.tables[cache_.group_of_layer(layer)];
     const int64_t oldest = Oldest(shape, sequence.length);
     std::vector<std::byte> elements(kDim * sizeof(float));
     std::vector<float> values(kDim);

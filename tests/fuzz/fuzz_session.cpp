@@ -176,7 +176,7 @@ class Program {
   void Check() {
     std::vector<const Sequence*> all;
     for (const LoadedSequence& sequence : sequences_) all.push_back(&sequence.kv);
-    Require(cache_.Check(all, [](int, BlockId) { return 0; }).ok());
+    Require(cache_.Check(all, [](kv::GroupId, BlockId) { return 0; }).ok());
   }
 
   Cache cache_;

@@ -10,10 +10,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/id_vector.h"
+
 namespace kvant::kv {
 
-using BlockId = int32_t;
-inline constexpr BlockId kNoBlock = -1;
+enum class BlockId : int32_t {};
+inline constexpr BlockId kNoBlock{-1};
+
+constexpr int32_t format_as(BlockId id) { return static_cast<int32_t>(id); }  // for fmt
+
+// The block so many blocks after another in memory.
+constexpr BlockId Successor(BlockId block, int64_t distance = 1) {
+  return IdAt<BlockId>(IndexOf(block) + static_cast<size_t>(distance));
+}
 
 class BlockPool {
  public:
@@ -26,13 +35,14 @@ class BlockPool {
   // Drops one reference; the block becomes free with the last.
   void Release(BlockId block);
 
-  int references(BlockId block) const { return references_[static_cast<size_t>(block)]; }
+  int references(BlockId block) const { return references_[block]; }
+  IdRange<BlockId> ids() const { return references_.ids(); }
   int64_t capacity() const { return static_cast<int64_t>(references_.size()); }
   int64_t used() const { return used_; }
   int64_t free() const { return capacity() - used_; }
 
  private:
-  std::vector<int32_t> references_;
+  IdVector<BlockId, int32_t> references_;
   std::vector<uint64_t> free_bits_;  // one bit per block, set = free
   size_t first_word_ = 0;            // no free bit lies in an earlier word
   int64_t used_ = 0;

@@ -34,7 +34,7 @@ Status GroupBlocks::Take(BlockId previous, BlockId* block) {
   }
   budget.bytes_used += block_bytes_;
   budget.bytes_peak = std::max(budget.bytes_peak, budget.bytes_used);
-  committed_ = std::max<int64_t>(committed_, *block + 1);
+  committed_ = std::max(committed_, static_cast<int64_t>(IndexOf(*block)) + 1);
   ++budget.blocks_taken;
   if (budget.log) {
     budget.log(fmt::format("KV event: block_alloc group={} block={}", group_, *block));

@@ -19,13 +19,13 @@ class BlockContents {
   virtual void Copy(const BlockCopy& copy) = 0;
   // Fills the block with zeros: some of its rows will not be written, but attention multiplies them
   // by a weight of zero, which needs finite numbers.
-  virtual void Clear(int group, BlockId block) = 0;
+  virtual void Clear(GroupId group, BlockId block) = 0;
   // Nothing refers to the block any more.
-  virtual void Discard(int group, BlockId block) = 0;
+  virtual void Discard(GroupId group, BlockId block) = 0;
 };
 
 // In place of a group's number.
-inline constexpr int kAnyGroup = -1;
+inline constexpr GroupId kAnyGroup{-1};
 
 // What the groups of a cache share: a limit on bytes, counters, and the copies still to be made.
 struct Budget {
@@ -36,7 +36,7 @@ struct Budget {
   uint64_t blocks_taken = 0;
   uint64_t blocks_copied = 0;
   std::vector<BlockCopy> copies;  // to be made before the pass runs or the next operation begins
-  std::function<bool(int group)> reclaim;  // see Ledger::SetReclaim
+  std::function<bool(GroupId group)> reclaim;  // see Ledger::SetReclaim
   std::function<void(std::string_view line)> log;
   BlockContents* contents = nullptr;
 
@@ -45,7 +45,7 @@ struct Budget {
 
 class GroupBlocks {
  public:
-  GroupBlocks(int group, int64_t blocks, uint64_t block_bytes, Budget& budget)
+  GroupBlocks(GroupId group, int64_t blocks, uint64_t block_bytes, Budget& budget)
       : group_(group), block_bytes_(block_bytes), pool_(blocks), budget_(&budget) {}
 
   // A free block with one reference; kOutOfMemory if there is none, and reclaiming gives none.
@@ -75,7 +75,7 @@ class GroupBlocks {
   uint64_t dropped() const { return dropped_; }
 
  private:
-  int group_;
+  GroupId group_;
   uint64_t block_bytes_;
   BlockPool pool_;
   Budget* budget_;

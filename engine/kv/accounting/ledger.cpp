@@ -37,7 +37,7 @@ Ledger::Ledger(std::vector<AccountedGroup> groups, const Limits& limits, BlockCo
   int64_t blocks_most = 0;
   for (AccountedGroup& group : groups) {
     blocks_most = std::max(blocks_most, group.blocks);
-    const int number = static_cast<int>(groups_.size());
+    const GroupId number = groups_.next_id();
     groups_.push_back({std::move(group.policy),
                        GroupBlocks(number, group.blocks, group.block_bytes, *budget_),
                        group.layers});
@@ -49,11 +49,10 @@ Ledger::Ledger(std::vector<AccountedGroup> groups, const Limits& limits, BlockCo
 Sequence Ledger::NewSequence() const {
   Sequence sequence;
   sequence.tables.resize(groups_.size());
-  for (BlockTable& table : sequence.tables) {
-    const int64_t most =
-        groups_[static_cast<size_t>(&table - sequence.tables.data())].policy->Needed(
-            limits_.context, 1);
-    table.entries.reserve(static_cast<size_t>(std::max(BlocksFor(limits_.context), most + 1)));
+  for (const GroupId group : groups_.ids()) {
+    const int64_t most = policy(group).Needed(limits_.context, 1);
+    sequence.tables[group].entries.reserve(
+        static_cast<size_t>(std::max(BlocksFor(limits_.context), most + 1)));
   }
   return sequence;
 }
@@ -68,7 +67,7 @@ Status Ledger::Reserve(Sequence& sequence, int64_t tokens) {
     return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
                      sequence.length, tokens, limits_.context);
   }
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     const Status status = groups_[group].policy->Reserve(
         groups_[group].blocks, sequence.tables[group], sequence.length, end);
     if (!status.ok()) {
@@ -82,7 +81,7 @@ Status Ledger::Reserve(Sequence& sequence, int64_t tokens) {
 
 void Ledger::Commit(Sequence& sequence) {
   sequence.length += std::exchange(sequence.reserved, 0);
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     bytes_written_ += groups_[group].policy->Commit(groups_[group].blocks, sequence.tables[group],
                                                     sequence.length);
   }
@@ -90,7 +89,7 @@ void Ledger::Commit(Sequence& sequence) {
 
 void Ledger::Rollback(Sequence& sequence) {
   sequence.reserved = 0;
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->Rollback(groups_[group].blocks, sequence.tables[group]);
   }
 }
@@ -99,14 +98,14 @@ void Ledger::Rollback(Sequence& sequence) {
 
 int64_t Ledger::RewindLimit(const Sequence& sequence) const {
   int64_t limit = 0;
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     limit = std::max(limit, groups_[group].policy->RewindLimit(sequence.tables[group]));
   }
   return limit;
 }
 
 bool Ledger::CanRewind(const Sequence& sequence, int64_t length) const {
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     if (!groups_[group].policy->CanRewindTo(sequence.tables[group], length)) return false;
   }
   return true;
@@ -118,7 +117,7 @@ Status Ledger::Rewind(Sequence& sequence, int64_t length) {
     return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length,
                      sequence.length);
   }
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     if (groups_[group].policy->CanRewindTo(sequence.tables[group], length)) continue;
     return MakeError(
         ErrorCode::kNotSupported,
@@ -126,7 +125,7 @@ Status Ledger::Rewind(Sequence& sequence, int64_t length) {
         "the next token sees is still held",
         length, RewindLimit(sequence));
   }
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->RewindTo(groups_[group].blocks, sequence.tables[group], length);
   }
   std::vector<PositionRange>& pruned = sequence.pruned;
@@ -162,7 +161,7 @@ int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
   // Until all groups can begin at the same position; 0 is one of them.
   for (int64_t before = -1; before != begin;) {
     before = begin;
-    for (size_t group = 0; group < groups_.size(); ++group) {
+    for (const GroupId group : groups_.ids()) {
       begin = groups_[group].policy->ReplayFrom(sequence.tables[group], begin);
     }
   }
@@ -171,7 +170,7 @@ int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
 
 void Ledger::BeginReplay(Sequence& sequence, int64_t position) {
   KVANT_CHECK(sequence.reserved == 0 && position <= sequence.length);
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->BeginReplay(groups_[group].blocks, sequence.tables[group], position);
   }
   sequence.replay_end = sequence.length;
@@ -180,22 +179,22 @@ void Ledger::BeginReplay(Sequence& sequence, int64_t position) {
 
 void Ledger::EndReplay(Sequence& sequence) {
   sequence.replay_end = 0;
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->RewindTo(groups_[group].blocks, sequence.tables[group], sequence.length);
   }
 }
 
 void Ledger::Checkpoint(Sequence& sequence) {
   KVANT_CHECK(sequence.reserved == 0);
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->Checkpoint(groups_[group].blocks, sequence.tables[group]);
   }
 }
 
-bool Ledger::DropCheckpoint(Sequence& sequence, int group) {
-  for (int i = 0; i < groups(); ++i) {
-    if (group != kAnyGroup && group != i) continue;
-    if (policy(i).DropCheckpoint(blocks(i), sequence.tables[static_cast<size_t>(i)])) return true;
+bool Ledger::DropCheckpoint(Sequence& sequence, GroupId group) {
+  for (const GroupId id : group_ids()) {
+    if (group != kAnyGroup && group != id) continue;
+    if (policy(id).DropCheckpoint(blocks(id), sequence.tables[id])) return true;
   }
   return false;
 }
@@ -209,32 +208,34 @@ Status Ledger::Prune(Sequence& sequence, int64_t begin, int64_t end) {
   if (begin == end) return {};
   for (const Group& group : groups_) KVANT_TRY(group.policy->CheckPrune());
   AddRange(sequence.pruned, {begin, end});
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->Prune(groups_[group].blocks, sequence.tables[group], sequence);
   }
   return {};
 }
 
-Result<std::vector<BlockTable>> Ledger::PrepareMove(Sequence& sequence, int64_t begin,
-                                                    int64_t end) {
+Result<IdVector<GroupId, BlockTable>> Ledger::PrepareMove(Sequence& sequence, int64_t begin,
+                                                          int64_t end) {
   for (const Group& group : groups_) KVANT_TRY(group.policy->CheckPrune());
   const Move move{begin, end, sequence.length};
-  std::vector<BlockTable> tables(groups_.size());
+  IdVector<GroupId, BlockTable> tables(groups_.size());
   Status status;
-  for (size_t group = 0; group < groups_.size() && status.ok(); ++group) {
+  for (const GroupId group : groups_.ids()) {
+    if (!status.ok()) break;
     status = groups_[group].policy->PrepareMove(groups_[group].blocks, sequence.tables[group], move,
                                                 tables[group]);
   }
   if (status.ok()) return tables;
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->AbandonMove(groups_[group].blocks, sequence.tables[group], move,
                                        tables[group]);
   }
   return status.error();
 }
 
-void Ledger::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance) {
-  for (size_t group = 0; group < groups_.size(); ++group) {
+void Ledger::FinishMove(Sequence& sequence, IdVector<GroupId, BlockTable> tables,
+                        int64_t distance) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->FinishMove(groups_[group].blocks, sequence.tables[group], tables[group]);
   }
   sequence.length -= distance;
@@ -244,7 +245,7 @@ void Ledger::FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int6
 
 void Ledger::Fork(const Sequence& sequence, Sequence& copy) {
   KVANT_CHECK(sequence.reserved == 0 && !sequence.replaying() && copy.length == 0);
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     const BlockTable& from = sequence.tables[group];
     BlockTable& to = copy.tables[group];
     groups_[group].blocks.AddReferences(from);
@@ -258,7 +259,7 @@ void Ledger::Fork(const Sequence& sequence, Sequence& copy) {
 }
 
 void Ledger::Free(Sequence& sequence) {
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->Free(groups_[group].blocks, sequence.tables[group]);
   }
   sequence.length = 0;
@@ -267,13 +268,14 @@ void Ledger::Free(Sequence& sequence) {
   sequence.pruned.clear();
 }
 
-Status Ledger::Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions) {
+Status Ledger::Adopt(Sequence& sequence, int64_t length,
+                     const IdVector<GroupId, int64_t>& first_positions) {
   KVANT_CHECK(sequence.length == 0 && sequence.reserved == 0);
   if (length > limits_.context) {
     return MakeError(ErrorCode::kContextFull, "{} tokens exceed the context of {}", length,
                      limits_.context);
   }
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     const Status status = groups_[group].policy->Adopt(
         groups_[group].blocks, sequence.tables[group], first_positions[group], length);
     if (!status.ok()) {
@@ -286,12 +288,12 @@ Status Ledger::Adopt(Sequence& sequence, int64_t length, std::span<const int64_t
 }
 
 void Ledger::Attach(Sequence& sequence, int64_t count,
-                    const std::function<BlockId(int group, int64_t number)>& block_of) {
+                    const std::function<BlockId(GroupId group, int64_t number)>& block_of) {
   KVANT_CHECK(sequence.length == 0 && sequence.reserved == 0);
   if (count == 0) return;
   const int64_t length = count * kBlockTokens;
-  for (int group = 0; group < groups(); ++group) {
-    BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+  for (const GroupId group : group_ids()) {
+    BlockTable& table = sequence.tables[group];
     table.length = length;
     if (policy(group).holds() == Holds::kState) {
       table.entries.push_back({length, block_of(group, count - 1)});
@@ -311,7 +313,7 @@ void Ledger::Attach(Sequence& sequence, int64_t count,
 Result<Source> Ledger::NewSource(int64_t length) {
   Source source;
   source.tables.resize(groups_.size());
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     const Status status =
         groups_[group].policy->TakeSource(groups_[group].blocks, source.tables[group], length);
     if (!status.ok()) {
@@ -328,7 +330,7 @@ Status Ledger::SetSource(Sequence& sequence, const Source& source) {
                      sequence.length);
   }
   Free(sequence);
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].blocks.AddReferences(source.tables[group]);
     sequence.tables[group].length = source.tables[group].length;
     sequence.tables[group].entries = source.tables[group].entries;
@@ -337,12 +339,12 @@ Status Ledger::SetSource(Sequence& sequence, const Source& source) {
 }
 
 void Ledger::FreeSource(Source& source) {
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     groups_[group].policy->Free(groups_[group].blocks, source.tables[group]);
   }
 }
 
-Result<BlockId> Ledger::TakeBlock(int group, BlockId previous) {
+Result<BlockId> Ledger::TakeBlock(GroupId group, BlockId previous) {
   BlockId block = kNoBlock;
   KVANT_TRY(blocks(group).Take(previous, &block));
   return block;
@@ -351,7 +353,7 @@ Result<BlockId> Ledger::TakeBlock(int group, BlockId previous) {
 // ---- What there is ------------------------------------------------------------------------------
 
 Status Ledger::CheckTables(const Sequence& sequence) const {
-  for (size_t group = 0; group < groups_.size(); ++group) {
+  for (const GroupId group : groups_.ids()) {
     const Status status = groups_[group].policy->Check(sequence.tables[group], sequence);
     if (status.ok()) continue;
     return MakeError(status.error().code, "KV check: group {}: {}", group, status.error().message);
@@ -360,18 +362,18 @@ Status Ledger::CheckTables(const Sequence& sequence) const {
 }
 
 Status Ledger::Check(std::span<const Sequence* const> sequences,
-                     const std::function<int(int group, BlockId block)>& others) const {
+                     const std::function<int(GroupId group, BlockId block)>& others) const {
   for (const Sequence* sequence : sequences) KVANT_TRY(CheckTables(*sequence));
   uint64_t bytes = 0;
-  for (int group = 0; group < groups(); ++group) {
+  for (const GroupId group : group_ids()) {
     std::map<BlockId, int> counted;
     for (const Sequence* sequence : sequences) {
-      for (const TableEntry& entry : sequence->tables[static_cast<size_t>(group)].entries) {
+      for (const TableEntry& entry : sequence->tables[group].entries) {
         ++counted[entry.id];
       }
     }
     const BlockPool& pool = blocks(group).pool();
-    for (BlockId block = 0; block < pool.capacity(); ++block) {
+    for (const BlockId block : pool.ids()) {
       const auto found = counted.find(block);
       const int expected = (found == counted.end() ? 0 : found->second) + others(group, block);
       if (pool.references(block) != expected) {
@@ -409,7 +411,7 @@ CacheStats Ledger::stats() const {
     out.used = pool.used();
     out.dropped = group.blocks.dropped();
     out.block_bytes = group.blocks.block_bytes();
-    for (BlockId block = 0; block < out.capacity; ++block) {
+    for (const BlockId block : pool.ids()) {
       out.shared += pool.references(block) > 1 ? 1 : 0;
     }
   }

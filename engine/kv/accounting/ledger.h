@@ -50,7 +50,7 @@ struct CacheStats {
   uint64_t bytes_copied = 0;   // by copies on write
   uint64_t blocks_taken = 0;
   uint64_t blocks_copied = 0;  // by copies on write
-  std::vector<Group> groups;
+  IdVector<GroupId, Group> groups;
 };
 
 class Ledger {
@@ -114,7 +114,7 @@ class Ledger {
   void Checkpoint(Sequence& sequence);
   // Gives up a checkpoint of a group, or of any where `group` is kAnyGroup; also during a pass.
   // False if there is none.
-  bool DropCheckpoint(Sequence& sequence, int group);
+  bool DropCheckpoint(Sequence& sequence, GroupId group);
 
   // No query sees the positions [begin, end) any more; others keep theirs. Blocks in the range are
   // dropped, no data is touched. kInvalid unless 0 <= begin <= end <= length; kNotSupported where a
@@ -125,9 +125,9 @@ class Ledger {
   // hold them, by group. Where a group still holds position `begin` it is the sequence's own table,
   // with blocks that nobody shares (copies() may list some); where a window has dropped it, a new
   // table. kOutOfMemory without free blocks, kNotSupported as for Prune.
-  Result<std::vector<BlockTable>> PrepareMove(Sequence& sequence, int64_t begin, int64_t end);
+  Result<IdVector<GroupId, BlockTable>> PrepareMove(Sequence& sequence, int64_t begin, int64_t end);
   // Gives the sequence these tables after their rows have moved by `distance` positions.
-  void FinishMove(Sequence& sequence, std::vector<BlockTable> tables, int64_t distance);
+  void FinishMove(Sequence& sequence, IdVector<GroupId, BlockTable> tables, int64_t distance);
 
   // ---- Sharing ----
 
@@ -137,12 +137,13 @@ class Ledger {
 
   // Gives an empty sequence `length` positions, in each group from first_positions[group] on, whose
   // rows are to be filled from elsewhere. kContextFull, kOutOfMemory; it stays empty then.
-  Status Adopt(Sequence& sequence, int64_t length, std::span<const int64_t> first_positions);
+  Status Adopt(Sequence& sequence, int64_t length,
+               const IdVector<GroupId, int64_t>& first_positions);
 
   // Gives an empty sequence the first `count` blocks of positions that it can share with others, as
   // block_of(group, number) names them; a state is that after block `number`.
   void Attach(Sequence& sequence, int64_t count,
-              const std::function<BlockId(int group, int64_t number)>& block_of);
+              const std::function<BlockId(GroupId group, int64_t number)>& block_of);
 
   // A source of `length` positions, whose blocks in the fixed groups are to be filled. kOutOfMemory
   // without free blocks.
@@ -153,14 +154,16 @@ class Ledger {
   void FreeSource(Source& source);
 
   // A block with one reference, to be filled from elsewhere. kOutOfMemory without free blocks.
-  Result<BlockId> TakeBlock(int group, BlockId previous);
+  Result<BlockId> TakeBlock(GroupId group, BlockId previous);
   // For references that no table holds, such as those of the index of prefixes.
-  void AddReference(int group, BlockId block) { blocks(group).AddReference(block); }
-  void Release(int group, BlockId block) { blocks(group).Release(block); }
-  int references(int group, BlockId block) const { return blocks(group).references(block); }
+  void AddReference(GroupId group, BlockId block) { blocks(group).AddReference(block); }
+  void Release(GroupId group, BlockId block) { blocks(group).Release(block); }
+  int references(GroupId group, BlockId block) const { return blocks(group).references(block); }
   // `reclaim` is called when a group has no free block, or, with kAnyGroup, when the budget is
   // spent; it releases a reference and returns true, or returns false if it has none to release.
-  void SetReclaim(std::function<bool(int group)> reclaim) { budget_->reclaim = std::move(reclaim); }
+  void SetReclaim(std::function<bool(GroupId group)> reclaim) {
+    budget_->reclaim = std::move(reclaim);
+  }
 
   // ---- What there is ----
 
@@ -172,12 +175,13 @@ class Ledger {
   // `others(group, block)` say, tables are ascending and cover what their sequence may see. Names
   // the first one broken.
   Status Check(std::span<const Sequence* const> sequences,
-               const std::function<int(int group, BlockId block)>& others) const;
+               const std::function<int(GroupId group, BlockId block)>& others) const;
   // What Check checks of one sequence alone.
   Status CheckTables(const Sequence& sequence) const;
 
-  int groups() const { return static_cast<int>(groups_.size()); }
-  const Policy& policy(int group) const { return *groups_[static_cast<size_t>(group)].policy; }
+  IdRange<GroupId> group_ids() const { return groups_.ids(); }
+  size_t groups() const { return groups_.size(); }
+  const Policy& policy(GroupId group) const { return *groups_[group].policy; }
   int64_t context() const { return limits_.context; }
   int64_t sequences() const { return limits_.sequences; }
   uint64_t bytes_used() const { return budget_->bytes_used; }
@@ -188,8 +192,8 @@ class Ledger {
   // For contents that take all their memory at once: every block counts as committed.
   void SetAllCommitted();
 
-  GroupBlocks& blocks(int group) { return groups_[static_cast<size_t>(group)].blocks; }
-  const GroupBlocks& blocks(int group) const { return groups_[static_cast<size_t>(group)].blocks; }
+  GroupBlocks& blocks(GroupId group) { return groups_[group].blocks; }
+  const GroupBlocks& blocks(GroupId group) const { return groups_[group].blocks; }
 
  private:
   struct Group {
@@ -202,7 +206,7 @@ class Ledger {
   struct Room {
     uint64_t bytes = 0;
     bool fits = true;
-    int lacking = kAnyGroup;  // a group without so many free blocks
+    GroupId lacking = kAnyGroup;  // a group without so many free blocks
   };
   Room RoomFor(const RoomQuestion& question) const;
   int64_t FirstNeeded(int64_t position) const;
@@ -210,7 +214,7 @@ class Ledger {
 
   Limits limits_;
   std::unique_ptr<Budget> budget_;  // groups point to it
-  std::vector<Group> groups_;
+  IdVector<GroupId, Group> groups_;
   uint64_t bytes_written_ = 0;
   std::vector<BlockId> tails_;  // see RoomQuestion
   std::vector<int> mentions_;

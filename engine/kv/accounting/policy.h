@@ -84,7 +84,7 @@ class Policy {
   virtual int64_t NeededForReplay(int64_t context) const = 0;
   // The most blocks that the growths take beyond what is held now. Negative where they drop more
   // than they take.
-  virtual int64_t RoomFor(const GroupBlocks& blocks, int group,
+  virtual int64_t RoomFor(const GroupBlocks& blocks, GroupId group,
                           const RoomQuestion& question) const = 0;
 
   // ---- What is seen ----

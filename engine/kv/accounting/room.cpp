@@ -9,7 +9,7 @@ namespace kvant::kv {
 
 Ledger::Room Ledger::RoomFor(const RoomQuestion& question) const {
   Room room;
-  for (int group = 0; group < groups(); ++group) {
+  for (const GroupId group : group_ids()) {
     const int64_t count = policy(group).RoomFor(blocks(group), group, question);
     if (count > blocks(group).pool().free()) {
       room.fits = false;

@@ -23,6 +23,10 @@ struct PositionRange {
   int64_t end;
 };
 
+// A group of cache layers, by its place in the cache.
+enum class GroupId : int32_t {};
+constexpr int32_t format_as(GroupId id) { return static_cast<int32_t>(id); }  // for fmt
+
 struct TableEntry {
   // The block holds the kBlockTokens positions from number * kBlockTokens on; in a state group, the
   // state after `number` positions.
@@ -52,7 +56,7 @@ struct Sequence {
   int64_t reserved = 0;  // positions from `length` on that the pass under way has blocks for
   int64_t replay_end =
       0;  // where the replay under way ends (Ledger::BeginReplay); 0: there is none
-  std::vector<BlockTable> tables;     // by group
+  IdVector<GroupId, BlockTable> tables;
   std::vector<PositionRange> pruned;  // ascending, not adjacent; no query sees these
 
   bool replaying() const { return replay_end > 0; }
@@ -61,7 +65,7 @@ struct Sequence {
 // What an encoder-decoder model has read before it writes, such as an audio file: blocks of the
 // fixed groups, which are filled once and which any number of sequences then refer to.
 struct Source {
-  std::vector<BlockTable> tables;  // by group; empty but for fixed groups
+  IdVector<GroupId, BlockTable> tables;  // empty but for fixed groups
 };
 
 // Tokens that a sequence is about to take in.
@@ -72,7 +76,7 @@ struct Growth {
 
 // A block that must be copied before it is written into.
 struct BlockCopy {
-  int group;
+  GroupId group;
   BlockId from;
   BlockId to;
 };

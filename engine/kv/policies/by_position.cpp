@@ -142,7 +142,7 @@ void ByPosition::FinishMove(GroupBlocks& blocks, BlockTable& table, const BlockT
 
 // ---- Room ---------------------------------------------------------------------------------------
 
-int64_t ByPosition::NewBlocks(const GroupBlocks& blocks, int group,
+int64_t ByPosition::NewBlocks(const GroupBlocks& blocks, GroupId group,
                               const RoomQuestion& question) const {
   int64_t count = 0;
   std::vector<BlockId>& tails = *question.tails;
@@ -151,7 +151,7 @@ int64_t ByPosition::NewBlocks(const GroupBlocks& blocks, int group,
     const Sequence& sequence = *growth.sequence;
     const int64_t end = question.EndOf(growth);
     if (end == sequence.length) continue;
-    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const BlockTable& table = sequence.tables[group];
     const int64_t first = sequence.length / kBlockTokens;
     if (!table.entries.empty() && table.entries.back().number == first) {
       // Of several sequences that write into one block, the last one need not copy it.

@@ -39,7 +39,7 @@ class ByPosition : public Policy {
   virtual PositionRange FullestPass(int64_t at, int64_t piece) const { return {at, at + piece}; }
 
   // The blocks that the growths take, copies of shared ones included, if nothing is given up.
-  int64_t NewBlocks(const GroupBlocks& blocks, int group, const RoomQuestion& question) const;
+  int64_t NewBlocks(const GroupBlocks& blocks, GroupId group, const RoomQuestion& question) const;
   // The most blocks that a table holds while its sequence grows over `growth` in pieces and gives
   // up after each piece what it need not keep. Blocks from number `first_new` on are new; of the
   // older ones, old_from(number) says how many count that have this number or a higher one.

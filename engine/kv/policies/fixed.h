@@ -21,7 +21,7 @@ class Fixed final : public Policy {
   // Sources are assumed to be no longer than the context.
   int64_t Needed(int64_t context, int64_t /*chunk*/) const override { return BlocksFor(context); }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 0; }
-  int64_t RoomFor(const GroupBlocks& /*blocks*/, int /*group*/,
+  int64_t RoomFor(const GroupBlocks& /*blocks*/, GroupId /*group*/,
                   const RoomQuestion& /*question*/) const override {
     return 0;
   }

@@ -15,7 +15,7 @@ class Full final : public ByPosition {
 
   int64_t Needed(int64_t context, int64_t /*chunk*/) const override { return BlocksFor(context); }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 0; }
-  int64_t RoomFor(const GroupBlocks& blocks, int group,
+  int64_t RoomFor(const GroupBlocks& blocks, GroupId group,
                   const RoomQuestion& question) const override {
     return NewBlocks(blocks, group, question);
   }

@@ -23,7 +23,8 @@ void Ring::BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position)
 // A step of several passes frees blocks as it goes on. So there are two upper bounds, of which the
 // smaller counts: all new blocks, as if nothing were freed, and the largest ring of each sequence,
 // less the blocks that these sequences alone hold.
-int64_t Ring::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
+int64_t Ring::RoomFor(const GroupBlocks& blocks, GroupId group,
+                      const RoomQuestion& question) const {
   const int64_t count = NewBlocks(blocks, group, question);
   if (count <= blocks.pool().free() && !blocks.limited()) return count;
   return std::min(count, RingBlocks(blocks, group, question));
@@ -31,11 +32,12 @@ int64_t Ring::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& 
 
 // The sum of the largest rings of the sequences, though they may not be largest at the same time,
 // less the blocks that these sequences alone hold now.
-int64_t Ring::RingBlocks(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
+int64_t Ring::RingBlocks(const GroupBlocks& blocks, GroupId group,
+                         const RoomQuestion& question) const {
   std::vector<int>& mentions = *question.mentions;  // by block: how many of their tables hold it
   mentions.assign(static_cast<size_t>(blocks.pool().capacity()), 0);
   for (const Growth& growth : question.growths) {
-    for (const TableEntry& entry : growth.sequence->tables[static_cast<size_t>(group)].entries) {
+    for (const TableEntry& entry : growth.sequence->tables[group].entries) {
       ++mentions[static_cast<size_t>(entry.id)];
     }
   }
@@ -43,12 +45,12 @@ int64_t Ring::RingBlocks(const GroupBlocks& blocks, int group, const RoomQuestio
     return mentions[static_cast<size_t>(id)] == blocks.references(id);
   };
   int64_t count = 0;
-  for (BlockId id = 0; id < blocks.pool().capacity(); ++id) {
+  for (const BlockId id : blocks.pool().ids()) {
     count -= mentions[static_cast<size_t>(id)] > 0 && theirs(id) ? 1 : 0;
   }
   for (const Growth& growth : question.growths) {
     const Sequence& sequence = *growth.sequence;
-    const BlockTable& table = sequence.tables[static_cast<size_t>(group)];
+    const BlockTable& table = sequence.tables[group];
     const int64_t tail = sequence.length / kBlockTokens;
     // The block that the sequence writes into next counts in any case: if others hold it too, the
     // sequence gets a copy.

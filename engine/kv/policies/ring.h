@@ -9,7 +9,7 @@ namespace kvant::kv {
 
 class Ring : public ByPosition {
  public:
-  int64_t RoomFor(const GroupBlocks& blocks, int group,
+  int64_t RoomFor(const GroupBlocks& blocks, GroupId group,
                   const RoomQuestion& question) const override;
 
   int64_t LookBack() const override { return window_ - 1; }
@@ -26,7 +26,7 @@ class Ring : public ByPosition {
   int64_t FirstKept(int64_t length) const override;
 
  private:
-  int64_t RingBlocks(const GroupBlocks& blocks, int group, const RoomQuestion& question) const;
+  int64_t RingBlocks(const GroupBlocks& blocks, GroupId group, const RoomQuestion& question) const;
 
   int64_t window_;
 };

@@ -126,11 +126,12 @@ void State::Rollback(GroupBlocks& blocks, BlockTable& table) const {
 // A pass takes one block and Commit gives up the one before, so one is enough for any number of
 // passes. Two are needed for several passes where the present block stays, because something else
 // refers to it, or where there is none yet.
-int64_t State::RoomFor(const GroupBlocks& blocks, int group, const RoomQuestion& question) const {
+int64_t State::RoomFor(const GroupBlocks& blocks, GroupId group,
+                       const RoomQuestion& question) const {
   int64_t count = 0;
   for (const Growth& growth : question.growths) {
     const int64_t tokens = question.EndOf(growth) - growth.sequence->length;
-    const StateEntries& entries = growth.sequence->tables[static_cast<size_t>(group)].entries;
+    const StateEntries& entries = growth.sequence->tables[group].entries;
     const bool stays = entries.empty() || blocks.references(entries.back().id) > 1;
     count += tokens == 0 ? 0 : stays && tokens > question.piece ? 2 : 1;
   }

@@ -32,7 +32,7 @@ class State final : public Policy {
   // The current block, the one that a pass writes, and the checkpoints.
   int64_t Needed(int64_t /*context*/, int64_t /*chunk*/) const override { return 2 + checkpoints_; }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 2; }
-  int64_t RoomFor(const GroupBlocks& blocks, int group,
+  int64_t RoomFor(const GroupBlocks& blocks, GroupId group,
                   const RoomQuestion& question) const override;
 
   // Earlier positions are seen through the state only.
