@@ -33,14 +33,18 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
   const std::vector<ValueId> cos_sin = AddRopes(spec, builder);
   for (size_t i = 0; i < stack.layers.size(); ++i) {
     const std::string prefix = fmt::format("{}.{}.", stack.layer_prefix, i);
-    ValueId source = stream;
-    if (stack.layers[i].flow == Flow::kParallel) {
-      source = builder.NewFloats(prefix + "in", RowSpace::kPass, stack.dim);
+    const Flow flow = stack.layers[i].flow;
+    ValueId entered = stream;
+    if (flow != Flow::kSequential) {
+      entered = builder.NewFloats(prefix + "in", RowSpace::kPass, stack.dim);
       builder.Add(RowSpace::kPass,
                   graph::MakeNorm(builder.kernels(), prefix + "in", {.kind = NormKind::kNone},
-                                  stream, {.floats = source, .cols = stack.dim}));
+                                  stream, {.floats = entered, .cols = stack.dim}));
     }
-    for (const Sublayer& sublayer : stack.layers[i].sublayers) {
+    const std::vector<Sublayer>& sublayers = stack.layers[i].sublayers;
+    for (const Sublayer& sublayer : sublayers) {
+      const bool after_others = flow == Flow::kParallelMixers && &sublayer == &sublayers.back();
+      const ValueId source = after_others ? stream : entered;
       SublayerBuilder context(
           builder, spec.ropes, cos_sin, sublayer,
           {.prefix = prefix, .dim = stack.dim, .source = source, .stream = stream});

@@ -50,6 +50,8 @@ struct Sublayer {
 enum class Flow : uint8_t {
   kSequential,  // each what those before it have added to
   kParallel,    // all the stream as it enters the layer
+  // All but the last the stream as it enters the layer, the last one what they have added to.
+  kParallelMixers,
 };
 
 struct LayerSpec {

@@ -21,7 +21,8 @@ Result<graph::Norm> ReadNorm(graph::PlanBuilder& plan, const Norm& norm, const s
     return read;
   }
   const std::string name = prefix + std::string(norm.tensor);
-  KVANT_ASSIGN(read.weight, plan.Vector(name + ".weight", cols));
+  const bool is_bare = plan.Find(name) != nullptr;  // as Falcon-H1 names one of its norms
+  KVANT_ASSIGN(read.weight, plan.Vector(is_bare ? name : name + ".weight", cols));
   if (norm.kind == NormKind::kLayer) {
     KVANT_ASSIGN(read.bias, plan.OptionalVector(name + ".bias", cols));
   }

@@ -103,7 +103,8 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
   const int64_t row_bytes = tensor_.format->row_bytes(columns_);
   if (tensor_.scales != nullptr) return RepackMxfp4(row, out + row * row_bytes);
   CopySource(row);
-  if (source_format_ == tensor_.format && tensor_.change == Values::kSame) {
+  const bool same = tensor_.change == Values::kSame && tensor_.factors.empty();
+  if (source_format_ == tensor_.format && same) {
     std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
     return;
   }
@@ -123,6 +124,7 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
   } else if (tensor_.change == Values::kMinusExp) {
     for (float& value : values_) value = -std::exp(value);
   }
+  MultiplyByFactors(row);
   encode_({.format = tensor_.format,
            .values = values_.data(),
            .importance = nullptr,
@@ -137,6 +139,21 @@ RowEncoder::Source RowEncoder::SourceOf(int64_t row) const {
   const int64_t within = SourceRow(row % tensor_.expert_rows, tensor_);
   return {tensor_.sources[stacked ? 0 : static_cast<size_t>(expert)],
           (stacked ? expert * tensor_.source_rows : 0) + within};
+}
+
+// Of a vector that is one row, by its values.
+void RowEncoder::MultiplyByFactors(int64_t row) {
+  const bool by_values = tensor_.dims.size() == 1 && !tensor_.split_values;
+  int64_t begin = 0;
+  for (const auto& [rows, factor] : tensor_.factors) {
+    const int64_t end = begin + rows;
+    if (by_values) {
+      for (int64_t i = begin; i < end; ++i) values_[static_cast<size_t>(i)] *= factor;
+    } else if (row >= begin && row < end) {
+      for (float& value : values_) value *= factor;
+    }
+    begin = end;
+  }
 }
 
 void RowEncoder::DivideByLength() {

@@ -36,6 +36,7 @@ class RowEncoder {
   void CopyColumns(const std::byte* row);
   void CopyColumnOfHead(int64_t row);
   void DivideByLength();
+  void MultiplyByFactors(int64_t row);
   void RepackMxfp4(int64_t row, std::byte* out) const;
 
   const OutputTensor& tensor_;

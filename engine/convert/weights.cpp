@@ -19,6 +19,7 @@ using arch::HfTensor;
 using arch::kEmbeddingName;
 using arch::kOutputName;
 using arch::Presence;
+using arch::RowFactor;
 using arch::RowOrder;
 using arch::RowPart;
 using formats::Quoted;
@@ -93,6 +94,7 @@ class Planner {
   Result<std::vector<OutputTensor>> Plan(const JsonObject& config,
                                          std::vector<ComputedTensor> computed) {
     of_more_than_text_ = config.Find("text_config") != nullptr;
+    config_ = &config;
     KVANT_TRY(FindTying(config));
     for (ComputedTensor& tensor : computed) {
       const auto count = static_cast<int64_t>(tensor.values.size());
@@ -134,7 +136,10 @@ class Planner {
     if (found == nullptr && of_more_than_text_) found = FindInTextModel(hf_name);
     const std::string_view prefix = family_.optional_prefix;
     if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
-    return model_.Find(hf_name.substr(prefix.size()));
+    hf_name.remove_prefix(prefix.size());
+    found = model_.Find(hf_name);
+    if (found != nullptr || family_.other_prefix.empty()) return found;
+    return model_.Find(fmt::format("{}{}", family_.other_prefix, hf_name));
   }
 
   // A tensor of a text model that is a part of another model.
@@ -172,17 +177,37 @@ class Planner {
     return router != nullptr && Find(WithNumber(router->hf_name, layer)) != nullptr;
   }
 
+  Result<std::vector<RowFactor>> FactorsOf(const HfTensor& row) const {
+    if (family_.row_factors == nullptr) return std::vector<RowFactor>();
+    return family_.row_factors(*config_, shape_, row.gguf_name);
+  }
+
+  // An output that is the embedding in the folder may differ from it in its factors.
+  Result<bool> IsLeftOut(const HfTensor& row) const {
+    if (!tied_ || row.presence != Presence::kUnlessTied) return false;
+    KVANT_ASSIGN(const auto of_output, FactorsOf(row));
+    KVANT_ASSIGN(const auto of_embedding, FactorsOf(*Row(kEmbeddingName)));
+    return of_output == of_embedding;
+  }
+
+  // The folder's name of a tensor of a layer.
+  std::string SourceName(const HfTensor& row, int64_t layer) const {
+    const bool is_embedding = row.gguf_name == kEmbeddingName;
+    if (is_embedding && !tied_embedding_.empty()) return tied_embedding_;
+    const bool is_tied = tied_ && row.presence == Presence::kUnlessTied && tied_embedding_.empty();
+    return is_tied ? std::string(Row(kEmbeddingName)->hf_name) : WithNumber(row.hf_name, layer);
+  }
+
   Status Add(const HfTensor& row, int64_t layer) {
-    if (tied_ && row.presence == Presence::kUnlessTied) return {};
+    KVANT_ASSIGN(const bool left_out, IsLeftOut(row));
+    if (left_out) return {};
     if (!arch::HasTensorsOf(row.layers, shape_, {layer, HasExperts(layer)})) return {};
     if (ExtentSize(row.rows, shape_) == 0 || ExtentSize(row.columns, shape_) == 0) return {};
     if (row.experts == ExpertForm::kStackedOrMxfp4) {
       const std::string blocks = fmt::format("{}{}", WithNumber(row.hf_name, layer), kBlocksSuffix);
       if (Find(blocks) != nullptr) return AddMxfp4(row, layer, blocks);
     }
-    const std::string layer_name = row.gguf_name == kEmbeddingName && !tied_embedding_.empty()
-                                       ? tied_embedding_
-                                       : WithNumber(row.hf_name, layer);
+    const std::string layer_name = SourceName(row, layer);
     OutputTensor tensor;
     const int64_t count = SourceCount(row);
     for (int64_t expert = 0; expert < count; ++expert) {
@@ -207,6 +232,7 @@ class Planner {
     tensor.order = row.order;
     tensor.shape = shape_;
     tensor.change = row.values;
+    KVANT_ASSIGN(tensor.factors, FactorsOf(row));
     if (row.gguf_name == kOutputName && family_.has_unit_output_rows != nullptr &&
         family_.has_unit_output_rows(shape_)) {
       tensor.change = Values::kUnitRows;
@@ -378,6 +404,7 @@ class Planner {
 
   const HfFamily& family_;
   const HfShape& shape_;
+  const JsonObject* config_ = nullptr;
   const SafetensorsModel& model_;
   const quant::FormatTraits* matrix_;
   bool tied_ = false;

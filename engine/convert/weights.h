@@ -53,8 +53,9 @@ struct OutputTensor {
   int64_t source_rows = 1;
   int64_t first_row = 0;
   int64_t row_step = 1;
-  Values change = Values::kSame;  // of the sources' numbers
-  bool of_convolution = false;    // its rows are a few values, and never quantized
+  Values change = Values::kSame;              // of the sources' numbers
+  std::vector<arch::RowFactor> factors = {};  // of all rows, or of a vector's values; empty: none
+  bool of_convolution = false;                // its rows are a few values, and never quantized
   arch::RowOrder order = arch::RowOrder::kSame;
   HfShape shape = {};         // what the order depends on
   std::vector<float> values;  // of computed tensors

@@ -128,7 +128,11 @@ bool HasRow(const arch::HfFamily& family, const arch::HfShape& shape, const arch
   const bool both = std::ranges::any_of(family.tensors, [](const arch::HfTensor& tensor) {
     return tensor.layers == arch::InLayers::kWithoutExperts;
   });
-  const bool experts = !both || layer > 0;
+  bool experts = !both || layer > 0;
+  // Where layers are one sublayer each, a feed-forward has experts if the model has some.
+  if (!shape.ffn_layers.empty()) {
+    experts = shape.experts > 0 && shape.ffn_layers[static_cast<size_t>(layer)];
+  }
   return arch::HasTensorsOf(row.layers, shape, {layer, experts});
 }
 

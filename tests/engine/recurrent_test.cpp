@@ -20,7 +20,8 @@ namespace {
 constexpr int64_t kContext = 2200;
 
 std::vector<std::string> RecurrentModels() {
-  return {"lfm2", "lfm2moe", "qwen3next", "qwen35-four", "mamba2", "granitehybrid"};
+  return {"lfm2",          "lfm2moe",   "qwen3next",  "qwen35-four",          "mamba2",
+          "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe-latent"};
 }
 
 class Recurrent : public testing::TestWithParam<std::string> {

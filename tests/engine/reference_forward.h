@@ -46,10 +46,15 @@ class ReferenceForward {
     }
     for (size_t i = 0; i < stack.layers.size(); ++i) {
       const std::string prefix = std::string(stack.layer_prefix) + "." + std::to_string(i) + ".";
-      const bool parallel = stack.layers[i].flow == arch::Flow::kParallel;
+      const arch::Flow flow = stack.layers[i].flow;
       const std::vector<Vector> before = stream;
-      for (const arch::Sublayer& sublayer : stack.layers[i].sublayers) {
-        AddSublayer(sublayer, prefix, parallel ? before : std::vector<Vector>(stream), stream);
+      const auto& sublayers = stack.layers[i].sublayers;
+      for (size_t s = 0; s < sublayers.size(); ++s) {
+        const bool last = s + 1 == sublayers.size();
+        const bool reads_before =
+            flow == arch::Flow::kParallel || (flow == arch::Flow::kParallelMixers && !last);
+        AddSublayer(sublayers[s], prefix, reads_before ? before : std::vector<Vector>(stream),
+                    stream);
       }
     }
     Vector logits;

@@ -35,6 +35,11 @@ SIGMOID = dict(EXPERTS, n_routed_experts=8, num_experts_per_tok=3, moe_intermedi
 DELTA = dict(rms_norm_eps=1e-3, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=4)
 MAMBA2 = dict(IDS, hidden_size=32, num_heads=4, head_dim=16, state_size=24, n_groups=1, expand=2, chunk_size=16)
 HYBRID = dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=24, mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16)
+FALCON_H1 = dict(GROUPED, mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head="auto", mamba_d_state=16, mamba_chunk_size=16, rope_theta=500.0,
+                 embedding_multiplier=3.0, lm_head_multiplier=0.7, mlp_multipliers=[0.8, 1.3], key_multiplier=1.7, attention_out_multiplier=0.6,
+                 attention_in_multiplier=1.2, ssm_multipliers=[0.9, 1.4, 0.7, 1.2, 0.6], ssm_in_multiplier=1.1, ssm_out_multiplier=0.8)
+NEMOTRON_H = dict(GROUPED, head_dim=16, mamba_num_heads=6, mamba_head_dim=8, ssm_state_size=16, n_groups=2, chunk_size=16, needs=5,
+                  published=dict(prefix="backbone"), no_step_min=True)
 ERNIE_MOE = dict(EXPERTS, moe_num_experts=8, moe_k=2, moe_intermediate_size=24)
 LLAMA4 = dict(EXPERTS, num_hidden_layers=6, intermediate_size=24, intermediate_size_mlp=48, head_dim=16, num_experts_per_tok=1,
               attention_chunk_size=16, attn_scale=0.4, floor_scale=8, rope_scaling=None)
@@ -56,6 +61,10 @@ def mixers(layers, other, *attention):
 
 def granite_layers(letters):
     return [{"m": "mamba", "a": "attention"}[letter] for letter in letters]
+
+
+def nemotron_layers(letters):
+    return [{"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}[letter] for letter in letters]
 
 
 def longrope(n):
@@ -206,6 +215,21 @@ MODELS = {
     "granitehybrid-dense": ("GraniteMoeHybrid", dict(GRANITE_MOE | HYBRID, num_hidden_layers=3, num_local_experts=0, mamba_conv_bias=False,
                                                      mamba_proj_bias=True, shared_intermediate_size=40, position_embedding_type="nope",
                                                      layer_types=granite_layers("mam"))),
+    "falcon-h1": ("FalconH1", dict(FALCON_H1, num_hidden_layers=3, mamba_n_groups=2, mamba_rms_norm=True, mamba_norm_before_gate=False,
+                                   head_dim=16)),
+    "falcon-h1-tied": ("FalconH1", dict(FALCON_H1, num_hidden_layers=2, mamba_n_groups=1, mamba_d_ssm=None, mamba_n_heads=4,
+                                        mamba_conv_bias=False, mamba_proj_bias=True, projectors_bias=True,
+                                        tie_word_embeddings=True)),
+    # Without a lower bound of steps, which the class has and the definition of the published models has not.
+    "nemotron_h": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("M*-MM-*"))),
+    "nemotron_h_moe": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("ME*EM"), n_routed_experts=8, num_experts_per_tok=3,
+                                         moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, routed_scaling_factor=2.5,
+                                         n_group=1, topk_group=1)),
+    "nemotron_h_moe-latent": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("EM*E"), n_routed_experts=12,
+                                                num_experts_per_tok=3, moe_intermediate_size=24, moe_shared_expert_intermediate_size=40,
+                                                moe_latent_size=20, n_group=3, topk_group=2, norm_topk_prob=False)),
+    "nemotron_h_moe-mixed": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("M-*E"), n_routed_experts=8, num_experts_per_tok=2,
+                                               moe_intermediate_size=24, moe_shared_expert_intermediate_size=24, tie_word_embeddings=True)),
     # A number for each layer.
     # Experts under the names of the published folders; the class keeps them in one tensor.
     "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24, head_dim=16, rotary_dim=8,
@@ -306,6 +330,12 @@ def norm_groups(norm, groups):
 
 def published_parts(name, parameter, names):
     """The names in a folder and the parts of the parameter that they stand for."""
+    if "prefix" in names:
+        name = name.replace("model.", f"{names['prefix']}.", 1)
+        prefix, kind = name.rsplit(".", 1)
+        if not prefix.endswith(".experts"):
+            return [(name, parameter)]
+        return [(f"{prefix}.{i}.{kind}.weight", parameter[i]) for i in range(parameter.shape[0])]
     if not names or ".mlp." not in name:
         return [(name, parameter)]
     name = name.replace(".mlp.", f".{names['mlp']}.")
@@ -331,13 +361,18 @@ def write(name, hf_class, settings):
         return
     attention = settings.pop("attention", "eager")
     group_norm = settings.pop("group_norm", False)
+    no_step_min = settings.pop("no_step_min", False)
     class_name = hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM")
     model_class = getattr(remote_code_models, class_name, None) or getattr(transformers, class_name)
     config = model_class.config_class(**settings, attn_implementation=attention)
     # All weights are set below, and StableLM with norms of heads cannot be initialized.
-    with transformers.modeling_utils.no_init_weights():
+    library = getattr(transformers, "initialization", transformers.modeling_utils)  # the first one from version 5 on
+    with library.no_init_weights():
         model = model_class(config).float().eval()
     model.tie_weights()
+    for module in model.modules() if no_step_min else []:
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = (0.0, float("inf"))
     if group_norm:
         for layer in model.backbone.layers:
             norm_groups(layer.mixer.norm, settings["n_groups"])

@@ -42,29 +42,6 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"GraniteMoeHybridForCausalLM"};
 
-constexpr std::array<HfTensor, 10> kMamba = {{
-    HfMatrix("model.layers.{}.mamba.in_proj.weight", "blk.{}.ssm_in.weight", Extent::kMambaIn,
-             Extent::kDim),
-    HfBias("model.layers.{}.mamba.in_proj.bias", "blk.{}.ssm_in.bias", Extent::kMambaIn),
-    HfMatrix("model.layers.{}.mamba.conv1d.weight", "blk.{}.ssm_conv1d.weight", Extent::kMambaConv,
-             Extent::kConvTaps),
-    HfBias("model.layers.{}.mamba.conv1d.bias", "blk.{}.ssm_conv1d.bias", Extent::kMambaConv),
-    {.hf_name = "model.layers.{}.mamba.dt_bias",
-     .gguf_name = "blk.{}.ssm_dt.bias",
-     .rows = Extent::kMambaHeads},
-    {.hf_name = "model.layers.{}.mamba.A_log",
-     .gguf_name = "blk.{}.ssm_a",
-     .rows = Extent::kMambaHeads,
-     .columns = Extent::kOne,
-     .values = Values::kMinusExp},
-    HfMatrix("model.layers.{}.mamba.D", "blk.{}.ssm_d", Extent::kMambaHeads, Extent::kOne),
-    HfMatrix("model.layers.{}.mamba.norm.weight", "blk.{}.ssm_norm.weight", Extent::kMambaGroups,
-             Extent::kMambaGroupCols),
-    HfMatrix("model.layers.{}.mamba.out_proj.weight", "blk.{}.ssm_out.weight", Extent::kDim,
-             Extent::kMambaInner),
-    HfBias("model.layers.{}.mamba.out_proj.bias", "blk.{}.ssm_out.bias", Extent::kDim),
-}};
-
 // The folder has gate and up in one tensor, other engines read two.
 constexpr HfTensor HalfOf(std::string_view hf_name, std::string_view gguf_name, RowPart part) {
   return {.hf_name = hf_name,
@@ -84,7 +61,7 @@ constexpr std::array<HfTensor, 3> kFfn = {
 
 constexpr auto kTensors = WithPairsInterleaved(
     Join(kHfEnds, kHfNormBeforeAttention,
-         InAttentionLayers(Join(kHfSeparateQkv, kHfAttentionOutput)), InOtherLayers(kMamba),
+         InAttentionLayers(Join(kHfSeparateQkv, kHfAttentionOutput)), InOtherLayers(kHfMamba2),
          kHfNormBeforeFfn, WithoutExperts(kFfn), kHfGraniteExperts, kHfGraniteSharedExpert));
 
 Status FinishShape(const JsonObject& config, HfShape& shape) {

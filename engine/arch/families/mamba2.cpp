@@ -25,33 +25,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"Mamba2ForCausalLM"};
 
-constexpr auto kTensors = Join(
-    HfEmbedding("backbone.embeddings.weight"),
-    HfNorm("backbone.norm_f.weight", "output_norm.weight"), HfOutput("lm_head.weight"),
-    HfNorm("backbone.layers.{}.norm.weight", "blk.{}.attn_norm.weight"),
-    std::array<HfTensor, 10>{{
-        HfMatrix("backbone.layers.{}.mixer.in_proj.weight", "blk.{}.ssm_in.weight",
-                 Extent::kMambaIn, Extent::kDim),
-        HfBias("backbone.layers.{}.mixer.in_proj.bias", "blk.{}.ssm_in.bias", Extent::kMambaIn),
-        HfMatrix("backbone.layers.{}.mixer.conv1d.weight", "blk.{}.ssm_conv1d.weight",
-                 Extent::kMambaConv, Extent::kConvTaps),
-        HfBias("backbone.layers.{}.mixer.conv1d.bias", "blk.{}.ssm_conv1d.bias",
-               Extent::kMambaConv),
-        {.hf_name = "backbone.layers.{}.mixer.dt_bias",
-         .gguf_name = "blk.{}.ssm_dt.bias",
-         .rows = Extent::kMambaHeads},
-        {.hf_name = "backbone.layers.{}.mixer.A_log",
-         .gguf_name = "blk.{}.ssm_a",
-         .rows = Extent::kMambaHeads,
-         .columns = Extent::kOne,
-         .values = Values::kMinusExp},
-        HfMatrix("backbone.layers.{}.mixer.D", "blk.{}.ssm_d", Extent::kMambaHeads, Extent::kOne),
-        HfMatrix("backbone.layers.{}.mixer.norm.weight", "blk.{}.ssm_norm.weight",
-                 Extent::kMambaGroups, Extent::kMambaGroupCols),
-        HfMatrix("backbone.layers.{}.mixer.out_proj.weight", "blk.{}.ssm_out.weight", Extent::kDim,
-                 Extent::kMambaInner),
-        HfBias("backbone.layers.{}.mixer.out_proj.bias", "blk.{}.ssm_out.bias", Extent::kDim),
-    }});
+constexpr auto kTensors =
+    Join(HfEmbedding("backbone.embeddings.weight"),
+         HfNorm("backbone.norm_f.weight", "output_norm.weight"), HfOutput("lm_head.weight"),
+         HfNorm("backbone.layers.{}.norm.weight", "blk.{}.attn_norm.weight"), kHfMixerMamba2);
 
 Status FinishShape(const JsonObject& config, HfShape& shape) {
   shape.context = kContext;

@@ -31,7 +31,7 @@ std::string KnownClasses() {
 }
 
 Status CheckExperts(const HfFamily& family, const JsonObject& config) {
-  if (!family.experts.count.empty()) return {};
+  if (!family.experts.count.empty() || family.experts.may_be_none) return {};
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
     KVANT_ASSIGN(const auto experts, config.Integer(key, kDimMax));
     if (experts.value_or(0) > 1) {
@@ -138,7 +138,7 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   const auto count = [&config](std::string_view key, int64_t max) -> Result<int64_t> {
     return key.empty() ? Result<int64_t>(0) : config.Count(key, max);
   };
-  KVANT_ASSIGN(shape.layers, config.Count(keys.layers, kLayersMax));
+  KVANT_ASSIGN(shape.layers, count(keys.layers, kLayersMax));
   KVANT_ASSIGN(shape.dim, config.Count(keys.dim, kDimMax));
   KVANT_ASSIGN(shape.ffn, count(keys.ffn, kDimMax));
   KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kVocabMax));
@@ -173,12 +173,14 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
 bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
   const bool attention =
       shape.attention_layers.empty() || shape.attention_layers[static_cast<size_t>(layer.number)];
+  const bool ffn = !shape.ffn_layers.empty() && shape.ffn_layers[static_cast<size_t>(layer.number)];
   switch (layers) {
     case InLayers::kAll: return true;
     case InLayers::kWithExperts: return layer.has_experts;
     case InLayers::kWithoutExperts: return !layer.has_experts;
     case InLayers::kWithAttention: return attention;
-    case InLayers::kWithoutAttention: return !attention;
+    case InLayers::kWithoutAttention: return !attention && !ffn;
+    case InLayers::kFfnWithoutExperts: return ffn && !layer.has_experts;
   }
   return false;
 }
@@ -264,6 +266,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kMambaHeads: return shape.mamba.heads;
     case Extent::kMambaGroups: return shape.mamba.groups;
     case Extent::kMambaGroupCols: return shape.mamba.inner() / shape.mamba.groups;
+    case Extent::kExpertDim: return shape.expert_latent > 0 ? shape.expert_latent : shape.dim;
+    case Extent::kExpertLatent: return shape.expert_latent;
   }
   return 0;
 }
@@ -276,7 +280,16 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   add("block_count", shape.layers);
   add("context_length", shape.context);
   add("embedding_length", shape.dim);
-  add("feed_forward_length", shape.ffn);
+  if (shape.ffn_layers.empty()) {
+    add("feed_forward_length", shape.ffn);
+  } else {
+    std::vector<int32_t> widths;
+    for (const bool ffn : shape.ffn_layers) {
+      const int64_t width = shape.experts > 0 ? shape.expert_ffn : shape.ffn;
+      widths.push_back(ffn ? static_cast<int32_t>(width) : 0);
+    }
+    out.writer->AddI32s(out.Key("feed_forward_length"), widths);
+  }
   add("attention.head_count", shape.heads);
   // Which layers have delta nets follows from another key.
   if (shape.attention_layers.empty() || shape.delta.key_heads > 0) {

@@ -55,7 +55,8 @@ struct HfShape {
   int64_t experts = 0;       // of a layer
   int64_t experts_used = 0;  // by a token
   int64_t expert_ffn = 0;
-  int64_t shared_ffn = 0;  // of the shared expert; 0: there is none
+  int64_t shared_ffn = 0;     // of the shared expert; 0: there is none
+  int64_t expert_latent = 0;  // columns that experts read and write; 0: dim
   // Of families with latent attention:
   int64_t q_rank = 0;  // 0: queries are made in one step
   int64_t latent = 0;
@@ -67,6 +68,7 @@ struct HfShape {
   int64_t conv_taps = 0;                    // rows that a convolution sees
   HfDelta delta = {};
   HfMamba mamba = {};
+  std::vector<bool> ffn_layers = {};  // which layers are a feed-forward alone; empty: none
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -126,16 +128,21 @@ enum class Extent : uint8_t {
   kMambaHeads,      // one for each head
   kMambaGroups,     // one for each group
   kMambaGroupCols,  // of x in a group
+  // Of experts that read less than the stream:
+  kExpertDim,     // what an expert reads
+  kExpertLatent,  // the same where it is not dim
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
-// in families with recurrent layers, those of HfShape::attention_layers or the others.
+// in families with recurrent layers, those of HfShape::attention_layers or the others, of which
+// those of HfShape::ffn_layers are not recurrent.
 enum class InLayers : uint8_t {
   kAll,
   kWithExperts,
   kWithoutExperts,
   kWithAttention,
   kWithoutAttention,
+  kFfnWithoutExperts,  // of HfShape::ffn_layers
 };
 
 // Where the folder has the matrices of experts, which become one tensor.
@@ -264,6 +271,13 @@ struct HfEpsilon {
   double otherwise = 0;  // 0: the key must be there
 };
 
+// A number of rows of a matrix, or of values of its bias, and what multiplies them.
+struct RowFactor {
+  int64_t rows = 0;
+  float factor = 1;
+  bool operator==(const RowFactor&) const = default;
+};
+
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
@@ -277,6 +291,8 @@ struct HfFamily {
   // Names of tensors may lack this beginning: some folders were written by the class of the inner
   // model.
   std::string_view optional_prefix = {};
+  // What other folders have in place of it.
+  std::string_view other_prefix = {};
   double rope_base = kUsualRopeBase;  // where config.json says nothing; 0: there is no rope
   std::span<const HfTensor> tensors;
   // Adds what the keys common to all families leave out.
@@ -284,6 +300,10 @@ struct HfFamily {
   HfExperts experts = {};
   // Whether the model divides each row of its output by the row's length; null: no.
   bool (*has_unit_output_rows)(const HfShape& shape) = nullptr;
+  // Factors of the model that the GGUF architecture has in its weights, by the name of a tensor
+  // there: of all its rows in turn, or nothing. Null: there are none.
+  Result<std::vector<RowFactor>> (*row_factors)(const JsonObject& config, const HfShape& shape,
+                                                std::string_view gguf_name) = nullptr;
   // The "quant_method" of folders with weights that are quantized already, which tensors of the
   // list may be; empty: there are no such folders.
   std::string_view quantization = {};

@@ -294,7 +294,9 @@ Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parame
 Status ReadMamba(const JsonObject& config, const HfMambaKeys& keys, HfShape& shape) {
   HfMamba& mamba = shape.mamba;
   KVANT_ASSIGN(mamba.heads, config.Count(keys.heads, kHeadsMax));
-  KVANT_ASSIGN(mamba.head_dim, config.Count(keys.head_dim, kHeadDimMax));
+  if (!keys.head_dim.empty()) {
+    KVANT_ASSIGN(mamba.head_dim, config.Count(keys.head_dim, kHeadDimMax));
+  }
   KVANT_ASSIGN(mamba.state_dim, config.Count(keys.state_dim, kHeadDimMax));
   KVANT_ASSIGN(mamba.groups, config.Count(keys.groups, kHeadsMax));
   KVANT_ASSIGN(shape.conv_taps, config.Count(keys.taps, kConvTapsMax));

@@ -66,7 +66,7 @@ Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // Reads the heads of Mamba 2 by these keys, and writes the ssm keys of them. kNotSupported for
-// limits of the step.
+// limits of the step. An empty key of the dimension of heads leaves it to the caller.
 struct HfMambaKeys {
   std::string_view heads;
   std::string_view head_dim;

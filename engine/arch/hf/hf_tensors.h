@@ -397,4 +397,52 @@ inline constexpr auto kHfAroundDelta =
                           HfNorm("model.layers.{}.post_attention_layernorm.weight",
                                  "blk.{}.post_attention_norm.weight")));
 
+// Mamba 2, as the classes with attention beside or between it have it.
+inline constexpr std::array<HfTensor, 10> kHfMamba2 = {{
+    HfMatrix("model.layers.{}.mamba.in_proj.weight", "blk.{}.ssm_in.weight", Extent::kMambaIn,
+             Extent::kDim),
+    HfBias("model.layers.{}.mamba.in_proj.bias", "blk.{}.ssm_in.bias", Extent::kMambaIn),
+    HfMatrix("model.layers.{}.mamba.conv1d.weight", "blk.{}.ssm_conv1d.weight", Extent::kMambaConv,
+             Extent::kConvTaps),
+    HfBias("model.layers.{}.mamba.conv1d.bias", "blk.{}.ssm_conv1d.bias", Extent::kMambaConv),
+    {.hf_name = "model.layers.{}.mamba.dt_bias",
+     .gguf_name = "blk.{}.ssm_dt.bias",
+     .rows = Extent::kMambaHeads},
+    {.hf_name = "model.layers.{}.mamba.A_log",
+     .gguf_name = "blk.{}.ssm_a",
+     .rows = Extent::kMambaHeads,
+     .columns = Extent::kOne,
+     .values = Values::kMinusExp},
+    HfMatrix("model.layers.{}.mamba.D", "blk.{}.ssm_d", Extent::kMambaHeads, Extent::kOne),
+    HfMatrix("model.layers.{}.mamba.norm.weight", "blk.{}.ssm_norm.weight", Extent::kMambaGroups,
+             Extent::kMambaGroupCols),
+    HfMatrix("model.layers.{}.mamba.out_proj.weight", "blk.{}.ssm_out.weight", Extent::kDim,
+             Extent::kMambaInner),
+    HfBias("model.layers.{}.mamba.out_proj.bias", "blk.{}.ssm_out.bias", Extent::kDim),
+}};
+
+// The same in the classes of Mamba 2 alone and of Nemotron-H.
+inline constexpr std::array<HfTensor, 10> kHfMixerMamba2 = {{
+    HfMatrix("backbone.layers.{}.mixer.in_proj.weight", "blk.{}.ssm_in.weight", Extent::kMambaIn,
+             Extent::kDim),
+    HfBias("backbone.layers.{}.mixer.in_proj.bias", "blk.{}.ssm_in.bias", Extent::kMambaIn),
+    HfMatrix("backbone.layers.{}.mixer.conv1d.weight", "blk.{}.ssm_conv1d.weight",
+             Extent::kMambaConv, Extent::kConvTaps),
+    HfBias("backbone.layers.{}.mixer.conv1d.bias", "blk.{}.ssm_conv1d.bias", Extent::kMambaConv),
+    {.hf_name = "backbone.layers.{}.mixer.dt_bias",
+     .gguf_name = "blk.{}.ssm_dt.bias",
+     .rows = Extent::kMambaHeads},
+    {.hf_name = "backbone.layers.{}.mixer.A_log",
+     .gguf_name = "blk.{}.ssm_a",
+     .rows = Extent::kMambaHeads,
+     .columns = Extent::kOne,
+     .values = Values::kMinusExp},
+    HfMatrix("backbone.layers.{}.mixer.D", "blk.{}.ssm_d", Extent::kMambaHeads, Extent::kOne),
+    HfMatrix("backbone.layers.{}.mixer.norm.weight", "blk.{}.ssm_norm.weight", Extent::kMambaGroups,
+             Extent::kMambaGroupCols),
+    HfMatrix("backbone.layers.{}.mixer.out_proj.weight", "blk.{}.ssm_out.weight", Extent::kDim,
+             Extent::kMambaInner),
+    HfBias("backbone.layers.{}.mixer.out_proj.bias", "blk.{}.ssm_out.bias", Extent::kDim),
+}};
+
 }  // namespace kvant::arch

@@ -115,32 +115,46 @@ Status RefuseSingleExperts(const Metadata& metadata, const std::string& prefix) 
                    metadata.file().path(), name, prefix);
 }
 
-// Gate and up of all experts, one matrix or two.
+// Columns that the experts of a layer read and write.
+int64_t ExpertDim(const Experts& spec, const SublayerBuilder& builder) {
+  return spec.latent > 0 ? spec.latent : builder.dim();
+}
+
+// Gate and up of all experts, one matrix or two, or up alone.
 Result<std::vector<ExpertOperand>> FindGateUp(const Experts& spec, SublayerBuilder& builder) {
   graph::PlanBuilder& plan = builder.plan();
   const int64_t experts = spec.routing.experts;
+  const int64_t dim = ExpertDim(spec, builder);
   std::vector<ExpertOperand> operands;
+  if (spec.kind == ExpertKind::kPlain) {
+    KVANT_TRY(
+        plan.AddExpertOperand(operands, builder.Name("ffn_up_exps"), dim, spec.width, experts));
+    return operands;
+  }
   if (plan.Find(builder.Name("ffn_gate_up_exps.weight")) != nullptr) {
-    KVANT_TRY(plan.AddExpertOperand(operands, builder.Name("ffn_gate_up_exps"), builder.dim(),
-                                    2 * spec.width, experts));
+    KVANT_TRY(plan.AddExpertOperand(operands, builder.Name("ffn_gate_up_exps"), dim, 2 * spec.width,
+                                    experts));
     return operands;
   }
   for (const char* name : {"ffn_gate_exps", "ffn_up_exps"}) {
-    KVANT_TRY(
-        plan.AddExpertOperand(operands, builder.Name(name), builder.dim(), spec.width, experts));
+    KVANT_TRY(plan.AddExpertOperand(operands, builder.Name(name), dim, spec.width, experts));
   }
   return operands;
 }
 
-// The matrices that multiply the normed input of the sublayer, apart from those of the experts.
+// The matrices that multiply rows of tokens, apart from those of the experts.
 struct TokenMatrices {
   std::vector<MatMulOperand> router;  // and, as its last row, the gate of the shared expert
   std::vector<MatMulOperand> shared_gate_up;
   std::vector<MatMulOperand> shared_down;
+  std::vector<MatMulOperand> latent_down;
+  std::vector<MatMulOperand> latent_up;
 
+  // Those that read the normed input of the sublayer.
   std::vector<MatMulOperand> Readers() const {
     std::vector<MatMulOperand> readers = router;
     readers.insert(readers.end(), shared_gate_up.begin(), shared_gate_up.end());
+    readers.insert(readers.end(), latent_down.begin(), latent_down.end());
     return readers;
   }
 };
@@ -150,11 +164,19 @@ Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& bu
   std::vector<StackedMatrix> router = {{"ffn_gate_inp", spec.routing.experts}};
   if (spec.shared == SharedExpert::kGated) router.push_back({"ffn_gate_inp_shexp", 1});
   KVANT_ASSIGN(found.router, builder.Separate(builder.dim(), router));
+  if (spec.latent > 0) {
+    const StackedMatrix down[] = {{"ffn_latent_down", spec.latent}};
+    const StackedMatrix up[] = {{"ffn_latent_up", builder.dim()}};
+    KVANT_ASSIGN(found.latent_down, builder.Separate(builder.dim(), down));
+    KVANT_ASSIGN(found.latent_up, builder.Separate(spec.latent, up));
+  }
   if (spec.shared == SharedExpert::kNone) return found;
   const StackedMatrix gate_up[] = {{"ffn_gate_shexp", spec.shared_width},
                                    {"ffn_up_shexp", spec.shared_width}};
+  const size_t first = spec.kind == ExpertKind::kPlain ? 1 : 0;
   const StackedMatrix down[] = {{"ffn_down_shexp", builder.dim()}};
-  KVANT_ASSIGN(found.shared_gate_up, builder.Separate(builder.dim(), gate_up));
+  KVANT_ASSIGN(found.shared_gate_up,
+               builder.Separate(builder.dim(), std::span(gate_up).subspan(first)));
   KVANT_ASSIGN(found.shared_down, builder.Separate(spec.shared_width, down));
   return found;
 }
@@ -176,49 +198,122 @@ Result<RoutedRows> AddRouter(const Experts& spec, SublayerBuilder& builder,
   return rows;
 }
 
-// What the experts make of the normed rows, in a row for each expert of each token.
+// The activated products of gate and up, or of up alone.
+void AddExpertUnit(const Experts& spec, SublayerBuilder& builder,
+                   std::vector<ExpertOperand> operands, const RoutedRows& rows,
+                   const Activations& in, const Activations& out) {
+  graph::PlanBuilder& plan = builder.plan();
+  const std::string name = builder.Name("expert_gate_up");
+  plan.AddExpertObserver(name, rows, in);
+  if (spec.kind == ExpertKind::kGated) {
+    const ValueId gate_up = plan.NewRoutedFloats(name, rows, 2 * spec.width);
+    plan.Add(RowSpace::kPass,
+             graph::MakeExpertUnit(plan.kernels(), plan.float_gemm(), name, std::move(operands),
+                                   rows, in, spec.activation, gate_up, out));
+    return;
+  }
+  const ValueId up = plan.NewRoutedFloats(name, rows, spec.width);
+  plan.Add(RowSpace::kPass, graph::MakeExpertMatMul(plan.kernels(), plan.float_gemm(), name,
+                                                    std::move(operands.front()), rows, in, up));
+  plan.Add(RowSpace::kPass, graph::MakeActivate(plan.kernels(), builder.Name("expert_activated"),
+                                                spec.activation, up, out));
+}
+
+// What the experts make of rows of tokens, in a row for each expert of each token.
 Result<ValueId> AddRoutedExperts(const Experts& spec, SublayerBuilder& builder,
                                  std::vector<ExpertOperand> gate_up_operands,
-                                 const RoutedRows& rows, const Activations& normed) {
+                                 const RoutedRows& rows, const Activations& in) {
   graph::PlanBuilder& plan = builder.plan();
+  const int64_t dim = ExpertDim(spec, builder);
   std::vector<ExpertOperand> down;
-  KVANT_TRY(plan.AddExpertOperand(down, builder.Name("ffn_down_exps"), spec.width, builder.dim(),
+  KVANT_TRY(plan.AddExpertOperand(down, builder.Name("ffn_down_exps"), spec.width, dim,
                                   spec.routing.experts));
-  const std::string gate_up_name = builder.Name("expert_gate_up");
   const Activations routed =
-      plan.NewRoutedActivations(builder.Name("routed"), rows, builder.dim(), gate_up_operands);
-  plan.Add(RowSpace::kPass, graph::MakeGatherRows(builder.Name("gather"), rows, normed, routed));
-  plan.AddExpertObserver(gate_up_name, rows, routed);
-  const ValueId gate_up = plan.NewRoutedFloats(gate_up_name, rows, 2 * spec.width);
+      plan.NewRoutedActivations(builder.Name("routed"), rows, dim, gate_up_operands);
+  plan.Add(RowSpace::kPass, graph::MakeGatherRows(builder.Name("gather"), rows, in, routed));
   const Activations product =
       plan.NewRoutedActivations(builder.Name("expert_gated"), rows, spec.width, down);
-  plan.Add(RowSpace::kPass, graph::MakeExpertUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
-                                                  std::move(gate_up_operands), rows, routed,
-                                                  spec.activation, gate_up, product));
+  AddExpertUnit(spec, builder, std::move(gate_up_operands), rows, routed, product);
   const std::string down_name = builder.Name("expert_down");
   plan.AddExpertObserver(down_name, rows, product);
-  const ValueId out = plan.NewRoutedFloats(down_name, rows, builder.dim());
+  const ValueId out = plan.NewRoutedFloats(down_name, rows, dim);
   plan.Add(RowSpace::kPass, graph::MakeExpertMatMul(plan.kernels(), plan.float_gemm(), down_name,
                                                     std::move(down.front()), rows, product, out));
   return out;
 }
 
-// What the shared expert makes of the normed rows.
-ValueId AddSharedExpert(const Experts& spec, SublayerBuilder& builder, TokenMatrices matrices,
-                        const Activations& normed) {
+// The row that the down matrix of the shared expert multiplies.
+Activations AddSharedUnit(const Experts& spec, SublayerBuilder& builder,
+                          const TokenMatrices& matrices, const Activations& normed) {
   graph::PlanBuilder& plan = builder.plan();
-  const std::string gate_up_name = builder.Name("shared_gate_up");
-  const ValueId gate_up = plan.NewFloats(gate_up_name, RowSpace::kPass, 2 * spec.shared_width);
+  const std::string name = builder.Name("shared_gate_up");
   const Activations product = plan.NewActivations(builder.Name("shared_gated"), RowSpace::kPass,
                                                   spec.shared_width, matrices.shared_down);
-  plan.Add(RowSpace::kPass, graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
-                                                 std::move(matrices.shared_gate_up), normed,
-                                                 spec.activation, gate_up, product));
+  if (spec.kind == ExpertKind::kGated) {
+    const ValueId gate_up = plan.NewFloats(name, RowSpace::kPass, 2 * spec.shared_width);
+    plan.Add(RowSpace::kPass,
+             graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), name, matrices.shared_gate_up,
+                                  normed, spec.activation, gate_up, product));
+    return product;
+  }
+  const ValueId up = plan.NewFloats(name, RowSpace::kPass, spec.shared_width);
+  plan.AddMatMul(RowSpace::kPass, name, matrices.shared_gate_up, normed, up, cpu::Store::kSet);
+  plan.Add(RowSpace::kPass, graph::MakeActivate(plan.kernels(), builder.Name("shared_activated"),
+                                                spec.activation, up, product));
+  return product;
+}
+
+// What the shared expert makes of the normed rows.
+ValueId AddSharedExpert(const Experts& spec, SublayerBuilder& builder,
+                        const TokenMatrices& matrices, const Activations& normed) {
+  graph::PlanBuilder& plan = builder.plan();
+  const Activations product = AddSharedUnit(spec, builder, matrices, normed);
   const std::string down_name = builder.Name("ffn_down_shexp");
   const ValueId out = plan.NewFloats(down_name, RowSpace::kPass, builder.dim());
-  plan.AddMatMul(RowSpace::kPass, down_name, std::move(matrices.shared_down), product, out,
-                 cpu::Store::kSet);
+  plan.AddMatMul(RowSpace::kPass, down_name, matrices.shared_down, product, out, cpu::Store::kSet);
   return out;
+}
+
+// A value of floats with what its readers read of it besides.
+Activations WithFloats(graph::PlanBuilder& plan, const std::string& name, Activations value) {
+  if (value.floats == graph::kNoValue) {
+    value.floats = plan.NewFloats(name, RowSpace::kPass, value.cols);
+  }
+  return value;
+}
+
+void AddQuantized(graph::PlanBuilder& plan, const std::string& name, const Activations& value) {
+  if (value.int8 == graph::kNoValue) return;
+  plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), name + ".int8", value));
+}
+
+// The latents of the normed rows, which the experts read.
+Activations AddLatents(const Experts& spec, SublayerBuilder& builder, const TokenMatrices& matrices,
+                       const Activations& normed, const std::vector<ExpertOperand>& readers) {
+  graph::PlanBuilder& plan = builder.plan();
+  const std::string name = builder.Name("ffn_latent");
+  const Activations latents =
+      WithFloats(plan, name, plan.NewActivations(name, RowSpace::kPass, spec.latent, {}, readers));
+  plan.AddMatMul(RowSpace::kPass, builder.Name("ffn_latent_down"), matrices.latent_down, normed,
+                 latents.floats, cpu::Store::kSet);
+  AddQuantized(plan, name, latents);
+  return latents;
+}
+
+// The sum of experts on latents. The families that have them have no norm after it.
+Status AddLatentSum(const Experts& spec, SublayerBuilder& builder, TokenMatrices matrices,
+                    const RoutedRows& rows, ValueId products, const Activations& normed) {
+  graph::PlanBuilder& plan = builder.plan();
+  const std::string name = builder.Name("ffn_latent_sum");
+  const Activations sum = WithFloats(
+      plan, name, plan.NewActivations(name, RowSpace::kPass, spec.latent, matrices.latent_up));
+  plan.Add(RowSpace::kPass, graph::MakeSumExperts(builder.Name("sum_experts"), rows, products, {},
+                                                  spec.latent, sum.floats, cpu::Store::kSet));
+  AddQuantized(plan, name, sum);
+  KVANT_TRY(builder.AddToStream("ffn_latent_up", std::move(matrices.latent_up), sum));
+  if (spec.shared == SharedExpert::kNone) return {};
+  const Activations shared = AddSharedUnit(spec, builder, matrices, normed);
+  return builder.AddToStream("ffn_down_shexp", std::move(matrices.shared_down), shared);
 }
 
 }  // namespace
@@ -227,18 +322,25 @@ Status Experts::AddNodes(SublayerBuilder& builder) const {
   graph::PlanBuilder& plan = builder.plan();
   KVANT_ASSIGN(TokenMatrices matrices, FindTokenMatrices(*this, builder));
   KVANT_ASSIGN(std::vector<ExpertOperand> gate_up, FindGateUp(*this, builder));
+  const bool has_latents = latent > 0;
   KVANT_ASSIGN(const Activations normed,
-               builder.AddInput("ffn_normed", matrices.Readers(), gate_up));
+               builder.AddInput("ffn_normed", matrices.Readers(),
+                                has_latents ? std::vector<ExpertOperand>() : gate_up));
   const int64_t gate_rows = shared == SharedExpert::kGated ? 1 : 0;
   const ValueId logits =
       plan.NewFloats(builder.Name("router_logits"), RowSpace::kPass, routing.experts + gate_rows);
   KVANT_ASSIGN(const RoutedRows rows,
                AddRouter(*this, builder, std::move(matrices.router), normed, logits));
+  const Activations in =
+      has_latents ? AddLatents(*this, builder, matrices, normed, gate_up) : normed;
   KVANT_ASSIGN(const ValueId products,
-               AddRoutedExperts(*this, builder, std::move(gate_up), rows, normed));
+               AddRoutedExperts(*this, builder, std::move(gate_up), rows, in));
+  if (has_latents) {
+    return AddLatentSum(*this, builder, std::move(matrices), rows, products, normed);
+  }
   graph::SharedProduct shared_product;
   if (shared != SharedExpert::kNone) {
-    shared_product.product = AddSharedExpert(*this, builder, std::move(matrices), normed);
+    shared_product.product = AddSharedExpert(*this, builder, matrices, normed);
   }
   if (shared == SharedExpert::kGated) {
     shared_product.gate = logits;
@@ -280,6 +382,10 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
   }
   KVANT_ASSIGN(widths, metadata.CountPerLayer("expert_feed_forward_length", layers, kDimMax,
                                               std::move(widths)));
+  int64_t latent = 0;
+  if (traits.kind == ExpertKind::kPlain) {
+    KVANT_ASSIGN(latent, metadata.CountOr("moe_latent_size", kDimMax, 0));
+  }
   for (size_t i = 0; i < layers; ++i) {
     if (!has_router(i)) continue;
     KVANT_TRY(RefuseSingleExperts(metadata, prefix(i)));
@@ -287,6 +393,8 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
     KVANT_ASSIGN(layer.routing, ReadRouting(metadata, traits, experts, used[i]));
     layer.width = widths[i];
     layer.activation = traits.activation;
+    layer.kind = traits.kind;
+    layer.latent = latent;
     KVANT_ASSIGN(layer.shared_width, ReadSharedWidth(metadata, traits, prefix(i)));
     if (layer.shared_width > 0) layer.shared = traits.shared;
   }

@@ -1,13 +1,17 @@
 // A mixture of experts: out = sum of weight * expert(x) over a few experts that a router chooses
-// for each token, plus a shared expert for all tokens. An expert is a gated feed-forward.
+// for each token, plus a shared expert for all tokens. An expert is a gated feed-forward, or one
+// without gates, and may read a smaller row than the stream's.
 //   logits = router . x + bias                     the choice and the weights: graph::Routing
 //   weight * expert(x) is expert(weight * x) in some families
 //   expert(x) = down . (activation(gate . x) * (up . x)), with optional biases
+//   expert(x) = down . activation(up . x) without gates
+//   sum of experts = latent_up . (the sum over latent_down . x) with latents
 //
 // Tensors: ffn_gate_inp, the router, and exp_probs_b.bias, the bias of the choice; ffn_gate_exps
 // and ffn_up_exps, or ffn_gate_up_exps with the rows of the gate first, and ffn_down_exps, each
-// [columns x rows x experts]. The shared expert: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp, and
-// ffn_gate_inp_shexp, [dim], for its own weight.
+// [columns x rows x experts]; ffn_latent_down and ffn_latent_up. The shared expert: ffn_gate_shexp,
+// ffn_up_shexp, ffn_down_shexp, and ffn_gate_inp_shexp, [dim], for its own weight. Without gates
+// the tensors named after them are missing.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +34,14 @@ enum class SharedExpert : uint8_t {
   kGated,  // times sigmoid(ffn_gate_inp_shexp . x)
 };
 
+enum class ExpertKind : uint8_t { kGated, kPlain };
+
 struct Experts {
   graph::Routing routing;
   int64_t width = 0;  // of each expert
   cpu::Activation activation = cpu::Activation::kSilu;
+  ExpertKind kind = ExpertKind::kGated;  // of the shared expert, too
+  int64_t latent = 0;  // columns that experts read and write; 0: those of the stream
   SharedExpert shared = SharedExpert::kNone;
   int64_t shared_width = 0;
 
@@ -48,6 +56,7 @@ struct ExpertTraits {
   // A plain one may be missing from a file whose metadata do not name it.
   SharedExpert shared = SharedExpert::kNone;
   cpu::Activation activation = cpu::Activation::kSilu;
+  ExpertKind kind = ExpertKind::kGated;
   bool by_logits = false;  // see graph::Routing
   graph::Weighs weighs = graph::Weighs::kResult;
   float jitter = 0;  // of graph::Routing, for Gating::kSparseMixer
@@ -55,8 +64,9 @@ struct ExpertTraits {
 
 // The experts of each layer; nothing for layers without a router. By expert_count,
 // expert_used_count, expert_feed_forward_length (otherwise feed_forward_length),
-// expert_gating_func, expert_group_count, expert_group_used_count, expert_weights_norm and
-// expert_weights_scale; the width of a shared expert is that of its tensors.
+// expert_gating_func, expert_group_count, expert_group_used_count, expert_weights_norm,
+// expert_weights_scale and, without gates, moe_latent_size; the width of a shared expert is that of
+// its tensors.
 Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata,
                                                         const Stack& stack,
                                                         const ExpertTraits& traits);

@@ -20,9 +20,17 @@ class ReferenceExperts {
   ReferenceExperts(const arch::Experts& spec, const std::string& prefix, ReferenceWeights& weights)
       : spec_(spec), prefix_(prefix), weights_(weights) {}
 
-  Vector Run(const Vector& in) {
+  Vector Run(const Vector& normed) {
+    const Vector logits = weights_.Multiply(prefix_ + "ffn_gate_inp", normed);
+    if (spec_.latent == 0) return AddShared(normed, Sum(logits, normed));
+    const Vector sum = Sum(logits, weights_.Multiply(prefix_ + "ffn_latent_down", normed));
+    return AddShared(normed, weights_.Multiply(prefix_ + "ffn_latent_up", sum));
+  }
+
+  // What the chosen experts make of a row.
+  Vector Sum(const Vector& logits, const Vector& in) {
     Vector out(in.size());
-    for (const auto& [expert, weight] : Choose(weights_.Multiply(prefix_ + "ffn_gate_inp", in))) {
+    for (const auto& [expert, weight] : Choose(logits)) {
       const bool weighs_input = spec_.routing.weighs == graph::Weighs::kInput;
       Vector row = in;
       for (double& value : row) value *= weighs_input ? weight : 1;
@@ -30,9 +38,18 @@ class ReferenceExperts {
           weights_.MultiplyExpert(prefix_ + "ffn_down_exps", expert, Gated(expert, row));
       for (size_t i = 0; i < out.size(); ++i) out[i] += (weighs_input ? 1 : weight) * part[i];
     }
+    return out;
+  }
+
+  Vector AddShared(const Vector& in, Vector out) {
     if (spec_.shared == arch::SharedExpert::kNone) return out;
-    Vector gate = weights_.Multiply(prefix_ + "ffn_gate_shexp", in);
-    Multiply(gate, weights_.Multiply(prefix_ + "ffn_up_shexp", in));
+    const bool plain = spec_.kind == arch::ExpertKind::kPlain;
+    Vector gate = weights_.Multiply(prefix_ + (plain ? "ffn_up_shexp" : "ffn_gate_shexp"), in);
+    if (plain) {
+      for (double& value : gate) value = ReferenceActivation(spec_.activation, value);
+    } else {
+      Multiply(gate, weights_.Multiply(prefix_ + "ffn_up_shexp", in));
+    }
     const Vector part = weights_.Multiply(prefix_ + "ffn_down_shexp", gate);
     double weight = 1;
     if (spec_.shared == arch::SharedExpert::kGated) {
@@ -137,6 +154,11 @@ class ReferenceExperts {
   }
 
   Vector Gated(size_t expert, const Vector& in) {
+    if (spec_.kind == arch::ExpertKind::kPlain) {
+      Vector up = weights_.MultiplyExpert(prefix_ + "ffn_up_exps", expert, in);
+      for (double& value : up) value = ReferenceActivation(spec_.activation, value);
+      return up;
+    }
     if (weights_.Has(prefix_ + "ffn_gate_up_exps.weight")) {
       Vector gate = weights_.MultiplyExpert(prefix_ + "ffn_gate_up_exps", expert, in);
       const Vector up(gate.begin() + spec_.width, gate.end());

@@ -78,7 +78,8 @@ class ReferenceWeights {
   Vector Norm(const std::string& prefix, const arch::Norm& norm, const Vector& in) {
     Vector out = in;
     const std::string name = norm.tensor.empty() ? "" : prefix + std::string(norm.tensor);
-    const Vector weight = name.empty() ? Vector(in.size(), 1.0) : Get(name + ".weight");
+    const Vector weight =
+        name.empty() ? Vector(in.size(), 1.0) : Get(Has(name) ? name : name + ".weight");
     NormVector(norm.kind, static_cast<double>(norm.epsilon), weight.data(), weight.size(),
                out.data());
     if (norm.kind == arch::NormKind::kLayer && Has(name + ".bias")) {

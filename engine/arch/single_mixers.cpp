@@ -1,0 +1,53 @@
+#include "engine/arch/single_mixers.h"
+
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "cpu/kernels.h"
+
+namespace kvant::arch {
+namespace {
+
+constexpr cpu::Activation kActivation = cpu::Activation::kReluSquared;
+constexpr ExpertTraits kExperts = {.gating = graph::Gating::kSigmoid,
+                                   .group_score = graph::GroupScore::kSumOfTopTwo,
+                                   .shared = SharedExpert::kPlain,
+                                   .activation = kActivation,
+                                   .kind = ExpertKind::kPlain};
+
+}  // namespace
+
+Result<ModelSpec> ReadSingleMixers(const Metadata& metadata, MayHaveExperts may_have_experts) {
+  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, may_have_experts));
+  Stack& stack = model.stacks.front();
+  const float epsilon = stack.final_norm.epsilon;
+  const size_t layers = stack.layers.size();
+  KVANT_ASSIGN(const auto attentions, ReadSomeAttentions(metadata, stack));
+  KVANT_ASSIGN(const auto widths,
+               metadata.CountOrNonePerLayer("feed_forward_length", layers, kDimMax));
+  KVANT_ASSIGN(const Mamba2 mamba, ReadMamba2(metadata, epsilon));
+  std::vector<std::optional<Experts>> experts(layers);
+  if (may_have_experts == MayHaveExperts::kYes) {
+    KVANT_ASSIGN(experts, ReadExperts(metadata, stack, kExperts));
+  }
+  for (size_t i = 0; i < layers; ++i) {
+    if (attentions[i].has_value() && widths[i] > 0) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: layer {}: expected kv heads or a feed-forward, found both",
+                       metadata.file().path(), i);
+    }
+    Block block = mamba;
+    if (attentions[i].has_value()) {
+      block = *attentions[i];
+    } else if (experts[i].has_value()) {
+      block = *experts[i];
+    } else if (widths[i] > 0) {
+      block = PlainFfn{widths[i], kActivation};
+    }
+    stack.layers[i].sublayers = {{Norm{NormKind::kRms, "attn_norm", epsilon}, block}};
+  }
+  return model;
+}
+
+}  // namespace kvant::arch
