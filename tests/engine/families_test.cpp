@@ -130,8 +130,8 @@ bool HasRow(const arch::HfFamily& family, const arch::HfShape& shape, const arch
   });
   bool experts = !both || layer > 0;
   // Where layers are one sublayer each, a feed-forward has experts if the model has some.
-  if (!shape.ffn_layers.empty()) {
-    experts = shape.experts > 0 && shape.ffn_layers[static_cast<size_t>(layer)];
+  if (!shape.ffn_widths.empty()) {
+    experts = shape.experts > 0 && shape.ffn_widths[static_cast<size_t>(layer)] > 0;
   }
   return arch::HasTensorsOf(row.layers, shape, {layer, experts});
 }
@@ -260,8 +260,10 @@ TEST_P(Families, RunWithQuantizedMatrices) {
     ASSERT_EQ(whole.size(), exact.size());
     // Random weights suffer more than trained ones, most of all where states and routers amplify
     // roundings; a wrong order of rows would give some units. The
-    // weights of a sparse mixer jump where another expert comes close enough.
-    const double limit = GetParam()->arch == "phimoe" ? 0.05 : 0.02;
+    // weights of a sparse mixer jump where another expert comes close enough, and squares of ReLUs
+    // double relative roundings.
+    const bool amplifies = GetParam()->arch == "phimoe" || GetParam()->arch == "nemotron_h_moe";
+    const double limit = amplifies ? 0.05 : 0.02;
     EXPECT_LT(MeanDivergence(exact, whole, 50), recipe == std::string("Q8_0") ? limit : 0.5);
     EXPECT_LT(MaxDifference(whole, pieces), 1e-4) << recipe;
   }

@@ -385,6 +385,7 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"falcon-h1", "/ssm_multipliers", {1.0, 2.0}, "5 numbers"},
         SeededSetting{"falcon-h1", "/key_multiplier", "large", "key_multiplier"},
         SeededSetting{"falcon-h1", "/mamba_d_ssm", 47, "6 heads of 8"},
+        SeededSetting{"falcon-h1", "/mamba_d_ssm", nullptr, "6 heads of 8"},
         SeededSetting{"falcon-h1", "/mamba_n_groups", 4, "a divisor of 6"},
         SeededSetting{"nemotron_h", "/layers_block_type/0", "conv", "layers_block_type"},
         SeededSetting{"nemotron_h", "/layers_block_type", {"mlp"}, "a layer with attention"},

@@ -217,7 +217,7 @@ MODELS = {
                                                      layer_types=granite_layers("mam"))),
     "falcon-h1": ("FalconH1", dict(FALCON_H1, num_hidden_layers=3, mamba_n_groups=2, mamba_rms_norm=True, mamba_norm_before_gate=False,
                                    head_dim=16)),
-    "falcon-h1-tied": ("FalconH1", dict(FALCON_H1, num_hidden_layers=2, mamba_n_groups=1, mamba_d_ssm=None, mamba_n_heads=4,
+    "falcon-h1-tied": ("FalconH1", dict(FALCON_H1, num_hidden_layers=2, mamba_n_groups=1, mamba_d_ssm=64, mamba_n_heads=4,
                                         mamba_conv_bias=False, mamba_proj_bias=True, projectors_bias=True,
                                         tie_word_embeddings=True)),
     # Without a lower bound of steps, which the class has and the definition of the published models has not.
@@ -229,7 +229,7 @@ MODELS = {
                                                 num_experts_per_tok=3, moe_intermediate_size=24, moe_shared_expert_intermediate_size=40,
                                                 moe_latent_size=20, n_group=3, topk_group=2, norm_topk_prob=False)),
     "nemotron_h_moe-mixed": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("M-*E"), n_routed_experts=8, num_experts_per_tok=2,
-                                               moe_intermediate_size=24, moe_shared_expert_intermediate_size=24, tie_word_embeddings=True)),
+                                               moe_intermediate_size=24, moe_shared_expert_intermediate_size=24)),
     # A number for each layer.
     # Experts under the names of the published folders; the class keeps them in one tensor.
     "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24, head_dim=16, rotary_dim=8,

@@ -173,7 +173,8 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
 bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
   const bool attention =
       shape.attention_layers.empty() || shape.attention_layers[static_cast<size_t>(layer.number)];
-  const bool ffn = !shape.ffn_layers.empty() && shape.ffn_layers[static_cast<size_t>(layer.number)];
+  const bool ffn =
+      !shape.ffn_widths.empty() && shape.ffn_widths[static_cast<size_t>(layer.number)] > 0;
   switch (layers) {
     case InLayers::kAll: return true;
     case InLayers::kWithExperts: return layer.has_experts;
@@ -280,14 +281,10 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   add("block_count", shape.layers);
   add("context_length", shape.context);
   add("embedding_length", shape.dim);
-  if (shape.ffn_layers.empty()) {
+  if (shape.ffn_widths.empty()) {
     add("feed_forward_length", shape.ffn);
   } else {
-    std::vector<int32_t> widths;
-    for (const bool ffn : shape.ffn_layers) {
-      const int64_t width = shape.experts > 0 ? shape.expert_ffn : shape.ffn;
-      widths.push_back(ffn ? static_cast<int32_t>(width) : 0);
-    }
+    const std::vector<int32_t> widths(shape.ffn_widths.begin(), shape.ffn_widths.end());
     out.writer->AddI32s(out.Key("feed_forward_length"), widths);
   }
   add("attention.head_count", shape.heads);

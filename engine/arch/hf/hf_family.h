@@ -68,7 +68,8 @@ struct HfShape {
   int64_t conv_taps = 0;                    // rows that a convolution sees
   HfDelta delta = {};
   HfMamba mamba = {};
-  std::vector<bool> ffn_layers = {};  // which layers are a feed-forward alone; empty: none
+  // The width of each layer that is a feed-forward alone, 0 for others; empty: there are none.
+  std::vector<int64_t> ffn_widths = {};
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -135,14 +136,14 @@ enum class Extent : uint8_t {
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
 // in families with recurrent layers, those of HfShape::attention_layers or the others, of which
-// those of HfShape::ffn_layers are not recurrent.
+// those of HfShape::ffn_widths are not recurrent.
 enum class InLayers : uint8_t {
   kAll,
   kWithExperts,
   kWithoutExperts,
   kWithAttention,
   kWithoutAttention,
-  kFfnWithoutExperts,  // of HfShape::ffn_layers
+  kFfnWithoutExperts,  // of HfShape::ffn_widths
 };
 
 // Where the folder has the matrices of experts, which become one tensor.

@@ -80,13 +80,17 @@ bool HasNemotronExperts(const JsonObject& config) {
 Status ReadNemotronLayers(const JsonObject& config, HfShape& shape) {
   KVANT_ASSIGN(const auto kinds, ReadKinds(config));
   shape.layers = std::ssize(kinds);
-  for (const LayerKind kind : kinds) {
-    shape.attention_layers.push_back(kind == LayerKind::kAttention);
-    shape.ffn_layers.push_back(kind == LayerKind::kFfn || kind == LayerKind::kExperts);
-  }
+  int64_t expert_width = 0;
   if (HasNemotronExperts(config)) {
+    KVANT_ASSIGN(expert_width, config.Count("moe_intermediate_size", kDimMax));
     KVANT_ASSIGN(const auto latent, config.Integer("moe_latent_size", kDimMax));
     shape.expert_latent = latent.value_or(0);
+  }
+  for (const LayerKind kind : kinds) {
+    shape.attention_layers.push_back(kind == LayerKind::kAttention);
+    shape.ffn_widths.push_back(kind == LayerKind::kFfn       ? shape.ffn
+                               : kind == LayerKind::kExperts ? expert_width
+                                                             : 0);
   }
   return ReadMamba(config,
                    {.heads = "mamba_num_heads",
@@ -99,6 +103,8 @@ Status ReadNemotronLayers(const JsonObject& config, HfShape& shape) {
 
 Status AddNemotronParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseNumber(config, "sliding_window"));
+  // Other engines need it for layers that predict further tokens.
+  KVANT_TRY(AddPositive(config, "layer_norm_epsilon", "attention.layer_norm_epsilon", out));
   return AddMamba(config, shape, out);
 }
 
