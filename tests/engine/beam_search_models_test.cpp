@@ -1,6 +1,7 @@
 // Beam search on models against Hugging Face transformers: ids, scores, log-probabilities and
-// parents of a grid of options, on a model with and one without a sliding window
-// (tests/reference/make_beam_fixtures.py, which names the pinned version).
+// parents of a grid of options, on a model with and one without a sliding window, and on three with
+// recurrent layers (tests/reference/make_beam_fixtures.py, which names the pinned version, and
+// make_recurrent_beam_fixtures.py).
 //
 // Twice: with a runner that knows no cache and computes each beam's whole text from its first
 // token, and through forked sequences in one cache, all prompts of a case side by side.
@@ -13,6 +14,7 @@
 #include "formats/json.h"
 #include "kvant/beam_generator.h"
 #include "kvant/beam_search.h"
+#include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"
 
@@ -136,20 +138,49 @@ void ExpectScoreOfLogProbs(const BeamHypothesis& found, const BeamOptions& optio
       << where;
 }
 
-class BeamSearchModels : public testing::TestWithParam<std::string> {};
+struct ModelOfCases {
+  const char* test;     // its name
+  const char* model;    // in the cases
+  bool seeded = false;  // of tests/reference/seeded, with cases of its own
+  int cases = 100;      // at least
+};
+
+constexpr ModelOfCases kModels[] = {{"Mha", "mha"},
+                                    {"GqaWindow", "gqa-window"},
+                                    {"Rs12Lfm2", "lfm2", true, 30},
+                                    {"Rs12Mamba2", "mamba2", true, 30},
+                                    {"Rs12Qwen3next", "qwen3next", true, 30}};
+
+class BeamSearchModels : public testing::TestWithParam<ModelOfCases> {
+ protected:
+  void SetUp() override {
+    const std::string folder = SourcePath("tests/reference/beam_search/");
+    auto read = formats::ReadJson(folder + (GetParam().seeded ? "recurrent.json" : "cases.json"),
+                                  kCasesBytesMax);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    for (const Json& entry : (*read)["cases"]) {
+      if (entry["model"] == GetParam().model) cases_.push_back(entry);
+    }
+    if (GetParam().seeded) {
+      model_ = SeededModel(GetParam().model).Open();
+    } else {
+      auto opened = Model::Open(folder + GetParam().model + ".gguf");
+      ASSERT_TRUE(opened.ok()) << opened.error().message;
+      model_ = *opened;
+    }
+    ASSERT_NE(model_, nullptr);
+  }
+
+  std::vector<Json> cases_;
+  std::shared_ptr<const Model> model_;
+};
 
 TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
-  const std::string folder = SourcePath("tests/reference/beam_search/");
-  auto cases = formats::ReadJson(folder + "cases.json", kCasesBytesMax);
-  ASSERT_TRUE(cases.ok()) << cases.error().message;
-  auto model = Model::Open(folder + GetParam() + ".gguf");
-  ASSERT_TRUE(model.ok()) << model.error().message;
-  WholeTextRunner runner(*model);
+  WholeTextRunner runner(model_);
   int count = 0;
-  for (const Json& entry : (*cases)["cases"]) {
-    if (entry["model"] != GetParam()) continue;
+  for (const Json& entry : cases_) {
     const BeamOptions options = OptionsOf(entry);
-    auto search = BeamSearch::Create(options, (*model)->vocab_size());
+    auto search = BeamSearch::Create(options, model_->vocab_size());
     ASSERT_TRUE(search.ok()) << search.error().message;
     for (size_t i = 0; i < entry["prompts"].size(); ++i) {
       Json shown = entry;
@@ -164,25 +195,19 @@ TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(count, 100);
+  EXPECT_GT(count, GetParam().cases);
 }
 
 TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {
-  const std::string folder = SourcePath("tests/reference/beam_search/");
-  auto cases = formats::ReadJson(folder + "cases.json", kCasesBytesMax);
-  ASSERT_TRUE(cases.ok()) << cases.error().message;
-  auto model = Model::Open(folder + GetParam() + ".gguf");
-  ASSERT_TRUE(model.ok()) << model.error().message;
   SessionOptions options;
   options.k_type = options.v_type = cpu::KvElement::kF32;
   options.threads = 2;
   options.sequences = 64;
   options.kv_check = options.kv_poison = true;
-  auto runner = Runner::Create(*model, options);
+  auto runner = Runner::Create(model_, options);
   ASSERT_TRUE(runner.ok()) << runner.error().message;
   int count = 0;
-  for (const Json& entry : (*cases)["cases"]) {
-    if (entry["model"] != GetParam()) continue;
+  for (const Json& entry : cases_) {
     Json shown = entry;
     shown.erase("results");
     std::vector<std::vector<TokenId>> prompts;
@@ -212,14 +237,11 @@ TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {
     EXPECT_EQ(after.sequences, 0);
     if (HasFailure()) return;
   }
-  EXPECT_GT(count, 100);
+  EXPECT_GT(count, GetParam().cases);
 }
 
-std::string ModelName(const testing::TestParamInfo<std::string>& model) {
-  return model.param == "mha" ? "Mha" : "GqaWindow";
-}
-
-INSTANTIATE_TEST_SUITE_P(Beams, BeamSearchModels, testing::Values("mha", "gqa-window"), ModelName);
+INSTANTIATE_TEST_SUITE_P(Beams, BeamSearchModels, testing::ValuesIn(kModels),
+                         [](const auto& model) { return std::string(model.param.test); });
 
 }  // namespace
 }  // namespace kvant::test
