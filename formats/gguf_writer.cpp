@@ -140,6 +140,10 @@ void GgufWriter::AddF32s(std::string key, const std::vector<float>& values) {
 void GgufWriter::AddI32s(std::string key, const std::vector<int32_t>& values) {
   Add(std::move(key), NumbersValue(GgufType::kInt32, values));
 }
+void GgufWriter::AddBools(std::string key, const std::vector<bool>& values) {
+  const std::vector<uint8_t> bytes(values.begin(), values.end());
+  Add(std::move(key), NumbersValue(GgufType::kBool, bytes));
+}
 void GgufWriter::AddU8s(std::string key, const std::vector<uint8_t>& values) {
   Add(std::move(key), NumbersValue(GgufType::kUint8, values));
 }

@@ -40,6 +40,7 @@ class GgufWriter {
   void AddStrings(std::string key, const std::vector<std::string>& values);
   void AddF32s(std::string key, const std::vector<float>& values);
   void AddI32s(std::string key, const std::vector<int32_t>& values);
+  void AddBools(std::string key, const std::vector<bool>& values);
   void AddU8s(std::string key, const std::vector<uint8_t>& values);
   // Copies a value read from another file as it is, type included.
   void AddValue(std::string key, const GgufValue& value);

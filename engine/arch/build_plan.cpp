@@ -28,9 +28,21 @@ std::vector<ValueId> AddRopes(const ModelSpec& spec, graph::PlanBuilder& builder
   return cos_sin;
 }
 
-Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
+// Multiplies the stream by the number of a layer, if the file has it.
+Status AddOutputScale(const LayerSpec& layer, const std::string& prefix, const Stack& stack,
+                      ValueId stream, graph::PlanBuilder& builder) {
+  if (layer.output_scale.empty()) return {};
+  const std::string name = prefix + std::string(layer.output_scale);
+  KVANT_ASSIGN(const graph::WeightVector scale, builder.Scales(name + ".weight", 1));
+  if (scale.empty()) return {};
+  builder.Add(RowSpace::kPass, graph::MakeScale(name, scale.front(), stream, stack.dim));
+  return {};
+}
+
+Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, StackValues& shared,
                  graph::PlanBuilder& builder) {
   const std::vector<ValueId> cos_sin = AddRopes(spec, builder);
+  shared.keys.resize(stack.layers.size());
   for (size_t i = 0; i < stack.layers.size(); ++i) {
     const std::string prefix = fmt::format("{}.{}.", stack.layer_prefix, i);
     const Flow flow = stack.layers[i].flow;
@@ -44,13 +56,17 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
     const std::vector<Sublayer>& sublayers = stack.layers[i].sublayers;
     for (const Sublayer& sublayer : sublayers) {
       const bool after_others = flow == Flow::kParallelMixers && &sublayer == &sublayers.back();
-      const ValueId source = after_others ? stream : entered;
-      SublayerBuilder context(
-          builder, spec.ropes, cos_sin, sublayer,
-          {.prefix = prefix, .dim = stack.dim, .source = source, .stream = stream});
+      SublayerBuilder context(builder, spec.ropes, cos_sin, sublayer,
+                              {.prefix = prefix,
+                               .dim = stack.dim,
+                               .source = after_others ? stream : entered,
+                               .stream = stream,
+                               .layer = i,
+                               .shared = &shared});
       KVANT_TRY(
           std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
     }
+    KVANT_TRY(AddOutputScale(stack.layers[i], prefix, stack, stream, builder));
   }
   return {};
 }
@@ -118,7 +134,11 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
   builder.Add(RowSpace::kPass, graph::MakeEmbed(*embedding, stack.input.scale, stream));
   KVANT_TRY(AddInputSteps(spec, stack, stream, builder));
-  KVANT_TRY(AddLayers(spec, stack, stream, builder));
+  StackValues shared;
+  if (stack.layer_inputs.has_value()) {
+    KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
+  }
+  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
   KVANT_TRY(AddOutput(spec, stack, *embedding, stream, builder));
   return builder.Finish();
 }

@@ -5,6 +5,7 @@
 //   stream = norm(input.scale * embedding[token] + positions[position])
 //   for each sublayer of each layer:
 //     stream += residual_scale * norm_after(block(norm_before(stream)))
+//   behind each layer: stream *= output_scale
 //   logits = cap(scale * (output . final_norm(stream) + bias))
 //
 // Every size in it has been checked against a limit that keeps products of sizes far from overflow.
@@ -22,8 +23,10 @@
 #include "engine/arch/sublayers/attention.h"
 #include "engine/arch/sublayers/delta_net.h"
 #include "engine/arch/sublayers/experts.h"
+#include "engine/arch/sublayers/ffn_and_experts.h"
 #include "engine/arch/sublayers/gated_ffn.h"
 #include "engine/arch/sublayers/latent_attention.h"
+#include "engine/arch/sublayers/layer_input.h"
 #include "engine/arch/sublayers/mamba2.h"
 #include "engine/arch/sublayers/plain_ffn.h"
 #include "engine/arch/sublayers/short_conv.h"
@@ -36,8 +39,8 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, ShortConv,
-                           DeltaNet, Mamba2>;
+using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
+                           LayerInput, ShortConv, DeltaNet, Mamba2>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;
@@ -57,6 +60,8 @@ enum class Flow : uint8_t {
 struct LayerSpec {
   std::vector<Sublayer> sublayers;  // in the order in which they add to the stream
   Flow flow = Flow::kSequential;
+  // The name of a number that the stream is multiplied by behind the layer, in files that have it.
+  std::string_view output_scale = {};
 };
 
 // The rows that enter the first layer.
@@ -79,6 +84,7 @@ struct Stack {
   std::string_view layer_prefix = "blk";  // tensors of layer 3 are named "blk.3. ..."
   int64_t dim = 0;                        // of the stream
   Input input;
+  std::optional<LayerInputs> layer_inputs = {};
   std::vector<LayerSpec> layers;
   Norm final_norm;
   Output output;
@@ -94,7 +100,8 @@ struct ModelSpec {
   std::vector<Stack> stacks;    // a decoder is one stack
 };
 
-// The attentions of a stack, in the order of their cache ids.
+// The attentions of a stack, in the order of their layers. Of those with keys of their own this is
+// the order of their cache ids.
 std::vector<const Attention*> Attentions(const Stack& stack);
 
 // Reads and checks the metadata of a file. kNotSupported for an unknown architecture, with the list

@@ -87,9 +87,16 @@ Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOpe
   return EndResult(target);
 }
 
+SublayerBuilder SublayerBuilder::Part(const Sublayer& part, const Target& target) const {
+  Place place = place_;
+  place.stream = target.value;
+  place.store = target.store;
+  return {plan_, ropes_, cos_sin_, part, std::move(place)};
+}
+
 SublayerBuilder::Target SublayerBuilder::BeginResult(std::string_view name) {
   if (!sublayer_.norm_after.has_value() && sublayer_.residual_scale == 1) {
-    return {place_.stream, cpu::Store::kAdd};
+    return {place_.stream, place_.store};
   }
   return NewTarget(name);
 }
@@ -99,12 +106,18 @@ SublayerBuilder::Target SublayerBuilder::NewTarget(std::string_view name) {
 }
 
 Status SublayerBuilder::EndResult(const Target& target) {
-  if (target.store == cpu::Store::kAdd) return {};
+  if (target.value == place_.stream) return {};
   graph::Norm norm = {.kind = NormKind::kNone};
   std::string norm_name = plan_.plan().values()[static_cast<size_t>(target.value)].name + ".add";
   if (sublayer_.norm_after.has_value()) {
     norm_name = Name(sublayer_.norm_after->tensor);
     KVANT_ASSIGN(norm, ReadNorm(plan_, *sublayer_.norm_after, place_.prefix, place_.dim));
+  }
+  if (place_.store == cpu::Store::kSet) {
+    plan_.Add(RowSpace::kPass,
+              graph::MakeNorm(plan_.kernels(), norm_name, std::move(norm), target.value,
+                              {.floats = place_.stream, .cols = place_.dim}));
+    return {};
   }
   plan_.Add(RowSpace::kPass,
             graph::MakeAddNorm(plan_.kernels(), norm_name, std::move(norm), place_.dim,

@@ -31,6 +31,18 @@ struct Norm;
 Result<graph::Norm> ReadNorm(graph::PlanBuilder& plan, const Norm& norm, const std::string& prefix,
                              int64_t cols);
 
+// The keys and values that an attention stores.
+struct StoredKeys {
+  int cache_id = -1;
+  graph::AttentionInput input;  // where they lie in a pass without cache
+};
+
+// What the sublayers of a stack share.
+struct StackValues {
+  std::vector<StoredKeys> keys;                   // by the number of the layer
+  graph::ValueId layer_inputs = graph::kNoValue;  // engine/arch/sublayers/layer_input.h
+};
+
 class SublayerBuilder {
  public:
   struct Place {
@@ -38,6 +50,9 @@ class SublayerBuilder {
     int64_t dim = 0;                          // of the stream
     graph::ValueId source = graph::kNoValue;  // the stream as the norms before the block read it
     graph::ValueId stream = graph::kNoValue;  // what is added to
+    size_t layer = 0;
+    StackValues* shared = nullptr;
+    cpu::Store store = cpu::Store::kAdd;  // kSet: the stream begins with what the block gives
   };
 
   // `cos_sin` holds a value for each of the ropes.
@@ -53,6 +68,9 @@ class SublayerBuilder {
   const graph::RopeSpec& rope(size_t index) const { return ropes_[index]; }
   graph::ValueId cos_sin(size_t index) const { return cos_sin_[index]; }
   int64_t dim() const { return place_.dim; }
+  size_t layer() const { return place_.layer; }
+  graph::ValueId source() const { return place_.source; }
+  StackValues& shared() const { return *place_.shared; }
   std::string Name(std::string_view name) const { return place_.prefix + std::string(name); }
 
   // The matrices that multiply a row of `cols` values, as the file holds them: one matrix
@@ -77,6 +95,9 @@ class SublayerBuilder {
   Target BeginResult(std::string_view name);
   // Adds the target to the stream, after the norm that follows the block.
   Status EndResult(const Target& target);
+  // A builder for a part of the block, which has norms of its own and gives its result to `target`.
+  // The part must outlive it.
+  SublayerBuilder Part(const Sublayer& part, const Target& target) const;
 
   // The products of `operands` with `in` as the block's result.
   Status AddToStream(std::string_view name, std::vector<graph::MatMulOperand> operands,

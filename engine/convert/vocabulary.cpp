@@ -270,7 +270,7 @@ void Vocabulary::AddTo(formats::GgufWriter& writer) const {
   std::vector<int32_t> numbers;
   for (const Type type : types) numbers.push_back(static_cast<int32_t>(type));
   writer.AddI32s("tokenizer.ggml.token_type", numbers);
-  if (!merges.empty()) writer.AddStrings("tokenizer.ggml.merges", merges);
+  if (!merges.empty() || model == kGemma4Kind) writer.AddStrings("tokenizer.ggml.merges", merges);
   if (add_space_prefix) writer.AddBool("tokenizer.ggml.add_space_prefix", *add_space_prefix);
 }
 
@@ -348,8 +348,32 @@ Result<Vocabulary> SentencePieceVocabulary(const SentencePieceModel& model, cons
   return vocabulary;
 }
 
+// Tokens of Gemma 4 that a chat's reader wants to see, which the folder calls special.
+constexpr std::string_view kVisibleTokens[] = {
+    "<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
+    "<|tool_response>", "<tool_response|>", "<|\"|>"};
+
+Result<Vocabulary> Gemma4Vocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
+  Vocabulary vocabulary = EmptyVocabulary(kGemma4Kind, vocab_size);
+  vocabulary.pre = kGemma4Kind;
+  KVANT_TRY(ReadSpaceHandling(tokenizer));
+  vocabulary.add_space_prefix = false;
+  PlaceTokens(tokenizer, vocabulary);
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const bool visible =
+        std::ranges::find(kVisibleTokens, vocabulary.tokens[id]) != std::end(kVisibleTokens);
+    if (visible) vocabulary.types[id] = Type::kUserDefined;
+  }
+  for (const auto& [left, right] : tokenizer.merges) {
+    vocabulary.merges.push_back(left + " " + right);
+  }
+  ReadTemplate(tokenizer, vocabulary);
+  vocabulary.add_bos = true;
+  return vocabulary;
+}
+
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
-                                  int64_t vocab_size) {
+                                  int64_t vocab_size, std::string_view kind) {
   const std::string json_path = PathIn(folder, "tokenizer.json");
   const std::string model_path = PathIn(folder, "tokenizer.model");
   std::optional<TokenizerJson> json;
@@ -357,7 +381,9 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
     KVANT_ASSIGN(json, TokenizerJson::Read(json_path, vocab_size));
   }
   Vocabulary vocabulary;
-  if (json && !json->is_sentencepiece()) {
+  if (json && kind == kGemma4Kind) {
+    KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json, vocab_size));
+  } else if (json && !json->is_sentencepiece()) {
     KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json, vocab_size));
   } else if (Exists(model_path)) {
     KVANT_ASSIGN(const SentencePieceModel model, formats::ReadSentencePiece(model_path));

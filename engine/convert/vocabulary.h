@@ -42,9 +42,9 @@ struct Vocabulary {
 };
 
 // Reads tokenizer.json, tokenizer.model and added_tokens.json; `tokenizer_config`, which may be
-// empty, adds tokens too. kIo if there is no vocabulary.
+// empty, adds tokens too. `kind` is HfFamily::tokenizer. kIo if there is no vocabulary.
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
-                                  int64_t vocab_size);
+                                  int64_t vocab_size, std::string_view kind = {});
 
 // The vocabulary that one kind of file alone describes.
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);

@@ -89,7 +89,11 @@ class Planner {
  public:
   Planner(const HfFamily& family, const HfShape& shape, const SafetensorsModel& model,
           const OutputType& type)
-      : family_(family), shape_(shape), model_(model), matrix_(Format(type.format_name)) {}
+      : family_(family),
+        all_layers_(shape),
+        shape_(shape),
+        model_(model),
+        matrix_(Format(type.format_name)) {}
 
   Result<std::vector<OutputTensor>> Plan(const JsonObject& config,
                                          std::vector<ComputedTensor> computed) {
@@ -107,6 +111,7 @@ class Planner {
       if (row.hf_name.find(kNumberMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
     }
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      shape_ = ShapeOfLayer(all_layers_, layer);
       for (const HfTensor& row : family_.tensors) {
         if (row.hf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
       }
@@ -201,7 +206,10 @@ class Planner {
   Status Add(const HfTensor& row, int64_t layer) {
     KVANT_ASSIGN(const bool left_out, IsLeftOut(row));
     if (left_out) return {};
-    if (!arch::HasTensorsOf(row.layers, shape_, {layer, HasExperts(layer)})) return {};
+    if (!arch::HasTensorsOf(row.layers, shape_, {layer, HasExperts(layer)})) {
+      SkipUnread(row, layer);
+      return {};
+    }
     if (ExtentSize(row.rows, shape_) == 0 || ExtentSize(row.columns, shape_) == 0) return {};
     if (row.experts == ExpertForm::kStackedOrMxfp4) {
       const std::string blocks = fmt::format("{}{}", WithNumber(row.hf_name, layer), kBlocksSuffix);
@@ -239,6 +247,15 @@ class Planner {
     }
     out_.push_back(std::move(tensor));
     return {};
+  }
+
+  // Folders may hold keys and values of layers that read those of another layer.
+  void SkipUnread(const HfTensor& row, int64_t layer) {
+    const bool of_keys =
+        row.layers == arch::InLayers::kWithKeys || row.layers == arch::InLayers::kWithValues;
+    if (!of_keys || shape_.layer_sizes[static_cast<size_t>(layer)].own_keys) return;
+    const SafetensorsTensor* unread = Find(WithNumber(row.hf_name, layer));
+    if (unread != nullptr) used_.emplace(unread->name);
   }
 
   // How many tensors of the folder become one.
@@ -403,7 +420,8 @@ class Planner {
   const std::string& Place() const { return model_.files().front(); }
 
   const HfFamily& family_;
-  const HfShape& shape_;
+  const HfShape& all_layers_;
+  HfShape shape_;  // of the layer whose tensors are added
   const JsonObject* config_ = nullptr;
   const SafetensorsModel& model_;
   const quant::FormatTraits* matrix_;

@@ -16,18 +16,6 @@ namespace {
 
 using kv::kRowTile;
 
-// Where the vectors of a row lie. Keys and values are those of a pass without cache.
-struct AttentionInput {
-  ValueId queries;  // [heads][query_dim] from column 0 on
-  ValueId kv;
-  int64_t key_column;
-  int64_t value_column;
-
-  std::vector<ValueId> ids() const {
-    return queries == kv ? std::vector{queries} : std::vector{queries, kv};
-  }
-};
-
 class AttentionNode final : public Node {
  public:
   AttentionNode(const cpu::KernelTable& kernels, int cache_id, const AttentionShape& shape,
@@ -352,10 +340,20 @@ class AttentionNode final : public Node {
 
 }  // namespace
 
+std::vector<ValueId> AttentionInput::ids() const {
+  return queries == kv ? std::vector{queries} : std::vector{queries, kv};
+}
+
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
                                     const AttentionShape& shape, float scale, ValueId qkv,
                                     const Activations& out) {
   const AttentionInput in = {qkv, qkv, shape.key_column(), shape.value_column()};
+  return MakeAttention(kernels, cache_id, shape, scale, in, out);
+}
+
+std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
+                                    const AttentionShape& shape, float scale,
+                                    const AttentionInput& in, const Activations& out) {
   return std::make_unique<AttentionNode>(kernels, cache_id, shape, scale, in, out);
 }
 

@@ -93,7 +93,63 @@ class SigmoidGateNode final : public Node {
   Activations out_;
 };
 
+class ActivatedProductNode final : public Node {
+ public:
+  ActivatedProductNode(const cpu::KernelTable& kernels, std::string name,
+                       cpu::Activation activation, ValueId in, ValueId factors,
+                       int64_t first_factor, const Activations& out)
+      : Node(std::move(name), {in, factors}, Writes(in, out)),
+        kernels_(kernels),
+        activation_(kernels.ForActivation(activation)),
+        in_(in),
+        factors_(factors),
+        first_factor_(first_factor),
+        out_(out) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* in = pass.FloatRow(in_, row);
+      float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
+      activation_.multiply(in, pass.FloatRow(factors_, row) + first_factor_, out_.cols, out);
+      if (out_.int8 == kNoValue) continue;
+      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+    }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], 4 * out_.cols);
+  }
+
+  std::string Describe() const override {
+    return fmt::format("{} * columns {} to {}{} {}", activation_.name, first_factor_,
+                       first_factor_ + out_.cols, out_.int8 != kNoValue ? " + quantize int8" : "",
+                       kernels_.isa);
+  }
+
+ private:
+  static std::vector<ValueId> Writes(ValueId in, const Activations& out) {
+    std::vector<ValueId> writes = out.ids();
+    if (out.floats != in) writes.push_back(in);
+    return writes;
+  }
+
+  const cpu::KernelTable& kernels_;
+  const cpu::ActivationKernel& activation_;
+  ValueId in_;
+  ValueId factors_;
+  int64_t first_factor_;
+  Activations out_;
+};
+
 }  // namespace
+
+std::unique_ptr<Node> MakeActivatedProduct(const cpu::KernelTable& kernels, std::string name,
+                                           cpu::Activation activation, ValueId in, ValueId factors,
+                                           int64_t first_factor, const Activations& out) {
+  return std::make_unique<ActivatedProductNode>(kernels, std::move(name), activation, in, factors,
+                                                first_factor, out);
+}
 
 std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, ValueId in,
                                      ValueId qkv, ValueId gates) {

@@ -1,4 +1,5 @@
-// Gates of an attention's result, which come out of the same matrix as its queries.
+// Gates that are nodes of their own: those of an attention's result, which come out of the same
+// matrix as its queries, and those that multiply inputs of a layer.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +26,11 @@ std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, 
 // and is undefined afterwards.
 std::unique_ptr<Node> MakeSigmoidGate(const cpu::KernelTable& kernels, std::string name, ValueId in,
                                       ValueId gates, const Activations& out);
+
+// out = activation(in) * the columns of `factors` from `first_factor` on, as floats and quantized
+// as far as `out` asks. Afterwards `in` is undefined.
+std::unique_ptr<Node> MakeActivatedProduct(const cpu::KernelTable& kernels, std::string name,
+                                           cpu::Activation activation, ValueId in, ValueId factors,
+                                           int64_t first_factor, const Activations& out);
 
 }  // namespace kvant::graph

@@ -67,6 +67,16 @@ struct AttentionShape {
   }
 };
 
+// Where the vectors of a row lie. Keys and values are those of a pass without cache.
+struct AttentionInput {
+  ValueId queries = kNoValue;  // [heads][query_dim] from column 0 on
+  ValueId kv = kNoValue;
+  int64_t key_column = 0;
+  int64_t value_column = 0;
+
+  std::vector<ValueId> ids() const;
+};
+
 // A value as floats and as quantized rows, as far as its readers need them: either may be kNoValue.
 struct Activations {
   ValueId floats = kNoValue;
@@ -151,6 +161,9 @@ struct HeadChanges {
   int64_t n_rot = 0;           // the first dimensions of queries and keys are rotated
   ValueId cos_sin = kNoValue;  // by the angles of MakeRopeTable; kNoValue: there is no rotation
   QueryTemperature temperature = {};  // after norms and rotation
+  bool values_are_keys = false;       // values are the keys as they are before all of this
+  // The row has queries alone, which meet what another attention stores in the cache layer.
+  bool queries_only = false;
 };
 
 // Applies these changes to the queries, keys and values of qkv in place, and stores keys and values
@@ -165,6 +178,11 @@ std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cach
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
                                     const AttentionShape& shape, float scale, ValueId qkv,
                                     const Activations& out);
+
+// The same with the keys and values of another attention, which the cache layer is of.
+std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
+                                    const AttentionShape& shape, float scale,
+                                    const AttentionInput& in, const Activations& out);
 
 // Whether what the query heads of one kv head give is a whole number of quantized blocks of values.
 bool QuantizesAttention(const AttentionShape& shape);

@@ -1,5 +1,6 @@
 // What happens to queries, keys and values between their product and the attention: norms of heads,
 // the rotary embedding, the turn of vectors that are stored as int8, and the write into the cache.
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 
@@ -36,7 +37,7 @@ class RopeAndStoreNode final : public Node {
         const Heads heads = HeadsOf(pass, row, task % shape_.kv_heads);
         NormAndRope(pass, row, heads);
         TurnForCache(pass, heads);
-        Store(pass, tile.part, row, heads);
+        if (!changes_.queries_only) Store(pass, tile.part, row, heads);
       }
     }
   }
@@ -47,6 +48,7 @@ class RopeAndStoreNode final : public Node {
 
   std::string Describe() const override {
     std::string text;
+    if (changes_.values_are_keys) text += "values of keys + ";
     if (!changes_.norms.query.empty()) text += "rms_norm of heads + ";
     if (changes_.cos_sin != kNoValue) {
       text += fmt::format("rope {} {} of {} + ",
@@ -54,15 +56,16 @@ class RopeAndStoreNode final : public Node {
                           changes_.n_rot, shape_.k_dim);
     }
     if (changes_.temperature.scale != 0) text += "queries by position + ";
-    return text + fmt::format("cache write {}", kernels_.isa);
+    return text + fmt::format("{} {}", changes_.queries_only ? "no cache write" : "cache write",
+                              kernels_.isa);
   }
 
  private:
   // Where the vectors of one row and one kv head lie in qkv.
   struct Heads {
     float* queries;  // [HeadsPerKv][k_dim]
-    float* key;      // [k_dim]
-    float* value;    // [v_dim]
+    float* key;      // [k_dim]; null where there are queries only
+    float* value;    // [v_dim]; likewise
     int kv_head;
   };
 
@@ -73,8 +76,9 @@ class RopeAndStoreNode final : public Node {
 
   Heads HeadsOf(const PassContext& pass, int64_t row, int64_t kv_head) const {
     float* qkv = pass.FloatRow(qkv_, row);
-    return {qkv + kv_head * shape_.HeadsPerKv() * shape_.k_dim,
-            qkv + shape_.key_column() + kv_head * shape_.k_dim,
+    float* queries = qkv + kv_head * shape_.HeadsPerKv() * shape_.k_dim;
+    if (changes_.queries_only) return {queries, nullptr, nullptr, static_cast<int>(kv_head)};
+    return {queries, qkv + shape_.key_column() + kv_head * shape_.k_dim,
             qkv + shape_.value_column() + kv_head * shape_.v_dim, static_cast<int>(kv_head)};
   }
 
@@ -88,6 +92,7 @@ class RopeAndStoreNode final : public Node {
 
   // The model's norms and its rotation by position.
   void NormAndRope(const PassContext& pass, int64_t row, const Heads& heads) const {
+    if (changes_.values_are_keys) std::copy_n(heads.key, shape_.k_dim, heads.value);
     if (changes_.norm_order == NormOrder::kBeforeRope) Normalize(heads);
     if (changes_.cos_sin != kNoValue) Rotate(pass.FloatRow(changes_.cos_sin, row), heads);
     if (changes_.norm_order == NormOrder::kAfterRope) Normalize(heads);
@@ -107,6 +112,7 @@ class RopeAndStoreNode final : public Node {
   void Normalize(const Heads& heads) const {
     for (int64_t head = 0; head < shape_.HeadsPerKv(); ++head)
       NormalizeVector(changes_.norms.query, heads.queries + head * shape_.k_dim);
+    if (changes_.queries_only) return;
     NormalizeVector(changes_.norms.key, heads.key);
     NormalizeVector(changes_.norms.value, heads.value);
   }
@@ -121,14 +127,14 @@ class RopeAndStoreNode final : public Node {
       kernels_.rope(vectors, count, shape_.k_dim, changes_.n_rot, changes_.rope_style, cos_sin);
     };
     rotate(heads.queries, shape_.HeadsPerKv());
-    rotate(heads.key, 1);
+    if (!changes_.queries_only) rotate(heads.key, 1);
   }
 
   // The Hadamard rotation of vectors that the cache stores as int8.
   void TurnForCache(const PassContext& pass, const Heads& heads) const {
     if (!pass.kv->shape(cache_id_).rotate_keys) return;
     kernels_.rotate(heads.queries, shape_.HeadsPerKv(), shape_.k_dim);
-    kernels_.rotate(heads.key, 1, shape_.k_dim);
+    if (!changes_.queries_only) kernels_.rotate(heads.key, 1, shape_.k_dim);
   }
 
   void Store(const PassContext& pass, int part, int64_t row, const Heads& heads) const {

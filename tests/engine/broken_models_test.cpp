@@ -69,10 +69,12 @@ bool IsOptional(std::string_view model, const std::string& kind) {
   if ((model.starts_with("stablelm") || model.starts_with("falcon")) && kind == "ffn_norm.weight") {
     return true;
   }
+  // Values may be the keys.
+  if (model.starts_with("gemma4") && kind == "attn_v.weight") return true;
   static const std::set<std::string> kOptional = {
-      "attn_q_norm.weight", "attn_k_norm.weight",       "output.weight",
-      "rope_freqs.weight",  "rope_factors_long.weight", "rope_factors_short.weight",
-      "ssm_norm.weight"};
+      "attn_q_norm.weight", "attn_k_norm.weight",        "output.weight",
+      "rope_freqs.weight",  "rope_factors_long.weight",  "rope_factors_short.weight",
+      "ssm_norm.weight",    "layer_output_scale.weight", "ffn_down_exps.scale"};
   return kind.ends_with(".bias") || kOptional.contains(kind);
 }
 

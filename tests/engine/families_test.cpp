@@ -41,6 +41,14 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
       auto& heads = config[std::string(family.keys.heads)];
       if (256 % heads.get<int>() != 0) heads = 4;
     }
+    // All that the models of the class have between them.
+    if (family.arch == "gemma4") {
+      config["enable_moe_block"] = config["attention_k_eq_v"] = true;
+      config["num_experts"] = 6;
+      config["top_k_experts"] = 2;
+      config["moe_intermediate_size"] = config["hidden_size_per_layer_input"] = 256;
+      config["num_kv_shared_layers"] = 2;
+    }
     // Lists of factors, of which the reference knows one; they have as many numbers as heads pairs.
     const auto scaling = config.find("rope_scaling");
     const bool by_lists = scaling != config.end() && scaling->contains("long_factor");
@@ -140,7 +148,7 @@ bool HasRow(const arch::HfFamily& family, const arch::HfShape& shape, const arch
 void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
   const formats::JsonObject config =
       formats::JsonObject::Parse(folder.config.dump(), "config.json").value();
-  const arch::HfShape shape = arch::ReadHfShape(family, config).value();
+  const arch::HfShape all = arch::ReadHfShape(family, config).value();
   std::mt19937 random(11);
   folder.weights.clear();
   std::set<std::string_view> added;
@@ -148,8 +156,9 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
     // A tensor may have another name in other models of the class.
     if (!added.insert(row.gguf_name).second) continue;
     const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
-    for (int64_t layer = 0; layer < (in_layers ? shape.layers : 1); ++layer) {
-      if (!HasRow(family, shape, row, layer)) continue;
+    for (int64_t layer = 0; layer < (in_layers ? all.layers : 1); ++layer) {
+      if (!HasRow(family, all, row, layer)) continue;
+      const arch::HfShape shape = in_layers ? arch::ShapeOfLayer(all, layer) : all;
       if (arch::ExtentSize(row.rows, shape) == 0 || arch::ExtentSize(row.columns, shape) == 0) {
         continue;
       }
@@ -158,8 +167,13 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
                                   ? arch::ExtentSize(row.rows, shape)
                                   : 1;
       for (int64_t expert = 0; expert < experts; ++expert) {
-        folder.weights[WithNumber(WithNumber(row.hf_name, layer), expert)] =
-            RandomWeights(row, shape, random);
+        HfWeights& weights = folder.weights[WithNumber(WithNumber(row.hf_name, layer), expert)];
+        weights = RandomWeights(row, shape, random);
+        // Its products of queries and keys have no other scale, without which softmaxes of random
+        // numbers amplify roundings.
+        const bool scales = family.arch == "gemma4" || family.arch == "gemma3n";
+        if (!scales || !row.gguf_name.ends_with("attn_q_norm.weight")) continue;
+        for (float& value : weights.values) value *= 0.125f;
       }
     }
   }

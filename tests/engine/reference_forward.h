@@ -14,8 +14,10 @@
 #include "tests/engine/reference/attention.h"
 #include "tests/engine/reference/delta_net.h"
 #include "tests/engine/reference/experts.h"
+#include "tests/engine/reference/ffn_and_experts.h"
 #include "tests/engine/reference/gated_ffn.h"
 #include "tests/engine/reference/latent_attention.h"
+#include "tests/engine/reference/layer_input.h"
 #include "tests/engine/reference/mamba2.h"
 #include "tests/engine/reference/plain_ffn.h"
 #include "tests/engine/reference/short_conv.h"
@@ -44,6 +46,10 @@ class ReferenceForward {
       for (double& value : stream.back()) value *= static_cast<double>(stack.input.scale);
       AddInputSteps(stack, stream.size() - 1, stream.back());
     }
+    if (stack.layer_inputs.has_value()) {
+      weights_.Kept("layer_inputs") =
+          ReferenceLayerInputs(*stack.layer_inputs, tokens, stream, weights_);
+    }
     for (size_t i = 0; i < stack.layers.size(); ++i) {
       const std::string prefix = std::string(stack.layer_prefix) + "." + std::to_string(i) + ".";
       const arch::Flow flow = stack.layers[i].flow;
@@ -55,6 +61,10 @@ class ReferenceForward {
             flow == arch::Flow::kParallel || (flow == arch::Flow::kParallelMixers && !last);
         AddSublayer(sublayers[s], prefix, reads_before ? before : std::vector<Vector>(stream),
                     stream);
+      }
+      const std::string scale = prefix + std::string(stack.layers[i].output_scale) + ".weight";
+      for (Vector& row : stream) {
+        for (double& value : row) value *= weights_.Has(scale) ? weights_.Get(scale).front() : 1;
       }
     }
     Vector logits;

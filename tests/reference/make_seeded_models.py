@@ -71,6 +71,9 @@ def longrope(n):
     return {"type": "longrope", "short_factor": [1.0 + 0.1 * i for i in range(n)], "long_factor": [1.0 + 2.0 * i for i in range(n)]}
 
 
+GEMMA4_ROPE = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 500.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+GEMMA4 = dict(GROUPED, head_dim=16, global_head_dim=24, sliding_window=9, hidden_size_per_layer_input=0, rope_parameters=GEMMA4_ROPE, needs=5)
 MINICPM = dict(architectures=["MiniCPMForCausalLM"], scale_emb=4.0, scale_depth=1.1, dim_model_base=100)
 PHIMOE = dict(longrope(4), original_max_position_embeddings=48, short_mscale=1.2, long_mscale=1.2)
 MINISTRAL = dict(YARN, original_max_position_embeddings=24, rope_theta=500.0, beta_fast=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=1.0,
@@ -231,6 +234,20 @@ MODELS = {
     "nemotron_h_moe-mixed": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("M-*E"), n_routed_experts=8, num_experts_per_tok=2,
                                                moe_intermediate_size=24, moe_shared_expert_intermediate_size=24)),
     # A number for each layer.
+    # Heads that differ in size between both kinds of layers; values that are keys; the last layers read keys of earlier ones, and have wider
+    # feed-forwards and inputs by the token; experts beside each feed-forward.
+    "gemma4": ("Gemma4", dict(GEMMA4, num_hidden_layers=7, layer_types=windows(7, 3)[:6] + ["full_attention"], attention_k_eq_v=True,
+                              num_global_key_value_heads=1, final_logit_softcapping=5.0)),
+    "gemma4-inputs": ("Gemma4", dict(GEMMA4, num_hidden_layers=8, layer_types=windows(8, 4), num_kv_shared_layers=4, num_key_value_heads=1,
+                                     final_logit_softcapping=9.0, use_double_wide_mlp=True, hidden_size_per_layer_input=12, vocab_size_per_layer_input=VOCAB,
+                                     rope_parameters=dict(GEMMA4_ROPE, full_attention=dict(
+                                         GEMMA4_ROPE["full_attention"], partial_rotary_factor=0.5, factor=2.0)))),
+    # The keys that are read stand further back; no cap.
+    "gemma4-shared": ("Gemma4", dict(GEMMA4, num_hidden_layers=6, num_kv_shared_layers=2, attention_bias=True, hidden_size_per_layer_input=8,
+                                     vocab_size_per_layer_input=VOCAB, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    "gemma4-moe": ("Gemma4", dict(GEMMA4, num_hidden_layers=4, layer_types=windows(4, 2), enable_moe_block=True, num_experts=8, top_k_experts=3,
+                                  moe_intermediate_size=24, attention_k_eq_v=True, num_global_key_value_heads=2, final_logit_softcapping=8.0)),
     # Experts under the names of the published folders; the class keeps them in one tensor.
     "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24, head_dim=16, rotary_dim=8,
                                      rope_theta=500.0, needs=5, published=MINIMAX)),
@@ -309,6 +326,8 @@ def tensor_row(name, parameter, plus_one, gate_spread=2.0):
         mean, spread = 1.0, 2.0
     elif name.endswith("bias"):
         spread = 0.5
+    elif name.endswith(("layer_scalar", "per_expert_scale", "router.scale")):
+        mean = 1.0
     elif is_norm:
         mean = 0.0 if plus_one and "linear_attn.norm" not in name else 1.0
     elif "embed" in name or "wte" in name or "wpe" in name or "embedding" in name:
@@ -378,7 +397,7 @@ def write(name, hf_class, settings):
             norm_groups(layer.mixer.norm, settings["n_groups"])
     rows = []
     with torch.no_grad():
-        choices = [row for row in model.named_buffers() if row[0].endswith(("e_score_correction_bias", "expert_bias"))]
+        choices = [row for row in model.named_buffers() if row[0].endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
         for whole, parameter in list(model.named_parameters()) + choices:
             for key, part in published_parts(whole, parameter, names):
                 row = tensor_row(key, part, plus_one, gate_spread)

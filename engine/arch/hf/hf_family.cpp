@@ -170,11 +170,24 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   return shape;
 }
 
+HfShape ShapeOfLayer(const HfShape& shape, int64_t layer) {
+  HfShape one = shape;
+  if (shape.layer_sizes.empty()) return one;
+  const HfLayerSizes& sizes = shape.layer_sizes[static_cast<size_t>(layer)];
+  one.head_dim = sizes.head_dim;
+  one.kv_heads = sizes.kv_heads;
+  one.ffn = sizes.ffn;
+  return one;
+}
+
 bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
   const bool attention =
       shape.attention_layers.empty() || shape.attention_layers[static_cast<size_t>(layer.number)];
   const bool ffn =
       !shape.ffn_widths.empty() && shape.ffn_widths[static_cast<size_t>(layer.number)] > 0;
+  const HfLayerSizes own = shape.layer_sizes.empty()
+                               ? HfLayerSizes()
+                               : shape.layer_sizes[static_cast<size_t>(layer.number)];
   switch (layers) {
     case InLayers::kAll: return true;
     case InLayers::kWithExperts: return layer.has_experts;
@@ -182,6 +195,9 @@ bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
     case InLayers::kWithAttention: return attention;
     case InLayers::kWithoutAttention: return !attention && !ffn;
     case InLayers::kFfnWithoutExperts: return ffn && !layer.has_experts;
+    case InLayers::kWithKeys: return own.own_keys;
+    case InLayers::kWithValues: return own.own_values;
+    case InLayers::kWithLayerInputs: return shape.layer_inputs > 0;
   }
   return false;
 }
@@ -239,6 +255,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kOne: return 1;
     case Extent::kExperts: return shape.experts;
     case Extent::kExpertFfn: return shape.expert_ffn;
+    case Extent::kTwoExpertFfn: return 2 * shape.expert_ffn;
     case Extent::kSharedFfn: return shape.shared_ffn;
     case Extent::kHeads: return shape.heads;
     case Extent::kKvHeads: return shape.kv_heads;
@@ -255,6 +272,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kThreeDims: return 3 * shape.dim;
     case Extent::kConvTaps: return shape.conv_taps;
     case Extent::kTwoQRows: return 2 * q_rows;
+    case Extent::kLayerInput: return shape.layer_inputs;
+    case Extent::kAllLayerInputs: return shape.layers * shape.layer_inputs;
     case Extent::kDeltaQkv: return 2 * shape.delta.keys() + shape.delta.values();
     case Extent::kDeltaValues: return shape.delta.values();
     case Extent::kDeltaHeads: return shape.delta.value_heads;
@@ -273,6 +292,45 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
   return 0;
 }
 
+namespace {
+
+// One number, or one for each layer where they differ.
+void AddCounts(std::string_view name, const std::vector<int32_t>& counts, Parameters& out) {
+  const bool same = std::ranges::all_of(counts, [&](int32_t count) { return count == counts[0]; });
+  if (same) return out.writer->AddU32(out.Key(name), static_cast<uint32_t>(counts[0]));
+  out.writer->AddI32s(out.Key(name), counts);
+}
+
+// Widths of feed-forwards and sizes of heads. The latter are up to the family where they differ.
+void AddLayerSizes(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  std::vector<int32_t> widths;
+  std::vector<int32_t> kv_heads;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const HfShape one = ShapeOfLayer(shape, layer);
+    widths.push_back(static_cast<int32_t>(one.ffn));
+    const bool recurrent =
+        !shape.attention_layers.empty() && !shape.attention_layers[static_cast<size_t>(layer)];
+    // Which layers have delta nets follows from another key.
+    const bool none = recurrent && shape.delta.key_heads == 0;
+    kv_heads.push_back(none ? 0 : static_cast<int32_t>(one.kv_heads));
+  }
+  if (!shape.ffn_widths.empty()) widths.assign(shape.ffn_widths.begin(), shape.ffn_widths.end());
+  AddCounts("feed_forward_length", widths, out);
+  const bool some = !shape.attention_layers.empty() && shape.delta.key_heads == 0;
+  if (some) {
+    out.writer->AddI32s(out.Key("attention.head_count_kv"), kv_heads);
+  } else {
+    AddCounts("attention.head_count_kv", kv_heads, out);
+  }
+  const bool given = config.Find("head_dim") != nullptr;
+  if (shape.latent > 0 || shape.head_dim == 0 || !given || !shape.layer_sizes.empty()) return;
+  for (const char* key : {"attention.key_length", "attention.value_length"}) {
+    out.writer->AddU32(out.Key(key), static_cast<uint32_t>(shape.head_dim));
+  }
+}
+
+}  // namespace
+
 Status AddParameters(const HfFamily& family, const JsonObject& config, const HfShape& shape,
                      Parameters& out) {
   const auto add = [&](std::string_view name, int64_t value) {
@@ -281,27 +339,8 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   add("block_count", shape.layers);
   add("context_length", shape.context);
   add("embedding_length", shape.dim);
-  if (shape.ffn_widths.empty()) {
-    add("feed_forward_length", shape.ffn);
-  } else {
-    const std::vector<int32_t> widths(shape.ffn_widths.begin(), shape.ffn_widths.end());
-    out.writer->AddI32s(out.Key("feed_forward_length"), widths);
-  }
   add("attention.head_count", shape.heads);
-  // Which layers have delta nets follows from another key.
-  if (shape.attention_layers.empty() || shape.delta.key_heads > 0) {
-    add("attention.head_count_kv", shape.kv_heads);
-  } else {
-    std::vector<int32_t> counts;
-    for (const bool attention : shape.attention_layers) {
-      counts.push_back(attention ? static_cast<int32_t>(shape.kv_heads) : 0);
-    }
-    out.writer->AddI32s(out.Key("attention.head_count_kv"), counts);
-  }
-  if (shape.latent == 0 && shape.head_dim > 0 && config.Find("head_dim") != nullptr) {
-    add("attention.key_length", shape.head_dim);
-    add("attention.value_length", shape.head_dim);
-  }
+  AddLayerSizes(config, shape, out);
   add("vocab_size", shape.vocab);
   if (shape.experts > 0) {
     add("expert_count", shape.experts);

@@ -41,6 +41,17 @@ struct HfMamba {
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
 };
 
+// What differs from layer to layer in some families.
+struct HfLayerSizes {
+  int64_t head_dim = 0;
+  int64_t kv_heads = 0;
+  int64_t ffn = 0;
+  // Layers without keys and values of their own read those of another layer, and folders may hold
+  // tensors for them that nothing reads.
+  bool own_keys = true;
+  bool own_values = true;  // false with own keys: these are the values, too
+};
+
 // The sizes that config.json gives every family.
 struct HfShape {
   int64_t layers = 0;
@@ -70,6 +81,9 @@ struct HfShape {
   HfMamba mamba = {};
   // The width of each layer that is a feed-forward alone, 0 for others; empty: there are none.
   std::vector<int64_t> ffn_widths = {};
+  // Of each layer, where they differ; empty: those above.
+  std::vector<HfLayerSizes> layer_sizes = {};
+  int64_t layer_inputs = 0;  // numbers that a layer is given by the token
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -99,6 +113,7 @@ enum class Extent : uint8_t {
   kOne,
   kExperts,
   kExpertFfn,
+  kTwoExpertFfn,  // gate, then up
   kSharedFfn,
   kHeads,    // rows of a matrix with one for each query head
   kKvHeads,  // the same for kv heads
@@ -116,6 +131,9 @@ enum class Extent : uint8_t {
   kThreeDims,
   kConvTaps,  // of a matrix that the folder has as [rows, 1, taps]
   kTwoQRows,  // a query and a gate for each head
+  // Of inputs by the token:
+  kLayerInput,
+  kAllLayerInputs,  // of all layers
   // Of gated delta nets:
   kDeltaQkv,       // queries, keys, values
   kDeltaValues,    // of all value heads
@@ -144,6 +162,9 @@ enum class InLayers : uint8_t {
   kWithAttention,
   kWithoutAttention,
   kFfnWithoutExperts,  // of HfShape::ffn_widths
+  kWithKeys,  // of their own
+  kWithValues,
+  kWithLayerInputs,  // all layers of models that have them
 };
 
 // Where the folder has the matrices of experts, which become one tensor.
@@ -308,6 +329,8 @@ struct HfFamily {
   // The "quant_method" of folders with weights that are quantized already, which tensors of the
   // list may be; empty: there are no such folders.
   std::string_view quantization = {};
+  // How GGUF calls the tokenizer; empty: it follows from the folder's files.
+  std::string_view tokenizer = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
@@ -336,6 +359,9 @@ struct HfLayer {
   int64_t number = 0;
   bool has_experts = false;
 };
+
+// The sizes of one layer.
+HfShape ShapeOfLayer(const HfShape& shape, int64_t layer);
 
 // Whether the GGUF file has a matrix for each head of a tensor in that order.
 bool IsOfHeads(RowOrder order);

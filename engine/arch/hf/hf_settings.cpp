@@ -69,6 +69,23 @@ Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int6
   return {};
 }
 
+Result<std::vector<bool>> ReadWindowLayers(const JsonObject& config, int64_t layers,
+                                           int64_t every) {
+  KVANT_ASSIGN(const std::vector<bool> is_full, ReadLayerTypes(config, layers));
+  std::vector<bool> windows;
+  for (int64_t i = 0; i < layers; ++i) {
+    windows.push_back(is_full.empty() ? (i + 1) % every != 0 : !is_full[static_cast<size_t>(i)]);
+  }
+  return windows;
+}
+
+Status AddWindowFlags(const JsonObject& config, const std::vector<bool>& windows, Parameters& out) {
+  KVANT_ASSIGN(const int64_t window, config.Count("sliding_window", INT32_MAX));
+  out.writer->AddU32(out.Key("attention.sliding_window"), static_cast<uint32_t>(window));
+  out.writer->AddBools(out.Key("attention.sliding_window_pattern"), windows);
+  return {};
+}
+
 Status AddQueryScale(const JsonObject& config, const HfShape& shape, int64_t layers_by_width,
                      Parameters& out) {
   constexpr const char* kKey = "query_pre_attn_scalar";

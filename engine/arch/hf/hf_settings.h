@@ -19,6 +19,12 @@ namespace kvant::arch {
 Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int64_t usual_pattern,
                             Parameters& out);
 
+// Which layers have a window, by "layer_types"; where the key is absent, all but every `every`-th.
+Result<std::vector<bool>> ReadWindowLayers(const JsonObject& config, int64_t layers, int64_t every);
+
+// Writes attention.sliding_window, and attention.sliding_window_pattern with a flag for each layer.
+Status AddWindowFlags(const JsonObject& config, const std::vector<bool>& windows, Parameters& out);
+
 // Writes attention.scale for a model that multiplies queries and keys by
 // 1 / sqrt(query_pre_attn_scalar), unless that number is the one that readers assume: the head
 // size, but dim / heads in a model of `layers_by_width` layers.

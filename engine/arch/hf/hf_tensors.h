@@ -95,6 +95,25 @@ inline constexpr std::array<HfTensor, 3> kHfEnds = {{
      .presence = Presence::kUnlessTied},
 }};
 
+// Inputs of layers by the token, in models that have them.
+inline constexpr std::array<HfTensor, 6> kHfLayerInputs = {{
+    HfMatrix("model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", Extent::kVocab,
+             Extent::kAllLayerInputs),
+    HfMatrix("model.per_layer_model_projection.weight", "per_layer_model_proj.weight",
+             Extent::kAllLayerInputs, Extent::kDim),
+    {.hf_name = "model.per_layer_projection_norm.weight",
+     .gguf_name = "per_layer_proj_norm.weight",
+     .rows = Extent::kLayerInput},
+    HfMatrix("model.layers.{}.per_layer_input_gate.weight", "blk.{}.inp_gate.weight",
+             Extent::kLayerInput, Extent::kDim),
+    HfMatrix("model.layers.{}.per_layer_projection.weight", "blk.{}.proj.weight", Extent::kDim,
+             Extent::kLayerInput),
+    {.hf_name = "model.layers.{}.post_per_layer_input_norm.weight",
+     .gguf_name = "blk.{}.post_norm.weight",
+     .rows = Extent::kDim,
+     .layers = InLayers::kWithLayerInputs},
+}};
+
 inline constexpr auto kHfNormBeforeAttention =
     HfNorm("model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight");
 

@@ -42,6 +42,7 @@ bool HasHeadNorms(const Attention& attention, SublayerBuilder& builder) {
 Result<graph::QkNorms> ReadSharedHeadNorms(const Attention& attention, SublayerBuilder& builder) {
   graph::QkNorms norms;
   norms.epsilon = attention.head_norm_epsilon;
+  if (attention.norm_values) norms.value.assign(static_cast<size_t>(attention.v_dim), 1.0f);
   if (attention.head_norms == HeadNorms::kWithoutWeights) {
     norms.query.assign(static_cast<size_t>(attention.k_dim), 1.0f);
     norms.key = norms.query;
@@ -49,6 +50,7 @@ Result<graph::QkNorms> ReadSharedHeadNorms(const Attention& attention, SublayerB
   }
   KVANT_ASSIGN(norms.query,
                builder.plan().Vector(builder.Name("attn_q_norm.weight"), attention.k_dim));
+  if (attention.keys_of.has_value()) return norms;
   KVANT_ASSIGN(norms.key,
                builder.plan().Vector(builder.Name("attn_k_norm.weight"), attention.k_dim));
   return norms;
@@ -79,6 +81,8 @@ Result<graph::HeadChanges> AddHeadChanges(const Attention& attention,
                                           SublayerBuilder& builder) {
   graph::HeadChanges changes;
   changes.temperature = attention.temperature;
+  changes.values_are_keys = attention.values_are_keys && !attention.keys_of.has_value();
+  changes.queries_only = attention.keys_of.has_value();
   const bool without_weights = attention.head_norms == HeadNorms::kWithoutWeights;
   if (without_weights || HasHeadNorms(attention, builder)) {
     if (without_weights || attention.head_norm_weights == HeadNormWeights::kShared) {
@@ -108,48 +112,80 @@ Gates AddGates(const Attention& attention, SublayerBuilder& builder) {
           builder.plan().NewFloats(builder.Name("attn_gates"), RowSpace::kPass, columns)};
 }
 
+// The matrices of the queries, and of the keys and values that the attention makes itself.
+Result<std::vector<MatMulOperand>> FindQkv(const Attention& attention, SublayerBuilder& builder) {
+  const int64_t q_rows = attention.heads * attention.k_dim;
+  const StackedMatrix matrices[] = {{"attn_q", attention.gated ? 2 * q_rows : q_rows},
+                                    {"attn_k", attention.kv_heads * attention.k_dim},
+                                    {"attn_v", attention.kv_heads * attention.v_dim}};
+  const std::span<const StackedMatrix> all(matrices);
+  if (attention.keys_of.has_value()) return builder.Separate(builder.dim(), all.first(1));
+  if (attention.values_are_keys) return builder.Separate(builder.dim(), all.first(2));
+  return attention.gated ? builder.Separate(builder.dim(), all)
+                         : builder.Stacked("attn_qkv", builder.dim(), all);
+}
+
+graph::AttentionShape ShapeOf(const Attention& attention) {
+  graph::AttentionShape shape;
+  shape.heads = attention.heads;
+  shape.kv_heads = attention.kv_heads;
+  shape.k_dim = attention.k_dim;
+  shape.v_dim = attention.v_dim;
+  shape.window = attention.mask.kind == MaskKind::kCausal ? 0 : attention.mask.window;
+  shape.score_cap = attention.score_cap;
+  shape.bias_slopes = attention.bias_slopes;
+  shape.window_kind = attention.mask.kind == MaskKind::kSections ? cpu::WindowKind::kSections
+                                                                 : cpu::WindowKind::kSliding;
+  return shape;
+}
+
+// The keys and values that the queries of `qkv` meet: those of another layer, or those in `qkv`, in
+// a cache layer of their own.
+StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shape,
+                   graph::ValueId qkv, SublayerBuilder& builder) {
+  std::vector<StoredKeys>& keys = builder.shared().keys;
+  if (attention.keys_of.has_value()) {
+    StoredKeys stored = keys[*attention.keys_of];
+    stored.input.queries = qkv;
+    return stored;
+  }
+  const int rope = attention.rope == Attention::kNoRope ? -1 : static_cast<int>(attention.rope);
+  StoredKeys& stored = keys[builder.layer()];
+  stored.cache_id = builder.plan().plan().AddCacheLayer(
+      {shape.window, shape.kv_heads, shape.k_dim, shape.v_dim, rope, shape.window_kind});
+  stored.input = {qkv, qkv, shape.key_column(), shape.value_column()};
+  return stored;
+}
+
 }  // namespace
 
 Status Attention::AddNodes(SublayerBuilder& builder) const {
   graph::PlanBuilder& plan = builder.plan();
-  const int64_t q_rows = heads * k_dim;
-  const int64_t k_rows = kv_heads * k_dim;
-  const int64_t v_rows = kv_heads * v_dim;
-  const StackedMatrix qkv_matrices[] = {
-      {"attn_q", gated ? 2 * q_rows : q_rows}, {"attn_k", k_rows}, {"attn_v", v_rows}};
   const StackedMatrix out_matrix[] = {{"attn_output", builder.dim()}};
-  KVANT_ASSIGN(std::vector<MatMulOperand> qkv_operands,
-               gated ? builder.Separate(builder.dim(), qkv_matrices)
-                     : builder.Stacked("attn_qkv", builder.dim(), qkv_matrices));
+  KVANT_ASSIGN(std::vector<MatMulOperand> qkv_operands, FindQkv(*this, builder));
   KVANT_ASSIGN(std::vector<MatMulOperand> out_operands,
                builder.Separate(heads * v_dim, out_matrix));
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
-  const graph::ValueId qkv =
-      plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, q_rows + k_rows + v_rows);
+  graph::AttentionShape shape = ShapeOf(*this);
+  if (sinks == Sinks::kRequired) {
+    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
+  }
+  const int64_t columns = keys_of.has_value() ? shape.key_column() : shape.qkv_columns();
+  const graph::ValueId qkv = plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, columns);
   const Gates gates = gated ? AddGates(*this, builder) : Gates{qkv, graph::kNoValue};
   plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed,
                  gates.with_queries, cpu::Store::kSet);
   if (gated) {
-    plan.Add(RowSpace::kPass,
-             graph::MakeSplitGates(builder.Name("attn_gates"), {heads, k_dim, k_rows + v_rows},
-                                   gates.with_queries, qkv, gates.values));
+    plan.Add(RowSpace::kPass, graph::MakeSplitGates(builder.Name("attn_gates"),
+                                                    {heads, k_dim, columns - shape.key_column()},
+                                                    gates.with_queries, qkv, gates.values));
   }
   if (clamp > 0) {
-    plan.Add(RowSpace::kPass,
-             graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, q_rows + k_rows + v_rows));
+    plan.Add(RowSpace::kPass, graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, columns));
   }
-  const int64_t window = mask.kind == MaskKind::kCausal ? 0 : mask.window;
-  const cpu::WindowKind window_kind =
-      mask.kind == MaskKind::kSections ? cpu::WindowKind::kSections : cpu::WindowKind::kSliding;
-  const int cache_rope = rope == kNoRope ? -1 : static_cast<int>(rope);
-  const int cache_id =
-      plan.plan().AddCacheLayer({window, kv_heads, k_dim, v_dim, cache_rope, window_kind});
-  graph::AttentionShape shape = {heads,  kv_heads,  k_dim,       v_dim,
-                                 window, score_cap, bias_slopes, window_kind};
-  if (sinks == Sinks::kRequired) {
-    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
-  }
+  const StoredKeys stored = KeysFor(*this, shape, qkv, builder);
+  const int cache_id = stored.cache_id;
   KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
@@ -165,7 +201,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   Activations written = result;
   if (quantize_after || gated) written.int8 = graph::kNoValue;
   plan.Add(RowSpace::kPass,
-           graph::MakeAttention(plan.kernels(), cache_id, shape, scale, qkv, written));
+           graph::MakeAttention(plan.kernels(), cache_id, shape, scale, stored.input, written));
   if (quantize_after) {
     plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
   }
@@ -306,6 +342,30 @@ void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,
   for (Attention& attention : attentions) {
     attention.scale = 1.0f / std::sqrt(static_cast<float>(dim) / heads);
   }
+}
+
+Status ShareKeys(const Metadata& metadata, const std::vector<bool>& windows,
+                 std::vector<Attention>& attentions) {
+  constexpr const char* kKey = "attention.shared_kv_layers";
+  KVANT_ASSIGN(const int64_t count, metadata.CountOr(kKey, kLayersMax, 0));
+  const int64_t own = std::ssize(attentions) - count;
+  for (size_t i = attentions.size() - static_cast<size_t>(std::min(count, std::ssize(attentions)));
+       i < attentions.size(); ++i) {
+    int64_t source = own - 1;
+    while (source >= 0 && windows[static_cast<size_t>(source)] != windows[i]) --source;
+    if (source < 0) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: key {}: {} of {} layers leave none whose keys layer {} may read, "
+                       "expected one that has a window if it has one",
+                       metadata.file().path(), metadata.Key(kKey), count, attentions.size(), i);
+    }
+    const Attention& keys = attentions[static_cast<size_t>(source)];
+    attentions[i].keys_of = static_cast<size_t>(source);
+    attentions[i].kv_heads = keys.kv_heads;
+    attentions[i].values_are_keys = attentions[i].norm_values = false;
+    KVANT_TRY(CheckHeads(metadata, i, attentions[i].heads, keys.kv_heads));
+  }
+  return {};
 }
 
 Result<std::vector<bool>> ReadWindowPattern(const Metadata& metadata, size_t layers,

@@ -10,7 +10,8 @@
 //
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
 // each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights; attn_sinks, [heads].
-// It keeps keys and values of every position in one cache layer.
+// It keeps keys and values of every position in one cache layer, or it has queries alone and reads
+// what the attention of another layer keeps.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +79,11 @@ struct Attention {
   std::vector<float> bias_slopes = {};
   graph::QueryTemperature temperature = {};
   Sinks sinks = Sinks::kNone;
+  // There is no attn_v: values are the keys before their norm and rope.
+  bool values_are_keys = false;
+  bool norm_values = false;  // RMS norms without weights of the values
+  // The layer before this one whose keys and values it reads; its kv heads and sizes are the same.
+  std::optional<size_t> keys_of = {};
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
@@ -107,6 +113,12 @@ Result<float> ReadMaxAlibiBias(const Metadata& metadata, float otherwise);
 // one: the 27B models of Gemma 2 and 3 are known by nothing else.
 void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,
                   std::vector<Attention>& attentions);
+
+// Lets the last layers, as many as attention.shared_kv_layers says, read the keys and values of the
+// last layer before these that has a window if they have one. kCorrupt where there is no such
+// layer.
+Status ShareKeys(const Metadata& metadata, const std::vector<bool>& windows,
+                 std::vector<Attention>& attentions);
 
 // Which layers have a window, where they alternate: by attention.sliding_window_pattern, a flag per
 // layer, or a number n that gives every n-th layer no window. `otherwise` is the number in files

@@ -151,8 +151,9 @@ struct TokenMatrices {
   std::vector<MatMulOperand> latent_up;
 
   // Those that read the normed input of the sublayer.
-  std::vector<MatMulOperand> Readers() const {
-    std::vector<MatMulOperand> readers = router;
+  std::vector<MatMulOperand> Readers(RouterInput input) const {
+    std::vector<MatMulOperand> readers;
+    if (input == RouterInput::kNormed) readers = router;
     readers.insert(readers.end(), shared_gate_up.begin(), shared_gate_up.end());
     readers.insert(readers.end(), latent_down.begin(), latent_down.end());
     return readers;
@@ -161,6 +162,14 @@ struct TokenMatrices {
 
 Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& builder) {
   TokenMatrices found;
+  if (spec.router_input == RouterInput::kScaled) {
+    // The tensor that would be the matrix's own scale is that of its input.
+    KVANT_ASSIGN(const formats::GgufTensor* router,
+                 builder.plan().Matrix(builder.Name("ffn_gate_inp.weight"), builder.dim(),
+                                       spec.routing.experts));
+    found.router.push_back({router, {}, 0});
+    return found;
+  }
   std::vector<StackedMatrix> router = {{"ffn_gate_inp", spec.routing.experts}};
   if (spec.shared == SharedExpert::kGated) router.push_back({"ffn_gate_inp_shexp", 1});
   KVANT_ASSIGN(found.router, builder.Separate(builder.dim(), router));
@@ -179,6 +188,21 @@ Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& bu
                builder.Separate(builder.dim(), std::span(gate_up).subspan(first)));
   KVANT_ASSIGN(found.shared_down, builder.Separate(spec.shared_width, down));
   return found;
+}
+
+// What the router reads where it is not what the experts read.
+Result<Activations> AddScaledInput(const Experts& spec, SublayerBuilder& builder,
+                                   const std::vector<MatMulOperand>& router) {
+  graph::PlanBuilder& plan = builder.plan();
+  const std::string name = builder.Name("ffn_gate_inp.scale");
+  graph::Norm norm = {.kind = NormKind::kRms, .epsilon = spec.router_epsilon};
+  KVANT_ASSIGN(norm.weight, plan.Vector(name, builder.dim()));
+  for (float& weight : norm.weight) weight /= std::sqrt(static_cast<float>(builder.dim()));
+  const Activations scaled =
+      plan.NewActivations(builder.Name("router_in"), RowSpace::kPass, builder.dim(), router);
+  plan.Add(RowSpace::kPass,
+           graph::MakeNorm(plan.kernels(), name, std::move(norm), builder.source(), scaled));
+  return scaled;
 }
 
 // The logits of the router, and what follows from them.
@@ -324,13 +348,17 @@ Status Experts::AddNodes(SublayerBuilder& builder) const {
   KVANT_ASSIGN(std::vector<ExpertOperand> gate_up, FindGateUp(*this, builder));
   const bool has_latents = latent > 0;
   KVANT_ASSIGN(const Activations normed,
-               builder.AddInput("ffn_normed", matrices.Readers(),
+               builder.AddInput("ffn_normed", matrices.Readers(router_input),
                                 has_latents ? std::vector<ExpertOperand>() : gate_up));
+  Activations router_reads = normed;
+  if (router_input == RouterInput::kScaled) {
+    KVANT_ASSIGN(router_reads, AddScaledInput(*this, builder, matrices.router));
+  }
   const int64_t gate_rows = shared == SharedExpert::kGated ? 1 : 0;
   const ValueId logits =
       plan.NewFloats(builder.Name("router_logits"), RowSpace::kPass, routing.experts + gate_rows);
   KVANT_ASSIGN(const RoutedRows rows,
-               AddRouter(*this, builder, std::move(matrices.router), normed, logits));
+               AddRouter(*this, builder, std::move(matrices.router), router_reads, logits));
   const Activations in =
       has_latents ? AddLatents(*this, builder, matrices, normed, gate_up) : normed;
   KVANT_ASSIGN(const ValueId products,
@@ -395,6 +423,8 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
     layer.activation = traits.activation;
     layer.kind = traits.kind;
     layer.latent = latent;
+    layer.router_input = traits.router_input;
+    layer.router_epsilon = stack.final_norm.epsilon;
     KVANT_ASSIGN(layer.shared_width, ReadSharedWidth(metadata, traits, prefix(i)));
     if (layer.shared_width > 0) layer.shared = traits.shared;
   }

@@ -11,7 +11,7 @@
 // and ffn_up_exps, or ffn_gate_up_exps with the rows of the gate first, and ffn_down_exps, each
 // [columns x rows x experts]; ffn_latent_down and ffn_latent_up. The shared expert: ffn_gate_shexp,
 // ffn_up_shexp, ffn_down_shexp, and ffn_gate_inp_shexp, [dim], for its own weight. Without gates
-// the tensors named after them are missing.
+// the tensors named after them are missing. ffn_gate_inp.scale, [dim], belongs to RouterInput.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,12 @@ enum class SharedExpert : uint8_t {
 };
 
 enum class ExpertKind : uint8_t { kGated, kPlain };
+// What the router reads.
+enum class RouterInput : uint8_t {
+  kNormed,  // what the experts read
+  // The stream after an RMS norm without weights, times ffn_gate_inp.scale / sqrt(dim).
+  kScaled,
+};
 
 struct Experts {
   graph::Routing routing;
@@ -44,6 +50,8 @@ struct Experts {
   int64_t latent = 0;  // columns that experts read and write; 0: those of the stream
   SharedExpert shared = SharedExpert::kNone;
   int64_t shared_width = 0;
+  RouterInput router_input = RouterInput::kNormed;
+  float router_epsilon = 0;  // of the norm of kScaled
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
@@ -60,6 +68,7 @@ struct ExpertTraits {
   bool by_logits = false;  // see graph::Routing
   graph::Weighs weighs = graph::Weighs::kResult;
   float jitter = 0;  // of graph::Routing, for Gating::kSparseMixer
+  RouterInput router_input = RouterInput::kNormed;
 };
 
 // The experts of each layer; nothing for layers without a router. By expert_count,

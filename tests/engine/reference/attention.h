@@ -19,6 +19,8 @@ class ReferenceAttention {
                      const std::string& prefix, ReferenceWeights& weights)
       : spec_(spec), model_(model), prefix_(prefix), weights_(weights) {}
 
+  static std::string PrefixOf(size_t layer) { return "blk." + std::to_string(layer) + "."; }
+
   // Of the normed rows of all positions.
   std::vector<Vector> Run(const std::vector<Vector>& in) {
     std::vector<Vector> qkv;
@@ -41,6 +43,7 @@ class ReferenceAttention {
         qkv[t][static_cast<size_t>(i)] *= 1 + static_cast<double>(by.scale) * std::log(1 + lengths);
       }
     }
+    TakeKeysAndValues(qkv);
     std::vector<Vector> out;
     for (size_t t = 0; t < in.size(); ++t) {
       Vector attended = Attend(qkv, t);
@@ -53,6 +56,18 @@ class ReferenceAttention {
   }
 
  private:
+  // Keeps keys and values for other layers, or takes those of another layer.
+  void TakeKeysAndValues(std::vector<Vector>& qkv) {
+    const std::ptrdiff_t keys = spec_.heads * spec_.k_dim;
+    std::vector<Vector>& kept = weights_.Kept(spec_.keys_of ? PrefixOf(*spec_.keys_of) : prefix_);
+    if (!spec_.keys_of) kept.clear();
+    for (size_t t = 0; t < qkv.size(); ++t) {
+      if (!spec_.keys_of) kept.emplace_back(qkv[t].begin() + keys, qkv[t].end());
+      qkv[t].resize(static_cast<size_t>(keys));
+      qkv[t].insert(qkv[t].end(), kept[t].begin(), kept[t].end());
+    }
+  }
+
   Vector Qkv(const Vector& in) {
     if (weights_.Has(prefix_ + "attn_qkv.weight")) {
       Vector all = weights_.Multiply(prefix_ + "attn_qkv", in);
@@ -63,8 +78,14 @@ class ReferenceAttention {
       return all;
     }
     Vector all;
-    for (const char* name : {"attn_q", "attn_k", "attn_v"}) {
-      Vector part = weights_.Multiply(prefix_ + name, in);
+    for (const std::string name : {"attn_q", "attn_k", "attn_v"}) {
+      // Queries alone are followed by zeros, which another layer's keys and values replace.
+      if (spec_.keys_of && name != "attn_q") {
+        all.resize(all.size() + static_cast<size_t>(spec_.kv_heads * spec_.k_dim));
+        continue;
+      }
+      const bool as_keys = spec_.values_are_keys && name == "attn_v";
+      Vector part = weights_.Multiply(prefix_ + (as_keys ? "attn_k" : name), in);
       if (spec_.gated && all.empty()) part = WithoutGates(part);
       all.insert(all.end(), part.begin(), part.end());
     }
@@ -91,7 +112,15 @@ class ReferenceAttention {
   // Queries and keys of a row.
   void NormHeads(double* row) {
     NormSide("attn_q_norm.weight", spec_.heads, row);
-    NormSide("attn_k_norm.weight", spec_.kv_heads, row + spec_.heads * spec_.k_dim);
+    if (spec_.keys_of) return;
+    double* keys = row + spec_.heads * spec_.k_dim;
+    NormSide("attn_k_norm.weight", spec_.kv_heads, keys);
+    const Vector ones(static_cast<size_t>(spec_.v_dim), 1.0);
+    for (int64_t i = 0; i < spec_.kv_heads && spec_.norm_values; ++i) {
+      ReferenceWeights::NormVector(
+          arch::NormKind::kRms, static_cast<double>(spec_.head_norm_epsilon), ones.data(),
+          ones.size(), keys + spec_.kv_heads * spec_.k_dim + i * spec_.v_dim);
+    }
   }
 
   void NormSide(const char* name, int64_t heads, double* values) {

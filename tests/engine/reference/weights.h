@@ -22,6 +22,9 @@ class ReferenceWeights {
   // Whether a tensor's values have been asked for.
   bool IsRead(const std::string& name) const { return weights_.contains(name); }
 
+  // What one layer keeps for another, by the prefix of its tensors.
+  std::vector<Vector>& Kept(const std::string& prefix) { return kept_[prefix]; }
+
   // All values of a tensor, row after row.
   const Vector& Get(const std::string& name) {
     auto [entry, added] = weights_.try_emplace(name);
@@ -108,6 +111,7 @@ class ReferenceWeights {
   const formats::GgufFile& file_;
   std::map<std::string, Vector> weights_;
   std::map<std::string, Vector> squares_;
+  std::map<std::string, std::vector<Vector>> kept_;
 };
 
 }  // namespace kvant::test
