@@ -284,6 +284,11 @@ enum class Activation : uint8_t {
   kReluSquared,  // max(x, 0)^2
   // gpt-oss: g / (1 + exp(-1.702 g)), g = min(x, 7), which multiplies max(-7, min(up, 7)) + 1.
   kSwigluClamped,
+  kTanh,     // within 2^-21
+  kSigmoid,  // 1 / (1 + exp(-x))
+  // Decays of RWKV 6 and 7: exp(-exp(x)), and exp(-exp(-1/2) / (1 + exp(-x))).
+  kDecay,
+  kBoundedDecay,
 };
 
 struct ActivationKernel {
@@ -300,7 +305,7 @@ constexpr bool InOrder(std::span<const ActivationKernel> kernels) {
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (static_cast<size_t>(kernels[i].activation) != i) return false;
   }
-  return kernels.size() == static_cast<size_t>(Activation::kSwigluClamped) + 1;
+  return kernels.size() == static_cast<size_t>(Activation::kBoundedDecay) + 1;
 }
 
 // ---- Rotary embedding
@@ -328,6 +333,10 @@ struct ConvTask {
 enum class ScanRule : uint8_t {
   kAdd,    // state = decay * state + key (x) gain * value
   kDelta,  // state = decay * state + key (x) gain * (value - key . decay * state)
+  // RWKV 6 and 7, which have a decay for each number of a key. The first reads the state before it
+  // changes: out = query . (state + bonus * key (x) value).
+  kWkv6,  // state = decays * state + key (x) value
+  kWkv7,  // state = decays * state + key (x) value + writer (x) (eraser . state)
 };
 
 // Columns of a state that one call takes, which depend on no others.
@@ -344,12 +353,16 @@ struct ScanTask {
   int64_t key_stride;
   const float* values;
   int64_t value_stride;
-  const float* decays;  // one for each row
-  const float* gains;   // likewise, with the same stride
+  const float* decays;  // one for each row, or [depth] for each
+  const float* gains;   // one for each row, with the same stride; of kAdd and kDelta
   int64_t gate_stride;
   float* state;  // columns beyond `cols` are zeros and stay so
   float* out;
   int64_t out_stride;
+  const float* bonus = nullptr;    // [depth], of kWkv6
+  const float* erasers = nullptr;  // [depth] for each row, of kWkv7
+  const float* writers = nullptr;  // likewise, with the same stride
+  int64_t eraser_stride = 0;
 };
 
 // ---- The table

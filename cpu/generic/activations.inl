@@ -67,6 +67,27 @@ struct SwigluClamped {
   }
 };
 
+struct TanhOf : TimesUp {
+  static F32 Of(F32 x) { return Tanh(x); }
+};
+
+struct Sigmoid : TimesUp {
+  static F32 Of(F32 x) {
+    const F32 one = Broadcast(1.0f);
+    return Div(one, Add(one, Exp(Sub(Zero(), x))));
+  }
+};
+
+struct Decay : TimesUp {
+  static F32 Of(F32 x) { return Exp(Sub(Zero(), Exp(x))); }
+};
+
+struct BoundedDecay : TimesUp {
+  static constexpr float kLargest = 0.60653066f;  // exp(-1/2)
+
+  static F32 Of(F32 x) { return Exp(Mul(Broadcast(-kLargest), Sigmoid::Of(x))); }
+};
+
 template <class Formula>
 void Activate(const float* x, int64_t cols, float* out) {
   int64_t i = 0;
@@ -100,5 +121,9 @@ constexpr ActivationKernel kActivations[] = {
     KernelsOf<Relu>(Activation::kRelu, "relu"),
     KernelsOf<ReluSquared>(Activation::kReluSquared, "relu_squared"),
     KernelsOf<SwigluClamped>(Activation::kSwigluClamped, "swiglu_clamped"),
+    KernelsOf<TanhOf>(Activation::kTanh, "tanh"),
+    KernelsOf<Sigmoid>(Activation::kSigmoid, "sigmoid"),
+    KernelsOf<Decay>(Activation::kDecay, "decay"),
+    KernelsOf<BoundedDecay>(Activation::kBoundedDecay, "bounded_decay"),
 };
 static_assert(InOrder(kActivations));

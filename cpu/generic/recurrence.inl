@@ -64,54 +64,114 @@ inline void ScanProduct(const float* state, const float* vector, int64_t depth,
   SumParts(parts, sums);
 }
 
-// state = decay * state + key (x) added; sums = the new state's columns times `query`.
-inline void ScanUpdate(float* state, const float* key, const float* query, float decay,
-                       int64_t depth, const F32 (&added)[kScanVectors], F32 (&sums)[kScanVectors]) {
+// Changes each row of a state, and sums what `update` adds to the parts.
+template <class Update>
+inline void ScanRows(float* state, int64_t depth, F32 (&sums)[kScanVectors], const Update& update) {
   F32 parts[kScanParts][kScanVectors];
   for (auto& part : parts) {
     for (F32& vector_part : part) vector_part = Zero();
   }
+  int64_t i = 0;
+  for (; i + kScanParts <= depth; i += kScanParts) {
+    for (int64_t part = 0; part < kScanParts; ++part) {
+      update(i + part, state + (i + part) * kScanColumns, parts[part]);
+    }
+  }
+  for (; i < depth; ++i) update(i, state + i * kScanColumns, parts[i % kScanParts]);
+  SumParts(parts, sums);
+}
+
+// state = decay * state + key (x) added; sums = the new state's columns times `query`.
+inline void ScanUpdate(float* state, const float* key, const float* query, float decay,
+                       int64_t depth, const F32 (&added)[kScanVectors], F32 (&sums)[kScanVectors]) {
   const F32 kept = Broadcast(decay);
-  const auto update = [&](int64_t i, F32(&part)[kScanVectors]) {
+  ScanRows(state, depth, sums, [&](int64_t i, float* row, F32(&part)[kScanVectors]) {
     const F32 key_i = Broadcast(key[i]);
     const F32 query_i = Broadcast(query[i]);
-    float* row = state + i * kScanColumns;
     for (int v = 0; v < kScanVectors; ++v) {
       const F32 changed = MulAdd(key_i, added[v], Mul(kept, Load(row + v * kLanes)));
       Store(row + v * kLanes, changed);
       part[v] = MulAdd(query_i, changed, part[v]);
     }
-  };
-  int64_t i = 0;
-  for (; i + kScanParts <= depth; i += kScanParts) {
-    for (int64_t part = 0; part < kScanParts; ++part) update(i + part, parts[part]);
+  });
+}
+
+// sums = query . (state + bonus * key (x) value), then state = decays * state + key (x) value.
+inline void ScanWkv6(const ScanTask& task, int64_t t, const F32 (&value)[kScanVectors],
+                     F32 (&sums)[kScanVectors]) {
+  const float* key = task.keys + t * task.key_stride;
+  const float* query = task.queries + t * task.key_stride;
+  const float* decays = task.decays + t * task.gate_stride;
+  ScanRows(task.state, task.depth, sums, [&](int64_t i, float* row, F32(&part)[kScanVectors]) {
+    const F32 key_i = Broadcast(key[i]);
+    const F32 query_i = Broadcast(query[i]);
+    const F32 decay = Broadcast(decays[i]);
+    const F32 bonus = Broadcast(task.bonus[i]);
+    for (int v = 0; v < kScanVectors; ++v) {
+      const F32 before = Load(row + v * kLanes);
+      const F32 added = Mul(key_i, value[v]);
+      part[v] = MulAdd(query_i, MulAdd(bonus, added, before), part[v]);
+      Store(row + v * kLanes, MulAdd(decay, before, added));
+    }
+  });
+}
+
+// state = decays * state + key (x) value + writer (x) (eraser . state); sums = query . state.
+inline void ScanWkv7(const ScanTask& task, int64_t t, const F32 (&value)[kScanVectors],
+                     F32 (&sums)[kScanVectors]) {
+  const float* key = task.keys + t * task.key_stride;
+  const float* query = task.queries + t * task.key_stride;
+  const float* decays = task.decays + t * task.gate_stride;
+  const float* writer = task.writers + t * task.eraser_stride;
+  F32 known[kScanVectors];
+  ScanProduct(task.state, task.erasers + t * task.eraser_stride, task.depth, known);
+  ScanRows(task.state, task.depth, sums, [&](int64_t i, float* row, F32(&part)[kScanVectors]) {
+    const F32 key_i = Broadcast(key[i]);
+    const F32 query_i = Broadcast(query[i]);
+    const F32 writer_i = Broadcast(writer[i]);
+    const F32 decay = Broadcast(decays[i]);
+    for (int v = 0; v < kScanVectors; ++v) {
+      const F32 kept = Mul(decay, Load(row + v * kLanes));
+      const F32 changed = MulAdd(writer_i, known[v], MulAdd(key_i, value[v], kept));
+      Store(row + v * kLanes, changed);
+      part[v] = MulAdd(query_i, changed, part[v]);
+    }
+  });
+}
+
+// The rules with a decay and a gain for the whole state.
+inline void ScanGated(const ScanTask& task, int64_t t, F32 (&added)[kScanVectors],
+                      F32 (&sums)[kScanVectors]) {
+  const float* key = task.keys + t * task.key_stride;
+  const float decay = task.decays[t * task.gate_stride];
+  const F32 gain = Broadcast(task.gains[t * task.gate_stride]);
+  if (task.rule == ScanRule::kDelta) {
+    F32 known[kScanVectors];
+    ScanProduct(task.state, key, task.depth, known);
+    for (int v = 0; v < kScanVectors; ++v) {
+      added[v] = NegMulAdd(Broadcast(decay), known[v], added[v]);
+    }
   }
-  for (; i < depth; ++i) update(i, parts[i % kScanParts]);
-  SumParts(parts, sums);
+  for (int v = 0; v < kScanVectors; ++v) added[v] = Mul(gain, added[v]);
+  ScanUpdate(task.state, key, task.queries + t * task.key_stride, decay, task.depth, added, sums);
 }
 
 void Scan(const ScanTask& task) {
   for (int64_t t = 0; t < task.rows; ++t) {
-    const float* key = task.keys + t * task.key_stride;
     const float* value = task.values + t * task.value_stride;
-    const float decay = task.decays[t * task.gate_stride];
-    const F32 gain = Broadcast(task.gains[t * task.gate_stride]);
     F32 added[kScanVectors];
     for (int v = 0; v < kScanVectors; ++v) {
       const int64_t left = task.cols - v * kLanes;
       const int64_t some = left < kLanes ? left : kLanes;
       added[v] = left <= 0 ? Zero() : LoadPartial(value + v * kLanes, some);
     }
-    if (task.rule == ScanRule::kDelta) {
-      F32 known[kScanVectors];
-      ScanProduct(task.state, key, task.depth, known);
-      for (int v = 0; v < kScanVectors; ++v) {
-        added[v] = NegMulAdd(Broadcast(decay), known[v], added[v]);
-      }
-    }
-    for (int v = 0; v < kScanVectors; ++v) added[v] = Mul(gain, added[v]);
     F32 sums[kScanVectors];
-    ScanUpdate(task.state, key, task.queries + t * task.key_stride, decay, task.depth, added, sums);
+    switch (task.rule) {
+      case ScanRule::kAdd:
+      case ScanRule::kDelta: ScanGated(task, t, added, sums); break;
+      case ScanRule::kWkv6: ScanWkv6(task, t, added, sums); break;
+      case ScanRule::kWkv7: ScanWkv7(task, t, added, sums); break;
+    }
     float* out = task.out + t * task.out_stride;
     for (int v = 0; v < kScanVectors; ++v) {
       const int64_t left = task.cols - v * kLanes;

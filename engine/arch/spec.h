@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
+#include "engine/arch/sublayers/channel_mix.h"
 #include "engine/arch/sublayers/delta_net.h"
 #include "engine/arch/sublayers/experts.h"
 #include "engine/arch/sublayers/ffn_and_experts.h"
@@ -29,6 +30,8 @@
 #include "engine/arch/sublayers/layer_input.h"
 #include "engine/arch/sublayers/mamba2.h"
 #include "engine/arch/sublayers/plain_ffn.h"
+#include "engine/arch/sublayers/rwkv6_mix.h"
+#include "engine/arch/sublayers/rwkv7_mix.h"
 #include "engine/arch/sublayers/short_conv.h"
 #include "engine/graph/rope.h"
 #include "formats/gguf.h"
@@ -40,7 +43,7 @@ using graph::RopeSpec;
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
 using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
-                           LayerInput, ShortConv, DeltaNet, Mamba2>;
+                           LayerInput, ShortConv, DeltaNet, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;

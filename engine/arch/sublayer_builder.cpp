@@ -65,6 +65,17 @@ Result<Activations> SublayerBuilder::AddInput(std::string_view name,
                                               const std::vector<graph::ExpertOperand>& experts) {
   const Activations input =
       plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers, experts);
+  KVANT_TRY(AddNormOfInput(name, input));
+  return input;
+}
+
+Result<ValueId> SublayerBuilder::AddFloatInput(std::string_view name) {
+  const ValueId input = plan_.NewFloats(Name(name), RowSpace::kPass, place_.dim);
+  KVANT_TRY(AddNormOfInput(name, {.floats = input, .cols = place_.dim}));
+  return input;
+}
+
+Status SublayerBuilder::AddNormOfInput(std::string_view name, const Activations& input) {
   graph::Norm norm = {.kind = NormKind::kNone};
   std::string norm_name = Name(name);
   if (sublayer_.norm_before.has_value()) {
@@ -73,7 +84,7 @@ Result<Activations> SublayerBuilder::AddInput(std::string_view name,
   }
   plan_.Add(RowSpace::kPass,
             graph::MakeNorm(plan_.kernels(), norm_name, std::move(norm), place_.source, input));
-  return input;
+  return {};
 }
 
 Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOperand> operands,

@@ -87,6 +87,9 @@ class SublayerBuilder {
                                       const std::vector<graph::MatMulOperand>& readers,
                                       const std::vector<graph::ExpertOperand>& experts = {});
 
+  // The same as floats.
+  Result<graph::ValueId> AddFloatInput(std::string_view name);
+
   // Where a block stores or adds its result: the stream, or a value of its own if a norm follows.
   struct Target {
     graph::ValueId value = graph::kNoValue;
@@ -104,6 +107,7 @@ class SublayerBuilder {
                      const graph::Activations& in);
 
  private:
+  Status AddNormOfInput(std::string_view name, const graph::Activations& input);
   Target NewTarget(std::string_view name);
 
   graph::PlanBuilder& plan_;

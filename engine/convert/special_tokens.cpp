@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/result.h"
+#include "engine/tokenizer/kinds.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {
@@ -81,6 +82,10 @@ Result<std::vector<int32_t>> TokenIds(const JsonObject& object, const std::strin
 // In order of trust: the tokenizer's settings by text, the model's by id, the vocabulary's own.
 Result<std::optional<int32_t>> FindSpecial(const SpecialKind& kind, const FolderConfig& config,
                                            const Vocabulary& vocabulary) {
+  // Folders of RWKV have the ids of other tokenizers in their settings.
+  if (vocabulary.model == kRwkvKind) {
+    return kind.own == nullptr ? std::optional<int32_t>() : vocabulary.*kind.own;
+  }
   const std::string text_key = fmt::format("{}_token", kind.name);
   for (const JsonObject* object : {&config.tokenizer, &config.special_tokens}) {
     const std::string text = TokenText(*object, text_key);

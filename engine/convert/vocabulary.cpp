@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
+#include "engine/convert/rwkv_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
 #include "formats/quoted.h"
 
@@ -376,6 +377,8 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
                                   int64_t vocab_size, std::string_view kind) {
   const std::string json_path = PathIn(folder, "tokenizer.json");
   const std::string model_path = PathIn(folder, "tokenizer.model");
+  const std::string rwkv_path = PathIn(folder, kRwkvVocabularyFile);
+  if (Exists(rwkv_path)) return ReadRwkvVocabulary(rwkv_path, vocab_size);
   std::optional<TokenizerJson> json;
   if (Exists(json_path)) {
     KVANT_ASSIGN(json, TokenizerJson::Read(json_path, vocab_size));

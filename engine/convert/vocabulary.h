@@ -2,7 +2,8 @@
 //
 // tokenizer.json says which kind it is. A byte-level one is taken from there ("gpt2"); a
 // SentencePiece one ("llama") from tokenizer.model, which has the scores, or where that is absent
-// from tokenizer.json with the negated rank of its merge as the score of a token.
+// from tokenizer.json with the negated rank of its merge as the score of a token. RWKV's models
+// have a file of their own (engine/convert/rwkv_vocabulary.h).
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once

@@ -1,6 +1,7 @@
 #include "engine/convert/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/log.h"
@@ -63,6 +64,16 @@ constexpr std::string_view kOtherParts[] = {
 bool IsIgnored(std::string_view name) {
   return std::ranges::any_of(kIgnoredSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+// Tensors of RWKV's time mixes that are not the large matrices.
+bool IsSmallMix(std::string_view name) {
+  constexpr std::string_view kLarge[] = {"time_mix_receptance", "time_mix_key", "time_mix_value",
+                                         "time_mix_gate", "time_mix_output"};
+  const auto contains = [name](std::string_view part) {
+    return name.find(part) != std::string_view::npos;
+  };
+  return contains(".time_mix_") && std::ranges::none_of(kLarge, contains);
 }
 
 bool IsFloat(const formats::SafetensorsType& type) {
@@ -217,9 +228,9 @@ class Planner {
     }
     const std::string layer_name = SourceName(row, layer);
     OutputTensor tensor;
-    const int64_t count = SourceCount(row);
+    const int64_t count = arch::SourceCountOf(row, shape_);
     for (int64_t expert = 0; expert < count; ++expert) {
-      const std::string hf_name = WithNumber(layer_name, expert);
+      const std::string hf_name = arch::SourceNameOf(row, layer_name, expert);
       const SafetensorsTensor* source = Find(hf_name);
       if (source == nullptr) {
         if (row.presence == Presence::kOptional && expert == 0) return {};
@@ -241,6 +252,7 @@ class Planner {
     tensor.shape = shape_;
     tensor.change = row.values;
     KVANT_ASSIGN(tensor.factors, FactorsOf(row));
+    if (row.values == Values::kRescaled) Rescale(layer, tensor);
     if (row.gguf_name == kOutputName && family_.has_unit_output_rows != nullptr &&
         family_.has_unit_output_rows(shape_)) {
       tensor.change = Values::kUnitRows;
@@ -258,10 +270,10 @@ class Planner {
     if (unread != nullptr) used_.emplace(unread->name);
   }
 
-  // How many tensors of the folder become one.
-  int64_t SourceCount(const HfTensor& row) const {
-    if (row.experts == ExpertForm::kEach) return shape_.experts;
-    return row.experts == ExpertForm::kEachRow ? ExtentSize(row.rows, shape_) : 1;
+  void Rescale(int64_t layer, OutputTensor& tensor) const {
+    const int64_t every = shape_.rwkv.rescale_every;
+    tensor.factor = every > 0 ? std::exp2(static_cast<float>(-(layer / every))) : 1.0f;
+    if (tensor.factor == 1) tensor.change = Values::kSame;
   }
 
   // Weights in MXFP4 keep their numbers, whatever the type of the others.
@@ -309,10 +321,17 @@ class Planner {
   void SetShape(const HfTensor& row, OutputTensor& tensor) const {
     const int64_t rows = ExtentSize(row.rows, shape_);
     const bool is_vector = row.columns == Extent::kNone;
-    const bool of_experts = row.experts != ExpertForm::kNone && row.experts != ExpertForm::kEachRow;
+    if (row.experts == ExpertForm::kFlattened) {
+      tensor.dims = {rows * ExtentSize(row.columns, shape_)};
+      return;
+    }
+    const bool by_letter = row.experts == ExpertForm::kEachLetter;
+    const bool each_row = row.experts == ExpertForm::kEachRow || by_letter;
+    const bool of_experts = row.experts != ExpertForm::kNone && !each_row;
     tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape_)};
+    if (by_letter) tensor.dims.insert(tensor.dims.end(), {1, 1});
     if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
-    if (of_experts) tensor.dims.push_back(shape_.experts);
+    if (of_experts) tensor.dims.push_back(arch::StackedCountOf(row, shape_));
     if (arch::IsOfHeads(row.order)) {
       tensor.dims.push_back(shape_.heads);
       tensor.expert_rows = rows;
@@ -321,7 +340,7 @@ class Planner {
       return;
     }
     tensor.split_values = is_vector && (row.order != RowOrder::kSame || row.part != RowPart::kAll);
-    const bool one_row = (is_vector && !tensor.split_values) || row.experts == ExpertForm::kEachRow;
+    const bool one_row = (is_vector && !tensor.split_values) || each_row;
     tensor.expert_rows = one_row ? 1 : rows;
     tensor.source_rows = one_row ? 1 : arch::SourceRowsOf(row, shape_);
     tensor.first_row = FirstRow(row);
@@ -360,17 +379,21 @@ class Planner {
     return CheckShape(source, arch::SourceShapeOf(row, shape_));
   }
 
+  // Vectors may be matrices of one row.
   Status CheckShape(const SafetensorsTensor& source, const std::vector<int64_t>& expected) const {
-    if (source.shape == expected) return {};
+    std::span<const int64_t> shape(source.shape);
+    while (expected.size() == 1 && shape.size() > 1 && shape.front() == 1) shape = shape.subspan(1);
+    if (std::ranges::equal(shape, expected)) return {};
     return MakeError(
         ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
         model_.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
   }
 
   const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
-    const bool is_matrix =
-        tensor.dims.size() > 1 && !tensor.of_convolution && tensor.name.ends_with(".weight") &&
-        !tensor.name.ends_with("_norm.weight") && !tensor.name.ends_with(kRouterSuffix);
+    const bool is_matrix = tensor.dims.size() > 1 && !tensor.of_convolution &&
+                           tensor.name.ends_with(".weight") &&
+                           !tensor.name.ends_with("_norm.weight") &&
+                           !tensor.name.ends_with(kRouterSuffix) && !IsSmallMix(tensor.name);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;

@@ -54,6 +54,7 @@ struct OutputTensor {
   int64_t first_row = 0;
   int64_t row_step = 1;
   Values change = Values::kSame;              // of the sources' numbers
+  float factor = 1;                           // of Values::kRescaled
   std::vector<arch::RowFactor> factors = {};  // of all rows, or of a vector's values; empty: none
   bool of_convolution = false;                // its rows are a few values, and never quantized
   arch::RowOrder order = arch::RowOrder::kSame;
@@ -62,7 +63,11 @@ struct OutputTensor {
 
   int64_t columns() const { return dims[0]; }
   int64_t matrix_rows() const { return dims.size() > 1 ? dims[1] : 1; }
-  int64_t rows() const { return matrix_rows() * (dims.size() > 2 ? dims[2] : 1); }
+  int64_t rows() const {
+    int64_t rows = 1;
+    for (size_t i = 1; i < dims.size(); ++i) rows *= dims[i];
+    return rows;
+  }
   int64_t size_bytes() const { return rows() * format->row_bytes(columns()); }
 };
 

@@ -33,6 +33,7 @@ class PlanBuilder {
   const cpu::KernelTable& kernels() const { return kernels_; }
   const cpu::FloatGemm& float_gemm() const { return float_gemm_; }
   Plan& plan() { return *plan_; }
+  const std::string& path() const { return file_.path(); }  // of the file
 
   // The tensor of this name; null if the file has none.
   const formats::GgufTensor* Find(const std::string& name) const;

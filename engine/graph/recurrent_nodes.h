@@ -87,15 +87,22 @@ struct ScanShape {
   int64_t values = 0;
   std::vector<int64_t> key_heads = {};  // [heads]: whose query and key each head has
   WeightVector skips = {};              // [heads]: times the value, is added to the result
+  WeightVector bonus = {};              // [heads][depth], of kWkv6
 
+  // Whether each number of a key has a decay.
+  bool has_key_decays() const {
+    return rule == cpu::ScanRule::kWkv6 || rule == cpu::ScanRule::kWkv7;
+  }
   int64_t panels() const { return (cols + cpu::kScanColumns - 1) / cpu::kScanColumns; }
   int64_t panel_floats() const { return depth * cpu::kScanColumns; }
   int64_t state_floats() const { return heads * panels() * panel_floats(); }
 };
 struct ScanValues {
   ValueId in = kNoValue;     // queries, keys and values
-  ValueId gates = kNoValue;  // [heads] decays, [heads] gains
+  ValueId gates = kNoValue;  // [heads] decays, [heads] gains; or [heads][depth] decays
   ValueId out = kNoValue;    // [heads][cols]
+  // Of kWkv7: [heads][depth] erasers, as many writers.
+  ValueId erasers = kNoValue;
 };
 std::unique_ptr<Node> MakeScan(const cpu::KernelTable& kernels, std::string name, ScanShape shape,
                                StateSlice state, const ScanValues& values);

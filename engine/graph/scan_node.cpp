@@ -119,7 +119,7 @@ class ScanNode final : public Node {
  public:
   ScanNode(const cpu::KernelTable& kernels, std::string name, ScanShape shape, StateSlice state,
            ScanValues values)
-      : Node(std::move(name), {values.in, values.gates}, {values.out}),
+      : Node(std::move(name), Reads(values), {values.out}),
         kernels_(kernels),
         shape_(std::move(shape)),
         state_(state),
@@ -146,18 +146,34 @@ class ScanNode final : public Node {
   void AddWork(const PassShape& pass, Work& work) const override {
     work.cache_bytes += static_cast<double>(pass.parts.size()) *
                         static_cast<double>(shape_.state_floats()) * sizeof(float);
-    const double products = shape_.rule == cpu::ScanRule::kDelta ? 4 : 3;
+    const bool twice = shape_.rule == cpu::ScanRule::kDelta || shape_.rule == cpu::ScanRule::kWkv7;
+    const double products = twice ? 4 : 3;
     work.float_macs += products * static_cast<double>(pass.rows[RowSpace::kPass]) *
                        static_cast<double>(shape_.heads * shape_.depth * shape_.cols);
   }
 
   std::string Describe() const override {
-    return fmt::format("{} scan {} [{} x {} x {}]",
-                       shape_.rule == cpu::ScanRule::kDelta ? "delta" : "linear", kernels_.isa,
-                       shape_.heads, shape_.depth, shape_.cols);
+    return fmt::format("{} scan {} [{} x {} x {}]", RuleName(), kernels_.isa, shape_.heads,
+                       shape_.depth, shape_.cols);
   }
 
  private:
+  static std::vector<ValueId> Reads(const ScanValues& values) {
+    std::vector<ValueId> reads = {values.in, values.gates};
+    if (values.erasers != kNoValue) reads.push_back(values.erasers);
+    return reads;
+  }
+
+  std::string_view RuleName() const {
+    switch (shape_.rule) {
+      case cpu::ScanRule::kAdd: return "linear";
+      case cpu::ScanRule::kDelta: return "delta";
+      case cpu::ScanRule::kWkv6: return "wkv6";
+      case cpu::ScanRule::kWkv7: return "wkv7";
+    }
+    return "";
+  }
+
   void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
                 int64_t panel) const {
     const int64_t head = panel / shape_.panels();
@@ -174,8 +190,9 @@ class ScanNode final : public Node {
     const int64_t keys = shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
     const float* in = pass.FloatRow(values_.in, part.first_row);
     const float* values = in + shape_.values + head * shape_.cols + col;
-    const float* gates = pass.FloatRow(values_.gates, part.first_row) + head;
-    const cpu::ScanTask task = {
+    const float* gates = pass.FloatRow(values_.gates, part.first_row) +
+                         head * (shape_.has_key_decays() ? shape_.depth : 1);
+    cpu::ScanTask task = {
         .rule = shape_.rule,
         .rows = part.rows,
         .depth = shape_.depth,
@@ -186,11 +203,17 @@ class ScanNode final : public Node {
         .values = values,
         .value_stride = pass.RowFloats(values_.in),
         .decays = gates,
-        .gains = gates + shape_.heads,
+        .gains = shape_.has_key_decays() ? nullptr : gates + shape_.heads,
         .gate_stride = pass.RowFloats(values_.gates),
         .state = state,
         .out = pass.FloatRow(values_.out, part.first_row) + head * shape_.cols + col,
         .out_stride = pass.RowFloats(values_.out)};
+    if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
+    if (values_.erasers != kNoValue) {
+      task.erasers = pass.FloatRow(values_.erasers, part.first_row) + head * shape_.depth;
+      task.writers = task.erasers + shape_.heads * shape_.depth;
+      task.eraser_stride = pass.RowFloats(values_.erasers);
+    }
     kernels_.scan(task);
     if (!shape_.skips.empty()) AddSkips(task, shape_.skips[static_cast<size_t>(head)]);
   }

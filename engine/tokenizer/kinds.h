@@ -11,5 +11,6 @@ inline constexpr std::string_view kSentencePieceKind = "llama";
 inline constexpr std::string_view kWordPieceKind = "bert";
 inline constexpr std::string_view kGemma4Kind = "gemma4";
 inline constexpr std::string_view kUnigramKind = "t5";
+inline constexpr std::string_view kRwkvKind = "rwkv";
 
 }  // namespace kvant

@@ -30,11 +30,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
   if (*model == kSentencePieceKind) return CreateSpm(file);
   if (*model == kWordPieceKind) return CreateWordPiece(file);
   if (*model == kUnigramKind) return CreateUnigram(file);
+  if (*model == kRwkvKind) return CreateRwkv(file);
   return MakeError(ErrorCode::kNotSupported,
                    "{}: {} is {}; known are \"{}\" (SentencePiece BPE), \"{}\" (byte-level BPE), "
-                   "\"{}\" (BPE), \"{}\" (WordPiece) and \"{}\" (unigram)",
+                   "\"{}\" (BPE), \"{}\" (WordPiece), \"{}\" (unigram) and \"{}\" (RWKV)",
                    file.path(), kModel, formats::Quoted(*model), kSentencePieceKind,
-                   kByteLevelBpeKind, kGemma4Kind, kWordPieceKind, kUnigramKind);
+                   kByteLevelBpeKind, kGemma4Kind, kWordPieceKind, kUnigramKind, kRwkvKind);
 }
 
 Result<Encoding> Tokenizer::EncodeAndCount(std::string_view text,

@@ -66,5 +66,6 @@ Result<std::unique_ptr<Tokenizer>> CreateBpe(const formats::GgufFile& file,
                                              const TokenizerOptions& options);
 Result<std::unique_ptr<Tokenizer>> CreateWordPiece(const formats::GgufFile& file);
 Result<std::unique_ptr<Tokenizer>> CreateUnigram(const formats::GgufFile& file);
+Result<std::unique_ptr<Tokenizer>> CreateRwkv(const formats::GgufFile& file);
 
 }  // namespace kvant

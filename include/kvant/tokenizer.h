@@ -1,10 +1,10 @@
 // Text to token ids and back, as the model's vocabulary defines it.
 //
 // Kinds: spm (SentencePiece BPE with byte fallback), bpe (BPE by merges with a named pre-tokenizer,
-// of bytes or for gemma4 of characters), wordpiece (BERT) and unigram (SentencePiece unigram). All
-// data comes from the GGUF metadata under "tokenizer.ggml.*". Input text is any byte string; what
-// has no token of its own, invalid UTF-8 included, is spelt in bytes where the vocabulary has them
-// and else becomes the unknown token.
+// of bytes or for gemma4 of characters), wordpiece (BERT), unigram (SentencePiece unigram) and rwkv
+// (the longest piece from each place on). All data comes from the GGUF metadata under
+// "tokenizer.ggml.*". Input text is any byte string; what has no token of its own, invalid UTF-8
+// included, is spelt in bytes where the vocabulary has them and else becomes the unknown token.
 //
 // Thread-safety: const after Create; Encode and Decode may run concurrently.
 #pragma once
@@ -80,7 +80,7 @@ class Tokenizer {
   // Encode put in front is removed again.
   virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
-  virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece", "unigram"
+  virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece", "unigram", "rwkv"
   virtual std::string pre_tokenizer() const { return ""; }
   int32_t vocab_size() const { return static_cast<int32_t>(pieces_.size()); }
   std::string_view piece(TokenId id) const {

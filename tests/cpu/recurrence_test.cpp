@@ -189,5 +189,101 @@ TEST_P(Recurrence, AScanGoesRowByRow) {
   }
 }
 
+// What the rules of RWKV should give, in double precision.
+Scanned WkvInDouble(const ScanTask& task, const std::vector<float>& before) {
+  Scanned result;
+  result.state.assign(before.begin(), before.end());
+  for (int64_t t = 0; t < task.rows; ++t) {
+    const auto of_row = [t](const float* first, int64_t stride, int64_t i) {
+      return double{first[t * stride + i]};
+    };
+    for (int64_t c = 0; c < task.cols; ++c) {
+      const double value = of_row(task.values, task.value_stride, c);
+      const auto state = [&](int64_t i) -> double& {
+        return result.state[static_cast<size_t>(i * kScanColumns + c)];
+      };
+      double known = 0;
+      for (int64_t i = 0; i < task.depth && task.rule == ScanRule::kWkv7; ++i) {
+        known += of_row(task.erasers, task.eraser_stride, i) * state(i);
+      }
+      double out = 0;
+      for (int64_t i = 0; i < task.depth; ++i) {
+        const double added = of_row(task.keys, task.key_stride, i) * value;
+        const double query = of_row(task.queries, task.key_stride, i);
+        if (task.rule == ScanRule::kWkv6) {
+          out += query * (state(i) + double{task.bonus[i]} * added);
+        }
+        state(i) = of_row(task.decays, task.gate_stride, i) * state(i) + added;
+        if (task.rule == ScanRule::kWkv7) {
+          state(i) += of_row(task.writers, task.eraser_stride, i) * known;
+          out += query * state(i);
+        }
+      }
+      result.out.push_back(out);
+    }
+  }
+  return result;
+}
+
+TEST_P(Recurrence, AScanOfRwkvGoesRowByRow) {
+  constexpr int64_t kRows = 7;
+  for (const ScanRule rule : {ScanRule::kWkv6, ScanRule::kWkv7}) {
+    for (const int64_t depth : {1, 5, 40, 64}) {
+      for (const int64_t cols : {1, 8, 13, 16}) {
+        const std::vector<float> keys = RandomFloats(kRows * depth, 1);
+        const std::vector<float> queries = RandomFloats(kRows * depth, 2);
+        const std::vector<float> values = RandomFloats(kRows * 20, 3);
+        std::vector<float> decays = RandomFloats(kRows * depth, 4);
+        for (float& decay : decays) decay = 1.0f / (1.0f + std::exp(decay));
+        const std::vector<float> bonus = RandomFloats(depth, 5);
+        std::vector<float> erasers = RandomFloats(2 * kRows * depth, 6);
+        for (float& eraser : erasers) eraser /= std::sqrt(static_cast<float>(depth));
+        std::vector<float> before = RandomFloats(depth * kScanColumns, 7);
+        for (size_t i = 0; i < before.size(); ++i) {
+          if (static_cast<int64_t>(i) % kScanColumns >= cols) before[i] = 0.0f;
+        }
+        std::vector<float> state = before;
+        const GuardedArray<float> out(static_cast<size_t>(kRows * cols));
+        ScanTask task = {.rule = rule,
+                         .rows = kRows,
+                         .depth = depth,
+                         .cols = cols,
+                         .keys = keys.data(),
+                         .queries = queries.data(),
+                         .key_stride = depth,
+                         .values = values.data(),
+                         .value_stride = 20,
+                         .decays = decays.data(),
+                         .gains = nullptr,
+                         .gate_stride = depth,
+                         .state = state.data(),
+                         .out = out.data(),
+                         .out_stride = cols,
+                         .bonus = bonus.data(),
+                         .erasers = erasers.data(),
+                         .writers = erasers.data() + depth,
+                         .eraser_stride = 2 * depth};
+        kernels().scan(task);
+        const Scanned expected = WkvInDouble(task, before);
+        // Sums of `depth` terms of some units in each of the rows.
+        const double tolerance = 1e-5 * static_cast<double>(depth + 8);
+        for (size_t i = 0; i < expected.out.size(); ++i) {
+          ASSERT_NEAR(double{out[i]}, expected.out[i], tolerance) << depth << " x " << cols;
+        }
+        for (size_t i = 0; i < state.size(); ++i) {
+          ASSERT_NEAR(double{state[i]}, expected.state[i], tolerance) << depth << " x " << cols;
+        }
+        std::vector<float> reference_state = before;
+        std::vector<float> reference_out(out.size());
+        task.state = reference_state.data();
+        task.out = reference_out.data();
+        reference().scan(task);
+        ExpectSameBits(out.ToVector(), reference_out, "scan");
+        ExpectSameBits(state, reference_state, "state");
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvant::cpu::test

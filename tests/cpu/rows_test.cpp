@@ -120,7 +120,22 @@ constexpr ActivationReference kActivationReferences[] = {
               std::abs(value);
      },
      [](float up) { return std::clamp(up, -7.0f, 7.0f) + 1.0f; }},
+    {Activation::kTanh, [](double x) { return std::tanh(x); },
+     [](double, double) { return 0x1p-21; }},
+    {Activation::kSigmoid, [](double x) { return 1.0 / (1.0 + std::exp(-x)); },
+     [](double, double value) { return (2 * 2 + 2) * kRounding * 1.01 * value; }},
+    // Errors of an exponent are relative ones of the result.
+    {Activation::kDecay, [](double x) { return std::exp(-std::exp(x)); },
+     [](double x, double value) {
+       return (2 * 2 + 2 * 2 * std::exp(x)) * kRounding * 1.01 * value + 1e-44;
+     }},
+    {Activation::kBoundedDecay,
+     [](double x) { return std::exp(-std::exp(-0.5) / (1.0 + std::exp(-x))); },
+     [](double, double value) { return (2 * 2 + 8) * kRounding * 1.01 * value; }},
 };
+
+// Those that stay between 0 and 1, or -1 and 1.
+bool IsBounded(Activation activation) { return activation >= Activation::kTanh; }
 
 TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
   ASSERT_EQ(kernels().activations.size(), std::size(kActivationReferences));
@@ -154,6 +169,7 @@ TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
 TEST_P(Rows, EveryActivationKeepsToTheLimits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const ActivationKernel& kernel : kernels().activations) {
+    if (IsBounded(kernel.activation)) continue;
     const std::vector<float> x = {0.0f, 1e18f, kInfinity, -40.0f, -1e30f, -150.0f, NAN};
     std::vector<float> out(x.size());
     kernel.apply(x.data(), static_cast<int64_t>(x.size()), out.data());
@@ -173,6 +189,25 @@ TEST_P(Rows, EveryActivationKeepsToTheLimits) {
     EXPECT_LT(std::abs(out[4]), kTiny) << kernel.name;
     EXPECT_LT(std::abs(out[5]), kTiny) << kernel.name;
     EXPECT_TRUE(std::isnan(out[6])) << kernel.name;
+  }
+}
+
+TEST_P(Rows, BoundedActivationsHaveTheirEnds) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> x = {-kInfinity, -1e30f, 1e30f, kInfinity, NAN};
+  // Where x is very small, and where it is very large.
+  const struct {
+    Activation activation;
+    double low, high;
+  } ends[] = {{Activation::kTanh, -1, 1},
+              {Activation::kSigmoid, 0, 1},
+              {Activation::kDecay, 1, 0},
+              {Activation::kBoundedDecay, 1, std::exp(-std::exp(-0.5))}};
+  for (const auto& end : ends) {
+    std::vector<float> out(x.size());
+    kernels().ForActivation(end.activation).apply(x.data(), std::ssize(x), out.data());
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(out[i], i < 2 ? end.low : end.high, 1e-6);
+    EXPECT_TRUE(std::isnan(out[4]));
   }
 }
 

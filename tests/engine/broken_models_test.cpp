@@ -71,6 +71,11 @@ bool IsOptional(std::string_view model, const std::string& kind) {
   }
   // Values may be the keys.
   if (model.starts_with("gemma4") && kind == "attn_v.weight") return true;
+  // Of the first layer, where nothing reads them.
+  if (model.starts_with("rwkv7") && kind.starts_with("time_mix_v") &&
+      kind != "time_mix_value.weight") {
+    return true;
+  }
   static const std::set<std::string> kOptional = {
       "attn_q_norm.weight", "attn_k_norm.weight",        "output.weight",
       "rope_freqs.weight",  "rope_factors_long.weight",  "rope_factors_short.weight",

@@ -105,7 +105,7 @@ nlohmann::json Config(const arch::HfFamily& family) {
   return config;
 }
 
-// The number of a layer, and then that of an expert.
+// The number of a layer.
 std::string WithNumber(std::string_view name, int64_t number) {
   std::string text(name);
   const size_t mark = text.find("{}");
@@ -162,12 +162,10 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
       if (arch::ExtentSize(row.rows, shape) == 0 || arch::ExtentSize(row.columns, shape) == 0) {
         continue;
       }
-      const int64_t experts = row.experts == arch::ExpertForm::kEach ? shape.experts
-                              : row.experts == arch::ExpertForm::kEachRow
-                                  ? arch::ExtentSize(row.rows, shape)
-                                  : 1;
+      const int64_t experts = arch::SourceCountOf(row, shape);
       for (int64_t expert = 0; expert < experts; ++expert) {
-        HfWeights& weights = folder.weights[WithNumber(WithNumber(row.hf_name, layer), expert)];
+        const std::string layer_name = WithNumber(row.hf_name, layer);
+        HfWeights& weights = folder.weights[arch::SourceNameOf(row, layer_name, expert)];
         weights = RandomWeights(row, shape, random);
         // Its products of queries and keys have no other scale, without which softmaxes of random
         // numbers amplify roundings.

@@ -119,5 +119,35 @@ TEST(ReadSpec, Rs19HeadsOfMamba2AreCheckedAgainstTheirSizes) {
   EXPECT_THAT(message("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
 }
 
+TEST(ReadSpec, HeadsAndShiftsOfRwkvAreChecked) {
+  const auto message = [](const std::string& family, const std::string& key, uint32_t value) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          const std::pair<const char*, uint32_t> sizes[] = {
+              {"wkv.head_size", 16},           {"time_mix_extra_dim", 8},
+              {"time_decay_extra_dim", 8},     {"attention.decay_lora_rank", 8},
+              {"attention.iclr_lora_rank", 8}, {"attention.value_residual_mix_lora_rank", 8},
+              {"attention.gate_lora_rank", 8}, {"rescale_every_n_layers", 1},
+              {"token_shift_count", 2}};
+          writer.AddF32(family + ".attention.layer_norm_epsilon", 1e-5f);
+          for (const auto& [name, size] : sizes) {
+            const uint32_t number = name == key ? value : size;
+            if (number > 0) writer.AddU32(family + "." + name, number);
+          }
+        },
+        family);
+  };
+  for (const char* family : {"rwkv6", "rwkv7"}) {
+    EXPECT_EQ(message(family, "", 0), "accepted");
+    EXPECT_EQ(message(family, "token_shift_count", 0), "accepted");
+    EXPECT_THAT(message(family, "wkv.head_size", 0), HasSubstr("wkv.head_size is missing"));
+    EXPECT_THAT(message(family, "wkv.head_size", 24), HasSubstr("a divisor of 64, found 24"));
+    EXPECT_THAT(message(family, "wkv.head_size", 1u << 20), HasSubstr("expected 1 to 4096"));
+    EXPECT_THAT(message(family, "token_shift_count", 1), HasSubstr("expected 2, found 1"));
+  }
+  EXPECT_THAT(message("rwkv6", "time_mix_extra_dim", 0), HasSubstr("extra_dim is missing"));
+  EXPECT_THAT(message("rwkv7", "attention.gate_lora_rank", 0), HasSubstr("rank is missing"));
+}
+
 }  // namespace
 }  // namespace kvant::test

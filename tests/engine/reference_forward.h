@@ -20,6 +20,7 @@
 #include "tests/engine/reference/layer_input.h"
 #include "tests/engine/reference/mamba2.h"
 #include "tests/engine/reference/plain_ffn.h"
+#include "tests/engine/reference/rwkv.h"
 #include "tests/engine/reference/short_conv.h"
 #include "tests/engine/reference/weights.h"
 
@@ -107,6 +108,7 @@ class ReferenceForward {
       }
       for (size_t i = 0; i < out[t].size(); ++i) {
         stream[t][i] += static_cast<double>(sublayer.residual_scale) * out[t][i];
+        stream[t][i] *= ReferenceStreamScale(sublayer.block);
       }
     }
   }

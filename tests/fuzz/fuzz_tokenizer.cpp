@@ -2,7 +2,7 @@
 // vocabulary is refused in one clean line, or every text becomes ids within it.
 //
 // The input is lines, so that seeds can be written by hand:
-//   MODEL                 llama, gpt2, gemma4, bert or t5
+//   MODEL                 llama, gpt2, gemma4, bert, t5 or rwkv
 //   PRE                   a pre-tokenizer
 //   T S PIECE             without the spaces: type '0' to '6', a character as the score, the piece
 //   +LEFT RIGHT           a merge

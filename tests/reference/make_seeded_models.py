@@ -47,6 +47,7 @@ GRANITE_MOE = dict(EXPERTS, intermediate_size=24, num_local_experts=8, tie_word_
                    residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=4.0)
 LATENT = dict(EXPERTS, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2,
               first_k_dense_replace=1, q_lora_rank=20, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12)
+RWKV = dict(IDS, num_hidden_layers=3, tie_word_embeddings=False)
 MINICPM3 = dict(SMALL, num_hidden_layers=3, tie_word_embeddings=False, rms_norm_eps=1e-6, rope_theta=500.0, hidden_act="silu",
                 scale_emb=4.0, scale_depth=1.1, dim_model_base=100, q_lora_rank=20, kv_lora_rank=24, qk_nope_head_dim=10, qk_rope_head_dim=8, v_head_dim=12)
 
@@ -233,7 +234,6 @@ MODELS = {
                                                 moe_latent_size=20, n_group=3, topk_group=2, norm_topk_prob=False)),
     "nemotron_h_moe-mixed": ("NemotronH", dict(NEMOTRON_H, layers_block_type=nemotron_layers("M-*E"), n_routed_experts=8, num_experts_per_tok=2,
                                                moe_intermediate_size=24, moe_shared_expert_intermediate_size=24)),
-    # A number for each layer.
     # Heads that differ in size between both kinds of layers; values that are keys; the last layers read keys of earlier ones, and have wider
     # feed-forwards and inputs by the token; experts beside each feed-forward.
     "gemma4": ("Gemma4", dict(GEMMA4, num_hidden_layers=7, layer_types=windows(7, 3)[:6] + ["full_attention"], attention_k_eq_v=True,
@@ -248,6 +248,13 @@ MODELS = {
         "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"])),
     "gemma4-moe": ("Gemma4", dict(GEMMA4, num_hidden_layers=4, layer_types=windows(4, 2), enable_moe_block=True, num_experts=8, top_k_experts=3,
                                   moe_intermediate_size=24, attention_k_eq_v=True, num_global_key_value_heads=2, final_logit_softcapping=8.0)),
+    # The stream is halved after the second layer; then without that, and with one head.
+    "rwkv6": ("Rwkv6", dict(RWKV, hidden_size=64, head_size=32, intermediate_size=96, layer_norm_epsilon=1e-5, head_size_divisor=8,
+                            rescale_every=2)),
+    "rwkv6-one": ("Rwkv6", dict(RWKV, num_hidden_layers=2, hidden_size=40, head_size=40, intermediate_size=96, layer_norm_epsilon=1e-4,
+                                head_size_divisor=8, rescale_every=0)),
+    "rwkv7": ("RWKV7", dict(RWKV, hidden_size=128, head_dim=64, intermediate_size=96, norm_eps=1e-5, norm_first=True, hidden_act="sqrelu",
+                            decay_low_rank_dim=12, a_low_rank_dim=8, v_low_rank_dim=6, gate_low_rank_dim=20)),
     # Experts under the names of the published folders; the class keeps them in one tensor.
     "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24, head_dim=16, rotary_dim=8,
                                      rope_theta=500.0, needs=5, published=MINIMAX)),
@@ -317,13 +324,17 @@ def seeded(name, shape, mean, spread):
 
 def tensor_row(name, parameter, plus_one, gate_spread=2.0):
     """Vectors differ from what they are initialized to; matrices keep the size of activations."""
-    is_norm = "norm" in name or ".ln_" in name or name.endswith(("ln_f.weight", "ln_f.bias"))
+    is_norm = any(part in name for part in ("norm", ".ln_", ".ln1", ".ln2", ".pre_ln")) or name.endswith(("ln_f.weight", "ln_f.bias"))
     shape = list(parameter.shape)
     mean, spread = 0.0, 0.6
     if name.endswith(("e_score_correction_bias", "expert_bias")):
         spread = 0.3
     elif name.endswith("sinks"):
         mean, spread = 1.0, 2.0
+    elif name.endswith("time_decay"):
+        mean, spread = -1.0, 1.5
+    elif name.endswith("r_k") or len(shape) == 3 and shape[:2] == [1, 1]:
+        mean, spread = 0.4, 0.4
     elif name.endswith("bias"):
         spread = 0.5
     elif name.endswith(("layer_scalar", "per_expert_scale", "router.scale")):
@@ -333,7 +344,7 @@ def tensor_row(name, parameter, plus_one, gate_spread=2.0):
     elif "embed" in name or "wte" in name or "wpe" in name or "embedding" in name:
         spread = 0.8
     else:
-        transposed = name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+        transposed = name.endswith(("experts.gate_up_proj", "experts.down_proj", "_w1", "_w2"))
         columns = shape[-2] if transposed else shape[0] if "c_attn" in name or "c_proj" in name or "c_fc" in name else shape[-1]
         spread = round((gate_spread if transposed and "gate" in name else 2.0) / columns**0.5, 4)
     return {"name": name, "shape": shape, "mean": mean, "spread": spread}
@@ -525,7 +536,8 @@ def main():
         if name.startswith(beginning):
             write_plain(name, hf_class, settings)
     for name, (hf_class, settings) in MODELS.items():
-        if not hasattr(transformers, hf_class + "ForCausalLM") and not hasattr(transformers, hf_class + "Model"):
+        names = (hf_class + "ForCausalLM", hf_class + "Model")
+        if not any(hasattr(module, one) for module in (transformers, remote_code_models) for one in names):
             print(f"{name:20} needs a later transformers than {transformers.__version__}")
         elif name.startswith(beginning):
             write(name, hf_class, settings)

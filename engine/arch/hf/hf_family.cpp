@@ -198,8 +198,33 @@ bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
     case InLayers::kWithKeys: return own.own_keys;
     case InLayers::kWithValues: return own.own_values;
     case InLayers::kWithLayerInputs: return shape.layer_inputs > 0;
+    case InLayers::kFirst: return layer.number == 0;
+    case InLayers::kAllButFirst: return layer.number > 0;
   }
   return false;
+}
+
+int64_t SourceCountOf(const HfTensor& tensor, const HfShape& shape) {
+  switch (tensor.experts) {
+    case ExpertForm::kEach: return shape.experts;
+    case ExpertForm::kEachRow:
+    case ExpertForm::kEachLetter: return ExtentSize(tensor.rows, shape);
+    default: return 1;
+  }
+}
+
+std::string SourceNameOf(const HfTensor& tensor, std::string layer_name, int64_t number) {
+  constexpr std::string_view kMark = "{}";
+  const size_t mark = layer_name.find(kMark);
+  if (mark == std::string::npos) return layer_name;
+  const bool by_letter = tensor.experts == ExpertForm::kEachLetter;
+  return layer_name.replace(mark, kMark.size(),
+                            by_letter ? std::string(1, tensor.letters[static_cast<size_t>(number)])
+                                      : std::to_string(number));
+}
+
+int64_t StackedCountOf(const HfTensor& tensor, const HfShape& shape) {
+  return tensor.experts == ExpertForm::kOfMixes ? shape.rwkv.mixes : shape.experts;
 }
 
 bool IsOfHeads(RowOrder order) {
@@ -230,10 +255,13 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
   }
   if (tensor.columns == Extent::kConvTaps) return {rows, 1, columns};
   std::vector<int64_t> sizes;
-  const bool stacked =
-      tensor.experts == ExpertForm::kStacked || tensor.experts == ExpertForm::kStackedOrMxfp4;
-  if (stacked) sizes.push_back(shape.experts);
-  if (tensor.experts != ExpertForm::kEachRow) sizes.push_back(rows);
+  const bool stacked = tensor.experts == ExpertForm::kStacked ||
+                       tensor.experts == ExpertForm::kStackedOrMxfp4 ||
+                       tensor.experts == ExpertForm::kOfMixes;
+  const bool each_row =
+      tensor.experts == ExpertForm::kEachRow || tensor.experts == ExpertForm::kEachLetter;
+  if (stacked) sizes.push_back(StackedCountOf(tensor, shape));
+  if (!each_row) sizes.push_back(rows);
   if (tensor.columns != Extent::kNone) sizes.push_back(columns);
   if (tensor.order == RowOrder::kTransposed) std::swap(sizes.back(), *(sizes.end() - 2));
   return sizes;
@@ -288,6 +316,15 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kMambaGroupCols: return shape.mamba.inner() / shape.mamba.groups;
     case Extent::kExpertDim: return shape.expert_latent > 0 ? shape.expert_latent : shape.dim;
     case Extent::kExpertLatent: return shape.expert_latent;
+    case Extent::kWkvHeads: return shape.rwkv.heads;
+    case Extent::kWkvHeadDim: return shape.rwkv.head_dim;
+    case Extent::kMixes: return shape.rwkv.mixes;
+    case Extent::kMixRank: return shape.rwkv.mix_rank;
+    case Extent::kMixRanks: return shape.rwkv.mixes * shape.rwkv.mix_rank;
+    case Extent::kDecayRank: return shape.rwkv.decay_rank;
+    case Extent::kRateRank: return shape.rwkv.rate_rank;
+    case Extent::kValueRank: return shape.rwkv.value_rank;
+    case Extent::kGateRank: return shape.rwkv.gate_rank;
   }
   return 0;
 }

@@ -52,6 +52,19 @@ struct HfLayerSizes {
   bool own_values = true;  // false with own keys: these are the values, too
 };
 
+// The heads of RWKV, and the columns of its products in two steps.
+struct HfRwkv {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t mixes = 0;  // of a row with the one before it
+  int64_t mix_rank = 0;
+  int64_t decay_rank = 0;
+  int64_t rate_rank = 0;
+  int64_t value_rank = 0;
+  int64_t gate_rank = 0;
+  int64_t rescale_every = 0;  // layers after which the stream is halved; 0: it is not
+};
+
 // The sizes that config.json gives every family.
 struct HfShape {
   int64_t layers = 0;
@@ -84,6 +97,7 @@ struct HfShape {
   // Of each layer, where they differ; empty: those above.
   std::vector<HfLayerSizes> layer_sizes = {};
   int64_t layer_inputs = 0;  // numbers that a layer is given by the token
+  HfRwkv rwkv = {};
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -150,6 +164,16 @@ enum class Extent : uint8_t {
   // Of experts that read less than the stream:
   kExpertDim,     // what an expert reads
   kExpertLatent,  // the same where it is not dim
+  // Of RWKV:
+  kWkvHeads,
+  kWkvHeadDim,
+  kMixes,    // of a row with the one before it
+  kMixRank,  // columns of the product for one of them, and for all
+  kMixRanks,
+  kDecayRank,
+  kRateRank,
+  kValueRank,
+  kGateRank,
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
@@ -162,9 +186,11 @@ enum class InLayers : uint8_t {
   kWithAttention,
   kWithoutAttention,
   kFfnWithoutExperts,  // of HfShape::ffn_widths
-  kWithKeys,  // of their own
+  kWithKeys,           // of their own
   kWithValues,
   kWithLayerInputs,  // all layers of models that have them
+  kFirst,
+  kAllButFirst,
 };
 
 // Where the folder has the matrices of experts, which become one tensor.
@@ -179,6 +205,11 @@ enum class ExpertForm : uint8_t {
   // Not of experts either: each row is a vector of its own in the folder, whose name has a second
   // "{}".
   kEachRow,
+  // The same with a letter of HfTensor::letters for the second "{}"; [columns x 1 x 1 x rows] in
+  // the GGUF architecture.
+  kEachLetter,
+  kOfMixes,    // in one tensor with a matrix for each of HfRwkv::mixes
+  kFlattened,  // a matrix in the folder whose values are a vector in the GGUF architecture
 };
 
 // Which rows of the folder's matrix become the rows of the tensor. The last three are parts of the
@@ -229,6 +260,7 @@ enum class Values : uint8_t {
   kPlusOne,   // the model multiplies by 1 + weight, the GGUF architecture by the weight
   kUnitRows,  // the model divides each row by its length
   kMinusExp,  // the model has the logarithm of a rate
+  kRescaled,  // halved once for every HfRwkv::rescale_every layers before
 };
 
 enum class Presence : uint8_t {
@@ -248,6 +280,7 @@ struct HfTensor {
   InLayers layers = InLayers::kAll;
   ExpertForm experts = ExpertForm::kNone;
   RowPart part = RowPart::kAll;
+  std::string_view letters = {};  // of ExpertForm::kEachLetter
 };
 
 // The activation of the gates, by the key that names it in config.json.
@@ -362,6 +395,14 @@ struct HfLayer {
 
 // The sizes of one layer.
 HfShape ShapeOfLayer(const HfShape& shape, int64_t layer);
+
+// How many tensors of the folder become one, and the name of one of these, `layer_name` with the
+// number of the expert or with what else stands for the second "{}".
+int64_t SourceCountOf(const HfTensor& tensor, const HfShape& shape);
+std::string SourceNameOf(const HfTensor& tensor, std::string layer_name, int64_t number);
+
+// How many matrices a tensor of several has.
+int64_t StackedCountOf(const HfTensor& tensor, const HfShape& shape);
 
 // Whether the GGUF file has a matrix for each head of a tensor in that order.
 bool IsOfHeads(RowOrder order);

@@ -104,6 +104,9 @@ class ReferenceWeights {
     for (size_t i = 0; i < count; ++i) values[i] = (values[i] - mean) * factor * weight[i];
   }
 
+  // Rows that the first layer of a pass leaves to the others.
+  std::vector<Vector>& first_values() { return first_values_; }
+
   // Sums of squares of every matrix's inputs, per column, over all products so far.
   const std::map<std::string, Vector>& input_squares() const { return squares_; }
 
@@ -112,6 +115,7 @@ class ReferenceWeights {
   std::map<std::string, Vector> weights_;
   std::map<std::string, Vector> squares_;
   std::map<std::string, std::vector<Vector>> kept_;
+  std::vector<Vector> first_values_;
 };
 
 }  // namespace kvant::test
