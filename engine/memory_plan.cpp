@@ -155,6 +155,8 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
                                     ThreadPool::SharesOf(options.threads), options.kv_cache};
   plan.activations = layout.bytes - plan.logits + model.plan().SharedBytes(limits) +
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
+  plan.activations += static_cast<uint64_t>(options.sequences * options.state_log) *
+                      static_cast<uint64_t>(model.plan().tail_floats()) * sizeof(float);
   return plan;
 }
 

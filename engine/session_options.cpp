@@ -43,6 +43,10 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     return MakeError(ErrorCode::kInvalid, "state checkpoints: expected 0 to {}, found {}",
                      kStateCheckpointsMax, options.state_checkpoints);
   }
+  if (options.state_log < 0 || options.state_log > kStateLogMax) {
+    return MakeError(ErrorCode::kInvalid, "state log: expected 0 to {} tokens, found {}",
+                     kStateLogMax, options.state_log);
+  }
   for (const graph::CacheLayer& layer : model.plan().cache_layers()) {
     const int64_t dim = std::max(options.k_type == cpu::KvElement::kQ8 ? layer.k_dim : 0,
                                  options.v_type == cpu::KvElement::kQ8 ? layer.v_dim : 0);
@@ -55,6 +59,8 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
   if (options.strict) options.chunk = std::min(options.chunk, kSharedRowsMax);
   // Without a cache every pass computes the whole sequence.
   options.chunk = options.kv_cache ? std::min(options.chunk, options.context) : options.context;
+  // A rewind by a log is a pass without products.
+  options.state_log = options.kv_cache ? std::min(options.state_log, options.chunk) : 0;
   return options;
 }
 

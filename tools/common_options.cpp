@@ -194,6 +194,10 @@ void SessionGroup::AddKvTypes(OptionList& list) {
                "Models with recurrent layers: how many earlier states of a sequence are kept at "
                "most, from which a rewind goes on",
                std::to_string(kDefaultStateCheckpoints));
+  list.Integer("--state-log", &state_log, {0, kStateLogMax},
+               "The same models: for how many of the last tokens is kept what they gave to the "
+               "states, so that taking them back computes nothing again",
+               "0");
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
@@ -221,6 +225,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.kv_commit = kv_prealloc;
   options.kv_check = kv_check;
   options.state_checkpoints = state_checkpoints.value_or(options.state_checkpoints);
+  options.state_log = state_log.value_or(options.state_log);
   options.kv_poison = kv_poison;
   options.kv_bytes_max = kv_budget;
   options.cancel = &CancelFlag();
@@ -230,6 +235,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   const std::pair<bool, const char*> cached[] = {
       {no_kv_rotation, "--no-kv-rotation"},
       {state_checkpoints.has_value(), "--state-checkpoints"},
+      {state_log.has_value(), "--state-log"},
       {kv_prealloc, "--kv-prealloc"},
       {kv_check, "--kv-check"},
       {kv_poison, "--kv-poison"},

@@ -70,6 +70,7 @@ struct SessionGroup {
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
   std::optional<int64_t> state_checkpoints;
+  std::optional<int64_t> state_log;
   bool kv_prealloc = false;
   bool kv_check = false;
   bool kv_poison = false;

@@ -419,6 +419,7 @@ class Interpreter {
                     {"replays", stats.replays},
                     {"tokens_processed", stats.tokens_processed},
                     {"tokens_replayed", stats.tokens_replayed},
+                    {"tokens_scanned", stats.tokens_scanned},
                     {"tokens_reused", stats.tokens_reused},
                     {"passes", stats.passes}};
     for (const KvGroupStats& group : stats.groups) {

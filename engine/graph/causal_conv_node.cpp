@@ -74,6 +74,30 @@ class CausalConvNode final : public Node {
       const int64_t cols = std::min(kConvColumns, conv_.cols - col);
       RunPiece(pass, member, part, {row - part.first_row, col, cols});
     }
+    KeepTails(pass, state_, tail_offset(), member, [&](int64_t row, float* kept) {
+      std::memcpy(kept, pass.FloatRow(in_, row) + conv_.first, RowBytes());
+    });
+  }
+
+  int64_t TailFloats() const override { return conv_.cols; }
+
+  // The state is the last rows; some may lie before those of the log.
+  void ScanAgain(const PassContext& pass, const TailRange& range,
+                 const ThreadPool::Member& member) const override {
+    const PartStates part = PartStatesOf(pass, state_, 0);
+    const Range kept = OwnedRange(conv_.taps - 1, 1, member.index, member.count);
+    for (int64_t i = kept.begin; i < kept.end; ++i) {
+      const int64_t position = range.end - (conv_.taps - 1) + i;
+      float* after = part.after + i * conv_.cols;
+      if (position >= range.begin) {
+        std::memcpy(after, range.tail.Row(position) + tail_offset(), RowBytes());
+      } else if (part.before != nullptr) {
+        const int64_t row = conv_.taps - 1 + position - range.begin;
+        std::memcpy(after, part.before + row * conv_.cols, RowBytes());
+      } else {
+        std::memset(after, 0, RowBytes());
+      }
+    }
   }
 
   size_t ScratchBytes(const PassLimits&) const override {
@@ -106,6 +130,8 @@ class CausalConvNode final : public Node {
     int64_t col;
     int64_t cols;
   };
+
+  size_t RowBytes() const { return static_cast<size_t>(conv_.cols) * sizeof(float); }
 
   // The inputs of row `row` of the part, which may lie before it.
   const float* Input(const PassContext& pass, const PartStates& part, int64_t row,

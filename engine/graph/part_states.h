@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/thread_pool.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/recurrent_nodes.h"
 #include "engine/kv/pass_view.h"
@@ -13,6 +14,8 @@ namespace kvant::graph {
 struct PartStates {
   int64_t first_row = 0;
   int64_t rows = 0;
+  int64_t first_position = 0;
+  TailRows tail = {};  // what the last of these rows are kept in
   const float* before = nullptr;  // null: there are no positions before these rows
   float* after = nullptr;         // null: nothing is kept
 };
@@ -27,8 +30,26 @@ inline PartStates PartStatesOf(const PassContext& pass, const StateSlice& slice,
   const auto place = pass.kv->StateOf(slice.cache_id, static_cast<int>(part));
   return {.first_row = rows.first_row,
           .rows = rows.rows,
+          .first_position = rows.sequence->length,
+          .tail = pass.tails.empty() ? TailRows() : pass.tails[static_cast<size_t>(part)],
           .before = place.before == nullptr ? nullptr : place.before + slice.offset,
           .after = place.after + slice.offset};
+}
+
+// Calls keep(row of the pass, place in the log) for the member's share of the rows that logs keep.
+template <class Keep>
+void KeepTails(const PassContext& pass, const StateSlice& slice, int64_t offset,
+               const ThreadPool::Member& member, const Keep& keep) {
+  if (pass.tails.empty()) return;
+  const Range range = OwnedRange(pass.rows[RowSpace::kPass], 1, member.index, member.count);
+  PartStates part;
+  int64_t number = 0;
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    while (row >= part.first_row + part.rows) part = PartStatesOf(pass, slice, number++);
+    if (row < part.first_row + part.rows - part.tail.slots) continue;
+    const int64_t position = part.first_position + row - part.first_row;
+    keep(row, part.tail.Row(position) + offset);
+  }
 }
 
 }  // namespace kvant::graph

@@ -76,6 +76,8 @@ void Plan::AddNode(Stage stage, std::unique_ptr<Node> node) {
       stages_.begin(), stages_.end(), 0,
       [](int sum, const NodeList& nodes) { return sum + static_cast<int>(nodes.size()); });
   KVANT_CHECK(node->number_ < 1 << kNodeNumberBits);
+  node->tail_offset_ = tail_floats_;
+  tail_floats_ += node->TailFloats();
   const std::vector<ValueId>& values = node->writes().empty() ? node->reads() : node->writes();
   if (!values.empty()) node->rows_ = ValueOf(values.front()).rows;
   stages_[static_cast<size_t>(stage)].push_back(std::move(node));

@@ -26,6 +26,7 @@
 #include "cpu/kernels.h"
 #include "engine/graph/rope.h"
 #include "engine/graph/rows.h"
+#include "engine/graph/tail.h"
 #include "engine/graph/work.h"
 #include "formats/gguf.h"
 
@@ -111,6 +112,7 @@ struct PassContext {
   // How many slices of each attention task are done, so that the thread that finishes the last one
   // merges them. Zero between nodes.
   std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
+  std::span<const TailRows> tails;           // of the pass's parts; empty: there are no logs
   PassLimits limits;
 
   const Value& ValueOf(ValueId id) const { return values[static_cast<size_t>(id)]; }
@@ -177,6 +179,16 @@ class Node {
     (void)pass;
     (void)work;
   }
+  // Floats of a row that it keeps in logs of states (engine/graph/tail.h); 0: it changes no state.
+  virtual int64_t TailFloats() const { return 0; }
+  // Computes a share of the state after the rows of a log, for the only part of the pass, whose
+  // state before them is that before `range`. Run keeps these rows, from float tail_offset() on.
+  virtual void ScanAgain(const PassContext& pass, const TailRange& range,
+                         const ThreadPool::Member& member) const {
+    (void)pass;
+    (void)range;
+    (void)member;
+  }
   // The matrices that it multiplies with.
   virtual std::vector<const formats::GgufTensor*> Matrices() const { return {}; }
 
@@ -197,6 +209,7 @@ class Node {
   const std::vector<ValueId>& writes() const { return writes_; }
   Place place() const { return place_; }
   int number() const { return number_; }  // in the plan
+  int64_t tail_offset() const { return tail_offset_; }
   // The row space of the values that it writes, or of those it reads if it writes none.
   RowSpace rows() const { return rows_; }
 
@@ -209,6 +222,7 @@ class Node {
   Place place_ = Place::kCpu;
   RowSpace rows_ = RowSpace::kPass;
   int number_ = 0;
+  int64_t tail_offset_ = 0;
 };
 
 using NodeList = std::vector<std::unique_ptr<Node>>;
@@ -246,6 +260,9 @@ class Plan {
   size_t ScratchBytes(const PassLimits& limits) const;  // of one thread, a multiple of 64
   size_t SharedBytes(const PassLimits& limits) const;   // of all threads
 
+  // Of all nodes: what a log keeps of a row.
+  int64_t tail_floats() const { return tail_floats_; }
+
   // Of all matrices that are not in the file.
   size_t derived_bytes() const;
 
@@ -282,6 +299,7 @@ class Plan {
   std::vector<RopeSpec> ropes_;
   std::vector<std::unique_ptr<DerivedMatrix>> matrices_;
   ValueId logits_ = kNoValue;
+  int64_t tail_floats_ = 0;
 };
 
 }  // namespace kvant::graph

@@ -37,6 +37,22 @@ class TokenMixNode final : public Node {
                     static_cast<size_t>(mix_.cols) * sizeof(float));
       }
     }
+    if (TailFloats() == 0) return;
+    KeepTails(pass, mix_.state, tail_offset(), member, [&](int64_t row, float* kept) {
+      std::memcpy(kept, pass.FloatRow(in_, row), static_cast<size_t>(mix_.cols) * sizeof(float));
+    });
+  }
+
+  int64_t TailFloats() const override {
+    return mix_.keeps == TokenMix::Keeps::kLastRow ? mix_.cols : 0;
+  }
+
+  void ScanAgain(const PassContext& pass, const TailRange& range,
+                 const ThreadPool::Member& member) const override {
+    if (member.index > 0 || TailFloats() == 0) return;
+    std::memcpy(PartStatesOf(pass, mix_.state, 0).after,
+                range.tail.Row(range.end - 1) + tail_offset(),
+                static_cast<size_t>(mix_.cols) * sizeof(float));
   }
 
   size_t ScratchBytes(const PassLimits&) const override {

@@ -1,5 +1,6 @@
 // The scan of states that are matrices, and what comes before and after it.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -133,6 +134,34 @@ class ScanNode final : public Node {
       const PartStates part = PartStatesOf(pass, state_, task / tasks);
       RunPanel(pass, member, part, task % tasks);
     }
+    KeepTails(pass, state_, tail_offset(), member, [&](int64_t row, float* kept) {
+      const auto copy = [&kept](const float* from, int64_t count) {
+        kept = std::copy_n(from, count, kept);
+      };
+      copy(pass.FloatRow(values_.in, row) + shape_.keys, KeyFloats());
+      copy(pass.FloatRow(values_.in, row) + shape_.values, shape_.heads * shape_.cols);
+      copy(pass.FloatRow(values_.gates, row), GateFloats());
+      if (EraserFloats() > 0) copy(pass.FloatRow(values_.erasers, row), EraserFloats());
+    });
+  }
+
+  // Keys, values, gates, erasers: all but queries.
+  int64_t TailFloats() const override {
+    return KeyFloats() + shape_.heads * shape_.cols + GateFloats() + EraserFloats();
+  }
+
+  void ScanAgain(const PassContext& pass, const TailRange& range,
+                 const ThreadPool::Member& member) const override {
+    const PartStates part = PartStatesOf(pass, state_, 0);
+    const Range panels = OwnedRange(shape_.heads * shape_.panels(), 1, member.index, member.count);
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const int64_t offset = panel * shape_.panel_floats();
+      float* state = part.after + offset;
+      CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
+      for (int64_t position = range.begin; position < range.end; ++position) {
+        ScanRowAgain(panel, range.tail.Row(position) + tail_offset(), state);
+      }
+    }
   }
 
   size_t ScratchBytes(const PassLimits& limits) const override {
@@ -164,6 +193,53 @@ class ScanNode final : public Node {
     return reads;
   }
 
+  int64_t KeyFloats() const {
+    return (*std::ranges::max_element(shape_.key_heads) + 1) * shape_.depth;
+  }
+  int64_t GateFloats() const { return shape_.heads * (shape_.has_key_decays() ? shape_.depth : 2); }
+  int64_t EraserFloats() const {
+    return values_.erasers == kNoValue ? 0 : 2 * shape_.heads * shape_.depth;
+  }
+
+  // `before`: null for zeros.
+  void CopyState(const float* before, float* state) const {
+    const size_t bytes = static_cast<size_t>(shape_.panel_floats()) * sizeof(float);
+    before != nullptr ? std::memcpy(state, before, bytes) : std::memset(state, 0, bytes);
+  }
+
+  // The scan of a row that a log has kept. What it gives for a query is of no interest.
+  void ScanRowAgain(int64_t panel, const float* kept, float* state) const {
+    const int64_t head = panel / shape_.panels();
+    const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
+    const float* keys = kept + shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
+    const float* values = kept + KeyFloats();
+    const float* gates = values + shape_.heads * shape_.cols;
+    const float* erasers = gates + GateFloats();
+    const bool of_keys = shape_.has_key_decays();
+    std::array<float, cpu::kScanColumns> unused;
+    cpu::ScanTask task = {.rule = shape_.rule,
+                          .rows = 1,
+                          .depth = shape_.depth,
+                          .cols = std::min(cpu::kScanColumns, shape_.cols - col),
+                          .keys = keys,
+                          .queries = keys,
+                          .key_stride = 0,
+                          .values = values + head * shape_.cols + col,
+                          .value_stride = 0,
+                          .decays = gates + head * (of_keys ? shape_.depth : 1),
+                          .gains = of_keys ? nullptr : gates + shape_.heads + head,
+                          .gate_stride = 0,
+                          .state = state,
+                          .out = unused.data(),
+                          .out_stride = 0};
+    if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
+    if (EraserFloats() > 0) {
+      task.erasers = erasers + head * shape_.depth;
+      task.writers = task.erasers + shape_.heads * shape_.depth;
+    }
+    kernels_.scan(task);
+  }
+
   std::string_view RuleName() const {
     switch (shape_.rule) {
       case cpu::ScanRule::kAdd: return "linear";
@@ -181,12 +257,7 @@ class ScanNode final : public Node {
     const int64_t offset = panel * shape_.panel_floats();
     float* state = part.after != nullptr ? part.after + offset
                                          : reinterpret_cast<float*>(pass.Scratch(member).data());
-    const size_t bytes = static_cast<size_t>(shape_.panel_floats()) * sizeof(float);
-    if (part.before != nullptr) {
-      std::memcpy(state, part.before + offset, bytes);
-    } else {
-      std::memset(state, 0, bytes);
-    }
+    CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
     const int64_t keys = shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
     const float* in = pass.FloatRow(values_.in, part.first_row);
     const float* values = in + shape_.values + head * shape_.cols + col;

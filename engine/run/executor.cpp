@@ -43,6 +43,7 @@ Status Executor::Prepare() {
   tokens_.reserve(static_cast<size_t>(options.chunk));
   positions_.reserve(static_cast<size_t>(options.chunk));
   rows_.reserve(static_cast<size_t>(parts_max));
+  tails_.reserve(static_cast<size_t>(parts_max));
   head_.reserve(static_cast<size_t>(graph::kHeadRows));
   head_rows_.reserve(static_cast<size_t>(graph::kHeadRows));
   if (core_.cache.has_value()) view_.emplace(*core_.cache, parts_max, options.chunk);
@@ -72,6 +73,10 @@ Status Executor::RunPass(std::span<PassPart> parts, const std::atomic<bool>* can
   }
   for (PassPart& part : parts) {
     if (!part.status.ok()) continue;
+    if (part.tail != nullptr) {
+      const int64_t begin = part.kv->length;
+      status.ok() ? part.tail->Keep(begin, begin + std::ssize(part.tokens)) : part.tail->Forget();
+    }
     if (!core_.cache.has_value()) {
       part.kv->length += status.ok() ? std::ssize(part.tokens) : 0;
     } else if (status.ok()) {
@@ -106,6 +111,7 @@ void Executor::Fill(std::span<const PassPart> parts) {
   tokens_.clear();
   positions_.clear();
   rows_.clear();
+  tails_.clear();
   for (const PassPart& part : parts) {
     if (!part.status.ok()) continue;
     const int64_t first_row = std::ssize(tokens_);
@@ -118,11 +124,32 @@ void Executor::Fill(std::span<const PassPart> parts) {
     const int64_t rows = std::ssize(tokens_) - first_row;
     for (int64_t i = 0; i < rows; ++i) positions_.push_back(position + i);
     rows_.push_back({part.kv, first_row, rows});
+    if (core_.options.state_log > 0) {
+      tails_.push_back(part.tail != nullptr ? part.tail->rows() : graph::TailRows());
+    }
   }
   if (view_.has_value() && !rows_.empty()) view_->Set(rows_);
   pass_.tokens = tokens_;
   pass_.positions = positions_;
+  pass_.tails = tails_;
   pass_.rows.Set(graph::RowSpace::kPass, std::ssize(tokens_));
+}
+
+Status Executor::ScanAgain(kv::Sequence& sequence, TailLog& tail, int64_t end) {
+  const int64_t begin = sequence.length;
+  KVANT_TRY(core_.cache->Reserve(sequence, end - begin));
+  RunCopies();
+  const kv::PartRows part = {&sequence, 0, end - begin};
+  view_->Set({&part, 1});
+  pass_.tails = {};
+  const graph::TailRange range = {tail.rows(), begin, end};
+  core_.team.Run([&](const ThreadPool::Member& member) {
+    for (const auto& node : core_.model->plan().nodes(graph::Stage::kBody)) {
+      if (node->TailFloats() > 0) node->ScanAgain(pass_, range, member);
+    }
+  });
+  core_.cache->Commit(sequence);
+  return {};
 }
 
 Status Executor::RunStage(graph::Stage stage, const std::atomic<bool>* cancel) {

@@ -19,6 +19,7 @@
 #include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 #include "engine/run/core.h"
+#include "engine/run/tail_log.h"
 
 namespace kvant::run {
 
@@ -29,6 +30,7 @@ struct PassPart {
   std::span<const TokenId> tokens;   // the new ones, at least one
   // Logits are computed for tokens[logits_from] and those after it; tokens.size(): for none.
   size_t logits_from = 0;
+  TailLog* tail = nullptr;  // keeps the last of the rows; null: nothing does
   Status status = {};  // kOutOfMemory: there was no room for this part, and the pass ran without it
 };
 
@@ -54,6 +56,10 @@ class Executor {
   using LogitSink = std::function<Status(std::span<const LogitRow> rows)>;
   Status RunPass(std::span<PassPart> parts, const std::atomic<bool>* cancel,
                  const LogitSink& sink = {});
+
+  // Gives a sequence, which holds positions up to `begin`, the state after the positions [begin,
+  // end) of a log. Its other groups must hold these. kOutOfMemory.
+  Status ScanAgain(kv::Sequence& sequence, TailLog& tail, int64_t end);
 
   // Makes the copies of shared blocks that the cache has listed (kv::Ledger::copies).
   void RunCopies();
@@ -84,6 +90,7 @@ class Executor {
   std::vector<TokenId> tokens_;
   std::vector<int64_t> positions_;
   std::vector<kv::PartRows> rows_;   // of the parts that found room
+  std::vector<graph::TailRows> tails_;
   std::vector<int64_t> head_;        // rows of the pass whose logits come next
   std::vector<LogitRow> head_rows_;  // the same, as the sink sees them
 };

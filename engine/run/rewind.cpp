@@ -44,6 +44,32 @@ Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Se
   return core.cache->Rewind(copy, length);
 }
 
+// Whether the groups that cannot go back to `length` are states, and what they took in since the
+// state before it is in the log.
+bool LogReaches(const kv::Cache& cache, const run::SequenceState& state, int64_t length) {
+  if (state.tail == nullptr) return false;
+  for (const kv::GroupId group : cache.group_ids()) {
+    const kv::Policy& policy = cache.policy(group);
+    if (policy.holds() == kv::Holds::kState) continue;
+    if (!policy.CanRewindTo(state.kv.tables[group], length)) return false;
+  }
+  return state.tail->Holds(cache.ReplayBegin(state.kv, length), length);
+}
+
+// Takes a copy to `length`: by the log of its states where that reaches so far, else by a replay.
+Status GoBackTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Sequence& copy) {
+  run::Core& core = *engine.core;
+  run::SequenceState& state = *engine.sequences->Find(sequence);
+  if (!LogReaches(*core.cache, state, length)) return ReplayTo(engine, sequence, length, copy);
+  const int64_t begin = core.cache->ReplayBegin(copy, length);
+  core.LogEvent("scan sequence={} positions=[{},{})", sequence, begin, length);
+  core.cache->BeginReplay(copy, begin);
+  KVANT_TRY(engine.executor->ScanAgain(copy, *state.tail, length));
+  core.counters.tokens_scanned += static_cast<uint64_t>(length - begin);
+  core.cache->EndReplay(copy);
+  return core.cache->Rewind(copy, length);
+}
+
 // Calls `work` with a copy of what a sequence holds. If `work` succeeds and returns kKeepCopy the
 // copy replaces the original; whichever of the two is not kept is freed.
 enum class Outcome : uint8_t { kKeepCopy, kKeepOriginal };
@@ -71,10 +97,10 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   if (length == from) return {};
   if (!core.cache.has_value()) {
     state->kv.length = length;
-  } else if (replay == Replay::kAllowed && state->origin == run::Origin::kTokens &&
-             !core.cache->CanRewind(state->kv, length)) {
+  } else if (state->origin == run::Origin::kTokens && !core.cache->CanRewind(state->kv, length) &&
+             (replay == Replay::kAllowed || LogReaches(*core.cache, *state, length))) {
     const auto replayed = [&](kv::Sequence& copy) -> Result<Outcome> {
-      KVANT_TRY(ReplayTo(*engine_, sequence, length, copy));
+      KVANT_TRY(GoBackTo(*engine_, sequence, length, copy));
       return Outcome::kKeepCopy;
     };
     KVANT_TRY(OnCopy(*core.cache, state->kv, replayed));
@@ -82,6 +108,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
     KVANT_TRY(core.cache->Rewind(state->kv, length));
   }
   state->tokens.resize(static_cast<size_t>(length));
+  if (state->tail != nullptr) state->tail->Cut(length);
   engine_->sequences->SetLogits(*state, run::LogitRows::kNone);
   state->indexed_blocks = std::min(state->indexed_blocks, length / kv::kBlockTokens);
   if (length == 0) state->origin = run::Origin::kTokens;
@@ -129,7 +156,7 @@ Status Runner::ComputeLogits(SequenceId sequence) {
     const bool again =
         !core.cache->CanRewind(state->kv, length) && state->origin != run::Origin::kPruned;
     const auto last_again = [&](kv::Sequence& copy) -> Result<Outcome> {
-      KVANT_TRY(again ? ReplayTo(*engine_, sequence, length, copy)
+      KVANT_TRY(again ? GoBackTo(*engine_, sequence, length, copy)
                       : core.cache->Rewind(copy, length));
       KVANT_TRY(compute(copy));
       return again ? Outcome::kKeepOriginal : Outcome::kKeepCopy;

@@ -87,6 +87,7 @@ void Sequences::Clear(SequenceState& state) {
     state.kv.length = 0;
   }
   state.tokens.clear();
+  if (state.tail != nullptr) state.tail->Forget();
   SetLogits(state, LogitRows::kNone);
   state.origin = Origin::kTokens;
   state.indexed_blocks = 0;
@@ -112,6 +113,7 @@ void Sequences::Copy(const SequenceState& from, SequenceState& to) {
     to.kv.length = from.kv.length;
   }
   to.tokens.assign(from.tokens.begin(), from.tokens.end());
+  if (to.tail != nullptr) to.tail->Forget();
   rows_.AddReference(from.logits);
   SetLogits(to, from.logits);
   to.origin = from.origin;

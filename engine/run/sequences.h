@@ -14,6 +14,7 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/run/core.h"
 #include "engine/run/logit_rows.h"
+#include "engine/run/tail_log.h"
 #include "kvant/sequence_host.h"
 
 namespace kvant::run {
@@ -35,6 +36,7 @@ struct SequenceState {
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
+  std::unique_ptr<TailLog> tail = {};  // of models with states; null: there is none
   int64_t indexed_blocks = 0;  // how many of its full blocks the prefix index knows
 };
 

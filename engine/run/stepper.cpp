@@ -144,6 +144,15 @@ bool Stepper::KeepsStates() const {
          core_.cache->holds_states();
 }
 
+// The log of a sequence on a model with states, made when it is first needed.
+TailLog* Stepper::TailOf(SequenceState& state) const {
+  const int64_t floats = core_.model->plan().tail_floats();
+  const int64_t slots = core_.options.state_log;
+  if (floats == 0 || slots == 0 || !core_.cache.has_value()) return nullptr;
+  if (state.tail == nullptr) state.tail = std::make_unique<TailLog>(floats, slots);
+  return state.tail.get();
+}
+
 // Fills parts_ with the next tokens of each input, in the order of the inputs, as far as they fit
 // one pass.
 void Stepper::ChoosePass(std::span<const Work> works) {
@@ -160,7 +169,8 @@ void Stepper::ChoosePass(std::span<const Work> works) {
     if (alone ? rows > 0 : rows + wanted > shared_max) continue;
     const size_t count = static_cast<size_t>(wanted);
     const size_t from = std::min(std::max(work.logits_from, work.done) - work.done, count);
-    parts_.push_back({&work.state->kv, work.state->tokens, work.left.first(count), from});
+    parts_.push_back({&work.state->kv, work.state->tokens, work.left.first(count), from,
+                      TailOf(*work.state)});
     work_of_part_.push_back(i);
     rows += wanted;
     if (alone || std::ssize(parts_) == executor_.parts_max()) return;

@@ -49,6 +49,7 @@ class Stepper {
   Status RunPasses(std::span<Work> works, const std::atomic<bool>* cancel, const Shown& shown);
   bool KeepsStates() const;
   int64_t ToCheckpoint(const Work& work) const;
+  TailLog* TailOf(SequenceState& state) const;
   void ChoosePass(std::span<const Work> works);
   Status RunPass(std::span<Work> works, const std::atomic<bool>* cancel, const Shown& shown);
 

@@ -29,7 +29,7 @@ struct MemoryPlan {
   };
   uint64_t weights = 0;      // mapped from the file
   uint64_t kv = 0;           // when the context is full
-  uint64_t activations = 0;  // buffers and scratch of all threads
+  uint64_t activations = 0;  // buffers and scratch of all threads, logs of states
   uint64_t logits = 0;
   std::vector<Group> groups;
   uint64_t total() const { return weights + kv + activations + logits; }

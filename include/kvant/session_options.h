@@ -22,6 +22,8 @@ inline constexpr int64_t kDefaultChunk = 512;
 // tokens on: eight reach back by some 8,000.
 inline constexpr int64_t kDefaultStateCheckpoints = 8;
 inline constexpr int64_t kStateCheckpointsMax = 4096;
+// Tokens that a log of states holds at most.
+inline constexpr int64_t kStateLogMax = 4096;
 
 struct SessionOptions {
   int64_t context = 0;  // positions that a sequence may hold; 0 = the model's training length
@@ -52,6 +54,10 @@ struct SessionOptions {
   // that a rewind, and a prompt with a known beginning, need not compute all tokens again. They are
   // given up where memory is needed for sequences. 0: a rewind computes all tokens again.
   int64_t state_checkpoints = kDefaultStateCheckpoints;
+  // Of models with recurrent layers: what so many of a sequence's last tokens gave to its states is
+  // kept, up to kStateLogMax. A rewind to one of them then needs no replay, if a state before it is
+  // kept, too: that is so where a draft is taken back. 0: nothing is kept.
+  int64_t state_log = 0;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;
 };

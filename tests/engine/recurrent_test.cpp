@@ -431,6 +431,7 @@ TEST_P(Recurrent, Rs05RandomProgramsGiveTheBitsOfEachSequenceAlone) {
   SessionOptions options = Strict(kCount);
   options.prefix_cache = true;
   options.state_checkpoints = 3;
+  options.state_log = 40;
   options.threads = 1;
   const auto runner = Open(options);
   std::vector<SequenceId> ids;

@@ -1,0 +1,137 @@
+// The log of states: rewinds of models with recurrent layers that compute no token again. Random
+// programs with a log are in recurrent_test.cpp. Names begin with the number of the check.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kvant/memory_plan.h"
+#include "tests/engine/runner_kinds.h"
+#include "tests/engine/seeded_model.h"
+
+namespace kvant::test {
+namespace {
+
+class StateLog : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    model_ = SeededModel(GetParam()).Open(OwnGemm());
+    ASSERT_NE(model_, nullptr);
+  }
+
+  // Strict, so that the passes of a text do not matter.
+  static SessionOptions WithLog(int64_t tokens) {
+    SessionOptions options = Options(KvElement::kF16, 1);
+    options.context = 400;
+    options.strict = true;
+    options.state_log = tokens;
+    return options;
+  }
+
+  std::unique_ptr<Runner> Open(const SessionOptions& options) const {
+    return OpenRunner(model_, options);
+  }
+
+  std::vector<TokenId> Text(size_t count, uint32_t seed) const {
+    return RandomTokens(count, seed, model_->vocab_size());
+  }
+
+  static std::vector<float> LogitsOf(const Runner& runner, SequenceId id) {
+    return {runner.logits(id).begin(), runner.logits(id).end()};
+  }
+
+  // The logits after these tokens in a runner of their own, in one step.
+  std::vector<float> Alone(std::span<const TokenId> tokens) const {
+    const auto runner = Open(WithLog(0));
+    const SequenceId id = NewSequence(*runner);
+    ExpectOk(runner->Append(id, tokens));
+    return LogitsOf(*runner, id);
+  }
+
+  const Model& model() const { return *model_; }
+
+ private:
+  std::shared_ptr<const Model> model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeded, StateLog,
+                         testing::Values("lfm2", "qwen3next", "mamba2", "falcon-h1", "rwkv6",
+                                         "rwkv7"),
+                         [](const auto& seeded) {
+                           std::string name = seeded.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// Within the log a rewind scans the tokens since the state before it, and computes none again.
+TEST_P(StateLog, Rs07ARewindWithinTheLogReplaysNothing) {
+  const auto tokens = Text(300, 5);
+  const auto runner = Open(WithLog(63));
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, std::span(tokens).first(240)));
+  for (size_t i = 240; i < tokens.size(); ++i) {
+    ExpectOk(runner->Append(id, std::span(tokens).subspan(i, 1)));
+  }
+  std::vector<TokenId> now = tokens;
+  // States after 256 and 288 tokens are kept, the log begins at 237.
+  for (const auto& [length, scanned] :
+       {std::pair{299, 11}, {295, 7}, {289, 1}, {288, 0}, {287, 31}, {260, 4}, {257, 1}}) {
+    const RunnerStats before = runner->stats();
+    ExpectOk(runner->Rewind(id, length, Replay::kForbidden));
+    EXPECT_EQ(runner->stats().passes, before.passes) << length;
+    EXPECT_EQ(runner->stats().tokens_replayed, before.tokens_replayed) << length;
+    EXPECT_EQ(runner->stats().tokens_scanned - before.tokens_scanned,
+              static_cast<uint64_t>(scanned))
+        << length;
+    now.resize(static_cast<size_t>(length));
+    ExpectOk(runner->ComputeLogits(id));
+    EXPECT_EQ(LogitsOf(*runner, id), Alone(now)) << length;
+  }
+  // What is too far back is replayed.
+  EXPECT_EQ(runner->Rewind(id, 200, Replay::kForbidden).error().code, ErrorCode::kNotSupported);
+  ExpectOk(runner->Rewind(id, 200));
+  EXPECT_GT(runner->stats().tokens_replayed, 0u);
+  now.resize(200);
+  ExpectOk(runner->ComputeLogits(id));
+  EXPECT_EQ(LogitsOf(*runner, id), Alone(now));
+}
+
+TEST_P(StateLog, Rs16TakingBackADraftWithinTheLogReplaysNothing) {
+  const auto runner = Open(WithLog(16));
+  const SequenceId id = NewSequence(*runner);
+  std::vector<TokenId> tokens = Text(50, 13);
+  ExpectOk(runner->Append(id, tokens));
+  uint64_t scanned = 0;
+  for (const int64_t accepted : {8, 0, 3, 7, 1}) {
+    const auto draft = Text(8, 100 + static_cast<uint32_t>(accepted));
+    const StepInput input{id, draft, Logits::kAll};
+    ExpectOk(runner->Step({&input, 1}));
+    tokens.insert(tokens.end(), draft.begin(), draft.begin() + accepted);
+    ExpectOk(runner->Rewind(id, std::ssize(tokens), Replay::kForbidden));
+    scanned += accepted == 8 ? 0 : static_cast<uint64_t>(accepted);
+    tokens.push_back(5);
+    ExpectOk(runner->Append(id, {&tokens.back(), 1}));
+    EXPECT_EQ(LogitsOf(*runner, id), Alone(tokens)) << accepted;
+  }
+  EXPECT_EQ(runner->stats().tokens_replayed, 0u);
+  EXPECT_EQ(runner->stats().tokens_scanned, scanned);
+}
+
+// A log takes what the plan says, and none is longer than a pass.
+TEST_P(StateLog, ThePlanCountsItsBytes) {
+  const auto bytes = [&](int64_t tokens) {
+    const auto plan = PlanMemory(model(), WithLog(tokens));
+    EXPECT_TRUE(plan.ok());
+    return plan.ok() ? plan->activations : 0;
+  };
+  const uint64_t of_one = bytes(1) - bytes(0);
+  EXPECT_GT(of_one, 0u);
+  EXPECT_EQ(bytes(20) - bytes(0), 20 * of_one);
+  EXPECT_EQ(bytes(kStateLogMax), bytes(kSharedRowsMax));
+  EXPECT_FALSE(PlanMemory(model(), WithLog(kStateLogMax + 1)).ok());
+}
+
+}  // namespace
+}  // namespace kvant::test
