@@ -28,6 +28,7 @@
 #include "engine/arch/sublayers/gated_ffn.h"
 #include "engine/arch/sublayers/latent_attention.h"
 #include "engine/arch/sublayers/layer_input.h"
+#include "engine/arch/sublayers/mamba1.h"
 #include "engine/arch/sublayers/mamba2.h"
 #include "engine/arch/sublayers/plain_ffn.h"
 #include "engine/arch/sublayers/rwkv6_mix.h"
@@ -42,8 +43,9 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
-                           LayerInput, ShortConv, DeltaNet, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
+using Block =
+    std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts, LayerInput,
+                 ShortConv, DeltaNet, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;

@@ -107,6 +107,33 @@ struct ScanValues {
 std::unique_ptr<Node> MakeScan(const cpu::KernelTable& kernels, std::string name, ScanShape shape,
                                StateSlice state, const ScanValues& values);
 
+// In place, in the columns [0, cols): log(1 + exp(x)).
+std::unique_ptr<Node> MakeSoftplus(std::string name, ValueId values, int64_t cols);
+
+// The scan of Mamba 1: a state [depth] for each column, with steps of its own. It lies as panels of
+// cpu::kScanColumns columns, each [depth][kScanColumns].
+struct SelectiveScan {
+  int64_t cols = 0;
+  int64_t depth = 0;
+  int64_t b = 0;  // the first columns of b and c in `parameters`
+  int64_t c = 0;
+  WeightVector rates = {};  // [cols][depth]
+  WeightVector skips = {};  // [cols]
+
+  int64_t panels() const { return (cols + cpu::kScanColumns - 1) / cpu::kScanColumns; }
+  int64_t panel_floats() const { return depth * cpu::kScanColumns; }
+  int64_t state_floats() const { return panels() * panel_floats(); }
+};
+struct SelectiveScanValues {
+  ValueId x = kNoValue;           // [cols]
+  ValueId steps = kNoValue;       // [cols]
+  ValueId parameters = kNoValue;  // b and c
+  ValueId out = kNoValue;         // [cols]
+};
+std::unique_ptr<Node> MakeSelectiveScan(const cpu::KernelTable& kernels, std::string name,
+                                        const SelectiveScan& scan, StateSlice state,
+                                        const SelectiveScanValues& values);
+
 enum class GateOrder : uint8_t { kAfterNorm, kBeforeNorm };
 
 // out = norm of each piece of `in` * silu(gate), or norm of each piece of in * silu(gate). `in` is

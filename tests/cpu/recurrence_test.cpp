@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cpu/kernels.h"
+#include "cpu/selective_scan.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {
@@ -225,6 +226,27 @@ Scanned WkvInDouble(const ScanTask& task, const std::vector<float>& before) {
   return result;
 }
 
+// What a selective scan should give, in double precision.
+Scanned SelectiveScanInDouble(const SelectiveScanTask& task, const std::vector<float>& before) {
+  Scanned result;
+  result.state.assign(before.begin(), before.end());
+  for (int64_t t = 0; t < task.rows; ++t) {
+    for (int64_t c = 0; c < task.cols; ++c) {
+      const double x = double{task.x[t * task.x_stride + c]};
+      const double step = double{task.steps[t * task.step_stride + c]};
+      double out = double{task.skips[c]} * x;
+      for (int64_t i = 0; i < task.depth; ++i) {
+        double& state = result.state[static_cast<size_t>(i * kScanColumns + c)];
+        state = std::exp(step * double{task.rates[i * kScanColumns + c]}) * state +
+                double{task.b[t * task.bc_stride + i]} * step * x;
+        out += double{task.c[t * task.bc_stride + i]} * state;
+      }
+      result.out.push_back(out);
+    }
+  }
+  return result;
+}
+
 TEST_P(Recurrence, AScanOfRwkvGoesRowByRow) {
   constexpr int64_t kRows = 7;
   for (const ScanRule rule : {ScanRule::kWkv6, ScanRule::kWkv7}) {
@@ -281,6 +303,81 @@ TEST_P(Recurrence, AScanOfRwkvGoesRowByRow) {
         ExpectSameBits(out.ToVector(), reference_out, "scan");
         ExpectSameBits(state, reference_state, "state");
       }
+    }
+  }
+}
+
+void SelectiveScanRowByRow(const KernelTable& kernels, SelectiveScanTask task) {
+  const int64_t rows = std::exchange(task.rows, 1);
+  for (int64_t row = 0; row < rows; ++row) {
+    SelectiveScanOf(kernels)(task);
+    task.x += task.x_stride;
+    task.steps += task.step_stride;
+    task.b += task.bc_stride;
+    task.c += task.bc_stride;
+    task.out += task.out_stride;
+  }
+}
+
+TEST_P(Recurrence, ASelectiveScanHasAStepForEachColumn) {
+  constexpr int64_t kRows = 9;
+  for (const int64_t depth : {1, 5, 16, 64}) {
+    for (const int64_t cols : {1, 5, 8, 13, 16}) {
+      const std::vector<float> x = RandomFloats(kRows * 20, 1);
+      std::vector<float> steps = RandomFloats(kRows * 18, 2);
+      for (float& step : steps) step = std::log1p(std::exp(step));
+      const std::vector<float> b = RandomFloats(kRows * (2 * depth + 3), 3);
+      const std::vector<float> skips = RandomFloats(cols, 4);
+      std::vector<float> rates = RandomFloats(depth * kScanColumns, 5);
+      for (float& rate : rates) rate = -std::abs(rate);
+      std::vector<float> before = RandomFloats(depth * kScanColumns, 6);
+      for (size_t i = 0; i < before.size(); ++i) {
+        if (static_cast<int64_t>(i) % kScanColumns >= cols) before[i] = rates[i] = 0.0f;
+      }
+      std::vector<float> state = before;
+      const GuardedArray<float> out(static_cast<size_t>(kRows * cols));
+      SelectiveScanTask task = {.rows = kRows,
+                                .depth = depth,
+                                .cols = cols,
+                                .x = x.data(),
+                                .x_stride = 20,
+                                .steps = steps.data(),
+                                .step_stride = 18,
+                                .b = b.data(),
+                                .c = b.data() + depth,
+                                .bc_stride = 2 * depth + 3,
+                                .rates = rates.data(),
+                                .skips = skips.data(),
+                                .state = state.data(),
+                                .out = out.data(),
+                                .out_stride = cols};
+      SelectiveScanOf(kernels())(task);
+      const Scanned expected = SelectiveScanInDouble(task, before);
+      // Sums of `depth` terms of some units in each of the rows.
+      const double tolerance = 4e-6 * static_cast<double>(depth + 8);
+      for (size_t i = 0; i < expected.out.size(); ++i) {
+        ASSERT_NEAR(double{out[i]}, expected.out[i], tolerance) << depth << " x " << cols;
+      }
+      for (size_t i = 0; i < state.size(); ++i) {
+        ASSERT_NEAR(double{state[i]}, expected.state[i], tolerance) << depth << " x " << cols;
+      }
+
+      std::vector<float> reference_state = before;
+      std::vector<float> reference_out(out.size());
+      task.state = reference_state.data();
+      task.out = reference_out.data();
+      SelectiveScanOf(reference())(task);
+      ExpectSameBits(out.ToVector(), reference_out, "selective_scan");
+      ExpectSameBits(state, reference_state, "state");
+
+      // Rows by themselves give the same bits.
+      std::vector<float> pieces_state = before;
+      std::vector<float> pieces_out(out.size());
+      task.state = pieces_state.data();
+      task.out = pieces_out.data();
+      SelectiveScanRowByRow(kernels(), task);
+      ExpectSameBits(out.ToVector(), pieces_out, "rows");
+      ExpectSameBits(state, pieces_state, "state of rows");
     }
   }
 }

@@ -149,5 +149,50 @@ TEST(ReadSpec, HeadsAndShiftsOfRwkvAreChecked) {
   EXPECT_THAT(message("rwkv7", "attention.gate_lora_rank", 0), HasSubstr("rank is missing"));
 }
 
+TEST(ReadSpec, Rs19SizesOfMamba1AreChecked) {
+  const auto message = [](const std::string& key, uint32_t value) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          const std::pair<const char*, uint32_t> sizes[] = {{"ssm.conv_kernel", 4},
+                                                            {"ssm.time_step_rank", 4},
+                                                            {"ssm.state_size", 8},
+                                                            {"ssm.inner_size", 48}};
+          for (const auto& [name, size] : sizes) {
+            const uint32_t number = name == key ? value : size;
+            if (number > 0) writer.AddU32(std::string("mamba.") + name, number);
+          }
+        },
+        "mamba");
+  };
+  EXPECT_EQ(message("", 0), "accepted");
+  EXPECT_THAT(message("ssm.conv_kernel", 1), HasSubstr("found 1"));
+  EXPECT_THAT(message("ssm.inner_size", 0), HasSubstr("ssm.inner_size is missing"));
+  EXPECT_THAT(message("ssm.time_step_rank", 1u << 30), HasSubstr("time_step_rank: expected 1 to"));
+  EXPECT_THAT(message("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
+}
+
+TEST(ReadSpec, Rs19ALayerOfNemotronHIsOneSublayer) {
+  const auto message = [](const std::vector<int32_t>& kv_heads,
+                          const std::vector<int32_t>& widths) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          writer.AddU32("nemotron_h.ssm.conv_kernel", 4);
+          writer.AddU32("nemotron_h.ssm.group_count", 2);
+          writer.AddU32("nemotron_h.ssm.time_step_rank", 4);
+          writer.AddU32("nemotron_h.ssm.state_size", 8);
+          writer.AddU32("nemotron_h.ssm.inner_size", 48);
+          writer.Remove("nemotron_h.attention.head_count_kv");
+          writer.Remove("nemotron_h.feed_forward_length");
+          writer.AddI32s("nemotron_h.attention.head_count_kv", kv_heads);
+          writer.AddI32s("nemotron_h.feed_forward_length", widths);
+        },
+        "nemotron_h");
+  };
+  EXPECT_EQ(message({0, 2}, {16, 0}), "accepted");
+  EXPECT_THAT(message({0, 2}, {16, 16}), HasSubstr("layer 1: expected kv heads or a feed-forward"));
+  EXPECT_THAT(message({0, 0}, {16, 0}), HasSubstr("expected kv heads in some layer"));
+  EXPECT_THAT(message({0, 2}, {-1, 0}), HasSubstr("feed_forward_length"));
+}
+
 }  // namespace
 }  // namespace kvant::test

@@ -21,8 +21,8 @@ constexpr int64_t kContext = 2200;
 
 std::vector<std::string> RecurrentModels() {
   return {"lfm2",          "lfm2moe",   "qwen3next",  "qwen35-four",           "mamba2",
-          "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe-latent", "rwkv6",
-          "rwkv7"};
+          "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe-latent", "mamba-bias",
+          "jamba",         "rwkv6",     "rwkv7"};
 }
 
 class Recurrent : public testing::TestWithParam<std::string> {

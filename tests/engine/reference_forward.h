@@ -18,6 +18,7 @@
 #include "tests/engine/reference/gated_ffn.h"
 #include "tests/engine/reference/latent_attention.h"
 #include "tests/engine/reference/layer_input.h"
+#include "tests/engine/reference/mamba1.h"
 #include "tests/engine/reference/mamba2.h"
 #include "tests/engine/reference/plain_ffn.h"
 #include "tests/engine/reference/rwkv.h"

@@ -110,7 +110,7 @@ Status ReadExperts(const JsonObject& config, const HfExperts& keys, HfShape& sha
   if (number != nullptr && *number == 0) return {};  // a model of the class without experts
   if (keys.may_be_none) {
     KVANT_ASSIGN(const auto experts, config.Integer(keys.count, kExpertsMax));
-    if (experts.value_or(0) == 0) return {};
+    if (experts.value_or(0) <= keys.none) return {};
   }
   KVANT_ASSIGN(shape.experts, CountInEachLayer(config, keys.count, kExpertsMax));
   KVANT_ASSIGN(
@@ -314,6 +314,10 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kMambaHeads: return shape.mamba.heads;
     case Extent::kMambaGroups: return shape.mamba.groups;
     case Extent::kMambaGroupCols: return shape.mamba.inner() / shape.mamba.groups;
+    case Extent::kTwoMambaInner: return 2 * shape.mamba.inner();
+    case Extent::kMambaParameters: return shape.mamba.rank + 2 * shape.mamba.state_dim;
+    case Extent::kMambaRank: return shape.mamba.rank;
+    case Extent::kMambaState: return shape.mamba.state_dim;
     case Extent::kExpertDim: return shape.expert_latent > 0 ? shape.expert_latent : shape.dim;
     case Extent::kExpertLatent: return shape.expert_latent;
     case Extent::kWkvHeads: return shape.rwkv.heads;

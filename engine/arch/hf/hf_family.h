@@ -31,12 +31,13 @@ struct HfDelta {
   int64_t per_key() const { return value_heads / key_heads; }
 };
 
-// The heads of Mamba 2.
+// The heads of Mamba 2. Mamba 1 has heads of one column.
 struct HfMamba {
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t state_dim = 0;
   int64_t groups = 0;
+  int64_t rank = 0;  // of Mamba 1: columns that steps are made of
   int64_t inner() const { return heads * head_dim; }
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
 };
@@ -111,6 +112,7 @@ struct HfExperts {
   std::string_view shared_ffn = {};    // the width of the shared expert, or
   std::string_view shared_count = {};  // how many times as wide as the others it is
   bool may_be_none = false;            // some models of the class have none
+  int64_t none = 0;                    // numbers up to this mean that there are none
 };
 
 // A dimension of a tensor in terms of the shape. Where one is 0, the model has no such tensor.
@@ -161,6 +163,11 @@ enum class Extent : uint8_t {
   kMambaHeads,      // one for each head
   kMambaGroups,     // one for each group
   kMambaGroupCols,  // of x in a group
+  // Of Mamba 1:
+  kTwoMambaInner,    // x and gates
+  kMambaParameters,  // what steps are made of, b and c
+  kMambaRank,        // what steps are made of
+  kMambaState,       // of b and c
   // Of experts that read less than the stream:
   kExpertDim,     // what an expert reads
   kExpertLatent,  // the same where it is not dim
