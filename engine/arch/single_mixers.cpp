@@ -1,6 +1,8 @@
 #include "engine/arch/single_mixers.h"
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -31,7 +33,15 @@ Result<ModelSpec> ReadSingleMixers(const Metadata& metadata, MayHaveExperts may_
   if (may_have_experts == MayHaveExperts::kYes) {
     KVANT_ASSIGN(experts, ReadExperts(metadata, stack, kExperts));
   }
+  const bool any_experts = std::ranges::any_of(
+      experts, [](const std::optional<Experts>& layer) { return layer.has_value(); });
   for (size_t i = 0; i < layers; ++i) {
+    const std::string prefix = fmt::format("{}.{}.", stack.layer_prefix, i);
+    const bool lacks_ffn = metadata.file().FindTensor(prefix + "ffn_up.weight") == nullptr;
+    if (any_experts && !experts[i].has_value() && widths[i] > 0 && lacks_ffn) {
+      return MakeError(ErrorCode::kCorrupt, "{}: tensor {}ffn_gate_inp.weight is missing",
+                       metadata.file().path(), prefix);
+    }
     if (attentions[i].has_value() && widths[i] > 0) {
       return MakeError(ErrorCode::kCorrupt,
                        "{}: layer {}: expected kv heads or a feed-forward, found both",
