@@ -1,6 +1,7 @@
 #include "engine/arch/sublayers/mamba1.h"
 
 #include "base/result.h"
+#include "engine/arch/norm.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/arch/sublayers/conv_weights.h"
 #include "engine/graph/recurrent_nodes.h"
@@ -13,22 +14,20 @@ using graph::MatMulOperand;
 using graph::RowSpace;
 using graph::ValueId;
 
-// Norms, in place, of a piece of the parameters that ssm_x gives.
-Status AddStepNorm(const Mamba1& mamba, SublayerBuilder& builder, std::string_view tensor,
-                   int64_t first, int64_t size, ValueId parameters) {
-  graph::PlanBuilder& plan = builder.plan();
-  const std::string name = builder.Name(tensor);
-  graph::Norm norm = {.epsilon = mamba.norm_epsilon};
+// The norm of `size` of the parameters that ssm_x gives.
+Result<graph::Norm> StepNormOf(const Mamba1& mamba, SublayerBuilder& builder,
+                               std::string_view tensor, int64_t size) {
+  graph::Norm norm = {.kind = NormKind::kNone};
+  if (mamba.norms == StepNorms::kNone) return norm;
+  norm = {.kind = NormKind::kRms, .epsilon = mamba.norm_epsilon};
   norm.weight.assign(static_cast<size_t>(size), 1.0f);
   if (mamba.norms == StepNorms::kWithWeights) {
-    KVANT_ASSIGN(norm.weight, plan.Vector(name + ".weight", size));
+    KVANT_ASSIGN(norm.weight, builder.plan().Vector(builder.Name(tensor) + ".weight", size));
   }
-  plan.Add(RowSpace::kPass,
-           graph::MakeNormPieces(plan.kernels(), name, std::move(norm), first, 1, parameters));
-  return {};
+  return norm;
 }
 
-// b, c and what steps are made of, for each row of x.
+// What steps are made of, then b and c, of which the latter two are normed.
 Result<ValueId> AddScanParameters(const Mamba1& mamba, SublayerBuilder& builder,
                                   std::vector<MatMulOperand> operands, const Activations& x) {
   graph::PlanBuilder& plan = builder.plan();
@@ -37,23 +36,25 @@ Result<ValueId> AddScanParameters(const Mamba1& mamba, SublayerBuilder& builder,
   plan.AddMatMul(RowSpace::kPass, builder.Name("ssm_x"), std::move(operands), x, parameters,
                  cpu::Store::kSet);
   if (mamba.norms == StepNorms::kNone) return parameters;
-  KVANT_TRY(AddStepNorm(mamba, builder, "ssm_dt_norm", 0, mamba.rank, parameters));
-  KVANT_TRY(AddStepNorm(mamba, builder, "ssm_b_norm", mamba.rank, mamba.state_dim, parameters));
-  KVANT_TRY(AddStepNorm(mamba, builder, "ssm_c_norm", mamba.rank + mamba.state_dim, mamba.state_dim,
-                        parameters));
+  int64_t first = mamba.rank;
+  for (const char* tensor : {"ssm_b_norm", "ssm_c_norm"}) {
+    KVANT_ASSIGN(auto norm, StepNormOf(mamba, builder, tensor, mamba.state_dim));
+    plan.Add(RowSpace::kPass, graph::MakeNormPieces(plan.kernels(), builder.Name(tensor),
+                                                    std::move(norm), first, 1, parameters));
+    first += mamba.state_dim;
+  }
   return parameters;
 }
 
 // A step for each column, by the first columns of the parameters.
-ValueId AddSteps(const Mamba1& mamba, SublayerBuilder& builder, std::vector<MatMulOperand> operands,
-                 ValueId parameters) {
+Result<ValueId> AddSteps(const Mamba1& mamba, SublayerBuilder& builder,
+                         std::vector<MatMulOperand> operands, ValueId parameters) {
   graph::PlanBuilder& plan = builder.plan();
   const std::string name = builder.Name("ssm_dt");
-  Activations in = plan.NewActivations(name + ".in", RowSpace::kPass, mamba.rank, operands);
-  in.floats = parameters;
-  if (in.int8 != graph::kNoValue) {
-    plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), name + ".int8", in));
-  }
+  const Activations in = plan.NewActivations(name + ".in", RowSpace::kPass, mamba.rank, operands);
+  KVANT_ASSIGN(auto norm, StepNormOf(mamba, builder, "ssm_dt_norm", mamba.rank));
+  plan.Add(RowSpace::kPass, graph::MakeNorm(plan.kernels(), builder.Name("ssm_dt_norm"),
+                                            std::move(norm), parameters, in));
   const ValueId steps = plan.NewFloats(name, RowSpace::kPass, mamba.inner);
   plan.AddMatMul(RowSpace::kPass, name, std::move(operands), in, steps, cpu::Store::kSet);
   plan.Add(RowSpace::kPass, graph::MakeSoftplus(name + ".softplus", steps, mamba.inner));
@@ -112,7 +113,7 @@ Status Mamba1::AddNodes(SublayerBuilder& builder) const {
   const Activations x = AddConvolution(*this, builder, std::move(conv), cache_id, in, x_operands);
   KVANT_ASSIGN(const ValueId parameters,
                AddScanParameters(*this, builder, std::move(x_operands), x));
-  const ValueId steps = AddSteps(*this, builder, std::move(step_operands), parameters);
+  KVANT_ASSIGN(const ValueId steps, AddSteps(*this, builder, std::move(step_operands), parameters));
   const ValueId scanned = plan.NewFloats(builder.Name("ssm_scan"), RowSpace::kPass, inner);
   plan.Add(RowSpace::kPass,
            graph::MakeSelectiveScan(
