@@ -87,10 +87,16 @@ Result<graph::Routing> ReadRouting(const Metadata& metadata, const ExpertTraits&
   return routing;
 }
 
-// The width of the shared expert of a layer: the rows of its tensor; 0 if there is none.
+constexpr const char* kSharedWidth = "expert_shared_feed_forward_length";
+
+// The width of the shared expert of a layer: the rows of its tensor; 0 if there is none. Without
+// gates, which would tell a wrong number of rows, the key says it.
 Result<int64_t> ReadSharedWidth(const Metadata& metadata, const ExpertTraits& traits,
                                 const std::string& prefix) {
   if (traits.shared == SharedExpert::kNone) return 0;
+  if (traits.kind == ExpertKind::kPlain && metadata.Has(kSharedWidth)) {
+    return metadata.CountOr(kSharedWidth, kDimMax, 0);
+  }
   const std::string name = prefix + "ffn_up_shexp.weight";
   const formats::GgufTensor* up = metadata.file().FindTensor(name);
   if (up != nullptr && up->dims[1] <= int64_t{kDimMax}) return up->dims[1];
@@ -99,8 +105,7 @@ Result<int64_t> ReadSharedWidth(const Metadata& metadata, const ExpertTraits& tr
                      metadata.file().path(), name, kDimMax, up->dims[1]);
   }
   KVANT_ASSIGN(const int64_t count, metadata.CountOr("expert_shared_count", kExpertsMax, 0));
-  KVANT_ASSIGN(const int64_t width,
-               metadata.CountOr("expert_shared_feed_forward_length", kDimMax, 0));
+  KVANT_ASSIGN(const int64_t width, metadata.CountOr(kSharedWidth, kDimMax, 0));
   if (traits.shared == SharedExpert::kPlain && count == 0 && width == 0) return 0;
   return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing", metadata.file().path(), name);
 }
