@@ -403,7 +403,7 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"mamba-falcon", "/mixer_rms_eps", 0, "mixer_rms_eps"},
         SeededSetting{"jamba", "/attn_layer_offset", 3, "attn_layer_offset"},
         SeededSetting{"jamba", "/attn_layer_period", nullptr, "attn_layer_period is missing"},
-        SeededSetting{"jamba", "/attn_layer_period", 2, "is missing"},
+        SeededSetting{"jamba", "/attn_layer_offset", 0, "is missing"},
         SeededSetting{"jamba", "/sliding_window", 7, "sliding_window is not supported"},
         SeededSetting{"jamba", "/num_experts", 1, "has no place"},
         SeededSetting{"nemotron_h", "/layers_block_type/0", "conv", "layers_block_type"},
