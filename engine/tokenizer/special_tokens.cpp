@@ -94,11 +94,29 @@ void SpecialTokenMatcher::LinkFallbacks() {
   }
 }
 
-std::vector<TextFragment> SpecialTokenMatcher::Split(std::string_view text) const {
+// The longest token that begins at `begin` and may stand there; `state` is the automaton's node
+// there. The first range of `plain` is the first that ends behind `begin`.
+int32_t SpecialTokenMatcher::LongestAllowed(int32_t state, size_t begin,
+                                            std::span<const TextRange> plain) const {
+  for (; state != 0; state = nodes_[static_cast<size_t>(state)].fallback) {
+    const int32_t index = nodes_[static_cast<size_t>(state)].token;
+    if (index < 0) return -1;
+    const SpecialToken& token = tokens_[static_cast<size_t>(index)];
+    if (!token.control || plain.empty() || plain[0].begin >= begin + token.text.size()) {
+      return index;
+    }
+  }
+  return -1;
+}
+
+std::vector<TextFragment> SpecialTokenMatcher::Split(std::string_view text,
+                                                     std::span<const TextRange> plain) const {
   // Longest token at each position where one starts, last position first.
   std::vector<std::pair<size_t, int32_t>> matches;
   int32_t state = 0;
+  size_t range = plain.size();  // the first that ends behind the place
   for (size_t i = text.size(); i-- > 0 && nodes_.size() > 1;) {
+    while (range > 0 && plain[range - 1].end > i) --range;
     const auto byte = static_cast<uint8_t>(text[i]);
     int32_t child = Child(state, byte);
     while (child < 0 && state != 0) {
@@ -106,7 +124,7 @@ std::vector<TextFragment> SpecialTokenMatcher::Split(std::string_view text) cons
       child = Child(state, byte);
     }
     state = child < 0 ? 0 : child;
-    const int32_t token = nodes_[static_cast<size_t>(state)].token;
+    const int32_t token = LongestAllowed(state, i, plain.subspan(range));
     if (token >= 0) matches.emplace_back(i, token);
   }
 

@@ -13,9 +13,11 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "kvant/text_range.h"
 #include "kvant/tokenizer.h"
 
 namespace kvant {
@@ -25,6 +27,7 @@ struct SpecialToken {
   std::string_view text;
   bool strip_left = false;   // white space before it belongs to it
   bool strip_right = false;  // white space after it belongs to it
+  bool control = false;      // not found in what the caller calls plain text
 };
 
 // A piece of a text: a special token, or text (`token` null) to be tokenized in the ordinary way.
@@ -41,8 +44,10 @@ class SpecialTokenMatcher {
   // the matcher.
   explicit SpecialTokenMatcher(std::vector<SpecialToken> tokens);
 
-  // The pieces of `text` in order, none empty. They refer to `text` and to this matcher.
-  std::vector<TextFragment> Split(std::string_view text) const;
+  // The pieces of `text` in order, none empty. They refer to `text` and to this matcher. No control
+  // token has a byte in the ranges of `plain`, which are ascending and disjoint.
+  std::vector<TextFragment> Split(std::string_view text,
+                                  std::span<const TextRange> plain = {}) const;
 
  private:
   struct Node {
@@ -52,6 +57,7 @@ class SpecialTokenMatcher {
     int32_t token = -1;    // index of the longest token that ends here, fallbacks included
     uint8_t byte = 0;
   };
+  int32_t LongestAllowed(int32_t state, size_t begin, std::span<const TextRange> plain) const;
   int32_t Child(int32_t node, uint8_t byte) const;
   void Insert(int32_t token);
   void LinkFallbacks();

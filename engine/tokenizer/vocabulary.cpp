@@ -277,7 +277,7 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
       index_.Insert(id);
     }
     if (kind != PieceType::kNormal && kind != PieceType::kUnused && kind != PieceType::kByte) {
-      special.push_back({.id = id, .text = piece(id)});
+      special.push_back({.id = id, .text = piece(id), .control = kind != PieceType::kUserDefined});
       special_bytes += piece(id).size();
     }
   }
@@ -304,6 +304,17 @@ Result<std::vector<TokenId>> VocabularyTokenizer::Encode(std::string_view text,
 
 Result<Encoding> VocabularyTokenizer::EncodeAndCount(std::string_view text,
                                                      const EncodeOptions& options) const {
+  return EncodePieces(text, options, {});
+}
+
+Result<Encoding> VocabularyTokenizer::EncodeAround(std::string_view text,
+                                                   std::span<const TextRange> plain) const {
+  return EncodePieces(text, {.parse_special = true}, plain);
+}
+
+Result<Encoding> VocabularyTokenizer::EncodePieces(std::string_view text,
+                                                   const EncodeOptions& options,
+                                                   std::span<const TextRange> plain) const {
   if (text.size() > kTextBytesMax) {
     return MakeError(ErrorCode::kInvalid, "the text has {} bytes, at most {} can be tokenized",
                      text.size(), kTextBytesMax);
@@ -311,7 +322,7 @@ Result<Encoding> VocabularyTokenizer::EncodeAndCount(std::string_view text,
   Encoding out;
   if (options.add_special && first_token_) out.ids.push_back(*first_token_);
   const SpecialTokenMatcher& matcher = options.parse_special ? all_special_ : user_defined_;
-  for (const TextFragment& fragment : matcher.Split(text)) {
+  for (const TextFragment& fragment : matcher.Split(text, plain)) {
     if (fragment.token != nullptr) {
       out.ids.push_back(fragment.token->id);
     } else {

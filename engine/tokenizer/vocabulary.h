@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,10 @@ class VocabularyTokenizer : public Tokenizer {
   Result<std::vector<TokenId>> Encode(std::string_view text,
                                       const EncodeOptions& options) const final;
   Result<Encoding> EncodeAndCount(std::string_view text, const EncodeOptions& options) const final;
+
+  // The same with parse_special, but in the ranges of `plain`, ascending and disjoint, names of
+  // control tokens are text like any other, and so are those that reach into them.
+  Result<Encoding> EncodeAround(std::string_view text, std::span<const TextRange> plain) const;
 
  protected:
   // Reads tokens, types and special tokens. `defaults` holds for what the metadata leaves out;
@@ -45,6 +50,8 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<TokenId> last_token_;
 
  private:
+  Result<Encoding> EncodePieces(std::string_view text, const EncodeOptions& options,
+                                std::span<const TextRange> plain) const;
   Status ReadPieces(const formats::GgufFile& file);
   Status ReadSpecialIds(const formats::GgufFile& file, const SpecialTokens& defaults);
   Status ReadSuppressed(const formats::GgufFile& file);
