@@ -29,6 +29,7 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/limits.h",
     "engine/kv_type.",
     "engine/tokenizer/",
+    "engine/jinja/",
     "engine/kv/accounting/",
     "engine/kv/policies",
     "engine/kv/stores/",

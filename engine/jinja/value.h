@@ -1,0 +1,131 @@
+// Values of a template, with Python's types and semantics. All are immutable but objects (loops,
+// macros, namespaces), which the run owns.
+//
+// Numbers are 64 bits wide; what Python would compute beyond them is an error. Containers know how
+// deeply they are nested, up to kValueDepthMax, so that code may walk them by recursion.
+// Thread-safety: values; those without objects and generators may be shared by threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/jinja/text.h"
+
+namespace kvant::jinja {
+
+class Object;
+class Value;
+
+inline constexpr int kValueDepthMax = 100;
+// Bytes and items of a value, those of its items included, each as often as it can be reached.
+inline constexpr size_t kValueWeightMax = size_t{1} << 26;
+
+struct Undefined {
+  std::shared_ptr<const std::string> what;  // "'x' is undefined"; may be null
+};
+struct None {};
+
+// Lists and what else has items in order.
+struct Sequence {
+  enum class Kind : uint8_t { kList, kTuple, kRange, kView, kGenerator };
+  Kind kind = Kind::kList;
+  std::vector<Value> items;
+  int depth = 1;
+  size_t weight = 1;
+  mutable size_t taken = 0;  // of a generator: what has been read is gone
+};
+
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;     // in the order of insertion
+  std::unordered_map<std::string, size_t> index;  // KeyOf -> place
+  int depth = 1;
+  size_t weight = 1;
+
+  const Value* Find(const std::string& key) const;  // by KeyOf
+  const Value* FindText(std::string_view name) const;
+};
+
+class Value {
+ public:
+  using TextPointer = std::shared_ptr<const Text>;
+  using SequencePointer = std::shared_ptr<const Sequence>;
+  using DictPointer = std::shared_ptr<const Dict>;
+
+  Value() = default;                                                          // undefined
+  Value(None none) : data_(none) {}                                           // NOLINT
+  Value(bool value) : data_(value) {}                                         // NOLINT
+  Value(int64_t value) : data_(value) {}                                      // NOLINT
+  Value(double value) : data_(value) {}                                       // NOLINT
+  Value(Text text) : data_(std::make_shared<const Text>(std::move(text))) {}  // NOLINT
+  Value(const char*) = delete;
+  Value(Object* object) : data_(object) {}  // NOLINT
+  static Value Missing(std::string what);
+  static Value Own(std::string_view text) { return Text(std::string(text)); }
+  // kInvalid where the items are nested too deeply or weigh too much.
+  static Result<Value> Make(Sequence::Kind kind, std::vector<Value> items);
+  static Result<Value> Make(Dict dict);
+
+  bool IsUndefined() const { return std::holds_alternative<Undefined>(data_); }
+  bool IsNone() const { return std::holds_alternative<None>(data_); }
+  bool IsBool() const { return std::holds_alternative<bool>(data_); }
+  bool IsInt() const { return std::holds_alternative<int64_t>(data_); }
+  bool IsFloat() const { return std::holds_alternative<double>(data_); }
+  bool IsText() const { return std::holds_alternative<TextPointer>(data_); }
+  bool IsSequence() const { return std::holds_alternative<SequencePointer>(data_); }
+  bool IsSequence(Sequence::Kind kind) const { return IsSequence() && sequence().kind == kind; }
+  bool IsDict() const { return std::holds_alternative<DictPointer>(data_); }
+  bool IsObject() const { return std::holds_alternative<Object*>(data_); }
+  bool IsNumber() const { return IsBool() || IsInt() || IsFloat(); }
+  bool IsWhole() const { return IsBool() || IsInt(); }
+
+  // Of the type that was asked for above.
+  bool boolean() const { return std::get<bool>(data_); }
+  int64_t whole() const { return IsBool() ? int64_t{boolean()} : std::get<int64_t>(data_); }
+  double number() const { return IsFloat() ? std::get<double>(data_) : double(whole()); }
+  const Text& text() const { return *std::get<TextPointer>(data_); }
+  const Sequence& sequence() const { return *std::get<SequencePointer>(data_); }
+  const Dict& dict() const { return *std::get<DictPointer>(data_); }
+  Object* object() const { return std::get<Object*>(data_); }
+
+  std::string UndefinedMessage() const;  // why this is undefined
+  int depth() const;                     // 0 for what has no items
+  size_t weight() const;                 // see kValueWeightMax
+  bool Truth() const;
+  std::string TypeName() const;  // Python's name, for messages
+
+ private:
+  std::variant<Undefined, None, bool, int64_t, double, TextPointer, SequencePointer, DictPointer,
+               Object*>
+      data_;
+};
+
+// The members of a dict, kept by KeyOf.
+class DictBuilder {
+ public:
+  Status Set(const Value& key, Value value);
+  void SetText(std::string_view name, Value value);
+  Result<Value> Finish() { return Value::Make(std::move(dict_)); }
+
+ private:
+  void SetAt(std::string index, const Value& key, Value value);
+  Dict dict_;
+};
+
+// What dicts and sets take for the same key: 1, 1.0 and true are. kInvalid for lists and dicts.
+Result<std::string> KeyOf(const Value& value);
+
+bool Equal(const Value& left, const Value& right);
+
+// Python's str(x) and repr(x).
+Text Str(const Value& value);
+Text Repr(const Value& value);
+std::string FloatText(double value);
+
+}  // namespace kvant::jinja
