@@ -9,6 +9,7 @@ namespace kvant::tools {
 int RunCommand(CommandLine& line);
 int InspectCommand(CommandLine& line);
 int TokenizeCommand(CommandLine& line);
+int TemplateCommand(CommandLine& line);
 int LogitsCommand(CommandLine& line);
 int BenchCommand(CommandLine& line);
 int HashCommand(CommandLine& line);

@@ -32,6 +32,8 @@ constexpr Command kCommands[] = {
     {"run", "Generate text with a model and stream it", RunCommand},
     {"inspect", "Show what is in a model file, and the memory a run will need", InspectCommand},
     {"tokenize", "Turn text into token ids and back", TokenizeCommand},
+    {"template", "Show the text and the tokens that a chat template makes of messages",
+     TemplateCommand},
     {"logits", "Write the logits of every position to a NumPy file", LogitsCommand},
     {"bench", "Measure the speed of prefill and decode", BenchCommand},
     {"perplexity", "Measure how well a model predicts a text, also beside another model",

@@ -17,14 +17,15 @@
 
 #include "kvant/model.h"
 #include "kvant/result.h"
+#include "kvant/text_range.h"
 #include "kvant/token_id.h"
 #include "kvant/tokenizer.h"
 
 namespace kvant {
 
 struct ChatMessage {
-  std::string role;       // "system", "user", "assistant"; which of them exist, the template decides
-  std::string content;    // UTF-8
+  std::string role;     // "system", "user", "assistant"; which of them exist, the template decides
+  std::string content;  // UTF-8
   std::string reasoning;  // what an assistant thought before its content; "" if nothing
 };
 
@@ -37,17 +38,11 @@ struct ChatRenderOptions {
   std::optional<int64_t> now;           // seconds since 1970 for strftime_now; the clock without it
 };
 
-// A range of bytes of a text, [begin, end).
-struct ChatTextRange {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
 // A rendered conversation, and which bytes of it came from messages, tools and variables rather
 // than from the template: ascending, disjoint.
 struct ChatText {
   std::string text;
-  std::vector<ChatTextRange> foreign;
+  std::vector<TextRange> foreign;
 };
 
 class ChatTemplate {

@@ -31,6 +31,7 @@ expect() {
 mkdir "$work/in" "$work/empty"
 printf 'To be, or not to be, that is the question:\nWhether it is nobler %.0s' {1..40} >"$work/in/text"
 printf '{"prompt":"ROMEO:"}\n{"prompt":"JULIET:"}\n' >"$work/in/prompts"
+printf '[{"role":"user","content":"Speak."}]' >"$work/in/messages"
 printf 'new A\nappend A "ROMEO:"\nfork A B\ngenerate B 3\n' >"$work/in/program"
 
 # name | prints to stdout | writes to stderr | files it leaves | arguments
@@ -44,6 +45,7 @@ batch    | yes | log | -           | run MODEL --prompts IN/prompts -n 4 --temp 
 seq      | yes | log | -           | seq MODEL -f IN/program --log kv
 inspect  | yes | -   | -           | inspect MODEL --tensors --memory
 tokenize | yes | -   | -           | tokenize MODEL -f IN/text
+template | yes | -   | -           | template MODEL IN/messages --chat-template chatml
 score    | yes | log | -           | score MODEL -p ROMEO: --log kv
 logits   | no  | log | l.npy       | logits MODEL -p ROMEO: -o l.npy --log kv
 measure  | yes | log | -           | perplexity MODEL IN/text -c 16 --chunks 2 --log kv
