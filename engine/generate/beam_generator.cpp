@@ -121,6 +121,39 @@ Result<BeamSearch> StartSearch(const Runner& runner, std::span<const TokenId> pr
   return search;
 }
 
+// Frees the fork of a search that was cancelled before it began.
+class BeginningFork {
+ public:
+  explicit BeginningFork(Runner& runner) : runner_(runner) {}
+  ~BeginningFork() {
+    if (runner_.Has(sequence)) (void)runner_.FreeSequence(sequence);
+  }
+  BeginningFork(const BeginningFork&) = delete;
+  BeginningFork& operator=(const BeginningFork&) = delete;
+
+  SequenceId sequence = -1;
+
+ private:
+  Runner& runner_;
+};
+
+// Where the prompt's beginning is known, the search gets a fork of the sequence that holds it.
+Result<Service> ServiceFor(Runner& runner, std::span<const TokenId> prompt,
+                           const BeamGenerateOptions& options) {
+  Service service;
+  if (!options.beginning.has_value()) return service;
+  const std::span<const TokenId> held = runner.tokens(*options.beginning);
+  if (held.size() >= prompt.size() || !std::equal(held.begin(), held.end(), prompt.begin())) {
+    return MakeError(ErrorCode::kInvalid,
+                     "sequence {}: expected the beginning of the prompt of {} tokens, found {} "
+                     "tokens that are not",
+                     *options.beginning, prompt.size(), held.size());
+  }
+  KVANT_ASSIGN(service.sequence, runner.Fork(*options.beginning));
+  service.done = std::ssize(held);
+  return service;
+}
+
 }  // namespace
 
 Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
@@ -132,13 +165,20 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                      "prompt {} has {} tokens, but the context has room for {}", i,
                      prompts[i].size(), runner.options().context);
   }
+  if (options.beginning.has_value() && prompts.size() != 1) {
+    return MakeError(ErrorCode::kInvalid, "a beginning: expected one prompt, found {}",
+                     prompts.size());
+  }
+  BeginningFork fork(runner);
   std::deque<BeamRequest> requests;
   // Prompts are processed in the same steps as the beams of other requests.
   Scheduler scheduler(
       runner, {.prompt_slice = INT64_MAX, .requests_max = std::max<size_t>(options.parallel, 1)});
   for (size_t i = 0; i < prompts.size(); ++i) {
     KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], options.search));
-    scheduler.Submit(requests.emplace_back(std::move(search), i, prompts[i], options));
+    KVANT_ASSIGN(const Service service, ServiceFor(runner, prompts[i], options));
+    fork.sequence = service.sequence.value_or(-1);
+    scheduler.Submit(requests.emplace_back(std::move(search), i, prompts[i], options), service);
   }
   Status status;
   while (status.ok() && !scheduler.idle()) {

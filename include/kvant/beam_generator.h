@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct BeamGenerateOptions {
   size_t parallel = SIZE_MAX;                 // requests under way at the same time
   BeamStepFunction on_step = {};              // may be empty
   const std::atomic<bool>* cancel = nullptr;  // once set, searches end with what they have found
+  // Where there is one prompt only: a sequence that holds its beginning, all but its last token at
+  // most. Beams begin as forks of it, and it stays as it is; there must be room beside it.
+  std::optional<SequenceId> beginning = {};
 };
 
 // Searches for a continuation of every prompt, of at most as many tokens as the context has room
