@@ -112,11 +112,13 @@ inline ProgramRun Run(const char* path, std::vector<std::string> arguments,
     posix_spawn_file_actions_addopen(&actions, 1, input.stdout_path.c_str(), O_WRONLY, 0);
   }
   posix_spawn_file_actions_adddup2(&actions, error[1], 2);
-  posix_spawnattr_t attributes;  // SIGPIPE as a shell would leave it
+  posix_spawnattr_t attributes;  // signals as a shell would leave them, also under nohup
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM}) {
+    sigaddset(&defaults, number);
+  }
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
