@@ -39,6 +39,11 @@ constexpr std::array kSynonyms = {
     Synonym{"--out", "--output"},
     Synonym{"--outfile", "--output"},
     Synonym{"--save-session", "--session"},
+    Synonym{"-cnv", "--chat"},
+    Synonym{"--conversation", "--chat"},
+    Synonym{"-i", "--chat"},
+    Synonym{"--interactive", "--chat"},
+    Synonym{"--interactive-first", "--chat"},
 };
 
 // A word that ends in '*' stands for all that begin so.
@@ -47,22 +52,12 @@ struct Missing {
   std::string_view what;
 };
 constexpr std::array kMissing = {
-    Missing{"-cnv", "conversations"},
-    Missing{"--conversation", "conversations"},
-    Missing{"-i", "conversations"},
-    Missing{"--interactive*", "conversations"},
     Missing{"-if", "conversations"},
     Missing{"-mli", "conversations"},
     Missing{"--multiline-input", "conversations"},
     Missing{"--in-prefix*", "conversations"},
     Missing{"--in-suffix", "conversations"},
-    Missing{"-st", "conversations"},
-    Missing{"--single-turn", "conversations"},
-    Missing{"-sys*", "chat templates"},
-    Missing{"--system-prompt*", "chat templates"},
-    Missing{"--chat-template*", "chat templates"},
-    Missing{"--jinja", "chat templates"},
-    Missing{"--reasoning-*", "chat templates"},
+    Missing{"--reasoning-*", "such settings of reasoning"},
     Missing{"--grammar*", "grammars"},
     Missing{"-j", "grammars"},
     Missing{"-jf", "grammars"},
@@ -143,6 +138,9 @@ const std::vector<DashWord>& DashWords() {
       {"-nkvo", "--no-kv-offload"},
       {"-lv", "--log-verbosity"},
       {"-ot", "--override-tensor"},
+      {"-st", "--single-turn"},
+      {"-sys", "--system-prompt"},
+      {"-sysf", "--system-prompt-file"},
   };
   return words;
 }
@@ -173,6 +171,7 @@ const std::vector<IdleOption>& IdleOptions() {
       {"--no-conversation", false, "prompts are always continued as they are"},
       {"--no-context-shift", false, "contexts are shifted only with --context-shift or --keep"},
       {"--no-escape", false, "escapes are read only with -e"},
+      {"--jinja", false, "chat templates are always read as Jinja"},
   };
   return options;
 }

@@ -30,6 +30,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "Generate text with a model and stream it", RunCommand},
+    {"chat", "Talk with a model", ChatCommand},
     {"inspect", "Show what is in a model file, and the memory a run will need", InspectCommand},
     {"tokenize", "Turn text into token ids and back", TokenizeCommand},
     {"template", "Show the text and the tokens that a chat template makes of messages",

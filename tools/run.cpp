@@ -46,6 +46,7 @@ constexpr HelpText kRunHelp = {
     "  kvant run model.gguf -p \"Hello\" --json | jq .timings\n"
     "  kvant run model.gguf -p \"Once\" -n 64 --session s.kvs; kvant run model.gguf --session "
     "s.kvs\n"
+    "  kvant run model.gguf --chat -p \"Why is the sky blue?\"\n"
     "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
     "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
 };
@@ -96,6 +97,10 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
 
 void AddOptions(OptionList& list, RunOptions& options) {
   options.prompt.Add(list, "Prompt", "prompt");
+  list.Flag("--chat", &options.chat,
+            "The prompt is a message: the template of the model's file makes a conversation of it, "
+            "and the text is the answer");
+  options.conversation.Add(list, "Prompt, with --chat");
   list.Group("Generation");
   list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1, kContextMax},
                "Tokens to generate at most; -1 is until an end token or a full context");
@@ -202,6 +207,11 @@ GenerateOptions ToGenerateOptions(const RunOptions& options) {
   return out;
 }
 
+Status CheckChatModes(const OptionList& list, const RunOptions& options) {
+  if (options.chat) return list.Exclude({"--session", "--prompt-cache"}, "--chat");
+  return list.Need({"--system-prompt", "--system-prompt-file", "--chat-template"}, "--chat");
+}
+
 // What does not go together, or has no effect without something else.
 Status CheckModes(const OptionList& list, const RunOptions& options,
                   const Positionals& positionals) {
@@ -219,8 +229,9 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }
-    if (batch) KVANT_TRY(list.Exclude({"--echo"}, "--prompts"));
+    if (batch) KVANT_TRY(list.Exclude({"--echo", "--chat"}, "--prompts"));
   }
+  KVANT_TRY(CheckChatModes(list, options));
   KVANT_TRY(CheckBeamModes(list, options));
   if (options.batch.samples > 1 && beams) {
     return MakeError(ErrorCode::kInvalid, "--samples: expected --prompts with it, and no --beams");
@@ -296,6 +307,10 @@ Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
   const Tokenizer& tokenizer = run->model->tokenizer();
   if (saved != nullptr && !saved->empty()) KVANT_TRY(run->session->Load(*one.File()));
   const bool cache = one.prompt_cache.has_value();
+  if (options.chat) {
+    KVANT_ASSIGN(run->prompt, options.PromptIds(*run->model, text));
+    return {};
+  }
   auto next = Continue(tokenizer, run->session->tokens(), text,
                        cache || one.session_rewind ? SavedText::kRewound : SavedText::kKept);
   if (!next.ok()) {
@@ -434,6 +449,12 @@ std::vector<std::string> RunOptions::StopTexts() const {
     for (const std::string& text : words) texts.push_back(prompt.escape ? Unescape(text) : text);
   }
   return texts;
+}
+
+Result<std::vector<TokenId>> RunOptions::PromptIds(const Model& opened,
+                                                   const std::optional<std::string>& text) const {
+  if (!chat) return PromptTokens(opened.tokenizer(), text.value_or(""));
+  return conversation.Prompt(opened, text.value_or(""));
 }
 
 int RunCommand(CommandLine& line) {

@@ -149,7 +149,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, 1));
-  KVANT_ASSIGN(run.prompts.emplace_back(), PromptTokens(run.model->tokenizer(), text.value_or("")));
+  KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
   run.generate.on_step = [&](size_t, const BeamSearch& search) {
     status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
     return BeamStep::kGoOn;

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "kvant/generator.h"
 #include "kvant/prompt.h"
+#include "tools/chat_options.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/json.h"
@@ -63,9 +64,11 @@ struct RunOptions {
   BeamRunOptions beams;
   BatchRunOptions batch;
   ContinueRunOptions continuation;
+  ConversationGroup conversation;
   int64_t max_tokens = -1;
   std::vector<std::string> stop_texts;
   std::vector<std::string> reverse_prompts;  // stop texts that are shown
+  bool chat = false;                         // the prompt is a message
   bool ignore_eos = false;
   bool echo = false;
   bool special = false;
@@ -74,6 +77,9 @@ struct RunOptions {
   StatusUse status_use() const { return quiet ? StatusUse::kHidden : StatusUse::kShown; }
 
   std::vector<std::string> StopTexts() const;
+  // The ids of the text as a prompt or, with --chat, as a message.
+  Result<std::vector<TokenId>> PromptIds(const Model& opened,
+                                         const std::optional<std::string>& text) const;
 };
 
 // kInvalid for options that a beam search does not look at, and for its own without one.

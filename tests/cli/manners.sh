@@ -40,6 +40,8 @@ table="
 run      | yes | log | -           | run MODEL -p ROMEO: -n 4 --temp 0 --log kv
 json     | yes | log | -           | run MODEL -p ROMEO: -n 4 --temp 0 --json -s 1 --log kv
 session  | yes | log | s           | run MODEL -p ROMEO: -n 4 --temp 0 --session s --log kv
+message  | yes | log | -           | run MODEL --chat --chat-template chatml -p ROMEO: -n 4 --temp 0 --log kv
+chat     | yes | log | -           | chat MODEL --chat-template chatml -p ROMEO: --single-turn -n 4 --temp 0 --log kv
 beams    | yes | log | -           | run MODEL -p ROMEO: -n 4 --beams 2 --log kv
 batch    | yes | log | -           | run MODEL --prompts IN/prompts -n 4 --temp 0 -s 1 --log kv
 seq      | yes | log | -           | seq MODEL -f IN/program --log kv
@@ -90,7 +92,7 @@ begin() {
 start() {
   # shellcheck disable=SC2086
   case $1 in
-    run | json | session | beams | batch | seq | score | logits | measure | save | imatrix | bench)
+    run | json | session | message | chat | beams | batch | seq | score | logits | measure | save | imatrix | bench)
       "$kvant" ${arguments[$1]} -t 1 ;;
     *) "$kvant" ${arguments[$1]} ;;
   esac

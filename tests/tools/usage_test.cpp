@@ -270,7 +270,7 @@ TEST(Usage, LlamaCppsWords) {
   EXPECT_EQ(text({"-n", "60", "-c", "24", "--keep", "2"}),
             text({"-n", "60", "-c", "24", "--context-shift", "keep=3"}));
   for (const auto& [option, what] :
-       std::vector<std::pair<std::string, std::string>>{{"-cnv", "conversations"},
+       std::vector<std::pair<std::string, std::string>>{{"-mli", "conversations"},
                                                         {"--grammar", "grammars"},
                                                         {"--lora", "LoRA adapters"},
                                                         {"-hf", "downloads"}}) {

@@ -1,0 +1,62 @@
+// Tells what a model thinks from what it answers, as the text comes.
+//
+// Models mark their reasoning in one of a few ways, a row each in the list of the .cpp. It can only
+// stand at the beginning of an answer; a mark further on is text like other text.
+//
+// Thread-safety: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kvant/tokenizer.h"
+
+namespace kvant::tools {
+
+enum class AnswerPart : uint8_t { kReasoning, kContent };
+
+// Receives the text of a part, without marks; false ends the answer.
+using PartFunction = std::function<bool(AnswerPart part, std::string_view text)>;
+
+class ReasoningText {
+ public:
+  // `prompt` is the text that the answer follows: templates may write the first mark themselves.
+  ReasoningText(std::string_view prompt, PartFunction take);
+
+  bool Push(std::string_view text);
+  bool Finish();  // what was held back, which has not become a mark
+
+  // All that was taken, blanks around the reasoning excluded.
+  const std::string& reasoning() const { return reasoning_; }
+  const std::string& content() const { return content_; }
+  bool reasoned() const { return marks_.has_value(); }
+
+ private:
+  struct Marks {
+    std::string_view open;
+    std::string_view close;
+  };
+  enum class State : uint8_t { kStart, kReasoning, kGap, kContent };
+
+  static const std::vector<Marks>& AllMarks();
+  friend bool MarksAreControlTokens(const Tokenizer& tokenizer);
+  bool Go();  // as far as the pending text allows
+  bool Start(std::string_view text, size_t blanks);
+  bool Emit(AnswerPart part, std::string_view text);
+
+  PartFunction take_;
+  State state_ = State::kStart;
+  std::optional<Marks> marks_;
+  bool finished_ = false;
+  std::string pending_;
+  std::string reasoning_;
+  std::string content_;
+};
+
+// Whether one of the marks is a control token of the vocabulary, whose text is shown only on
+// demand.
+bool MarksAreControlTokens(const Tokenizer& tokenizer);
+
+}  // namespace kvant::tools
