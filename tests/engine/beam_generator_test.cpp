@@ -80,6 +80,37 @@ TEST_P(BeamGenerators, OneBeamIsGreedyAndItsLogProbsAreThoseOfTheLogits) {
   }
 }
 
+// A search behind a sequence finds what it finds alone, and leaves the sequence as it was.
+TEST_P(BeamGenerators, BeginBehindASequence) {
+  const auto model = OpenModel();
+  const std::vector<TokenId> prompt = RandomTokens(45, 3);
+  const auto first = std::span(prompt).first(40);
+  auto alone = OpenRunner(model, Options(GetParam().type, 4));
+  auto runner = OpenRunner(model, Options(GetParam().type, 5));
+  const auto sequence = runner->NewSequence();
+  ASSERT_TRUE(sequence.ok());
+  ExpectOk(runner->Append(*sequence, first));
+  const auto expected = Generate(*alone, {prompt}, {.search = Beams(4, 14)});
+  const auto found = Generate(*runner, {prompt}, {.search = Beams(4, 14), .beginning = *sequence});
+  ASSERT_EQ(found[0].hypotheses.size(), expected[0].hypotheses.size());
+  for (size_t i = 0; i < found[0].hypotheses.size(); ++i) {
+    EXPECT_EQ(found[0].hypotheses[i].ids, expected[0].hypotheses[i].ids);
+  }
+  EXPECT_EQ(runner->length(*sequence), 40);
+  EXPECT_EQ(runner->stats().sequences, 1);
+
+  const std::vector<std::vector<TokenId>> other = {RandomTokens(45, 4)};
+  const std::vector<std::vector<TokenId>> two = {prompt, prompt};
+  const std::vector<std::vector<TokenId>> held = {{first.begin(), first.end()}};
+  const BeamGenerateOptions options = {.search = Beams(4, 14), .beginning = *sequence};
+  for (const auto& prompts : {other, two, held}) {
+    const auto refused = GenerateBeams(*runner, prompts, options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  }
+  EXPECT_EQ(runner->stats().sequences, 1);
+}
+
 // beams + window-sized cache, beams + int8, log-probabilities with beams: with forks, reorders and
 // shared blocks every beam has the bits of a session that knows nothing of the others.
 TEST_P(BeamGenerators, FindWhatSessionsOfTheirOwnFind) {
