@@ -15,7 +15,7 @@ struct PartStates {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t first_position = 0;
-  TailRows tail = {};  // what the last of these rows are kept in
+  TailRows tail = {};             // what the last of these rows are kept in
   const float* before = nullptr;  // null: there are no positions before these rows
   float* after = nullptr;         // null: nothing is kept
 };

@@ -89,7 +89,7 @@ class Executor {
   // The pass under way:
   std::vector<TokenId> tokens_;
   std::vector<int64_t> positions_;
-  std::vector<kv::PartRows> rows_;   // of the parts that found room
+  std::vector<kv::PartRows> rows_;  // of the parts that found room
   std::vector<graph::TailRows> tails_;
   std::vector<int64_t> head_;        // rows of the pass whose logits come next
   std::vector<LogitRow> head_rows_;  // the same, as the sink sees them

@@ -72,9 +72,9 @@ struct RunnerStats {
   uint64_t tokens_processed = 0;  // rows of all passes, replays included
   uint64_t tokens_replayed = 0;
   uint64_t tokens_scanned = 0;  // by rewinds, from logs of states (SessionOptions::state_log)
-  uint64_t tokens_reused = 0;  // found in the prefix cache
-  uint64_t passes = 0;         // times the weights were read
-  int64_t sequences = 0;       // alive
+  uint64_t tokens_reused = 0;   // found in the prefix cache
+  uint64_t passes = 0;          // times the weights were read
+  int64_t sequences = 0;        // alive
   int64_t snapshots = 0;
   std::vector<KvGroupStats> groups;
 };
