@@ -73,7 +73,7 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, Stac
 
 // The output matrix is the embedding where the file has none of its own.
 Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& embedding,
-                 ValueId stream, graph::PlanBuilder& builder) {
+                 ValueId stream, const StackValues& shared, graph::PlanBuilder& builder) {
   const std::string name(stack.output.tensor);
   std::vector<MatMulOperand> operands;
   if (builder.Find(name + ".weight") != nullptr) {
@@ -82,7 +82,11 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
     operands.push_back({&embedding, {}, 0});
   }
   const ValueId selected = builder.NewFloats("selected", RowSpace::kHead, stack.dim);
-  builder.Add(RowSpace::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
+  if (stack.streams.has_value()) {
+    KVANT_TRY(stack.streams->AddEnd(shared.streams, selected, builder));
+  } else {
+    builder.Add(RowSpace::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
+  }
   const Activations normed =
       builder.NewActivations("output_normed", RowSpace::kHead, stack.dim, operands);
   KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
@@ -138,8 +142,12 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   if (stack.layer_inputs.has_value()) {
     KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
   }
+  if (stack.streams.has_value()) {
+    KVANT_ASSIGN(shared.streams, stack.streams->AddBegin(stream, builder));
+    shared.stream_shape = stack.streams->shape;
+  }
   KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
-  KVANT_TRY(AddOutput(spec, stack, *embedding, stream, builder));
+  KVANT_TRY(AddOutput(spec, stack, *embedding, stream, shared, builder));
   return builder.Finish();
 }
 

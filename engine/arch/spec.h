@@ -27,6 +27,7 @@
 #include "engine/arch/sublayers/ffn_and_experts.h"
 #include "engine/arch/sublayers/gated_ffn.h"
 #include "engine/arch/sublayers/latent_attention.h"
+#include "engine/arch/sublayers/laurel.h"
 #include "engine/arch/sublayers/layer_input.h"
 #include "engine/arch/sublayers/mamba1.h"
 #include "engine/arch/sublayers/mamba2.h"
@@ -34,6 +35,7 @@
 #include "engine/arch/sublayers/rwkv6_mix.h"
 #include "engine/arch/sublayers/rwkv7_mix.h"
 #include "engine/arch/sublayers/short_conv.h"
+#include "engine/arch/sublayers/streams.h"
 #include "engine/graph/rope.h"
 #include "formats/gguf.h"
 
@@ -43,9 +45,9 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block =
-    std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts, LayerInput,
-                 ShortConv, DeltaNet, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
+using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
+                           LayerInput, PredictStreams, CorrectStreams, Laurel, ShortConv, DeltaNet,
+                           Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;
@@ -90,6 +92,7 @@ struct Stack {
   int64_t dim = 0;                        // of the stream
   Input input;
   std::optional<LayerInputs> layer_inputs = {};
+  std::optional<Streams> streams = {};  // beside the one of the formula above
   std::vector<LayerSpec> layers;
   Norm final_norm;
   Output output;

@@ -13,6 +13,7 @@
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/rope.h"
+#include "engine/graph/stream_nodes.h"
 
 namespace kvant::arch {
 
@@ -41,6 +42,8 @@ struct StoredKeys {
 struct StackValues {
   std::vector<StoredKeys> keys;                   // by the number of the layer
   graph::ValueId layer_inputs = graph::kNoValue;  // engine/arch/sublayers/layer_input.h
+  graph::ValueId streams = graph::kNoValue;       // engine/arch/sublayers/streams.h
+  graph::StreamShape stream_shape;
 };
 
 class SublayerBuilder {
@@ -101,6 +104,8 @@ class SublayerBuilder {
   // A builder for a part of the block, which has norms of its own and gives its result to `target`.
   // The part must outlive it.
   SublayerBuilder Part(const Sublayer& part, const Target& target) const;
+  // A builder for the same, which gives the result to `target` instead of the stream.
+  SublayerBuilder Into(const Target& target) const { return Part(sublayer_, target); }
 
   // The products of `operands` with `in` as the block's result.
   Status AddToStream(std::string_view name, std::vector<graph::MatMulOperand> operands,

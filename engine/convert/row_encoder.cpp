@@ -75,6 +75,7 @@ int64_t SourceRow(int64_t row, const OutputTensor& tensor) {
       return SourceOfDeltaValues(row, 2 * delta.key_dim + delta.per_key() * delta.value_dim, delta);
     case RowOrder::kTiledHeads: return SourceOfTiled(row, delta);
     case RowOrder::kTiledValues: return SourceOfTiledValues(row, 0, delta);
+    case RowOrder::kFirstBeyond: return row < tensor.source_rows ? row : 0;
     case RowOrder::kTiledQkv: return SourceOfTiledValues(row, 2 * delta.keys(), delta);
     default: break;
   }

@@ -119,12 +119,12 @@ class Planner {
                       .values = std::move(tensor.values)});
     }
     for (const HfTensor& row : family_.tensors) {
-      if (row.hf_name.find(kNumberMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
+      if (row.gguf_name.find(kNumberMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
     }
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
       shape_ = ShapeOfLayer(all_layers_, layer);
       for (const HfTensor& row : family_.tensors) {
-        if (row.hf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
+        if (row.gguf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
       }
     }
     KVANT_TRY(CheckAllUsed());
@@ -211,7 +211,9 @@ class Planner {
     const bool is_embedding = row.gguf_name == kEmbeddingName;
     if (is_embedding && !tied_embedding_.empty()) return tied_embedding_;
     const bool is_tied = tied_ && row.presence == Presence::kUnlessTied && tied_embedding_.empty();
-    return is_tied ? std::string(Row(kEmbeddingName)->hf_name) : WithNumber(row.hf_name, layer);
+    if (is_tied) return std::string(Row(kEmbeddingName)->hf_name);
+    const bool of_stack = row.gguf_name.find(kNumberMark) == std::string_view::npos;
+    return of_stack ? std::string(row.hf_name) : WithNumber(row.hf_name, layer);
   }
 
   Status Add(const HfTensor& row, int64_t layer) {
@@ -261,11 +263,13 @@ class Planner {
     return {};
   }
 
-  // Folders may hold keys and values of layers that read those of another layer.
+  // Folders may hold keys and values of layers that read those of another layer, and factors that
+  // the model does not apply.
   void SkipUnread(const HfTensor& row, int64_t layer) {
     const bool of_keys =
         row.layers == arch::InLayers::kWithKeys || row.layers == arch::InLayers::kWithValues;
-    if (!of_keys || shape_.layer_sizes[static_cast<size_t>(layer)].own_keys) return;
+    const bool unread_keys = of_keys && !shape_.layer_sizes[static_cast<size_t>(layer)].own_keys;
+    if (!unread_keys && row.layers != arch::InLayers::kWithCorrectScale) return;
     const SafetensorsTensor* unread = Find(WithNumber(row.hf_name, layer));
     if (unread != nullptr) used_.emplace(unread->name);
   }
@@ -390,10 +394,10 @@ class Planner {
   }
 
   const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
-    const bool is_matrix = tensor.dims.size() > 1 && !tensor.of_convolution &&
-                           tensor.name.ends_with(".weight") &&
-                           !tensor.name.ends_with("_norm.weight") &&
-                           !tensor.name.ends_with(kRouterSuffix) && !IsSmallMix(tensor.name);
+    const bool is_matrix =
+        tensor.dims.size() > 1 && !tensor.of_convolution && tensor.name.ends_with(".weight") &&
+        !tensor.name.ends_with("_norm.weight") && !tensor.name.ends_with("_coef.weight") &&
+        !tensor.name.ends_with(kRouterSuffix) && !IsSmallMix(tensor.name);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;

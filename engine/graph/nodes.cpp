@@ -123,13 +123,14 @@ class QuantizeNode final : public Node {
 
 class SelectRowsNode final : public Node {
  public:
-  SelectRowsNode(ValueId in, ValueId out, int64_t cols)
-      : Node("select_rows", {in}, {out}), in_(in), out_(out), cols_(cols) {}
+  SelectRowsNode(ValueId in, ValueId out, int64_t cols, int64_t first)
+      : Node("select_rows", {in}, {out}), in_(in), out_(out), cols_(cols), first_(first) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      std::memcpy(pass.FloatRow(out_, row), pass.FloatRow(in_, pass.head[static_cast<size_t>(row)]),
+      std::memcpy(pass.FloatRow(out_, row),
+                  pass.FloatRow(in_, pass.head[static_cast<size_t>(row)]) + first_,
                   static_cast<size_t>(cols_) * sizeof(float));
     }
   }
@@ -144,6 +145,7 @@ class SelectRowsNode final : public Node {
   ValueId in_;
   ValueId out_;
   int64_t cols_;
+  int64_t first_;
 };
 
 }  // namespace
@@ -168,8 +170,8 @@ std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string 
   return std::make_unique<QuantizeNode>(kernels, std::move(name), activations);
 }
 
-std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols) {
-  return std::make_unique<SelectRowsNode>(in, out, cols);
+std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols, int64_t first) {
+  return std::make_unique<SelectRowsNode>(in, out, cols, first);
 }
 
 }  // namespace kvant::graph

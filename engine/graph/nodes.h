@@ -209,7 +209,7 @@ std::unique_ptr<Node> MakeClamp(std::string name, float limit, ValueId values, i
 std::unique_ptr<Node> MakeCap(const cpu::KernelTable& kernels, std::string name, float cap,
                               ValueId values, int64_t cols);
 
-// out = the rows PassContext::head of `in`.
-std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols);
+// out = `cols` columns from `first` on of the rows PassContext::head of `in`.
+std::unique_ptr<Node> MakeSelectRows(ValueId in, ValueId out, int64_t cols, int64_t first = 0);
 
 }  // namespace kvant::graph

@@ -65,6 +65,16 @@ const formats::GgufTensor* Plan::AddMatrix(DerivedMatrix matrix) {
   return &kept.tensor;
 }
 
+const formats::GgufTensor* Plan::AddPart(const formats::GgufTensor& tensor, int64_t index) {
+  formats::GgufTensor part = tensor;
+  part.dims[2] = 1;
+  part.n_dims = 2;
+  part.size_bytes = static_cast<uint64_t>(part.rows() * part.row_bytes());
+  part.data += index * part.rows() * part.row_bytes();
+  parts_.push_back(std::make_unique<formats::GgufTensor>(part));
+  return parts_.back().get();
+}
+
 size_t Plan::derived_bytes() const {
   size_t bytes = 0;
   for (const auto& matrix : matrices_) bytes += matrix->bytes.size();

@@ -253,6 +253,9 @@ class Plan {
   // Takes a matrix that is not in the file as the plan needs it.
   const formats::GgufTensor* AddMatrix(DerivedMatrix matrix);
 
+  // One of the matrices of a tensor that has several, [cols x rows x matrices].
+  const formats::GgufTensor* AddPart(const formats::GgufTensor& tensor, int64_t index);
+
   // Computes lifetimes and slots; no value or node may be added afterwards.
   void Finish();
 
@@ -298,6 +301,7 @@ class Plan {
   std::vector<CacheLayer> cache_layers_;
   std::vector<RopeSpec> ropes_;
   std::vector<std::unique_ptr<DerivedMatrix>> matrices_;
+  std::vector<std::unique_ptr<formats::GgufTensor>> parts_;
   ValueId logits_ = kNoValue;
   int64_t tail_floats_ = 0;
 };

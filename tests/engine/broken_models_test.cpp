@@ -79,7 +79,8 @@ bool IsOptional(std::string_view model, const std::string& kind) {
   static const std::set<std::string> kOptional = {
       "attn_q_norm.weight", "attn_k_norm.weight",        "output.weight",
       "rope_freqs.weight",  "rope_factors_long.weight",  "rope_factors_short.weight",
-      "ssm_norm.weight",    "layer_output_scale.weight", "ffn_down_exps.scale"};
+      "ssm_norm.weight",    "layer_output_scale.weight", "altup_correct_scale.weight",
+      "ffn_down_exps.scale"};
   return kind.ends_with(".bias") || kOptional.contains(kind);
 }
 
@@ -97,6 +98,7 @@ std::vector<std::string> NamesOf(const std::string& kind) {
       {"ffn_gate_inp", "ffn_gate", "feed_forward_length"},  // a layer without experts
       {"ffn_gate_shexp", "ffn_up_shexp"},
       {"token_embd", "output"},
+      {"laurel_l", "laurel_r"},
       {"ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps"},
       {"attn_kv_b", "attn_k_b", "attn_v_b"},
       {"ssm_ba", "ssm_alpha", "ssm_beta"}};

@@ -160,6 +160,41 @@ TEST(ConvertGemma4, SharedKeysAreThoseOfTheLastLayerOfTheSameKind) {
   EXPECT_EQ(attentions[5]->keys_of, 1u);
 }
 
+// Older folders have one number for all layers, and bases under keys of their own.
+TEST(ConvertGemma3n, OlderFoldersSayTheSame) {
+  SeededModel seeded("gemma3n");
+  const auto usual = seeded.Open();
+  seeded.config["intermediate_size"] = 48;
+  seeded.config.erase("rope_parameters");
+  seeded.config["rope_theta"] = 500.0;
+  seeded.config["rope_local_base_freq"] = 100.0;
+  json text = seeded.config;
+  text.erase("architectures");
+  seeded.config = {{"architectures", {"Gemma3nForConditionalGeneration"}}, {"text_config", text}};
+  seeded.rename = [](const std::string& name) {
+    const std::string_view inner = "model.";
+    return name.starts_with(inner) ? "model.language_model." + name.substr(inner.size()) : name;
+  };
+  seeded.extra = {{"model.vision_tower.x.weight", {{3}, {1, 2, 3}}}};
+  const auto older = seeded.Open();
+  ASSERT_TRUE(usual != nullptr && older != nullptr);
+  EXPECT_EQ(LogitsOf(usual), LogitsOf(older));
+}
+
+// Shares of a normal distribution in deviations from the mean, from tables of it.
+TEST(ConvertGemma3n, SharesOfGatesBecomeDeviations) {
+  const auto model = SeededModel("gemma3n").Open();
+  ASSERT_NE(model, nullptr);
+  const auto& layers = model->spec().stacks.front().layers;
+  const auto deviations = [&](size_t layer) {
+    return std::get<arch::GatedFfn>(layers[layer].sublayers[3].block).deviations;
+  };
+  EXPECT_NEAR(deviations(0).value_or(0), 1.2815516f, 1e-6f);
+  EXPECT_NEAR(deviations(1).value_or(0), 0.2533471f, 1e-6f);
+  EXPECT_NEAR(deviations(2).value_or(0), -0.5244005f, 1e-6f);
+  EXPECT_EQ(deviations(3), std::nullopt);
+}
+
 struct GemmaSetting {
   const char* model;
   const char* pointer;  // into config.json
@@ -194,6 +229,20 @@ INSTANTIATE_TEST_SUITE_P(
         GemmaSetting{"gemma4", "/rope_parameters/sliding_attention/rope_type", "linear", "linear"},
         GemmaSetting{"gemma4", "/rope_parameters/full_attention/partial_rotary_factor", 2,
                      "partial_rotary_factor"},
+        GemmaSetting{"gemma3n", "/head_dim", nullptr, "head_dim is missing"},
+        GemmaSetting{"gemma3n", "/intermediate_size", {48, 48}, "intermediate_size"},
+        GemmaSetting{"gemma3n", "/intermediate_size/1", 0, "numbers from 1 to"},
+        GemmaSetting{"gemma3n", "/intermediate_size/1", 47, "gate_proj.weight"},
+        GemmaSetting{"gemma3n", "/activation_sparsity_pattern", {0.5}, "7 numbers"},
+        GemmaSetting{"gemma3n", "/activation_sparsity_pattern/0", 1.0, "to less than 1"},
+        GemmaSetting{"gemma3n", "/altup_active_idx", 1, "altup_active_idx: 1 is not supported"},
+        GemmaSetting{"gemma3n", "/altup_num_inputs", 1, "altup_num_inputs"},
+        GemmaSetting{"gemma3n", "/altup_num_inputs", 17, "altup_num_inputs"},
+        GemmaSetting{"gemma3n", "/altup_num_inputs", 3, "modality_router"},
+        GemmaSetting{"gemma3n", "/laurel_rank", 5, "laurel.linear_left"},
+        GemmaSetting{"gemma3n", "/num_kv_shared_layers", 7, "num_kv_shared_layers"},
+        GemmaSetting{"gemma3n", "/vocab_size_per_layer_input", 65, "vocab_size_per_layer_input"},
+        GemmaSetting{"gemma3n", "/vocab_size_per_layer_input", 49, "has shape [50, 84]"},
         GemmaSetting{"gemma4-inputs", "/num_kv_shared_layers", 8, "num_kv_shared_layers"},
         GemmaSetting{"gemma4-inputs", "/use_double_wide_mlp", false, "gate_proj.weight"},
         GemmaSetting{"gemma4-inputs", "/hidden_size_per_layer_input", 0, "embed_tokens_per_layer"},

@@ -41,6 +41,11 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
       auto& heads = config[std::string(family.keys.heads)];
       if (256 % heads.get<int>() != 0) heads = 4;
     }
+    if (family.arch == "gemma3n") {
+      config["intermediate_size"] = 512;
+      config["hidden_size_per_layer_input"] = 256;
+      config["vocab_size_per_layer_input"] = 37;
+    }
     // All that the models of the class have between them.
     if (family.arch == "gemma4") {
       config["enable_moe_block"] = config["attention_k_eq_v"] = true;
@@ -155,7 +160,7 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
   for (const arch::HfTensor& row : family.tensors) {
     // A tensor may have another name in other models of the class.
     if (!added.insert(row.gguf_name).second) continue;
-    const bool in_layers = row.hf_name.find("{}") != std::string_view::npos;
+    const bool in_layers = row.gguf_name.find("{}") != std::string_view::npos;
     for (int64_t layer = 0; layer < (in_layers ? all.layers : 1); ++layer) {
       if (!HasRow(family, all, row, layer)) continue;
       const arch::HfShape shape = in_layers ? arch::ShapeOfLayer(all, layer) : all;
@@ -164,7 +169,8 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
       }
       const int64_t experts = arch::SourceCountOf(row, shape);
       for (int64_t expert = 0; expert < experts; ++expert) {
-        const std::string layer_name = WithNumber(row.hf_name, layer);
+        const std::string layer_name =
+            in_layers ? WithNumber(row.hf_name, layer) : std::string(row.hf_name);
         HfWeights& weights = folder.weights[arch::SourceNameOf(row, layer_name, expert)];
         weights = RandomWeights(row, shape, random);
         // Its products of queries and keys have no other scale, without which softmaxes of random

@@ -23,6 +23,7 @@
 #include "tests/engine/reference/plain_ffn.h"
 #include "tests/engine/reference/rwkv.h"
 #include "tests/engine/reference/short_conv.h"
+#include "tests/engine/reference/streams.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {
@@ -52,6 +53,9 @@ class ReferenceForward {
       weights_.Kept("layer_inputs") =
           ReferenceLayerInputs(*stack.layer_inputs, tokens, stream, weights_);
     }
+    if (stack.streams.has_value()) {
+      ReferenceBeginStreams(*stack.streams, stream, weights_);
+    }
     for (size_t i = 0; i < stack.layers.size(); ++i) {
       const std::string prefix = std::string(stack.layer_prefix) + "." + std::to_string(i) + ".";
       const arch::Flow flow = stack.layers[i].flow;
@@ -69,6 +73,7 @@ class ReferenceForward {
         for (double& value : row) value *= weights_.Has(scale) ? weights_.Get(scale).front() : 1;
       }
     }
+    if (stack.streams.has_value()) ReferenceEndStreams(*stack.streams, stream, weights_);
     Vector logits;
     const bool tied = !weights_.Has(std::string(stack.output.tensor) + ".weight");
     const std::string matrix(tied ? stack.input.tensor : stack.output.tensor);
@@ -107,6 +112,10 @@ class ReferenceForward {
       if (sublayer.norm_after.has_value()) {
         out[t] = weights_.Norm(prefix, *sublayer.norm_after, out[t]);
       }
+      const bool to_streams = spec_.stacks.front().streams.has_value() &&
+                              std::holds_alternative<arch::LayerInput>(sublayer.block);
+      if (to_streams) AddToOtherStreams(out[t], weights_.Kept("streams")[t]);
+      if (to_streams) continue;
       for (size_t i = 0; i < out[t].size(); ++i) {
         stream[t][i] += static_cast<double>(sublayer.residual_scale) * out[t][i];
         stream[t][i] *= ReferenceStreamScale(sublayer.block);

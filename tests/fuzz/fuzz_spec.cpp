@@ -4,7 +4,8 @@
 // The input is text, a line for each key and tensor; what it says becomes a GGUF file in memory. A
 // key that begins with a point is one of the architecture, which stands before it.
 //   u KEY NUMBER, f KEY NUMBER, s KEY TEXT, b KEY NUMBER     a value: 32-bit, float, text, boolean
-//   i KEY NUMBER ..., o KEY NUMBER ...                       an array: 32-bit integers, booleans
+//   i KEY NUMBER ..., o KEY NUMBER ..., r KEY NUMBER ...     an array: 32-bit integers, booleans,
+//                                                            floats
 //   t NAME TYPE SIZE ...                                     a tensor
 #include <algorithm>
 #include <cstdint>
@@ -76,6 +77,14 @@ class File {
       PutText(value, text);
     } else if (kind == "i" || kind == "o") {
       PutArray(kind == "i", in, value);
+    } else if (kind == "r") {
+      std::string numbers;
+      uint64_t count = 0;
+      for (double number = 0; in >> number; ++count) Put(numbers, static_cast<float>(number));
+      Put(value, kArray);
+      Put(value, kF32);
+      Put(value, count);
+      value += numbers;
     } else {
       return;
     }

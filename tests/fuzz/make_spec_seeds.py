@@ -69,6 +69,8 @@ class Reader:
 def line_of(key, kind, value):
     if kind == 9:
         of, values = value
+        if of == 6:  # infinities cannot be read back
+            return f"r {key} " + " ".join(f"{max(v, -3e38):.7g}" for v in values)
         return {5: "i", 4: "i", 7: "o"}[of] + f" {key} " + " ".join(str(int(v)) for v in values)
     if kind == 8:
         return f"s {key} {value}"

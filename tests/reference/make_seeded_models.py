@@ -75,6 +75,9 @@ def longrope(n):
 GEMMA4_ROPE = {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 500.0},
                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
 GEMMA4 = dict(GROUPED, head_dim=16, global_head_dim=24, sliding_window=9, hidden_size_per_layer_input=0, rope_parameters=GEMMA4_ROPE, needs=5)
+GEMMA3N = dict(GROUPED, head_dim=16, sliding_window=9, hidden_size_per_layer_input=12, laurel_rank=6, final_logit_softcapping=6.0, needs=5,
+               rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 500.0},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})
 MINICPM = dict(architectures=["MiniCPMForCausalLM"], scale_emb=4.0, scale_depth=1.1, dim_model_base=100)
 PHIMOE = dict(longrope(4), original_max_position_embeddings=48, short_mscale=1.2, long_mscale=1.2)
 MINISTRAL = dict(YARN, original_max_position_embeddings=24, rope_theta=500.0, beta_fast=4.0, beta_slow=0.5, mscale=1.0, mscale_all_dim=1.0,
@@ -265,6 +268,12 @@ MODELS = {
                                 head_size_divisor=8, rescale_every=0)),
     "rwkv7": ("RWKV7", dict(RWKV, hidden_size=128, head_dim=64, intermediate_size=96, norm_eps=1e-5, norm_first=True, hidden_act="sqrelu",
                             decay_low_rank_dim=12, a_low_rank_dim=8, v_low_rank_dim=6, gate_low_rank_dim=20)),
+    # Several streams; few active gates in the first layers; keys of earlier layers; tokens without inputs of their own.
+    "gemma3n": ("Gemma3n", dict(GEMMA3N, num_hidden_layers=7, num_kv_shared_layers=3, layer_types=windows(7, 3),
+                                activation_sparsity_pattern=[0.9, 0.6, 0.3] + [0.0] * 4, vocab_size_per_layer_input=50)),
+    "gemma3n-three": ("Gemma3n", dict(GEMMA3N, num_hidden_layers=3, num_kv_shared_layers=1, altup_num_inputs=3, altup_correct_scale=False,
+                                      layer_types=["full_attention", "sliding_attention", "full_attention"], intermediate_size=[48, 40, 56],
+                                      activation_sparsity_pattern=[0.0, 0.8, 0.0], vocab_size_per_layer_input=VOCAB, attention_bias=True)),
     # Experts under the names of the published folders; the class keeps them in one tensor.
     "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24, head_dim=16, rotary_dim=8,
                                      rope_theta=500.0, needs=5, published=MINIMAX)),

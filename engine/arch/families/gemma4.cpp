@@ -287,7 +287,7 @@ Status AddGlobalRope(const JsonObject& config, int64_t head_dim, Parameters& out
     if (!proportional && type.value_or("default") != "default") {
       return MakeError(ErrorCode::kNotSupported,
                        "{}: type \"{}\" is not supported (known: default, proportional)",
-                       settings->where(), *type);
+                       settings->where(), type.value_or(""));
     }
     KVANT_ASSIGN(const auto given, settings->Number("partial_rotary_factor"));
     KVANT_ASSIGN(const auto divisor, settings->Number("factor"));

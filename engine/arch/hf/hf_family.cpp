@@ -200,6 +200,7 @@ bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
     case InLayers::kWithLayerInputs: return shape.layer_inputs > 0;
     case InLayers::kFirst: return layer.number == 0;
     case InLayers::kAllButFirst: return layer.number > 0;
+    case InLayers::kWithCorrectScale: return shape.correct_scale;
   }
   return false;
 }
@@ -207,6 +208,7 @@ bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
 int64_t SourceCountOf(const HfTensor& tensor, const HfShape& shape) {
   switch (tensor.experts) {
     case ExpertForm::kEach: return shape.experts;
+    case ExpertForm::kEachStream: return shape.streams - 1;
     case ExpertForm::kEachRow:
     case ExpertForm::kEachLetter: return ExtentSize(tensor.rows, shape);
     default: return 1;
@@ -224,6 +226,7 @@ std::string SourceNameOf(const HfTensor& tensor, std::string layer_name, int64_t
 }
 
 int64_t StackedCountOf(const HfTensor& tensor, const HfShape& shape) {
+  if (tensor.experts == ExpertForm::kEachStream) return shape.streams - 1;
   return tensor.experts == ExpertForm::kOfMixes ? shape.rwkv.mixes : shape.experts;
 }
 
@@ -235,6 +238,7 @@ int64_t SourceRowsOf(const HfTensor& tensor, const HfShape& shape) {
   if (tensor.order == RowOrder::kDeltaQkv || tensor.order == RowOrder::kDeltaGates) {
     return 2 * (shape.delta.keys() + shape.delta.values());
   }
+  if (tensor.order == RowOrder::kFirstBeyond) return shape.layer_input_vocab;
   switch (tensor.part) {
     case RowPart::kAll: return ExtentSize(tensor.rows, shape);
     case RowPart::kFirstHalf:
@@ -302,6 +306,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kTwoQRows: return 2 * q_rows;
     case Extent::kLayerInput: return shape.layer_inputs;
     case Extent::kAllLayerInputs: return shape.layers * shape.layer_inputs;
+    case Extent::kStreams: return shape.streams;
+    case Extent::kStreamPairs: return shape.streams * shape.streams;
+    case Extent::kLaurel: return shape.laurel;
     case Extent::kDeltaQkv: return 2 * shape.delta.keys() + shape.delta.values();
     case Extent::kDeltaValues: return shape.delta.values();
     case Extent::kDeltaHeads: return shape.delta.value_heads;

@@ -97,8 +97,13 @@ struct HfShape {
   std::vector<int64_t> ffn_widths = {};
   // Of each layer, where they differ; empty: those above.
   std::vector<HfLayerSizes> layer_sizes = {};
-  int64_t layer_inputs = 0;  // numbers that a layer is given by the token
   HfRwkv rwkv = {};
+  int64_t layer_inputs = 0;       // numbers that a layer is given by the token
+  int64_t layer_input_vocab = 0;  // tokens that have them; 0: all
+  // Of families with several streams:
+  int64_t streams = 0;
+  int64_t laurel = 0;          // rank of the residuals
+  bool correct_scale = false;  // whether what a layer gives has factors
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
 };
@@ -150,6 +155,10 @@ enum class Extent : uint8_t {
   // Of inputs by the token:
   kLayerInput,
   kAllLayerInputs,  // of all layers
+  // Of several streams:
+  kStreams,
+  kStreamPairs,
+  kLaurel,
   // Of gated delta nets:
   kDeltaQkv,       // queries, keys, values
   kDeltaValues,    // of all value heads
@@ -195,9 +204,10 @@ enum class InLayers : uint8_t {
   kFfnWithoutExperts,  // of HfShape::ffn_widths
   kWithKeys,           // of their own
   kWithValues,
-  kWithLayerInputs,  // all layers of models that have them
   kFirst,
   kAllButFirst,
+  kWithLayerInputs,   // all layers of models that have them
+  kWithCorrectScale,  // the same
 };
 
 // Where the folder has the matrices of experts, which become one tensor.
@@ -209,6 +219,8 @@ enum class ExpertForm : uint8_t {
   // The same, or instead of the tensor NAME its weights in MXFP4: NAME_blocks [experts, rows,
   // columns / 32, 16] and NAME_scales [experts, rows, columns / 32], both of bytes.
   kStackedOrMxfp4,
+  // Not of experts but of streams, of all but the first: each in a tensor of its own, as kEach.
+  kEachStream,
   // Not of experts either: each row is a vector of its own in the folder, whose name has a second
   // "{}".
   kEachRow,
@@ -259,6 +271,8 @@ enum class RowOrder : uint8_t {
   kTiledValues,
   kTiledQkv,
   kTiledColumns,
+  // The model has rows for the first tokens only, and takes the first row for the others.
+  kFirstBeyond,
 };
 
 // How a tensor's numbers change in conversion.

@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/graph/stream_nodes.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {
@@ -36,6 +37,13 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
   const graph::ValueId gate_up = plan.NewFloats(gate_up_name, RowSpace::kPass, 2 * width);
   const Activations product =
       plan.NewActivations(builder.Name("gated"), RowSpace::kPass, width, down_operands);
+  if (deviations.has_value()) {
+    plan.AddMatMul(RowSpace::kPass, gate_up_name, std::move(gate_up_operands), normed, gate_up,
+                   cpu::Store::kSet);
+    plan.Add(RowSpace::kPass, graph::MakeSparseGate(plan.kernels(), builder.Name("gated"),
+                                                    activation, *deviations, gate_up, product));
+    return builder.AddToStream("ffn_down", std::move(down_operands), product);
+  }
   plan.AddObserver(RowSpace::kPass, gate_up_name, normed);
   plan.Add(RowSpace::kPass,
            graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
@@ -48,7 +56,9 @@ Result<std::vector<GatedFfn>> ReadGatedFfns(const Metadata& metadata, const Stac
   KVANT_ASSIGN(const auto widths,
                metadata.CountPerLayer("feed_forward_length", stack.layers.size(), kDimMax, {}));
   std::vector<GatedFfn> ffns;
-  for (const int64_t width : widths) ffns.push_back({width, activation});
+  for (const int64_t width : widths) {
+    ffns.emplace_back(GatedFfn{.width = width, .activation = activation});
+  }
   return ffns;
 }
 

@@ -1,9 +1,13 @@
 // The gated feed-forward: out = down . (activation(gate . x) * (up . x)), with optional biases.
 //
+// Of a row's gates g, those below a bound may count as 0: max(0, g - mean(g) - deviations *
+// deviation of g) takes the place of the gate.
+//
 // Tensors: ffn_gate and ffn_up, or both in ffn_up, the rows of the gate first; ffn_down.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +22,7 @@ class SublayerBuilder;
 struct GatedFfn {
   int64_t width = 0;  // rows of the gate and of the up matrix
   cpu::Activation activation = cpu::Activation::kSilu;
+  std::optional<float> deviations = {};  // above the mean, where few gates count
 
   Status AddNodes(SublayerBuilder& builder) const;
 };

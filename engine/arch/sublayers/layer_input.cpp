@@ -64,7 +64,16 @@ Status LayerInput::AddNodes(SublayerBuilder& builder) const {
            graph::MakeActivatedProduct(plan.kernels(), builder.Name("inp_gated"), activation, gates,
                                        builder.shared().layer_inputs,
                                        static_cast<int64_t>(builder.layer()) * width, product));
-  return builder.AddToStream("proj", std::move(out), product);
+  const StackValues& shared = builder.shared();
+  if (shared.streams == graph::kNoValue) {
+    return builder.AddToStream("proj", std::move(out), product);
+  }
+  const ValueId added = plan.NewFloats(builder.Name("post"), RowSpace::kPass, builder.dim());
+  SublayerBuilder elsewhere = builder.Into({added, cpu::Store::kSet});
+  KVANT_TRY(elsewhere.AddToStream("proj", std::move(out), product));
+  plan.Add(RowSpace::kPass, graph::MakeAddToStreams(builder.Name("proj.streams"),
+                                                    shared.stream_shape, added, shared.streams));
+  return {};
 }
 
 Result<std::optional<LayerInputs>> ReadLayerInputs(const Metadata& metadata, const Stack& stack) {

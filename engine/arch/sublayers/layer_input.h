@@ -4,6 +4,7 @@
 // where x is the row that enters the first layer, and the norm takes the numbers of one layer at a
 // time. In a layer, with its own numbers:
 //   out = proj . (activation(inp_gate . stream) * inputs)
+// which is added to the stream, or where there are several, to all but the first of these.
 //
 // Tensors: per_layer_token_embd, [layers * width columns, vocab rows]; per_layer_model_proj, with
 // as many rows; per_layer_proj_norm, [width]; of a layer inp_gate, [width rows], and proj.

@@ -29,6 +29,18 @@ inline double ReferenceFactor(cpu::Activation activation, double up) {
   return activation == cpu::Activation::kSwigluClamped ? std::clamp(up, -7.0, 7.0) + 1.0 : up;
 }
 
+// What is left of gates that are so many deviations above their mean.
+inline void KeepLarge(double deviations, Vector& gate) {
+  const auto count = static_cast<double>(gate.size());
+  double mean = 0;
+  for (const double value : gate) mean += value / count;
+  double square = 0;
+  for (const double value : gate) square += (value - mean) * (value - mean) / count;
+  for (double& value : gate) {
+    value = std::max(0.0, value - mean - deviations * std::sqrt(square));
+  }
+}
+
 inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::ModelSpec&,
                                      const std::string& prefix, ReferenceWeights& weights,
                                      const std::vector<Vector>& in) {
@@ -42,6 +54,7 @@ inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::Mod
       gate.assign(up.begin(), up.begin() + spec.width);
       up.erase(up.begin(), up.begin() + spec.width);
     }
+    if (spec.deviations.has_value()) KeepLarge(static_cast<double>(*spec.deviations), gate);
     for (size_t i = 0; i < gate.size(); ++i) {
       gate[i] =
           ReferenceActivation(spec.activation, gate[i]) * ReferenceFactor(spec.activation, up[i]);
