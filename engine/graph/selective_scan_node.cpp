@@ -1,5 +1,6 @@
 // The scan of Mamba 1, and the softplus that makes its steps.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -76,6 +77,28 @@ class SelectiveScanNode final : public Node {
     for (int64_t task = range.begin; task < range.end; ++task) {
       RunPanel(pass, member, PartStatesOf(pass, state_, task / panels), task % panels);
     }
+    KeepTails(pass, state_, tail_offset(), member, [&](int64_t row, float* kept) {
+      kept = std::copy_n(pass.FloatRow(values_.x, row), scan_.cols, kept);
+      kept = std::copy_n(pass.FloatRow(values_.steps, row), scan_.cols, kept);
+      std::copy_n(pass.FloatRow(values_.parameters, row) + scan_.b, scan_.depth, kept);
+    });
+  }
+
+  // x, steps and b: all but c.
+  int64_t TailFloats() const override { return 2 * scan_.cols + scan_.depth; }
+
+  void ScanAgain(const PassContext& pass, const TailRange& range,
+                 const ThreadPool::Member& member) const override {
+    const PartStates part = PartStatesOf(pass, state_, 0);
+    const Range panels = OwnedRange(scan_.panels(), 1, member.index, member.count);
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const int64_t offset = panel * scan_.panel_floats();
+      float* state = part.after + offset;
+      CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
+      for (int64_t position = range.begin; position < range.end; ++position) {
+        ScanRowAgain(panel, range.tail.Row(position) + tail_offset(), state);
+      }
+    }
   }
 
   size_t ScratchBytes(const PassLimits& limits) const override {
@@ -102,18 +125,41 @@ class SelectiveScanNode final : public Node {
   static constexpr int64_t kValuesPerNumber = 4;
   static constexpr double kProducts = 12;
 
+  // `before`: null for zeros.
+  void CopyState(const float* before, float* state) const {
+    const size_t bytes = static_cast<size_t>(scan_.panel_floats()) * sizeof(float);
+    before != nullptr ? std::memcpy(state, before, bytes) : std::memset(state, 0, bytes);
+  }
+
+  // The scan of a row that a log has kept. What it gives for c is of no interest.
+  void ScanRowAgain(int64_t panel, const float* kept, float* state) const {
+    const int64_t col = panel * cpu::kScanColumns;
+    const float* b = kept + 2 * scan_.cols;
+    std::array<float, cpu::kScanColumns> unused;
+    run_({.rows = 1,
+          .depth = scan_.depth,
+          .cols = std::min(cpu::kScanColumns, scan_.cols - col),
+          .x = kept + col,
+          .x_stride = 0,
+          .steps = kept + scan_.cols + col,
+          .step_stride = 0,
+          .b = b,
+          .c = b,
+          .bc_stride = 0,
+          .rates = rates_.data() + panel * scan_.panel_floats(),
+          .skips = scan_.skips.data() + col,
+          .state = state,
+          .out = unused.data(),
+          .out_stride = 0});
+  }
+
   void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
                 int64_t panel) const {
     const int64_t col = panel * cpu::kScanColumns;
     const int64_t offset = panel * scan_.panel_floats();
     float* state = part.after != nullptr ? part.after + offset
                                          : reinterpret_cast<float*>(pass.Scratch(member).data());
-    const size_t bytes = static_cast<size_t>(scan_.panel_floats()) * sizeof(float);
-    if (part.before != nullptr) {
-      std::memcpy(state, part.before + offset, bytes);
-    } else {
-      std::memset(state, 0, bytes);
-    }
+    CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
     const float* parameters = pass.FloatRow(values_.parameters, part.first_row);
     run_({.rows = part.rows,
           .depth = scan_.depth,
