@@ -271,7 +271,9 @@ void Vocabulary::AddTo(formats::GgufWriter& writer) const {
   std::vector<int32_t> numbers;
   for (const Type type : types) numbers.push_back(static_cast<int32_t>(type));
   writer.AddI32s("tokenizer.ggml.token_type", numbers);
-  if (!merges.empty() || model == kGemma4Kind) writer.AddStrings("tokenizer.ggml.merges", merges);
+  // Vocabularies of these kinds may have none, but readers want the list.
+  const bool is_listed = model == kByteLevelBpeKind || model == kGemma4Kind;
+  if (is_listed) writer.AddStrings("tokenizer.ggml.merges", merges);
   if (add_space_prefix) writer.AddBool("tokenizer.ggml.add_space_prefix", *add_space_prefix);
 }
 

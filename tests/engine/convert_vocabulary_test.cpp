@@ -264,6 +264,15 @@ TEST_F(SpecialTokensOfFolder, TheTokenizersSettingsWin) {
   EXPECT_THAT(*(*tokenizer)->Encode("abA", {}), ElementsAre(8, 3));
 }
 
+TEST_F(SpecialTokensOfFolder, AVocabularyOfBytesNeedsNoMerges) {
+  folder_.tokenizer = ByteLevelTokenizer(ByteLevel(true), nullptr, false);
+  folder_.tokenizer["model"]["merges"] = json::array();
+  const auto file = Written();
+  const auto tokenizer = Tokenizer::Create(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_THAT(*(*tokenizer)->Encode("abba", {}), ElementsAre(0, 1, 1, 0));
+}
+
 TEST_F(SpecialTokensOfFolder, TemplatesSayWhatIsAdded) {
   folder_.tokenizer["post_processor"] = {
       {"type", "Sequence"},
