@@ -19,8 +19,9 @@ constexpr const char* kOwnModel = "dialogue";
 
 constexpr HelpText kChatHelp = {
     "[MODEL] [OPTIONS]",
-    "Talks with a model; without MODEL with the small one that comes with kvant. The template of\n"
-    "the model's file turns messages into its prompt. Only what is new is computed in each turn.\n"
+    "Talks with a model; without MODEL with the one that the scripts in models/dialogue make. The\n"
+    "template of the model's file turns messages into its prompt. Only what is new is computed in\n"
+    "each turn.\n"
     "\n"
     "On a terminal: Enter sends, Alt+Enter, Ctrl+J or a backslash before Enter begins another "
     "line,\n"
@@ -95,7 +96,14 @@ int ChatCommand(CommandLine& line) {
   if (const Status status = options.Check(list); !status.ok()) {
     return line.UsageError(status.error().message);
   }
-  if (positionals.model.empty()) positionals.model = ModelPath(kOwnModel);
+  if (positionals.model.empty()) {
+    positionals.model = ModelPath(kOwnModel);
+    if (positionals.model == kOwnModel) {
+      return line.UsageError(
+          "expected a model, found none: the scripts in models/dialogue make a small one that is "
+          "then taken; shakespeare only continues scenes");
+    }
+  }
   const auto first = options.prompt.Read({});
   if (!first.ok()) return Fail(first.error());
   const std::string note = TakeModelSampling(positionals.model, list, options.sampling);
