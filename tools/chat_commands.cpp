@@ -169,7 +169,7 @@ Status ChatTalk::Load(const std::string& argument) {
 }
 
 Status ChatTalk::Stats(const std::string& /*argument*/) {
-  ShowLine(Dump(StatsJson()));
+  WriteError(Dump(StatsJson()) + "\n");  // whole, however narrow the terminal
   return {};
 }
 
