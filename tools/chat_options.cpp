@@ -23,6 +23,9 @@ Status TakeReasoning(const std::string& text, std::optional<ReasoningUse>* use) 
   return MakeError(ErrorCode::kInvalid, "expected show, hide or off, found '{}'", Visible(text));
 }
 
+constexpr std::string_view kNoTemplate =
+    "{%- for message in messages %}{{ message.content }}{{ '\n' }}{% endfor -%}";
+
 }  // namespace
 
 void ConversationGroup::Add(OptionList& list, const std::string& group) {
@@ -33,9 +36,16 @@ void ConversationGroup::Add(OptionList& list, const std::string& group) {
             "Use this template instead of the model's own: one that comes with kvant, such as "
             "chatml, or a file with a Jinja template",
             "the one in the model's file");
+  list.Flag("--no-chat-template", &no_template,
+            "Use no template: messages as they are, with a line break after each");
+}
+
+Status ConversationGroup::Check(const OptionList& list) {
+  return list.Exclude({"--chat-template"}, "--no-chat-template");
 }
 
 Result<ChatTemplate> ConversationGroup::Template(const Model& model) const {
+  if (no_template) return ChatTemplate::Parse(model, "--no-chat-template", kNoTemplate);
   if (template_name.has_value()) return ChatTemplate::Named(model, *template_name);
   return ChatTemplate::OfModel(model);
 }
@@ -102,6 +112,7 @@ void ChatOptions::Add(OptionList& list) {
 
 Status ChatOptions::Check(const OptionList& list) const {
   KVANT_TRY(sampling.Check(list));
+  if (conversation.no_template) KVANT_TRY(ConversationGroup::Check(list));
   if (session.no_kv_cache) KVANT_TRY(list.Exclude({"--context-shift"}, "--no-kv-cache"));
   if (max_tokens == 0) {
     return MakeError(ErrorCode::kInvalid, "-n: expected -1 or at least 1 token, found 0");

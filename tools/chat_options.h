@@ -15,6 +15,7 @@ namespace kvant::tools {
 // How messages become a prompt.
 struct ConversationGroup {
   std::optional<std::string> template_name;
+  bool no_template = false;  // messages as they are, a line each
   std::optional<std::string> system;
   std::optional<std::string> system_file;
 
@@ -22,6 +23,8 @@ struct ConversationGroup {
 
   // The template that is asked for, else that of the model. kInvalid where there is neither.
   Result<ChatTemplate> Template(const Model& model) const;
+  // kInvalid for options that contradict each other.
+  static Status Check(const OptionList& list);
   // The text of the system's message, "" if there is none.
   Result<std::string> System() const;
   // The ids of a conversation of one message of the user, up to where its answer begins.

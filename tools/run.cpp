@@ -208,8 +208,11 @@ GenerateOptions ToGenerateOptions(const RunOptions& options) {
 }
 
 Status CheckChatModes(const OptionList& list, const RunOptions& options) {
+  if (options.conversation.no_template) KVANT_TRY(ConversationGroup::Check(list));
   if (options.chat) return list.Exclude({"--session", "--prompt-cache"}, "--chat");
-  return list.Need({"--system-prompt", "--system-prompt-file", "--chat-template"}, "--chat");
+  return list.Need(
+      {"--system-prompt", "--system-prompt-file", "--chat-template", "--no-chat-template"},
+      "--chat");
 }
 
 // What does not go together, or has no effect without something else.

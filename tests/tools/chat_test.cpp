@@ -90,6 +90,20 @@ TEST_F(Chat, IsRunWithATemplate) {
   ExpectRefused(RunModel({"-cnv"}), 2, "did you mean --chat?");
 }
 
+TEST_F(Chat, CanDoWithoutATemplate) {
+  const auto text = [this](const Words& options) {
+    const ProgramRun run =
+        RunModel(With({"--temp", "0", "-n", "12", "--strict", "--json"}, options));
+    EXPECT_EQ(run.code, 0) << run.error;
+    return Lines(run.out).front()["text"].get<std::string>();
+  };
+  const std::string plain = text({"-p", "You are a king.\nSpeak.\n"});
+  const Words message = {"--chat", "--no-chat-template", "-sys", "You are a king.", "-p", "Speak."};
+  EXPECT_EQ(text(message), plain);
+  ExpectRefused(Talk("Speak.\n", {"--no-chat-template"}), 2, "--chat-template");
+  ExpectRefused(RunModel({"--no-chat-template"}), 2, "--no-chat-template: expected --chat with it");
+}
+
 // ---- The cache ----------------------------------------------------------------------------------
 
 void ExpectOnlyNewTokens(const std::vector<json>& turns) {
