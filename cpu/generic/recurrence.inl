@@ -165,7 +165,7 @@ void Scan(const ScanTask& task) {
       const int64_t some = left < kLanes ? left : kLanes;
       added[v] = left <= 0 ? Zero() : LoadPartial(value + v * kLanes, some);
     }
-    F32 sums[kScanVectors];
+    F32 sums[kScanVectors] = {};
     switch (task.rule) {
       case ScanRule::kAdd:
       case ScanRule::kDelta: ScanGated(task, t, added, sums); break;

@@ -31,11 +31,11 @@ struct ChatMessage {
 
 struct ChatRenderOptions {
   bool add_generation_prompt = true;  // end with what the assistant's next message begins with
-  std::string tools;                  // a JSON array of tools; "" for none
+  std::string tools = {};             // a JSON array of tools; "" for none
   // A JSON object of further variables for the template; "" for none. They go before all others.
-  std::string variables;
-  std::optional<bool> enable_thinking;  // the variable of this name; absent without a value
-  std::optional<int64_t> now;           // seconds since 1970 for strftime_now; the clock without it
+  std::string variables = {};
+  std::optional<bool> enable_thinking = {};  // the variable of this name; absent without a value
+  std::optional<int64_t> now = {};  // seconds since 1970 for strftime_now; the clock without it
 };
 
 // A rendered conversation, and which bytes of it came from messages, tools and variables rather
