@@ -118,7 +118,8 @@ class Program {
     cache_.ClearCopies();
     const PartRows part{&sequence.kv, 0, tokens};
     view_.Set({&part, 1});
-    for (int layer = 0; layer < cache_.groups(); ++layer) Touch(layer, sequence.kv);
+    for (int layer = 0; layer < static_cast<int>(cache_.groups()); ++layer)
+      Touch(layer, sequence.kv);
     if (!commit) return cache_.Rollback(sequence.kv);
     cache_.Commit(sequence.kv);
     sequence.tokens.resize(static_cast<size_t>(sequence.kv.length), 1);
