@@ -368,6 +368,28 @@ struct ScanTask {
 // ---- The table
 // -----------------------------------------------------------------------------------------
 
+// The scan of Mamba 1, whose steps differ from column to column.
+// For each row in turn and each column: the state, [depth][kScanColumns], becomes exp(step * rate)
+// * state + b * step * x; then out = c . state + skip * x. b and c are those of all columns, rates
+// those of each number of the state.
+struct SelectiveScanTask {
+  int64_t rows;
+  int64_t depth;  // of b and c
+  int64_t cols;   // at most kScanColumns
+  const float* x;
+  int64_t x_stride;
+  const float* steps;
+  int64_t step_stride;
+  const float* b;
+  const float* c;
+  int64_t bc_stride;
+  const float* rates;  // [depth][kScanColumns]; zeros in columns beyond `cols`
+  const float* skips;  // [cols]
+  float* state;        // columns beyond `cols` are zeros and stay so
+  float* out;
+  int64_t out_stride;
+};
+
 struct KernelTable {
   const char* isa;  // "scalar", "avx2", "avx512vnni"
 
@@ -430,6 +452,7 @@ struct KernelTable {
   void (*sigmoid_gate)(const float* gates, const float* x, int64_t cols, float* out);
   void (*causal_conv)(const ConvTask& task);
   void (*scan)(const ScanTask& task);
+  void (*selective_scan)(const SelectiveScanTask& task);
 
   // Loops that reach the limits of the instruction set, for benchmarks; see cpu/peaks.h.
   const PeakLoops* peaks;

@@ -22,6 +22,7 @@ const KernelTable* Kernels() {
       .sigmoid_gate = SigmoidGate,
       .causal_conv = CausalConv,
       .scan = Scan,
+      .selective_scan = SelectiveScan,
       .peaks = Peaks(),
   };
   return &table;

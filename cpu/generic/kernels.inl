@@ -12,4 +12,5 @@
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"
 #include "cpu/generic/recurrence.inl"
+#include "cpu/generic/selective_scan.inl"
 // clang-format on

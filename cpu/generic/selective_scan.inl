@@ -1,12 +1,8 @@
 // The scan of Mamba 1, whose steps differ from column to column.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl and
-// math.inl. Semantics are those of cpu/selective_scan.h. A column's operations are the same
-// whatever the width of vectors, so that every instruction set gives the same bits.
-
-// Sums over the numbers of a state run in so many parts, number i in part i % kParts.
-inline constexpr int64_t kParts = 4;
-inline constexpr int kVectors = static_cast<int>(kScanColumns / kLanes);
+// recurrence.inl, and in cpu/scalar. Semantics are those of cpu/kernels.h. A column's operations
+// are the same whatever the width of vectors, so that every instruction set gives the same bits.
 
 // The lanes of vector v that belong to columns.
 inline int64_t LanesOf(int64_t cols, int v) {
@@ -21,20 +17,20 @@ void SelectiveScan(const SelectiveScanTask& task) {
     const float* x_row = task.x + t * task.x_stride;
     const float* step_row = task.steps + t * task.step_stride;
     float* out = task.out + t * task.out_stride;
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kScanVectors; ++v) {
       const int64_t lanes = LanesOf(task.cols, v);
       if (lanes == 0) break;
       const int64_t first = v * kLanes;
       const F32 x = LoadPartial(x_row + first, lanes);
       const F32 step = LoadPartial(step_row + first, lanes);
       const F32 added = Mul(step, x);
-      F32 parts[kParts] = {Zero(), Zero(), Zero(), Zero()};
+      F32 parts[kScanParts] = {Zero(), Zero(), Zero(), Zero()};
       for (int64_t i = 0; i < task.depth; ++i) {
         float* state = task.state + i * kScanColumns + first;
         const F32 decay = Exp(Mul(step, Load(task.rates + i * kScanColumns + first)));
         const F32 changed = MulAdd(Broadcast(b[i]), added, Mul(decay, Load(state)));
         Store(state, changed);
-        parts[i % kParts] = MulAdd(Broadcast(c[i]), changed, parts[i % kParts]);
+        parts[i % kScanParts] = MulAdd(Broadcast(c[i]), changed, parts[i % kScanParts]);
       }
       const F32 sum = Add(Add(parts[0], parts[1]), Add(parts[2], parts[3]));
       StorePartial(out + first, MulAdd(LoadPartial(task.skips + first, lanes), x, sum), lanes);

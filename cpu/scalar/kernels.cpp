@@ -49,6 +49,7 @@ F32 Max(F32 a, F32 b) { return a > b ? a : b; }
 F32 Min(F32 a, F32 b) { return a < b ? a : b; }
 #include "cpu/generic/activations.inl"
 #include "cpu/generic/recurrence.inl"
+#include "cpu/generic/selective_scan.inl"
 
 void Cap(float* values, int64_t count, float cap) {
   for (int64_t i = 0; i < count; ++i) values[i] = cap * Tanh(values[i] / cap);
@@ -149,6 +150,7 @@ const KernelTable* Kernels() {
       .sigmoid_gate = SigmoidGate,
       .causal_conv = CausalConv,
       .scan = Scan,
+      .selective_scan = SelectiveScan,
       .peaks = Peaks(),
   };
   return &table;

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "cpu/selective_scan.h"
+#include "cpu/kernels.h"
 #include "engine/graph/part_states.h"
 #include "engine/graph/recurrent_nodes.h"
 
@@ -54,8 +54,7 @@ class SelectiveScanNode final : public Node {
   SelectiveScanNode(const cpu::KernelTable& kernels, std::string name, const SelectiveScan& scan,
                     StateSlice state, const SelectiveScanValues& values)
       : Node(std::move(name), {values.x, values.steps, values.parameters}, {values.out}),
-        isa_(kernels.isa),
-        run_(cpu::SelectiveScanOf(kernels)),
+        kernels_(kernels),
         scan_(scan),
         state_(state),
         values_(values),
@@ -117,7 +116,7 @@ class SelectiveScanNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("selective scan {} [{} x {}]", isa_, scan_.depth, scan_.cols);
+    return fmt::format("selective scan {} [{} x {}]", kernels_.isa, scan_.depth, scan_.cols);
   }
 
  private:
@@ -136,21 +135,21 @@ class SelectiveScanNode final : public Node {
     const int64_t col = panel * cpu::kScanColumns;
     const float* b = kept + 2 * scan_.cols;
     std::array<float, cpu::kScanColumns> unused;
-    run_({.rows = 1,
-          .depth = scan_.depth,
-          .cols = std::min(cpu::kScanColumns, scan_.cols - col),
-          .x = kept + col,
-          .x_stride = 0,
-          .steps = kept + scan_.cols + col,
-          .step_stride = 0,
-          .b = b,
-          .c = b,
-          .bc_stride = 0,
-          .rates = rates_.data() + panel * scan_.panel_floats(),
-          .skips = scan_.skips.data() + col,
-          .state = state,
-          .out = unused.data(),
-          .out_stride = 0});
+    kernels_.selective_scan({.rows = 1,
+                             .depth = scan_.depth,
+                             .cols = std::min(cpu::kScanColumns, scan_.cols - col),
+                             .x = kept + col,
+                             .x_stride = 0,
+                             .steps = kept + scan_.cols + col,
+                             .step_stride = 0,
+                             .b = b,
+                             .c = b,
+                             .bc_stride = 0,
+                             .rates = rates_.data() + panel * scan_.panel_floats(),
+                             .skips = scan_.skips.data() + col,
+                             .state = state,
+                             .out = unused.data(),
+                             .out_stride = 0});
   }
 
   void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
@@ -161,25 +160,24 @@ class SelectiveScanNode final : public Node {
                                          : reinterpret_cast<float*>(pass.Scratch(member).data());
     CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
     const float* parameters = pass.FloatRow(values_.parameters, part.first_row);
-    run_({.rows = part.rows,
-          .depth = scan_.depth,
-          .cols = std::min(cpu::kScanColumns, scan_.cols - col),
-          .x = pass.FloatRow(values_.x, part.first_row) + col,
-          .x_stride = pass.RowFloats(values_.x),
-          .steps = pass.FloatRow(values_.steps, part.first_row) + col,
-          .step_stride = pass.RowFloats(values_.steps),
-          .b = parameters + scan_.b,
-          .c = parameters + scan_.c,
-          .bc_stride = pass.RowFloats(values_.parameters),
-          .rates = rates_.data() + offset,
-          .skips = scan_.skips.data() + col,
-          .state = state,
-          .out = pass.FloatRow(values_.out, part.first_row) + col,
-          .out_stride = pass.RowFloats(values_.out)});
+    kernels_.selective_scan({.rows = part.rows,
+                             .depth = scan_.depth,
+                             .cols = std::min(cpu::kScanColumns, scan_.cols - col),
+                             .x = pass.FloatRow(values_.x, part.first_row) + col,
+                             .x_stride = pass.RowFloats(values_.x),
+                             .steps = pass.FloatRow(values_.steps, part.first_row) + col,
+                             .step_stride = pass.RowFloats(values_.steps),
+                             .b = parameters + scan_.b,
+                             .c = parameters + scan_.c,
+                             .bc_stride = pass.RowFloats(values_.parameters),
+                             .rates = rates_.data() + offset,
+                             .skips = scan_.skips.data() + col,
+                             .state = state,
+                             .out = pass.FloatRow(values_.out, part.first_row) + col,
+                             .out_stride = pass.RowFloats(values_.out)});
   }
 
-  const char* isa_;
-  cpu::SelectiveScanFunction run_;
+  const cpu::KernelTable& kernels_;
   SelectiveScan scan_;
   StateSlice state_;
   SelectiveScanValues values_;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "cpu/kernels.h"
-#include "cpu/selective_scan.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {
@@ -310,7 +309,7 @@ TEST_P(Recurrence, AScanOfRwkvGoesRowByRow) {
 void SelectiveScanRowByRow(const KernelTable& kernels, SelectiveScanTask task) {
   const int64_t rows = std::exchange(task.rows, 1);
   for (int64_t row = 0; row < rows; ++row) {
-    SelectiveScanOf(kernels)(task);
+    kernels.selective_scan(task);
     task.x += task.x_stride;
     task.steps += task.step_stride;
     task.b += task.bc_stride;
@@ -351,7 +350,7 @@ TEST_P(Recurrence, ASelectiveScanHasAStepForEachColumn) {
                                 .state = state.data(),
                                 .out = out.data(),
                                 .out_stride = cols};
-      SelectiveScanOf(kernels())(task);
+      kernels().selective_scan(task);
       const Scanned expected = SelectiveScanInDouble(task, before);
       // Sums of `depth` terms of some units in each of the rows.
       const double tolerance = 4e-6 * static_cast<double>(depth + 8);
@@ -366,7 +365,7 @@ TEST_P(Recurrence, ASelectiveScanHasAStepForEachColumn) {
       std::vector<float> reference_out(out.size());
       task.state = reference_state.data();
       task.out = reference_out.data();
-      SelectiveScanOf(reference())(task);
+      reference().selective_scan(task);
       ExpectSameBits(out.ToVector(), reference_out, "selective_scan");
       ExpectSameBits(state, reference_state, "state");
 
