@@ -20,7 +20,10 @@ constexpr int kSequences = 5;
 constexpr int kSources = 3;
 
 // What a step leaves in a state: all rows so far, in order.
-int64_t After(int64_t state, int64_t row) { return (state * 1000003 + row) & 0xffffffffffff; }
+int64_t After(int64_t state, int64_t row) {
+  const auto mixed = static_cast<uint64_t>(state) * 1000003 + static_cast<uint64_t>(row);
+  return static_cast<int64_t>(mixed & 0xffffffffffff);
+}
 
 // The first position that the next query sees.
 int64_t Oldest(const GroupKind& kind, int64_t length) {
