@@ -343,6 +343,9 @@ enum class ScanRule : uint8_t {
 inline constexpr int64_t kScanColumns = 16;
 
 // For each row in turn: the state, [depth][kScanColumns], by its rule, then out = query . state.
+// A state of F16 is rounded after each row (to nearest even, clamped to the finite range), so that
+// its bits do not depend on how rows are cut into tasks either; out is that of the state before it
+// is rounded.
 struct ScanTask {
   ScanRule rule;
   int64_t rows;
@@ -356,22 +359,20 @@ struct ScanTask {
   const float* decays;  // one for each row, or [depth] for each
   const float* gains;   // one for each row, with the same stride; of kAdd and kDelta
   int64_t gate_stride;
-  float* state;  // columns beyond `cols` are zeros and stay so
+  void* state;  // of state_element; columns beyond `cols` are zeros and stay so
   float* out;
   int64_t out_stride;
   const float* bonus = nullptr;    // [depth], of kWkv6
   const float* erasers = nullptr;  // [depth] for each row, of kWkv7
   const float* writers = nullptr;  // likewise, with the same stride
   int64_t eraser_stride = 0;
+  KvElement state_element = KvElement::kF32;  // or kF16
 };
 
-// ---- The table
-// -----------------------------------------------------------------------------------------
-
-// The scan of Mamba 1, whose steps differ from column to column.
-// For each row in turn and each column: the state, [depth][kScanColumns], becomes exp(step * rate)
-// * state + b * step * x; then out = c . state + skip * x. b and c are those of all columns, rates
-// those of each number of the state.
+// The scan of Mamba 1, whose steps differ from column to column: for each row in turn and each
+// column, the state, [depth][kScanColumns], becomes exp(step * rate) * state + b * step * x; then
+// out = c . state + skip * x. b and c are those of all columns, rates those of each number of the
+// state.
 struct SelectiveScanTask {
   int64_t rows;
   int64_t depth;  // of b and c
@@ -385,10 +386,14 @@ struct SelectiveScanTask {
   int64_t bc_stride;
   const float* rates;  // [depth][kScanColumns]; zeros in columns beyond `cols`
   const float* skips;  // [cols]
-  float* state;        // columns beyond `cols` are zeros and stay so
+  void* state;         // of state_element, as in ScanTask
   float* out;
   int64_t out_stride;
+  KvElement state_element = KvElement::kF32;  // or kF16
 };
+
+// ---- The table
+// -----------------------------------------------------------------------------------------
 
 struct KernelTable {
   const char* isa;  // "scalar", "avx2", "avx512vnni"

@@ -23,13 +23,26 @@ std::string_view PolicyOf(const graph::CacheLayer& layer) {
   return sections ? kv::Sections::kName : std::string_view();
 }
 
-// Recurrent layers with states of this size. States are 32-bit floats, whatever the types of keys
-// and values: what they lose adds up from token to token.
-kv::GroupShape StateGroup(int64_t floats, const SessionOptions& options) {
+// The words of 32 bits of a recurrent layer's state, and what its scans keep.
+struct StateWords {
+  int64_t words;
+  cpu::KvElement type;
+};
+
+StateWords StateWordsOf(const graph::CacheLayer& layer, const SessionOptions& options) {
+  if (layer.scan_floats == 0 || options.state_type == cpu::KvElement::kF32) {
+    return {layer.state_floats, cpu::KvElement::kF32};
+  }
+  return {layer.state_floats - layer.scan_floats / 2, cpu::KvElement::kF16};
+}
+
+// Recurrent layers with states of this size. Their type is not that of keys and values: what states
+// lose adds up from token to token.
+kv::GroupShape StateGroup(const StateWords& state, const SessionOptions& options) {
   kv::GroupShape shape;
   shape.kv_heads = 1;
-  shape.k_dim = static_cast<int>(floats);
-  shape.k_type = shape.v_type = cpu::KvElement::kF32;
+  shape.k_dim = static_cast<int>(state.words);
+  shape.k_type = shape.v_type = state.type;
   shape.policy = kv::State::kName;
   shape.checkpoints = options.state_checkpoints;
   return shape;
@@ -40,15 +53,16 @@ std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOp
   std::vector<kv::GroupShape> groups;
   for (size_t i = 0; i < plan.cache_layers().size(); ++i) {
     const graph::CacheLayer& layer = plan.cache_layers()[i];
-    const auto same = [&layer](const kv::GroupShape& group) {
-      if (group.holds_states()) return group.k_dim == layer.state_floats;
+    const StateWords state = StateWordsOf(layer, options);
+    const auto same = [&layer, &state](const kv::GroupShape& group) {
+      if (group.holds_states()) return group.k_dim == state.words && group.k_type == state.type;
       return layer.state_floats == 0 && group.window == layer.window &&
              group.policy == PolicyOf(layer) && group.kv_heads == layer.kv_heads &&
              group.k_dim == layer.k_dim && group.v_dim == layer.v_dim;
     };
     auto group = std::find_if(groups.begin(), groups.end(), same);
     if (group == groups.end() && layer.state_floats > 0) {
-      groups.push_back(StateGroup(layer.state_floats, options));
+      groups.push_back(StateGroup(state, options));
       group = groups.end() - 1;
     } else if (group == groups.end()) {
       groups.push_back({layer.window,

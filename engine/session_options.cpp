@@ -39,6 +39,10 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     return MakeError(ErrorCode::kInvalid, "sequences: expected 1 to {}, found {}", kSequencesMax,
                      options.sequences);
   }
+  if (options.state_type != KvType::kF32 && options.state_type != KvType::kF16) {
+    return MakeError(ErrorCode::kInvalid, "state type: expected f32 or f16, found {}",
+                     KvTypeName(options.state_type));
+  }
   if (options.state_checkpoints < 0 || options.state_checkpoints > kStateCheckpointsMax) {
     return MakeError(ErrorCode::kInvalid, "state checkpoints: expected 0 to {}, found {}",
                      kStateCheckpointsMax, options.state_checkpoints);

@@ -18,7 +18,7 @@ class Counter {
  public:
   Counter(const Model& model, const SessionOptions& options)
       : plan_(model.plan()), options_(options) {
-    if (options.kv_cache) cache_ = {options.k_type, options.v_type};
+    if (options.kv_cache) cache_ = {options.k_type, options.v_type, options.state_type};
   }
 
   const graph::Work& work() const { return work_; }

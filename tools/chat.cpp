@@ -19,9 +19,9 @@ constexpr const char* kOwnModel = "dialogue";
 
 constexpr HelpText kChatHelp = {
     "[MODEL] [OPTIONS]",
-    "Talks with a model; without MODEL with the one that the scripts in models/dialogue make. The\n"
-    "template of the model's file turns messages into its prompt. Only what is new is computed in\n"
-    "each turn.\n"
+    "Talks with a model; without MODEL with the small one that comes along, which adds and\n"
+    "subtracts, counts days and months, and spells words. The template of the model's file turns\n"
+    "messages into its prompt. Only what is new is computed in each turn.\n"
     "\n"
     "On a terminal: Enter sends, Alt+Enter, Ctrl+J or a backslash before Enter begins another "
     "line,\n"
@@ -100,8 +100,9 @@ int ChatCommand(CommandLine& line) {
     positionals.model = ModelPath(kOwnModel);
     if (positionals.model == kOwnModel) {
       return line.UsageError(
-          "expected a model, found none: the scripts in models/dialogue make a small one that is "
-          "then taken; shakespeare only continues scenes");
+          "expected a model, found none: the one that comes along, models/dialogue/dialogue.gguf, "
+          "is "
+          "not beside this program");
     }
   }
   const auto first = options.prompt.Read({});

@@ -69,6 +69,7 @@ struct SessionGroup {
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
+  std::optional<KvType> state_type;
   std::optional<int64_t> state_checkpoints;
   std::optional<int64_t> state_log;
   bool kv_prealloc = false;
@@ -109,6 +110,9 @@ inline constexpr const char* kChunkNames = "--chunk,--ubatch-size";
 inline constexpr const char* kKvTypeNames = "--kv-type";
 inline constexpr const char* kKTypeNames = "--cache-type-k,--kv-type-k";
 inline constexpr const char* kVTypeNames = "--cache-type-v,--kv-type-v";
+
+// --state-type, of models with recurrent layers.
+void AddStateType(OptionList& list, std::optional<KvType>* type);
 
 // How the next token is chosen.
 struct SamplingGroup {

@@ -26,6 +26,12 @@ void SigmoidGate(const float* gates, const float* x, int64_t cols, float* out) {
   }
 }
 
+// Numbers of a state in memory.
+inline F32 LoadState(const float* from) { return Load(from); }
+inline F32 LoadState(const uint16_t* from) { return LoadF16(from); }
+inline void StoreState(float* to, F32 numbers) { Store(to, numbers); }
+inline void StoreState(uint16_t* to, F32 numbers) { StoreF16(to, ClampToF16(numbers)); }
+
 // Sums over the rows of a state run in so many parts, row i in part i % kScanParts, and a column
 // keeps this order on every instruction set.
 inline constexpr int64_t kScanParts = 4;
@@ -38,7 +44,8 @@ inline void SumParts(const F32 (&parts)[kScanParts][kScanVectors], F32 (&sums)[k
 }
 
 // sums = the state's columns times `vector`, [depth].
-inline void ScanProduct(const float* state, const float* vector, int64_t depth,
+template <class Number>
+inline void ScanProduct(const Number* state, const float* vector, int64_t depth,
                         F32 (&sums)[kScanVectors]) {
   F32 parts[kScanParts][kScanVectors];
   for (auto& part : parts) {
@@ -48,9 +55,9 @@ inline void ScanProduct(const float* state, const float* vector, int64_t depth,
   for (; i + kScanParts <= depth; i += kScanParts) {
     for (int64_t part = 0; part < kScanParts; ++part) {
       const F32 factor = Broadcast(vector[i + part]);
-      const float* row = state + (i + part) * kScanColumns;
+      const Number* row = state + (i + part) * kScanColumns;
       for (int v = 0; v < kScanVectors; ++v) {
-        parts[part][v] = MulAdd(factor, Load(row + v * kLanes), parts[part][v]);
+        parts[part][v] = MulAdd(factor, LoadState(row + v * kLanes), parts[part][v]);
       }
     }
   }
@@ -58,15 +65,16 @@ inline void ScanProduct(const float* state, const float* vector, int64_t depth,
     const F32 factor = Broadcast(vector[i]);
     for (int v = 0; v < kScanVectors; ++v) {
       F32& part = parts[i % kScanParts][v];
-      part = MulAdd(factor, Load(state + i * kScanColumns + v * kLanes), part);
+      part = MulAdd(factor, LoadState(state + i * kScanColumns + v * kLanes), part);
     }
   }
   SumParts(parts, sums);
 }
 
 // Changes each row of a state, and sums what `update` adds to the parts.
-template <class Update>
-inline void ScanRows(float* state, int64_t depth, F32 (&sums)[kScanVectors], const Update& update) {
+template <class Number, class Update>
+inline void ScanRows(Number* state, int64_t depth, F32 (&sums)[kScanVectors],
+                     const Update& update) {
   F32 parts[kScanParts][kScanVectors];
   for (auto& part : parts) {
     for (F32& vector_part : part) vector_part = Zero();
@@ -82,81 +90,86 @@ inline void ScanRows(float* state, int64_t depth, F32 (&sums)[kScanVectors], con
 }
 
 // state = decay * state + key (x) added; sums = the new state's columns times `query`.
-inline void ScanUpdate(float* state, const float* key, const float* query, float decay,
+template <class Number>
+inline void ScanUpdate(Number* state, const float* key, const float* query, float decay,
                        int64_t depth, const F32 (&added)[kScanVectors], F32 (&sums)[kScanVectors]) {
   const F32 kept = Broadcast(decay);
-  ScanRows(state, depth, sums, [&](int64_t i, float* row, F32(&part)[kScanVectors]) {
+  ScanRows(state, depth, sums, [&](int64_t i, Number* row, F32(&part)[kScanVectors]) {
     const F32 key_i = Broadcast(key[i]);
     const F32 query_i = Broadcast(query[i]);
     for (int v = 0; v < kScanVectors; ++v) {
-      const F32 changed = MulAdd(key_i, added[v], Mul(kept, Load(row + v * kLanes)));
-      Store(row + v * kLanes, changed);
+      const F32 changed = MulAdd(key_i, added[v], Mul(kept, LoadState(row + v * kLanes)));
+      StoreState(row + v * kLanes, changed);
       part[v] = MulAdd(query_i, changed, part[v]);
     }
   });
 }
 
 // sums = query . (state + bonus * key (x) value), then state = decays * state + key (x) value.
-inline void ScanWkv6(const ScanTask& task, int64_t t, const F32 (&value)[kScanVectors],
-                     F32 (&sums)[kScanVectors]) {
+template <class Number>
+inline void ScanWkv6(const ScanTask& task, Number* state, int64_t t,
+                     const F32 (&value)[kScanVectors], F32 (&sums)[kScanVectors]) {
   const float* key = task.keys + t * task.key_stride;
   const float* query = task.queries + t * task.key_stride;
   const float* decays = task.decays + t * task.gate_stride;
-  ScanRows(task.state, task.depth, sums, [&](int64_t i, float* row, F32(&part)[kScanVectors]) {
+  ScanRows(state, task.depth, sums, [&](int64_t i, Number* row, F32(&part)[kScanVectors]) {
     const F32 key_i = Broadcast(key[i]);
     const F32 query_i = Broadcast(query[i]);
     const F32 decay = Broadcast(decays[i]);
     const F32 bonus = Broadcast(task.bonus[i]);
     for (int v = 0; v < kScanVectors; ++v) {
-      const F32 before = Load(row + v * kLanes);
+      const F32 before = LoadState(row + v * kLanes);
       const F32 added = Mul(key_i, value[v]);
       part[v] = MulAdd(query_i, MulAdd(bonus, added, before), part[v]);
-      Store(row + v * kLanes, MulAdd(decay, before, added));
+      StoreState(row + v * kLanes, MulAdd(decay, before, added));
     }
   });
 }
 
 // state = decays * state + key (x) value + writer (x) (eraser . state); sums = query . state.
-inline void ScanWkv7(const ScanTask& task, int64_t t, const F32 (&value)[kScanVectors],
-                     F32 (&sums)[kScanVectors]) {
+template <class Number>
+inline void ScanWkv7(const ScanTask& task, Number* state, int64_t t,
+                     const F32 (&value)[kScanVectors], F32 (&sums)[kScanVectors]) {
   const float* key = task.keys + t * task.key_stride;
   const float* query = task.queries + t * task.key_stride;
   const float* decays = task.decays + t * task.gate_stride;
   const float* writer = task.writers + t * task.eraser_stride;
   F32 known[kScanVectors];
-  ScanProduct(task.state, task.erasers + t * task.eraser_stride, task.depth, known);
-  ScanRows(task.state, task.depth, sums, [&](int64_t i, float* row, F32(&part)[kScanVectors]) {
+  ScanProduct(state, task.erasers + t * task.eraser_stride, task.depth, known);
+  ScanRows(state, task.depth, sums, [&](int64_t i, Number* row, F32(&part)[kScanVectors]) {
     const F32 key_i = Broadcast(key[i]);
     const F32 query_i = Broadcast(query[i]);
     const F32 writer_i = Broadcast(writer[i]);
     const F32 decay = Broadcast(decays[i]);
     for (int v = 0; v < kScanVectors; ++v) {
-      const F32 kept = Mul(decay, Load(row + v * kLanes));
+      const F32 kept = Mul(decay, LoadState(row + v * kLanes));
       const F32 changed = MulAdd(writer_i, known[v], MulAdd(key_i, value[v], kept));
-      Store(row + v * kLanes, changed);
+      StoreState(row + v * kLanes, changed);
       part[v] = MulAdd(query_i, changed, part[v]);
     }
   });
 }
 
 // The rules with a decay and a gain for the whole state.
-inline void ScanGated(const ScanTask& task, int64_t t, F32 (&added)[kScanVectors],
+template <class Number>
+inline void ScanGated(const ScanTask& task, Number* state, int64_t t, F32 (&added)[kScanVectors],
                       F32 (&sums)[kScanVectors]) {
   const float* key = task.keys + t * task.key_stride;
   const float decay = task.decays[t * task.gate_stride];
   const F32 gain = Broadcast(task.gains[t * task.gate_stride]);
   if (task.rule == ScanRule::kDelta) {
     F32 known[kScanVectors];
-    ScanProduct(task.state, key, task.depth, known);
+    ScanProduct(state, key, task.depth, known);
     for (int v = 0; v < kScanVectors; ++v) {
       added[v] = NegMulAdd(Broadcast(decay), known[v], added[v]);
     }
   }
   for (int v = 0; v < kScanVectors; ++v) added[v] = Mul(gain, added[v]);
-  ScanUpdate(task.state, key, task.queries + t * task.key_stride, decay, task.depth, added, sums);
+  ScanUpdate(state, key, task.queries + t * task.key_stride, decay, task.depth, added, sums);
 }
 
-void Scan(const ScanTask& task) {
+template <class Number>
+inline void ScanState(const ScanTask& task, Number* state) {
   for (int64_t t = 0; t < task.rows; ++t) {
     const float* value = task.values + t * task.value_stride;
     F32 added[kScanVectors];
@@ -168,14 +181,22 @@ void Scan(const ScanTask& task) {
     F32 sums[kScanVectors] = {};
     switch (task.rule) {
       case ScanRule::kAdd:
-      case ScanRule::kDelta: ScanGated(task, t, added, sums); break;
-      case ScanRule::kWkv6: ScanWkv6(task, t, added, sums); break;
-      case ScanRule::kWkv7: ScanWkv7(task, t, added, sums); break;
+      case ScanRule::kDelta: ScanGated(task, state, t, added, sums); break;
+      case ScanRule::kWkv6: ScanWkv6(task, state, t, added, sums); break;
+      case ScanRule::kWkv7: ScanWkv7(task, state, t, added, sums); break;
     }
     float* out = task.out + t * task.out_stride;
     for (int v = 0; v < kScanVectors; ++v) {
       const int64_t left = task.cols - v * kLanes;
       if (left > 0) StorePartial(out + v * kLanes, sums[v], left < kLanes ? left : kLanes);
     }
+  }
+}
+
+void Scan(const ScanTask& task) {
+  if (task.state_element == KvElement::kF16) {
+    ScanState(task, static_cast<uint16_t*>(task.state));
+  } else {
+    ScanState(task, static_cast<float*>(task.state));
   }
 }

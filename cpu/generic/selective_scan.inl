@@ -10,7 +10,8 @@ inline int64_t LanesOf(int64_t cols, int v) {
   return left < 0 ? 0 : left < kLanes ? left : kLanes;
 }
 
-void SelectiveScan(const SelectiveScanTask& task) {
+template <class Number>
+inline void SelectiveScanState(const SelectiveScanTask& task, Number* numbers) {
   for (int64_t t = 0; t < task.rows; ++t) {
     const float* b = task.b + t * task.bc_stride;
     const float* c = task.c + t * task.bc_stride;
@@ -26,14 +27,22 @@ void SelectiveScan(const SelectiveScanTask& task) {
       const F32 added = Mul(step, x);
       F32 parts[kScanParts] = {Zero(), Zero(), Zero(), Zero()};
       for (int64_t i = 0; i < task.depth; ++i) {
-        float* state = task.state + i * kScanColumns + first;
+        Number* state = numbers + i * kScanColumns + first;
         const F32 decay = Exp(Mul(step, Load(task.rates + i * kScanColumns + first)));
-        const F32 changed = MulAdd(Broadcast(b[i]), added, Mul(decay, Load(state)));
-        Store(state, changed);
+        const F32 changed = MulAdd(Broadcast(b[i]), added, Mul(decay, LoadState(state)));
+        StoreState(state, changed);
         parts[i % kScanParts] = MulAdd(Broadcast(c[i]), changed, parts[i % kScanParts]);
       }
       const F32 sum = Add(Add(parts[0], parts[1]), Add(parts[2], parts[3]));
       StorePartial(out + first, MulAdd(LoadPartial(task.skips + first, lanes), x, sum), lanes);
     }
+  }
+}
+
+void SelectiveScan(const SelectiveScanTask& task) {
+  if (task.state_element == KvElement::kF16) {
+    SelectiveScanState(task, static_cast<uint16_t*>(task.state));
+  } else {
+    SelectiveScanState(task, static_cast<float*>(task.state));
   }
 }

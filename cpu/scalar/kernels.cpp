@@ -47,6 +47,9 @@ F32 MulAdd(F32 a, F32 b, F32 c) { return std::fma(a, b, c); }
 F32 NegMulAdd(F32 a, F32 b, F32 c) { return std::fma(-a, b, c); }
 F32 Max(F32 a, F32 b) { return a > b ? a : b; }
 F32 Min(F32 a, F32 b) { return a < b ? a : b; }
+F32 LoadF16(const uint16_t* source) { return F16ToF32(*source); }
+void StoreF16(uint16_t* target, F32 value) { *target = F32ToF16(value); }
+F32 ClampToF16(F32 value) { return Min(65504.0f, Max(-65504.0f, value)); }
 #include "cpu/generic/activations.inl"
 #include "cpu/generic/recurrence.inl"
 #include "cpu/generic/selective_scan.inl"

@@ -1,7 +1,10 @@
 // The parts of a pass as nodes with states see them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 
 #include "base/thread_pool.h"
 #include "engine/graph/plan.h"
@@ -15,9 +18,34 @@ struct PartStates {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t first_position = 0;
-  TailRows tail = {};             // what the last of these rows are kept in
-  const float* before = nullptr;  // null: there are no positions before these rows
-  float* after = nullptr;         // null: nothing is kept
+  TailRows tail = {};                             // what the last of these rows are kept in
+  const float* before = nullptr;                  // null: there are no positions before these rows
+  float* after = nullptr;                         // null: nothing is kept
+  cpu::KvElement element = cpu::KvElement::kF32;  // of the numbers of scans
+};
+
+// The panels of a scan in a slice of a state, each of so many numbers. What a slice holds is
+// counted in words of 32 bits, two numbers of F16 in each.
+class ScanPanels {
+ public:
+  ScanPanels(const PartStates& part, int64_t numbers)
+      : part_(part), words_(part.element == cpu::KvElement::kF16 ? numbers / 2 : numbers) {}
+
+  // Sets panel `index` after the rows of the part to that before them, and returns it; `scratch`
+  // takes its place where nothing is kept.
+  void* Begin(int64_t index, std::span<std::byte> scratch) const {
+    const int64_t offset = index * words_;
+    void* state =
+        part_.after != nullptr ? static_cast<void*>(part_.after + offset) : scratch.data();
+    const size_t bytes = static_cast<size_t>(words_) * sizeof(float);
+    part_.before != nullptr ? std::memcpy(state, part_.before + offset, bytes)
+                            : std::memset(state, 0, bytes);
+    return state;
+  }
+
+ private:
+  const PartStates& part_;
+  int64_t words_;
 };
 
 inline int64_t CountParts(const PassContext& pass) {
@@ -33,7 +61,8 @@ inline PartStates PartStatesOf(const PassContext& pass, const StateSlice& slice,
           .first_position = rows.sequence->length,
           .tail = pass.tails.empty() ? TailRows() : pass.tails[static_cast<size_t>(part)],
           .before = place.before == nullptr ? nullptr : place.before + slice.offset,
-          .after = place.after + slice.offset};
+          .after = place.after + slice.offset,
+          .element = pass.kv->StateElement(slice.cache_id)};
 }
 
 // Calls keep(row of the pass, place in the log) for the member's share of the rows that logs keep.

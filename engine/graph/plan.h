@@ -67,6 +67,7 @@ struct CacheLayer {
   int rope = -1;  // the rotation of its keys: index into Plan::ropes; -1 = none
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
   int64_t state_floats = 0;  // of a recurrence, which has none of the above; 0: an attention
+  int64_t scan_floats = 0;   // the last of these, which may be kept as F16; an even number
 };
 
 // A matrix that is made from one of the file: its description, as for those of the file, and what

@@ -155,11 +155,9 @@ class ScanNode final : public Node {
     const PartStates part = PartStatesOf(pass, state_, 0);
     const Range panels = OwnedRange(shape_.heads * shape_.panels(), 1, member.index, member.count);
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const int64_t offset = panel * shape_.panel_floats();
-      float* state = part.after + offset;
-      CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
+      void* state = ScanPanels(part, shape_.panel_floats()).Begin(panel, {});
       for (int64_t position = range.begin; position < range.end; ++position) {
-        ScanRowAgain(panel, range.tail.Row(position) + tail_offset(), state);
+        ScanRowAgain(panel, range.tail.Row(position) + tail_offset(), state, part.element);
       }
     }
   }
@@ -173,8 +171,7 @@ class ScanNode final : public Node {
   }
 
   void AddWork(const PassShape& pass, Work& work) const override {
-    work.cache_bytes += static_cast<double>(pass.parts.size()) *
-                        static_cast<double>(shape_.state_floats()) * sizeof(float);
+    work.cache_bytes += pass.ScanBytes(shape_.state_floats());
     const bool twice = shape_.rule == cpu::ScanRule::kDelta || shape_.rule == cpu::ScanRule::kWkv7;
     const double products = twice ? 4 : 3;
     work.float_macs += products * static_cast<double>(pass.rows[RowSpace::kPass]) *
@@ -201,14 +198,8 @@ class ScanNode final : public Node {
     return values_.erasers == kNoValue ? 0 : 2 * shape_.heads * shape_.depth;
   }
 
-  // `before`: null for zeros.
-  void CopyState(const float* before, float* state) const {
-    const size_t bytes = static_cast<size_t>(shape_.panel_floats()) * sizeof(float);
-    before != nullptr ? std::memcpy(state, before, bytes) : std::memset(state, 0, bytes);
-  }
-
   // The scan of a row that a log has kept. What it gives for a query is of no interest.
-  void ScanRowAgain(int64_t panel, const float* kept, float* state) const {
+  void ScanRowAgain(int64_t panel, const float* kept, void* state, cpu::KvElement element) const {
     const int64_t head = panel / shape_.panels();
     const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
     const float* keys = kept + shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
@@ -231,7 +222,8 @@ class ScanNode final : public Node {
                           .gate_stride = 0,
                           .state = state,
                           .out = unused.data(),
-                          .out_stride = 0};
+                          .out_stride = 0,
+                          .state_element = element};
     if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
     if (EraserFloats() > 0) {
       task.erasers = erasers + head * shape_.depth;
@@ -254,10 +246,7 @@ class ScanNode final : public Node {
                 int64_t panel) const {
     const int64_t head = panel / shape_.panels();
     const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
-    const int64_t offset = panel * shape_.panel_floats();
-    float* state = part.after != nullptr ? part.after + offset
-                                         : reinterpret_cast<float*>(pass.Scratch(member).data());
-    CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
+    void* state = ScanPanels(part, shape_.panel_floats()).Begin(panel, pass.Scratch(member));
     const int64_t keys = shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
     const float* in = pass.FloatRow(values_.in, part.first_row);
     const float* values = in + shape_.values + head * shape_.cols + col;
@@ -278,7 +267,8 @@ class ScanNode final : public Node {
         .gate_stride = pass.RowFloats(values_.gates),
         .state = state,
         .out = pass.FloatRow(values_.out, part.first_row) + head * shape_.cols + col,
-        .out_stride = pass.RowFloats(values_.out)};
+        .out_stride = pass.RowFloats(values_.out),
+        .state_element = part.element};
     if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
     if (values_.erasers != kNoValue) {
       task.erasers = pass.FloatRow(values_.erasers, part.first_row) + head * shape_.depth;

@@ -91,11 +91,9 @@ class SelectiveScanNode final : public Node {
     const PartStates part = PartStatesOf(pass, state_, 0);
     const Range panels = OwnedRange(scan_.panels(), 1, member.index, member.count);
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      const int64_t offset = panel * scan_.panel_floats();
-      float* state = part.after + offset;
-      CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
+      void* state = ScanPanels(part, scan_.panel_floats()).Begin(panel, {});
       for (int64_t position = range.begin; position < range.end; ++position) {
-        ScanRowAgain(panel, range.tail.Row(position) + tail_offset(), state);
+        ScanRowAgain(panel, range.tail.Row(position) + tail_offset(), state, part.element);
       }
     }
   }
@@ -109,8 +107,7 @@ class SelectiveScanNode final : public Node {
   }
 
   void AddWork(const PassShape& pass, Work& work) const override {
-    work.cache_bytes += static_cast<double>(pass.parts.size()) *
-                        static_cast<double>(scan_.state_floats()) * sizeof(float);
+    work.cache_bytes += pass.ScanBytes(scan_.state_floats());
     work.float_macs += kProducts * static_cast<double>(pass.rows[RowSpace::kPass]) *
                        static_cast<double>(scan_.depth * scan_.cols);
   }
@@ -124,14 +121,8 @@ class SelectiveScanNode final : public Node {
   static constexpr int64_t kValuesPerNumber = 4;
   static constexpr double kProducts = 12;
 
-  // `before`: null for zeros.
-  void CopyState(const float* before, float* state) const {
-    const size_t bytes = static_cast<size_t>(scan_.panel_floats()) * sizeof(float);
-    before != nullptr ? std::memcpy(state, before, bytes) : std::memset(state, 0, bytes);
-  }
-
   // The scan of a row that a log has kept. What it gives for c is of no interest.
-  void ScanRowAgain(int64_t panel, const float* kept, float* state) const {
+  void ScanRowAgain(int64_t panel, const float* kept, void* state, cpu::KvElement element) const {
     const int64_t col = panel * cpu::kScanColumns;
     const float* b = kept + 2 * scan_.cols;
     std::array<float, cpu::kScanColumns> unused;
@@ -149,16 +140,14 @@ class SelectiveScanNode final : public Node {
                              .skips = scan_.skips.data() + col,
                              .state = state,
                              .out = unused.data(),
-                             .out_stride = 0});
+                             .out_stride = 0,
+                             .state_element = element});
   }
 
   void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
                 int64_t panel) const {
     const int64_t col = panel * cpu::kScanColumns;
-    const int64_t offset = panel * scan_.panel_floats();
-    float* state = part.after != nullptr ? part.after + offset
-                                         : reinterpret_cast<float*>(pass.Scratch(member).data());
-    CopyState(part.before == nullptr ? nullptr : part.before + offset, state);
+    void* state = ScanPanels(part, scan_.panel_floats()).Begin(panel, pass.Scratch(member));
     const float* parameters = pass.FloatRow(values_.parameters, part.first_row);
     kernels_.selective_scan({.rows = part.rows,
                              .depth = scan_.depth,
@@ -170,11 +159,12 @@ class SelectiveScanNode final : public Node {
                              .b = parameters + scan_.b,
                              .c = parameters + scan_.c,
                              .bc_stride = pass.RowFloats(values_.parameters),
-                             .rates = rates_.data() + offset,
+                             .rates = rates_.data() + panel * scan_.panel_floats(),
                              .skips = scan_.skips.data() + col,
                              .state = state,
                              .out = pass.FloatRow(values_.out, part.first_row) + col,
-                             .out_stride = pass.RowFloats(values_.out)});
+                             .out_stride = pass.RowFloats(values_.out),
+                             .state_element = part.element});
   }
 
   const cpu::KernelTable& kernels_;

@@ -51,12 +51,19 @@ struct PassShape {
   struct CacheTypes {
     cpu::KvElement keys;
     cpu::KvElement values;
+    cpu::KvElement states = cpu::KvElement::kF32;  // what scans keep
   };
 
   RowCounts rows;
   std::span<const Part> parts = {};
   std::optional<CacheTypes> cache =
       {};  // none: the pass holds all of each sequence, and stores nothing
+
+  // Of all parts' states, so many numbers of scans in each.
+  double ScanBytes(int64_t numbers) const {
+    const bool halves = cache.has_value() && cache->states == cpu::KvElement::kF16;
+    return static_cast<double>(parts.size()) * static_cast<double>(numbers) * (halves ? 2 : 4);
+  }
 };
 
 }  // namespace kvant::graph

@@ -50,6 +50,10 @@ struct SessionOptions {
   // `strict` these are other bits for at most kSharedRowsMax rows than for more, so that logits may
   // depend on what was kept.
   bool prefix_cache = false;
+  // Of models with recurrent layers: kF32, or kF16 for half the bytes of what scans keep. F16 is
+  // rounded after every token, so the bits still depend on nothing but the tokens, but errors feed
+  // back. What convolutions and token shifts keep is F32 in any case.
+  KvType state_type = KvType::kF32;
   // Of models with recurrent layers: how many earlier states of a sequence are kept at most, so
   // that a rewind, and a prompt with a known beginning, need not compute all tokens again. They are
   // given up where memory is needed for sequences. 0: a rewind computes all tokens again.

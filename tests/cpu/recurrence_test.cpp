@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "base/half.h"
 #include "cpu/kernels.h"
 #include "tests/cpu/isa_test.h"
 
@@ -112,17 +113,67 @@ Scanned ScanInDouble(const ScanTask& task, const std::vector<float>& before) {
   return result;
 }
 
-void ScanRowByRow(const KernelTable& kernels, ScanTask task) {
+// The next row of a task.
+void Advance(ScanTask& task) {
+  task.keys += task.key_stride;
+  task.queries += task.key_stride;
+  task.values += task.value_stride;
+  task.decays += task.gate_stride;
+  if (task.gains != nullptr) task.gains += task.gate_stride;
+  if (task.erasers != nullptr) task.erasers += task.eraser_stride;
+  if (task.writers != nullptr) task.writers += task.eraser_stride;
+  task.out += task.out_stride;
+}
+
+void Advance(SelectiveScanTask& task) {
+  task.x += task.x_stride;
+  task.steps += task.step_stride;
+  task.b += task.bc_stride;
+  task.c += task.bc_stride;
+  task.out += task.out_stride;
+}
+
+void Run(const KernelTable& kernels, const ScanTask& task) { kernels.scan(task); }
+void Run(const KernelTable& kernels, const SelectiveScanTask& task) {
+  kernels.selective_scan(task);
+}
+
+template <class Task, class AfterRow>
+void RunRowByRow(const KernelTable& kernels, Task task, const AfterRow& after_row) {
   const int64_t rows = std::exchange(task.rows, 1);
   for (int64_t row = 0; row < rows; ++row) {
-    kernels.scan(task);
-    task.keys += task.key_stride;
-    task.queries += task.key_stride;
-    task.values += task.value_stride;
-    task.decays += task.gate_stride;
-    task.gains += task.gate_stride;
-    task.out += task.out_stride;
+    Run(kernels, task);
+    after_row();
+    Advance(task);
   }
+}
+
+// A state of F16 is that of F32, rounded after each row, and rows read it rounded.
+template <class Task>
+void ExpectRoundedRows(const KernelTable& kernels, Task task, const std::vector<float>& before) {
+  std::vector<uint16_t> halves(before.size());
+  std::vector<float> rounded = before;
+  const auto round = [&rounded] {
+    for (float& number : rounded) number = F16ToF32(F32ToF16(number));
+  };
+  round();
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = F32ToF16(before[i]);
+  const auto out_size = static_cast<size_t>(task.rows * task.out_stride);
+  std::vector<float> out(out_size);
+  task.out = out.data();
+  task.state = halves.data();
+  task.state_element = KvElement::kF16;
+  Run(kernels, task);
+
+  std::vector<float> expected(out_size);
+  task.out = expected.data();
+  task.state = rounded.data();
+  task.state_element = KvElement::kF32;
+  RunRowByRow(kernels, task, round);
+  ExpectSameBits(out, expected, "rows of a state of F16");
+  std::vector<float> state;
+  for (const uint16_t half : halves) state.push_back(F16ToF32(half));
+  ExpectSameBits(state, rounded, "state of F16");
 }
 
 TEST_P(Recurrence, AScanGoesRowByRow) {
@@ -181,9 +232,10 @@ TEST_P(Recurrence, AScanGoesRowByRow) {
         std::vector<float> pieces_out(out.size());
         task.state = pieces_state.data();
         task.out = pieces_out.data();
-        ScanRowByRow(kernels(), task);
+        RunRowByRow(kernels(), task, [] {});
         ExpectSameBits(out.ToVector(), pieces_out, "rows");
         ExpectSameBits(state, pieces_state, "state of rows");
+        ExpectRoundedRows(kernels(), task, before);
       }
     }
   }
@@ -306,18 +358,6 @@ TEST_P(Recurrence, AScanOfRwkvGoesRowByRow) {
   }
 }
 
-void SelectiveScanRowByRow(const KernelTable& kernels, SelectiveScanTask task) {
-  const int64_t rows = std::exchange(task.rows, 1);
-  for (int64_t row = 0; row < rows; ++row) {
-    kernels.selective_scan(task);
-    task.x += task.x_stride;
-    task.steps += task.step_stride;
-    task.b += task.bc_stride;
-    task.c += task.bc_stride;
-    task.out += task.out_stride;
-  }
-}
-
 TEST_P(Recurrence, ASelectiveScanHasAStepForEachColumn) {
   constexpr int64_t kRows = 9;
   for (const int64_t depth : {1, 5, 16, 64}) {
@@ -374,9 +414,10 @@ TEST_P(Recurrence, ASelectiveScanHasAStepForEachColumn) {
       std::vector<float> pieces_out(out.size());
       task.state = pieces_state.data();
       task.out = pieces_out.data();
-      SelectiveScanRowByRow(kernels(), task);
+      RunRowByRow(kernels(), task, [] {});
       ExpectSameBits(out.ToVector(), pieces_out, "rows");
       ExpectSameBits(state, pieces_state, "state of rows");
+      ExpectRoundedRows(kernels(), task, before);
     }
   }
 }

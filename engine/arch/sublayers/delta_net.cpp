@@ -90,8 +90,8 @@ Status DeltaNet::AddNodes(SublayerBuilder& builder) const {
 
   const graph::ScanShape shape = ShapeOf(*this);
   const int64_t conv_floats = conv.state_floats();
-  const int cache_id =
-      plan.plan().AddCacheLayer({.state_floats = conv_floats + shape.state_floats()});
+  const int cache_id = plan.plan().AddCacheLayer(
+      {.state_floats = conv_floats + shape.state_floats(), .scan_floats = shape.state_floats()});
   KVANT_ASSIGN(const Activations normed, builder.AddInput("ssm_normed", in_operands));
   const std::string in_name = builder.Name("ssm_in");
   const ValueId in = plan.NewFloats(in_name, RowSpace::kPass, columns.all);

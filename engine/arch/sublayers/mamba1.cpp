@@ -104,8 +104,8 @@ Status Mamba1::AddNodes(SublayerBuilder& builder) const {
   KVANT_ASSIGN(const graph::SelectiveScan scan, ScanOf(*this, builder));
 
   const int64_t conv_floats = conv.state_floats();
-  const int cache_id =
-      plan.plan().AddCacheLayer({.state_floats = conv_floats + scan.state_floats()});
+  const int cache_id = plan.plan().AddCacheLayer(
+      {.state_floats = conv_floats + scan.state_floats(), .scan_floats = scan.state_floats()});
   KVANT_ASSIGN(const Activations normed, builder.AddInput("ssm_normed", in_operands));
   const ValueId in = plan.NewFloats(builder.Name("ssm_in"), RowSpace::kPass, 2 * inner);
   plan.AddMatMul(RowSpace::kPass, builder.Name("ssm_in"), std::move(in_operands), normed, in,

@@ -59,8 +59,8 @@ Status Mamba2::AddNodes(SublayerBuilder& builder) const {
   KVANT_ASSIGN(graph::GatedNorm norm, NormOf(*this, builder));
 
   const int64_t conv_floats = conv.state_floats();
-  const int cache_id =
-      plan.plan().AddCacheLayer({.state_floats = conv_floats + shape.state_floats()});
+  const int cache_id = plan.plan().AddCacheLayer(
+      {.state_floats = conv_floats + shape.state_floats(), .scan_floats = shape.state_floats()});
   KVANT_ASSIGN(const Activations normed, builder.AddInput("ssm_normed", in_operands));
   const ValueId in = plan.NewFloats(builder.Name("ssm_in"), RowSpace::kPass, in_columns);
   plan.AddMatMul(RowSpace::kPass, builder.Name("ssm_in"), std::move(in_operands), normed, in,

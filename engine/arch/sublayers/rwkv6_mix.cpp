@@ -149,7 +149,8 @@ Status Rwkv6Mix::AddNodes(SublayerBuilder& builder) const {
   KVANT_ASSIGN(shape.bonus, plan.Vectors(builder.Name("time_mix_first.weight"), head_dim, heads));
   graph::GatedNorm norm = {.pieces = heads, .order = graph::GateOrder::kAfterNorm};
   KVANT_ASSIGN(norm.norm, ReadWkvNorm(builder));
-  const int cache_id = plan.plan().AddCacheLayer({.state_floats = dim + shape.state_floats()});
+  const int cache_id = plan.plan().AddCacheLayer(
+      {.state_floats = dim + shape.state_floats(), .scan_floats = shape.state_floats()});
 
   KVANT_ASSIGN(const auto mixed, AddMixes6(*this, matrices, {cache_id, 0}, builder));
   const ValueId rkv = plan.NewFloats(builder.Name("time_mix_rkv"), RowSpace::kPass, 3 * dim);

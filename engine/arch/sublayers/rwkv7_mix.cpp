@@ -135,7 +135,8 @@ Status Rwkv7Mix::AddNodes(SublayerBuilder& builder) const {
                             .keys = dim,
                             .values = 2 * dim};
   for (int64_t head = 0; head < heads; ++head) shape.key_heads.push_back(head);
-  const int cache_id = plan.plan().AddCacheLayer({.state_floats = dim + shape.state_floats()});
+  const int cache_id = plan.plan().AddCacheLayer(
+      {.state_floats = dim + shape.state_floats(), .scan_floats = shape.state_floats()});
 
   KVANT_ASSIGN(const auto mixed, AddMixes7(matrices, {cache_id, 0}, builder));
   const ValueId rkv = plan.NewFloats(builder.Name("time_mix_rkv"), RowSpace::kPass, 3 * dim);

@@ -40,7 +40,8 @@ struct GroupShape {
   bool rotate_keys = false;
   bool rotate_values = false;
   std::string_view policy = {};  // a name of policy_list.h; empty: as the window says
-  // Of a group of states ("state"), which has one head with k_dim floats, the state of one layer.
+  // Of a group of states ("state"), which has one head with k_dim words of 32 bits, the state of
+  // one layer. k_type is what its scans keep.
   int64_t checkpoints = 0;  // most of one sequence
   std::string_view store = "host";
 
