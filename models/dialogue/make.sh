@@ -12,7 +12,8 @@ corpus=${1:?usage: make.sh CORPUS WORK}
 work=${2:?usage: make.sh CORPUS WORK}
 
 [[ -e $work/data/heldout.json ]] || "$python" "$here/prepare.py" "$corpus" "$work/data"
-"$python" "$here/train.py" "$work/data" "$work/run"
+# The rate falls towards the end of each part; the next one begins with a higher one.
+for steps in 2200 3200 3800; do "$python" "$here/train.py" "$work/data" "$work/run" --steps "$steps"; done
 cp "$work/run/loss.csv" "$work/run/loss.svg" "$here"
 
 rm -rf "$work/dialogue"

@@ -139,24 +139,26 @@ def month_lengths(random, words, part):
 
 
 def dates(random, words, part):
+    """How months follow each other has to be told, so at their ends the phrase is what is held out, and elsewhere the day."""
+    phrase, is_day_first = random.randrange(5), random.random() < 0.5
     def facts():
         month, sign = random.randrange(12), random.choice((1, -1))
-        edge = LENGTHS[month] if sign > 0 else 1
-        day = edge if random.random() < 0.3 else random.randint(1, LENGTHS[month])
-        return "date", day, month, sign
-    _, day, month, sign = pick(random, facts, part)
+        end = LENGTHS[month] if sign > 0 else 1
+        day = end if random.random() < 0.3 else random.randint(1, LENGTHS[month])
+        return ("date", day, month, sign, *((phrase, is_day_first) if day == end else ()))
+    day, month, sign = pick(random, facts, part)[1:4]
     name = MONTHS[month]
-    date = random.choice([f"{day} {name}", f"{name} {day}"])
+    date = f"{day} {name}" if is_day_first else f"{name} {day}"
     if sign > 0:
-        question = random.choice([f"What date comes after {date}?", f"What is the day after {date}?", f"What comes after {date}?",
-                                  f"Today is {date}. What date is tomorrow?", f"The day after {date}?"])
+        question = [f"What date comes after {date}?", f"What is the day after {date}?", f"What comes after {date}?",
+                    f"Today is {date}. What date is tomorrow?", f"The day after {date}?"][phrase]
         length = f"{name} has {LENGTHS[month]} days"
         if month == 1 and day == 28:
             return question, f"{length}, so 1 March, or 29 February in a leap year."
         following = f"1 {MONTHS[(month + 1) % 12]}" if day == LENGTHS[month] else f"{day + 1} {name}"
         return question, f"{length}, so {following}."
-    question = random.choice([f"What date comes before {date}?", f"What is the day before {date}?", f"What comes before {date}?",
-                              f"Today is {date}. What date was yesterday?", f"The day before {date}?"])
+    question = [f"What date comes before {date}?", f"What is the day before {date}?", f"What comes before {date}?",
+                f"Today is {date}. What date was yesterday?", f"The day before {date}?"][phrase]
     if day > 1:
         return question, f"{day}-1={day - 1}, so {day - 1} {name}."
     before = (month - 1) % 12

@@ -115,7 +115,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=pathlib.Path)
     parser.add_argument("run", type=pathlib.Path)
-    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--tokens-per-step", type=int, default=3072)
     parser.add_argument("--matrix-rate", type=float, default=0.02)
     parser.add_argument("--embedding-rate", type=float, default=0.004)
