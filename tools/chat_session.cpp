@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "base/result.h"
@@ -14,6 +17,8 @@
 
 namespace kvant::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Bytes as complete UTF-8, as a message would have them.
 std::string CompleteText(std::string_view bytes) {
@@ -81,11 +86,24 @@ Status ChatSession::OpenRunner() {
   const int64_t needed = setup_.beams == 1 ? 1 : 1 + setup_.beams;
   if (needed <= sequences_) return {};
   KVANT_ASSIGN(auto runner, setup_.open(needed));
-  KVANT_ASSIGN(sequence_, runner->NewSequence());
+  KVANT_ASSIGN(sequence_, MoveTo(*runner));
   runner_ = std::move(runner);
   sequences_ = needed;
   moved_ = false;
   return {};
+}
+
+// The sequence in another runner, through a file; an empty one where that fails.
+Result<SequenceId> ChatSession::MoveTo(Runner& runner) const {
+  if (runner_ == nullptr || moved_ || runner_->length(sequence_) == 0) return runner.NewSequence();
+  std::error_code error;
+  std::string folder = (fs::temp_directory_path(error) / "kvant-XXXXXX").string();
+  if (error || mkdtemp(folder.data()) == nullptr) return runner.NewSequence();
+  const std::string path = folder + "/chat.kvs";
+  const Status saved = runner_->Save(path, {&sequence_, 1});
+  const auto loaded = saved.ok() ? runner.Load(path) : saved.error();
+  fs::remove_all(folder, error);
+  return loaded.ok() ? loaded->front() : runner.NewSequence();
 }
 
 // ---- Messages -----------------------------------------------------------------------------------

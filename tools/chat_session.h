@@ -138,6 +138,7 @@ class ChatSession {
   int64_t EndOfAnswer(std::span<const TokenId> template_ids, const ChatEntry& entry) const;
   Result<int64_t> SystemTokens(std::span<const TokenId> ids) const;
   Status OpenRunner();
+  Result<SequenceId> MoveTo(Runner& runner) const;
   Status TakeUp(std::span<const TokenId> ids, const ChatSink& sink, ChatReport* report);
   Result<Generation> Generate(std::span<const TokenId> ids, ReasoningText& text);
   Result<Generation> Search(std::span<const TokenId> ids, ReasoningText& text);

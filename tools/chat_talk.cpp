@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -75,6 +76,9 @@ std::string EarlyEndNote(FinishReason reason, int64_t context) {
     default: return "";
   }
 }
+
+// Seconds, as JSON has them.
+double RoundedToMicroseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 }  // namespace
 
@@ -337,8 +341,8 @@ Json ChatTalk::StatsJson() const {
           {"held_tokens", session_->held_tokens()},
           {"context", session_->context()},
           {"finish_reason", FinishReasonName(last_.finish_reason)},
-          {"prefill_seconds", last_.prefill_seconds},
-          {"decode_seconds", last_.decode_seconds}};
+          {"prefill_seconds", RoundedToMicroseconds(last_.prefill_seconds)},
+          {"decode_seconds", RoundedToMicroseconds(last_.decode_seconds)}};
 }
 
 }  // namespace kvant::tools

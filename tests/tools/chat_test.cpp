@@ -203,6 +203,12 @@ TEST_F(Chat, SearchesWithBeams) {
   const auto turns = Stats("Who is there?\nSpeak.\n", {"--beams", "2"});
   ASSERT_EQ(turns.size(), 2u);
   EXPECT_GT(turns[1]["reused_tokens"], 20);
+  // A talk that begins without beams keeps its tokens where they are asked for.
+  const auto later = Stats("Who is there?\n/beams 2\nSpeak.\n/beams 5\nSpeak.\n");
+  ASSERT_EQ(later.size(), 3u);
+  for (const size_t turn : {1u, 2u}) {
+    EXPECT_GE(later[turn]["reused_tokens"], later[turn - 1]["held_tokens"]) << turn;
+  }
   ExpectRefused(Talk("/beams 0\n"), 2, "/beams: expected a number from 1 to 64, found '0'");
 }
 
