@@ -1,110 +1,22 @@
 // Models with recurrent layers: their states pass through everything that a runner does with
-// sequences. Sessions are strict where bits are compared, so that the passes in which a prompt or a
-// replay is computed do not matter. Names begin with the number of the check.
+// sequences. Names begin with the number of the check; RS-05 is in recurrent_programs_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 #include <span>
 #include <vector>
 
 #include "kvant/memory_plan.h"
-#include "tests/engine/runner_kinds.h"
-#include "tests/engine/seeded_model.h"
+#include "tests/engine/recurrent_kinds.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::test {
 namespace {
 
-constexpr int64_t kContext = 2200;
+class Recurrent : public RecurrentModel {};
 
-struct RecurrentKind {
-  std::string model;
-  KvElement state_type = KvElement::kF32;
-};
-
-std::vector<RecurrentKind> RecurrentKinds() {
-  std::vector<RecurrentKind> kinds;
-  for (const char* model :
-       {"lfm2", "lfm2moe", "qwen3next", "qwen35-four", "mamba2", "granitehybrid", "falcon-h1",
-        "nemotron_h", "nemotron_h_moe-latent", "mamba-bias", "jamba", "rwkv6", "rwkv7"}) {
-    kinds.push_back({model});
-  }
-  for (const char* model : {"qwen3next", "falcon-h1", "mamba-bias", "rwkv7"}) {
-    kinds.push_back({model, KvElement::kF16});
-  }
-  return kinds;
-}
-
-class Recurrent : public testing::TestWithParam<RecurrentKind> {
- protected:
-  void SetUp() override {
-    model_ = SeededModel(GetParam().model).Open(OwnGemm());
-    ASSERT_NE(model_, nullptr);
-  }
-
-  static SessionOptions Strict(int64_t sequences) {
-    SessionOptions options = Options(KvElement::kF16, sequences);
-    options.state_type = GetParam().state_type;
-    options.context = kContext;
-    options.strict = true;
-    return options;
-  }
-
-  std::unique_ptr<Runner> Open(const SessionOptions& options) const {
-    return OpenRunner(model_, options);
-  }
-
-  std::vector<TokenId> Text(size_t count, uint32_t seed) const {
-    return RandomTokens(count, seed, model_->vocab_size());
-  }
-
-  static std::vector<float> LogitsOf(const Runner& runner, SequenceId id) {
-    return {runner.logits(id).begin(), runner.logits(id).end()};
-  }
-
-  // The logits after these tokens in a runner of their own, in one step.
-  std::vector<float> Alone(std::span<const TokenId> tokens) const {
-    SessionOptions options = Strict(1);
-    options.kv_check = options.kv_poison = false;
-    const auto runner = Open(options);
-    const SequenceId id = NewSequence(*runner);
-    ExpectOk(runner->Append(id, tokens));
-    return LogitsOf(*runner, id);
-  }
-
-  // The bytes of one state of every group.
-  static uint64_t StateBytes(const Runner& runner) {
-    uint64_t bytes = 0;
-    for (const KvGroupStats& group : runner.stats().groups) {
-      if (group.bytes_per_token == 0) bytes += group.block_bytes;
-    }
-    return bytes;
-  }
-
-  // The first group of states among the counters.
-  static KvGroupStats States(const Runner& runner) {
-    for (const KvGroupStats& group : runner.stats().groups) {
-      if (group.bytes_per_token == 0) return group;
-    }
-    ADD_FAILURE() << "no group of states";
-    return {};
-  }
-
-  const std::shared_ptr<const Model>& model() const { return model_; }
-
- private:
-  std::shared_ptr<const Model> model_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Seeded, Recurrent, testing::ValuesIn(RecurrentKinds()),
-                         [](const auto& seeded) {
-                           std::string name = seeded.param.model;
-                           std::ranges::replace(name, '-', '_');
-                           if (seeded.param.state_type == KvElement::kF16) name += "_f16";
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Seeded, Recurrent, testing::ValuesIn(RecurrentKinds()), RecurrentKindName);
 
 // Prompts shorter than what a convolution keeps are among the pieces (RS-10).
 TEST_P(Recurrent, Rs02TheCutOfAPromptAndTheThreadsChangeNoBit) {
@@ -129,7 +41,7 @@ TEST_P(Recurrent, Rs03TheCacheAgreesWithTheWholeSequenceComputedAgain) {
   for (const size_t count : {1, 2, 3, 100, 1500}) {
     const auto tokens = Text(count, 2);
     SessionOptions options = Options(KvElement::kF32, 1);
-    options.context = kContext;
+    options.context = kRecurrentContext;
     const auto cached = Open(options);
     const SequenceId id = NewSequence(*cached);
     ExpectOk(cached->Append(id, std::span(tokens).first(count / 2 + 1)));
@@ -434,66 +346,6 @@ TEST_P(Recurrent, SessionsWithoutCheckpointsReplayAllTokens) {
   EXPECT_EQ(runner->stats().tokens_replayed, 90u);
   ExpectOk(runner->Append(id, std::span(tokens).subspan(90)));
   EXPECT_EQ(LogitsOf(*runner, id), Alone(tokens));
-}
-
-// Random programs against the list of each sequence's tokens, which is a deep copy of all that its
-// state may depend on.
-TEST_P(Recurrent, Rs05RandomProgramsGiveTheBitsOfEachSequenceAlone) {
-  constexpr size_t kCount = 4;
-  std::mt19937 random(21);
-  const auto below = [&random](size_t bound) { return random() % bound; };
-  SessionOptions options = Strict(kCount);
-  options.prefix_cache = true;
-  options.state_checkpoints = 3;
-  options.state_log = 40;
-  options.threads = 1;
-  const auto runner = Open(options);
-  std::vector<SequenceId> ids;
-  std::vector<std::vector<TokenId>> tokens(kCount);
-  for (size_t i = 0; i < kCount; ++i) ids.push_back(NewSequence(*runner));
-  for (int operation = 0; operation < 600 && !HasFatalFailure(); ++operation) {
-    const size_t s = below(kCount);
-    switch (below(7)) {
-      case 0: {
-        std::vector<int> parents;
-        std::vector<std::vector<TokenId>> next;
-        for (size_t i = 0; i < kCount; ++i) {
-          parents.push_back(static_cast<int>(below(2) == 0 ? i : below(kCount)));
-          next.push_back(tokens[static_cast<size_t>(parents.back())]);
-        }
-        ExpectOk(runner->Reorder(ids, parents));
-        tokens = std::move(next);
-        break;
-      }
-      case 1: {
-        const size_t to = below(8) == 0 ? 0 : below(tokens[s].size() + 1);
-        ExpectOk(runner->Rewind(ids[s], static_cast<int64_t>(to)));
-        tokens[s].resize(to);
-        break;
-      }
-      case 2: {
-        ExpectOk(runner->FreeSequence(ids[s]));
-        const size_t from = (s + 1) % kCount;
-        ids[s] = runner->Fork(ids[from]).value();
-        tokens[s] = tokens[from];
-        break;
-      }
-      default: {
-        if (tokens[s].size() > 400) {
-          ExpectOk(runner->Reset(ids[s]));
-          tokens[s].clear();
-        }
-        const auto added =
-            Text(below(3) == 0 ? 1 + below(90) : 1 + below(3), static_cast<uint32_t>(below(50)));
-        ExpectOk(runner->Append(ids[s], added));
-        tokens[s].insert(tokens[s].end(), added.begin(), added.end());
-        if (operation % 8 != 0) break;
-        ASSERT_EQ(LogitsOf(*runner, ids[s]), Alone(tokens[s])) << operation;
-      }
-    }
-  }
-  for (const SequenceId id : ids) ExpectOk(runner->FreeSequence(id));
-  ExpectOk(runner->Check());
 }
 
 }  // namespace
