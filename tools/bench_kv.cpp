@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -27,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kReorderedBeams = 4;
 constexpr size_t kForks = 16;
 constexpr int64_t kRewound = 8;
+constexpr std::array<int64_t, 3> kStatesRewound = {1, 100, 5000};
+constexpr int64_t kFewRewound = 100;
 
 struct Operation {
   explicit Operation(std::string name_in, int64_t sequences_in = 1)
@@ -62,6 +65,7 @@ class KvBench {
     KVANT_TRY(RunReorder());
     KVANT_TRY(RunFork());
     KVANT_TRY(RunRewind());
+    KVANT_TRY(RunRewindsOfStates());
     return RunFiles();
   }
 
@@ -223,6 +227,38 @@ class KvBench {
       operation.seconds.push_back(SecondsSince(start));
     }
     AddRow(operation);
+    return {};
+  }
+
+  // Models with recurrent layers: what the states of the text take beside one of them, and the time
+  // to go back to some position in its middle, from the last state kept before it.
+  Status RunRewindsOfStates() {
+    Operation states("states");
+    for (const KvGroupStats& group : runner_->stats().groups) {
+      if (group.bytes_per_token > 0) continue;
+      states.bytes += static_cast<uint64_t>(group.blocks_used) * group.block_bytes;
+      states.baseline_bytes += group.block_bytes;
+    }
+    if (states.bytes == 0) return {};
+    states.baseline = "one state";
+    AddRow(states);
+    for (const int64_t count : kStatesRewound) {
+      if (count >= depth_) continue;
+      Progress(fmt::format("rewind by {}", count));
+      Operation operation(fmt::format("rewind {}", count));
+      // What was taken back has to be computed again for the next round.
+      const int64_t rounds = count > kFewRewound ? 1 : options_.repetitions;
+      for (int64_t i = 0; i < rounds; ++i) {
+        const auto start = Clock::now();
+        KVANT_TRY(runner_->Rewind(sequence_, depth_ - count));
+        operation.seconds.push_back(SecondsSince(start));
+        const auto again = Clock::now();
+        KVANT_TRY(runner_->Append(sequence_, Tokens(depth_ - count, count)));
+        operation.baseline_seconds = SecondsSince(again);
+      }
+      operation.baseline = "processing these tokens";
+      AddRow(operation);
+    }
     return {};
   }
 

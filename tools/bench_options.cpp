@@ -78,7 +78,7 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
   list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
   list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
-  AddStateType(list, &options.state_type);
+  options.states.Add(list);
   list.Texts(kChunkNames, &texts.chunks, "N",
              "Tokens of a prompt that are computed together, at most",
              std::to_string(kDefaultChunk));
@@ -231,7 +231,7 @@ SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
   SessionOptions session;
   session.k_type = types.k;
   session.v_type = types.v;
-  session.state_type = state_type.value_or(session.state_type);
+  states.Set(&session);
   session.threads = static_cast<int>(threads_now);
   session.chunk = chunk;
   session.kv_cache = !no_kv_cache;

@@ -44,7 +44,7 @@ struct BenchOptions {
   std::vector<int64_t> threads;
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;
-  std::optional<KvType> state_type;
+  StateGroup states;
 
   int64_t repetitions = 5;
   bool no_kv_cache = false;

@@ -182,18 +182,33 @@ void SessionGroup::AddContext(OptionList& list, const std::string& fallback) {
                "Positions that the sequence may hold; 0 means the default", fallback);
 }
 
-void AddStateType(OptionList& list, std::optional<KvType>* type) {
-  const auto take = [type](const std::string& text) -> Status {
+void StateGroup::Add(OptionList& list) {
+  const auto take = [this](const std::string& text) -> Status {
     if (text != "f32" && text != "f16") {
       return MakeError(ErrorCode::kInvalid, "expected f32 or f16, found '{}'", Visible(text));
     }
-    KVANT_ASSIGN(*type, ParseKvType(text));
+    KVANT_ASSIGN(type, ParseKvType(text));
     return {};
   };
   list.Checked("--state-type", take, "TYPE",
                "Models with recurrent layers: type of the numbers that their scans keep, f32 or "
                "f16, which takes half the memory",
                "f32");
+  list.Integer(
+      "--state-checkpoints", &checkpoints, {0, kStateCheckpointsMax},
+      "The same models: how many earlier states of a sequence are kept at most, from which "
+      "a rewind goes on",
+      std::to_string(kDefaultStateCheckpoints));
+  list.Integer("--state-log", &log, {0, kStateLogMax},
+               "The same models: for how many of the last tokens is kept what they gave to the "
+               "states, so that taking them back computes nothing again",
+               "0");
+}
+
+void StateGroup::Set(SessionOptions* options) const {
+  options->state_type = type.value_or(options->state_type);
+  options->state_checkpoints = checkpoints.value_or(options->state_checkpoints);
+  options->state_log = log.value_or(options->state_log);
 }
 
 void SessionGroup::AddKvTypes(OptionList& list) {
@@ -204,16 +219,7 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "The same for the values alone");
   list.Flag("--no-kv-rotation", &no_kv_rotation,
             "Store keys and values of type q8 without the rotation that spreads their outliers");
-  AddStateType(list, &state_type);
-  list.Integer(
-      "--state-checkpoints", &state_checkpoints, {0, kStateCheckpointsMax},
-      "The same models: how many earlier states of a sequence are kept at most, from which "
-      "a rewind goes on",
-      std::to_string(kDefaultStateCheckpoints));
-  list.Integer("--state-log", &state_log, {0, kStateLogMax},
-               "The same models: for how many of the last tokens is kept what they gave to the "
-               "states, so that taking them back computes nothing again",
-               "0");
+  states.Add(list);
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
@@ -240,9 +246,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.kv_rotation = !no_kv_rotation;
   options.kv_commit = kv_prealloc;
   options.kv_check = kv_check;
-  options.state_type = state_type.value_or(options.state_type);
-  options.state_checkpoints = state_checkpoints.value_or(options.state_checkpoints);
-  options.state_log = state_log.value_or(options.state_log);
+  states.Set(&options);
   options.kv_poison = kv_poison;
   options.kv_bytes_max = kv_budget;
   options.cancel = &CancelFlag();
@@ -251,9 +255,9 @@ Result<SessionOptions> SessionGroup::Options() const {
   const bool int8 = options.k_type == KvType::kQ8 || options.v_type == KvType::kQ8;
   const std::pair<bool, const char*> cached[] = {
       {no_kv_rotation, "--no-kv-rotation"},
-      {state_type.has_value(), "--state-type"},
-      {state_checkpoints.has_value(), "--state-checkpoints"},
-      {state_log.has_value(), "--state-log"},
+      {states.type.has_value(), "--state-type"},
+      {states.checkpoints.has_value(), "--state-checkpoints"},
+      {states.log.has_value(), "--state-log"},
       {kv_prealloc, "--kv-prealloc"},
       {kv_check, "--kv-check"},
       {kv_poison, "--kv-poison"},

@@ -58,6 +58,16 @@ enum class SessionUse : uint8_t {
   kPlan,     // tells what a run would need
 };
 
+// What models with recurrent layers keep.
+struct StateGroup {
+  std::optional<KvType> type;
+  std::optional<int64_t> checkpoints;
+  std::optional<int64_t> log;
+
+  void Add(OptionList& list);
+  void Set(SessionOptions* options) const;
+};
+
 // Threads, context and KV cache: one list for all commands that compute.
 struct SessionGroup {
   std::optional<int64_t> threads;
@@ -69,9 +79,7 @@ struct SessionGroup {
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
-  std::optional<KvType> state_type;
-  std::optional<int64_t> state_checkpoints;
-  std::optional<int64_t> state_log;
+  StateGroup states;
   bool kv_prealloc = false;
   bool kv_check = false;
   bool kv_poison = false;
@@ -110,9 +118,6 @@ inline constexpr const char* kChunkNames = "--chunk,--ubatch-size";
 inline constexpr const char* kKvTypeNames = "--kv-type";
 inline constexpr const char* kKTypeNames = "--cache-type-k,--kv-type-k";
 inline constexpr const char* kVTypeNames = "--cache-type-v,--kv-type-v";
-
-// --state-type, of models with recurrent layers.
-void AddStateType(OptionList& list, std::optional<KvType>* type);
 
 // How the next token is chosen.
 struct SamplingGroup {

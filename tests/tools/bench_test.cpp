@@ -356,6 +356,41 @@ TEST_F(BenchTest, ComparesWithNoCache) {
   }
 }
 
+TEST_F(BenchTest, OperationsOnStates) {
+  const auto rows_of = [](const std::string& type) {
+    return Rows({"--synthetic",
+                 "qwen35-tiny:Q8_0",
+                 "--kv-ops",
+                 "-d",
+                 "160",
+                 "-n",
+                 "2",
+                 "-r",
+                 "1",
+                 "--beams",
+                 "1",
+                 "-t",
+                 "1",
+                 "--no-bounds",
+                 "--state-type",
+                 type,
+                 "--state-log",
+                 "8",
+                 "--chunk",
+                 "32"});
+  };
+  const json rows = rows_of("f32");
+  std::vector<std::string> names;
+  for (const json& row : rows) names.push_back(row["operation"].get<std::string>());
+  EXPECT_THAT(names, ElementsAre("beam step", "memory", "reorder", "fork", "rewind 8", "states",
+                                 "rewind 1", "rewind 100", "save", "load"));
+  EXPECT_GE(rows[5]["ratio"], 4.0);  // the present state and those after earlier passes
+  const double one = rows[5]["baseline_bytes"];
+  const double one_half = rows_of("f16")[5]["baseline_bytes"];
+  EXPECT_LT(one_half, 0.6 * one);
+  EXPECT_GT(one_half, 0.5 * one);
+}
+
 TEST_F(BenchTest, OperationsOfTheCache) {
   const json rows = TinyRows({"--kv-ops", "-d", "64", "-n", "2", "--beams", "1,4"});
   std::vector<std::string> names;
