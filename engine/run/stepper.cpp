@@ -212,7 +212,10 @@ Status Stepper::RunPass(std::span<Work> works, const std::atomic<bool>* cancel,
       if (refused.ok()) refused = part.status;
       continue;
     }
-    if (KeepsStates() && part.kv->length % kv::kBlockTokens == 0) {
+    // What follows a prompt may be taken back.
+    const bool ends_prompt =
+        work.done + work.left.size() > 1 && part.tokens.size() == work.left.size();
+    if (KeepsStates() && (ends_prompt || part.kv->length % kv::kBlockTokens == 0)) {
       core_.cache->Checkpoint(*part.kv);
     }
     // States of every block of a long answer would take much and serve little.

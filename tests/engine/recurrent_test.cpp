@@ -125,6 +125,24 @@ TEST_P(Recurrent, Rs07ARewindGoesToACheckpointOrReplaysFromTheOneBefore) {
 }
 
 // However long the text, a replay is about as long as the rewind, and the states are few.
+// An answer can be taken back, whatever the length of its prompt.
+TEST_P(Recurrent, Rs07TheEndOfAPromptIsKept) {
+  for (const size_t length : {2, 45, 513}) {
+    const auto runner = Open(Strict(1));
+    const SequenceId id = NewSequence(*runner);
+    const auto tokens = Text(length + 50, 25);
+    ExpectOk(runner->Append(id, std::span(tokens).first(length)));
+    for (int round = 0; round < 2; ++round) {
+      for (size_t i = length; i < tokens.size(); ++i) {
+        ExpectOk(runner->Append(id, std::span(tokens).subspan(i, 1)));
+      }
+      EXPECT_EQ(LogitsOf(*runner, id), Alone(tokens)) << length;
+      ExpectOk(runner->Rewind(id, static_cast<int64_t>(length), Replay::kForbidden));
+    }
+    EXPECT_EQ(runner->stats().tokens_replayed, 0u) << length;
+  }
+}
+
 TEST_P(Recurrent, Rs07ReplaysAreAboutAsLongAsRewinds) {
   const auto tokens = Text(2112, 6);
   const auto runner = Open(Strict(1));
