@@ -1,69 +1,33 @@
 // The log of states: rewinds of models with recurrent layers that compute no token again. Random
-// programs with a log are in recurrent_test.cpp. Names begin with the number of the check.
+// programs with a log are in recurrent_programs_test.cpp. Names begin with the number of the check.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "kvant/memory_plan.h"
-#include "tests/engine/runner_kinds.h"
-#include "tests/engine/seeded_model.h"
+#include "tests/engine/recurrent_kinds.h"
 
 namespace kvant::test {
 namespace {
 
-class StateLog : public testing::TestWithParam<std::string> {
+class StateLog : public RecurrentModel {
  protected:
-  void SetUp() override {
-    model_ = SeededModel(GetParam()).Open(OwnGemm());
-    ASSERT_NE(model_, nullptr);
-  }
-
-  // Strict, so that the passes of a text do not matter.
   static SessionOptions WithLog(int64_t tokens) {
-    SessionOptions options = Options(KvElement::kF16, 1);
+    SessionOptions options = Strict(1);
     options.context = 400;
-    options.strict = true;
     options.state_log = tokens;
     return options;
   }
-
-  std::unique_ptr<Runner> Open(const SessionOptions& options) const {
-    return OpenRunner(model_, options);
-  }
-
-  std::vector<TokenId> Text(size_t count, uint32_t seed) const {
-    return RandomTokens(count, seed, model_->vocab_size());
-  }
-
-  static std::vector<float> LogitsOf(const Runner& runner, SequenceId id) {
-    return {runner.logits(id).begin(), runner.logits(id).end()};
-  }
-
-  // The logits after these tokens in a runner of their own, in one step.
-  std::vector<float> Alone(std::span<const TokenId> tokens) const {
-    const auto runner = Open(WithLog(0));
-    const SequenceId id = NewSequence(*runner);
-    ExpectOk(runner->Append(id, tokens));
-    return LogitsOf(*runner, id);
-  }
-
-  const Model& model() const { return *model_; }
-
- private:
-  std::shared_ptr<const Model> model_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Seeded, StateLog,
-                         testing::Values("lfm2", "qwen3next", "mamba2", "falcon-h1", "rwkv6",
-                                         "rwkv7"),
-                         [](const auto& seeded) {
-                           std::string name = seeded.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         testing::Values(RecurrentKind{"lfm2"}, RecurrentKind{"qwen3next"},
+                                         RecurrentKind{"mamba2"}, RecurrentKind{"falcon-h1"},
+                                         RecurrentKind{"rwkv6"}, RecurrentKind{"rwkv7"},
+                                         RecurrentKind{"rwkv7", KvElement::kF16}),
+                         RecurrentKindName);
 
 // Within the log a rewind scans the tokens since the state before it, and computes none again.
 TEST_P(StateLog, Rs07ARewindWithinTheLogReplaysNothing) {
@@ -122,7 +86,7 @@ TEST_P(StateLog, Rs16TakingBackADraftWithinTheLogReplaysNothing) {
 // A log takes what the plan says, and none is longer than a pass.
 TEST_P(StateLog, ThePlanCountsItsBytes) {
   const auto bytes = [&](int64_t tokens) {
-    const auto plan = PlanMemory(model(), WithLog(tokens));
+    const auto plan = PlanMemory(*model(), WithLog(tokens));
     EXPECT_TRUE(plan.ok());
     return plan.ok() ? plan->activations : 0;
   };
@@ -130,7 +94,7 @@ TEST_P(StateLog, ThePlanCountsItsBytes) {
   EXPECT_GT(of_one, 0u);
   EXPECT_EQ(bytes(20) - bytes(0), 20 * of_one);
   EXPECT_EQ(bytes(kStateLogMax), bytes(kSharedRowsMax));
-  EXPECT_FALSE(PlanMemory(model(), WithLog(kStateLogMax + 1)).ok());
+  EXPECT_FALSE(PlanMemory(*model(), WithLog(kStateLogMax + 1)).ok());
 }
 
 }  // namespace
