@@ -60,7 +60,9 @@ struct SessionOptions {
   int64_t state_checkpoints = kDefaultStateCheckpoints;
   // Of models with recurrent layers: what so many of a sequence's last tokens gave to its states is
   // kept, up to kStateLogMax. A rewind to one of them then needs no replay, if a state before it is
-  // kept, too: that is so where a draft is taken back. 0: nothing is kept.
+  // kept that the log reaches back to. Drafts leave such a state, prompts one at their last block
+  // border, at which they are cut, and answers one at each border: with a log of N tokens the last
+  // N - 31 can always be taken back without a replay. 0: nothing is kept.
   int64_t state_log = 0;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;

@@ -62,6 +62,24 @@ TEST_P(StateLog, Rs07ARewindWithinTheLogReplaysNothing) {
   EXPECT_EQ(LogitsOf(*runner, id), Alone(now));
 }
 
+// A prompt that is a single step leaves a state near its end, so the log reaches back to one.
+TEST_P(StateLog, Rs07ARewindIntoAPromptReplaysNothing) {
+  const auto tokens = Text(300, 7);
+  const auto runner = Open(WithLog(32));
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, tokens));
+  for (const auto& [length, scanned] : {std::pair{299, 11}, {290, 2}, {288, 0}}) {
+    const RunnerStats before = runner->stats();
+    ExpectOk(runner->Rewind(id, length, Replay::kForbidden));
+    EXPECT_EQ(runner->stats().tokens_scanned - before.tokens_scanned,
+              static_cast<uint64_t>(scanned))
+        << length;
+    ExpectOk(runner->ComputeLogits(id));
+    EXPECT_EQ(LogitsOf(*runner, id), Alone(std::span(tokens).first(static_cast<size_t>(length))))
+        << length;
+  }
+}
+
 TEST_P(StateLog, Rs16TakingBackADraftWithinTheLogReplaysNothing) {
   const auto runner = Open(WithLog(16));
   const SequenceId id = NewSequence(*runner);
