@@ -21,6 +21,17 @@ std::string CauseOfReplay(const kv::Cache& cache, const kv::Sequence& sequence, 
   return "none";
 }
 
+// Whether a group of rows cannot go back to `length`: a ring, which gives up a block before it
+// takes the next one. States are computed again in chunks, as they were the first time.
+bool NeedsRows(const kv::Cache& cache, const kv::Sequence& sequence, int64_t length) {
+  for (const kv::GroupId group : cache.group_ids()) {
+    const kv::Policy& policy = cache.policy(group);
+    const bool rows = policy.holds() == kv::Holds::kPositions;
+    if (rows && !policy.CanRewindTo(sequence.tables[group], length)) return true;
+  }
+  return false;
+}
+
 // Computes what the groups of windows and states need for position `length` of a copy again; the
 // full groups keep what they have.
 Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Sequence& copy) {
@@ -30,9 +41,11 @@ Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Se
   ++core.counters.replays;
   core.LogEvent("replay sequence={} positions=[{},{}) for=\"{}\"", sequence, begin, length,
                 CauseOfReplay(*core.cache, copy, length));
+  const bool of_rows = NeedsRows(*core.cache, copy, length);
   core.cache->BeginReplay(copy, begin);
   for (int64_t at = begin; at < length;) {
-    const int64_t count = std::min(core.options.chunk, kv::ReplayPiece(at, length));
+    const int64_t piece = of_rows ? kv::ReplayPiece(at, length) : length - at;
+    const int64_t count = std::min(core.options.chunk, piece);
     const auto tokens = all.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
     run::PassPart part{&copy, {}, tokens, tokens.size()};
     KVANT_TRY(engine.executor->RunPass({&part, 1}, nullptr));

@@ -128,8 +128,8 @@ Status Stepper::RunPasses(std::span<Work> works, const std::atomic<bool>* cancel
 }
 
 // How many of the next tokens a pass may have, so that it ends where a state should be kept: at
-// multiples of kCheckpointTokens, and, where later prompts may begin alike or a log is to reach back
-// to a state, at the last block border before the end of a prompt.
+// multiples of kCheckpointTokens, and, where later prompts may begin alike or a log is to reach
+// back to a state, at the last block border before the end of a prompt.
 int64_t Stepper::ToCheckpoint(const Work& work) const {
   const int64_t left = std::ssize(work.left);
   if (!KeepsStates() || left == 1) return left;
