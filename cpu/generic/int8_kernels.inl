@@ -38,7 +38,8 @@ constexpr int64_t kBlock = quant::kBlockValuesMax;
 // Tokens of a tile, whose sums for a row are in registers.
 constexpr int kTileTokens = 8;
 // How far ahead of its use a weight of one of several streams is asked for, at least; measured on
-// streams from memory.
+// streams from memory. One token asks for it in the second level: a core has more requests of that
+// level under way than of the first.
 constexpr int64_t kStreamPrefetchBytes = 2304;
 
 // What is asked for while blocks are unpacked: bytes so far behind them, into which cache.
@@ -209,7 +210,7 @@ template <class Unpacker, int kTokens>
 #pragma GCC unroll 4
           for (int r = 0; r < kTogether; ++r) {
             const std::byte* from = block + (first + r) * step;
-            PrefetchBlock<PrefetchTo::kFirstLevel>(from + kStreamPrefetchBytes, bytes);
+            PrefetchBlock<PrefetchTo::kSecondLevel>(from + kStreamPrefetchBytes, bytes);
             weights[r] = Unpacker::Unpack(from, traits);
           }
           MultiplyBlocks<Codes, kTogether>(weights, activations + i * kTokens, local + first);
