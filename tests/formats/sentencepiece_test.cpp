@@ -61,7 +61,7 @@ TEST(SentencePieceFile, ReadsPiecesAndSettings) {
   EXPECT_EQ(model->eos_id, 3);
   EXPECT_EQ(model->pad_id, -1);
   EXPECT_EQ(model->normalizer, "identity");
-  EXPECT_FALSE(model->normalizes);
+  EXPECT_TRUE(model->charsmap.empty());
   EXPECT_TRUE(model->add_dummy_prefix);
   EXPECT_FALSE(model->remove_extra_whitespaces);
 }
