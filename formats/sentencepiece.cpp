@@ -87,6 +87,7 @@ class SentencePieceParser {
         case 1: return ReadPiece(field.bytes);
         case 2: return ReadTrainerSpec(field.bytes);
         case 3: return ReadNormalizerSpec(field.bytes);
+        case 5: return ReadDenormalizerSpec(field.bytes);
         default: return {};
       }
     }));
@@ -142,6 +143,7 @@ class SentencePieceParser {
           if (number < 1 || number > 4) return Corrupt("model type {}, expected 1 to 4", number);
           model_.kind = static_cast<SentencePieceModel::Kind>(number);
           break;
+        case 24: model_.whitespace_behind_words = number != 0; break;
         case 40: model_.unk_id = number; break;
         case 41: model_.bos_id = number; break;
         case 42: model_.eos_id = number; break;
@@ -156,10 +158,19 @@ class SentencePieceParser {
     return ForEachField(bytes, "the normalizer's settings", [&](const Field& field) -> Status {
       const bool is_bytes = field.type == WireType::kBytes;
       if (field.number == 1 && is_bytes) model_.normalizer = field.bytes;
-      if (field.number == 2 && is_bytes) model_.normalizes = !field.bytes.empty();
+      if (field.number == 2 && is_bytes) model_.charsmap = field.bytes;
       if (field.type != WireType::kVarint) return {};
       if (field.number == 3) model_.add_dummy_prefix = field.value != 0;
       if (field.number == 4) model_.remove_extra_whitespaces = field.value != 0;
+      if (field.number == 5) model_.escape_whitespaces = field.value != 0;
+      return {};
+    });
+  }
+
+  Status ReadDenormalizerSpec(std::string_view bytes) {
+    return ForEachField(bytes, "the denormalizer's settings", [&](const Field& field) -> Status {
+      const bool is_table = field.number == 2 && field.type == WireType::kBytes;
+      if (is_table && !field.bytes.empty()) model_.denormalizes = true;
       return {};
     });
   }

@@ -43,10 +43,13 @@ struct SentencePieceModel {
   int32_t eos_id = 2;
   int32_t pad_id = -1;  // negative: none
 
-  std::string normalizer;   // "identity", "nmt_nfkc"
-  bool normalizes = false;  // there is a table of replaced characters
+  std::string normalizer;     // "identity", "nmt_nfkc"
+  std::string charsmap;       // the table of replaced characters as it is in the file, may be empty
+  bool denormalizes = false;  // there is a table for decoded texts
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;        // spaces are U+2581 in pieces
+  bool whitespace_behind_words = false;  // the dummy "prefix" comes behind the text
 };
 
 Result<SentencePieceModel> ParseSentencePiece(std::span<const std::byte> bytes,

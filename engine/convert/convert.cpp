@@ -107,7 +107,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   Parameters parameters{
       .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
   KVANT_ASSIGN(const Vocabulary vocabulary,
-               ReadVocabulary(folder, config.tokenizer, shape.vocab, family->tokenizer));
+               ReadVocabulary(folder, config.tokenizer, shape.vocab, {.kind = family->tokenizer}));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,

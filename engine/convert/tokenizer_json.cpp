@@ -44,11 +44,6 @@ Result<TokenizerJson> TokenizerJson::Parse(std::string_view text, const std::str
   return FromObject(std::move(object), ids_max);
 }
 
-Result<TokenizerJson> TokenizerJson::Read(const std::string& path, int64_t ids_max) {
-  KVANT_ASSIGN(JsonObject object, JsonObject::Read(path));
-  return FromObject(std::move(object), ids_max);
-}
-
 Result<TokenizerJson> TokenizerJson::FromObject(JsonObject object, int64_t ids_max) {
   TokenizerJson tokenizer(std::move(object));
   KVANT_TRY(tokenizer.ReadModel(ids_max));
@@ -56,15 +51,27 @@ Result<TokenizerJson> TokenizerJson::FromObject(JsonObject object, int64_t ids_m
   return tokenizer;
 }
 
-Status TokenizerJson::ReadModel(int64_t ids_max) {
-  KVANT_ASSIGN(const auto model, root.Object("model"));
-  if (!model) return root.Wrong("model", "an object");
+Result<std::string> TokenizerJson::ModelType(const JsonObject& object) {
+  KVANT_ASSIGN(const auto model, object.Object("model"));
+  if (!model) return object.Wrong("model", "an object");
   KVANT_ASSIGN(const auto type, model->String("type"));
-  if (type.value_or("BPE") != "BPE") {
+  return type.value_or("BPE");
+}
+
+Result<std::vector<AddedToken>> TokenizerJson::AddedTokens(JsonObject object, int64_t ids_max) {
+  TokenizerJson tokenizer(std::move(object));
+  KVANT_TRY(tokenizer.ReadAdded(ids_max));
+  return std::move(tokenizer.added);
+}
+
+Status TokenizerJson::ReadModel(int64_t ids_max) {
+  KVANT_ASSIGN(const std::string type, ModelType(root));
+  if (type != "BPE") {
     return MakeError(ErrorCode::kNotSupported,
                      "{}: tokenizers of type {} cannot be converted (known: BPE)", file,
-                     Quoted(*type));
+                     Quoted(type));
   }
+  KVANT_ASSIGN(const auto model, root.Object("model"));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     KVANT_ASSIGN(const auto affix, model->String(key));
     if (affix.value_or("").empty()) continue;

@@ -1,6 +1,7 @@
 // tokenizer.json of the Hugging Face tokenizers library: the parts of it that say what a vocabulary
 // is. Two kinds can be converted, both of model type BPE: byte-level, and byte-fallback with U+2581
-// for spaces, which is how SentencePiece vocabularies are stored there.
+// for spaces, which is how SentencePiece vocabularies are stored there. Of others, the added tokens
+// can be read.
 //
 // Errors: kCorrupt for what contradicts the format, kNotSupported for other kinds; all name the
 // file and the key. Thread-safety: const after Parse.
@@ -42,11 +43,14 @@ struct TokenizerJson {
   // Ids at or above `ids_max` are kCorrupt.
   static Result<TokenizerJson> Parse(std::string_view text, const std::string& file,
                                      int64_t ids_max);
-  static Result<TokenizerJson> Read(const std::string& path, int64_t ids_max);
+  static Result<TokenizerJson> FromObject(JsonObject object, int64_t ids_max);
+
+  // "BPE", "Unigram".
+  static Result<std::string> ModelType(const JsonObject& object);
+  static Result<std::vector<AddedToken>> AddedTokens(JsonObject object, int64_t ids_max);
 
  private:
   explicit TokenizerJson(JsonObject object) : file(object.where()), root(std::move(object)) {}
-  static Result<TokenizerJson> FromObject(JsonObject object, int64_t ids_max);
   Status ReadModel(int64_t ids_max);
   Status ReadVocab(const JsonObject& model, int64_t ids_max);
   Status ReadMerges(const JsonObject& model);

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/rwkv_vocabulary.h"
+#include "engine/convert/unigram_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
 #include "formats/quoted.h"
 
@@ -25,9 +26,12 @@ using Type = Vocabulary::Type;
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 
-// What llama.cpp's converter gives to ids without a token, and to tokens added later.
-constexpr float kPaddingScore = -10000;
+// What llama.cpp's converter gives to tokens added later.
 constexpr float kAddedScore = -1000;
+
+constexpr std::string_view kSentencePieceFiles[] = {"tokenizer.model", "spiece.model",
+                                                    "sentencepiece.bpe.model"};
+constexpr int64_t kExtraIdsMax = 100000;  // real models have up to 300
 
 std::string Replaced(std::string text, std::string_view from, std::string_view to) {
   for (size_t i = text.find(from); i != std::string::npos; i = text.find(from, i + to.size())) {
@@ -49,16 +53,6 @@ bool IsByteToken(std::string_view text) {
   const auto is_hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   return text.size() == 6 && text.starts_with("<0x") && is_hex(text[3]) && is_hex(text[4]) &&
          text[5] == '>';
-}
-
-// A vocabulary of which no id has a token yet.
-Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size) {
-  Vocabulary vocabulary;
-  vocabulary.model = model;
-  for (int64_t id = 0; id < vocab_size; ++id)
-    vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
-  vocabulary.types.assign(vocabulary.tokens.size(), Type::kUnused);
-  return vocabulary;
 }
 
 // Puts a token of "added_tokens" under its id. The type of the unknown token stays as it is.
@@ -257,6 +251,15 @@ std::string PathIn(const std::string& folder, std::string_view name) {
   return (std::filesystem::path(folder) / name).string();
 }
 
+Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size) {
+  Vocabulary vocabulary;
+  vocabulary.model = model;
+  for (int64_t id = 0; id < vocab_size; ++id)
+    vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
+  vocabulary.types.assign(vocabulary.tokens.size(), Type::kUnused);
+  return vocabulary;
+}
+
 std::optional<int32_t> Vocabulary::Find(std::string_view text) const {
   const auto found = std::find(tokens.begin(), tokens.end(), text);
   if (found == tokens.end()) return std::nullopt;
@@ -275,6 +278,10 @@ void Vocabulary::AddTo(formats::GgufWriter& writer) const {
   const bool is_listed = model == kByteLevelBpeKind || model == kGemma4Kind;
   if (is_listed) writer.AddStrings("tokenizer.ggml.merges", merges);
   if (add_space_prefix) writer.AddBool("tokenizer.ggml.add_space_prefix", *add_space_prefix);
+  if (remove_extra_whitespaces) {
+    writer.AddBool("tokenizer.ggml.remove_extra_whitespaces", *remove_extra_whitespaces);
+  }
+  if (!charsmap.empty()) writer.AddU8s("tokenizer.ggml.precompiled_charsmap", charsmap);
 }
 
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
@@ -328,7 +335,7 @@ Result<Vocabulary> SentencePieceVocabulary(const SentencePieceModel& model, cons
                      "{}: {} pieces, but config.json says that there are {} tokens", file,
                      model.pieces.size(), vocab_size);
   }
-  if (model.normalizes || model.remove_extra_whitespaces) {
+  if (!model.charsmap.empty() || model.remove_extra_whitespaces) {
     Log(LogLevel::kWarning,
         fmt::format(
             "{}: its normalizer (\"{}\") also changes characters or drops spaces, which GGUF "
@@ -375,37 +382,100 @@ Result<Vocabulary> Gemma4Vocabulary(const TokenizerJson& tokenizer, int64_t voca
   return vocabulary;
 }
 
+namespace {
+
+// SentencePiece's file of a folder; "" if there is none.
+std::string FindSentencePieceFile(const std::string& folder) {
+  for (const std::string_view name : kSentencePieceFiles) {
+    std::string path = PathIn(folder, name);
+    if (Exists(path)) return path;
+  }
+  return "";
+}
+
+// T5's tokenizer adds 100 tokens unless its settings say otherwise, and folders with fewer ids than
+// that have none.
+Result<int64_t> ExtraIds(const JsonObject& tokenizer_config, int64_t pieces, int64_t vocab_size) {
+  KVANT_ASSIGN(const auto count, tokenizer_config.Integer("extra_ids", kExtraIdsMax));
+  KVANT_ASSIGN(const auto name, tokenizer_config.String("tokenizer_class"));
+  const bool is_t5 = name.value_or("").starts_with("T5Tokenizer");
+  const int64_t extra = count.value_or(is_t5 ? 100 : 0);
+  return pieces + extra <= vocab_size ? extra : 0;
+}
+
+// The pieces of SentencePiece's file, of either kind.
+Result<Vocabulary> ReadPiecesFile(const std::string& path, const JsonObject& tokenizer_config,
+                                  int64_t vocab_size, const VocabularyOptions& options) {
+  KVANT_ASSIGN(const SentencePieceModel model, formats::ReadSentencePiece(path));
+  if (model.kind != SentencePieceModel::Kind::kUnigram) {
+    return SentencePieceVocabulary(model, path, vocab_size);
+  }
+  UnigramOptions unigram{
+      .vocab_size = vocab_size, .order = options.order, .languages = options.languages};
+  if (options.order == PieceOrder::kOwn) {
+    const auto pieces = static_cast<int64_t>(model.pieces.size());
+    KVANT_ASSIGN(unigram.extra_ids, ExtraIds(tokenizer_config, pieces, vocab_size));
+  }
+  return UnigramVocabulary(model, path, unigram);
+}
+
+// What tokenizer.json says: all of it, or of what is taken from SentencePiece's file the tokens
+// that it adds.
+struct JsonVocabulary {
+  std::optional<TokenizerJson> tokenizer;
+  std::vector<AddedToken> added;
+};
+
+Result<JsonVocabulary> ReadJsonVocabulary(const std::string& path, const std::string& pieces_path,
+                                          int64_t vocab_size) {
+  JsonVocabulary json;
+  if (!Exists(path)) return json;
+  KVANT_ASSIGN(JsonObject root, JsonObject::Read(path));
+  KVANT_ASSIGN(const std::string type, TokenizerJson::ModelType(root));
+  if (type != "Unigram") {
+    KVANT_ASSIGN(json.tokenizer, TokenizerJson::FromObject(std::move(root), vocab_size));
+    json.added = json.tokenizer->added;
+    return json;
+  }
+  if (pieces_path.empty()) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: a tokenizer of type \"Unigram\" is converted from SentencePiece's file; "
+                     "expected one of {} beside it",
+                     path, fmt::join(kSentencePieceFiles, ", "));
+  }
+  KVANT_ASSIGN(json.added, TokenizerJson::AddedTokens(std::move(root), vocab_size));
+  return json;
+}
+
+}  // namespace
+
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
-                                  int64_t vocab_size, std::string_view kind) {
-  const std::string json_path = PathIn(folder, "tokenizer.json");
-  const std::string model_path = PathIn(folder, "tokenizer.model");
+                                  int64_t vocab_size, const VocabularyOptions& options) {
   const std::string rwkv_path = PathIn(folder, kRwkvVocabularyFile);
   if (Exists(rwkv_path)) return ReadRwkvVocabulary(rwkv_path, vocab_size);
-  std::optional<TokenizerJson> json;
-  if (Exists(json_path)) {
-    KVANT_ASSIGN(json, TokenizerJson::Read(json_path, vocab_size));
-  }
+  const std::string pieces_path = FindSentencePieceFile(folder);
+  KVANT_ASSIGN(const JsonVocabulary json,
+               ReadJsonVocabulary(PathIn(folder, "tokenizer.json"), pieces_path, vocab_size));
   Vocabulary vocabulary;
-  if (json && kind == kGemma4Kind) {
-    KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json, vocab_size));
-  } else if (json && !json->is_sentencepiece()) {
-    KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json, vocab_size));
-  } else if (Exists(model_path)) {
-    KVANT_ASSIGN(const SentencePieceModel model, formats::ReadSentencePiece(model_path));
-    KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(model, model_path, vocab_size));
+  if (json.tokenizer && options.kind == kGemma4Kind) {
+    KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json.tokenizer, vocab_size));
+  } else if (json.tokenizer && !json.tokenizer->is_sentencepiece()) {
+    KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json.tokenizer, vocab_size));
+  } else if (!pieces_path.empty()) {
+    KVANT_ASSIGN(vocabulary, ReadPiecesFile(pieces_path, tokenizer_config, vocab_size, options));
     KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));
-    if (json) {
-      for (const AddedToken& token : json->added) PlaceAddedToken(token, vocabulary);
-    }
-  } else if (json) {
-    KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(*json, vocab_size));
+    for (const AddedToken& token : json.added) PlaceAddedToken(token, vocabulary);
+  } else if (json.tokenizer) {
+    KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(*json.tokenizer, vocab_size));
   } else {
     return MakeError(ErrorCode::kIo,
                      "{}: no vocabulary: expected tokenizer.json or tokenizer.model", folder);
   }
   KVANT_TRY(PlaceDecoderTokens(tokenizer_config, vocabulary));
+  // A unigram vocabulary says itself what it does to spaces.
   KVANT_ASSIGN(const auto prefix, tokenizer_config.Bool("add_prefix_space"));
-  if (prefix && vocabulary.add_space_prefix) vocabulary.add_space_prefix = prefix;
+  const bool overrides = prefix && vocabulary.add_space_prefix && vocabulary.model != kUnigramKind;
+  if (overrides) vocabulary.add_space_prefix = prefix;
   return vocabulary;
 }
 

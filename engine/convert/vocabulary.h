@@ -2,14 +2,16 @@
 //
 // tokenizer.json says which kind it is. A byte-level one is taken from there ("gpt2"); a
 // SentencePiece one ("llama") from tokenizer.model, which has the scores, or where that is absent
-// from tokenizer.json with the negated rank of its merge as the score of a token. RWKV's models
-// have a file of their own (engine/convert/rwkv_vocabulary.h).
+// from tokenizer.json with the negated rank of its merge as the score of a token. A unigram one
+// ("t5") is taken from SentencePiece's file alone (engine/convert/unigram_vocabulary.h). RWKV's
+// models have a file of their own (engine/convert/rwkv_vocabulary.h).
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,14 +26,16 @@ namespace kvant::convert {
 struct Vocabulary {
   using Type = formats::SentencePiece::Type;  // the numbers of tokenizer.ggml.token_type
 
-  std::string model;  // engine/tokenizer/kinds.h: byte-level BPE or SentencePiece
+  std::string model;  // engine/tokenizer/kinds.h
   std::string pre;
   // By token id; as many as config.json says, ids without a token filled up with unused ones.
   std::vector<std::string> tokens;
   std::vector<Type> types;
   std::vector<float> scores;        // empty for "gpt2"
-  std::vector<std::string> merges;  // empty for "llama"
+  std::vector<std::string> merges;  // empty for "llama" and "t5"
   std::optional<bool> add_space_prefix;
+  std::optional<bool> remove_extra_whitespaces;
+  std::vector<uint8_t> charsmap;  // engine/tokenizer/charsmap.h; empty: there is none
 
   // What the vocabulary's own files know of special tokens; other files may know better.
   std::optional<int32_t> bos, eos, unk, pad;
@@ -42,10 +46,30 @@ struct Vocabulary {
   void AddTo(formats::GgufWriter& writer) const;
 };
 
-// Reads tokenizer.json, tokenizer.model and added_tokens.json; `tokenizer_config`, which may be
-// empty, adds tokens too. `kind` is HfFamily::tokenizer. kIo if there is no vocabulary.
+// What llama.cpp's converter gives to ids without a token.
+inline constexpr float kPaddingScore = -10000;
+
+// A vocabulary of which no id has a token yet.
+Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size);
+
+// How ids follow from the numbers of the pieces in SentencePiece's file.
+enum class PieceOrder : uint8_t {
+  kOwn,     // they are the same
+  kFairseq  // <s> <pad> </s> <unk>, the pieces from the fourth on, languages, <mask>: mBART, XLM-R
+};
+
+// What the class of a model says of its vocabulary, beyond the files.
+struct VocabularyOptions {
+  std::string_view kind = {};                        // HfFamily::tokenizer
+  PieceOrder order = PieceOrder::kOwn;               // of unigram vocabularies
+  std::span<const std::string_view> languages = {};  // tokens behind the pieces, for kFairseq
+};
+
+// Reads tokenizer.json, SentencePiece's file (by any of the names that folders give to it) and
+// added_tokens.json; `tokenizer_config`, which may be empty, adds tokens too. kIo if there is no
+// vocabulary.
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
-                                  int64_t vocab_size, std::string_view kind = {});
+                                  int64_t vocab_size, const VocabularyOptions& options = {});
 
 // The vocabulary that one kind of file alone describes.
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);

@@ -1,11 +1,20 @@
-// Unigram (SentencePiece's other model, as T5 has it): of all ways to cut a text into pieces the
-// one with the greatest sum of scores, found by Viterbi's algorithm. A character that no piece
-// covers becomes the unknown token, with a score 10 below the least one; neighbours become one
-// token. Source: T. Kudo, "Subword regularization" (2018), and SentencePiece's unigram_model.cc for
-// scores.
+// Unigram (SentencePiece's other model, as T5 has it): of all ways to cut a normalized text into
+// pieces the one with the greatest sum of scores, found by Viterbi's algorithm. A character that no
+// piece covers alone may become the unknown token, with a score 10 below the least one; neighbours
+// become one token, or bytes where the vocabulary has them.
+// Source: T. Kudo, "Subword regularization" (2018), and SentencePiece's unigram_model.cc and
+// sentencepiece_processor.cc for scores, unknown characters and decoding.
+//
+// Sums are what SentencePiece 0.2.3 computes, bit by bit, because near ties are common: they are
+// floats, and of equal ones the first found stays, which is the one whose last piece begins first.
+// Where the sum up to a place has become large, it is taken from all sums from there on. Pieces
+// that the user defined have scores above those of a trained model, and the greater the longer they
+// are. (Up to 0.2.1 these were about -0.1, sums were compared in double precision before they were
+// rounded, and not kept small.)
 //
 // Time is linear in the text times the length of the longest pieces that occur in it.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,19 +24,23 @@
 #include "base/result.h"
 #include "engine/tokenizer/byte_piece.h"
 #include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/unigram_normalizer.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
 
 namespace kvant {
 namespace {
 
-constexpr double kUnknownPenalty = 10;
+constexpr float kUnknownPenalty = 10;
+constexpr double kUserDefinedBonus = 0.1;  // for each byte behind the first
+constexpr float kSumMax = 1e5F;            // without regard to the sign
 
 class UnigramTokenizer final : public VocabularyTokenizer {
  public:
   Status Init(const formats::GgufFile& file);
 
   std::string TokenBytes(TokenId id, DecodeOptions options) const override;
+  std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const override;
   const char* kind() const override { return "unigram"; }
 
  protected:
@@ -36,19 +49,29 @@ class UnigramTokenizer final : public VocabularyTokenizer {
  private:
   // The best way to reach a place in the text.
   struct Step {
-    double score = -std::numeric_limits<double>::infinity();
+    float score = 0;
     TokenId id = PieceIndex::kNone;  // the last piece; none: an unknown character
-    uint32_t size = 0;               // its bytes
+    uint32_t size = 0;               // its bytes; 0: the place was not reached
   };
+  // The best ways to all places of a text; those up to `reach` may be known.
+  struct Lattice {
+    std::string_view text;
+    std::vector<Step> steps;
+    size_t reach = 0;
+  };
+  Status ReadCharsmap(const formats::GgufFile& file);
   Status ReadScores(const formats::GgufFile& file);
-  std::string Spell(std::string_view text) const;
-  void Extend(std::string_view text, size_t begin, std::vector<Step>& steps) const;
+  Status ReadBytePieces(const formats::GgufFile& file);
+  void SortPieces();
+  size_t Extend(size_t begin, Lattice& lattice) const;
+  void PutOutUnknown(std::string_view character, Encoding& out) const;
 
-  std::vector<double> scores_;
-  double unknown_score_ = 0;
-  std::vector<TokenId> sorted_;  // the pieces of ordinary text in order of their bytes
-  bool prefix_ = false;
-  bool merge_spaces_ = false;
+  UnigramNormalizer normalizer_;
+  PiecePrefixes prefixes_;  // of all pieces that a text may be cut into
+  std::vector<float> scores_;
+  float unknown_score_ = 0;
+  std::array<TokenId, 256> byte_ids_;
+  bool has_bytes_ = false;
 };
 
 Status UnigramTokenizer::Init(const formats::GgufFile& file) {
@@ -57,24 +80,32 @@ Status UnigramTokenizer::Init(const formats::GgufFile& file) {
   defaults.eos = 1;
   defaults.unk = 2;
   defaults.add_eos = true;
-  KVANT_TRY(Load(file, defaults, ""));
-  if (file.Find("tokenizer.ggml.precompiled_charsmap") != nullptr) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: tokenizer.ggml.precompiled_charsmap is there; texts cannot be normalized "
-                     "by such a table yet",
-                     file.path());
-  }
+  KVANT_TRY(Load(file, defaults, "", UserDefined::kOfTheKind));
   KVANT_ASSIGN(const auto prefix, file.GetBool("tokenizer.ggml.add_space_prefix"));
   KVANT_ASSIGN(const auto merge, file.GetBool("tokenizer.ggml.remove_extra_whitespaces"));
-  prefix_ = prefix.value_or(false);
-  merge_spaces_ = merge.value_or(false);
-  special_.add_space_prefix = prefix_ || merge_spaces_;
+  normalizer_.add_prefix = prefix.value_or(false);
+  normalizer_.merge_spaces = merge.value_or(false);
+  special_.add_space_prefix = normalizer_.add_prefix;
+  KVANT_TRY(ReadCharsmap(file));
   KVANT_TRY(ReadScores(file));
-  for (TokenId id = 0; id < vocab_size(); ++id) {
-    if (index_.Find(piece(id)) == id) sorted_.push_back(id);
-  }
-  std::sort(sorted_.begin(), sorted_.end(),
-            [this](TokenId a, TokenId b) { return piece(a) < piece(b); });
+  KVANT_TRY(ReadBytePieces(file));
+  SortPieces();
+  return {};
+}
+
+Status UnigramTokenizer::ReadCharsmap(const formats::GgufFile& file) {
+  constexpr const char* kKey = "tokenizer.ggml.precompiled_charsmap";
+  const formats::GgufValue* value = file.Find(kKey);
+  if (value == nullptr) return {};
+  // Bytes, which older writers stored with a sign.
+  const auto* array = std::get_if<formats::GgufArray>(&value->value);
+  const bool is_signed = array != nullptr && array->type == formats::GgufType::kInt8;
+  KVANT_ASSIGN(
+      array, file.GetArray(kKey, is_signed ? formats::GgufType::kInt8 : formats::GgufType::kUint8));
+  if (array->count == 0) return {};  // SentencePiece has it so for "no table"
+  const std::string_view table(reinterpret_cast<const char*>(array->data), array->count);
+  KVANT_ASSIGN(normalizer_.charsmap,
+               Charsmap::Parse(table, fmt::format("{}: {}", file.path(), kKey)));
   return {};
 }
 
@@ -85,7 +116,7 @@ Status UnigramTokenizer::ReadScores(const formats::GgufFile& file) {
   if (scores == nullptr) {
     return MakeError(ErrorCode::kCorrupt, "{}: {} is absent", file.path(), kScores);
   }
-  double least = std::numeric_limits<double>::infinity();
+  float least = std::numeric_limits<float>::max();
   for (size_t i = 0; i < pieces_.size(); ++i) {
     float score = 0;
     std::memcpy(&score, scores->data + i * sizeof score, sizeof score);
@@ -93,92 +124,145 @@ Status UnigramTokenizer::ReadScores(const formats::GgufFile& file) {
       return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a finite number", file.path(),
                        kScores, i);
     }
-    // What users define is taken wherever it fits.
-    const bool user_defined = types_[i] == PieceType::kUserDefined;
-    scores_.push_back(user_defined ? 0.0 : static_cast<double>(score));
-    if (types_[i] == PieceType::kNormal) least = std::min(least, scores_.back());
+    if (types_[i] == PieceType::kNormal) least = std::min(least, score);
+    if (types_[i] == PieceType::kUserDefined) {
+      const auto bytes = static_cast<double>(pieces_[i].size());
+      score = static_cast<float>(bytes * kUserDefinedBonus - kUserDefinedBonus);
+    }
+    scores_.push_back(score);
   }
-  unknown_score_ = (std::isfinite(least) ? least : 0) - kUnknownPenalty;
+  unknown_score_ = least - kUnknownPenalty;
   return {};
 }
 
-// Spaces as U+2581, one in front of the text if the model has it so, and runs of them as one.
-std::string UnigramTokenizer::Spell(std::string_view text) const {
-  std::string spelt;
-  spelt.reserve(text.size() + text.size() / 2);
-  bool in_word = false;
-  bool has_prefix = false;
-  for (const char c : text) {
-    if (c == ' ') {
-      in_word = false;
-      if (!merge_spaces_) spelt += kSpacePiece;
-      continue;
+Status UnigramTokenizer::ReadBytePieces(const formats::GgufFile& file) {
+  byte_ids_.fill(PieceIndex::kNone);
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    if (type(id) != PieceType::kByte) continue;
+    const int byte = BytePieceValue(piece(id));
+    if (byte < 0) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: tokenizer.ggml.tokens[{}] has the type of a byte, but not the form "
+                       "<0xHH>",
+                       file.path(), id);
     }
-    if (!in_word && (merge_spaces_ || (prefix_ && !has_prefix))) {
-      spelt += kSpacePiece;
-      has_prefix = true;
-    }
-    in_word = true;
-    spelt += c;
+    TokenId& byte_id = byte_ids_[static_cast<size_t>(byte)];
+    if (byte_id < 0) byte_id = id;
+    has_bytes_ = true;
   }
-  return spelt;
+  return {};
 }
 
-// Tries every piece that begins at a place of the text, the shortest first.
-void UnigramTokenizer::Extend(std::string_view text, size_t begin, std::vector<Step>& steps) const {
-  const auto offer = [&](size_t size, TokenId id, double score) {
-    Step& step = steps[begin + size];
-    const double sum = steps[begin].score + score;
-    if (sum > step.score) step = {sum, id, static_cast<uint32_t>(size)};
-  };
-  const size_t character = DecodeUtf8(text.substr(begin)).size;
-  bool covered = false;
-  auto low = sorted_.begin();
-  auto high = sorted_.end();
-  for (size_t size = 1; begin + size <= text.size() && low != high; ++size) {
-    // The pieces whose byte at size - 1 is the text's; all of them agree before it.
-    const auto byte = static_cast<uint8_t>(text[begin + size - 1]);
-    const auto at = [&](TokenId id) {
-      return piece(id).size() < size ? -1 : int{static_cast<uint8_t>(piece(id)[size - 1])};
-    };
-    low = std::partition_point(low, high, [&](TokenId id) { return at(id) < byte; });
-    high = std::partition_point(low, high, [&](TokenId id) { return at(id) == byte; });
-    if (low == high || piece(*low).size() != size) continue;
-    offer(size, *low, scores_[static_cast<size_t>(*low)]);
-    covered = covered || size == character;
+void UnigramTokenizer::SortPieces() {
+  std::vector<TokenId> used;
+  std::vector<TokenId> user_defined;
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    if (index_.Find(piece(id)) != id || type(id) == PieceType::kUnused) continue;
+    used.push_back(id);
+    if (type(id) == PieceType::kUserDefined) user_defined.push_back(id);
   }
-  if (!covered) offer(character, PieceIndex::kNone, unknown_score_);
+  prefixes_ = PiecePrefixes(pieces_, std::move(used));
+  normalizer_.user_defined = PiecePrefixes(pieces_, std::move(user_defined));
+}
+
+// Offers every piece that begins at a place, the shortest first. Returns the size of the character
+// there.
+size_t UnigramTokenizer::Extend(size_t begin, Lattice& lattice) const {
+  std::vector<Step>& steps = lattice.steps;
+  const float sum_before = steps[begin].score;
+  if (std::abs(sum_before) > kSumMax) {
+    for (size_t end = begin; end <= lattice.reach; ++end) {
+      if (steps[end].size > 0) steps[end].score -= sum_before;
+    }
+  }
+  const auto offer = [&](TokenId id, size_t size, float score) {
+    const size_t end = begin + size;
+    lattice.reach = std::max(lattice.reach, end);
+    const float sum = score + steps[begin].score;
+    if (steps[end].size > 0 && !(sum > steps[end].score)) return;
+    steps[end] = {sum, id, static_cast<uint32_t>(size)};
+  };
+  const std::string_view rest = lattice.text.substr(begin);
+  const size_t character = DecodeUtf8(rest).size;
+  bool covered = false;
+  prefixes_.ForEach(rest, [&](TokenId id, size_t size) {
+    offer(id, size, scores_[static_cast<size_t>(id)]);
+    covered = covered || size == character;
+  });
+  if (!covered) offer(PieceIndex::kNone, character, unknown_score_);
+  return character;
 }
 
 void UnigramTokenizer::EncodeText(std::string_view text, Encoding& out) const {
-  const std::string spelt = Spell(text);
-  std::vector<Step> steps(spelt.size() + 1);
-  steps[0].score = 0;
-  for (size_t begin = 0; begin < spelt.size(); ++begin) {
-    if (steps[begin].score > -std::numeric_limits<double>::infinity()) Extend(spelt, begin, steps);
-  }
-  std::vector<TokenId> reversed;
+  const std::string spelt = normalizer_.Apply(text);
+  Lattice lattice{.text = spelt, .steps = std::vector<Step>(spelt.size() + 1)};
+  // Every place between characters is reached, if only by unknown ones.
+  for (size_t begin = 0; begin < spelt.size();) begin += Extend(begin, lattice);
+  std::vector<size_t> ends;
+  for (size_t end = spelt.size(); end > 0; end -= lattice.steps[end].size) ends.push_back(end);
   bool after_unknown = false;
-  for (size_t end = spelt.size(); end > 0; end -= steps[end].size) {
-    const TokenId id = steps[end].id;
-    if (id >= 0) {
-      reversed.push_back(id);
+  for (size_t i = ends.size(); i-- > 0;) {
+    const Step& step = lattice.steps[ends[i]];
+    if (step.id >= 0) {
+      out.ids.push_back(step.id);
+    } else if (has_bytes_) {
+      PutOutUnknown(lattice.text.substr(ends[i] - step.size, step.size), out);
     } else {
       ++out.unknown_characters;
-      if (!after_unknown && special_.unk) reversed.push_back(*special_.unk);
+      if (!after_unknown && special_.unk) out.ids.push_back(*special_.unk);
     }
-    after_unknown = id < 0;
+    after_unknown = step.id < 0;
   }
-  out.ids.insert(out.ids.end(), reversed.rbegin(), reversed.rend());
+}
+
+// An unknown character in bytes.
+void UnigramTokenizer::PutOutUnknown(std::string_view character, Encoding& out) const {
+  bool complete = true;
+  for (const char c : character) {
+    const TokenId id = byte_ids_[static_cast<uint8_t>(c)];
+    complete = complete && id >= 0;
+    if (id >= 0) {
+      out.ids.push_back(id);
+    } else if (special_.unk) {
+      out.ids.push_back(*special_.unk);
+    }
+  }
+  if (!complete) ++out.unknown_characters;
 }
 
 std::string UnigramTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
-  const PieceType kind = type(id);
-  if (kind == PieceType::kControl || kind == PieceType::kUnknown) {
-    return std::string(options.special ? piece(id) : "");
+  switch (type(id)) {
+    case PieceType::kControl:
+    case PieceType::kUnknown: return std::string(options.special ? piece(id) : "");
+    case PieceType::kByte: return std::string(1, static_cast<char>(BytePieceValue(piece(id))));
+    case PieceType::kNormal:
+    case PieceType::kUserDefined:
+    case PieceType::kUnused: break;
   }
-  if (kind == PieceType::kUserDefined) return std::string(piece(id));
   return WithSpaces(piece(id));
+}
+
+// As SentencePiece decodes, but for unknown tokens, of which it makes U+2047 between spaces. Each
+// piece in front of the first text loses a space, or only the first one where runs of spaces are
+// kept. Behind a control token begins a new text, because Encode, too, puts a space there.
+std::string UnigramTokenizer::Decode(std::span<const TokenId> ids, DecodeOptions options) const {
+  std::string text;
+  const bool strips = normalizer_.add_prefix || normalizer_.merge_spaces;
+  bool at_begin = true;
+  for (const TokenId id : ids) {
+    const PieceType kind = type(id);
+    const std::string bytes = TokenBytes(id, options);
+    if (kind == PieceType::kControl) {
+      text += bytes;
+      at_begin = true;
+      continue;
+    }
+    const bool is_text = kind != PieceType::kByte && kind != PieceType::kUnknown;
+    const bool drop_space = strips && at_begin && is_text && bytes.starts_with(' ');
+    text.append(bytes, drop_space ? 1 : 0);
+    at_begin = at_begin && drop_space && bytes.size() == 1 && normalizer_.merge_spaces;
+  }
+  return text;
 }
 
 }  // namespace

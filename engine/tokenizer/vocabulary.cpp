@@ -141,11 +141,11 @@ Result<const GgufArray*> PerTokenArray(const GgufFile& file, std::string_view ke
 }
 
 Status VocabularyTokenizer::Load(const GgufFile& file, const SpecialTokens& defaults,
-                                 std::string_view pre) {
+                                 std::string_view pre, UserDefined user_defined) {
   KVANT_TRY(ReadPieces(file));
   KVANT_TRY(ReadSpecialIds(file, defaults));
   FindNamedTokens();
-  KVANT_TRY(BuildMatchers(file, pre));
+  KVANT_TRY(BuildMatchers(file, pre, user_defined));
   if (special_.add_bos) first_token_ = special_.bos;
   if (special_.add_eos) last_token_ = special_.eos;
   return {};
@@ -267,7 +267,8 @@ void VocabularyTokenizer::DropMisnamedEnds() {
   }
 }
 
-Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view pre) {
+Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view pre,
+                                          UserDefined user_defined) {
   std::vector<SpecialToken> special;
   size_t special_bytes = 0;
   index_ = PieceIndex(pieces_);
@@ -276,7 +277,9 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
     if (kind != PieceType::kControl && kind != PieceType::kUnknown && kind != PieceType::kByte) {
       index_.Insert(id);
     }
-    if (kind != PieceType::kNormal && kind != PieceType::kUnused && kind != PieceType::kByte) {
+    const bool cut_out = kind == PieceType::kControl || kind == PieceType::kUnknown ||
+                         (kind == PieceType::kUserDefined && user_defined == UserDefined::kCutOut);
+    if (cut_out) {
       special.push_back({.id = id, .text = piece(id), .control = kind != PieceType::kUserDefined});
       special_bytes += piece(id).size();
     }
@@ -288,10 +291,10 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
         file.path(), special_bytes, kSpecialBytesMax);
   }
   MarkStripping(file, pre, special);
-  std::vector<SpecialToken> user_defined;
-  std::copy_if(special.begin(), special.end(), std::back_inserter(user_defined),
+  std::vector<SpecialToken> not_control;
+  std::copy_if(special.begin(), special.end(), std::back_inserter(not_control),
                [&](const SpecialToken& t) { return type(t.id) == PieceType::kUserDefined; });
-  user_defined_ = SpecialTokenMatcher(std::move(user_defined));
+  user_defined_ = SpecialTokenMatcher(std::move(not_control));
   all_special_ = SpecialTokenMatcher(std::move(special));
   return {};
 }

@@ -6,6 +6,7 @@
 // Thread-safety: const after Load.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,12 @@
 
 namespace kvant {
 
+// Who finds the pieces that users define.
+enum class UserDefined : uint8_t {
+  kCutOut,     // they are cut out of a text before anything else, like control tokens
+  kOfTheKind,  // EncodeText, which gets them with the text around them
+};
+
 class VocabularyTokenizer : public Tokenizer {
  public:
   Result<std::vector<TokenId>> Encode(std::string_view text,
@@ -33,7 +40,8 @@ class VocabularyTokenizer : public Tokenizer {
  protected:
   // Reads tokens, types and special tokens. `defaults` holds for what the metadata leaves out;
   // a default id beyond the vocabulary is dropped. `pre` is the name in tokenizer.ggml.pre.
-  Status Load(const formats::GgufFile& file, const SpecialTokens& defaults, std::string_view pre);
+  Status Load(const formats::GgufFile& file, const SpecialTokens& defaults, std::string_view pre,
+              UserDefined user_defined = UserDefined::kCutOut);
 
   // Appends the tokens of a text without special tokens; it is not empty and stands at the start
   // or behind a special token.
@@ -57,7 +65,8 @@ class VocabularyTokenizer : public Tokenizer {
   Status ReadSuppressed(const formats::GgufFile& file);
   void FindNamedTokens();
   void DropMisnamedEnds();
-  Status BuildMatchers(const formats::GgufFile& file, std::string_view pre);
+  Status BuildMatchers(const formats::GgufFile& file, std::string_view pre,
+                       UserDefined user_defined);
 
   SpecialTokenMatcher user_defined_;  // without EncodeOptions::parse_special
   SpecialTokenMatcher all_special_;   // with it: control and unknown tokens as well

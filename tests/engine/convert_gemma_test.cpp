@@ -76,7 +76,7 @@ TEST(ConvertGemma4, TheTokenizerEncodesAsHuggingFaceDoes) {
   const auto config = convert::FolderConfig::Read(folder.Path());
   ASSERT_TRUE(config.ok()) << config.error().message;
   const auto vocabulary =
-      convert::ReadVocabulary(folder.Path(), config->tokenizer, count + 1, "gemma4");
+      convert::ReadVocabulary(folder.Path(), config->tokenizer, count + 1, {.kind = "gemma4"});
   ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;
   // A chat's reader wants to see it.
   EXPECT_EQ(vocabulary->types.back(), convert::Vocabulary::Type::kUserDefined);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
@@ -218,6 +220,72 @@ TEST(SentencePieceVocabulary, FromItsOwnFile) {
   EXPECT_FALSE(convert::SentencePieceVocabulary(model, "t.model", 1).ok());
   model.kind = formats::SentencePieceModel::Kind::kUnigram;
   EXPECT_FALSE(convert::SentencePieceVocabulary(model, "t.model", 3).ok());
+}
+
+class UnigramFolder : public testing::Test {
+ protected:
+  static constexpr int64_t kPieces = 500;
+
+  UnigramFolder() {
+    folder_.tokenizer["model"] = {{"type", "Unigram"}, {"vocab", json::array()}};
+    folder_.tokenizer["added_tokens"] = {
+        {{"id", kPieces + 2}, {"content", "<extra_id_0>"}, {"special", true}},
+        {{"id", kPieces + 4}, {"content", "<new>"}, {"special", true}}};
+    folder_.WriteJson("tokenizer.json", folder_.tokenizer);
+  }
+  void AddPieces(const std::string& name) {
+    std::filesystem::copy_file(SourcePath("tests/reference/unigram/nfkc.model"), folder_ / name);
+  }
+  Result<Vocabulary> Read(const json& tokenizer_config,
+                          const convert::VocabularyOptions& options = {}) {
+    const auto config = formats::JsonObject::Parse(tokenizer_config.dump(), "t.json");
+    return convert::ReadVocabulary(folder_.Path(), *config, kPieces + 5, options);
+  }
+  HfFolder folder_;
+};
+
+TEST_F(UnigramFolder, IsReadFromSentencePiecesFile) {
+  AddPieces("spiece.model");
+  const auto vocabulary = Read({{"extra_ids", 3}, {"add_prefix_space", false}});
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;
+  EXPECT_EQ(vocabulary->model, "t5");
+  EXPECT_EQ(vocabulary->pre, "default");
+  EXPECT_EQ(vocabulary->add_bos, false);
+  EXPECT_EQ(vocabulary->add_eos, true);
+  EXPECT_EQ(vocabulary->add_space_prefix, true);
+  EXPECT_EQ(vocabulary->remove_extra_whitespaces, true);
+  EXPECT_GT(vocabulary->charsmap.size(), 1028u);
+  EXPECT_EQ(vocabulary->unk, 0);
+  EXPECT_EQ(vocabulary->eos, 2);
+  EXPECT_EQ(vocabulary->pad, std::nullopt);
+  const std::vector<std::string> behind(vocabulary->tokens.begin() + kPieces,
+                                        vocabulary->tokens.end());
+  EXPECT_THAT(behind,
+              ElementsAre("<extra_id_2>", "<extra_id_1>", "<extra_id_0>", "[PAD503]", "<new>"));
+  const std::vector<Type> types(vocabulary->types.begin() + kPieces, vocabulary->types.end());
+  EXPECT_THAT(types, ElementsAre(Type::kControl, Type::kControl, Type::kControl, Type::kUnused,
+                                 Type::kControl));
+  // A hundred such tokens, which T5 has unless its settings say otherwise, do not fit here.
+  EXPECT_EQ(Read({{"tokenizer_class", "T5Tokenizer"}})->tokens[kPieces], "[PAD500]");
+}
+
+TEST_F(UnigramFolder, MayHaveTheOrderOfFairseq) {
+  AddPieces("sentencepiece.bpe.model");
+  constexpr std::string_view kLanguages[] = {"en_XX", "de_DE"};
+  const auto vocabulary =
+      Read(json::object(), {.order = convert::PieceOrder::kFairseq, .languages = kLanguages});
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;
+  EXPECT_EQ(vocabulary->Find("en_XX"), kPieces + 1);
+  EXPECT_EQ(vocabulary->Find("<mask>"), kPieces + 3);
+  EXPECT_EQ(vocabulary->Find("<unk>"), 3);
+}
+
+TEST_F(UnigramFolder, NeedsSentencePiecesFile) {
+  const auto vocabulary = Read(json::object());
+  ASSERT_FALSE(vocabulary.ok());
+  EXPECT_THAT(vocabulary.error().message,
+              HasSubstr("tokenizer.json: a tokenizer of type \"Unigram\" is converted from "
+                        "SentencePiece's file; expected one of tokenizer.model, spiece.model"));
 }
 
 // Special tokens and templates, as the tokenizer and the metadata of the written file show them.

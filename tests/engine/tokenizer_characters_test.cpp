@@ -101,10 +101,7 @@ TEST(UnigramTokenizer, EncodesAsHuggingFaceDoes) {
                           .Bool("tokenizer.ggml.remove_extra_whitespaces", form.merge));
     ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
     for (size_t i = 0; i < texts.size(); ++i) {
-      // To a text of spaces alone llama.cpp adds none, and Hugging Face does.
-      const bool only_spaces = texts[i].find_first_not_of(' ') == std::string::npos;
-      const bool differs = form.prefix && !form.merge && only_spaces;
-      if (differs) continue;
+      if (texts[i].empty()) continue;  // Hugging Face puts a space in front of nothing, too
       EXPECT_EQ(tokenizer.Encode(texts[i]), Cases()["unigram"][form.name][i].get<Ids>())
           << form.name << ", text " << i << ": " << texts[i];
     }
@@ -126,10 +123,6 @@ TEST(UnigramTokenizer, RefusesWhatItCannotDo) {
   const TestTokenizer scoreless = MakeTokenizer(Unigram().Remove("tokenizer.ggml.scores"));
   ASSERT_FALSE(scoreless.result.ok());
   EXPECT_EQ(scoreless.result.error().message, "test.gguf: tokenizer.ggml.scores is absent");
-  const TestTokenizer mapped = MakeTokenizer(Unigram().Numbers<uint8_t>(
-      "tokenizer.ggml.precompiled_charsmap", formats::GgufType::kUint8, {1, 2, 3}));
-  ASSERT_FALSE(mapped.result.ok());
-  EXPECT_EQ(mapped.result.error().code, ErrorCode::kNotSupported);
   std::vector<float> scores = Cases()["unigram"]["scores"].get<std::vector<float>>();
   scores[7] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(MakeTokenizer(Unigram().Scores(scores)).result.ok());

@@ -61,9 +61,23 @@ TEST(SentencePieceFile, ReadsPiecesAndSettings) {
   EXPECT_EQ(model->eos_id, 3);
   EXPECT_EQ(model->pad_id, -1);
   EXPECT_EQ(model->normalizer, "identity");
-  EXPECT_FALSE(model->normalizes);
+  EXPECT_TRUE(model->charsmap.empty());
   EXPECT_TRUE(model->add_dummy_prefix);
   EXPECT_FALSE(model->remove_extra_whitespaces);
+}
+
+TEST(SentencePieceFile, ReadsTheNormalizer) {
+  const auto plain = Parse(SmallModel());
+  EXPECT_TRUE(plain->escape_whitespaces);
+  EXPECT_FALSE(plain->whitespace_behind_words || plain->denormalizes);
+  const std::string table("\x04\0\xff", 3);
+  const auto model = Parse(Piece("a", 0, 1) + Chunk(2, Varint(24, 1)) +
+                           Chunk(3, Chunk(2, table) + Varint(5, 0)) + Chunk(5, Chunk(2, table)));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->charsmap, table);
+  EXPECT_FALSE(model->escape_whitespaces);
+  EXPECT_TRUE(model->whitespace_behind_words);
+  EXPECT_TRUE(model->denormalizes);
 }
 
 TEST(SentencePieceFile, EveryTruncationGivesPiecesOrAnError) {

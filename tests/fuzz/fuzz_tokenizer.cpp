@@ -6,6 +6,8 @@
 //   PRE                   a pre-tokenizer
 //   T S PIECE             without the spaces: type '0' to '6', a character as the score, the piece
 //   +LEFT RIGHT           a merge
+//   #HEX                  bytes of the table by which texts are normalized; more lines, more bytes
+//   ^  ~                  a space in front of texts; fewer spaces in them
 //   =                     the rest is the text
 #include <algorithm>
 #include <cstdint>
@@ -36,8 +38,19 @@ struct Input {
   std::vector<int32_t> types;
   std::vector<float> scores;
   std::vector<std::string_view> merges;
+  std::vector<uint8_t> charsmap;
+  bool add_space_prefix = false;
+  bool merge_spaces = false;
   std::string_view text;
 };
+
+// The bytes that pairs of hexadecimal digits stand for; any other character is like a digit, too.
+void AppendHex(std::string_view digits, std::vector<uint8_t>& bytes) {
+  const auto value = [](char c) { return (c & 0xF) + (c >= 'A' ? 9 : 0); };
+  for (size_t i = 0; i + 1 < digits.size(); i += 2) {
+    bytes.push_back(static_cast<uint8_t>(value(digits[i]) * 16 + value(digits[i + 1])));
+  }
+}
 
 Input ReadInput(std::string_view rest) {
   const auto next_line = [&] {
@@ -53,6 +66,12 @@ Input ReadInput(std::string_view rest) {
     if (line == "=") break;
     if (line.starts_with('+')) {
       input.merges.push_back(line.substr(1));
+    } else if (line.starts_with('#')) {
+      AppendHex(line.substr(1), input.charsmap);
+    } else if (line == "^") {
+      input.add_space_prefix = true;
+    } else if (line == "~") {
+      input.merge_spaces = true;
     } else if (line.size() >= 2) {
       input.types.push_back(line[0] - '0');
       input.scores.push_back(static_cast<float>(line[1]));
@@ -74,10 +93,23 @@ Bytes MakeFile(const Input& input) {
   for (const float score : input.scores) scores.Number(score);
   Bytes merges = ArrayEntry("tokenizer.ggml.merges", GgufType::kString, input.merges.size());
   for (const std::string_view merge : input.merges) merges.String(merge);
-  return kvant::test::File({Key("tokenizer.ggml.model", GgufType::kString).String(input.model),
-                            Key("tokenizer.ggml.pre", GgufType::kString).String(input.pre), tokens,
-                            types, scores, merges},
-                           {}, 0);
+  std::vector<Bytes> metadata = {Key("tokenizer.ggml.model", GgufType::kString).String(input.model),
+                                 Key("tokenizer.ggml.pre", GgufType::kString).String(input.pre),
+                                 tokens,
+                                 types,
+                                 scores,
+                                 merges};
+  if (!input.charsmap.empty()) {
+    metadata.push_back(
+        ArrayEntry("tokenizer.ggml.precompiled_charsmap", GgufType::kUint8, input.charsmap.size()));
+    for (const uint8_t byte : input.charsmap) metadata.back().Number(byte);
+  }
+  const auto flag = [&](std::string_view key) {
+    metadata.push_back(Key(key, GgufType::kBool).Number(uint8_t{1}));
+  };
+  if (input.add_space_prefix) flag("tokenizer.ggml.add_space_prefix");
+  if (input.merge_spaces) flag("tokenizer.ggml.remove_extra_whitespaces");
+  return kvant::test::File(metadata, {}, 0);
 }
 
 bool IsOneLine(std::string_view message) {

@@ -1,0 +1,54 @@
+#include "engine/tokenizer/unigram_normalizer.h"
+
+#include <algorithm>
+
+#include "engine/tokenizer/byte_piece.h"
+#include "engine/tokenizer/unicode.h"
+
+namespace kvant {
+
+// The longest piece of the user, else the longest key of the table, else one character.
+UnigramNormalizer::Part UnigramNormalizer::First(std::string_view text) const {
+  const size_t defined = user_defined.Longest(text);
+  if (defined > 0) return {defined, text.substr(0, defined)};
+  if (charsmap) {
+    const Charsmap::Match match = charsmap->FindLongest(text);
+    if (match.size > 0) return {match.size, match.replacement};
+  }
+  const Utf8Char character = DecodeUtf8(text);
+  if (character.state != Utf8State::kValid) return {1, kReplacementUtf8};
+  return {character.size, text.substr(0, character.size)};
+}
+
+std::string UnigramNormalizer::Apply(std::string_view text) const {
+  while (merge_spaces && !text.empty()) {
+    const Part part = First(text);
+    if (part.text != " ") break;
+    text.remove_prefix(part.size);
+  }
+  std::string out;
+  if (text.empty()) return out;
+  out.reserve(text.size() + text.size() / 2);
+  if (add_prefix) out += kSpacePiece;
+  bool after_space = merge_spaces;
+  while (!text.empty()) {
+    Part part = First(text);
+    text.remove_prefix(part.size);
+    if (after_space) {
+      part.text.remove_prefix(std::min(part.text.find_first_not_of(' '), part.text.size()));
+    }
+    for (const char c : part.text) {
+      if (c == ' ') {
+        out += kSpacePiece;
+      } else {
+        out += c;
+      }
+    }
+    if (!part.text.empty()) after_space = merge_spaces && part.text.back() == ' ';
+  }
+  // The prefix of a text of which nothing is left goes here too.
+  while (merge_spaces && out.ends_with(kSpacePiece)) out.resize(out.size() - kSpacePiece.size());
+  return out;
+}
+
+}  // namespace kvant
