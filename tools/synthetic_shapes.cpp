@@ -235,6 +235,9 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("attention.key_length_mla", shape.latent->nope + shape.latent->rope);
     add("attention.value_length_mla", shape.latent->v_dim);
     add("leading_dense_block_count", 1);
+    add("expert_shared_count", shape.latent->shared_ffn / shape.ffn);
+    // What files of DeepSeek-V2 say, and other engines expect.
+    writer.AddF32(fmt::format("{}.expert_weights_scale", shape.family->name), 1.0f);
   }
   if (shape.delta.has_value()) {
     add("ssm.conv_kernel", shape.delta->taps);
