@@ -62,7 +62,8 @@ struct SessionOptions {
   // kept, up to kStateLogMax. A rewind to one of them then needs no replay, if a state before it is
   // kept that the log reaches back to. Drafts leave such a state, prompts one at their last block
   // border, at which they are cut, and answers one at each border: with a log of N tokens the last
-  // N - 31 can always be taken back without a replay. 0: nothing is kept.
+  // N - 31 can be taken back without a replay, while these states are kept (state_checkpoints is
+  // not 0, memory suffices) and the sequence has not been forked since. 0: nothing is kept.
   int64_t state_log = 0;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;
