@@ -294,7 +294,7 @@ Result<Generation> ChatSession::Search(std::span<const TokenId> ids, ReasoningTe
       setup_.max_tokens < 0 ? context() : std::min(context(), setup_.max_tokens);
   options.search.repetition_penalty = setup_.sampling.repeat_penalty;
   const auto& ends = tokenizer.special().end_of_generation;
-  (setup_.ignore_eos ? options.search.forbidden : options.search.end_tokens)
+  (setup_.ignore_eos ? options.search.suppress : options.search.end_tokens)
       .assign(ends.begin(), ends.end());
   options.cancel = &CancelFlag();
   options.beginning = sequence_;

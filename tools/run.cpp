@@ -12,10 +12,10 @@
 #include "tools/common_options.h"
 #include "tools/console.h"
 #include "tools/json.h"
+#include "tools/model_defaults.h"
 #include "tools/model_facts.h"
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
-#include "tools/sampling_defaults.h"
 #include "tools/stopwatch.h"
 
 namespace kvant::tools {
@@ -109,6 +109,8 @@ void AddOptions(OptionList& list, RunOptions& options) {
   list.Texts("-r,--reverse-prompt", &options.reverse_prompts, "TEXT",
              "End behind this text, which is shown; may be repeated");
   list.Flag("--ignore-eos", &options.ignore_eos, "Never choose an end token");
+  list.Flag("--no-model-defaults", &options.no_model_defaults,
+            "Neither sample nor search as the model's file asks");
   list.Group("Output");
   list.Flag("--echo", &options.echo, "Show the prompt before the text");
   list.Flag("--special", &options.special, "Show control tokens");
@@ -221,7 +223,7 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
   KVANT_TRY(options.sampling.Check(list));
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
-  const bool beams = options.beams.count > 1;
+  const bool beams = options.beams.on();
   if (batch || beams) {  // what only one streamed text can do
     const char* const mode = batch ? "--prompts" : "--beams";
     KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
@@ -472,15 +474,16 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
+  const auto note = TakeModelDefaults(positionals.model, list, options);
+  if (!note.ok()) return Fail(note.error());
   if (const Status modes = CheckModes(list, options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
-  const std::string note = TakeModelSampling(positionals.model, list, options.sampling);
-  if (!note.empty() && !options.quiet) Note(note);
-  const Status status =
-      options.batch.prompts.has_value() ? RunBatch(options, positionals, out, &finish_reason)
-      : options.beams.count > 1         ? RunBeams(options, positionals, out, &finish_reason)
-                                        : Run(options, positionals, out, &finish_reason);
+  if (!note->empty() && !options.quiet) Note(*note);
+  const Status status = options.batch.prompts.has_value()
+                            ? RunBatch(options, positionals, out, &finish_reason)
+                        : options.beams.on() ? RunBeams(options, positionals, out, &finish_reason)
+                                             : Run(options, positionals, out, &finish_reason);
   if (!status.ok()) {
     out.EndLineOnTerminal();
     return Fail(status.error());

@@ -122,7 +122,7 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason) {
   KVANT_ASSIGN(auto prompts, ReadPrompts(*options.batch.prompts));
-  if (options.beams.count > 1) {
+  if (options.beams.on()) {
     return RunBeamBatch(options, positionals, std::move(prompts), out, finish_reason);
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
+#include <sstream>
 
 #include "base/result.h"
 #include "engine/limits.h"
 #include "kvant/beam_generator.h"
 #include "tools/json.h"
+#include "tools/number_list.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {
@@ -15,25 +18,61 @@ namespace {
 
 constexpr float kFactorMax = 1e6f;
 
+// Leaves `tokens` as they are where the option was not given.
+Status TakeIds(const char* option, const std::vector<std::string>& texts,
+               std::vector<TokenId>& tokens) {
+  if (texts.empty()) return {};
+  constexpr int64_t kMost = std::numeric_limits<TokenId>::max();
+  KVANT_ASSIGN(const auto numbers, ParseNumbers(option, texts, {0, kMost}));
+  tokens.assign(numbers.begin(), numbers.end());
+  return {};
+}
+
+// "5,6;9": the tokens 5 and 6 in this order, and token 9.
+Status TakeWords(const std::vector<std::string>& texts, std::vector<std::vector<TokenId>>& words) {
+  for (const std::string& text : texts) {
+    std::istringstream lists(text + ";");
+    for (std::string list; std::getline(lists, list, ';');) {
+      KVANT_TRY(TakeIds("--bad-words-ids", {list}, words.emplace_back()));
+    }
+  }
+  return {};
+}
+
+// What forces and bans tokens; what is not given stays as the model's file has it.
+Status TakeProcessors(const BeamRunOptions& beams, BeamOptions& out) {
+  if (beams.forced_bos) out.forced_bos = static_cast<TokenId>(*beams.forced_bos);
+  KVANT_TRY(TakeIds("--forced-eos-id", beams.forced_eos, out.forced_eos));
+  KVANT_TRY(TakeIds("--suppress-ids", beams.suppress, out.suppress));
+  KVANT_TRY(TakeIds("--begin-suppress-ids", beams.begin_suppress, out.begin_suppress));
+  KVANT_TRY(TakeWords(beams.bad_words, out.bad_words));
+  out.min_length = beams.min_length.value_or(out.min_length);
+  out.min_new_tokens = beams.min_tokens.value_or(out.min_new_tokens);
+  out.no_repeat_ngram = static_cast<int32_t>(beams.no_repeat_ngram.value_or(out.no_repeat_ngram));
+  out.renormalize = out.renormalize || beams.renormalize;
+  return {};
+}
+
 Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
   const BeamRunOptions& beams = options.beams;
-  BeamOptions out;
-  out.beams = static_cast<int32_t>(beams.count);
+  BeamOptions out = beams.model;
+  out.beams = static_cast<int32_t>(beams.beams());
   out.num_return = static_cast<int32_t>(beams.num_return);
   out.groups = static_cast<int32_t>(beams.groups);
   out.diversity_penalty = beams.diversity_penalty;
   out.patience = beams.patience;
-  out.min_new_tokens = beams.min_tokens;
-  out.no_repeat_ngram = static_cast<int32_t>(beams.no_repeat_ngram);
   KVANT_ASSIGN(out.scoring, ParseBeamScoring(beams.scoring.value_or("hf")));
-  KVANT_ASSIGN(out.early_stopping, ParseEarlyStopping(beams.early_stopping.value_or("false")));
-  out.length_penalty = beams.length_penalty;
-  if (!options.ignore_eos) {
-    const auto& ends = model.tokenizer().special().end_of_generation;
-    out.end_tokens.assign(ends.begin(), ends.end());
+  if (beams.early_stopping) {
+    KVANT_ASSIGN(out.early_stopping, ParseEarlyStopping(*beams.early_stopping));
+  }
+  if (beams.length_penalty) out.length_penalty = beams.length_penalty;
+  KVANT_TRY(TakeProcessors(beams, out));
+  const auto& ends = model.tokenizer().special().end_of_generation;
+  if (options.ignore_eos) {
+    out.suppress.insert(out.suppress.end(), ends.begin(), ends.end());
+    out.forced_eos.clear();
   } else {
-    const auto& ends = model.tokenizer().special().end_of_generation;
-    out.forbidden.assign(ends.begin(), ends.end());
+    out.end_tokens.assign(ends.begin(), ends.end());
   }
   const SamplingOptions sampling = options.sampling.Options();
   out.repetition_penalty = sampling.repeat_penalty;
@@ -77,12 +116,13 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
   KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
   run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
-                                              1, options.batch.parallel / options.beams.count)));
-  run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.count;
+                                              1, options.batch.parallel / options.beams.beams())));
+  run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
   KVANT_ASSIGN(run.runner, options.session.OpenRunner(run.model, run.session));
   const int64_t most = run.runner->options().context;
-  run.generate.search.max_new_tokens =
-      options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
+  BeamOptions& search = run.generate.search;
+  search.max_new_tokens = options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
+  if (options.max_tokens > 0) search.max_length = 0;
   run.generate.cancel = &CancelFlag();
   return run;
 }
@@ -94,18 +134,48 @@ Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& r
   return options.session.Explain(found.error(), *run.model, run.session).error();
 }
 
+void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
+  constexpr Bounds<int64_t> kIds = {0, std::numeric_limits<TokenId>::max()};
+  constexpr const char* kNoTokens = "none";
+  list.Group("Beam search: what it may choose (in this order)");
+  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
+               "No sequence of so many tokens twice; 0 is off", "0");
+  list.Texts("--bad-words-ids", &options.bad_words, "IDS",
+             "Sequences of tokens that never occur: 5,6;9 is 5 followed by 6, and 9 alone; may be "
+             "repeated",
+             kNoTokens);
+  list.Integer("--min-length", &options.min_length, {0, kContextMax},
+               "No end token before so many tokens, the prompt included", "0");
+  list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
+               "The same without the prompt, and instead of it", "0");
+  list.Integer("--forced-bos-id", &options.forced_bos, kIds,
+               "The token that follows a prompt of one token", kNoTokens);
+  list.Texts("--forced-eos-id", &options.forced_eos, "IDS",
+             "The token that a text ends with which is as long as it may be, or several to choose "
+             "from: 2,3",
+             kNoTokens);
+  list.Texts("--suppress-ids", &options.suppress, "IDS",
+             "Tokens that are never chosen: 7 or 7,9 or 50257-50300", kNoTokens);
+  list.Texts("--begin-suppress-ids", &options.begin_suppress, "IDS",
+             "Tokens that are not chosen first, or second where the first is forced", kNoTokens);
+  list.Flag("--renormalize", &options.renormalize,
+            "After all of these, probabilities add up to 1 again before they are added to scores");
+}
+
 }  // namespace
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
-  const bool beams = options.beams.count > 1;
-  if (!beams) {
+  if (!options.beams.on()) {
     return list.Need(
         {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
-         "--beam-scoring", "--patience", "--min-tokens", "--no-repeat-ngram", "--beam-sample"},
-        "--beams 2 or more");
+         "--beam-scoring", "--patience", "--beam-sample", "--no-repeat-ngram", "--bad-words-ids",
+         "--min-length", "--min-tokens", "--forced-bos-id", "--forced-eos-id", "--suppress-ids",
+         "--begin-suppress-ids", "--renormalize"},
+        "--beams");
   }
   KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
   KVANT_TRY(SamplingGroup::CheckBeams(list));
+  if (options.ignore_eos) KVANT_TRY(list.Exclude({"--forced-eos-id"}, "--ignore-eos"));
   if (!options.beams.sample) {
     KVANT_TRY(list.Need({"--temp", "--top-k", "--top-p", "--seed"}, "--beam-sample"));
   }
@@ -116,7 +186,9 @@ Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
 void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Group("Beam search");
   list.Integer("--beams", &options.count, {1, kSequencesMax},
-               "Texts that are followed at once, of which the best are shown; 1 is off");
+               "Texts that are followed at once, of which the best are shown; with 1 it is the "
+               "likeliest token at each step",
+               "off");
   list.Real("--length-penalty", &options.length_penalty, {-kFactorMax, kFactorMax},
             "Scores are sums of log-probabilities divided by length^N", "1");
   list.Text("--early-stopping", &options.early_stopping, "WHEN",
@@ -135,12 +207,9 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "--patience", &options.patience, {0, kFactorMax},
       "With --beam-scoring ct2 or whisper: end when N times as many texts have ended as there "
       "are beams");
-  list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
-               "No end token before so many others");
-  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
-               "No sequence of so many tokens twice; 0 is off");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
+  AddProcessorOptions(list, options);
 }
 
 Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
@@ -180,7 +249,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   }
   if (status.enabled()) {
     WriteError(fmt::format(
-        "{} steps of {} beams\nbest score {:.6f}\n", generation.steps, options.beams.count,
+        "{} steps of {} beams\nbest score {:.6f}\n", generation.steps, options.beams.beams(),
         generation.hypotheses.empty() ? 0.0f : generation.hypotheses.front().score));
   }
   return {};
@@ -192,7 +261,10 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, lines.size()));
   status.Clear();
-  const auto good = CheckPrompts(run.model->tokenizer(), run.runner->options().context, lines, out);
+  const int64_t context = run.runner->options().context;
+  const int64_t longest = run.generate.search.max_length;
+  const auto good = CheckPrompts(
+      run.model->tokenizer(), longest > 0 ? std::min(context, longest - 1) : context, lines, out);
   for (const size_t i : good) run.prompts.push_back(lines[i].tokens);
   const auto write = [&](size_t request, const char* reason,
                          const std::vector<BeamHypothesis>& found) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kvant/beam_options.h"
 #include "kvant/generator.h"
 #include "kvant/prompt.h"
 #include "tools/chat_options.h"
@@ -19,7 +20,7 @@
 namespace kvant::tools {
 
 struct BeamRunOptions {
-  int64_t count = 1;
+  std::optional<int64_t> count;
   std::optional<float> length_penalty;
   std::optional<std::string> early_stopping;
   int64_t num_return = 1;
@@ -27,9 +28,22 @@ struct BeamRunOptions {
   float diversity_penalty = 0.0f;
   std::optional<std::string> scoring;
   float patience = 1.0f;
-  int64_t min_tokens = 0;
-  int64_t no_repeat_ngram = 0;
+  std::optional<int64_t> min_tokens;
+  std::optional<int64_t> no_repeat_ngram;
   bool sample = false;
+  std::optional<int64_t> forced_bos;
+  std::optional<int64_t> min_length;
+  std::vector<std::string> forced_eos;  // numbers, see tools/number_list.h
+  std::vector<std::string> suppress;
+  std::vector<std::string> begin_suppress;
+  std::vector<std::string> bad_words;  // such lists, separated by semicolons
+  bool renormalize = false;
+  BeamOptions model;        // what the model's file asks for
+  bool model_asks = false;  // it does ask
+
+  // Whether texts are searched instead of sampled, and with how many beams.
+  bool on() const { return count.has_value() || model_asks; }
+  int64_t beams() const { return count.value_or(model.beams); }
 };
 
 struct BatchRunOptions {
@@ -70,6 +84,7 @@ struct RunOptions {
   std::vector<std::string> reverse_prompts;  // stop texts that are shown
   bool chat = false;                         // the prompt is a message
   bool ignore_eos = false;
+  bool no_model_defaults = false;
   bool echo = false;
   bool special = false;
   bool json = false;

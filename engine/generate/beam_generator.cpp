@@ -110,12 +110,15 @@ class BeamRequest final : public Request {
   bool cancelled_ = false;
 };
 
-// For at most as many tokens as the context has room for.
+// For at most as many tokens as the context has room for; the last one needs none.
 Result<BeamSearch> StartSearch(const Runner& runner, std::span<const TokenId> prompt,
                                BeamOptions options) {
-  const int64_t room = runner.options().context - std::ssize(prompt);
-  options.max_new_tokens = std::min(options.max_new_tokens, room + 1);
-  options.min_new_tokens = std::min(options.min_new_tokens, options.max_new_tokens);
+  const int64_t most = runner.options().context + 1;
+  options.max_length = std::min(options.max_length, most);
+  options.min_length = std::min(options.min_length, most);
+  options.max_new_tokens = std::min(options.max_new_tokens, most - std::ssize(prompt));
+  options.min_new_tokens = std::min(
+      options.min_new_tokens, options.max_length > 0 ? options.max_length : options.max_new_tokens);
   KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
   KVANT_TRY(search.Start(prompt));
   return search;

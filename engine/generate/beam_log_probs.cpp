@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/evaluate/distribution.h"
+#include "engine/generate/beam_processors.h"
 #include "engine/generate/portable_math.h"
 
 namespace kvant {
@@ -18,27 +19,40 @@ constexpr auto kLikelier = [](const auto& a, const auto& b) {
 }  // namespace
 
 BeamLogProbs::BeamLogProbs(const BeamOptions& options, int32_t vocab_size)
-    : options_(options), keep_min_(std::max<size_t>(2, options.end_tokens.size() + 1)) {
+    : options_(options),
+      on_logits_(options.scoring != BeamScoring::kHf || options.beams == 1),
+      keep_min_(options.beams == 1 ? 1 : std::max<size_t>(2, options.end_tokens.size() + 1)) {
+  for (const BeamProcessor& processor : AllBeamProcessors()) {
+    if (processor.used(options)) processors_.push_back(&processor);
+  }
   const size_t vocab = static_cast<size_t>(vocab_size);
   row_.resize(vocab);
-  if (options.repetition_penalty != 1.0f) seen_.resize(vocab);
+  if (needs_tokens()) seen_.resize(vocab);
   if (options.sample) entries_.reserve(vocab);
 }
 
-bool BeamLogProbs::needs_history() const {
-  return options_.repetition_penalty != 1.0f || options_.no_repeat_ngram > 0;
+bool BeamLogProbs::needs_tokens() const {
+  return std::any_of(processors_.begin(), processors_.end(), [](const BeamProcessor* processor) {
+    return processor->reads == BeamProcessor::Reads::kTokens;
+  });
 }
 
-std::span<float> BeamLogProbs::Compute(std::span<const float> logits,
-                                       std::span<const TokenId> history, int64_t generated) {
+std::span<float> BeamLogProbs::Load(std::span<const float> logits) {
   std::transform(logits.begin(), logits.end(), row_.begin(), Sanitize);
-  if (options_.scoring == BeamScoring::kHf) {
-    Normalize();
-    ApplyBans(history, generated);
-  } else {
-    ApplyBans(history, generated);
-    Normalize();
+  if (!on_logits_) Normalize();
+  return row_;
+}
+
+std::span<const float> BeamLogProbs::Process(const BeamText& text) {
+  if (++call_ == 0) {
+    std::fill(seen_.begin(), seen_.end(), 0);
+    call_ = 1;
   }
+  const BeamProcessing step = {options_, text, row_, seen_, call_};
+  for (const BeamProcessor* processor : processors_) processor->apply(step);
+  if (on_logits_) Normalize();
+  if (options_.sample) Filter();
+  if (options_.renormalize && (options_.sample || !on_logits_)) Normalize();
   return row_;
 }
 
@@ -50,58 +64,21 @@ void BeamLogProbs::Normalize() {
   for (float& value : row_) value = static_cast<float>(double{value} - log_sum);
 }
 
-void BeamLogProbs::ApplyBans(std::span<const TokenId> history, int64_t generated) {
-  if (options_.repetition_penalty != 1.0f) PenalizeRepetition(history);
-  if (options_.no_repeat_ngram > 0) BanRepeatedNgrams(history);
-  for (const TokenId token : options_.forbidden) row_[static_cast<size_t>(token)] = kLogitNone;
-  if (generated >= options_.min_new_tokens) return;
-  for (const TokenId token : options_.end_tokens) row_[static_cast<size_t>(token)] = kLogitNone;
-}
-
-// Once for a token, however often it occurs.
-void BeamLogProbs::PenalizeRepetition(std::span<const TokenId> history) {
-  if (++call_ == 0) {
-    std::fill(seen_.begin(), seen_.end(), 0);
-    call_ = 1;
-  }
-  for (const TokenId token : history) {
-    const size_t id = static_cast<size_t>(token);
-    if (seen_[id] == call_) continue;
-    seen_[id] = call_;
-    float& value = row_[id];
-    value = value < 0 ? value * options_.repetition_penalty : value / options_.repetition_penalty;
-    value = Sanitize(value);
-  }
-}
-
-// Whatever followed an earlier occurrence of the last n - 1 tokens.
-void BeamLogProbs::BanRepeatedNgrams(std::span<const TokenId> history) {
-  const size_t prefix = static_cast<size_t>(options_.no_repeat_ngram) - 1;
-  if (history.size() <= prefix) return;
-  const auto last = history.last(prefix);
-  for (size_t begin = 0; begin + prefix < history.size(); ++begin) {
-    if (!std::equal(last.begin(), last.end(), history.begin() + static_cast<ptrdiff_t>(begin))) {
-      continue;
-    }
-    row_[static_cast<size_t>(history[begin + prefix])] = kLogitNone;
-  }
-}
-
-void BeamLogProbs::Filter(std::span<float> row) {
-  const bool top_k = options_.top_k > 0 && static_cast<size_t>(options_.top_k) < row.size();
+void BeamLogProbs::Filter() {
+  const bool top_k = options_.top_k > 0 && static_cast<size_t>(options_.top_k) < row_.size();
   const bool top_p = options_.top_p < 1.0f;
   if (options_.temperature != 1.0f) {
-    for (float& value : row) value = Sanitize(value / options_.temperature);
+    for (float& value : row_) value = Sanitize(value / options_.temperature);
   }
   if (!top_k && !top_p) return;
   entries_.clear();
-  for (size_t id = 0; id < row.size(); ++id) {
-    if (row[id] > kLogitNone) entries_.push_back({row[id], static_cast<TokenId>(id)});
+  for (size_t id = 0; id < row_.size(); ++id) {
+    if (row_[id] > kLogitNone) entries_.push_back({row_[id], static_cast<TokenId>(id)});
   }
   if (top_k) TakeTopK(std::max(static_cast<size_t>(options_.top_k), keep_min_));
   if (top_p) TakeTopP();
-  std::fill(row.begin(), row.end(), kLogitNone);
-  for (const Entry& entry : entries_) row[static_cast<size_t>(entry.id)] = entry.log_prob;
+  std::fill(row_.begin(), row_.end(), kLogitNone);
+  for (const Entry& entry : entries_) row_[static_cast<size_t>(entry.id)] = entry.log_prob;
 }
 
 void BeamLogProbs::TakeTopK(size_t count) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/result.h"
+#include "engine/generate/beam_processors.h"
 
 namespace kvant {
 namespace {
@@ -37,12 +38,63 @@ Status CheckHfOnly(const char* name, bool used, const BeamOptions& options) {
   return MakeError(ErrorCode::kInvalid, "{}: expected beam-scoring hf, found another", name);
 }
 
+Status CheckProcessors(const BeamOptions& options, int32_t vocab_size) {
+  for (const BeamProcessor& processor : AllBeamProcessors()) {
+    const bool hf = processor.scorings == BeamProcessor::Scorings::kHf;
+    KVANT_TRY(CheckHfOnly(processor.name, hf && processor.used(options), options));
+  }
+  KVANT_TRY(CheckNumber("repetition-penalty", options.repetition_penalty,
+                        options.repetition_penalty > 0, "a number above 0"));
+  KVANT_TRY(CheckCount("no-repeat-ngram", options.no_repeat_ngram, 0, kEntriesMax));
+  for (const std::vector<TokenId>& word : options.bad_words) {
+    KVANT_TRY(CheckTokens("bad-words", word, vocab_size));
+    if (!word.empty()) continue;
+    return MakeError(ErrorCode::kInvalid, "bad-words: expected a token at least, found none");
+  }
+  if (options.forced_bos.has_value()) {
+    KVANT_TRY(CheckTokens("forced-bos", {*options.forced_bos}, vocab_size));
+  }
+  KVANT_TRY(CheckTokens("forced-eos", options.forced_eos, vocab_size));
+  KVANT_TRY(CheckTokens("suppress", options.suppress, vocab_size));
+  return CheckTokens("begin-suppress", options.begin_suppress, vocab_size);
+}
+
+// Tokens that are forced can be chosen.
+Status CheckForced(const BeamOptions& options) {
+  const auto suppressed = [&](TokenId token) {
+    const auto& tokens = options.suppress;
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  };
+  const auto& ends = options.forced_eos;
+  const bool no_end = !ends.empty() && std::all_of(ends.begin(), ends.end(), suppressed);
+  const bool no_begin = options.forced_bos.has_value() && suppressed(*options.forced_bos);
+  if (!no_begin && !no_end) return {};
+  return MakeError(ErrorCode::kInvalid,
+                   "suppress: expected tokens that are not forced, found {}, which {} forces",
+                   no_begin ? *options.forced_bos : ends[0],
+                   no_begin ? "forced-bos" : "forced-eos");
+}
+
+// At most so many tokens of the history for each beam, and no least length beyond the greatest.
+Status CheckLengths(const BeamOptions& options) {
+  const int64_t most = kEntriesMax / 2 / int64_t{options.beams};
+  KVANT_TRY(CheckCount("max-length", options.max_length, 0, most));
+  if (options.max_length > 0) {
+    KVANT_TRY(CheckCount("min-length", options.min_length, 0, options.max_length));
+    return CheckCount("min-new-tokens", options.min_new_tokens, 0, options.max_length);
+  }
+  KVANT_TRY(CheckCount("max-new-tokens", options.max_new_tokens, 1, most));
+  KVANT_TRY(CheckCount("min-length", options.min_length, 0, kEntriesMax));
+  return CheckCount("min-new-tokens", options.min_new_tokens, 0, options.max_new_tokens);
+}
+
 Status CheckScoring(const BeamOptions& options) {
   KVANT_TRY(CheckNumber("length-penalty", options.length_penalty.value_or(0), true, "a number"));
   KVANT_TRY(CheckHfOnly("early-stopping never", options.early_stopping == EarlyStopping::kNever,
                         options));
   KVANT_TRY(CheckHfOnly("beam-groups", options.groups != 1, options));
   KVANT_TRY(CheckHfOnly("sampling with beams", options.sample, options));
+  KVANT_TRY(CheckHfOnly("renormalize", options.renormalize, options));
   const bool patient =
       options.scoring == BeamScoring::kCt2 || options.scoring == BeamScoring::kWhisper;
   if (options.patience != 1.0f && !patient) {
@@ -92,15 +144,17 @@ int64_t BeamCandidateCount(const BeamOptions& options, int64_t beams) {
   return std::max<int64_t>(2, 1 + static_cast<int64_t>(options.end_tokens.size())) * beams;
 }
 
+int64_t NewTokensMax(const BeamOptions& options, size_t prompt_tokens) {
+  if (options.max_length == 0) return options.max_new_tokens;
+  return options.max_length - static_cast<int64_t>(prompt_tokens);
+}
+
 Status CheckBeamOptions(const BeamOptions& options, int32_t vocab_size) {
   KVANT_TRY(CheckCount("vocabulary", vocab_size, 1, std::numeric_limits<int32_t>::max()));
   KVANT_TRY(CheckCount("beams", options.beams, 1, kEntriesMax / 2));
-  KVANT_TRY(CheckCount("max-new-tokens", options.max_new_tokens, 1,
-                       kEntriesMax / 2 / int64_t{options.beams}));
-  KVANT_TRY(CheckCount("min-new-tokens", options.min_new_tokens, 0, options.max_new_tokens));
+  KVANT_TRY(CheckLengths(options));
   KVANT_TRY(CheckCount("num-return", options.num_return, 1, options.beams));
   KVANT_TRY(CheckTokens("end tokens", options.end_tokens, vocab_size));
-  KVANT_TRY(CheckTokens("forbidden tokens", options.forbidden, vocab_size));
   const int64_t candidates = BeamCandidateCount(options, 1);
   if (candidates > vocab_size) {
     return MakeError(ErrorCode::kInvalid,
@@ -109,9 +163,8 @@ Status CheckBeamOptions(const BeamOptions& options, int32_t vocab_size) {
   }
   KVANT_TRY(CheckScoring(options));
   KVANT_TRY(CheckGroups(options));
-  KVANT_TRY(CheckNumber("repetition-penalty", options.repetition_penalty,
-                        options.repetition_penalty > 0, "a number above 0"));
-  KVANT_TRY(CheckCount("no-repeat-ngram", options.no_repeat_ngram, 0, kEntriesMax));
+  KVANT_TRY(CheckProcessors(options, vocab_size));
+  KVANT_TRY(CheckForced(options));
   KVANT_TRY(
       CheckNumber("temperature", options.temperature, options.temperature > 0, "a number above 0"));
   KVANT_TRY(CheckCount("top-k", options.top_k, 0, std::numeric_limits<int32_t>::max()));

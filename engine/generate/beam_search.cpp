@@ -71,7 +71,8 @@ BeamSearch::BeamSearch(const BeamOptions& options, int32_t vocab_size)
   candidates_.reserve(2 * candidates_max_);
   parents_.reserve(static_cast<size_t>(options.beams));
   tokens_.reserve(static_cast<size_t>(options.beams));
-  const int64_t nodes = 2 * int64_t{options.beams} * options.max_new_tokens;
+  const int64_t longest = options.max_length > 0 ? options.max_length : options.max_new_tokens;
+  const int64_t nodes = 2 * int64_t{options.beams} * longest;
   nodes_.reserve(static_cast<size_t>(std::min(nodes, kNodesReserved)));
 }
 
@@ -83,9 +84,16 @@ Status BeamSearch::Start(std::span<const TokenId> prompt) {
                      "beam search: token {} of the prompt is outside the vocabulary of {}", token,
                      vocab_size_);
   }
+  const int64_t room = NewTokensMax(options_, prompt.size());
+  if (room < 1) {
+    return MakeError(ErrorCode::kInvalid,
+                     "max-length: expected more than the {} tokens of the prompt, found {}",
+                     prompt.size(), options_.max_length);
+  }
+  generated_max_ = room;
   prompt_.assign(prompt.begin(), prompt.end());
-  if (log_probs_.needs_history()) {
-    history_.reserve(prompt.size() + static_cast<size_t>(options_.max_new_tokens));
+  if (log_probs_.needs_tokens()) {
+    text_.reserve(prompt.size() + static_cast<size_t>(generated_max_));
   }
   nodes_.clear();
   for (Group& group : groups_) {
@@ -170,11 +178,9 @@ void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> lo
   threshold_ = double{kLogitNone};
   for (size_t beam = 0; beam < group.live.size(); ++beam) {
     const Beam& live = group.live[beam];
-    const std::span<float> row =
-        log_probs_.Compute(logits[static_cast<size_t>(live.row)], History(live.node), generated_);
-    PenalizeSharedTokens(index, row);
+    PenalizeSharedTokens(index, log_probs_.Load(logits[static_cast<size_t>(live.row)]));
+    const std::span<const float> row = log_probs_.Process(Text(live.node));
     if (options_.sample) {
-      log_probs_.Filter(row);
       Draw(row, static_cast<int32_t>(beam), live.sum);
     } else {
       TakeTop(row, static_cast<int32_t>(beam), live.sum);
@@ -225,17 +231,22 @@ void BeamSearch::KeepBest() {
   candidates_.resize(candidates_max_);
 }
 
-// Prompt and beam, if anything looks at it.
-std::span<const TokenId> BeamSearch::History(int32_t node) {
-  if (!log_probs_.needs_history()) return {};
-  history_.assign(prompt_.begin(), prompt_.end());
-  history_.resize(prompt_.size() + static_cast<size_t>(generated_));
-  for (size_t i = history_.size(); node != kNoNode;) {
+// Prompt and beam; their tokens only if anything looks at them.
+BeamText BeamSearch::Text(int32_t node) {
+  BeamText text = {.tokens = {},
+                   .prompt = std::ssize(prompt_),
+                   .generated = generated_,
+                   .generated_max = generated_max_};
+  if (!log_probs_.needs_tokens()) return text;
+  text_.assign(prompt_.begin(), prompt_.end());
+  text_.resize(prompt_.size() + static_cast<size_t>(generated_));
+  for (size_t i = text_.size(); node != kNoNode;) {
     const Node& entry = nodes_[static_cast<size_t>(node)];
-    history_[--i] = entry.token;
+    text_[--i] = entry.token;
     node = entry.parent_node;
   }
-  return history_;
+  text.tokens = text_;
+  return text;
 }
 
 // The live beams of earlier groups have this step's tokens already; groups that were done before
@@ -258,8 +269,9 @@ void BeamSearch::StepHf(Group& group) {
   for (size_t rank = 0; rank < finishing; ++rank) {
     if (last_step() || IsEnd(candidates_[rank])) Finish(group, candidates_[rank]);
   }
-  // Drawn candidates are in the order of the draw; beams go on by their sums.
-  if (options_.sample) {
+  // Drawn candidates are in the order of the draw; beams go on by their sums, a single one by the
+  // first draw.
+  if (options_.sample && group_beams_ > 1) {
     for (Candidate& candidate : candidates_) candidate.key = double{candidate.sum};
     std::sort(candidates_.begin(), candidates_.end(), kBetter);
   }
@@ -379,12 +391,13 @@ void BeamSearch::Insert(Group& group, const Finished& finished) {
 // Whether a full list may still change, going by the best sum. Called before generated_ counts the
 // step.
 bool BeamSearch::CanGain(const Group& group, float best_sum) const {
-  if (options_.early_stopping == EarlyStopping::kTrue) return false;
+  // A single beam ends with its first end token: that is greedy search.
+  if (options_.early_stopping == EarlyStopping::kTrue || options_.beams == 1) return false;
   int64_t length = generated_ + 1;
   if (options_.scoring == BeamScoring::kOga) {
     length = static_cast<int64_t>(prompt_.size()) + generated_;
   } else if (options_.early_stopping == EarlyStopping::kNever && penalty_ > 0) {
-    length = options_.max_new_tokens;
+    length = generated_max_;
   }
   return Divide(best_sum, length) > group.finished.back().score;
 }

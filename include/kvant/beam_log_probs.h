@@ -1,8 +1,8 @@
-// A beam's logits as the log-probabilities that a search adds up: softmax, penalties, bans and the
+// A beam's logits as the log-probabilities that a search adds up: softmax, the processors and the
 // filters of sampling, in the order of include/kvant/beam_options.h.
 //
 // NaN counts as -infinity, +infinity as the largest number; a token at -infinity cannot be chosen.
-// The same logits and history give the same bits on every machine. Nothing is allocated after
+// The same logits and text give the same bits on every machine. Nothing is allocated after
 // creation. Thread-safety: one thread at a time per object.
 #pragma once
 
@@ -14,23 +14,32 @@
 
 namespace kvant {
 
+struct BeamProcessor;
+
+// The text that the next token follows. Where the model reads a source of its own, the prompt is
+// that of its decoder.
+struct BeamText {
+  std::span<const TokenId> tokens = {};  // all of it; may be left out unless needs_tokens()
+  int64_t prompt = 1;                    // how many tokens are the prompt's
+  int64_t generated = 0;                 // and how many are not
+  int64_t generated_max = INT64_MAX;     // of which there may be so many
+};
+
 class BeamLogProbs {
  public:
   // For options that CheckBeamOptions has passed.
   BeamLogProbs(const BeamOptions& options, int32_t vocab_size);
 
-  // Whether Compute looks at `history` at all.
-  bool needs_history() const;
+  // Whether Process looks at the tokens of a text at all.
+  bool needs_tokens() const;
 
-  // Log-probabilities, [vocab], of what follows `history` (the prompt, then the beam's `generated`
-  // tokens), valid until the next call. The penalties of diversity are not in it. The caller may
-  // change the row.
-  std::span<float> Compute(std::span<const float> logits, std::span<const TokenId> history,
-                           int64_t generated);
+  // Takes a row of logits. What the caller subtracts from the row, [vocab], comes before everything
+  // that Process does; for hf with several beams these are log-probabilities.
+  std::span<float> Load(std::span<const float> logits);
 
-  // Applies temperature, top-k and top-p to a row that Compute returned. Tokens that are filtered
-  // out become -infinity.
-  void Filter(std::span<float> row);
+  // Log-probabilities, [vocab], of what follows `text`, from the row that was loaded; valid until
+  // the next Load. Tokens that are banned or filtered out are at -infinity.
+  std::span<const float> Process(const BeamText& text);
 
  private:
   struct Entry {
@@ -38,17 +47,17 @@ class BeamLogProbs {
     TokenId id;
   };
 
-  void ApplyBans(std::span<const TokenId> history, int64_t generated);
-  void PenalizeRepetition(std::span<const TokenId> history);
-  void BanRepeatedNgrams(std::span<const TokenId> history);
   void Normalize();
+  void Filter();
   void TakeTopK(size_t count);
   void TakeTopP();
 
   BeamOptions options_;
-  size_t keep_min_;             // tokens that filters leave at least
-  std::vector<float> row_;      // [vocab]
-  std::vector<uint32_t> seen_;  // [vocab] if repetition is penalized: the call that saw it last
+  std::vector<const BeamProcessor*> processors_;  // those that the options use, in order
+  bool on_logits_;                                // these come before the softmax
+  size_t keep_min_;                               // tokens that filters leave at least
+  std::vector<float> row_;                        // [vocab]
+  std::vector<uint32_t> seen_;  // [vocab] if tokens are looked at: the call that saw it last
   uint32_t call_ = 0;
   std::vector<Entry> entries_;  // scratch of Filter, up to [vocab]
 };

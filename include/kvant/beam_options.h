@@ -47,17 +47,29 @@ struct BeamOptions {
 
   std::vector<TokenId> end_tokens;
   int64_t max_new_tokens = 20;
+  int64_t max_length = 0;  // above 0: instead of max_new_tokens; counts the prompt, too
 
-  // On log-probabilities for hf, not normalized again; on logits, before the softmax, for the
-  // others, as each of these programs does. In this order.
+  // What changes the probabilities of the next token, in this order, which is Hugging Face's. Acts
+  // on log-probabilities, not normalized again, for hf with several beams; on logits, before the
+  // softmax, for hf with one beam, which is its greedy search, and for the others, as each of these
+  // programs does.
   float repetition_penalty = 1.0f;  // of tokens of the prompt or the beam: values above 0 are
                                     // divided by it, others multiplied
   int32_t no_repeat_ngram = 0;      // no n-gram of this length occurs twice; 0: off
-  std::vector<TokenId> forbidden;   // tokens that are never chosen
-  int64_t min_new_tokens = 0;       // no end token before so many others
+  // Sequences that no token completes. As in Hugging Face, hf leaves out those of one token that is
+  // an end token, and those that are longer than prompt and beam.
+  std::vector<std::vector<TokenId>> bad_words;
+  int64_t min_length = 0;               // no end token before so many, the prompt's included
+  int64_t min_new_tokens = 0;           // above 0, instead of min_length: without the prompt's
+  std::optional<TokenId> forced_bos;    // hf: the token after a prompt of one token
+  std::vector<TokenId> forced_eos;      // hf: the last token that there is room for is one of these
+  std::vector<TokenId> suppress;        // tokens that are never chosen
+  std::vector<TokenId> begin_suppress;  // nor first; second instead, if the first is forced
+  bool renormalize = false;  // hf: log-softmax again, after the filters of sampling below
 
   // hf: candidates are drawn without replacement instead of taken from the top. The filters act on
-  // each beam's log-probabilities in this order, and keep at least max(2, 1 + end tokens).
+  // each beam's log-probabilities in this order, and keep at least max(2, 1 + end tokens), or one
+  // token for a single beam.
   bool sample = false;
   float temperature = 1.0f;
   int32_t top_k = 0;   // keep the k likeliest; 0: all
@@ -68,6 +80,9 @@ struct BeamOptions {
 // kInvalid, naming the option, what was expected and what was found. Every combination that passes
 // can be run.
 Status CheckBeamOptions(const BeamOptions& options, int32_t vocab_size);
+
+// How many tokens may be generated after a prompt of so many; below 1 if max_length has no room.
+int64_t NewTokensMax(const BeamOptions& options, size_t prompt_tokens);
 
 // How many candidates of a step are looked at, for `beams` beams: enough for all beams to go on
 // even if the best candidates are all end tokens. That is Hugging Face's number; CTranslate2 and

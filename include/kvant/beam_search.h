@@ -46,8 +46,9 @@ class BeamSearch {
   // kInvalid for options that make no sense; see CheckBeamOptions.
   static Result<BeamSearch> Create(const BeamOptions& options, int32_t vocab_size);
 
-  // Begins a request anew, with the random numbers of the seed. kInvalid for an empty prompt or a
-  // token outside the vocabulary; the object is unchanged then.
+  // Begins a request anew, with the random numbers of the seed. kInvalid for an empty prompt, one
+  // for which max_length has no room, or a token outside the vocabulary; the object is unchanged
+  // then. Where the model reads a source of its own, the prompt is that of its decoder.
   Status Start(std::span<const TokenId> prompt);
 
   // Takes the logits, [vocab] each, of the live beams in order. kInvalid, with nothing changed, for
@@ -113,7 +114,7 @@ class BeamSearch {
   void Draw(std::span<const float> row, int32_t beam, float sum);
   void Offer(const Candidate& candidate);
   void KeepBest();
-  std::span<const TokenId> History(int32_t node);
+  BeamText Text(int32_t node);
   void PenalizeSharedTokens(size_t groups_before, std::span<float> row) const;
 
   // One step of a group by each program's rules, from candidates_ in order of choice to live,
@@ -133,7 +134,7 @@ class BeamSearch {
   float Score(float sum, int64_t generated, Ending ending) const;
   float Divide(float sum, int64_t length) const;
   bool full(const Group& group) const { return group.finished.size() == finished_max_; }
-  bool last_step() const { return generated_ + 1 == options_.max_new_tokens; }
+  bool last_step() const { return generated_ + 1 == generated_max_; }
   void Publish();
   BeamHypothesis Trace(const Finished& finished) const;
 
@@ -153,10 +154,11 @@ class BeamSearch {
   double threshold_ = 0;    // what a further candidate's key must exceed
   std::vector<Beam> next_;  // scratch: a group's live beams after the step
   std::vector<TokenId> prompt_;
-  std::vector<TokenId> history_;  // scratch: prompt and beam
+  std::vector<TokenId> text_;  // scratch: prompt and beam
   std::vector<int32_t> parents_;
   std::vector<TokenId> tokens_;
   int64_t generated_ = 0;
+  int64_t generated_max_ = 0;
   int64_t rows_ = 0;
   bool done_ = true;
 };

@@ -91,6 +91,14 @@ TEST(Allocation, StepsOfBeamSearchAllocateNothing) {
     options.max_new_tokens = 40;
     options.repetition_penalty = 1.1f;
     options.no_repeat_ngram = 3;
+    options.bad_words = {{7}, {8, 9}};
+    options.suppress = options.begin_suppress = {10};
+    options.min_length = 30;
+    if (scoring == BeamScoring::kHf) {
+      options.forced_bos = 11;
+      options.forced_eos = {5};
+      options.renormalize = true;
+    }
     auto search = BeamSearch::Create(options, 300);
     ASSERT_TRUE(search.ok());
     ASSERT_TRUE(search->Start(RandomTokens(20, 1)).ok());

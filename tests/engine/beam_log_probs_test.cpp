@@ -24,12 +24,23 @@ std::vector<float> Logs(const std::vector<double>& probabilities) {
   return logits;
 }
 
+// What follows a text whose last `generated` tokens are not the prompt's.
 std::vector<float> Computed(const BeamOptions& options, const std::vector<float>& logits,
-                            const std::vector<TokenId>& history = {}, int64_t generated = 0) {
+                            const std::vector<TokenId>& tokens = {1}, int64_t generated = 0) {
   BeamLogProbs log_probs(options, static_cast<int32_t>(logits.size()));
-  const std::span<float> row = log_probs.Compute(logits, history, generated);
-  if (options.sample) log_probs.Filter(row);
+  log_probs.Load(logits);
+  const std::span<const float> row =
+      log_probs.Process({.tokens = tokens,
+                         .prompt = std::ssize(tokens) - generated,
+                         .generated = generated,
+                         .generated_max = NewTokensMax(options, tokens.size())});
   return {row.begin(), row.end()};
+}
+
+BeamOptions TwoBeams() {
+  BeamOptions options;
+  options.beams = 2;
+  return options;
 }
 
 // The ids that are left.
@@ -53,25 +64,35 @@ TEST(BeamLogProbs, AreThoseOfSoftmax) {
   EXPECT_EQ(row[5], -kInfinity);
 }
 
-// After the softmax for hf, so that the others keep their probabilities; before it elsewhere.
-TEST(BeamLogProbs, PenaltiesComeAfterTheSoftmaxOnlyForHf) {
-  BeamOptions options;
+// After the softmax for hf, so that the others keep their probabilities; before it elsewhere, and
+// in greedy search.
+TEST(BeamLogProbs, PenaltiesComeAfterTheSoftmaxOnlyForBeamsOfHf) {
+  BeamOptions options = TwoBeams();
   options.repetition_penalty = 2.0f;
-  options.forbidden = {1};
+  options.suppress = {1};
   const std::vector<float> logits = Logs(kProbabilities);
   const std::vector<float> hf = Computed(options, logits, {0, 0, 5});
   EXPECT_FLOAT_EQ(hf[0], 2.0f * logits[0]);
   EXPECT_EQ(hf[1], -kInfinity);
   EXPECT_FLOAT_EQ(hf[2], logits[2]);
   EXPECT_FLOAT_EQ(hf[5], 2.0f * logits[5]);
-  for (const BeamScoring scoring : {BeamScoring::kCt2, BeamScoring::kWhisper, BeamScoring::kOga}) {
-    options.scoring = scoring;
+  const auto expect_normalized = [&] {
     const std::vector<float> row = Computed(options, logits, {0, 0, 5});
     const double sum = 0.16 + 0.15 + 0.1 + 0.06 + 0.0016;  // 0 and 5 squared, 1 gone
     EXPECT_NEAR(row[0], std::log(0.16 / sum), 1e-6);
     EXPECT_EQ(row[1], -kInfinity);
     EXPECT_NEAR(row[2], std::log(0.15 / sum), 1e-6);
+  };
+  options.renormalize = true;
+  expect_normalized();
+  options.renormalize = false;
+  for (const BeamScoring scoring : {BeamScoring::kCt2, BeamScoring::kWhisper, BeamScoring::kOga}) {
+    options.scoring = scoring;
+    expect_normalized();
   }
+  options.scoring = BeamScoring::kHf;
+  options.beams = 1;
+  expect_normalized();
 }
 
 TEST(BeamLogProbs, RepeatedNgramsAreBanned) {
@@ -93,12 +114,61 @@ TEST(BeamLogProbs, NoEndBeforeTheLeastLength) {
   options.end_tokens = {0, 3};
   options.min_new_tokens = 2;
   const std::vector<float> logits = Logs(kProbabilities);
-  EXPECT_EQ(Possible(Computed(options, logits, {}, 1)), (std::vector<TokenId>{1, 2, 4, 5}));
-  EXPECT_EQ(Possible(Computed(options, logits, {}, 2)).size(), logits.size());
+  EXPECT_EQ(Possible(Computed(options, logits, {7, 1}, 1)), (std::vector<TokenId>{1, 2, 4, 5}));
+  EXPECT_EQ(Possible(Computed(options, logits, {7, 1, 1}, 2)).size(), logits.size());
+  options.min_new_tokens = 0;
+  options.min_length = 3;  // the prompt included
+  EXPECT_EQ(Possible(Computed(options, logits, {7, 1}, 1)), (std::vector<TokenId>{1, 2, 4, 5}));
+  EXPECT_EQ(Possible(Computed(options, logits, {7, 1, 1}, 1)).size(), logits.size());
+}
+
+// A word is banned where its last token would complete it; see beam_options.h on what hf leaves
+// out.
+TEST(BeamLogProbs, BadWordsAreNotCompleted) {
+  const std::vector<float> logits = Logs(kProbabilities);
+  BeamOptions options = TwoBeams();
+  options.end_tokens = {0};
+  options.bad_words = {{0}, {3}, {1, 2}, {4, 1, 5}};
+  using Ids = std::vector<TokenId>;
+  const auto left = [&](const Ids& text) { return Possible(Computed(options, logits, text)); };
+  EXPECT_EQ(left({2, 1}), (Ids{0, 1, 4, 5}));
+  EXPECT_EQ(left({1, 2}), (Ids{0, 1, 2, 4, 5}));
+  EXPECT_EQ(left({2, 4, 1}), (Ids{0, 1, 4}));
+  EXPECT_EQ(left({4, 1}), (Ids{0, 1, 4, 5}));  // not the last one: it has three tokens
+  EXPECT_EQ(left({1}), (Ids{0, 1, 2, 4, 5}));
+  options.scoring = BeamScoring::kCt2;
+  EXPECT_EQ(left({4, 1}), (Ids{1, 4}));
+  EXPECT_EQ(left({1}), (Ids{1, 4, 5}));
+}
+
+// What is forced has log-probability 0, whatever was banned before; it can be banned afterwards.
+TEST(BeamLogProbs, ForcedTokensAreCertain) {
+  const std::vector<float> logits = Logs(kProbabilities);
+  BeamOptions options = TwoBeams();
+  options.end_tokens = {4, 5};
+  options.bad_words = {{2}};
+  options.min_new_tokens = 3;
+  options.max_new_tokens = 3;
+  options.forced_bos = 2;
+  options.forced_eos = {4, 5};
+  options.suppress = {5};
+  options.begin_suppress = {2};
+  const auto row = [&](const std::vector<TokenId>& text, int64_t generated) {
+    return Computed(options, logits, text, generated);
+  };
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(Possible(row({1}, 0)), (Ids{2}));
+  EXPECT_EQ(row({1}, 0)[2], 0.0f);
+  options.bad_words.clear();
+  EXPECT_EQ(Possible(row({1, 2}, 1)), (Ids{0, 1, 3}));  // 2 is not the second, then
+  EXPECT_EQ(Possible(row({1, 1}, 0)), (Ids{0, 1, 3}));  // not forced after a longer prompt
+  EXPECT_EQ(Possible(row({1, 1, 2}, 1)), (Ids{0, 1, 2, 3}));
+  EXPECT_EQ(Possible(row({1, 2, 3}, 2)), (Ids{4}));
+  EXPECT_EQ(row({1, 2, 3}, 2)[4], 0.0f);
 }
 
 TEST(BeamLogProbs, FiltersKeepTheLikeliest) {
-  BeamOptions options;
+  BeamOptions options = TwoBeams();
   options.sample = true;
   const std::vector<float> logits = Logs(kProbabilities);
   const auto left = [&] { return Possible(Computed(options, logits)).size(); };
@@ -111,6 +181,9 @@ TEST(BeamLogProbs, FiltersKeepTheLikeliest) {
   EXPECT_EQ(left(), 3u);
   options.top_p = 0.0f;  // never fewer than two, or than the end tokens and one
   EXPECT_EQ(left(), 2u);
+  options.beams = 1;
+  EXPECT_EQ(left(), 1u);
+  options.beams = 2;
   options.end_tokens = {0, 1, 2};
   EXPECT_EQ(left(), 4u);
   options.top_p = 1.0f;
@@ -163,6 +236,27 @@ TEST(BeamSampling, TheFirstDrawFollowsTheProbabilities) {
       EXPECT_NEAR(static_cast<double>(counts[static_cast<TokenId>(i)]) / kDraws, expected,
                   kFrequencyError);
     }
+  }
+}
+
+// A single beam goes on with what was drawn first, whatever was drawn beside it.
+TEST(BeamSampling, TheSecondDrawFollowsTheProbabilitiesToo) {
+  const std::vector<float> logits = Logs(kProbabilities);
+  BeamOptions options;
+  options.sample = true;
+  options.max_new_tokens = 2;
+  std::map<TokenId, int> counts;
+  for (int i = 0; i < kDraws; ++i) {
+    options.seed = static_cast<uint64_t>(i);
+    auto search = BeamSearch::Create(options, static_cast<int32_t>(logits.size()));
+    ASSERT_TRUE(search.ok());
+    ASSERT_TRUE(search->Start(std::vector<TokenId>{1}).ok());
+    ASSERT_TRUE(search->Step(std::vector<std::span<const float>>{logits}).ok());
+    ++counts[search->tokens()[0]];
+  }
+  for (size_t i = 0; i < kProbabilities.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(counts[static_cast<TokenId>(i)]) / kDraws, kProbabilities[i],
+                kFrequencyError);
   }
 }
 
@@ -240,6 +334,13 @@ TEST(BeamOptions, AreCheckedBeforeAnythingRuns) {
             "max-new-tokens: expected 1 to 268435455, found 0");
   EXPECT_EQ(Refusal([](O& o) { o.min_new_tokens = 21; }),
             "min-new-tokens: expected 0 to 20, found 21");
+  EXPECT_EQ(Refusal([](O& o) { o.max_length = -1; }),
+            "max-length: expected 0 to 268435455, found -1");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.max_length = 9;
+              o.min_length = 10;
+            }),
+            "min-length: expected 0 to 9, found 10");
   EXPECT_EQ(Refusal([](O& o) { o.patience = 2; }),
             "patience: expected 1 without beam-scoring ct2 or whisper, found 2");
   EXPECT_EQ(Refusal([](O& o) {
@@ -255,6 +356,61 @@ TEST(BeamOptions, AreCheckedBeforeAnythingRuns) {
   EXPECT_NE(Refusal([](O& o) { o.temperature = 0; }), "");
   EXPECT_NE(Refusal([](O& o) { o.top_p = 1.5f; }), "");
   EXPECT_NE(Refusal([](O& o) { o.repetition_penalty = 0; }), "");
+}
+
+TEST(BeamOptions, OfProcessorsAreChecked) {
+  using O = BeamOptions;
+  EXPECT_EQ(Refusal([](O& o) {
+              o.bad_words = {{3}, {}};
+            }),
+            "bad-words: expected a token at least, found none");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.bad_words = {{3, 10}};
+            }),
+            "bad-words: token 10 is outside the vocabulary of 10");
+  EXPECT_EQ(Refusal([](O& o) { o.forced_bos = -1; }),
+            "forced-bos: token -1 is outside the vocabulary of 10");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.forced_eos = {1, 10};
+            }),
+            "forced-eos: token 10 is outside the vocabulary of 10");
+  EXPECT_EQ(Refusal([](O& o) { o.suppress = {10}; }),
+            "suppress: token 10 is outside the vocabulary of 10");
+  EXPECT_EQ(Refusal([](O& o) { o.begin_suppress = {10}; }),
+            "begin-suppress: token 10 is outside the vocabulary of 10");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.forced_bos = 3;
+              o.suppress = {2, 3};
+            }),
+            "suppress: expected tokens that are not forced, found 3, which forced-bos forces");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.forced_eos = {1, 2};
+              o.suppress = {2, 1};
+            }),
+            "suppress: expected tokens that are not forced, found 1, which forced-eos forces");
+  EXPECT_EQ(Refusal([](O& o) {
+              o.forced_eos = {1, 2};
+              o.suppress = {1};
+            }),
+            "");
+  const auto refused_by_ct2 = [](const std::function<void(O&)>& change) {
+    return Refusal([&](O& o) {
+      o.scoring = BeamScoring::kCt2;
+      change(o);
+    });
+  };
+  EXPECT_EQ(refused_by_ct2([](O& o) { o.forced_bos = 3; }),
+            "forced-bos: expected beam-scoring hf, found another");
+  EXPECT_EQ(refused_by_ct2([](O& o) { o.forced_eos = {3}; }),
+            "forced-eos: expected beam-scoring hf, found another");
+  EXPECT_EQ(refused_by_ct2([](O& o) { o.renormalize = true; }),
+            "renormalize: expected beam-scoring hf, found another");
+  EXPECT_EQ(refused_by_ct2([](O& o) {
+              o.suppress = o.begin_suppress = {3};
+              o.bad_words = {{4, 5}};
+              o.min_length = 3;
+            }),
+            "");
 }
 
 TEST(BeamOptions, AreReadByName) {

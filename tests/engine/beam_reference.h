@@ -33,6 +33,8 @@ class NaiveBeamSearch {
                   std::vector<TokenId> prompt)
       : o_(options), vocab_(vocab), model_(std::move(model)), prompt_(std::move(prompt)) {
     alpha_ = static_cast<double>(o_.length_penalty.value_or(1.0f));
+    longest_ = o_.max_new_tokens;
+    if (o_.max_length > 0) longest_ = o_.max_length - static_cast<int64_t>(prompt_.size());
   }
 
   std::vector<NaiveBeam> Run() {
@@ -94,19 +96,54 @@ class NaiveBeamSearch {
       next.push_back(gram.back());
       if (next == gram) row[Size(gram.back())] = kNever;
     }
-    for (const TokenId token : o_.forbidden) row[Size(token)] = kNever;
-    if (generated < Size(o_.min_new_tokens)) {
-      for (const TokenId token : o_.end_tokens) row[Size(token)] = kNever;
-    }
+    Ban(row, BadEndings(text));
+    const size_t least =
+        o_.min_new_tokens > 0 ? prompt_.size() + Size(o_.min_new_tokens) : Size(o_.min_length);
+    if (text.size() < least) Ban(row, o_.end_tokens);
+    if (o_.forced_bos.has_value() && text.size() == 1) Force(row, {*o_.forced_bos});
+    if (!o_.forced_eos.empty() && generated + 1 == Size(longest_)) Force(row, o_.forced_eos);
+    Ban(row, o_.suppress);
+    size_t begin = prompt_.size();
+    if (begin == 1 && o_.forced_bos.has_value()) begin = 2;
+    if (text.size() == begin) Ban(row, o_.begin_suppress);
   }
 
-  std::vector<float> LogProbs(const NaiveBeam& beam) const {
+  static void Ban(std::vector<float>& row, const std::vector<TokenId>& tokens) {
+    for (const TokenId token : tokens) row[Size(token)] = kNever;
+  }
+  static void Force(std::vector<float>& row, const std::vector<TokenId>& tokens) {
+    row.assign(row.size(), kNever);
+    for (const TokenId token : tokens) row[Size(token)] = 0;
+  }
+
+  // Last tokens of the bad words whose other tokens are the text's end.
+  std::vector<TokenId> BadEndings(const std::vector<TokenId>& text) const {
+    std::vector<TokenId> endings;
+    for (const std::vector<TokenId>& word : o_.bad_words) {
+      if (o_.scoring == BeamScoring::kHf) {
+        const auto& ends = o_.end_tokens;
+        if (word.size() == 1 && std::set(ends.begin(), ends.end()).contains(word[0])) continue;
+        if (word.size() > 1 && word.size() > text.size()) continue;
+      }
+      std::vector<TokenId> with = text;
+      with.push_back(word.back());
+      const bool fits = with.size() >= word.size();
+      if (fits && std::equal(word.rbegin(), word.rend(), with.rbegin())) {
+        endings.push_back(word.back());
+      }
+    }
+    return endings;
+  }
+
+  std::vector<float> LogProbs(const NaiveBeam& beam, const std::vector<TokenId>& taken) const {
     std::vector<TokenId> text = prompt_;
     text.insert(text.end(), beam.ids.begin(), beam.ids.end());
     std::vector<float> row = model_(text);
-    if (o_.scoring == BeamScoring::kHf) Softmax(row);
+    const bool on_log_probs = o_.scoring == BeamScoring::kHf && o_.beams > 1;
+    if (on_log_probs) Softmax(row);
+    for (const TokenId token : taken) row[Size(token)] -= o_.diversity_penalty;
     Process(row, text, beam.ids.size());
-    if (o_.scoring != BeamScoring::kHf) Softmax(row);
+    if (!on_log_probs || o_.renormalize) Softmax(row);
     return row;
   }
 
@@ -115,8 +152,7 @@ class NaiveBeamSearch {
                                        const std::vector<TokenId>& taken = {}) const {
     std::vector<NaiveBeam> all;
     for (size_t b = 0; b < beams.size(); ++b) {
-      std::vector<float> row = LogProbs(beams[b]);
-      for (const TokenId token : taken) row[Size(token)] -= o_.diversity_penalty;
+      const std::vector<float> row = LogProbs(beams[b], taken);
       for (TokenId token = 0; token < vocab_; ++token) {
         NaiveBeam next = beams[b];
         next.ids.push_back(token);
@@ -135,7 +171,7 @@ class NaiveBeamSearch {
 
   std::vector<NaiveBeam> Hf() const {
     const size_t n = Size(o_.beams);
-    const bool at_once = o_.early_stopping == EarlyStopping::kTrue;
+    const bool at_once = o_.early_stopping == EarlyStopping::kTrue || n == 1;  // one is greedy
     std::vector<NaiveBeam> running(n), finished(n);
     for (size_t b = 1; b < n; ++b) running[b].sum = kFilling;
     for (NaiveBeam& beam : finished) beam.sum = beam.score = kFilling;
@@ -144,7 +180,7 @@ class NaiveBeamSearch {
       list.resize(std::min(list.size(), Keep(n)));
       std::vector<NaiveBeam> merged = finished, next;
       for (size_t k = 0; k < list.size(); ++k) {
-        const bool stop = length == o_.max_new_tokens || Ends(list[k]);
+        const bool stop = length == longest_ || Ends(list[k]);
         if (!stop) next.push_back(list[k]);
         list[k].score = Over(list[k].sum, length);
         if (stop && k < n) merged.push_back(list[k]);
@@ -157,7 +193,7 @@ class NaiveBeamSearch {
       const bool full = std::none_of(finished.begin(), finished.end(), empty);
       if (next.empty() || (full && at_once)) return Found(finished);
       const bool far = o_.early_stopping == EarlyStopping::kNever && alpha_ > 0;
-      const float hope = Over(next[0].sum, far ? o_.max_new_tokens : length);
+      const float hope = Over(next[0].sum, far ? longest_ : length);
       if (full && !(hope > finished.back().score)) return Found(finished);
       running = next;
     }
@@ -194,11 +230,11 @@ class NaiveBeamSearch {
 
   bool IsDone(const Group& group, float best, int64_t length, size_t n) const {
     if (group.hypotheses.size() < n) return false;
-    if (o_.early_stopping == EarlyStopping::kTrue) return true;
+    if (o_.early_stopping == EarlyStopping::kTrue || o_.beams == 1) return true;
     if (o_.scoring == BeamScoring::kOga) {
       length += static_cast<int64_t>(prompt_.size()) - 1;
     } else if (o_.early_stopping == EarlyStopping::kNever && alpha_ > 0) {
-      length = o_.max_new_tokens;
+      length = longest_;
     }
     return group.hypotheses.back().score >= Over(best, length);
   }
@@ -231,7 +267,7 @@ class NaiveBeamSearch {
       group.running.resize(n);
       for (size_t b = 1; b < n; ++b) group.running[b].sum = kFilling;
     }
-    for (int64_t length = 1; length <= o_.max_new_tokens; ++length) {
+    for (int64_t length = 1; length <= longest_; ++length) {
       std::vector<TokenId> taken;
       for (size_t g = 0; g < groups.size(); ++g) {
         if (groups[g].done) continue;
@@ -257,7 +293,7 @@ class NaiveBeamSearch {
     const auto enough = Size(std::lround(o_.patience * static_cast<float>(o_.beams)));
     std::vector<NaiveBeam> alive(1), results;
     bool top_finished = false;
-    for (int64_t length = 1; length <= o_.max_new_tokens && !alive.empty(); ++length) {
+    for (int64_t length = 1; length <= longest_ && !alive.empty(); ++length) {
       std::vector<NaiveBeam> list = Continuations(alive, 0);
       list.resize(std::min(list.size(), Keep(n)));
       std::vector<NaiveBeam> next, spare;
@@ -267,7 +303,7 @@ class NaiveBeamSearch {
       size_t spare_used = 0;
       for (size_t k = 0; k < std::min(n, list.size()); ++k) {
         NaiveBeam beam = list[k];
-        if (!Ends(beam) && length < o_.max_new_tokens) {
+        if (!Ends(beam) && length < longest_) {
           next.push_back(beam);
           continue;
         }
@@ -294,7 +330,7 @@ class NaiveBeamSearch {
     const double count = static_cast<double>(o_.patience) * o_.beams;
     const auto enough = Size(static_cast<int64_t>(std::nearbyint(count)));
     std::vector<NaiveBeam> beams(1), finished;
-    for (int64_t length = 1; length <= o_.max_new_tokens && !beams.empty(); ++length) {
+    for (int64_t length = 1; length <= longest_ && !beams.empty(); ++length) {
       std::vector<NaiveBeam> next, ended;
       for (const NaiveBeam& beam : Continuations(beams, 0)) {
         (Ends(beam) ? ended : next).push_back(beam);
@@ -323,6 +359,7 @@ class NaiveBeamSearch {
   FakeModel model_;
   std::vector<TokenId> prompt_;
   double alpha_ = 1;
+  int64_t longest_ = 0;  // generated tokens
 };
 
 }  // namespace kvant::test

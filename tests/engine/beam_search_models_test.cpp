@@ -1,7 +1,8 @@
 // Beam search on models against Hugging Face transformers: ids, scores, log-probabilities and
 // parents of a grid of options, on a model with and one without a sliding window, and on three with
 // recurrent layers (tests/reference/make_beam_fixtures.py, which names the pinned version, and
-// make_recurrent_beam_fixtures.py).
+// make_recurrent_beam_fixtures.py); with what encoder-decoders force and ban
+// (make_beam_processor_fixtures.py), greedy search included.
 //
 // Twice: with a runner that knows no cache and computes each beam's whole text from its first
 // token, and through forked sequences in one cache, all prompts of a case side by side.
@@ -76,6 +77,24 @@ class WholeTextRunner {
   std::map<std::vector<TokenId>, std::vector<float>> known_;
 };
 
+// "forced_eos" is a token or a list of them.
+std::vector<TokenId> TokensOf(const Json& value) {
+  if (value.is_number()) return {value.get<TokenId>()};
+  return value.get<std::vector<TokenId>>();
+}
+
+void TakeProcessors(const Json& entry, BeamOptions& options) {
+  options.max_length = entry.value("max_length", int64_t{0});
+  options.min_length = entry.value("min_length", int64_t{0});
+  options.renormalize = entry.value("renormalize", false);
+  if (entry.contains("forced_bos")) options.forced_bos = entry["forced_bos"].get<TokenId>();
+  if (entry.contains("forced_eos")) options.forced_eos = TokensOf(entry["forced_eos"]);
+  if (entry.contains("suppress")) options.suppress = TokensOf(entry["suppress"]);
+  if (entry.contains("begin_suppress")) options.begin_suppress = TokensOf(entry["begin_suppress"]);
+  if (!entry.contains("bad_words")) return;
+  for (const Json& word : entry["bad_words"]) options.bad_words.push_back(TokensOf(word));
+}
+
 BeamOptions OptionsOf(const Json& entry) {
   BeamOptions options;
   options.beams = entry["beams"];
@@ -89,6 +108,7 @@ BeamOptions OptionsOf(const Json& entry) {
   options.min_new_tokens = entry["end_tokens"].empty() ? 0 : entry["min_new_tokens"].get<int>();
   options.repetition_penalty = entry["repetition_penalty"];
   options.no_repeat_ngram = entry["no_repeat_ngram"];
+  TakeProcessors(entry, options);
   return options;
 }
 
@@ -139,24 +159,25 @@ void ExpectScoreOfLogProbs(const BeamHypothesis& found, const BeamOptions& optio
 }
 
 struct ModelOfCases {
-  const char* test;     // its name
-  const char* model;    // in the cases
-  bool seeded = false;  // of tests/reference/seeded, with cases of its own
+  const char* test;   // its name
+  const char* model;  // in the cases
+  const char* cases_file = "cases.json";
+  bool seeded = false;  // of tests/reference/seeded
   int cases = 100;      // at least
 };
 
 constexpr ModelOfCases kModels[] = {{"Mha", "mha"},
                                     {"GqaWindow", "gqa-window"},
-                                    {"Rs12Lfm2", "lfm2", true, 30},
-                                    {"Rs12Mamba2", "mamba2", true, 30},
-                                    {"Rs12Qwen3next", "qwen3next", true, 30}};
+                                    {"Processors", "mha", "processors.json", false, 200},
+                                    {"Rs12Lfm2", "lfm2", "recurrent.json", true, 30},
+                                    {"Rs12Mamba2", "mamba2", "recurrent.json", true, 30},
+                                    {"Rs12Qwen3next", "qwen3next", "recurrent.json", true, 30}};
 
 class BeamSearchModels : public testing::TestWithParam<ModelOfCases> {
  protected:
   void SetUp() override {
     const std::string folder = SourcePath("tests/reference/beam_search/");
-    auto read = formats::ReadJson(folder + (GetParam().seeded ? "recurrent.json" : "cases.json"),
-                                  kCasesBytesMax);
+    auto read = formats::ReadJson(folder + GetParam().cases_file, kCasesBytesMax);
     ASSERT_TRUE(read.ok()) << read.error().message;
     for (const Json& entry : (*read)["cases"]) {
       if (entry["model"] == GetParam().model) cases_.push_back(entry);

@@ -95,9 +95,42 @@ Value Pick(Xoshiro256& random, std::initializer_list<Value> values) {
   return *(values.begin() + random.Below(values.size()));
 }
 
+// What bans and forces tokens, each in a quarter of the cases. The words are short and of few
+// tokens, so that texts come to their ends.
+void AddProcessors(Xoshiro256& random, RandomCase& c) {
+  BeamOptions& o = c.options;
+  const auto below = [&](int64_t end) {
+    return static_cast<int64_t>(random.Below(static_cast<uint64_t>(end)));
+  };
+  if (random.Below(4) == 0) o.suppress = {0, 4};
+  if (random.Below(4) == 0) o.begin_suppress = Pick(random, {std::vector{2}, std::vector{1, 6}});
+  if (random.Below(4) == 0) o.min_new_tokens = below(o.max_new_tokens + 1);
+  if (random.Below(4) == 0) o.min_length = below(12);
+  if (random.Below(4) == 0) {
+    o.bad_words.resize(1 + random.Below(12));
+    for (std::vector<TokenId>& word : o.bad_words) {
+      word.resize(1 + random.Below(3));
+      for (TokenId& token : word) token = static_cast<TokenId>(random.Below(8));
+    }
+  }
+  if (o.scoring == BeamScoring::kHf) {
+    if (random.Below(4) == 0) {
+      o.forced_bos = static_cast<TokenId>(5 + random.Below(3));
+      if (random.Below(2) == 0) c.prompt.resize(1);
+    }
+    if (random.Below(4) == 0) o.forced_eos = Pick(random, {std::vector{1}, std::vector{0, 2, 7}});
+    o.renormalize = random.Below(4) == 0;
+  }
+  if (random.Below(4) != 0) return;
+  o.max_length = std::ssize(c.prompt) + o.max_new_tokens;
+  o.min_length = std::min(o.min_length, o.max_length);
+}
+
 RandomCase MakeCase(uint64_t seed, BeamScoring scoring) {
   Xoshiro256 random(seed);
   RandomCase c;
+  c.prompt.resize(1 + random.Below(6));
+  for (TokenId& token : c.prompt) token = static_cast<TokenId>(random.Below(8));
   BeamOptions& o = c.options;
   o.scoring = scoring;
   const bool hf = scoring == BeamScoring::kHf;
@@ -121,11 +154,7 @@ RandomCase MakeCase(uint64_t seed, BeamScoring scoring) {
   o.max_new_tokens = 1 + static_cast<int64_t>(random.Below(9));
   if (random.Below(4) == 0) o.repetition_penalty = Pick(random, {0.8f, 1.3f});
   if (random.Below(4) == 0) o.no_repeat_ngram = 1 + static_cast<int32_t>(random.Below(3));
-  if (random.Below(4) == 0) o.forbidden = {0, 4};
-  if (random.Below(4) == 0) {
-    o.min_new_tokens =
-        static_cast<int64_t>(random.Below(static_cast<uint64_t>(o.max_new_tokens) + 1));
-  }
+  AddProcessors(random, c);
   // Room for all candidates of a first step, whatever is banned: see the header on copies of the
   // prompt.
   c.model.vocab = static_cast<int32_t>(BeamCandidateCount(o, o.beams)) + 24;
@@ -134,8 +163,6 @@ RandomCase MakeCase(uint64_t seed, BeamScoring scoring) {
   c.model.spread = Pick(random, {0.5f, 4.0f, 12.0f});
   c.model.end_bonus = Pick(random, {0.0f, 1.0f, 4.0f});
   c.model.end_tokens = o.end_tokens;
-  c.prompt.resize(1 + random.Below(6));
-  for (TokenId& token : c.prompt) token = static_cast<TokenId>(random.Below(8));
   return c;
 }
 

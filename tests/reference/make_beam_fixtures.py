@@ -14,7 +14,7 @@ in 4.57.1 and does the work is BeamSearchScorer. The loop around it is here: gro
 that earlier groups took in the same step, then the scorer. A group that is done takes no tokens (with transformers it takes
 padding, which counts as a token).
 
-Hypotheses that are only Hugging Face's filling (score below -1e8) are left out. A batch is left-padded by this script;
+Hypotheses that are only Hugging Face's filling (a sum below -1e8) are left out. A batch is left-padded by this script;
 the results are those of each prompt.
 
 Usage: make_beam_fixtures.py [OUTPUT_FOLDER]
@@ -176,6 +176,23 @@ def watch(model, margins):
 
 # ---- Searches -------------------------------------------------------------------------------------------------------
 
+def processors(case):
+    """What a case asks of generate() beside what every case has."""
+    names = {"max_length": "max_length", "min_length": "min_length", "forced_bos": "forced_bos_token_id",
+             "forced_eos": "forced_eos_token_id", "suppress": "suppress_tokens", "begin_suppress": "begin_suppress_tokens",
+             "bad_words": "bad_words_ids", "renormalize": "renormalize_logits"}
+    return {name: case[key] for key, name in names.items() if key in case}
+
+
+def greedy_result(out, length, case, margins):
+    """The text of a search with one beam, for which generate() has no score: that of its own log-probabilities."""
+    tokens = out.sequences[0, length:].tolist()
+    for row in out.scores:
+        margins.see_sums(row[0].topk(2)[0])
+    log_probs = [torch.log_softmax(row[0], dim=-1)[token].item() for row, token in zip(out.scores, tokens)]
+    return tokens, sum(log_probs) / len(tokens) ** case["length_penalty"], log_probs, [0] * len(tokens)
+
+
 def search(model, case):
     """generate(), as [prompt][hypothesis]."""
     margins = Margins()
@@ -187,9 +204,12 @@ def search(model, case):
     out = model.generate(
         ids, attention_mask=mask, num_beams=case["beams"], num_return_sequences=case["num_return"],
         length_penalty=case["length_penalty"], early_stopping=EARLY_STOPPING[case["early_stopping"]],
-        eos_token_id=ends or None, pad_token_id=PAD, max_new_tokens=case["max_new_tokens"],
-        min_new_tokens=case["min_new_tokens"] if ends else None, repetition_penalty=case["repetition_penalty"],
-        no_repeat_ngram_size=case["no_repeat_ngram"], do_sample=False, return_dict_in_generate=True, output_scores=True)
+        eos_token_id=ends or None, pad_token_id=PAD, max_new_tokens=None if "max_length" in case else case["max_new_tokens"],
+        min_new_tokens=(case["min_new_tokens"] or None) if ends else None, repetition_penalty=case["repetition_penalty"],
+        no_repeat_ngram_size=case["no_repeat_ngram"], do_sample=False, return_dict_in_generate=True, output_scores=True,
+        **processors(case))
+    if case["beams"] == 1:
+        return [[greedy_result(out, longest, case, margins)]], margins
     results = []
     for item in range(len(case["prompts"])):
         hypotheses = []
@@ -197,7 +217,7 @@ def search(model, case):
             parents = [p for p in out.beam_indices[s].tolist() if p >= 0]
             tokens = out.sequences[s, longest: longest + len(parents)].tolist()
             score = out.sequences_scores[s].item()
-            if score < FILLING:
+            if not tokens or score * len(tokens) ** case["length_penalty"] < FILLING:
                 continue
             log_probs = [out.scores[t][parent, token].item() for t, (parent, token) in enumerate(zip(parents, tokens))]
             hypotheses.append((tokens, score, log_probs, [p - item * case["beams"] for p in parents]))

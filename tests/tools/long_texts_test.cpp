@@ -337,6 +337,8 @@ TEST_F(LongTexts, CompletionKnowsTheOptions) {
   for (const char* option :
        {"--beams",         "--length-penalty", "--early-stopping", "--num-return",
         "--beam-groups",   "--diversity",      "--beam-scoring",   "--beam-sample",
+        "--forced-bos-id", "--forced-eos-id",  "--suppress-ids",   "--begin-suppress-ids",
+        "--bad-words-ids", "--min-length",     "--renormalize",    "--no-model-defaults",
         "--prompts",       "--samples",        "--parallel",       "--session",
         "--context-shift", "--draft",          "--draft-tokens",   "--log",
         "--log-file",      "--kv-type",        "--kv-type-k",      "--kv-type-v",

@@ -288,6 +288,72 @@ TEST_F(Sequences, DrawnBeamsAreThoseOfTheirSeed) {
   EXPECT_EQ(json::parse(Text(With(request, {"--seed", seed}))), first);
 }
 
+// Each option does what it says to the ids, in greedy search and in beam search.
+TEST_F(Sequences, BeamsMayBeForcedAndBanned) {
+  for (const std::string beams : {"1", "3"}) {
+    const auto ids = [&](const Words& options) {
+      const json out =
+          json::parse(Text(With({"-p", "ROMEO:", "-n", "6", "--beams", beams, "--json"}, options)));
+      return out["beams"][0]["ids"].get<std::vector<int>>();
+    };
+    const std::vector<int> plain = ids({});
+    ASSERT_EQ(plain.size(), 6u);
+    const std::string first = std::to_string(plain[0]);
+    const std::string second = std::to_string(plain[1]);
+    for (const std::string option : {"--suppress-ids", "--begin-suppress-ids", "--bad-words-ids"}) {
+      EXPECT_NE(ids({option, first})[0], plain[0]) << option;
+    }
+    const std::vector<int> banned = ids({"--bad-words-ids", "7;" + first + "," + second});
+    for (size_t i = 0; i + 1 < banned.size(); ++i) {
+      EXPECT_FALSE(banned[i] == plain[0] && banned[i + 1] == plain[1]);
+    }
+    EXPECT_EQ(ids({"--forced-eos-id", "9"}).back(), 9);
+    // The prompt has three tokens.
+    EXPECT_EQ(ids({"--forced-bos-id", "9"}), plain);
+  }
+  // BOS is the whole prompt.
+  const json forced = json::parse(Text(
+      {"-n", "3", "--beams", "1", "--forced-bos-id", "9", "--begin-suppress-ids", "9", "--json"}));
+  EXPECT_EQ(forced["prompt_ids"].size(), 1u);
+  EXPECT_EQ(forced["beams"][0]["ids"][0], 9);
+  EXPECT_EQ(forced["beams"][0]["logprobs"][0], 0.0);
+  EXPECT_NE(forced["beams"][0]["ids"][1], 9);
+}
+
+// Keys of a file are as good as options, and options go before them.
+TEST_F(Sequences, ModelsMayAskForASearch) {
+  const std::string model = folder_ / "asks.gguf";
+  const auto make = [&](const Words& settings) {
+    Words arguments = {"quantize", Model(), model, "COPY"};
+    for (const std::string& setting : settings) {
+      arguments.insert(arguments.end(), {"--override-kv", "gemma3.generation." + setting});
+    }
+    const ProgramRun made = RunProgram(arguments);
+    ASSERT_EQ(made.code, 0) << made.error;
+  };
+  const Words request = {"-p", "ROMEO:", "--json"};
+  const auto run = [&](const Words& options) {
+    return RunProgram(With(With({"run", model, "-t", "1"}, request), options));
+  };
+  const auto beams = [](const std::string& text) { return json::parse(text)["beams"]; };
+  make({"num_beams=int:3", "suppress_ids=int:295", "max_length=int:12", "forced_eos_id=int:9",
+        "length_penalty=float:0.5"});
+  const Words same = {"--suppress-ids", "295", "--forced-eos-id", "9", "--length-penalty", "0.5"};
+  const ProgramRun asked = run({});
+  EXPECT_THAT(asked.error, HasSubstr("search as the model's file asks"));
+  EXPECT_THAT(asked.error, HasSubstr("num_beams length_penalty max_length forced_eos_id"));
+  EXPECT_EQ(beams(asked.out),  // the prompt has three tokens
+            beams(Text(With(With(request, same), {"--beams", "3", "-n", "9"}))));
+  EXPECT_EQ(beams(run({"--beams", "1", "-n", "4", "-q"}).out),
+            beams(Text(With(With(request, same), {"--beams", "1", "-n", "4"}))));
+  const ProgramRun plain = run({"--no-model-defaults", "--temp", "0", "-n", "4"});
+  EXPECT_EQ(plain.error, "");
+  EXPECT_FALSE(json::parse(plain.out).contains("beams"));
+  make({"forced_bos_id=int:999999"});
+  ExpectRefused(run({}), 1,
+                "asks.gguf: key gemma3.generation.forced_bos_id: expected a token below");
+}
+
 TEST_F(Sequences, BeamOptionsThatMakeNoSenseAreNamed) {
   const auto refuse = [](const Words& options, const std::string& message) {
     ExpectRefused(RunModel(With({"-p", "x", "-n", "2"}, options)), 2, message);
@@ -303,6 +369,17 @@ TEST_F(Sequences, BeamOptionsThatMakeNoSenseAreNamed) {
   refuse({"--beams", "0"}, "--beams: expected a whole number from 1");
   refuse({"--beams", "2", "-n", "0"}, "-n: expected at least 1 token with --beams");
   refuse({"--beams", "2", "--stop", "x"}, "--stop: not possible together with --beams");
+  refuse({"--beams", "2", "--suppress-ids", "4,x"}, "--suppress-ids: expected whole numbers");
+  refuse({"--beams", "2", "--bad-words-ids", "4;;5"}, "--bad-words-ids: expected whole numbers");
+  refuse({"--beams", "2", "--begin-suppress-ids", "99999"},
+         "begin-suppress: token 99999 is outside the vocabulary of");
+  refuse({"--beams", "2", "--forced-bos-id", "-1"}, "--forced-bos-id: expected a whole number");
+  refuse({"--beams", "2", "--forced-bos-id", "5", "--suppress-ids", "5"},
+         "suppress: expected tokens that are not forced, found 5");
+  refuse({"--beams", "2", "--forced-eos-id", "5", "--beam-scoring", "ct2"},
+         "forced-eos: expected beam-scoring hf");
+  refuse({"--beams", "2", "--forced-eos-id", "5", "--ignore-eos"},
+         "--forced-eos-id: not possible together with --ignore-eos");
   refuse({"--beams", "2", "--logit-bias", "5+1"}, "--logit-bias: not possible together");
   refuse({"--beams", "2", "--session", "s"}, "--session: not possible together with --beams");
   refuse({"--beams", "2", "--draft", "ngram"}, "--draft: not possible together with --beams");
@@ -315,8 +392,15 @@ TEST_F(Sequences, BeamOptionsThatMakeNoSenseAreNamed) {
                               {"--patience", "2"},
                               {"--min-tokens", "1"},
                               {"--no-repeat-ngram", "2"},
+                              {"--bad-words-ids", "5,6;9"},
+                              {"--min-length", "2"},
+                              {"--forced-bos-id", "5"},
+                              {"--forced-eos-id", "5"},
+                              {"--suppress-ids", "5"},
+                              {"--begin-suppress-ids", "5"},
+                              {"--renormalize"},
                               {"--beam-sample"}}) {
-    refuse(option, option[0] + ": expected --beams 2 or more with it");
+    refuse(option, option[0] + ": expected --beams with it");
   }
 }
 

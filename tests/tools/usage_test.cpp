@@ -295,7 +295,7 @@ TEST(Usage, OptionsWithoutEffectAreRefused) {
   refuse({"--adaptive-target", "0.5"},
          "--adaptive-target: expected adaptive_p in --samplers with it");
   refuse({"--beams", "2", "--dry-multiplier", "1"}, "--dry-multiplier: not possible together");
-  refuse({"--num-return", "1"}, "--num-return: expected --beams 2 or more with it");
+  refuse({"--num-return", "1"}, "--num-return: expected --beams with it");
   refuse({"--session-rewind"}, "--session-rewind: expected --session with it");
   refuse({"--prompt-cache-all"}, "--prompt-cache-all: expected --prompt-cache with it");
   refuse({"--no-kv-rotation"}, "--no-kv-rotation: expected --kv-type q8 with it");

@@ -1,0 +1,35 @@
+#include "tools/model_defaults.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "engine/generate/model_generation.h"
+#include "formats/gguf.h"
+#include "tools/sampling_defaults.h"
+
+namespace kvant::tools {
+namespace {
+
+Result<std::string> TakeModelSearch(const std::string& model_path, BeamRunOptions& beams) {
+  const auto file = formats::GgufFile::Open(model_path);
+  if (!file.ok()) return std::string();
+  KVANT_ASSIGN(const ModelGeneration model, ReadModelGeneration(*file));
+  if (model.names.empty()) return std::string();
+  beams.model = model.options;
+  beams.model_asks = true;
+  return fmt::format("search as the model's file asks where no option says otherwise: {}",
+                     fmt::join(model.names, " "));
+}
+
+}  // namespace
+
+Result<std::string> TakeModelDefaults(const std::string& model_path, const OptionList& list,
+                                      RunOptions& options) {
+  if (options.no_model_defaults) return std::string();
+  const std::string sampling = TakeModelSampling(model_path, list, options.sampling);
+  KVANT_ASSIGN(const std::string search, TakeModelSearch(model_path, options.beams));
+  if (sampling.empty() || search.empty()) return sampling + search;
+  return fmt::format("{}; {}", sampling, search);
+}
+
+}  // namespace kvant::tools
