@@ -10,8 +10,11 @@
 #include "cpu/kernels.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/policies/encoder.h"
+#include "engine/kv/policies/fixed.h"
 #include "engine/kv/policies/sections.h"
 #include "engine/kv/policies/state.h"
+#include "engine/run/source_encoder.h"
 #include "formats/gguf.h"
 
 namespace kvant {
@@ -19,6 +22,8 @@ namespace {
 
 // The policy of a layer's group; empty: as the window says.
 std::string_view PolicyOf(const graph::CacheLayer& layer) {
+  if (layer.keeps == graph::Keeps::kSource) return kv::Fixed::kName;
+  if (layer.keeps == graph::Keeps::kEncoder) return kv::Encoder::kName;
   const bool sections = layer.window > 0 && layer.window_kind == cpu::WindowKind::kSections;
   return sections ? kv::Sections::kName : std::string_view();
 }
@@ -48,11 +53,47 @@ kv::GroupShape StateGroup(const StateWords& state, const SessionOptions& options
   return shape;
 }
 
+// Of keys and values. What an encoder keeps, of one layer for a moment, is as exact as its sums.
+struct RowTypes {
+  cpu::KvElement keys;
+  cpu::KvElement values;
+};
+
+RowTypes RowTypesOf(const graph::CacheLayer& layer, const SessionOptions& options) {
+  switch (layer.keeps) {
+    case graph::Keeps::kTokens: break;
+    case graph::Keeps::kSource:
+      return {options.source_k_type.value_or(options.k_type),
+              options.source_v_type.value_or(options.v_type)};
+    case graph::Keeps::kEncoder: return {cpu::KvElement::kF32, cpu::KvElement::kF32};
+  }
+  return {options.k_type, options.v_type};
+}
+
+// Attentions like this one.
+kv::GroupShape RowGroup(const graph::CacheLayer& layer, int64_t source,
+                        const SessionOptions& options) {
+  const RowTypes types = RowTypesOf(layer, options);
+  kv::GroupShape shape;
+  shape.window = layer.window;
+  shape.kv_heads = static_cast<int>(layer.kv_heads);
+  shape.k_dim = static_cast<int>(layer.k_dim);
+  shape.v_dim = static_cast<int>(layer.v_dim);
+  shape.k_type = types.keys;
+  shape.v_type = types.values;
+  shape.rotate_keys = options.kv_rotation && types.keys == cpu::KvElement::kQ8;
+  shape.rotate_values = options.kv_rotation && types.values == cpu::KvElement::kQ8;
+  shape.policy = PolicyOf(layer);
+  shape.source = layer.keeps == graph::Keeps::kTokens ? 0 : source;
+  return shape;
+}
+
 // Layers with the same window, heads and dimensions share a group.
-std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOptions& options) {
+std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions& options) {
+  const std::span<const graph::CacheLayer> layers = model.cache_layers();
   std::vector<kv::GroupShape> groups;
-  for (size_t i = 0; i < plan.cache_layers().size(); ++i) {
-    const graph::CacheLayer& layer = plan.cache_layers()[i];
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const graph::CacheLayer& layer = layers[i];
     const StateWords state = StateWordsOf(layer, options);
     const auto same = [&layer, &state](const kv::GroupShape& group) {
       if (group.holds_states()) return group.k_dim == state.words && group.k_type == state.type;
@@ -65,16 +106,7 @@ std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOp
       groups.push_back(StateGroup(state, options));
       group = groups.end() - 1;
     } else if (group == groups.end()) {
-      groups.push_back({layer.window,
-                        static_cast<int>(layer.kv_heads),
-                        static_cast<int>(layer.k_dim),
-                        static_cast<int>(layer.v_dim),
-                        options.k_type,
-                        options.v_type,
-                        {},
-                        options.kv_rotation && options.k_type == cpu::KvElement::kQ8,
-                        options.kv_rotation && options.v_type == cpu::KvElement::kQ8,
-                        PolicyOf(layer)});
+      groups.push_back(RowGroup(layer, model.source_length(), options));
       group = groups.end() - 1;
     }
     group->layers.push_back(static_cast<int>(i));
@@ -85,8 +117,9 @@ std::vector<kv::GroupShape> GroupLayers(const graph::Plan& plan, const SessionOp
 }  // namespace
 
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options) {
-  return {.groups = GroupLayers(model.plan(), options),
+  return {.groups = GroupLayers(model, options),
           .context = options.context,
+          .source = model.source_length(),
           .chunk = options.chunk,
           .sequences = options.sequences,
           .bytes_max = options.kv_bytes_max,
@@ -165,12 +198,19 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
   }
   const graph::ArenaLayout layout = model.plan().Layout(options.chunk);
   plan.logits = layout.bytes_of[graph::RowSpace::kHead];
-  const graph::PassLimits limits = {options.chunk, options.context, options.sequences,
-                                    ThreadPool::SharesOf(options.threads), options.kv_cache};
+  const graph::PassLimits limits = {.chunk = options.chunk,
+                                    .context = options.context,
+                                    .sequences = options.sequences,
+                                    .shares = ThreadPool::SharesOf(options.threads),
+                                    .kv_cache = options.kv_cache,
+                                    .source = model.source_length()};
   plan.activations = layout.bytes - plan.logits + model.plan().SharedBytes(limits) +
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   plan.activations += static_cast<uint64_t>(options.sequences * options.state_log) *
                       static_cast<uint64_t>(model.plan().tail_floats()) * sizeof(float);
+  if (model.has_encoder()) {
+    plan.encoder = run::SourceEncoder::BytesFor(model, options, model.source_length());
+  }
   return plan;
 }
 

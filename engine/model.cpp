@@ -41,6 +41,12 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
   KVANT_ASSIGN(auto plan, arch::BuildPlan(*model->file_, *model->kernels_, *model->float_gemm_,
                                           spec, options.observer));
   model->plans_.push_back(std::move(plan));
+  if (spec.encoder.has_value()) {
+    KVANT_ASSIGN(auto encode,
+                 arch::BuildEncodePlan(*model->file_, *model->kernels_, *model->float_gemm_, spec,
+                                       *model->plans_.front(), options.observer));
+    model->plans_.push_back(std::move(encode));
+  }
   if (model->tokenizer_->vocab_size() > spec.vocab) {
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
@@ -91,6 +97,14 @@ const graph::Plan& Model::plan(std::string_view name) const {
   });
   KVANT_CHECK(plan != plans_.end());
   return **plan;
+}
+
+bool Model::has_encoder() const { return spec_->encoder.has_value(); }
+
+int64_t Model::source_length() const { return has_encoder() ? spec_->encoder->source_max : 0; }
+
+std::span<const graph::CacheLayer> Model::cache_layers() const {
+  return plans_.back()->cache_layers();
 }
 
 const graph::Plan& Model::plan() const { return plan(graph::kDecodePlan); }

@@ -28,7 +28,8 @@ Result<std::unique_ptr<run::Engine>> run::Engine::Create(std::shared_ptr<const M
     if (resolved.kv_commit) KVANT_TRY(CheckMemory(wanted));
     KVANT_ASSIGN(core.cache, kv::Cache::Create(wanted));
   }
-  engine->sequences = std::make_unique<Sequences>(core);
+  engine->sources = std::make_unique<Sources>(core);
+  engine->sequences = std::make_unique<Sequences>(core, *engine->sources);
   engine->executor = std::make_unique<Executor>(core);
   KVANT_TRY(engine->executor->Prepare());
   engine->stepper = std::make_unique<Stepper>(core, *engine->sequences, *engine->executor);
@@ -81,6 +82,40 @@ std::span<const TokenId> Runner::tokens(SequenceId sequence) const {
 std::span<const float> Runner::logits(SequenceId sequence) const {
   const run::SequenceState* const state = engine_->sequences->Find(sequence);
   return state == nullptr ? std::span<const float>() : engine_->sequences->logits(*state);
+}
+
+// ---- Sources ------------------------------------------------------------------------------------
+
+Result<SourceId> Runner::Encode(std::span<const TokenId> tokens, const SourceOptions& options) {
+  const uint64_t passes = engine_->core->counters.encoder_passes;
+  KVANT_ASSIGN(const SourceId source, engine_->sources->Encode(tokens, options));
+  const bool found = engine_->core->counters.encoder_passes == passes;
+  engine_->core->LogEvent("encode source={} tokens={}{}", source, tokens.size(),
+                          found ? " found" : "");
+  KVANT_TRY(engine_->sequences->CheckIfAsked());
+  return source;
+}
+
+Status Runner::FreeSource(SourceId source) {
+  KVANT_TRY(engine_->sources->Free(source));
+  engine_->core->LogEvent("free source={}", source);
+  return engine_->sequences->CheckIfAsked();
+}
+
+Result<SequenceId> Runner::NewSequence(SourceId source) {
+  KVANT_TRY(engine_->sources->Get(source));
+  KVANT_ASSIGN(const SequenceId sequence, engine_->sequences->New());
+  KVANT_TRY(SetSource(sequence, source));
+  return sequence;
+}
+
+Status Runner::SetSource(SequenceId sequence, SourceId source) {
+  KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
+  KVANT_ASSIGN(const run::SourceState* const held, engine_->sources->Get(source));
+  KVANT_TRY(engine_->core->cache->SetSource(state->kv, held->kv));
+  state->source = held->hash;
+  engine_->core->LogEvent("source sequence={} source={}", sequence, source);
+  return engine_->sequences->CheckIfAsked();
 }
 
 // ---- Steps --------------------------------------------------------------------------------------

@@ -51,9 +51,18 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     return MakeError(ErrorCode::kInvalid, "state log: expected 0 to {} tokens, found {}",
                      kStateLogMax, options.state_log);
   }
+  if (model.has_encoder() && !options.kv_cache) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "no KV cache: the model has an encoder, whose output is kept in the cache");
+  }
+  options.source_k_type = options.source_k_type.value_or(options.k_type);
+  options.source_v_type = options.source_v_type.value_or(options.v_type);
   for (const graph::CacheLayer& layer : model.plan().cache_layers()) {
-    const int64_t dim = std::max(options.k_type == cpu::KvElement::kQ8 ? layer.k_dim : 0,
-                                 options.v_type == cpu::KvElement::kQ8 ? layer.v_dim : 0);
+    const bool of_source = layer.keeps == graph::Keeps::kSource;
+    const KvType keys = of_source ? *options.source_k_type : options.k_type;
+    const KvType values = of_source ? *options.source_v_type : options.v_type;
+    const int64_t dim = std::max(keys == cpu::KvElement::kQ8 ? layer.k_dim : 0,
+                                 values == cpu::KvElement::kQ8 ? layer.v_dim : 0);
     if (dim > cpu::kKvQ8DimMax) {
       return MakeError(ErrorCode::kNotSupported,
                        "KV cache type q8: expected heads of at most {} dimensions, found {}",

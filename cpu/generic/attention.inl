@@ -167,18 +167,21 @@ inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, fl
 // What some families do to the scores of a query vector before the softmax.
 inline void AdjustScores(const QueryTile& tile, int query, PositionRange seen, float* scores) {
   const AttentionTask& task = *tile.task;
-  if (task.score_cap == 0.0f && task.bias_slopes == nullptr) return;
+  const DistanceBias& bias = task.distance_bias;
+  if (task.score_cap == 0.0f && task.bias_slopes == nullptr && bias.values == nullptr) return;
+  static_assert(kLanes <= kDistancePadding);
   const int heads = task.heads_per_kv;
   const F32 cap = Broadcast(task.score_cap);
   const F32 slope = Broadcast(task.bias_slopes != nullptr ? task.bias_slopes[query % heads] : 0.0f);
   float lane_numbers[kLanes];
   for (int i = 0; i < kLanes; ++i) lane_numbers[i] = static_cast<float>(i);
-  const int64_t position = task.positions[tile.first_row + query / heads];
+  const int64_t origin = task.OriginOf(tile.first_row + query / heads);
   for (int64_t p = TileFloor(seen.begin); p < seen.end; p += kLanes) {
     F32 score = Load(scores + (p - tile.span_begin));
     if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
-    const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - position)));
+    const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - origin)));
     if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
+    if (bias.values != nullptr) score = Add(score, Load(bias.At(query % heads, p - origin)));
     Store(scores + (p - tile.span_begin), score);
   }
 }

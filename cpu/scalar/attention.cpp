@@ -108,9 +108,12 @@ float Score(const Query& query, const KvRun& run, int64_t position) {
     score += ValueProduct(query, run, position - run.first_position);
   }
   if (task.score_cap > 0.0f) score = task.score_cap * Tanh(score / task.score_cap);
-  if (task.bias_slopes == nullptr) return score;
-  const int64_t distance = position - task.positions[query.row];
-  return std::fma(task.bias_slopes[query.head], static_cast<float>(distance), score);
+  const int64_t distance = position - task.OriginOf(query.row);
+  if (task.bias_slopes != nullptr) {
+    score = std::fma(task.bias_slopes[query.head], static_cast<float>(distance), score);
+  }
+  if (task.distance_bias.values != nullptr) score += *task.distance_bias.At(query.head, distance);
+  return score;
 }
 
 // Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].

@@ -39,6 +39,16 @@ Status AddOutputScale(const LayerSpec& layer, const std::string& prefix, const S
   return {};
 }
 
+Status AddNormOfSum(const Sublayer& sublayer, const std::string& prefix, const Stack& stack,
+                    ValueId stream, graph::PlanBuilder& builder) {
+  if (!sublayer.norm_of_sum.has_value()) return {};
+  KVANT_ASSIGN(auto norm, ReadNorm(builder, *sublayer.norm_of_sum, prefix, stack.dim));
+  builder.Add(RowSpace::kPass,
+              graph::MakeNorm(builder.kernels(), prefix + std::string(sublayer.norm_of_sum->tensor),
+                              std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
+  return {};
+}
+
 Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, StackValues& shared,
                  graph::PlanBuilder& builder) {
   const std::vector<ValueId> cos_sin = AddRopes(spec, builder);
@@ -62,9 +72,11 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, Stac
                                .source = after_others ? stream : entered,
                                .stream = stream,
                                .layer = i,
-                               .shared = &shared});
+                               .shared = &shared,
+                               .first_prefix = fmt::format("{}.0.", stack.layer_prefix)});
       KVANT_TRY(
           std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
+      KVANT_TRY(AddNormOfSum(sublayer, prefix, stack, stream, builder));
     }
     KVANT_TRY(AddOutputScale(stack.layers[i], prefix, stack, stream, builder));
   }
@@ -80,6 +92,7 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
     KVANT_TRY(builder.AddOperand(operands, name, stack.dim, spec.vocab));
   } else {
     operands.push_back({&embedding, {}, 0});
+    KVANT_ASSIGN(operands.back().bias, builder.OptionalVector(name + ".bias", spec.vocab));
   }
   const ValueId selected = builder.NewFloats("selected", RowSpace::kHead, stack.dim);
   if (stack.streams.has_value()) {
@@ -108,12 +121,12 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
 }
 
 // What stands between the rows of the embedding and the first layer.
-Status AddInputSteps(const ModelSpec& spec, const Stack& stack, ValueId stream,
+Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
                      graph::PlanBuilder& builder) {
   if (!stack.input.positions.empty()) {
     KVANT_ASSIGN(const GgufTensor* positions,
                  builder.Matrix(fmt::format("{}.weight", stack.input.positions), stack.dim,
-                                spec.context_max));
+                                positions_max));
     builder.Add(RowSpace::kPass, graph::MakeAddPositions(*positions, stream));
   }
   if (!stack.input.norm.has_value()) return {};
@@ -121,6 +134,67 @@ Status AddInputSteps(const ModelSpec& spec, const Stack& stack, ValueId stream,
   builder.Add(RowSpace::kPass,
               graph::MakeNorm(builder.kernels(), std::string(stack.input.norm->tensor),
                               std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
+  return {};
+}
+
+// The rows of the embedding, and what stands between them and the first layer.
+Result<ValueId> AddEmbedding(const ModelSpec& spec, const Stack& stack, int64_t positions_max,
+                             graph::PlanBuilder& builder, const GgufTensor** embedding) {
+  KVANT_ASSIGN(*embedding,
+               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
+  const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
+  builder.Add(RowSpace::kPass, graph::MakeEmbed(**embedding, stack.input.scale, stream));
+  KVANT_TRY(AddInputSteps(stack, positions_max, stream, builder));
+  return stream;
+}
+
+// The attentions of a decoder over its source, by layer, with the numbers of their cache layers.
+struct CrossLayer {
+  const CrossAttention* attention;
+  std::string prefix;
+  int cache_id;
+  std::vector<MatMulOperand> operands;
+};
+
+Result<std::vector<CrossLayer>> FindCrossLayers(const Stack& decoder, const graph::Plan& decode,
+                                                int64_t dim, graph::PlanBuilder& builder) {
+  std::vector<CrossLayer> found;
+  int cache_id = 0;
+  for (size_t i = 0; i < decoder.layers.size(); ++i) {
+    for (const Sublayer& sublayer : decoder.layers[i].sublayers) {
+      const auto* attention = std::get_if<CrossAttention>(&sublayer.block);
+      if (attention == nullptr) continue;
+      const auto layers = decode.cache_layers();
+      while (layers[static_cast<size_t>(cache_id)].keeps != graph::Keeps::kSource) ++cache_id;
+      CrossLayer& layer = found.emplace_back(CrossLayer{
+          attention, fmt::format("{}.{}.", decoder.layer_prefix, i), cache_id++, {}});
+      KVANT_ASSIGN(layer.operands, attention->KeysAndValues(builder, layer.prefix, dim));
+    }
+  }
+  return found;
+}
+
+// What the encoder gives, and the keys and values that each layer of the decoder makes of it.
+Status AddEncoded(const ModelSpec& spec, const graph::Plan& decode, ValueId stream,
+                  graph::PlanBuilder& builder) {
+  const Stack& stack = spec.encoder->stack;
+  KVANT_ASSIGN(auto cross, FindCrossLayers(spec.stacks.front(), decode, stack.dim, builder));
+  std::vector<MatMulOperand> readers;
+  for (const CrossLayer& layer : cross) {
+    for (const MatMulOperand& operand : layer.operands) readers.push_back({operand.weight, {}, 0});
+  }
+  Activations encoded = builder.NewActivations("encoded", RowSpace::kPass, stack.dim, readers);
+  if (encoded.floats == graph::kNoValue) {
+    encoded.floats = builder.NewFloats("encoded", RowSpace::kPass, stack.dim);
+  }
+  KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
+  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), "encoded.norm", std::move(norm),
+                                               stream, encoded));
+  for (CrossLayer& layer : cross) {
+    layer.attention->AddStore(builder, layer.prefix, layer.cache_id, std::move(layer.operands),
+                              encoded);
+  }
+  builder.plan().SetEncoded(encoded.floats);
   return {};
 }
 
@@ -133,11 +207,9 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                graph::MatMulObserver* observer) {
   graph::PlanBuilder builder(file, kernels, float_gemm, observer);
   const Stack& stack = spec.stacks.front();
-  KVANT_ASSIGN(const GgufTensor* embedding,
-               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
-  const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
-  builder.Add(RowSpace::kPass, graph::MakeEmbed(*embedding, stack.input.scale, stream));
-  KVANT_TRY(AddInputSteps(spec, stack, stream, builder));
+  const GgufTensor* embedding = nullptr;
+  KVANT_ASSIGN(const ValueId stream,
+               AddEmbedding(spec, stack, spec.context_max, builder, &embedding));
   StackValues shared;
   if (stack.layer_inputs.has_value()) {
     KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
@@ -148,6 +220,24 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   }
   KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
   KVANT_TRY(AddOutput(spec, stack, *embedding, stream, shared, builder));
+  return builder.Finish();
+}
+
+Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& file,
+                                                     const cpu::KernelTable& kernels,
+                                                     const cpu::FloatGemm& float_gemm,
+                                                     const ModelSpec& spec,
+                                                     const graph::Plan& decode,
+                                                     graph::MatMulObserver* observer) {
+  graph::PlanBuilder builder(file, kernels, float_gemm, observer, graph::kEncodePlan);
+  for (const graph::CacheLayer& layer : decode.cache_layers()) builder.plan().AddCacheLayer(layer);
+  const Stack& stack = spec.encoder->stack;
+  const GgufTensor* embedding = nullptr;
+  KVANT_ASSIGN(const ValueId stream,
+               AddEmbedding(spec, stack, spec.encoder->source_max, builder, &embedding));
+  StackValues shared;
+  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
+  KVANT_TRY(AddEncoded(spec, decode, stream, builder));
   return builder.Finish();
 }
 

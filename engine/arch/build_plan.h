@@ -27,4 +27,13 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const ModelSpec& spec,
                                                graph::MatMulObserver* observer = nullptr);
 
+// The same for the plan that encodes a source, graph::kEncodePlan, of a model with an encoder: its
+// cache layers are those of the plan above, under the same numbers, and that of the encoder.
+Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& file,
+                                                     const cpu::KernelTable& kernels,
+                                                     const cpu::FloatGemm& float_gemm,
+                                                     const ModelSpec& spec,
+                                                     const graph::Plan& decode,
+                                                     graph::MatMulObserver* observer = nullptr);
+
 }  // namespace kvant::arch

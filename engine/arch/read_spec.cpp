@@ -62,6 +62,11 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
   const formats::GgufTensor* positions =
       file.FindTensor(fmt::format("{}.weight", spec.stacks.front().input.positions));
   if (positions != nullptr) spec.context_max = positions->dims[1];
+  if (spec.encoder.has_value()) {
+    const formats::GgufTensor* of_source =
+        file.FindTensor(fmt::format("{}.weight", spec.encoder->stack.input.positions));
+    if (of_source != nullptr) spec.encoder->source_max = of_source->dims[1];
+  }
   LogOtherParts(file);
   return spec;
 }

@@ -5,6 +5,7 @@
 //   stream = norm(input.scale * embedding[token] + positions[position])
 //   for each sublayer of each layer:
 //     stream += residual_scale * norm_after(block(norm_before(stream)))
+//     stream = norm_of_sum(stream)
 //   behind each layer: stream *= output_scale
 //   logits = cap(scale * (output . final_norm(stream) + bias))
 //
@@ -22,6 +23,7 @@
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
 #include "engine/arch/sublayers/channel_mix.h"
+#include "engine/arch/sublayers/cross_attention.h"
 #include "engine/arch/sublayers/delta_net.h"
 #include "engine/arch/sublayers/experts.h"
 #include "engine/arch/sublayers/ffn_and_experts.h"
@@ -45,7 +47,7 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
+using Block = std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
                            LayerInput, PredictStreams, CorrectStreams, Laurel, ShortConv, DeltaNet,
                            Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
@@ -54,6 +56,7 @@ struct Sublayer {
   Block block;
   std::optional<Norm> norm_after = {};  // of what the block adds to the stream
   float residual_scale = 1;             // multiplies what is added
+  std::optional<Norm> norm_of_sum = {};  // of the stream, when it has been added
 };
 
 // Which stream the sublayers of a layer read.
@@ -79,7 +82,8 @@ struct Input {
   std::optional<Norm> norm = {};
 };
 
-// The logits. The matrix is the input's where the file has none of its own.
+// The logits. The matrix is the input's where the file has none of its own; its bias is `tensor`.bias
+// in either case.
 struct Output {
   std::string_view tensor = "output";  // [vocab rows x dim]
   float scale = 1;                     // multiplies the logits
@@ -98,6 +102,12 @@ struct Stack {
   Output output;
 };
 
+// What reads a source, all positions of which see each other, before the decoder writes.
+struct Encoder {
+  Stack stack;             // its output is the final norm of the stream
+  int64_t source_max = 0;  // positions of a source
+};
+
 struct ModelSpec {
   std::string_view family;      // general.architecture
   int64_t vocab = 0;            // rows of the embedding; 0 if the file has none
@@ -106,6 +116,7 @@ struct ModelSpec {
                                 // no such limit
   std::vector<RopeSpec> ropes;  // Attention::rope counts them
   std::vector<Stack> stacks;    // a decoder is one stack
+  std::optional<Encoder> encoder = {};
 };
 
 // The attentions of a stack, in the order of their layers. Of those with keys of their own this is

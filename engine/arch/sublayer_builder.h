@@ -56,6 +56,7 @@ class SublayerBuilder {
     size_t layer = 0;
     StackValues* shared = nullptr;
     cpu::Store store = cpu::Store::kAdd;  // kSet: the stream begins with what the block gives
+    std::string first_prefix = {};        // of the first layer's tensors
   };
 
   // `cos_sin` holds a value for each of the ropes.
@@ -75,6 +76,10 @@ class SublayerBuilder {
   graph::ValueId source() const { return place_.source; }
   StackValues& shared() const { return *place_.shared; }
   std::string Name(std::string_view name) const { return place_.prefix + std::string(name); }
+  // The same tensor of the stack's first layer.
+  std::string FirstLayerName(std::string_view name) const {
+    return place_.first_prefix + std::string(name);
+  }
 
   // The matrices that multiply a row of `cols` values, as the file holds them: one matrix
   // `fused`.weight with all rows in this order, or one for each. Their biases may be one or several

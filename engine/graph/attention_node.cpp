@@ -1,5 +1,6 @@
 // Attention over the cache, cut into tasks and slices for the team.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -48,7 +49,7 @@ class AttentionNode final : public Node {
 
   size_t ScratchBytes(const PassLimits& limits) const override {
     const size_t cached =
-        RunBytes(limits) + QueryBytes() +
+        RunBytes(limits) + QueryBytes() + PositionBytes() +
         kernels_.attention_scratch_bytes(kRowTile, static_cast<int>(heads_per_kv_),
                                          static_cast<int>(shape_.k_dim),
                                          static_cast<int>(shape_.v_dim), key_form());
@@ -58,14 +59,16 @@ class AttentionNode final : public Node {
   // Room for the partial results of four rows at any length.
   size_t SharedBytes(const PassLimits& limits) const override {
     if (limits.shares < 2 * shape_.kv_heads) return 0;
-    return static_cast<size_t>(4 * shape_.heads * SpansOf({0, limits.context})) * PartialBytes();
+    return static_cast<size_t>(4 * shape_.heads * SpansOf({0, limits.positions()})) *
+           PartialBytes();
   }
 
   void AddWork(const PassShape& pass, Work& work) const override {
     for (const PassShape::Part& part : pass.parts) {
       double seen = 0;  // positions, over all rows
       for (int64_t position = part.end - part.rows; position < part.end; ++position) {
-        seen += static_cast<double>(position + 1 - shape_.FirstVisible(position));
+        seen += static_cast<double>(
+            shape_.sees_all ? part.source : position + 1 - shape_.FirstVisible(position));
       }
       const auto add = [&](bool int8, int64_t dim) {
         (int8 ? work.int8_macs : work.float_macs) += seen * static_cast<double>(shape_.heads * dim);
@@ -79,7 +82,8 @@ class AttentionNode final : public Node {
             value_uses * shape_.v_dim);
       }
       if (!pass.cache.has_value() || part.shares_cache) continue;
-      const int64_t visible = part.end - shape_.FirstVisible(part.end - part.rows);
+      const int64_t visible =
+          shape_.sees_all ? part.source : part.end - shape_.FirstVisible(part.end - part.rows);
       work.cache_bytes +=
           static_cast<double>(visible) * static_cast<double>(BytesPerPosition(*pass.cache));
     }
@@ -91,10 +95,11 @@ class AttentionNode final : public Node {
                          shape_.v_dim, shape_.k_dim, kernels_.isa);
     }
     return fmt::format(
-        "{} heads, {} kv heads x {}, {}{}{}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
+        "{} heads, {} kv heads x {}, {}{}{}{}{}{} {}", shape_.heads, shape_.kv_heads, shape_.k_dim,
         DescribeWindow(),
         shape_.score_cap == 0 ? "" : fmt::format(", scores within {}", shape_.score_cap),
         shape_.bias_slopes.empty() ? "" : ", less by distance",
+        shape_.distances.values.empty() ? "" : ", plus a number for each distance",
         shape_.sinks.empty() ? "" : ", sinks", out_.int8 != kNoValue ? " + quantize int8" : "",
         kernels_.isa);
   }
@@ -112,6 +117,7 @@ class AttentionNode final : public Node {
   };
 
   std::string DescribeWindow() const {
+    if (shape_.sees_all) return "all positions of a source";
     if (shape_.window == 0) return "all positions";
     const bool sections = shape_.window_kind == cpu::WindowKind::kSections;
     return fmt::format("{} {}", sections ? "sections of" : "window", shape_.window);
@@ -134,6 +140,11 @@ class AttentionNode final : public Node {
     return static_cast<size_t>(kRowTile * heads_per_kv_ * shape_.query_dim()) * sizeof(float);
   }
 
+  // Room for what the rows of a task see, where that does not end at their own positions.
+  size_t PositionBytes() const {
+    return shape_.sees_all ? static_cast<size_t>(kRowTile) * sizeof(int64_t) : 0;
+  }
+
   // What the cache keeps of a position for this layer.
   uint64_t BytesPerPosition(const PassShape::CacheTypes& types) const {
     kv::GroupShape stored;
@@ -148,7 +159,7 @@ class AttentionNode final : public Node {
 
   // The scratch begins with room for the runs of one kv head.
   static size_t RunBytes(const PassLimits& limits) {
-    const int64_t runs = kv::PassView::RunsMax(limits.context, limits.sequences);
+    const int64_t runs = kv::PassView::RunsMax(limits.positions(), limits.sequences);
     return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
   }
 
@@ -165,6 +176,7 @@ class AttentionNode final : public Node {
 
   // The positions that some row of the work sees.
   Range Seen(const PassContext& pass, const kv::PassView::Work& work) const {
+    if (shape_.sees_all) return {0, pass.kv->EndOf(cache_id_, work)};
     Range seen = {pass.positions[static_cast<size_t>(work.first_row)], 0};
     for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
       const int64_t position = pass.positions[static_cast<size_t>(row)];
@@ -228,7 +240,13 @@ class AttentionNode final : public Node {
     task.sinks = OfHeads(shape_.sinks, place.kv_head);
     task.runs = pass.kv->Runs(cache_id_, CacheHead(place.kv_head), work, runs);
     task.hidden = pass.kv->Hidden(cache_id_, work);
-    task.scratch = scratch.subspan(run_bytes + QueryBytes());
+    task.scratch = scratch.subspan(run_bytes + QueryBytes() + PositionBytes());
+    task.distance_bias = DistancesOf(place.kv_head);
+    if (shape_.sees_all) {
+      int64_t* last = reinterpret_cast<int64_t*>(scratch.data() + run_bytes + QueryBytes());
+      std::fill_n(last, work.rows, pass.kv->EndOf(cache_id_, work) - 1);
+      task.origins = std::exchange(task.positions, last);
+    }
     if (is_latent() && stored.rotate_values) {
       TurnQueries(task, reinterpret_cast<float*>(scratch.data() + run_bytes));
     }
@@ -254,6 +272,15 @@ class AttentionNode final : public Node {
   // What the query heads of a kv head have of `values`, [heads]; null where there are none.
   const float* OfHeads(const std::vector<float>& values, int64_t kv_head) const {
     return values.empty() ? nullptr : values.data() + kv_head * heads_per_kv_;
+  }
+
+  cpu::DistanceBias DistancesOf(int64_t kv_head) const {
+    const DistanceTable& table = shape_.distances;
+    cpu::DistanceBias bias = {nullptr, table.least, table.count};
+    if (!table.values.empty()) {
+      bias.values = table.values.data() + kv_head * heads_per_kv_ * bias.stride();
+    }
+    return bias;
   }
 
   void RunTask(const PassContext& pass, const Task& place, std::span<std::byte> scratch) const {

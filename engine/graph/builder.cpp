@@ -23,8 +23,13 @@ std::string ShapeText(const GgufTensor& tensor) {
 }  // namespace
 
 PlanBuilder::PlanBuilder(const formats::GgufFile& file, const cpu::KernelTable& kernels,
-                         const cpu::FloatGemm& float_gemm, MatMulObserver* observer)
-    : file_(file), kernels_(kernels), float_gemm_(float_gemm), observer_(observer) {}
+                         const cpu::FloatGemm& float_gemm, MatMulObserver* observer,
+                         std::string_view name)
+    : file_(file),
+      kernels_(kernels),
+      float_gemm_(float_gemm),
+      observer_(observer),
+      plan_(std::make_unique<Plan>(name)) {}
 
 const GgufTensor* PlanBuilder::Find(const std::string& name) const {
   return file_.FindTensor(name);

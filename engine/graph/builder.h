@@ -28,7 +28,8 @@ class PlanBuilder {
  public:
   // An observer is asked about every matrix product and must outlive the plan; null means none.
   PlanBuilder(const formats::GgufFile& file, const cpu::KernelTable& kernels,
-              const cpu::FloatGemm& float_gemm, MatMulObserver* observer);
+              const cpu::FloatGemm& float_gemm, MatMulObserver* observer,
+              std::string_view name = kDecodePlan);
 
   const cpu::KernelTable& kernels() const { return kernels_; }
   const cpu::FloatGemm& float_gemm() const { return float_gemm_; }
@@ -112,7 +113,7 @@ class PlanBuilder {
   const cpu::KernelTable& kernels_;
   const cpu::FloatGemm& float_gemm_;
   MatMulObserver* observer_;
-  std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
+  std::unique_ptr<Plan> plan_;
 };
 
 }  // namespace kvant::graph

@@ -38,6 +38,13 @@ struct LatentShape {
 
 enum class LatentForm : uint8_t { kAbsorbed, kExpanded };
 
+// What distances add to scores: cpu::DistanceBias, of all heads.
+struct DistanceTable {
+  int64_t least = 0;
+  int64_t count = 0;
+  std::vector<float> values = {};  // [heads][count + 2 * cpu::kDistancePadding]; empty: nothing
+};
+
 // Heads and mask of an attention.
 struct AttentionShape {
   int64_t heads = 0;
@@ -51,6 +58,9 @@ struct AttentionShape {
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
   // A score of each head that takes part in the softmax and has no value, [heads]; empty: none.
   std::vector<float> sinks = {};
+  // Every row sees all positions that the cache layer holds: those of a source.
+  bool sees_all = false;
+  DistanceTable distances = {};
   // Of latent attention in absorbed form: a key is its value and k_dim more numbers. All heads have
   // the same, so kv_heads only says in how many tasks they are taken.
   std::optional<LatentShape> latent = {};

@@ -93,6 +93,12 @@ void Plan::AddNode(Stage stage, std::unique_ptr<Node> node) {
   stages_[static_cast<size_t>(stage)].push_back(std::move(node));
 }
 
+std::optional<int> Plan::FindCacheLayer(const CacheLayer& layer) const {
+  const auto found = std::find(cache_layers_.begin(), cache_layers_.end(), layer);
+  if (found == cache_layers_.end()) return {};
+  return static_cast<int>(found - cache_layers_.begin());
+}
+
 int Plan::AddCacheLayer(const CacheLayer& layer) {
   cache_layers_.push_back(layer);
   return static_cast<int>(cache_layers_.size()) - 1;
@@ -123,7 +129,9 @@ void Plan::FindLifetimes() {
     }
   }
   for (const Value& value : values_) KVANT_CHECK(value.first_node >= 0);
-  if (logits_ != kNoValue) ValueOf(logits_).last_node = end;
+  for (const ValueId result : {logits_, encoded_}) {
+    if (result != kNoValue) ValueOf(result).last_node = end;
+  }
 }
 
 // The free slot of the value's row space whose row size is nearest to the value's, or a new slot.

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,13 @@ struct RopeAngles {
   float amplitude = 1.0f;          // multiplies cosine and sine
 };
 
+// Of whose positions a cache layer holds keys and values.
+enum class Keeps : uint8_t {
+  kTokens,   // those of a sequence's tokens
+  kSource,   // those of its source, for the attention of a decoder's layer
+  kEncoder,  // those of a source while it is encoded, for one layer of the encoder at a time
+};
+
 // What one attention keeps in the cache, or what one recurrence does. Its number in
 // Plan::cache_layers is its cache id.
 struct CacheLayer {
@@ -68,6 +76,9 @@ struct CacheLayer {
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
   int64_t state_floats = 0;  // of a recurrence, which has none of the above; 0: an attention
   int64_t scan_floats = 0;   // the last of these, which may be kept as F16; an even number
+  Keeps keeps = Keeps::kTokens;
+
+  bool operator==(const CacheLayer&) const = default;
 };
 
 // A matrix that is made from one of the file: its description, as for those of the file, and what
@@ -85,6 +96,10 @@ struct PassLimits {
   int64_t sequences = 1;  // most sequences
   int64_t shares = 1;     // that a phase is cut into
   bool kv_cache = false;  // false: the rows of a pass are all tokens of one sequence
+  int64_t source = 0;     // most positions of a source; 0: there are no sources
+
+  // Most positions that a row sees.
+  int64_t positions() const { return context > source ? context : source; }
 };
 
 class Node;
@@ -235,8 +250,9 @@ struct ArenaLayout {
   ByRowSpace<size_t> bytes_of;  // what each row space takes of `bytes`
 };
 
-// The name of the plan that computes the logits of tokens.
+// The name of the plan that computes the logits of tokens, and of the one that encodes a source.
 inline constexpr std::string_view kDecodePlan = "decode";
+inline constexpr std::string_view kEncodePlan = "encode";
 
 class Plan {
  public:
@@ -247,8 +263,11 @@ class Plan {
   // Appends the node to a stage.
   void AddNode(Stage stage, std::unique_ptr<Node> node);
   void SetLogits(ValueId logits) { logits_ = logits; }
+  void SetEncoded(ValueId encoded) { encoded_ = encoded; }
   // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
   int AddCacheLayer(const CacheLayer& layer);
+  // The number of an equal one.
+  std::optional<int> FindCacheLayer(const CacheLayer& layer) const;
   int AddRope(RopeSpec rope);
 
   // Takes a matrix that is not in the file as the plan needs it.
@@ -274,6 +293,7 @@ class Plan {
   std::span<const Value> values() const { return values_; }
   const NodeList& nodes(Stage stage) const { return stages_[static_cast<size_t>(stage)]; }
   ValueId logits() const { return logits_; }
+  ValueId encoded() const { return encoded_; }  // of kEncodePlan: the encoder's output, as floats
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }
 
@@ -304,6 +324,7 @@ class Plan {
   std::vector<std::unique_ptr<DerivedMatrix>> matrices_;
   std::vector<std::unique_ptr<formats::GgufTensor>> parts_;
   ValueId logits_ = kNoValue;
+  ValueId encoded_ = kNoValue;
   int64_t tail_floats_ = 0;
 };
 

@@ -47,6 +47,7 @@ struct PassShape {
     int64_t rows = 0;
     int64_t end = 0;
     bool shares_cache = false;  // an earlier part counts the positions that both see, as with beams
+    int64_t source = 0;         // positions of its source
   };
   struct CacheTypes {
     cpu::KvElement keys;

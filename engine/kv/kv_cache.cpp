@@ -14,7 +14,7 @@ namespace {
 // there is one more, so that full sequences can compute their last tokens again on a copy of the
 // block.
 int64_t PoolBlocks(const CacheOptions& options, const Policy& policy) {
-  return policy.Needed(options.context, options.chunk) * options.sequences +
+  return policy.Needed(options.context, options.chunk) * policy.TablesAtOnce(options.sequences) +
          policy.NeededForReplay(options.context) + (options.commit ? 0 : 1);
 }
 
@@ -72,6 +72,7 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
               std::make_unique<Contents>(std::move(stores), options.poison));
   for (const GroupShape& shape : options.groups) cache.shapes_.push_back(shape);
   cache.places_ = std::move(places);
+  cache.source_ = options.source;
   if (options.commit) cache.SetAllCommitted();
   return cache;
 }
@@ -89,9 +90,9 @@ uint64_t Cache::BytesNeeded(const CacheOptions& options) {
   uint64_t bytes = 0;
   for (const GroupShape& shape : options.groups) {
     const std::unique_ptr<const Policy> policy = shape.MakePolicy();
-    const int64_t blocks = options.commit
-                               ? PoolBlocks(options, *policy)
-                               : policy->Needed(options.context, options.chunk) * options.sequences;
+    const int64_t blocks = options.commit ? PoolBlocks(options, *policy)
+                                          : policy->Needed(options.context, options.chunk) *
+                                                policy->TablesAtOnce(options.sequences);
     bytes += shape.block_bytes() * static_cast<uint64_t>(blocks);
   }
   return options.bytes_max == 0 ? bytes : std::min(bytes, options.bytes_max);

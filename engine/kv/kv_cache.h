@@ -7,6 +7,7 @@
 // during a pass.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace kvant::kv {
 struct CacheOptions {
   std::vector<GroupShape> groups;  // by GroupId
   int64_t context = 0;             // most positions of a sequence
+  int64_t source = 0;              // most positions of a source; 0: there are none
   int64_t chunk = 0;               // most rows of one pass
   int64_t sequences = 1;           // how many the pools have room for when nothing is shared
   uint64_t bytes_max = 0;          // most bytes of blocks in use; 0 = as many as the pools hold
@@ -50,6 +52,8 @@ class Cache : public Ledger {
     return places_[static_cast<size_t>(cache_id)].group;
   }
   const GroupShape& shape(GroupId group) const { return shapes_[group]; }
+  // The most positions of a group.
+  int64_t positions() const { return std::max(context(), source_); }
   // Whether some group holds states.
   bool holds_states() const;
   SlabBytes slab(GroupId group) const { return shape(group).slab(); }
@@ -74,6 +78,7 @@ class Cache : public Ledger {
   std::unique_ptr<Contents> contents_;
   IdVector<GroupId, GroupShape> shapes_;
   std::vector<LayerPlace> places_;  // by cache id
+  int64_t source_ = 0;
 };
 
 }  // namespace kvant::kv

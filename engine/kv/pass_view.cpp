@@ -41,7 +41,7 @@ PassView::PassView(const Cache& cache, int64_t parts, int64_t rows)
   reaches_.resize(count);
   last_runs_.resize(count);
   for (GroupView& view : groups_) {
-    view.runs.reserve(static_cast<size_t>(RunsMax(cache.context(), 1)) * count);
+    view.runs.reserve(static_cast<size_t>(RunsMax(cache.positions(), 1)) * count);
     view.work.reserve(tiles);
   }
 }
@@ -234,6 +234,15 @@ std::span<const cpu::KvRun> PassView::Runs(int layer, int head, const Work& work
                     .rows = run.rows};
   }
   return out.first(count);
+}
+
+int64_t PassView::EndOf(int layer, const Work& work) const {
+  const std::vector<BlockRun>& runs = groups_[group_of_layer(layer)].runs;
+  int64_t end = 0;
+  for (size_t i = work.runs_begin; i < work.runs_end; ++i) {
+    end = std::max(end, runs[i].first_position + runs[i].count);
+  }
+  return end;
 }
 
 std::span<const cpu::HiddenPositions> PassView::Hidden(int layer, const Work& work) const {

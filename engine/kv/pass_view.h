@@ -37,7 +37,8 @@ struct RowTile {
 
 class PassView {
  public:
-  // For passes of at most `parts` parts and `rows` rows.
+  // For passes of at most `parts` parts and `rows` rows. The pass of a source that is being encoded
+  // has one part, with a sequence of no positions that has the source's tables.
   PassView(const Cache& cache, int64_t parts, int64_t rows);
 
   // Describes sequences with their reserved positions, in the order of their rows.
@@ -75,7 +76,8 @@ class PassView {
   bool Stores(int layer, int part) const {
     const Sequence& sequence = *parts_[static_cast<size_t>(part)].sequence;
     const GroupId group = group_of_layer(layer);
-    return sequence.tables[group].length == sequence.length;
+    return cache_->policy(group).holds() == Holds::kSource ||
+           sequence.tables[group].length == sequence.length;
   }
 
   // A piece of attention work: at most kRowTile adjacent rows of the pass.
@@ -91,6 +93,8 @@ class PassView {
   std::span<const cpu::KvRun> Runs(int layer, int head, const Work& work,
                                    std::span<cpu::KvRun> out) const;
   std::span<const cpu::HiddenPositions> Hidden(int layer, const Work& work) const;
+  // The end of the last position among the runs of a piece of work.
+  int64_t EndOf(int layer, const Work& work) const;
 
   // The most runs of one piece of work, for a context and a number of parts.
   static int64_t RunsMax(int64_t context, int64_t parts);

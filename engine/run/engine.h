@@ -6,6 +6,7 @@
 #include "engine/run/core.h"
 #include "engine/run/executor.h"
 #include "engine/run/sequences.h"
+#include "engine/run/sources.h"
 #include "engine/run/stepper.h"
 
 namespace kvant::run {
@@ -16,6 +17,7 @@ struct Engine {
                                                 const SessionOptions& asked);
 
   std::unique_ptr<Core> core;
+  std::unique_ptr<Sources> sources;
   std::unique_ptr<Sequences> sequences;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Stepper> stepper;

@@ -200,6 +200,7 @@ Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin,
   core.team.Run([&](const ThreadPool::Member& member) {
     for (size_t layer = static_cast<size_t>(member.index); layer < layers.size();
          layer += static_cast<size_t>(member.count)) {
+      if (layers[layer].keeps != graph::Keeps::kTokens) continue;
       const kv::GroupId group = core.cache->group_of_layer(static_cast<int>(layer));
       const int rope = layers[layer].rope;
       const bool turned = rope >= 0;

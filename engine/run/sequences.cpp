@@ -6,7 +6,8 @@
 
 namespace kvant::run {
 
-Sequences::Sequences(Core& core) : core_(core), rows_(core.model->vocab_size()) {
+Sequences::Sequences(Core& core, Sources& sources)
+    : core_(core), sources_(sources), rows_(core.model->vocab_size()) {
   if (!core_.cache.has_value()) return;
   if (core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
   core_.cache->SetReclaim([this](kv::GroupId group) { return Reclaim(group); });
@@ -91,6 +92,7 @@ void Sequences::Clear(SequenceState& state) {
   SetLogits(state, LogitRows::kNone);
   state.origin = Origin::kTokens;
   state.indexed_blocks = 0;
+  state.source.reset();
 }
 
 void Sequences::SetLogits(SequenceState& state, LogitRows::Row row) {
@@ -117,6 +119,7 @@ void Sequences::Copy(const SequenceState& from, SequenceState& to) {
   rows_.AddReference(from.logits);
   SetLogits(to, from.logits);
   to.origin = from.origin;
+  to.source = from.source;
   to.indexed_blocks = from.indexed_blocks;
 }
 
@@ -193,8 +196,11 @@ void Sequences::Remember(SequenceState& state, kv::States states) {
   state.indexed_blocks = blocks;
 }
 
-// Known states go first where states are missing, then checkpoints; elsewhere known blocks.
+// Sources that nobody holds go first. Known states go first where states are missing, then checkpoints; elsewhere known blocks.
 bool Sequences::Reclaim(kv::GroupId group) {
+  const bool of_sources = group == kv::kAnyGroup ||
+                          core_.cache->policy(group).holds() == kv::Holds::kSource;
+  if (of_sources && sources_.GiveUp()) return true;
   const bool states = group != kv::kAnyGroup && core_.cache->shape(group).holds_states();
   if (prefixes_.has_value() && (states ? prefixes_->GiveUpState() : prefixes_->GiveUpLeaf())) {
     return true;
@@ -219,7 +225,8 @@ Status Sequences::Check() const {
     }
   }
   return core_.cache->Check(all, [this](kv::GroupId group, kv::BlockId block) {
-    return prefixes_.has_value() ? prefixes_->references(group, block) : 0;
+    return sources_.references(group, block) +
+           (prefixes_.has_value() ? prefixes_->references(group, block) : 0);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/run/core.h"
 #include "engine/run/logit_rows.h"
+#include "engine/run/sources.h"
 #include "engine/run/tail_log.h"
 #include "kvant/sequence_host.h"
 
@@ -36,6 +37,7 @@ struct SequenceState {
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
+  std::optional<uint64_t> source = {};  // the hash of what its source was made from
   std::unique_ptr<TailLog> tail = {};  // of models with states; null: there is none
   int64_t indexed_blocks = 0;          // how many of its full blocks the prefix index knows
 };
@@ -43,7 +45,7 @@ struct SequenceState {
 class Sequences {
  public:
   // Becomes the cache's source of blocks to be taken back, until it ends.
-  explicit Sequences(Core& core);
+  Sequences(Core& core, Sources& sources);
   ~Sequences();
   Sequences(const Sequences&) = delete;
   Sequences& operator=(const Sequences&) = delete;
@@ -108,6 +110,7 @@ class Sequences {
   void Remove(States& states, int id);
 
   Core& core_;
+  Sources& sources_;
   LogitRows rows_;
   std::optional<kv::PrefixIndex> prefixes_;
   States alive_;

@@ -31,8 +31,11 @@ struct MemoryPlan {
   uint64_t kv = 0;           // when the context is full
   uint64_t activations = 0;  // buffers and scratch of all threads, logs of states
   uint64_t logits = 0;
+  // Buffers while a source of the greatest length is encoded, which are given back then; its keys
+  // and values are among the groups.
+  uint64_t encoder = 0;
   std::vector<Group> groups;
-  uint64_t total() const { return weights + kv + activations + logits; }
+  uint64_t total() const { return weights + kv + activations + logits + encoder; }
 };
 
 // The plan for these options, without loading weights or reserving anything.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,7 @@ struct ModelSpec;
 namespace graph {
 class MatMulObserver;
 class Plan;
+struct CacheLayer;
 }  // namespace graph
 
 struct ModelOptions {
@@ -58,6 +60,13 @@ class Model {
   // into logits. There must be one of this name.
   const graph::Plan& plan(std::string_view name) const;
   const graph::Plan& plan() const;  // "decode"
+  // Encoder-decoders have another one, "encode" (graph::kEncodePlan), and read a source before they
+  // write: Runner::Encode.
+  bool has_encoder() const;
+  // Positions of a source, at most; 0 for models without an encoder.
+  int64_t source_length() const;
+  // What the cache holds keys and values of, or states, for all plans.
+  std::span<const graph::CacheLayer> cache_layers() const;
   const cpu::KernelTable& kernels() const { return *kernels_; }
   const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }
 

@@ -18,6 +18,7 @@
 // set by others.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,6 +41,15 @@ struct Engine;
 }
 
 using SnapshotId = int;
+using SourceId = int;
+
+struct SourceOptions {
+  // Read between the phases of the pass; once it is set, it ends with kCancelled.
+  const std::atomic<bool>* cancel = nullptr;
+  // Called with the encoder's output, [positions][dim], which is valid only during the call; the
+  // encoder runs even if the source is known. An error ends the encoding and is returned.
+  std::function<Status(std::span<const float> rows)> rows = {};
+};
 
 // Counters of one group: the cache layers with one policy, shape and format. A block has 32
 // positions.
@@ -74,6 +84,7 @@ struct RunnerStats {
   uint64_t tokens_scanned = 0;  // by rewinds, from logs of states (SessionOptions::state_log)
   uint64_t tokens_reused = 0;   // found in the prefix cache
   uint64_t passes = 0;          // times the weights were read
+  uint64_t encoder_passes = 0;  // sources that were encoded
   int64_t sequences = 0;        // alive
   int64_t snapshots = 0;
   std::vector<KvGroupStats> groups;
@@ -90,7 +101,7 @@ class Runner final : public SequenceHost {
   // Creates an empty sequence. kOutOfMemory if there are SessionOptions::sequences already.
   Result<SequenceId> NewSequence() override;
   Status FreeSequence(SequenceId sequence) override;
-  // Makes a sequence empty, as it was when new.
+  // Makes a sequence empty, as it was when new; it has no source any more.
   Status Reset(SequenceId sequence);
 
   bool Has(SequenceId sequence) const;
@@ -100,6 +111,24 @@ class Runner final : public SequenceHost {
   // The logits of the last token, [vocab]. Empty before the first step, while a step is incomplete,
   // and after Rewind, Prune and Import until ComputeLogits. Valid until the sequence's next step.
   std::span<const float> logits(SequenceId sequence) const override;
+
+  // ---- Sources ----
+  //
+  // An encoder-decoder reads a source before it writes. A source is immutable: its keys and values
+  // are computed once, and any number of sequences refer to them, through forks, reorders, rewinds
+  // and snapshots, without a copy.
+
+  // Encodes tokens in a pass of its own, or finds the source that the same tokens gave before. Every
+  // call is one more reference, which FreeSource gives back; a source without references is kept
+  // until its memory is needed. kInvalid for a model without an encoder; kContextFull for more
+  // tokens than the encoder reads; kOutOfMemory if SessionOptions::sequences sources are in use.
+  Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options = {});
+  Status FreeSource(SourceId source);
+  // Creates an empty sequence of this source. A sequence of an encoder-decoder needs one before its
+  // first token.
+  Result<SequenceId> NewSequence(SourceId source);
+  // Gives an empty sequence another source. kInvalid for one that has tokens.
+  Status SetSource(SequenceId sequence, SourceId source);
 
   // ---- Steps ----
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "kvant/kv_type.h"
 #include "kvant/model.h"
@@ -37,8 +38,14 @@ struct SessionOptions {
   // have a flag of its own, too.
   const std::atomic<bool>* cancel = nullptr;
 
+  // Of encoder-decoders: the types of the keys and values that the decoder's layers make of a source,
+  // where they are not those above.
+  std::optional<KvType> source_k_type = {};
+  std::optional<KvType> source_v_type = {};
+
   // How many sequences may exist at the same time; the cache has room for all when they share
   // nothing.
+  // Encoder-decoders: as many sources.
   int64_t sequences = 1;
   uint64_t kv_bytes_max = 0;  // most bytes of cache blocks in use; 0 = what `sequences` may need
   bool kv_commit = false;     // touch all of the cache's memory at creation

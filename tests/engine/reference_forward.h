@@ -12,6 +12,7 @@
 #include "engine/arch/spec.h"
 #include "formats/gguf.h"
 #include "tests/engine/reference/attention.h"
+#include "tests/engine/reference/cross_attention.h"
 #include "tests/engine/reference/delta_net.h"
 #include "tests/engine/reference/experts.h"
 #include "tests/engine/reference/ffn_and_experts.h"
@@ -38,9 +39,40 @@ class ReferenceForward {
 
   const ReferenceWeights& weights() const { return weights_; }
 
+  // What the encoder makes of a source, [tokens][dim]; the logits that follow are those of texts
+  // with this source.
+  std::vector<Vector> Encode(const std::vector<int32_t>& tokens) {
+    const arch::Stack& stack = spec_.encoder->stack;
+    std::vector<Vector> stream = RunLayers(stack, tokens);
+    for (Vector& row : stream) row = FinalNorm(stack, row);
+    weights_.Kept("encoded") = stream;
+    return stream;
+  }
+
   // [tokens][vocab]
   Vector Logits(const std::vector<int32_t>& tokens) {
     const arch::Stack& stack = spec_.stacks.front();
+    const std::vector<Vector> stream = RunLayers(stack, tokens);
+    Vector logits;
+    const bool tied = !weights_.Has(std::string(stack.output.tensor) + ".weight");
+    const std::string matrix(tied ? stack.input.tensor : stack.output.tensor);
+    for (const Vector& row : stream) {
+      Vector one = weights_.Multiply(matrix, FinalNorm(stack, row));
+      const std::string bias = std::string(stack.output.tensor) + ".bias";
+      for (size_t i = 0; i < one.size() && tied && weights_.Has(bias); ++i) {
+        one[i] += weights_.Get(bias)[i];
+      }
+      for (double& logit : one) logit *= static_cast<double>(stack.output.scale);
+      const double cap = static_cast<double>(stack.output.cap);
+      for (double& logit : one) logit = cap > 0 ? cap * std::tanh(logit / cap) : logit;
+      logits.insert(logits.end(), one.begin(), one.end());
+    }
+    return logits;
+  }
+
+ private:
+  // The stream behind the last layer.
+  std::vector<Vector> RunLayers(const arch::Stack& stack, const std::vector<int32_t>& tokens) {
     std::vector<Vector> stream;
     const Vector& embedding = weights_.Get(std::string(stack.input.tensor) + ".weight");
     for (const int32_t token : tokens) {
@@ -74,20 +106,15 @@ class ReferenceForward {
       }
     }
     if (stack.streams.has_value()) ReferenceEndStreams(*stack.streams, stream, weights_);
-    Vector logits;
-    const bool tied = !weights_.Has(std::string(stack.output.tensor) + ".weight");
-    const std::string matrix(tied ? stack.input.tensor : stack.output.tensor);
-    for (const Vector& row : stream) {
-      Vector one = weights_.Multiply(matrix, weights_.Norm("", stack.final_norm, row));
-      for (double& logit : one) logit *= static_cast<double>(stack.output.scale);
-      const double cap = static_cast<double>(stack.output.cap);
-      for (double& logit : one) logit = cap > 0 ? cap * std::tanh(logit / cap) : logit;
-      logits.insert(logits.end(), one.begin(), one.end());
-    }
-    return logits;
+    return stream;
   }
 
- private:
+  Vector FinalNorm(const arch::Stack& stack, const Vector& row) {
+    return stack.final_norm.kind == arch::NormKind::kNone
+               ? row
+               : weights_.Norm("", stack.final_norm, row);
+  }
+
   // What stands between a row of the embedding and the first layer.
   void AddInputSteps(const arch::Stack& stack, size_t position, Vector& row) {
     if (!stack.input.positions.empty()) {
@@ -119,6 +146,9 @@ class ReferenceForward {
       for (size_t i = 0; i < out[t].size(); ++i) {
         stream[t][i] += static_cast<double>(sublayer.residual_scale) * out[t][i];
         stream[t][i] *= ReferenceStreamScale(sublayer.block);
+      }
+      if (sublayer.norm_of_sum.has_value()) {
+        stream[t] = weights_.Norm(prefix, *sublayer.norm_of_sum, stream[t]);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/result.h"
 #include "cpu/kernels.h"
@@ -131,7 +132,8 @@ graph::AttentionShape ShapeOf(const Attention& attention) {
   shape.kv_heads = attention.kv_heads;
   shape.k_dim = attention.k_dim;
   shape.v_dim = attention.v_dim;
-  shape.window = attention.mask.kind == MaskKind::kCausal ? 0 : attention.mask.window;
+  shape.window = attention.mask.window;
+  shape.sees_all = attention.mask.kind == MaskKind::kAll;
   shape.score_cap = attention.score_cap;
   shape.bias_slopes = attention.bias_slopes;
   shape.window_kind = attention.mask.kind == MaskKind::kSections ? cpu::WindowKind::kSections
@@ -151,17 +153,64 @@ StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shap
   }
   const int rope = attention.rope == Attention::kNoRope ? -1 : static_cast<int>(attention.rope);
   StoredKeys& stored = keys[builder.layer()];
-  stored.cache_id = builder.plan().plan().AddCacheLayer(
-      {shape.window, shape.kv_heads, shape.k_dim, shape.v_dim, rope, shape.window_kind});
+  graph::CacheLayer layer = {shape.window, shape.kv_heads, shape.k_dim,
+                             shape.v_dim,  rope,           shape.window_kind};
+  if (shape.sees_all) {
+    // The layers of an encoder have no use for each other's keys.
+    layer.keeps = graph::Keeps::kEncoder;
+    const std::optional<int> one = builder.plan().plan().FindCacheLayer(layer);
+    stored.cache_id = one.has_value() ? *one : builder.plan().plan().AddCacheLayer(layer);
+  } else {
+    stored.cache_id = builder.plan().plan().AddCacheLayer(layer);
+  }
   stored.input = {qkv, qkv, shape.key_column(), shape.value_column()};
   return stored;
 }
 
+// The numbers of all distances that differ, from the learned ones of the buckets.
+Result<graph::DistanceTable> ReadDistances(const Attention& attention, SublayerBuilder& builder) {
+  const DistanceBuckets& buckets = attention.buckets;
+  std::string name = builder.Name("attn_rel_b.weight");
+  if (builder.plan().Find(name) == nullptr) name = builder.FirstLayerName("attn_rel_b.weight");
+  // [bucket][head]
+  KVANT_ASSIGN(const graph::WeightVector learned,
+               builder.plan().Vectors(name, attention.heads, buckets.buckets));
+  graph::DistanceTable table;
+  table.least = -buckets.distance_max;
+  table.count = buckets.distance_max + 1;
+  if (attention.mask.kind == MaskKind::kAll) table.count += buckets.distance_max;
+  constexpr int64_t kPadding = cpu::kDistancePadding;
+  for (int64_t head = 0; head < attention.heads; ++head) {
+    for (int64_t i = -kPadding; i < table.count + kPadding; ++i) {
+      const int64_t distance = table.least + std::clamp<int64_t>(i, 0, table.count - 1);
+      const int64_t bucket = DistanceBucket(buckets, attention.mask.kind, distance);
+      table.values.push_back(learned[static_cast<size_t>(bucket * attention.heads + head)]);
+    }
+  }
+  return table;
+}
+
 }  // namespace
+
+int64_t DistanceBucket(const DistanceBuckets& buckets, MaskKind mask, int64_t distance) {
+  const bool both = mask == MaskKind::kAll;
+  const int64_t count = both ? buckets.buckets / 2 : buckets.buckets;
+  const int64_t first = both && distance > 0 ? count : 0;
+  const int64_t away = both ? std::abs(distance) : std::max<int64_t>(0, -distance);
+  const int64_t exact = count / 2;
+  if (away < exact) return first + away;
+  const auto start = static_cast<float>(exact);
+  const float widths =
+      std::log(static_cast<float>(away) / start) /
+      static_cast<float>(std::log(static_cast<double>(buckets.distance_max) /
+                                  static_cast<double>(exact))) *
+      static_cast<float>(count - exact);
+  return first + std::min(count - 1, exact + static_cast<int64_t>(widths));
+}
 
 Status Attention::AddNodes(SublayerBuilder& builder) const {
   graph::PlanBuilder& plan = builder.plan();
-  const StackedMatrix out_matrix[] = {{"attn_output", builder.dim()}};
+  const StackedMatrix out_matrix[] = {{output, builder.dim()}};
   KVANT_ASSIGN(std::vector<MatMulOperand> qkv_operands, FindQkv(*this, builder));
   KVANT_ASSIGN(std::vector<MatMulOperand> out_operands,
                builder.Separate(heads * v_dim, out_matrix));
@@ -170,6 +219,9 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   graph::AttentionShape shape = ShapeOf(*this);
   if (sinks == Sinks::kRequired) {
     KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
+  }
+  if (buckets.buckets > 0) {
+    KVANT_ASSIGN(shape.distances, ReadDistances(*this, builder));
   }
   const int64_t columns = keys_of.has_value() ? shape.key_column() : shape.qkv_columns();
   const graph::ValueId qkv = plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, columns);
@@ -209,7 +261,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
     plan.Add(RowSpace::kPass, graph::MakeSigmoidGate(plan.kernels(), attended + ".gated",
                                                      result.floats, gates.values, result));
   }
-  return builder.AddToStream("attn_output", std::move(out_operands), result);
+  return builder.AddToStream(output, std::move(out_operands), result);
 }
 
 namespace {

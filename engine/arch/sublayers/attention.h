@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -32,6 +33,16 @@ enum class MaskKind : uint8_t {
   kCausal,    // a query sees its own position and all before it
   kWindow,    // ... but only the last `window` of these
   kSections,  // ... but only those from the last multiple of `window` on
+  kAll,       // all positions of a source, in an encoder
+};
+
+// T5 (arXiv 1910.10683): a learned number for each head and bucket of distances is added to scores.
+// Of the buckets that there are for a direction, the first half are for one distance each; the
+// others widen up to `distance_max`, beyond which all distances share the last. An encoder has half
+// of the buckets for keys behind the query and half for those before it.
+struct DistanceBuckets {
+  int64_t buckets = 0;  // 0: there are none
+  int64_t distance_max = 0;
 };
 
 struct Mask {
@@ -84,6 +95,9 @@ struct Attention {
   bool norm_values = false;  // RMS norms without weights of the values
   // The layer before this one whose keys and values it reads; its kv heads and sizes are the same.
   std::optional<size_t> keys_of = {};
+  // Tensor attn_rel_b [heads x buckets]; a layer without it has that of the first layer.
+  DistanceBuckets buckets = {};
+  std::string_view output = "attn_output";
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
@@ -119,6 +133,10 @@ void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,
 // layer.
 Status ShareKeys(const Metadata& metadata, const std::vector<bool>& windows,
                  std::vector<Attention>& attentions);
+
+// The bucket of a distance, a key's position less a query's, of `buckets` for both directions or,
+// of a causal attention, for one. Computed in 32-bit floats, as the models were trained.
+int64_t DistanceBucket(const DistanceBuckets& buckets, MaskKind mask, int64_t distance);
 
 // Which layers have a window, where they alternate: by attention.sliding_window_pattern, a flag per
 // layer, or a number n that gives every n-th layer no window. `otherwise` is the number in files

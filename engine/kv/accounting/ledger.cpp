@@ -324,6 +324,12 @@ Result<Source> Ledger::NewSource(int64_t length) {
   return source;
 }
 
+void Ledger::EndEncoding(Source& source) {
+  for (const GroupId group : groups_.ids()) {
+    groups_[group].policy->EndSource(groups_[group].blocks, source.tables[group]);
+  }
+}
+
 Status Ledger::SetSource(Sequence& sequence, const Source& source) {
   if (sequence.length != 0 || sequence.reserved != 0) {
     return MakeError(ErrorCode::kInvalid, "source: expected an empty sequence, found {} tokens",

@@ -148,6 +148,8 @@ class Ledger {
   // A source of `length` positions, whose blocks in the fixed groups are to be filled. kOutOfMemory
   // without free blocks.
   Result<Source> NewSource(int64_t length);
+  // The blocks are filled; gives up those that only the encoder needed.
+  void EndEncoding(Source& source);
   // kInvalid unless the sequence is empty.
   Status SetSource(Sequence& sequence, const Source& source);
   // The source lets go of its blocks; they become free when no sequence refers to them either.

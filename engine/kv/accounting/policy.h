@@ -80,6 +80,8 @@ class Policy {
   // The most blocks that one sequence holds at any length, in passes of at most `chunk` tokens.
   // Some length needs all of them, unless the context is too short for it.
   virtual int64_t Needed(int64_t context, int64_t chunk) const = 0;
+  // How many tables hold blocks at the same time, at most, where there are so many sequences.
+  virtual int64_t TablesAtOnce(int64_t sequences) const { return sequences; }
   // The blocks that a replay holds while the sequence that it is for keeps its own.
   virtual int64_t NeededForReplay(int64_t context) const = 0;
   // The most blocks that the growths take beyond what is held now. Negative where they drop more
@@ -136,6 +138,8 @@ class Policy {
                             int64_t /*length*/) const {
     return {};
   }
+  // Gives up what only the encoding of a source needs.
+  virtual void EndSource(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const {}
   // Gives up all blocks.
   virtual void Free(GroupBlocks& blocks, BlockTable& table) const = 0;
   // Gives an empty table blocks of zeros for [first_position, length), which the caller fills.

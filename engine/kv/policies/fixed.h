@@ -9,17 +9,19 @@
 
 namespace kvant::kv {
 
-class Fixed final : public Policy {
+class Fixed : public Policy {
  public:
   static constexpr std::string_view kName = "fixed";
-  explicit Fixed(int64_t /*window*/) {}
+  // `longest`: positions of the longest source; 0: as many as the context has.
+  explicit Fixed(int64_t longest) : longest_(longest) {}
 
   std::string_view name() const override { return kName; }
   std::string Describe() const override { return "all positions of a source"; }
   Holds holds() const override { return Holds::kSource; }
 
-  // Sources are assumed to be no longer than the context.
-  int64_t Needed(int64_t context, int64_t /*chunk*/) const override { return BlocksFor(context); }
+  int64_t Needed(int64_t context, int64_t /*chunk*/) const override {
+    return BlocksFor(longest_ > 0 ? longest_ : context);
+  }
   int64_t NeededForReplay(int64_t /*context*/) const override { return 0; }
   int64_t RoomFor(const GroupBlocks& /*blocks*/, GroupId /*group*/,
                   const RoomQuestion& /*question*/) const override {
@@ -69,6 +71,9 @@ class Fixed final : public Policy {
                   const BlockTable& /*to*/) const override {}
 
   Status Check(const BlockTable& table, const Sequence& sequence) const override;
+
+ private:
+  int64_t longest_;
 };
 
 }  // namespace kvant::kv

@@ -36,8 +36,8 @@ uint64_t GroupShape::block_bytes() const {
 }
 
 std::unique_ptr<const Policy> GroupShape::MakePolicy() const {
-  std::unique_ptr<const Policy> made =
-      kv::MakePolicy(policy, holds_states() ? checkpoints : window);
+  const int64_t number = holds_states() ? checkpoints : source > 0 ? source : window;
+  std::unique_ptr<const Policy> made = kv::MakePolicy(policy, number);
   KVANT_CHECK(made != nullptr);
   return made;
 }

@@ -44,6 +44,7 @@ struct GroupShape {
   // one layer. k_type is what its scans keep.
   int64_t checkpoints = 0;  // most of one sequence
   std::string_view store = "host";
+  int64_t source = 0;  // of groups of a source ("fixed", "encoder"): positions of the longest one
 
   SlabBytes slab() const;
   // Bytes of one block in all layers and heads of the group, scales included.

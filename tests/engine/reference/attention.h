@@ -50,7 +50,7 @@ class ReferenceAttention {
       for (size_t i = 0; i < attended.size() && spec_.gated; ++i) {
         attended[i] /= 1.0 + std::exp(-gates_[t][i]);
       }
-      out.push_back(weights_.Multiply(prefix_ + "attn_output", attended));
+      out.push_back(weights_.Multiply(prefix_ + std::string(spec_.output), attended));
     }
     return out;
   }
@@ -167,9 +167,26 @@ class ReferenceAttention {
     }
   }
 
+  // What a distance adds to the score of a head.
+  double DistanceNumber(int64_t head, int64_t distance) {
+    if (spec_.buckets.buckets == 0) return 0;
+    std::string name = prefix_ + "attn_rel_b.weight";
+    if (!weights_.Has(name))
+      name = prefix_.substr(0, prefix_.find("blk.")) + "blk.0.attn_rel_b.weight";
+    const int64_t bucket = arch::DistanceBucket(spec_.buckets, spec_.mask.kind, distance);
+    return weights_.Get(name)[static_cast<size_t>(bucket * spec_.heads + head)];
+  }
+
+  // The end of the positions that position t of so many sees.
+  size_t EndSeen(size_t t, size_t all) const {
+    return spec_.mask.kind == arch::MaskKind::kAll ? all : t + 1;
+  }
+
   // Positions from the first that position t sees.
   size_t FirstSeen(size_t t) const {
-    if (spec_.mask.kind == arch::MaskKind::kCausal) return 0;
+    const bool from_start =
+        spec_.mask.kind == arch::MaskKind::kCausal || spec_.mask.kind == arch::MaskKind::kAll;
+    if (from_start) return 0;
     const auto window = static_cast<size_t>(spec_.mask.window);
     if (spec_.mask.kind == arch::MaskKind::kSections) return t / window * window;
     return t < window ? 0 : t - window + 1;
@@ -194,13 +211,15 @@ class ReferenceAttention {
       if (spec_.sinks != arch::Sinks::kNone) {
         total += std::exp(weights_.Get(prefix_ + "attn_sinks.weight")[static_cast<size_t>(h)]);
       }
-      for (size_t s = FirstSeen(t); s <= t; ++s) {
+      for (size_t s = FirstSeen(t); s < EndSeen(t, qkv.size()); ++s) {
         const double score =
             Score(qkv[t].data() + h * spec_.k_dim, qkv[s].data() + keys + kv * spec_.k_dim);
         const double slope = spec_.bias_slopes.empty()
                                  ? 0.0
                                  : static_cast<double>(spec_.bias_slopes[static_cast<size_t>(h)]);
-        weights.push_back(std::exp(score - slope * static_cast<double>(t - s)));
+        const int64_t distance = static_cast<int64_t>(s) - static_cast<int64_t>(t);
+        weights.push_back(
+            std::exp(score + slope * static_cast<double>(distance) + DistanceNumber(h, distance)));
         total += weights.back();
       }
       for (size_t i = 0; i < weights.size(); ++i) {

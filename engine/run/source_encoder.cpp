@@ -1,0 +1,78 @@
+#include "engine/run/source_encoder.h"
+
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/result.h"
+#include "engine/arch/spec.h"
+#include "engine/graph/run_stage.h"
+#include "engine/kv/pass_view.h"
+
+namespace kvant::run {
+namespace {
+
+graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions) {
+  return {.chunk = positions,
+          .context = positions,
+          .sequences = 1,
+          .shares = ThreadPool::SharesOf(options.threads),
+          .kv_cache = true,
+          .source = positions};
+}
+
+}  // namespace
+
+uint64_t SourceEncoder::BytesFor(const Model& model, const SessionOptions& options,
+                                 int64_t positions) {
+  const graph::Plan& plan = model.plan(graph::kEncodePlan);
+  const graph::PassLimits limits = EncoderLimits(options, positions);
+  return plan.Layout(positions).bytes + plan.SharedBytes(limits) +
+         plan.ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
+}
+
+Status SourceEncoder::Run(std::span<const TokenId> tokens, kv::Source& source,
+                          const std::atomic<bool>* cancel, const Output& output) {
+  const graph::Plan& plan = core_.model->plan(graph::kEncodePlan);
+  const int64_t length = std::ssize(tokens);
+  graph::PassContext pass;
+  pass.limits = EncoderLimits(core_.options, length);
+  const graph::ArenaLayout layout = plan.Layout(length);
+  KVANT_ASSIGN(const AlignedBuffer arena, AlignedBuffer::Allocate(layout.bytes, "encoder"));
+  pass.scratch_bytes = plan.ScratchBytes(pass.limits);
+  KVANT_ASSIGN(const AlignedBuffer scratch,
+               AlignedBuffer::Allocate(
+                   pass.scratch_bytes * static_cast<size_t>(core_.options.threads), "scratch"));
+  KVANT_ASSIGN(const AlignedBuffer shared,
+               AlignedBuffer::Allocate(plan.SharedBytes(pass.limits), "partial results"));
+  std::vector<std::atomic<int32_t>> arrivals(static_cast<size_t>(pass.limits.shares));
+
+  // A sequence of no tokens, which has the tables of the source.
+  kv::Sequence reader;
+  reader.tables = source.tables;
+  kv::PassView view(*core_.cache, 1, length);
+  const kv::PartRows part = {&reader, 0, length};
+  view.Set({&part, 1});
+  std::vector<int64_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.end(), 0);
+
+  pass.arena = arena.data();
+  pass.value_offsets = layout.value_offsets;
+  pass.values = plan.values();
+  pass.scratch = scratch.data();
+  pass.shared = shared.bytes();
+  pass.arrivals = arrivals;
+  pass.kv = &view;
+  pass.tokens = tokens;
+  pass.positions = positions;
+  pass.rows.Set(graph::RowSpace::kPass, length);
+  KVANT_TRY(graph::RunStage(plan, graph::Stage::kBody, pass, core_.team,
+                            {.cancel = core_.options.cancel, .cancel_too = cancel}));
+  ++core_.counters.encoder_passes;
+  if (!output) return {};
+  const size_t numbers = tokens.size() * static_cast<size_t>(pass.RowFloats(plan.encoded()));
+  return output({pass.Floats(plan.encoded()), numbers});
+}
+
+}  // namespace kvant::run

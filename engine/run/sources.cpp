@@ -1,0 +1,126 @@
+#include "engine/run/sources.h"
+
+#include <algorithm>
+
+#include <xxhash.h>
+
+#include "base/result.h"
+
+namespace kvant::run {
+
+Status Sources::CheckSource(std::span<const TokenId> tokens) const {
+  const Model& model = *core_.model;
+  if (!model.has_encoder()) {
+    return MakeError(ErrorCode::kInvalid, "source: the model has no encoder");
+  }
+  if (tokens.empty()) return MakeError(ErrorCode::kInvalid, "source: no tokens to encode");
+  if (std::ssize(tokens) > model.source_length()) {
+    return MakeError(ErrorCode::kContextFull, "source: the encoder reads up to {} tokens, found {}",
+                     model.source_length(), tokens.size());
+  }
+  const int32_t vocab = model.vocab_size();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab) continue;
+    return MakeError(ErrorCode::kInvalid, "source: token {}: expected an id from 0 to {}, found {}",
+                     i, vocab - 1, tokens[i]);
+  }
+  return {};
+}
+
+SourceState* Sources::FindKnown(uint64_t hash, std::span<const TokenId> tokens,
+                                SourceId* id) const {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    SourceState* const source = sources_[i].get();
+    if (source == nullptr || source->hash != hash) continue;
+    if (!std::ranges::equal(source->tokens, tokens)) continue;
+    *id = static_cast<SourceId>(i);
+    return source;
+  }
+  return nullptr;
+}
+
+Result<SourceId> Sources::Encode(std::span<const TokenId> tokens, const SourceOptions& options) {
+  KVANT_TRY(CheckSource(tokens));
+  const uint64_t hash = XXH64(tokens.data(), tokens.size_bytes(), 0);
+  SourceId id = 0;
+  SourceState* const known = FindKnown(hash, tokens, &id);
+  if (known != nullptr && !options.rows) {
+    ++known->holders;
+    known->used = ++tick_;
+    return id;
+  }
+  // As many as there may be sequences, each of which may have one of its own.
+  while (count() >= core_.options.sequences && GiveUp()) {
+  }
+  if (count() >= core_.options.sequences) {
+    return MakeError(ErrorCode::kOutOfMemory, "all {} sources that were asked for are in use",
+                     core_.options.sequences);
+  }
+  auto source = std::make_unique<SourceState>();
+  KVANT_ASSIGN(source->kv, core_.cache->NewSource(std::ssize(tokens)));
+  const Status status = encoder_.Run(tokens, source->kv, options.cancel, options.rows);
+  core_.cache->EndEncoding(source->kv);
+  if (!status.ok()) {
+    core_.cache->FreeSource(source->kv);
+    return status.error();
+  }
+  source->tokens.assign(tokens.begin(), tokens.end());
+  source->hash = hash;
+  source->holders = 1;
+  source->used = ++tick_;
+  const auto place = std::find(sources_.begin(), sources_.end(), nullptr);
+  id = static_cast<SourceId>(place - sources_.begin());
+  if (place == sources_.end()) sources_.emplace_back();
+  sources_[static_cast<size_t>(id)] = std::move(source);
+  return id;
+}
+
+Result<SourceState*> Sources::Get(SourceId id) {
+  SourceState* const source =
+      id < 0 || id >= std::ssize(sources_) ? nullptr : sources_[static_cast<size_t>(id)].get();
+  if (source == nullptr || source->holders == 0) {
+    return MakeError(ErrorCode::kInvalid, "source {} does not exist", id);
+  }
+  source->used = ++tick_;
+  return source;
+}
+
+Status Sources::Free(SourceId id) {
+  KVANT_ASSIGN(SourceState* const source, Get(id));
+  --source->holders;
+  return {};
+}
+
+void Sources::Drop(SourceId id) {
+  std::unique_ptr<SourceState>& source = sources_[static_cast<size_t>(id)];
+  core_.cache->FreeSource(source->kv);
+  source = nullptr;
+}
+
+bool Sources::GiveUp() {
+  SourceId oldest = -1;
+  for (SourceId id = 0; id < std::ssize(sources_); ++id) {
+    const SourceState* const source = sources_[static_cast<size_t>(id)].get();
+    if (source == nullptr || source->holders > 0) continue;
+    if (oldest < 0 || source->used < sources_[static_cast<size_t>(oldest)]->used) oldest = id;
+  }
+  if (oldest < 0) return false;
+  Drop(oldest);
+  return true;
+}
+
+int Sources::references(kv::GroupId group, kv::BlockId block) const {
+  int count = 0;
+  for (const std::unique_ptr<SourceState>& source : sources_) {
+    if (source == nullptr) continue;
+    const std::vector<kv::TableEntry>& entries = source->kv.tables[group].entries;
+    count += static_cast<int>(std::ranges::count(entries, block, &kv::TableEntry::id));
+  }
+  return count;
+}
+
+int64_t Sources::count() const {
+  return std::ssize(sources_) - std::count(sources_.begin(), sources_.end(), nullptr);
+}
+
+}  // namespace kvant::run

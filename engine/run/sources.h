@@ -1,0 +1,55 @@
+// The sources of a runner: what an encoder-decoder has read, and who may still ask for it.
+//
+// A source is found again by what it was made from: encoding the same tokens a second time runs
+// nothing. Sources that nobody holds stay until their memory is needed, the least recently used one
+// goes first; sequences keep the blocks that they refer to in any case. Thread-safety: none.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/run/source_encoder.h"
+#include "kvant/runner.h"
+
+namespace kvant::run {
+
+struct SourceState {
+  kv::Source kv;
+  std::vector<TokenId> tokens;
+  uint64_t hash = 0;    // of the tokens
+  int64_t holders = 0;  // how often it was asked for and not freed
+  uint64_t used = 0;    // the tick of the last use
+};
+
+class Sources {
+ public:
+  explicit Sources(Core& core) : core_(core), encoder_(core) {}
+
+  // See Runner::Encode.
+  Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options);
+  Status Free(SourceId id);
+  // kInvalid where there is none that is held.
+  Result<SourceState*> Get(SourceId id);
+
+  // Gives up the least recently used source that nobody holds. False if there is none.
+  bool GiveUp();
+  // How many references to the block sources hold.
+  int references(kv::GroupId group, kv::BlockId block) const;
+  int64_t count() const;  // held or not
+
+ private:
+  Status CheckSource(std::span<const TokenId> tokens) const;
+  SourceState* FindKnown(uint64_t hash, std::span<const TokenId> tokens, SourceId* id) const;
+  void Drop(SourceId id);
+
+  Core& core_;
+  SourceEncoder encoder_;
+  std::vector<std::unique_ptr<SourceState>> sources_;  // by SourceId
+  uint64_t tick_ = 0;
+};
+
+}  // namespace kvant::run
