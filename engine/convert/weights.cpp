@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/convert/left_out.h"
 #include "formats/quoted.h"
 #include "quant/mxfp4.h"
-#include "quant/q8_0.h"
 
 namespace kvant::convert {
 namespace {
@@ -27,18 +28,14 @@ using formats::Quoted;
 using formats::SafetensorsModel;
 using formats::SafetensorsTensor;
 
-constexpr OutputType kOutputTypes[] = {
-    {"f32", "F32", 0},
-    {"f16", "F16", 1},
-    {"bf16", "BF16", 32},
-    {"q8_0", quant::Q8_0::kName, 7},
-};
-
 constexpr std::string_view kNumberMark = "{}";
 
 // Routers of experts, which are never quantized.
 constexpr std::string_view kRouterSuffix =
     arch::kRouterName.substr(arch::kRouterName.rfind('{') + 2);
+
+// Numbers for distances, of which each head has a few.
+constexpr std::string_view kDistancesSuffix = "attn_rel_b.weight";
 
 // Of tensors in MXFP4.
 constexpr std::string_view kBlocksSuffix = "_blocks";
@@ -46,25 +43,9 @@ constexpr std::string_view kScalesSuffix = "_scales";
 constexpr std::string_view kByteType = "U8";
 constexpr int64_t kCodeBytes = quant::MXFP4::kBlockValues / 2;
 
-// Buffers of older exports that hold no weights.
-constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq", ".attn.bias",
-                                                 ".attn.masked_bias", ".attention.bias",
-                                                 ".attention.masked_bias"};
-
 // How the text model is called in models that read more than text, whose tensors have this at the
 // beginning of their names or behind the beginning of the inner model's.
 constexpr std::string_view kTextModel = "language_model.";
-constexpr std::string_view kInnerModel = "model.";
-
-// The parts of such models that are left out.
-constexpr std::string_view kOtherParts[] = {
-    "vision_model.", "vision_tower.", "visual.",     "multi_modal_projector.",
-    "audio_tower.",  "embed_vision.", "embed_audio."};
-
-bool IsIgnored(std::string_view name) {
-  return std::ranges::any_of(kIgnoredSuffixes,
-                             [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
 
 // Tensors of RWKV's time mixes that are not the large matrices.
 bool IsSmallMix(std::string_view name) {
@@ -86,6 +67,10 @@ std::string WithNumber(std::string_view name, int64_t number) {
   if (mark == std::string_view::npos) return std::string(name);
   return fmt::format("{}{}{}", name.substr(0, mark), number,
                      name.substr(mark + kNumberMark.size()));
+}
+
+bool HaveSameBytes(const SafetensorsTensor& a, const SafetensorsTensor& b) {
+  return a.type == b.type && a.shape == b.shape && std::memcmp(a.data, b.data, a.size_bytes) == 0;
 }
 
 std::string ShapeText(std::span<const int64_t> shape) {
@@ -113,26 +98,39 @@ class Planner {
     KVANT_TRY(FindTying(config));
     for (ComputedTensor& tensor : computed) {
       const auto count = static_cast<int64_t>(tensor.values.size());
-      out_.push_back({.name = std::move(tensor.name),
-                      .format = Format("F32"),
-                      .dims = {count},
-                      .values = std::move(tensor.values)});
+      OutputTensor& out = out_.emplace_back();
+      out.name = std::move(tensor.name);
+      out.format = Format("F32");
+      out.dims = {count};
+      if (tensor.columns > 0) out.dims = {tensor.columns, count / tensor.columns};
+      out.values = std::move(tensor.values);
     }
     for (const HfTensor& row : family_.tensors) {
       if (row.gguf_name.find(kNumberMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
     }
-    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-      shape_ = ShapeOfLayer(all_layers_, layer);
-      for (const HfTensor& row : family_.tensors) {
-        if (row.gguf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
-      }
-    }
+    KVANT_TRY(AddLayers(all_layers_, StackOf::kOthers));
+    KVANT_TRY(AddLayers(arch::ShapeOfDecoder(all_layers_), StackOf::kDecoder));
+    shape_ = all_layers_;
     KVANT_TRY(CheckAllUsed());
     WarnOfFallbacks();
     return std::move(out_);
   }
 
  private:
+  enum class StackOf : uint8_t { kOthers, kDecoder };  // behind an encoder
+
+  Status AddLayers(const HfShape& stack, StackOf which) {
+    for (int64_t layer = 0; layer < stack.layers; ++layer) {
+      shape_ = ShapeOfLayer(stack, layer);
+      for (const HfTensor& row : family_.tensors) {
+        const bool of_decoder = row.gguf_name.starts_with(arch::kHfDecoderPrefix);
+        if (of_decoder != (which == StackOf::kDecoder)) continue;
+        if (row.gguf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
+      }
+    }
+    return {};
+  }
+
   static const quant::FormatTraits* Format(std::string_view name) {
     const quant::FormatTraits* format = quant::FindFormat(name);
     KVANT_CHECK(format != nullptr);
@@ -166,25 +164,38 @@ class Planner {
         fmt::format("{}{}{}", kInnerModel, kTextModel, hf_name.substr(kInnerModel.size())));
   }
 
-  // Whether a tensor belongs to a part that reads something else.
-  bool IsOfAnotherPart(std::string_view name) const {
-    if (!of_more_than_text_) return false;
-    if (name.starts_with(kInnerModel)) name.remove_prefix(kInnerModel.size());
-    return std::ranges::any_of(kOtherParts,
-                               [name](std::string_view part) { return name.starts_with(part); });
-  }
-
   // Whether the output's weights are the embedding's. A folder holds such weights under either
   // name, or under both.
   Status FindTying(const JsonObject& config) {
     const HfTensor* embedding = Row(kEmbeddingName);
     const HfTensor* output = Row(kOutputName);
     if (embedding == nullptr || output == nullptr) return {};
+    KVANT_TRY(FindEmbedding(*embedding));
     KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
-    tied_ = tied.value_or(Find(output->hf_name) == nullptr);
+    tied_ = tied.value_or(family_.tied_unless_told || Find(output->hf_name) == nullptr);
     if (!tied_) return {};
     used_.emplace(output->hf_name);
-    if (Find(embedding->hf_name) == nullptr) tied_embedding_ = output->hf_name;
+    const bool found = Find(embedding->hf_name) != nullptr || !tied_embedding_.empty();
+    if (!found) tied_embedding_ = output->hf_name;
+    return {};
+  }
+
+  // The embedding under its other names, which must be the same numbers.
+  Status FindEmbedding(const HfTensor& embedding) {
+    const SafetensorsTensor* first = Find(embedding.hf_name);
+    for (const std::string_view name : family_.embedding_names) {
+      const SafetensorsTensor* found = Find(name);
+      if (found == nullptr) continue;
+      used_.emplace(found->name);
+      if (first == nullptr) {
+        first = found;
+        tied_embedding_ = name;
+      } else if (!HaveSameBytes(*first, *found)) {
+        return MakeError(ErrorCode::kNotSupported,
+                         "{}: tensors {} and {} differ; expected one embedding for both stacks",
+                         model_.FileOf(*found), Quoted(first->name), Quoted(found->name));
+      }
+    }
     return {};
   }
 
@@ -358,6 +369,7 @@ class Planner {
     switch (row.part) {
       case RowPart::kSecondHalf: return ExtentSize(row.rows, shape_);
       case RowPart::kOddRows: return 1;
+      case RowPart::kBehindTwo: return 2;
       case RowPart::kKeys: return q_rows;
       case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape_);
       default: return 0;
@@ -397,7 +409,8 @@ class Planner {
     const bool is_matrix =
         tensor.dims.size() > 1 && !tensor.of_convolution && tensor.name.ends_with(".weight") &&
         !tensor.name.ends_with("_norm.weight") && !tensor.name.ends_with("_coef.weight") &&
-        !tensor.name.ends_with(kRouterSuffix) && !IsSmallMix(tensor.name);
+        !tensor.name.ends_with(kDistancesSuffix) && !tensor.name.ends_with(kRouterSuffix) &&
+        !IsSmallMix(tensor.name);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;
@@ -430,7 +443,7 @@ class Planner {
         left_out = true;
         continue;
       }
-      if (IsOfAnotherPart(tensor.name)) {
+      if (of_more_than_text_ && IsOfAnotherPart(tensor.name)) {
         other_parts = true;
         continue;
       }
@@ -462,25 +475,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::span<const OutputType> OutputTypes() { return kOutputTypes; }
-
-const OutputType* FindOutputType(std::string_view name) {
-  for (const OutputType& type : kOutputTypes) {
-    if (type.name == name) return &type;
-  }
-  return nullptr;
-}
-
-const OutputType* NaturalOutputType(const SafetensorsModel& model) {
-  for (const SafetensorsTensor& tensor : model.tensors()) {
-    if (tensor.shape.size() < 2) continue;
-    for (const OutputType& type : kOutputTypes) {
-      if (type.format_name == tensor.type->name) return &type;
-    }
-  }
-  return FindOutputType("f32");
-}
 
 Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const JsonObject& config,
                                               const HfShape& shape, const SafetensorsModel& model,

@@ -433,7 +433,8 @@ bool IsQuantizable(const GgufTensor& tensor) {
                                         "laurel",
                                         "per_layer_model_proj"};
   if (!tensor.name.ends_with("weight") || tensor.rows() < 2) return false;
-  if (tensor.name == "position_embd.weight" || tensor.name == "token_types.weight") return false;
+  if (tensor.name.ends_with("position_embd.weight")) return false;
+  if (tensor.name == "token_types.weight") return false;
   return std::none_of(std::begin(kKept), std::end(kKept), [&](std::string_view part) {
     return tensor.name.find(part) != std::string_view::npos;
   });

@@ -51,7 +51,9 @@ SessionOptions F32Cache() {
 // A family whose weights other programs compute otherwise would pass every other test.
 TEST(HfModels, EveryFamilyThatIsNoVariantOfLlamaHasFolders) {
   std::vector<std::string> names = FolderNames();  // "qwen2/usual"
-  for (const std::string& name : SeededModelNames()) names.push_back(name + ".json");
+  for (const char* folder : {"", kSeededPairs}) {
+    for (const std::string& name : SeededModelNames(folder)) names.push_back(name + ".json");
+  }
   for (const arch::Family* family : arch::AllFamilies()) {
     // Files of other engines hold them to their reference (trained_models_test.cpp).
     if (family->name == "llama" || family->name == "phi3") continue;

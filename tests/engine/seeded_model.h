@@ -22,11 +22,14 @@
 
 namespace kvant::test {
 
+// The folder of encoder-decoders.
+inline constexpr const char* kSeededPairs = "encoder_decoders/";
+
 // "gemma", "olmo2" and so on.
-inline std::vector<std::string> SeededModelNames() {
+inline std::vector<std::string> SeededModelNames(const std::string& folder = "") {
   std::vector<std::string> names;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(SourcePath("tests/reference/seeded"))) {
+  const std::string path = SourcePath("tests/reference/seeded/" + folder);
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
@@ -43,6 +46,9 @@ class SeededModel {
   int64_t context() const { return json_["context"]; }
   std::vector<TokenId> Tokens() const { return json_["tokens"].get<std::vector<TokenId>>(); }
   std::string LogitsPath() const { return path_ + ".npy"; }
+  // Of encoder-decoders: the tokens of the source, and what the encoder makes of them.
+  std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
+  std::string EncodedPath() const { return path_ + ".encoded.npy"; }
 
   // The model as a GGUF file of 32-bit floats.
   Result<std::string> Convert() {

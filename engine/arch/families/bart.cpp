@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "engine/arch/encoder_decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_encoder_decoder.h"
 
 namespace kvant::arch::bart {
 namespace {
@@ -16,9 +17,27 @@ Result<ModelSpec> Read(const Metadata& metadata) {
                                        .activation = cpu::Activation::kGeluErf});
 }
 
+constexpr std::string_view kClasses[] = {"BartForConditionalGeneration"};
+
+constexpr auto kTensors = Join(kHfTwoStacks, kHfTwoStacksPositions, kHfTwoStacksEmbeddingNorms);
+
+constexpr HfFamily kHf[] = {{
+    .classes = kClasses,
+    .arch = kName,
+    .activation = kHfTwoStacksActivation,
+    .keys = kHfTwoStacksKeys,
+    .epsilon = kHfTwoStacksEpsilon,
+    .finish_shape = ReadHfDecoder,
+    .rope_base = 0,
+    .tensors = kTensors,
+    .add_parameters = AddHfTwoStacks,
+    .embedding_names = kHfTwoStacksEmbeddings,
+    .tied_unless_told = true,
+}};
+
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "BART", .read = Read, .hf = {}};
+const Family kFamily = {.name = kName, .models = "BART", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::bart

@@ -157,9 +157,10 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
     shape.head_dim = shape.nope + shape.rope;
   } else if (config.Find("head_dim") != nullptr) {
     KVANT_ASSIGN(shape.head_dim, config.Count("head_dim", kHeadDimMax));
-  } else if (shape.dim % shape.heads != 0 || shape.dim / shape.heads > kHeadDimMax) {
+  } else if (shape.head_dim == 0 &&
+             (shape.dim % shape.heads != 0 || shape.dim / shape.heads > kHeadDimMax)) {
     return config.Wrong(keys.dim, fmt::format("a multiple of {} heads", shape.heads));
-  } else {
+  } else if (shape.head_dim == 0) {
     shape.head_dim = shape.dim / shape.heads;
   }
   if (shape.head_dim % 2 != 0) {
@@ -178,6 +179,16 @@ HfShape ShapeOfLayer(const HfShape& shape, int64_t layer) {
   one.kv_heads = sizes.kv_heads;
   one.ffn = sizes.ffn;
   return one;
+}
+
+HfShape ShapeOfDecoder(const HfShape& shape) {
+  HfShape decoder = shape;
+  decoder.layers = shape.decoder.layers;
+  decoder.ffn = shape.decoder.ffn;
+  if (shape.decoder.heads == shape.heads) return decoder;
+  decoder.heads = decoder.kv_heads = shape.decoder.heads;
+  decoder.head_dim = shape.dim / shape.decoder.heads;
+  return decoder;
 }
 
 bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
@@ -245,6 +256,7 @@ int64_t SourceRowsOf(const HfTensor& tensor, const HfShape& shape) {
     case RowPart::kSecondHalf:
     case RowPart::kEvenRows:
     case RowPart::kOddRows: return 2 * ExtentSize(tensor.rows, shape);
+    case RowPart::kBehindTwo: return 2 + ExtentSize(tensor.rows, shape);
     default: return ExtentSize(Extent::kQkvRows, shape);
   }
 }
@@ -336,6 +348,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kRateRank: return shape.rwkv.rate_rank;
     case Extent::kValueRank: return shape.rwkv.value_rank;
     case Extent::kGateRank: return shape.rwkv.gate_rank;
+    case Extent::kBuckets: return shape.buckets;
   }
   return 0;
 }

@@ -66,6 +66,13 @@ struct HfRwkv {
   int64_t rescale_every = 0;  // layers after which the stream is halved; 0: it is not
 };
 
+// The decoder behind an encoder, where it differs from that.
+struct HfDecoder {
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t ffn = 0;
+};
+
 // The sizes that config.json gives every family.
 struct HfShape {
   int64_t layers = 0;
@@ -106,7 +113,12 @@ struct HfShape {
   bool correct_scale = false;  // whether what a layer gives has factors
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
+  // Of families with two stacks: the sizes above are the encoder's. Tensors whose name in the GGUF
+  // architecture begins with kHfDecoderPrefix are of the other's layers.
+  HfDecoder decoder = {};
+  int64_t buckets = 0;  // of distances
 };
+inline constexpr std::string_view kHfDecoderPrefix = "dec.";
 
 // The keys of config.json that give a family's experts. An empty key: the family has no such
 // number.
@@ -190,6 +202,7 @@ enum class Extent : uint8_t {
   kRateRank,
   kValueRank,
   kGateRank,
+  kBuckets,  // of distances
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
@@ -239,6 +252,7 @@ enum class RowPart : uint8_t {
   kSecondHalf,
   kEvenRows,
   kOddRows,
+  kBehindTwo,  // the first two rows are never read
   kQueries,
   kKeys,
   kValues
@@ -314,6 +328,7 @@ struct HfActivation {
 struct ComputedTensor {
   std::string name;
   std::vector<float> values;
+  int64_t columns = 0;  // 0: it is a vector
 };
 
 // The base of rotary embeddings in most classes.
@@ -385,6 +400,11 @@ struct HfFamily {
   std::string_view quantization = {};
   // How GGUF calls the tokenizer; empty: it follows from the folder's files.
   std::string_view tokenizer = {};
+  // Further names under which folders hold the embedding, instead of its own or beside it.
+  std::span<const std::string_view> embedding_names = {};
+  // Whether the output is the embedding where config.json does not say it; where this is false, it
+  // is if the folder has no other.
+  bool tied_unless_told = false;
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
@@ -416,6 +436,9 @@ struct HfLayer {
 
 // The sizes of one layer.
 HfShape ShapeOfLayer(const HfShape& shape, int64_t layer);
+// The sizes of the decoder, as those of a model of its own. Its heads are as wide as the encoder's
+// where there are as many, and else a share of the stream.
+HfShape ShapeOfDecoder(const HfShape& shape);
 
 // How many tensors of the folder become one, and the name of one of these, `layer_name` with the
 // number of the expert or with what else stands for the second "{}".

@@ -52,6 +52,12 @@ constexpr HfTensor HfBias(std::string_view hf_name, std::string_view gguf_name, 
       .hf_name = hf_name, .gguf_name = gguf_name, .rows = size, .presence = Presence::kOptional};
 }
 
+constexpr HfTensor HfPositionsBehindTwo(std::string_view hf_name, std::string_view gguf_name) {
+  HfTensor tensor = HfMatrix(hf_name, gguf_name, Extent::kContext, Extent::kDim);
+  tensor.part = RowPart::kBehindTwo;
+  return tensor;
+}
+
 // The model keeps the query heads of a kv head with its key and value.
 constexpr HfTensor Grouped(HfTensor tensor) {
   tensor.order = RowOrder::kGroupedQkv;
