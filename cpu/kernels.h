@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/distance_bias.h"
 #include "cpu/kv_format_list.h"
 #include "quant/format.h"
 
@@ -227,35 +228,14 @@ inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) 
   return position < window ? 0 : position - window + 1;
 }
 
-// What the distance of a key from a query, its position less the query's, adds to the score of a
-// head: one of `count` numbers for the distances from `least` on, the first and last of which also
-// hold for all distances beyond. There are kDistancePadding copies of either beside them, so that a
-// vector of neighbours is one load.
-inline constexpr int64_t kDistancePadding = 16;
-struct DistanceBias {
-  const float* values = nullptr;  // [heads_per_kv][stride()]; null: nothing is added
-  int64_t least = 0;
-  int64_t count = 0;
-
-  int64_t stride() const { return count + 2 * kDistancePadding; }
-  // Where a head's number for a distance stands, with those of the next ones behind it.
-  const float* At(int64_t head, int64_t distance) const {
-    const int64_t index = distance - least;
-    const int64_t within = index < -kDistancePadding ? -kDistancePadding
-                           : index > count           ? count
-                                                     : index;
-    return values + head * stride() + kDistancePadding + within;
-  }
-};
-
 // For every query row r and query head h of one kv head:
 // out = softmax(s over the visible positions) . v, s = cap(scale * q . k) + slope[h] * (p - o[r])
 // + bias[h](p - o[r]), visible = { p : p <= position[r] and p >= FirstInWindow(window_kind, window,
-// position[r]) }, less the hidden ones; o is `origins`. A sink is one more score without a value. Products with q8
-// codes are exact integers: queries meet q8 keys as q8 vectors, and the weights of a softmax span,
-// each times the scale of its value, meet q8 values as codes in [0, kKvWeightCodeMax] with one
-// scale for the span. A position whose weight underflows to 0 may count as hidden where values are
-// q8, even if the scale of its value is NaN.
+// position[r]) }, less the hidden ones; o is `origins`. A sink is one more score without a value.
+// Products with q8 codes are exact integers: queries meet q8 keys as q8 vectors, and the weights of
+// a softmax span, each times the scale of its value, meet q8 values as codes in [0,
+// kKvWeightCodeMax] with one scale for the span. A position whose weight underflows to 0 may count
+// as hidden where values are q8, even if the scale of its value is NaN.
 //
 // Of KeyForm::kValueFirst q . k is a sum of two products, of the query's first v_dim numbers with
 // the value and of the others with what the key tiles hold; either is one of q8 codes where what it
@@ -294,9 +274,7 @@ struct AttentionTask {
   KeyForm key_form = KeyForm::kStored;
 
   int query_dim() const { return key_form == KeyForm::kValueFirst ? v_dim + k_dim : k_dim; }
-  int64_t OriginOf(int64_t row) const {
-    return origins != nullptr ? origins[row] : positions[row];
-  }
+  int64_t OriginOf(int64_t row) const { return origins != nullptr ? origins[row] : positions[row]; }
 };
 
 // ---- Activations of feed-forward blocks --------------------------------------------------------

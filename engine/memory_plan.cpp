@@ -14,7 +14,6 @@
 #include "engine/kv/policies/fixed.h"
 #include "engine/kv/policies/sections.h"
 #include "engine/kv/policies/state.h"
-#include "engine/run/source_encoder.h"
 #include "formats/gguf.h"
 
 namespace kvant {
@@ -116,6 +115,22 @@ std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions
 
 }  // namespace
 
+graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions) {
+  return {.chunk = positions,
+          .context = positions,
+          .sequences = 1,
+          .shares = ThreadPool::SharesOf(options.threads),
+          .kv_cache = true,
+          .source = positions};
+}
+
+uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t positions) {
+  const graph::Plan& plan = model.plan(graph::kEncodePlan);
+  const graph::PassLimits limits = EncoderLimits(options, positions);
+  return plan.Layout(positions).bytes + plan.SharedBytes(limits) +
+         plan.ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
+}
+
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options) {
   return {.groups = GroupLayers(model, options),
           .context = options.context,
@@ -209,7 +224,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
   plan.activations += static_cast<uint64_t>(options.sequences * options.state_log) *
                       static_cast<uint64_t>(model.plan().tail_floats()) * sizeof(float);
   if (model.has_encoder()) {
-    plan.encoder = run::SourceEncoder::BytesFor(model, options, model.source_length());
+    plan.encoder = EncoderBytes(model, options, model.source_length());
   }
   return plan;
 }

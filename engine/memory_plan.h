@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/graph/plan.h"
 #include "kvant/memory_plan.h"
 #include "kvant/result.h"
 
@@ -21,6 +22,11 @@ MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes);
 
 // The cache for resolved options: layers with the same window, heads and dimensions share a group.
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options);
+
+// What a pass of the encoder over so many positions is limited to, and the memory that it takes
+// until it ends.
+graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions);
+uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t positions);
 
 // For memory that is to be taken at once (SessionOptions::kv_commit): kOutOfMemory, with what would
 // fit, if the machine or the container that the process runs in does not have it now.

@@ -124,9 +124,9 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
 Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
                      graph::PlanBuilder& builder) {
   if (!stack.input.positions.empty()) {
-    KVANT_ASSIGN(const GgufTensor* positions,
-                 builder.Matrix(fmt::format("{}.weight", stack.input.positions), stack.dim,
-                                positions_max));
+    KVANT_ASSIGN(
+        const GgufTensor* positions,
+        builder.Matrix(fmt::format("{}.weight", stack.input.positions), stack.dim, positions_max));
     builder.Add(RowSpace::kPass, graph::MakeAddPositions(*positions, stream));
   }
   if (!stack.input.norm.has_value()) return {};
@@ -166,8 +166,8 @@ Result<std::vector<CrossLayer>> FindCrossLayers(const Stack& decoder, const grap
       if (attention == nullptr) continue;
       const auto layers = decode.cache_layers();
       while (layers[static_cast<size_t>(cache_id)].keeps != graph::Keeps::kSource) ++cache_id;
-      CrossLayer& layer = found.emplace_back(CrossLayer{
-          attention, fmt::format("{}.{}.", decoder.layer_prefix, i), cache_id++, {}});
+      CrossLayer& layer = found.emplace_back(
+          CrossLayer{attention, fmt::format("{}.{}.", decoder.layer_prefix, i), cache_id++, {}});
       KVANT_ASSIGN(layer.operands, attention->KeysAndValues(builder, layer.prefix, dim));
     }
   }
@@ -188,8 +188,8 @@ Status AddEncoded(const ModelSpec& spec, const graph::Plan& decode, ValueId stre
     encoded.floats = builder.NewFloats("encoded", RowSpace::kPass, stack.dim);
   }
   KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
-  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), "encoded.norm", std::move(norm),
-                                               stream, encoded));
+  builder.Add(RowSpace::kPass,
+              graph::MakeNorm(builder.kernels(), "encoded.norm", std::move(norm), stream, encoded));
   for (CrossLayer& layer : cross) {
     layer.attention->AddStore(builder, layer.prefix, layer.cache_id, std::move(layer.operands),
                               encoded);

@@ -47,15 +47,15 @@ using graph::RopeSpec;
 
 // What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
 // and a function AddNodes.
-using Block = std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts, FfnAndExperts,
-                           LayerInput, PredictStreams, CorrectStreams, Laurel, ShortConv, DeltaNet,
-                           Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
+using Block = std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts,
+                           FfnAndExperts, LayerInput, PredictStreams, CorrectStreams, Laurel,
+                           ShortConv, DeltaNet, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;
   Block block;
-  std::optional<Norm> norm_after = {};  // of what the block adds to the stream
-  float residual_scale = 1;             // multiplies what is added
+  std::optional<Norm> norm_after = {};   // of what the block adds to the stream
+  float residual_scale = 1;              // multiplies what is added
   std::optional<Norm> norm_of_sum = {};  // of the stream, when it has been added
 };
 
@@ -82,8 +82,8 @@ struct Input {
   std::optional<Norm> norm = {};
 };
 
-// The logits. The matrix is the input's where the file has none of its own; its bias is `tensor`.bias
-// in either case.
+// The logits. The matrix is the input's where the file has none of its own; its bias is
+// `tensor`.bias in either case.
 struct Output {
   std::string_view tensor = "output";  // [vocab rows x dim]
   float scale = 1;                     // multiplies the logits

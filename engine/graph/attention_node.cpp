@@ -67,8 +67,8 @@ class AttentionNode final : public Node {
     for (const PassShape::Part& part : pass.parts) {
       double seen = 0;  // positions, over all rows
       for (int64_t position = part.end - part.rows; position < part.end; ++position) {
-        seen += static_cast<double>(
-            shape_.sees_all ? part.source : position + 1 - shape_.FirstVisible(position));
+        seen += static_cast<double>(shape_.sees_all ? part.source
+                                                    : position + 1 - shape_.FirstVisible(position));
       }
       const auto add = [&](bool int8, int64_t dim) {
         (int8 ? work.int8_macs : work.float_macs) += seen * static_cast<double>(shape_.heads * dim);

@@ -28,7 +28,8 @@ Status Executor::Prepare() {
   const SessionOptions& options = core_.options;
   const graph::Plan& plan = core_.model->plan();
   const int64_t parts_max = std::min(options.sequences, shared_rows_max());
-  pass_.limits = {options.chunk, options.context, parts_max, ThreadPool::SharesOf(options.threads),
+  pass_.limits = {options.chunk,    options.context,
+                  parts_max,        ThreadPool::SharesOf(options.threads),
                   options.kv_cache, core_.model->source_length()};
   layout_ = plan.Layout(options.chunk);
   KVANT_ASSIGN(arena_, AlignedBuffer::Allocate(layout_.bytes, "activations"));

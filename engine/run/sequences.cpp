@@ -196,10 +196,11 @@ void Sequences::Remember(SequenceState& state, kv::States states) {
   state.indexed_blocks = blocks;
 }
 
-// Sources that nobody holds go first. Known states go first where states are missing, then checkpoints; elsewhere known blocks.
+// Sources that nobody holds go first. Where states are missing, known states follow, then
+// checkpoints; elsewhere known blocks.
 bool Sequences::Reclaim(kv::GroupId group) {
-  const bool of_sources = group == kv::kAnyGroup ||
-                          core_.cache->policy(group).holds() == kv::Holds::kSource;
+  const bool of_sources =
+      group == kv::kAnyGroup || core_.cache->policy(group).holds() == kv::Holds::kSource;
   if (of_sources && sources_.GiveUp()) return true;
   const bool states = group != kv::kAnyGroup && core_.cache->shape(group).holds_states();
   if (prefixes_.has_value() && (states ? prefixes_->GiveUpState() : prefixes_->GiveUpLeaf())) {

@@ -38,8 +38,8 @@ struct SequenceState {
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
   std::optional<uint64_t> source = {};  // the hash of what its source was made from
-  std::unique_ptr<TailLog> tail = {};  // of models with states; null: there is none
-  int64_t indexed_blocks = 0;          // how many of its full blocks the prefix index knows
+  std::unique_ptr<TailLog> tail = {};   // of models with states; null: there is none
+  int64_t indexed_blocks = 0;           // how many of its full blocks the prefix index knows
 };
 
 class Sequences {

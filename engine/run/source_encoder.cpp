@@ -9,29 +9,9 @@
 #include "engine/arch/spec.h"
 #include "engine/graph/run_stage.h"
 #include "engine/kv/pass_view.h"
+#include "engine/memory_plan.h"
 
 namespace kvant::run {
-namespace {
-
-graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions) {
-  return {.chunk = positions,
-          .context = positions,
-          .sequences = 1,
-          .shares = ThreadPool::SharesOf(options.threads),
-          .kv_cache = true,
-          .source = positions};
-}
-
-}  // namespace
-
-uint64_t SourceEncoder::BytesFor(const Model& model, const SessionOptions& options,
-                                 int64_t positions) {
-  const graph::Plan& plan = model.plan(graph::kEncodePlan);
-  const graph::PassLimits limits = EncoderLimits(options, positions);
-  return plan.Layout(positions).bytes + plan.SharedBytes(limits) +
-         plan.ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
-}
-
 Status SourceEncoder::Run(std::span<const TokenId> tokens, kv::Source& source,
                           const std::atomic<bool>* cancel, const Output& output) {
   const graph::Plan& plan = core_.model->plan(graph::kEncodePlan);

@@ -27,9 +27,6 @@ class SourceEncoder {
   Status Run(std::span<const TokenId> tokens, kv::Source& source, const std::atomic<bool>* cancel,
              const Output& output = {});
 
-  // What a pass over so many positions takes.
-  static uint64_t BytesFor(const Model& model, const SessionOptions& options, int64_t positions);
-
  private:
   Core& core_;
 };

@@ -118,9 +118,9 @@ class Runner final : public SequenceHost {
   // are computed once, and any number of sequences refer to them, through forks, reorders, rewinds
   // and snapshots, without a copy.
 
-  // Encodes tokens in a pass of its own, or finds the source that the same tokens gave before. Every
-  // call is one more reference, which FreeSource gives back; a source without references is kept
-  // until its memory is needed. kInvalid for a model without an encoder; kContextFull for more
+  // Encodes tokens in a pass of its own, or finds the source that the same tokens gave before.
+  // Every call is one more reference, which FreeSource gives back; a source without references is
+  // kept until its memory is needed. kInvalid for a model without an encoder; kContextFull for more
   // tokens than the encoder reads; kOutOfMemory if SessionOptions::sequences sources are in use.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options = {});
   Status FreeSource(SourceId source);

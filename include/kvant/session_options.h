@@ -38,8 +38,8 @@ struct SessionOptions {
   // have a flag of its own, too.
   const std::atomic<bool>* cancel = nullptr;
 
-  // Of encoder-decoders: the types of the keys and values that the decoder's layers make of a source,
-  // where they are not those above.
+  // Of encoder-decoders: the types of the keys and values that the decoder's layers make of a
+  // source, where they are not those above.
   std::optional<KvType> source_k_type = {};
   std::optional<KvType> source_v_type = {};
 

@@ -185,7 +185,8 @@ HfShape ShapeOfDecoder(const HfShape& shape) {
   HfShape decoder = shape;
   decoder.layers = shape.decoder.layers;
   decoder.ffn = shape.decoder.ffn;
-  if (shape.decoder.heads == shape.heads) return decoder;
+  const bool none = shape.decoder.layers == 0;
+  if (none || shape.decoder.heads == shape.heads) return decoder;
   decoder.heads = decoder.kv_heads = shape.decoder.heads;
   decoder.head_dim = shape.dim / shape.decoder.heads;
   return decoder;

@@ -200,11 +200,10 @@ int64_t DistanceBucket(const DistanceBuckets& buckets, MaskKind mask, int64_t di
   const int64_t exact = count / 2;
   if (away < exact) return first + away;
   const auto start = static_cast<float>(exact);
-  const float widths =
-      std::log(static_cast<float>(away) / start) /
-      static_cast<float>(std::log(static_cast<double>(buckets.distance_max) /
-                                  static_cast<double>(exact))) *
-      static_cast<float>(count - exact);
+  const float widths = std::log(static_cast<float>(away) / start) /
+                       static_cast<float>(std::log(static_cast<double>(buckets.distance_max) /
+                                                   static_cast<double>(exact))) *
+                       static_cast<float>(count - exact);
   return first + std::min(count - 1, exact + static_cast<int64_t>(widths));
 }
 

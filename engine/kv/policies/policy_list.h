@@ -21,8 +21,8 @@ struct PolicyTypes {};
 using PolicyList = PolicyTypes<Full, Window, Sections, Fixed, Encoder, State>;
 
 // The policy of this name, or null where there is none. An empty name stands for "full" where
-// `window` is 0, and for "window" otherwise. For "state" the number is that of checkpoints, for "fixed"
-// and "encoder" that of the longest source's positions.
+// `window` is 0, and for "window" otherwise. For "state" the number is that of checkpoints, for
+// "fixed" and "encoder" that of the longest source's positions.
 std::unique_ptr<const Policy> MakePolicy(std::string_view name, int64_t window);
 
 }  // namespace kvant::kv
