@@ -19,6 +19,7 @@
 #include "tests/engine/hf_folder.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/reference_forward.h"
+#include "tests/engine/runner_kinds.h"
 #include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"
@@ -65,9 +66,40 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
   return std::nullopt;
 }
 
+bool HasEncoder(const arch::HfFamily& family) {
+  return std::ranges::any_of(family.tensors, [](const arch::HfTensor& tensor) {
+    return tensor.gguf_name.starts_with(arch::kHfDecoderPrefix);
+  });
+}
+
+// Both stacks differ; the first keys are those of T5, the next ones those of all others.
+nlohmann::json PairConfig(const arch::HfFamily& family) {
+  return {{"architectures", {family.classes.front()}},
+          {"d_model", 256},
+          {"num_layers", 3},
+          {"num_decoder_layers", 2},
+          {"num_heads", 4},
+          {"d_kv", 32},
+          {"d_ff", 512},
+          {"encoder_layers", 3},
+          {"decoder_layers", 2},
+          {"encoder_attention_heads", 4},
+          {"decoder_attention_heads", 2},
+          {"encoder_ffn_dim", 512},
+          {"decoder_ffn_dim", 256},
+          {"max_position_embeddings", 256},
+          {"vocab_size", 40},
+          {std::string(family.activation.key), family.activation.names.front()},
+          {"tie_word_embeddings", false},
+          {"pad_token_id", 1},
+          {"eos_token_id", 2},
+          {"decoder_start_token_id", 2}};
+}
+
 // Rows of 256 values, so that every block format can hold the matrices; windows that are shorter
 // than the text; a layer of each kind of an alternation.
 nlohmann::json Config(const arch::HfFamily& family) {
+  if (HasEncoder(family)) return PairConfig(family);
   if (family.arch != "llama" && family.arch != "phi3") {
     const auto seeded = SeededConfig(family);
     if (seeded.has_value()) return *seeded;
@@ -161,9 +193,11 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
     // A tensor may have another name in other models of the class.
     if (!added.insert(row.gguf_name).second) continue;
     const bool in_layers = row.gguf_name.find("{}") != std::string_view::npos;
-    for (int64_t layer = 0; layer < (in_layers ? all.layers : 1); ++layer) {
+    const bool of_decoder = row.gguf_name.starts_with(arch::kHfDecoderPrefix);
+    const arch::HfShape stack = of_decoder ? arch::ShapeOfDecoder(all) : all;
+    for (int64_t layer = 0; layer < (in_layers ? stack.layers : 1); ++layer) {
       if (!HasRow(family, all, row, layer)) continue;
-      const arch::HfShape shape = in_layers ? arch::ShapeOfLayer(all, layer) : all;
+      const arch::HfShape shape = in_layers ? arch::ShapeOfLayer(stack, layer) : all;
       if (arch::ExtentSize(row.rows, shape) == 0 || arch::ExtentSize(row.columns, shape) == 0) {
         continue;
       }
@@ -175,8 +209,11 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
         weights = RandomWeights(row, shape, random);
         // Its products of queries and keys have no other scale, without which softmaxes of random
         // numbers amplify roundings.
-        const bool scales = family.arch == "gemma4" || family.arch == "gemma3n";
-        if (!scales || !row.gguf_name.ends_with("attn_q_norm.weight")) continue;
+        const bool by_norm = family.arch == "gemma4" || family.arch == "gemma3n";
+        const bool by_matrix = family.arch == "t5";
+        const bool scales = (by_norm && row.gguf_name.ends_with("attn_q_norm.weight")) ||
+                            (by_matrix && row.gguf_name.ends_with("attn_q.weight"));
+        if (!scales) continue;
         for (float& value : weights.values) value *= 0.125f;
       }
     }
@@ -214,9 +251,41 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     if (!model.ok()) return {};
     SessionOptions options;
     options.k_type = options.v_type = cpu::KvElement::kF32;
+    if ((*model)->has_encoder()) return LogitsWithSource(*model, options, piece);
     const auto session = OpenSession(*model, options);
     return AllLogits(*session, Tokens(), piece);
   }
+
+  static std::vector<float> LogitsWithSource(const std::shared_ptr<const Model>& model,
+                                             const SessionOptions& options, size_t piece) {
+    const auto runner = OpenRunner(model, options);
+    const auto source = runner->Encode(Source());
+    EXPECT_TRUE(source.ok()) << source.error().message;
+    const auto sequence = runner->NewSequence(*source);
+    EXPECT_TRUE(sequence.ok()) << sequence.error().message;
+    const std::vector<TokenId> tokens = Tokens();
+    std::vector<float> logits;
+    for (size_t at = 0; at < tokens.size(); at += piece) {
+      const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
+      ExpectOk(runner->AppendScoring(*sequence, part, 0, [&](int64_t, int64_t count) -> Status {
+        for (int64_t i = 0; i < count; ++i) {
+          const auto row = runner->row(i);
+          logits.insert(logits.end(), row.begin(), row.end());
+        }
+        return {};
+      }));
+    }
+    return logits;
+  }
+
+  // The reference has read the source where the model has an encoder.
+  static ReferenceForward Reference(const formats::GgufFile& file) {
+    ReferenceForward reference(file);
+    if (HasEncoder(*GetParam())) reference.Encode(Source());
+    return reference;
+  }
+
+  static std::vector<TokenId> Source() { return RandomTokens(33, 6, 40); }
 
   static std::vector<TokenId> Tokens() { return RandomTokens(50, 5, 40); }
 
@@ -232,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(Listed, Families, testing::ValuesIn(Rows()), [](const a
 TEST_P(Families, ComputeWhatTheReferenceComputes) {
   const auto file = formats::GgufFile::Open(path());
   ASSERT_TRUE(file.ok()) << file.error().message;
-  const Vector expected = ReferenceForward(*file).Logits(Tokens());
+  const Vector expected = Reference(*file).Logits(Tokens());
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{50}}) {
     const std::vector<float> logits = LogitsOf(path(), piece);
     ASSERT_EQ(logits.size(), expected.size());
@@ -252,7 +321,7 @@ TEST_P(Families, ComputeWhatTheReferenceComputes) {
 TEST_P(Families, EveryTensorIsRead) {
   const auto file = formats::GgufFile::Open(path());
   ASSERT_TRUE(file.ok()) << file.error().message;
-  ReferenceForward reference(*file);
+  ReferenceForward reference = Reference(*file);
   reference.Logits({1, 2, 3});
   for (const formats::GgufTensor& tensor : file->tensors()) {
     if (tensor.name.starts_with("rope_")) continue;  // read with the metadata
