@@ -52,6 +52,12 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
                      path, model->tokenizer_->vocab_size(), spec.vocab);
   }
+  const auto first = spec.encoder.has_value() ? spec.encoder->first_token : std::nullopt;
+  if (first.value_or(0) >= spec.vocab) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: key {}.decoder_start_token_id: expected a token below {}, found {}", path,
+                     model->architecture(), spec.vocab, *first);
+  }
   model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
 
   if (options.lock_memory) {
@@ -100,6 +106,12 @@ const graph::Plan& Model::plan(std::string_view name) const {
 }
 
 bool Model::has_encoder() const { return spec_->encoder.has_value(); }
+
+std::optional<TokenId> Model::decoder_start() const {
+  if (!has_encoder()) return std::nullopt;
+  const std::optional<int64_t> first = spec_->encoder->first_token;
+  return first.has_value() ? static_cast<TokenId>(*first) : tokenizer_->special().bos;
+}
 
 int64_t Model::source_length() const { return has_encoder() ? spec_->encoder->source_max : 0; }
 

@@ -105,7 +105,17 @@ Status Runner::FreeSource(SourceId source) {
 Result<SequenceId> Runner::NewSequence(SourceId source) {
   KVANT_TRY(engine_->sources->Get(source));
   KVANT_ASSIGN(const SequenceId sequence, engine_->sequences->New());
-  KVANT_TRY(SetSource(sequence, source));
+  const Status set = SetSource(sequence, source);
+  if (set.ok()) return sequence;
+  engine_->sequences->Free(sequence);
+  return set.error();
+}
+
+Result<SequenceId> Runner::NewSequenceOf(std::span<const TokenId> source) {
+  KVANT_ASSIGN(const SourceId id, Encode(source));
+  auto sequence = NewSequence(id);
+  const Status freed = FreeSource(id);
+  if (sequence.ok() && !freed.ok()) return freed.error();
   return sequence;
 }
 

@@ -3,12 +3,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/arch/spec.h"
 #include "engine/generate/model_generation.h"
 #include "formats/gguf.h"
 #include "tools/sampling_defaults.h"
 
 namespace kvant::tools {
 namespace {
+
+// A file that cannot be read is one of which more is told when the model is opened.
+bool HasEncoder(const std::string& model_path) {
+  const auto file = formats::GgufFile::Open(model_path);
+  if (!file.ok()) return false;
+  const auto spec = arch::ReadSpec(*file);
+  return spec.ok() && spec->encoder.has_value();
+}
 
 Result<std::string> TakeModelSearch(const std::string& model_path, BeamRunOptions& beams) {
   const auto file = formats::GgufFile::Open(model_path);
@@ -25,6 +34,7 @@ Result<std::string> TakeModelSearch(const std::string& model_path, BeamRunOption
 
 Result<std::string> TakeModelDefaults(const std::string& model_path, const OptionList& list,
                                       RunOptions& options) {
+  options.beams.has_encoder = HasEncoder(model_path);
   if (options.no_model_defaults) return std::string();
   const std::string sampling = TakeModelSampling(model_path, list, options.sampling);
   KVANT_ASSIGN(const std::string search, TakeModelSearch(model_path, options.beams));

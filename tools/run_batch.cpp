@@ -69,18 +69,20 @@ Json AnswerTo(size_t number, const PromptLine& line) {
   return out;
 }
 
-std::vector<size_t> CheckPrompts(const Tokenizer& tokenizer, int64_t context,
+std::vector<size_t> CheckPrompts(const Model& model, int64_t context,
                                  std::vector<PromptLine>& prompts, ResultStream& out) {
   std::vector<size_t> good;
   for (size_t i = 0; i < prompts.size(); ++i) {
     PromptLine& line = prompts[i];
     if (line.error.empty()) {
-      auto tokens = PromptTokens(tokenizer, line.text);
+      auto tokens = model.has_encoder() ? SourceTokens(model, line.text)
+                                        : PromptTokens(model.tokenizer(), line.text);
       if (!tokens.ok()) {
         line.error = tokens.error().message;
       } else if (std::ssize(*tokens) > context) {
-        line.error = fmt::format("the prompt has {} tokens, but the context has room for {}",
-                                 tokens->size(), context);
+        line.error =
+            fmt::format("the prompt has {} tokens, but the {} has room for {}", tokens->size(),
+                        model.has_encoder() ? "encoder" : "context", context);
       } else {
         line.tokens = std::move(*tokens);
       }
@@ -139,7 +141,7 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
   status.Clear();
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
-  const auto good = CheckPrompts(model->tokenizer(), runner->options().context, prompts, out);
+  const auto good = CheckPrompts(*model, runner->options().context, prompts, out);
   std::vector<BatchRequest> requests;
   for (const size_t i : good) {
     requests.push_back({prompts[i].tokens, static_cast<int32_t>(options.batch.samples)});

@@ -106,8 +106,35 @@ struct BeamRun {
   std::shared_ptr<const Model> model;
   std::unique_ptr<Runner> runner;
   std::vector<std::vector<TokenId>> prompts;
+  std::vector<std::vector<TokenId>> sources;  // of encoder-decoders
   BeamGenerateOptions generate;
 };
+
+// What an encoder-decoder writes first.
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model) {
+  std::vector<TokenId> tokens;
+  if (model.decoder_start().has_value()) tokens.push_back(*model.decoder_start());
+  if (options.beams.prefix.has_value()) {
+    KVANT_ASSIGN(const auto prefix,
+                 model.tokenizer().Encode(*options.beams.prefix,
+                                          {.add_special = false, .parse_special = true}));
+    tokens.insert(tokens.end(), prefix.begin(), prefix.end());
+  }
+  if (!tokens.empty()) return tokens;
+  return MakeError(ErrorCode::kInvalid,
+                   "{}: the file names no token that texts begin with; expected --prefix",
+                   model.file().path());
+}
+
+Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
+  if (!run.model->has_encoder()) {
+    KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
+    return {};
+  }
+  KVANT_ASSIGN(run.sources.emplace_back(), SourceTokens(*run.model, text.value_or("")));
+  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
+  return {};
+}
 
 // `texts` is how many texts are searched; the prompts come later, when the context is known.
 Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
@@ -129,6 +156,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
 
 // The results of the search, or why there are none.
 Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
+  run.generate.sources = run.sources;
   auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
   if (found.ok()) return found;
   return options.session.Explain(found.error(), *run.model, run.session).error();
@@ -164,17 +192,26 @@ void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
 
 }  // namespace
 
+Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text) {
+  return model.tokenizer().Encode(text, {.add_special = true, .parse_special = true});
+}
+
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
   if (!options.beams.on()) {
     return list.Need(
         {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
          "--beam-scoring", "--patience", "--beam-sample", "--no-repeat-ngram", "--bad-words-ids",
          "--min-length", "--min-tokens", "--forced-bos-id", "--forced-eos-id", "--suppress-ids",
-         "--begin-suppress-ids", "--renormalize"},
+         "--begin-suppress-ids", "--renormalize", "--prefix"},
         "--beams");
   }
   KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
   KVANT_TRY(SamplingGroup::CheckBeams(list));
+  if (options.beams.has_encoder) {
+    KVANT_TRY(list.Exclude({"--chat"}, "a model that has an encoder"));
+  } else {
+    KVANT_TRY(list.Need({"--prefix"}, "a model that has an encoder"));
+  }
   if (options.ignore_eos) KVANT_TRY(list.Exclude({"--forced-eos-id"}, "--ignore-eos"));
   if (!options.beams.sample) {
     KVANT_TRY(list.Need({"--temp", "--top-k", "--top-p", "--seed"}, "--beam-sample"));
@@ -207,6 +244,8 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "--patience", &options.patience, {0, kFactorMax},
       "With --beam-scoring ct2 or whisper: end when N times as many texts have ended as there "
       "are beams");
+  list.Text("--prefix", &options.prefix, "TEXT",
+            "Of models that read a text and write another one: what that begins with");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
   AddProcessorOptions(list, options);
@@ -218,7 +257,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, 1));
-  KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
+  KVANT_TRY(AddText(options, text, run));
   run.generate.on_step = [&](size_t, const BeamSearch& search) {
     status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
     return BeamStep::kGoOn;
@@ -236,6 +275,7 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
                  {"steps", generation.steps},
                  {"finish_reason", generation.cancelled ? "cancelled" : "done"},
                  {"beams", HypothesesJson(generation.hypotheses, tokenizer, options.special)}};
+    if (!run.sources.empty()) json["source_ids"] = run.sources.front();
     if (options.beams.sample) json["seed"] = run.generate.search.seed;
     out.Write(Dump(json) + "\n");
     return {};
@@ -261,11 +301,19 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   status.Set(fmt::format("loading {}", positionals.model));
   KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, lines.size()));
   status.Clear();
-  const int64_t context = run.runner->options().context;
+  int64_t most = run.runner->options().context;
   const int64_t longest = run.generate.search.max_length;
-  const auto good = CheckPrompts(
-      run.model->tokenizer(), longest > 0 ? std::min(context, longest - 1) : context, lines, out);
-  for (const size_t i : good) run.prompts.push_back(lines[i].tokens);
+  if (longest > 0) most = std::min(most, longest - 1);
+  std::vector<TokenId> first;
+  if (run.model->has_encoder()) {
+    most = run.model->source_length();
+    KVANT_ASSIGN(first, FirstWritten(options, *run.model));
+  }
+  const auto good = CheckPrompts(*run.model, most, lines, out);
+  for (const size_t i : good) {
+    run.prompts.push_back(first.empty() ? lines[i].tokens : first);
+    if (!first.empty()) run.sources.push_back(lines[i].tokens);
+  }
   const auto write = [&](size_t request, const char* reason,
                          const std::vector<BeamHypothesis>& found) {
     Json json = AnswerTo(good[request], lines[good[request]]);

@@ -38,11 +38,13 @@ struct BeamRunOptions {
   std::vector<std::string> begin_suppress;
   std::vector<std::string> bad_words;  // such lists, separated by semicolons
   bool renormalize = false;
-  BeamOptions model;        // what the model's file asks for
-  bool model_asks = false;  // it does ask
+  BeamOptions model;                  // what the model's file asks for
+  bool model_asks = false;            // it does ask
+  bool has_encoder = false;           // the model reads a text and writes another one
+  std::optional<std::string> prefix;  // what that begins with
 
   // Whether texts are searched instead of sampled, and with how many beams.
-  bool on() const { return count.has_value() || model_asks; }
+  bool on() const { return count.has_value() || model_asks || has_encoder; }
   int64_t beams() const { return count.value_or(model.beams); }
 };
 
@@ -126,8 +128,12 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
 
 // Turns the texts into tokens, and tells of each line that cannot be answered in so long a context
 // what is wrong, by a line of JSON and in `error`. Returns the numbers of the others.
-std::vector<size_t> CheckPrompts(const Tokenizer& tokenizer, int64_t context,
+// They are sources where the model has an encoder.
+std::vector<size_t> CheckPrompts(const Model& model, int64_t context,
                                  std::vector<PromptLine>& prompts, ResultStream& out);
+
+// What an encoder reads of a text: its tokens, and those that the tokenizer adds on both sides.
+Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text);
 
 // kCorrupt if some could not be answered: how many of how many.
 Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompts);

@@ -185,6 +185,8 @@ Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDeco
   Encoder& encoder = model.encoder.emplace();
   KVANT_ASSIGN(encoder.source_max,
                metadata.CountOr("encoder.context_length", kContextMax, model.context_train));
+  KVANT_ASSIGN(const auto first, metadata.file().GetU32(metadata.Key("decoder_start_token_id")));
+  if (first.has_value()) encoder.first_token = int64_t{*first};
   encoder.stack = MakeStack(common, of_encoder, kEncoderNames, MaskKind::kAll);
   Stack& decoder =
       model.stacks.emplace_back(MakeStack(common, of_decoder, kDecoderNames, MaskKind::kCausal));

@@ -106,6 +106,8 @@ struct Stack {
 struct Encoder {
   Stack stack;             // its output is the final norm of the stream
   int64_t source_max = 0;  // positions of a source
+  // What the decoder's text begins with, where the file says it.
+  std::optional<int64_t> first_token = {};
 };
 
 struct ModelSpec {

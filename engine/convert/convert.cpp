@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
+#include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
@@ -66,7 +67,9 @@ Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfS
   vocabulary.AddTo(*parameters.writer);
   KVANT_TRY(AddSpecialTokens(config, vocabulary, *parameters.writer));
   KVANT_TRY(AddChatTemplates(config, *parameters.writer));
-  return AddParameters(family, config.model, shape, parameters);
+  KVANT_TRY(AddParameters(family, config.model, shape, parameters));
+  const bool has_encoder = shape.decoder.layers > 0;
+  return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
 }
 
 Status WriteTensors(const std::vector<OutputTensor>& tensors, const ConvertOptions& options,

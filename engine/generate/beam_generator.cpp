@@ -15,7 +15,9 @@ class BeamRequest final : public Request {
  public:
   BeamRequest(BeamSearch search, size_t number, std::span<const TokenId> prompt,
               const BeamGenerateOptions& options)
-      : search_(std::move(search)), number_(number), prompt_(prompt), options_(options) {}
+      : search_(std::move(search)), number_(number), prompt_(prompt), options_(options) {
+    if (!options.sources.empty()) source_ = options.sources[number];
+  }
 
   // Nothing, if the search has not begun.
   std::optional<BeamGeneration> Found(bool all_cancelled) const {
@@ -35,6 +37,7 @@ class BeamRequest final : public Request {
  protected:
   int64_t sequences() const override { return options_.search.beams; }
   std::span<const TokenId> prompt() const override { return prompt_; }
+  std::span<const TokenId> source() const override { return source_; }
   bool done() const override { return cancelled_ || search_.done(); }
 
   Status Prepare() override {
@@ -101,6 +104,7 @@ class BeamRequest final : public Request {
   BeamSearch search_;
   size_t number_;  // of the prompt
   std::span<const TokenId> prompt_;
+  std::span<const TokenId> source_;
   const BeamGenerateOptions& options_;
   std::vector<SequenceId> beams_;
   std::vector<int> parents_;
@@ -171,6 +175,10 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
   if (options.beginning.has_value() && prompts.size() != 1) {
     return MakeError(ErrorCode::kInvalid, "a beginning: expected one prompt, found {}",
                      prompts.size());
+  }
+  if (!options.sources.empty() && options.sources.size() != prompts.size()) {
+    return MakeError(ErrorCode::kInvalid, "sources: expected one for each of {} prompts, found {}",
+                     prompts.size(), options.sources.size());
   }
   BeginningFork fork(runner);
   std::deque<BeamRequest> requests;

@@ -1,9 +1,14 @@
 // Where a prompt may be cut without changing a bit of its logits (include/kvant/sequence_host.h).
 #include <algorithm>
 
+#include "base/result.h"
 #include "kvant/sequence_host.h"
 
 namespace kvant {
+
+Result<SequenceId> SequenceHost::NewSequenceOf(std::span<const TokenId> /*source*/) {
+  return MakeError(ErrorCode::kInvalid, "a source: there is no encoder");
+}
 
 int64_t PromptCut::Next(int64_t total, int64_t done, int64_t limit) const {
   // The chunk that the next token belongs to when the prompt is alone.

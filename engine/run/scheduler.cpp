@@ -183,6 +183,11 @@ Status Scheduler::Open(size_t first) {
   return {};
 }
 
+Result<SequenceId> Scheduler::NewSequenceFor(const Request& request) {
+  const std::span<const TokenId> source = request.source();
+  return source.empty() ? host_.NewSequence() : host_.NewSequenceOf(source);
+}
+
 // Gives a request that processes its own prompt a sequence for it.
 Status Scheduler::StartPrompt(Request& request) {
   Request::Progress& progress = request.progress_;
@@ -191,7 +196,7 @@ Status Scheduler::StartPrompt(Request& request) {
     progress.done = request.service_.done;
     return {};
   }
-  KVANT_ASSIGN(progress.sequence, host_.NewSequence());
+  KVANT_ASSIGN(progress.sequence, NewSequenceFor(request));
   if (request.has_begun_) return FindPrefixAgain(request);
   KVANT_ASSIGN(request.reused_, host_.ReusePrefix(progress.sequence, request.prompt()));
   progress.done = progress.kept = request.reused_;
@@ -211,7 +216,7 @@ Status Scheduler::FindPrefixAgain(Request& request) {
     const bool is_short = cut.chunk > cut.few_rows && missing > 0 && missing <= cut.few_rows;
     if (!is_short || progress.kept == 0) break;
     KVANT_TRY(host_.FreeSequence(std::exchange(progress.sequence, -1)));
-    KVANT_ASSIGN(progress.sequence, host_.NewSequence());
+    KVANT_ASSIGN(progress.sequence, NewSequenceFor(request));
   }
   progress.done = progress.kept;
   return {};

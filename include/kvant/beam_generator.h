@@ -41,6 +41,9 @@ struct BeamGenerateOptions {
   // Where there is one prompt only: a sequence that holds its beginning, all but its last token at
   // most. Beams begin as forks of it, and it stays as it is; there must be room beside it.
   std::optional<SequenceId> beginning = {};
+  // Of encoder-decoders: what is read before each of the prompts, which are beginnings of what is
+  // written. Equal sources are encoded once.
+  std::span<const std::vector<TokenId>> sources = {};
 };
 
 // Searches for a continuation of every prompt, of at most as many tokens as the context has room

@@ -65,6 +65,9 @@ class Model {
   bool has_encoder() const;
   // Positions of a source, at most; 0 for models without an encoder.
   int64_t source_length() const;
+  // The token that the text of an encoder-decoder begins with, as the file says it, or BOS; nothing
+  // where there is neither.
+  std::optional<TokenId> decoder_start() const;
   // What the cache holds keys and values of, or states, for all plans.
   std::span<const graph::CacheLayer> cache_layers() const;
   const cpu::KernelTable& kernels() const { return *kernels_; }

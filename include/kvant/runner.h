@@ -127,6 +127,8 @@ class Runner final : public SequenceHost {
   // Creates an empty sequence of this source. A sequence of an encoder-decoder needs one before its
   // first token.
   Result<SequenceId> NewSequence(SourceId source);
+  // All three: the sequence alone refers to the source afterwards.
+  Result<SequenceId> NewSequenceOf(std::span<const TokenId> source) override;
   // Gives an empty sequence another source. kInvalid for one that has tokens.
   Status SetSource(SequenceId sequence, SourceId source);
 

@@ -63,8 +63,10 @@ class Request {
   // The most sequences that it holds at the same time.
   virtual int64_t sequences() const { return 1; }
   virtual std::span<const TokenId> prompt() const = 0;
+  // Where an encoder reads a text before the prompt: that text. Empty: there is none.
+  virtual std::span<const TokenId> source() const { return {}; }
   // Requests that are neighbours in the queue and return the same family, not null, have the same
-  // prompt: it is processed once, and its sequence forked for each.
+  // source and prompt: it is processed once, and its sequence forked for each.
   virtual const void* family() const { return nullptr; }
   // Called before the request begins, or begins again.
   virtual Status Prepare() { return {}; }
@@ -164,6 +166,7 @@ class Scheduler {
   Status Open(size_t first);
   Status StepFrom(size_t first);
   Status Gather(size_t first);
+  Result<SequenceId> NewSequenceFor(const Request& request);
   Status StartPrompt(Request& request);
   Status FindPrefixAgain(Request& request);
   Status AddPromptPiece(Request& request, int64_t& budget);

@@ -73,6 +73,9 @@ class SequenceHost {
   virtual PromptCut prompt_cut() const = 0;
 
   virtual Result<SequenceId> NewSequence() = 0;
+  // The same, of a source with these tokens, which is encoded unless it is known. kInvalid where
+  // there is no encoder.
+  virtual Result<SequenceId> NewSequenceOf(std::span<const TokenId> source);
   virtual Status FreeSequence(SequenceId sequence) = 0;
   virtual Result<SequenceId> Fork(SequenceId sequence) = 0;
   virtual Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents) = 0;

@@ -1,9 +1,13 @@
 // The commands on real models, run as programs: known texts, known ids, what the outputs contain.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -262,10 +266,20 @@ uint64_t PeakOfRun(const std::vector<std::string>& options) {
   pid_t child = 0;
   if (posix_spawn(&child, kProgramPath, &actions, nullptr, argv.data(), environ) != 0) return 0;
   posix_spawn_file_actions_destroy(&actions);
+  // Not what wait4 tells, which begins with the memory of this process.
+  const std::string path = fmt::format("/proc/{}/status", child);
+  uint64_t peak = 0;
   int status = 0;
-  rusage usage{};
-  wait4(child, &status, 0, &usage);
-  return status == 0 ? static_cast<uint64_t>(usage.ru_maxrss) * 1024 : 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      uint64_t kib = 0;
+      const bool found = std::sscanf(line.c_str(), "VmHWM: %" SCNu64, &kib) == 1;
+      if (found) peak = std::max(peak, kib * 1024);
+    }
+    usleep(1000);
+  }
+  return status == 0 ? peak : 0;
 }
 
 // What --memory tells is enough for the run: nothing large is left out.
