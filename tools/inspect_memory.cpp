@@ -56,10 +56,15 @@ uint64_t ResidentBytes() {
 Result<Json> MemoryJson(const Model& model, const SessionOptions& wanted, uint64_t budget) {
   KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
   KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
-  Json out = {
-      {"context", options.context},      {"weights", plan.weights},   {"kv", plan.kv},
-      {"activations", plan.activations}, {"logits", plan.logits},     {"total", plan.total()},
-      {"groups", GroupsJson(plan)},      {"program", ResidentBytes()}};
+  Json out = {{"context", options.context},
+              {"weights", plan.weights},
+              {"kv", plan.kv},
+              {"activations", plan.activations},
+              {"logits", plan.logits},
+              {"encoder", plan.encoder},
+              {"total", plan.total()},
+              {"groups", GroupsJson(plan)},
+              {"program", ResidentBytes()}};
   if (budget == 0) return out;
   const uint64_t taken = plan.total() - plan.kv;
   const uint64_t left = budget > taken ? budget - taken : 0;
@@ -97,6 +102,9 @@ std::string MemoryText(const Json& memory) {
         group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
   }
   out += line("activations", "activations", "");
+  if (memory["encoder"].get<uint64_t>() > 0) {
+    out += line("encoder", "encoder", "  while a source of the greatest length is encoded");
+  }
   out += line("logits", "logits", "");
   out += line("total", "total", "");
   out += line("not counted", "program",

@@ -10,6 +10,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/run_modes.h"
 
 namespace kvant::tools {
 namespace {
@@ -29,11 +30,13 @@ struct LogitsOptions {
   TextGroup text;
   SessionGroup session;
   std::optional<std::string> tokens;
+  std::optional<std::string> source;
+  std::optional<std::string> source_tokens;
   std::optional<std::string> output;
   bool last = false;
 };
 
-Result<std::vector<TokenId>> ParseTokens(std::string_view text) {
+Result<std::vector<TokenId>> ParseTokens(const char* option, std::string_view text) {
   std::vector<TokenId> ids;
   while (true) {
     const std::string_view word = text.substr(0, text.find(','));
@@ -41,7 +44,7 @@ Result<std::vector<TokenId>> ParseTokens(std::string_view text) {
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || stop != word.data() + word.size()) {
       return MakeError(ErrorCode::kInvalid,
-                       "--tokens: expected ids separated by commas, as in 1,2,3, found '{}'",
+                       "{}: expected ids separated by commas, as in 1,2,3, found '{}'", option,
                        word.substr(0, 40));
     }
     ids.push_back(id);
@@ -53,10 +56,34 @@ Result<std::vector<TokenId>> ParseTokens(std::string_view text) {
 Result<std::vector<TokenId>> Tokens(const LogitsOptions& options,
                                     const std::optional<std::string>& text,
                                     const Tokenizer& tokenizer) {
-  if (!text.has_value()) return ParseTokens(*options.tokens);
+  if (!text.has_value()) return ParseTokens("--tokens", *options.tokens);
   KVANT_ASSIGN(auto ids, tokenizer.Encode(*text, {.add_special = false, .parse_special = true}));
   if (ids.empty()) return MakeError(ErrorCode::kInvalid, "the text has no tokens");
   return ids;
+}
+
+// Gives the session of an encoder-decoder the source that the tokens answer.
+Status TakeSource(const LogitsOptions& options, const Model& model, Session& session) {
+  const bool by_text = options.source.has_value();
+  const bool by_ids = options.source_tokens.has_value();
+  if (!model.has_encoder()) {
+    if (!by_text && !by_ids) return {};
+    return MakeError(ErrorCode::kInvalid, "{}: the model reads no source, found --source{}",
+                     model.file().path(), by_text ? "" : "-tokens");
+  }
+  if (by_text == by_ids) {
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: the model reads a source: give either --source or --source-tokens",
+                     model.file().path());
+  }
+  std::vector<TokenId> tokens;
+  if (options.source.has_value()) {
+    KVANT_ASSIGN(tokens, SourceTokens(model, *options.source));
+  } else {
+    KVANT_ASSIGN(tokens, ParseTokens("--source-tokens", *options.source_tokens));
+  }
+  KVANT_ASSIGN(const SourceId source, session.runner().Encode(tokens));
+  return session.runner().SetSource(session.sequence(), source);
 }
 
 Status WriteLogits(const LogitsOptions& options, const Positionals& positionals) {
@@ -70,6 +97,7 @@ Status WriteLogits(const LogitsOptions& options, const Positionals& positionals)
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (session_options.context == 0) session_options.context = count;
   KVANT_ASSIGN(const auto session, options.session.Open(model, session_options));
+  KVANT_TRY(TakeSource(options, *model, *session));
   StatusLine status(StatusUse::kShown);
   KVANT_ASSIGN(auto file, formats::NpyWriter::Create(*options.output, options.last ? 1 : count,
                                                      model->vocab_size()));
@@ -94,6 +122,11 @@ int LogitsCommand(CommandLine& line) {
   OptionList list;
   list.Group("Input");
   list.Text("--tokens", &options.tokens, "IDS", "Token ids separated by commas");
+  list.Text("--source", &options.source, "TEXT",
+            "Of an encoder-decoder: what is read before the tokens, with the tokens that belong "
+            "around a text");
+  list.Text("--source-tokens", &options.source_tokens, "IDS",
+            "The same by token ids, which are taken as given");
   options.text.Add(list, "Input", "text");
   list.Group("Output");
   list.Text("-o,--output", &options.output, "OUT.npy", "Write the logits to this file");

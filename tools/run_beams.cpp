@@ -197,21 +197,21 @@ Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view t
 }
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
-  if (!options.beams.on()) {
-    return list.Need(
-        {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
-         "--beam-scoring", "--patience", "--beam-sample", "--no-repeat-ngram", "--bad-words-ids",
-         "--min-length", "--min-tokens", "--forced-bos-id", "--forced-eos-id", "--suppress-ids",
-         "--begin-suppress-ids", "--renormalize", "--prefix"},
-        "--beams");
-  }
-  KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
-  KVANT_TRY(SamplingGroup::CheckBeams(list));
   if (options.beams.has_encoder) {
     KVANT_TRY(list.Exclude({"--chat"}, "a model that has an encoder"));
   } else {
     KVANT_TRY(list.Need({"--prefix"}, "a model that has an encoder"));
   }
+  if (!options.beams.on()) {
+    return list.Need(
+        {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
+         "--beam-scoring", "--patience", "--beam-sample", "--no-repeat-ngram", "--bad-words-ids",
+         "--min-length", "--min-tokens", "--forced-bos-id", "--forced-eos-id", "--suppress-ids",
+         "--begin-suppress-ids", "--renormalize"},
+        "--beams");
+  }
+  KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
+  KVANT_TRY(SamplingGroup::CheckBeams(list));
   if (options.ignore_eos) KVANT_TRY(list.Exclude({"--forced-eos-id"}, "--ignore-eos"));
   if (!options.beams.sample) {
     KVANT_TRY(list.Need({"--temp", "--top-k", "--top-p", "--seed"}, "--beam-sample"));

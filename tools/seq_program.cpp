@@ -65,6 +65,7 @@ class Interpreter {
   Result<Json> Run(const Line& line) {
     using Operation = Status (Interpreter::*)(const Line&, Json&);
     static const std::map<std::string, Operation> operations = {
+        {"encode", &Interpreter::Encode}, {"forget", &Interpreter::Forget},
         {"new", &Interpreter::New},       {"free", &Interpreter::Free},
         {"reset", &Interpreter::Reset},   {"append", &Interpreter::Append},
         {"step", &Interpreter::Step},     {"generate", &Interpreter::Generate},
@@ -145,13 +146,42 @@ class Interpreter {
   }
 
   Status New(const Line& line, Json& out) {
-    KVANT_TRY(Need(line, 2, 2, "new A"));
+    KVANT_TRY(Need(line, 2, 3, "new A' or 'new A S"));
     KVANT_TRY(MustBeFree(line, line.words[1]));
-    KVANT_ASSIGN(sequences_[line.words[1]], NewSequence());
+    SequenceId id = -1;
+    if (line.words.size() == 3) {
+      KVANT_ASSIGN(const SourceId source, FindSource(line, line.words[2]));
+      KVANT_ASSIGN(id, runner_.NewSequence(source));
+    } else {
+      KVANT_ASSIGN(id, runner_.NewSequence());
+    }
+    sequences_[line.words[1]] = id;
     Describe(out, line.words[1]);
     return {};
   }
-  Result<SequenceId> NewSequence() { return runner_.NewSequence(); }
+
+  Result<SourceId> FindSource(const Line& line, const std::string& name) const {
+    const auto found = sources_.find(name);
+    if (found != sources_.end()) return found->second;
+    return WrongLine(line, fmt::format("a source, found '{}'", Visible(name)));
+  }
+
+  Status Encode(const Line& line, Json& out) {
+    KVANT_TRY(Need(line, 3, ~size_t{0}, "encode S 1 15 27' or 'encode S \"text\""));
+    if (sources_.contains(line.words[1])) return WrongLine(line, "a new name for the source");
+    KVANT_ASSIGN(const auto tokens, TokensOf(line, AddSpecial::kYes));
+    KVANT_ASSIGN(sources_[line.words[1]], runner_.Encode(tokens));
+    out["tokens"] = tokens.size();
+    return {};
+  }
+
+  Status Forget(const Line& line, Json&) {
+    KVANT_TRY(Need(line, 2, 2, "forget S"));
+    KVANT_ASSIGN(const SourceId source, FindSource(line, line.words[1]));
+    KVANT_TRY(runner_.FreeSource(source));
+    sources_.erase(line.words[1]);
+    return {};
+  }
 
   Status Free(const Line& line, Json&) {
     KVANT_TRY(Need(line, 2, 2, "free A"));
@@ -169,20 +199,28 @@ class Interpreter {
     return {};
   }
 
+  enum class AddSpecial : uint8_t { kNo, kYes };
+
+  // The ids behind the first two words, or those of a text in quotes.
+  Result<std::vector<TokenId>> TokensOf(const Line& line, AddSpecial special) const {
+    if (line.quoted_last && line.words.size() == 3) {
+      return tokenizer_.Encode(line.words.back(),
+                               {.add_special = special == AddSpecial::kYes, .parse_special = true});
+    }
+    std::vector<TokenId> tokens;
+    for (size_t i = 2; i < line.words.size(); ++i) {
+      KVANT_ASSIGN(const int64_t token, Number(line, i));
+      tokens.push_back(static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
+    }
+    return tokens;
+  }
+
   Status Append(const Line& line, Json& out) {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "append A 1 15 27' or 'append A \"text\""));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    std::vector<TokenId> tokens;
-    if (line.quoted_last && line.words.size() == 3) {
-      KVANT_ASSIGN(tokens,
-                   tokenizer_.Encode(line.words.back(), {.add_special = runner_.length(id) == 0,
-                                                         .parse_special = true}));
-    } else {
-      for (size_t i = 2; i < line.words.size(); ++i) {
-        KVANT_ASSIGN(const int64_t token, Number(line, i));
-        tokens.push_back(static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
-      }
-    }
+    // A text that answers a source begins with a token that the caller gives.
+    const bool first = runner_.length(id) == 0 && sources_.empty();
+    KVANT_ASSIGN(const auto tokens, TokensOf(line, first ? AddSpecial::kYes : AddSpecial::kNo));
     KVANT_TRY(runner_.Append(id, tokens));
     out["tokens"] = tokens.size();
     Describe(out, line.words[1]);
@@ -421,7 +459,8 @@ class Interpreter {
                     {"tokens_replayed", stats.tokens_replayed},
                     {"tokens_scanned", stats.tokens_scanned},
                     {"tokens_reused", stats.tokens_reused},
-                    {"passes", stats.passes}};
+                    {"passes", stats.passes},
+                    {"encoder_passes", stats.encoder_passes}};
     for (const KvGroupStats& group : stats.groups) {
       out["stats"]["groups"].push_back({{"layers", group.layers},
                                         {"window", group.window},
@@ -450,6 +489,7 @@ class Interpreter {
   const Tokenizer& tokenizer_;
   std::map<std::string, SequenceId> sequences_;
   std::map<std::string, SnapshotId> snapshots_;
+  std::map<std::string, SourceId> sources_;
 };
 
 }  // namespace
