@@ -15,46 +15,10 @@
 #include "tools/console.h"
 #include "tools/json.h"
 #include "tools/llama_words.h"
+#include "tools/seq_line.h"
 
 namespace kvant::tools {
 namespace {
-
-using Words = std::vector<std::string>;
-
-// One line of a program.
-struct Line {
-  size_t number;
-  Words words;
-  bool quoted_last = false;  // the last word was a text in quotes
-};
-
-Error WrongLine(const Line& line, const std::string& expected) {
-  return MakeError(ErrorCode::kInvalid, "line {}: expected {}", line.number, expected);
-}
-
-// Words, some perhaps in quotes with the escapes of Unescape, up to the end or a #.
-Result<Line> ParseLine(size_t number, const std::string& text) {
-  constexpr const char* kSpace = " \t\r\v\f";
-  Line line{number, {}};
-  for (size_t i = text.find_first_not_of(kSpace); i < text.size() && text[i] != '#';
-       i = text.find_first_not_of(kSpace, i)) {
-    line.quoted_last = text[i] == '"';
-    size_t end = text.find_first_of(" \t\r\v\f#\"", i);
-    if (line.quoted_last) {
-      for (end = i + 1; end < text.size() && text[end] != '"'; ++end) {
-        if (text[end] == '\\') ++end;
-      }
-      if (end >= text.size()) return WrongLine(line, "a closing quote");
-      line.words.push_back(Unescape(text.substr(i + 1, end - i - 1)));
-      i = end + 1;
-    } else {
-      end = std::min(end, text.size());
-      line.words.push_back(text.substr(i, end - i));
-      i = end;
-    }
-  }
-  return line;
-}
 
 class Interpreter {
  public:
@@ -62,8 +26,8 @@ class Interpreter {
       : runner_(runner), tokenizer_(tokenizer) {}
 
   // Runs a line and describes what it did.
-  Result<Json> Run(const Line& line) {
-    using Operation = Status (Interpreter::*)(const Line&, Json&);
+  Result<Json> Run(const SeqLine& line) {
+    using Operation = Status (Interpreter::*)(const SeqLine&, Json&);
     static const std::map<std::string, Operation> operations = {
         {"encode", &Interpreter::Encode}, {"forget", &Interpreter::Forget},
         {"new", &Interpreter::New},       {"free", &Interpreter::Free},
@@ -83,8 +47,9 @@ class Interpreter {
       std::vector<std::string> known;
       for (const auto& [name, operation] : operations) known.push_back(name);
       const std::string near = Nearest(line.words.front(), known);
-      return WrongLine(line, fmt::format("an operation, found '{}'{}", Visible(line.words.front()),
-                                         near.empty() ? "" : "; did you mean '" + near + "'?"));
+      return WrongSeqLine(line,
+                          fmt::format("an operation, found '{}'{}", Visible(line.words.front()),
+                                      near.empty() ? "" : "; did you mean '" + near + "'?"));
     }
     Json out = {{"line", line.number}, {"op", line.words.front()}};
     const Status status = (this->*found->second)(line, out);
@@ -96,25 +61,25 @@ class Interpreter {
   }
 
  private:
-  static Status Need(const Line& line, size_t least, size_t most, const char* usage) {
+  static Status Need(const SeqLine& line, size_t least, size_t most, const char* usage) {
     if (line.words.size() >= least && line.words.size() <= most) return {};
-    return WrongLine(line, fmt::format("'{}'", usage));
+    return WrongSeqLine(line, fmt::format("'{}'", usage));
   }
 
-  static Result<int64_t> Number(const Line& line, size_t i) {
+  static Result<int64_t> Number(const SeqLine& line, size_t i) {
     const std::string& word = line.words[i];
     int64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc() || end != word.data() + word.size()) {
-      return WrongLine(line, fmt::format("a number, found '{}'", Visible(word)));
+      return WrongSeqLine(line, fmt::format("a number, found '{}'", Visible(word)));
     }
     return value;
   }
 
-  static Result<int64_t> Count(const Line& line, size_t i) {
+  static Result<int64_t> Count(const SeqLine& line, size_t i) {
     KVANT_ASSIGN(const int64_t value, Number(line, i));
     if (value >= 0) return value;
-    return WrongLine(line, fmt::format("a count, found '{}'", value));
+    return WrongSeqLine(line, fmt::format("a count, found '{}'", value));
   }
 
   Result<std::span<const float>> LogitsOf(SequenceId id) const {
@@ -122,15 +87,15 @@ class Interpreter {
     return runner_.logits(id);
   }
 
-  Result<SequenceId> Find(const Line& line, const std::string& name) const {
+  Result<SequenceId> Find(const SeqLine& line, const std::string& name) const {
     const auto found = sequences_.find(name);
     if (found != sequences_.end()) return found->second;
-    return WrongLine(line, fmt::format("a sequence, found '{}'", Visible(name)));
+    return WrongSeqLine(line, fmt::format("a sequence, found '{}'", Visible(name)));
   }
 
-  Status MustBeFree(const Line& line, const std::string& name) const {
+  Status MustBeFree(const SeqLine& line, const std::string& name) const {
     if (!sequences_.contains(name)) return {};
-    return WrongLine(line, fmt::format("a new name, found '{}'", Visible(name)));
+    return WrongSeqLine(line, fmt::format("a new name, found '{}'", Visible(name)));
   }
 
   // What is worth knowing of a sequence after an operation.
@@ -145,7 +110,7 @@ class Interpreter {
     out["state"].push_back(std::move(state));
   }
 
-  Status New(const Line& line, Json& out) {
+  Status New(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 2, 3, "new A' or 'new A S"));
     KVANT_TRY(MustBeFree(line, line.words[1]));
     SequenceId id = -1;
@@ -160,22 +125,22 @@ class Interpreter {
     return {};
   }
 
-  Result<SourceId> FindSource(const Line& line, const std::string& name) const {
+  Result<SourceId> FindSource(const SeqLine& line, const std::string& name) const {
     const auto found = sources_.find(name);
     if (found != sources_.end()) return found->second;
-    return WrongLine(line, fmt::format("a source, found '{}'", Visible(name)));
+    return WrongSeqLine(line, fmt::format("a source, found '{}'", Visible(name)));
   }
 
-  Status Encode(const Line& line, Json& out) {
+  Status Encode(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "encode S 1 15 27' or 'encode S \"text\""));
-    if (sources_.contains(line.words[1])) return WrongLine(line, "a new name for the source");
+    if (sources_.contains(line.words[1])) return WrongSeqLine(line, "a new name for the source");
     KVANT_ASSIGN(const auto tokens, TokensOf(line, AddSpecial::kYes));
     KVANT_ASSIGN(sources_[line.words[1]], runner_.Encode(tokens));
     out["tokens"] = tokens.size();
     return {};
   }
 
-  Status Forget(const Line& line, Json&) {
+  Status Forget(const SeqLine& line, Json&) {
     KVANT_TRY(Need(line, 2, 2, "forget S"));
     KVANT_ASSIGN(const SourceId source, FindSource(line, line.words[1]));
     KVANT_TRY(runner_.FreeSource(source));
@@ -183,7 +148,7 @@ class Interpreter {
     return {};
   }
 
-  Status Free(const Line& line, Json&) {
+  Status Free(const SeqLine& line, Json&) {
     KVANT_TRY(Need(line, 2, 2, "free A"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_TRY(runner_.FreeSequence(id));
@@ -191,7 +156,7 @@ class Interpreter {
     return {};
   }
 
-  Status Reset(const Line& line, Json& out) {
+  Status Reset(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 2, 2, "reset A"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_TRY(runner_.Reset(id));
@@ -202,7 +167,7 @@ class Interpreter {
   enum class AddSpecial : uint8_t { kNo, kYes };
 
   // The ids behind the first two words, or those of a text in quotes.
-  Result<std::vector<TokenId>> TokensOf(const Line& line, AddSpecial special) const {
+  Result<std::vector<TokenId>> TokensOf(const SeqLine& line, AddSpecial special) const {
     if (line.quoted_last && line.words.size() == 3) {
       return tokenizer_.Encode(line.words.back(),
                                {.add_special = special == AddSpecial::kYes, .parse_special = true});
@@ -215,7 +180,7 @@ class Interpreter {
     return tokens;
   }
 
-  Status Append(const Line& line, Json& out) {
+  Status Append(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "append A 1 15 27' or 'append A \"text\""));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     // A text that answers a source begins with a token that the caller gives.
@@ -227,21 +192,21 @@ class Interpreter {
     return {};
   }
 
-  Status Step(const Line& line, Json& out) {
+  Status Step(const SeqLine& line, Json& out) {
     std::vector<std::vector<TokenId>> tokens;
-    Words names;
+    SeqWords names;
     for (size_t i = 1; i < line.words.size(); ++i) {
       if (sequences_.contains(line.words[i])) {
         names.push_back(line.words[i]);
         tokens.emplace_back();
         continue;
       }
-      if (tokens.empty()) return WrongLine(line, "'step A 15 16 B 27'");
+      if (tokens.empty()) return WrongSeqLine(line, "'step A 15 16 B 27'");
       KVANT_ASSIGN(const int64_t token, Number(line, i));
       tokens.back().push_back(
           static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
     }
-    if (names.empty()) return WrongLine(line, "'step A 15 16 B 27'");
+    if (names.empty()) return WrongSeqLine(line, "'step A 15 16 B 27'");
     std::vector<StepInput> inputs;
     for (size_t i = 0; i < names.size(); ++i) inputs.push_back({sequences_[names[i]], tokens[i]});
     KVANT_TRY(runner_.Step(inputs));
@@ -249,7 +214,7 @@ class Interpreter {
     return {};
   }
 
-  Status Generate(const Line& line, Json& out) {
+  Status Generate(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "generate A 10"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_ASSIGN(const int64_t count, Count(line, 2));
@@ -266,7 +231,7 @@ class Interpreter {
     return {};
   }
 
-  Status Fork(const Line& line, Json& out) {
+  Status Fork(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "fork A B"));
     KVANT_ASSIGN(const SequenceId from, Find(line, line.words[1]));
     KVANT_TRY(MustBeFree(line, line.words[2]));
@@ -275,11 +240,11 @@ class Interpreter {
     return {};
   }
 
-  Status Reorder(const Line& line, Json& out) {
+  Status Reorder(const SeqLine& line, Json& out) {
     const auto colon = std::find(line.words.begin(), line.words.end(), ":");
     const size_t count = static_cast<size_t>(colon - line.words.begin()) - 1;
     if (colon == line.words.end() || count == 0 || line.words.size() != 2 * count + 2) {
-      return WrongLine(line, "'reorder A B C : 2 2 0'");
+      return WrongSeqLine(line, "'reorder A B C : 2 2 0'");
     }
     std::vector<SequenceId> ids;
     std::vector<int> parents;
@@ -294,12 +259,12 @@ class Interpreter {
     return {};
   }
 
-  Status Rewind(const Line& line, Json& out) {
+  Status Rewind(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, 4, "rewind A 12' or 'rewind A 12 no-replay"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_ASSIGN(const int64_t length, Number(line, 2));
     if (line.words.size() == 4 && line.words[3] != "no-replay") {
-      return WrongLine(line, fmt::format("'no-replay', found '{}'", Visible(line.words[3])));
+      return WrongSeqLine(line, fmt::format("'no-replay', found '{}'", Visible(line.words[3])));
     }
     const uint64_t replayed = runner_.stats().tokens_replayed;
     KVANT_TRY(
@@ -309,13 +274,13 @@ class Interpreter {
     return {};
   }
 
-  Status Prune(const Line& line, Json& out) {
+  Status Prune(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 4, 5, "prune A 4 100' or 'prune A 4 100 moved"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_ASSIGN(const int64_t first, Number(line, 2));
     KVANT_ASSIGN(const int64_t last, Number(line, 3));
     if (line.words.size() == 5 && line.words[4] != "moved") {
-      return WrongLine(line, fmt::format("'moved', found '{}'", Visible(line.words[4])));
+      return WrongSeqLine(line, fmt::format("'moved', found '{}'", Visible(line.words[4])));
     }
     KVANT_TRY(runner_.Prune(
         id, first, last, line.words.size() == 5 ? PrunePositions::kMoved : PrunePositions::kKept));
@@ -323,35 +288,36 @@ class Interpreter {
     return {};
   }
 
-  Status Take(const Line& line, Json& out) {
+  Status Take(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "snapshot A S"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    if (snapshots_.contains(line.words[2])) return WrongLine(line, "a new name for the snapshot");
+    if (snapshots_.contains(line.words[2]))
+      return WrongSeqLine(line, "a new name for the snapshot");
     KVANT_ASSIGN(snapshots_[line.words[2]], runner_.TakeSnapshot(id));
     Describe(out, line.words[1]);
     return {};
   }
 
-  Status Restore(const Line& line, Json& out) {
+  Status Restore(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "restore A S"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     const auto snapshot = snapshots_.find(line.words[2]);
-    if (snapshot == snapshots_.end()) return WrongLine(line, "the name of a snapshot");
+    if (snapshot == snapshots_.end()) return WrongSeqLine(line, "the name of a snapshot");
     KVANT_TRY(runner_.Restore(id, snapshot->second));
     Describe(out, line.words[1]);
     return {};
   }
 
-  Status Drop(const Line& line, Json&) {
+  Status Drop(const SeqLine& line, Json&) {
     KVANT_TRY(Need(line, 2, 2, "drop S"));
     const auto snapshot = snapshots_.find(line.words[1]);
-    if (snapshot == snapshots_.end()) return WrongLine(line, "the name of a snapshot");
+    if (snapshot == snapshots_.end()) return WrongSeqLine(line, "the name of a snapshot");
     KVANT_TRY(runner_.DropSnapshot(snapshot->second));
     snapshots_.erase(snapshot);
     return {};
   }
 
-  Status Save(const Line& line, Json&) {
+  Status Save(const SeqLine& line, Json&) {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "save FILE A B"));
     std::vector<SequenceId> ids;
     for (size_t i = 2; i < line.words.size(); ++i) {
@@ -360,13 +326,13 @@ class Interpreter {
     return runner_.Save(line.words[1], ids);
   }
 
-  Status Load(const Line& line, Json& out) {
+  Status Load(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "load FILE A B"));
     return Name(
         line, 2, [&] { return runner_.Load(line.words[1]); }, out);
   }
 
-  Status Export(const Line& line, Json&) {
+  Status Export(const SeqLine& line, Json&) {
     KVANT_TRY(Need(line, 4, ~size_t{0}, "export FILE bhsd A B"));
     KVANT_ASSIGN(const KvLayout layout, ParseKvLayout(line.words[2]));
     std::vector<SequenceId> ids;
@@ -377,7 +343,7 @@ class Interpreter {
     return WriteKvTensors(line.words[1], tensors);
   }
 
-  Status Import(const Line& line, Json& out) {
+  Status Import(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 4, ~size_t{0}, "import FILE bhsd A B"));
     KVANT_ASSIGN(const KvLayout layout, ParseKvLayout(line.words[2]));
     const auto import = [&]() -> Result<std::vector<SequenceId>> {
@@ -388,19 +354,19 @@ class Interpreter {
   }
 
   // Gives the words from number `first` on to the new sequences that `make` returns.
-  Status Name(const Line& line, size_t first,
+  Status Name(const SeqLine& line, size_t first,
               const std::function<Result<std::vector<SequenceId>>()>& make, Json& out) {
     const auto names = line.words.begin() + static_cast<std::ptrdiff_t>(first);
     for (auto name = names; name != line.words.end(); ++name) {
       KVANT_TRY(MustBeFree(line, *name));
       if (std::find(names, name, *name) == name) continue;
-      return WrongLine(line, fmt::format("different names, found '{}'", Visible(*name)));
+      return WrongSeqLine(line, fmt::format("different names, found '{}'", Visible(*name)));
     }
     KVANT_ASSIGN(const std::vector<SequenceId> ids, make());
     if (ids.size() != line.words.size() - first) {
       for (const SequenceId id : ids) KVANT_TRY(runner_.FreeSequence(id));
-      return WrongLine(line,
-                       fmt::format("{} names, as many as the file has sequences", ids.size()));
+      return WrongSeqLine(line,
+                          fmt::format("{} names, as many as the file has sequences", ids.size()));
     }
     for (size_t i = 0; i < ids.size(); ++i) {
       sequences_[line.words[i + first]] = ids[i];
@@ -409,7 +375,7 @@ class Interpreter {
     return {};
   }
 
-  Status Logits(const Line& line, Json& out) {
+  Status Logits(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, 3, "logits A 5"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_ASSIGN(const int64_t wanted, Count(line, 2));
@@ -433,14 +399,14 @@ class Interpreter {
     return {};
   }
 
-  Status Tokens(const Line& line, Json& out) {
+  Status Tokens(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 2, 2, "tokens A"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     out["ids"] = std::vector<TokenId>(runner_.tokens(id).begin(), runner_.tokens(id).end());
     return {};
   }
 
-  Status Stats(const Line& line, Json& out) {
+  Status Stats(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 1, 1, "stats"));
     const RunnerStats stats = runner_.stats();
     out["stats"] = {{"sequences", stats.sequences},
@@ -478,7 +444,7 @@ class Interpreter {
     return {};
   }
 
-  Status Check(const Line& line, Json& out) {
+  Status Check(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 1, 1, "check"));
     KVANT_TRY(runner_.Check());
     out["ok"] = true;
@@ -500,7 +466,7 @@ Status RunSequenceProgram(const std::string& text, Runner& runner, const Tokeniz
   std::istringstream lines(text);
   std::string content;
   for (size_t number = 1; std::getline(lines, content); ++number) {
-    KVANT_ASSIGN(const Line line, ParseLine(number, content));
+    KVANT_ASSIGN(const SeqLine line, ParseSeqLine(number, content));
     if (line.words.empty()) continue;
     KVANT_ASSIGN(const Json result, interpreter.Run(line));
     if (!print(Dump(result) + "\n")) break;

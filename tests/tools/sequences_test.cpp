@@ -59,7 +59,7 @@ TEST_F(Sequences, WrongLinesAreNamedAndEndTheProgram) {
       {"foo A", "expected an operation, found 'foo'"},
       {"apend A 1", "did you mean 'append'?"},
       {"new", "expected 'new A'"},
-      {"new A B", "expected 'new A'"},
+      {"new C B", "expected a source, found 'B'"},
       {"new A", "expected a new name, found 'A'"},
       {"free Z", "expected a sequence, found 'Z'"},
       {"append A", "expected 'append A 1 15 27' or 'append A \"text\"'"},

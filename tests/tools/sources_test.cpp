@@ -1,0 +1,148 @@
+// The commands on encoder-decoders, run as programs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "formats/npy.h"
+#include "tests/engine/seeded_model.h"
+#include "tests/temporary_folder.h"
+#include "tests/this_build.h"
+#include "tests/tools/program.h"
+
+namespace kvant::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string Ids(const std::vector<TokenId>& tokens, char separator) {
+  std::string text;
+  for (const TokenId token : tokens)
+    text += (text.empty() ? "" : std::string(1, separator)) + std::to_string(token);
+  return text;
+}
+
+class SourceProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    KVANT_SKIP_WITHOUT_PROGRAM();
+    seeded_.config["num_beams"] = 3;
+    seeded_.config["max_length"] = 20;
+    seeded_.config["bad_words_ids"] = {{7}, {9}};
+    seeded_.config["length_penalty"] = 0.5;
+    const auto path = seeded_.Convert();
+    ASSERT_TRUE(path.ok()) << path.error().message;
+    path_ = *path;
+  }
+
+  static std::string Output(const std::vector<std::string>& arguments,
+                            const std::string& text = "") {
+    const ProgramRun run = RunProgram(arguments, {.text = text});
+    EXPECT_EQ(run.code, 0) << run.error;
+    return run.out;
+  }
+
+  SeededModel seeded_{std::string(kSeededPairs) + "bart"};
+  std::string path_;
+};
+
+TEST_F(SourceProgram, LogitsAreThoseOfTransformers) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "logits.npy";
+  Output({"logits", path_, "--source-tokens", Ids(seeded_.Source(), ','), "--tokens",
+          Ids(seeded_.Tokens(), ','), "-o", out});
+  const auto expected = formats::NpyRead(seeded_.LogitsPath());
+  const auto found = formats::NpyRead(out);
+  ASSERT_TRUE(expected.ok() && found.ok());
+  ASSERT_EQ(found->values.size(), expected->values.size());
+  for (size_t i = 0; i < found->values.size(); ++i) {
+    ASSERT_NEAR(found->values[i], expected->values[i], 1e-4) << i;
+  }
+}
+
+// The search is that of the folder's configuration, and the text begins with the decoder's token.
+TEST_F(SourceProgram, RunSearchesAsTheFileAsks) {
+  const json found = json::parse(Output({"run", path_, "-q", "--json", "-p", "abc"}));
+  EXPECT_EQ(found["prompt_ids"], json::array({2}));
+  ASSERT_EQ(found["beams"].size(), 1u);
+  const auto ids = found["beams"][0]["ids"].get<std::vector<TokenId>>();
+  EXPECT_LE(ids.size(), 19u);
+  for (const TokenId banned : {7, 9}) EXPECT_EQ(std::ranges::count(ids, banned), 0);
+  const json same = json::parse(
+      Output({"run", path_, "-q", "--json", "-p", "abc", "--no-model-defaults", "--beams", "3",
+              "--length-penalty", "0.5", "--suppress-ids", "7,9", "-n", "19"}));
+  EXPECT_EQ(same["beams"], found["beams"]);
+  const json plain =
+      json::parse(Output({"run", path_, "-q", "--json", "-p", "abc", "--no-model-defaults"}));
+  EXPECT_NE(plain["beams"], found["beams"]);
+  EXPECT_EQ(plain["source_ids"], found["source_ids"]);
+}
+
+TEST_F(SourceProgram, BatchesGiveEachSourceItsText) {
+  std::string prompts;
+  for (const char* text : {"abc", "a", "abc", "cccbbb"}) {
+    prompts += json({{"prompt", text}}).dump() + "\n";
+  }
+  std::istringstream lines(Output({"run", path_, "-q", "--prompts", "-"}, prompts));
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const json found = json::parse(line);
+    const char* const texts[] = {"abc", "a", "abc", "cccbbb"};
+    const json alone = json::parse(
+        Output({"run", path_, "-q", "--json", "-p", texts[found["prompt"].get<size_t>()]}));
+    EXPECT_EQ(found["beams"][0]["ids"], alone["beams"][0]["ids"]) << line;
+  }
+  EXPECT_EQ(count, 4u);
+}
+
+TEST_F(SourceProgram, ProgramsOfSequencesHaveSources) {
+  const std::string program = "encode S " + Ids(seeded_.Source(), ' ') +
+                              "\nnew A S\nappend A 5 6\nnew B S\nforget S\nappend B 5 6\n"
+                              "encode T " +
+                              Ids(seeded_.Source(), ' ') + "\nstats\ncheck\n";
+  std::istringstream lines(Output({"seq", path_, "-"}, program));
+  std::vector<json> results;
+  for (std::string line; std::getline(lines, line);) results.push_back(json::parse(line));
+  ASSERT_EQ(results.size(), 9u);
+  EXPECT_EQ(results[2]["state"][0]["logits_xxh64"], results[5]["state"][0]["logits_xxh64"]);
+  EXPECT_EQ(results[7]["stats"]["encoder_passes"], 1);
+  const ProgramRun wrong = RunProgram({"seq", path_, "-"}, {.text = "new A S\n"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("line 1: expected a source, found 'S'"));
+}
+
+TEST_F(SourceProgram, MemoryTellsOfTheEncoder) {
+  const json memory = json::parse(Output({"inspect", path_, "--memory", "--json"}))["memory"];
+  EXPECT_GT(memory["encoder"].get<uint64_t>(), 0u);
+  uint64_t total = 0;
+  for (const char* part : {"weights", "kv", "activations", "encoder", "logits"}) {
+    total += memory[part].get<uint64_t>();
+  }
+  EXPECT_EQ(memory["total"], total);
+  EXPECT_THAT(Output({"inspect", path_, "--memory"}), HasSubstr("\n  encoder "));
+}
+
+TEST_F(SourceProgram, WrongUsageIsToldInALine) {
+  const auto fails = [](const std::vector<std::string>& arguments, const char* message) {
+    const ProgramRun run = RunProgram(arguments);
+    EXPECT_NE(run.code, 0);
+    EXPECT_THAT(run.error, HasSubstr(message));
+    EXPECT_EQ(run.error_lines(), 1u) << run.error;
+    EXPECT_EQ(run.out, "");
+  };
+  fails({"logits", path_, "--tokens", "1", "-o", "x.npy"}, "the model reads a source");
+  fails({"logits", "shakespeare", "--tokens", "1", "--source", "a", "-o", "x.npy"},
+        "the model reads no source, found --source");
+  fails({"run", "shakespeare", "-p", "a", "--prefix", "b"},
+        "--prefix: expected a model that has an encoder");
+  fails({"run", path_, "-p", "a", "--chat"}, "--chat: not possible together with");
+}
+
+}  // namespace
+}  // namespace kvant::test
