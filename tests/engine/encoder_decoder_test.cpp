@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cpu/kernels.h"
 #include "formats/npy.h"
+#include "kvant/beam_generator.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/runner_kinds.h"
 #include "tests/engine/seeded_model.h"
@@ -84,6 +87,64 @@ TEST_P(EncoderDecoders, Ed09EncoderAndLogitsAreThoseOfTransformers) {
           << isa.name << ", " << piece;
     }
   }
+}
+
+BeamOptions SearchOf(const nlohmann::json& line) {
+  const nlohmann::json& settings = line["settings"];
+  BeamOptions search;
+  search.beams = settings["num_beams"];
+  search.max_length = line["max_length"];
+  search.end_tokens = {line["eos"].get<TokenId>()};
+  search.num_return = settings.value("num_return_sequences", 1);
+  search.min_length = settings.value("min_length", 0);
+  search.no_repeat_ngram = settings.value("no_repeat_ngram_size", 0);
+  search.repetition_penalty = settings.value("repetition_penalty", 1.0f);
+  search.length_penalty = settings.value("length_penalty", 1.0f);
+  search.renormalize = settings.value("renormalize_logits", false);
+  search.bad_words = settings.value("bad_words_ids", std::vector<std::vector<TokenId>>());
+  search.suppress = settings.value("suppress_tokens", std::vector<TokenId>());
+  search.begin_suppress = settings.value("begin_suppress_tokens", std::vector<TokenId>());
+  if (settings.contains("forced_bos_token_id")) {
+    search.forced_bos = settings["forced_bos_token_id"].get<TokenId>();
+    search.forced_eos = {settings["forced_eos_token_id"].get<TokenId>()};
+  }
+  if (settings.contains("early_stopping")) {
+    const nlohmann::json& early = settings["early_stopping"];
+    search.early_stopping = !early.is_boolean() ? EarlyStopping::kNever
+                            : early.get<bool>() ? EarlyStopping::kTrue
+                                                : EarlyStopping::kFalse;
+  }
+  return search;
+}
+
+TEST_P(EncoderDecoders, Ed15SearchesFindTheTextsOfTransformers) {
+  const auto model = seeded_.Open();
+  ASSERT_NE(model, nullptr);
+  const std::vector<TokenId> source = seeded_.Source();
+  const auto runner = OpenRunner(model, Options(KvElement::kF32, 5));
+  std::ifstream file(seeded_.SearchesPath());
+  size_t count = 0;
+  for (std::string text; std::getline(file, text); ++count) {
+    const auto line = nlohmann::json::parse(text);
+    const auto length = line["source"].get<size_t>();
+    const std::vector<std::vector<TokenId>> sources = {
+        {source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length)}};
+    const std::vector<std::vector<TokenId>> prompts = {{line["start"].get<TokenId>()}};
+    BeamGenerateOptions options;
+    options.search = SearchOf(line);
+    options.sources = sources;
+    const auto found = GenerateBeams(*runner, prompts, options);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    const auto& hypotheses = found->front().hypotheses;
+    ASSERT_EQ(hypotheses.size(), line["texts"].size()) << text;
+    for (size_t i = 0; i < hypotheses.size(); ++i) {
+      EXPECT_EQ(hypotheses[i].ids, line["texts"][i].get<std::vector<TokenId>>()) << text;
+      if (line["scores"].empty()) continue;
+      const double score = line["scores"][i];
+      EXPECT_NEAR(hypotheses[i].score, score, 1e-4 * std::max(1.0, std::abs(score) / 10)) << text;
+    }
+  }
+  EXPECT_EQ(count, 39u);
 }
 
 }  // namespace

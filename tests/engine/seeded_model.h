@@ -49,6 +49,7 @@ class SeededModel {
   // Of encoder-decoders: the tokens of the source, and what the encoder makes of them.
   std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
   std::string EncodedPath() const { return path_ + ".encoded.npy"; }
+  std::string SearchesPath() const { return path_ + ".searches.jsonl"; }
 
   // The model as a GGUF file of 32-bit floats.
   Result<std::string> Convert() {

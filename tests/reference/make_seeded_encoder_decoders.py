@@ -43,7 +43,8 @@ MODELS = {
 }
 
 
-def write(name, class_name, settings):
+def make(name, class_name, settings):
+    """A model and the rows that say how to make its weights again."""
     model_class = getattr(transformers, class_name)
     config = model_class.config_class(**settings, attn_implementation="eager")
     model = model_class(config).float().eval()
@@ -57,6 +58,11 @@ def write(name, class_name, settings):
             parameter.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
             rows.append(row)
     model.tie_weights()
+    return config, model, rows
+
+
+def write(name, class_name, settings):
+    config, model, rows = make(name, class_name, settings)
     generator = torch.Generator().manual_seed(8)
     source = torch.randint(3, VOCAB, (SOURCE_TOKENS,), generator=generator)
     tokens = torch.randint(3, VOCAB, (TOKENS,), generator=generator)
