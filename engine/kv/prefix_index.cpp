@@ -25,16 +25,18 @@ PrefixIndex::PrefixIndex(Cache& cache) : cache_(cache) {
   }
 }
 
-uint64_t PrefixIndex::HashOf(Node parent, std::span<const TokenId> block) const {
-  const uint64_t seed = parent == kRoot ? 0 : entries_[static_cast<size_t>(parent)].hash;
+uint64_t PrefixIndex::HashOf(Place place, std::span<const TokenId> block) const {
+  const bool first = place.parent == kRoot;
+  const uint64_t seed = first ? place.source : entries_[static_cast<size_t>(place.parent)].hash;
   return XXH64(block.data(), block.size_bytes(), seed);
 }
 
-PrefixIndex::Node PrefixIndex::Child(Node parent, std::span<const TokenId> block) const {
-  const auto [begin, end] = by_hash_.equal_range(HashOf(parent, block));
+PrefixIndex::Node PrefixIndex::Child(Place place, std::span<const TokenId> block) const {
+  const auto [begin, end] = by_hash_.equal_range(HashOf(place, block));
   for (auto it = begin; it != end; ++it) {
     const Entry& entry = entries_[static_cast<size_t>(it->second)];
-    if (entry.parent == parent && std::equal(block.begin(), block.end(), entry.tokens.begin())) {
+    const bool same_place = entry.parent == place.parent && entry.source == place.source;
+    if (same_place && std::equal(block.begin(), block.end(), entry.tokens.begin())) {
       return it->second;
     }
   }
@@ -62,8 +64,7 @@ bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
   const int64_t depth = static_cast<int64_t>(chain.size());
   for (const GroupId group : cache_.group_ids()) {
     const Policy& policy = cache_.policy(group);
-    // Rows of models with a source do not follow from the tokens alone.
-    if (policy.holds() == Holds::kSource) return false;
+    if (policy.holds() == Holds::kSource) continue;  // the sequence has it
     const int64_t first = policy.holds() == Holds::kState
                               ? depth - 1
                               : policy.FirstVisible(depth * kBlockTokens) / kBlockTokens;
@@ -75,13 +76,13 @@ bool PrefixIndex::IsUsable(std::span<const Node> chain) const {
   return true;
 }
 
-void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
+void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence, uint64_t source) {
   KVANT_CHECK(sequence.length == 0);
   chain_.clear();
   Node node = kRoot;
   for (int64_t number = 0; (number + 1) * kBlockTokens <= static_cast<int64_t>(tokens.size());
        ++number) {
-    node = Child(node, BlockOf(tokens, number));
+    node = Child({node, source}, BlockOf(tokens, number));
     if (node == kRoot) break;
     chain_.push_back(node);
   }
@@ -94,7 +95,7 @@ void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence) {
   Touch(chain_);
 }
 
-PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> block,
+PrefixIndex::Node PrefixIndex::NewChild(Place place, std::span<const TokenId> block,
                                         const Sequence& sequence, int64_t number) {
   Node node = static_cast<Node>(entries_.size());
   if (unused_.empty()) {
@@ -104,12 +105,13 @@ PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> bl
     unused_.pop_back();
   }
   Entry& entry = entries_[static_cast<size_t>(node)];
-  entry.parent = parent;
+  entry.parent = place.parent;
+  entry.source = place.source;
   entry.children = 0;
   std::copy(block.begin(), block.end(), entry.tokens.begin());
-  entry.hash = HashOf(parent, block);
+  entry.hash = HashOf(place, block);
   for (const GroupId group : cache_.group_ids()) {
-    if (cache_.policy(group).holds() == Holds::kState) {
+    if (cache_.policy(group).holds() != Holds::kPositions) {
       entry.ids.push_back(kNoBlock);
       continue;
     }
@@ -120,8 +122,8 @@ PrefixIndex::Node PrefixIndex::NewChild(Node parent, std::span<const TokenId> bl
   by_hash_.emplace(entry.hash, node);
   entry.used = ++tick_;
   leaves_.emplace(entry.used, node);
-  if (parent != kRoot) {
-    Entry& above = entries_[static_cast<size_t>(parent)];
+  if (place.parent != kRoot) {
+    Entry& above = entries_[static_cast<size_t>(place.parent)];
     if (above.children++ == 0) leaves_.erase(above.used);
   }
   return node;
@@ -162,14 +164,16 @@ bool PrefixIndex::GiveUpState() {
   return true;
 }
 
-void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence, States states) {
+void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence, States states,
+                      uint64_t source) {
   chain_.clear();
   Node parent = kRoot;
   for (int64_t number = 0; (number + 1) * kBlockTokens <= static_cast<int64_t>(tokens.size());
        ++number) {
     const std::span<const TokenId> block = BlockOf(tokens, number);
-    Node node = Child(parent, block);
-    if (node == kRoot) node = NewChild(parent, block, sequence, number);
+    const Place place = {parent, source};
+    Node node = Child(place, block);
+    if (node == kRoot) node = NewChild(place, block, sequence, number);
     chain_.push_back(node);
     parent = node;
   }

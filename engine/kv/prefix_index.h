@@ -3,12 +3,13 @@
 //
 // A tree: a node is one block of tokens after its parent's, found by a hash chain
 //   hash(node) = XXH64(tokens of the block, seed hash(parent)),
-// and the tokens themselves are compared, so that a collision can do no harm. A node holds a
-// reference to its block in every group, unless a window group had dropped that block. Groups of
-// states have the state after the node's block, but few nodes have one: the states of the index are
-// limited in number, and a prefix ends where there is one. When the cache needs memory, leaves are
-// given up, the least recently used one first.
-// Thread-safety: none; it belongs to the thread that runs the passes.
+// and the tokens themselves are compared, so that a collision can do no harm. The first block of a
+// sequence with a source has the source's number for the hash of its parent, which is compared,
+// too: rows behind another source are other rows. A node holds a reference to its block in every
+// group, unless a window group had dropped that block. Groups of states have the state after the
+// node's block, but few nodes have one: the states of the index are limited in number, and a prefix
+// ends where there is one. When the cache needs memory, leaves are given up, the least recently
+// used one first. Thread-safety: none; it belongs to the thread that runs the passes.
 #pragma once
 
 #include <array>
@@ -35,11 +36,12 @@ class PrefixIndex {
 
   // Gives `sequence`, which is empty, the blocks of the longest known beginning of `tokens` after
   // which its window groups still hold what the next token sees, and its state groups the state.
-  void Find(std::span<const TokenId> tokens, Sequence& sequence);
+  // `source`: the number of what it reads, and 0 for sequences that read nothing.
+  void Find(std::span<const TokenId> tokens, Sequence& sequence, uint64_t source = 0);
 
   // Adds the full blocks of a sequence that has processed just these tokens.
   void Add(std::span<const TokenId> tokens, const Sequence& sequence,
-           States states = States::kAdded);
+           States states = States::kAdded, uint64_t source = 0);
 
   // Give up the least recently used leaf, or the state of the node that was used least recently
   // among those with one. False if there is none.
@@ -57,6 +59,7 @@ class PrefixIndex {
 
   struct Entry {
     Node parent = kRoot;
+    uint64_t source = 0;
     uint64_t hash = 0;
     std::array<TokenId, kBlockTokens> tokens{};
     IdVector<GroupId, BlockId> ids;  // kNoBlock where it had been dropped; empty: unused entry
@@ -65,9 +68,14 @@ class PrefixIndex {
     bool has_states = false;
   };
 
-  uint64_t HashOf(Node parent, std::span<const TokenId> block) const;
-  Node Child(Node parent, std::span<const TokenId> block) const;
-  Node NewChild(Node parent, std::span<const TokenId> block, const Sequence& sequence,
+  // What a block stands behind.
+  struct Place {
+    Node parent = kRoot;
+    uint64_t source = 0;
+  };
+  uint64_t HashOf(Place place, std::span<const TokenId> block) const;
+  Node Child(Place place, std::span<const TokenId> block) const;
+  Node NewChild(Place place, std::span<const TokenId> block, const Sequence& sequence,
                 int64_t number);
   void Touch(std::span<const Node> chain);
   int64_t UsableDepth(std::span<const Node> chain) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/result.h"
 
 namespace kvant::run {
@@ -175,7 +176,7 @@ Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> 
 
 int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> tokens) {
   if (!prefixes_.has_value() || state.kv.length > 0 || tokens.empty()) return 0;
-  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv);
+  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.source.value_or(0));
   const int64_t reused = state.kv.length;
   state.tokens.assign(tokens.begin(), tokens.begin() + reused);
   state.indexed_blocks = reused / kv::kBlockTokens;
@@ -185,14 +186,17 @@ int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> to
 
 void Sequences::ForgetReuse(SequenceState& state) {
   core_.counters.tokens_reused -= static_cast<uint64_t>(state.kv.length);
-  Clear(state);
+  if (!state.source.has_value()) return Clear(state);
+  KVANT_CHECK(core_.cache->Rewind(state.kv, 0).ok());  // the source stays
+  state.tokens.clear();
+  state.indexed_blocks = 0;
 }
 
 void Sequences::Remember(SequenceState& state, kv::States states) {
   if (!prefixes_.has_value() || state.origin != Origin::kTokens) return;
   const int64_t blocks = state.kv.length / kv::kBlockTokens;
   if (blocks <= state.indexed_blocks) return;
-  prefixes_->Add(state.tokens, state.kv, states);
+  prefixes_->Add(state.tokens, state.kv, states, state.source.value_or(0));
   state.indexed_blocks = blocks;
 }
 

@@ -37,7 +37,7 @@ struct SequenceState {
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
-  std::optional<uint64_t> source = {};  // the hash of what its source was made from
+  std::optional<uint64_t> source = {};  // SourceState::number
   std::unique_ptr<TailLog> tail = {};   // of models with states; null: there is none
   int64_t indexed_blocks = 0;           // how many of its full blocks the prefix index knows
 };

@@ -66,6 +66,7 @@ Result<SourceId> Sources::Encode(std::span<const TokenId> tokens, const SourceOp
   }
   source->tokens.assign(tokens.begin(), tokens.end());
   source->hash = hash;
+  source->number = ++numbers_;
   source->holders = 1;
   source->used = ++tick_;
   const auto place = std::find(sources_.begin(), sources_.end(), nullptr);

@@ -20,6 +20,7 @@ namespace kvant::run {
 struct SourceState {
   kv::Source kv;
   std::vector<TokenId> tokens;
+  uint64_t number = 0;  // of no other source of the runner, from 1
   uint64_t hash = 0;    // of the tokens
   int64_t holders = 0;  // how often it was asked for and not freed
   uint64_t used = 0;    // the tick of the last use
@@ -50,6 +51,7 @@ class Sources {
   SourceEncoder encoder_;
   std::vector<std::unique_ptr<SourceState>> sources_;  // by SourceId
   uint64_t tick_ = 0;
+  uint64_t numbers_ = 0;  // of sources so far
 };
 
 }  // namespace kvant::run

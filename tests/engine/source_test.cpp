@@ -285,6 +285,39 @@ TEST_P(Sources, Ed12HaveATypeOfTheirOwn) {
   EXPECT_LT(MeanDivergence(found[0], found[1], 1), 0.01);
 }
 
+TEST_P(Sources, Ed14KnownBeginningsAreThoseOfTheSameSource) {
+  SessionOptions options = Options(KvElement::kF16, 3);
+  options.prefix_cache = true;
+  const auto runner = OpenRunner(model_, options);
+  const std::vector<TokenId> tokens = RandomTokens(70, 9, kVocab);
+  const auto expect = [&](std::span<const TokenId> source, uint64_t reused, uint64_t passes) {
+    const SourceId id = Encode(*runner, source);
+    const SequenceId sequence = NewOf(*runner, id);
+    const RunnerStats before = runner->stats();
+    ExpectOk(runner->Append(sequence, tokens));
+    const RunnerStats after = runner->stats();
+    EXPECT_EQ(after.tokens_reused - before.tokens_reused, reused);
+    EXPECT_EQ(after.encoder_passes, passes);
+    const auto alone = OpenRunner(model_, Options(KvElement::kF16, 1));
+    const SequenceId own = NewOf(*alone, Encode(*alone, source));
+    ExpectOk(alone->Append(own, std::span(tokens).first(64)));
+    ExpectOk(alone->Append(own, std::span(tokens).subspan(64)));
+    EXPECT_LE(MaxDifference(runner->logits(sequence), alone->logits(own)), 1e-4);
+    ExpectOk(runner->FreeSequence(sequence));
+    ExpectOk(runner->FreeSource(id));
+    ExpectOk(runner->Check());
+  };
+  const std::vector<TokenId> first = Source(40, 3);
+  const std::vector<TokenId> second = Source(40, 4);
+  expect(first, 0, 1);
+  expect(second, 0, 2);
+  expect(first, 64, 2);
+  expect(second, 64, 2);
+  // Several more sources take the place of these; what was known of them must not be found.
+  for (unsigned seed = 10; seed < 14; ++seed) expect(Source(40, seed), 0, 3 + seed - 10);
+  expect(first, 0, 7);
+}
+
 TEST_P(Sources, Ed20AreThereWhereAModelReadsThemAndNowhereElse) {
   const auto runner = Open(1);
   const SequenceId sequence = NewSequence(*runner);

@@ -293,6 +293,7 @@ void Ledger::Attach(Sequence& sequence, int64_t count,
   if (count == 0) return;
   const int64_t length = count * kBlockTokens;
   for (const GroupId group : group_ids()) {
+    if (policy(group).holds() == Holds::kSource) continue;  // it stays
     BlockTable& table = sequence.tables[group];
     table.length = length;
     if (policy(group).holds() == Holds::kState) {
