@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "engine/evaluate/multiple_choice.h"
 #include "engine/evaluate/perplexity.h"
+#include "engine/evaluate/text_pairs.h"
 #include "tools/commands.h"
 #include "tools/evaluation_options.h"
 #include "tools/json.h"
@@ -36,7 +37,9 @@ constexpr HelpText kPerplexityHelp = {
     "number from 0} instead: the share of lines where the right choice is the likeliest, by the "
     "sum\n"
     "of its log-probabilities, by that sum per byte of the choice, and per token. A space comes\n"
-    "between context and choice where neither has one.",
+    "between context and choice where neither has one.\n"
+    "\n"
+    "--pairs FILE is the perplexity of texts that an encoder-decoder writes, given their sources.",
     "  kvant perplexity model.gguf wiki.test.raw\n"
     "  kvant perplexity model-f16.gguf wiki.test.raw --chunks 32 --save-logits f16.logits\n"
     "  kvant perplexity model-q4.gguf --kl-base f16.logits --json\n"
@@ -58,6 +61,7 @@ struct PerplexityOptions {
   std::optional<std::string> logits_type_option;
   std::optional<std::string> kl_base;
   std::optional<std::string> multiple_choice;
+  std::optional<std::string> pairs;
   bool json = false;
 };
 
@@ -259,18 +263,21 @@ Status MeasureChoices(const PerplexityOptions& options, const std::string& model
   return {};
 }
 
+// Prints what is wrong with a file of tasks. False if something is.
+bool HasNoProblems(const std::string& path, const std::vector<std::string>& problems) {
+  for (size_t i = 0; i < std::min(problems.size(), kProblemsShown); ++i) Fail(problems[i]);
+  if (problems.size() > kProblemsShown) {
+    Fail(fmt::format("{}: {} more lines are wrong", path, problems.size() - kProblemsShown));
+  }
+  return problems.empty();
+}
+
 int RunChoices(const PerplexityOptions& options, const std::string& model_path) {
   const std::string& path = *options.multiple_choice;
   const auto text = ReadText(path);
   if (!text.ok()) return Fail(text.error());
   evaluate::ChoiceTasks read = evaluate::ParseChoiceTasks(*text, path);
-  for (size_t i = 0; i < std::min(read.problems.size(), kProblemsShown); ++i) {
-    Fail(read.problems[i]);
-  }
-  if (read.problems.size() > kProblemsShown) {
-    Fail(fmt::format("{}: {} more lines are wrong", path, read.problems.size() - kProblemsShown));
-  }
-  if (!read.problems.empty()) return kExitFailed;
+  if (!HasNoProblems(path, read.problems)) return kExitFailed;
   if (read.tasks.empty()) return Fail(fmt::format("{}: no task in it", path));
   if (options.evaluation.chunks.has_value()) {
     read.tasks.resize(std::min(read.tasks.size(), static_cast<size_t>(*options.evaluation.chunks)));
@@ -280,18 +287,83 @@ int RunChoices(const PerplexityOptions& options, const std::string& model_path) 
   return status.ok() ? out.Finish(kExitDone) : Fail(status.error());
 }
 
+// ---- Pairs -------------------------------------------------------------------------------------
+
+Status MeasurePairs(const PerplexityOptions& options, const std::string& model_path,
+                    const std::vector<evaluate::TextPair>& pairs, ResultStream& out) {
+  KVANT_ASSIGN(const auto model, Model::Open(model_path, options.evaluation.model.Options()));
+  const auto at = [&](const evaluate::TextPair& pair, const Error& error) {
+    return MakeError(error.code, "{}:{}: {}", *options.pairs, pair.line, error.message);
+  };
+  std::vector<evaluate::PairTokens> tokens;
+  int64_t length_max = 0;
+  for (const evaluate::TextPair& pair : pairs) {
+    auto encoded = evaluate::EncodePair(pair, *model);
+    if (!encoded.ok()) return at(pair, encoded.error());
+    length_max = std::max(length_max, std::ssize(encoded->target));
+    tokens.push_back(std::move(*encoded));
+  }
+  KVANT_ASSIGN(const auto session_options,
+               WindowSessionOptions(options.evaluation.session, length_max));
+  KVANT_ASSIGN(const auto session, options.evaluation.session.Open(model, session_options));
+  EvaluationProgress progress("pairs", std::ssize(pairs));
+  evaluate::PairScorer scorer(*session);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const Status status = scorer.Add(tokens[i]);
+    if (!status.ok()) return at(pairs[i], status.error());
+    const evaluate::PairReport so_far = scorer.report();
+    KVANT_TRY(progress.Update(so_far.pairs, so_far.tokens,
+                              fmt::format("perplexity {:.4f}", so_far.perplexity.value)));
+  }
+  progress.Clear();
+  const evaluate::PairReport report = scorer.report();
+  if (!options.json) {
+    out.Write(Line("perplexity", report.perplexity, 4) +
+              fmt::format("{:<18}{} in {} pairs\n", "tokens scored", report.tokens, report.pairs));
+    return {};
+  }
+  Json json;
+  Put(json, "perplexity", report.perplexity);
+  Put(json, "nll", report.nll);
+  json["tokens"] = report.tokens;
+  json["pairs"] = report.pairs;
+  json["seconds"] = progress.seconds();
+  out.Write(Dump(json, 2) + "\n");
+  return {};
+}
+
+int RunPairs(const PerplexityOptions& options, const std::string& model_path) {
+  const std::string& path = *options.pairs;
+  const auto text = ReadText(path);
+  if (!text.ok()) return Fail(text.error());
+  evaluate::TextPairs read = evaluate::ParseTextPairs(*text, path);
+  if (!HasNoProblems(path, read.problems)) return kExitFailed;
+  if (read.pairs.empty()) return Fail(fmt::format("{}: no pair in it", path));
+  if (options.evaluation.chunks.has_value()) {
+    read.pairs.resize(std::min(read.pairs.size(), static_cast<size_t>(*options.evaluation.chunks)));
+  }
+  ResultStream out;
+  const Status status = MeasurePairs(options, model_path, read.pairs, out);
+  return status.ok() ? out.Finish(kExitDone) : Fail(status.error());
+}
+
 int Run(const PerplexityOptions& options, const CommandLine& line) {
   std::string model_path;
   std::optional<std::string> text_path;
   if (const auto code = options.evaluation.TakeFiles(line, &model_path, &text_path)) return *code;
-  if (options.multiple_choice.has_value()) {
+  if (options.multiple_choice.has_value() || options.pairs.has_value()) {
+    const std::string name = options.pairs.has_value() ? "--pairs" : "--multiple-choice";
+    if (options.multiple_choice.has_value() && options.pairs.has_value()) {
+      return line.UsageError("--pairs goes without --multiple-choice");
+    }
     if (text_path.has_value()) {
-      return line.UsageError("--multiple-choice has its own texts: leave out '" + *text_path + "'");
+      return line.UsageError(name + " has its own texts: leave out '" + *text_path + "'");
     }
     if (options.save_logits.has_value() || options.kl_base.has_value() || options.stride > 0) {
-      return line.UsageError("--multiple-choice goes with neither logits nor --stride");
+      return line.UsageError(name + " goes with neither logits nor --stride");
     }
-    return RunChoices(options, model_path);
+    return options.pairs.has_value() ? RunPairs(options, model_path)
+                                     : RunChoices(options, model_path);
   }
   if (!text_path.has_value() && !options.kl_base.has_value()) {
     return line.UsageError(
@@ -326,6 +398,9 @@ int PerplexityCommand(CommandLine& line) {
   list.Group("Other");
   list.Text("--multiple-choice", &options.multiple_choice, "FILE",
             "Score these tasks instead of a text; --chunks takes the first N");
+  list.Text("--pairs", &options.pairs, "FILE",
+            "Of encoder-decoders: score lines of {\"source\": text, \"target\": text} instead; "
+            "--chunks takes the first N");
   list.Flag("--json", &options.json,
             "Print one JSON object: perplexity, perplexity_error, kl_mean");
   AddIdleOptions(list);

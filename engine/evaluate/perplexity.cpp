@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "engine/evaluate/distribution.h"
+#include "engine/evaluate/estimate.h"
 
 namespace kvant::evaluate {
 namespace {
@@ -20,29 +21,6 @@ struct RowResult {
   double kl = 0;
   bool same_top = false;
 };
-
-// Sums from which means and their errors follow.
-struct Sums {
-  double sum = 0;
-  double squares = 0;
-
-  void Add(double x) {
-    sum += x;
-    squares += x * x;
-  }
-  Estimate Mean(int64_t count) const {
-    const double n = static_cast<double>(count);
-    const double mean = sum / n;
-    const double variance = squares / n - mean * mean;
-    return {mean, count > 1 && variance > 0 ? std::sqrt(variance / (n - 1)) : 0};
-  }
-};
-
-// e^x of an estimate; the error to first order.
-Estimate Exp(const Estimate& x) {
-  const double value = std::exp(x.value);
-  return {value, value * x.error};
-}
 
 class Accumulator {
  public:

@@ -9,16 +9,12 @@
 #include <optional>
 
 #include "base/result.h"
+#include "engine/evaluate/estimate.h"
 #include "engine/evaluate/logit_file.h"
 #include "engine/evaluate/windows.h"
 #include "kvant/session.h"
 
 namespace kvant::evaluate {
-
-struct Estimate {
-  double value = 0;
-  double error = 0;  // one standard deviation of the mean
-};
 
 // In nats, per scored token; base is the model whose logits were saved.
 struct Divergence {

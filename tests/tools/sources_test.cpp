@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -115,6 +116,46 @@ TEST_F(SourceProgram, ProgramsOfSequencesHaveSources) {
   const ProgramRun wrong = RunProgram({"seq", path_, "-"}, {.text = "new A S\n"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.error, HasSubstr("line 1: expected a source, found 'S'"));
+}
+
+// The mean of what the logits say of each token of the targets.
+TEST_F(SourceProgram, PerplexityScoresPairs) {
+  const TemporaryFolder folder;
+  const std::string pairs = folder / "pairs.jsonl";
+  const std::string texts[][2] = {{"abc", "cab"}, {"a", "bbcacb"}, {"ccc", "a"}};
+  std::ofstream file(pairs);
+  for (const auto& pair : texts) {
+    file << json({{"source", pair[0]}, {"target", pair[1]}}).dump() << "\n\n";
+  }
+  file.close();
+  const json report =
+      json::parse(Output({"perplexity", path_, "--pairs", pairs, "--json", "--kv-type", "f32"}));
+  double nll = 0;
+  int64_t count = 0;
+  for (const auto& pair : texts) {
+    const json tokens = json::parse(Output({"tokenize", path_, "-p", pair[1], "--json"}));
+    std::vector<TokenId> ids = {2};
+    for (const json& id : tokens["ids"]) ids.push_back(id.get<TokenId>());
+    const std::string out = folder / "logits.npy";
+    Output({"logits", path_, "--source", pair[0], "--tokens", Ids(ids, ','), "-o", out});
+    const auto logits = formats::NpyRead(out);
+    ASSERT_TRUE(logits.ok());
+    const size_t vocab = logits->values.size() / ids.size();
+    for (size_t i = 0; i + 1 < ids.size(); ++i, ++count) {
+      double sum = 0;
+      for (size_t v = 0; v < vocab; ++v) sum += std::exp(double{logits->values[i * vocab + v]});
+      const auto next = static_cast<size_t>(ids[i + 1]);
+      nll += std::log(sum) - double{logits->values[i * vocab + next]};
+    }
+  }
+  EXPECT_EQ(report["pairs"], 3);
+  EXPECT_EQ(report["tokens"], count);
+  EXPECT_NEAR(report["nll"].get<double>(), nll / static_cast<double>(count), 1e-5);
+  std::ofstream(pairs) << "{\"source\": \"a\"}\n[1]\n";
+  const ProgramRun wrong = RunProgram({"perplexity", path_, "--pairs", pairs});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.error, HasSubstr("pairs.jsonl:1: \"target\" is no text"));
+  EXPECT_THAT(wrong.error, HasSubstr("pairs.jsonl:2: expected a JSON object, found [1]"));
 }
 
 TEST_F(SourceProgram, MemoryTellsOfTheEncoder) {
