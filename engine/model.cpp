@@ -52,11 +52,11 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
                      path, model->tokenizer_->vocab_size(), spec.vocab);
   }
-  const auto first = spec.encoder.has_value() ? spec.encoder->first_token : std::nullopt;
-  if (first.value_or(0) >= spec.vocab) {
+  const int64_t first = spec.encoder.has_value() ? spec.encoder->first_token.value_or(0) : 0;
+  if (first >= spec.vocab) {
     return MakeError(ErrorCode::kCorrupt,
                      "{}: key {}.decoder_start_token_id: expected a token below {}, found {}", path,
-                     model->architecture(), spec.vocab, *first);
+                     model->architecture(), spec.vocab, first);
   }
   model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
 

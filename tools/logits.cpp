@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/result.h"
+#include "formats/gguf.h"
 #include "formats/npy.h"
 #include "kvant/kv_type.h"
 #include "tools/commands.h"

@@ -7,7 +7,9 @@
 #include <sstream>
 
 #include "base/result.h"
+#include "engine/generate/languages.h"
 #include "engine/limits.h"
+#include "formats/gguf.h"
 #include "kvant/beam_generator.h"
 #include "tools/json.h"
 #include "tools/number_list.h"
@@ -53,6 +55,17 @@ Status TakeProcessors(const BeamRunOptions& beams, BeamOptions& out) {
   return {};
 }
 
+// The token of the language that is asked for, where the model has it in this place.
+Result<std::optional<TokenId>> TargetToken(const RunOptions& options, const Model& model,
+                                           TargetLanguage place) {
+  std::optional<TokenId> token;
+  if (!options.beams.target_lang.has_value()) return token;
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
+  KVANT_ASSIGN(const TokenId found, FindLanguage(model, languages, *options.beams.target_lang));
+  if (languages.target == place) token = found;
+  return token;
+}
+
 Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
   const BeamRunOptions& beams = options.beams;
   BeamOptions out = beams.model;
@@ -67,6 +80,8 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   }
   if (beams.length_penalty) out.length_penalty = beams.length_penalty;
   KVANT_TRY(TakeProcessors(beams, out));
+  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kForced));
+  if (target.has_value()) out.forced_bos = target;
   const auto& ends = model.tokenizer().special().end_of_generation;
   if (options.ignore_eos) {
     out.suppress.insert(out.suppress.end(), ends.begin(), ends.end());
@@ -113,7 +128,10 @@ struct BeamRun {
 // What an encoder-decoder writes first.
 Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model) {
   std::vector<TokenId> tokens;
-  if (model.decoder_start().has_value()) tokens.push_back(*model.decoder_start());
+  std::optional<TokenId> first = model.decoder_start();
+  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kFirst));
+  if (target.has_value()) first = target;
+  if (first.has_value()) tokens.push_back(*first);
   if (options.beams.prefix.has_value()) {
     KVANT_ASSIGN(const auto prefix,
                  model.tokenizer().Encode(*options.beams.prefix,
@@ -131,7 +149,8 @@ Status AddText(const RunOptions& options, const std::optional<std::string>& text
     KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
     return {};
   }
-  KVANT_ASSIGN(run.sources.emplace_back(), SourceTokens(*run.model, text.value_or("")));
+  KVANT_ASSIGN(run.sources.emplace_back(),
+               SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
   KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
   return {};
 }
@@ -192,15 +211,24 @@ void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
 
 }  // namespace
 
-Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text) {
-  return model.tokenizer().Encode(text, {.add_special = true, .parse_special = true});
+Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text,
+                                          const std::optional<std::string>& language) {
+  KVANT_ASSIGN(auto tokens,
+               model.tokenizer().Encode(text, {.add_special = true, .parse_special = true}));
+  if (!language.has_value()) return tokens;
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
+  KVANT_ASSIGN(const TokenId token, FindLanguage(model, languages, *language));
+  const bool behind = languages.source == SourceLanguage::kBehind;
+  tokens.insert(behind ? tokens.end() : tokens.begin(), token);
+  return tokens;
 }
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
   if (options.beams.has_encoder) {
     KVANT_TRY(list.Exclude({"--chat"}, "a model that has an encoder"));
   } else {
-    KVANT_TRY(list.Need({"--prefix"}, "a model that has an encoder"));
+    KVANT_TRY(
+        list.Need({"--prefix", "--source-lang", "--target-lang"}, "a model that has an encoder"));
   }
   if (!options.beams.on()) {
     return list.Need(
@@ -246,6 +274,9 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "are beams");
   list.Text("--prefix", &options.prefix, "TEXT",
             "Of models that read a text and write another one: what that begins with");
+  list.Text("--source-lang", &options.source_lang, "LANGUAGE",
+            "Of models that translate between several: that of the prompt, as de_DE or de");
+  list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
   AddProcessorOptions(list, options);
@@ -309,7 +340,7 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
     most = run.model->source_length();
     KVANT_ASSIGN(first, FirstWritten(options, *run.model));
   }
-  const auto good = CheckPrompts(*run.model, most, lines, out);
+  const auto good = CheckPrompts(options, *run.model, most, lines, out);
   for (const size_t i : good) {
     run.prompts.push_back(first.empty() ? lines[i].tokens : first);
     if (!first.empty()) run.sources.push_back(lines[i].tokens);

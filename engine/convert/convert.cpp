@@ -62,11 +62,26 @@ int64_t ParameterCount(const std::vector<OutputTensor>& tensors) {
   return count;
 }
 
+// Which tokens are languages, and where they stand (engine/generate/languages.h).
+void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabulary,
+                  Parameters& out) {
+  std::vector<int32_t> ids;
+  for (const std::string_view name : languages.names) {
+    if (const auto id = vocabulary.Find(name)) ids.push_back(*id);
+  }
+  if (ids.empty()) return;
+  const bool behind = ids.size() == languages.behind;
+  out.writer->AddI32s(out.Key("languages"), ids);
+  out.writer->AddString(out.Key("source_language"), behind ? "behind" : "before");
+  out.writer->AddString(out.Key("target_language"), behind ? "first" : "forced");
+}
+
 Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
                    const Vocabulary& vocabulary, Parameters& parameters) {
   vocabulary.AddTo(*parameters.writer);
   KVANT_TRY(AddSpecialTokens(config, vocabulary, *parameters.writer));
   KVANT_TRY(AddChatTemplates(config, *parameters.writer));
+  AddLanguages(family.languages, vocabulary, parameters);
   KVANT_TRY(AddParameters(family, config.model, shape, parameters));
   const bool has_encoder = shape.decoder.layers > 0;
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
@@ -110,7 +125,11 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   Parameters parameters{
       .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
   KVANT_ASSIGN(const Vocabulary vocabulary,
-               ReadVocabulary(folder, config.tokenizer, shape.vocab, {.kind = family->tokenizer}));
+               ReadVocabulary(folder, config.tokenizer, shape.vocab,
+                              {.kind = family->tokenizer,
+                               .order = family->languages.names.empty() ? PieceOrder::kOwn
+                                                                        : PieceOrder::kFairseq,
+                               .languages = family->languages.names}));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,

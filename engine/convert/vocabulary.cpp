@@ -412,6 +412,14 @@ Result<Vocabulary> ReadPiecesFile(const std::string& path, const JsonObject& tok
   }
   UnigramOptions unigram{
       .vocab_size = vocab_size, .order = options.order, .languages = options.languages};
+  // A model has all languages or the first ones; beside them there are one token more in front and
+  // <mask> behind.
+  if (options.order == PieceOrder::kFairseq) {
+    const int64_t languages = vocab_size - std::ssize(model.pieces) - 2;
+    if (languages >= 0 && languages < std::ssize(options.languages)) {
+      unigram.languages = options.languages.first(static_cast<size_t>(languages));
+    }
+  }
   if (options.order == PieceOrder::kOwn) {
     const auto pieces = static_cast<int64_t>(model.pieces.size());
     KVANT_ASSIGN(unigram.extra_ids, ExtraIds(tokenizer_config, pieces, vocab_size));

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "engine/evaluate/token_scores.h"
+#include "formats/gguf.h"
 #include "formats/json.h"
 
 namespace kvant::evaluate {

@@ -71,17 +71,7 @@ TEST_P(EncoderDecoders, Ed09EncoderAndLogitsAreThoseOfTransformers) {
       EXPECT_LE(MaxDifference(rows, encoded), Limit(1e-5, encoded)) << isa.name;
       const auto sequence = runner->NewSequence(*id);
       ASSERT_TRUE(sequence.ok()) << sequence.error().message;
-      std::vector<float> logits;
-      for (size_t at = 0; at < tokens.size(); at += piece) {
-        const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
-        ExpectOk(runner->AppendScoring(*sequence, part, 0, [&](int64_t, int64_t count) -> Status {
-          for (int64_t i = 0; i < count; ++i) {
-            const auto row = runner->row(i);
-            logits.insert(logits.end(), row.begin(), row.end());
-          }
-          return {};
-        }));
-      }
+      const std::vector<float> logits = LogitsOfAll(*runner, *sequence, tokens, piece);
       ASSERT_EQ(logits.size(), expected.size());
       EXPECT_LE(MaxDifference(logits, expected), Limit(2e-5, expected))
           << isa.name << ", " << piece;

@@ -263,19 +263,7 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     EXPECT_TRUE(source.ok()) << source.error().message;
     const auto sequence = runner->NewSequence(*source);
     EXPECT_TRUE(sequence.ok()) << sequence.error().message;
-    const std::vector<TokenId> tokens = Tokens();
-    std::vector<float> logits;
-    for (size_t at = 0; at < tokens.size(); at += piece) {
-      const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
-      ExpectOk(runner->AppendScoring(*sequence, part, 0, [&](int64_t, int64_t count) -> Status {
-        for (int64_t i = 0; i < count; ++i) {
-          const auto row = runner->row(i);
-          logits.insert(logits.end(), row.begin(), row.end());
-        }
-        return {};
-      }));
-    }
-    return logits;
+    return LogitsOfAll(*runner, *sequence, Tokens(), piece);
   }
 
   // The reference has read the source where the model has an encoder.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cpu/kernels.h"
 #include "engine/kv/accounting/policy.h"
 #include "kvant/runner.h"
@@ -44,6 +46,24 @@ inline SequenceId NewSequence(Runner& runner) {
 }
 
 inline void ExpectOk(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
+
+// The logits of all these tokens, which are appended in pieces.
+inline std::vector<float> LogitsOfAll(Runner& runner, SequenceId sequence,
+                                      std::span<const TokenId> tokens, size_t piece) {
+  std::vector<float> logits;
+  const auto take = [&](int64_t, int64_t count) -> Status {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto row = runner.row(i);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    return {};
+  };
+  for (size_t at = 0; at < tokens.size(); at += piece) {
+    const auto part = tokens.subspan(at, std::min(piece, tokens.size() - at));
+    ExpectOk(runner.AppendScoring(sequence, part, 0, take));
+  }
+  return logits;
+}
 
 // The logits after these tokens in a session of their own.
 inline std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model, KvElement type,

@@ -57,6 +57,7 @@ class SeededModel {
     folder_.weights.clear();
     for (const auto& row : json_["tensors"]) folder_.weights[rename(row["name"])] = Weights(row);
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
+    for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
@@ -67,6 +68,9 @@ class SeededModel {
   std::function<std::string(const std::string&)> rename = [](const std::string& name) {
     return name;
   };
+
+  // Further tokens of the folder's tokenizer.json.
+  std::vector<nlohmann::json> added_tokens;
 
   // Further tensors of the folder.
   std::map<std::string, HfWeights> extra;

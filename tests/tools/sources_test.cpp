@@ -118,6 +118,40 @@ TEST_F(SourceProgram, ProgramsOfSequencesHaveSources) {
   EXPECT_THAT(wrong.error, HasSubstr("line 1: expected a source, found 'S'"));
 }
 
+// mBART has the languages behind the source and in place of the first token, mBART-50, which has
+// another number of them, before the source and forced.
+TEST_F(SourceProgram, LanguagesHaveTheirPlaces) {
+  const std::vector<std::string> names = {
+      "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN",
+      "hi_IN", "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP",
+      "nl_XX", "ro_RO", "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN"};
+  constexpr int kFirst = 30;  // tokens in front of them
+  for (const size_t count : {size_t{25}, size_t{5}}) {
+    SeededModel seeded(std::string(kSeededPairs) + "mbart");
+    for (size_t i = 0; i < count; ++i) {
+      seeded.added_tokens.push_back(
+          {{"id", kFirst + static_cast<int>(i)}, {"content", names[i]}, {"special", true}});
+    }
+    const auto path = seeded.Convert();
+    ASSERT_TRUE(path.ok()) << path.error().message;
+    const json plain = json::parse(Output({"run", *path, "-q", "--json", "-p", "abc"}));
+    auto source = plain["source_ids"].get<std::vector<TokenId>>();
+    const json found = json::parse(Output({"run", *path, "-q", "--json", "-p", "abc",
+                                           "--source-lang", "en_XX", "--target-lang", "de"}));
+    const bool behind = count == 25;
+    source.insert(behind ? source.end() : source.begin(), kFirst + 3);
+    EXPECT_EQ(found["source_ids"].get<std::vector<TokenId>>(), source);
+    const auto first = found["prompt_ids"][0].get<TokenId>();
+    EXPECT_EQ(first, behind ? kFirst + 2 : 2);
+    if (!behind) EXPECT_EQ(found["beams"][0]["ids"][0], kFirst + 2);
+    const ProgramRun wrong = RunProgram({"run", *path, "-p", "a", "--target-lang", "xx"});
+    EXPECT_NE(wrong.code, 0);
+    EXPECT_THAT(wrong.error, HasSubstr("expected a language of the model (ar_AR, cs_CZ, "));
+  }
+  const ProgramRun none = RunProgram({"run", path_, "-p", "a", "--source-lang", "de"});
+  EXPECT_THAT(none.error, HasSubstr("expected a language of the model (it has none), found"));
+}
+
 // The mean of what the logits say of each token of the targets.
 TEST_F(SourceProgram, PerplexityScoresPairs) {
   const TemporaryFolder folder;

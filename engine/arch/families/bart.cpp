@@ -21,19 +21,7 @@ constexpr std::string_view kClasses[] = {"BartForConditionalGeneration"};
 
 constexpr auto kTensors = Join(kHfTwoStacks, kHfTwoStacksPositions, kHfTwoStacksEmbeddingNorms);
 
-constexpr HfFamily kHf[] = {{
-    .classes = kClasses,
-    .arch = kName,
-    .activation = kHfTwoStacksActivation,
-    .keys = kHfTwoStacksKeys,
-    .epsilon = kHfTwoStacksEpsilon,
-    .finish_shape = ReadHfDecoder,
-    .rope_base = 0,
-    .tensors = kTensors,
-    .add_parameters = AddHfTwoStacks,
-    .embedding_names = kHfTwoStacksEmbeddings,
-    .tied_unless_told = true,
-}};
+constexpr HfFamily kHf[] = {HfTwoStacksFamily(kName, kClasses, kTensors)};
 
 }  // namespace
 

@@ -43,19 +43,7 @@ constexpr std::string_view kClasses[] = {"M2M100ForConditionalGeneration"};
 
 constexpr auto kTensors = Join(kHfTwoStacks, kHfTwoStacksFinalNorms);
 
-constexpr HfFamily kHf[] = {{
-    .classes = kClasses,
-    .arch = kName,
-    .activation = kHfTwoStacksActivation,
-    .keys = kHfTwoStacksKeys,
-    .epsilon = kHfTwoStacksEpsilon,
-    .finish_shape = ReadHfDecoder,
-    .rope_base = 0,
-    .tensors = kTensors,
-    .add_parameters = AddParameters,
-    .embedding_names = kHfTwoStacksEmbeddings,
-    .tied_unless_told = true,
-}};
+constexpr HfFamily kHf[] = {HfTwoStacksFamily(kName, kClasses, kTensors, AddParameters)};
 
 }  // namespace
 

@@ -37,19 +37,7 @@ constexpr std::string_view kClasses[] = {"MarianMTModel"};
 
 constexpr auto kTensors = Join(kHfTwoStacks);
 
-constexpr HfFamily kHf[] = {{
-    .classes = kClasses,
-    .arch = kName,
-    .activation = kHfTwoStacksActivation,
-    .keys = kHfTwoStacksKeys,
-    .epsilon = kHfTwoStacksEpsilon,
-    .finish_shape = ReadHfDecoder,
-    .rope_base = 0,
-    .tensors = kTensors,
-    .add_parameters = AddParameters,
-    .embedding_names = kHfTwoStacksEmbeddings,
-    .tied_unless_told = true,
-}};
+constexpr HfFamily kHf[] = {HfTwoStacksFamily(kName, kClasses, kTensors, AddParameters)};
 
 }  // namespace
 

@@ -144,6 +144,27 @@ Status AddHfDecoder(const JsonObject& config, const HfShape& shape, Parameters& 
 // embedding.
 Status AddHfTwoStacks(const JsonObject& config, const HfShape& shape, Parameters& out);
 
+// A row for one of the four classes.
+constexpr HfFamily HfTwoStacksFamily(std::string_view arch,
+                                     std::span<const std::string_view> classes,
+                                     std::span<const HfTensor> tensors,
+                                     Status (*add_parameters)(const JsonObject&, const HfShape&,
+                                                              Parameters&) = AddHfTwoStacks) {
+  return {
+      .classes = classes,
+      .arch = arch,
+      .activation = kHfTwoStacksActivation,
+      .keys = kHfTwoStacksKeys,
+      .epsilon = kHfTwoStacksEpsilon,
+      .finish_shape = ReadHfDecoder,
+      .rope_base = 0,
+      .tensors = tensors,
+      .add_parameters = add_parameters,
+      .embedding_names = kHfTwoStacksEmbeddings,
+      .tied_unless_told = true,
+  };
+}
+
 // Adds a table of positions for each of both stacks, of which row p, column c is `value`(p, c).
 using HfPositionValue = float (*)(int64_t position, int64_t column, int64_t dim);
 void AddHfPositions(const HfShape& shape, HfPositionValue value, Parameters& out);

@@ -369,6 +369,16 @@ struct RowFactor {
   bool operator==(const RowFactor&) const = default;
 };
 
+// The languages of a class that translates between several, whose tokens follow the pieces of a
+// unigram vocabulary in fairseq's order. A model has all of them or the first ones.
+struct HfLanguages {
+  std::span<const std::string_view> names = {};
+  // Models with just so many have the source's language behind the text and the target's in place
+  // of the decoder's first token; others have the source's in front of the text, and the target's
+  // is the first one that the decoder chooses.
+  size_t behind = 0;
+};
+
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
@@ -405,6 +415,7 @@ struct HfFamily {
   // Whether the output is the embedding where config.json does not say it; where this is false, it
   // is if the folder has no other.
   bool tied_unless_told = false;
+  HfLanguages languages = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
