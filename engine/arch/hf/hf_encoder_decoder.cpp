@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "engine/limits.h"
 
 namespace kvant::arch {
 
