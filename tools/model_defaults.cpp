@@ -11,18 +11,8 @@
 namespace kvant::tools {
 namespace {
 
-// A file that cannot be read is one of which more is told when the model is opened.
-bool HasEncoder(const std::string& model_path) {
-  const auto file = formats::GgufFile::Open(model_path);
-  if (!file.ok()) return false;
-  const auto spec = arch::ReadSpec(*file);
-  return spec.ok() && spec->encoder.has_value();
-}
-
-Result<std::string> TakeModelSearch(const std::string& model_path, BeamRunOptions& beams) {
-  const auto file = formats::GgufFile::Open(model_path);
-  if (!file.ok()) return std::string();
-  KVANT_ASSIGN(const ModelGeneration model, ReadModelGeneration(*file));
+Result<std::string> TakeModelSearch(const formats::GgufFile& file, BeamRunOptions& beams) {
+  KVANT_ASSIGN(const ModelGeneration model, ReadModelGeneration(file));
   if (model.names.empty()) return std::string();
   beams.model = model.options;
   beams.model_asks = true;
@@ -34,10 +24,14 @@ Result<std::string> TakeModelSearch(const std::string& model_path, BeamRunOption
 
 Result<std::string> TakeModelDefaults(const std::string& model_path, const OptionList& list,
                                       RunOptions& options) {
-  options.beams.has_encoder = HasEncoder(model_path);
+  // Of a file that cannot be read, opening the model tells more.
+  const auto file = formats::GgufFile::Open(model_path);
+  if (!file.ok()) return std::string();
+  const auto spec = arch::ReadSpec(*file);
+  options.beams.has_encoder = spec.ok() && spec->encoder.has_value();
   if (options.no_model_defaults) return std::string();
   const std::string sampling = TakeModelSampling(model_path, list, options.sampling);
-  KVANT_ASSIGN(const std::string search, TakeModelSearch(model_path, options.beams));
+  KVANT_ASSIGN(const std::string search, TakeModelSearch(*file, options.beams));
   if (sampling.empty() || search.empty()) return sampling + search;
   return fmt::format("{}; {}", sampling, search);
 }

@@ -225,7 +225,9 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
   const bool batch = options.batch.prompts.has_value();
   const bool beams = options.beams.on();
   if (batch || beams) {  // what only one streamed text can do
-    const char* const mode = batch ? "--prompts" : "--beams";
+    const char* const mode = batch                       ? "--prompts"
+                             : options.beams.has_encoder ? "a model that has an encoder"
+                                                         : "--beams";
     KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
                             "--keep", "--draft", "--no-kv-cache", "--reverse-prompt"},
                            mode));

@@ -62,6 +62,11 @@ int64_t ParameterCount(const std::vector<OutputTensor>& tensors) {
   return count;
 }
 
+PieceOrder OrderOf(const HfFamily& family) {
+  if (family.ids_in_another_file) return PieceOrder::kOfAnotherFile;
+  return family.languages.names.empty() ? PieceOrder::kOwn : PieceOrder::kFairseq;
+}
+
 // Which tokens are languages, and where they stand (engine/generate/languages.h).
 void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabulary,
                   Parameters& out) {
@@ -124,12 +129,10 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   AddSampling(config.generation, writer);
   Parameters parameters{
       .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
-  KVANT_ASSIGN(const Vocabulary vocabulary,
-               ReadVocabulary(folder, config.tokenizer, shape.vocab,
-                              {.kind = family->tokenizer,
-                               .order = family->languages.names.empty() ? PieceOrder::kOwn
-                                                                        : PieceOrder::kFairseq,
-                               .languages = family->languages.names}));
+  KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab,
+                                                           {.kind = family->tokenizer,
+                                                            .order = OrderOf(*family),
+                                                            .languages = family->languages.names}));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/rwkv_vocabulary.h"
+#include "engine/convert/text_frame.h"
 #include "engine/convert/unigram_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
 #include "formats/quoted.h"
@@ -128,46 +129,6 @@ Result<SpaceHandling> ReadSpaceHandling(const TokenizerJson& tokenizer) {
                      tokenizer.file);
   }
   return spaces;
-}
-
-// The template that puts special tokens around a text; null if there is none.
-const Json* FindTemplate(const Json& processor) {
-  if (!processor.is_object()) return nullptr;
-  const std::string type = JsonText(processor, "type");
-  if (type == "TemplateProcessing") {
-    const auto single = processor.find("single");
-    return single != processor.end() && single->is_array() ? &*single : nullptr;
-  }
-  const auto processors = processor.find("processors");
-  if (type != "Sequence" || processors == processor.end()) return nullptr;
-  for (const Json& inner : *processors) {
-    if (const Json* found = FindTemplate(inner)) return found;
-  }
-  return nullptr;
-}
-
-// The special token that a part of a template stands for.
-std::optional<int32_t> TemplateToken(const Json& part, const Vocabulary& vocabulary) {
-  const auto special = part.is_object() ? part.find("SpecialToken") : part.end();
-  if (special == part.end()) return std::nullopt;
-  return vocabulary.Find(JsonText(*special, "id"));
-}
-
-void ReadTemplate(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
-  const Json* processor = tokenizer.root.Find("post_processor");
-  const Json* parts = processor == nullptr ? nullptr : FindTemplate(*processor);
-  vocabulary.add_bos = vocabulary.add_eos = false;
-  if (parts == nullptr || parts->size() < 2) return;
-  const auto first = TemplateToken(parts->front(), vocabulary);
-  const auto last = TemplateToken(parts->back(), vocabulary);
-  if (first) {
-    vocabulary.bos = first;
-    vocabulary.add_bos = true;
-  }
-  if (last) {
-    vocabulary.eos = last;
-    vocabulary.add_eos = true;
-  }
 }
 
 // Reads the tokens and types of a tokenizer.json, byte-level or SentencePiece-like.
@@ -293,7 +254,7 @@ Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t v
     // stands for it in byte-level vocabularies.
     vocabulary.merges.push_back(Replaced(left, " ", "Ġ") + " " + Replaced(right, " ", "Ġ"));
   }
-  ReadTemplate(tokenizer, vocabulary);
+  ReadTextFrame(tokenizer, vocabulary);
   return vocabulary;
 }
 
@@ -319,7 +280,7 @@ Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64
     }
     vocabulary.scores.push_back(score);
   }
-  ReadTemplate(tokenizer, vocabulary);
+  ReadTextFrame(tokenizer, vocabulary);
   return vocabulary;
 }
 
@@ -377,7 +338,7 @@ Result<Vocabulary> Gemma4Vocabulary(const TokenizerJson& tokenizer, int64_t voca
   for (const auto& [left, right] : tokenizer.merges) {
     vocabulary.merges.push_back(left + " " + right);
   }
-  ReadTemplate(tokenizer, vocabulary);
+  ReadTextFrame(tokenizer, vocabulary);
   vocabulary.add_bos = true;
   return vocabulary;
 }
@@ -406,6 +367,11 @@ Result<int64_t> ExtraIds(const JsonObject& tokenizer_config, int64_t pieces, int
 // The pieces of SentencePiece's file, of either kind.
 Result<Vocabulary> ReadPiecesFile(const std::string& path, const JsonObject& tokenizer_config,
                                   int64_t vocab_size, const VocabularyOptions& options) {
+  if (options.order == PieceOrder::kOfAnotherFile) {
+    return MakeError(
+        ErrorCode::kNotSupported,
+        "{}: the ids of this class's tokens stand in vocab.json, which is not read yet", path);
+  }
   KVANT_ASSIGN(const SentencePieceModel model, formats::ReadSentencePiece(path));
   if (model.kind != SentencePieceModel::Kind::kUnigram) {
     return SentencePieceVocabulary(model, path, vocab_size);
@@ -476,8 +442,11 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
   } else if (json.tokenizer) {
     KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(*json.tokenizer, vocab_size));
   } else {
-    return MakeError(ErrorCode::kIo,
-                     "{}: no vocabulary: expected tokenizer.json or tokenizer.model", folder);
+    const bool other = options.order == PieceOrder::kOfAnotherFile;
+    return MakeError(
+        other ? ErrorCode::kNotSupported : ErrorCode::kIo,
+        "{}: no vocabulary: expected tokenizer.json{}", folder,
+        other ? "; vocab.json and pieces beside it are not read yet" : " or tokenizer.model");
   }
   KVANT_TRY(PlaceDecoderTokens(tokenizer_config, vocabulary));
   // A unigram vocabulary says itself what it does to spaces.

@@ -54,8 +54,9 @@ Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size);
 
 // How ids follow from the numbers of the pieces in SentencePiece's file.
 enum class PieceOrder : uint8_t {
-  kOwn,     // they are the same
-  kFairseq  // <s> <pad> </s> <unk>, the pieces from the fourth on, languages, <mask>: mBART, XLM-R
+  kOwn,      // they are the same
+  kFairseq,  // <s> <pad> </s> <unk>, the pieces from the fourth on, languages, <mask>: mBART, XLM-R
+  kOfAnotherFile,  // vocab.json has them: Marian, M2M-100, NLLB; not supported
 };
 
 // What the class of a model says of its vocabulary, beyond the files.

@@ -140,11 +140,20 @@ void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place
   }
 }
 
+// What a decoder keeps of a source is no part of the tensors.
+Status CheckNoSource(const Model& model) {
+  if (!model.has_encoder()) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "export and import: expected a model without an encoder, found {}",
+                   model.architecture());
+}
+
 }  // namespace
 
 // ---- Export -------------------------------------------------------------------------------------
 
 Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layout) const {
+  KVANT_TRY(CheckNoSource(*engine_->core->model));
   const run::Core& core = *engine_->core;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "export: there is no KV cache");
@@ -263,6 +272,7 @@ Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
 }  // namespace
 
 Result<std::vector<SequenceId>> Runner::Import(const KvTensors& in, KvLayout layout) {
+  KVANT_TRY(CheckNoSource(*engine_->core->model));
   run::Core& core = *engine_->core;
   run::Sequences& sequences = *engine_->sequences;
   if (!core.cache.has_value()) {

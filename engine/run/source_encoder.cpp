@@ -12,6 +12,7 @@
 #include "engine/memory_plan.h"
 
 namespace kvant::run {
+
 Status SourceEncoder::Run(std::span<const TokenId> tokens, kv::Source& source,
                           const std::atomic<bool>* cancel, const Output& output) {
   const graph::Plan& plan = core_.model->plan(graph::kEncodePlan);

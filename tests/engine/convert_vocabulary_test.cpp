@@ -353,6 +353,16 @@ TEST_F(SpecialTokensOfFolder, TemplatesSayWhatIsAdded) {
   EXPECT_EQ(*file.GetBool("tokenizer.ggml.add_eos_token"), false);
 }
 
+TEST_F(SpecialTokensOfFolder, TokensOfBartsTokenizerAreAdded) {
+  folder_.tokenizer["post_processor"] = {
+      {"type", "RobertaProcessing"}, {"sep", {"</s>", 2}}, {"cls", {"<s>", 1}}};
+  const auto file = Written();
+  EXPECT_EQ(*file.GetBool("tokenizer.ggml.add_bos_token"), true);
+  EXPECT_EQ(*file.GetBool("tokenizer.ggml.add_eos_token"), true);
+  EXPECT_EQ(Id(file, "bos_token_id"), 1u);
+  EXPECT_EQ(Id(file, "eos_token_id"), 2u);
+}
+
 TEST_F(SpecialTokensOfFolder, AllEndTokensHaveAKey) {
   folder_.config["pad_token_id"] = -1;
   folder_.config["eos_token_id"] = {2, 4};

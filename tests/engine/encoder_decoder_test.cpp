@@ -79,6 +79,18 @@ TEST_P(EncoderDecoders, Ed09EncoderAndLogitsAreThoseOfTransformers) {
   }
 }
 
+// Ids by the order of SentencePiece's pieces would be wrong ones.
+TEST(EncoderDecoderFolders, VocabulariesWithIdsInAnotherFileAreRefused) {
+  for (const char* name : {"marian", "m2m100"}) {
+    SeededModel seeded(std::string(kSeededPairs) + name);
+    EXPECT_EQ(seeded.Message(), "accepted");
+    seeded.vocabulary_file = "sentencepiece.bpe.model";
+    EXPECT_NE(seeded.Message().find("stand in vocab.json, which is not read yet"),
+              std::string::npos)
+        << seeded.Message();
+  }
+}
+
 BeamOptions SearchOf(const nlohmann::json& line) {
   const nlohmann::json& settings = line["settings"];
   BeamOptions search;

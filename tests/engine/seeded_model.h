@@ -59,6 +59,7 @@ class SeededModel {
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
     for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
+    if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
     return output;
@@ -68,6 +69,9 @@ class SeededModel {
   std::function<std::string(const std::string&)> rename = [](const std::string& name) {
     return name;
   };
+
+  // A file beside tokenizer.json; "": there is none.
+  std::string vocabulary_file;
 
   // Further tokens of the folder's tokenizer.json.
   std::vector<nlohmann::json> added_tokens;

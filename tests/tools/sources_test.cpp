@@ -113,6 +113,9 @@ TEST_F(SourceProgram, ProgramsOfSequencesHaveSources) {
   ASSERT_EQ(results.size(), 9u);
   EXPECT_EQ(results[2]["state"][0]["logits_xxh64"], results[5]["state"][0]["logits_xxh64"]);
   EXPECT_EQ(results[7]["stats"]["encoder_passes"], 1);
+  const ProgramRun exported =
+      RunProgram({"seq", path_, "-"}, {.text = "new A\nexport /nonexistent/x bhsd A\n"});
+  EXPECT_THAT(exported.error, HasSubstr("expected a model without an encoder, found bart"));
   const ProgramRun wrong = RunProgram({"seq", path_, "-"}, {.text = "new A S\n"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.error, HasSubstr("line 1: expected a source, found 'S'"));
@@ -217,6 +220,8 @@ TEST_F(SourceProgram, WrongUsageIsToldInALine) {
   fails({"run", "shakespeare", "-p", "a", "--prefix", "b"},
         "--prefix: expected a model that has an encoder");
   fails({"run", path_, "-p", "a", "--chat"}, "--chat: not possible together with");
+  fails({"run", path_, "-p", "a", "--session", "x.kvs"},
+        "--session: not possible together with a model that has an encoder");
 }
 
 }  // namespace

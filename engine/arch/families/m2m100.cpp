@@ -43,7 +43,13 @@ constexpr std::string_view kClasses[] = {"M2M100ForConditionalGeneration"};
 
 constexpr auto kTensors = Join(kHfTwoStacks, kHfTwoStacksFinalNorms);
 
-constexpr HfFamily kHf[] = {HfTwoStacksFamily(kName, kClasses, kTensors, AddParameters)};
+constexpr HfFamily WithOwnIds(HfFamily row) {
+  row.ids_in_another_file = true;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {
+    WithOwnIds(HfTwoStacksFamily(kName, kClasses, kTensors, AddParameters))};
 
 }  // namespace
 

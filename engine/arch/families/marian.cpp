@@ -37,7 +37,13 @@ constexpr std::string_view kClasses[] = {"MarianMTModel"};
 
 constexpr auto kTensors = Join(kHfTwoStacks);
 
-constexpr HfFamily kHf[] = {HfTwoStacksFamily(kName, kClasses, kTensors, AddParameters)};
+constexpr HfFamily WithOwnIds(HfFamily row) {
+  row.ids_in_another_file = true;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {
+    WithOwnIds(HfTwoStacksFamily(kName, kClasses, kTensors, AddParameters))};
 
 }  // namespace
 

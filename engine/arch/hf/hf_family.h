@@ -416,6 +416,8 @@ struct HfFamily {
   // is if the folder has no other.
   bool tied_unless_told = false;
   HfLanguages languages = {};
+  // The ids of SentencePiece's pieces stand in another file, vocab.json, which is not read yet.
+  bool ids_in_another_file = false;
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};

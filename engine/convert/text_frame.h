@@ -1,0 +1,15 @@
+// The special tokens that a tokenizer.json puts around a text, by its "post_processor": a template,
+// or "cls" in front and "sep" behind, as BART's and RoBERTa's tokenizers have it. Thread-safety:
+// pure.
+#pragma once
+
+#include "engine/convert/tokenizer_json.h"
+#include "engine/convert/vocabulary.h"
+
+namespace kvant::convert {
+
+// Sets bos and eos of the vocabulary where they stand around texts, and in any case whether they
+// do.
+void ReadTextFrame(const TokenizerJson& tokenizer, Vocabulary& vocabulary);
+
+}  // namespace kvant::convert
