@@ -129,6 +129,15 @@ Status TextRequest::TakeRow(int64_t token, std::span<const float> logits) {
 }
 
 Status TextRequest::Choose(std::span<const float> logits) {
+  if (options().on_logits) {
+    row_.assign(logits.begin(), logits.end());
+    const size_t before = all_.size();
+    all_.insert(all_.end(), chosen_.begin(), chosen_.end());
+    const Status status = options().on_logits(all_, row_);
+    all_.resize(before);
+    KVANT_TRY(status);
+    logits = row_;
+  }
   KVANT_ASSIGN(const TokenId id, sampler_->Sample(logits));
   sampler_->Accept(id);
   chosen_.push_back(id);
