@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/frames_file.h"
 #include "tools/json.h"
 #include "tools/model_defaults.h"
 #include "tools/model_facts.h"
@@ -48,6 +49,7 @@ constexpr HelpText kRunHelp = {
     "s.kvs\n"
     "  kvant run model.gguf --chat -p \"Why is the sky blue?\"\n"
     "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
+    "  kvant run whisper.gguf --frames mel.npy --prefix \"<|en|><|transcribe|><|notimestamps|>\"\n"
     "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
 };
 
@@ -217,6 +219,19 @@ Status CheckChatModes(const OptionList& list, const RunOptions& options) {
       "--chat");
 }
 
+// A model that reads sound reads nothing else.
+Status CheckFrameModes(const RunOptions& options, const Positionals& positionals, bool prompt) {
+  const BeamRunOptions& beams = options.beams;
+  if (prompt || options.batch.prompts.has_value() || !beams.frames.has_value()) {
+    return MakeError(ErrorCode::kInvalid, "{}: the model reads {}: expected --frames FILE.npy{}",
+                     positionals.model, FramesText(*beams.reads),
+                     prompt                            ? ", and no prompt"
+                     : options.batch.prompts.has_value() ? ", and no --prompts"
+                                                         : "");
+  }
+  return {};
+}
+
 // What does not go together, or has no effect without something else.
 Status CheckModes(const OptionList& list, const RunOptions& options,
                   const Positionals& positionals) {
@@ -233,6 +248,7 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
                            mode));
     const bool prompt = options.prompt.text.has_value() || options.prompt.file.has_value() ||
                         positionals.stdin_text;
+    if (options.beams.reads.has_value()) KVANT_TRY(CheckFrameModes(options, positionals, prompt));
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }

@@ -11,6 +11,7 @@
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "kvant/beam_generator.h"
+#include "tools/frames_file.h"
 #include "tools/json.h"
 #include "tools/number_list.h"
 #include "tools/run_modes.h"
@@ -122,6 +123,7 @@ struct BeamRun {
   std::unique_ptr<Runner> runner;
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::vector<TokenId>> sources;  // of encoder-decoders
+  std::vector<std::vector<float>> frames;     // of those that read sound
   BeamGenerateOptions generate;
 };
 
@@ -137,6 +139,9 @@ Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model
                  model.tokenizer().Encode(*options.beams.prefix,
                                           {.add_special = false, .parse_special = true}));
     tokens.insert(tokens.end(), prefix.begin(), prefix.end());
+  } else {
+    const auto& own = options.beams.first_tokens;
+    tokens.insert(tokens.end(), own.begin(), own.end());
   }
   if (!tokens.empty()) return tokens;
   return MakeError(ErrorCode::kInvalid,
@@ -149,8 +154,12 @@ Status AddText(const RunOptions& options, const std::optional<std::string>& text
     KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
     return {};
   }
-  KVANT_ASSIGN(run.sources.emplace_back(),
-               SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
+  if (options.beams.frames.has_value()) {
+    KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
+  } else {
+    KVANT_ASSIGN(run.sources.emplace_back(),
+                 SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
+  }
   KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
   return {};
 }
@@ -160,6 +169,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   BeamRun run;
   KVANT_ASSIGN(run.session, options.session.Options());
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+  KVANT_TRY(run.model->CheckDecoder());
   KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
   run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
                                               1, options.batch.parallel / options.beams.beams())));
@@ -176,6 +186,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
 // The results of the search, or why there are none.
 Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
   run.generate.sources = run.sources;
+  run.generate.frames = run.frames;
   auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
   if (found.ok()) return found;
   return options.session.Explain(found.error(), *run.model, run.session).error();
@@ -224,6 +235,9 @@ Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view t
 }
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
+  if (!options.beams.reads.has_value()) {
+    KVANT_TRY(list.Need({"--frames"}, "a model that reads frames"));
+  }
   if (options.beams.has_encoder) {
     KVANT_TRY(list.Exclude({"--chat"}, "a model that has an encoder"));
   } else {
@@ -274,6 +288,9 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "are beams");
   list.Text("--prefix", &options.prefix, "TEXT",
             "Of models that read a text and write another one: what that begins with");
+  list.Text("--frames", &options.frames, "FILE.npy",
+            "Of models that read sound, as Whisper: its features, float32 or float16 [numbers of a "
+            "frame, frames]");
   list.Text("--source-lang", &options.source_lang, "LANGUAGE",
             "Of models that translate between several: that of the prompt, as de_DE or de");
   list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");

@@ -41,7 +41,10 @@ struct BeamRunOptions {
   BeamOptions model;                  // what the model's file asks for
   bool model_asks = false;            // it does ask
   bool has_encoder = false;           // the model reads a text and writes another one
-  std::optional<std::string> prefix;  // what that begins with
+  std::optional<FrameShape> reads;    // it reads these frames instead of a text
+  std::vector<TokenId> first_tokens;  // what the file has behind the first token that is written
+  std::optional<std::string> prefix;  // what the other text begins with
+  std::optional<std::string> frames;  // a file of them
   std::optional<std::string> source_lang;
   std::optional<std::string> target_lang;
 

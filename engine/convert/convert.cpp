@@ -132,7 +132,9 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab,
                                                            {.kind = family->tokenizer,
                                                             .order = OrderOf(*family),
-                                                            .languages = family->languages.names}));
+                                                            .languages = family->languages.names,
+                                                            .has_speech_tokens =
+                                                                family->has_speech_tokens}));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,

@@ -169,8 +169,8 @@ class Planner {
   Status FindTying(const JsonObject& config) {
     const HfTensor* embedding = Row(kEmbeddingName);
     const HfTensor* output = Row(kOutputName);
+    if (embedding != nullptr) KVANT_TRY(FindEmbedding(*embedding));
     if (embedding == nullptr || output == nullptr) return {};
-    KVANT_TRY(FindEmbedding(*embedding));
     KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
     tied_ = tied.value_or(family_.tied_unless_told || Find(output->hf_name) == nullptr);
     if (!tied_) return {};

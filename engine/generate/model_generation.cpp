@@ -100,9 +100,12 @@ struct GenerationReader {
     return {};
   }
 
-  // A list of ids, or one id.
   Status operator()(std::vector<TokenId> BeamOptions::*member) const {
-    std::vector<TokenId>& tokens = options.*member;
+    return Tokens(options.*member);
+  }
+
+  // A list of ids, or one id.
+  Status Tokens(std::vector<TokenId>& tokens) const {
     const auto* array = std::get_if<GgufArray>(&file.Find(key)->value);
     if (array == nullptr) {
       KVANT_ASSIGN(const auto value, file.GetU32(key));
@@ -145,6 +148,13 @@ Result<ModelGeneration> ReadModelGeneration(const GgufFile& file) {
     out.names.push_back(setting.name);
     const GenerationReader reader = {file, key, setting, vocab, out.options};
     KVANT_TRY(std::visit(reader, setting.value));
+  }
+  constexpr std::string_view kFirstTokens = "forced_decoder_ids";
+  const std::string key = fmt::format("{}.generation.{}", arch.value_or(""), kFirstTokens);
+  if (file.Find(key) != nullptr) {
+    out.names.push_back(kFirstTokens);
+    const GenerationReader reader = {file, key, {kFirstTokens, {}}, vocab, out.options};
+    KVANT_TRY(reader.Tokens(out.first_tokens));
   }
   if (out.names.empty()) return out;
   const auto most = int64_t{std::numeric_limits<int32_t>::max()};

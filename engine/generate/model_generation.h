@@ -17,6 +17,8 @@ namespace kvant {
 struct ModelGeneration {
   BeamOptions options;                  // what the file says; elsewhere as a search begins
   std::vector<std::string_view> names;  // of the keys that the file has, behind "generation."
+  // forced_decoder_ids: what a text begins with behind the decoder's first token.
+  std::vector<TokenId> first_tokens;
 
   bool Has(std::string_view name) const;
 };

@@ -51,6 +51,15 @@ std::string Wrong(const std::vector<Bytes>& metadata) {
   return read.ok() ? "" : read.error().message;
 }
 
+TEST(ModelGeneration, ReadsWhatATextBeginsWith) {
+  const auto read = Read({Ids("forced_decoder_ids", {3, 39})});
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_THAT(read->first_tokens, ElementsAre(3, 39));
+  EXPECT_TRUE(read->Has("forced_decoder_ids"));
+  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {3, 40})}),
+              testing::HasSubstr("bart.generation.forced_decoder_ids: expected a token below 40"));
+}
+
 TEST(ModelGeneration, ReadsEveryKey) {
   const auto read =
       Read({U32("num_beams", 4), F32("length_penalty", 2.0f), Text("early_stopping", "true"),

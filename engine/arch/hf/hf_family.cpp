@@ -271,6 +271,9 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
     return {rows * columns};
   }
   if (tensor.columns == Extent::kConvTaps) return {rows, 1, columns};
+  if (tensor.columns == Extent::kThreeFrames || tensor.columns == Extent::kThreeRows) {
+    return {rows, columns / 3, 3};
+  }
   std::vector<int64_t> sizes;
   const bool stacked = tensor.experts == ExpertForm::kStacked ||
                        tensor.experts == ExpertForm::kStackedOrMxfp4 ||
@@ -350,6 +353,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kValueRank: return shape.rwkv.value_rank;
     case Extent::kGateRank: return shape.rwkv.gate_rank;
     case Extent::kBuckets: return shape.buckets;
+    case Extent::kSource: return shape.source;
+    case Extent::kThreeFrames: return 3 * shape.bins;
+    case Extent::kThreeRows: return 3 * shape.dim;
   }
   return 0;
 }
