@@ -126,8 +126,8 @@ Status WriteEncoded(const LogitsOptions& options, const std::shared_ptr<const Mo
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
   const int64_t columns = model->spec().encoder->stack.dim;
   const auto write = [&](std::span<const float> rows) -> Status {
-    KVANT_ASSIGN(auto file, formats::NpyWriter::Create(*options.output,
-                                                       std::ssize(rows) / columns, columns));
+    KVANT_ASSIGN(auto file,
+                 formats::NpyWriter::Create(*options.output, std::ssize(rows) / columns, columns));
     KVANT_TRY(file.WriteRows(rows));
     return file.Finish();
   };

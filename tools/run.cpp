@@ -11,7 +11,6 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
-#include "tools/frames_file.h"
 #include "tools/json.h"
 #include "tools/model_defaults.h"
 #include "tools/model_facts.h"
@@ -219,19 +218,6 @@ Status CheckChatModes(const OptionList& list, const RunOptions& options) {
       "--chat");
 }
 
-// A model that reads sound reads nothing else.
-Status CheckFrameModes(const RunOptions& options, const Positionals& positionals, bool prompt) {
-  const BeamRunOptions& beams = options.beams;
-  if (prompt || options.batch.prompts.has_value() || !beams.frames.has_value()) {
-    return MakeError(ErrorCode::kInvalid, "{}: the model reads {}: expected --frames FILE.npy{}",
-                     positionals.model, FramesText(*beams.reads),
-                     prompt                            ? ", and no prompt"
-                     : options.batch.prompts.has_value() ? ", and no --prompts"
-                                                         : "");
-  }
-  return {};
-}
-
 // What does not go together, or has no effect without something else.
 Status CheckModes(const OptionList& list, const RunOptions& options,
                   const Positionals& positionals) {
@@ -248,7 +234,7 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
                            mode));
     const bool prompt = options.prompt.text.has_value() || options.prompt.file.has_value() ||
                         positionals.stdin_text;
-    if (options.beams.reads.has_value()) KVANT_TRY(CheckFrameModes(options, positionals, prompt));
+    KVANT_TRY(CheckFrames(options, positionals, batch ? "--prompts" : prompt ? "prompt" : ""));
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }

@@ -234,6 +234,15 @@ Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view t
   return tokens;
 }
 
+Status CheckFrames(const RunOptions& options, const Positionals& positionals,
+                   std::string_view besides) {
+  const BeamRunOptions& beams = options.beams;
+  if (!beams.reads.has_value() || (beams.frames.has_value() && besides.empty())) return {};
+  return MakeError(ErrorCode::kInvalid, "{}: the model reads {}: expected --frames FILE.npy{}{}",
+                   positionals.model, FramesText(*beams.reads), besides.empty() ? "" : ", and no ",
+                   besides);
+}
+
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
   if (!options.beams.reads.has_value()) {
     KVANT_TRY(list.Need({"--frames"}, "a model that reads frames"));

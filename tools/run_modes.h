@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -106,6 +107,11 @@ struct RunOptions {
 
 // kInvalid for options that a beam search does not look at, and for its own without one.
 Status CheckBeamModes(const OptionList& list, const RunOptions& options);
+
+// kInvalid where the model reads frames and there are none, or a text besides: what that is given
+// by, "" if there is none.
+Status CheckFrames(const RunOptions& options, const Positionals& positionals,
+                   std::string_view besides);
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options);
 void AddBatchOptions(OptionList& list, BatchRunOptions& options);

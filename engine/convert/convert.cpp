@@ -129,12 +129,12 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   AddSampling(config.generation, writer);
   Parameters parameters{
       .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
-  KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab,
-                                                           {.kind = family->tokenizer,
-                                                            .order = OrderOf(*family),
-                                                            .languages = family->languages.names,
-                                                            .has_speech_tokens =
-                                                                family->has_speech_tokens}));
+  KVANT_ASSIGN(const Vocabulary vocabulary,
+               ReadVocabulary(folder, config.tokenizer, shape.vocab,
+                              {.kind = family->tokenizer,
+                               .order = OrderOf(*family),
+                               .languages = family->languages.names,
+                               .has_speech_tokens = family->has_speech_tokens}));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,

@@ -20,12 +20,12 @@ using formats::Json;
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
 
 constexpr std::string_view kSpeechLanguages[] = {
-    "en", "zh", "de", "es", "ru", "ko", "fr", "ja", "pt", "tr", "pl", "ca", "nl",  "ar", "sv",
-    "it", "id", "hi", "fi", "vi", "he", "uk", "el", "ms", "cs", "ro", "da", "hu",  "ta", "no",
-    "th", "ur", "hr", "bg", "lt", "la", "mi", "ml", "cy", "sk", "te", "fa", "lv",  "bn", "sr",
-    "az", "sl", "kn", "et", "mk", "br", "eu", "is", "hy", "ne", "mn", "bs", "kk",  "sq", "sw",
-    "gl", "mr", "pa", "si", "km", "sn", "yo", "so", "af", "oc", "ka", "be", "tg",  "sd", "gu",
-    "am", "yi", "lo", "uz", "fo", "ht", "ps", "tk", "nn", "mt", "sa", "lb", "my",  "bo", "tl",
+    "en", "zh", "de", "es",  "ru", "ko", "fr", "ja", "pt", "tr", "pl", "ca", "nl", "ar", "sv",
+    "it", "id", "hi", "fi",  "vi", "he", "uk", "el", "ms", "cs", "ro", "da", "hu", "ta", "no",
+    "th", "ur", "hr", "bg",  "lt", "la", "mi", "ml", "cy", "sk", "te", "fa", "lv", "bn", "sr",
+    "az", "sl", "kn", "et",  "mk", "br", "eu", "is", "hy", "ne", "mn", "bs", "kk", "sq", "sw",
+    "gl", "mr", "pa", "si",  "km", "sn", "yo", "so", "af", "oc", "ka", "be", "tg", "sd", "gu",
+    "am", "yi", "lo", "uz",  "fo", "ht", "ps", "tk", "nn", "mt", "sa", "lb", "my", "bo", "tl",
     "mg", "as", "tt", "haw", "ln", "ha", "ba", "jw", "su", "yue"};
 constexpr std::string_view kTasks[] = {"translate",   "transcribe", "startoflm",
                                        "startofprev", "nospeech",   "notimestamps"};
@@ -74,8 +74,7 @@ Result<std::optional<TokenizerJson>> ReadVocabularyAndMerges(const std::string& 
       {"type", "BPE"},
       {"vocab", std::move(tokens)},
       {"merges", MergesOf({reinterpret_cast<const char*>(bytes.data()), bytes.size()})}};
-  root["pre_tokenizer"] = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  root["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
   const std::string text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
   KVANT_ASSIGN(auto tokenizer, TokenizerJson::Parse(text, vocab, vocab_size));
   return std::optional<TokenizerJson>(std::move(tokenizer));

@@ -1,5 +1,5 @@
-// The vocabularies of Whisper's folders: GPT-2's byte-level BPE, and behind it tokens for languages,
-// tasks and times, of which some folders name only a part.
+// The vocabularies of Whisper's folders: GPT-2's byte-level BPE, and behind it tokens for
+// languages, tasks and times, of which some folders name only a part.
 //
 // Source of the ids: openai/whisper, tokenizer.py. Errors name the file and the key. Thread-safety:
 // pure.

@@ -54,7 +54,8 @@ Status Sources::CheckFrames(std::span<const float> frames) const {
   const auto wrong = std::ranges::find_if(frames, [](float one) { return !std::isfinite(one); });
   if (wrong == frames.end()) return {};
   const int64_t place = wrong - frames.begin();
-  return MakeError(ErrorCode::kInvalid, "source: number {} of frame {}: expected a number, found {}",
+  return MakeError(ErrorCode::kInvalid,
+                   "source: number {} of frame {}: expected a number, found {}",
                    place / shape->frames, place % shape->frames, *wrong);
 }
 
@@ -100,8 +101,7 @@ Result<SourceId> Sources::EncodeInput(SourceInput input, int64_t positions,
   }
   auto source = std::make_unique<SourceState>();
   KVANT_ASSIGN(source->kv, core_.cache->NewSource(positions));
-  const Status status =
-      encoder_.Run(input, positions, source->kv, options.cancel, options.rows);
+  const Status status = encoder_.Run(input, positions, source->kv, options.cancel, options.rows);
   core_.cache->EndEncoding(source->kv);
   if (!status.ok()) {
     core_.cache->FreeSource(source->kv);

@@ -1,8 +1,9 @@
 // The sources of a runner: what an encoder-decoder has read, and who may still ask for it.
 //
 // A source is found again by what it was made from: encoding the same tokens or frames a second
-// time runs nothing. Sources that nobody holds stay until their memory is needed, the least recently used one
-// goes first; sequences keep the blocks that they refer to in any case. Thread-safety: none.
+// time runs nothing. Sources that nobody holds stay until their memory is needed, the least
+// recently used one goes first; sequences keep the blocks that they refer to in any case.
+// Thread-safety: none.
 #pragma once
 
 #include <cstdint>

@@ -158,7 +158,8 @@ TEST_P(BrokenModels, ATensorThatIsAbsentOrTooLongIsNamed) {
       WriteBroken(*file, tensor, how, broken);
       const auto model = Model::Open(broken);
       if (model.ok()) {
-        EXPECT_TRUE(how == Break::kLeaveOut ? IsOptional(GetParam(), kind) : CountsRows(GetParam(), kind));
+        EXPECT_TRUE(how == Break::kLeaveOut ? IsOptional(GetParam(), kind)
+                                            : CountsRows(GetParam(), kind));
         continue;
       }
       ++refused;

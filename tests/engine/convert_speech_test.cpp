@@ -47,41 +47,40 @@ struct SpecialId {
 
 // Ids of openai/whisper, tokenizer.py.
 TEST(SpeechVocabulary, Wh06HasTheSpecialIdsOfTheThreeSizes) {
-  const std::map<int64_t, std::vector<SpecialId>> known = {
-      {51864,
-       {{50256, "<|endoftext|>"},
-        {50257, "<|startoftranscript|>"},
-        {50258, "<|en|>"},
-        {50356, "<|su|>"},
-        {50357, "<|translate|>"},
-        {50358, "<|transcribe|>"},
-        {50362, "<|notimestamps|>"},
-        {50363, "<|0.00|>"},
-        {51863, "<|30.00|>"}}},
-      {51865,
-       {{50257, "<|endoftext|>"},
-        {50258, "<|startoftranscript|>"},
-        {50259, "<|en|>"},
-        {50260, "<|zh|>"},
-        {50261, "<|de|>"},
-        {50358, "<|translate|>"},
-        {50359, "<|transcribe|>"},
-        {50360, "<|startoflm|>"},
-        {50361, "<|startofprev|>"},
-        {50362, "<|nospeech|>"},
-        {50363, "<|notimestamps|>"},
-        {50364, "<|0.00|>"},
-        {50367, "<|0.06|>"},
-        {50415, "<|1.02|>"},
-        {51864, "<|30.00|>"}}},
-      {51866,
-       {{50258, "<|startoftranscript|>"},
-        {50358, "<|yue|>"},
-        {50359, "<|translate|>"},
-        {50360, "<|transcribe|>"},
-        {50364, "<|notimestamps|>"},
-        {50365, "<|0.00|>"},
-        {51865, "<|30.00|>"}}}};
+  const std::map<int64_t, std::vector<SpecialId>> known = {{51864,
+                                                            {{50256, "<|endoftext|>"},
+                                                             {50257, "<|startoftranscript|>"},
+                                                             {50258, "<|en|>"},
+                                                             {50356, "<|su|>"},
+                                                             {50357, "<|translate|>"},
+                                                             {50358, "<|transcribe|>"},
+                                                             {50362, "<|notimestamps|>"},
+                                                             {50363, "<|0.00|>"},
+                                                             {51863, "<|30.00|>"}}},
+                                                           {51865,
+                                                            {{50257, "<|endoftext|>"},
+                                                             {50258, "<|startoftranscript|>"},
+                                                             {50259, "<|en|>"},
+                                                             {50260, "<|zh|>"},
+                                                             {50261, "<|de|>"},
+                                                             {50358, "<|translate|>"},
+                                                             {50359, "<|transcribe|>"},
+                                                             {50360, "<|startoflm|>"},
+                                                             {50361, "<|startofprev|>"},
+                                                             {50362, "<|nospeech|>"},
+                                                             {50363, "<|notimestamps|>"},
+                                                             {50364, "<|0.00|>"},
+                                                             {50367, "<|0.06|>"},
+                                                             {50415, "<|1.02|>"},
+                                                             {51864, "<|30.00|>"}}},
+                                                           {51866,
+                                                            {{50258, "<|startoftranscript|>"},
+                                                             {50358, "<|yue|>"},
+                                                             {50359, "<|translate|>"},
+                                                             {50360, "<|transcribe|>"},
+                                                             {50364, "<|notimestamps|>"},
+                                                             {50365, "<|0.00|>"},
+                                                             {51865, "<|30.00|>"}}}};
   for (const auto& [size, tokens] : known) {
     const auto vocabulary = OldFolder().Read(size);
     ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;
@@ -153,9 +152,9 @@ class FirstTokens : public testing::Test {
 TEST_F(FirstTokens, AreThoseOfTheFolder) {
   EXPECT_THAT(Of(Generation(json::object())), IsEmpty());
   EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, 20}, {2, 21}}}})), ElementsAre(20, 21));
-  EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, 20}, {2, 21}}},
-                             {"no_timestamps_token_id", 22}})),
-              ElementsAre(20, 21, 22));
+  EXPECT_THAT(
+      Of(Generation({{"forced_decoder_ids", {{1, 20}, {2, 21}}}, {"no_timestamps_token_id", 22}})),
+      ElementsAre(20, 21, 22));
   EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, 22}}}, {"no_timestamps_token_id", 22}})),
               ElementsAre(22));
   EXPECT_THAT(Of(Generation({{"no_timestamps_token_id", 22}})), ElementsAre(22));

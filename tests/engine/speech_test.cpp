@@ -252,8 +252,8 @@ TEST_F(Frames, OfAnotherNumberOrWithoutNumbersAreRefused) {
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
     EXPECT_THAT(refused.error().message, HasSubstr("expected 20 numbers of each of 66 frames"));
   }
-  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(),
-                            -std::numeric_limits<float>::infinity()}) {
+  for (const float wrong :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     std::vector<float> broken = frames_;
     broken[3 * 66 + 17] = wrong;
     const auto refused = runner_->EncodeFrames(broken);

@@ -84,21 +84,55 @@ TEST_F(SpeechProgram, LogitsAndRowsAreThoseOfTransformers) {
   ExpectNearArrays(out, seeded_.EncodedPath(), 4e-5);
 }
 
+// The options of a search with the settings of a line.
+std::vector<std::string> OptionsOf(const json& settings) {
+  std::vector<std::string> options = {"--beams", settings["num_beams"].dump()};
+  const auto add = [&](const char* key, const char* option) {
+    if (!settings.contains(key)) return;
+    const json& value = settings[key];
+    options.push_back(option);
+    options.push_back(value.is_array() ? Commas(value.get<std::vector<TokenId>>()) : value.dump());
+  };
+  add("num_return_sequences", "--num-return");
+  add("early_stopping", "--early-stopping");
+  add("length_penalty", "--length-penalty");
+  add("no_repeat_ngram_size", "--no-repeat-ngram");
+  add("suppress_tokens", "--suppress-ids");
+  add("begin_suppress_tokens", "--begin-suppress-ids");
+  return options;
+}
+
+// By options with the general `generate`, and by the folder's settings with Whisper's own, which
+// leaves out the end.
 TEST_F(SpeechProgram, RunFindsTheTextsOfTransformers) {
   std::ifstream file(seeded_.SearchesPath());
-  for (std::string text; std::getline(file, text);) {
+  size_t count = 0;
+  for (std::string text; std::getline(file, text); ++count) {
     const json line = json::parse(text);
-    if (line.contains("own") || line["settings"].size() > 1) continue;
-    const json found = json::parse(OutputOf(
-        {"run", path_, "-q", "--json", "--frames", frames_, "--no-model-defaults", "--beams",
-         line["settings"]["num_beams"].dump(), "--ignore-eos", "-n", "5"}));
-    EXPECT_EQ(found["prompt_ids"], json::array({2}));
-    const auto expected = line["texts"][0].get<std::vector<TokenId>>();
-    const auto ids = found["beams"][0]["ids"].get<std::vector<TokenId>>();
-    ASSERT_EQ(ids.size(), 5u);
-    if (line["settings"]["num_beams"] != 1) continue;
-    for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], expected[i]) << i;
+    const bool own = line.contains("own");
+    seeded_.config["eos_token_id"] = line["eos"];
+    seeded_.generation = json::object();
+    if (own) {
+      seeded_.generation = line["settings"];
+      seeded_.generation["max_length"] = line["max_length"];
+    }
+    const auto path = seeded_.Convert();
+    ASSERT_TRUE(path.ok()) << path.error().message;
+    std::vector<std::string> run = {"run", *path, "-q", "--json", "--frames", frames_};
+    if (!own) {
+      run.insert(run.end(), {"-n", "23"});
+      for (const std::string& option : OptionsOf(line["settings"])) run.push_back(option);
+    }
+    const json found = json::parse(OutputOf(run));
+    EXPECT_EQ(found["prompt_ids"], line["start"]) << text;
+    ASSERT_EQ(found["beams"].size(), line["texts"].size()) << text;
+    for (size_t i = 0; i < found["beams"].size(); ++i) {
+      auto ids = found["beams"][i]["ids"].get<std::vector<TokenId>>();
+      if (own && found["beams"][i]["ended"]) ids.pop_back();
+      EXPECT_EQ(ids, line["texts"][i].get<std::vector<TokenId>>()) << text;
+    }
   }
+  EXPECT_EQ(count, 9u);
 }
 
 TEST_F(SpeechProgram, TextsBeginAsTheFolderOrAPrefixSays) {
@@ -134,23 +168,23 @@ TEST_F(SpeechProgram, WhatIsMissingOrWrongIsSaid) {
   broken[100] = NAN;
   WriteMatrix(wrong, broken, 20);
   EXPECT_THAT(ErrorOf({"run", path_, "-q", "--frames", wrong}), HasSubstr("found nan"));
-  const auto text = SeededModel(std::string(kSeededPairs) + "bart").Convert();
-  ASSERT_TRUE(text.ok());
+  const ProgramRun batch = RunProgram({"run", path_, "-q", "--prompts", "-"}, {.text = "{}"});
+  EXPECT_THAT(batch.error, HasSubstr("and no --prompts"));
 }
 
 TEST_F(SpeechProgram, FramesAreForModelsThatReadThem) {
   SeededModel bart(std::string(kSeededPairs) + "bart");
   const auto path = bart.Convert();
   ASSERT_TRUE(path.ok());
-  EXPECT_THAT(ErrorOf({"run", *path, "-q", "-p", "a", "--frames", frames_}),
-              HasSubstr("--frames"));
+  EXPECT_THAT(ErrorOf({"run", *path, "-q", "-p", "a", "--frames", frames_}), HasSubstr("--frames"));
   EXPECT_THAT(ErrorOf({"logits", *path, "--frames", frames_, "--tokens", "2", "-o", "x.npy"}),
               HasSubstr("reads no frames"));
 }
 
 TEST_F(SpeechProgram, ProgramsOfSequencesHaveFrames) {
-  const std::string program = "encode S frames " + frames_ + "\nnew A S\nappend A 2 5\nencode T frames " +
-                              frames_ + "\nnew B T\nappend B 2 5\nstats\ncheck\n";
+  const std::string program = "encode S frames " + frames_ +
+                              "\nnew A S\nappend A 2 5\nencode T frames " + frames_ +
+                              "\nnew B T\nappend B 2 5\nstats\ncheck\n";
   std::istringstream lines(OutputOf({"seq", path_, "-"}, program));
   std::vector<json> results;
   for (std::string line; std::getline(lines, line);) results.push_back(json::parse(line));
@@ -204,7 +238,7 @@ TEST_F(EncoderProgram, CommandsThatWriteRefuseIt) {
   EXPECT_THAT(ErrorOf({"bench", path_, "-p", "8", "-n", "2", "-r", "1"}), HasSubstr(alone));
   std::ofstream(folder_ / "text.txt") << std::string(64, 'a');
   EXPECT_THAT(ErrorOf({"perplexity", path_, folder_ / "text.txt", "-c", "4"}), HasSubstr(alone));
-  EXPECT_THAT(ErrorOf({"imatrix", path_, folder_ / "text.txt", "-c", "4", "-o", folder_ / "i"}),
+  EXPECT_THAT(ErrorOf({"imatrix", path_, folder_ / "text.txt", "-c", "16", "-o", folder_ / "i"}),
               HasSubstr(alone));
   EXPECT_THAT(ErrorOf({"logits", path_, "--source", "a", "--tokens", "1", "-o", folder_ / "x"}),
               HasSubstr("give neither"));

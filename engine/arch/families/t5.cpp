@@ -57,10 +57,9 @@ constexpr auto kGatedDecoder = std::array{
 };
 
 constexpr auto Distances(InLayers layers) {
-  return Join(
-      HfT5EncoderDistances(layers),
-      HfT5Distances("decoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight",
-                    "dec.blk.{}.attn_rel_b.weight", layers));
+  return Join(HfT5EncoderDistances(layers),
+              HfT5Distances("decoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight",
+                            "dec.blk.{}.attn_rel_b.weight", layers));
 }
 
 constexpr auto kCommon = Join(kEnds, kHfT5Encoder, kDecoder);

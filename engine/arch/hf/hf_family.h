@@ -40,6 +40,7 @@ struct HfMamba {
   int64_t rank = 0;  // of Mamba 1: columns that steps are made of
   int64_t inner() const { return heads * head_dim; }
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
+  int64_t in_columns() const { return inner() + conv_columns() + heads; }
 };
 
 // What differs from layer to layer in some families.

@@ -1,5 +1,5 @@
-// Rows of an encoder's stream that are made from frames of features (of sound) instead of tokens, as
-// in Whisper (arXiv 2212.04356):
+// Rows of an encoder's stream that are made from frames of features (of sound) instead of tokens,
+// as in Whisper (arXiv 2212.04356):
 //   x[f] = GELU(matrix 0 . [frames f - 1, f, f + 1] + bias), for each frame f
 //   stream[p] = GELU(matrix 1 . [x[2p - 1], x[2p], x[2p + 1]] + bias), for each position p
 // where what lies before the first frame and behind the last is 0, and GELU is the exact one.

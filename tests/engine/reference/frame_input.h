@@ -11,8 +11,8 @@
 
 namespace kvant::test {
 
-// out[o][r] = GELU(bias[o] + sum over c and t of weight[o][c][t] * in[c][stride * r + t - 1]), where
-// `in` has a row for each channel.
+// out[o][r] = GELU(bias[o] + sum over c and t of weight[o][c][t] * in[c][stride * r + t - 1]),
+// where `in` has a row for each channel.
 inline std::vector<Vector> ReferenceConvolution(const std::string& name,
                                                 const std::vector<Vector>& in, size_t stride,
                                                 ReferenceWeights& weights) {
