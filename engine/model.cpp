@@ -123,8 +123,8 @@ bool Model::has_decoder() const { return !spec_->stacks.empty(); }
 Status Model::CheckDecoder() const {
   if (has_decoder()) return {};
   return MakeError(ErrorCode::kNotSupported,
-                   "{}: the model is an encoder alone ({}), which gives rows (kvant logits "
-                   "--encoded) and writes no text",
+                   "{}: the model is an encoder alone ({}), which writes no text ('kvant logits "
+                   "--source' gives its rows)",
                    file_->path(), architecture());
 }
 

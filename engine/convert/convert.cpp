@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
@@ -81,13 +82,25 @@ void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabula
   out.writer->AddString(out.Key("target_language"), behind ? "first" : "forced");
 }
 
+// The settings of the model with the token that texts begin with, for which those of generation
+// count more.
+Result<JsonObject> WithDecoderStart(const FolderConfig& config) {
+  constexpr const char* kKey = "decoder_start_token_id";
+  const formats::Json* start = config.generation.Find(kKey);
+  if (start == nullptr) return config.model;
+  const formats::Json one = {{kKey, *start}};
+  KVANT_ASSIGN(const JsonObject object, JsonObject::Parse(one.dump(), config.generation.where()));
+  return config.model.With(object);
+}
+
 Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
                    const Vocabulary& vocabulary, Parameters& parameters) {
   vocabulary.AddTo(*parameters.writer);
   KVANT_TRY(AddSpecialTokens(config, vocabulary, *parameters.writer));
   KVANT_TRY(AddChatTemplates(config, *parameters.writer));
   AddLanguages(family.languages, vocabulary, parameters);
-  KVANT_TRY(AddParameters(family, config.model, shape, parameters));
+  KVANT_ASSIGN(const JsonObject model, WithDecoderStart(config));
+  KVANT_TRY(AddParameters(family, model, shape, parameters));
   const bool has_encoder = shape.decoder.layers > 0;
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/convert/vocabulary.h"
@@ -166,6 +167,21 @@ TEST_F(FirstTokens, AreThoseOfTheFolder) {
               IsEmpty());
   seeded_.config["forced_decoder_ids"] = {{1, 23}};
   EXPECT_THAT(Of(Generation(json::object())), ElementsAre(23));
+}
+
+// The settings of generation count more than those of the model, whose class has 50257 there.
+TEST_F(FirstTokens, StandBehindTheOneOfGeneration) {
+  for (const auto& [generation, expected] :
+       std::vector<std::pair<json, TokenId>>{{json::object(), 2},
+                                             {{{"decoder_start_token_id", 11}}, 11},
+                                             {{{"decoder_start_token_id", nullptr}}, 2}}) {
+    seeded_.generation = generation;
+    const auto model = seeded_.Open();
+    ASSERT_NE(model, nullptr);
+    EXPECT_EQ(model->decoder_start(), expected);
+  }
+  seeded_.generation = {{"decoder_start_token_id", 64}};
+  EXPECT_THAT(seeded_.Message(), HasSubstr("decoder_start_token_id"));
 }
 
 TEST_F(FirstTokens, AreChecked) {
