@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/generate/languages.h"
+#include "engine/generate/model_generation.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "kvant/beam_generator.h"
@@ -149,6 +150,33 @@ Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model
                    model.file().path());
 }
 
+// The language of what the frames are of, as it is asked for, or the likeliest one where the file
+// leaves it open: the token behind the first one.
+Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
+  std::vector<TokenId>& prompt = run.prompts.back();
+  const auto open = std::ranges::find(prompt, kOpenLanguage);
+  const std::optional<std::string>& name = options.beams.source_lang;
+  if (!name.has_value() && open == prompt.end()) return {};
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
+  TokenId language = 0;
+  if (name.has_value()) {
+    KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
+  } else {
+    KVANT_ASSIGN(language,
+                 LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
+  }
+  const bool has_another =
+      prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) != languages.tokens.end();
+  if (open != prompt.end()) {
+    *open = language;
+  } else if (has_another) {
+    prompt[1] = language;
+  } else {
+    prompt.insert(prompt.begin() + 1, language);
+  }
+  return {};
+}
+
 Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
   if (!run.model->has_encoder()) {
     KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
@@ -161,7 +189,7 @@ Status AddText(const RunOptions& options, const std::optional<std::string>& text
                  SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
   }
   KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
-  return {};
+  return run.frames.empty() ? Status() : ChooseLanguage(options, run);
 }
 
 // `texts` is how many texts are searched; the prompts come later, when the context is known.
@@ -244,7 +272,9 @@ Status CheckFrames(const RunOptions& options, const Positionals& positionals,
 }
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
-  if (!options.beams.reads.has_value()) {
+  if (options.beams.reads.has_value()) {
+    KVANT_TRY(list.Exclude({"--target-lang"}, "a model that reads frames"));
+  } else {
     KVANT_TRY(list.Need({"--frames"}, "a model that reads frames"));
   }
   if (options.beams.has_encoder) {
@@ -301,7 +331,8 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
             "Of models that read sound, as Whisper: its features, float32 or float16 [numbers of a "
             "frame, frames]");
   list.Text("--source-lang", &options.source_lang, "LANGUAGE",
-            "Of models that translate between several: that of the prompt, as de_DE or de");
+            "Of models that translate between several: that of the prompt, as de_DE or de; of "
+            "models that read sound: what is spoken");
   list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");

@@ -10,6 +10,7 @@
 #include "engine/convert/authorship.h"
 #include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
+#include "engine/convert/speech_settings.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
 #include "formats/gguf_writer.h"
@@ -101,6 +102,7 @@ Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfS
   AddLanguages(family.languages, vocabulary, parameters);
   KVANT_ASSIGN(const JsonObject model, WithDecoderStart(config));
   KVANT_TRY(AddParameters(family, model, shape, parameters));
+  if (family.has_speech_tokens) KVANT_TRY(AddSpeechSettings(config, shape.vocab, parameters));
   const bool has_encoder = shape.decoder.layers > 0;
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
 }

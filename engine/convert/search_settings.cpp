@@ -90,46 +90,6 @@ Status AddEarlyStopping(const JsonObject& config, arch::Parameters& out) {
   return {};
 }
 
-// The number of a pair [place, token] of "forced_decoder_ids", -1 for null.
-Result<int64_t> ForcedNumber(const JsonObject& config, const Json& value) {
-  if (value.is_null()) return -1;
-  if (value.is_number_unsigned() && value <= uint64_t{INT32_MAX}) return value.get<int64_t>();
-  return config.Wrong("forced_decoder_ids", "pairs of a place and a token");
-}
-
-// What a text begins with behind the decoder's first token, as Whisper's `generate` has it: the
-// tokens of "forced_decoder_ids" at the places from 1 on, up to one that is to be found out (the
-// language), and behind all of them the token that says that there are no times.
-Status AddForcedDecoderIds(const FolderConfig& folder, int64_t vocab, arch::Parameters& out) {
-  constexpr std::string_view kKey = "forced_decoder_ids";
-  const bool own = folder.generation.Find(kKey) != nullptr;
-  const JsonObject& config = own ? folder.generation : folder.model;
-  std::vector<int32_t> tokens;
-  bool complete = true;
-  const Json* pairs = config.Find(kKey);
-  if (pairs != nullptr && !pairs->is_array()) return config.Wrong(kKey, "an array of pairs");
-  for (size_t i = 0; pairs != nullptr && complete && i < pairs->size(); ++i) {
-    const Json& pair = (*pairs)[i];
-    if (!pair.is_array() || pair.size() != 2) return config.Wrong(kKey, "an array of pairs");
-    KVANT_ASSIGN(const int64_t place, ForcedNumber(config, pair[0]));
-    KVANT_ASSIGN(const int64_t token, ForcedNumber(config, pair[1]));
-    if (place != std::ssize(tokens) + 1) return config.Wrong(kKey, "places from 1 on, in order");
-    if (token >= vocab) return config.Wrong(kKey, fmt::format("tokens below {}", vocab));
-    complete = token >= 0;
-    if (complete) tokens.push_back(static_cast<int32_t>(token));
-  }
-  // Without one of them, the language is to be found out in models of several.
-  if (tokens.empty() && folder.generation.Find("lang_to_id") != nullptr) complete = false;
-  KVANT_ASSIGN(const auto without_times,
-               folder.generation.Integer("no_timestamps_token_id", vocab - 1));
-  if (complete && without_times.has_value()) {
-    const auto last = static_cast<int32_t>(*without_times);
-    if (tokens.empty() || tokens.back() != last) tokens.push_back(last);
-  }
-  if (!tokens.empty()) out.writer->AddI32s(out.Key("generation.forced_decoder_ids"), tokens);
-  return {};
-}
-
 }  // namespace
 
 Status AddSearchSettings(const FolderConfig& folder, int64_t vocab, arch::Parameters& out) {
@@ -158,7 +118,6 @@ Status AddSearchSettings(const FolderConfig& folder, int64_t vocab, arch::Parame
     if (row.name == "suppress_ids") tokens.insert(tokens.end(), bad.begin(), bad.end());
     if (!tokens.empty()) out.writer->AddI32s(key(row.name), tokens);
   }
-  KVANT_TRY(AddForcedDecoderIds(folder, vocab, out));
   KVANT_ASSIGN(const auto renormalize, config.Bool("renormalize_logits"));
   if (renormalize.value_or(false)) out.writer->AddBool(key("renormalize"), true);
   return {};

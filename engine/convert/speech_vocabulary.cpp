@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -19,14 +20,42 @@ using formats::Json;
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
 
-constexpr std::string_view kSpeechLanguages[] = {
-    "en", "zh", "de", "es",  "ru", "ko", "fr", "ja", "pt", "tr", "pl", "ca", "nl", "ar", "sv",
-    "it", "id", "hi", "fi",  "vi", "he", "uk", "el", "ms", "cs", "ro", "da", "hu", "ta", "no",
-    "th", "ur", "hr", "bg",  "lt", "la", "mi", "ml", "cy", "sk", "te", "fa", "lv", "bn", "sr",
-    "az", "sl", "kn", "et",  "mk", "br", "eu", "is", "hy", "ne", "mn", "bs", "kk", "sq", "sw",
-    "gl", "mr", "pa", "si",  "km", "sn", "yo", "so", "af", "oc", "ka", "be", "tg", "sd", "gu",
-    "am", "yi", "lo", "uz",  "fo", "ht", "ps", "tk", "nn", "mt", "sa", "lb", "my", "bo", "tl",
-    "mg", "as", "tt", "haw", "ln", "ha", "ba", "jw", "su", "yue"};
+struct SpeechLanguage {
+  std::string_view code;
+  std::string_view name;
+};
+// In the order of their ids.
+constexpr SpeechLanguage kSpeechLanguages[] = {
+    {"en", "english"},        {"zh", "chinese"},     {"de", "german"},        {"es", "spanish"},
+    {"ru", "russian"},        {"ko", "korean"},      {"fr", "french"},        {"ja", "japanese"},
+    {"pt", "portuguese"},     {"tr", "turkish"},     {"pl", "polish"},        {"ca", "catalan"},
+    {"nl", "dutch"},          {"ar", "arabic"},      {"sv", "swedish"},       {"it", "italian"},
+    {"id", "indonesian"},     {"hi", "hindi"},       {"fi", "finnish"},       {"vi", "vietnamese"},
+    {"he", "hebrew"},         {"uk", "ukrainian"},   {"el", "greek"},         {"ms", "malay"},
+    {"cs", "czech"},          {"ro", "romanian"},    {"da", "danish"},        {"hu", "hungarian"},
+    {"ta", "tamil"},          {"no", "norwegian"},   {"th", "thai"},          {"ur", "urdu"},
+    {"hr", "croatian"},       {"bg", "bulgarian"},   {"lt", "lithuanian"},    {"la", "latin"},
+    {"mi", "maori"},          {"ml", "malayalam"},   {"cy", "welsh"},         {"sk", "slovak"},
+    {"te", "telugu"},         {"fa", "persian"},     {"lv", "latvian"},       {"bn", "bengali"},
+    {"sr", "serbian"},        {"az", "azerbaijani"}, {"sl", "slovenian"},     {"kn", "kannada"},
+    {"et", "estonian"},       {"mk", "macedonian"},  {"br", "breton"},        {"eu", "basque"},
+    {"is", "icelandic"},      {"hy", "armenian"},    {"ne", "nepali"},        {"mn", "mongolian"},
+    {"bs", "bosnian"},        {"kk", "kazakh"},      {"sq", "albanian"},      {"sw", "swahili"},
+    {"gl", "galician"},       {"mr", "marathi"},     {"pa", "punjabi"},       {"si", "sinhala"},
+    {"km", "khmer"},          {"sn", "shona"},       {"yo", "yoruba"},        {"so", "somali"},
+    {"af", "afrikaans"},      {"oc", "occitan"},     {"ka", "georgian"},      {"be", "belarusian"},
+    {"tg", "tajik"},          {"sd", "sindhi"},      {"gu", "gujarati"},      {"am", "amharic"},
+    {"yi", "yiddish"},        {"lo", "lao"},         {"uz", "uzbek"},         {"fo", "faroese"},
+    {"ht", "haitian creole"}, {"ps", "pashto"},      {"tk", "turkmen"},       {"nn", "nynorsk"},
+    {"mt", "maltese"},        {"sa", "sanskrit"},    {"lb", "luxembourgish"}, {"my", "myanmar"},
+    {"bo", "tibetan"},        {"tl", "tagalog"},     {"mg", "malagasy"},      {"as", "assamese"},
+    {"tt", "tatar"},          {"haw", "hawaiian"},   {"ln", "lingala"},       {"ha", "hausa"},
+    {"ba", "bashkir"},        {"jw", "javanese"},    {"su", "sundanese"},     {"yue", "cantonese"}};
+// Further names.
+constexpr SpeechLanguage kOtherNames[] = {
+    {"my", "burmese"},       {"ca", "valencian"}, {"nl", "flemish"},   {"ht", "haitian"},
+    {"lb", "letzeburgesch"}, {"ps", "pushto"},    {"pa", "panjabi"},   {"ro", "moldavian"},
+    {"ro", "moldovan"},      {"si", "sinhalese"}, {"es", "castilian"}, {"zh", "mandarin"}};
 constexpr std::string_view kTasks[] = {"translate",   "transcribe", "startoflm",
                                        "startofprev", "nospeech",   "notimestamps"};
 constexpr int kTimes = 1501;  // of 0.02 s, from 0.00 to 30.00
@@ -80,6 +109,15 @@ Result<std::optional<TokenizerJson>> ReadVocabularyAndMerges(const std::string& 
   return std::optional<TokenizerJson>(std::move(tokenizer));
 }
 
+std::string_view SpeechLanguageCode(std::string_view name) {
+  for (const auto& list : {std::span(kSpeechLanguages).first(std::size(kSpeechLanguages)),
+                           std::span(kOtherNames).first(std::size(kOtherNames))}) {
+    const auto found = std::ranges::find(list, name, &SpeechLanguage::name);
+    if (found != list.end()) return found->code;
+  }
+  return name;
+}
+
 void PlaceSpeechTokens(Vocabulary& vocabulary) {
   vocabulary.add_bos = vocabulary.add_eos = false;
   for (const SpeechIds& ids : kSpeechIds) {
@@ -94,7 +132,8 @@ void PlaceSpeechTokens(Vocabulary& vocabulary) {
     };
     place("<|endoftext|>");
     place("<|startoftranscript|>");
-    for (size_t i = 0; i < ids.languages; ++i) place(fmt::format("<|{}|>", kSpeechLanguages[i]));
+    for (size_t i = 0; i < ids.languages; ++i)
+      place(fmt::format("<|{}|>", kSpeechLanguages[i].code));
     for (const std::string_view task : kTasks) place(fmt::format("<|{}|>", task));
     for (int time = 0; time < kTimes; ++time) {
       place(fmt::format("<|{}.{:02}|>", time / 50, time % 50 * 2));

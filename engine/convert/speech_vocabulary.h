@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "engine/convert/tokenizer_json.h"
@@ -25,5 +26,8 @@ Result<std::optional<TokenizerJson>> ReadVocabularyAndMerges(const std::string& 
 // front and nothing behind, whatever the folder says: what a transcript begins with are tokens of
 // the decoder.
 void PlaceSpeechTokens(Vocabulary& vocabulary);
+
+// "de" of "german"; another text is returned as it is.
+std::string_view SpeechLanguageCode(std::string_view name);
 
 }  // namespace kvant::convert

@@ -52,6 +52,7 @@ struct GenerationReader {
   const GenerationSetting& setting;
   int64_t vocab;
   BeamOptions& options;
+  int64_t least = 0;  // of token ids
 
   template <class Found>
   Error Unexpected(std::string_view expected, const Found& found) const {
@@ -126,7 +127,7 @@ struct GenerationReader {
   }
 
   Result<TokenId> Token(int64_t id) const {
-    if (id >= 0 && id < vocab) return static_cast<TokenId>(id);
+    if (id >= least && id < vocab) return static_cast<TokenId>(id);
     return Unexpected(fmt::format("a token below {}", vocab), id);
   }
 };
@@ -153,8 +154,13 @@ Result<ModelGeneration> ReadModelGeneration(const GgufFile& file) {
   const std::string key = fmt::format("{}.generation.{}", arch.value_or(""), kFirstTokens);
   if (file.Find(key) != nullptr) {
     out.names.push_back(kFirstTokens);
-    const GenerationReader reader = {file, key, {kFirstTokens, {}}, vocab, out.options};
+    const bool has_languages = file.Find(fmt::format("{}.languages", *arch)) != nullptr;
+    const GenerationReader reader = {file,  key,         {kFirstTokens, {}},
+                                     vocab, out.options, has_languages ? kOpenLanguage : 0};
     KVANT_TRY(reader.Tokens(out.first_tokens));
+    if (std::ranges::count(out.first_tokens, kOpenLanguage) > 1) {
+      return reader.Unexpected("one open language", "several");
+    }
   }
   if (out.names.empty()) return out;
   const auto most = int64_t{std::numeric_limits<int32_t>::max()};

@@ -149,7 +149,7 @@ class FirstTokens : public testing::Test {
   SeededModel seeded_{std::string(kSeededSpeech) + "whisper-stacks"};
 };
 
-// As _retrieve_init_tokens of transformers 4.57.1 has them, but for languages, which it finds out.
+// As _retrieve_init_tokens of transformers 4.57.1 has them; SpeechProgram compares some with it.
 TEST_F(FirstTokens, AreThoseOfTheFolder) {
   EXPECT_THAT(Of(Generation(json::object())), IsEmpty());
   EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, 20}, {2, 21}}}})), ElementsAre(20, 21));
@@ -159,14 +159,29 @@ TEST_F(FirstTokens, AreThoseOfTheFolder) {
   EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, 22}}}, {"no_timestamps_token_id", 22}})),
               ElementsAre(22));
   EXPECT_THAT(Of(Generation({{"no_timestamps_token_id", 22}})), ElementsAre(22));
-  // The language is open.
-  EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, nullptr}, {2, 21}}},
-                             {"no_timestamps_token_id", 22}})),
-              IsEmpty());
-  EXPECT_THAT(Of(Generation({{"lang_to_id", {{"<|en|>", 20}}}, {"no_timestamps_token_id", 22}})),
-              IsEmpty());
+  EXPECT_THAT(Of(Generation({{"forced_decoder_ids", {{1, nullptr}, {2, 21}}}})), ElementsAre(21));
   seeded_.config["forced_decoder_ids"] = {{1, 23}};
   EXPECT_THAT(Of(Generation(json::object())), ElementsAre(23));
+}
+
+TEST_F(FirstTokens, MayLeaveTheLanguageOpen) {
+  const json languages = {{"<|en|>", 20}, {"<|de|>", 30}};
+  const json tasks = {{"transcribe", 21}, {"translate", 22}};
+  const auto of = [&](json more) {
+    more["lang_to_id"] = languages;
+    more["task_to_id"] = tasks;
+    more["no_timestamps_token_id"] = 23;
+    return Of(Generation(more));
+  };
+  EXPECT_THAT(of(json::object()), ElementsAre(kOpenLanguage, 23));
+  EXPECT_THAT(of({{"forced_decoder_ids", {{1, nullptr}, {2, 21}}}}),
+              ElementsAre(kOpenLanguage, 21, 23));
+  EXPECT_THAT(of({{"task", "translate"}}), ElementsAre(kOpenLanguage, 22, 23));
+  for (const char* name : {"<|de|>", "de", "german", "German"}) {
+    EXPECT_THAT(of({{"language", name}, {"forced_decoder_ids", {{1, 20}}}}),
+                ElementsAre(30, 21, 23));
+  }
+  EXPECT_THAT(of({{"language", "en"}, {"task", "translate"}}), ElementsAre(20, 22, 23));
 }
 
 // The settings of generation count more than those of the model, whose class has 50257 there.
@@ -189,6 +204,16 @@ TEST_F(FirstTokens, AreChecked) {
                             json({{1, 64}}), json({{1, "en"}}), json({{1, 20}, {3, 21}})}) {
     seeded_.generation = {{"forced_decoder_ids", wrong}};
     EXPECT_THAT(seeded_.Message(), HasSubstr("forced_decoder_ids")) << wrong.dump();
+  }
+  for (const auto& [key, wrong] :
+       std::vector<std::pair<const char*, json>>{{"lang_to_id", {1}},
+                                                 {"lang_to_id", {{"<|en|>", 64}}},
+                                                 {"task_to_id", {{"a", -1}}},
+                                                 {"language", "de"},
+                                                 {"language", 5},
+                                                 {"task", "sing"}}) {
+    seeded_.generation = {{key, wrong}};
+    EXPECT_THAT(seeded_.Message(), HasSubstr(key)) << wrong.dump();
   }
 }
 

@@ -159,7 +159,7 @@ TEST_P(Speech, Wh05SearchesFindTheTextsOfTransformers) {
       EXPECT_NEAR(hypotheses[i].score, score, 1e-4 * std::max(1.0, std::abs(score) / 10)) << text;
     }
   }
-  EXPECT_EQ(count, 9u);
+  EXPECT_EQ(count, 14u);
   EXPECT_EQ(runner->stats().encoder_passes, 1u);
 }
 

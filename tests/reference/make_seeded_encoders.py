@@ -54,13 +54,20 @@ CASES = [
     dict(num_beams=3, suppress_tokens=[10, 11, 12], begin_suppress_tokens=[13, "eos"]),
     dict(num_beams=1, suppress_tokens=[10, 11, 12], begin_suppress_tokens=["first"], no_repeat_ngram_size=3),
 ]
-# What Whisper's own generate is told: places and tokens behind the first one, and the token that there are no times, behind which it takes all
-# tokens for times.
+# What Whisper's own generate is told: places and tokens behind the first one, languages of which it finds the likeliest or takes the named
+# one, and the token that there are no times, behind which it takes all tokens for times.
+OPEN = dict(lang_to_id={"<|en|>": 20, "<|de|>": 30, "<|fr|>": 40}, task_to_id={"transcribe": 21, "translate": 22}, no_timestamps_token_id=VOCAB - 1,
+            is_multilingual=True)
 OWN = [
     dict(num_beams=1),
     dict(num_beams=1, forced_decoder_ids=[[1, 20], [2, 21]], suppress_tokens=[10, 11, 12], begin_suppress_tokens=["eos"]),
     dict(num_beams=1, forced_decoder_ids=[[1, 20]], no_timestamps_token_id=VOCAB - 1, begin_suppress_tokens=[13]),
     dict(num_beams=4, forced_decoder_ids=[[1, 20]], no_timestamps_token_id=VOCAB - 1),
+    dict(OPEN, num_beams=1),
+    dict(OPEN, num_beams=3, forced_decoder_ids=[[1, None], [2, 21]]),
+    dict(OPEN, num_beams=1, forced_decoder_ids=[[1, 20], [2, 21]], language="german"),
+    dict(OPEN, num_beams=1, language="fr", task="translate"),
+    dict(OPEN, num_beams=1, task="transcribe"),
 ]
 
 
@@ -109,15 +116,14 @@ def general_search(model, frames, case, eos):
 
 def own_search(model, frames, case, eos):
     generation = GenerationConfig(max_length=MAX_LENGTH, do_sample=False, eos_token_id=eos, pad_token_id=eos, decoder_start_token_id=2,
-                                  is_multilingual=False, return_timestamps=False, **case)
+                                  **dict(dict(is_multilingual=False, return_timestamps=False), **case))
     model.generation_config = generation
     with torch.no_grad():
+        start = model._retrieve_init_tokens(frames[None], batch_size=1, generation_config=copy.deepcopy(generation), config=model.config,
+                                            num_segment_frames=frames.shape[1], kwargs={})
         out = model.generate(frames[None], generation_config=copy.deepcopy(generation))
-    start = [2] + [token for _, token in case.get("forced_decoder_ids", [])]
-    if "no_timestamps_token_id" in case:
-        start.append(case["no_timestamps_token_id"])
     text = out.tolist()[0]  # without the tokens that it begins with, and without the end
-    return start, [text[:text.index(eos)] if eos in text else text]
+    return start.tolist()[0], [text[:text.index(eos)] if eos in text else text]
 
 
 def named(value, names):

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/npy.h"
@@ -132,7 +133,7 @@ TEST_F(SpeechProgram, RunFindsTheTextsOfTransformers) {
       EXPECT_EQ(ids, line["texts"][i].get<std::vector<TokenId>>()) << text;
     }
   }
-  EXPECT_EQ(count, 9u);
+  EXPECT_EQ(count, 14u);
 }
 
 TEST_F(SpeechProgram, TextsBeginAsTheFolderOrAPrefixSays) {
@@ -148,6 +149,37 @@ TEST_F(SpeechProgram, TextsBeginAsTheFolderOrAPrefixSays) {
   const json prefixed = json::parse(OutputOf(with_prefix));
   EXPECT_EQ(prefixed["prompt_ids"][0], 2);
   EXPECT_NE(prefixed["prompt_ids"], own["prompt_ids"]);
+}
+
+TEST_F(SpeechProgram, LanguagesMayBeNamed) {
+  seeded_.generation = {{"lang_to_id", {{"<|en|>", 3}, {"<|de|>", 4}}},
+                        {"forced_decoder_ids", {{1, nullptr}, {2, 21}}},
+                        {"max_length", 9}};
+  for (const auto& [id, text] : {std::pair(3, "<|en|>"), std::pair(4, "<|de|>")}) {
+    seeded_.added_tokens.push_back({{"id", id}, {"content", text}, {"special", true}});
+  }
+  const auto path = seeded_.Convert();
+  ASSERT_TRUE(path.ok()) << path.error().message;
+  const std::vector<std::string> run = {"run", *path, "-q", "--json", "--frames", frames_};
+  const auto prompt = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return json::parse(OutputOf(all))["prompt_ids"];
+  };
+  const json likeliest = prompt({});
+  EXPECT_TRUE(likeliest == json({2, 3, 21}) || likeliest == json({2, 4, 21})) << likeliest;
+  EXPECT_EQ(prompt({"--source-lang", "de"}), json({2, 4, 21}));
+  EXPECT_EQ(prompt({"--source-lang", "<|en|>"}), json({2, 3, 21}));
+  EXPECT_EQ(prompt({"--source-lang", "de", "--prefix", "<|en|>"}), json({2, 4}));
+  EXPECT_EQ(prompt({"--source-lang", "de", "--no-model-defaults", "-n", "3"}), json({2, 4}));
+  EXPECT_THAT(ErrorOf({"run", *path, "-q", "--frames", frames_, "--source-lang", "xx"}),
+              HasSubstr("<|en|>, <|de|>"));
+  EXPECT_THAT(ErrorOf({"run", *path, "-q", "--frames", frames_, "--target-lang", "de"}),
+              HasSubstr("--target-lang"));
+  seeded_.generation = json::object();
+  ASSERT_TRUE(seeded_.Convert().ok());
+  EXPECT_THAT(ErrorOf({"run", path_, "-q", "--frames", frames_, "--source-lang", "de"}),
+              HasSubstr("it has none"));
 }
 
 TEST_F(SpeechProgram, WhatIsMissingOrWrongIsSaid) {
