@@ -180,9 +180,13 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                      prompts.size());
   }
   const size_t sources = options.sources.size() + options.frames.size();
-  if (sources > 0 && sources != prompts.size()) {
-    return MakeError(ErrorCode::kInvalid, "sources: expected one for each of {} prompts, found {}",
-                     prompts.size(), sources);
+  const bool one_kind = options.sources.empty() || options.frames.empty();
+  if (!one_kind || (sources > 0 && sources != prompts.size())) {
+    return MakeError(
+        ErrorCode::kInvalid,
+        "sources: expected one for each of {} prompts, all of tokens or all of frames, "
+        "found {} and {}",
+        prompts.size(), options.sources.size(), options.frames.size());
   }
   BeginningFork fork(runner);
   std::deque<BeamRequest> requests;

@@ -7,7 +7,6 @@
 #include "base/result.h"
 
 namespace kvant::run {
-
 namespace {
 
 Status CheckEncoder(const Model& model) {

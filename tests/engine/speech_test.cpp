@@ -16,6 +16,7 @@
 #include "engine/arch/spec.h"
 #include "formats/npy.h"
 #include "kvant/beam_generator.h"
+#include "kvant/memory_plan.h"
 #include "kvant/session.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/runner_kinds.h"
@@ -263,6 +264,38 @@ TEST_F(Frames, OfAnotherNumberOrWithoutNumbersAreRefused) {
   }
   EXPECT_EQ(runner_->stats().kv_bytes_used, 0u);
   EXPECT_EQ(runner_->stats().encoder_passes, 0u);
+}
+
+TEST_F(Frames, AreTheOnlySourcesOfASearchWithThem) {
+  const std::vector<std::vector<TokenId>> prompts = {{2}, {2}};
+  const std::vector<std::vector<TokenId>> tokens = {{3}};
+  const std::vector<std::vector<float>> frames = {frames_, frames_};
+  BeamGenerateOptions options;
+  options.search.max_new_tokens = 3;
+  options.search.end_tokens = {1};
+  options.frames = std::span(frames).first(1);
+  EXPECT_FALSE(GenerateBeams(*runner_, prompts, options).ok());
+  options.sources = tokens;
+  EXPECT_FALSE(GenerateBeams(*runner_, prompts, options).ok());
+  options.sources = {};
+  options.frames = frames;
+  const auto found = GenerateBeams(*runner_, prompts, options);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ((*found)[0].hypotheses[0].ids, (*found)[1].hypotheses[0].ids);
+  EXPECT_EQ(runner_->stats().encoder_passes, 1u);
+}
+
+TEST_F(Frames, AreCountedAsMemoryOfEachSequence) {
+  std::vector<uint64_t> activations;
+  for (const int64_t sequences : {1, 2, 3}) {
+    SessionOptions options = Options(KvElement::kF32, sequences);
+    options.chunk = 1;  // the rest does not depend on how many sequences there are
+    const auto plan = PlanMemory(*model_, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    activations.push_back(plan->activations);
+  }
+  EXPECT_EQ(activations[1] - activations[0], frames_.size() * sizeof(float));
+  EXPECT_EQ(activations[2] - activations[1], frames_.size() * sizeof(float));
 }
 
 TEST_F(Frames, AreReadWhereTokensAreNotAndTheOtherWayRound) {
