@@ -113,6 +113,21 @@ std::optional<TokenId> Model::decoder_start() const {
   return first.has_value() ? static_cast<TokenId>(*first) : tokenizer_->special().bos;
 }
 
+std::optional<FrameShape> Model::frame_shape() const {
+  if (!has_encoder() || !spec_->encoder->frames.has_value()) return std::nullopt;
+  return FrameShape{spec_->encoder->frames->bins, graph::kFramesPerPosition * source_length()};
+}
+
+bool Model::has_decoder() const { return !spec_->stacks.empty(); }
+
+Status Model::CheckDecoder() const {
+  if (has_decoder()) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: the model is an encoder alone ({}), which writes no text ('kvant logits "
+                   "--source' gives its rows)",
+                   file_->path(), architecture());
+}
+
 int64_t Model::source_length() const { return has_encoder() ? spec_->encoder->source_max : 0; }
 
 std::span<const graph::CacheLayer> Model::cache_layers() const {
@@ -123,7 +138,9 @@ const graph::Plan& Model::plan() const { return plan(graph::kDecodePlan); }
 
 std::string Model::DescribePlan() const {
   std::string text;
-  for (const auto& plan : plans_) text += plan->Describe();
+  for (const auto& plan : plans_) {
+    if (!plan->values().empty()) text += plan->Describe();
+  }
   return text;
 }
 

@@ -48,6 +48,7 @@ constexpr HelpText kRunHelp = {
     "s.kvs\n"
     "  kvant run model.gguf --chat -p \"Why is the sky blue?\"\n"
     "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
+    "  kvant run whisper.gguf --frames mel.npy --prefix \"<|en|><|transcribe|><|notimestamps|>\"\n"
     "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
 };
 
@@ -233,6 +234,7 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
                            mode));
     const bool prompt = options.prompt.text.has_value() || options.prompt.file.has_value() ||
                         positionals.stdin_text;
+    KVANT_TRY(CheckFrames(options, positionals, batch ? "--prompts" : prompt ? "prompt" : ""));
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }

@@ -8,9 +8,11 @@
 
 #include "base/result.h"
 #include "engine/generate/languages.h"
+#include "engine/generate/model_generation.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "kvant/beam_generator.h"
+#include "tools/frames_file.h"
 #include "tools/json.h"
 #include "tools/number_list.h"
 #include "tools/run_modes.h"
@@ -122,6 +124,7 @@ struct BeamRun {
   std::unique_ptr<Runner> runner;
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::vector<TokenId>> sources;  // of encoder-decoders
+  std::vector<std::vector<float>> frames;     // of those that read sound
   BeamGenerateOptions generate;
 };
 
@@ -137,6 +140,9 @@ Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model
                  model.tokenizer().Encode(*options.beams.prefix,
                                           {.add_special = false, .parse_special = true}));
     tokens.insert(tokens.end(), prefix.begin(), prefix.end());
+  } else {
+    const auto& own = options.beams.first_tokens;
+    tokens.insert(tokens.end(), own.begin(), own.end());
   }
   if (!tokens.empty()) return tokens;
   return MakeError(ErrorCode::kInvalid,
@@ -144,15 +150,46 @@ Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model
                    model.file().path());
 }
 
+// The language of what the frames are of, as it is asked for, or the likeliest one where the file
+// leaves it open: the token behind the first one.
+Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
+  std::vector<TokenId>& prompt = run.prompts.back();
+  const auto open = std::ranges::find(prompt, kOpenLanguage);
+  const std::optional<std::string>& name = options.beams.source_lang;
+  if (!name.has_value() && open == prompt.end()) return {};
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
+  TokenId language = 0;
+  if (name.has_value()) {
+    KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
+  } else {
+    KVANT_ASSIGN(language,
+                 LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
+  }
+  const bool has_another =
+      prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) != languages.tokens.end();
+  if (open != prompt.end()) {
+    *open = language;
+  } else if (has_another) {
+    prompt[1] = language;
+  } else {
+    prompt.insert(prompt.begin() + 1, language);
+  }
+  return {};
+}
+
 Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
   if (!run.model->has_encoder()) {
     KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
     return {};
   }
-  KVANT_ASSIGN(run.sources.emplace_back(),
-               SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
+  if (options.beams.frames.has_value()) {
+    KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
+  } else {
+    KVANT_ASSIGN(run.sources.emplace_back(),
+                 SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
+  }
   KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
-  return {};
+  return run.frames.empty() ? Status() : ChooseLanguage(options, run);
 }
 
 // `texts` is how many texts are searched; the prompts come later, when the context is known.
@@ -160,6 +197,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   BeamRun run;
   KVANT_ASSIGN(run.session, options.session.Options());
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+  KVANT_TRY(run.model->CheckDecoder());
   KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
   run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
                                               1, options.batch.parallel / options.beams.beams())));
@@ -176,6 +214,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
 // The results of the search, or why there are none.
 Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
   run.generate.sources = run.sources;
+  run.generate.frames = run.frames;
   auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
   if (found.ok()) return found;
   return options.session.Explain(found.error(), *run.model, run.session).error();
@@ -223,7 +262,21 @@ Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view t
   return tokens;
 }
 
+Status CheckFrames(const RunOptions& options, const Positionals& positionals,
+                   std::string_view besides) {
+  const BeamRunOptions& beams = options.beams;
+  if (!beams.reads.has_value() || (beams.frames.has_value() && besides.empty())) return {};
+  return MakeError(ErrorCode::kInvalid, "{}: the model reads {}: expected --frames FILE.npy{}{}",
+                   positionals.model, FramesText(*beams.reads), besides.empty() ? "" : ", and no ",
+                   besides);
+}
+
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
+  if (options.beams.reads.has_value()) {
+    KVANT_TRY(list.Exclude({"--target-lang"}, "a model that reads frames"));
+  } else {
+    KVANT_TRY(list.Need({"--frames"}, "a model that reads frames"));
+  }
   if (options.beams.has_encoder) {
     KVANT_TRY(list.Exclude({"--chat"}, "a model that has an encoder"));
   } else {
@@ -274,8 +327,12 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "are beams");
   list.Text("--prefix", &options.prefix, "TEXT",
             "Of models that read a text and write another one: what that begins with");
+  list.Text("--frames", &options.frames, "FILE.npy",
+            "Of models that read sound, as Whisper: its features, float32 or float16 [numbers of a "
+            "frame, frames]");
   list.Text("--source-lang", &options.source_lang, "LANGUAGE",
-            "Of models that translate between several: that of the prompt, as de_DE or de");
+            "Of models that translate between several: that of the prompt, as de_DE or de; of "
+            "models that read sound: what is spoken");
   list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -41,7 +42,10 @@ struct BeamRunOptions {
   BeamOptions model;                  // what the model's file asks for
   bool model_asks = false;            // it does ask
   bool has_encoder = false;           // the model reads a text and writes another one
-  std::optional<std::string> prefix;  // what that begins with
+  std::optional<FrameShape> reads;    // it reads these frames instead of a text
+  std::vector<TokenId> first_tokens;  // what the file has behind the first token that is written
+  std::optional<std::string> prefix;  // what the other text begins with
+  std::optional<std::string> frames;  // a file of them
   std::optional<std::string> source_lang;
   std::optional<std::string> target_lang;
 
@@ -103,6 +107,11 @@ struct RunOptions {
 
 // kInvalid for options that a beam search does not look at, and for its own without one.
 Status CheckBeamModes(const OptionList& list, const RunOptions& options);
+
+// kInvalid where the model reads frames and there are none, or a text besides: what that is given
+// by, "" if there is none.
+Status CheckFrames(const RunOptions& options, const Positionals& positionals,
+                   std::string_view besides);
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options);
 void AddBatchOptions(OptionList& list, BatchRunOptions& options);

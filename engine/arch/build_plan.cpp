@@ -178,7 +178,10 @@ Result<std::vector<CrossLayer>> FindCrossLayers(const Stack& decoder, const grap
 Status AddEncoded(const ModelSpec& spec, const graph::Plan& decode, ValueId stream,
                   graph::PlanBuilder& builder) {
   const Stack& stack = spec.encoder->stack;
-  KVANT_ASSIGN(auto cross, FindCrossLayers(spec.stacks.front(), decode, stack.dim, builder));
+  std::vector<CrossLayer> cross;
+  if (!spec.stacks.empty()) {
+    KVANT_ASSIGN(cross, FindCrossLayers(spec.stacks.front(), decode, stack.dim, builder));
+  }
   std::vector<MatMulOperand> readers;
   for (const CrossLayer& layer : cross) {
     for (const MatMulOperand& operand : layer.operands) readers.push_back({operand.weight, {}, 0});
@@ -206,6 +209,7 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const ModelSpec& spec,
                                                graph::MatMulObserver* observer) {
   graph::PlanBuilder builder(file, kernels, float_gemm, observer);
+  if (spec.stacks.empty()) return builder.Finish();
   const Stack& stack = spec.stacks.front();
   const GgufTensor* embedding = nullptr;
   KVANT_ASSIGN(const ValueId stream,
@@ -231,12 +235,18 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
                                                      graph::MatMulObserver* observer) {
   graph::PlanBuilder builder(file, kernels, float_gemm, observer, graph::kEncodePlan);
   for (const graph::CacheLayer& layer : decode.cache_layers()) builder.plan().AddCacheLayer(layer);
-  const Stack& stack = spec.encoder->stack;
-  const GgufTensor* embedding = nullptr;
-  KVANT_ASSIGN(const ValueId stream,
-               AddEmbedding(spec, stack, spec.encoder->source_max, builder, &embedding));
+  const Encoder& encoder = *spec.encoder;
+  ValueId stream = graph::kNoValue;
+  if (encoder.frames.has_value()) {
+    KVANT_ASSIGN(stream, encoder.frames->AddNodes(encoder.stack.dim, builder));
+    KVANT_TRY(AddInputSteps(encoder.stack, encoder.source_max, stream, builder));
+  } else {
+    const GgufTensor* embedding = nullptr;
+    KVANT_ASSIGN(stream,
+                 AddEmbedding(spec, encoder.stack, encoder.source_max, builder, &embedding));
+  }
   StackValues shared;
-  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
+  KVANT_TRY(AddLayers(spec, encoder.stack, stream, shared, builder));
   KVANT_TRY(AddEncoded(spec, decode, stream, builder));
   return builder.Finish();
 }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
 #include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
+#include "engine/convert/speech_settings.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
 #include "formats/gguf_writer.h"
@@ -81,13 +83,26 @@ void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabula
   out.writer->AddString(out.Key("target_language"), behind ? "first" : "forced");
 }
 
+// The settings of the model with the token that texts begin with, for which those of generation
+// count more.
+Result<JsonObject> WithDecoderStart(const FolderConfig& config) {
+  constexpr const char* kKey = "decoder_start_token_id";
+  const formats::Json* start = config.generation.Find(kKey);
+  if (start == nullptr) return config.model;
+  const formats::Json one = {{kKey, *start}};
+  KVANT_ASSIGN(const JsonObject object, JsonObject::Parse(one.dump(), config.generation.where()));
+  return config.model.With(object);
+}
+
 Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
                    const Vocabulary& vocabulary, Parameters& parameters) {
   vocabulary.AddTo(*parameters.writer);
   KVANT_TRY(AddSpecialTokens(config, vocabulary, *parameters.writer));
   KVANT_TRY(AddChatTemplates(config, *parameters.writer));
   AddLanguages(family.languages, vocabulary, parameters);
-  KVANT_TRY(AddParameters(family, config.model, shape, parameters));
+  KVANT_ASSIGN(const JsonObject model, WithDecoderStart(config));
+  KVANT_TRY(AddParameters(family, model, shape, parameters));
+  if (family.has_speech_tokens) KVANT_TRY(AddSpeechSettings(config, shape.vocab, parameters));
   const bool has_encoder = shape.decoder.layers > 0;
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
 }
@@ -129,10 +144,12 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   AddSampling(config.generation, writer);
   Parameters parameters{
       .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
-  KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab,
-                                                           {.kind = family->tokenizer,
-                                                            .order = OrderOf(*family),
-                                                            .languages = family->languages.names}));
+  KVANT_ASSIGN(const Vocabulary vocabulary,
+               ReadVocabulary(folder, config.tokenizer, shape.vocab,
+                              {.kind = family->tokenizer,
+                               .order = OrderOf(*family),
+                               .languages = family->languages.names,
+                               .has_speech_tokens = family->has_speech_tokens}));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/rwkv_vocabulary.h"
+#include "engine/convert/speech_vocabulary.h"
 #include "engine/convert/text_frame.h"
 #include "engine/convert/unigram_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
@@ -428,13 +429,20 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
   const std::string rwkv_path = PathIn(folder, kRwkvVocabularyFile);
   if (Exists(rwkv_path)) return ReadRwkvVocabulary(rwkv_path, vocab_size);
   const std::string pieces_path = FindSentencePieceFile(folder);
-  KVANT_ASSIGN(const JsonVocabulary json,
+  KVANT_ASSIGN(JsonVocabulary json,
                ReadJsonVocabulary(PathIn(folder, "tokenizer.json"), pieces_path, vocab_size));
+  if (options.has_speech_tokens && !json.tokenizer) {
+    KVANT_ASSIGN(json.tokenizer, ReadVocabularyAndMerges(folder, vocab_size));
+  }
   Vocabulary vocabulary;
   if (json.tokenizer && options.kind == kGemma4Kind) {
     KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json.tokenizer, vocab_size));
   } else if (json.tokenizer && !json.tokenizer->is_sentencepiece()) {
     KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json.tokenizer, vocab_size));
+    if (options.has_speech_tokens) {
+      KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));
+      PlaceSpeechTokens(vocabulary);
+    }
   } else if (!pieces_path.empty()) {
     KVANT_ASSIGN(vocabulary, ReadPiecesFile(pieces_path, tokenizer_config, vocab_size, options));
     KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));

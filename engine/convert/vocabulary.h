@@ -64,6 +64,7 @@ struct VocabularyOptions {
   std::string_view kind = {};                        // HfFamily::tokenizer
   PieceOrder order = PieceOrder::kOwn;               // of unigram vocabularies
   std::span<const std::string_view> languages = {};  // tokens behind the pieces, for kFairseq
+  bool has_speech_tokens = false;                    // engine/convert/speech_vocabulary.h
 };
 
 // Reads tokenizer.json, SentencePiece's file (by any of the names that folders give to it) and

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/result.h"
@@ -54,7 +55,7 @@ Result<TokenId> FindLanguage(const Model& model, const Languages& languages,
   std::string known;
   for (const TokenId token : languages.tokens) {
     const std::string text = model.tokenizer().Decode({&token, 1}, {.special = true});
-    if (text == name) return token;
+    if (text == name || text == fmt::format("<|{}|>", name)) return token;
     const bool begins = !name.empty() && text.starts_with(name) && text.size() > name.size() &&
                         text[name.size()] == '_';
     if (begins) alike.push_back(token);
@@ -64,6 +65,26 @@ Result<TokenId> FindLanguage(const Model& model, const Languages& languages,
   return MakeError(ErrorCode::kInvalid, "{}: expected a language of the model ({}), found {}",
                    model.file().path(), known.empty() ? "it has none" : known,
                    formats::Quoted(name));
+}
+
+Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages,
+                                  std::span<const float> frames, TokenId first) {
+  if (languages.tokens.empty()) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}.languages is missing",
+                     runner.model().file().path(), runner.model().architecture());
+  }
+  KVANT_ASSIGN(const SequenceId sequence, runner.NewSequenceOfFrames(frames));
+  const Status status = runner.Append(sequence, {&first, 1});
+  TokenId best = languages.tokens.front();
+  if (status.ok()) {
+    const std::span<const float> logits = runner.logits(sequence);
+    best = *std::ranges::max_element(languages.tokens, {}, [logits](TokenId token) {
+      return logits[static_cast<size_t>(token)];
+    });
+  }
+  KVANT_TRY(runner.FreeSequence(sequence));
+  if (!status.ok()) return status.error();
+  return best;
 }
 
 }  // namespace kvant

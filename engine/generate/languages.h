@@ -6,11 +6,13 @@
 // Thread-safety: plain data.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "kvant/model.h"
+#include "kvant/runner.h"
 
 namespace kvant {
 
@@ -26,8 +28,14 @@ struct Languages {
 // kCorrupt for tokens outside the vocabulary and other words than those above.
 Result<Languages> ReadLanguages(const Model& model);
 
-// The token of a language by its name, "de_DE", or by its beginning where no other language has it,
-// "de". kInvalid, with the known ones, for another name.
+// The token of a language by its name, "de_DE" or "de" for "<|de|>", or by its beginning where no
+// other language has it, "de". kInvalid, with the known ones, for another name.
 Result<TokenId> FindLanguage(const Model& model, const Languages& languages, std::string_view name);
+
+// The language that is the likeliest token behind the first one of a text of these frames; the
+// source is known to the runner afterwards. kCorrupt for a model without languages; errors of the
+// runner, which needs room for one more sequence.
+Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages,
+                                  std::span<const float> frames, TokenId first);
 
 }  // namespace kvant

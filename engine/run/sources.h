@@ -1,8 +1,9 @@
 // The sources of a runner: what an encoder-decoder has read, and who may still ask for it.
 //
-// A source is found again by what it was made from: encoding the same tokens a second time runs
-// nothing. Sources that nobody holds stay until their memory is needed, the least recently used one
-// goes first; sequences keep the blocks that they refer to in any case. Thread-safety: none.
+// A source is found again by what it was made from: encoding the same tokens or frames a second
+// time runs nothing. Sources that nobody holds stay until their memory is needed, the least
+// recently used one goes first; sequences keep the blocks that they refer to in any case.
+// Thread-safety: none.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@ namespace kvant::run {
 
 struct SourceState {
   kv::Source kv;
-  std::vector<TokenId> tokens;
+  SourceInput input;
   uint64_t number = 0;  // of no other source of the runner, from 1
-  uint64_t hash = 0;    // of the tokens
+  uint64_t hash = 0;    // of the input
   int64_t holders = 0;  // how often it was asked for and not freed
   uint64_t used = 0;    // the tick of the last use
 };
@@ -32,6 +33,7 @@ class Sources {
 
   // See Runner::Encode.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options);
+  Result<SourceId> EncodeFrames(std::span<const float> frames, const SourceOptions& options);
   Status Free(SourceId id);
   // kInvalid where there is none that is held.
   Result<SourceState*> Get(SourceId id);
@@ -43,8 +45,11 @@ class Sources {
   int64_t count() const;  // held or not
 
  private:
-  Status CheckSource(std::span<const TokenId> tokens) const;
-  SourceState* FindKnown(uint64_t hash, std::span<const TokenId> tokens, SourceId* id) const;
+  Status CheckTokens(std::span<const TokenId> tokens) const;
+  Status CheckFrames(std::span<const float> frames) const;
+  // Of an input that was checked and makes so many positions.
+  Result<SourceId> EncodeInput(SourceInput input, int64_t positions, const SourceOptions& options);
+  SourceState* FindKnown(uint64_t hash, const SourceInput& input, SourceId* id) const;
   void Drop(SourceId id);
 
   Core& core_;

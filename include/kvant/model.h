@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,13 @@ class MatMulObserver;
 class Plan;
 struct CacheLayer;
 }  // namespace graph
+
+// Frames of features that an encoder reads: so many numbers of each, and just so many of them.
+struct FrameShape {
+  int64_t bins = 0;
+  int64_t frames = 0;
+  bool operator==(const FrameShape&) const = default;
+};
 
 struct ModelOptions {
   FileAccess access = FileAccess::kMap;
@@ -65,6 +73,13 @@ class Model {
   bool has_encoder() const;
   // Positions of a source, at most; 0 for models without an encoder.
   int64_t source_length() const;
+  // What the encoder reads instead of tokens, as Whisper's reads frames of sound
+  // (Runner::EncodeFrames); nothing for others.
+  std::optional<FrameShape> frame_shape() const;
+  // An encoder alone gives rows (SourceOptions::rows) and writes no text.
+  bool has_decoder() const;
+  // kNotSupported for a model without a decoder.
+  Status CheckDecoder() const;
   // The token that the text of an encoder-decoder begins with, as the file says it, or BOS; nothing
   // where there is neither.
   std::optional<TokenId> decoder_start() const;

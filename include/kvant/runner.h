@@ -98,7 +98,8 @@ class Runner final : public SequenceHost {
 
   // ---- Sequences ----
 
-  // Creates an empty sequence. kOutOfMemory if there are SessionOptions::sequences already.
+  // Creates an empty sequence. kOutOfMemory if there are SessionOptions::sequences already;
+  // kNotSupported for a model without a decoder.
   Result<SequenceId> NewSequence() override;
   Status FreeSequence(SequenceId sequence) override;
   // Makes a sequence empty, as it was when new; it has no source any more.
@@ -123,12 +124,18 @@ class Runner final : public SequenceHost {
   // kept until its memory is needed. kInvalid for a model without an encoder; kContextFull for more
   // tokens than the encoder reads; kOutOfMemory if SessionOptions::sequences sources are in use.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options = {});
+  // The same of frames of features, [bins][frames], as many as Model::frame_shape says, of which
+  // the encoder makes a position of every two. kInvalid for another number, for one that is no
+  // number or infinite, and where the encoder reads tokens; Encode is kInvalid where it reads
+  // frames.
+  Result<SourceId> EncodeFrames(std::span<const float> frames, const SourceOptions& options = {});
   Status FreeSource(SourceId source);
   // Creates an empty sequence of this source. A sequence of an encoder-decoder needs one before its
   // first token.
   Result<SequenceId> NewSequence(SourceId source);
   // All three: the sequence alone refers to the source afterwards.
   Result<SequenceId> NewSequenceOf(std::span<const TokenId> source) override;
+  Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames) override;
   // Gives an empty sequence another source. kInvalid for one that has tokens.
   Status SetSource(SequenceId sequence, SourceId source);
 
@@ -238,6 +245,7 @@ class Runner final : public SequenceHost {
 
  private:
   explicit Runner(std::unique_ptr<run::Engine> engine);
+  Result<SequenceId> NewSequenceAndFree(SourceId source);
 
   std::unique_ptr<run::Engine> engine_;
   std::span<const std::span<const float>> shown_;  // by AppendScoring, while it calls

@@ -22,8 +22,10 @@
 
 namespace kvant::test {
 
-// The folder of encoder-decoders.
+// The folders of encoder-decoders, of those that read frames, and of encoders alone.
 inline constexpr const char* kSeededPairs = "encoder_decoders/";
+inline constexpr const char* kSeededSpeech = "speech/";
+inline constexpr const char* kSeededEncoders = "encoders/";
 
 // "gemma", "olmo2" and so on.
 inline std::vector<std::string> SeededModelNames(const std::string& folder = "") {
@@ -48,6 +50,10 @@ class SeededModel {
   std::string LogitsPath() const { return path_ + ".npy"; }
   // Of encoder-decoders: the tokens of the source, and what the encoder makes of them.
   std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
+  // Of those that read frames: these, [numbers of a frame][frames]; every how many of the encoder's
+  // rows are in the file.
+  std::vector<float> Frames() const { return Weights(json_["frames"]).values; }
+  size_t EncodedStep() const { return json_.value("encoded_step", size_t{1}); }
   std::string EncodedPath() const { return path_ + ".encoded.npy"; }
   std::string SearchesPath() const { return path_ + ".searches.jsonl"; }
 
@@ -59,6 +65,7 @@ class SeededModel {
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
     for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
+    if (!generation.is_null()) folder_.WriteJson("generation_config.json", generation);
     if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
@@ -72,6 +79,9 @@ class SeededModel {
 
   // A file beside tokenizer.json; "": there is none.
   std::string vocabulary_file;
+
+  // generation_config.json; null: there is none.
+  nlohmann::json generation;
 
   // Further tokens of the folder's tokenizer.json.
   std::vector<nlohmann::json> added_tokens;

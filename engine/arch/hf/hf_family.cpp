@@ -271,6 +271,9 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
     return {rows * columns};
   }
   if (tensor.columns == Extent::kConvTaps) return {rows, 1, columns};
+  if (tensor.columns == Extent::kThreeFrames || tensor.columns == Extent::kThreeRows) {
+    return {rows, columns / 3, 3};
+  }
   std::vector<int64_t> sizes;
   const bool stacked = tensor.experts == ExpertForm::kStacked ||
                        tensor.experts == ExpertForm::kStackedOrMxfp4 ||
@@ -286,7 +289,6 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
 
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
   const int64_t q_rows = shape.heads * shape.head_dim;
-  const int64_t kv_rows = shape.kv_heads * shape.head_dim;
   switch (extent) {
     case Extent::kNone: return 1;
     case Extent::kDim: return shape.dim;
@@ -294,9 +296,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kFfn: return shape.ffn;
     case Extent::kTwoFfn: return 2 * shape.ffn;
     case Extent::kQRows: return q_rows;
-    case Extent::kKvRows: return kv_rows;
+    case Extent::kKvRows: return shape.kv_heads * shape.head_dim;
     case Extent::kHeadDim: return shape.head_dim;
-    case Extent::kQkvRows: return q_rows + 2 * kv_rows;
+    case Extent::kQkvRows: return q_rows + 2 * shape.kv_heads * shape.head_dim;
     case Extent::kOne: return 1;
     case Extent::kExperts: return shape.experts;
     case Extent::kExpertFfn: return shape.expert_ffn;
@@ -327,8 +329,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kDeltaHeads: return shape.delta.value_heads;
     case Extent::kTwoDeltaHeads: return 2 * shape.delta.value_heads;
     case Extent::kDeltaHeadDim: return shape.delta.value_dim;
-    case Extent::kMambaIn:
-      return shape.mamba.inner() + shape.mamba.conv_columns() + shape.mamba.heads;
+    case Extent::kMambaIn: return shape.mamba.in_columns();
     case Extent::kMambaConv: return shape.mamba.conv_columns();
     case Extent::kMambaInner: return shape.mamba.inner();
     case Extent::kMambaHeads: return shape.mamba.heads;
@@ -350,6 +351,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kValueRank: return shape.rwkv.value_rank;
     case Extent::kGateRank: return shape.rwkv.gate_rank;
     case Extent::kBuckets: return shape.buckets;
+    case Extent::kSource: return shape.source;
+    case Extent::kThreeFrames: return 3 * shape.bins;
+    case Extent::kThreeRows: return 3 * shape.dim;
   }
   return 0;
 }

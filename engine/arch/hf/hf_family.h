@@ -40,6 +40,7 @@ struct HfMamba {
   int64_t rank = 0;  // of Mamba 1: columns that steps are made of
   int64_t inner() const { return heads * head_dim; }
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
+  int64_t in_columns() const { return inner() + conv_columns() + heads; }
 };
 
 // What differs from layer to layer in some families.
@@ -117,6 +118,8 @@ struct HfShape {
   // architecture begins with kHfDecoderPrefix are of the other's layers.
   HfDecoder decoder = {};
   int64_t buckets = 0;  // of distances
+  int64_t source = 0;   // positions of a source, where they have another number than `context`
+  int64_t bins = 0;     // numbers of a frame of features
 };
 inline constexpr std::string_view kHfDecoderPrefix = "dec.";
 
@@ -203,6 +206,10 @@ enum class Extent : uint8_t {
   kValueRank,
   kGateRank,
   kBuckets,  // of distances
+  // Of encoders that read frames:
+  kSource,       // positions of a source
+  kThreeFrames,  // of a matrix that the folder has as [rows, numbers of a frame, 3]
+  kThreeRows,    // the same as [rows, dim, 3]
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
@@ -416,6 +423,8 @@ struct HfFamily {
   // is if the folder has no other.
   bool tied_unless_told = false;
   HfLanguages languages = {};
+  // Ids that the folder's files leave without a token have those of Whisper's tokenizers.
+  bool has_speech_tokens = false;
   // The ids of SentencePiece's pieces stand in another file, vocab.json, which is not read yet.
   bool ids_in_another_file = false;
 };
