@@ -11,7 +11,6 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
-#include "tools/run_modes.h"
 
 namespace kvant::tools {
 namespace {
@@ -33,6 +32,7 @@ struct LogitsOptions {
   std::optional<std::string> tokens;
   std::optional<std::string> source;
   std::optional<std::string> source_tokens;
+  LanguageNames languages;
   std::optional<std::string> output;
   bool last = false;
 };
@@ -79,7 +79,8 @@ Status TakeSource(const LogitsOptions& options, const Model& model, Session& ses
   }
   std::vector<TokenId> tokens;
   if (options.source.has_value()) {
-    KVANT_ASSIGN(tokens, SourceTokens(model, *options.source));
+    KVANT_ASSIGN(const Translation translation, MakeTranslation(model, options.languages));
+    KVANT_ASSIGN(tokens, EncodeSource(model, translation, *options.source));
   } else {
     KVANT_ASSIGN(tokens, ParseTokens("--source-tokens", *options.source_tokens));
   }
@@ -128,6 +129,7 @@ int LogitsCommand(CommandLine& line) {
             "around a text");
   list.Text("--source-tokens", &options.source_tokens, "IDS",
             "The same by token ids, which are taken as given");
+  AddLanguageOptions(list, options.languages);
   options.text.Add(list, "Input", "text");
   list.Group("Output");
   list.Text("-o,--output", &options.output, "OUT.npy", "Write the logits to this file");

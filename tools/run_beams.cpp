@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "base/result.h"
-#include "engine/generate/languages.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "kvant/beam_generator.h"
@@ -55,18 +54,8 @@ Status TakeProcessors(const BeamRunOptions& beams, BeamOptions& out) {
   return {};
 }
 
-// The token of the language that is asked for, where the model has it in this place.
-Result<std::optional<TokenId>> TargetToken(const RunOptions& options, const Model& model,
-                                           TargetLanguage place) {
-  std::optional<TokenId> token;
-  if (!options.beams.target_lang.has_value()) return token;
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
-  KVANT_ASSIGN(const TokenId found, FindLanguage(model, languages, *options.beams.target_lang));
-  if (languages.target == place) token = found;
-  return token;
-}
-
-Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
+Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model,
+                                  const Translation& translation) {
   const BeamRunOptions& beams = options.beams;
   BeamOptions out = beams.model;
   out.beams = static_cast<int32_t>(beams.beams());
@@ -80,8 +69,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   }
   if (beams.length_penalty) out.length_penalty = beams.length_penalty;
   KVANT_TRY(TakeProcessors(beams, out));
-  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kForced));
-  if (target.has_value()) out.forced_bos = target;
+  if (translation.forced) out.forced_bos = translation.forced;
   const auto& ends = model.tokenizer().special().end_of_generation;
   if (options.ignore_eos) {
     out.suppress.insert(out.suppress.end(), ends.begin(), ends.end());
@@ -122,21 +110,18 @@ struct BeamRun {
   std::unique_ptr<Runner> runner;
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::vector<TokenId>> sources;  // of encoder-decoders
+  Translation translation;                    // likewise
   BeamGenerateOptions generate;
 };
 
-// What an encoder-decoder writes first.
-Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model) {
+// What an encoder-decoder writes first. The tokens of a --prefix stand behind the language.
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
+                                          const Translation& translation) {
   std::vector<TokenId> tokens;
-  std::optional<TokenId> first = model.decoder_start();
-  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kFirst));
-  if (target.has_value()) first = target;
-  if (first.has_value()) tokens.push_back(*first);
   if (options.beams.prefix.has_value()) {
-    KVANT_ASSIGN(const auto prefix,
-                 model.tokenizer().Encode(*options.beams.prefix,
-                                          {.add_special = false, .parse_special = true}));
-    tokens.insert(tokens.end(), prefix.begin(), prefix.end());
+    KVANT_ASSIGN(tokens, EncodeTarget(model, translation, *options.beams.prefix, TargetEnd::kOpen));
+  } else if (translation.first) {
+    tokens.push_back(*translation.first);
   }
   if (!tokens.empty()) return tokens;
   return MakeError(ErrorCode::kInvalid,
@@ -150,8 +135,8 @@ Status AddText(const RunOptions& options, const std::optional<std::string>& text
     return {};
   }
   KVANT_ASSIGN(run.sources.emplace_back(),
-               SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
-  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
+               EncodeSource(*run.model, run.translation, text.value_or("")));
+  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model, run.translation));
   return {};
 }
 
@@ -160,7 +145,10 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   BeamRun run;
   KVANT_ASSIGN(run.session, options.session.Options());
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
-  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
+  if (run.model->has_encoder()) {
+    KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.beams.languages));
+  }
+  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model, run.translation));
   run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
                                               1, options.batch.parallel / options.beams.beams())));
   run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
@@ -210,18 +198,6 @@ void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
 }
 
 }  // namespace
-
-Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text,
-                                          const std::optional<std::string>& language) {
-  KVANT_ASSIGN(auto tokens,
-               model.tokenizer().Encode(text, {.add_special = true, .parse_special = true}));
-  if (!language.has_value()) return tokens;
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
-  KVANT_ASSIGN(const TokenId token, FindLanguage(model, languages, *language));
-  const bool behind = languages.source == SourceLanguage::kBehind;
-  tokens.insert(behind ? tokens.end() : tokens.begin(), token);
-  return tokens;
-}
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
   if (options.beams.has_encoder) {
@@ -274,9 +250,7 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "are beams");
   list.Text("--prefix", &options.prefix, "TEXT",
             "Of models that read a text and write another one: what that begins with");
-  list.Text("--source-lang", &options.source_lang, "LANGUAGE",
-            "Of models that translate between several: that of the prompt, as de_DE or de");
-  list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");
+  AddLanguageOptions(list, options.languages);
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
   AddProcessorOptions(list, options);
@@ -338,9 +312,9 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   std::vector<TokenId> first;
   if (run.model->has_encoder()) {
     most = run.model->source_length();
-    KVANT_ASSIGN(first, FirstWritten(options, *run.model));
+    KVANT_ASSIGN(first, FirstWritten(options, *run.model, run.translation));
   }
-  const auto good = CheckPrompts(options, *run.model, most, lines, out);
+  const auto good = CheckPrompts(*run.model, run.translation, most, lines, out);
   for (const size_t i : good) {
     run.prompts.push_back(first.empty() ? lines[i].tokens : first);
     if (!first.empty()) run.sources.push_back(lines[i].tokens);

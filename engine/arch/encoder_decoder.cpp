@@ -188,6 +188,8 @@ Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDeco
   KVANT_ASSIGN(const auto first, metadata.file().GetU32(metadata.Key("decoder_start_token_id")));
   if (first.has_value()) encoder.first_token = int64_t{*first};
   encoder.stack = MakeStack(common, of_encoder, kEncoderNames, MaskKind::kAll);
+  const bool own_embedding = metadata.file().FindTensor("enc.token_embd.weight") != nullptr;
+  if (own_embedding) encoder.stack.input.tensor = "enc.token_embd";
   Stack& decoder =
       model.stacks.emplace_back(MakeStack(common, of_decoder, kDecoderNames, MaskKind::kCausal));
   if (traits.scale_tied_output && metadata.file().FindTensor("output.weight") == nullptr) {

@@ -105,6 +105,7 @@ struct Stack {
 // What reads a source, all positions of which see each other, before the decoder writes.
 struct Encoder {
   Stack stack;             // its output is the final norm of the stream
+  int64_t vocab = 0;       // rows of its embedding, which may be the decoder's
   int64_t source_max = 0;  // positions of a source
   // What the decoder's text begins with, where the file says it.
   std::optional<int64_t> first_token = {};

@@ -11,6 +11,7 @@ inline constexpr std::string_view kSentencePieceKind = "llama";
 inline constexpr std::string_view kWordPieceKind = "bert";
 inline constexpr std::string_view kGemma4Kind = "gemma4";
 inline constexpr std::string_view kUnigramKind = "t5";
+inline constexpr std::string_view kMarianKind = "marian";
 inline constexpr std::string_view kRwkvKind = "rwkv";
 
 }  // namespace kvant

@@ -42,6 +42,8 @@ struct HfMamba {
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
 };
 
+inline constexpr int64_t kHfVocabMax = 1 << 22;
+
 // What differs from layer to layer in some families.
 struct HfLayerSizes {
   int64_t head_dim = 0;
@@ -117,6 +119,8 @@ struct HfShape {
   // architecture begins with kHfDecoderPrefix are of the other's layers.
   HfDecoder decoder = {};
   int64_t buckets = 0;  // of distances
+  // Tokens of sources where these have an embedding of their own; 0: they have none.
+  int64_t source_vocab = 0;
 };
 inline constexpr std::string_view kHfDecoderPrefix = "dec.";
 
@@ -203,6 +207,7 @@ enum class Extent : uint8_t {
   kValueRank,
   kGateRank,
   kBuckets,  // of distances
+  kSourceVocab,
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
@@ -379,6 +384,28 @@ struct HfLanguages {
   size_t behind = 0;
 };
 
+// How classes of translators keep their vocabularies, if not as others do: pieces in SentencePiece's
+// files and ids in a list of their own (engine/convert/translator_vocabulary.h).
+enum class TranslatorFiles : uint8_t {
+  kNone,
+  kSourceAndTarget,  // source.spm, target.spm, vocab.json
+  // sentencepiece.bpe.model and vocab.json, behind whose tokens the languages follow; or without
+  // that file fairseq's order with other languages.
+  kManyLanguages,
+};
+struct HfTranslator {
+  TranslatorFiles files = TranslatorFiles::kNone;
+  // Codes of languages, "de" for the token "__de__", where there is a vocab.json: the usual ones,
+  // and those of folders whose "language_codes" name another set.
+  std::span<const std::string_view> codes = {};
+  std::string_view other_set = {};
+  std::span<const std::string_view> other_codes = {};
+  std::span<const std::string_view> fairseq_languages = {};  // tokens
+  // What a text is read as where no language is named.
+  std::string_view usual_code = {};
+  std::string_view usual_language = {};
+};
+
 struct HfFamily {
   std::span<const std::string_view> classes;  // in "architectures" of config.json
   std::string_view arch;
@@ -416,8 +443,7 @@ struct HfFamily {
   // is if the folder has no other.
   bool tied_unless_told = false;
   HfLanguages languages = {};
-  // The ids of SentencePiece's pieces stand in another file, vocab.json, which is not read yet.
-  bool ids_in_another_file = false;
+  HfTranslator translator = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
