@@ -54,6 +54,8 @@ bool DecodeBase64(std::string_view text, std::vector<uint8_t>& bytes) {
 }  // namespace
 
 bool HasSpacePieces(const JsonObject& tokenizer) {
+  const Json* model = tokenizer.Find("model");
+  if (model == nullptr || formats::JsonFlag(*model, "byte_fallback", false)) return false;
   const Json* step = tokenizer.Find("pre_tokenizer");
   return step != nullptr && FindStep(*step, "Metaspace") != nullptr;
 }

@@ -12,7 +12,8 @@
 
 namespace kvant::convert {
 
-// Whether a step before the cutting makes U+2581 of spaces.
+// Whether a step before the cutting makes U+2581 of spaces, and characters without a piece are
+// unknown, not bytes.
 bool HasSpacePieces(const formats::JsonObject& tokenizer);
 
 // The table of the normalizer "Precompiled"; empty where there is none. kCorrupt for what is no

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,9 +24,13 @@ namespace kvant::test {
 
 class TranslatorFolder {
  public:
-  // `name` is that of the cases; `files` that of the folder, where it is another one.
-  explicit TranslatorFolder(const std::string& name, const std::string& files = "")
+  // `name` is that of the cases; `files` that of the folder, where it is another one. `change` is
+  // done to the cases before the weights are made.
+  explicit TranslatorFolder(
+      const std::string& name, const std::string& files = "",
+      const std::function<void(nlohmann::json&)>& change = [](nlohmann::json&) {})
       : cases(Read(name + ".json")) {
+    change(cases);
     const std::string folder = files.empty() ? name : files;
     Copy(folder == "nllb-legacy" ? "nllb" : folder);
     if (folder == "marian-two") {

@@ -110,7 +110,7 @@ BeamOptions OptionsOf(const Model& model, const Translation& translation, const 
   const auto own = ReadModelGeneration(model.file());
   EXPECT_TRUE(own.ok()) << own.error().message;
   BeamOptions search = own->options;
-  EXPECT_EQ(search.max_length, 20);
+  EXPECT_EQ(search.max_length, 24);
   EXPECT_EQ(search.beams, 4);
   search.beams = settings["num_beams"];
   search.num_return = settings.value("num_return_sequences", 1);
@@ -173,7 +173,7 @@ TEST(TranslatorChecks, Ed16RenormalizesBehindBannedTokens) {
   ASSERT_NE(model, nullptr);
   const auto translation = MakeTranslation(*model, {});
   ASSERT_TRUE(translation.ok()) << translation.error().message;
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 4));
+  const auto runner = OpenRunner(model, Options(KvElement::kF32, 5));
   const auto own = ReadModelGeneration(model->file());
   ASSERT_TRUE(own.ok()) << own.error().message;
   EXPECT_TRUE(own->options.renormalize);
@@ -190,6 +190,7 @@ TEST(TranslatorChecks, Ed16RenormalizesBehindBannedTokens) {
   ASSERT_EQ(searches[2]["settings"]["renormalize_logits"], false);
   const auto with = Search(*runner, *translation, searches[1]);
   const auto without = Search(*runner, *translation, searches[2]);
+  ASSERT_TRUE(!with.empty() && !without.empty());
   EXPECT_NEAR(with[0].score, searches[1]["scores"][0].get<double>(), 1e-4);
   EXPECT_NEAR(without[0].score, searches[2]["scores"][0].get<double>(), 1e-4);
   EXPECT_GT(std::abs(with[0].score - without[0].score), 0.1);
@@ -237,6 +238,44 @@ TEST(TranslatorFiles, MariansLanguagesStandInFrontOfTheSource) {
   const auto plain = MakeTranslation(*model, {});
   ASSERT_TRUE(named.ok() && plain.ok());
   EXPECT_EQ(*EncodeSource(*model, *named, "Hello"), *EncodeSource(*model, *plain, ">>fr<< Hello"));
+}
+
+// The rows of both embeddings need not be as many. Those that both models have give the same
+// logits.
+TEST(TranslatorFiles, TwoVocabulariesHaveTheirOwnSizes) {
+  constexpr int kMore = 7;
+  const TranslatorFolder same("marian-two");
+  const TranslatorFolder more("marian-two", "", [](json& cases) {
+    for (json& row : cases["tensors"]) {
+      const std::string name = row["name"];
+      if (name == "model.decoder.embed_tokens.weight")
+        row["shape"][0] = row["shape"][0].get<int>() + kMore;
+      if (name == "final_logits_bias") row["shape"][1] = row["shape"][1].get<int>() + kMore;
+    }
+  });
+  more.Change("config.json", [](json& config) {
+    config["decoder_vocab_size"] = config["decoder_vocab_size"].get<int>() + kMore;
+  });
+  more.Change("target_vocab.json", [](json& list) {
+    const size_t size = list.size();
+    for (int i = 0; i < kMore; ++i)
+      list["more" + std::to_string(i)] = size + static_cast<size_t>(i);
+  });
+  std::vector<std::vector<float>> logits;
+  for (const TranslatorFolder* folder : {&same, &more}) {
+    const auto model = folder->Open();
+    ASSERT_NE(model, nullptr);
+    EXPECT_EQ(model->vocab_size() - model->source_vocab_size(), logits.empty() ? 0 : kMore);
+    const auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+    const SourceId source = *runner->Encode(Ids{5, 9, 0});
+    const SequenceId sequence = *runner->NewSequence(source);
+    ASSERT_TRUE(runner->Append(sequence, Ids{*model->decoder_start(), 7, 3}).ok());
+    logits.emplace_back(runner->logits(sequence).begin(), runner->logits(sequence).end());
+    const TokenId last = model->vocab_size() - 1;
+    EXPECT_EQ(runner->Encode(Ids{last}).ok(), logits.size() == 1);
+  }
+  logits[1].resize(logits[0].size());
+  EXPECT_EQ(logits[0], logits[1]);
 }
 
 // Where no language is named, the source is read as the folder says, or as the tokenizer does.

@@ -74,23 +74,22 @@ def write_json(path, value, **options):
 
 def marian(folder, source, target, separate, extra_source=(), extra_target=()):
     """vocab.json of both models' pieces, less a few, which texts have then as <unk>."""
-    def ids(names):
+    def ids(names, least=0):
         names = list(dict.fromkeys(names))
+        # transformers loads models with two vocabularies only where both embeddings have as many rows.
+        names += [f"unused{i}" for i in range(len(names), least)]
         return {name: i for i, name in enumerate(["</s>", "<unk>", *names, "<pad>"])}
     left_out = set(pieces_of(source)[20:26])
     of_source = [name for name in pieces_of(source) if name not in left_out] + list(extra_source)
     of_target = pieces_of(target) + list(extra_target)
-    shared = ids(of_source if separate else of_source + of_target)
+    least = max(len(of_source), len(of_target)) if separate else 0
+    shared = ids(of_source if separate else of_source + of_target, least)
     (folder / "source.spm").write_bytes(source.SerializeToString())
     (folder / "target.spm").write_bytes(target.SerializeToString())
     write_json(folder / "vocab.json", shared)
     config = {"source_lang": "en", "target_lang": "de"}
     if separate:
-        of_target = ids(of_target)
-        # transformers loads such models only where both embeddings have as many rows.
-        while len(of_target) < len(shared):
-            of_target[f"unused{len(of_target)}"] = len(of_target)
-        write_json(folder / "target_vocab.json", of_target)
+        write_json(folder / "target_vocab.json", ids(of_target, least))
         config["separate_vocabs"] = True
     write_json(folder / "tokenizer_config.json", config)
     size = len(shared)
@@ -125,7 +124,7 @@ def nllb(folder, model, legacy):
 
 
 def generation_of(config, name):
-    own = dict(max_length=20, num_beams=4, decoder_start_token_id=config.decoder_start_token_id, pad_token_id=config.pad_token_id,
+    own = dict(max_length=24, num_beams=4, decoder_start_token_id=config.decoder_start_token_id, pad_token_id=config.pad_token_id,
                eos_token_id=config.eos_token_id)
     if name.startswith("marian"):
         own.update(bad_words_ids=[[config.pad_token_id]], forced_eos_token_id=0, renormalize_logits=True)
