@@ -24,9 +24,6 @@ using formats::Quoted;
 using Piece = Vocabulary::Type;
 
 constexpr uint64_t kListBytesMax = uint64_t{64} << 20;  // real ones have up to 4 MB
-// What decides how a text is spelt, as tokenizer.ggml.pre; the first is Marian's own.
-constexpr std::string_view kPlainPre = "m2m100";
-constexpr std::string_view kMaskPre = "nllb";
 
 bool HasFile(const std::string& path) {
   std::error_code error;
@@ -159,7 +156,7 @@ Result<TranslatorVocabulary> ReadListAndCodes(const FolderConfig& config,
   TranslatorVocabulary out;
   const std::string list_path = PathIn(config.folder, "vocab.json");
   KVANT_ASSIGN(out.list, ReadList(config, list_path, vocab));
-  out.list.pre = kPlainPre;
+  out.list.pre = kPlainPiecesPre;
   if (const auto bos = out.list.Find("<s>")) {
     out.list.bos = bos;
     out.list.types[static_cast<size_t>(*bos)] = Piece::kControl;
@@ -290,7 +287,7 @@ Result<std::optional<TranslatorVocabulary>> ReadInOrder(const FolderConfig& conf
   } else {
     return std::optional<TranslatorVocabulary>();
   }
-  out.list.pre = kMaskPre;
+  out.list.pre = kMaskedPiecesPre;
   for (const AddedToken& token : added) PlaceAddedToken(token, out.list);
   KVANT_TRY(PlaceLaterTokens(config.folder, config.tokenizer, out.list));
   MarkAdditional(config, out.list);

@@ -7,7 +7,7 @@
     translators/nllb-json/          tokenizer.json of the fast tokenizer of nllb
     translators/NAME.json           {"tensors": [...], "source_language": ..., "target_language": ..., "texts": how many of them,
                                      "ids": [[...], ...], "target_ids": [[...], ...], "target_decoded": ["...", ...],
-                                     "samples": [[...], ...], "sample_texts": ["...", ...],
+                                     "samples": [[...], ...], "sample_texts": ["...", ...], "loss": of a pair of texts,
                                      "searches": [{"text", "source_ids", "settings", "prefix", "ids", "scores", "texts"}, ...]}
 
 Weights are those that make_seeded_models.py makes of a tensor's name. ids and target_ids have the tokens around a text, as a source and
@@ -214,9 +214,13 @@ def cases_of(name, folder, config, kind, tokenizer, texts, languages, pad_bias=0
         for settings in SEARCHES:
             searches.append(search(model, tokenizer, generation, text, settings, forced, None))
         searches.append(search(model, tokenizer, generation, text, SEARCHES[1], forced, "Guten"))
+    pair = tokenizer("How old are you?", text_target="Wie alt bist du?", return_tensors="pt")
+    with torch.no_grad():
+        loss = model(input_ids=pair["input_ids"], labels=pair["labels"]).loss.item()
     write_json(OUT / f"{name}.json", {
         "tensors": rows, "pad_bias": pad_bias, "source_language": languages[0], "target_language": languages[1], "texts": len(texts), "ids": ids, "target_ids": target_ids,
-        "target_first": target_first, "target_decoded": target_decoded, "samples": samples, "sample_texts": decode(samples), "searches": searches})
+        "target_first": target_first, "target_decoded": target_decoded, "samples": samples, "sample_texts": decode(samples), "loss": loss,
+        "searches": searches})
     print(f"{name:16} {len(texts)} texts, {sum(len(set(row)) for row in ids)} ids, vocabulary {config.vocab_size}")
 
 
