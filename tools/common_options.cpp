@@ -339,6 +339,13 @@ Result<std::optional<std::string>> TextGroup::Read(const Positionals& positional
   return std::optional(std::move(content));
 }
 
+void AddLanguageOptions(OptionList& list, LanguageNames& names) {
+  list.Text("--source-lang", &names.source, "LANGUAGE",
+            "Of models that translate between several: that of the source, as de_DE or de");
+  list.Text("--target-lang", &names.target, "LANGUAGE",
+            "The same: that of the text, which in some models stands in front of the source");
+}
+
 void AddIdleOptions(OptionList& list) {
   for (const IdleOption& option : IdleOptions()) {
     if (option.takes_value) {

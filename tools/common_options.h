@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/languages.h"
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "tools/command_line.h"
@@ -158,6 +159,9 @@ struct TextGroup {
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
 void AddIdleOptions(OptionList& list);
+
+// --source-lang and --target-lang, of models that translate between languages.
+void AddLanguageOptions(OptionList& list, LanguageNames& names);
 
 // "500M", "2G", "24GiB", "1500000000": K, M and G are powers of 1000, KiB, MiB and GiB of 1024.
 // Nothing if it is no size above 0.

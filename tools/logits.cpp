@@ -39,6 +39,7 @@ struct LogitsOptions {
   std::optional<std::string> source;
   std::optional<std::string> source_tokens;
   std::optional<std::string> frames;
+  LanguageNames languages;
   std::optional<std::string> output;
   bool encoded = false;
   bool last = false;
@@ -107,7 +108,8 @@ Result<std::optional<SourceId>> EncodeSource(const LogitsOptions& options, Runne
   }
   std::vector<TokenId> tokens;
   if (options.source.has_value()) {
-    KVANT_ASSIGN(tokens, SourceTokens(model, *options.source));
+    KVANT_ASSIGN(const Translation translation, MakeTranslation(model, options.languages));
+    KVANT_ASSIGN(tokens, EncodeSource(model, translation, *options.source));
   } else {
     KVANT_ASSIGN(tokens, ParseTokens("--source-tokens", *options.source_tokens));
   }
@@ -189,6 +191,7 @@ int LogitsCommand(CommandLine& line) {
   list.Text("--frames", &options.frames, "FILE.npy",
             "The same of encoders that read sound, as Whisper's: features, float32 or float16 "
             "[numbers of a frame, frames]");
+  AddLanguageOptions(list, options.languages);
   options.text.Add(list, "Input", "text");
   list.Group("Output");
   list.Text("-o,--output", &options.output, "OUT.npy", "Write the logits to this file");

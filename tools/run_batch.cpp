@@ -69,13 +69,14 @@ Json AnswerTo(size_t number, const PromptLine& line) {
   return out;
 }
 
-std::vector<size_t> CheckPrompts(const RunOptions& options, const Model& model, int64_t context,
-                                 std::vector<PromptLine>& prompts, ResultStream& out) {
+std::vector<size_t> CheckPrompts(const Model& model, const Translation& translation,
+                                 int64_t context, std::vector<PromptLine>& prompts,
+                                 ResultStream& out) {
   std::vector<size_t> good;
   for (size_t i = 0; i < prompts.size(); ++i) {
     PromptLine& line = prompts[i];
     if (line.error.empty()) {
-      auto tokens = model.has_encoder() ? SourceTokens(model, line.text, options.beams.source_lang)
+      auto tokens = model.has_encoder() ? EncodeSource(model, translation, line.text)
                                         : PromptTokens(model.tokenizer(), line.text);
       if (!tokens.ok()) {
         line.error = tokens.error().message;
@@ -141,7 +142,7 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
   status.Clear();
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
-  const auto good = CheckPrompts(options, *model, runner->options().context, prompts, out);
+  const auto good = CheckPrompts(*model, {}, runner->options().context, prompts, out);
   std::vector<BatchRequest> requests;
   for (const size_t i : good) {
     requests.push_back({prompts[i].tokens, static_cast<int32_t>(options.batch.samples)});

@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "base/result.h"
-#include "engine/generate/languages.h"
 #include "engine/generate/model_generation.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
@@ -57,18 +56,8 @@ Status TakeProcessors(const BeamRunOptions& beams, BeamOptions& out) {
   return {};
 }
 
-// The token of the language that is asked for, where the model has it in this place.
-Result<std::optional<TokenId>> TargetToken(const RunOptions& options, const Model& model,
-                                           TargetLanguage place) {
-  std::optional<TokenId> token;
-  if (!options.beams.target_lang.has_value()) return token;
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
-  KVANT_ASSIGN(const TokenId found, FindLanguage(model, languages, *options.beams.target_lang));
-  if (languages.target == place) token = found;
-  return token;
-}
-
-Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
+Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model,
+                                  const Translation& translation) {
   const BeamRunOptions& beams = options.beams;
   BeamOptions out = beams.model;
   out.beams = static_cast<int32_t>(beams.beams());
@@ -82,8 +71,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   }
   if (beams.length_penalty) out.length_penalty = beams.length_penalty;
   KVANT_TRY(TakeProcessors(beams, out));
-  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kForced));
-  if (target.has_value()) out.forced_bos = target;
+  if (translation.forced) out.forced_bos = translation.forced;
   const auto& ends = model.tokenizer().special().end_of_generation;
   if (options.ignore_eos) {
     out.suppress.insert(out.suppress.end(), ends.begin(), ends.end());
@@ -125,142 +113,143 @@ struct BeamRun {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::vector<TokenId>> sources;  // of encoder-decoders
   std::vector<std::vector<float>> frames;     // of those that read sound
+  Translation translation;                    // likewise
   BeamGenerateOptions generate;
 };
 
-// What an encoder-decoder writes first.
-Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model) {
+// What an encoder-decoder writes first. The tokens of a --prefix stand behind the language.
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
+                                          const Translation& translation) {
   std::vector<TokenId> tokens;
-  std::optional<TokenId> first = model.decoder_start();
-  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kFirst));
-  if (target.has_value()) first = target;
-  if (first.has_value()) tokens.push_back(*first);
   if (options.beams.prefix.has_value()) {
-    KVANT_ASSIGN(const auto prefix,
-                 model.tokenizer().Encode(*options.beams.prefix,
-                                          {.add_special = false, .parse_special = true}));
-    tokens.insert(tokens.end(), prefix.begin(), prefix.end());
-  } else {
-    const auto& own = options.beams.first_tokens;
-    tokens.insert(tokens.end(), own.begin(), own.end());
+    const bool frames = model.frame_shape().has_value();
+    if (options.beams.prefix.has_value() && !frames) {
+      KVANT_ASSIGN(tokens,
+                   EncodeTarget(model, translation, *options.beams.prefix, TargetEnd::kOpen));
+    } else if (translation.first) {
+      tokens.push_back(*translation.first);
+    }
+    if (options.beams.prefix.has_value() && frames) {
+      KVANT_ASSIGN(const auto prefix,
+                   model.tokenizer().Encode(*options.beams.prefix,
+                                            {.add_special = false, .parse_special = true}));
+      tokens.insert(tokens.end(), prefix.begin(), prefix.end());
+    } else if (!options.beams.prefix.has_value()) {
+      const auto& own = options.beams.first_tokens;
+      tokens.insert(tokens.end(), own.begin(), own.end());
+    }
+    if (!tokens.empty()) return tokens;
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: the file names no token that texts begin with; expected --prefix",
+                     model.file().path());
   }
-  if (!tokens.empty()) return tokens;
-  return MakeError(ErrorCode::kInvalid,
-                   "{}: the file names no token that texts begin with; expected --prefix",
-                   model.file().path());
-}
 
-// The language of what the frames are of, as it is asked for, or the likeliest one where the file
-// leaves it open: the token behind the first one.
-Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
-  std::vector<TokenId>& prompt = run.prompts.back();
-  const auto open = std::ranges::find(prompt, kOpenLanguage);
-  const std::optional<std::string>& name = options.beams.source_lang;
-  if (!name.has_value() && open == prompt.end()) return {};
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
-  TokenId language = 0;
-  if (name.has_value()) {
-    KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
-  } else {
-    KVANT_ASSIGN(language,
-                 LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
-  }
-  const bool has_another =
-      prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) != languages.tokens.end();
-  if (open != prompt.end()) {
-    *open = language;
-  } else if (has_another) {
-    prompt[1] = language;
-  } else {
-    prompt.insert(prompt.begin() + 1, language);
-  }
-  return {};
-}
-
-Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
-  if (!run.model->has_encoder()) {
-    KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
+  // The language of what the frames are of, as it is asked for, or the likeliest one where the file
+  // leaves it open: the token behind the first one.
+  Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
+    std::vector<TokenId>& prompt = run.prompts.back();
+    const auto open = std::ranges::find(prompt, kOpenLanguage);
+    const std::optional<std::string>& name = options.beams.languages.source;
+    if (!name.has_value() && open == prompt.end()) return {};
+    KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
+    TokenId language = 0;
+    if (name.has_value()) {
+      KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
+    } else {
+      KVANT_ASSIGN(language,
+                   LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
+    }
+    const bool has_another = prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) !=
+                                                      languages.tokens.end();
+    if (open != prompt.end()) {
+      *open = language;
+    } else if (has_another) {
+      prompt[1] = language;
+    } else {
+      prompt.insert(prompt.begin() + 1, language);
+    }
     return {};
   }
-  if (options.beams.frames.has_value()) {
-    KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
-  } else {
-    KVANT_ASSIGN(run.sources.emplace_back(),
-                 SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
+
+  Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
+    if (!run.model->has_encoder()) {
+      KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
+      return {};
+    }
+    if (options.beams.frames.has_value()) {
+      KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
+    } else {
+      KVANT_ASSIGN(run.sources.emplace_back(),
+                   EncodeSource(*run.model, run.translation, text.value_or("")));
+    }
+    KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model, run.translation));
+    return run.frames.empty() ? Status() : ChooseLanguage(options, run);
   }
-  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
-  return run.frames.empty() ? Status() : ChooseLanguage(options, run);
-}
 
-// `texts` is how many texts are searched; the prompts come later, when the context is known.
-Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
-  BeamRun run;
-  KVANT_ASSIGN(run.session, options.session.Options());
-  KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
-  KVANT_TRY(run.model->CheckDecoder());
-  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
-  run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
-                                              1, options.batch.parallel / options.beams.beams())));
-  run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
-  KVANT_ASSIGN(run.runner, options.session.OpenRunner(run.model, run.session));
-  const int64_t most = run.runner->options().context;
-  BeamOptions& search = run.generate.search;
-  search.max_new_tokens = options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
-  if (options.max_tokens > 0) search.max_length = 0;
-  run.generate.cancel = &CancelFlag();
-  return run;
-}
+  // `texts` is how many texts are searched; the prompts come later, when the context is known.
+  Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
+    BeamRun run;
+    KVANT_ASSIGN(run.session, options.session.Options());
+    KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+    KVANT_TRY(run.model->CheckDecoder());
+    if (run.model->has_encoder() && !run.model->frame_shape().has_value()) {
+      KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.beams.languages));
+    }
+    KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model, run.translation));
+    run.generate.parallel = std::min(
+        texts,
+        static_cast<size_t>(std::max<int64_t>(1, options.batch.parallel / options.beams.beams())));
+    run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
+    KVANT_ASSIGN(run.runner, options.session.OpenRunner(run.model, run.session));
+    const int64_t most = run.runner->options().context;
+    BeamOptions& search = run.generate.search;
+    search.max_new_tokens = options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
+    if (options.max_tokens > 0) search.max_length = 0;
+    run.generate.cancel = &CancelFlag();
+    return run;
+  }
 
-// The results of the search, or why there are none.
-Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
-  run.generate.sources = run.sources;
-  run.generate.frames = run.frames;
-  auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
-  if (found.ok()) return found;
-  return options.session.Explain(found.error(), *run.model, run.session).error();
-}
+  // The results of the search, or why there are none.
+  Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
+    run.generate.sources = run.sources;
+    run.generate.frames = run.frames;
+    auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
+    if (found.ok()) return found;
+    return options.session.Explain(found.error(), *run.model, run.session).error();
+  }
 
-void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
-  constexpr Bounds<int64_t> kIds = {0, std::numeric_limits<TokenId>::max()};
-  constexpr const char* kNoTokens = "none";
-  list.Group("Beam search: what it may choose (in this order)");
-  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
-               "No sequence of so many tokens twice; 0 is off", "0");
-  list.Texts("--bad-words-ids", &options.bad_words, "IDS",
-             "Sequences of tokens that never occur: 5,6;9 is 5 followed by 6, and 9 alone; may be "
-             "repeated",
-             kNoTokens);
-  list.Integer("--min-length", &options.min_length, {0, kContextMax},
-               "No end token before so many tokens, the prompt included", "0");
-  list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
-               "The same without the prompt, and instead of it", "0");
-  list.Integer("--forced-bos-id", &options.forced_bos, kIds,
-               "The token that follows a prompt of one token", kNoTokens);
-  list.Texts("--forced-eos-id", &options.forced_eos, "IDS",
-             "The token that a text ends with which is as long as it may be, or several to choose "
-             "from: 2,3",
-             kNoTokens);
-  list.Texts("--suppress-ids", &options.suppress, "IDS",
-             "Tokens that are never chosen: 7 or 7,9 or 50257-50300", kNoTokens);
-  list.Texts("--begin-suppress-ids", &options.begin_suppress, "IDS",
-             "Tokens that are not chosen first, or second where the first is forced", kNoTokens);
-  list.Flag("--renormalize", &options.renormalize,
-            "After all of these, probabilities add up to 1 again before they are added to scores");
-}
+  void AddProcessorOptions(OptionList & list, BeamRunOptions & options) {
+    constexpr Bounds<int64_t> kIds = {0, std::numeric_limits<TokenId>::max()};
+    constexpr const char* kNoTokens = "none";
+    list.Group("Beam search: what it may choose (in this order)");
+    list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
+                 "No sequence of so many tokens twice; 0 is off", "0");
+    list.Texts(
+        "--bad-words-ids", &options.bad_words, "IDS",
+        "Sequences of tokens that never occur: 5,6;9 is 5 followed by 6, and 9 alone; may be "
+        "repeated",
+        kNoTokens);
+    list.Integer("--min-length", &options.min_length, {0, kContextMax},
+                 "No end token before so many tokens, the prompt included", "0");
+    list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
+                 "The same without the prompt, and instead of it", "0");
+    list.Integer("--forced-bos-id", &options.forced_bos, kIds,
+                 "The token that follows a prompt of one token", kNoTokens);
+    list.Texts(
+        "--forced-eos-id", &options.forced_eos, "IDS",
+        "The token that a text ends with which is as long as it may be, or several to choose "
+        "from: 2,3",
+        kNoTokens);
+    list.Texts("--suppress-ids", &options.suppress, "IDS",
+               "Tokens that are never chosen: 7 or 7,9 or 50257-50300", kNoTokens);
+    list.Texts("--begin-suppress-ids", &options.begin_suppress, "IDS",
+               "Tokens that are not chosen first, or second where the first is forced", kNoTokens);
+    list.Flag(
+        "--renormalize", &options.renormalize,
+        "After all of these, probabilities add up to 1 again before they are added to scores");
+  }
 
 }  // namespace
-
-Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text,
-                                          const std::optional<std::string>& language) {
-  KVANT_ASSIGN(auto tokens,
-               model.tokenizer().Encode(text, {.add_special = true, .parse_special = true}));
-  if (!language.has_value()) return tokens;
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
-  KVANT_ASSIGN(const TokenId token, FindLanguage(model, languages, *language));
-  const bool behind = languages.source == SourceLanguage::kBehind;
-  tokens.insert(behind ? tokens.end() : tokens.begin(), token);
-  return tokens;
-}
 
 Status CheckFrames(const RunOptions& options, const Positionals& positionals,
                    std::string_view besides) {
@@ -330,10 +319,7 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Text("--frames", &options.frames, "FILE.npy",
             "Of models that read sound, as Whisper: its features, float32 or float16 [numbers of a "
             "frame, frames]");
-  list.Text("--source-lang", &options.source_lang, "LANGUAGE",
-            "Of models that translate between several: that of the prompt, as de_DE or de; of "
-            "models that read sound: what is spoken");
-  list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");
+  AddLanguageOptions(list, options.languages);
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
   AddProcessorOptions(list, options);
@@ -395,9 +381,9 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   std::vector<TokenId> first;
   if (run.model->has_encoder()) {
     most = run.model->source_length();
-    KVANT_ASSIGN(first, FirstWritten(options, *run.model));
+    KVANT_ASSIGN(first, FirstWritten(options, *run.model, run.translation));
   }
-  const auto good = CheckPrompts(options, *run.model, most, lines, out);
+  const auto good = CheckPrompts(*run.model, run.translation, most, lines, out);
   for (const size_t i : good) {
     run.prompts.push_back(first.empty() ? lines[i].tokens : first);
     if (!first.empty()) run.sources.push_back(lines[i].tokens);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/languages.h"
 #include "kvant/beam_options.h"
 #include "kvant/generator.h"
 #include "kvant/prompt.h"
@@ -46,8 +47,7 @@ struct BeamRunOptions {
   std::vector<TokenId> first_tokens;  // what the file has behind the first token that is written
   std::optional<std::string> prefix;  // what the other text begins with
   std::optional<std::string> frames;  // a file of them
-  std::optional<std::string> source_lang;
-  std::optional<std::string> target_lang;
+  LanguageNames languages;
 
   // Whether texts are searched instead of sampled, and with how many beams.
   bool on() const { return count.has_value() || model_asks || has_encoder; }
@@ -140,13 +140,9 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
 // Turns the texts into tokens, and tells of each line that cannot be answered in so long a context
 // what is wrong, by a line of JSON and in `error`. Returns the numbers of the others.
 // They are sources where the model has an encoder.
-std::vector<size_t> CheckPrompts(const RunOptions& options, const Model& model, int64_t context,
-                                 std::vector<PromptLine>& prompts, ResultStream& out);
-
-// What an encoder reads of a text: its tokens, those that the tokenizer adds on both sides, and the
-// language, if one is named.
-Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text,
-                                          const std::optional<std::string>& language = {});
+std::vector<size_t> CheckPrompts(const Model& model, const Translation& translation,
+                                 int64_t context, std::vector<PromptLine>& prompts,
+                                 ResultStream& out);
 
 // kCorrupt if some could not be answered: how many of how many.
 Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompts);

@@ -136,7 +136,7 @@ class Interpreter {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "encode S 1 15 27' or 'encode S \"text\""));
     if (sources_.contains(line.words[1])) return WrongSeqLine(line, "a new name for the source");
     if (runner_.model().frame_shape().has_value()) return EncodeFrames(line, out);
-    KVANT_ASSIGN(const auto tokens, TokensOf(line, AddSpecial::kYes));
+    KVANT_ASSIGN(const auto tokens, SourceOf(line));
     KVANT_ASSIGN(sources_[line.words[1]], runner_.Encode(tokens));
     out["tokens"] = tokens.size();
     return {};
@@ -190,6 +190,13 @@ class Interpreter {
       tokens.push_back(static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
     }
     return tokens;
+  }
+
+  Result<std::vector<TokenId>> SourceOf(const SeqLine& line) const {
+    const bool is_text = line.quoted_last && line.words.size() == 3;
+    if (!is_text) return TokensOf(line, AddSpecial::kYes);
+    KVANT_ASSIGN(const Translation translation, MakeTranslation(runner_.model(), {}));
+    return EncodeSource(runner_.model(), translation, line.words.back());
   }
 
   Status Append(const SeqLine& line, Json& out) {

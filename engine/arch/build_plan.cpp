@@ -138,10 +138,10 @@ Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
 }
 
 // The rows of the embedding, and what stands between them and the first layer.
-Result<ValueId> AddEmbedding(const ModelSpec& spec, const Stack& stack, int64_t positions_max,
+Result<ValueId> AddEmbedding(int64_t vocab, const Stack& stack, int64_t positions_max,
                              graph::PlanBuilder& builder, const GgufTensor** embedding) {
   KVANT_ASSIGN(*embedding,
-               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
+               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, vocab));
   const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
   builder.Add(RowSpace::kPass, graph::MakeEmbed(**embedding, stack.input.scale, stream));
   KVANT_TRY(AddInputSteps(stack, positions_max, stream, builder));
@@ -213,7 +213,7 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   const Stack& stack = spec.stacks.front();
   const GgufTensor* embedding = nullptr;
   KVANT_ASSIGN(const ValueId stream,
-               AddEmbedding(spec, stack, spec.context_max, builder, &embedding));
+               AddEmbedding(spec.vocab, stack, spec.context_max, builder, &embedding));
   StackValues shared;
   if (stack.layer_inputs.has_value()) {
     KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
@@ -242,8 +242,8 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
     KVANT_TRY(AddInputSteps(encoder.stack, encoder.source_max, stream, builder));
   } else {
     const GgufTensor* embedding = nullptr;
-    KVANT_ASSIGN(stream,
-                 AddEmbedding(spec, encoder.stack, encoder.source_max, builder, &embedding));
+    KVANT_ASSIGN(stream, AddEmbedding(encoder.vocab, encoder.stack, encoder.source_max, builder,
+                                      &embedding));
   }
   StackValues shared;
   KVANT_TRY(AddLayers(spec, encoder.stack, stream, shared, builder));

@@ -214,6 +214,8 @@ Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDeco
   KVANT_ASSIGN(const StackSizes of_decoder, ReadDecoderSizes(metadata, of_encoder, common.dim));
   KVANT_ASSIGN(ModelSpec model, ReadStackOfEncoder(common, of_encoder));
   Encoder& encoder = *model.encoder;
+  const bool own_embedding = metadata.file().FindTensor("enc.token_embd.weight") != nullptr;
+  if (own_embedding) encoder.stack.input.tensor = "enc.token_embd";
   KVANT_ASSIGN(const auto first, metadata.file().GetU32(metadata.Key("decoder_start_token_id")));
   if (first.has_value()) encoder.first_token = int64_t{*first};
   Stack& decoder =

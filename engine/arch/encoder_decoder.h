@@ -4,8 +4,9 @@
 //
 // Tensors: enc.blk.N. and dec.blk.N. with attn_norm, attn_q, attn_k, attn_v, attn_o, ffn_norm,
 // ffn_up, ffn_down, ffn_gate where the feed-forward has one, and in the decoder cross_attn_norm,
-// cross_attn_q, cross_attn_k, cross_attn_v, cross_attn_o; token_embd for both; output, unless it is
-// the embedding; the names below where a family has these.
+// cross_attn_q, cross_attn_k, cross_attn_v, cross_attn_o; token_embd for both, or for the decoder
+// where there is an enc.token_embd; output, unless it is the embedding; the names below where a
+// family has these.
 #pragma once
 
 #include <cstdint>

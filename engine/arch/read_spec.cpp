@@ -62,6 +62,9 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
   const formats::GgufTensor* positions = file.FindTensor(fmt::format("{}.weight", input.positions));
   if (positions != nullptr) spec.context_max = positions->dims[1];
   if (spec.encoder.has_value() && !spec.encoder->frames.has_value()) {
+    const formats::GgufTensor* own =
+        file.FindTensor(fmt::format("{}.weight", spec.encoder->stack.input.tensor));
+    if (own != nullptr) spec.encoder->vocab = own->dims[1];
     const formats::GgufTensor* of_source =
         file.FindTensor(fmt::format("{}.weight", spec.encoder->stack.input.positions));
     if (of_source != nullptr) spec.encoder->source_max = of_source->dims[1];

@@ -110,6 +110,7 @@ struct Encoder {
   // What its stream is made from instead of tokens; source_max positions are just those of a source
   // then.
   std::optional<FrameInput> frames = {};
+  int64_t vocab = 0;       // rows of its embedding, which may be the decoder's
   int64_t source_max = 0;  // positions of a source
   // What the decoder's text begins with, where the file says it.
   std::optional<int64_t> first_token = {};

@@ -141,7 +141,12 @@ bool ModelGeneration::Has(std::string_view name) const {
 Result<ModelGeneration> ReadModelGeneration(const GgufFile& file) {
   ModelGeneration out;
   KVANT_ASSIGN(const auto arch, file.GetString("general.architecture"));
-  KVANT_ASSIGN(const GgufArray* tokens, file.GetArray("tokenizer.ggml.tokens", GgufType::kString));
+  // Of translators with two vocabularies that of the texts which they write.
+  KVANT_ASSIGN(const GgufArray* tokens,
+               file.GetArray("tokenizer.target.tokens", GgufType::kString));
+  if (tokens == nullptr) {
+    KVANT_ASSIGN(tokens, file.GetArray("tokenizer.ggml.tokens", GgufType::kString));
+  }
   const int64_t vocab = tokens == nullptr ? 0 : static_cast<int64_t>(tokens->count);
   for (const GenerationSetting& setting : kGenerationSettings) {
     const std::string key = fmt::format("{}.generation.{}", arch.value_or(""), setting.name);

@@ -29,7 +29,7 @@ Status Sources::CheckTokens(std::span<const TokenId> tokens) const {
     return MakeError(ErrorCode::kContextFull, "source: the encoder reads up to {} tokens, found {}",
                      model.source_length(), tokens.size());
   }
-  const int32_t vocab = model.vocab_size();
+  const int32_t vocab = model.source_vocab_size();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocab) continue;
     return MakeError(ErrorCode::kInvalid, "source: token {}: expected an id from 0 to {}, found {}",

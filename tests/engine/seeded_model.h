@@ -38,6 +38,28 @@ inline std::vector<std::string> SeededModelNames(const std::string& folder = "")
   return names;
 }
 
+// The numbers of a tensor, by its row of the reference.
+inline HfWeights SeededWeights(const nlohmann::json& row) {
+  HfWeights weights{row["shape"].get<std::vector<int64_t>>(), {}};
+  int64_t count = 1;
+  for (const int64_t size : weights.shape) count *= size;
+  uint64_t state = 0xcbf29ce484222325;
+  for (const char byte : row["name"].get<std::string>()) {
+    state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  }
+  const double mean = row["mean"];
+  const double spread = row["spread"];
+  for (int64_t i = 0; i < count; ++i) {
+    state += 0x9e3779b97f4a7c15;
+    uint64_t x = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+    const double top = static_cast<double>(x >> 48);
+    weights.values.push_back(static_cast<float>(mean + spread * ((top - 32767.5) / 32768.0)));
+  }
+  return weights;
+}
+
 class SeededModel {
  public:
   explicit SeededModel(const std::string& name)
@@ -61,7 +83,8 @@ class SeededModel {
   Result<std::string> Convert() {
     folder_.config = config;
     folder_.weights.clear();
-    for (const auto& row : json_["tensors"]) folder_.weights[rename(row["name"])] = Weights(row);
+    for (const auto& row : json_["tensors"])
+      folder_.weights[rename(row["name"])] = SeededWeights(row);
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
     for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
@@ -105,27 +128,6 @@ class SeededModel {
   }
 
  private:
-  static HfWeights Weights(const nlohmann::json& row) {
-    HfWeights weights{row["shape"].get<std::vector<int64_t>>(), {}};
-    int64_t count = 1;
-    for (const int64_t size : weights.shape) count *= size;
-    uint64_t state = 0xcbf29ce484222325;
-    for (const char byte : row["name"].get<std::string>()) {
-      state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
-    }
-    const double mean = row["mean"];
-    const double spread = row["spread"];
-    for (int64_t i = 0; i < count; ++i) {
-      state += 0x9e3779b97f4a7c15;
-      uint64_t x = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
-      x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-      x ^= x >> 31;
-      const double top = static_cast<double>(x >> 48);
-      weights.values.push_back(static_cast<float>(mean + spread * ((top - 32767.5) / 32768.0)));
-    }
-    return weights;
-  }
-
   std::string path_;
   nlohmann::json json_;
   HfFolder folder_;

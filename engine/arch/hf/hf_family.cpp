@@ -15,7 +15,6 @@ namespace {
 using formats::Json;
 
 // Rows of an embedding; the other limits are in engine/limits.h.
-constexpr int64_t kVocabMax = 1 << 22;
 
 std::string KnownClasses() {
   std::string names;
@@ -141,7 +140,7 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   KVANT_ASSIGN(shape.layers, count(keys.layers, kLayersMax));
   KVANT_ASSIGN(shape.dim, config.Count(keys.dim, kDimMax));
   KVANT_ASSIGN(shape.ffn, count(keys.ffn, kDimMax));
-  KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kVocabMax));
+  KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kHfVocabMax));
   KVANT_ASSIGN(shape.heads, count(keys.heads, kHeadsMax));
   KVANT_ASSIGN(shape.context, count(keys.context, kContextMax));
   shape.kv_heads = shape.heads;
@@ -293,6 +292,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kNone: return 1;
     case Extent::kDim: return shape.dim;
     case Extent::kVocab: return shape.vocab;
+    case Extent::kSourceVocab: return shape.source_vocab;
     case Extent::kFfn: return shape.ffn;
     case Extent::kTwoFfn: return 2 * shape.ffn;
     case Extent::kQRows: return q_rows;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/arch/hf/hf_translator.h"
 #include "formats/gguf_writer.h"
 #include "formats/json_object.h"
 
@@ -42,6 +43,8 @@ struct HfMamba {
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
   int64_t in_columns() const { return inner() + conv_columns() + heads; }
 };
+
+inline constexpr int64_t kHfVocabMax = 1 << 22;
 
 // What differs from layer to layer in some families.
 struct HfLayerSizes {
@@ -120,6 +123,8 @@ struct HfShape {
   int64_t buckets = 0;  // of distances
   int64_t source = 0;   // positions of a source, where they have another number than `context`
   int64_t bins = 0;     // numbers of a frame of features
+  // Tokens of sources where these have an embedding of their own; 0: they have none.
+  int64_t source_vocab = 0;
 };
 inline constexpr std::string_view kHfDecoderPrefix = "dec.";
 
@@ -210,6 +215,7 @@ enum class Extent : uint8_t {
   kSource,       // positions of a source
   kThreeFrames,  // of a matrix that the folder has as [rows, numbers of a frame, 3]
   kThreeRows,    // the same as [rows, dim, 3]
+  kSourceVocab,
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
@@ -425,8 +431,7 @@ struct HfFamily {
   HfLanguages languages = {};
   // Ids that the folder's files leave without a token have those of Whisper's tokenizers.
   bool has_speech_tokens = false;
-  // The ids of SentencePiece's pieces stand in another file, vocab.json, which is not read yet.
-  bool ids_in_another_file = false;
+  HfTranslator translator = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
