@@ -61,7 +61,8 @@ Status Sources::CheckFrames(std::span<const float> frames) const {
 SourceState* Sources::FindKnown(uint64_t hash, const SourceInput& input, SourceId* id) const {
   for (size_t i = 0; i < sources_.size(); ++i) {
     SourceState* const source = sources_[i].get();
-    if (source == nullptr || source->hash != hash || source->input != input) continue;
+    if (source == nullptr || source->identity->hash != hash) continue;
+    if (source->identity->input != input) continue;
     *id = static_cast<SourceId>(i);
     return source;
   }
@@ -81,6 +82,40 @@ Result<SourceId> Sources::EncodeFrames(std::span<const float> frames,
                      core_.model->source_length(), options);
 }
 
+Status Sources::CheckInput(const SourceInput& input, int64_t* positions) const {
+  if (input.frames.empty()) {
+    KVANT_TRY(CheckTokens(input.tokens));
+    *positions = std::ssize(input.tokens);
+    return {};
+  }
+  KVANT_TRY(CheckFrames(input.frames));
+  *positions = core_.model->source_length();
+  return {};
+}
+
+// As many as there may be sequences, each of which may have one of its own.
+Status Sources::MakeRoom() {
+  while (count() >= core_.options.sequences && GiveUp()) {
+  }
+  if (count() < core_.options.sequences) return {};
+  return MakeError(ErrorCode::kOutOfMemory, "all {} sources that were asked for are in use",
+                   core_.options.sequences);
+}
+
+SourceId Sources::Add(SourceInput input, uint64_t hash, kv::Source rows) {
+  auto source = std::make_unique<SourceState>();
+  source->kv = std::move(rows);
+  source->identity =
+      std::make_shared<const SourceIdentity>(SourceIdentity{std::move(input), hash, ++numbers_});
+  source->holders = 1;
+  source->used = ++tick_;
+  const auto place = std::find(sources_.begin(), sources_.end(), nullptr);
+  const auto id = static_cast<SourceId>(place - sources_.begin());
+  if (place == sources_.end()) sources_.emplace_back();
+  sources_[static_cast<size_t>(id)] = std::move(source);
+  return id;
+}
+
 Result<SourceId> Sources::EncodeInput(SourceInput input, int64_t positions,
                                       const SourceOptions& options) {
   const uint64_t hash = input.Hash();
@@ -91,31 +126,31 @@ Result<SourceId> Sources::EncodeInput(SourceInput input, int64_t positions,
     known->used = ++tick_;
     return id;
   }
-  // As many as there may be sequences, each of which may have one of its own.
-  while (count() >= core_.options.sequences && GiveUp()) {
-  }
-  if (count() >= core_.options.sequences) {
-    return MakeError(ErrorCode::kOutOfMemory, "all {} sources that were asked for are in use",
-                     core_.options.sequences);
-  }
-  auto source = std::make_unique<SourceState>();
-  KVANT_ASSIGN(source->kv, core_.cache->NewSource(positions));
-  const Status status = encoder_.Run(input, positions, source->kv, options.cancel, options.rows);
-  core_.cache->EndEncoding(source->kv);
+  KVANT_TRY(MakeRoom());
+  KVANT_ASSIGN(kv::Source rows, core_.cache->NewSource(positions));
+  const Status status = encoder_.Run(input, positions, rows, options.cancel, options.rows);
+  core_.cache->EndEncoding(rows);
   if (!status.ok()) {
-    core_.cache->FreeSource(source->kv);
+    core_.cache->FreeSource(rows);
     return status.error();
   }
-  source->input = std::move(input);
-  source->hash = hash;
-  source->number = ++numbers_;
-  source->holders = 1;
-  source->used = ++tick_;
-  const auto place = std::find(sources_.begin(), sources_.end(), nullptr);
-  id = static_cast<SourceId>(place - sources_.begin());
-  if (place == sources_.end()) sources_.emplace_back();
-  sources_[static_cast<size_t>(id)] = std::move(source);
-  return id;
+  return Add(std::move(input), hash, std::move(rows));
+}
+
+Result<SourceId> Sources::Restore(SourceInput input, std::optional<kv::Source> rows) {
+  const uint64_t hash = input.Hash();
+  SourceId id = 0;
+  SourceState* const known = FindKnown(hash, input, &id);
+  if (rows.has_value() && known == nullptr) {
+    const Status room = MakeRoom();
+    if (room.ok()) return Add(std::move(input), hash, std::move(*rows));
+    core_.cache->FreeSource(*rows);
+    return room.error();
+  }
+  if (rows.has_value()) core_.cache->FreeSource(*rows);
+  int64_t positions = 0;
+  KVANT_TRY(CheckInput(input, &positions));
+  return EncodeInput(std::move(input), positions, {});
 }
 
 Result<SourceState*> Sources::Get(SourceId id) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,11 +19,16 @@
 
 namespace kvant::run {
 
+// What a source is known by. Sequences hold it, too: it outlives the source's state.
+struct SourceIdentity {
+  SourceInput input;
+  uint64_t hash = 0;    // of the input
+  uint64_t number = 0;  // of no other source of the runner, from 1
+};
+
 struct SourceState {
   kv::Source kv;
-  SourceInput input;
-  uint64_t number = 0;  // of no other source of the runner, from 1
-  uint64_t hash = 0;    // of the input
+  std::shared_ptr<const SourceIdentity> identity;
   int64_t holders = 0;  // how often it was asked for and not freed
   uint64_t used = 0;    // the tick of the last use
 };
@@ -34,6 +40,13 @@ class Sources {
   // See Runner::Encode.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options);
   Result<SourceId> EncodeFrames(std::span<const float> frames, const SourceOptions& options);
+  // A source of a session file, in rows that its encoder gave before; without rows it is encoded.
+  // Where the input is known already, its source is returned and the rows are freed. The rows are
+  // freed on errors, too. One more reference, as from Encode.
+  Result<SourceId> Restore(SourceInput input, std::optional<kv::Source> rows);
+  // kInvalid where the model's encoder does not read such an input. `positions`: those that it
+  // makes of it.
+  Status CheckInput(const SourceInput& input, int64_t* positions) const;
   Status Free(SourceId id);
   // kInvalid where there is none that is held.
   Result<SourceState*> Get(SourceId id);
@@ -49,6 +62,9 @@ class Sources {
   Status CheckFrames(std::span<const float> frames) const;
   // Of an input that was checked and makes so many positions.
   Result<SourceId> EncodeInput(SourceInput input, int64_t positions, const SourceOptions& options);
+  Status MakeRoom();
+  // Adds a source whose rows are there.
+  SourceId Add(SourceInput input, uint64_t hash, kv::Source rows);
   SourceState* FindKnown(uint64_t hash, const SourceInput& input, SourceId* id) const;
   void Drop(SourceId id);
 

@@ -51,6 +51,13 @@ struct SourceOptions {
   std::function<Status(std::span<const float> rows)> rows = {};
 };
 
+// Whether a session file has the keys and values of sources, or only what they were made from.
+enum class SourceRows : uint8_t { kSaved, kLeftOut };
+
+struct SaveOptions {
+  SourceRows source_rows = SourceRows::kSaved;
+};
+
 // Counters of one group: the cache layers with one policy, shape and format. A block has 32
 // positions.
 struct KvGroupStats {
@@ -203,9 +210,13 @@ class Runner final : public SequenceHost {
 
   // Saves sequences so that a later process continues them with the same bits; blocks that they
   // share are saved once (format: engine/kv/session_file.h). The file appears whole or not at all.
-  Status Save(const std::string& path, std::span<const SequenceId> sequences) const;
+  // Of a sequence's source the encoder's input is saved, and the keys and values that the decoder
+  // made of it unless the options leave them out: then loading encodes it again, to the same bits.
+  Status Save(const std::string& path, std::span<const SequenceId> sequences,
+              const SaveOptions& options = {}) const;
   // Creates sequences, in the order in which they were saved. kCorrupt for a damaged file,
   // kNotSupported for one of another model or of other cache types; nothing is created then.
+  // Sequences that shared a source share it again, with those here that have the same input.
   Result<std::vector<SequenceId>> Load(const std::string& path);
 
   // ---- Tensors ----
