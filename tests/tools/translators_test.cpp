@@ -111,7 +111,7 @@ TEST_P(TranslatorProgram, PairsProgramsAndLogitsReadTexts) {
   EXPECT_EQ(tokenizer["languages"].size(), is_marian()                     ? 3u
                                            : same && languages_[1] == "en" ? 100u
                                                                            : 202u);
-  const ProgramRun wrong = RunProgram({"run", path_, "-p", "a", "--target-lang", "klingon"});
+  const ProgramRun wrong = RunProgram({"run", path_, "-q", "-p", "a", "--target-lang", "klingon"});
   EXPECT_NE(wrong.code, 0);
   EXPECT_EQ(wrong.error_lines(), 1u) << wrong.error;
   EXPECT_THAT(wrong.error, HasSubstr("expected a language of the model ("));
