@@ -121,133 +121,126 @@ struct BeamRun {
 Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
                                           const Translation& translation) {
   std::vector<TokenId> tokens;
-  if (options.beams.prefix.has_value()) {
-    const bool frames = model.frame_shape().has_value();
-    if (options.beams.prefix.has_value() && !frames) {
-      KVANT_ASSIGN(tokens,
-                   EncodeTarget(model, translation, *options.beams.prefix, TargetEnd::kOpen));
-    } else if (translation.first) {
-      tokens.push_back(*translation.first);
-    }
-    if (options.beams.prefix.has_value() && frames) {
-      KVANT_ASSIGN(const auto prefix,
-                   model.tokenizer().Encode(*options.beams.prefix,
-                                            {.add_special = false, .parse_special = true}));
-      tokens.insert(tokens.end(), prefix.begin(), prefix.end());
-    } else if (!options.beams.prefix.has_value()) {
-      const auto& own = options.beams.first_tokens;
-      tokens.insert(tokens.end(), own.begin(), own.end());
-    }
-    if (!tokens.empty()) return tokens;
-    return MakeError(ErrorCode::kInvalid,
-                     "{}: the file names no token that texts begin with; expected --prefix",
-                     model.file().path());
+  const std::optional<std::string>& prefix = options.beams.prefix;
+  if (prefix.has_value() && !model.frame_shape().has_value()) {
+    KVANT_ASSIGN(tokens, EncodeTarget(model, translation, *prefix, TargetEnd::kOpen));
+  } else if (translation.first) {
+    tokens.push_back(*translation.first);
   }
+  if (!prefix.has_value()) {
+    const auto& own = options.beams.first_tokens;
+    tokens.insert(tokens.end(), own.begin(), own.end());
+  } else if (model.frame_shape().has_value()) {
+    KVANT_ASSIGN(const auto more,
+                 model.tokenizer().Encode(*prefix, {.add_special = false, .parse_special = true}));
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  if (!tokens.empty()) return tokens;
+  return MakeError(ErrorCode::kInvalid,
+                   "{}: the file names no token that texts begin with; expected --prefix",
+                   model.file().path());
+}
 
-  // The language of what the frames are of, as it is asked for, or the likeliest one where the file
-  // leaves it open: the token behind the first one.
-  Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
-    std::vector<TokenId>& prompt = run.prompts.back();
-    const auto open = std::ranges::find(prompt, kOpenLanguage);
-    const std::optional<std::string>& name = options.beams.languages.source;
-    if (!name.has_value() && open == prompt.end()) return {};
-    KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
-    TokenId language = 0;
-    if (name.has_value()) {
-      KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
-    } else {
-      KVANT_ASSIGN(language,
-                   LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
-    }
-    const bool has_another = prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) !=
-                                                      languages.tokens.end();
-    if (open != prompt.end()) {
-      *open = language;
-    } else if (has_another) {
-      prompt[1] = language;
-    } else {
-      prompt.insert(prompt.begin() + 1, language);
-    }
+// The language of what the frames are of, as it is asked for, or the likeliest one where the file
+// leaves it open: the token behind the first one.
+Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
+  std::vector<TokenId>& prompt = run.prompts.back();
+  const auto open = std::ranges::find(prompt, kOpenLanguage);
+  const std::optional<std::string>& name = options.beams.languages.source;
+  if (!name.has_value() && open == prompt.end()) return {};
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
+  TokenId language = 0;
+  if (name.has_value()) {
+    KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
+  } else {
+    KVANT_ASSIGN(language,
+                 LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
+  }
+  const bool has_another =
+      prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) != languages.tokens.end();
+  if (open != prompt.end()) {
+    *open = language;
+  } else if (has_another) {
+    prompt[1] = language;
+  } else {
+    prompt.insert(prompt.begin() + 1, language);
+  }
+  return {};
+}
+
+Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
+  if (!run.model->has_encoder()) {
+    KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
     return {};
   }
-
-  Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
-    if (!run.model->has_encoder()) {
-      KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
-      return {};
-    }
-    if (options.beams.frames.has_value()) {
-      KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
-    } else {
-      KVANT_ASSIGN(run.sources.emplace_back(),
-                   EncodeSource(*run.model, run.translation, text.value_or("")));
-    }
-    KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model, run.translation));
-    return run.frames.empty() ? Status() : ChooseLanguage(options, run);
+  if (options.beams.frames.has_value()) {
+    KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
+  } else {
+    KVANT_ASSIGN(run.sources.emplace_back(),
+                 EncodeSource(*run.model, run.translation, text.value_or("")));
   }
+  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model, run.translation));
+  return run.frames.empty() ? Status() : ChooseLanguage(options, run);
+}
 
-  // `texts` is how many texts are searched; the prompts come later, when the context is known.
-  Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
-    BeamRun run;
-    KVANT_ASSIGN(run.session, options.session.Options());
-    KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
-    KVANT_TRY(run.model->CheckDecoder());
-    if (run.model->has_encoder() && !run.model->frame_shape().has_value()) {
-      KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.beams.languages));
-    }
-    KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model, run.translation));
-    run.generate.parallel = std::min(
-        texts,
-        static_cast<size_t>(std::max<int64_t>(1, options.batch.parallel / options.beams.beams())));
-    run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
-    KVANT_ASSIGN(run.runner, options.session.OpenRunner(run.model, run.session));
-    const int64_t most = run.runner->options().context;
-    BeamOptions& search = run.generate.search;
-    search.max_new_tokens = options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
-    if (options.max_tokens > 0) search.max_length = 0;
-    run.generate.cancel = &CancelFlag();
-    return run;
+// `texts` is how many texts are searched; the prompts come later, when the context is known.
+Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
+  BeamRun run;
+  KVANT_ASSIGN(run.session, options.session.Options());
+  KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+  KVANT_TRY(run.model->CheckDecoder());
+  if (run.model->has_encoder() && !run.model->frame_shape().has_value()) {
+    KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.beams.languages));
   }
+  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model, run.translation));
+  run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
+                                              1, options.batch.parallel / options.beams.beams())));
+  run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
+  KVANT_ASSIGN(run.runner, options.session.OpenRunner(run.model, run.session));
+  const int64_t most = run.runner->options().context;
+  BeamOptions& search = run.generate.search;
+  search.max_new_tokens = options.max_tokens < 0 ? most : std::min(most, options.max_tokens);
+  if (options.max_tokens > 0) search.max_length = 0;
+  run.generate.cancel = &CancelFlag();
+  return run;
+}
 
-  // The results of the search, or why there are none.
-  Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
-    run.generate.sources = run.sources;
-    run.generate.frames = run.frames;
-    auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
-    if (found.ok()) return found;
-    return options.session.Explain(found.error(), *run.model, run.session).error();
-  }
+// The results of the search, or why there are none.
+Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
+  run.generate.sources = run.sources;
+  run.generate.frames = run.frames;
+  auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
+  if (found.ok()) return found;
+  return options.session.Explain(found.error(), *run.model, run.session).error();
+}
 
-  void AddProcessorOptions(OptionList & list, BeamRunOptions & options) {
-    constexpr Bounds<int64_t> kIds = {0, std::numeric_limits<TokenId>::max()};
-    constexpr const char* kNoTokens = "none";
-    list.Group("Beam search: what it may choose (in this order)");
-    list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
-                 "No sequence of so many tokens twice; 0 is off", "0");
-    list.Texts(
-        "--bad-words-ids", &options.bad_words, "IDS",
-        "Sequences of tokens that never occur: 5,6;9 is 5 followed by 6, and 9 alone; may be "
-        "repeated",
-        kNoTokens);
-    list.Integer("--min-length", &options.min_length, {0, kContextMax},
-                 "No end token before so many tokens, the prompt included", "0");
-    list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
-                 "The same without the prompt, and instead of it", "0");
-    list.Integer("--forced-bos-id", &options.forced_bos, kIds,
-                 "The token that follows a prompt of one token", kNoTokens);
-    list.Texts(
-        "--forced-eos-id", &options.forced_eos, "IDS",
-        "The token that a text ends with which is as long as it may be, or several to choose "
-        "from: 2,3",
-        kNoTokens);
-    list.Texts("--suppress-ids", &options.suppress, "IDS",
-               "Tokens that are never chosen: 7 or 7,9 or 50257-50300", kNoTokens);
-    list.Texts("--begin-suppress-ids", &options.begin_suppress, "IDS",
-               "Tokens that are not chosen first, or second where the first is forced", kNoTokens);
-    list.Flag(
-        "--renormalize", &options.renormalize,
-        "After all of these, probabilities add up to 1 again before they are added to scores");
-  }
+void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
+  constexpr Bounds<int64_t> kIds = {0, std::numeric_limits<TokenId>::max()};
+  constexpr const char* kNoTokens = "none";
+  list.Group("Beam search: what it may choose (in this order)");
+  list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
+               "No sequence of so many tokens twice; 0 is off", "0");
+  list.Texts("--bad-words-ids", &options.bad_words, "IDS",
+             "Sequences of tokens that never occur: 5,6;9 is 5 followed by 6, and 9 alone; may be "
+             "repeated",
+             kNoTokens);
+  list.Integer("--min-length", &options.min_length, {0, kContextMax},
+               "No end token before so many tokens, the prompt included", "0");
+  list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
+               "The same without the prompt, and instead of it", "0");
+  list.Integer("--forced-bos-id", &options.forced_bos, kIds,
+               "The token that follows a prompt of one token", kNoTokens);
+  list.Texts("--forced-eos-id", &options.forced_eos, "IDS",
+             "The token that a text ends with which is as long as it may be, or several to choose "
+             "from: 2,3",
+             kNoTokens);
+  list.Texts("--suppress-ids", &options.suppress, "IDS",
+             "Tokens that are never chosen: 7 or 7,9 or 50257-50300", kNoTokens);
+  list.Texts("--begin-suppress-ids", &options.begin_suppress, "IDS",
+             "Tokens that are not chosen first, or second where the first is forced", kNoTokens);
+  list.Flag("--renormalize", &options.renormalize,
+            "After all of these, probabilities add up to 1 again before they are added to scores");
+}
 
 }  // namespace
 
