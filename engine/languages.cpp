@@ -128,24 +128,26 @@ Result<TokenId> FindLanguage(const Model& model, const Languages& languages,
                    model.file().path(), KnownLanguages(known, name), formats::Quoted(name));
 }
 
-Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages,
-                                  std::span<const float> frames, TokenId first) {
+Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages, SequenceId sequence,
+                                  TokenId first) {
   if (languages.tokens.empty()) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}.languages is missing",
                      runner.model().file().path(), runner.model().architecture());
   }
-  KVANT_ASSIGN(const SequenceId sequence, runner.NewSequenceOfFrames(frames));
-  const Status status = runner.Append(sequence, {&first, 1});
-  TokenId best = languages.tokens.front();
-  if (status.ok()) {
-    const std::span<const float> logits = runner.logits(sequence);
-    best = *std::ranges::max_element(languages.tokens, {}, [logits](TokenId token) {
-      return logits[static_cast<size_t>(token)];
-    });
-  }
-  KVANT_TRY(runner.FreeSequence(sequence));
-  if (!status.ok()) return status.error();
+  KVANT_TRY(runner.Append(sequence, {&first, 1}));
+  const std::span<const float> logits = runner.logits(sequence);
+  const TokenId best = *std::ranges::max_element(
+      languages.tokens, {}, [logits](TokenId token) { return logits[static_cast<size_t>(token)]; });
+  KVANT_TRY(runner.Rewind(sequence, 0));
   return best;
+}
+
+Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages,
+                                  std::span<const float> frames, TokenId first) {
+  KVANT_ASSIGN(const SequenceId sequence, runner.NewSequenceOfFrames(frames));
+  auto found = LikeliestLanguage(runner, languages, sequence, first);
+  KVANT_TRY(runner.FreeSequence(sequence));
+  return found;
 }
 
 Result<Translation> MakeTranslation(const Model& model, const LanguageNames& names) {

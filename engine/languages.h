@@ -47,6 +47,9 @@ Result<TokenId> FindLanguage(const Model& model, const Languages& languages, std
 // runner, which needs room for one more sequence.
 Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages,
                                   std::span<const float> frames, TokenId first);
+// The same of a sequence that has its source and no tokens, which it is again afterwards.
+Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages, SequenceId sequence,
+                                  TokenId first);
 
 struct LanguageNames {
   std::optional<std::string> source;

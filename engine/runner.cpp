@@ -141,6 +141,18 @@ Result<SequenceId> Runner::NewSequenceAndFree(SourceId source) {
   return sequence;
 }
 
+std::span<const TokenId> Runner::source_tokens(SequenceId sequence) const {
+  const run::SequenceState* const state = engine_->sequences->Find(sequence);
+  if (state == nullptr || state->source == nullptr) return {};
+  return state->source->input.tokens;
+}
+
+std::span<const float> Runner::source_frames(SequenceId sequence) const {
+  const run::SequenceState* const state = engine_->sequences->Find(sequence);
+  if (state == nullptr || state->source == nullptr) return {};
+  return state->source->input.frames;
+}
+
 Status Runner::SetSource(SequenceId sequence, SourceId source) {
   KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   KVANT_ASSIGN(const run::SourceState* const held, engine_->sources->Get(source));

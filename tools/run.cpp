@@ -136,9 +136,11 @@ Json Rate(int64_t tokens, double seconds) {
 }
 
 std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
-                   const Generation& generation, uint64_t seed, double load_seconds) {
+                   std::span<const TokenId> source, const Generation& generation, uint64_t seed,
+                   double load_seconds) {
   Json out;
   out["model"] = model;
+  if (!source.empty()) out["source_ids"] = std::vector<TokenId>(source.begin(), source.end());
   out["prompt_tokens"] = prompt.size();
   out["prompt_ids"] = prompt;
   out["text"] = generation.text;
@@ -225,6 +227,8 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
   const bool beams = options.beams.on();
+  const bool prompt =
+      options.prompt.text.has_value() || options.prompt.file.has_value() || positionals.stdin_text;
   if (batch || beams) {  // what only one streamed text can do
     const char* const mode = batch                       ? "--prompts"
                              : options.beams.has_encoder ? "a model that has an encoder"
@@ -232,13 +236,16 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
     KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
                             "--keep", "--draft", "--no-kv-cache", "--reverse-prompt"},
                            mode));
-    const bool prompt = options.prompt.text.has_value() || options.prompt.file.has_value() ||
-                        positionals.stdin_text;
-    KVANT_TRY(CheckFrames(options, positionals, batch ? "--prompts" : prompt ? "prompt" : ""));
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }
     if (batch) KVANT_TRY(list.Exclude({"--echo", "--chat"}, "--prompts"));
+  }
+  if (options.beams.has_encoder) {
+    KVANT_TRY(CheckFrames(options, positionals, batch ? "--prompts" : prompt ? "prompt" : ""));
+    KVANT_TRY(list.Exclude(
+        {"--prompt-cache", "--context-shift", "--keep", "--draft", "--no-kv-cache", "--echo"},
+        "a model that has an encoder"));
   }
   KVANT_TRY(CheckChatModes(list, options));
   KVANT_TRY(CheckBeamModes(list, options));
@@ -309,9 +316,65 @@ struct TextRun {
   bool may_save_part = true;  // a part of the prompt may be saved without anything being lost
 };
 
+// The same of a model with an encoder: the source is read, or is that of the saved text, which goes
+// on at its end.
+Status TakeUpWritten(const RunOptions& options, const std::optional<std::string>& text,
+                     const SessionLock* saved, TextRun* run) {
+  Session& session = *run->session;
+  Runner& runner = session.runner();
+  const std::string path = options.continuation.File().value_or("");
+  if (saved != nullptr && !saved->empty()) KVANT_TRY(session.Load(path));
+  const bool goes_on = session.length() > 0;
+  const bool has_source = text.has_value() || options.beams.frames.has_value();
+  KVANT_ASSIGN(WrittenText written, ReadWritten(options, *run->model, text));
+  if (goes_on && has_source) {
+    const bool same =
+        std::ranges::equal(written.source, runner.source_tokens(session.sequence())) &&
+        std::ranges::equal(written.frames, runner.source_frames(session.sequence()));
+    if (!same) {
+      return MakeError(
+          ErrorCode::kInvalid,
+          "{}: the saved text answers another source: leave this one out to go on with "
+          "that text, or take another file",
+          path);
+    }
+  }
+  if (!goes_on) {
+    KVANT_ASSIGN(const SourceId source, written.frames.empty()
+                                            ? runner.Encode(written.source)
+                                            : runner.EncodeFrames(written.frames));
+    KVANT_TRY(runner.SetSource(session.sequence(), source));
+    KVANT_TRY(runner.FreeSource(source));
+    KVANT_TRY(ChooseLanguage(options, runner, session.sequence(), written.first));
+    run->prompt = std::move(written.first);
+    return {};
+  }
+  const std::span<const TokenId> tokens = session.tokens();
+  run->prompt.assign(tokens.begin(), tokens.end());
+  const bool begins_so = !options.beams.prefix.has_value() ||
+                         (tokens.size() >= written.first.size() &&
+                          std::ranges::equal(written.first, tokens.first(written.first.size())));
+  if (!begins_so && !options.continuation.session_rewind) {
+    return MakeError(
+        ErrorCode::kInvalid,
+        "{}: the saved text does not begin with --prefix: leave it out to go on at the "
+        "end of the text, or give --session-rewind to drop what differs",
+        path);
+  }
+  if (!begins_so) run->prompt = std::move(written.first);
+  const auto end = std::ranges::mismatch(tokens, run->prompt).in1;
+  const int64_t kept = std::min<int64_t>(end - tokens.begin(), std::ssize(run->prompt) - 1);
+  if (!options.quiet) {
+    Note(fmt::format("{}: goes on behind {} of {} tokens of its text", path,
+                     begins_so ? tokens.size() : static_cast<size_t>(kept), tokens.size()));
+  }
+  return session.Rewind(kept);
+}
+
 // Takes up what was saved, and puts the prompt behind it.
 Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
               const SessionLock* saved, TextRun* run) {
+  if (options.beams.has_encoder) return TakeUpWritten(options, text, saved, run);
   const ContinueRunOptions& one = options.continuation;
   const Tokenizer& tokenizer = run->model->tokenizer();
   if (saved != nullptr && !saved->empty()) KVANT_TRY(run->session->Load(*one.File()));
@@ -402,8 +465,9 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   TextRun run;
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
   const Tokenizer& tokenizer = run.model->tokenizer();
+  KVANT_TRY(run.model->CheckDecoder());
   KVANT_ASSIGN(auto sampler,
-               Sampler::Create(options.sampling.Options(), run.model->vocab_size(), &tokenizer));
+               Sampler::Create(options.Sampling(), run.model->vocab_size(), &tokenizer));
   status.Clear();
   KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
   KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
@@ -411,6 +475,14 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
 
   GenerateOptions generate = ToGenerateOptions(options);
   generate.continues = true;
+  BeamOptions processors;
+  if (options.beams.has_encoder) {
+    const size_t first = run.session->length() > 0 ? 1 : run.prompt.size();
+    KVANT_ASSIGN(processors,
+                 Processors(options, *run.model, run.prompt.size(), &generate.max_tokens));
+    generate.processors = &processors;
+    generate.processors_prompt = static_cast<int64_t>(first);
+  }
   KVANT_ASSIGN(const auto draft, MakeDraft(options, *run.session));
   generate.draft = draft.get();
   generate.draft_tokens = options.continuation.draft_tokens;
@@ -437,7 +509,9 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   *finish_reason = generation.finish_reason;
   if (saved) KVANT_TRY(SaveText(options.continuation, generation, run));
   if (options.json) {
-    out.Write(ToJson(positionals.model, run.prompt, generation, sampler.seed(), load_seconds));
+    const auto source = run.session->runner().source_tokens(run.session->sequence());
+    out.Write(
+        ToJson(positionals.model, run.prompt, source, generation, sampler.seed(), load_seconds));
   } else if (StdoutIsTerminal()) {
     out.EndLineOnTerminal();
   } else {
@@ -451,6 +525,13 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
 }
 
 }  // namespace
+
+// The likeliest tokens of models with an encoder, unless an option says otherwise.
+SamplingOptions RunOptions::Sampling() const {
+  SamplingOptions out = sampling.Options();
+  if (beams.has_encoder && !beams.draws) out.temperature = 0.0f;
+  return out;
+}
 
 std::vector<std::string> RunOptions::StopTexts() const {
   std::vector<std::string> texts;

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <random>
 #include <sstream>
 
 #include "base/result.h"
 #include "engine/generate/model_generation.h"
+#include "engine/generate/samplers/stage.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "kvant/beam_generator.h"
@@ -117,70 +119,22 @@ struct BeamRun {
   BeamGenerateOptions generate;
 };
 
-// What an encoder-decoder writes first. The tokens of a --prefix stand behind the language.
-Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
-                                          const Translation& translation) {
-  std::vector<TokenId> tokens;
-  const std::optional<std::string>& prefix = options.beams.prefix;
-  if (prefix.has_value() && !model.frame_shape().has_value()) {
-    KVANT_ASSIGN(tokens, EncodeTarget(model, translation, *prefix, TargetEnd::kOpen));
-  } else if (translation.first) {
-    tokens.push_back(*translation.first);
-  }
-  if (!prefix.has_value()) {
-    const auto& own = options.beams.first_tokens;
-    tokens.insert(tokens.end(), own.begin(), own.end());
-  } else if (model.frame_shape().has_value()) {
-    KVANT_ASSIGN(const auto more,
-                 model.tokenizer().Encode(*prefix, {.add_special = false, .parse_special = true}));
-    tokens.insert(tokens.end(), more.begin(), more.end());
-  }
-  if (!tokens.empty()) return tokens;
-  return MakeError(ErrorCode::kInvalid,
-                   "{}: the file names no token that texts begin with; expected --prefix",
-                   model.file().path());
-}
-
-// The language of what the frames are of, as it is asked for, or the likeliest one where the file
-// leaves it open: the token behind the first one.
-Status ChooseLanguage(const RunOptions& options, BeamRun& run) {
-  std::vector<TokenId>& prompt = run.prompts.back();
-  const auto open = std::ranges::find(prompt, kOpenLanguage);
-  const std::optional<std::string>& name = options.beams.languages.source;
-  if (!name.has_value() && open == prompt.end()) return {};
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(*run.model));
-  TokenId language = 0;
-  if (name.has_value()) {
-    KVANT_ASSIGN(language, FindLanguage(*run.model, languages, *name));
-  } else {
-    KVANT_ASSIGN(language,
-                 LikeliestLanguage(*run.runner, languages, run.frames.back(), prompt.front()));
-  }
-  const bool has_another =
-      prompt.size() > 1 && std::ranges::find(languages.tokens, prompt[1]) != languages.tokens.end();
-  if (open != prompt.end()) {
-    *open = language;
-  } else if (has_another) {
-    prompt[1] = language;
-  } else {
-    prompt.insert(prompt.begin() + 1, language);
-  }
-  return {};
-}
-
 Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
   if (!run.model->has_encoder()) {
     KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
     return {};
   }
-  if (options.beams.frames.has_value()) {
-    KVANT_ASSIGN(run.frames.emplace_back(), ReadFrames(*options.beams.frames, *run.model));
-  } else {
-    KVANT_ASSIGN(run.sources.emplace_back(),
-                 EncodeSource(*run.model, run.translation, text.value_or("")));
+  KVANT_ASSIGN(WrittenText written, ReadWritten(options, *run.model, text));
+  std::vector<TokenId>& prompt = run.prompts.emplace_back(std::move(written.first));
+  if (written.frames.empty()) {
+    run.sources.push_back(std::move(written.source));
+    return {};
   }
-  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model, run.translation));
-  return run.frames.empty() ? Status() : ChooseLanguage(options, run);
+  run.frames.push_back(std::move(written.frames));
+  KVANT_ASSIGN(const SequenceId sequence, run.runner->NewSequenceOfFrames(run.frames.back()));
+  const Status chosen = ChooseLanguage(options, *run.runner, sequence, prompt);
+  KVANT_TRY(run.runner->FreeSequence(sequence));
+  return chosen;
 }
 
 // `texts` is how many texts are searched; the prompts come later, when the context is known.
@@ -242,7 +196,106 @@ void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
             "After all of these, probabilities add up to 1 again before they are added to scores");
 }
 
+// Options of the samplers, but the penalty of repetition, which searches have, too.
+bool DrawsTokens(const OptionList& list) {
+  for (const SamplerRow* row : AllSamplers()) {
+    for (const SamplerSetting& setting : row->settings) {
+      if (setting.name != "repeat-penalty" && list.Given(FirstFlag(setting))) return true;
+    }
+  }
+  const auto given = [&](const char* name) { return list.Given(name); };
+  return std::ranges::any_of(
+      std::array{"--seed", "--logit-bias", "--dry-sequence-breaker", "--samplers", "--sampler-seq"},
+      given);
+}
+
 }  // namespace
+
+void TakeTextMode(const OptionList& list, RunOptions& options) {
+  BeamRunOptions& beams = options.beams;
+  if (!beams.has_encoder || beams.count.has_value() || beams.sample) return;
+  beams.draws = DrawsTokens(list) || options.batch.samples > 1;
+  const bool one =
+      list.Given("--session") || list.Given("--stop") || list.Given("--reverse-prompt");
+  beams.writes_text = beams.draws || one;
+}
+
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
+                                          const Translation& translation) {
+  std::vector<TokenId> tokens;
+  const std::optional<std::string>& prefix = options.beams.prefix;
+  if (prefix.has_value() && !model.frame_shape().has_value()) {
+    KVANT_ASSIGN(tokens, EncodeTarget(model, translation, *prefix, TargetEnd::kOpen));
+  } else if (translation.first) {
+    tokens.push_back(*translation.first);
+  }
+  if (!prefix.has_value()) {
+    const auto& own = options.beams.first_tokens;
+    tokens.insert(tokens.end(), own.begin(), own.end());
+  } else if (model.frame_shape().has_value()) {
+    KVANT_ASSIGN(const auto more,
+                 model.tokenizer().Encode(*prefix, {.add_special = false, .parse_special = true}));
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  if (!tokens.empty()) return tokens;
+  return MakeError(ErrorCode::kInvalid,
+                   "{}: the file names no token that texts begin with; expected --prefix",
+                   model.file().path());
+}
+
+Result<WrittenText> ReadWritten(const RunOptions& options, const Model& model,
+                                const std::optional<std::string>& text) {
+  WrittenText out;
+  Translation translation;
+  translation.first = model.decoder_start();
+  if (options.beams.frames.has_value()) {
+    KVANT_ASSIGN(out.frames, ReadFrames(*options.beams.frames, model));
+  } else {
+    KVANT_ASSIGN(translation, MakeTranslation(model, options.beams.languages));
+    KVANT_ASSIGN(out.source, EncodeSource(model, translation, text.value_or("")));
+  }
+  KVANT_ASSIGN(out.first, FirstWritten(options, model, translation));
+  return out;
+}
+
+Status ChooseLanguage(const RunOptions& options, Runner& runner, SequenceId sequence,
+                      std::vector<TokenId>& first) {
+  const auto open = std::ranges::find(first, kOpenLanguage);
+  const std::optional<std::string>& name = options.beams.languages.source;
+  if (!name.has_value() && open == first.end()) return {};
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(runner.model()));
+  TokenId language = 0;
+  if (name.has_value()) {
+    KVANT_ASSIGN(language, FindLanguage(runner.model(), languages, *name));
+  } else {
+    KVANT_ASSIGN(language, LikeliestLanguage(runner, languages, sequence, first.front()));
+  }
+  const bool has_another =
+      first.size() > 1 && std::ranges::find(languages.tokens, first[1]) != languages.tokens.end();
+  if (open != first.end()) {
+    *open = language;
+  } else if (has_another) {
+    first[1] = language;
+  } else {
+    first.insert(first.begin() + 1, language);
+  }
+  return {};
+}
+
+Result<BeamOptions> Processors(const RunOptions& options, const Model& model, size_t first,
+                               int64_t* max_tokens) {
+  Translation translation;
+  if (!model.frame_shape().has_value()) {
+    KVANT_ASSIGN(translation, MakeTranslation(model, options.beams.languages));
+  }
+  KVANT_ASSIGN(BeamOptions out, ToBeamOptions(options, model, translation));
+  out.repetition_penalty = 1.0f;  // the sampler's
+  *max_tokens = options.max_tokens;
+  if (options.max_tokens < 0 && out.max_length > 0) {
+    *max_tokens = std::max<int64_t>(1, out.max_length - static_cast<int64_t>(first));
+  }
+  return out;
+}
 
 Status CheckFrames(const RunOptions& options, const Positionals& positionals,
                    std::string_view besides) {
@@ -266,11 +319,13 @@ Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
         list.Need({"--prefix", "--source-lang", "--target-lang"}, "a model that has an encoder"));
   }
   if (!options.beams.on()) {
+    KVANT_TRY(list.Need({"--length-penalty", "--early-stopping", "--num-return", "--beam-groups",
+                         "--diversity", "--beam-scoring", "--patience", "--beam-sample"},
+                        "--beams"));
+    if (options.beams.writes_text) return {};
     return list.Need(
-        {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
-         "--beam-scoring", "--patience", "--beam-sample", "--no-repeat-ngram", "--bad-words-ids",
-         "--min-length", "--min-tokens", "--forced-bos-id", "--forced-eos-id", "--suppress-ids",
-         "--begin-suppress-ids", "--renormalize"},
+        {"--no-repeat-ngram", "--bad-words-ids", "--min-length", "--min-tokens", "--forced-bos-id",
+         "--forced-eos-id", "--suppress-ids", "--begin-suppress-ids", "--renormalize"},
         "--beams");
   }
   KVANT_TRY(list.Exclude({"--stop"}, "--beams"));

@@ -48,9 +48,11 @@ struct BeamRunOptions {
   std::optional<std::string> prefix;  // what the other text begins with
   std::optional<std::string> frames;  // a file of them
   LanguageNames languages;
+  bool writes_text = false;  // one text is sampled or kept in a file: there is no search
+  bool draws = false;        // some option of the samplers was given
 
   // Whether texts are searched instead of sampled, and with how many beams.
-  bool on() const { return count.has_value() || model_asks || has_encoder; }
+  bool on() const { return count.has_value() || ((model_asks || has_encoder) && !writes_text); }
   int64_t beams() const { return count.value_or(model.beams); }
 };
 
@@ -100,6 +102,7 @@ struct RunOptions {
   StatusUse status_use() const { return quiet ? StatusUse::kHidden : StatusUse::kShown; }
 
   std::vector<std::string> StopTexts() const;
+  SamplingOptions Sampling() const;
   // The ids of the text as a prompt or, with --chat, as a message.
   Result<std::vector<TokenId>> PromptIds(const Model& opened,
                                          const std::optional<std::string>& text) const;
@@ -136,6 +139,32 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
                     FinishReason* finish_reason);
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason);
+
+// Whether these options want one text of a model with an encoder to be sampled, or kept in a file,
+// instead of a search.
+void TakeTextMode(const OptionList& list, RunOptions& options);
+
+// What a model with an encoder reads, and what it writes first.
+struct WrittenText {
+  std::vector<TokenId> source;
+  std::vector<float> frames;
+  std::vector<TokenId> first;
+};
+
+// What it writes first. The tokens of a --prefix stand behind the language.
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
+                                          const Translation& translation);
+// `text`: nullopt where there are frames.
+Result<WrittenText> ReadWritten(const RunOptions& options, const Model& model,
+                                const std::optional<std::string>& text);
+// Puts the language into the first tokens where frames are read: what is asked for, or the
+// likeliest one where the file leaves it open. The sequence has its source and no tokens.
+Status ChooseLanguage(const RunOptions& options, Runner& runner, SequenceId sequence,
+                      std::vector<TokenId>& first);
+// What is forced and banned in a text that begins with so many tokens, and how many tokens follow
+// them at most; -1: as many as there is room for.
+Result<BeamOptions> Processors(const RunOptions& options, const Model& model, size_t first,
+                               int64_t* max_tokens);
 
 // Turns the texts into tokens, and tells of each line that cannot be answered in so long a context
 // what is wrong, by a line of JSON and in `error`. Returns the numbers of the others.

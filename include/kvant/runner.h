@@ -143,6 +143,9 @@ class Runner final : public SequenceHost {
   // All three: the sequence alone refers to the source afterwards.
   Result<SequenceId> NewSequenceOf(std::span<const TokenId> source) override;
   Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames) override;
+  // What the source of a sequence was made from; empty where it is none of these, or there is none.
+  std::span<const TokenId> source_tokens(SequenceId sequence) const;
+  std::span<const float> source_frames(SequenceId sequence) const;
   // Gives an empty sequence another source. kInvalid for one that has tokens.
   Status SetSource(SequenceId sequence, SourceId source);
 
