@@ -38,6 +38,10 @@ struct BeamOptions {
   BeamScoring scoring = BeamScoring::kHf;
   float patience = 1.0f;               // ct2, whisper: end at round(beams * patience) hypotheses
   bool ct2_length_counts_end = false;  // ct2's return_end_token: the length includes the end token
+  // ct2, as its Translator does: what the prompt has behind its first token is part of the text,
+  // for the length and for what reads the tokens; right behind it, no text but the best may end.
+  // GenerateBeams sets it where there are sources.
+  bool ct2_prompt_is_text = false;
 
   // hf: how many beam groups the beams are divided into. A beam pays the penalty for every beam of
   // an earlier group that has just chosen the same token (Vijayakumar et al., 2018, Hamming
