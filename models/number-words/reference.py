@@ -37,8 +37,8 @@ def main():
     torch.set_num_threads(1)
     tokenizer = T5Tokenizer.from_pretrained(folder, legacy=False)
     model = T5ForConditionalGeneration.from_pretrained(folder, torch_dtype=torch.float32).eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and "relative_attention_bias" not in name:
             parameter.copy_(parameter.to(torch.bfloat16))
     out.mkdir(parents=True, exist_ok=True)
     lines, logits = [], []

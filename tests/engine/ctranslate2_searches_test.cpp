@@ -41,7 +41,6 @@ class CTranslate2Searches : public testing::TestWithParam<const char*> {
     search.repetition_penalty = settings.value("repetition_penalty", 1.0f);
     search.no_repeat_ngram = settings.value("no_repeat_ngram_size", 0);
     search.bad_words = settings.value("suppress_sequences", std::vector<std::vector<TokenId>>());
-    search.ct2_length_counts_end = settings.value("return_end_token", false);
     if (settings.value("disable_unk", false)) search.suppress = {kUnknown};
     return search;
   }
