@@ -248,7 +248,7 @@ BeamText BeamSearch::Text(int32_t node) {
   }
   text.tokens = text_;
   // CTranslate2's Translator does not look at the token that every text begins with.
-  if (options_.ct2_prompt_is_text) text.tokens = text.tokens.subspan(1);
+  if (options_.ct2_translates) text.tokens = text.tokens.subspan(1);
   return text;
 }
 
@@ -416,8 +416,10 @@ float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
   switch (options_.scoring) {
     case BeamScoring::kHf: return Divide(sum, generated);
     case BeamScoring::kOga: return Divide(sum, static_cast<int64_t>(prompt_.size()) + open);
-    case BeamScoring::kCt2:
-      return Divide(sum, PromptInText() + (options_.ct2_length_counts_end ? generated : open));
+    case BeamScoring::kCt2: {
+      const bool counts_end = options_.ct2_length_counts_end || options_.ct2_translates;
+      return Divide(sum, PromptInText() + (counts_end ? generated : open));
+    }
     case BeamScoring::kWhisper: break;
   }
   if (!options_.length_penalty.has_value()) return Divide(sum, open);
@@ -426,7 +428,7 @@ float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
 }
 
 int64_t BeamSearch::PromptInText() const {
-  return options_.ct2_prompt_is_text ? std::ssize(prompt_) - 1 : 0;
+  return options_.ct2_translates ? std::ssize(prompt_) - 1 : 0;
 }
 
 // sum / length^penalty; -infinity for an empty text whose score would be undefined.
