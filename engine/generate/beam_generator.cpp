@@ -194,7 +194,10 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
   Scheduler scheduler(
       runner, {.prompt_slice = INT64_MAX, .requests_max = std::max<size_t>(options.parallel, 1)});
   for (size_t i = 0; i < prompts.size(); ++i) {
-    KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], options.search));
+    BeamOptions search_options = options.search;
+    search_options.ct2_translates =
+        search_options.scoring == BeamScoring::kCt2 && !options.sources.empty();
+    KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], search_options));
     KVANT_ASSIGN(const Service service, ServiceFor(runner, prompts[i], options));
     fork.sequence = service.sequence.value_or(-1);
     scheduler.Submit(requests.emplace_back(std::move(search), i, prompts[i], options), service);
