@@ -74,7 +74,7 @@ class SeededModel {
   std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
   // Of those that read frames: these, [numbers of a frame][frames]; every how many of the encoder's
   // rows are in the file.
-  std::vector<float> Frames() const { return Weights(json_["frames"]).values; }
+  std::vector<float> Frames() const { return SeededWeights(json_["frames"]).values; }
   size_t EncodedStep() const { return json_.value("encoded_step", size_t{1}); }
   std::string EncodedPath() const { return path_ + ".encoded.npy"; }
   std::string SearchesPath() const { return path_ + ".searches.jsonl"; }
