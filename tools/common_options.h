@@ -77,6 +77,7 @@ struct SessionGroup {
   KvType kv_type = KvType::kF16;
   std::optional<KvType> k_type;
   std::optional<KvType> v_type;
+  std::optional<KvType> source_kv_type;
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
@@ -111,6 +112,7 @@ struct SessionGroup {
   void AddKvChecks(OptionList& list);
   // Where --log kv writes; empty without it.
   Result<Runner::LogSink> KvLog() const;
+  Status CheckSource(const Model& model) const;
 };
 
 // The spellings of options that `kvant bench` has, too, for lists of values.

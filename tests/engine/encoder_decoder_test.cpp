@@ -118,7 +118,7 @@ BeamOptions SearchOf(const nlohmann::json& line) {
   return search;
 }
 
-TEST_P(EncoderDecoders, Ed15SearchesFindTheTextsOfTransformers) {
+TEST_P(EncoderDecoders, Ed15AndB1SearchesFindTheTextsOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> source = seeded_.Source();

@@ -189,6 +189,26 @@ TEST_F(SourceProgram, SamplesAreThoseOfSeparateRuns) {
   }
 }
 
+// The type of a source's keys and values is chosen apart from that of the text's.
+TEST_F(SourceProgram, SourcesHaveATypeOfTheirOwn) {
+  const auto bytes = [&](const std::vector<std::string>& types) {
+    std::vector<std::string> arguments = {"inspect", path_, "--memory", "--json"};
+    arguments.insert(arguments.end(), types.begin(), types.end());
+    return json::parse(Output(arguments))["memory"]["kv"].get<uint64_t>();
+  };
+  const uint64_t f32 = bytes({"--kv-type", "f32"});
+  const uint64_t of_source = bytes({"--kv-type", "f32", "--source-kv-type", "q8"});
+  EXPECT_LT(of_source, f32);
+  EXPECT_LT(bytes({"--kv-type", "q8"}), of_source);
+  const json found =
+      json::parse(Output({"run", path_, "-q", "--json", "-p", "abc", "--source-kv-type", "q8"}));
+  EXPECT_EQ(found["beams"].size(), 1u);
+  const ProgramRun none =
+      RunProgram({"run", "shakespeare", "-p", "a", "-n", "1", "--source-kv-type", "q8"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.error, HasSubstr("--source-kv-type: expected a model with an encoder"));
+}
+
 TEST_F(SourceProgram, ProgramsOfSequencesSaveSources) {
   const TemporaryFolder folder;
   const std::string file = folder / "two.kvs";
