@@ -59,7 +59,8 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
                      path, model->tokenizer_->vocab_size(), spec.vocab);
   }
-  if (spec.encoder.has_value() && model->source_tokenizer().vocab_size() > spec.encoder->vocab) {
+  if (spec.encoder.has_value() && !spec.encoder->frames.has_value() &&
+      model->source_tokenizer().vocab_size() > spec.encoder->vocab) {
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor {}.weight: expected {} rows for the vocabulary, found {}", path,
                      spec.encoder->stack.input.tensor, model->source_tokenizer().vocab_size(),

@@ -449,6 +449,19 @@ void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, Re
   }
 }
 
+// Of models with an encoder: what is forced and banned, from the first token of the text on, which
+// may be a saved one.
+Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
+                     GenerateOptions* generate) {
+  if (!options.beams.has_encoder) return {};
+  KVANT_ASSIGN(*processors,
+               Processors(options, *run.model, run.prompt.size(), &generate->max_tokens));
+  generate->processors = processors;
+  const bool goes_on = run.session->length() > 0;
+  generate->processors_prompt = goes_on ? 1 : std::ssize(run.prompt);
+  return {};
+}
+
 // The whole of the command after parsing. On success `finish_reason` tells how it ended.
 Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
            FinishReason* finish_reason) {
@@ -476,13 +489,7 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   GenerateOptions generate = ToGenerateOptions(options);
   generate.continues = true;
   BeamOptions processors;
-  if (options.beams.has_encoder) {
-    const size_t first = run.session->length() > 0 ? 1 : run.prompt.size();
-    KVANT_ASSIGN(processors,
-                 Processors(options, *run.model, run.prompt.size(), &generate.max_tokens));
-    generate.processors = &processors;
-    generate.processors_prompt = static_cast<int64_t>(first);
-  }
+  KVANT_TRY(SetProcessors(options, run, &processors, &generate));
   KVANT_ASSIGN(const auto draft, MakeDraft(options, *run.session));
   generate.draft = draft.get();
   generate.draft_tokens = options.continuation.draft_tokens;

@@ -146,11 +146,11 @@ TEST_F(SourceProgram, SessionsGoOnBehindTheirSource) {
   }
   EXPECT_EQ(ids, expected);
   const ProgramRun other = RunProgram({"run", path_, "-q", "--session", file, "-p", "b"});
-  EXPECT_EQ(other.code, 1);
+  EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.error, HasSubstr("session.kvs: the saved text answers another source"));
   const ProgramRun prefix =
       RunProgram({"run", path_, "-q", "--session", file, "--prefix", "ccc", "-n", "1"});
-  EXPECT_EQ(prefix.code, 1);
+  EXPECT_EQ(prefix.code, 2);
   EXPECT_THAT(prefix.error, HasSubstr("does not begin with --prefix"));
   const json dropped = run({"--prefix", "ccc", "--session-rewind", "-n", "3"});
   const json fresh = json::parse(Output(
@@ -205,7 +205,7 @@ TEST_F(SourceProgram, SourcesHaveATypeOfTheirOwn) {
   EXPECT_EQ(found["beams"].size(), 1u);
   const ProgramRun none =
       RunProgram({"run", "shakespeare", "-p", "a", "-n", "1", "--source-kv-type", "q8"});
-  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.error, HasSubstr("--source-kv-type: expected a model with an encoder"));
 }
 
@@ -325,8 +325,10 @@ TEST_F(SourceProgram, WrongUsageIsToldInALine) {
   fails({"run", "shakespeare", "-p", "a", "--prefix", "b"},
         "--prefix: expected a model that has an encoder");
   fails({"run", path_, "-p", "a", "--chat"}, "--chat: not possible together with");
-  fails({"run", path_, "-p", "a", "--session", "x.kvs"},
-        "--session: not possible together with a model that has an encoder");
+  fails({"run", path_, "-p", "a", "--draft", "ngram"},
+        "--draft: not possible together with a model that has an encoder");
+  fails({"run", path_, "-p", "a", "--temp", "1", "--length-penalty", "1"},
+        "--length-penalty: expected --beams");
 }
 
 }  // namespace
