@@ -24,8 +24,8 @@ namespace {
 std::vector<MatMulKernel> MatMulKernels() {
   return WithKernelsOf(avx2::MatMulKernels(),
                        BuildMatMulTable({"avx512vnni", kSpecial,
-                                         RunQuantized<UnpackGeneric<false, 16>, Streams::kOneToken>,
-                                         RunQuantized<UnpackGeneric<true, 16>, Streams::kOneToken>,
+                                         RunRare<UnpackGeneric<false, 16>>,
+                                         RunRare<UnpackGeneric<true, 16>>,
                                          QuantizedScratchBytes, FloatScratchBytes}));
 }
 
