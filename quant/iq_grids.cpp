@@ -211,6 +211,41 @@ constexpr Packed Pack(const Points& grid, const int8_t (&levels)[kBase]) {
   return packed;
 }
 
+// Digits [begin, begin + 4) of a point, two bits each.
+template <class Points>
+constexpr uint8_t FourDigits(const Points& grid, int point, int begin) {
+  unsigned byte = 0;
+  for (int j = 0; j < 4; ++j) {
+    byte |= static_cast<unsigned>(grid.points[point][begin + j] / 8 + 1) << (2 * j);
+  }
+  return static_cast<uint8_t>(byte);
+}
+
+template <class Points>
+constexpr PackedTernary PackTernary(const Points& grid) {
+  PackedTernary packed{};
+  for (int point = 0; point < Points::kCount; ++point) {
+    const int group = point / 16;
+    const uint8_t upper = FourDigits(grid, point, 4);
+    packed.lower[point] = FourDigits(grid, point, 0);
+    if (point % 16 == 0) packed.first[group] = upper;
+    packed.last[group] = upper;
+    packed.first_count[group] += upper == packed.first[group];
+  }
+  return packed;
+}
+
+// Whether each sixteen points have at most two upper bytes.
+template <class Points>
+constexpr bool FitsTernary(const Points& grid, const PackedTernary& packed) {
+  for (int point = 0; point < Points::kCount; ++point) {
+    const int group = point / 16;
+    const bool first = point % 16 < packed.first_count[group];
+    if (FourDigits(grid, point, 4) != (first ? packed.first : packed.last)[group]) return false;
+  }
+  return true;
+}
+
 template <size_t kWords>
 constexpr int Members(const uint64_t (&set)[kWords]) {
   int count = 0;
@@ -223,13 +258,17 @@ static_assert(Members(kIq3XxsSet) == 256 && Members(kIq3SSet) == 512);
 
 }  // namespace
 
-constinit const Grid<8, 2048, 3> kIq1Grid = Expand<Grid<8, 2048, 3>>(kIq1Set, kIq1Levels);
+constexpr Grid<8, 2048, 3> kIq1Grid = Expand<Grid<8, 2048, 3>>(kIq1Set, kIq1Levels);
 constexpr Grid<8, 256, 3> kIq2XxsGrid = Expand<Grid<8, 256, 3>>(kIq2XxsSet, kIq2Levels);
 constexpr Grid<8, 512, 3> kIq2XsGrid = Expand<Grid<8, 512, 3>>(kIq2XsSet, kIq2Levels);
-constinit const Grid<8, 1024, 3> kIq2SGrid = Expand<Grid<8, 1024, 3>>(kIq2SSet, kIq2Levels);
+constexpr Grid<8, 1024, 3> kIq2SGrid = Expand<Grid<8, 1024, 3>>(kIq2SSet, kIq2Levels);
 constexpr Grid<4, 256, 8> kIq3XxsGrid = Expand<Grid<4, 256, 8>>(kIq3XxsSet, kIq3XxsLevels);
 constexpr Grid<4, 512, 8> kIq3SGrid = Expand<Grid<4, 512, 8>>(kIq3SSet, kIq3SLevels);
 
+constexpr PackedTernary kIq1Packed = PackTernary(kIq1Grid);
+static_assert(FitsTernary(kIq1Grid, kIq1Packed));
+constinit const PackedPoints<1024, 2> kIq2SPacked =
+    Pack<PackedPoints<1024, 2>>(kIq2SGrid, kIq2Levels);
 constinit const PackedPoints<256, 2> kIq2XxsPacked =
     Pack<PackedPoints<256, 2>>(kIq2XxsGrid, kIq2Levels);
 constinit const PackedPoints<512, 2> kIq2XsPacked =

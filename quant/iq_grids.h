@@ -55,6 +55,19 @@ struct PackedPoints {
 
   static constexpr int BitOf(int digit) { return digit / 2 * kBits + digit % 2 * 8; }
 };
+
+// The points of the grid of IQ1 as two bytes of four digits, two bits each. The upper ones ascend,
+// and no sixteen points that follow each other have more than two.
+struct PackedTernary {
+  alignas(64) uint8_t lower[2048];
+  // Of points 16 i to 16 i + 15: the first first_count[i] have the upper byte first[i], the others
+  // last[i].
+  alignas(64) uint8_t first[128];
+  alignas(64) uint8_t last[128];
+  alignas(64) uint8_t first_count[128];
+};
+extern const PackedTernary kIq1Packed;
+extern const PackedPoints<1024, 2> kIq2SPacked;
 extern const PackedPoints<256, 2> kIq2XxsPacked;
 extern const PackedPoints<512, 2> kIq2XsPacked;
 extern const PackedPoints<256, 3> kIq3XxsPacked;

@@ -30,14 +30,18 @@ namespace {
 #include "cpu/avx512vnni/point_layouts.inl"
 #include "cpu/avx512vbmi/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
+#include "cpu/avx512vbmi/unpack_two.inl"
 // clang-format on
 
 template <class Unpacker>
 constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
 
 constexpr MatMulEntry kSpecial[] = {
+    {quant::IQ1_S::kType, RunRare<UnpackTwoIQ1_S>},
+    {quant::IQ1_M::kType, RunRare<UnpackTwoIQ1_M>},
     {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
     {quant::IQ2_XS::kType, RunRare<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunRare<UnpackTwoIQ2_S>},
     {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
     {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
 };

@@ -8,8 +8,7 @@ template <class Layout, int kVector>
 [[gnu::always_inline]] inline __m512i SpreadVector(__m512i codes, __m512i signs, __m512i levels) {
   constexpr int kBits = Layout::kBits;
   const __m512i digit_bits = EveryWord([](int j) {
-    const int digit = Layout::Digit(kVector, j);
-    return 16 * Layout::Word(kVector, j) + digit / 2 * kBits + digit % 2 * 8;
+    return 16 * Layout::Word(kVector, j) + Layout::DigitBit(Layout::Digit(kVector, j));
   });
   const __m512i sign_bits =
       EveryWord([](int j) { return (Layout::SignBit(kVector, j) - kBits) & 63; });

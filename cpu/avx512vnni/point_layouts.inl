@@ -18,6 +18,7 @@
 // that of vector s. Sign bytes lie in the lower half.
 struct EightsInPairs {
   static constexpr int kBits = 2;
+  static constexpr int DigitBit(int digit) { return decltype(quant::kIq2XsPacked)::BitOf(digit); }
   static constexpr int Word(int s, int /*byte*/) { return s; }
   static constexpr int Digit(int /*s*/, int byte) { return byte; }
   static constexpr int SignBit(int s, int byte) { return 8 * s + byte; }
@@ -27,6 +28,7 @@ struct EightsInPairs {
 // 16 bits lie as its two words do.
 struct EightsInGroups {
   static constexpr int kBits = 2;
+  static constexpr int DigitBit(int digit) { return decltype(quant::kIq2XsPacked)::BitOf(digit); }
   static constexpr int Word(int s, int byte) { return s / 2 + byte / 4 * 2; }
   static constexpr int Digit(int s, int byte) { return s % 2 * 4 + byte % 4; }
   static constexpr int SignBit(int s, int byte) { return 16 * Word(s, byte) + Digit(s, byte); }
@@ -36,6 +38,7 @@ struct EightsInGroups {
 // first four of a pair, vectors 2 and 3 of the last four.
 struct FoursInPairs {
   static constexpr int kBits = 3;
+  static constexpr int DigitBit(int digit) { return decltype(quant::kIq3SPacked)::BitOf(digit); }
   static constexpr int Word(int s, int byte) { return s % 2 * 2 + byte / 4; }
   static constexpr int Digit(int /*s*/, int byte) { return byte % 4; }
   static constexpr int SignBit(int s, int byte) { return 8 * s + byte; }

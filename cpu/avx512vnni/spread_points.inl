@@ -15,7 +15,7 @@ template <class Layout, int kVector>
   const __m512i words = _mm512_shuffle_epi8(
       codes, BytesOfWords([](int j) { return 2 * Layout::Word(kVector, j) + j % 2; }));
   const __m512i shifts = EveryWord([](int j) {
-    return j % 2 == 0 ? Layout::Digit(kVector, j) / 2 * Layout::kBits : 0;
+    return j % 2 == 0 ? Layout::DigitBit(Layout::Digit(kVector, j)) : 0;
   });
   const __m512i digits = _mm512_and_si512(_mm512_srlv_epi16(words, shifts),
                                           _mm512_set1_epi8((1 << Layout::kBits) - 1));

@@ -83,33 +83,38 @@ struct UnpackIQ1_S {
   static constexpr int64_t kBytes = sizeof(quant::IQ1_S::Block);
   static constexpr int kScaleValues = 32;
 
+  // The 32 numbers of points.
+  [[gnu::always_inline]] static __m512i Numbers(const quant::IQ1_S::Block& block) {
+    // Each word in the four 16-bit words of a 64-bit one.
+    const __m512i four = _mm512_shuffle_epi8(
+        _mm512_cvtepu16_epi64(LoadBytes16(block.high)),
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 8, 9, 8, 9, 8, 9, 8, 9)));
+    const __m512i high = _mm512_srlv_epi16(four, _mm512_set1_epi64(0x0009000600030000));
+    const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
+    return SelectBits(_mm512_set1_epi16(0x700), _mm512_slli_epi16(high, 8), low);
+  }
+
+  [[gnu::always_inline]] static __m512 Scales(const quant::IQ1_S::Block& block) {
+    const __m256i words = _mm256_cvtepu16_epi32(LoadBytes16(block.high));
+    const __m512i pairs =
+        _mm512_permutexvar_epi32(TwoLanesPerPair(), _mm512_castsi256_si512(words));
+    return OddScales<1, 8>(_mm512_srli_epi32(pairs, 12), block.d);
+  }
+
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ1_S::Block*>(bytes);
-    const __m128i words = LoadBytes16(block.high);
-    // Each in the four 16-bit words of a 64-bit one.
-    const __m512i four = _mm512_shuffle_epi8(
-        _mm512_cvtepu16_epi64(words),
-        _mm512_broadcast_i32x4(
-            _mm_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 8, 9, 8, 9, 8, 9, 8, 9)));
-    const __m512i high = _mm512_srlv_epi16(four, _mm512_set1_epi64(0x0009000600030000));
-    const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
-    const __m512i numbers =
-        SelectBits(_mm512_set1_epi16(0x700), _mm512_slli_epi16(high, 8), low);
     __m512i points[4];
-    LoadPoints(quant::kIq1Grid, numbers, points);
-    const __m512i shift = _mm512_mask_blend_epi64(
-        _mm_movepi16_mask(words), _mm512_set1_epi8(Codes::kBias + 1),
-        _mm512_set1_epi8(Codes::kBias - 1));
+    LoadPoints(quant::kIq1Grid, Numbers(block), points);
+    const __m512i shift = _mm512_mask_blend_epi64(_mm_movepi16_mask(LoadBytes16(block.high)),
+                                                  _mm512_set1_epi8(Codes::kBias + 1),
+                                                  _mm512_set1_epi8(Codes::kBias - 1));
     WeightBlock out;
     out.codes0 = _mm512_add_epi8(points[0], shift);
     out.codes1 = _mm512_add_epi8(points[1], shift);
     out.codes2 = _mm512_add_epi8(points[2], shift);
     out.codes3 = _mm512_add_epi8(points[3], shift);
-    const __m512i pairs =
-        _mm512_permutexvar_epi32(TwoLanesPerPair(), _mm512_castsi256_si512(_mm256_cvtepu16_epi32(
-                                                        _mm_srli_epi16(words, 12))));
-    out.scales = OddScales<1, 8>(pairs, block.d);
+    out.scales = Scales(block);
     return out;
   }
 };
@@ -128,30 +133,36 @@ struct UnpackIQ1_M {
     return quant::PackedHalf::FromBits(static_cast<uint16_t>(bits));
   }
 
+  // The 32 numbers of points, two of a group in its lane, with the bit that says minus above.
+  [[gnu::always_inline]] static __m512i Fields(const quant::IQ1_M::Block& block) {
+    // A lane has the nibbles of a group's two points, then each in the upper byte of a word.
+    const __m512i both = _mm512_cvtepu8_epi32(LoadBytes16(block.points_high));
+    const __m512i high = _mm512_or_si512(_mm512_slli_epi32(both, 8), _mm512_slli_epi32(both, 20));
+    const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
+    return _mm512_permutexvar_epi32(GroupOfLane(),
+                                    SelectBits(_mm512_set1_epi16(0xf00), high, low));
+  }
+
+  [[gnu::always_inline]] static __m512 Scales(const quant::IQ1_M::Block& block) {
+    return OddScales<1, 8>(FieldsOfWords<3>(block.scales), Scale(block.scales));
+  }
+
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ1_M::Block*>(bytes);
-    // A lane has the nibbles of a group's two points, then each in the upper byte of a word.
-    const __m512i both = _mm512_cvtepu8_epi32(LoadBytes16(block.points_high));
-    const __m512i high =
-        _mm512_or_si512(_mm512_slli_epi32(both, 8), _mm512_slli_epi32(both, 20));
-    const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
-    const __m512i fields = _mm512_permutexvar_epi32(
-        GroupOfLane(), SelectBits(_mm512_set1_epi16(0xf00), high, low));
+    const __m512i fields = Fields(block);
     __m512i points[4];
     LoadPoints(quant::kIq1Grid, _mm512_and_si512(fields, _mm512_set1_epi16(0x7ff)), points);
-    // The bias plus 1, or minus 1 where the upper bit of a nibble is set, in a word's upper byte.
-    const __m512i minus =
-        _mm512_srli_epi16(_mm512_and_si512(fields, _mm512_set1_epi16(0x800)), 2);
-    const __m512i shifts =
-        _mm512_sub_epi16(_mm512_set1_epi16((Codes::kBias + 1) << 8), minus);
+    // The bias plus 1, or minus 1, in a word's upper byte.
+    const __m512i minus = _mm512_srli_epi16(_mm512_and_si512(fields, _mm512_set1_epi16(0x800)), 2);
+    const __m512i shifts = _mm512_sub_epi16(_mm512_set1_epi16((Codes::kBias + 1) << 8), minus);
     points[0] = _mm512_add_epi8(points[0], RepeatByte<1>(shifts));
     points[1] = _mm512_add_epi8(points[1], RepeatByte<3>(shifts));
     points[2] = _mm512_add_epi8(points[2], RepeatByte<5>(shifts));
     points[3] = _mm512_add_epi8(points[3], RepeatByte<7>(shifts));
     WeightBlock out;
     PutGroups(points, out);
-    out.scales = OddScales<1, 8>(FieldsOfWords<3>(block.scales), Scale(block.scales));
+    out.scales = Scales(block);
     return out;
   }
 };
@@ -215,31 +226,42 @@ struct UnpackIQ2_S {
     return _mm512_mask_sub_epi8(_mm512_xor_si512(coordinates, origin), minus, origin, coordinates);
   }
 
-  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
-                                                   const quant::FormatTraits& /*traits*/) {
-    const auto& block = *reinterpret_cast<const quant::IQ2_S::Block*>(bytes);
+  // The 32 numbers of points, two of a group in its lane.
+  [[gnu::always_inline]] static __m512i Numbers(const quant::IQ2_S::Block& block) {
     // Lane v has the upper bits of points 2v and 2v + 1 at its lower end.
-    const __m512i fields = _mm512_srlv_epi32(
-        _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(LoadBytes8(block.points_high),
-                                               LoadBytes8(block.points_high))),
-        _mm512_set1_epi64(int64_t{4} << 32));
+    const __m128i bytes = LoadBytes8(block.points_high);
+    const __m512i fields = _mm512_srlv_epi32(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, bytes)),
+                                             _mm512_set1_epi64(int64_t{4} << 32));
     const __m512i high =
         _mm512_or_si512(_mm512_slli_epi32(fields, 8), _mm512_slli_epi32(fields, 22));
     const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
-    const __m512i numbers = _mm512_permutexvar_epi32(
-        GroupOfLane(), SelectBits(_mm512_set1_epi16(0x300), high, low));
+    return _mm512_permutexvar_epi32(GroupOfLane(),
+                                    SelectBits(_mm512_set1_epi16(0x300), high, low));
+  }
+
+  // The two sign bytes of a group at the lower end of its lane.
+  [[gnu::always_inline]] static __m512i Signs(const quant::IQ2_S::Block& block) {
+    return _mm512_permutexvar_epi32(GroupOfLane(),
+                                    _mm512_cvtepu16_epi32(LoadBytes32(block.signs)));
+  }
+
+  [[gnu::always_inline]] static __m512 Scales(const quant::IQ2_S::Block& block) {
+    return OddScales<1>(FieldsOfWords<4>(block.scales), block.d);
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::IQ2_S::Block*>(bytes);
     __m512i points[4];
-    LoadPoints(quant::kIq2SGrid, numbers, points);
-    // The two sign bytes of a group in a lane, then those of a word's lanes side by side.
-    const __m512i lanes = _mm512_permutexvar_epi32(
-        GroupOfLane(), _mm512_cvtepu16_epi32(LoadBytes32(block.signs)));
-    points[0] = Sign<0>(points[0], lanes);
-    points[1] = Sign<1>(points[1], lanes);
-    points[2] = Sign<4>(points[2], lanes);
-    points[3] = Sign<5>(points[3], lanes);
+    LoadPoints(quant::kIq2SGrid, Numbers(block), points);
+    const __m512i signs = Signs(block);
+    points[0] = Sign<0>(points[0], signs);
+    points[1] = Sign<1>(points[1], signs);
+    points[2] = Sign<4>(points[2], signs);
+    points[3] = Sign<5>(points[3], signs);
     WeightBlock out;
     PutGroups(points, out);
-    out.scales = OddScales<1>(FieldsOfWords<4>(block.scales), block.d);
+    out.scales = Scales(block);
     return out;
   }
 };
