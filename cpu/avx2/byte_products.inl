@@ -11,7 +11,11 @@
 constexpr int kSignedBias = 0;
 // The largest code that is multiplied like one of `code_max`.
 constexpr int ProductCodeMax(int code_max) {
-  return code_max <= 15 ? 15 : code_max <= 31 ? 31 : code_max <= 63 ? 63 : code_max <= 127 ? 127 : 128;
+  return code_max <= 15    ? 15
+         : code_max <= 31  ? 31
+         : code_max <= 63  ? 63
+         : code_max <= 127 ? 127
+                           : 128;
 }
 inline __m256i StoreSigned(__m256i codes) { return codes; }
 

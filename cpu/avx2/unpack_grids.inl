@@ -2,24 +2,20 @@
 // quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. Included inside
 // the target region of matmul.cpp.
 
-// The coordinates of points of four.
+// The coordinates of points of eight, and of four.
+template <class Grid>
+[[gnu::always_inline]] inline int64_t EightCoordinates(const Grid& grid, size_t point) {
+  static_assert(Grid::kDims == 8);
+  int64_t coordinates;
+  std::memcpy(&coordinates, grid.points[point], sizeof(coordinates));
+  return coordinates;
+}
 template <class Grid>
 [[gnu::always_inline]] inline int FourCoordinates(const Grid& grid, size_t point) {
   static_assert(Grid::kDims == 4);
   int coordinates;
   std::memcpy(&coordinates, grid.points[point], sizeof(coordinates));
   return coordinates;
-}
-
-// Four points of eight coordinates. Loads of upper halves take one operation less than insertions of
-// words.
-[[gnu::always_inline]] inline __m128i LoadWords(const int8_t* a, const int8_t* b) {
-  const __m128 low = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(a)));
-  return _mm_castps_si128(_mm_loadh_pi(low, reinterpret_cast<const __m64*>(b)));
-}
-[[gnu::always_inline]] inline __m256i FourPoints(const int8_t* a, const int8_t* b, const int8_t* c,
-                                                 const int8_t* d) {
-  return _mm256_setr_m128i(LoadWords(a, b), LoadWords(c, d));
 }
 
 // The numbers of 32 points, of whose bits the lower eight and the upper ones lie apart.
@@ -53,12 +49,13 @@ template <int kBias>
   const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
   const __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(sign_bytes, bits), bits);
   // -x is ~x + 1.
-  const __m256i origin = _mm256_sub_epi8(_mm256_set1_epi8(kBias), minus);
+  const __m256i origin = _mm256_sub_epi8(_mm256_set1_epi8(static_cast<char>(kBias)), minus);
   return _mm256_add_epi8(_mm256_xor_si256(magnitudes, minus), origin);
 }
 
 // Vectors of 32 consecutive magnitudes become a block. Bit j of word g of `signs` belongs to value
 // 32g + j.
+template <class Codes>
 [[gnu::always_inline]] inline void TakeMagnitudes(const __m256i* magnitudes, __m256i signs,
                                                   WeightBlock& out) {
   alignas(32) int words[8];
@@ -68,7 +65,7 @@ template <int kBias>
   __m256i codes[8];
   for (int g = 0; g < 8; ++g) {
     const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(words[g]), from);
-    codes[g] = Sign<MagnitudeCodes::kBias>(magnitudes[g], bytes);
+    codes[g] = Sign<Codes::kBias>(magnitudes[g], bytes);
   }
   for (int h = 0; h < 2; ++h) {
     const __m256i* v = codes + 4 * h;
@@ -133,7 +130,7 @@ struct UnpackIQ1_S {
     PointNumbers points;
     points.Join<3, 3>(LoadBytes32(block.points_low), _mm256_cvtepu16_epi32(words));
     const auto point = [&](int v) __attribute__((always_inline)) {
-      return quant::kIq1Grid.points[points.Of(v)];
+      return EightCoordinates(quant::kIq1Grid, points.Of(v));
     };
     // +1 or -1, and the bias, in the bytes of each pair's word.
     const __m128i ones = _mm_or_si128(_mm_srai_epi16(words, 15), _mm_set1_epi16(1));
@@ -145,9 +142,9 @@ struct UnpackIQ1_S {
                                              _mm_set1_epi8(static_cast<char>(4 * i + 2)));
       const __m256i shift = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(shifts), from);
       out.codes[2 * i] = _mm256_add_epi8(
-          FourPoints(point(v), point(v + 1), point(v + 4), point(v + 5)), shift);
+          _mm256_setr_epi64x(point(v), point(v + 1), point(v + 4), point(v + 5)), shift);
       out.codes[2 * i + 1] = _mm256_add_epi8(
-          FourPoints(point(v + 2), point(v + 3), point(v + 6), point(v + 7)), shift);
+          _mm256_setr_epi64x(point(v + 2), point(v + 3), point(v + 6), point(v + 7)), shift);
     }
     const __m128i scales = _mm_and_si128(_mm_srli_epi16(words, 12), _mm_set1_epi16(7));
     const __m128i odd = _mm_add_epi16(_mm_add_epi16(scales, scales), _mm_set1_epi16(1));
@@ -189,7 +186,7 @@ struct UnpackIQ1_M {
     PointNumbers points;
     points.Join<3, 4>(LoadBytes32(block.points_low), _mm256_cvtepu16_epi32(nibbles));
     const auto point = [&](int v) __attribute__((always_inline)) {
-      return quant::kIq1Grid.points[points.Of(v)];
+      return EightCoordinates(quant::kIq1Grid, points.Of(v));
     };
     // The bias plus 1, or minus 1 where a point's nibble has its upper bit set, as bytes.
     const __m256i both = _mm256_setr_m128i(_mm_unpacklo_epi8(nibbles, _mm_srli_epi16(nibbles, 4)),
@@ -204,7 +201,7 @@ struct UnpackIQ1_M {
     for (int g = 0; g < 8; ++g) {
       const int v = 4 * g;
       codes[g] =
-          _mm256_add_epi8(FourPoints(point(v), point(v + 1), point(v + 2), point(v + 3)),
+          _mm256_add_epi8(_mm256_setr_epi64x(point(v), point(v + 1), point(v + 2), point(v + 3)),
                           _mm256_shuffle_epi8(_mm256_set1_epi32(shifts[g]), from));
     }
     WeightBlock out;
@@ -231,14 +228,15 @@ struct UnpackIQ2_XXS {
     __m256i magnitudes[8];
     for (int g = 0; g < 8; ++g) {
       const uint8_t* p = block.groups[g].points;
-      const auto& points = quant::kIq2XxsGrid.points;
-      magnitudes[g] = FourPoints(points[p[0]], points[p[1]], points[p[2]], points[p[3]]);
+      magnitudes[g] = _mm256_setr_epi64x(
+          EightCoordinates(quant::kIq2XxsGrid, p[0]), EightCoordinates(quant::kIq2XxsGrid, p[1]),
+          EightCoordinates(quant::kIq2XxsGrid, p[2]), EightCoordinates(quant::kIq2XxsGrid, p[3]));
     }
     // Every other word.
     const __m256i groups = OddLanes(LoadBytes32(block.groups), LoadBytes32(block.groups + 4));
     const __m256i words = _mm256_permute4x64_epi64(groups, 0xd8);
     WeightBlock out;
-    TakeMagnitudes(magnitudes, SignsOfWords(words), out);
+    TakeMagnitudes<Codes>(magnitudes, SignsOfWords(words), out);
     ScaleOddPairs(_mm256_srli_epi32(words, 28), block.d, 0.125f, out.scales);
     return out;
   }
@@ -253,18 +251,18 @@ struct UnpackIQ2_XS {
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ2_XS::Block*>(bytes);
     const auto point = [&](int v) __attribute__((always_inline)) {
-      return quant::kIq2XsGrid.points[block.vectors[v].value() & 511];
+      return EightCoordinates(quant::kIq2XsGrid, block.vectors[v].value() & 511);
     };
     __m256i magnitudes[8];
     for (int g = 0; g < 8; ++g) {
       const int v = 4 * g;
-      magnitudes[g] = FourPoints(point(v), point(v + 1), point(v + 2), point(v + 3));
+      magnitudes[g] = _mm256_setr_epi64x(point(v), point(v + 1), point(v + 2), point(v + 3));
     }
     const __m256i first = _mm256_srli_epi16(LoadBytes32(block.vectors), 9);
     const __m256i second = _mm256_srli_epi16(LoadBytes32(block.vectors + 16), 9);
     const __m256i sevens = _mm256_permute4x64_epi64(_mm256_packus_epi16(first, second), 0xd8);
     WeightBlock out;
-    TakeMagnitudes(magnitudes, AddEvenSigns(sevens), out);
+    TakeMagnitudes<Codes>(magnitudes, AddEvenSigns(sevens), out);
     ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
@@ -283,15 +281,15 @@ struct UnpackIQ2_S {
         LoadBytes32(block.points_low),
         _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.points_high))));
     const auto point = [&](int v) __attribute__((always_inline)) {
-      return quant::kIq2SGrid.points[points.Of(v)];
+      return EightCoordinates(quant::kIq2SGrid, points.Of(v));
     };
     __m256i magnitudes[8];
     for (int g = 0; g < 8; ++g) {
       const int v = 4 * g;
-      magnitudes[g] = FourPoints(point(v), point(v + 1), point(v + 2), point(v + 3));
+      magnitudes[g] = _mm256_setr_epi64x(point(v), point(v + 1), point(v + 2), point(v + 3));
     }
     WeightBlock out;
-    TakeMagnitudes(magnitudes, LoadBytes32(block.signs), out);
+    TakeMagnitudes<Codes>(magnitudes, LoadBytes32(block.signs), out);
     ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
@@ -316,7 +314,7 @@ struct UnpackIQ3_XXS {
     }
     const __m256i words = LoadBytes32(block.signs);
     WeightBlock out;
-    TakeMagnitudes(magnitudes, SignsOfWords(words), out);
+    TakeMagnitudes<Codes>(magnitudes, SignsOfWords(words), out);
     ScaleOddPairs(_mm256_srli_epi32(words, 28), block.d, 0.25f, out.scales);
     return out;
   }
@@ -351,10 +349,9 @@ struct UnpackIQ3_S {
                               point(v + 8), point(v + 9), point(v + 10), point(v + 11));
         const int64_t first = 0x0202020202020202 * h;
         const int64_t step = 0x0101010101010101;
-        const __m256i from = _mm256_setr_epi64x(first, first + step, first + 4 * step,
-                                                first + 5 * step);
-        out.codes[2 * i + h] =
-            Sign<Codes::kBias>(magnitudes, _mm256_shuffle_epi8(signs, from));
+        const __m256i from =
+            _mm256_setr_epi64x(first, first + step, first + 4 * step, first + 5 * step);
+        out.codes[2 * i + h] = Sign<Codes::kBias>(magnitudes, _mm256_shuffle_epi8(signs, from));
       }
     }
     int nibbles;

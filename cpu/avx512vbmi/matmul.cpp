@@ -49,9 +49,8 @@ constexpr MatMulEntry kSpecial[] = {
 }  // namespace
 
 std::vector<MatMulKernel> MatMulKernels() {
-  return WithSpecialKernels(
-      avx512vnni::MatMulKernels(),
-      {"avx512vbmi", kSpecial, nullptr, nullptr, QuantizedScratchBytes, nullptr});
+  return WithSpecialKernels(avx512vnni::MatMulKernels(), {"avx512vbmi", kSpecial, nullptr, nullptr,
+                                                          QuantizedScratchBytes, nullptr});
 }
 
 }  // namespace kvant::cpu::avx512vbmi

@@ -38,8 +38,7 @@ constexpr EvenSignsTable kEvenSigns;
 
 // The entries, of a table of 128 bytes, for the lower seven bits of every byte.
 [[gnu::always_inline]] inline __m512i LookUp128(const uint8_t* table, __m512i numbers) {
-  return _mm512_permutex2var_epi8(_mm512_load_si512(table), numbers,
-                                  _mm512_load_si512(table + 64));
+  return _mm512_permutex2var_epi8(_mm512_load_si512(table), numbers, _mm512_load_si512(table + 64));
 }
 
 template <int kFirstBit>

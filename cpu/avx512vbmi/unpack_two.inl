@@ -47,8 +47,8 @@ struct SplitNumbers {
   const SplitNumbers numbers(a, b);
   const __m512i low = numbers.LookUp<2048>(points.lower);
   const __m512i nibble = _mm512_set1_epi8(0x0f);
-  const __m512i sixteens = SelectBits(nibble, _mm512_srli_epi16(numbers.lower, 4),
-                                      _mm512_slli_epi16(numbers.upper, 4));
+  const __m512i sixteens =
+      SelectBits(nibble, _mm512_srli_epi16(numbers.lower, 4), _mm512_slli_epi16(numbers.upper, 4));
   const __mmask64 last = _mm512_cmpge_epu8_mask(_mm512_and_si512(numbers.lower, nibble),
                                                 LookUp128(points.first_count, sixteens));
   const __m512i high = _mm512_mask_blend_epi8(last, LookUp128(points.first, sixteens),

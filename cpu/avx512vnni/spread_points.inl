@@ -14,9 +14,8 @@ template <class Layout, int kVector>
 [[gnu::always_inline]] inline __m512i SpreadVector(__m512i codes, __m512i signs, __m512i levels) {
   const __m512i words = _mm512_shuffle_epi8(
       codes, BytesOfWords([](int j) { return 2 * Layout::Word(kVector, j) + j % 2; }));
-  const __m512i shifts = EveryWord([](int j) {
-    return j % 2 == 0 ? Layout::DigitBit(Layout::Digit(kVector, j)) : 0;
-  });
+  const __m512i shifts =
+      EveryWord([](int j) { return j % 2 == 0 ? Layout::DigitBit(Layout::Digit(kVector, j)) : 0; });
   const __m512i digits = _mm512_and_si512(_mm512_srlv_epi16(words, shifts),
                                           _mm512_set1_epi8((1 << Layout::kBits) - 1));
   const __m512i sign_bytes = _mm512_shuffle_epi8(
@@ -45,16 +44,15 @@ template <class Layout>
   const __m512i odd_of_three =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, o, o, 0, o, 0, 0, o, 0, o, o, 0, o, 0, 0, o));
   const __m512i low = _mm512_shuffle_epi8(odd_of_four, _mm512_and_si512(sevens, nibble));
-  const __m512i high = _mm512_shuffle_epi8(
-      odd_of_three, _mm512_and_si512(_mm512_srli_epi16(sevens, 4), nibble));
+  const __m512i high =
+      _mm512_shuffle_epi8(odd_of_three, _mm512_and_si512(_mm512_srli_epi16(sevens, 4), nibble));
   return SelectBits(_mm512_set1_epi8(0x7f), sevens, _mm512_xor_si512(low, high));
 }
 
 template <int kFirstBit>
 [[gnu::always_inline]] inline __m512i SignsOfFields(__m512i words) {
   words = kFirstBit == 0 ? words : _mm512_srli_epi64(words, kFirstBit);
-  const __m512i halves =
-      SelectBits(_mm512_set1_epi32(0xffff), words, _mm512_slli_epi32(words, 2));
+  const __m512i halves = SelectBits(_mm512_set1_epi32(0xffff), words, _mm512_slli_epi32(words, 2));
   const __m512i bytes =
       SelectBits(_mm512_set1_epi32(0xff00ff), halves, _mm512_slli_epi32(halves, 1));
   return AddEvenSigns(bytes);

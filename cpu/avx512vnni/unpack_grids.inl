@@ -21,8 +21,7 @@ template <class Grid>
     for (int f = 0; f < 4; ++f) {
       const std::byte* even = base + (offsets[2 * i] >> 16 * f & 0xffff);
       const std::byte* odd = base + (offsets[2 * i + 1] >> 16 * f & 0xffff);
-      const __m128 low =
-          _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(even)));
+      const __m128 low = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(even)));
       two[f][i] = _mm_castps_si128(_mm_loadh_pi(low, reinterpret_cast<const __m64*>(odd)));
     }
   }
@@ -139,8 +138,7 @@ struct UnpackIQ1_M {
     const __m512i both = _mm512_cvtepu8_epi32(LoadBytes16(block.points_high));
     const __m512i high = _mm512_or_si512(_mm512_slli_epi32(both, 8), _mm512_slli_epi32(both, 20));
     const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
-    return _mm512_permutexvar_epi32(GroupOfLane(),
-                                    SelectBits(_mm512_set1_epi16(0xf00), high, low));
+    return _mm512_permutexvar_epi32(GroupOfLane(), SelectBits(_mm512_set1_epi16(0xf00), high, low));
   }
 
   [[gnu::always_inline]] static __m512 Scales(const quant::IQ1_M::Block& block) {
@@ -176,9 +174,9 @@ struct UnpackIQ2_XXS {
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ2_XXS::Block*>(bytes);
     const __m512i groups = _mm512_loadu_si512(block.groups);
-    const __m512i numbers = _mm512_shuffle_epi8(
-        groups, _mm512_broadcast_i32x4(
-                    _mm_setr_epi8(0, -1, 1, -1, 2, -1, 3, -1, 8, -1, 9, -1, 10, -1, 11, -1)));
+    const __m512i numbers =
+        _mm512_shuffle_epi8(groups, _mm512_broadcast_i32x4(_mm_setr_epi8(
+                                        0, -1, 1, -1, 2, -1, 3, -1, 8, -1, 9, -1, 10, -1, 11, -1)));
     const __m512i packed = LookUpWords(quant::kIq2XxsPacked.words, numbers);
     WeightBlock out;
     Spread<EightsInPairs>(packed, packed, SignsOfFields<32>(groups), kIq2SignedLevels.Everywhere(),
@@ -219,9 +217,8 @@ struct UnpackIQ2_S {
   // The coordinates + 128, minus where a bit of byte kField of the signs is set.
   template <int kField>
   [[gnu::always_inline]] static __m512i Sign(__m512i coordinates, __m512i signs) {
-    const __mmask64 minus =
-        _mm512_test_epi8_mask(RepeatByte<kField>(signs),
-                              _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201)));
+    const __mmask64 minus = _mm512_test_epi8_mask(
+        RepeatByte<kField>(signs), _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201)));
     const __m512i origin = _mm512_set1_epi8(static_cast<char>(0x80));
     return _mm512_mask_sub_epi8(_mm512_xor_si512(coordinates, origin), minus, origin, coordinates);
   }
@@ -235,14 +232,12 @@ struct UnpackIQ2_S {
     const __m512i high =
         _mm512_or_si512(_mm512_slli_epi32(fields, 8), _mm512_slli_epi32(fields, 22));
     const __m512i low = _mm512_cvtepu8_epi16(LoadBytes32(block.points_low));
-    return _mm512_permutexvar_epi32(GroupOfLane(),
-                                    SelectBits(_mm512_set1_epi16(0x300), high, low));
+    return _mm512_permutexvar_epi32(GroupOfLane(), SelectBits(_mm512_set1_epi16(0x300), high, low));
   }
 
   // The two sign bytes of a group at the lower end of its lane.
   [[gnu::always_inline]] static __m512i Signs(const quant::IQ2_S::Block& block) {
-    return _mm512_permutexvar_epi32(GroupOfLane(),
-                                    _mm512_cvtepu16_epi32(LoadBytes32(block.signs)));
+    return _mm512_permutexvar_epi32(GroupOfLane(), _mm512_cvtepu16_epi32(LoadBytes32(block.signs)));
   }
 
   [[gnu::always_inline]] static __m512 Scales(const quant::IQ2_S::Block& block) {

@@ -16,16 +16,17 @@ struct UnpackTQ1_0 {
     return _mm512_packus_epi16(_mm512_mulhi_epu16(low, three), _mm512_mulhi_epu16(high, three));
   }
 
-  // Vector s of the block. Word p < 5 of it is digit p of bytes 8s to 8s + 7, words 5, 6 and half of
-  // 7 digits s / 2, 2 + s / 2 and 4 of the later sixteen bytes, the rest digits of the last four.
+  // Vector s of the block. Word p < 5 of it is digit p of bytes 8s to 8s + 7, words 5, 6 and half
+  // of 7 digits s / 2, 2 + s / 2 and 4 of the later sixteen bytes, the rest digits of the last
+  // four.
   template <int kVector>
   [[gnu::always_inline]] static __m512i Vector(__m512i all) {
     constexpr int s = kVector;
     constexpr int m = 8 + s % 2 * 2;  // 32-bit piece of the sixteen bytes
     constexpr bool kLast = s >= 2;
-    const __m512i pieces = _mm512_setr_epi32(2 * s, 2 * s + 1, 2 * s, 2 * s + 1, 2 * s, 2 * s + 1,
-                                             2 * s, 2 * s + 1, 2 * s, 2 * s + 1, m, m + 1, m, m + 1,
-                                             kLast ? 12 : m, kLast ? 12 : m + 1);
+    const __m512i pieces =
+        _mm512_setr_epi32(2 * s, 2 * s + 1, 2 * s, 2 * s + 1, 2 * s, 2 * s + 1, 2 * s, 2 * s + 1,
+                          2 * s, 2 * s + 1, m, m + 1, m, m + 1, kLast ? 12 : m, kLast ? 12 : m + 1);
     // Of words 0, 2, 4, 6, and of words 1, 3, 5, 7, four 16-bit products in each half of a word.
     constexpr int64_t kEach = 0x0001000100010001;
     constexpr int64_t kPowers[] = {1, 3, 9, 27, 81};
@@ -33,10 +34,10 @@ struct UnpackTQ1_0 {
     constexpr int64_t k6 = kEach * kPowers[2 + s / 2];
     constexpr int64_t kFirst = kEach * (kLast ? kPowers[2 * (s % 2)] : 81);
     constexpr int64_t kSecond = kEach * (kLast ? kPowers[2 * (s % 2) + 1] : 81);
-    const __m512i low = _mm512_setr_epi64(kEach, kEach, kEach * 9, kEach * 9, kEach * 81,
-                                          kEach * 81, k6, k6);
-    const __m512i high = _mm512_setr_epi64(kEach * 3, kEach * 3, kEach * 27, kEach * 27, k5, k5,
-                                           kFirst, kSecond);
+    const __m512i low =
+        _mm512_setr_epi64(kEach, kEach, kEach * 9, kEach * 9, kEach * 81, kEach * 81, k6, k6);
+    const __m512i high =
+        _mm512_setr_epi64(kEach * 3, kEach * 3, kEach * 27, kEach * 27, k5, k5, kFirst, kSecond);
     return Digits(_mm512_permutexvar_epi32(pieces, all), low, high);
   }
 

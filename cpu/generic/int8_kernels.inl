@@ -76,9 +76,8 @@ int64_t BlockBytes(const quant::FormatTraits& traits) {
 }
 
 template <class Unpacker>
-concept UnpacksTwo = requires(const std::byte* bytes, WeightBlock* out) {
-  Unpacker::UnpackTwo(bytes, bytes, out);
-};
+concept UnpacksTwo =
+    requires(const std::byte* bytes, WeightBlock* out) { Unpacker::UnpackTwo(bytes, bytes, out); };
 
 // Unpacks `count` blocks that follow each other.
 using UnpackFunction = void (*)(const std::byte* bytes, int64_t count, const Ahead& ahead,
