@@ -55,6 +55,7 @@ inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
     {"cpu/avx2", {"cpu/generic"}},
     {"cpu/avxvnni", {"cpu/generic", "cpu/avx2"}},
     {"cpu/avx512vnni", {"cpu/generic", "cpu/avx2"}},
+    {"cpu/avx512vbmi", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
     {"cpu/amx", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
     {"cpu/neon", {"cpu/generic"}},
     {"cpu/i8mm", {"cpu/generic", "cpu/neon"}},
