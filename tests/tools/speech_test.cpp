@@ -173,7 +173,7 @@ TEST_F(SpeechProgram, LanguagesMayBeNamed) {
   EXPECT_EQ(prompt({"--source-lang", "de", "--prefix", "<|en|>"}), json({2, 4}));
   EXPECT_EQ(prompt({"--source-lang", "de", "--no-model-defaults", "-n", "3"}), json({2, 4}));
   EXPECT_THAT(ErrorOf({"run", *path, "-q", "--frames", frames_, "--source-lang", "xx"}),
-              HasSubstr("<|en|>, <|de|>"));
+              HasSubstr("(en, de)"));
   EXPECT_THAT(ErrorOf({"run", *path, "-q", "--frames", frames_, "--target-lang", "de"}),
               HasSubstr("--target-lang"));
   seeded_.generation = json::object();

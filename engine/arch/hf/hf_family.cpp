@@ -287,7 +287,6 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
 }
 
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
-  const int64_t q_rows = shape.heads * shape.head_dim;
   switch (extent) {
     case Extent::kNone: return 1;
     case Extent::kDim: return shape.dim;
@@ -295,10 +294,10 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kSourceVocab: return shape.source_vocab;
     case Extent::kFfn: return shape.ffn;
     case Extent::kTwoFfn: return 2 * shape.ffn;
-    case Extent::kQRows: return q_rows;
+    case Extent::kQRows: return shape.q_rows();
     case Extent::kKvRows: return shape.kv_heads * shape.head_dim;
     case Extent::kHeadDim: return shape.head_dim;
-    case Extent::kQkvRows: return q_rows + 2 * shape.kv_heads * shape.head_dim;
+    case Extent::kQkvRows: return shape.q_rows() + 2 * shape.kv_heads * shape.head_dim;
     case Extent::kOne: return 1;
     case Extent::kExperts: return shape.experts;
     case Extent::kExpertFfn: return shape.expert_ffn;
@@ -308,8 +307,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kKvHeads: return shape.kv_heads;
     case Extent::kContext: return shape.context;
     case Extent::kQRank: return shape.q_rank;
-    case Extent::kOneStepQRows: return shape.q_rank > 0 ? 0 : q_rows;
-    case Extent::kLatentQRows: return q_rows;
+    case Extent::kOneStepQRows: return shape.q_rank > 0 ? 0 : shape.q_rows();
+    case Extent::kLatentQRows: return shape.q_rows();
     case Extent::kLatent: return shape.latent;
     case Extent::kLatentRow: return shape.latent + shape.rope;
     case Extent::kLatentKvRows: return shape.heads * (shape.nope + shape.v_dim);
@@ -318,7 +317,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kVDim: return shape.v_dim;
     case Extent::kThreeDims: return 3 * shape.dim;
     case Extent::kConvTaps: return shape.conv_taps;
-    case Extent::kTwoQRows: return 2 * q_rows;
+    case Extent::kTwoQRows: return 2 * shape.q_rows();
     case Extent::kLayerInput: return shape.layer_inputs;
     case Extent::kAllLayerInputs: return shape.layers * shape.layer_inputs;
     case Extent::kStreams: return shape.streams;

@@ -125,6 +125,7 @@ struct HfShape {
   int64_t bins = 0;     // numbers of a frame of features
   // Tokens of sources where these have an embedding of their own; 0: they have none.
   int64_t source_vocab = 0;
+  int64_t q_rows() const { return heads * head_dim; }
 };
 inline constexpr std::string_view kHfDecoderPrefix = "dec.";
 
