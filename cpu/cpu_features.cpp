@@ -42,6 +42,7 @@ constexpr FeatureRow kFeatureRows[] = {
     {"avx512dq", 7, Register::kEbx, 17, Saved::kAvx512},
     {"avx512vl", 7, Register::kEbx, 31, Saved::kAvx512},
     {"avx512_vnni", 7, Register::kEcx, 11, Saved::kAvx512},
+    {"avx512vbmi", 7, Register::kEcx, 1, Saved::kAvx512},
     {"avx_vnni", 7, Register::kEax, 4, Saved::kAvx, 1},
     {"amx_tile", 7, Register::kEdx, 24, Saved::kAmx},
     {"amx_int8", 7, Register::kEdx, 25, Saved::kAmx},

@@ -25,6 +25,7 @@ enum class CpuFeature : uint8_t {
   kAvx512dq,
   kAvx512vl,
   kAvx512vnni,
+  kAvx512vbmi,
   kAvxVnni,
   kAmxTile,
   kAmxInt8,

@@ -8,6 +8,7 @@
 
 #include "cpu/amx/isa.h"
 #include "cpu/avx2/isa.h"
+#include "cpu/avx512vbmi/isa.h"
 #include "cpu/avx512vnni/isa.h"
 #include "cpu/avxvnni/isa.h"
 #include "cpu/i8mm/isa.h"
@@ -26,6 +27,7 @@ struct Isa {
 
 inline constexpr Isa kIsaList[] = {
     {"amx", amx::kCompiled, amx::kRequired, amx::Kernels, true},
+    {"avx512vbmi", avx512vbmi::kCompiled, avx512vbmi::kRequired, avx512vbmi::Kernels},
     {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
     {"avxvnni", avxvnni::kCompiled, avxvnni::kRequired, avxvnni::Kernels},
     {"avx2", avx2::kCompiled, avx2::kRequired, avx2::Kernels},

@@ -27,28 +27,38 @@ const char* KernelName(const quant::FormatTraits& format, const MatMulFamily& fa
   return names.emplace_back(std::move(name)).c_str();
 }
 
+// The kernel of a format; entry: null where the family has none of its own for it.
+MatMulKernel BuildKernel(const quant::FormatTraits& format, const MatMulFamily& family,
+                         const MatMulEntry* entry) {
+  MatMulKernel kernel;
+  kernel.name = KernelName(format, family, entry != nullptr);
+  kernel.activation = format.quantized() ? ActivationKind::kInt8 : ActivationKind::kFloat32;
+  kernel.row_tile = kRowTile;
+  kernel.scratch_bytes =
+      format.quantized() ? family.int8_scratch_bytes : family.float_scratch_bytes;
+  kernel.run = entry != nullptr     ? entry->run
+               : format.has_offsets ? family.generic_offsets
+                                    : family.generic;
+  kernel.generic = entry == nullptr;
+  if (entry != nullptr) kernel.run_many = entry->run_many;
+  return kernel;
+}
+
+const MatMulEntry* FindEntry(const MatMulFamily& family, const quant::FormatTraits& format) {
+  for (const MatMulEntry& entry : family.special) {
+    if (entry.type == format.type) return &entry;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family) {
   std::vector<MatMulKernel> table;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
-    const auto entry =
-        std::find_if(family.special.begin(), family.special.end(),
-                     [&](const MatMulEntry& candidate) { return candidate.type == format.type; });
-    const bool special = entry != family.special.end();
-    KVANT_CHECK(special || format.quantized());
-    MatMulKernel kernel;
-    kernel.name = KernelName(format, family, special);
-    kernel.activation = format.quantized() ? ActivationKind::kInt8 : ActivationKind::kFloat32;
-    kernel.row_tile = kRowTile;
-    kernel.scratch_bytes =
-        format.quantized() ? family.int8_scratch_bytes : family.float_scratch_bytes;
-    kernel.run = special              ? entry->run
-                 : format.has_offsets ? family.generic_offsets
-                                      : family.generic;
-    kernel.generic = !special;
-    if (special) kernel.run_many = entry->run_many;
-    table.push_back(kernel);
+    const MatMulEntry* entry = FindEntry(family, format);
+    KVANT_CHECK(entry != nullptr || format.quantized());
+    table.push_back(BuildKernel(format, family, entry));
   }
   return table;
 }
@@ -58,6 +68,16 @@ std::vector<MatMulKernel> WithKernelsOf(const std::vector<MatMulKernel>& other,
   KVANT_CHECK(other.size() == table.size());
   for (size_t i = 0; i < table.size(); ++i) {
     if (table[i].generic && !other[i].generic) table[i] = other[i];
+  }
+  return table;
+}
+
+std::vector<MatMulKernel> WithSpecialKernels(std::vector<MatMulKernel> table,
+                                             const MatMulFamily& family) {
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    const MatMulEntry* entry = FindEntry(family, format);
+    if (entry == nullptr) continue;
+    table[static_cast<size_t>(quant::FormatIndex(format))] = BuildKernel(format, family, entry);
   }
   return table;
 }

@@ -36,4 +36,9 @@ std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family);
 std::vector<MatMulKernel> WithKernelsOf(const std::vector<MatMulKernel>& other,
                                         std::vector<MatMulKernel> table);
 
+// `table` with the special kernels of `family` in place of those for the same formats. `table` is
+// that of an instruction set that every CPU with this one has, too.
+std::vector<MatMulKernel> WithSpecialKernels(std::vector<MatMulKernel> table,
+                                             const MatMulFamily& family);
+
 }  // namespace kvant::cpu

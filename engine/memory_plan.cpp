@@ -223,6 +223,10 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   plan.activations += static_cast<uint64_t>(options.sequences * options.state_log) *
                       static_cast<uint64_t>(model.plan().tail_floats()) * sizeof(float);
+  if (const auto frames = model.frame_shape()) {
+    plan.activations +=
+        static_cast<uint64_t>(options.sequences * frames->bins * frames->frames) * sizeof(float);
+  }
   if (model.has_encoder()) {
     plan.encoder = EncoderBytes(model, options, model.source_length());
   }

@@ -2,6 +2,7 @@
 #include "kvant/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <xxhash.h>
 
@@ -38,6 +39,12 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
 
   KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_));
   KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(*model->file_, options.tokenizer));
+  if (spec.encoder.has_value()) {
+    KVANT_ASSIGN(auto target, Tokenizer::CreateTarget(*model->file_));
+    if (target != nullptr) {
+      model->source_tokenizer_ = std::exchange(model->tokenizer_, std::move(target));
+    }
+  }
   KVANT_ASSIGN(auto plan, arch::BuildPlan(*model->file_, *model->kernels_, *model->float_gemm_,
                                           spec, options.observer));
   model->plans_.push_back(std::move(plan));
@@ -51,6 +58,13 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
                      path, model->tokenizer_->vocab_size(), spec.vocab);
+  }
+  if (spec.encoder.has_value() && !spec.encoder->frames.has_value() &&
+      model->source_tokenizer().vocab_size() > spec.encoder->vocab) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor {}.weight: expected {} rows for the vocabulary, found {}", path,
+                     spec.encoder->stack.input.tensor, model->source_tokenizer().vocab_size(),
+                     spec.encoder->vocab);
   }
   const int64_t first = spec.encoder.has_value() ? spec.encoder->first_token.value_or(0) : 0;
   if (first >= spec.vocab) {
@@ -113,6 +127,25 @@ std::optional<TokenId> Model::decoder_start() const {
   return first.has_value() ? static_cast<TokenId>(*first) : tokenizer_->special().bos;
 }
 
+std::optional<FrameShape> Model::frame_shape() const {
+  if (!has_encoder() || !spec_->encoder->frames.has_value()) return std::nullopt;
+  return FrameShape{spec_->encoder->frames->bins, graph::kFramesPerPosition * source_length()};
+}
+
+bool Model::has_decoder() const { return !spec_->stacks.empty(); }
+
+Status Model::CheckDecoder() const {
+  if (has_decoder()) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: the model is an encoder alone ({}), which writes no text ('kvant logits "
+                   "--source' gives its rows)",
+                   file_->path(), architecture());
+}
+
+int32_t Model::source_vocab_size() const {
+  return has_encoder() ? static_cast<int32_t>(spec_->encoder->vocab) : 0;
+}
+
 int64_t Model::source_length() const { return has_encoder() ? spec_->encoder->source_max : 0; }
 
 std::span<const graph::CacheLayer> Model::cache_layers() const {
@@ -123,7 +156,9 @@ const graph::Plan& Model::plan() const { return plan(graph::kDecodePlan); }
 
 std::string Model::DescribePlan() const {
   std::string text;
-  for (const auto& plan : plans_) text += plan->Describe();
+  for (const auto& plan : plans_) {
+    if (!plan->values().empty()) text += plan->Describe();
+  }
   return text;
 }
 

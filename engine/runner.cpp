@@ -49,7 +49,10 @@ Result<std::unique_ptr<Runner>> Runner::Create(std::shared_ptr<const Model> mode
 
 // ---- Sequences ----------------------------------------------------------------------------------
 
-Result<SequenceId> Runner::NewSequence() { return engine_->sequences->New(); }
+Result<SequenceId> Runner::NewSequence() {
+  KVANT_TRY(model().CheckDecoder());
+  return engine_->sequences->New();
+}
 
 Status Runner::FreeSequence(SequenceId sequence) {
   KVANT_TRY(engine_->sequences->Get(sequence));
@@ -96,6 +99,16 @@ Result<SourceId> Runner::Encode(std::span<const TokenId> tokens, const SourceOpt
   return source;
 }
 
+Result<SourceId> Runner::EncodeFrames(std::span<const float> frames, const SourceOptions& options) {
+  const uint64_t passes = engine_->core->counters.encoder_passes;
+  KVANT_ASSIGN(const SourceId source, engine_->sources->EncodeFrames(frames, options));
+  const bool found = engine_->core->counters.encoder_passes == passes;
+  engine_->core->LogEvent("encode source={} frames={}{}", source, model().frame_shape()->frames,
+                          found ? " found" : "");
+  KVANT_TRY(engine_->sequences->CheckIfAsked());
+  return source;
+}
+
 Status Runner::FreeSource(SourceId source) {
   KVANT_TRY(engine_->sources->Free(source));
   engine_->core->LogEvent("free source={}", source);
@@ -104,7 +117,7 @@ Status Runner::FreeSource(SourceId source) {
 
 Result<SequenceId> Runner::NewSequence(SourceId source) {
   KVANT_TRY(engine_->sources->Get(source));
-  KVANT_ASSIGN(const SequenceId sequence, engine_->sequences->New());
+  KVANT_ASSIGN(const SequenceId sequence, NewSequence());
   const Status set = SetSource(sequence, source);
   if (set.ok()) return sequence;
   engine_->sequences->Free(sequence);
@@ -113,17 +126,38 @@ Result<SequenceId> Runner::NewSequence(SourceId source) {
 
 Result<SequenceId> Runner::NewSequenceOf(std::span<const TokenId> source) {
   KVANT_ASSIGN(const SourceId id, Encode(source));
-  auto sequence = NewSequence(id);
-  const Status freed = FreeSource(id);
+  return NewSequenceAndFree(id);
+}
+
+Result<SequenceId> Runner::NewSequenceOfFrames(std::span<const float> frames) {
+  KVANT_ASSIGN(const SourceId id, EncodeFrames(frames));
+  return NewSequenceAndFree(id);
+}
+
+Result<SequenceId> Runner::NewSequenceAndFree(SourceId source) {
+  auto sequence = NewSequence(source);
+  const Status freed = FreeSource(source);
   if (sequence.ok() && !freed.ok()) return freed.error();
   return sequence;
+}
+
+std::span<const TokenId> Runner::source_tokens(SequenceId sequence) const {
+  const run::SequenceState* const state = engine_->sequences->Find(sequence);
+  if (state == nullptr || state->source == nullptr) return {};
+  return state->source->input.tokens;
+}
+
+std::span<const float> Runner::source_frames(SequenceId sequence) const {
+  const run::SequenceState* const state = engine_->sequences->Find(sequence);
+  if (state == nullptr || state->source == nullptr) return {};
+  return state->source->input.frames;
 }
 
 Status Runner::SetSource(SequenceId sequence, SourceId source) {
   KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   KVANT_ASSIGN(const run::SourceState* const held, engine_->sources->Get(source));
   KVANT_TRY(engine_->core->cache->SetSource(state->kv, held->kv));
-  state->source = held->number;
+  state->source = held->identity;
   engine_->core->LogEvent("source sequence={} source={}", sequence, source);
   return engine_->sequences->CheckIfAsked();
 }

@@ -14,6 +14,8 @@
 #include "base/mapped_file.h"
 #include "base/result.h"
 #include "formats/quoted.h"
+#include "quant/f16.h"
+#include "quant/format.h"
 
 namespace kvant::formats {
 namespace {
@@ -24,6 +26,7 @@ constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr size_t kPreambleBytes = 10;  // magic, version, header length
 constexpr size_t kDataAlignment = 64;
 constexpr std::string_view kFloat32 = "<f4";
+constexpr std::string_view kFloat16 = "<f2";
 
 // NumPy's own limit (64 since version 2.0).
 constexpr size_t kNpyDimsMax = 64;
@@ -114,8 +117,7 @@ class HeaderParser {
 };
 
 // The bytes of all values, or nothing where they exceed 2^63 - 1.
-std::optional<int64_t> DataBytes(std::span<const int64_t> shape) {
-  int64_t bytes = sizeof(float);
+std::optional<int64_t> DataBytes(std::span<const int64_t> shape, int64_t bytes = sizeof(float)) {
   for (const int64_t size : shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
   }
@@ -191,19 +193,29 @@ Result<NpyArray> NpyParse(std::span<const std::byte> bytes, const std::string& f
     return MakeError(ErrorCode::kCorrupt, "{}: malformed NumPy header {}", file,
                      Quoted(header_text));
   }
-  if (header.descr != kFloat32 || header.fortran_order) {
+  const bool halves = header.descr == kFloat16;
+  if ((header.descr != kFloat32 && !halves) || header.fortran_order) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: values of type {} in {} order, expected float32 ({}) in C order", file,
-                     Quoted(header.descr), header.fortran_order ? "Fortran" : "C", kFloat32);
+                     "{}: values of type {} in {} order, expected float32 ({}) or float16 ({}) in "
+                     "C order",
+                     file, Quoted(header.descr), header.fortran_order ? "Fortran" : "C", kFloat32,
+                     kFloat16);
   }
   const std::span<const std::byte> data = bytes.subspan(kPreambleBytes + header_bytes);
-  const auto data_bytes = DataBytes(header.shape);
+  const size_t value_bytes = halves ? sizeof(uint16_t) : sizeof(float);
+  const auto data_bytes = DataBytes(header.shape, static_cast<int64_t>(value_bytes));
   if (!data_bytes || static_cast<uint64_t>(*data_bytes) != data.size()) {
     return MakeError(ErrorCode::kCorrupt, "{}: {} bytes of values do not fill the shape ({})", file,
                      data.size(), fmt::join(header.shape, ", "));
   }
-  NpyArray array{std::move(header.shape), std::vector<float>(data.size() / sizeof(float))};
-  if (!data.empty()) std::memcpy(array.values.data(), data.data(), data.size());
+  NpyArray array{std::move(header.shape), std::vector<float>(data.size() / value_bytes)};
+  if (data.empty()) return array;
+  if (halves) {
+    quant::FindFormat(quant::F16::kName)
+        ->decode(data.data(), array.values.data(), std::ssize(array.values));
+  } else {
+    std::memcpy(array.values.data(), data.data(), data.size());
+  }
   return array;
 }
 

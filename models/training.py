@@ -5,6 +5,9 @@ last part of the steps.
 """
 import torch
 
+# Names of matrices whose rows belong to tokens or distances.
+TABLES = ("embed", "shared", "lm_head", "relative_attention_bias")
+
 
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is replaced by the nearest semi-orthogonal matrix (Jordan et al., 2024), shape by shape."""
@@ -43,9 +46,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def make_optimizers(model, matrix_rate, embedding_rate, decay, dtype=torch.float32):
-    """Muon for matrices of two dimensions; AdamW for embeddings and for all else, without decay."""
-    embeddings = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" in name]
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    """Muon for matrices of two dimensions; AdamW for tables of vectors and for all else, without decay."""
+    is_table = lambda name: any(part in name for part in TABLES)
+    embeddings = [p for name, p in model.named_parameters() if p.ndim == 2 and is_table(name)]
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and not is_table(name)]
     others = [p for p in model.parameters() if p.ndim != 2]
     return [Muon(matrices, matrix_rate, weight_decay=decay, dtype=dtype),
             torch.optim.AdamW([dict(params=embeddings, lr=embedding_rate, weight_decay=decay),

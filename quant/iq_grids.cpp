@@ -164,11 +164,8 @@ constexpr uint64_t kIq3SSet[] = {
 };
 // clang-format on
 
-// What a digit stands for.
-constexpr int8_t kIq1Digits[] = {-8, 0, 8};
-constexpr int8_t kIq2Digits[] = {8, 25, 43};
-constexpr int8_t kIq3XxsDigits[] = {4, 12, 20, 28, 36, 44, 52, 62};
-constexpr int8_t kIq3SDigits[] = {1, 3, 5, 7, 9, 11, 13, 15};
+// What a digit stands for; the others are in the header.
+constexpr int8_t kIq1Levels[] = {-8, 0, 8};
 
 template <class Grid, size_t kWords, size_t kBase>
 constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBase]) {
@@ -197,6 +194,58 @@ constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBas
   return grid;
 }
 
+template <class Packed, class Points, size_t kBase>
+constexpr Packed Pack(const Points& grid, const int8_t (&levels)[kBase]) {
+  Packed packed{};
+  for (int point = 0; point < Points::kCount; ++point) {
+    unsigned word = 0;
+    for (int j = 0; j < Points::kDims; ++j) {
+      unsigned digit = 0;
+      while (levels[digit] != grid.points[point][j]) ++digit;
+      word |= digit << Packed::BitOf(j);
+    }
+    packed.words[point] = static_cast<uint16_t>(word);
+    packed.bytes[0][point] = static_cast<uint8_t>(word);
+    packed.bytes[1][point] = static_cast<uint8_t>(word >> 8);
+  }
+  return packed;
+}
+
+// Digits [begin, begin + 4) of a point, two bits each.
+template <class Points>
+constexpr uint8_t FourDigits(const Points& grid, int point, int begin) {
+  unsigned byte = 0;
+  for (int j = 0; j < 4; ++j) {
+    byte |= static_cast<unsigned>(grid.points[point][begin + j] / 8 + 1) << (2 * j);
+  }
+  return static_cast<uint8_t>(byte);
+}
+
+template <class Points>
+constexpr PackedTernary PackTernary(const Points& grid) {
+  PackedTernary packed{};
+  for (int point = 0; point < Points::kCount; ++point) {
+    const int group = point / 16;
+    const uint8_t upper = FourDigits(grid, point, 4);
+    packed.lower[point] = FourDigits(grid, point, 0);
+    if (point % 16 == 0) packed.first[group] = upper;
+    packed.last[group] = upper;
+    packed.first_count[group] += upper == packed.first[group];
+  }
+  return packed;
+}
+
+// Whether each sixteen points have at most two upper bytes.
+template <class Points>
+constexpr bool FitsTernary(const Points& grid, const PackedTernary& packed) {
+  for (int point = 0; point < Points::kCount; ++point) {
+    const int group = point / 16;
+    const bool first = point % 16 < packed.first_count[group];
+    if (FourDigits(grid, point, 4) != (first ? packed.first : packed.last)[group]) return false;
+  }
+  return true;
+}
+
 template <size_t kWords>
 constexpr int Members(const uint64_t (&set)[kWords]) {
   int count = 0;
@@ -209,11 +258,24 @@ static_assert(Members(kIq3XxsSet) == 256 && Members(kIq3SSet) == 512);
 
 }  // namespace
 
-constinit const Grid<8, 2048, 3> kIq1Grid = Expand<Grid<8, 2048, 3>>(kIq1Set, kIq1Digits);
-constinit const Grid<8, 256, 3> kIq2XxsGrid = Expand<Grid<8, 256, 3>>(kIq2XxsSet, kIq2Digits);
-constinit const Grid<8, 512, 3> kIq2XsGrid = Expand<Grid<8, 512, 3>>(kIq2XsSet, kIq2Digits);
-constinit const Grid<8, 1024, 3> kIq2SGrid = Expand<Grid<8, 1024, 3>>(kIq2SSet, kIq2Digits);
-constinit const Grid<4, 256, 8> kIq3XxsGrid = Expand<Grid<4, 256, 8>>(kIq3XxsSet, kIq3XxsDigits);
-constinit const Grid<4, 512, 8> kIq3SGrid = Expand<Grid<4, 512, 8>>(kIq3SSet, kIq3SDigits);
+constexpr Grid<8, 2048, 3> kIq1Grid = Expand<Grid<8, 2048, 3>>(kIq1Set, kIq1Levels);
+constexpr Grid<8, 256, 3> kIq2XxsGrid = Expand<Grid<8, 256, 3>>(kIq2XxsSet, kIq2Levels);
+constexpr Grid<8, 512, 3> kIq2XsGrid = Expand<Grid<8, 512, 3>>(kIq2XsSet, kIq2Levels);
+constexpr Grid<8, 1024, 3> kIq2SGrid = Expand<Grid<8, 1024, 3>>(kIq2SSet, kIq2Levels);
+constexpr Grid<4, 256, 8> kIq3XxsGrid = Expand<Grid<4, 256, 8>>(kIq3XxsSet, kIq3XxsLevels);
+constexpr Grid<4, 512, 8> kIq3SGrid = Expand<Grid<4, 512, 8>>(kIq3SSet, kIq3SLevels);
+
+constexpr PackedTernary kIq1Packed = PackTernary(kIq1Grid);
+static_assert(FitsTernary(kIq1Grid, kIq1Packed));
+constinit const PackedPoints<1024, 2> kIq2SPacked =
+    Pack<PackedPoints<1024, 2>>(kIq2SGrid, kIq2Levels);
+constinit const PackedPoints<256, 2> kIq2XxsPacked =
+    Pack<PackedPoints<256, 2>>(kIq2XxsGrid, kIq2Levels);
+constinit const PackedPoints<512, 2> kIq2XsPacked =
+    Pack<PackedPoints<512, 2>>(kIq2XsGrid, kIq2Levels);
+constinit const PackedPoints<256, 3> kIq3XxsPacked =
+    Pack<PackedPoints<256, 3>>(kIq3XxsGrid, kIq3XxsLevels);
+constinit const PackedPoints<512, 3> kIq3SPacked =
+    Pack<PackedPoints<512, 3>>(kIq3SGrid, kIq3SLevels);
 
 }  // namespace kvant::quant

@@ -39,8 +39,42 @@ extern const Grid<8, 1024, 3> kIq2SGrid;
 extern const Grid<4, 256, 8> kIq3XxsGrid;
 extern const Grid<4, 512, 8> kIq3SGrid;
 
+// What the digits of a point's coordinates stand for.
+inline constexpr int8_t kIq2Levels[] = {8, 25, 43};
+inline constexpr int8_t kIq3XxsLevels[] = {4, 12, 20, 28, 36, 44, 52, 62};
+inline constexpr int8_t kIq3SLevels[] = {1, 3, 5, 7, 9, 11, 13, 15};
+
+// The points of a grid as 16-bit words of digits, kBits each: digit j begins at bit j / 2 * kBits +
+// j % 2 * 8. So a table of 256 points fits eight vectors of 64 bytes.
+template <int kCount, int kBitsValue>
+struct PackedPoints {
+  static constexpr int kBits = kBitsValue;
+  alignas(64) uint16_t words[kCount];
+  // The lower and the upper bytes of the words.
+  alignas(64) uint8_t bytes[2][kCount];
+
+  static constexpr int BitOf(int digit) { return digit / 2 * kBits + digit % 2 * 8; }
+};
+
+// The points of the grid of IQ1 as two bytes of four digits, two bits each. The upper ones ascend,
+// and no sixteen points that follow each other have more than two.
+struct PackedTernary {
+  alignas(64) uint8_t lower[2048];
+  // Of points 16 i to 16 i + 15: the first first_count[i] have the upper byte first[i], the others
+  // last[i].
+  alignas(64) uint8_t first[128];
+  alignas(64) uint8_t last[128];
+  alignas(64) uint8_t first_count[128];
+};
+extern const PackedTernary kIq1Packed;
+extern const PackedPoints<1024, 2> kIq2SPacked;
+extern const PackedPoints<256, 2> kIq2XxsPacked;
+extern const PackedPoints<512, 2> kIq2XsPacked;
+extern const PackedPoints<256, 3> kIq3XxsPacked;
+extern const PackedPoints<512, 3> kIq3SPacked;
+
 // Where only seven of eight signs are stored, the number of minus signs is even.
-inline int EvenSigns(int seven) {
+constexpr int EvenSigns(int seven) {
   return seven | (std::popcount(static_cast<uint32_t>(seven)) & 1) << 7;
 }
 

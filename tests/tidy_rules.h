@@ -56,6 +56,7 @@ inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
     {"cpu/avx2", {"cpu/generic"}},
     {"cpu/avxvnni", {"cpu/generic", "cpu/avx2"}},
     {"cpu/avx512vnni", {"cpu/generic", "cpu/avx2"}},
+    {"cpu/avx512vbmi", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
     {"cpu/amx", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
     {"cpu/neon", {"cpu/generic"}},
     {"cpu/i8mm", {"cpu/generic", "cpu/neon"}},
@@ -71,9 +72,10 @@ inline const std::set<std::string> kBasicHeaders = {"kvant/file_access.h", "kvan
 inline constexpr std::string_view kFolderOfFamilies = "engine/arch/families/";
 // Tokenizers have lists of their own: kinds, pre-tokenizers, and parts of model names. Some of
 // their entries are spelt like a family, but name something else, and so does what a class calls
-// its layers.
+// its layers, and what programs are called whose scores of beams are known.
 inline const std::vector<std::string_view> kFilesOfTokenizers = {
-    "engine/tokenizer/", "engine/convert/pre_tokenizer_name.", "engine/arch/hf/hf_nemotron_h."};
+    "engine/tokenizer/", "engine/convert/pre_tokenizer_name.", "engine/arch/hf/hf_nemotron_h.",
+    "engine/generate/beam_options."};
 inline const std::vector<std::string_view> kNamesOfFormats = {"quant/", "engine/quantize/recipe"};
 
 }  // namespace kvant::test

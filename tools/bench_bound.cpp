@@ -16,8 +16,8 @@ using graph::RowSpace;
 // Adds up what the nodes of the plan say of their work.
 class Counter {
  public:
-  Counter(const Model& model, const SessionOptions& options)
-      : plan_(model.plan()), options_(options) {
+  Counter(const Model& model, const SessionOptions& options, int64_t source)
+      : plan_(model.plan()), options_(options), source_(source) {
     if (options.kv_cache) cache_ = {options.k_type, options.v_type, options.state_type};
   }
 
@@ -36,7 +36,7 @@ class Counter {
 
   // Attention of the tokens at [end - rows, end) of one sequence, in one pass.
   void AddAttention(int64_t rows, int64_t end) {
-    const PassShape::Part part = {rows, end};
+    const PassShape::Part part = {.rows = rows, .end = end, .source = source_};
     AddParts({&part, 1});
   }
 
@@ -44,7 +44,7 @@ class Counter {
   void AddStep(int64_t rows, int64_t end, bool shared) {
     AddMatrices(rows, rows);
     std::vector<PassShape::Part> parts;
-    for (int64_t row = 0; row < rows; ++row) parts.push_back({1, end, shared && row > 0});
+    for (int64_t row = 0; row < rows; ++row) parts.push_back({1, end, shared && row > 0, source_});
     AddParts(parts);
   }
 
@@ -55,14 +55,26 @@ class Counter {
 
   const graph::Plan& plan_;
   const SessionOptions& options_;
+  int64_t source_;  // positions, of every sequence
   std::optional<PassShape::CacheTypes> cache_;
   graph::Work work_;
 };
 
+// One pass of the encoder, whose own keys and values are floats.
+graph::Work CountEncoding(const Model& model, int64_t length) {
+  const PassShape::Part part = {.rows = length, .end = length, .source = length};
+  PassShape pass;
+  pass.rows.Set(RowSpace::kPass, length);
+  pass.parts = {&part, 1};
+  pass.cache = {cpu::KvElement::kF32, cpu::KvElement::kF32};
+  return model.plan(graph::kEncodePlan).WorkOf(pass);
+}
+
 }  // namespace
 
 graph::Work CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test) {
-  Counter counter(model, options);
+  if (test.encodes) return CountEncoding(model, test.source);
+  Counter counter(model, options, test.source);
   const int64_t end = test.depth + test.n_prompt;
   if (!options.kv_cache) {  // every step computes all that is there, and stores nothing
     const auto add = [&](int64_t rows) {

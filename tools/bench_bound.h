@@ -16,17 +16,19 @@
 
 namespace kvant::tools {
 
-// One repetition: a prompt of n_prompt tokens, then n_gen tokens one at a time, after `depth`
-// tokens that are there already.
+// One repetition: a source that is read, or a prompt of n_prompt tokens, then n_gen tokens one at a
+// time, after `depth` tokens that are there already.
 struct SpeedCase {
   int64_t n_prompt = 0;
   int64_t n_gen = 0;
   int64_t depth = 0;
   int64_t sequences = 1;  // side by side, each with tokens of its own
   int64_t beams = 1;      // if more than 1: one sequence, one text
+  int64_t source = 0;     // tokens of the source behind which encoder-decoders write
+  bool encodes = false;   // the test is reading the source
 
   // The speed of the test is told as so many tokens over its seconds.
-  int64_t tokens() const { return (n_prompt + n_gen) * sequences; }
+  int64_t tokens() const { return encodes ? source : (n_prompt + n_gen) * sequences; }
 };
 
 graph::Work CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test);

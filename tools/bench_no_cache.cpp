@@ -21,9 +21,9 @@ class NoCacheBench {
     const int64_t depth_max = *std::max_element(options_.depths.begin(), options_.depths.end());
     const int64_t tokens = *std::max_element(options_.generated.begin(), options_.generated.end());
     session.context = std::max(depth_max + 1, tokens);
-    KVANT_ASSIGN(SpeedRunner cached, SpeedRunner::Create(model_.model, session));
+    KVANT_ASSIGN(SpeedRunner cached, SpeedRunner::Create(model_.model, session, 0));
     session.kv_cache = false;
-    KVANT_ASSIGN(SpeedRunner uncached, SpeedRunner::Create(model_.model, session));
+    KVANT_ASSIGN(SpeedRunner uncached, SpeedRunner::Create(model_.model, session, 0));
     for (const int64_t depth : options_.depths) {
       KVANT_TRY(AddRow(cached, uncached, {.n_gen = 1, .depth = depth},
                        fmt::format("step at {}", depth), options_.repetitions));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/limits.h"
@@ -19,11 +21,12 @@ constexpr HelpText kBenchHelp = {
     "-n), a row for each test, and what share of the machine's limits that is. Numbers may be\n"
     "lists and ranges: 512,1024 or 1-4 or 0-8192+4096 or 1-8*2. Rows have the form and the field\n"
     "names of llama-bench. tokens/s of a batch counts the tokens of all its sequences; beams\n"
-    "count as one text.",
+    "count as one text. Encoder-decoders read a source, which is a row, and decode behind it.",
     "  kvant bench model.gguf\n"
     "  kvant bench --synthetic 1b:Q4_K_M -t 1-2\n"
     "  kvant bench a.gguf b.gguf -p 512 -n 128 -d 0,8192 --kv-type f16,q8 -r 3\n"
     "  kvant bench model.gguf -p 0 -n 64 --batch 1-8*2 -o json | jq '.[].avg_ts'\n"
+    "  kvant bench --synthetic opus-mt:Q8_0 --source-length 32,512 --beams 1,4,8\n"
     "  kvant bench --machine\n"
     "  kvant bench model.gguf --compare-no-cache\n"
     "  kvant bench model.gguf --kv-ops -d 512,8192\n",
@@ -32,10 +35,14 @@ constexpr HelpText kBenchHelp = {
 // Tests of more tokens would take days.
 constexpr int64_t kTokensMax = int64_t{1} << 24;
 
+// Of encoder-decoders, where nothing else is asked for.
+constexpr int64_t kUsualSource = 512;
+constexpr std::array<int64_t, 3> kUsualBeams = {1, 4, 8};
+
 // The options as they are written.
 struct Texts {
   std::vector<std::string> models, synthetic, prompts, generated, pairs, depths, batches, beams;
-  std::vector<std::string> threads, chunks, kv_types, k_types, v_types;
+  std::vector<std::string> sources, threads, chunks, kv_types, k_types, v_types;
   std::optional<std::string> output, error_output;
   bool machine = false;
   bool compare_no_cache = false;
@@ -52,6 +59,11 @@ void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
              "Tokens that the sequence holds before a test begins", "0");
   list.Texts("--batch", &texts.batches, "N", "Sequences that are decoded together", "1");
   list.Texts("--beams", &texts.beams, "N", "Beams of the beam search in decode tests", "1");
+  list.Texts(
+      "--source-length", &texts.sources, "N",
+      "Tokens of the source that an encoder-decoder reads, in a test of its own, and decodes "
+      "behind",
+      "512, or as many as it reads");
   list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
   list.Flag("--machine", &texts.machine,
             "Measure the machine alone: memory bandwidth and arithmetic");
@@ -65,11 +77,10 @@ void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
 void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Group("Model");
   list.Texts("-m,--model", &texts.models, "FILE", "The same as the argument MODEL");
-  list.Texts(
-      "--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
-      "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, gemma3-4b, "
-      "qwen35-9b, deepseek-lite, gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts); in "
-      "any type of 'kvant quantize'");
+  list.Texts("--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
+             "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, gemma3-4b, "
+             "qwen35-9b, deepseek-lite, gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts), "
+             "opus-mt or flan-t5-base; in any type of 'kvant quantize'");
   options.loading.AddPre(list);
   options.loading.AddLoading(list);
   list.Group("Speed and memory");
@@ -152,6 +163,9 @@ Status ParseTests(Texts& texts, BenchOptions* options) {
   KVANT_ASSIGN(options->batches, numbers("--batch", texts.batches, {"1"}, sequences));
   KVANT_ASSIGN(options->beams,
                numbers("--beams", texts.beams, {operations ? "1-8*2" : "1"}, sequences));
+  KVANT_ASSIGN(options->sources, ParseNumbers("--source-length", texts.sources, {1, kTokensMax}));
+  options->prompts_given = !texts.prompts.empty();
+  options->beams_given = !texts.beams.empty();
   const std::string all_threads = std::to_string(DefaultThreadCount());
   KVANT_ASSIGN(options->threads,
                numbers("--threads", texts.threads, {all_threads}, {1, kThreadsMax}));
@@ -224,6 +238,28 @@ Status CheckTests(const BenchOptions& options) {
 
 std::string LlamaKvTypeName(KvType element) {
   return element == KvType::kQ8 ? "q8_0" : std::string(KvTypeName(element));
+}
+
+Result<BenchOptions> BenchOptions::For(const Model& model) const {
+  BenchOptions out = *this;
+  if (!model.has_encoder()) {
+    if (sources.empty()) return out;
+    return MakeError(ErrorCode::kInvalid,
+                     "--source-length: expected an encoder-decoder, found a model that reads no "
+                     "source");
+  }
+  const int64_t most = model.source_length();
+  for (const int64_t length : sources) {
+    if (length <= most) continue;
+    return MakeError(ErrorCode::kInvalid,
+                     "--source-length: expected at most the {} tokens that the model reads, found "
+                     "{}",
+                     most, length);
+  }
+  if (sources.empty()) out.sources = {std::min(kUsualSource, most)};
+  if (!prompts_given) out.prompts.clear();
+  if (!beams_given) out.beams.assign(kUsualBeams.begin(), kUsualBeams.end());
+  return out;
 }
 
 SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,

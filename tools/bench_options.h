@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cpu/kernels.h"
+#include "kvant/model.h"
 #include "kvant/session_options.h"
 #include "tools/bench_output.h"
 #include "tools/common_options.h"
@@ -41,10 +42,14 @@ struct BenchOptions {
   std::vector<int64_t> depths;
   std::vector<int64_t> batches;
   std::vector<int64_t> beams;
+  std::vector<int64_t> sources;  // lengths, of encoder-decoders
   std::vector<int64_t> threads;
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;
   StateGroup states;
+
+  bool prompts_given = false;
+  bool beams_given = false;
 
   int64_t repetitions = 5;
   bool no_kv_cache = false;
@@ -53,6 +58,10 @@ struct BenchOptions {
   bool quiet = false;
   OutputForm output = OutputForm::kMarkdown;
   std::optional<OutputForm> error_output;  // the same rows on stderr
+
+  // These options for a model: encoder-decoders have defaults of their own where nothing was asked
+  // for. kInvalid for sources of a model that reads none, or longer ones than it reads.
+  Result<BenchOptions> For(const Model& model) const;
 
   // The session options that all tests with these types, threads and chunk share.
   SessionOptions Session(const KvTypes& types, int64_t threads_now, int64_t chunk) const;

@@ -57,12 +57,18 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
   return Open(options, file.path(), synthetic.Name());
 }
 
-std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed) {
+std::vector<TokenId> RandomSource(const Model& model, int64_t count, uint64_t seed) {
   Xoshiro256 random(seed);
   std::vector<TokenId> tokens(static_cast<size_t>(count));
   for (TokenId& id : tokens) {
     id = static_cast<TokenId>(random.Below(static_cast<uint64_t>(model.vocab_size())));
   }
+  return tokens;
+}
+
+std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed) {
+  std::vector<TokenId> tokens = RandomSource(model, count, seed);
+  if (model.decoder_start().has_value()) tokens[0] = *model.decoder_start();
   const SpecialTokens& special = model.tokenizer().special();
   if (special.add_bos && special.bos.has_value()) tokens[0] = *special.bos;
   return tokens;
@@ -87,12 +93,15 @@ Status CheckMemory(const Model& model, const SessionOptions& options, int64_t po
 }
 
 Result<SpeedRunner> SpeedRunner::Create(std::shared_ptr<const Model> model,
-                                        const SessionOptions& options) {
+                                        const SessionOptions& options, int64_t source) {
   KVANT_TRY(CheckMemory(*model, options, options.context * options.sequences));
   SpeedRunner out;
   KVANT_ASSIGN(out.runner_, Runner::Create(model, options));
   for (int64_t i = 0; i < options.sequences; ++i) {
-    KVANT_ASSIGN(const SequenceId sequence, out.runner_->NewSequence());
+    KVANT_ASSIGN(const SequenceId sequence, source > 0
+                                                ? out.runner_->NewSequenceOf(RandomSource(
+                                                      *model, source, static_cast<uint64_t>(i + 1)))
+                                                : out.runner_->NewSequence());
     out.sequences_.push_back(sequence);
     out.tokens_.push_back(RandomTokens(*model, options.context, static_cast<uint64_t>(i + 1)));
   }
@@ -137,6 +146,15 @@ Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   return times;
 }
 
+Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number) {
+  const std::vector<TokenId> tokens = RandomSource(runner.model(), test.source, number);
+  const auto start = Clock::now();
+  KVANT_ASSIGN(const SourceId source, runner.Encode(tokens));
+  const double seconds = SecondsSince(start);
+  KVANT_TRY(runner.FreeSource(source));
+  return seconds;
+}
+
 Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const SpeedCase& test) {
   BeamGenerateOptions generate;
   generate.search.beams = static_cast<int32_t>(test.beams);
@@ -155,6 +173,8 @@ Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const S
   const size_t length = static_cast<size_t>(std::max<int64_t>(test.depth, 1));
   const std::vector<TokenId> tokens(prompt.begin(),
                                     prompt.begin() + static_cast<std::ptrdiff_t>(length));
+  const std::vector<TokenId> source = RandomSource(runner.model(), test.source, 1);
+  if (test.source > 0) generate.sources = {&source, 1};
   KVANT_ASSIGN(const auto found, GenerateBeams(runner, {&tokens, 1}, generate));
   if (found.front().cancelled) return MakeError(ErrorCode::kCancelled, "cancelled");
   return std::chrono::duration<double>(last - first).count();

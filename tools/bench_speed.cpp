@@ -32,12 +32,15 @@ std::string Now() {
   return text;
 }
 
-// "pp512", "tg128 @ d8192", "pp512+tg128", "4 x tg128", "tg128 of 4 beams"
+// "pp512", "tg128 @ d8192", "pp512+tg128", "4 x tg128", "tg128 of 4 beams"; of encoder-decoders
+// "src512" and "tg128 @ src512"
 std::string TestName(const SpeedCase& test) {
+  if (test.encodes) return fmt::format("src{}", test.source);
   std::string name = test.n_prompt > 0 ? fmt::format("pp{}", test.n_prompt) : "";
   if (test.n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", test.n_gen);
   if (test.sequences > 1) name = fmt::format("{} x {}", test.sequences, name);
   if (test.beams > 1) name += fmt::format(" of {} beams", test.beams);
+  if (test.source > 0) name += fmt::format(" @ src{}", test.source);
   if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
   return name;
 }
@@ -117,8 +120,11 @@ class SpeedBench {
       for (const KvTypes& types : options_.kv_types) {
         for (const int64_t threads : options_.threads) {
           const SessionOptions session = options_.Session(types, threads, chunk);
-          for (const int64_t batch : options_.batches) KVANT_TRY(RunBatch(session, batch));
-          KVANT_TRY(RunBeamTests(session));
+          if (options_.sources.empty()) KVANT_TRY(RunTests(session, 0));
+          for (const int64_t source : options_.sources) {
+            KVANT_TRY(RunEncoderTest(session, source));
+            KVANT_TRY(RunTests(session, source));
+          }
         }
       }
     }
@@ -126,8 +132,29 @@ class SpeedBench {
   }
 
  private:
+  // All that generate, behind a source of so many tokens if that is above 0.
+  Status RunTests(const SessionOptions& session, int64_t source) {
+    for (const int64_t batch : options_.batches) KVANT_TRY(RunBatch(session, batch, source));
+    return RunBeamTests(session, source);
+  }
+
+  // Reading a source, a new one each time.
+  Status RunEncoderTest(SessionOptions session, int64_t source) {
+    session.context = 1;
+    session.sequences = 1;
+    KVANT_TRY(CheckMemory(*model_.model, session, source));
+    KVANT_ASSIGN(const auto runner, Runner::Create(model_.model, session));
+    const SpeedCase test{.source = source, .encodes = true};
+    uint64_t number = 0;
+    return Measure(runner->options(), test,
+                   [&](const SpeedCase& now) -> Result<SpeedRunner::Times> {
+                     KVANT_ASSIGN(const double seconds, RunEncoder(*runner, now, ++number));
+                     return SpeedRunner::Times{seconds, 0};
+                   });
+  }
+
   // The tests of `batch` sequences side by side, without beams, at all depths.
-  Status RunBatch(SessionOptions session, int64_t batch) {
+  Status RunBatch(SessionOptions session, int64_t batch, int64_t source) {
     std::vector<SpeedCase> tests;
     for (const int64_t n : options_.prompts) tests.push_back({.n_prompt = n});
     const bool plain_decode =
@@ -142,7 +169,7 @@ class SpeedBench {
     for (const SpeedCase& test : tests) longest = std::max(longest, test.tokens());
     session.context = *std::max_element(options_.depths.begin(), options_.depths.end()) + longest;
     session.sequences = batch;
-    KVANT_ASSIGN(SpeedRunner runner, SpeedRunner::Create(model_.model, session));
+    KVANT_ASSIGN(SpeedRunner runner, SpeedRunner::Create(model_.model, session, source));
     for (const int64_t depth : options_.depths) {
       if (depth > 0)
         report_.Progress(fmt::format("{}: {} tokens before the tests", model_.name, depth));
@@ -150,13 +177,14 @@ class SpeedBench {
       for (SpeedCase test : tests) {
         test.depth = depth;
         test.sequences = batch;
+        test.source = source;
         KVANT_TRY(Measure(session, test, [&](const SpeedCase& now) { return runner.Run(now); }));
       }
     }
     return {};
   }
 
-  Status RunBeamTests(SessionOptions session) {
+  Status RunBeamTests(SessionOptions session, int64_t source) {
     const int64_t beams_max = *std::max_element(options_.beams.begin(), options_.beams.end());
     const int64_t longest = *std::max_element(options_.generated.begin(), options_.generated.end());
     if (beams_max == 1 || longest == 0) return {};
@@ -171,7 +199,7 @@ class SpeedBench {
       for (const int64_t beams : options_.beams) {
         for (const int64_t n : options_.generated) {
           if (beams == 1 || n == 0) continue;
-          const SpeedCase test{.n_gen = n, .depth = depth, .beams = beams};
+          const SpeedCase test{.n_gen = n, .depth = depth, .beams = beams, .source = source};
           KVANT_TRY(Measure(runner->options(), test,
                             [&](const SpeedCase& now) -> Result<SpeedRunner::Times> {
                               KVANT_ASSIGN(const double seconds, RunBeams(*runner, tokens, now));
@@ -244,6 +272,7 @@ class SpeedBench {
     row["n_depth"] = result.test.depth;
     row["n_seqs"] = result.test.sequences;
     row["n_beams"] = result.test.beams;
+    row["n_source"] = result.test.source;
     row["test_time"] = result.time;
     row["avg_ns"] = std::llround(Mean(nanoseconds));
     row["stddev_ns"] = std::llround(StandardDeviation(nanoseconds));
@@ -355,7 +384,8 @@ Json ModelFields(const BenchModel& model, const SessionOptions& options) {
 }
 
 Status BenchSpeed(const BenchOptions& options, const BenchModel& model, BenchReport& report) {
-  return SpeedBench(options, model, report).RunAll();
+  KVANT_ASSIGN(const BenchOptions of_model, options.For(*model.model));
+  return SpeedBench(of_model, model, report).RunAll();
 }
 
 }  // namespace kvant::tools

@@ -33,15 +33,17 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
 Status CheckMemory(const Model& model, const SessionOptions& options, int64_t positions);
 
 // Random tokens, the same ones for the same seed, after the token that texts of the model begin
-// with.
+// with; sources begin with any.
 std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed);
+std::vector<TokenId> RandomSource(const Model& model, int64_t count, uint64_t seed);
 
 // Sequences of random tokens and the tests that are run on them.
 class SpeedRunner {
  public:
-  // Room for tests of so many sequences, each with `options.context` positions.
+  // Room for tests of so many sequences, each with `options.context` positions; of encoder-decoders
+  // each behind a source of its own with so many tokens.
   static Result<SpeedRunner> Create(std::shared_ptr<const Model> model,
-                                    const SessionOptions& options);
+                                    const SessionOptions& options, int64_t source);
 
   // Fills the sequences with so many tokens each; later tests begin there.
   Status SetDepth(int64_t depth);
@@ -65,8 +67,11 @@ class SpeedRunner {
   int64_t depth_ = 0;
 };
 
+// Seconds in which a source of test.source tokens is encoded; `number` makes it another one.
+Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number);
+
 // Seconds of n_gen steps of a beam search after a prompt of test.depth tokens (at least one), which
-// a runner with a prefix cache has computed once.
+// a runner with a prefix cache has computed once, and behind a source if test.source is above 0.
 Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const SpeedCase& test);
 
 // kvant bench MODEL: all tests of one model.

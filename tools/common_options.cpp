@@ -217,6 +217,9 @@ void SessionGroup::AddKvTypes(OptionList& list) {
                std::string(KvTypeName(kv_type)));
   list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE", "The same for the keys alone");
   list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "The same for the values alone");
+  list.Checked("--source-kv-type", TakeKvType(&source_kv_type), "TYPE",
+               "Of models with an encoder: the type of what the cache holds of a source",
+               "as --kv-type");
   list.Flag("--no-kv-rotation", &no_kv_rotation,
             "Store keys and values of type q8 without the rotation that spreads their outliers");
   states.Add(list);
@@ -252,7 +255,9 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.cancel = &CancelFlag();
   options.k_type = k_type.value_or(kv_type);
   options.v_type = v_type.value_or(kv_type);
-  const bool int8 = options.k_type == KvType::kQ8 || options.v_type == KvType::kQ8;
+  options.source_k_type = options.source_v_type = source_kv_type;
+  const bool int8 = options.k_type == KvType::kQ8 || options.v_type == KvType::kQ8 ||
+                    source_kv_type == KvType::kQ8;
   const std::pair<bool, const char*> cached[] = {
       {no_kv_rotation, "--no-kv-rotation"},
       {states.type.has_value(), "--state-type"},
@@ -282,8 +287,17 @@ Result<Runner::LogSink> SessionGroup::KvLog() const {
   return Runner::LogSink([](std::string_view line) { WriteError(fmt::format("{}\n", line)); });
 }
 
+Status SessionGroup::CheckSource(const Model& model) const {
+  if (!source_kv_type.has_value() || model.has_encoder()) return {};
+  return MakeError(ErrorCode::kInvalid,
+                   "--source-kv-type: expected a model with an encoder, {} has "
+                   "none",
+                   model.file().path());
+}
+
 Result<std::unique_ptr<Session>> SessionGroup::Open(std::shared_ptr<const Model> model,
                                                     const SessionOptions& options) const {
+  KVANT_TRY(CheckSource(*model));
   KVANT_ASSIGN(auto session, Session::Create(model, options));
   KVANT_ASSIGN(auto log, KvLog());
   if (log) session->SetKvLog(std::move(log));
@@ -293,6 +307,7 @@ Result<std::unique_ptr<Session>> SessionGroup::Open(std::shared_ptr<const Model>
 
 Result<std::unique_ptr<Runner>> SessionGroup::OpenRunner(std::shared_ptr<const Model> model,
                                                          const SessionOptions& options) const {
+  KVANT_TRY(CheckSource(*model));
   KVANT_ASSIGN(auto runner, Runner::Create(model, options));
   KVANT_ASSIGN(auto log, KvLog());
   if (log) runner->SetKvLog(std::move(log));
@@ -337,6 +352,13 @@ Result<std::optional<std::string>> TextGroup::Read(const Positionals& positional
   KVANT_ASSIGN(std::string content,
                from_file ? ReadFile(*file) : ReadAll(STDIN_FILENO, "standard input"));
   return std::optional(std::move(content));
+}
+
+void AddLanguageOptions(OptionList& list, LanguageNames& names) {
+  list.Text("--source-lang", &names.source, "LANGUAGE",
+            "Of models that translate between several: that of the source, as de_DE or de");
+  list.Text("--target-lang", &names.target, "LANGUAGE",
+            "The same: that of the text, which in some models stands in front of the source");
 }
 
 void AddIdleOptions(OptionList& list) {

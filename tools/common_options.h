@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/languages.h"
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "tools/command_line.h"
@@ -76,6 +77,7 @@ struct SessionGroup {
   KvType kv_type = KvType::kF16;
   std::optional<KvType> k_type;
   std::optional<KvType> v_type;
+  std::optional<KvType> source_kv_type;
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
@@ -110,6 +112,7 @@ struct SessionGroup {
   void AddKvChecks(OptionList& list);
   // Where --log kv writes; empty without it.
   Result<Runner::LogSink> KvLog() const;
+  Status CheckSource(const Model& model) const;
 };
 
 // The spellings of options that `kvant bench` has, too, for lists of values.
@@ -158,6 +161,9 @@ struct TextGroup {
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
 void AddIdleOptions(OptionList& list);
+
+// --source-lang and --target-lang, of models that translate between languages.
+void AddLanguageOptions(OptionList& list, LanguageNames& names);
 
 // "500M", "2G", "24GiB", "1500000000": K, M and G are powers of 1000, KiB, MiB and GiB of 1024.
 // Nothing if it is no size above 0.

@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
+#include "engine/languages.h"
 #include "formats/check_tensors.h"
 #include "formats/gguf.h"
 #include "kvant/tokenizer.h"
@@ -207,6 +208,13 @@ Json TokenizerJson(const formats::GgufFile& file, const TokenizerOptions& option
     if (id.has_value()) out[name] = {{"id", *id}, {"piece", std::string(tokenizer.piece(*id))}};
   }
   out["end_of_generation"] = special.end_of_generation;
+  const auto arch = file.GetString("general.architecture");
+  if (!arch.ok() || !*arch) return out;
+  const auto languages = ReadLanguages(file, **arch, tokenizer.vocab_size());
+  if (!languages.ok()) return {{"error", languages.error().message}};
+  for (const TokenId token : languages->tokens) {
+    out["languages"].push_back(std::string(LanguageName(tokenizer.piece(token))));
+  }
   return out;
 }
 
@@ -225,7 +233,13 @@ std::string TokenizerText(const Json& tokenizer) {
     out += fmt::format(", {} {} {}", name, token["id"].get<TokenId>(),
                        Visible(token["piece"].get<std::string>()));
   }
-  return out + (tokenizer["add_bos"].get<bool>() ? ", BOS is added\n" : "\n");
+  out += tokenizer["add_bos"].get<bool>() ? ", BOS is added\n" : "\n";
+  if (!tokenizer.contains("languages")) return out;
+  std::string names;
+  for (const Json& name : tokenizer["languages"]) {
+    names += (names.empty() ? "" : ", ") + Visible(name.get<std::string>());
+  }
+  return out + fmt::format("languages     {}: {}\n", tokenizer["languages"].size(), names);
 }
 
 Json TensorsJson(const formats::GgufFile& file) {

@@ -2,15 +2,18 @@
 // the oracle that the cached ways of computing are compared with.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/result.h"
+#include "engine/arch/spec.h"
 #include "formats/gguf.h"
 #include "formats/npy.h"
 #include "kvant/kv_type.h"
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/frames_file.h"
 #include "tools/run_modes.h"
 
 namespace kvant::tools {
@@ -23,7 +26,9 @@ constexpr HelpText kLogitsHelp = {
     "unless asked otherwise, for exact comparisons.",
     "  kvant logits model.gguf --tokens 1,403,407 -o logits.npy\n"
     "  kvant logits model.gguf -p \"Once upon a time\" --last -o next.npy\n"
-    "  kvant logits model.gguf --tokens 1,403,407 --no-kv-cache -o oracle.npy\n",
+    "  kvant logits model.gguf --tokens 1,403,407 --no-kv-cache -o oracle.npy\n"
+    "  kvant logits whisper.gguf --frames mel.npy --tokens 50258,50259 -o logits.npy\n"
+    "  kvant logits t5encoder.gguf --source \"A text\" -o rows.npy\n",
 };
 
 struct LogitsOptions {
@@ -33,7 +38,10 @@ struct LogitsOptions {
   std::optional<std::string> tokens;
   std::optional<std::string> source;
   std::optional<std::string> source_tokens;
+  std::optional<std::string> frames;
+  LanguageNames languages;
   std::optional<std::string> output;
+  bool encoded = false;
   bool last = false;
 };
 
@@ -63,42 +71,94 @@ Result<std::vector<TokenId>> Tokens(const LogitsOptions& options,
   return ids;
 }
 
-// Gives the session of an encoder-decoder the source that the tokens answer.
-Status TakeSource(const LogitsOptions& options, const Model& model, Session& session) {
-  const bool by_text = options.source.has_value();
-  const bool by_ids = options.source_tokens.has_value();
+// The options that name a source, of which one is given at most.
+struct SourceOption {
+  const char* name;
+  const std::optional<std::string>& value;
+};
+
+// Encodes the source that the options name. A model without an encoder must have none.
+Result<std::optional<SourceId>> EncodeSource(const LogitsOptions& options, Runner& runner,
+                                             const SourceOptions& encode = {}) {
+  const Model& model = runner.model();
+  const SourceOption all[] = {{"--source", options.source},
+                              {"--source-tokens", options.source_tokens},
+                              {"--frames", options.frames}};
+  const auto given = [](const SourceOption& option) { return option.value.has_value(); };
+  const auto count = std::ranges::count_if(all, given);
   if (!model.has_encoder()) {
-    if (!by_text && !by_ids) return {};
-    return MakeError(ErrorCode::kInvalid, "{}: the model reads no source, found --source{}",
-                     model.file().path(), by_text ? "" : "-tokens");
+    if (count == 0) return std::optional<SourceId>();
+    return MakeError(ErrorCode::kInvalid, "{}: the model reads no source, found {}",
+                     model.file().path(), std::ranges::find_if(all, given)->name);
   }
-  if (by_text == by_ids) {
+  if (const auto shape = model.frame_shape(); shape && (count != 1 || !options.frames)) {
+    return MakeError(ErrorCode::kInvalid, "{}: the model reads {}: give them by --frames alone",
+                     model.file().path(), FramesText(*shape));
+  }
+  if (count != 1) {
     return MakeError(ErrorCode::kInvalid,
                      "{}: the model reads a source: give either --source or --source-tokens",
                      model.file().path());
   }
+  std::optional<SourceId> source;
+  if (options.frames.has_value()) {
+    KVANT_ASSIGN(const auto frames, ReadFrames(*options.frames, model));
+    KVANT_ASSIGN(source, runner.EncodeFrames(frames, encode));
+    return source;
+  }
   std::vector<TokenId> tokens;
   if (options.source.has_value()) {
-    KVANT_ASSIGN(tokens, SourceTokens(model, *options.source));
+    KVANT_ASSIGN(const Translation translation, MakeTranslation(model, options.languages));
+    KVANT_ASSIGN(tokens, EncodeSource(model, translation, *options.source));
   } else {
     KVANT_ASSIGN(tokens, ParseTokens("--source-tokens", *options.source_tokens));
   }
-  KVANT_ASSIGN(const SourceId source, session.runner().Encode(tokens));
-  return session.runner().SetSource(session.sequence(), source);
+  KVANT_ASSIGN(source, runner.Encode(tokens, encode));
+  return source;
+}
+
+// What the encoder makes of the source, [positions, dim].
+Status WriteEncoded(const LogitsOptions& options, const std::shared_ptr<const Model>& model) {
+  if (!model->has_encoder()) {
+    return MakeError(ErrorCode::kInvalid, "{}: the model has no encoder, found --encoded",
+                     model->file().path());
+  }
+  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  session_options.sequences = 1;
+  KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
+  const int64_t columns = model->spec().encoder->stack.dim;
+  const auto write = [&](std::span<const float> rows) -> Status {
+    KVANT_ASSIGN(auto file,
+                 formats::NpyWriter::Create(*options.output, std::ssize(rows) / columns, columns));
+    KVANT_TRY(file.WriteRows(rows));
+    return file.Finish();
+  };
+  const auto source = EncodeSource(options, *runner, {.cancel = &CancelFlag(), .rows = write});
+  return source.ok() ? Status() : source.error();
 }
 
 Status WriteLogits(const LogitsOptions& options, const Positionals& positionals) {
   KVANT_ASSIGN(const auto text, options.text.Read(positionals));
-  if (text.has_value() == options.tokens.has_value()) {
+  const bool none = !text.has_value() && !options.tokens.has_value();
+  if (text.has_value() && options.tokens.has_value()) {
     return MakeError(ErrorCode::kInvalid, "give either --tokens or a text by -p, -f or -");
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
+  const bool encoded = options.encoded || !model->has_decoder();
+  if (encoded && none) return WriteEncoded(options, model);
+  if (encoded || none) {
+    return MakeError(ErrorCode::kInvalid, "{}",
+                     encoded ? "what an encoder gives follows from its source alone: give neither "
+                               "--tokens nor a text by -p, -f or -"
+                             : "give either --tokens or a text by -p, -f or -");
+  }
   KVANT_ASSIGN(const auto tokens, Tokens(options, text, model->tokenizer()));
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (session_options.context == 0) session_options.context = count;
   KVANT_ASSIGN(const auto session, options.session.Open(model, session_options));
-  KVANT_TRY(TakeSource(options, *model, *session));
+  KVANT_ASSIGN(const auto source, EncodeSource(options, session->runner()));
+  if (source.has_value()) KVANT_TRY(session->runner().SetSource(session->sequence(), *source));
   StatusLine status(StatusUse::kShown);
   KVANT_ASSIGN(auto file, formats::NpyWriter::Create(*options.output, options.last ? 1 : count,
                                                      model->vocab_size()));
@@ -128,9 +188,16 @@ int LogitsCommand(CommandLine& line) {
             "around a text");
   list.Text("--source-tokens", &options.source_tokens, "IDS",
             "The same by token ids, which are taken as given");
+  list.Text("--frames", &options.frames, "FILE.npy",
+            "The same of encoders that read sound, as Whisper's: features, float32 or float16 "
+            "[numbers of a frame, frames]");
+  AddLanguageOptions(list, options.languages);
   options.text.Add(list, "Input", "text");
   list.Group("Output");
   list.Text("-o,--output", &options.output, "OUT.npy", "Write the logits to this file");
+  list.Flag("--encoded", &options.encoded,
+            "What the encoder makes of the source, [positions, dim], instead of logits; there is "
+            "nothing else of models that are an encoder alone");
   list.Flag("--last", &options.last, "Only the last token's logits, [1, vocabulary]");
   options.model.AddPath(list);
   options.model.AddPre(list);

@@ -62,6 +62,7 @@ struct PerplexityOptions {
   std::optional<std::string> kl_base;
   std::optional<std::string> multiple_choice;
   std::optional<std::string> pairs;
+  LanguageNames languages;
   bool json = false;
 };
 
@@ -298,7 +299,7 @@ Status MeasurePairs(const PerplexityOptions& options, const std::string& model_p
   std::vector<evaluate::PairTokens> tokens;
   int64_t length_max = 0;
   for (const evaluate::TextPair& pair : pairs) {
-    auto encoded = evaluate::EncodePair(pair, *model);
+    auto encoded = evaluate::EncodePair(pair, *model, options.languages);
     if (!encoded.ok()) return at(pair, encoded.error());
     length_max = std::max(length_max, std::ssize(encoded->target));
     tokens.push_back(std::move(*encoded));
@@ -401,6 +402,7 @@ int PerplexityCommand(CommandLine& line) {
   list.Text("--pairs", &options.pairs, "FILE",
             "Of encoder-decoders: score lines of {\"source\": text, \"target\": text} instead; "
             "--chunks takes the first N");
+  AddLanguageOptions(list, options.languages);
   list.Flag("--json", &options.json,
             "Print one JSON object: perplexity, perplexity_error, kl_mean");
   AddIdleOptions(list);

@@ -16,6 +16,7 @@
 #include "tools/model_facts.h"
 #include "tools/model_names.h"
 #include "tools/run_modes.h"
+#include "tools/run_text.h"
 #include "tools/stopwatch.h"
 
 namespace kvant::tools {
@@ -48,6 +49,7 @@ constexpr HelpText kRunHelp = {
     "s.kvs\n"
     "  kvant run model.gguf --chat -p \"Why is the sky blue?\"\n"
     "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
+    "  kvant run whisper.gguf --frames mel.npy --prefix \"<|en|><|transcribe|><|notimestamps|>\"\n"
     "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
 };
 
@@ -135,9 +137,11 @@ Json Rate(int64_t tokens, double seconds) {
 }
 
 std::string ToJson(const std::string& model, const std::vector<TokenId>& prompt,
-                   const Generation& generation, uint64_t seed, double load_seconds) {
+                   std::span<const TokenId> source, const Generation& generation, uint64_t seed,
+                   double load_seconds) {
   Json out;
   out["model"] = model;
+  if (!source.empty()) out["source_ids"] = std::vector<TokenId>(source.begin(), source.end());
   out["prompt_tokens"] = prompt.size();
   out["prompt_ids"] = prompt;
   out["text"] = generation.text;
@@ -224,6 +228,8 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
   const ContinueRunOptions& one = options.continuation;
   const bool batch = options.batch.prompts.has_value();
   const bool beams = options.beams.on();
+  const bool prompt =
+      options.prompt.text.has_value() || options.prompt.file.has_value() || positionals.stdin_text;
   if (batch || beams) {  // what only one streamed text can do
     const char* const mode = batch                       ? "--prompts"
                              : options.beams.has_encoder ? "a model that has an encoder"
@@ -231,12 +237,16 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
     KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
                             "--keep", "--draft", "--no-kv-cache", "--reverse-prompt"},
                            mode));
-    const bool prompt = options.prompt.text.has_value() || options.prompt.file.has_value() ||
-                        positionals.stdin_text;
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }
     if (batch) KVANT_TRY(list.Exclude({"--echo", "--chat"}, "--prompts"));
+  }
+  if (options.beams.has_encoder) {
+    KVANT_TRY(CheckFrames(options, positionals, batch ? "--prompts" : prompt ? "prompt" : ""));
+    KVANT_TRY(list.Exclude(
+        {"--prompt-cache", "--context-shift", "--keep", "--draft", "--no-kv-cache", "--echo"},
+        "a model that has an encoder"));
   }
   KVANT_TRY(CheckChatModes(list, options));
   KVANT_TRY(CheckBeamModes(list, options));
@@ -299,70 +309,6 @@ Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Sessio
   return std::unique_ptr<Draft>(std::move(made));
 }
 
-// One streamed text.
-struct TextRun {
-  std::shared_ptr<const Model> model;
-  std::unique_ptr<Session> session;
-  std::vector<TokenId> prompt;
-  bool may_save_part = true;  // a part of the prompt may be saved without anything being lost
-};
-
-// Takes up what was saved, and puts the prompt behind it.
-Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
-              const SessionLock* saved, TextRun* run) {
-  const ContinueRunOptions& one = options.continuation;
-  const Tokenizer& tokenizer = run->model->tokenizer();
-  if (saved != nullptr && !saved->empty()) KVANT_TRY(run->session->Load(*one.File()));
-  const bool cache = one.prompt_cache.has_value();
-  if (options.chat) {
-    KVANT_ASSIGN(run->prompt, options.PromptIds(*run->model, text));
-    return {};
-  }
-  auto next = Continue(tokenizer, run->session->tokens(), text,
-                       cache || one.session_rewind ? SavedText::kRewound : SavedText::kKept);
-  if (!next.ok()) {
-    return saved == nullptr
-               ? Status(next.error())
-               : MakeError(next.error().code, "{}: {}", *one.File(), next.error().message);
-  }
-  run->prompt = std::move(next->prompt);
-  run->may_save_part = next->repeated;
-  // The logits of the last token are needed, so one at least is computed.
-  const int64_t kept = std::min(next->kept, std::ssize(run->prompt) - 1);
-  if (kept < run->session->length()) KVANT_TRY(run->session->Rewind(kept));
-  if (!next->note.empty() && !cache && !options.quiet) {
-    Note(fmt::format("{}: {}", *one.File(), next->note));
-  }
-  return {};
-}
-
-// Saves the text as it was shown: generated tokens that the loop has shown and not yet computed are
-// computed, and guesses behind its end forgotten.
-Status SaveText(const ContinueRunOptions& options, const Generation& generation, TextRun& run) {
-  Session& session = *run.session;
-  const bool part = session.length() < std::ssize(run.prompt) && generation.ids.empty();
-  if (options.prompt_cache_read_only || session.length() == 0) return {};
-  if (part && !run.may_save_part) return {};
-  if (generation.finish_reason == FinishReason::kCancelled) TakeSignal();
-  const int64_t more = std::ssize(generation.ids) - generation.decode_tokens;
-  if (part) return session.Save(*options.File());
-  if (options.prompt_cache.has_value() && !options.prompt_cache_all) {
-    const int64_t prompt = std::ssize(run.prompt);
-    if (session.length() > prompt) KVANT_TRY(session.Rewind(prompt));
-  } else if (more < 0) {
-    KVANT_TRY(session.Rewind(session.length() + more));
-  } else if (more > 0) {
-    // Where there is no room for it, the next run will choose this token again.
-    const std::span<const TokenId> ids = generation.ids;
-    const Status status = session.Append(ids.last(static_cast<size_t>(more)));
-    const bool full = !status.ok() && (status.error().code == ErrorCode::kContextFull ||
-                                       status.error().code == ErrorCode::kOutOfMemory ||
-                                       status.error().code == ErrorCode::kCancelled);
-    if (!status.ok() && !full) return status;
-  }
-  return session.Save(*options.File());
-}
-
 // Adds the reverse prompt that ended the text, which the loop has left out like every stop text.
 void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, ResultStream& out,
                        Generation* generation) {
@@ -400,8 +346,9 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   TextRun run;
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
   const Tokenizer& tokenizer = run.model->tokenizer();
+  KVANT_TRY(run.model->CheckDecoder());
   KVANT_ASSIGN(auto sampler,
-               Sampler::Create(options.sampling.Options(), run.model->vocab_size(), &tokenizer));
+               Sampler::Create(options.Sampling(), run.model->vocab_size(), &tokenizer));
   status.Clear();
   KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
   KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
@@ -409,6 +356,8 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
 
   GenerateOptions generate = ToGenerateOptions(options);
   generate.continues = true;
+  BeamOptions processors;
+  KVANT_TRY(SetProcessors(options, run, &processors, &generate));
   KVANT_ASSIGN(const auto draft, MakeDraft(options, *run.session));
   generate.draft = draft.get();
   generate.draft_tokens = options.continuation.draft_tokens;
@@ -435,7 +384,9 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   *finish_reason = generation.finish_reason;
   if (saved) KVANT_TRY(SaveText(options.continuation, generation, run));
   if (options.json) {
-    out.Write(ToJson(positionals.model, run.prompt, generation, sampler.seed(), load_seconds));
+    const auto source = run.session->runner().source_tokens(run.session->sequence());
+    out.Write(
+        ToJson(positionals.model, run.prompt, source, generation, sampler.seed(), load_seconds));
   } else if (StdoutIsTerminal()) {
     out.EndLineOnTerminal();
   } else {
@@ -449,6 +400,13 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
 }
 
 }  // namespace
+
+// The likeliest tokens of models with an encoder, unless an option says otherwise.
+SamplingOptions RunOptions::Sampling() const {
+  SamplingOptions out = sampling.Options();
+  if (beams.has_encoder && !beams.draws) out.temperature = 0.0f;
+  return out;
+}
 
 std::vector<std::string> RunOptions::StopTexts() const {
   std::vector<std::string> texts;

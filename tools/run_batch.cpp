@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "base/result.h"
 #include "engine/limits.h"
@@ -69,13 +70,14 @@ Json AnswerTo(size_t number, const PromptLine& line) {
   return out;
 }
 
-std::vector<size_t> CheckPrompts(const RunOptions& options, const Model& model, int64_t context,
-                                 std::vector<PromptLine>& prompts, ResultStream& out) {
+std::vector<size_t> CheckPrompts(const Model& model, const Translation& translation,
+                                 int64_t context, std::vector<PromptLine>& prompts,
+                                 ResultStream& out) {
   std::vector<size_t> good;
   for (size_t i = 0; i < prompts.size(); ++i) {
     PromptLine& line = prompts[i];
     if (line.error.empty()) {
-      auto tokens = model.has_encoder() ? SourceTokens(model, line.text, options.beams.source_lang)
+      auto tokens = model.has_encoder() ? EncodeSource(model, translation, line.text)
                                         : PromptTokens(model.tokenizer(), line.text);
       if (!tokens.ok()) {
         line.error = tokens.error().message;
@@ -129,7 +131,7 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   BatchOptions batch;
-  batch.sampling = options.sampling.Options();
+  batch.sampling = options.Sampling();
   batch.max_tokens = options.max_tokens;
   batch.stop_texts = options.StopTexts();
   batch.ignore_eos = options.ignore_eos;
@@ -141,10 +143,26 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
   status.Clear();
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
-  const auto good = CheckPrompts(options, *model, runner->options().context, prompts, out);
+  int64_t most = runner->options().context;
+  Translation translation;
+  std::vector<TokenId> first;  // of what a model with an encoder writes
+  BeamOptions processors;
+  if (model->has_encoder()) {
+    KVANT_TRY(model->CheckDecoder());
+    most = model->source_length();
+    KVANT_ASSIGN(translation, MakeTranslation(*model, options.beams.languages));
+    KVANT_ASSIGN(first, FirstWritten(options, *model, translation));
+    KVANT_ASSIGN(processors, Processors(options, *model, first.size(), &batch.max_tokens));
+    batch.processors = &processors;
+  }
+  const auto good = CheckPrompts(*model, translation, most, prompts, out);
   std::vector<BatchRequest> requests;
   for (const size_t i : good) {
-    requests.push_back({prompts[i].tokens, static_cast<int32_t>(options.batch.samples)});
+    BatchRequest& request = requests.emplace_back();
+    request.prompt = prompts[i].tokens;
+    request.samples = static_cast<int32_t>(options.batch.samples);
+    if (!model->has_encoder()) continue;
+    request.source = std::exchange(request.prompt, first);
   }
   const size_t total = requests.size() * static_cast<size_t>(options.batch.samples);
   size_t ended = 0;

@@ -2,15 +2,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <random>
 #include <sstream>
 
 #include "base/result.h"
-#include "engine/generate/languages.h"
+#include "engine/generate/model_generation.h"
+#include "engine/generate/samplers/stage.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "kvant/beam_generator.h"
+#include "tools/frames_file.h"
 #include "tools/json.h"
 #include "tools/number_list.h"
 #include "tools/run_modes.h"
@@ -55,18 +58,8 @@ Status TakeProcessors(const BeamRunOptions& beams, BeamOptions& out) {
   return {};
 }
 
-// The token of the language that is asked for, where the model has it in this place.
-Result<std::optional<TokenId>> TargetToken(const RunOptions& options, const Model& model,
-                                           TargetLanguage place) {
-  std::optional<TokenId> token;
-  if (!options.beams.target_lang.has_value()) return token;
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
-  KVANT_ASSIGN(const TokenId found, FindLanguage(model, languages, *options.beams.target_lang));
-  if (languages.target == place) token = found;
-  return token;
-}
-
-Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model) {
+Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model,
+                                  const Translation& translation) {
   const BeamRunOptions& beams = options.beams;
   BeamOptions out = beams.model;
   out.beams = static_cast<int32_t>(beams.beams());
@@ -80,8 +73,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model)
   }
   if (beams.length_penalty) out.length_penalty = beams.length_penalty;
   KVANT_TRY(TakeProcessors(beams, out));
-  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kForced));
-  if (target.has_value()) out.forced_bos = target;
+  if (translation.forced) out.forced_bos = translation.forced;
   const auto& ends = model.tokenizer().special().end_of_generation;
   if (options.ignore_eos) {
     out.suppress.insert(out.suppress.end(), ends.begin(), ends.end());
@@ -122,37 +114,27 @@ struct BeamRun {
   std::unique_ptr<Runner> runner;
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::vector<TokenId>> sources;  // of encoder-decoders
+  std::vector<std::vector<float>> frames;     // of those that read sound
+  Translation translation;                    // likewise
   BeamGenerateOptions generate;
 };
-
-// What an encoder-decoder writes first.
-Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model) {
-  std::vector<TokenId> tokens;
-  std::optional<TokenId> first = model.decoder_start();
-  KVANT_ASSIGN(const auto target, TargetToken(options, model, TargetLanguage::kFirst));
-  if (target.has_value()) first = target;
-  if (first.has_value()) tokens.push_back(*first);
-  if (options.beams.prefix.has_value()) {
-    KVANT_ASSIGN(const auto prefix,
-                 model.tokenizer().Encode(*options.beams.prefix,
-                                          {.add_special = false, .parse_special = true}));
-    tokens.insert(tokens.end(), prefix.begin(), prefix.end());
-  }
-  if (!tokens.empty()) return tokens;
-  return MakeError(ErrorCode::kInvalid,
-                   "{}: the file names no token that texts begin with; expected --prefix",
-                   model.file().path());
-}
 
 Status AddText(const RunOptions& options, const std::optional<std::string>& text, BeamRun& run) {
   if (!run.model->has_encoder()) {
     KVANT_ASSIGN(run.prompts.emplace_back(), options.PromptIds(*run.model, text));
     return {};
   }
-  KVANT_ASSIGN(run.sources.emplace_back(),
-               SourceTokens(*run.model, text.value_or(""), options.beams.source_lang));
-  KVANT_ASSIGN(run.prompts.emplace_back(), FirstWritten(options, *run.model));
-  return {};
+  KVANT_ASSIGN(WrittenText written, ReadWritten(options, *run.model, text));
+  std::vector<TokenId>& prompt = run.prompts.emplace_back(std::move(written.first));
+  if (written.frames.empty()) {
+    run.sources.push_back(std::move(written.source));
+    return {};
+  }
+  run.frames.push_back(std::move(written.frames));
+  KVANT_ASSIGN(const SequenceId sequence, run.runner->NewSequenceOfFrames(run.frames.back()));
+  const Status chosen = ChooseLanguage(options, *run.runner, sequence, prompt);
+  KVANT_TRY(run.runner->FreeSequence(sequence));
+  return chosen;
 }
 
 // `texts` is how many texts are searched; the prompts come later, when the context is known.
@@ -160,7 +142,11 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
   BeamRun run;
   KVANT_ASSIGN(run.session, options.session.Options());
   KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
-  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model));
+  KVANT_TRY(run.model->CheckDecoder());
+  if (run.model->has_encoder() && !run.model->frame_shape().has_value()) {
+    KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.beams.languages));
+  }
+  KVANT_ASSIGN(run.generate.search, ToBeamOptions(options, *run.model, run.translation));
   run.generate.parallel = std::min(texts, static_cast<size_t>(std::max<int64_t>(
                                               1, options.batch.parallel / options.beams.beams())));
   run.session.sequences = static_cast<int64_t>(run.generate.parallel) * options.beams.beams();
@@ -176,6 +162,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positional
 // The results of the search, or why there are none.
 Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& run) {
   run.generate.sources = run.sources;
+  run.generate.frames = run.frames;
   auto found = GenerateBeams(*run.runner, run.prompts, run.generate);
   if (found.ok()) return found;
   return options.session.Explain(found.error(), *run.model, run.session).error();
@@ -209,21 +196,122 @@ void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
             "After all of these, probabilities add up to 1 again before they are added to scores");
 }
 
+// Options of the samplers, but the penalty of repetition, which searches have, too.
+bool DrawsTokens(const OptionList& list) {
+  for (const SamplerRow* row : AllSamplers()) {
+    for (const SamplerSetting& setting : row->settings) {
+      if (setting.name != "repeat-penalty" && list.Given(FirstFlag(setting))) return true;
+    }
+  }
+  const auto given = [&](const char* name) { return list.Given(name); };
+  return std::ranges::any_of(
+      std::array{"--seed", "--logit-bias", "--dry-sequence-breaker", "--samplers", "--sampler-seq"},
+      given);
+}
+
 }  // namespace
 
-Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text,
-                                          const std::optional<std::string>& language) {
-  KVANT_ASSIGN(auto tokens,
-               model.tokenizer().Encode(text, {.add_special = true, .parse_special = true}));
-  if (!language.has_value()) return tokens;
-  KVANT_ASSIGN(const Languages languages, ReadLanguages(model));
-  KVANT_ASSIGN(const TokenId token, FindLanguage(model, languages, *language));
-  const bool behind = languages.source == SourceLanguage::kBehind;
-  tokens.insert(behind ? tokens.end() : tokens.begin(), token);
-  return tokens;
+void TakeTextMode(const OptionList& list, RunOptions& options) {
+  BeamRunOptions& beams = options.beams;
+  if (!beams.has_encoder || beams.count.has_value() || beams.sample) return;
+  beams.draws = DrawsTokens(list) || options.batch.samples > 1;
+  const bool one =
+      list.Given("--session") || list.Given("--stop") || list.Given("--reverse-prompt");
+  beams.writes_text = beams.draws || one;
+}
+
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
+                                          const Translation& translation) {
+  std::vector<TokenId> tokens;
+  const std::optional<std::string>& prefix = options.beams.prefix;
+  if (prefix.has_value() && !model.frame_shape().has_value()) {
+    KVANT_ASSIGN(tokens, EncodeTarget(model, translation, *prefix, TargetEnd::kOpen));
+  } else if (translation.first) {
+    tokens.push_back(*translation.first);
+  }
+  if (!prefix.has_value()) {
+    const auto& own = options.beams.first_tokens;
+    tokens.insert(tokens.end(), own.begin(), own.end());
+  } else if (model.frame_shape().has_value()) {
+    KVANT_ASSIGN(const auto more,
+                 model.tokenizer().Encode(*prefix, {.add_special = false, .parse_special = true}));
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  if (!tokens.empty()) return tokens;
+  return MakeError(ErrorCode::kInvalid,
+                   "{}: the file names no token that texts begin with; expected --prefix",
+                   model.file().path());
+}
+
+Result<WrittenText> ReadWritten(const RunOptions& options, const Model& model,
+                                const std::optional<std::string>& text) {
+  WrittenText out;
+  Translation translation;
+  translation.first = model.decoder_start();
+  if (options.beams.frames.has_value()) {
+    KVANT_ASSIGN(out.frames, ReadFrames(*options.beams.frames, model));
+  } else {
+    KVANT_ASSIGN(translation, MakeTranslation(model, options.beams.languages));
+    KVANT_ASSIGN(out.source, EncodeSource(model, translation, text.value_or("")));
+  }
+  KVANT_ASSIGN(out.first, FirstWritten(options, model, translation));
+  return out;
+}
+
+Status ChooseLanguage(const RunOptions& options, Runner& runner, SequenceId sequence,
+                      std::vector<TokenId>& first) {
+  const auto open = std::ranges::find(first, kOpenLanguage);
+  const std::optional<std::string>& name = options.beams.languages.source;
+  if (!name.has_value() && open == first.end()) return {};
+  KVANT_ASSIGN(const Languages languages, ReadLanguages(runner.model()));
+  TokenId language = 0;
+  if (name.has_value()) {
+    KVANT_ASSIGN(language, FindLanguage(runner.model(), languages, *name));
+  } else {
+    KVANT_ASSIGN(language, LikeliestLanguage(runner, languages, sequence, first.front()));
+  }
+  const bool has_another =
+      first.size() > 1 && std::ranges::find(languages.tokens, first[1]) != languages.tokens.end();
+  if (open != first.end()) {
+    *open = language;
+  } else if (has_another) {
+    first[1] = language;
+  } else {
+    first.insert(first.begin() + 1, language);
+  }
+  return {};
+}
+
+Result<BeamOptions> Processors(const RunOptions& options, const Model& model, size_t first,
+                               int64_t* max_tokens) {
+  Translation translation;
+  if (!model.frame_shape().has_value()) {
+    KVANT_ASSIGN(translation, MakeTranslation(model, options.beams.languages));
+  }
+  KVANT_ASSIGN(BeamOptions out, ToBeamOptions(options, model, translation));
+  out.repetition_penalty = 1.0f;  // the sampler's
+  *max_tokens = options.max_tokens;
+  if (options.max_tokens < 0 && out.max_length > 0) {
+    *max_tokens = std::max<int64_t>(1, out.max_length - static_cast<int64_t>(first));
+  }
+  return out;
+}
+
+Status CheckFrames(const RunOptions& options, const Positionals& positionals,
+                   std::string_view besides) {
+  const BeamRunOptions& beams = options.beams;
+  if (!beams.reads.has_value() || (beams.frames.has_value() && besides.empty())) return {};
+  return MakeError(ErrorCode::kInvalid, "{}: the model reads {}: expected --frames FILE.npy{}{}",
+                   positionals.model, FramesText(*beams.reads), besides.empty() ? "" : ", and no ",
+                   besides);
 }
 
 Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
+  if (options.beams.reads.has_value()) {
+    KVANT_TRY(list.Exclude({"--target-lang"}, "a model that reads frames"));
+  } else {
+    KVANT_TRY(list.Need({"--frames"}, "a model that reads frames"));
+  }
   if (options.beams.has_encoder) {
     KVANT_TRY(list.Exclude({"--chat"}, "a model that has an encoder"));
   } else {
@@ -231,11 +319,13 @@ Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
         list.Need({"--prefix", "--source-lang", "--target-lang"}, "a model that has an encoder"));
   }
   if (!options.beams.on()) {
+    KVANT_TRY(list.Need({"--length-penalty", "--early-stopping", "--num-return", "--beam-groups",
+                         "--diversity", "--beam-scoring", "--patience", "--beam-sample"},
+                        "--beams"));
+    if (options.beams.writes_text) return {};
     return list.Need(
-        {"--length-penalty", "--early-stopping", "--num-return", "--beam-groups", "--diversity",
-         "--beam-scoring", "--patience", "--beam-sample", "--no-repeat-ngram", "--bad-words-ids",
-         "--min-length", "--min-tokens", "--forced-bos-id", "--forced-eos-id", "--suppress-ids",
-         "--begin-suppress-ids", "--renormalize"},
+        {"--no-repeat-ngram", "--bad-words-ids", "--min-length", "--min-tokens", "--forced-bos-id",
+         "--forced-eos-id", "--suppress-ids", "--begin-suppress-ids", "--renormalize"},
         "--beams");
   }
   KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
@@ -274,9 +364,10 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
       "are beams");
   list.Text("--prefix", &options.prefix, "TEXT",
             "Of models that read a text and write another one: what that begins with");
-  list.Text("--source-lang", &options.source_lang, "LANGUAGE",
-            "Of models that translate between several: that of the prompt, as de_DE or de");
-  list.Text("--target-lang", &options.target_lang, "LANGUAGE", "The same: that of the text");
+  list.Text("--frames", &options.frames, "FILE.npy",
+            "Of models that read sound, as Whisper: its features, float32 or float16 [numbers of a "
+            "frame, frames]");
+  AddLanguageOptions(list, options.languages);
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");
   AddProcessorOptions(list, options);
@@ -338,9 +429,9 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
   std::vector<TokenId> first;
   if (run.model->has_encoder()) {
     most = run.model->source_length();
-    KVANT_ASSIGN(first, FirstWritten(options, *run.model));
+    KVANT_ASSIGN(first, FirstWritten(options, *run.model, run.translation));
   }
-  const auto good = CheckPrompts(options, *run.model, most, lines, out);
+  const auto good = CheckPrompts(*run.model, run.translation, most, lines, out);
   for (const size_t i : good) {
     run.prompts.push_back(first.empty() ? lines[i].tokens : first);
     if (!first.empty()) run.sources.push_back(lines[i].tokens);

@@ -5,9 +5,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/languages.h"
 #include "kvant/beam_options.h"
 #include "kvant/generator.h"
 #include "kvant/prompt.h"
@@ -41,12 +43,16 @@ struct BeamRunOptions {
   BeamOptions model;                  // what the model's file asks for
   bool model_asks = false;            // it does ask
   bool has_encoder = false;           // the model reads a text and writes another one
-  std::optional<std::string> prefix;  // what that begins with
-  std::optional<std::string> source_lang;
-  std::optional<std::string> target_lang;
+  std::optional<FrameShape> reads;    // it reads these frames instead of a text
+  std::vector<TokenId> first_tokens;  // what the file has behind the first token that is written
+  std::optional<std::string> prefix;  // what the other text begins with
+  std::optional<std::string> frames;  // a file of them
+  LanguageNames languages;
+  bool writes_text = false;  // one text is sampled or kept in a file: there is no search
+  bool draws = false;        // some option of the samplers was given
 
   // Whether texts are searched instead of sampled, and with how many beams.
-  bool on() const { return count.has_value() || model_asks || has_encoder; }
+  bool on() const { return count.has_value() || ((model_asks || has_encoder) && !writes_text); }
   int64_t beams() const { return count.value_or(model.beams); }
 };
 
@@ -96,6 +102,7 @@ struct RunOptions {
   StatusUse status_use() const { return quiet ? StatusUse::kHidden : StatusUse::kShown; }
 
   std::vector<std::string> StopTexts() const;
+  SamplingOptions Sampling() const;
   // The ids of the text as a prompt or, with --chat, as a message.
   Result<std::vector<TokenId>> PromptIds(const Model& opened,
                                          const std::optional<std::string>& text) const;
@@ -103,6 +110,11 @@ struct RunOptions {
 
 // kInvalid for options that a beam search does not look at, and for its own without one.
 Status CheckBeamModes(const OptionList& list, const RunOptions& options);
+
+// kInvalid where the model reads frames and there are none, or a text besides: what that is given
+// by, "" if there is none.
+Status CheckFrames(const RunOptions& options, const Positionals& positionals,
+                   std::string_view besides);
 
 void AddBeamOptions(OptionList& list, BeamRunOptions& options);
 void AddBatchOptions(OptionList& list, BatchRunOptions& options);
@@ -128,16 +140,38 @@ Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
 Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
                 FinishReason* finish_reason);
 
+// Whether these options want one text of a model with an encoder to be sampled, or kept in a file,
+// instead of a search.
+void TakeTextMode(const OptionList& list, RunOptions& options);
+
+// What a model with an encoder reads, and what it writes first.
+struct WrittenText {
+  std::vector<TokenId> source;
+  std::vector<float> frames;
+  std::vector<TokenId> first;
+};
+
+// What it writes first. The tokens of a --prefix stand behind the language.
+Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
+                                          const Translation& translation);
+// `text`: nullopt where there are frames.
+Result<WrittenText> ReadWritten(const RunOptions& options, const Model& model,
+                                const std::optional<std::string>& text);
+// Puts the language into the first tokens where frames are read: what is asked for, or the
+// likeliest one where the file leaves it open. The sequence has its source and no tokens.
+Status ChooseLanguage(const RunOptions& options, Runner& runner, SequenceId sequence,
+                      std::vector<TokenId>& first);
+// What is forced and banned in a text that begins with so many tokens, and how many tokens follow
+// them at most; -1: as many as there is room for.
+Result<BeamOptions> Processors(const RunOptions& options, const Model& model, size_t first,
+                               int64_t* max_tokens);
+
 // Turns the texts into tokens, and tells of each line that cannot be answered in so long a context
 // what is wrong, by a line of JSON and in `error`. Returns the numbers of the others.
 // They are sources where the model has an encoder.
-std::vector<size_t> CheckPrompts(const RunOptions& options, const Model& model, int64_t context,
-                                 std::vector<PromptLine>& prompts, ResultStream& out);
-
-// What an encoder reads of a text: its tokens, those that the tokenizer adds on both sides, and the
-// language, if one is named.
-Result<std::vector<TokenId>> SourceTokens(const Model& model, std::string_view text,
-                                          const std::optional<std::string>& language = {});
+std::vector<size_t> CheckPrompts(const Model& model, const Translation& translation,
+                                 int64_t context, std::vector<PromptLine>& prompts,
+                                 ResultStream& out);
 
 // kCorrupt if some could not be answered: how many of how many.
 Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompts);

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/frames_file.h"
 #include "tools/json.h"
 #include "tools/llama_words.h"
 #include "tools/seq_line.h"
@@ -134,9 +135,20 @@ class Interpreter {
   Status Encode(const SeqLine& line, Json& out) {
     KVANT_TRY(Need(line, 3, ~size_t{0}, "encode S 1 15 27' or 'encode S \"text\""));
     if (sources_.contains(line.words[1])) return WrongSeqLine(line, "a new name for the source");
-    KVANT_ASSIGN(const auto tokens, TokensOf(line, AddSpecial::kYes));
+    if (runner_.model().frame_shape().has_value()) return EncodeFrames(line, out);
+    KVANT_ASSIGN(const auto tokens, SourceOf(line));
     KVANT_ASSIGN(sources_[line.words[1]], runner_.Encode(tokens));
     out["tokens"] = tokens.size();
+    return {};
+  }
+
+  Status EncodeFrames(const SeqLine& line, Json& out) {
+    if (line.words.size() != 4 || line.words[2] != "frames") {
+      return WrongSeqLine(line, "'encode S frames FILE.npy' of a model that reads frames");
+    }
+    KVANT_ASSIGN(const auto frames, ReadFrames(line.words[3], runner_.model()));
+    KVANT_ASSIGN(sources_[line.words[1]], runner_.EncodeFrames(frames));
+    out["frames"] = runner_.model().frame_shape()->frames;
     return {};
   }
 
@@ -178,6 +190,13 @@ class Interpreter {
       tokens.push_back(static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
     }
     return tokens;
+  }
+
+  Result<std::vector<TokenId>> SourceOf(const SeqLine& line) const {
+    const bool is_text = line.quoted_last && line.words.size() == 3;
+    if (!is_text) return TokensOf(line, AddSpecial::kYes);
+    KVANT_ASSIGN(const Translation translation, MakeTranslation(runner_.model(), {}));
+    return EncodeSource(runner_.model(), translation, line.words.back());
   }
 
   Status Append(const SeqLine& line, Json& out) {

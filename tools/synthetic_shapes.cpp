@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tools/synthetic_pairs.h"
+
 namespace kvant::tools {
 namespace {
 
@@ -121,6 +123,44 @@ const std::array kShapes = {
           .vocab = 248320,
           .head_dim = 256,
           .delta = Shape::Delta{16, 32, 128, 4}},
+    Shape{.name = "opus-mt-tiny",
+          .family = &arch::marian::kFamily,
+          .dim = 256,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .ffn = 512,
+          .vocab = 512,
+          .tied = true,
+          .encoder = Shape::Encoder{2, 64, false}},
+    Shape{.name = "opus-mt",
+          .family = &arch::marian::kFamily,
+          .dim = 512,
+          .layers = 6,
+          .heads = 8,
+          .kv_heads = 8,
+          .ffn = 2048,
+          .vocab = 58101,
+          .tied = true,
+          .encoder = Shape::Encoder{6, 512, false}},
+    Shape{.name = "flan-t5-tiny",
+          .family = &arch::t5::kFamily,
+          .dim = 256,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .ffn = 512,
+          .vocab = 512,
+          .encoder = Shape::Encoder{3, 64, true}},
+    Shape{.name = "flan-t5-base",
+          .family = &arch::t5::kFamily,
+          .dim = 768,
+          .layers = 12,
+          .heads = 12,
+          .kv_heads = 12,
+          .ffn = 2048,
+          .vocab = 32128,
+          .encoder = Shape::Encoder{12, 512, true}},
 };
 
 bool IsGptOss(const Shape& shape) { return shape.family == &arch::gpt_oss::kFamily; }
@@ -269,6 +309,7 @@ int64_t RotatedDims(const Shape& shape) {
 std::span<const SyntheticShape> SyntheticShapes() { return kShapes; }
 
 std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape) {
+  if (shape.encoder.has_value()) return PairTensors(shape);
   Tensors list = {{"token_embd.weight", shape.dim, shape.vocab}};
   for (int64_t layer = 0; layer < shape.layers; ++layer) ListLayer(shape, layer, list);
   list.push_back(NormWeight("output_norm", shape.dim));
@@ -277,6 +318,7 @@ std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape) {
 }
 
 void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer) {
+  if (shape.encoder.has_value()) return AddPairShape(shape, writer);
   const auto key = [&](std::string_view name) {
     return fmt::format("{}.{}", shape.family->name, name);
   };

@@ -29,6 +29,12 @@ struct SyntheticShape {
     int64_t taps = 0;
   };
 
+  struct Encoder {  // an encoder-decoder: `layers` are those of the encoder
+    int64_t decoder_layers = 0;
+    int64_t source_max = 0;  // positions of a source, and of a text
+    bool distances = false;  // T5: numbers for distances and gates, no biases; otherwise as Marian
+  };
+
   std::string_view name;
   const arch::Family* family;
   int64_t dim, layers, heads, kv_heads, ffn, vocab;
@@ -39,6 +45,7 @@ struct SyntheticShape {
   bool tied = false;   // the embedding is the output matrix too
   std::optional<Latent> latent = {};
   std::optional<Delta> delta = {};
+  std::optional<Encoder> encoder = {};
 
   int64_t HeadDim() const { return head_dim == 0 ? dim / heads : head_dim; }
 };

@@ -40,6 +40,7 @@ struct TokenizeOptions {
   bool bos = false;
   bool special = false;
   bool decode = false;
+  bool target = false;
 };
 
 // Ids separated by white space or commas, brackets around them allowed.
@@ -117,7 +118,9 @@ Status Tokenize(const TokenizeOptions& options, const Positionals& positionals, 
                      "no text given: use -p TEXT, -f FILE, or - for standard input");
   }
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(positionals.model));
-  KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
+  KVANT_ASSIGN(auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
+  KVANT_ASSIGN(auto target, Tokenizer::CreateTarget(file));
+  if (target != nullptr && (options.target || options.decode)) tokenizer = std::move(target);
   if (options.decode) return Decode(*tokenizer, *text, options, out);
   KVANT_ASSIGN(const Encoding encoding, Encode(*tokenizer, *text, options));
   if (encoding.unknown_characters > 0) {
@@ -144,6 +147,9 @@ int TokenizeCommand(CommandLine& line) {
   list.Flag("--special", &options.special,
             "Read control tokens such as <|im_end|> in the text; with --decode, show them");
   list.Flag("--decode", &options.decode, "Turn ids into text");
+  list.Flag("--target", &options.target,
+            "Of translators: take the text for one that is written, not for a source; --decode "
+            "always does");
   list.Group("Output");
   list.Flag("--json", &options.json,
             "Print one JSON object: count, ids, pieces, unknown_characters");

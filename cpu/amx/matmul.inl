@@ -30,14 +30,29 @@ void RunTiles(const MatMulTask& task) {
 }
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunWithoutTiles},           {quant::F16::kType, RunWithoutTiles},
-    {quant::Bf16::kType, RunWithoutTiles},          {quant::Q4_0::kType, RunTiles<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunTiles<UnpackQ4_1>},     {quant::Q5_0::kType, RunTiles<UnpackQ5_0>},
-    {quant::Q5_1::kType, RunTiles<UnpackQ5_1>},     {quant::Q8_0::kType, RunTiles<UnpackQ8_0>},
-    {quant::Q2_K::kType, RunTiles<UnpackQ2_K>},     {quant::Q3_K::kType, RunTiles<UnpackQ3_K>},
-    {quant::Q4_K::kType, RunTiles<UnpackQ4_K>},     {quant::Q5_K::kType, RunTiles<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunTiles<UnpackQ6_K>},     {quant::IQ4_NL::kType, RunTiles<UnpackIQ4_NL>},
+    {quant::F32::kType, RunWithoutTiles},
+    {quant::F16::kType, RunWithoutTiles},
+    {quant::Bf16::kType, RunWithoutTiles},
+    {quant::Q4_0::kType, RunTiles<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunTiles<UnpackQ4_1>},
+    {quant::Q5_0::kType, RunTiles<UnpackQ5_0>},
+    {quant::Q5_1::kType, RunTiles<UnpackQ5_1>},
+    {quant::Q8_0::kType, RunTiles<UnpackQ8_0>},
+    {quant::Q2_K::kType, RunTiles<UnpackQ2_K>},
+    {quant::Q3_K::kType, RunTiles<UnpackQ3_K>},
+    {quant::Q4_K::kType, RunTiles<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunTiles<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunTiles<UnpackQ6_K>},
+    {quant::IQ4_NL::kType, RunTiles<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunTiles<UnpackIQ4_XS>},
+    {quant::IQ1_S::kType, RunTiles<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunTiles<UnpackIQ1_M>},
+    {quant::IQ2_XXS::kType, RunTiles<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunTiles<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunTiles<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunTiles<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunTiles<UnpackIQ3_S>},
+    {quant::TQ1_0::kType, RunTiles<UnpackTQ1_0>},
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives.

@@ -4,13 +4,18 @@
 // codes are stored depends on their largest value, so that saturation never happens:
 //   kCodeMax <= 31   unsigned (code + kBias); four vectors are added in 16 bits: 4 * 2 * 31 * 127
 //   kCodeMax <= 63   unsigned; two vectors are added in 16 bits: 2 * 2 * 63 * 127
+//   kCodeMax <= 127  unsigned; the two products alone: 2 * 127 * 127
 //   otherwise        signed, kBias = 0; |weight| times (activation with the weight's sign):
 //                    2 * 128 * 127
 
 constexpr int kSignedBias = 0;
 // The largest code that is multiplied like one of `code_max`.
 constexpr int ProductCodeMax(int code_max) {
-  return code_max <= 15 ? 15 : code_max <= 31 ? 31 : code_max <= 63 ? 63 : 128;
+  return code_max <= 15    ? 15
+         : code_max <= 31  ? 31
+         : code_max <= 63  ? 63
+         : code_max <= 127 ? 127
+                           : 128;
 }
 inline __m256i StoreSigned(__m256i codes) { return codes; }
 
@@ -29,6 +34,12 @@ template <class Codes>
         _mm256_add_epi16(_mm256_maddubs_epi16(w[2], x[2]), _mm256_maddubs_epi16(w[3], x[3]));
     if constexpr (Codes::kCodeMax <= 31) return AddPairs(_mm256_add_epi16(p01, p23));
     return _mm256_add_epi32(AddPairs(p01), AddPairs(p23));
+  } else if constexpr (Codes::kCodeMax <= 127) {
+    const __m256i d01 = _mm256_add_epi32(AddPairs(_mm256_maddubs_epi16(w[0], x[0])),
+                                         AddPairs(_mm256_maddubs_epi16(w[1], x[1])));
+    const __m256i d23 = _mm256_add_epi32(AddPairs(_mm256_maddubs_epi16(w[2], x[2])),
+                                         AddPairs(_mm256_maddubs_epi16(w[3], x[3])));
+    return _mm256_add_epi32(d01, d23);
   } else {
     static_assert(Codes::kBias == 0);
     __m256i dot = _mm256_setzero_si256();

@@ -40,7 +40,8 @@ struct PanelTraits {
       block[line * kPanelVectors] = codes;
     } else {
       const __m256i mask = _mm256_set1_epi8(0x0f);
-      const __m256i bytes = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
+      const __m256i rest = _mm256_set1_epi8(static_cast<char>(128 - Codes::kBias));
+      const __m256i bytes = _mm256_add_epi8(codes, rest);
       block += LinesOf(static_cast<int>(line / kLines), 0) * kPanelVectors;
       line %= kLines;
       block[line * kPanelVectors] = _mm256_and_si256(bytes, mask);

@@ -40,21 +40,32 @@ struct PointNumbers {
   [[gnu::always_inline]] size_t Of(int v) const { return numbers[v % 4][v / 4]; }
 };
 
+// Magnitudes of at most 62 with signs.
+using MagnitudeCodes = CodeTraits<64, 127, false>;
+
+// The magnitudes + kBias, less than kBias where the bit of their byte is set.
+template <int kBias>
+[[gnu::always_inline]] inline __m256i Sign(__m256i magnitudes, __m256i sign_bytes) {
+  const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(sign_bytes, bits), bits);
+  // -x is ~x + 1.
+  const __m256i origin = _mm256_sub_epi8(_mm256_set1_epi8(static_cast<char>(kBias)), minus);
+  return _mm256_add_epi8(_mm256_xor_si256(magnitudes, minus), origin);
+}
+
 // Vectors of 32 consecutive magnitudes become a block. Bit j of word g of `signs` belongs to value
 // 32g + j.
+template <class Codes>
 [[gnu::always_inline]] inline void TakeMagnitudes(const __m256i* magnitudes, __m256i signs,
                                                   WeightBlock& out) {
   alignas(32) int words[8];
   _mm256_store_si256(reinterpret_cast<__m256i*>(words), signs);
   const __m256i from =
       _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-  const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
   __m256i codes[8];
   for (int g = 0; g < 8; ++g) {
-    const __m256i found =
-        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(words[g]), from), bits);
-    const __m256i minus = _mm256_cmpeq_epi8(found, bits);
-    codes[g] = StoreSigned(_mm256_sub_epi8(_mm256_xor_si256(magnitudes[g], minus), minus));
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(words[g]), from);
+    codes[g] = Sign<Codes::kBias>(magnitudes[g], bytes);
   }
   for (int h = 0; h < 2; ++h) {
     const __m256i* v = codes + 4 * h;
@@ -207,7 +218,7 @@ struct UnpackIQ1_M {
 };
 
 struct UnpackIQ2_XXS {
-  using Codes = SignedCodes<false>;
+  using Codes = MagnitudeCodes;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_XXS::Block);
   static constexpr int kScaleValues = 32;
 
@@ -225,14 +236,14 @@ struct UnpackIQ2_XXS {
     const __m256i groups = OddLanes(LoadBytes32(block.groups), LoadBytes32(block.groups + 4));
     const __m256i words = _mm256_permute4x64_epi64(groups, 0xd8);
     WeightBlock out;
-    TakeMagnitudes(magnitudes, SignsOfWords(words), out);
+    TakeMagnitudes<Codes>(magnitudes, SignsOfWords(words), out);
     ScaleOddPairs(_mm256_srli_epi32(words, 28), block.d, 0.125f, out.scales);
     return out;
   }
 };
 
 struct UnpackIQ2_XS {
-  using Codes = SignedCodes<false>;
+  using Codes = MagnitudeCodes;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_XS::Block);
   static constexpr int kScaleValues = 16;
 
@@ -251,14 +262,14 @@ struct UnpackIQ2_XS {
     const __m256i second = _mm256_srli_epi16(LoadBytes32(block.vectors + 16), 9);
     const __m256i sevens = _mm256_permute4x64_epi64(_mm256_packus_epi16(first, second), 0xd8);
     WeightBlock out;
-    TakeMagnitudes(magnitudes, AddEvenSigns(sevens), out);
+    TakeMagnitudes<Codes>(magnitudes, AddEvenSigns(sevens), out);
     ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
 };
 
 struct UnpackIQ2_S {
-  using Codes = SignedCodes<false>;
+  using Codes = MagnitudeCodes;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_S::Block);
   static constexpr int kScaleValues = 16;
 
@@ -278,14 +289,14 @@ struct UnpackIQ2_S {
       magnitudes[g] = _mm256_setr_epi64x(point(v), point(v + 1), point(v + 2), point(v + 3));
     }
     WeightBlock out;
-    TakeMagnitudes(magnitudes, LoadBytes32(block.signs), out);
+    TakeMagnitudes<Codes>(magnitudes, LoadBytes32(block.signs), out);
     ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
 };
 
 struct UnpackIQ3_XXS {
-  using Codes = SignedCodes<false>;
+  using Codes = MagnitudeCodes;
   static constexpr int64_t kBytes = sizeof(quant::IQ3_XXS::Block);
   static constexpr int kScaleValues = 32;
 
@@ -303,14 +314,14 @@ struct UnpackIQ3_XXS {
     }
     const __m256i words = LoadBytes32(block.signs);
     WeightBlock out;
-    TakeMagnitudes(magnitudes, SignsOfWords(words), out);
+    TakeMagnitudes<Codes>(magnitudes, SignsOfWords(words), out);
     ScaleOddPairs(_mm256_srli_epi32(words, 28), block.d, 0.25f, out.scales);
     return out;
   }
 };
 
 struct UnpackIQ3_S {
-  using Codes = SignedCodes<false>;
+  using Codes = CodeTraits<16, 31, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = sizeof(quant::IQ3_S::Block);
   static constexpr int kScaleValues = 32;
 
@@ -325,20 +336,31 @@ struct UnpackIQ3_S {
     const auto point = [&](int v) __attribute__((always_inline)) {
       return FourCoordinates(quant::kIq3SGrid, points[v / 32].Of(v % 32));
     };
-    __m256i magnitudes[8];
-    for (int g = 0; g < 8; ++g) {
-      const int v = 8 * g;
-      magnitudes[g] = _mm256_setr_epi32(point(v), point(v + 1), point(v + 2), point(v + 3),
-                                        point(v + 4), point(v + 5), point(v + 6), point(v + 7));
+    WeightBlock out;
+    for (int i = 0; i < 4; ++i) {
+      // The signs of pair 2i in the lower half, of the next in the upper one.
+      int64_t both;
+      std::memcpy(&both, block.signs + 8 * i, sizeof(both));
+      const __m256i signs = _mm256_set1_epi64x(both);
+      for (int h = 0; h < 2; ++h) {
+        const int v = 16 * i + 4 * h;  // of the pair, and v + 8 of the next
+        const __m256i magnitudes =
+            _mm256_setr_epi32(point(v), point(v + 1), point(v + 2), point(v + 3),  //
+                              point(v + 8), point(v + 9), point(v + 10), point(v + 11));
+        const int64_t first = 0x0202020202020202 * h;
+        const int64_t step = 0x0101010101010101;
+        const __m256i from =
+            _mm256_setr_epi64x(first, first + step, first + 4 * step, first + 5 * step);
+        out.codes[2 * i + h] = Sign<Codes::kBias>(magnitudes, _mm256_shuffle_epi8(signs, from));
+      }
     }
     int nibbles;
     std::memcpy(&nibbles, block.scales, sizeof(nibbles));
-    const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i shifts = _mm256_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28);
     const __m256i scales = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(nibbles), shifts),
                                             _mm256_set1_epi32(15));
-    WeightBlock out;
-    TakeMagnitudes(magnitudes, LoadBytes32(block.signs), out);
-    ScaleOddPairs(scales, block.d, 1.0f, out.scales);
+    const __m256i odd = _mm256_or_si256(_mm256_add_epi32(scales, scales), _mm256_set1_epi32(1));
+    out.scales[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(odd), BroadcastHalf(block.d));
     return out;
   }
 };

@@ -23,10 +23,9 @@ namespace {
 
 std::vector<MatMulKernel> MatMulKernels() {
   return WithKernelsOf(avx2::MatMulKernels(),
-                       BuildMatMulTable({"avx512vnni", kSpecial,
-                                         RunQuantized<UnpackGeneric<false, 16>, Streams::kOneToken>,
-                                         RunQuantized<UnpackGeneric<true, 16>, Streams::kOneToken>,
-                                         QuantizedScratchBytes, FloatScratchBytes}));
+                       BuildMatMulTable({"avx512vnni", kSpecial, RunRare<UnpackGeneric<false, 16>>,
+                                         RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+                                         FloatScratchBytes}));
 }
 
 }  // namespace kvant::cpu::avx512vnni

@@ -17,6 +17,10 @@
 #include "cpu/generic/matmul_float_panel.inl"
 // clang-format on
 
+// Formats that take long to unpack.
+template <class Unpacker>
+constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
+
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
     {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
@@ -31,6 +35,14 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
     {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
     {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
+    {quant::IQ1_S::kType, RunRare<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunRare<UnpackIQ1_M>},
+    {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunRare<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunRare<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
     {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
+    {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
 };

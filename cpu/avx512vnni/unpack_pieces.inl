@@ -1,6 +1,8 @@
 // The steps that the unpackers of this folder share. Included inside the target region of
 // matmul.cpp.
 
+inline __m128i LoadBytes8(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+
 inline __m128i LoadBytes16(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
@@ -21,6 +23,11 @@ inline __m512i Join(__m128i v0, __m128i v1, __m128i v2, __m128i v3) {
 // a | (b & mask), mask per byte
 inline __m512i OrMasked(__m512i a, __m512i b, char mask) {
   return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8(mask), 0xf8);
+}
+
+// The bits of a where those of mask are set, else those of b.
+inline __m512i SelectBits(__m512i mask, __m512i a, __m512i b) {
+  return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
 }
 
 inline __m512 Negate(__m512 v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }

@@ -12,4 +12,8 @@
 #include "cpu/avx512vnni/unpack_q5_0.inl"
 #include "cpu/avx512vnni/unpack_q6_k.inl"
 #include "cpu/avx512vnni/unpack_q8_0.inl"
+#include "cpu/avx512vnni/unpack_tq1_0.inl"
+#include "cpu/avx512vnni/point_layouts.inl"
+#include "cpu/avx512vnni/spread_points.inl"
+#include "cpu/avx512vnni/unpack_grids.inl"
 // clang-format on

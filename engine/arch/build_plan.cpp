@@ -138,10 +138,10 @@ Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
 }
 
 // The rows of the embedding, and what stands between them and the first layer.
-Result<ValueId> AddEmbedding(const ModelSpec& spec, const Stack& stack, int64_t positions_max,
+Result<ValueId> AddEmbedding(int64_t vocab, const Stack& stack, int64_t positions_max,
                              graph::PlanBuilder& builder, const GgufTensor** embedding) {
   KVANT_ASSIGN(*embedding,
-               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, spec.vocab));
+               builder.Matrix(fmt::format("{}.weight", stack.input.tensor), stack.dim, vocab));
   const ValueId stream = builder.NewFloats("x", RowSpace::kPass, stack.dim);
   builder.Add(RowSpace::kPass, graph::MakeEmbed(**embedding, stack.input.scale, stream));
   KVANT_TRY(AddInputSteps(stack, positions_max, stream, builder));
@@ -178,7 +178,10 @@ Result<std::vector<CrossLayer>> FindCrossLayers(const Stack& decoder, const grap
 Status AddEncoded(const ModelSpec& spec, const graph::Plan& decode, ValueId stream,
                   graph::PlanBuilder& builder) {
   const Stack& stack = spec.encoder->stack;
-  KVANT_ASSIGN(auto cross, FindCrossLayers(spec.stacks.front(), decode, stack.dim, builder));
+  std::vector<CrossLayer> cross;
+  if (!spec.stacks.empty()) {
+    KVANT_ASSIGN(cross, FindCrossLayers(spec.stacks.front(), decode, stack.dim, builder));
+  }
   std::vector<MatMulOperand> readers;
   for (const CrossLayer& layer : cross) {
     for (const MatMulOperand& operand : layer.operands) readers.push_back({operand.weight, {}, 0});
@@ -206,10 +209,11 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const ModelSpec& spec,
                                                graph::MatMulObserver* observer) {
   graph::PlanBuilder builder(file, kernels, float_gemm, observer);
+  if (spec.stacks.empty()) return builder.Finish();
   const Stack& stack = spec.stacks.front();
   const GgufTensor* embedding = nullptr;
   KVANT_ASSIGN(const ValueId stream,
-               AddEmbedding(spec, stack, spec.context_max, builder, &embedding));
+               AddEmbedding(spec.vocab, stack, spec.context_max, builder, &embedding));
   StackValues shared;
   if (stack.layer_inputs.has_value()) {
     KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
@@ -231,12 +235,18 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
                                                      graph::MatMulObserver* observer) {
   graph::PlanBuilder builder(file, kernels, float_gemm, observer, graph::kEncodePlan);
   for (const graph::CacheLayer& layer : decode.cache_layers()) builder.plan().AddCacheLayer(layer);
-  const Stack& stack = spec.encoder->stack;
-  const GgufTensor* embedding = nullptr;
-  KVANT_ASSIGN(const ValueId stream,
-               AddEmbedding(spec, stack, spec.encoder->source_max, builder, &embedding));
+  const Encoder& encoder = *spec.encoder;
+  ValueId stream = graph::kNoValue;
+  if (encoder.frames.has_value()) {
+    KVANT_ASSIGN(stream, encoder.frames->AddNodes(encoder.stack.dim, builder));
+    KVANT_TRY(AddInputSteps(encoder.stack, encoder.source_max, stream, builder));
+  } else {
+    const GgufTensor* embedding = nullptr;
+    KVANT_ASSIGN(stream, AddEmbedding(encoder.vocab, encoder.stack, encoder.source_max, builder,
+                                      &embedding));
+  }
   StackValues shared;
-  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
+  KVANT_TRY(AddLayers(spec, encoder.stack, stream, shared, builder));
   KVANT_TRY(AddEncoded(spec, decode, stream, builder));
   return builder.Finish();
 }

@@ -27,6 +27,8 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const ModelSpec& spec,
                                                graph::MatMulObserver* observer = nullptr);
 
+// The plan of a model without a decoder has no values and no nodes.
+//
 // The same for the plan that encodes a source, graph::kEncodePlan, of a model with an encoder: its
 // cache layers are those of the plan above, under the same numbers, and that of the encoder.
 Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& file,

@@ -1,5 +1,6 @@
 #include "engine/arch/encoder_decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -12,6 +13,8 @@ namespace {
 constexpr int64_t kDistanceMax = 128;  // of models whose file does not say it
 constexpr int64_t kDistanceLimit = 1 << 16;
 constexpr int64_t kBucketsMax = 1 << 12;
+// Numbers of a frame of sound; models have 80 and 128.
+constexpr uint32_t kFrameBinsMax = 1 << 12;
 
 // The sizes of one of the two stacks.
 struct StackSizes {
@@ -90,7 +93,9 @@ Result<Common> ReadCommon(const Metadata& metadata, const EncoderDecoderTraits& 
                                                      ? "attention.layer_norm_epsilon"
                                                      : "attention.layer_norm_rms_epsilon"));
   KVANT_ASSIGN(common.embedding_scale, metadata.PositiveOr("embedding_scale", 1));
-  common.gated = metadata.file().FindTensor("enc.blk.0.ffn_gate.weight") != nullptr;
+  common.gated = std::ranges::any_of(metadata.file().tensors(), [](const auto& tensor) {
+    return tensor.name.ends_with(".ffn_gate.weight");
+  });
   KVANT_ASSIGN(common.activation, ReadActivation(metadata, common.gated ? traits.gated_activation
                                                                         : traits.activation));
   if (!traits.distances) return common;
@@ -174,20 +179,45 @@ Stack MakeStack(const Common& common, const StackSizes& sizes, const StackNames&
   return stack;
 }
 
-}  // namespace
-
-Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDecoderTraits& traits) {
-  KVANT_ASSIGN(const Common common, ReadCommon(metadata, traits));
-  KVANT_ASSIGN(const StackSizes of_encoder, ReadSizes(metadata, common.dim));
-  KVANT_ASSIGN(const StackSizes of_decoder, ReadDecoderSizes(metadata, of_encoder, common.dim));
+// The encoder of a model without its decoder.
+Result<ModelSpec> ReadStackOfEncoder(const Common& common, const StackSizes& sizes) {
+  const Metadata& metadata = common.metadata;
   ModelSpec model;
   KVANT_ASSIGN(model.context_train, metadata.Count("context_length", kContextMax));
   Encoder& encoder = model.encoder.emplace();
   KVANT_ASSIGN(encoder.source_max,
                metadata.CountOr("encoder.context_length", kContextMax, model.context_train));
+  encoder.stack = MakeStack(common, sizes, kEncoderNames, MaskKind::kAll);
+  if (!common.traits.frames) return model;
+  KVANT_ASSIGN(const int64_t bins, metadata.Count("audio.mel_bins", kFrameBinsMax));
+  KVANT_ASSIGN(const int64_t frames, metadata.Count("audio.frames", 2 * kContextMax));
+  if (frames % graph::kFramesPerPosition != 0) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected an even number, found {}",
+                     metadata.file().path(), metadata.Key("audio.frames"), frames);
+  }
+  encoder.frames = FrameInput{bins};
+  encoder.source_max = frames / graph::kFramesPerPosition;
+  return model;
+}
+
+}  // namespace
+
+Result<ModelSpec> ReadEncoderAlone(const Metadata& metadata, const EncoderDecoderTraits& traits) {
+  KVANT_ASSIGN(const Common common, ReadCommon(metadata, traits));
+  KVANT_ASSIGN(const StackSizes sizes, ReadSizes(metadata, common.dim));
+  return ReadStackOfEncoder(common, sizes);
+}
+
+Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDecoderTraits& traits) {
+  KVANT_ASSIGN(const Common common, ReadCommon(metadata, traits));
+  KVANT_ASSIGN(const StackSizes of_encoder, ReadSizes(metadata, common.dim));
+  KVANT_ASSIGN(const StackSizes of_decoder, ReadDecoderSizes(metadata, of_encoder, common.dim));
+  KVANT_ASSIGN(ModelSpec model, ReadStackOfEncoder(common, of_encoder));
+  Encoder& encoder = *model.encoder;
+  const bool own_embedding = metadata.file().FindTensor("enc.token_embd.weight") != nullptr;
+  if (own_embedding) encoder.stack.input.tensor = "enc.token_embd";
   KVANT_ASSIGN(const auto first, metadata.file().GetU32(metadata.Key("decoder_start_token_id")));
   if (first.has_value()) encoder.first_token = int64_t{*first};
-  encoder.stack = MakeStack(common, of_encoder, kEncoderNames, MaskKind::kAll);
   Stack& decoder =
       model.stacks.emplace_back(MakeStack(common, of_decoder, kDecoderNames, MaskKind::kCausal));
   if (traits.scale_tied_output && metadata.file().FindTensor("output.weight") == nullptr) {

@@ -4,8 +4,9 @@
 //
 // Tensors: enc.blk.N. and dec.blk.N. with attn_norm, attn_q, attn_k, attn_v, attn_o, ffn_norm,
 // ffn_up, ffn_down, ffn_gate where the feed-forward has one, and in the decoder cross_attn_norm,
-// cross_attn_q, cross_attn_k, cross_attn_v, cross_attn_o; token_embd for both; output, unless it is
-// the embedding; the names below where a family has these.
+// cross_attn_q, cross_attn_k, cross_attn_v, cross_attn_o; token_embd for both, or for the decoder
+// where there is an enc.token_embd; output, unless it is the embedding; the names below where a
+// family has these.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct EncoderDecoderTraits {
   NormPlace place = NormPlace::kBefore;
   bool embedding_norms = false;  // enc.token_embd_norm, dec.token_embd_norm
   bool positions = false;        // enc.position_embd, dec.position_embd
+  bool frames = false;           // the encoder reads frames of features, FrameInput, not tokens
   bool distances = false;        // attn_rel_b, see DistanceBuckets; and scores are not scaled
   // The logits of a model whose output is the embedding are divided by sqrt(dim).
   bool scale_tied_output = false;
@@ -38,7 +40,11 @@ struct EncoderDecoderTraits {
 // block_count and decoder_block_count, feed_forward_length, attention.head_count,
 // attention.key_length, attention.value_length, hidden_act, embedding_scale,
 // attention.relative_buckets_count, attention.relative_distance_max (where absent: 128), and
-// decoder.feed_forward_length and decoder.attention.head_count where these differ.
+// decoder.feed_forward_length and decoder.attention.head_count where these differ; audio.mel_bins
+// and audio.frames, of a source, where the encoder reads frames.
 Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDecoderTraits& traits);
+
+// The same for a model that is an encoder and nothing else: ModelSpec::stacks is empty.
+Result<ModelSpec> ReadEncoderAlone(const Metadata& metadata, const EncoderDecoderTraits& traits);
 
 }  // namespace kvant::arch

@@ -56,13 +56,15 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
   }
   KVANT_ASSIGN(ModelSpec spec, found->read(Metadata(file, *name)));
   spec.family = found->name;
-  const formats::GgufTensor* embedding =
-      file.FindTensor(fmt::format("{}.weight", spec.stacks.front().input.tensor));
+  const Input& input = (spec.stacks.empty() ? spec.encoder->stack : spec.stacks.front()).input;
+  const formats::GgufTensor* embedding = file.FindTensor(fmt::format("{}.weight", input.tensor));
   if (embedding != nullptr) spec.vocab = embedding->dims[1];
-  const formats::GgufTensor* positions =
-      file.FindTensor(fmt::format("{}.weight", spec.stacks.front().input.positions));
+  const formats::GgufTensor* positions = file.FindTensor(fmt::format("{}.weight", input.positions));
   if (positions != nullptr) spec.context_max = positions->dims[1];
-  if (spec.encoder.has_value()) {
+  if (spec.encoder.has_value() && !spec.encoder->frames.has_value()) {
+    const formats::GgufTensor* own =
+        file.FindTensor(fmt::format("{}.weight", spec.encoder->stack.input.tensor));
+    if (own != nullptr) spec.encoder->vocab = own->dims[1];
     const formats::GgufTensor* of_source =
         file.FindTensor(fmt::format("{}.weight", spec.encoder->stack.input.positions));
     if (of_source != nullptr) spec.encoder->source_max = of_source->dims[1];

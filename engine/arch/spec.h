@@ -2,7 +2,8 @@
 // (engine/arch/family.h) makes it from a file's metadata; engine/arch/build_plan.h makes a plan
 // from it and from the file's tensors.
 //
-//   stream = norm(input.scale * embedding[token] + positions[position])
+//   stream = norm(input.scale * embedding[token] + positions[position]), or of frames of features
+//     in place of the embedding (engine/arch/sublayers/frame_input.h)
 //   for each sublayer of each layer:
 //     stream += residual_scale * norm_after(block(norm_before(stream)))
 //     stream = norm_of_sum(stream)
@@ -27,6 +28,7 @@
 #include "engine/arch/sublayers/delta_net.h"
 #include "engine/arch/sublayers/experts.h"
 #include "engine/arch/sublayers/ffn_and_experts.h"
+#include "engine/arch/sublayers/frame_input.h"
 #include "engine/arch/sublayers/gated_ffn.h"
 #include "engine/arch/sublayers/latent_attention.h"
 #include "engine/arch/sublayers/laurel.h"
@@ -104,7 +106,11 @@ struct Stack {
 
 // What reads a source, all positions of which see each other, before the decoder writes.
 struct Encoder {
-  Stack stack;             // its output is the final norm of the stream
+  Stack stack;  // its output is the final norm of the stream
+  // What its stream is made from instead of tokens; source_max positions are just those of a source
+  // then.
+  std::optional<FrameInput> frames = {};
+  int64_t vocab = 0;       // rows of its embedding, which may be the decoder's
   int64_t source_max = 0;  // positions of a source
   // What the decoder's text begins with, where the file says it.
   std::optional<int64_t> first_token = {};
@@ -117,7 +123,7 @@ struct ModelSpec {
   int64_t context_max = 0;      // positions that it has learned, and beyond which it has none; 0 =
                                 // no such limit
   std::vector<RopeSpec> ropes;  // Attention::rope counts them
-  std::vector<Stack> stacks;    // a decoder is one stack
+  std::vector<Stack> stacks;    // a decoder is one stack; empty: there is an encoder alone
   std::optional<Encoder> encoder = {};
 };
 

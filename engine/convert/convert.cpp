@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
 #include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
+#include "engine/convert/speech_settings.h"
+#include "engine/convert/translator_vocabulary.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
 #include "formats/gguf_writer.h"
@@ -32,7 +35,7 @@ Status CheckOutput(const std::string& folder, const std::string& output) {
   if (!fs::exists(output, error) || !fs::equivalent(parent, folder, error)) return {};
   const std::string extension = fs::path(output).extension().string();
   const bool is_input = extension == ".safetensors" || extension == ".json" ||
-                        extension == ".model" || extension == ".jinja";
+                        extension == ".model" || extension == ".spm" || extension == ".jinja";
   if (!is_input) return {};
   return MakeError(ErrorCode::kInvalid, "{}: the output is a file of the folder to be converted",
                    output);
@@ -63,11 +66,10 @@ int64_t ParameterCount(const std::vector<OutputTensor>& tensors) {
 }
 
 PieceOrder OrderOf(const HfFamily& family) {
-  if (family.ids_in_another_file) return PieceOrder::kOfAnotherFile;
   return family.languages.names.empty() ? PieceOrder::kOwn : PieceOrder::kFairseq;
 }
 
-// Which tokens are languages, and where they stand (engine/generate/languages.h).
+// Which tokens are languages, and where they stand (engine/languages.h).
 void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabulary,
                   Parameters& out) {
   std::vector<int32_t> ids;
@@ -81,13 +83,49 @@ void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabula
   out.writer->AddString(out.Key("target_language"), behind ? "first" : "forced");
 }
 
+// The settings of the model with the token that texts begin with, for which those of generation
+// count more.
+Result<JsonObject> WithDecoderStart(const FolderConfig& config) {
+  constexpr const char* kKey = "decoder_start_token_id";
+  const formats::Json* start = config.generation.Find(kKey);
+  if (start == nullptr) return config.model;
+  const formats::Json one = {{kKey, *start}};
+  KVANT_ASSIGN(const JsonObject object, JsonObject::Parse(one.dump(), config.generation.where()));
+  return config.model.With(object);
+}
+
+// A vocabulary as most families have it, or a translator's.
+struct Vocabularies {
+  Vocabulary own;
+  std::optional<TranslatorVocabulary> translator;
+
+  const Vocabulary& model() const { return translator ? translator->list : own; }
+};
+
+Result<Vocabularies> ReadVocabularies(const FolderConfig& config, const HfFamily& family,
+                                      const HfShape& shape) {
+  Vocabularies out;
+  KVANT_ASSIGN(out.translator, ReadTranslatorVocabulary(config, family.translator, shape));
+  if (out.translator) return out;
+  KVANT_ASSIGN(out.own, ReadVocabulary(config.folder, config.tokenizer, shape.vocab,
+                                       {.kind = family.tokenizer,
+                                        .order = OrderOf(family),
+                                        .languages = family.languages.names,
+                                        .has_speech_tokens = family.has_speech_tokens}));
+  return out;
+}
+
 Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
-                   const Vocabulary& vocabulary, Parameters& parameters) {
+                   const Vocabularies& vocabularies, Parameters& parameters) {
+  const Vocabulary& vocabulary = vocabularies.model();
   vocabulary.AddTo(*parameters.writer);
   KVANT_TRY(AddSpecialTokens(config, vocabulary, *parameters.writer));
   KVANT_TRY(AddChatTemplates(config, *parameters.writer));
   AddLanguages(family.languages, vocabulary, parameters);
-  KVANT_TRY(AddParameters(family, config.model, shape, parameters));
+  if (vocabularies.translator) vocabularies.translator->AddTo(parameters);
+  KVANT_ASSIGN(const JsonObject model, WithDecoderStart(config));
+  KVANT_TRY(AddParameters(family, model, shape, parameters));
+  if (family.has_speech_tokens) KVANT_TRY(AddSpeechSettings(config, shape.vocab, parameters));
   const bool has_encoder = shape.decoder.layers > 0;
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
 }
@@ -129,11 +167,8 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   AddSampling(config.generation, writer);
   Parameters parameters{
       .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
-  KVANT_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(folder, config.tokenizer, shape.vocab,
-                                                           {.kind = family->tokenizer,
-                                                            .order = OrderOf(*family),
-                                                            .languages = family->languages.names}));
-  KVANT_TRY(AddMetadata(config, *family, shape, vocabulary, parameters));
+  KVANT_ASSIGN(const Vocabularies vocabularies, ReadVocabularies(config, *family, shape));
+  KVANT_TRY(AddMetadata(config, *family, shape, vocabularies, parameters));
   KVANT_ASSIGN(
       const std::vector<OutputTensor> tensors,
       PlanWeights(*family, config.model, shape, model, *type, std::move(parameters.tensors)));

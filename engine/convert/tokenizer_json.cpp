@@ -38,6 +38,26 @@ bool IsId(const Json& value, int64_t ids_max) {
 
 }  // namespace
 
+Result<IdList> ReadIdList(const Json& tokens, const std::string& where, int64_t ids_max) {
+  IdList list;
+  for (const auto& [text, id] : tokens.items()) {
+    if (!IsId(id, ids_max)) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: token {} has id {}, but config.json says that there are {} tokens",
+                       where, Quoted(text), Shown(id), ids_max);
+    }
+    list.emplace_back(text, id.get<int64_t>());
+  }
+  std::sort(list.begin(), list.end(),
+            [](const auto& left, const auto& right) { return left.second < right.second; });
+  const auto same = std::adjacent_find(
+      list.begin(), list.end(),
+      [](const auto& left, const auto& right) { return left.second == right.second; });
+  if (same == list.end()) return list;
+  return MakeError(ErrorCode::kCorrupt, "{}: tokens {} and {} have the same id {}", where,
+                   Quoted(same[0].first), Quoted(same[1].first), same[0].second);
+}
+
 Result<TokenizerJson> TokenizerJson::Parse(std::string_view text, const std::string& file,
                                            int64_t ids_max) {
   KVANT_ASSIGN(JsonObject object, JsonObject::Parse(text, file));
@@ -93,23 +113,8 @@ Status TokenizerJson::ReadVocab(const JsonObject& model, int64_t ids_max) {
   if (tokens == nullptr || !tokens->is_object() || tokens->empty()) {
     return model.Wrong("vocab", "an object of tokens and their ids");
   }
-  for (const auto& [text, id] : tokens->items()) {
-    if (!IsId(id, ids_max)) {
-      return MakeError(ErrorCode::kCorrupt,
-                       "{}: token {} has id {}, but config.json says that there are {} tokens",
-                       model.Where("vocab"), Quoted(text), Shown(id), ids_max);
-    }
-    vocab.emplace_back(text, id.get<int64_t>());
-  }
-  std::sort(vocab.begin(), vocab.end(),
-            [](const auto& left, const auto& right) { return left.second < right.second; });
-  const auto same = std::adjacent_find(
-      vocab.begin(), vocab.end(),
-      [](const auto& left, const auto& right) { return left.second == right.second; });
-  if (same == vocab.end()) return {};
-  return MakeError(ErrorCode::kCorrupt, "{}: tokens {} and {} have the same id {}",
-                   model.Where("vocab"), Quoted(same[0].first), Quoted(same[1].first),
-                   same[0].second);
+  KVANT_ASSIGN(vocab, ReadIdList(*tokens, model.Where("vocab"), ids_max));
+  return {};
 }
 
 Status TokenizerJson::ReadMerges(const JsonObject& model) {

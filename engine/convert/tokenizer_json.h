@@ -27,10 +27,17 @@ struct AddedToken {
   bool special = false;
 };
 
+// Tokens and their ids, by id.
+using IdList = std::vector<std::pair<std::string, int64_t>>;
+
+// Reads {"text": id}. kCorrupt, with `where` in front, for ids that are not below `ids_max` or
+// occur twice.
+Result<IdList> ReadIdList(const formats::Json& tokens, const std::string& where, int64_t ids_max);
+
 struct TokenizerJson {
   std::string file;
   JsonObject root;
-  std::vector<std::pair<std::string, int64_t>> vocab;       // texts and ids are unique
+  IdList vocab;                                             // texts and ids are unique
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::vector<AddedToken> added;                            // may repeat tokens of the vocabulary
   std::string unk_token;                                    // "" if there is none

@@ -18,26 +18,6 @@ constexpr std::array<std::string_view, 4> kFairseqTokens = {"<s>", "<pad>", "</s
 constexpr size_t kFairseqOwnPieces = 3;
 constexpr size_t kFairseqShift = kFairseqTokens.size() - kFairseqOwnPieces;
 
-Status CheckSettings(const SentencePieceModel& model, const std::string& file) {
-  if (model.kind != SentencePieceModel::Kind::kUnigram) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: SentencePiece model type {} is no unigram vocabulary, expected 1", file,
-                     static_cast<int32_t>(model.kind));
-  }
-  if (!model.escape_whitespaces || model.whitespace_behind_words) {
-    return MakeError(ErrorCode::kNotSupported, "{}: {}, which GGUF has no key for", file,
-                     model.escape_whitespaces ? "treat_whitespace_as_suffix is set"
-                                              : "escape_whitespaces is not set");
-  }
-  if (model.denormalizes) {
-    Log(LogLevel::kWarning,
-        fmt::format("{}: its table for decoded texts is left out, GGUF has no key for it", file));
-  }
-  if (model.charsmap.empty()) return {};
-  const auto map = Charsmap::Parse(model.charsmap, file + ": precompiled_charsmap");
-  return map.ok() ? Status() : Status(map.error());
-}
-
 void PlaceNamed(std::string_view text, size_t id, PieceType type, Vocabulary& vocabulary) {
   vocabulary.tokens[id] = text;
   vocabulary.types[id] = type;
@@ -101,9 +81,29 @@ Status PlaceInFairseqOrder(const SentencePieceModel& model, const std::string& f
 
 }  // namespace
 
+Status CheckPieceSettings(const SentencePieceModel& model, const std::string& file) {
+  if (!model.escape_whitespaces || model.whitespace_behind_words) {
+    return MakeError(ErrorCode::kNotSupported, "{}: {}, which GGUF has no key for", file,
+                     model.escape_whitespaces ? "treat_whitespace_as_suffix is set"
+                                              : "escape_whitespaces is not set");
+  }
+  if (model.denormalizes) {
+    Log(LogLevel::kWarning,
+        fmt::format("{}: its table for decoded texts is left out, GGUF has no key for it", file));
+  }
+  if (model.charsmap.empty()) return {};
+  const auto map = Charsmap::Parse(model.charsmap, file + ": precompiled_charsmap");
+  return map.ok() ? Status() : Status(map.error());
+}
+
 Result<Vocabulary> UnigramVocabulary(const SentencePieceModel& model, const std::string& file,
                                      const UnigramOptions& options) {
-  KVANT_TRY(CheckSettings(model, file));
+  if (model.kind != SentencePieceModel::Kind::kUnigram) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: SentencePiece model type {} is no unigram vocabulary, expected 1", file,
+                     static_cast<int32_t>(model.kind));
+  }
+  KVANT_TRY(CheckPieceSettings(model, file));
   const bool fairseq = options.order == PieceOrder::kFairseq;
   const size_t added = fairseq ? kFairseqShift + options.languages.size() + 1
                                : static_cast<size_t>(options.extra_ids);

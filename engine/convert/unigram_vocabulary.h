@@ -26,6 +26,9 @@ struct UnigramOptions {
   int64_t extra_ids = 0;
 };
 
+// kNotSupported for what GGUF has no key for, kCorrupt for a broken table; of models of any kind.
+Status CheckPieceSettings(const formats::SentencePieceModel& model, const std::string& file);
+
 // Ids beyond the named tokens are unused. A text ends with eos and has no bos.
 Result<Vocabulary> UnigramVocabulary(const formats::SentencePieceModel& model,
                                      const std::string& file, const UnigramOptions& options);

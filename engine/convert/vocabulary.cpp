@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/rwkv_vocabulary.h"
+#include "engine/convert/speech_vocabulary.h"
 #include "engine/convert/text_frame.h"
 #include "engine/convert/unigram_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
@@ -54,23 +55,6 @@ bool IsByteToken(std::string_view text) {
   const auto is_hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   return text.size() == 6 && text.starts_with("<0x") && is_hex(text[3]) && is_hex(text[4]) &&
          text[5] == '>';
-}
-
-// Puts a token of "added_tokens" under its id. The type of the unknown token stays as it is.
-void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
-  const auto id = static_cast<size_t>(token.id);
-  Type& type = vocabulary.types[id];
-  const bool is_new = vocabulary.tokens[id] != token.text;
-  vocabulary.tokens[id] = token.text;
-  if (is_new && !vocabulary.scores.empty()) vocabulary.scores[id] = kAddedScore;
-  if (type == Type::kUnknown && !is_new) return;
-  if (token.special || LooksSpecial(token.text)) {
-    type = Type::kControl;
-  } else {
-    // User-defined tokens are found in the text as it is, with plain spaces.
-    type = Type::kUserDefined;
-    vocabulary.tokens[id] = Replaced(token.text, kSpace, " ");
-  }
 }
 
 // What a SentencePiece-like tokenizer.json does to spaces before the merging.
@@ -137,9 +121,9 @@ void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
     const auto i = static_cast<size_t>(id);
     vocabulary.tokens[i] = text;
     vocabulary.types[i] = Type::kNormal;
-    if (!tokenizer.is_sentencepiece()) continue;
-    if (IsByteToken(text)) vocabulary.types[i] = Type::kByte;
-    if (text == tokenizer.unk_token) vocabulary.types[i] = Type::kUnknown;
+    if (tokenizer.is_sentencepiece() && IsByteToken(text)) vocabulary.types[i] = Type::kByte;
+    const bool has_unknown = vocabulary.model != kByteLevelBpeKind;
+    if (has_unknown && text == tokenizer.unk_token) vocabulary.types[i] = Type::kUnknown;
   }
   for (const AddedToken& token : tokenizer.added) PlaceAddedToken(token, vocabulary);
   if (!tokenizer.unk_token.empty()) vocabulary.unk = vocabulary.Find(tokenizer.unk_token);
@@ -208,6 +192,36 @@ std::optional<int32_t> ValidId(int32_t id, size_t tokens) {
 
 }  // namespace
 
+void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
+  const auto id = static_cast<size_t>(token.id);
+  Type& type = vocabulary.types[id];
+  const bool is_new = vocabulary.tokens[id] != token.text;
+  vocabulary.tokens[id] = token.text;
+  if (is_new && !vocabulary.scores.empty()) vocabulary.scores[id] = kAddedScore;
+  if (type == Type::kUnknown && !is_new) return;
+  if (token.special || LooksSpecial(token.text)) {
+    type = Type::kControl;
+  } else {
+    // User-defined tokens are found in the text as it is, with plain spaces.
+    type = Type::kUserDefined;
+    vocabulary.tokens[id] = Replaced(token.text, kSpace, " ");
+  }
+}
+
+Status PlaceLaterTokens(const std::string& folder, const JsonObject& tokenizer_config,
+                        Vocabulary& vocabulary) {
+  KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));
+  return PlaceDecoderTokens(tokenizer_config, vocabulary);
+}
+
+std::string FindSentencePieceFile(const std::string& folder) {
+  for (const std::string_view name : kSentencePieceFiles) {
+    std::string path = PathIn(folder, name);
+    if (Exists(path)) return path;
+  }
+  return "";
+}
+
 std::string PathIn(const std::string& folder, std::string_view name) {
   return (std::filesystem::path(folder) / name).string();
 }
@@ -227,22 +241,23 @@ std::optional<int32_t> Vocabulary::Find(std::string_view text) const {
   return static_cast<int32_t>(found - tokens.begin());
 }
 
-void Vocabulary::AddTo(formats::GgufWriter& writer) const {
-  writer.AddString("tokenizer.ggml.model", model);
-  writer.AddString("tokenizer.ggml.pre", pre);
-  writer.AddStrings("tokenizer.ggml.tokens", tokens);
-  if (!scores.empty()) writer.AddF32s("tokenizer.ggml.scores", scores);
+void Vocabulary::AddTo(formats::GgufWriter& writer, std::string_view prefix) const {
+  const auto key = [&](std::string_view name) { return fmt::format("{}.{}", prefix, name); };
+  writer.AddString(key("model"), model);
+  writer.AddString(key("pre"), pre);
+  writer.AddStrings(key("tokens"), tokens);
+  if (!scores.empty()) writer.AddF32s(key("scores"), scores);
   std::vector<int32_t> numbers;
   for (const Type type : types) numbers.push_back(static_cast<int32_t>(type));
-  writer.AddI32s("tokenizer.ggml.token_type", numbers);
+  writer.AddI32s(key("token_type"), numbers);
   // Vocabularies of these kinds may have none, but readers want the list.
   const bool is_listed = model == kByteLevelBpeKind || model == kGemma4Kind;
-  if (is_listed) writer.AddStrings("tokenizer.ggml.merges", merges);
-  if (add_space_prefix) writer.AddBool("tokenizer.ggml.add_space_prefix", *add_space_prefix);
+  if (is_listed) writer.AddStrings(key("merges"), merges);
+  if (add_space_prefix) writer.AddBool(key("add_space_prefix"), *add_space_prefix);
   if (remove_extra_whitespaces) {
-    writer.AddBool("tokenizer.ggml.remove_extra_whitespaces", *remove_extra_whitespaces);
+    writer.AddBool(key("remove_extra_whitespaces"), *remove_extra_whitespaces);
   }
-  if (!charsmap.empty()) writer.AddU8s("tokenizer.ggml.precompiled_charsmap", charsmap);
+  if (!charsmap.empty()) writer.AddU8s(key("precompiled_charsmap"), charsmap);
 }
 
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
@@ -259,10 +274,16 @@ Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t v
 }
 
 Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
+  KVANT_ASSIGN(const SpaceHandling spaces, ReadSpaceHandling(tokenizer));
+  Vocabulary vocabulary = RankedVocabulary(tokenizer, vocab_size);
+  vocabulary.add_space_prefix = spaces.adds_prefix;
+  ReadTextFrame(tokenizer, vocabulary);
+  return vocabulary;
+}
+
+Vocabulary RankedVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
   Vocabulary vocabulary = EmptyVocabulary(kSentencePieceKind, vocab_size);
   vocabulary.pre = "default";
-  KVANT_ASSIGN(const SpaceHandling spaces, ReadSpaceHandling(tokenizer));
-  vocabulary.add_space_prefix = spaces.adds_prefix;
   PlaceTokens(tokenizer, vocabulary);
   // The text of a merge is its token, and of equal texts the first merge is the one that happens.
   std::unordered_map<std::string, size_t> ranks;
@@ -280,7 +301,6 @@ Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64
     }
     vocabulary.scores.push_back(score);
   }
-  ReadTextFrame(tokenizer, vocabulary);
   return vocabulary;
 }
 
@@ -295,13 +315,6 @@ Result<Vocabulary> SentencePieceVocabulary(const SentencePieceModel& model, cons
     return MakeError(ErrorCode::kCorrupt,
                      "{}: {} pieces, but config.json says that there are {} tokens", file,
                      model.pieces.size(), vocab_size);
-  }
-  if (!model.charsmap.empty() || model.remove_extra_whitespaces) {
-    Log(LogLevel::kWarning,
-        fmt::format(
-            "{}: its normalizer (\"{}\") also changes characters or drops spaces, which GGUF "
-            "has no field for: some texts will be tokenized differently",
-            file, model.normalizer));
   }
   Vocabulary vocabulary = EmptyVocabulary(kSentencePieceKind, vocab_size);
   vocabulary.pre = "default";
@@ -345,15 +358,6 @@ Result<Vocabulary> Gemma4Vocabulary(const TokenizerJson& tokenizer, int64_t voca
 
 namespace {
 
-// SentencePiece's file of a folder; "" if there is none.
-std::string FindSentencePieceFile(const std::string& folder) {
-  for (const std::string_view name : kSentencePieceFiles) {
-    std::string path = PathIn(folder, name);
-    if (Exists(path)) return path;
-  }
-  return "";
-}
-
 // T5's tokenizer adds 100 tokens unless its settings say otherwise, and folders with fewer ids than
 // that have none.
 Result<int64_t> ExtraIds(const JsonObject& tokenizer_config, int64_t pieces, int64_t vocab_size) {
@@ -367,13 +371,15 @@ Result<int64_t> ExtraIds(const JsonObject& tokenizer_config, int64_t pieces, int
 // The pieces of SentencePiece's file, of either kind.
 Result<Vocabulary> ReadPiecesFile(const std::string& path, const JsonObject& tokenizer_config,
                                   int64_t vocab_size, const VocabularyOptions& options) {
-  if (options.order == PieceOrder::kOfAnotherFile) {
-    return MakeError(
-        ErrorCode::kNotSupported,
-        "{}: the ids of this class's tokens stand in vocab.json, which is not read yet", path);
-  }
   KVANT_ASSIGN(const SentencePieceModel model, formats::ReadSentencePiece(path));
   if (model.kind != SentencePieceModel::Kind::kUnigram) {
+    if (!model.charsmap.empty() || model.remove_extra_whitespaces) {
+      Log(LogLevel::kWarning,
+          fmt::format(
+              "{}: its normalizer (\"{}\") also changes characters or drops spaces, which GGUF "
+              "has no field for: some texts will be tokenized differently",
+              path, model.normalizer));
+    }
     return SentencePieceVocabulary(model, path, vocab_size);
   }
   UnigramOptions unigram{
@@ -428,13 +434,20 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
   const std::string rwkv_path = PathIn(folder, kRwkvVocabularyFile);
   if (Exists(rwkv_path)) return ReadRwkvVocabulary(rwkv_path, vocab_size);
   const std::string pieces_path = FindSentencePieceFile(folder);
-  KVANT_ASSIGN(const JsonVocabulary json,
+  KVANT_ASSIGN(JsonVocabulary json,
                ReadJsonVocabulary(PathIn(folder, "tokenizer.json"), pieces_path, vocab_size));
+  if (options.has_speech_tokens && !json.tokenizer) {
+    KVANT_ASSIGN(json.tokenizer, ReadVocabularyAndMerges(folder, vocab_size));
+  }
   Vocabulary vocabulary;
   if (json.tokenizer && options.kind == kGemma4Kind) {
     KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json.tokenizer, vocab_size));
   } else if (json.tokenizer && !json.tokenizer->is_sentencepiece()) {
     KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json.tokenizer, vocab_size));
+    if (options.has_speech_tokens) {
+      KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));
+      PlaceSpeechTokens(vocabulary);
+    }
   } else if (!pieces_path.empty()) {
     KVANT_ASSIGN(vocabulary, ReadPiecesFile(pieces_path, tokenizer_config, vocab_size, options));
     KVANT_TRY(PlaceAddedTokensFile(PathIn(folder, "added_tokens.json"), vocabulary));
@@ -442,11 +455,8 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
   } else if (json.tokenizer) {
     KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(*json.tokenizer, vocab_size));
   } else {
-    const bool other = options.order == PieceOrder::kOfAnotherFile;
-    return MakeError(
-        other ? ErrorCode::kNotSupported : ErrorCode::kIo,
-        "{}: no vocabulary: expected tokenizer.json{}", folder,
-        other ? "; vocab.json and pieces beside it are not read yet" : " or tokenizer.model");
+    return MakeError(ErrorCode::kIo,
+                     "{}: no vocabulary: expected tokenizer.json or tokenizer.model", folder);
   }
   KVANT_TRY(PlaceDecoderTokens(tokenizer_config, vocabulary));
   // A unigram vocabulary says itself what it does to spaces.

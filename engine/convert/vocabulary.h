@@ -43,7 +43,8 @@ struct Vocabulary {
   std::optional<bool> add_bos, add_eos;
 
   std::optional<int32_t> Find(std::string_view text) const;
-  void AddTo(formats::GgufWriter& writer) const;
+  // `prefix` is where the keys stand: engine/tokenizer/vocabulary_keys.h.
+  void AddTo(formats::GgufWriter& writer, std::string_view prefix = "tokenizer.ggml") const;
 };
 
 // What llama.cpp's converter gives to ids without a token.
@@ -56,7 +57,6 @@ Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size);
 enum class PieceOrder : uint8_t {
   kOwn,      // they are the same
   kFairseq,  // <s> <pad> </s> <unk>, the pieces from the fourth on, languages, <mask>: mBART, XLM-R
-  kOfAnotherFile,  // vocab.json has them: Marian, M2M-100, NLLB; not supported
 };
 
 // What the class of a model says of its vocabulary, beyond the files.
@@ -64,6 +64,7 @@ struct VocabularyOptions {
   std::string_view kind = {};                        // HfFamily::tokenizer
   PieceOrder order = PieceOrder::kOwn;               // of unigram vocabularies
   std::span<const std::string_view> languages = {};  // tokens behind the pieces, for kFairseq
+  bool has_speech_tokens = false;                    // engine/convert/speech_vocabulary.h
 };
 
 // Reads tokenizer.json, SentencePiece's file (by any of the names that folders give to it) and
@@ -72,9 +73,24 @@ struct VocabularyOptions {
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
                                   int64_t vocab_size, const VocabularyOptions& options = {});
 
+// Puts a token of a list of later ones under its id, which the vocabulary has. The type of the
+// unknown token stays as it is.
+void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary);
+
+// The tokens of added_tokens.json and of "added_tokens_decoder" in tokenizer_config.json; those
+// beyond the vocabulary are left out, with a warning.
+Status PlaceLaterTokens(const std::string& folder, const JsonObject& tokenizer_config,
+                        Vocabulary& vocabulary);
+
+// SentencePiece's file of a folder, by any of its usual names; "" if there is none.
+std::string FindSentencePieceFile(const std::string& folder);
+
 // The vocabulary that one kind of file alone describes.
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
 Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
+// The tokens of a tokenizer.json with scores by the ranks of their merges; what is done to spaces
+// is not looked at.
+Vocabulary RankedVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size);
 Result<Vocabulary> SentencePieceVocabulary(const formats::SentencePieceModel& model,
                                            const std::string& file, int64_t vocab_size);
 

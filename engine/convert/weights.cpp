@@ -37,6 +37,9 @@ constexpr std::string_view kRouterSuffix =
 // Numbers for distances, of which each head has a few.
 constexpr std::string_view kDistancesSuffix = "attn_rel_b.weight";
 
+// Positions, which other converters leave as they are, too: they are read a row at a time.
+constexpr std::string_view kPositionsSuffix = "position_embd.weight";
+
 // Of tensors in MXFP4.
 constexpr std::string_view kBlocksSuffix = "_blocks";
 constexpr std::string_view kScalesSuffix = "_scales";
@@ -169,8 +172,8 @@ class Planner {
   Status FindTying(const JsonObject& config) {
     const HfTensor* embedding = Row(kEmbeddingName);
     const HfTensor* output = Row(kOutputName);
+    if (embedding != nullptr) KVANT_TRY(FindEmbedding(*embedding));
     if (embedding == nullptr || output == nullptr) return {};
-    KVANT_TRY(FindEmbedding(*embedding));
     KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
     tied_ = tied.value_or(family_.tied_unless_told || Find(output->hf_name) == nullptr);
     if (!tied_) return {};
@@ -410,7 +413,7 @@ class Planner {
         tensor.dims.size() > 1 && !tensor.of_convolution && tensor.name.ends_with(".weight") &&
         !tensor.name.ends_with("_norm.weight") && !tensor.name.ends_with("_coef.weight") &&
         !tensor.name.ends_with(kDistancesSuffix) && !tensor.name.ends_with(kRouterSuffix) &&
-        !IsSmallMix(tensor.name);
+        !tensor.name.ends_with(kPositionsSuffix) && !IsSmallMix(tensor.name);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;

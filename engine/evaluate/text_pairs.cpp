@@ -48,23 +48,29 @@ TextPairs ParseTextPairs(std::string_view text, const std::string& file) {
   return out;
 }
 
-Result<PairTokens> EncodePair(const TextPair& pair, const Model& model) {
-  const EncodeOptions options{.add_special = true, .parse_special = true};
-  const std::optional<TokenId> first = model.decoder_start();
-  if (!first.has_value()) {
-    return MakeError(ErrorCode::kInvalid, "{}: {}", model.file().path(),
-                     model.has_encoder() ? "the file names no token that texts begin with"
-                                         : "pairs: the model reads no source");
+Result<PairTokens> EncodePair(const TextPair& pair, const Model& model,
+                              const LanguageNames& names) {
+  const std::string& file = model.file().path();
+  if (!model.has_encoder()) {
+    return MakeError(ErrorCode::kInvalid, "{}: pairs: the model reads no source", file);
+  }
+  KVANT_ASSIGN(const Translation translation, MakeTranslation(model, names));
+  if (!translation.first) {
+    return MakeError(ErrorCode::kInvalid, "{}: the file names no token that texts begin with",
+                     file);
+  }
+  if (translation.forces_language && !translation.forced) {
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: pairs: a text of this model begins with its language, and none is named "
+                     "(--target-lang)",
+                     file);
   }
   PairTokens out;
-  KVANT_ASSIGN(out.source, model.tokenizer().Encode(pair.source, options));
-  KVANT_ASSIGN(out.target, model.tokenizer().Encode(pair.target, options));
-  if (out.source.empty() || out.target.empty()) {
-    return MakeError(ErrorCode::kInvalid, "the {} has no tokens",
-                     out.source.empty() ? "source" : "target");
-  }
-  out.target.insert(out.target.begin(), *first);
-  return out;
+  KVANT_ASSIGN(out.source, EncodeSource(model, translation, pair.source));
+  KVANT_ASSIGN(out.target, EncodeTarget(model, translation, pair.target, TargetEnd::kClosed));
+  const bool no_target = out.target.size() < 2;
+  if (!out.source.empty() && !no_target) return out;
+  return MakeError(ErrorCode::kInvalid, "the {} has no tokens", no_target ? "target" : "source");
 }
 
 Status PairScorer::Add(const PairTokens& pair) {

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "engine/evaluate/estimate.h"
+#include "engine/languages.h"
 #include "kvant/session.h"
 
 namespace kvant::evaluate {
@@ -34,8 +35,10 @@ struct PairTokens {
   std::vector<TokenId> target;  // begins with the decoder's first token
 };
 
-// kInvalid where the model has no encoder, names no first token, or a text has no tokens.
-Result<PairTokens> EncodePair(const TextPair& pair, const Model& model);
+// kInvalid where the model has no encoder, names no first token, or a text has no tokens, and where
+// the language of the target is needed and neither named nor forced by the file.
+Result<PairTokens> EncodePair(const TextPair& pair, const Model& model,
+                              const LanguageNames& names = {});
 
 struct PairReport {
   int64_t pairs = 0;

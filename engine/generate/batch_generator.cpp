@@ -44,6 +44,7 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
   generate.stop_texts = options.stop_texts;
   generate.ignore_eos = options.ignore_eos;
   generate.special = options.special;
+  generate.processors = options.processors;
   std::deque<TextRequest> texts;
   Scheduler scheduler(runner, {.prompt_slice = options.prompt_slice, .cancel = options.cancel});
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -53,7 +54,9 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
                                   .options = &generate,
                                   .sampling = SamplingOf(requests[i], sample, options),
                                   .vocab_size = runner.model().vocab_size(),
-                                  .family = &requests[i]};
+                                  .family = &requests[i],
+                                  .source = requests[i].source,
+                                  .frames = requests[i].frames};
       if (options.on_piece) {
         setup.on_text = [&options, i, sample](std::string_view piece) {
           return options.on_piece(i, sample, piece);

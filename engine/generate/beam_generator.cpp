@@ -17,6 +17,7 @@ class BeamRequest final : public Request {
               const BeamGenerateOptions& options)
       : search_(std::move(search)), number_(number), prompt_(prompt), options_(options) {
     if (!options.sources.empty()) source_ = options.sources[number];
+    if (!options.frames.empty()) frames_ = options.frames[number];
   }
 
   // Nothing, if the search has not begun.
@@ -38,6 +39,7 @@ class BeamRequest final : public Request {
   int64_t sequences() const override { return options_.search.beams; }
   std::span<const TokenId> prompt() const override { return prompt_; }
   std::span<const TokenId> source() const override { return source_; }
+  std::span<const float> frames() const override { return frames_; }
   bool done() const override { return cancelled_ || search_.done(); }
 
   Status Prepare() override {
@@ -105,6 +107,7 @@ class BeamRequest final : public Request {
   size_t number_;  // of the prompt
   std::span<const TokenId> prompt_;
   std::span<const TokenId> source_;
+  std::span<const float> frames_;
   const BeamGenerateOptions& options_;
   std::vector<SequenceId> beams_;
   std::vector<int> parents_;
@@ -176,9 +179,14 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
     return MakeError(ErrorCode::kInvalid, "a beginning: expected one prompt, found {}",
                      prompts.size());
   }
-  if (!options.sources.empty() && options.sources.size() != prompts.size()) {
-    return MakeError(ErrorCode::kInvalid, "sources: expected one for each of {} prompts, found {}",
-                     prompts.size(), options.sources.size());
+  const size_t sources = options.sources.size() + options.frames.size();
+  const bool one_kind = options.sources.empty() || options.frames.empty();
+  if (!one_kind || (sources > 0 && sources != prompts.size())) {
+    return MakeError(
+        ErrorCode::kInvalid,
+        "sources: expected one for each of {} prompts, all of tokens or all of frames, "
+        "found {} and {}",
+        prompts.size(), options.sources.size(), options.frames.size());
   }
   BeginningFork fork(runner);
   std::deque<BeamRequest> requests;
@@ -186,7 +194,10 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
   Scheduler scheduler(
       runner, {.prompt_slice = INT64_MAX, .requests_max = std::max<size_t>(options.parallel, 1)});
   for (size_t i = 0; i < prompts.size(); ++i) {
-    KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], options.search));
+    BeamOptions search_options = options.search;
+    search_options.ct2_translates =
+        search_options.scoring == BeamScoring::kCt2 && !options.sources.empty();
+    KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], search_options));
     KVANT_ASSIGN(const Service service, ServiceFor(runner, prompts[i], options));
     fork.sequence = service.sequence.value_or(-1);
     scheduler.Submit(requests.emplace_back(std::move(search), i, prompts[i], options), service);

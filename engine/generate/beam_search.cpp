@@ -27,8 +27,9 @@ double Gumbel(Xoshiro256& random) {
   return -PortableLog(-PortableLog(uniform));
 }
 
-// CTranslate2 rounds halves away from zero, Python to even.
+// CTranslate2 rounds halves away from zero, Python to even. Its greedy search has no patience.
 int64_t EnoughFinished(const BeamOptions& options) {
+  if (options.scoring == BeamScoring::kCt2 && options.beams == 1) return 1;
   const double count = double{options.patience} * options.beams;
   const double rounded =
       options.scoring == BeamScoring::kWhisper ? std::nearbyint(count) : std::round(count);
@@ -246,6 +247,8 @@ BeamText BeamSearch::Text(int32_t node) {
     node = entry.parent_node;
   }
   text.tokens = text_;
+  // CTranslate2's Translator does not look at the token that every text begins with.
+  if (options_.ct2_translates) text.tokens = text.tokens.subspan(1);
   return text;
 }
 
@@ -301,11 +304,14 @@ void BeamSearch::StepScorer(Group& group) {
   group.done = group.done || last_step() || group.live.empty();
 }
 
-// A beam that finishes gives its place to the next candidate beyond the first `beams`.
+// A beam that finishes gives its place to the next candidate beyond the first `beams`. Right behind
+// a prefix, candidates that end are lost with their place, but for the best.
 void BeamSearch::StepCt2(Group& group) {
   const size_t first = std::min(group_beams_, candidates_.size());
+  const bool behind_prefix = generated_ == 0 && PromptInText() > 0;
   size_t spare = first;
   for (size_t rank = 0; rank < first; ++rank) {
+    if (behind_prefix && rank > 0 && IsEnd(candidates_[rank])) continue;
     const bool finished = last_step() || IsEnd(candidates_[rank]);
     if (!finished) {
       Continue(group, candidates_[rank]);
@@ -313,8 +319,10 @@ void BeamSearch::StepCt2(Group& group) {
     }
     if (rank == 0) group.top_finished = true;
     Finish(group, candidates_[rank]);
-    while (spare < candidates_.size() && IsEnd(candidates_[spare])) ++spare;
-    if (!last_step() && spare < candidates_.size()) Continue(group, candidates_[spare++]);
+    while (!behind_prefix && spare < candidates_.size() && IsEnd(candidates_[spare])) ++spare;
+    if (last_step() || spare == candidates_.size()) continue;
+    if (!IsEnd(candidates_[spare])) Continue(group, candidates_[spare]);
+    ++spare;
   }
   std::swap(group.live, next_);
   const bool enough = penalty_ == 0
@@ -408,12 +416,19 @@ float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
   switch (options_.scoring) {
     case BeamScoring::kHf: return Divide(sum, generated);
     case BeamScoring::kOga: return Divide(sum, static_cast<int64_t>(prompt_.size()) + open);
-    case BeamScoring::kCt2: return Divide(sum, options_.ct2_length_counts_end ? generated : open);
+    case BeamScoring::kCt2: {
+      const bool counts_end = options_.ct2_length_counts_end || options_.ct2_translates;
+      return Divide(sum, PromptInText() + (counts_end ? generated : open));
+    }
     case BeamScoring::kWhisper: break;
   }
   if (!options_.length_penalty.has_value()) return Divide(sum, open);
   const double length = static_cast<double>(5 + open) / 6;
   return sum / static_cast<float>(Power(length, penalty_));
+}
+
+int64_t BeamSearch::PromptInText() const {
+  return options_.ct2_translates ? std::ssize(prompt_) - 1 : 0;
 }
 
 // sum / length^penalty; -infinity for an empty text whose score would be undefined.

@@ -52,6 +52,7 @@ struct GenerationReader {
   const GenerationSetting& setting;
   int64_t vocab;
   BeamOptions& options;
+  int64_t least = 0;  // of token ids
 
   template <class Found>
   Error Unexpected(std::string_view expected, const Found& found) const {
@@ -100,9 +101,12 @@ struct GenerationReader {
     return {};
   }
 
-  // A list of ids, or one id.
   Status operator()(std::vector<TokenId> BeamOptions::*member) const {
-    std::vector<TokenId>& tokens = options.*member;
+    return Tokens(options.*member);
+  }
+
+  // A list of ids, or one id.
+  Status Tokens(std::vector<TokenId>& tokens) const {
     const auto* array = std::get_if<GgufArray>(&file.Find(key)->value);
     if (array == nullptr) {
       KVANT_ASSIGN(const auto value, file.GetU32(key));
@@ -123,7 +127,7 @@ struct GenerationReader {
   }
 
   Result<TokenId> Token(int64_t id) const {
-    if (id >= 0 && id < vocab) return static_cast<TokenId>(id);
+    if (id >= least && id < vocab) return static_cast<TokenId>(id);
     return Unexpected(fmt::format("a token below {}", vocab), id);
   }
 };
@@ -137,7 +141,12 @@ bool ModelGeneration::Has(std::string_view name) const {
 Result<ModelGeneration> ReadModelGeneration(const GgufFile& file) {
   ModelGeneration out;
   KVANT_ASSIGN(const auto arch, file.GetString("general.architecture"));
-  KVANT_ASSIGN(const GgufArray* tokens, file.GetArray("tokenizer.ggml.tokens", GgufType::kString));
+  // Of translators with two vocabularies that of the texts which they write.
+  KVANT_ASSIGN(const GgufArray* tokens,
+               file.GetArray("tokenizer.target.tokens", GgufType::kString));
+  if (tokens == nullptr) {
+    KVANT_ASSIGN(tokens, file.GetArray("tokenizer.ggml.tokens", GgufType::kString));
+  }
   const int64_t vocab = tokens == nullptr ? 0 : static_cast<int64_t>(tokens->count);
   for (const GenerationSetting& setting : kGenerationSettings) {
     const std::string key = fmt::format("{}.generation.{}", arch.value_or(""), setting.name);
@@ -145,6 +154,18 @@ Result<ModelGeneration> ReadModelGeneration(const GgufFile& file) {
     out.names.push_back(setting.name);
     const GenerationReader reader = {file, key, setting, vocab, out.options};
     KVANT_TRY(std::visit(reader, setting.value));
+  }
+  constexpr std::string_view kFirstTokens = "forced_decoder_ids";
+  const std::string key = fmt::format("{}.generation.{}", arch.value_or(""), kFirstTokens);
+  if (file.Find(key) != nullptr) {
+    out.names.push_back(kFirstTokens);
+    const bool has_languages = file.Find(fmt::format("{}.languages", *arch)) != nullptr;
+    const GenerationReader reader = {file,  key,         {kFirstTokens, {}},
+                                     vocab, out.options, has_languages ? kOpenLanguage : 0};
+    KVANT_TRY(reader.Tokens(out.first_tokens));
+    if (std::ranges::count(out.first_tokens, kOpenLanguage) > 1) {
+      return reader.Unexpected("one open language", "several");
+    }
   }
   if (out.names.empty()) return out;
   const auto most = int64_t{std::numeric_limits<int32_t>::max()};

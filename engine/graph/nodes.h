@@ -111,6 +111,14 @@ struct MatMulOperand {
 // out = scale * the rows of the embedding table for the pass's tokens.
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
 
+// What a convolution over three neighbours reads, as rows for a product: column 3 c + t of row r is
+// number c of row `stride` r + t - 1 of `in`, and 0 before the first row and behind the last. `in`
+// has `cols` columns.
+std::unique_ptr<Node> MakeGatherTaps(std::string name, ValueId in, int64_t cols, int64_t stride,
+                                     ValueId out);
+// The same, with stride 1, of the pass's frames of `cols` numbers.
+std::unique_ptr<Node> MakeGatherFrames(std::string name, int64_t cols, ValueId out);
+
 // cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position, by the angles
 // PassContext::ropes[rope].
 std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin);

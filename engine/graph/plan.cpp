@@ -224,8 +224,11 @@ std::string Plan::Describe() const {
     return names;
   };
   text += "values, whose rows are\n";
-  for (const RowSpaceInfo& space : kRowSpaces)
-    fmt::format_to(out, "  {} = {}\n", space.symbol, space.what);
+  for (size_t i = 0; i < kRowSpaceCount; ++i) {
+    const auto space = static_cast<RowSpace>(i);
+    if (std::ranges::find(slots_, space, &Slot::rows) == slots_.end()) continue;
+    fmt::format_to(out, "  {} = {}\n", InfoOf(space).symbol, InfoOf(space).what);
+  }
   for (size_t i = 0; i < slots_.size(); ++i) {
     fmt::format_to(out, "  slot {:<2} {} x {} bytes\n", i, InfoOf(slots_[i].rows).symbol,
                    slots_[i].row_bytes);

@@ -118,7 +118,8 @@ struct PassContext {
   uint64_t run = 0;                    // stages that have been run so far
   RowCounts rows;                      // of the pass, and of the run of the head under way
   std::span<const int64_t> head;       // the rows of the pass whose logits the head computes now
-  std::span<const int32_t> tokens;     // [rows]
+  std::span<const int32_t> tokens;     // [rows]; empty where frames are read
+  std::span<const float> frames;       // [numbers of a frame][rows of kFrames]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes

@@ -17,10 +17,14 @@ namespace kvant::graph {
 // Rows with logits that one run of the head computes at most.
 inline constexpr int64_t kHeadRows = 32;
 
+// Frames of features that an encoder reads for each position of a source, where it reads any.
+inline constexpr int64_t kFramesPerPosition = 2;
+
 enum class RowSpace : uint8_t {
   kPass,
   kHead,
   kOnce,
+  kFrames,
 };
 
 // The nodes of a plan that are run as often as each other.
@@ -46,6 +50,8 @@ inline constexpr RowSpaceInfo kRowSpaces[] = {
     {"pass", 'N', "tokens of the pass", Stage::kBody, [](int64_t chunk) { return chunk; }},
     {"head", 'R', "rows with logits", Stage::kHead, [](int64_t) { return kHeadRows; }},
     {"once", '1', "one row, whatever the pass", Stage::kBody, [](int64_t) { return int64_t{1}; }},
+    {"frames", 'F', "frames of a source", Stage::kBody,
+     [](int64_t chunk) { return kFramesPerPosition * chunk; }},
 };
 inline constexpr size_t kRowSpaceCount = std::size(kRowSpaces);
 

@@ -52,6 +52,8 @@ class Cache : public Ledger {
     return places_[static_cast<size_t>(cache_id)].group;
   }
   const GroupShape& shape(GroupId group) const { return shapes_[group]; }
+  // The most positions of a source; 0: the model reads none.
+  int64_t source() const { return source_; }
   // The most positions of a group.
   int64_t positions() const { return std::max(context(), source_); }
   // Whether some group holds states.

@@ -55,9 +55,13 @@ void PutBlock(SectionWriter& out, const Cache& cache, GroupId group, BlockId blo
   }
 }
 
+}  // namespace
+
 // ---- Header -------------------------------------------------------------------------------------
 
-}  // namespace
+uint32_t SessionVersion(const Cache& cache) {
+  return cache.source() > 0 ? kSessionVersionOfSources : kSessionVersion;
+}
 
 std::array<int32_t, 8> SessionShape(const GroupShape& shape) {
   return {shape.kv_heads,
@@ -78,14 +82,18 @@ void PutShape(SectionWriter& out, const GroupShape& shape) {
   for (const int layer : shape.layers) out.Put<int32_t>(layer);
 }
 
-Status PutHeader(OutputFile& file, uint64_t fingerprint, const Cache& cache, size_t sequences) {
-  SectionWriter out(file);
+Status PutHeader(SectionWriter& out, uint64_t fingerprint, const Cache& cache,
+                 const SavedSession& session) {
   out.PutBytes(kSessionMagic.data(), kSessionMagic.size());
-  out.Put(kSessionVersion);
+  out.Put(SessionVersion(cache));
   out.Put(static_cast<uint32_t>(cache.groups()));
   out.Put(fingerprint);
   for (const GroupId group : cache.group_ids()) PutShape(out, cache.shape(group));
-  out.Put(static_cast<uint32_t>(sequences));
+  out.Put(static_cast<uint32_t>(session.sequences.size()));
+  if (SessionVersion(cache) == kSessionVersionOfSources) {
+    out.Put(static_cast<uint32_t>(session.sources.size()));
+    out.Put(static_cast<uint8_t>(session.source_rows));
+  }
   return out.End();
 }
 
@@ -116,6 +124,7 @@ void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& se
   out.Put(kv.length);
   out.Put(static_cast<uint8_t>((sequence.logits.empty() ? 0 : kSessionHasLogits) |
                                (sequence.given_by_tokens ? kSessionGivenByTokens : 0)));
+  if (SessionVersion(cache) == kSessionVersionOfSources) out.Put(sequence.source);
   out.Put(static_cast<uint32_t>(kv.pruned.size()));
   for (const PositionRange& range : kv.pruned) {
     out.Put(range.begin);
@@ -124,6 +133,7 @@ void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& se
   out.PutBytes(sequence.tokens.data(), sequence.tokens.size_bytes());
   out.PutBytes(sequence.logits.data(), sequence.logits.size_bytes());
   for (const GroupId group : blocks.ids()) {
+    if (cache.policy(group).holds() == Holds::kSource) continue;
     const BlockTable& table = kv.tables[group];
     out.Put(table.first_position);
     out.Put(static_cast<uint32_t>(table.entries.size()));
@@ -135,26 +145,56 @@ void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& se
   }
 }
 
+// The groups that hold the decoder's keys and values of sources.
+bool HoldsRowsOfSources(const Cache& cache, GroupId group, const Sequence& holder) {
+  return cache.policy(group).holds() == Holds::kSource && holder.tables[group].length > 0;
+}
+
+int64_t PositionsOf(const Cache& cache, const Sequence& holder) {
+  int64_t positions = 0;
+  for (const GroupId group : cache.group_ids()) {
+    if (HoldsRowsOfSources(cache, group, holder)) positions = holder.tables[group].length;
+  }
+  return positions;
+}
+
+Status PutSource(SectionWriter& out, const Cache& cache, const SavedSource& source) {
+  out.Put(static_cast<uint8_t>(source.kind));
+  out.Put(PositionsOf(cache, *source.holder));
+  out.Put(static_cast<uint64_t>(source.input.size()));
+  out.PutBytes(source.input.data(), source.input.size());
+  out.Put(source.hash);
+  return out.End();
+}
+
+Status PutSourceRows(SectionWriter& out, const Cache& cache, const Sequence& holder) {
+  for (const GroupId group : cache.group_ids()) {
+    if (!HoldsRowsOfSources(cache, group, holder)) continue;
+    const BlockTable& table = holder.tables[group];
+    for (const TableEntry& entry : table.entries) {
+      const int64_t rows = std::min(table.length - entry.number * kBlockTokens, kBlockTokens);
+      PutBlock(out, cache, group, entry.id, static_cast<uint32_t>(rows));
+      KVANT_TRY(out.End());
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cache& cache,
-                        std::span<const SavedSequence> sequences) {
-  for (const GroupId group : cache.group_ids()) {
-    const Policy& policy = cache.policy(group);
-    if (policy.holds() != Holds::kSource) continue;
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: session file: expected groups of positions or states, found {}", path,
-                     policy.Describe());
-  }
+                        const SavedSession& session) {
   KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
-  KVANT_TRY(PutHeader(file, fingerprint, cache, sequences.size()));
-  IdVector<GroupId, SavedBlocks> blocks(cache.groups());
   SectionWriter out(file);
-  for (const SavedSequence& sequence : sequences) {
+  KVANT_TRY(PutHeader(out, fingerprint, cache, session));
+  for (const SavedSource& source : session.sources) KVANT_TRY(PutSource(out, cache, source));
+  IdVector<GroupId, SavedBlocks> blocks(cache.groups());
+  for (const SavedSequence& sequence : session.sequences) {
     PutSequence(out, cache, sequence, blocks);
     KVANT_TRY(out.End());
   }
   for (const GroupId group : blocks.ids()) {
+    if (cache.policy(group).holds() == Holds::kSource) continue;
     const SavedBlocks& saved = blocks[group];
     out.Put(static_cast<uint32_t>(saved.ids.size()));
     KVANT_TRY(out.End());
@@ -162,6 +202,9 @@ Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cac
       PutBlock(out, cache, group, saved.ids[i], saved.rows[i]);
       KVANT_TRY(out.End());
     }
+  }
+  for (const SavedSource& source : session.sources) {
+    if (session.source_rows) KVANT_TRY(PutSourceRows(out, cache, *source.holder));
   }
   return file.Commit();
 }

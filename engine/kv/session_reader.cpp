@@ -83,7 +83,7 @@ Status SessionReader::GetBlock(GroupId group, BlockId block, int64_t rows) {
 // ---- Header -------------------------------------------------------------------------------------
 
 // The header must be the one that this cache would write.
-Status SessionReader::CheckHeader(uint32_t* sequences) {
+Status SessionReader::CheckHeader(Counts* counts) {
   std::array<char, 8> magic{};
   uint32_t version = 0;
   uint32_t groups = 0;
@@ -91,9 +91,10 @@ Status SessionReader::CheckHeader(uint32_t* sequences) {
   KVANT_TRY(in_.GetBytes(magic.data(), magic.size()));
   if (magic != kSessionMagic) return in_.Corrupt("it does not begin like one");
   KVANT_TRY(in_.Get(&version));
-  if (version != kSessionVersion) {
-    return MakeError(ErrorCode::kNotSupported, "{}: session file: expected version {}, found {}",
-                     in_.path(), kSessionVersion, version);
+  if (version != kSessionVersion && version != kSessionVersionOfSources) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: session file: expected version {} or {}, found {}", in_.path(),
+                     kSessionVersion, kSessionVersionOfSources, version);
   }
   KVANT_TRY(in_.Get(&groups));
   KVANT_TRY(in_.Get(&model));
@@ -101,18 +102,34 @@ Status SessionReader::CheckHeader(uint32_t* sequences) {
     return MakeError(ErrorCode::kNotSupported, "{}: session file: saved with another model",
                      in_.path());
   }
+  if (version != SessionVersion(cache_)) {
+    return in_.Corrupt(fmt::format("version: expected {} for this model, found {}",
+                                   SessionVersion(cache_), version));
+  }
   if (groups != static_cast<uint32_t>(cache_.groups())) {
     return in_.Corrupt(fmt::format("groups: expected {}, found {}", cache_.groups(), groups));
   }
   for (const GroupId group : cache_.group_ids()) KVANT_TRY(CheckShape(group));
-  KVANT_TRY(in_.Get(sequences));
+  KVANT_TRY(GetCounts(counts));
   KVANT_TRY(in_.End("header"));
-  if (*sequences > cache_.sequences()) {
-    return MakeError(ErrorCode::kOutOfMemory,
-                     "{}: session file: found {} sequences, but there is room for {}", in_.path(),
-                     *sequences, cache_.sequences());
+  if (counts->sequences <= cache_.sequences()) return {};
+  return MakeError(ErrorCode::kOutOfMemory,
+                   "{}: session file: found {} sequences, but there is room for {}", in_.path(),
+                   counts->sequences, cache_.sequences());
+}
+
+Status SessionReader::GetCounts(Counts* counts) {
+  KVANT_TRY(in_.Get(&counts->sequences));
+  if (!has_sources()) return {};
+  KVANT_TRY(in_.Get(&counts->sources));
+  KVANT_TRY(in_.Get(&counts->source_rows));
+  if (counts->sources > counts->sequences) {
+    return in_.Corrupt(fmt::format("sources of {} sequences: expected at most as many, found {}",
+                                   counts->sequences, counts->sources));
   }
-  return {};
+  if (counts->source_rows <= 1) return {};
+  return in_.Corrupt(
+      fmt::format("rows of sources: expected 0 or 1, found {}", counts->source_rows));
 }
 
 Status SessionReader::CheckShape(GroupId group) {
@@ -137,6 +154,69 @@ Status SessionReader::CheckShape(GroupId group) {
   return {};
 }
 
+// ---- Sources ------------------------------------------------------------------------------------
+
+Status SessionReader::GetSource(LoadedSource* source) {
+  uint8_t kind = 0;
+  int64_t positions = 0;
+  uint64_t size = 0;
+  uint64_t hash = 0;
+  const std::byte* input = nullptr;
+  KVANT_TRY(in_.Get(&kind));
+  if (kind != static_cast<uint8_t>(SourceKind::kTokens) &&
+      kind != static_cast<uint8_t>(SourceKind::kFrames)) {
+    return in_.Corrupt(fmt::format("source: expected kind 1 or 2, found {}", kind));
+  }
+  source->kind = static_cast<SourceKind>(kind);
+  KVANT_TRY(in_.Get(&positions));
+  KVANT_TRY(in_.Get(&size));
+  if (size > in_.left() || size % sizeof(float) != 0) {
+    return in_.Corrupt(
+        fmt::format("source: expected an input of at most {} bytes, a multiple of {}, found {}",
+                    in_.left(), sizeof(float), size));
+  }
+  KVANT_TRY(in_.GetSpan(size, &input));
+  KVANT_TRY(in_.Get(&hash));
+  KVANT_TRY(in_.End("source"));
+  source->input.assign(input, input + size);
+  if (hash != XXH64(input, size, 0)) {
+    return in_.Corrupt(fmt::format("source: expected the hash {:016x} of its input, found {:016x}",
+                                   XXH64(input, size, 0), hash));
+  }
+  const auto made = check_source_(source->kind, source->input);
+  if (!made.ok()) return in_.Corrupt(made.error().message);
+  if (*made != positions) {
+    return in_.Corrupt(
+        fmt::format("source: expected the {} positions of its input, found {}", *made, positions));
+  }
+  positions_.push_back(positions);
+  return {};
+}
+
+// Blocks are taken from the cache here, after all tables have been checked.
+Status SessionReader::GetSourceRows(int64_t positions, LoadedSource* source) {
+  KVANT_ASSIGN(Source rows, cache_.NewSource(positions));
+  cache_.EndEncoding(rows);
+  source->rows = std::move(rows);
+  for (const GroupId group : cache_.group_ids()) {
+    for (const TableEntry& entry : source->rows->tables[group].entries) {
+      const int64_t left = positions - entry.number * kBlockTokens;
+      KVANT_TRY(GetBlock(group, entry.id, std::min(left, kBlockTokens)));
+    }
+  }
+  return {};
+}
+
+// A sequence with tokens has a source: what it holds depends on it.
+Status SessionReader::GetSourceNumber(LoadedSequence* sequence) {
+  if (!has_sources()) return {};
+  KVANT_TRY(in_.Get(&sequence->source));
+  const uint32_t least = sequence->kv.length > 0 ? 1 : 0;
+  if (sequence->source >= least && sequence->source <= positions_.size()) return {};
+  return in_.Corrupt(fmt::format("source of {} tokens: expected a number from {} to {}, found {}",
+                                 sequence->kv.length, least, positions_.size(), sequence->source));
+}
+
 // ---- Sequences ----------------------------------------------------------------------------------
 
 // A sequence whose table entries hold indices of the file's blocks.
@@ -159,6 +239,7 @@ Status SessionReader::GetSequence(LoadedSequence* sequence) {
                                    length > 0 ? 3 : 2, flags));
   }
   sequence->given_by_tokens = (flags & kSessionGivenByTokens) != 0;
+  KVANT_TRY(GetSourceNumber(sequence));
   KVANT_TRY(GetPruned(&kv));
   if (sequence->given_by_tokens && !kv.pruned.empty()) {
     return in_.Corrupt("positions are pruned, but the cache is said to be what the tokens give");
@@ -172,6 +253,7 @@ Status SessionReader::GetSequence(LoadedSequence* sequence) {
     std::memcpy(sequence->logits.data(), logits, count * sizeof(float));
   }
   for (const GroupId group : cache_.group_ids()) {
+    if (cache_.policy(group).holds() == Holds::kSource) continue;
     KVANT_TRY(GetTable(group, *sequence, &kv.tables[group]));
   }
   KVANT_TRY(in_.End("sequence"));
@@ -299,6 +381,7 @@ Status SessionReader::GetBlocks() {
   for (const GroupId group : cache_.group_ids()) {
     const std::vector<FileBlock>& blocks = wanted_[group];
     std::vector<BlockId>& ids = taken_[group];
+    if (cache_.policy(group).holds() == Holds::kSource) continue;
     uint32_t count = 0;
     KVANT_TRY(in_.Get(&count));
     KVANT_TRY(in_.End("list of blocks"));
@@ -312,8 +395,7 @@ Status SessionReader::GetBlocks() {
       KVANT_TRY(GetBlock(group, id, block.rows));
     }
   }
-  if (in_.left() == 0) return {};
-  return in_.Corrupt(fmt::format("expected its end, found {} more bytes", in_.left()));
+  return {};
 }
 
 // Gives tables the blocks that were taken, with references of their own.
@@ -328,30 +410,50 @@ void SessionReader::Connect(std::vector<LoadedSequence>& sequences) {
   }
 }
 
-Result<std::vector<LoadedSequence>> SessionReader::Read() {
-  uint32_t count = 0;
-  KVANT_TRY(CheckHeader(&count));
+Result<LoadedSession> SessionReader::Read() {
+  Counts counts;
+  KVANT_TRY(CheckHeader(&counts));
   wanted_.resize(static_cast<size_t>(cache_.groups()));
   taken_.resize(static_cast<size_t>(cache_.groups()));
-  std::vector<LoadedSequence> sequences;
-  for (uint32_t i = 0; i < count; ++i) {
-    LoadedSequence& sequence = sequences.emplace_back();
+  LoadedSession session;
+  for (uint32_t i = 0; i < counts.sources; ++i) {
+    KVANT_TRY(GetSource(&session.sources.emplace_back()));
+  }
+  for (uint32_t i = 0; i < counts.sequences; ++i) {
+    LoadedSequence& sequence = session.sequences.emplace_back();
     sequence.kv = cache_.NewSequence();
     KVANT_TRY(GetSequence(&sequence));
   }
-  const Status status = GetBlocks();
-  if (status.ok()) Connect(sequences);
+  Status status = GetBlocks();
+  for (size_t i = 0; i < session.sources.size() && counts.source_rows == 1 && status.ok(); ++i) {
+    status = GetSourceRows(positions_[i], &session.sources[i]);
+  }
+  if (status.ok() && in_.left() > 0) {
+    status = in_.Corrupt(fmt::format("expected its end, found {} more bytes", in_.left()));
+  }
+  if (status.ok()) Connect(session.sequences);
   for (const GroupId group : cache_.group_ids()) {
     for (const BlockId block : taken_[group]) cache_.Release(group, block);
   }
-  if (!status.ok()) return status.error();
-  return sequences;
+  if (status.ok()) return session;
+  for (LoadedSource& source : session.sources) {
+    if (source.rows.has_value()) cache_.FreeSource(*source.rows);
+  }
+  return status.error();
 }
 
-Result<std::vector<LoadedSequence>> ReadSessionFile(const std::string& path, uint64_t fingerprint,
-                                                    int64_t vocab, Cache& cache) {
+Result<LoadedSession> ReadSessionFile(const std::string& path, uint64_t fingerprint, int64_t vocab,
+                                      const SourceCheck& check_source, Cache& cache) {
   KVANT_ASSIGN(const MappedFile file, MappedFile::Open(path));
-  return SessionReader(file.bytes(), path, fingerprint, vocab, cache).Read();
+  return SessionReader(file.bytes(), path, fingerprint, vocab, check_source, cache).Read();
+}
+
+void FreeLoaded(LoadedSession& session, Cache& cache) {
+  for (LoadedSequence& sequence : session.sequences) cache.Free(sequence.kv);
+  for (LoadedSource& source : session.sources) {
+    if (source.rows.has_value()) cache.FreeSource(*source.rows);
+    source.rows.reset();
+  }
 }
 
 }  // namespace kvant::kv

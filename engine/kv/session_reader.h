@@ -16,10 +16,14 @@ class SessionReader {
  public:
   // `path` names the file in messages.
   SessionReader(std::span<const std::byte> bytes, const std::string& path, uint64_t fingerprint,
-                int64_t vocab, Cache& cache)
-      : in_(bytes, path), fingerprint_(fingerprint), vocab_(vocab), cache_(cache) {}
+                int64_t vocab, const SourceCheck& check_source, Cache& cache)
+      : in_(bytes, path),
+        fingerprint_(fingerprint),
+        vocab_(vocab),
+        check_source_(check_source),
+        cache_(cache) {}
 
-  Result<std::vector<LoadedSequence>> Read();
+  Result<LoadedSession> Read();
 
  private:
   // A block that the file must hold, because tables refer to it.
@@ -28,7 +32,15 @@ class SessionReader {
     int64_t rows;
   };
 
-  Status CheckHeader(uint32_t* sequences);
+  struct Counts {
+    uint32_t sequences = 0;
+    uint32_t sources = 0;
+    uint8_t source_rows = 0;
+  };
+
+  bool has_sources() const { return SessionVersion(cache_) == kSessionVersionOfSources; }
+  Status CheckHeader(Counts* counts);
+  Status GetCounts(Counts* counts);
   Status CheckShape(GroupId group);
   Status GetSequence(LoadedSequence* sequence);
   Status GetPruned(Sequence* kv);
@@ -36,16 +48,21 @@ class SessionReader {
   Status GetTable(GroupId group, const LoadedSequence& sequence, BlockTable* table);
   Status GetStates(GroupId group, int64_t length, BlockTable* table);
   Status GetEntry(GroupId group, int64_t number, int64_t rows, BlockTable* table);
+  Status GetSource(LoadedSource* source);
+  Status GetSourceNumber(LoadedSequence* sequence);
   Status GetBlocks();
+  Status GetSourceRows(int64_t positions, LoadedSource* source);
   Status GetBlock(GroupId group, BlockId block, int64_t rows);
   void Connect(std::vector<LoadedSequence>& sequences);
 
   SectionReader in_;
   uint64_t fingerprint_;
   int64_t vocab_;
+  const SourceCheck& check_source_;
   Cache& cache_;
   IdVector<GroupId, std::vector<FileBlock>> wanted_;  // in the order of the file
   IdVector<GroupId, std::vector<BlockId>> taken_;     // for as many of them
+  std::vector<int64_t> positions_;                    // of each source
 };
 
 }  // namespace kvant::kv

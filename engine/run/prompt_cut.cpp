@@ -10,6 +10,10 @@ Result<SequenceId> SequenceHost::NewSequenceOf(std::span<const TokenId> /*source
   return MakeError(ErrorCode::kInvalid, "a source: there is no encoder");
 }
 
+Result<SequenceId> SequenceHost::NewSequenceOfFrames(std::span<const float> /*frames*/) {
+  return MakeError(ErrorCode::kInvalid, "frames: there is no encoder");
+}
+
 int64_t PromptCut::Next(int64_t total, int64_t done, int64_t limit) const {
   // The chunk that the next token belongs to when the prompt is alone.
   const int64_t chunk_end = std::min(total, done - done % chunk + chunk);

@@ -35,7 +35,7 @@ void CountBlocks(const run::Engine& engine, kv::GroupId group, KvGroupStats& out
     const kv::BlockTable& table = state->kv.tables[group];
     for (const kv::TableEntry& entry : table.entries) {
       const int64_t first = std::max(entry.number * kv::kBlockTokens, table.first_position);
-      const int64_t end = std::min((entry.number + 1) * kv::kBlockTokens, state->kv.length);
+      const int64_t end = std::min((entry.number + 1) * kv::kBlockTokens, table.length);
       out.rows += shape.holds_states() ? 0 : end - first;
       if (held[static_cast<size_t>(entry.id)]) continue;
       held[static_cast<size_t>(entry.id)] = true;
@@ -76,9 +76,9 @@ void run::LogUpdate(const Core& core, const Sequences& sequences,
     if (!first) continue;
     for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
       const kv::GroupId group = core.cache->group_of_layer(layer);
-      const int64_t held = kv_of(i).tables[group].first_position;
+      const kv::BlockTable& table = kv_of(i).tables[group];
       LogLayer(core.log, "KV cache update: present", layer, core.cache->shape(group), batch,
-               kv_of(i).length - held);
+               table.length - table.first_position);
     }
   }
 }

@@ -184,6 +184,7 @@ Status Scheduler::Open(size_t first) {
 }
 
 Result<SequenceId> Scheduler::NewSequenceFor(const Request& request) {
+  if (!request.frames().empty()) return host_.NewSequenceOfFrames(request.frames());
   const std::span<const TokenId> source = request.source();
   return source.empty() ? host_.NewSequence() : host_.NewSequenceOf(source);
 }

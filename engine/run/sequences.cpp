@@ -176,7 +176,7 @@ Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> 
 
 int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> tokens) {
   if (!prefixes_.has_value() || state.kv.length > 0 || tokens.empty()) return 0;
-  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.source.value_or(0));
+  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.source_number());
   const int64_t reused = state.kv.length;
   state.tokens.assign(tokens.begin(), tokens.begin() + reused);
   state.indexed_blocks = reused / kv::kBlockTokens;
@@ -186,7 +186,7 @@ int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> to
 
 void Sequences::ForgetReuse(SequenceState& state) {
   core_.counters.tokens_reused -= static_cast<uint64_t>(state.kv.length);
-  if (!state.source.has_value()) return Clear(state);
+  if (state.source == nullptr) return Clear(state);
   KVANT_CHECK(core_.cache->Rewind(state.kv, 0).ok());  // the source stays
   state.tokens.clear();
   state.indexed_blocks = 0;
@@ -196,7 +196,7 @@ void Sequences::Remember(SequenceState& state, kv::States states) {
   if (!prefixes_.has_value() || state.origin != Origin::kTokens) return;
   const int64_t blocks = state.kv.length / kv::kBlockTokens;
   if (blocks <= state.indexed_blocks) return;
-  prefixes_->Add(state.tokens, state.kv, states, state.source.value_or(0));
+  prefixes_->Add(state.tokens, state.kv, states, state.source_number());
   state.indexed_blocks = blocks;
 }
 

@@ -37,9 +37,11 @@ struct SequenceState {
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
-  std::optional<uint64_t> source = {};  // SourceState::number
-  std::unique_ptr<TailLog> tail = {};   // of models with states; null: there is none
-  int64_t indexed_blocks = 0;           // how many of its full blocks the prefix index knows
+  std::shared_ptr<const SourceIdentity> source = {};  // null: there is none
+  std::unique_ptr<TailLog> tail = {};                 // of models with states; null: there is none
+  int64_t indexed_blocks = 0;  // how many of its full blocks the prefix index knows
+
+  uint64_t source_number() const { return source == nullptr ? 0 : source->number; }
 };
 
 class Sequences {

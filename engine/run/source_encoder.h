@@ -9,12 +9,22 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/run/core.h"
 #include "kvant/token_id.h"
 
 namespace kvant::run {
+
+// What a source is made from: one of both is empty.
+struct SourceInput {
+  std::vector<TokenId> tokens;
+  std::vector<float> frames;  // [bins][frames], see FrameShape
+
+  uint64_t Hash() const;  // XXH64 of the bytes
+  bool operator==(const SourceInput&) const = default;
+};
 
 class SourceEncoder {
  public:
@@ -23,9 +33,10 @@ class SourceEncoder {
   // The encoder's output, [positions][dim]; valid during the call. An error ends the encoding.
   using Output = std::function<Status(std::span<const float> rows)>;
 
-  // Fills the blocks of a source with what these tokens give. kOutOfMemory, kCancelled.
-  Status Run(std::span<const TokenId> tokens, kv::Source& source, const std::atomic<bool>* cancel,
-             const Output& output = {});
+  // Fills the blocks of a source, `positions` of them, with what the input gives. kOutOfMemory,
+  // kCancelled.
+  Status Run(const SourceInput& input, int64_t positions, kv::Source& source,
+             const std::atomic<bool>* cancel, const Output& output = {});
 
  private:
   Core& core_;

@@ -1,24 +1,35 @@
 #include "engine/run/sources.h"
 
 #include <algorithm>
-
-#include <xxhash.h>
+#include <cmath>
+#include <utility>
 
 #include "base/result.h"
 
 namespace kvant::run {
+namespace {
 
-Status Sources::CheckSource(std::span<const TokenId> tokens) const {
+Status CheckEncoder(const Model& model) {
+  if (model.has_encoder()) return {};
+  return MakeError(ErrorCode::kInvalid, "source: the model has no encoder");
+}
+
+}  // namespace
+
+Status Sources::CheckTokens(std::span<const TokenId> tokens) const {
   const Model& model = *core_.model;
-  if (!model.has_encoder()) {
-    return MakeError(ErrorCode::kInvalid, "source: the model has no encoder");
+  KVANT_TRY(CheckEncoder(model));
+  if (const auto shape = model.frame_shape()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "source: the encoder reads {} frames of {} numbers, found tokens",
+                     shape->frames, shape->bins);
   }
   if (tokens.empty()) return MakeError(ErrorCode::kInvalid, "source: no tokens to encode");
   if (std::ssize(tokens) > model.source_length()) {
     return MakeError(ErrorCode::kContextFull, "source: the encoder reads up to {} tokens, found {}",
                      model.source_length(), tokens.size());
   }
-  const int32_t vocab = model.vocab_size();
+  const int32_t vocab = model.source_vocab_size();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocab) continue;
     return MakeError(ErrorCode::kInvalid, "source: token {}: expected an id from 0 to {}, found {}",
@@ -27,12 +38,31 @@ Status Sources::CheckSource(std::span<const TokenId> tokens) const {
   return {};
 }
 
-SourceState* Sources::FindKnown(uint64_t hash, std::span<const TokenId> tokens,
-                                SourceId* id) const {
+Status Sources::CheckFrames(std::span<const float> frames) const {
+  const Model& model = *core_.model;
+  KVANT_TRY(CheckEncoder(model));
+  const auto shape = model.frame_shape();
+  if (!shape.has_value()) {
+    return MakeError(ErrorCode::kInvalid, "source: the encoder reads tokens, found frames");
+  }
+  if (std::ssize(frames) != shape->bins * shape->frames) {
+    return MakeError(ErrorCode::kInvalid,
+                     "source: expected {} numbers of each of {} frames, {} together, found {}",
+                     shape->bins, shape->frames, shape->bins * shape->frames, frames.size());
+  }
+  const auto wrong = std::ranges::find_if(frames, [](float one) { return !std::isfinite(one); });
+  if (wrong == frames.end()) return {};
+  const int64_t place = wrong - frames.begin();
+  return MakeError(ErrorCode::kInvalid,
+                   "source: number {} of frame {}: expected a number, found {}",
+                   place / shape->frames, place % shape->frames, *wrong);
+}
+
+SourceState* Sources::FindKnown(uint64_t hash, const SourceInput& input, SourceId* id) const {
   for (size_t i = 0; i < sources_.size(); ++i) {
     SourceState* const source = sources_[i].get();
-    if (source == nullptr || source->hash != hash) continue;
-    if (!std::ranges::equal(source->tokens, tokens)) continue;
+    if (source == nullptr || source->identity->hash != hash) continue;
+    if (source->identity->input != input) continue;
     *id = static_cast<SourceId>(i);
     return source;
   }
@@ -40,40 +70,87 @@ SourceState* Sources::FindKnown(uint64_t hash, std::span<const TokenId> tokens,
 }
 
 Result<SourceId> Sources::Encode(std::span<const TokenId> tokens, const SourceOptions& options) {
-  KVANT_TRY(CheckSource(tokens));
-  const uint64_t hash = XXH64(tokens.data(), tokens.size_bytes(), 0);
+  KVANT_TRY(CheckTokens(tokens));
+  return EncodeInput({.tokens = {tokens.begin(), tokens.end()}, .frames = {}}, std::ssize(tokens),
+                     options);
+}
+
+Result<SourceId> Sources::EncodeFrames(std::span<const float> frames,
+                                       const SourceOptions& options) {
+  KVANT_TRY(CheckFrames(frames));
+  return EncodeInput({.tokens = {}, .frames = {frames.begin(), frames.end()}},
+                     core_.model->source_length(), options);
+}
+
+Status Sources::CheckInput(const SourceInput& input, int64_t* positions) const {
+  if (input.frames.empty()) {
+    KVANT_TRY(CheckTokens(input.tokens));
+    *positions = std::ssize(input.tokens);
+    return {};
+  }
+  KVANT_TRY(CheckFrames(input.frames));
+  *positions = core_.model->source_length();
+  return {};
+}
+
+// As many as there may be sequences, each of which may have one of its own.
+Status Sources::MakeRoom() {
+  while (count() >= core_.options.sequences && GiveUp()) {
+  }
+  if (count() < core_.options.sequences) return {};
+  return MakeError(ErrorCode::kOutOfMemory, "all {} sources that were asked for are in use",
+                   core_.options.sequences);
+}
+
+SourceId Sources::Add(SourceInput input, uint64_t hash, kv::Source rows) {
+  auto source = std::make_unique<SourceState>();
+  source->kv = std::move(rows);
+  source->identity =
+      std::make_shared<const SourceIdentity>(SourceIdentity{std::move(input), hash, ++numbers_});
+  source->holders = 1;
+  source->used = ++tick_;
+  const auto place = std::find(sources_.begin(), sources_.end(), nullptr);
+  const auto id = static_cast<SourceId>(place - sources_.begin());
+  if (place == sources_.end()) sources_.emplace_back();
+  sources_[static_cast<size_t>(id)] = std::move(source);
+  return id;
+}
+
+Result<SourceId> Sources::EncodeInput(SourceInput input, int64_t positions,
+                                      const SourceOptions& options) {
+  const uint64_t hash = input.Hash();
   SourceId id = 0;
-  SourceState* const known = FindKnown(hash, tokens, &id);
+  SourceState* const known = FindKnown(hash, input, &id);
   if (known != nullptr && !options.rows) {
     ++known->holders;
     known->used = ++tick_;
     return id;
   }
-  // As many as there may be sequences, each of which may have one of its own.
-  while (count() >= core_.options.sequences && GiveUp()) {
-  }
-  if (count() >= core_.options.sequences) {
-    return MakeError(ErrorCode::kOutOfMemory, "all {} sources that were asked for are in use",
-                     core_.options.sequences);
-  }
-  auto source = std::make_unique<SourceState>();
-  KVANT_ASSIGN(source->kv, core_.cache->NewSource(std::ssize(tokens)));
-  const Status status = encoder_.Run(tokens, source->kv, options.cancel, options.rows);
-  core_.cache->EndEncoding(source->kv);
+  KVANT_TRY(MakeRoom());
+  KVANT_ASSIGN(kv::Source rows, core_.cache->NewSource(positions));
+  const Status status = encoder_.Run(input, positions, rows, options.cancel, options.rows);
+  core_.cache->EndEncoding(rows);
   if (!status.ok()) {
-    core_.cache->FreeSource(source->kv);
+    core_.cache->FreeSource(rows);
     return status.error();
   }
-  source->tokens.assign(tokens.begin(), tokens.end());
-  source->hash = hash;
-  source->number = ++numbers_;
-  source->holders = 1;
-  source->used = ++tick_;
-  const auto place = std::find(sources_.begin(), sources_.end(), nullptr);
-  id = static_cast<SourceId>(place - sources_.begin());
-  if (place == sources_.end()) sources_.emplace_back();
-  sources_[static_cast<size_t>(id)] = std::move(source);
-  return id;
+  return Add(std::move(input), hash, std::move(rows));
+}
+
+Result<SourceId> Sources::Restore(SourceInput input, std::optional<kv::Source> rows) {
+  const uint64_t hash = input.Hash();
+  SourceId id = 0;
+  SourceState* const known = FindKnown(hash, input, &id);
+  if (rows.has_value() && known == nullptr) {
+    const Status room = MakeRoom();
+    if (room.ok()) return Add(std::move(input), hash, std::move(*rows));
+    core_.cache->FreeSource(*rows);
+    return room.error();
+  }
+  if (rows.has_value()) core_.cache->FreeSource(*rows);
+  int64_t positions = 0;
+  KVANT_TRY(CheckInput(input, &positions));
+  return EncodeInput(std::move(input), positions, {});
 }
 
 Result<SourceState*> Sources::Get(SourceId id) {

@@ -1,13 +1,15 @@
 // The sources of a runner: what an encoder-decoder has read, and who may still ask for it.
 //
-// A source is found again by what it was made from: encoding the same tokens a second time runs
-// nothing. Sources that nobody holds stay until their memory is needed, the least recently used one
-// goes first; sequences keep the blocks that they refer to in any case. Thread-safety: none.
+// A source is found again by what it was made from: encoding the same tokens or frames a second
+// time runs nothing. Sources that nobody holds stay until their memory is needed, the least
+// recently used one goes first; sequences keep the blocks that they refer to in any case.
+// Thread-safety: none.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,11 +19,16 @@
 
 namespace kvant::run {
 
+// What a source is known by. Sequences hold it, too: it outlives the source's state.
+struct SourceIdentity {
+  SourceInput input;
+  uint64_t hash = 0;    // of the input
+  uint64_t number = 0;  // of no other source of the runner, from 1
+};
+
 struct SourceState {
   kv::Source kv;
-  std::vector<TokenId> tokens;
-  uint64_t number = 0;  // of no other source of the runner, from 1
-  uint64_t hash = 0;    // of the tokens
+  std::shared_ptr<const SourceIdentity> identity;
   int64_t holders = 0;  // how often it was asked for and not freed
   uint64_t used = 0;    // the tick of the last use
 };
@@ -32,6 +39,14 @@ class Sources {
 
   // See Runner::Encode.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options);
+  Result<SourceId> EncodeFrames(std::span<const float> frames, const SourceOptions& options);
+  // A source of a session file, in rows that its encoder gave before; without rows it is encoded.
+  // Where the input is known already, its source is returned and the rows are freed. The rows are
+  // freed on errors, too. One more reference, as from Encode.
+  Result<SourceId> Restore(SourceInput input, std::optional<kv::Source> rows);
+  // kInvalid where the model's encoder does not read such an input. `positions`: those that it
+  // makes of it.
+  Status CheckInput(const SourceInput& input, int64_t* positions) const;
   Status Free(SourceId id);
   // kInvalid where there is none that is held.
   Result<SourceState*> Get(SourceId id);
@@ -43,8 +58,14 @@ class Sources {
   int64_t count() const;  // held or not
 
  private:
-  Status CheckSource(std::span<const TokenId> tokens) const;
-  SourceState* FindKnown(uint64_t hash, std::span<const TokenId> tokens, SourceId* id) const;
+  Status CheckTokens(std::span<const TokenId> tokens) const;
+  Status CheckFrames(std::span<const float> frames) const;
+  // Of an input that was checked and makes so many positions.
+  Result<SourceId> EncodeInput(SourceInput input, int64_t positions, const SourceOptions& options);
+  Status MakeRoom();
+  // Adds a source whose rows are there.
+  SourceId Add(SourceInput input, uint64_t hash, kv::Source rows);
+  SourceState* FindKnown(uint64_t hash, const SourceInput& input, SourceId* id) const;
   void Drop(SourceId id);
 
   Core& core_;

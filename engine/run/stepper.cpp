@@ -43,7 +43,7 @@ Status Stepper::Validate(std::span<const StepInput> inputs, std::span<Status> st
     const auto state = sequences_.Get(inputs[i].sequence);
     Status status = state.ok() ? CheckTokens(core_, (*state)->kv.length, inputs[i].tokens)
                                : Status(state.error());
-    if (status.ok() && core_.model->has_encoder() && !(*state)->source.has_value()) {
+    if (status.ok() && core_.model->has_encoder() && (*state)->source == nullptr) {
       status = MakeError(ErrorCode::kInvalid,
                          "sequence {}: a model with an encoder needs a source first",
                          inputs[i].sequence);

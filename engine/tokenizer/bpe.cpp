@@ -133,7 +133,7 @@ Status BpeTokenizer::Init(const GgufFile& file, const TokenizerOptions& options)
   SpecialTokens defaults;
   defaults.add_bos = pre_->row().add_bos;
   defaults.add_space_prefix = false;
-  KVANT_TRY(Load(file, defaults, pre_name_));
+  KVANT_TRY(Load(VocabularyKeys(file), defaults, pre_name_));
   if (is_gemma4) {  // whatever the file says
     special_.add_bos = true;
     first_token_ = special_.bos;

@@ -11,6 +11,12 @@ inline constexpr std::string_view kSentencePieceKind = "llama";
 inline constexpr std::string_view kWordPieceKind = "bert";
 inline constexpr std::string_view kGemma4Kind = "gemma4";
 inline constexpr std::string_view kUnigramKind = "t5";
+inline constexpr std::string_view kMarianKind = "marian";
 inline constexpr std::string_view kRwkvKind = "rwkv";
+
+// How the kind "marian" spells texts, as tokenizer.ggml.pre: with a code of the language in front,
+// which is kMarianKind, without one, or with <mask>, too, which takes the space before it along.
+inline constexpr std::string_view kPlainPiecesPre = "m2m100";
+inline constexpr std::string_view kMaskedPiecesPre = "nllb";
 
 }  // namespace kvant

@@ -68,7 +68,7 @@ class RwkvTokenizer final : public VocabularyTokenizer {
 Status RwkvTokenizer::Init(const formats::GgufFile& file) {
   SpecialTokens defaults;
   defaults.add_space_prefix = false;
-  KVANT_TRY(Load(file, defaults, ""));
+  KVANT_TRY(Load(VocabularyKeys(file), defaults, ""));
   special_.add_space_prefix = false;
   for (TokenId id = 0; id < vocab_size(); ++id) {
     bytes_.push_back(BytesOfPiece(piece(id)));

@@ -4,36 +4,37 @@
 // vocabulary without them the unknown token, one for a run of such symbols.
 // Source: SentencePiece, bpe_model.cc and sentencepiece_processor.cc.
 //
-// A space is spelt U+2581. Merging is O(n log n) by a heap of (score, position).
+// A space is spelt U+2581. Merging is O(n log n) by a heap of (score, position). Where the file
+// says what SentencePiece does to characters and spaces, this is done before
+// (unigram_normalizer.h), and pieces that the user defined are symbols that do not merge; otherwise
+// they are cut out.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/result.h"
 #include "engine/tokenizer/byte_piece.h"
+#include "engine/tokenizer/piece_tokenizer.h"
 #include "engine/tokenizer/unicode.h"
-#include "engine/tokenizer/vocabulary.h"
+#include "engine/tokenizer/unigram_normalizer.h"
 #include "formats/gguf.h"
 
 namespace kvant {
 namespace {
 
 using formats::GgufArray;
-using formats::GgufFile;
 using formats::GgufType;
 
-class SpmTokenizer final : public VocabularyTokenizer {
+class SpmTokenizer final : public PieceTokenizer {
  public:
-  Status Init(const GgufFile& file);
+  Status Init(const VocabularyKeys& keys);
 
+  void ForEachPiece(std::string_view text, const VisitPiece& visit) const override;
   std::string TokenBytes(TokenId id, DecodeOptions options) const override;
   const char* kind() const override { return "spm"; }
-
- protected:
-  void EncodeText(std::string_view text, Encoding& out) const override;
 
  private:
   struct Symbol {
@@ -41,7 +42,8 @@ class SpmTokenizer final : public VocabularyTokenizer {
     uint32_t size;   // 0: it has become part of the one before it
     int32_t previous;
     int32_t next;
-    TokenId id;  // PieceIndex::kNone if it is no token
+    TokenId id;           // PieceIndex::kNone if it is no token
+    bool frozen = false;  // does not merge
   };
   struct Candidate {
     float score;
@@ -61,18 +63,18 @@ class SpmTokenizer final : public VocabularyTokenizer {
     // How an unused piece came about: it may be formed on the way but must not be put out.
     std::unordered_map<TokenId, std::pair<TokenId, TokenId>> unused_parts;
     std::vector<TokenId> stack;
-    bool after_unknown = false;
   };
-  Status ReadScores(const GgufFile& file);
-  Status FindByteTokens(const GgufFile& file);
-  void EncodePart(std::string_view part, Scratch& scratch, Encoding& out) const;
+  Status ReadScores(const VocabularyKeys& keys);
+  Status FindByteTokens(const VocabularyKeys& keys);
+  Status ReadNormalizer(const VocabularyKeys& keys);
+  std::string Spell(std::string_view text) const;
+  void CutPart(std::string_view part, Scratch& scratch, const VisitPiece& visit) const;
+  void CutSymbols(std::string_view part, Scratch& scratch) const;
   void PushCandidate(std::string_view part, int32_t left, Scratch& scratch) const;
-  void PutOut(std::string_view text, TokenId id, Scratch& scratch, Encoding& out) const;
-  void PutOutUnknown(std::string_view symbol, Scratch& scratch, Encoding& out) const;
+  void PutOut(std::string_view text, TokenId id, Scratch& scratch, const VisitPiece& visit) const;
 
   std::vector<float> scores_;
-  std::array<TokenId, 256> byte_ids_;
-  bool has_bytes_ = false;
+  std::optional<UnigramNormalizer> normalizer_;  // where the file says what SentencePiece does
   // No piece has U+2581 behind another character, so no merge crosses the start of a word and
   // words can be merged on their own, which keeps the heap small.
   bool words_are_separate_ = true;
@@ -80,17 +82,19 @@ class SpmTokenizer final : public VocabularyTokenizer {
 
 constexpr int32_t kNoPiece = -1;
 
-Status SpmTokenizer::Init(const GgufFile& file) {
+Status SpmTokenizer::Init(const VocabularyKeys& keys) {
   SpecialTokens defaults;
   defaults.bos = 1;
   defaults.eos = 2;
   defaults.unk = 0;
   defaults.add_bos = true;
-  KVANT_TRY(Load(file, defaults, ""));
-  KVANT_ASSIGN(const std::optional<bool> prefix, file.GetBool("tokenizer.ggml.add_space_prefix"));
+  const bool says_all = keys.Find("remove_extra_whitespaces") != nullptr;
+  KVANT_TRY(Load(keys, defaults, "", says_all ? UserDefined::kOfTheKind : UserDefined::kCutOut));
+  KVANT_ASSIGN(const std::optional<bool> prefix, keys.GetBool("add_space_prefix"));
   special_.add_space_prefix = prefix.value_or(true);
-  KVANT_TRY(ReadScores(file));
-  KVANT_TRY(FindByteTokens(file));
+  KVANT_TRY(ReadScores(keys));
+  KVANT_TRY(FindByteTokens(keys));
+  if (says_all) KVANT_TRY(ReadNormalizer(keys));
   for (TokenId id = 0; id < vocab_size() && words_are_separate_; ++id) {
     std::string_view text = piece(id);
     if (index_.Find(text) < 0) continue;
@@ -100,32 +104,42 @@ Status SpmTokenizer::Init(const GgufFile& file) {
   return {};
 }
 
-Status SpmTokenizer::ReadScores(const GgufFile& file) {
-  constexpr const char* kScores = "tokenizer.ggml.scores";
+Status SpmTokenizer::ReadNormalizer(const VocabularyKeys& keys) {
+  normalizer_.emplace();
+  KVANT_TRY(normalizer_->Read(keys));
+  std::vector<TokenId> user_defined;
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    const bool found = type(id) == PieceType::kUserDefined && index_.Find(piece(id)) == id;
+    if (found) user_defined.push_back(id);
+  }
+  normalizer_->user_defined = PiecePrefixes(pieces_, std::move(user_defined));
+  return {};
+}
+
+Status SpmTokenizer::ReadScores(const VocabularyKeys& keys) {
+  constexpr const char* kScores = "scores";
   scores_.assign(pieces_.size(), 0.0F);
-  KVANT_ASSIGN(const GgufArray* scores,
-               PerTokenArray(file, kScores, GgufType::kFloat32, pieces_.size()));
+  KVANT_ASSIGN(const GgufArray* scores, keys.PerToken(kScores, GgufType::kFloat32, pieces_.size()));
   if (scores == nullptr) return {};
   std::memcpy(scores_.data(), scores->data, scores_.size() * sizeof(float));
   for (size_t i = 0; i < scores_.size(); ++i) {
     if (std::isnan(scores_[i])) {
-      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a number", file.path(), kScores, i);
+      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a number", keys.path(),
+                       keys.Key(kScores), i);
     }
   }
   return {};
 }
 
-Status SpmTokenizer::FindByteTokens(const GgufFile& file) {
-  byte_ids_.fill(PieceIndex::kNone);
+Status SpmTokenizer::FindByteTokens(const VocabularyKeys& keys) {
   int found = 0;
   for (TokenId id = 0; id < vocab_size(); ++id) {
     const int byte = BytePieceValue(piece(id));
     if (byte < 0) {
       if (type(id) != PieceType::kByte) continue;
       return MakeError(ErrorCode::kCorrupt,
-                       "{}: tokenizer.ggml.tokens[{}] has the type of a byte, but not the form "
-                       "<0xHH>",
-                       file.path(), id);
+                       "{}: {}[{}] has the type of a byte, but not the form <0xHH>", keys.path(),
+                       keys.Key("tokens"), id);
     }
     TokenId& byte_id = byte_ids_[static_cast<size_t>(byte)];
     if (byte_id >= 0) continue;
@@ -137,7 +151,9 @@ Status SpmTokenizer::FindByteTokens(const GgufFile& file) {
   return {};
 }
 
-void SpmTokenizer::EncodeText(std::string_view text, Encoding& out) const {
+// The text with a space in front and U+2581 for spaces.
+std::string SpmTokenizer::Spell(std::string_view text) const {
+  if (normalizer_) return normalizer_->Apply(text);
   std::string spelt;
   spelt.reserve(text.size() + text.size() / 2);
   if (special_.add_space_prefix) spelt += kSpacePiece;
@@ -148,6 +164,11 @@ void SpmTokenizer::EncodeText(std::string_view text, Encoding& out) const {
       spelt += c;
     }
   }
+  return spelt;
+}
+
+void SpmTokenizer::ForEachPiece(std::string_view text, const VisitPiece& visit) const {
+  const std::string spelt = Spell(text);
   Scratch scratch;
   std::string_view rest = spelt;
   while (!rest.empty()) {
@@ -157,22 +178,33 @@ void SpmTokenizer::EncodeText(std::string_view text, Encoding& out) const {
       while (rest.substr(word).starts_with(kSpacePiece)) word += kSpacePiece.size();
       size = std::min(size, rest.find(kSpacePiece, word));
     }
-    EncodePart(rest.substr(0, size), scratch, out);
+    CutPart(rest.substr(0, size), scratch, visit);
     rest.remove_prefix(size);
   }
 }
 
-void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch, Encoding& out) const {
+// The symbols that merging begins with: characters, and what the user defined.
+void SpmTokenizer::CutSymbols(std::string_view part, Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   symbols.clear();
   for (size_t begin = 0; begin < part.size();) {
-    const uint8_t size = DecodeUtf8(part.substr(begin)).size;
+    const size_t defined = normalizer_ ? normalizer_->user_defined.Longest(part.substr(begin)) : 0;
+    const size_t size = defined > 0 ? defined : DecodeUtf8(part.substr(begin)).size;
     const auto index = static_cast<int32_t>(symbols.size());
     const bool is_last = begin + size == part.size();
-    symbols.push_back({static_cast<uint32_t>(begin), size, index - 1,
-                       is_last ? kNoPiece : index + 1, index_.Find(part.substr(begin, size))});
+    symbols.push_back({.begin = static_cast<uint32_t>(begin),
+                       .size = static_cast<uint32_t>(size),
+                       .previous = index - 1,
+                       .next = is_last ? kNoPiece : index + 1,
+                       .id = index_.Find(part.substr(begin, size)),
+                       .frozen = defined > 0});
     begin += size;
   }
+}
+
+void SpmTokenizer::CutPart(std::string_view part, Scratch& scratch, const VisitPiece& visit) const {
+  std::vector<Symbol>& symbols = scratch.symbols;
+  CutSymbols(part, scratch);
   for (size_t i = 0; i < symbols.size(); ++i) {
     PushCandidate(part, static_cast<int32_t>(i), scratch);
   }
@@ -197,7 +229,7 @@ void SpmTokenizer::EncodePart(std::string_view part, Scratch& scratch, Encoding&
   }
   for (int32_t i = 0; i != kNoPiece; i = symbols[static_cast<size_t>(i)].next) {
     const Symbol& symbol = symbols[static_cast<size_t>(i)];
-    PutOut(part.substr(symbol.begin, symbol.size), symbol.id, scratch, out);
+    PutOut(part.substr(symbol.begin, symbol.size), symbol.id, scratch, visit);
   }
 }
 
@@ -205,17 +237,19 @@ void SpmTokenizer::PushCandidate(std::string_view part, int32_t left, Scratch& s
   if (left == kNoPiece) return;
   const Symbol& first = scratch.symbols[static_cast<size_t>(left)];
   if (first.next == kNoPiece) return;
-  const uint32_t size = first.size + scratch.symbols[static_cast<size_t>(first.next)].size;
+  const Symbol& second = scratch.symbols[static_cast<size_t>(first.next)];
+  if (first.frozen || second.frozen) return;
+  const uint32_t size = first.size + second.size;
   const TokenId id = index_.Find(part.substr(first.begin, size));
   if (id < 0) return;
   scratch.heap.push_back({scores_[static_cast<size_t>(id)], left, size, id});
   std::push_heap(scratch.heap.begin(), scratch.heap.end());
 }
 
+// A symbol that is no token is one character.
 void SpmTokenizer::PutOut(std::string_view text, TokenId id, Scratch& scratch,
-                          Encoding& out) const {
-  if (id < 0) return PutOutUnknown(text, scratch, out);
-  scratch.after_unknown = false;
+                          const VisitPiece& visit) const {
+  if (id < 0) return visit(PieceIndex::kNone, text);
   scratch.stack.assign(1, id);
   while (!scratch.stack.empty()) {
     const TokenId top = scratch.stack.back();
@@ -226,30 +260,9 @@ void SpmTokenizer::PutOut(std::string_view text, TokenId id, Scratch& scratch,
       scratch.stack.push_back(parts->second.second);
       scratch.stack.push_back(parts->second.first);
     } else {
-      out.ids.push_back(top);
+      visit(top, piece(top));
     }
   }
-}
-
-// A symbol that is no token is one character.
-void SpmTokenizer::PutOutUnknown(std::string_view symbol, Scratch& scratch, Encoding& out) const {
-  if (!has_bytes_) {
-    if (!scratch.after_unknown && special_.unk) out.ids.push_back(*special_.unk);
-    scratch.after_unknown = true;
-    ++out.unknown_characters;
-    return;
-  }
-  bool complete = true;
-  for (const char c : symbol) {
-    const TokenId byte_id = byte_ids_[static_cast<uint8_t>(c)];
-    complete = complete && byte_id >= 0;
-    if (byte_id >= 0) {
-      out.ids.push_back(byte_id);
-    } else if (special_.unk) {
-      out.ids.push_back(*special_.unk);
-    }
-  }
-  if (!complete) ++out.unknown_characters;
 }
 
 std::string SpmTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
@@ -267,10 +280,10 @@ std::string SpmTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> CreateSpm(const GgufFile& file) {
+Result<std::unique_ptr<PieceTokenizer>> CreateSpm(const VocabularyKeys& keys) {
   auto tokenizer = std::make_unique<SpmTokenizer>();
-  KVANT_TRY(tokenizer->Init(file));
-  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+  KVANT_TRY(tokenizer->Init(keys));
+  return std::unique_ptr<PieceTokenizer>(std::move(tokenizer));
 }
 
 }  // namespace kvant

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "engine/tokenizer/kinds.h"
+
 namespace kvant {
 namespace {
 
@@ -30,6 +32,7 @@ constexpr StrippingRow kStrippingRows[] = {
     {kPreTokenizer, "jina-v2-de", Side::kLeft, Tokens::kTheseOnly, kMask},
     {kPreTokenizer, "jina-v2-es", Side::kLeft, Tokens::kTheseOnly, kMask},
     {kPreTokenizer, "jina-v2-code", Side::kLeft, Tokens::kTheseOnly, kMask},
+    {kPreTokenizer, kMaskedPiecesPre, Side::kLeft, Tokens::kTheseOnly, kMask},
     {kWithinModelName, "phi-3", Side::kRight, Tokens::kAllButThese, kPhi3Plain},
     {kWithinModelName, "phi 3", Side::kRight, Tokens::kAllButThese, kPhi3Plain},
     {kWithinModelName, "phi3", Side::kRight, Tokens::kAllButThese, kPhi3Plain},

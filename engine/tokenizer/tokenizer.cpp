@@ -5,11 +5,20 @@
 
 #include "base/result.h"
 #include "engine/tokenizer/kinds.h"
+#include "engine/tokenizer/piece_tokenizer.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
 #include "formats/quoted.h"
 
 namespace kvant {
+namespace {
+
+Result<std::unique_ptr<Tokenizer>> Made(Result<std::unique_ptr<PieceTokenizer>> tokenizer) {
+  if (!tokenizer.ok()) return tokenizer.error();
+  return std::unique_ptr<Tokenizer>(std::move(*tokenizer));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& file,
                                                      const TokenizerOptions& options) {
@@ -27,15 +36,26 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const formats::GgufFile& fi
                      options.pre_override, file.path(), formats::Quoted(*model), kByteLevelBpeKind,
                      kGemma4Kind);
   }
-  if (*model == kSentencePieceKind) return CreateSpm(file);
+  if (*model == kSentencePieceKind) return Made(CreateSpm(VocabularyKeys(file)));
   if (*model == kWordPieceKind) return CreateWordPiece(file);
-  if (*model == kUnigramKind) return CreateUnigram(file);
+  if (*model == kUnigramKind) return Made(CreateUnigram(VocabularyKeys(file)));
+  if (*model == kMarianKind) return CreateMarian(VocabularyKeys(file));
   if (*model == kRwkvKind) return CreateRwkv(file);
   return MakeError(ErrorCode::kNotSupported,
                    "{}: {} is {}; known are \"{}\" (SentencePiece BPE), \"{}\" (byte-level BPE), "
-                   "\"{}\" (BPE), \"{}\" (WordPiece), \"{}\" (unigram) and \"{}\" (RWKV)",
+                   "\"{}\" (BPE), \"{}\" (WordPiece), \"{}\" (unigram), \"{}\" (RWKV) and \"{}\" "
+                   "(pieces with ids of a list)",
                    file.path(), kModel, formats::Quoted(*model), kSentencePieceKind,
-                   kByteLevelBpeKind, kGemma4Kind, kWordPieceKind, kUnigramKind, kRwkvKind);
+                   kByteLevelBpeKind, kGemma4Kind, kWordPieceKind, kUnigramKind, kRwkvKind,
+                   kMarianKind);
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::CreateTarget(const formats::GgufFile& file) {
+  const VocabularyKeys keys(file, kTargetVocabularyPrefix);
+  KVANT_ASSIGN(const auto model, file.GetString("tokenizer.ggml.model"));
+  const bool differs = keys.Find("pieces.model") != nullptr;
+  if (model != kMarianKind || !differs) return std::unique_ptr<Tokenizer>();
+  return CreateMarian(keys);
 }
 
 Result<Encoding> Tokenizer::EncodeAndCount(std::string_view text,

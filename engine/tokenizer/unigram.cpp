@@ -14,7 +14,6 @@
 //
 // Time is linear in the text times the length of the longest pieces that occur in it.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -23,9 +22,9 @@
 
 #include "base/result.h"
 #include "engine/tokenizer/byte_piece.h"
+#include "engine/tokenizer/piece_tokenizer.h"
 #include "engine/tokenizer/unicode.h"
 #include "engine/tokenizer/unigram_normalizer.h"
-#include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
 
 namespace kvant {
@@ -35,16 +34,14 @@ constexpr float kUnknownPenalty = 10;
 constexpr double kUserDefinedBonus = 0.1;  // for each byte behind the first
 constexpr float kSumMax = 1e5F;            // without regard to the sign
 
-class UnigramTokenizer final : public VocabularyTokenizer {
+class UnigramTokenizer final : public PieceTokenizer {
  public:
-  Status Init(const formats::GgufFile& file);
+  Status Init(const VocabularyKeys& keys);
 
+  void ForEachPiece(std::string_view text, const VisitPiece& visit) const override;
   std::string TokenBytes(TokenId id, DecodeOptions options) const override;
   std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const override;
   const char* kind() const override { return "unigram"; }
-
- protected:
-  void EncodeText(std::string_view text, Encoding& out) const override;
 
  private:
   // The best way to reach a place in the text.
@@ -59,70 +56,46 @@ class UnigramTokenizer final : public VocabularyTokenizer {
     std::vector<Step> steps;
     size_t reach = 0;
   };
-  Status ReadCharsmap(const formats::GgufFile& file);
-  Status ReadScores(const formats::GgufFile& file);
-  Status ReadBytePieces(const formats::GgufFile& file);
+  Status ReadScores(const VocabularyKeys& keys);
+  Status ReadBytePieces(const VocabularyKeys& keys);
   void SortPieces();
   size_t Extend(size_t begin, Lattice& lattice) const;
-  void PutOutUnknown(std::string_view character, Encoding& out) const;
 
   UnigramNormalizer normalizer_;
   PiecePrefixes prefixes_;  // of all pieces that a text may be cut into
   std::vector<float> scores_;
   float unknown_score_ = 0;
-  std::array<TokenId, 256> byte_ids_;
-  bool has_bytes_ = false;
 };
 
-Status UnigramTokenizer::Init(const formats::GgufFile& file) {
+Status UnigramTokenizer::Init(const VocabularyKeys& keys) {
   SpecialTokens defaults;
   defaults.pad = 0;
   defaults.eos = 1;
   defaults.unk = 2;
   defaults.add_eos = true;
-  KVANT_TRY(Load(file, defaults, "", UserDefined::kOfTheKind));
-  KVANT_ASSIGN(const auto prefix, file.GetBool("tokenizer.ggml.add_space_prefix"));
-  KVANT_ASSIGN(const auto merge, file.GetBool("tokenizer.ggml.remove_extra_whitespaces"));
-  normalizer_.add_prefix = prefix.value_or(false);
-  normalizer_.merge_spaces = merge.value_or(false);
+  KVANT_TRY(Load(keys, defaults, "", UserDefined::kOfTheKind));
+  KVANT_TRY(normalizer_.Read(keys));
   special_.add_space_prefix = normalizer_.add_prefix;
-  KVANT_TRY(ReadCharsmap(file));
-  KVANT_TRY(ReadScores(file));
-  KVANT_TRY(ReadBytePieces(file));
+  KVANT_TRY(ReadScores(keys));
+  KVANT_TRY(ReadBytePieces(keys));
   SortPieces();
   return {};
 }
 
-Status UnigramTokenizer::ReadCharsmap(const formats::GgufFile& file) {
-  constexpr const char* kKey = "tokenizer.ggml.precompiled_charsmap";
-  const formats::GgufValue* value = file.Find(kKey);
-  if (value == nullptr) return {};
-  // Bytes, which older writers stored with a sign.
-  const auto* array = std::get_if<formats::GgufArray>(&value->value);
-  const bool is_signed = array != nullptr && array->type == formats::GgufType::kInt8;
-  KVANT_ASSIGN(
-      array, file.GetArray(kKey, is_signed ? formats::GgufType::kInt8 : formats::GgufType::kUint8));
-  if (array->count == 0) return {};  // SentencePiece has it so for "no table"
-  const std::string_view table(reinterpret_cast<const char*>(array->data), array->count);
-  KVANT_ASSIGN(normalizer_.charsmap,
-               Charsmap::Parse(table, fmt::format("{}: {}", file.path(), kKey)));
-  return {};
-}
-
-Status UnigramTokenizer::ReadScores(const formats::GgufFile& file) {
-  constexpr const char* kScores = "tokenizer.ggml.scores";
+Status UnigramTokenizer::ReadScores(const VocabularyKeys& keys) {
+  constexpr const char* kScores = "scores";
   KVANT_ASSIGN(const formats::GgufArray* scores,
-               PerTokenArray(file, kScores, formats::GgufType::kFloat32, pieces_.size()));
+               keys.PerToken(kScores, formats::GgufType::kFloat32, pieces_.size()));
   if (scores == nullptr) {
-    return MakeError(ErrorCode::kCorrupt, "{}: {} is absent", file.path(), kScores);
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is absent", keys.path(), keys.Key(kScores));
   }
   float least = std::numeric_limits<float>::max();
   for (size_t i = 0; i < pieces_.size(); ++i) {
     float score = 0;
     std::memcpy(&score, scores->data + i * sizeof score, sizeof score);
     if (!std::isfinite(score)) {
-      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a finite number", file.path(),
-                       kScores, i);
+      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a finite number", keys.path(),
+                       keys.Key(kScores), i);
     }
     if (types_[i] == PieceType::kNormal) least = std::min(least, score);
     if (types_[i] == PieceType::kUserDefined) {
@@ -135,16 +108,14 @@ Status UnigramTokenizer::ReadScores(const formats::GgufFile& file) {
   return {};
 }
 
-Status UnigramTokenizer::ReadBytePieces(const formats::GgufFile& file) {
-  byte_ids_.fill(PieceIndex::kNone);
+Status UnigramTokenizer::ReadBytePieces(const VocabularyKeys& keys) {
   for (TokenId id = 0; id < vocab_size(); ++id) {
     if (type(id) != PieceType::kByte) continue;
     const int byte = BytePieceValue(piece(id));
     if (byte < 0) {
       return MakeError(ErrorCode::kCorrupt,
-                       "{}: tokenizer.ggml.tokens[{}] has the type of a byte, but not the form "
-                       "<0xHH>",
-                       file.path(), id);
+                       "{}: {}[{}] has the type of a byte, but not the form <0xHH>", keys.path(),
+                       keys.Key("tokens"), id);
     }
     TokenId& byte_id = byte_ids_[static_cast<size_t>(byte)];
     if (byte_id < 0) byte_id = id;
@@ -193,41 +164,17 @@ size_t UnigramTokenizer::Extend(size_t begin, Lattice& lattice) const {
   return character;
 }
 
-void UnigramTokenizer::EncodeText(std::string_view text, Encoding& out) const {
+void UnigramTokenizer::ForEachPiece(std::string_view text, const VisitPiece& visit) const {
   const std::string spelt = normalizer_.Apply(text);
   Lattice lattice{.text = spelt, .steps = std::vector<Step>(spelt.size() + 1)};
   // Every place between characters is reached, if only by unknown ones.
   for (size_t begin = 0; begin < spelt.size();) begin += Extend(begin, lattice);
   std::vector<size_t> ends;
   for (size_t end = spelt.size(); end > 0; end -= lattice.steps[end].size) ends.push_back(end);
-  bool after_unknown = false;
   for (size_t i = ends.size(); i-- > 0;) {
     const Step& step = lattice.steps[ends[i]];
-    if (step.id >= 0) {
-      out.ids.push_back(step.id);
-    } else if (has_bytes_) {
-      PutOutUnknown(lattice.text.substr(ends[i] - step.size, step.size), out);
-    } else {
-      ++out.unknown_characters;
-      if (!after_unknown && special_.unk) out.ids.push_back(*special_.unk);
-    }
-    after_unknown = step.id < 0;
+    visit(step.id, lattice.text.substr(ends[i] - step.size, step.size));
   }
-}
-
-// An unknown character in bytes.
-void UnigramTokenizer::PutOutUnknown(std::string_view character, Encoding& out) const {
-  bool complete = true;
-  for (const char c : character) {
-    const TokenId id = byte_ids_[static_cast<uint8_t>(c)];
-    complete = complete && id >= 0;
-    if (id >= 0) {
-      out.ids.push_back(id);
-    } else if (special_.unk) {
-      out.ids.push_back(*special_.unk);
-    }
-  }
-  if (!complete) ++out.unknown_characters;
 }
 
 std::string UnigramTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
@@ -267,10 +214,10 @@ std::string UnigramTokenizer::Decode(std::span<const TokenId> ids, DecodeOptions
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> CreateUnigram(const formats::GgufFile& file) {
+Result<std::unique_ptr<PieceTokenizer>> CreateUnigram(const VocabularyKeys& keys) {
   auto tokenizer = std::make_unique<UnigramTokenizer>();
-  KVANT_TRY(tokenizer->Init(file));
-  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+  KVANT_TRY(tokenizer->Init(keys));
+  return std::unique_ptr<PieceTokenizer>(std::move(tokenizer));
 }
 
 }  // namespace kvant

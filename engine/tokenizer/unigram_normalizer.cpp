@@ -1,11 +1,44 @@
 #include "engine/tokenizer/unigram_normalizer.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <variant>
+
+#include "base/result.h"
 #include "engine/tokenizer/byte_piece.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace kvant {
+namespace {
+
+Result<std::optional<Charsmap>> ReadCharsmap(const VocabularyKeys& keys) {
+  constexpr const char* kKey = "precompiled_charsmap";
+  const formats::GgufValue* value = keys.Find(kKey);
+  if (value == nullptr) return std::optional<Charsmap>();
+  // Bytes, which older writers stored with a sign.
+  const auto* array = std::get_if<formats::GgufArray>(&value->value);
+  const bool is_signed = array != nullptr && array->type == formats::GgufType::kInt8;
+  KVANT_ASSIGN(
+      array, keys.GetArray(kKey, is_signed ? formats::GgufType::kInt8 : formats::GgufType::kUint8));
+  // SentencePiece has it so for "no table".
+  if (array->count == 0) return std::optional<Charsmap>();
+  const std::string_view table(reinterpret_cast<const char*>(array->data), array->count);
+  KVANT_ASSIGN(auto charsmap,
+               Charsmap::Parse(table, fmt::format("{}: {}", keys.path(), keys.Key(kKey))));
+  return std::optional<Charsmap>(std::move(charsmap));
+}
+
+}  // namespace
+
+Status UnigramNormalizer::Read(const VocabularyKeys& keys) {
+  KVANT_ASSIGN(const auto prefix, keys.GetBool("add_space_prefix"));
+  KVANT_ASSIGN(const auto merge, keys.GetBool("remove_extra_whitespaces"));
+  add_prefix = prefix.value_or(false);
+  merge_spaces = merge.value_or(false);
+  KVANT_ASSIGN(charsmap, ReadCharsmap(keys));
+  return {};
+}
 
 // The longest piece of the user, else the longest key of the table, else one character.
 UnigramNormalizer::Part UnigramNormalizer::First(std::string_view text) const {

@@ -10,8 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "engine/tokenizer/charsmap.h"
 #include "engine/tokenizer/piece_prefixes.h"
+#include "engine/tokenizer/vocabulary_keys.h"
 
 namespace kvant {
 
@@ -20,6 +22,10 @@ struct UnigramNormalizer {
   PiecePrefixes user_defined;
   bool add_prefix = false;    // a space in front
   bool merge_spaces = false;  // fewer spaces, as above
+
+  // Reads add_space_prefix, remove_extra_whitespaces and precompiled_charsmap. kCorrupt for a
+  // broken table.
+  Status Read(const VocabularyKeys& keys);
 
   std::string Apply(std::string_view text) const;
 

@@ -99,82 +99,78 @@ struct IdKey {
 };
 
 constexpr IdKey kIdKeys[] = {
-    {"tokenizer.ggml.bos_token_id", &SpecialTokens::bos},
-    {"tokenizer.ggml.eos_token_id", &SpecialTokens::eos},
-    {"tokenizer.ggml.eot_token_id", &SpecialTokens::eot},
-    {"tokenizer.ggml.unknown_token_id", &SpecialTokens::unk},
-    {"tokenizer.ggml.seperator_token_id", &SpecialTokens::sep},  // spelt so in GGUF
-    {"tokenizer.ggml.padding_token_id", &SpecialTokens::pad},
-    {"tokenizer.ggml.mask_token_id", &SpecialTokens::mask},
-    {"tokenizer.ggml.cls_token_id", &SpecialTokens::cls},
+    {"bos_token_id", &SpecialTokens::bos},       {"eos_token_id", &SpecialTokens::eos},
+    {"eot_token_id", &SpecialTokens::eot},       {"unknown_token_id", &SpecialTokens::unk},
+    {"seperator_token_id", &SpecialTokens::sep},  // spelt so in GGUF
+    {"padding_token_id", &SpecialTokens::pad},   {"mask_token_id", &SpecialTokens::mask},
+    {"cls_token_id", &SpecialTokens::cls},
 };
 
 // Ids that end generation besides eos and eot.
 constexpr const char* kEndKeys[] = {
-    "tokenizer.ggml.eom_token_id",
-    "tokenizer.ggml.fim_pad_token_id",
-    "tokenizer.ggml.fim_rep_token_id",
-    "tokenizer.ggml.fim_sep_token_id",
+    "eom_token_id",
+    "fim_pad_token_id",
+    "fim_rep_token_id",
+    "fim_sep_token_id",
 };
 
-Result<std::optional<TokenId>> ReadId(const GgufFile& file, const char* key, size_t tokens) {
-  KVANT_ASSIGN(const std::optional<uint32_t> id, file.GetU32(key));
+Result<std::optional<TokenId>> ReadId(const VocabularyKeys& keys, const char* name, size_t tokens) {
+  KVANT_ASSIGN(const std::optional<uint32_t> id, keys.GetU32(name));
   if (!id) return std::optional<TokenId>();
   if (*id >= tokens) {
     return MakeError(ErrorCode::kCorrupt, "{}: {} is {}, but the vocabulary has {} tokens",
-                     file.path(), key, *id, tokens);
+                     keys.path(), keys.Key(name), *id, tokens);
   }
   return std::optional<TokenId>(static_cast<TokenId>(*id));
 }
 
 }  // namespace
 
-Result<const GgufArray*> PerTokenArray(const GgufFile& file, std::string_view key, GgufType element,
-                                       size_t tokens) {
-  KVANT_ASSIGN(const GgufArray* array, file.GetArray(key, element));
+Result<const GgufArray*> VocabularyKeys::PerToken(std::string_view name, GgufType element,
+                                                  size_t tokens) const {
+  KVANT_ASSIGN(const GgufArray* array, GetArray(name, element));
   if (array != nullptr && array->count != tokens) {
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: {} has {} elements, but the vocabulary has {} tokens", file.path(), key,
+                     "{}: {} has {} elements, but the vocabulary has {} tokens", path(), Key(name),
                      array->count, tokens);
   }
   return array;
 }
 
-Status VocabularyTokenizer::Load(const GgufFile& file, const SpecialTokens& defaults,
+Status VocabularyTokenizer::Load(const VocabularyKeys& keys, const SpecialTokens& defaults,
                                  std::string_view pre, UserDefined user_defined) {
-  KVANT_TRY(ReadPieces(file));
-  KVANT_TRY(ReadSpecialIds(file, defaults));
+  KVANT_TRY(ReadPieces(keys));
+  KVANT_TRY(ReadSpecialIds(keys, defaults));
   FindNamedTokens();
-  KVANT_TRY(BuildMatchers(file, pre, user_defined));
+  KVANT_TRY(BuildMatchers(keys, pre, user_defined));
   if (special_.add_bos) first_token_ = special_.bos;
   if (special_.add_eos) last_token_ = special_.eos;
   return {};
 }
 
-Status VocabularyTokenizer::ReadPieces(const GgufFile& file) {
-  constexpr const char* kTokens = "tokenizer.ggml.tokens";
-  constexpr const char* kTypes = "tokenizer.ggml.token_type";
-  KVANT_ASSIGN(const GgufArray* tokens, file.GetArray(kTokens, GgufType::kString));
+Status VocabularyTokenizer::ReadPieces(const VocabularyKeys& keys) {
+  constexpr const char* kTokens = "tokens";
+  constexpr const char* kTypes = "token_type";
+  KVANT_ASSIGN(const GgufArray* tokens, keys.GetArray(kTokens, GgufType::kString));
   if (tokens == nullptr || tokens->strings.empty()) {
-    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}, expected the vocabulary", file.path(),
-                     kTokens, tokens == nullptr ? "absent" : "empty");
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}, expected the vocabulary", keys.path(),
+                     keys.Key(kTokens), tokens == nullptr ? "absent" : "empty");
   }
   if (tokens->strings.size() > static_cast<size_t>(std::numeric_limits<TokenId>::max())) {
     return MakeError(ErrorCode::kCorrupt, "{}: {} has {} elements, more than ids can count",
-                     file.path(), kTokens, tokens->strings.size());
+                     keys.path(), keys.Key(kTokens), tokens->strings.size());
   }
   pieces_ = tokens->strings;
   types_.assign(pieces_.size(), PieceType::kNormal);
 
-  KVANT_ASSIGN(const GgufArray* types,
-               PerTokenArray(file, kTypes, GgufType::kInt32, pieces_.size()));
+  KVANT_ASSIGN(const GgufArray* types, keys.PerToken(kTypes, GgufType::kInt32, pieces_.size()));
   if (types == nullptr) return {};
   for (size_t i = 0; i < pieces_.size(); ++i) {
     int32_t value = 0;
     std::memcpy(&value, types->data + i * sizeof value, sizeof value);
     if (value < 0 || value > static_cast<int32_t>(PieceType::kByte)) {
-      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is {}, expected 0 to 6", file.path(),
-                       kTypes, i, value);
+      return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is {}, expected 0 to 6", keys.path(),
+                       keys.Key(kTypes), i, value);
     }
     // 0 is "undefined": nothing special is known of the piece.
     if (value != 0) types_[i] = static_cast<PieceType>(value);
@@ -182,43 +178,44 @@ Status VocabularyTokenizer::ReadPieces(const GgufFile& file) {
   return {};
 }
 
-Status VocabularyTokenizer::ReadSpecialIds(const GgufFile& file, const SpecialTokens& defaults) {
+Status VocabularyTokenizer::ReadSpecialIds(const VocabularyKeys& keys,
+                                           const SpecialTokens& defaults) {
   special_ = defaults;
   for (const IdKey& entry : kIdKeys) {
     std::optional<TokenId>& id = special_.*entry.id;
     if (id && static_cast<size_t>(*id) >= pieces_.size()) id.reset();
-    KVANT_ASSIGN(const std::optional<TokenId> found, ReadId(file, entry.key, pieces_.size()));
+    KVANT_ASSIGN(const std::optional<TokenId> found, ReadId(keys, entry.key, pieces_.size()));
     if (found) id = found;
   }
   for (const char* key : kEndKeys) {
-    KVANT_ASSIGN(const std::optional<TokenId> found, ReadId(file, key, pieces_.size()));
+    KVANT_ASSIGN(const std::optional<TokenId> found, ReadId(keys, key, pieces_.size()));
     if (found) special_.end_of_generation.push_back(*found);
   }
-  KVANT_ASSIGN(const std::optional<bool> add_bos, file.GetBool("tokenizer.ggml.add_bos_token"));
-  KVANT_ASSIGN(const std::optional<bool> add_eos, file.GetBool("tokenizer.ggml.add_eos_token"));
-  KVANT_TRY(ReadSuppressed(file));
+  KVANT_ASSIGN(const std::optional<bool> add_bos, keys.GetBool("add_bos_token"));
+  KVANT_ASSIGN(const std::optional<bool> add_eos, keys.GetBool("add_eos_token"));
+  KVANT_TRY(ReadSuppressed(keys));
   special_.add_bos = add_bos.value_or(defaults.add_bos);
   special_.add_eos = add_eos.value_or(defaults.add_eos);
   return {};
 }
 
-Status VocabularyTokenizer::ReadSuppressed(const GgufFile& file) {
-  constexpr const char* kSuppressed = "tokenizer.ggml.suppress_tokens";
-  const formats::GgufValue* value = file.Find(kSuppressed);
+Status VocabularyTokenizer::ReadSuppressed(const VocabularyKeys& keys) {
+  constexpr const char* kSuppressed = "suppress_tokens";
+  const formats::GgufValue* value = keys.Find(kSuppressed);
   if (value == nullptr) return {};
   const auto* array = std::get_if<GgufArray>(&value->value);
   const bool is_ids =
       array != nullptr && (array->type == GgufType::kInt32 || array->type == GgufType::kUint32);
   if (!is_ids) {
-    return MakeError(ErrorCode::kCorrupt, "{}: {} is not a list of 32-bit ids", file.path(),
-                     kSuppressed);
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is not a list of 32-bit ids", keys.path(),
+                     keys.Key(kSuppressed));
   }
   for (uint64_t i = 0; i < array->count; ++i) {
     uint32_t id = 0;
     std::memcpy(&id, array->data + i * sizeof id, sizeof id);
     if (id >= pieces_.size()) {
       return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is {}, but the vocabulary has {} tokens",
-                       file.path(), kSuppressed, i, id, pieces_.size());
+                       keys.path(), keys.Key(kSuppressed), i, id, pieces_.size());
     }
     special_.suppressed.push_back(static_cast<TokenId>(id));
   }
@@ -267,7 +264,7 @@ void VocabularyTokenizer::DropMisnamedEnds() {
   }
 }
 
-Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view pre,
+Status VocabularyTokenizer::BuildMatchers(const VocabularyKeys& keys, std::string_view pre,
                                           UserDefined user_defined) {
   std::vector<SpecialToken> special;
   size_t special_bytes = 0;
@@ -285,12 +282,11 @@ Status VocabularyTokenizer::BuildMatchers(const GgufFile& file, std::string_view
     }
   }
   if (special_bytes > kSpecialBytesMax) {
-    return MakeError(
-        ErrorCode::kCorrupt,
-        "{}: tokenizer.ggml.tokens has {} bytes of special tokens, at most {} expected",
-        file.path(), special_bytes, kSpecialBytesMax);
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: {} has {} bytes of special tokens, at most {} expected", keys.path(),
+                     keys.Key("tokens"), special_bytes, kSpecialBytesMax);
   }
-  MarkStripping(file, pre, special);
+  MarkStripping(keys.file(), pre, special);
   std::vector<SpecialToken> not_control;
   std::copy_if(special.begin(), special.end(), std::back_inserter(not_control),
                [&](const SpecialToken& t) { return type(t.id) == PieceType::kUserDefined; });

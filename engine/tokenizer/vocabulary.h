@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "engine/tokenizer/piece_index.h"
 #include "engine/tokenizer/special_tokens.h"
+#include "engine/tokenizer/vocabulary_keys.h"
 #include "formats/gguf.h"
 #include "kvant/tokenizer.h"
 
@@ -40,7 +41,7 @@ class VocabularyTokenizer : public Tokenizer {
  protected:
   // Reads tokens, types and special tokens. `defaults` holds for what the metadata leaves out;
   // a default id beyond the vocabulary is dropped. `pre` is the name in tokenizer.ggml.pre.
-  Status Load(const formats::GgufFile& file, const SpecialTokens& defaults, std::string_view pre,
+  Status Load(const VocabularyKeys& keys, const SpecialTokens& defaults, std::string_view pre,
               UserDefined user_defined = UserDefined::kCutOut);
 
   // Appends the tokens of a text without special tokens; it is not empty and stands at the start
@@ -60,28 +61,23 @@ class VocabularyTokenizer : public Tokenizer {
  private:
   Result<Encoding> EncodePieces(std::string_view text, const EncodeOptions& options,
                                 std::span<const TextRange> plain) const;
-  Status ReadPieces(const formats::GgufFile& file);
-  Status ReadSpecialIds(const formats::GgufFile& file, const SpecialTokens& defaults);
-  Status ReadSuppressed(const formats::GgufFile& file);
+  Status ReadPieces(const VocabularyKeys& keys);
+  Status ReadSpecialIds(const VocabularyKeys& keys, const SpecialTokens& defaults);
+  Status ReadSuppressed(const VocabularyKeys& keys);
   void FindNamedTokens();
   void DropMisnamedEnds();
-  Status BuildMatchers(const formats::GgufFile& file, std::string_view pre,
-                       UserDefined user_defined);
+  Status BuildMatchers(const VocabularyKeys& keys, std::string_view pre, UserDefined user_defined);
 
   SpecialTokenMatcher user_defined_;  // without EncodeOptions::parse_special
   SpecialTokenMatcher all_special_;   // with it: control and unknown tokens as well
 };
 
-// Reads a metadata array that must have one element per token; null if the key is absent.
-Result<const formats::GgufArray*> PerTokenArray(const formats::GgufFile& file, std::string_view key,
-                                                formats::GgufType element, size_t tokens);
-
-// The kinds. `file` has tokenizer.ggml.model of this kind.
-Result<std::unique_ptr<Tokenizer>> CreateSpm(const formats::GgufFile& file);
+// The kinds. `file` has tokenizer.ggml.model of this kind. Those of SentencePiece are in
+// engine/tokenizer/piece_tokenizer.h.
 Result<std::unique_ptr<Tokenizer>> CreateBpe(const formats::GgufFile& file,
                                              const TokenizerOptions& options);
 Result<std::unique_ptr<Tokenizer>> CreateWordPiece(const formats::GgufFile& file);
-Result<std::unique_ptr<Tokenizer>> CreateUnigram(const formats::GgufFile& file);
+Result<std::unique_ptr<Tokenizer>> CreateMarian(const VocabularyKeys& keys);
 Result<std::unique_ptr<Tokenizer>> CreateRwkv(const formats::GgufFile& file);
 
 }  // namespace kvant

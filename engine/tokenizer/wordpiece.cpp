@@ -63,7 +63,7 @@ Status WordPieceTokenizer::Init(const GgufFile& file) {
   defaults.mask = 103;
   defaults.add_bos = true;
   defaults.add_eos = true;
-  KVANT_TRY(Load(file, defaults, ""));
+  KVANT_TRY(Load(VocabularyKeys(file), defaults, ""));
   if (!special_.cls) special_.cls = special_.bos;  // files name one or the other
   first_token_ = special_.add_bos ? special_.cls : std::nullopt;
   last_token_ = special_.add_eos ? special_.sep : std::nullopt;

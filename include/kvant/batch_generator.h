@@ -29,6 +29,10 @@ struct BatchRequest {
   int32_t samples = 1;
   // Replaces BatchOptions::sampling for this request.
   std::optional<SamplingOptions> sampling = {};
+  // Of encoder-decoders: what is read before the prompt, which is the beginning of what is written.
+  // It is encoded once for all samples. One of both is empty.
+  std::vector<TokenId> source = {};
+  std::vector<float> frames = {};
 };
 
 struct BatchOptions {
@@ -43,6 +47,7 @@ struct BatchOptions {
   // In each step, at most this many tokens of prompts are processed beside one token of each
   // running text. 0: prompts go first, as a whole.
   int64_t prompt_slice = 0;
+  const BeamOptions* processors = nullptr;  // as in GenerateOptions
 };
 
 struct BatchText {

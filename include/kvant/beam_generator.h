@@ -44,6 +44,8 @@ struct BeamGenerateOptions {
   // Of encoder-decoders: what is read before each of the prompts, which are beginnings of what is
   // written. Equal sources are encoded once.
   std::span<const std::vector<TokenId>> sources = {};
+  // The same of encoders that read frames of features (Runner::EncodeFrames).
+  std::span<const std::vector<float>> frames = {};
 };
 
 // Searches for a continuation of every prompt, of at most as many tokens as the context has room

@@ -18,7 +18,8 @@ namespace kvant {
 // token's included; `generated` counts tokens after the prompt, the end token included.
 //
 //   hf       sum / generated^a. The default; Hugging Face transformers 4.50 and later.
-//   ct2      sum / (generated without the end token)^a. CTranslate2 4.8 (src/decoding.cc).
+//   ct2      sum / (generated without the end token)^a; behind a source, the end token counts.
+//            CTranslate2 4.8 (src/decoding.cc).
 //   whisper  the same length; the divisor is the length, or ((5 + length) / 6)^a where a penalty is
 //            given. OpenAI Whisper (whisper/decoding.py).
 //   oga      sum / (prompt + generated without the end token)^a. ONNX Runtime GenAI
@@ -38,6 +39,11 @@ struct BeamOptions {
   BeamScoring scoring = BeamScoring::kHf;
   float patience = 1.0f;               // ct2, whisper: end at round(beams * patience) hypotheses
   bool ct2_length_counts_end = false;  // ct2's return_end_token: the length includes the end token
+  // ct2: as its Translator searches, rather than its Generator. What the prompt has behind its
+  // first token is part of the text, for what reads the tokens and for the length, which counts the
+  // end token too; right behind such a prefix, no text but the best may end. GenerateBeams sets it
+  // where there are sources.
+  bool ct2_translates = false;
 
   // hf: how many beam groups the beams are divided into. A beam pays the penalty for every beam of
   // an earlier group that has just chosen the same token (Vijayakumar et al., 2018, Hamming

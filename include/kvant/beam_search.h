@@ -133,6 +133,8 @@ class BeamSearch {
   bool CanGain(const Group& group, float best_sum) const;
   float Score(float sum, int64_t generated, Ending ending) const;
   float Divide(float sum, int64_t length) const;
+  // ct2: how many tokens of the prompt are part of the text.
+  int64_t PromptInText() const;
   bool full(const Group& group) const { return group.finished.size() == finished_max_; }
   bool last_step() const { return generated_ + 1 == generated_max_; }
   void Publish();

@@ -27,9 +27,10 @@ struct MemoryPlan {
     uint64_t state_bytes = 0;
     std::string positions;  // which of them queries see: "all positions", "window 33"
   };
-  uint64_t weights = 0;      // mapped from the file
-  uint64_t kv = 0;           // when the context is full
-  uint64_t activations = 0;  // buffers and scratch of all threads, logs of states
+  uint64_t weights = 0;  // mapped from the file
+  uint64_t kv = 0;       // when the context is full
+  // Buffers and scratch of all threads, logs of states, frames of sources.
+  uint64_t activations = 0;
   uint64_t logits = 0;
   // Buffers while a source of the greatest length is encoded, which are given back then; its keys
   // and values are among the groups.

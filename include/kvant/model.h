@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,13 @@ class Plan;
 struct CacheLayer;
 }  // namespace graph
 
+// Frames of features that an encoder reads: so many numbers of each, and just so many of them.
+struct FrameShape {
+  int64_t bins = 0;
+  int64_t frames = 0;
+  bool operator==(const FrameShape&) const = default;
+};
+
 struct ModelOptions {
   FileAccess access = FileAccess::kMap;
   bool lock_memory = false;  // mlock the mapping
@@ -54,7 +62,12 @@ class Model {
   ~Model();
 
   const formats::GgufFile& file() const { return *file_; }
+  // Of the texts that the model writes, and of those that it reads where there is no encoder.
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Of the sources of an encoder; in most models it is the same.
+  const Tokenizer& source_tokenizer() const {
+    return source_tokenizer_ == nullptr ? *tokenizer_ : *source_tokenizer_;
+  }
   const arch::ModelSpec& spec() const { return *spec_; }
   // A model has a plan for each thing it can compute: "decode" (graph::kDecodePlan) turns tokens
   // into logits. There must be one of this name.
@@ -63,8 +76,17 @@ class Model {
   // Encoder-decoders have another one, "encode" (graph::kEncodePlan), and read a source before they
   // write: Runner::Encode.
   bool has_encoder() const;
+  // Rows of the encoder's embedding; 0 for models without an encoder.
+  int32_t source_vocab_size() const;
   // Positions of a source, at most; 0 for models without an encoder.
   int64_t source_length() const;
+  // What the encoder reads instead of tokens, as Whisper's reads frames of sound
+  // (Runner::EncodeFrames); nothing for others.
+  std::optional<FrameShape> frame_shape() const;
+  // An encoder alone gives rows (SourceOptions::rows) and writes no text.
+  bool has_decoder() const;
+  // kNotSupported for a model without a decoder.
+  Status CheckDecoder() const;
   // The token that the text of an encoder-decoder begins with, as the file says it, or BOS; nothing
   // where there is neither.
   std::optional<TokenId> decoder_start() const;
@@ -89,6 +111,7 @@ class Model {
 
   std::unique_ptr<formats::GgufFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Tokenizer> source_tokenizer_;  // null: tokenizer_
   std::unique_ptr<arch::ModelSpec> spec_;
   std::vector<std::unique_ptr<graph::Plan>> plans_;
   const cpu::KernelTable* kernels_ = nullptr;

@@ -51,6 +51,13 @@ struct SourceOptions {
   std::function<Status(std::span<const float> rows)> rows = {};
 };
 
+// Whether a session file has the keys and values of sources, or only what they were made from.
+enum class SourceRows : uint8_t { kSaved, kLeftOut };
+
+struct SaveOptions {
+  SourceRows source_rows = SourceRows::kSaved;
+};
+
 // Counters of one group: the cache layers with one policy, shape and format. A block has 32
 // positions.
 struct KvGroupStats {
@@ -98,7 +105,8 @@ class Runner final : public SequenceHost {
 
   // ---- Sequences ----
 
-  // Creates an empty sequence. kOutOfMemory if there are SessionOptions::sequences already.
+  // Creates an empty sequence. kOutOfMemory if there are SessionOptions::sequences already;
+  // kNotSupported for a model without a decoder.
   Result<SequenceId> NewSequence() override;
   Status FreeSequence(SequenceId sequence) override;
   // Makes a sequence empty, as it was when new; it has no source any more.
@@ -123,12 +131,21 @@ class Runner final : public SequenceHost {
   // kept until its memory is needed. kInvalid for a model without an encoder; kContextFull for more
   // tokens than the encoder reads; kOutOfMemory if SessionOptions::sequences sources are in use.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options = {});
+  // The same of frames of features, [bins][frames], as many as Model::frame_shape says, of which
+  // the encoder makes a position of every two. kInvalid for another number, for one that is no
+  // number or infinite, and where the encoder reads tokens; Encode is kInvalid where it reads
+  // frames.
+  Result<SourceId> EncodeFrames(std::span<const float> frames, const SourceOptions& options = {});
   Status FreeSource(SourceId source);
   // Creates an empty sequence of this source. A sequence of an encoder-decoder needs one before its
   // first token.
   Result<SequenceId> NewSequence(SourceId source);
   // All three: the sequence alone refers to the source afterwards.
   Result<SequenceId> NewSequenceOf(std::span<const TokenId> source) override;
+  Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames) override;
+  // What the source of a sequence was made from; empty where it is none of these, or there is none.
+  std::span<const TokenId> source_tokens(SequenceId sequence) const;
+  std::span<const float> source_frames(SequenceId sequence) const;
   // Gives an empty sequence another source. kInvalid for one that has tokens.
   Status SetSource(SequenceId sequence, SourceId source);
 
@@ -196,9 +213,13 @@ class Runner final : public SequenceHost {
 
   // Saves sequences so that a later process continues them with the same bits; blocks that they
   // share are saved once (format: engine/kv/session_file.h). The file appears whole or not at all.
-  Status Save(const std::string& path, std::span<const SequenceId> sequences) const;
+  // Of a sequence's source the encoder's input is saved, and the keys and values that the decoder
+  // made of it unless the options leave them out: then loading encodes it again, to the same bits.
+  Status Save(const std::string& path, std::span<const SequenceId> sequences,
+              const SaveOptions& options = {}) const;
   // Creates sequences, in the order in which they were saved. kCorrupt for a damaged file,
   // kNotSupported for one of another model or of other cache types; nothing is created then.
+  // Sequences that shared a source share it again, with those here that have the same input.
   Result<std::vector<SequenceId>> Load(const std::string& path);
 
   // ---- Tensors ----
@@ -238,6 +259,7 @@ class Runner final : public SequenceHost {
 
  private:
   explicit Runner(std::unique_ptr<run::Engine> engine);
+  Result<SequenceId> NewSequenceAndFree(SourceId source);
 
   std::unique_ptr<run::Engine> engine_;
   std::span<const std::span<const float>> shown_;  // by AppendScoring, while it calls

@@ -65,6 +65,8 @@ class Request {
   virtual std::span<const TokenId> prompt() const = 0;
   // Where an encoder reads a text before the prompt: that text. Empty: there is none.
   virtual std::span<const TokenId> source() const { return {}; }
+  // The same of an encoder that reads frames of features.
+  virtual std::span<const float> frames() const { return {}; }
   // Requests that are neighbours in the queue and return the same family, not null, have the same
   // source and prompt: it is processed once, and its sequence forked for each.
   virtual const void* family() const { return nullptr; }

@@ -76,6 +76,8 @@ class SequenceHost {
   // The same, of a source with these tokens, which is encoded unless it is known. kInvalid where
   // there is no encoder.
   virtual Result<SequenceId> NewSequenceOf(std::span<const TokenId> source);
+  // The same, of a source of frames of features.
+  virtual Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames);
   virtual Status FreeSequence(SequenceId sequence) = 0;
   virtual Result<SequenceId> Fork(SequenceId sequence) = 0;
   virtual Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents) = 0;

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kvant/beam_log_probs.h"
+#include "kvant/beam_options.h"
 #include "kvant/draft.h"
 #include "kvant/result.h"
 #include "kvant/sampler.h"
@@ -49,6 +51,11 @@ struct GenerateOptions {
   // Changes the logits of the token after `text`, all tokens so far, before one is drawn. An error
   // ends the text. May be empty.
   std::function<Status(std::span<const TokenId> text, std::span<float> logits)> on_logits = {};
+  // Tokens are forced, banned and penalized before one is sampled, as these options say; how many
+  // beams there are and how they are scored does not matter. Null: nothing is. Of the prompt,
+  // `processors_prompt` tokens count as one there and the others as generated; -1: all do.
+  const BeamOptions* processors = nullptr;
+  int64_t processors_prompt = -1;
 };
 
 enum class FinishReason : uint8_t {
@@ -92,7 +99,11 @@ class TextRequest final : public Request {
     TextFunction on_text = {};
     // Called when the text has ended, well or cancelled; returning false ends all requests.
     std::function<bool(TextRequest& request)> on_end = {};
-    const void* family = nullptr;  // texts with the same prompt
+    const void* family = nullptr;  // texts with the same source and prompt
+    // Of encoder-decoders, in a sequence of the request's own: what is read before the prompt,
+    // which is then the beginning of what is written. One of both is empty.
+    std::span<const TokenId> source = {};
+    std::span<const float> frames = {};
   };
   // What the setup refers to must outlive the request.
   explicit TextRequest(Setup setup) : setup_(std::move(setup)) {}
@@ -104,6 +115,8 @@ class TextRequest final : public Request {
  protected:
   std::span<const TokenId> prompt() const override { return setup_.prompt; }
   const void* family() const override { return setup_.family; }
+  std::span<const TokenId> source() const override { return setup_.source; }
+  std::span<const float> frames() const override { return setup_.frames; }
   Status Prepare() override;
   void PromptDone(int64_t tokens) override;
   void Begin(SequenceId sequence) override;
@@ -124,6 +137,7 @@ class TextRequest final : public Request {
   void AcceptPrompt(int64_t tokens);
   Status Guess(SequenceHost& host);
   Status Choose(std::span<const float> logits);
+  Result<std::span<const float>> Processed(std::span<const float> logits);
   Status TakeStep(SequenceHost& host);
   Status GoOn(SequenceHost& host);
   bool Take(TokenId id);
@@ -132,7 +146,9 @@ class TextRequest final : public Request {
 
   Setup setup_;
   std::optional<Sampler> own_sampler_;
-  Sampler* sampler_ = nullptr;  // null before Prepare
+  Sampler* sampler_ = nullptr;             // null before Prepare
+  std::optional<BeamLogProbs> processed_;  // once a token was chosen, where there are processors
+  std::vector<TokenId> read_;              // by these: the text so far
   std::optional<TokenText> text_;
   int64_t accepted_ = 0;  // tokens of the prompt that the sampler knows
   SequenceId sequence_ = -1;

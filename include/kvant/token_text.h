@@ -37,18 +37,23 @@ class TokenText {
       return State::kEndToken;
     const std::string bytes =
         known ? tokenizer_->TokenBytes(id, {.special = options_.special}) : "";
-    piece += utf8_.Push(stop_filter_.Push(bytes));
+    piece += Trimmed(utf8_.Push(stop_filter_.Push(bytes)));
     return stop_filter_.stopped() ? State::kStopText : State::kOpen;
   }
 
   // What was held back, which can no longer become a stop text or a character.
-  std::string Finish() { return utf8_.Push(stop_filter_.Finish()) + utf8_.Finish(); }
+  std::string Finish() { return Trimmed(utf8_.Push(stop_filter_.Finish()) + utf8_.Finish()); }
 
  private:
+  std::string Trimmed(std::string text) {
+    return tokenizer_->trims_texts() ? trim_.Push(text) : text;
+  }
+
   const Tokenizer* tokenizer_;
   Options options_;
   StopTextFilter stop_filter_;
   Utf8Stream utf8_;
+  TrimStream trim_;
 };
 
 }  // namespace kvant

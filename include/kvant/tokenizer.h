@@ -1,10 +1,11 @@
 // Text to token ids and back, as the model's vocabulary defines it.
 //
 // Kinds: spm (SentencePiece BPE with byte fallback), bpe (BPE by merges with a named pre-tokenizer,
-// of bytes or for gemma4 of characters), wordpiece (BERT), unigram (SentencePiece unigram) and rwkv
-// (the longest piece from each place on). All data comes from the GGUF metadata under
-// "tokenizer.ggml.*". Input text is any byte string; what has no token of its own, invalid UTF-8
-// included, is spelt in bytes where the vocabulary has them and else becomes the unknown token.
+// of bytes or for gemma4 of characters), wordpiece (BERT), unigram (SentencePiece unigram), rwkv
+// (the longest piece from each place on) and marian (pieces of spm or unigram, whose ids stand in a
+// list of their own). All data comes from the GGUF metadata under "tokenizer.ggml.*". Input text is
+// any byte string; what has no token of its own, invalid UTF-8 included, is spelt in bytes where
+// the vocabulary has them and else becomes the unknown token.
 //
 // Thread-safety: const after Create; Encode and Decode may run concurrently.
 #pragma once
@@ -62,6 +63,9 @@ class Tokenizer {
   // lengths), kNotSupported for an unknown model or pre-tokenizer, with the list of known ones.
   static Result<std::unique_ptr<Tokenizer>> Create(const formats::GgufFile& file,
                                                    const TokenizerOptions& options = {});
+  // What the texts have that a translator writes, where these differ from those that it reads:
+  // "tokenizer.target.*". Null where they do not.
+  static Result<std::unique_ptr<Tokenizer>> CreateTarget(const formats::GgufFile& file);
   virtual ~Tokenizer() = default;
 
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
@@ -80,7 +84,12 @@ class Tokenizer {
   // Encode put in front is removed again.
   virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
-  virtual const char* kind() const = 0;  // "spm", "bpe", "wordpiece", "unigram", "rwkv"
+  // Whether Decode takes white space away at both ends of a text; what arrives token by token goes
+  // through a TrimStream then.
+  virtual bool trims_texts() const { return false; }
+
+  // "spm", "bpe", "wordpiece", "unigram", "rwkv", "marian"
+  virtual const char* kind() const = 0;
   virtual std::string pre_tokenizer() const { return ""; }
   int32_t vocab_size() const { return static_cast<int32_t>(pieces_.size()); }
   std::string_view piece(TokenId id) const {
@@ -108,6 +117,17 @@ class Utf8Stream {
 
  private:
   std::string pending_;
+};
+
+// Takes white space away at both ends of a text that arrives in pieces of complete UTF-8: what may
+// be its end is held back until something follows.
+class TrimStream {
+ public:
+  std::string Push(std::string_view text);  // what can be shown now
+
+ private:
+  bool begun_ = false;
+  std::string held_;
 };
 
 }  // namespace kvant

@@ -44,8 +44,8 @@ TEST(Dispatch, ReportsAllInstructionSetsBestFirst) {
     names.emplace_back(report.name);
     EXPECT_EQ(report.supported, report.reason.empty()) << report.name;
   }
-  EXPECT_THAT(names, testing::ElementsAre("amx", "avx512vnni", "avxvnni", "avx2", "i8mm", "neon",
-                                          "scalar"));
+  EXPECT_THAT(names, testing::ElementsAre("amx", "avx512vbmi", "avx512vnni", "avxvnni", "avx2",
+                                          "i8mm", "neon", "scalar"));
   EXPECT_TRUE(reports.back().supported);
 }
 
@@ -88,8 +88,8 @@ TEST(Dispatch, RefusesAnUnknownName) {
   ASSERT_FALSE(chosen.ok());
   EXPECT_EQ(chosen.error().code, ErrorCode::kInvalid);
   EXPECT_EQ(chosen.error().message,
-            "unknown instruction set 'avx9', expected one of amx, avx512vnni, avxvnni, avx2, i8mm, "
-            "neon, scalar");
+            "unknown instruction set 'avx9', expected one of amx, avx512vbmi, avx512vnni, avxvnni, "
+            "avx2, i8mm, neon, scalar");
 }
 
 TEST(Dispatch, TheEnvironmentForces) {
@@ -167,9 +167,9 @@ TEST(CpuFeatures, RegistersThatAreNotSavedAreAReason) {
   features.saves_amx = false;
   EXPECT_EQ(WhyRefused(features, amx::kRequired),
             "the operating system does not save AMX registers");
-  EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired), "");
+  EXPECT_EQ(WhyRefused(features, avx512vbmi::kRequired), "");
   features.saves_avx512 = false;
-  EXPECT_EQ(WhyRefused(features, avx512vnni::kRequired),
+  EXPECT_EQ(WhyRefused(features, avx512vbmi::kRequired),
             "the operating system does not save AVX-512 registers");
   EXPECT_EQ(WhyRefused(features, avxvnni::kRequired), "");
   EXPECT_EQ(WhyRefused(features, avx2::kRequired), "");

@@ -114,11 +114,28 @@ TEST_P(MatMulInvarianceTest, ManyTokensHaveTheSameBitsInAllPanels) {
   if (GetParam() == "scalar") GTEST_SKIP() << "has no panels";
   const Result<const KernelTable*> other = ChooseKernels("avx512vnni");
   if (!other.ok()) GTEST_SKIP() << other.error().message;
-  for (const char* name : {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+  for (const char* name : {"Q4_0", "Q4_1", "Q8_0", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M",
+                           "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0"}) {
     const quant::FormatTraits& format = *quant::FindFormat(name);
     const MatMulProblem problem(kernels(), format, 50, 768, 70);
     const MatMulProblem expected(**other, format, 50, 768, 70);
     test::ExpectSameBits(problem.Run(), expected.Run(), problem.kernel().name);
+  }
+}
+
+// With VBMI weights are unpacked in another way to the same blocks: also odd numbers of blocks and
+// rows, whole ones and the ends of rows.
+TEST(MatMulVbmi, HasTheBitsOfAvx512Vnni) {
+  const Result<const KernelTable*> ours = ChooseKernels("avx512vbmi");
+  if (!ours.ok()) GTEST_SKIP() << ours.error().message;
+  const Result<const KernelTable*> other = ChooseKernels("avx512vnni");
+  ASSERT_TRUE(other.ok());
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t tokens : {1, 2, 5, 8, 13, 32, 64}) {
+      const MatMulProblem problem(**ours, format, 37, 1280, tokens);
+      const MatMulProblem expected(**other, format, 37, 1280, tokens);
+      test::ExpectSameBits(problem.Run(), expected.Run(), problem.kernel().name);
+    }
   }
 }
 

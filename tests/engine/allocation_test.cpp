@@ -7,6 +7,7 @@
 #include <new>
 
 #include "kvant/beam_generator.h"
+#include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 
 namespace {
@@ -54,6 +55,35 @@ std::vector<TinyShape> Shapes() {
   TinyShape windowed;
   windowed.window = 20;
   return {TinyShape(), windowed, MixedShape(20)};
+}
+
+TEST(Allocation, Ed24StepsBehindASourceAllocateNothing) {
+  for (const char* name : {"t5", "bart"}) {
+    SeededModel seeded(std::string(kSeededPairs) + name);
+    const auto model = seeded.Open();
+    ASSERT_NE(model, nullptr);
+    SessionOptions options;
+    options.threads = 2;
+    options.sequences = 3;
+    options.context = 96;
+    auto runner = Runner::Create(model, options);
+    ASSERT_TRUE(runner.ok()) << runner.error().message;
+    const std::vector<TokenId> source = RandomTokens(50, 3, 64);
+    std::vector<SequenceId> beams;
+    for (int beam = 0; beam < 3; ++beam) beams.push_back(*(*runner)->NewSequenceOf(source));
+    const TokenId token = 5;
+    const std::vector<int> parents = {1, 0, 0};
+    std::vector<StepInput> inputs;
+    for (const SequenceId id : beams) inputs.push_back({id, {&token, 1}});
+    ASSERT_TRUE((*runner)->Step(inputs).ok());
+    ASSERT_TRUE((*runner)->Reorder(beams, parents).ok());
+    const int64_t before = allocation_count.load();
+    for (int step = 0; step < 64; ++step) {
+      if (!(*runner)->Step(inputs).ok()) FAIL();
+      if (!(*runner)->Reorder(beams, parents).ok()) FAIL();
+    }
+    EXPECT_EQ(allocation_count.load() - before, 0) << name;
+  }
 }
 
 TEST(Allocation, SixtyFourDecodeStepsAllocateNothing) {

@@ -290,7 +290,8 @@ class NaiveBeamSearch {
 
   std::vector<NaiveBeam> Ct2() const {
     const size_t n = Size(o_.beams);
-    const auto enough = Size(std::lround(o_.patience * static_cast<float>(o_.beams)));
+    // Its greedy search is another one, which ends with the first end token.
+    const auto enough = n == 1 ? 1 : Size(std::lround(o_.patience * static_cast<float>(o_.beams)));
     std::vector<NaiveBeam> alive(1), results;
     bool top_finished = false;
     for (int64_t length = 1; length <= longest_ && !alive.empty(); ++length) {

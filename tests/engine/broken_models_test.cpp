@@ -25,9 +25,15 @@ using testing::HasSubstr;
 
 enum class Break : uint8_t { kLeaveOut, kAddRow };
 
-// "blk.3.attn_q.weight" is attn_q.weight: one layer stands for all with such a tensor.
+// "blk.3.attn_q.weight" is attn_q.weight, and "dec.blk.3.attn_q.weight" that of a decoder,
+// dec.attn_q.weight: one layer stands for all of a stack with such a tensor.
 std::string KindOf(std::string_view name) {
   std::string_view kind = name;
+  for (const std::string_view stack : {"enc.", "dec."}) {
+    if (!kind.starts_with(stack)) continue;
+    const std::string within = KindOf(kind.substr(stack.size()));
+    return std::string(stack) + within;
+  }
   if (!kind.starts_with("blk.")) return std::string(kind);
   kind.remove_prefix(4);
   while (!kind.empty() && std::isdigit(static_cast<unsigned char>(kind.front())) != 0) {
@@ -85,13 +91,20 @@ bool IsOptional(std::string_view model, const std::string& kind) {
 }
 
 // Whose number of rows is the model's: the vocabulary, and the positions that it has learned.
-bool CountsRows(std::string_view kind) {
-  return kind == "token_embd.weight" || kind == "position_embd.weight";
+bool CountsRows(std::string_view model, std::string_view kind) {
+  // The positions of an encoder that reads frames follow from how many of these there are.
+  if (kind == "enc.position_embd.weight") return !model.starts_with(kSeededSpeech);
+  return kind == "token_embd.weight" || kind == "position_embd.weight" ||
+         kind == "dec.position_embd.weight";
 }
 
 // The names by which an error may call an absent tensor: another form of the same matrices.
 std::vector<std::string> NamesOf(const std::string& kind) {
   std::vector<std::string> names = {kind.substr(0, kind.find(".weight"))};
+  for (const std::string_view stack : {"enc.", "dec."}) {
+    // The layer's number stands between.
+    if (names.front().starts_with(stack)) names.front().erase(0, stack.size());
+  }
   const std::vector<std::vector<std::string>> alternatives = {
       {"attn_q", "attn_k", "attn_v", "attn_qkv"},
       {"ffn_gate", "ffn_up"},
@@ -111,10 +124,19 @@ std::vector<std::string> NamesOf(const std::string& kind) {
 
 class BrokenModels : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Reference, BrokenModels, testing::ValuesIn(SeededModelNames()),
+std::vector<std::string> AllSeededModels() {
+  std::vector<std::string> all = SeededModelNames();
+  for (const std::string folder : {kSeededPairs, kSeededSpeech, kSeededEncoders}) {
+    for (const std::string& name : SeededModelNames(folder)) all.push_back(folder + name);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, BrokenModels, testing::ValuesIn(AllSeededModels()),
                          [](const auto& model) {
                            std::string name = model.param;
                            std::ranges::replace(name, '-', '_');
+                           std::ranges::replace(name, '/', '_');
                            return name;
                          });
 
@@ -136,7 +158,8 @@ TEST_P(BrokenModels, ATensorThatIsAbsentOrTooLongIsNamed) {
       WriteBroken(*file, tensor, how, broken);
       const auto model = Model::Open(broken);
       if (model.ok()) {
-        EXPECT_TRUE(how == Break::kLeaveOut ? IsOptional(GetParam(), kind) : CountsRows(kind));
+        EXPECT_TRUE(how == Break::kLeaveOut ? IsOptional(GetParam(), kind)
+                                            : CountsRows(GetParam(), kind));
         continue;
       }
       ++refused;

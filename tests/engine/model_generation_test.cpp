@@ -51,6 +51,24 @@ std::string Wrong(const std::vector<Bytes>& metadata) {
   return read.ok() ? "" : read.error().message;
 }
 
+TEST(ModelGeneration, ReadsWhatATextBeginsWith) {
+  const auto read = Read({Ids("forced_decoder_ids", {3, 39})});
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_THAT(read->first_tokens, ElementsAre(3, 39));
+  EXPECT_TRUE(read->Has("forced_decoder_ids"));
+  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {3, 40})}),
+              testing::HasSubstr("bart.generation.forced_decoder_ids: expected a token below 40"));
+  // A language may be open where there are some.
+  const Bytes languages = ArrayEntry("bart.languages", GgufType::kInt32, 1).Number(int32_t{5});
+  const auto open = Read({Ids("forced_decoder_ids", {-1, 4}), languages});
+  ASSERT_TRUE(open.ok()) << open.error().message;
+  EXPECT_THAT(open->first_tokens, ElementsAre(kOpenLanguage, 4));
+  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {-1, 4})}), testing::HasSubstr("found -1"));
+  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {-2}), languages}), testing::HasSubstr("found -2"));
+  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {-1, -1}), languages}),
+              testing::HasSubstr("one open language"));
+}
+
 TEST(ModelGeneration, ReadsEveryKey) {
   const auto read =
       Read({U32("num_beams", 4), F32("length_penalty", 2.0f), Text("early_stopping", "true"),

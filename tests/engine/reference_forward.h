@@ -16,6 +16,7 @@
 #include "tests/engine/reference/delta_net.h"
 #include "tests/engine/reference/experts.h"
 #include "tests/engine/reference/ffn_and_experts.h"
+#include "tests/engine/reference/frame_input.h"
 #include "tests/engine/reference/gated_ffn.h"
 #include "tests/engine/reference/latent_attention.h"
 #include "tests/engine/reference/layer_input.h"
@@ -43,16 +44,21 @@ class ReferenceForward {
   // with this source.
   std::vector<Vector> Encode(const std::vector<int32_t>& tokens) {
     const arch::Stack& stack = spec_.encoder->stack;
-    std::vector<Vector> stream = RunLayers(stack, tokens);
-    for (Vector& row : stream) row = FinalNorm(stack, row);
-    weights_.Kept("encoded") = stream;
-    return stream;
+    return FinishEncoding(RunLayers(stack, Embedded(stack, tokens), tokens));
+  }
+
+  // The same of frames, [numbers of a frame][frames].
+  std::vector<Vector> EncodeFrames(const std::vector<float>& frames) {
+    const arch::Stack& stack = spec_.encoder->stack;
+    std::vector<Vector> stream = ReferenceFrames(*spec_.encoder->frames, frames, weights_);
+    for (size_t i = 0; i < stream.size(); ++i) AddInputSteps(stack, i, stream[i]);
+    return FinishEncoding(RunLayers(stack, std::move(stream), {}));
   }
 
   // [tokens][vocab]
   Vector Logits(const std::vector<int32_t>& tokens) {
     const arch::Stack& stack = spec_.stacks.front();
-    const std::vector<Vector> stream = RunLayers(stack, tokens);
+    const std::vector<Vector> stream = RunLayers(stack, Embedded(stack, tokens), tokens);
     Vector logits;
     const bool tied = !weights_.Has(std::string(stack.output.tensor) + ".weight");
     const std::string matrix(tied ? stack.input.tensor : stack.output.tensor);
@@ -71,8 +77,14 @@ class ReferenceForward {
   }
 
  private:
-  // The stream behind the last layer.
-  std::vector<Vector> RunLayers(const arch::Stack& stack, const std::vector<int32_t>& tokens) {
+  std::vector<Vector> FinishEncoding(std::vector<Vector> stream) {
+    for (Vector& row : stream) row = FinalNorm(spec_.encoder->stack, row);
+    weights_.Kept("encoded") = stream;
+    return stream;
+  }
+
+  // The stream in front of the first layer.
+  std::vector<Vector> Embedded(const arch::Stack& stack, const std::vector<int32_t>& tokens) {
     std::vector<Vector> stream;
     const Vector& embedding = weights_.Get(std::string(stack.input.tensor) + ".weight");
     for (const int32_t token : tokens) {
@@ -81,6 +93,12 @@ class ReferenceForward {
       for (double& value : stream.back()) value *= static_cast<double>(stack.input.scale);
       AddInputSteps(stack, stream.size() - 1, stream.back());
     }
+    return stream;
+  }
+
+  // The stream behind the last layer.
+  std::vector<Vector> RunLayers(const arch::Stack& stack, std::vector<Vector> stream,
+                                const std::vector<int32_t>& tokens) {
     if (stack.layer_inputs.has_value()) {
       weights_.Kept("layer_inputs") =
           ReferenceLayerInputs(*stack.layer_inputs, tokens, stream, weights_);
@@ -139,7 +157,7 @@ class ReferenceForward {
       if (sublayer.norm_after.has_value()) {
         out[t] = weights_.Norm(prefix, *sublayer.norm_after, out[t]);
       }
-      const bool to_streams = spec_.stacks.front().streams.has_value() &&
+      const bool to_streams = !spec_.stacks.empty() && spec_.stacks.front().streams.has_value() &&
                               std::holds_alternative<arch::LayerInput>(sublayer.block);
       if (to_streams) AddToOtherStreams(out[t], weights_.Kept("streams")[t]);
       if (to_streams) continue;

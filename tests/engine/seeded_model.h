@@ -22,8 +22,10 @@
 
 namespace kvant::test {
 
-// The folder of encoder-decoders.
+// The folders of encoder-decoders, of those that read frames, and of encoders alone.
 inline constexpr const char* kSeededPairs = "encoder_decoders/";
+inline constexpr const char* kSeededSpeech = "speech/";
+inline constexpr const char* kSeededEncoders = "encoders/";
 
 // "gemma", "olmo2" and so on.
 inline std::vector<std::string> SeededModelNames(const std::string& folder = "") {
@@ -34,6 +36,28 @@ inline std::vector<std::string> SeededModelNames(const std::string& folder = "")
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// The numbers of a tensor, by its row of the reference.
+inline HfWeights SeededWeights(const nlohmann::json& row) {
+  HfWeights weights{row["shape"].get<std::vector<int64_t>>(), {}};
+  int64_t count = 1;
+  for (const int64_t size : weights.shape) count *= size;
+  uint64_t state = 0xcbf29ce484222325;
+  for (const char byte : row["name"].get<std::string>()) {
+    state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  }
+  const double mean = row["mean"];
+  const double spread = row["spread"];
+  for (int64_t i = 0; i < count; ++i) {
+    state += 0x9e3779b97f4a7c15;
+    uint64_t x = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+    const double top = static_cast<double>(x >> 48);
+    weights.values.push_back(static_cast<float>(mean + spread * ((top - 32767.5) / 32768.0)));
+  }
+  return weights;
 }
 
 class SeededModel {
@@ -48,6 +72,10 @@ class SeededModel {
   std::string LogitsPath() const { return path_ + ".npy"; }
   // Of encoder-decoders: the tokens of the source, and what the encoder makes of them.
   std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
+  // Of those that read frames: these, [numbers of a frame][frames]; every how many of the encoder's
+  // rows are in the file.
+  std::vector<float> Frames() const { return SeededWeights(json_["frames"]).values; }
+  size_t EncodedStep() const { return json_.value("encoded_step", size_t{1}); }
   std::string EncodedPath() const { return path_ + ".encoded.npy"; }
   std::string SearchesPath() const { return path_ + ".searches.jsonl"; }
 
@@ -55,10 +83,12 @@ class SeededModel {
   Result<std::string> Convert() {
     folder_.config = config;
     folder_.weights.clear();
-    for (const auto& row : json_["tensors"]) folder_.weights[rename(row["name"])] = Weights(row);
+    for (const auto& row : json_["tensors"])
+      folder_.weights[rename(row["name"])] = SeededWeights(row);
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
     for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
+    if (!generation.is_null()) folder_.WriteJson("generation_config.json", generation);
     if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
@@ -72,6 +102,9 @@ class SeededModel {
 
   // A file beside tokenizer.json; "": there is none.
   std::string vocabulary_file;
+
+  // generation_config.json; null: there is none.
+  nlohmann::json generation;
 
   // Further tokens of the folder's tokenizer.json.
   std::vector<nlohmann::json> added_tokens;
@@ -95,27 +128,6 @@ class SeededModel {
   }
 
  private:
-  static HfWeights Weights(const nlohmann::json& row) {
-    HfWeights weights{row["shape"].get<std::vector<int64_t>>(), {}};
-    int64_t count = 1;
-    for (const int64_t size : weights.shape) count *= size;
-    uint64_t state = 0xcbf29ce484222325;
-    for (const char byte : row["name"].get<std::string>()) {
-      state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
-    }
-    const double mean = row["mean"];
-    const double spread = row["spread"];
-    for (int64_t i = 0; i < count; ++i) {
-      state += 0x9e3779b97f4a7c15;
-      uint64_t x = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
-      x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-      x ^= x >> 31;
-      const double top = static_cast<double>(x >> 48);
-      weights.values.push_back(static_cast<float>(mean + spread * ((top - 32767.5) / 32768.0)));
-    }
-    return weights;
-  }
-
   std::string path_;
   nlohmann::json json_;
   HfFolder folder_;

@@ -16,7 +16,9 @@ namespace kvant::test {
 
 class SessionFields {
  public:
-  SessionFields(std::string bytes, int64_t vocab) : bytes_(std::move(bytes)), vocab_(vocab) {
+  // `source_groups` has a bit for each group that holds sources, which the file does not say.
+  SessionFields(std::string bytes, int64_t vocab, uint64_t source_groups = 0)
+      : bytes_(std::move(bytes)), vocab_(vocab), source_groups_(source_groups) {
     Walk();
   }
 
@@ -71,7 +73,7 @@ class SessionFields {
     places_.clear();
     at_ = section_ = 0;
     if (!Skip(8)) return;
-    Number<uint32_t>("version");
+    version_ = Number<uint32_t>("version");
     std::vector<Group> groups(Number<uint32_t>("groups") % 64);
     Number<uint64_t>("fingerprint");
     for (size_t g = 0; g < groups.size(); ++g) {
@@ -83,11 +85,18 @@ class SessionFields {
       if (groups[g].layers < 0 || !Skip(4 * static_cast<uint64_t>(groups[g].layers))) return;
     }
     const auto sequences = Number<uint32_t>("sequences");
+    const uint32_t sources = version_ == 2 ? Number<uint32_t>("sources") : 0;
+    const uint8_t rows = version_ == 2 ? Number<uint8_t>("source rows") : uint8_t{0};
     if (!End()) return;
+    std::vector<int64_t> positions;
+    for (uint32_t s = 0; s < sources; ++s) {
+      if (!Source("source " + std::to_string(s), &positions)) return;
+    }
     for (uint32_t s = 0; s < sequences; ++s) {
       if (!Sequence("sequence " + std::to_string(s), groups.size())) return;
     }
     for (size_t g = 0; g < groups.size(); ++g) {
+      if (OfSources(g)) continue;
       const std::string name = "group " + std::to_string(g);
       const auto blocks = Number<uint32_t>(name + " blocks");
       if (!End()) return;
@@ -95,11 +104,37 @@ class SessionFields {
         if (!Block(name + " block " + std::to_string(b), groups[g])) return;
       }
     }
+    for (size_t s = 0; s < positions.size() && rows == 1; ++s) {
+      for (size_t g = 0; g < groups.size(); ++g) {
+        for (int64_t at = 0; at < positions[s] && OfSources(g); at += 32) {
+          const std::string name = "source " + std::to_string(s) + " group " + std::to_string(g);
+          if (!Block(name + " block " + std::to_string(at / 32), groups[g])) return;
+        }
+      }
+    }
+  }
+
+  bool OfSources(size_t group) const { return (source_groups_ >> group & 1) != 0; }
+
+  // The hash of the input is made right, too.
+  bool Source(const std::string& name, std::vector<int64_t>* positions) {
+    Number<uint8_t>(name + " kind");
+    positions->push_back(Number<int64_t>(name + " positions"));
+    const auto size = Number<uint64_t>(name + " size");
+    const size_t input = at_;
+    places_[name + " input"] = at_;
+    if (size > bytes_.size() || !Skip(size)) return false;
+    const size_t place = at_;
+    if (!Skip(sizeof(uint64_t))) return false;
+    const uint64_t hash = XXH64(bytes_.data() + input, size, 0);
+    std::memcpy(bytes_.data() + place, &hash, sizeof hash);
+    return End();
   }
 
   bool Sequence(const std::string& name, size_t groups) {
     const auto length = static_cast<uint64_t>(Number<int64_t>(name + " length"));
     const auto flags = Number<uint8_t>(name + " flags");
+    if (version_ == 2) Number<uint32_t>(name + " source");
     const auto ranges = Number<uint32_t>(name + " pruned ranges");
     for (uint32_t r = 0; r < ranges; ++r) {
       Number<int64_t>(name + " range " + std::to_string(r) + " begin");
@@ -110,6 +145,7 @@ class SessionFields {
     if (length > bytes_.size() || !Skip(4 * length)) return false;
     if ((flags & 1) != 0 && !Skip(4 * static_cast<uint64_t>(vocab_))) return false;
     for (size_t g = 0; g < groups; ++g) {
+      if (OfSources(g)) continue;
       const std::string table = name + " group " + std::to_string(g);
       Number<int64_t>(table + " first position");
       const auto entries = Number<uint32_t>(table + " entries");
@@ -145,6 +181,8 @@ class SessionFields {
 
   std::string bytes_;
   int64_t vocab_;
+  uint64_t source_groups_;
+  uint32_t version_ = 0;
   std::map<std::string, size_t> places_;
   size_t at_ = 0;
   size_t section_ = 0;

@@ -12,51 +12,11 @@
 #include "kvant/runner.h"
 #include "tests/engine/reference_forward.h"
 #include "tests/engine/runner_kinds.h"
+#include "tests/engine/sealed_sections.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::test {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-template <class T>
-T Get(const Bytes& bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
-}
-
-template <class T>
-void Put(Bytes& bytes, T value) {
-  const auto* data = reinterpret_cast<const std::byte*>(&value);
-  bytes.insert(bytes.end(), data, data + sizeof value);
-}
-
-// A file's sections, found by their hashes alone.
-std::vector<Bytes> Sections(const Bytes& file) {
-  std::vector<Bytes> sections;
-  for (size_t begin = 0; begin < file.size();) {
-    size_t end = begin;
-    while (end + sizeof(uint64_t) <= file.size() &&
-           XXH64(file.data() + begin, end - begin, 0) != Get<uint64_t>(file, end)) {
-      ++end;
-    }
-    EXPECT_LE(end + sizeof(uint64_t), file.size());
-    sections.emplace_back(file.begin() + static_cast<std::ptrdiff_t>(begin),
-                          file.begin() + static_cast<std::ptrdiff_t>(std::min(end, file.size())));
-    begin = end + sizeof(uint64_t);
-  }
-  return sections;
-}
-
-Bytes Join(const std::vector<Bytes>& sections) {
-  Bytes file;
-  for (const Bytes& section : sections) {
-    file.insert(file.end(), section.begin(), section.end());
-    Put(file, uint64_t{XXH64(section.data(), section.size(), 0)});
-  }
-  return file;
-}
 
 // A sequence's section, as engine/kv/session_file.h describes it.
 struct SavedTable {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
@@ -54,6 +55,22 @@ TEST(Npy, WritesWhatNumpyWrites) {
   ASSERT_TRUE(array.ok()) << array.error().message;
   EXPECT_THAT(array->shape, ElementsAre(3, 2));
   EXPECT_EQ(array->values, values);
+}
+
+// numpy.save of np.array([[1, -2.5, 65504], [6e-8, 0.1, inf]], np.float16).
+TEST(Npy, ReadsHalves) {
+  const std::string header = "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 3), }\n";
+  std::vector<std::byte> file = NpyFile(header, 12);
+  const uint16_t halves[] = {0x3c00, 0xc100, 0x7bff, 0x0001, 0x2e66, 0x7c00};
+  std::memcpy(file.data() + file.size() - 12, halves, 12);
+  const auto array = NpyParse(file, "a.npy");
+  ASSERT_TRUE(array.ok()) << array.error().message;
+  EXPECT_THAT(array->shape, ElementsAre(2, 3));
+  EXPECT_THAT(array->values, ElementsAre(1.0f, -2.5f, 65504.0f, 0x1p-24f, 0.0999755859375f,
+                                         std::numeric_limits<float>::infinity()));
+  const auto odd = NpyParse(NpyFile(header, 13), "a.npy");
+  ASSERT_FALSE(odd.ok());
+  EXPECT_EQ(odd.error().code, ErrorCode::kCorrupt);
 }
 
 TEST(Npy, WritesNoRows) {

@@ -11,8 +11,11 @@
 #include <string>
 #include <vector>
 
+#include <xxhash.h>
+
 #include "cpu/kernels.h"
 #include "engine/kv/pass_view.h"
+#include "engine/kv/policies/fixed.h"
 #include "engine/kv/session_file.h"
 #include "engine/kv/session_reader.h"
 #include "tests/engine/session_fields.h"
@@ -28,6 +31,7 @@ constexpr int64_t kVocab = 5;
 constexpr int64_t kContext = 400;
 constexpr int64_t kChunk = 16;
 constexpr int64_t kSequences = 4;
+constexpr int64_t kSource = 70;
 
 void Require(bool promise) {
   if (!promise) __builtin_trap();
@@ -40,7 +44,13 @@ Cache MakeCache(uint8_t kind) {
   options.chunk = kChunk;
   options.sequences = kSequences;
   options.poison = true;
-  if (kind % 2 == 0) {
+  if (kind % 3 == 2) {
+    options.source = kSource;
+    options.groups = {{0, 1, 2, 2, KvElement::kF16, KvElement::kF16, {0}},
+                      {0, 1, 2, 2, KvElement::kQ8, KvElement::kQ8, {1}}};
+    options.groups[1].policy = Fixed::kName;
+    options.groups[1].source = kSource;
+  } else if (kind % 3 == 0) {
     options.groups = {{0, 1, 2, 2, KvElement::kF16, KvElement::kF16, {0}},
                       {5, 1, 4, 3, KvElement::kQ8, KvElement::kQ8, {1}}};
   } else {
@@ -49,6 +59,13 @@ Cache MakeCache(uint8_t kind) {
   auto cache = Cache::Create(options);
   Require(cache.ok());
   return std::move(*cache);
+}
+
+// As an encoder of tokens would say.
+Result<int64_t> CheckSource(SourceKind kind, std::span<const std::byte> input) {
+  const auto count = static_cast<int64_t>(input.size() / sizeof(TokenId));
+  if (kind == SourceKind::kTokens && count > 0 && count <= kSource) return count;
+  return Error(ErrorCode::kInvalid, "the encoder does not read that");
 }
 
 class Program {
@@ -62,16 +79,18 @@ class Program {
                 .string()) {}
 
   void Run(const uint8_t* operations, size_t count, const std::string& file) {
+    const SourceCheck check = CheckSource;
     auto loaded =
-        SessionReader(std::as_bytes(std::span(file)), "file", kFingerprint, kVocab, cache_).Read();
+        SessionReader(std::as_bytes(std::span(file)), "file", kFingerprint, kVocab, check, cache_)
+            .Read();
     if (!loaded.ok()) {
       Require(!loaded.error().message.empty());
       Require(loaded.error().message.find('\n') == std::string::npos);
       Require(cache_.bytes_used() == 0);
       return;
     }
-    Require(loaded->size() <= kSequences);
-    sequences_ = std::move(*loaded);
+    Require(loaded->sequences.size() <= kSequences);
+    Take(*loaded);
     while (sequences_.size() < kSequences) sequences_.emplace_back().kv = cache_.NewSequence();
     Check();
     for (size_t i = 0; i < count; ++i) Operation(operations[2 * i], operations[2 * i + 1]);
@@ -81,6 +100,24 @@ class Program {
   }
 
  private:
+  // Sequences refer to the rows of their sources; what the file does not have is encoded.
+  void Take(LoadedSession& loaded) {
+    for (LoadedSource& source : loaded.sources) {
+      if (source.rows.has_value()) continue;
+      auto rows = cache_.NewSource(static_cast<int64_t>(source.input.size() / sizeof(TokenId)));
+      Require(rows.ok());
+      cache_.EndEncoding(*rows);
+      source.rows = std::move(*rows);
+    }
+    for (LoadedSequence& sequence : loaded.sequences) {
+      if (sequence.source == 0) continue;
+      cache_.ShareSource(sequence.kv, *loaded.sources[sequence.source - 1].rows);
+    }
+    for (LoadedSource& source : loaded.sources) cache_.FreeSource(*source.rows);
+    sources_ = std::move(loaded.sources);
+    sequences_ = std::move(loaded.sequences);
+  }
+
   void Operation(uint8_t code, uint8_t number) {
     LoadedSequence& sequence = sequences_[code % kSequences];
     LoadedSequence& other = sequences_[number % kSequences];
@@ -96,6 +133,7 @@ class Program {
         cache_.Fork(sequence.kv, other.kv);
         other.tokens = sequence.tokens;
         other.given_by_tokens = sequence.given_by_tokens;
+        other.source = sequence.source;
         break;
       case 5:
         Require(cache_.Prune(sequence.kv, length * (number % 16) / 32, length * (number / 16) / 15)
@@ -112,6 +150,7 @@ class Program {
   void Grow(LoadedSequence& sequence, int64_t tokens, bool commit) {
     tokens = std::min(tokens, kContext - sequence.kv.length);
     const Growth growth{&sequence.kv, tokens};
+    if (cache_.source() > 0 && sequence.source == 0) return;
     if (tokens == 0 || !cache_.CheckRoom({&growth, 1}, kChunk).ok()) return;
     Require(cache_.Reserve(sequence.kv, tokens).ok());
     cache_.RunCopies(0, 1);
@@ -128,8 +167,12 @@ class Program {
   // Writes new rows and reads all that they see.
   void Touch(int layer, const Sequence& sequence) {
     const GroupShape& shape = view_.shape(layer);
+    const kv::GroupId group = cache_.group_of_layer(layer);
+    const bool of_source = cache_.policy(group).holds() == Holds::kSource;
+    const int64_t seen =
+        of_source ? sequence.tables[group].length : sequence.length + sequence.reserved;
     for (int head = 0; head < shape.kv_heads; ++head) {
-      for (int64_t i = 0; i < sequence.reserved; ++i) {
+      for (int64_t i = 0; i < sequence.reserved && !of_source; ++i) {
         const PassView::Place place = view_.PlaceOf(layer, head, 0, sequence.length + i);
         *place.key_tile = *place.value_tile = std::byte{1};
       }
@@ -138,7 +181,7 @@ class Program {
       for (const cpu::KvRun& run : view_.Runs(layer, head, work, runs_)) {
         Require(run.first_position >= end && run.count > 0);
         end = run.first_position + run.count;
-        Require(end <= sequence.length + sequence.reserved);
+        Require(end <= seen);
         for (int64_t tile = 0; tile < run.count; tile += cpu::kKeyTileTokens) {
           asm volatile(""
                        :
@@ -146,7 +189,7 @@ class Program {
                                       cpu::KvKeyTileBytes(shape.k_type, shape.k_dim)]));
         }
       }
-      Require(end == sequence.length + sequence.reserved);
+      Require(end == seen);
     }
   }
 
@@ -159,19 +202,29 @@ class Program {
   // What is saved is accepted, and is the same.
   void SaveAndLoad() {
     std::vector<SavedSequence> saved;
+    std::vector<SavedSource> sources;
     for (const LoadedSequence& sequence : sequences_) {
-      saved.push_back({&sequence.kv, sequence.tokens, {}, sequence.given_by_tokens});
+      saved.push_back({&sequence.kv, sequence.tokens, {}, sequence.given_by_tokens, 0});
+      if (sequence.source == 0) continue;
+      const LoadedSource& source = sources_[sequence.source - 1];
+      sources.push_back({source.kind, source.input,
+                         XXH64(source.input.data(), source.input.size(), 0), &sequence.kv});
+      saved.back().source = static_cast<uint32_t>(sources.size());
     }
-    Require(WriteSessionFile(path_, kFingerprint, cache_, saved).ok());
+    const SavedSession session = {sources, rows_ = !rows_, saved};
+    Require(WriteSessionFile(path_, kFingerprint, cache_, session).ok());
     const uint64_t used = cache_.bytes_used();
     for (LoadedSequence& sequence : sequences_) cache_.Free(sequence.kv);
-    auto loaded = ReadSessionFile(path_, kFingerprint, kVocab, cache_);
+    auto loaded = ReadSessionFile(path_, kFingerprint, kVocab, CheckSource, cache_);
     std::filesystem::remove(path_);
-    Require(loaded.ok() && cache_.bytes_used() == used && loaded->size() == sequences_.size());
+    Require(loaded.ok() && loaded->sequences.size() == sequences_.size());
     for (size_t i = 0; i < sequences_.size(); ++i) {
-      Require((*loaded)[i].kv.length == sequences_[i].kv.length || sequences_[i].kv.length == 0);
+      const int64_t length = loaded->sequences[i].kv.length;
+      Require(length == sequences_[i].kv.length || sequences_[i].kv.length == 0);
     }
-    sequences_ = std::move(*loaded);
+    Take(*loaded);
+    // Each sequence has a source of its own now.
+    Require(cache_.source() > 0 ? cache_.bytes_used() >= used : cache_.bytes_used() == used);
   }
 
   void Check() {
@@ -184,8 +237,15 @@ class Program {
   PassView view_;
   std::vector<cpu::KvRun> runs_;
   std::string path_;
+  std::vector<LoadedSource> sources_;
   std::vector<LoadedSequence> sequences_;
+  bool rows_ = true;  // the next file has the rows of sources
 };
+
+std::string SealedFile(uint8_t kind, const std::string& bytes) {
+  // The second group of the third cache holds sources.
+  return test::SessionFields(bytes, kVocab, kind % 3 == 2 ? 2u : 0u).bytes();
+}
 
 }  // namespace
 
@@ -194,6 +254,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t operations = std::min<size_t>(data[1], (size - 2) / 2);
   const uint8_t* file = data + 2 + 2 * operations;
   const std::string bytes(reinterpret_cast<const char*>(file), data + size - file);
-  Program(data[0]).Run(data + 2, operations, test::SessionFields(bytes, kVocab).bytes());
+  Program(data[0]).Run(data + 2, operations, SealedFile(data[0], bytes));
   return 0;
 }

@@ -168,8 +168,7 @@ void CheckMessage(const Error& error) {
   Require(error.message.find('\n') == std::string::npos);
 }
 
-void CheckSpec(const arch::ModelSpec& spec) {
-  const arch::Stack& stack = spec.stacks.front();
+void CheckStack(const arch::ModelSpec& spec, const arch::Stack& stack) {
   Require(stack.dim >= 1 && stack.dim <= int64_t{kDimMax});
   Require(!stack.layers.empty() && std::ssize(stack.layers) <= int64_t{kLayersMax});
   for (const arch::Attention* attention : arch::Attentions(stack)) {
@@ -179,10 +178,20 @@ void CheckSpec(const arch::ModelSpec& spec) {
     Require(attention->bias_slopes.empty() ||
             std::ssize(attention->bias_slopes) == attention->heads);
   }
-  for (const graph::RopeSpec& rope : spec.ropes) Require(rope.n_rot >= 2 && rope.n_rot % 2 == 0);
 }
 
-// The cache layers that hold rows of positions: those of attentions with keys of their own.
+void CheckSpec(const arch::ModelSpec& spec) {
+  Require(!spec.stacks.empty() || spec.encoder.has_value());
+  for (const arch::Stack& stack : spec.stacks) CheckStack(spec, stack);
+  for (const graph::RopeSpec& rope : spec.ropes) Require(rope.n_rot >= 2 && rope.n_rot % 2 == 0);
+  if (!spec.encoder.has_value()) return;
+  CheckStack(spec, spec.encoder->stack);
+  Require(spec.encoder->source_max >= 1 && spec.encoder->source_max <= int64_t{kContextMax});
+  if (spec.encoder->frames.has_value()) Require(spec.encoder->frames->bins >= 1);
+}
+
+// The cache layers that hold rows of positions: those of attentions with keys of their own, and of
+// those over a source.
 int64_t CountLayersOfRows(const arch::Stack& stack) {
   int64_t count = 0;
   for (const arch::LayerSpec& layer : stack.layers) {
@@ -190,7 +199,8 @@ int64_t CountLayersOfRows(const arch::Stack& stack) {
       const auto* attention = std::get_if<arch::Attention>(&sublayer.block);
       const bool own_keys = attention != nullptr && !attention->keys_of.has_value();
       const bool latent = std::holds_alternative<arch::LatentAttention>(sublayer.block);
-      count += own_keys || latent ? 1 : 0;
+      const bool cross = std::holds_alternative<arch::CrossAttention>(sublayer.block);
+      count += own_keys || latent || cross ? 1 : 0;
     }
   }
   return count;
@@ -227,7 +237,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const int64_t of_rows = std::ranges::count_if(
       (*plan)->cache_layers(), [](const auto& layer) { return layer.state_floats == 0; });
-  Require(of_rows == CountLayersOfRows(spec->stacks.front()));
-  Require((*plan)->Layout(3).bytes > 0);
+  Require(of_rows == (spec->stacks.empty() ? 0 : CountLayersOfRows(spec->stacks.front())));
+  Require(((*plan)->Layout(3).bytes > 0) == !spec->stacks.empty());
+  if (!spec->encoder.has_value()) return 0;
+  const auto encode = arch::BuildEncodePlan(*file, kernels, gemm, *spec, **plan);
+  if (!encode.ok()) {
+    CheckMessage(encode.error());
+    return 0;
+  }
+  Require((*encode)->Layout(3).bytes > 0);
   return 0;
 }

@@ -79,6 +79,7 @@ NPY_SEEDS = {
     "matrix": npy(NPY + "(2, 3), }", bytes(24)),
     "vector": npy(NPY + "(2,), }", bytes(8)),
     "scalar": npy(NPY + "(), }", bytes(4)),
+    "float16": npy("{'descr': '<f2', 'fortran_order': False, 'shape': (3,), }", bytes(6)),
     "float64": npy("{'descr': '<f8', 'fortran_order': True, 'shape': (1,), }", bytes(8)),
     "version-2": npy(NPY + "(1,), }", bytes(4), version=b"\x02\x00"),
 }

@@ -17,17 +17,19 @@ BLOCK, VOCAB, FINGERPRINT = 32, 5, 7
 CACHES = [
     [(0, 1, 2, 2, F16, F16, [0]), (5, 1, 4, 3, INT8, INT8, [1])],
     [(40, 2, 2, 1, F32, INT8, [0])],
+    [(0, 1, 2, 2, F16, F16, [0]), (0, 1, 2, 2, INT8, INT8, [1])],
 ]
+OF_SOURCES = 2, 1  # the cache whose group of this number holds sources
 SLACK = 256
 HASH = bytes(8)
 
 
-def header(groups: list, sequences: int) -> bytes:
-    out = b"kvantses" + struct.pack("<IIQ", 1, len(groups), FINGERPRINT)
+def header(groups: list, sequences: int, sources: tuple = ()) -> bytes:
+    out = b"kvantses" + struct.pack("<IIQ", 1 + (sources != ()), len(groups), FINGERPRINT)
     for window, heads, k_dim, v_dim, k_type, v_type, layers in groups:
         out += struct.pack("<q8i", window, heads, k_dim, v_dim, k_type, v_type, 0, 0, len(layers))
         out += struct.pack(f"<{len(layers)}i", *layers)
-    return out + struct.pack("<I", sequences) + HASH
+    return out + struct.pack("<I", sequences) + (struct.pack("<IB", *sources) if sources else b"") + HASH
 
 
 def rows(count: int, kind: int, dim: int) -> bytes:
@@ -36,19 +38,24 @@ def rows(count: int, kind: int, dim: int) -> bytes:
 
 
 class File:
-    def __init__(self, cache: int):
+    def __init__(self, cache: int, sources: tuple = (), rows: bool = True):
+        """`sources`: how many tokens each has, in the cache with sources."""
+        self.sources, self.rows, self.has_sources = sources, rows, cache == OF_SOURCES[0]
         self.cache, self.groups, self.sequences = cache, CACHES[cache], []
         self.blocks = [{} for _ in self.groups]  # by group: what names a block -> its index and rows
 
-    def add(self, length: int, shared: tuple = (0, ""), name: str = "", pruned: tuple = (), logits: bool = False):
+    def add(self, length: int, shared: tuple = (0, ""), name: str = "", pruned: tuple = (), logits: bool = False, source: int = 0):
         """A sequence whose first shared[0] blocks are those that the sequence shared[1] has."""
         plain = not pruned
-        out = struct.pack("<qBI", length, (1 if logits else 0) | (2 if plain else 0), len(pruned))
+        out = struct.pack("<qB", length, (1 if logits else 0) | (2 if plain else 0))
+        out += (struct.pack("<I", source) if self.has_sources else b"") + struct.pack("<I", len(pruned))
         for begin, end in pruned:
             out += struct.pack("<qq", begin, end)
         out += struct.pack(f"<{length}i", *(i % VOCAB for i in range(length)))
         out += struct.pack(f"<{VOCAB}f", *range(VOCAB)) if logits else b""
         for number_of_group, (window, *_) in enumerate(self.groups):
+            if (self.cache, number_of_group) == OF_SOURCES:
+                continue
             first = 0 if window == 0 else max(0, length - window + 1 - SLACK) // BLOCK
             gone = {n for b, e in pruned for n in range(-(-b // BLOCK), e // BLOCK)}
             entries = [n for n in range(first, -(-length // BLOCK)) if n not in gone]
@@ -62,10 +69,23 @@ class File:
         return self
 
     def bytes(self) -> bytes:
-        out = header(self.groups, len(self.sequences)) + b"".join(self.sequences)
-        for blocks, (_, heads, k_dim, v_dim, k_type, v_type, layers) in zip(self.blocks, self.groups):
+        out = header(self.groups, len(self.sequences), (len(self.sources), self.rows) if self.has_sources else ())
+        for length in self.sources:
+            out += struct.pack("<BqQ", 1, length, 4 * length)
+            out += struct.pack(f"<{length}i", *(i % VOCAB for i in range(length))) + HASH + HASH
+        out += b"".join(self.sequences)
+        for number_of_group, blocks in enumerate(self.blocks):
+            if (self.cache, number_of_group) == OF_SOURCES:
+                continue
+            _, heads, k_dim, v_dim, k_type, v_type, layers = self.groups[number_of_group]
             out += struct.pack("<I", len(blocks)) + HASH
             for _, count in blocks.values():
+                lane = rows(count, k_type, k_dim) + rows(count, v_type, v_dim)
+                out += struct.pack("<I", count) + lane * (heads * len(layers)) + HASH
+        for length in self.sources if self.rows else ():
+            _, heads, k_dim, v_dim, k_type, v_type, layers = self.groups[OF_SOURCES[1]]
+            for begin in range(0, length, BLOCK):
+                count = min(BLOCK, length - begin)
                 lane = rows(count, k_type, k_dim) + rows(count, v_type, v_dim)
                 out += struct.pack("<I", count) + lane * (heads * len(layers)) + HASH
         return out
@@ -88,6 +108,10 @@ SEEDS = {
     "hole": seed(File(0).add(70, pruned=((20, 65),)), [(GROW, 0, 3), (BACK, 0, 10), (SAVE, 0, 0), (PRUNE, 0, 0xf3)]),
     "f32-keys": seed(File(1).add(330, name="a").add(340, (10, "a"), "b", logits=True),
                      [(GROW, 1, 15), (FORK, 0, 2), (EMPTY, 0, 0), (GROW, 2, 15), (SAVE, 0, 0)]),
+    "sources": seed(File(2, (33, 70)).add(40, name="a", source=1).add(50, (1, "a"), "b", source=1).add(0, source=2),
+                    [(GROW, 0, 3), (GROW, 2, 9), (FORK, 1, 3), (SAVE, 0, 0), (GROW, 3, 9), (SAVE, 0, 0)]),
+    "sources-without-rows": seed(File(2, (5,), rows=False).add(3, name="a", source=1, logits=True),
+                                 [(GROW, 0, 3), (EMPTY, 0, 0), (GROW, 0, 9), (SAVE, 0, 0)]),
 }
 
 

@@ -101,9 +101,9 @@ def main():
     folder = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent / "seeds" / "spec"
     folder.mkdir(parents=True, exist_ok=True)
     archs = []
-    for path in sorted(models.SEEDED.glob("*.json")):
+    for path in sorted(models.SEEDED.glob("**/*.json")):
         with tempfile.TemporaryDirectory() as scratch:
-            _, output = models.convert(sys.argv[1], path.stem, Path(scratch))
+            _, output = models.convert(sys.argv[1], str(path.relative_to(models.SEEDED).with_suffix("")), Path(scratch))
             lines = lines_of(output)
         arch = next(line.split()[2] for line in lines if line.startswith("s general.architecture"))
         # One model of each family is enough, and those with other keys.

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BartConfig, BartForConditionalGeneration
 
-EVERY = 660  # words of the dictionary
+EVERY = 661  # words of the dictionary: 137, of which the model says 95 as it does
 BEGIN, END, UNKNOWN = 1, 2, 3
 
 
@@ -26,7 +26,8 @@ def main(folder):
     model.load_state_dict(load_file(folder / "us_bart.safetensors"), strict=False)
     model.tie_weights()
     model.eval()
-    words = {word: text for word, text in json.loads((folder / "us_gold.json").read_text()).items() if isinstance(text, str)}
+    words = json.loads((folder / "us_gold.json").read_text())
+    words = {word: text if isinstance(text, str) else text["DEFAULT"] for word, text in words.items()}
     lines, right = [], 0
     for word in list(words)[::EVERY]:
         source = [BEGIN] + [letters.index(letter) if letter in letters else UNKNOWN for letter in word] + [END]

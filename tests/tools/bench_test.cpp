@@ -1,5 +1,6 @@
 // kvant bench: which rows it writes for lists and ranges, the definitions of their fields, bounds
 // beside arithmetic by hand, the forms of the output, and what is refused. No figure is judged.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -222,6 +223,41 @@ TEST_F(BenchTest, CountsFloatsAndTiedMatrices) {
   EXPECT_GT(row["work_weight_bytes"].get<double>(), 0.9 * row["model_size"].get<double>());
   EXPECT_LT(row["work_weight_bytes"].get<double>(), row["model_size"].get<double>());
   EXPECT_EQ(row["work_int8_macs"].get<double>(), 0.0);
+}
+
+// The encoder makes the cross keys and values; a step reads those of the source once for all beams.
+TEST_F(BenchTest, CountsSourcesOfEncoderDecoders) {
+  const auto expect = [](const json& row, double weights, double kv, int64_t source, int64_t gen) {
+    EXPECT_EQ(row["work_weight_bytes"].get<double>(), weights * kQ8Bytes);
+    EXPECT_EQ(row["work_kv_bytes"].get<double>(), kv);
+    EXPECT_EQ(row["n_source"], source);
+    EXPECT_EQ(row["n_gen"], gen);
+    EXPECT_EQ(row["n_prompt"], 0);
+  };
+  constexpr double kMatrix = 256 * 256;
+  constexpr double kPosition = 2 * 2 * 256 * 2;  // two layers' keys and values in f16
+  for (const bool t5 : {false, true}) {
+    const json rows = Rows({"--synthetic", t5 ? "flan-t5-tiny:Q8_0" : "opus-mt-tiny:Q8_0", "-n",
+                            "2", "--source-length", "8", "--beams", "1,4", "-r", "1", "-t", "1"});
+    ASSERT_EQ(rows.size(), 3u);
+    const double ffn = (t5 ? 3 : 2) * 256 * 512;
+    const double layers = t5 ? 3 : 2;  // of the decoder
+    const double encode = 2 * (4 * kMatrix + ffn) + layers * 2 * kMatrix;
+    const double decode = layers * (6 * kMatrix + ffn) + 512 * 256;
+    const double position = kPosition / 2 * layers;
+    expect(rows[0], encode, 8 * 2 * kPosition, 8, 0);  // the encoder's own are floats
+    expect(rows[1], 2 * decode, (1 + 2 + 2 * 8) * position, 8, 2);
+    expect(rows[2], 2 * decode, (2 + 3 + 2 * 8) * position, 8, 2);
+    EXPECT_EQ(rows[2]["n_beams"], 4);
+    EXPECT_GT(rows[0]["avg_ts"].get<double>(), 0);
+  }
+  // Beams 1, 4 and 8 and the longest source, unless other ones are asked for.
+  const json usual =
+      Rows({"--synthetic", "opus-mt-tiny:Q8_0", "-n", "1", "-r", "1", "--no-bounds"});
+  EXPECT_THAT(Field(usual, "n_source"), ElementsAre(64, 64, 64, 64));
+  EXPECT_THAT(Field(usual, "n_beams"), ElementsAre(1, 1, 4, 8));
+  ExpectRefused({"--synthetic", "tiny", "--source-length", "4"}, 2, "reads no source");
+  ExpectRefused({"--synthetic", "opus-mt-tiny", "--source-length", "65"}, 2, "at most the 64");
 }
 
 TEST_F(BenchTest, BoundIsTheSlowerOfMemoryAndCompute) {

@@ -47,7 +47,7 @@ TEST(ConvertProgram, ConvertedSplitAndMergedModelTellsTheSameStory) {
 TEST(ConvertProgram, WrongUsageAndRefusals) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   HfFolder folder;
-  folder.config["architectures"] = {"WhisperForConditionalGeneration"};
+  folder.config["architectures"] = {"CLIPModel"};
   folder.Write();
   const auto fails = [](const std::vector<std::string>& arguments, int code, const char* message) {
     const ProgramRun run = RunProgram(arguments);
@@ -57,7 +57,7 @@ TEST(ConvertProgram, WrongUsageAndRefusals) {
     EXPECT_EQ(run.out, "");
   };
   fails({"convert", folder.Path()}, 2, "expected a folder and the file to write");
-  fails({"convert", folder.Path(), folder / "o.gguf"}, 1, "WhisperForConditionalGeneration");
+  fails({"convert", folder.Path(), folder / "o.gguf"}, 1, "CLIPModel");
   fails({"convert", folder.Path(), folder / "config.json"}, 2,
         "the output is a file of the folder");
   fails({"convert", folder.Path(), folder / "o.gguf", "--type", "q9"}, 2, "q9");

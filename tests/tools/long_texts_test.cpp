@@ -343,7 +343,7 @@ TEST_F(LongTexts, CompletionKnowsTheOptions) {
         "--context-shift", "--draft",          "--draft-tokens",   "--log",
         "--log-file",      "--kv-type",        "--kv-type-k",      "--kv-type-v",
         "--cache-type-k",  "--kv-check",       "--kv-poison",      "--kv-prealloc",
-        "--kv-budget",     "--no-kv-rotation"}) {
+        "--kv-budget",     "--no-kv-rotation", "--source-kv-type"}) {
     EXPECT_THAT(options("run"), testing::Contains(option));
   }
   for (const char* option : {"--sequences", "--prefix-cache", "--strict", "--kv-type", "--log"}) {

@@ -121,6 +121,111 @@ TEST_F(SourceProgram, ProgramsOfSequencesHaveSources) {
   EXPECT_THAT(wrong.error, HasSubstr("line 1: expected a source, found 'S'"));
 }
 
+// A text that is kept in a file is the greedy search's, cut anywhere, and belongs to its source.
+TEST_F(SourceProgram, SessionsGoOnBehindTheirSource) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "session.kvs";
+  const auto run = [&](std::vector<std::string> arguments) {
+    std::vector<std::string> all = {"run", path_, "-q", "--json", "--session", file};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return json::parse(Output(all));
+  };
+  const json whole =
+      json::parse(Output({"run", path_, "-q", "--json", "-p", "abc", "--beams", "1", "-n", "12"}));
+  auto expected = whole["beams"][0]["ids"].get<std::vector<TokenId>>();
+  if (whole["beams"][0]["ended"].get<bool>()) expected.pop_back();
+  ASSERT_GT(expected.size(), 6u);
+  const json first = run({"-p", "abc", "-n", "5"});
+  EXPECT_EQ(first["source_ids"], whole["source_ids"]);
+  const json second = run({"-n", "1"});
+  const json third = run({"-p", "abc", "-n", "6"});
+  auto ids = first["ids"].get<std::vector<TokenId>>();
+  for (const json& more : {second, third}) {
+    const auto next = more["ids"].get<std::vector<TokenId>>();
+    ids.insert(ids.end(), next.begin(), next.end());
+  }
+  EXPECT_EQ(ids, expected);
+  const ProgramRun other = RunProgram({"run", path_, "-q", "--session", file, "-p", "b"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.error, HasSubstr("session.kvs: the saved text answers another source"));
+  const ProgramRun prefix =
+      RunProgram({"run", path_, "-q", "--session", file, "--prefix", "ccc", "-n", "1"});
+  EXPECT_EQ(prefix.code, 2);
+  EXPECT_THAT(prefix.error, HasSubstr("does not begin with --prefix"));
+  const json dropped = run({"--prefix", "ccc", "--session-rewind", "-n", "3"});
+  const json fresh = json::parse(Output(
+      {"run", path_, "-q", "--json", "-p", "abc", "--prefix", "ccc", "--temp", "0", "-n", "3"}));
+  EXPECT_EQ(dropped["ids"], fresh["ids"]);
+  EXPECT_EQ(dropped["prompt_ids"], fresh["prompt_ids"]);
+}
+
+TEST_F(SourceProgram, SamplesAreThoseOfSeparateRuns) {
+  const std::string prompts = "{\"prompt\": \"abc\"}\n{\"prompt\": \"ccba\"}\n";
+  const auto batch = [&](int samples, int seed) {
+    std::istringstream lines(
+        Output({"run", path_, "-q", "--prompts", "-", "--samples", std::to_string(samples),
+                "--seed", std::to_string(seed), "--temp", "1.5", "-n", "9", "--ignore-eos"},
+               prompts));
+    std::vector<json> found;
+    for (std::string line; std::getline(lines, line);) found.push_back(json::parse(line));
+    return found;
+  };
+  const std::vector<json> together = batch(3, 5);
+  ASSERT_EQ(together.size(), 6u);
+  for (const json& text : together) {
+    EXPECT_EQ(text["ids"].size(), 9u);
+    for (const TokenId banned : {7, 9}) {
+      EXPECT_EQ(std::ranges::count(text["ids"].get<std::vector<TokenId>>(), banned), 0);
+    }
+    const int seed = 5 + text["sample"].get<int>();
+    for (const json& alone : batch(1, seed)) {
+      if (alone["prompt"] == text["prompt"]) EXPECT_EQ(alone["ids"], text["ids"]) << text;
+    }
+    if (text["prompt"] != 0) continue;
+    const json one =
+        json::parse(Output({"run", path_, "-q", "--json", "-p", "abc", "--temp", "1.5", "--seed",
+                            std::to_string(seed), "-n", "9", "--ignore-eos"}));
+    EXPECT_EQ(one["ids"], text["ids"]);
+  }
+}
+
+// The type of a source's keys and values is chosen apart from that of the text's.
+TEST_F(SourceProgram, SourcesHaveATypeOfTheirOwn) {
+  const auto bytes = [&](const std::vector<std::string>& types) {
+    std::vector<std::string> arguments = {"inspect", path_, "--memory", "--json"};
+    arguments.insert(arguments.end(), types.begin(), types.end());
+    return json::parse(Output(arguments))["memory"]["kv"].get<uint64_t>();
+  };
+  const uint64_t f32 = bytes({"--kv-type", "f32"});
+  const uint64_t of_source = bytes({"--kv-type", "f32", "--source-kv-type", "q8"});
+  EXPECT_LT(of_source, f32);
+  EXPECT_LT(bytes({"--kv-type", "q8"}), of_source);
+  const json found =
+      json::parse(Output({"run", path_, "-q", "--json", "-p", "abc", "--source-kv-type", "q8"}));
+  EXPECT_EQ(found["beams"].size(), 1u);
+  const ProgramRun none =
+      RunProgram({"run", "shakespeare", "-p", "a", "-n", "1", "--source-kv-type", "q8"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.error, HasSubstr("--source-kv-type: expected a model with an encoder"));
+}
+
+TEST_F(SourceProgram, ProgramsOfSequencesSaveSources) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "two.kvs";
+  const std::string source = Ids(seeded_.Source(), ' ');
+  Output({"seq", path_, "-"}, "encode S " + source + "\nnew A S\nappend A 5 6\nfork A B\n" +
+                                  "append B 7\nsave " + file + " A B\n");
+  std::istringstream lines(
+      Output({"seq", path_, "-"}, "load " + file + " A B\nappend B 8\n" + "stats\ncheck\n"));
+  std::vector<json> results;
+  for (std::string line; std::getline(lines, line);) results.push_back(json::parse(line));
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[2]["stats"]["encoder_passes"], 0);
+  const std::string again =
+      Output({"seq", path_, "-"}, "encode S " + source + "\nnew B S\nappend B 5 6 7 8\n");
+  EXPECT_THAT(again, HasSubstr(results[1]["state"][0]["logits_xxh64"].dump()));
+}
+
 // mBART has the languages behind the source and in place of the first token, mBART-50, which has
 // another number of them, before the source and forced.
 TEST_F(SourceProgram, LanguagesHaveTheirPlaces) {
@@ -220,8 +325,10 @@ TEST_F(SourceProgram, WrongUsageIsToldInALine) {
   fails({"run", "shakespeare", "-p", "a", "--prefix", "b"},
         "--prefix: expected a model that has an encoder");
   fails({"run", path_, "-p", "a", "--chat"}, "--chat: not possible together with");
-  fails({"run", path_, "-p", "a", "--session", "x.kvs"},
-        "--session: not possible together with a model that has an encoder");
+  fails({"run", path_, "-p", "a", "--draft", "ngram"},
+        "--draft: not possible together with a model that has an encoder");
+  fails({"run", path_, "-p", "a", "--temp", "1", "--length-penalty", "1"},
+        "--length-penalty: expected --beams");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Status AddHfDecoder(const JsonObject& config, const HfShape& shape, Parameters& 
     out.writer->AddU32(out.Key(name), static_cast<uint32_t>(value));
   };
   const HfDecoder& decoder = shape.decoder;
-  add("encoder.context_length", shape.context);
+  add("encoder.context_length", shape.source > 0 ? shape.source : shape.context);
   add("decoder_block_count", decoder.layers);
   if (decoder.ffn != shape.ffn) add("decoder.feed_forward_length", decoder.ffn);
   if (decoder.heads != shape.heads) add("decoder.attention.head_count", decoder.heads);

@@ -10,12 +10,9 @@
 
 namespace kvant::arch {
 
-// BART, mBART, Marian and M2M-100: the embedding, the output's bias and both stacks' layers, which
-// have the same names in all four.
-inline constexpr auto kHfTwoStacks = std::array{
-    HfMatrix("model.shared.weight", kEmbeddingName, Extent::kVocab, Extent::kDim),
-    HfOutput("lm_head.weight").front(),
-    HfBias("final_logits_bias", "output.bias", Extent::kVocab),
+// BART, mBART, Marian, M2M-100 and Whisper: both stacks' layers, which have the same names in all
+// of them.
+inline constexpr auto kHfTwoStacksLayers = std::array{
     HfNorm("model.encoder.layers.{}.self_attn_layer_norm.weight", "enc.blk.{}.attn_norm.weight")
         .front(),
     HfBias("model.encoder.layers.{}.self_attn_layer_norm.bias", "enc.blk.{}.attn_norm.bias",
@@ -97,6 +94,13 @@ inline constexpr auto kHfTwoStacks = std::array{
     HfBias("model.decoder.layers.{}.fc2.bias", "dec.blk.{}.ffn_down.bias", Extent::kDim),
 };
 
+// The same with the embedding and the output's bias, of all but Whisper.
+inline constexpr auto kHfTwoStacks =
+    Join(std::array{HfMatrix("model.shared.weight", kEmbeddingName, Extent::kVocab, Extent::kDim),
+                    HfOutput("lm_head.weight").front(),
+                    HfBias("final_logits_bias", "output.bias", Extent::kVocab)},
+         kHfTwoStacksLayers);
+
 // Under which names older folders hold the embedding, too.
 inline constexpr std::string_view kHfTwoStacksEmbeddings[] = {"model.encoder.embed_tokens.weight",
                                                               "model.decoder.embed_tokens.weight"};
@@ -133,15 +137,15 @@ inline constexpr std::string_view kHfTwoStacksActivations[] = {"gelu", "relu", "
 inline constexpr HfActivation kHfTwoStacksActivation = {.key = "activation_function",
                                                         .names = kHfTwoStacksActivations};
 
-// HfFamily::finish_shape of the four classes.
+// HfFamily::finish_shape of the classes.
 Status ReadHfDecoder(const JsonObject& config, HfShape& shape);
 
 // Writes what readers of encoder-decoders need beyond the sizes of the encoder: those of the
 // decoder where they differ, and the token that texts begin with.
 Status AddHfDecoder(const JsonObject& config, const HfShape& shape, Parameters& out);
 
-// HfFamily::add_parameters of the four classes: the same, the activation and the scale of the
-// embedding.
+// HfFamily::add_parameters of the four classes that read text: the same, the activation and the
+// scale of the embedding.
 Status AddHfTwoStacks(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // A row for one of the four classes.

@@ -15,7 +15,6 @@ namespace {
 using formats::Json;
 
 // Rows of an embedding; the other limits are in engine/limits.h.
-constexpr int64_t kVocabMax = 1 << 22;
 
 std::string KnownClasses() {
   std::string names;
@@ -141,7 +140,7 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   KVANT_ASSIGN(shape.layers, count(keys.layers, kLayersMax));
   KVANT_ASSIGN(shape.dim, config.Count(keys.dim, kDimMax));
   KVANT_ASSIGN(shape.ffn, count(keys.ffn, kDimMax));
-  KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kVocabMax));
+  KVANT_ASSIGN(shape.vocab, config.Count("vocab_size", kHfVocabMax));
   KVANT_ASSIGN(shape.heads, count(keys.heads, kHeadsMax));
   KVANT_ASSIGN(shape.context, count(keys.context, kContextMax));
   shape.kv_heads = shape.heads;
@@ -271,6 +270,9 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
     return {rows * columns};
   }
   if (tensor.columns == Extent::kConvTaps) return {rows, 1, columns};
+  if (tensor.columns == Extent::kThreeFrames || tensor.columns == Extent::kThreeRows) {
+    return {rows, columns / 3, 3};
+  }
   std::vector<int64_t> sizes;
   const bool stacked = tensor.experts == ExpertForm::kStacked ||
                        tensor.experts == ExpertForm::kStackedOrMxfp4 ||
@@ -285,18 +287,17 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
 }
 
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
-  const int64_t q_rows = shape.heads * shape.head_dim;
-  const int64_t kv_rows = shape.kv_heads * shape.head_dim;
   switch (extent) {
     case Extent::kNone: return 1;
     case Extent::kDim: return shape.dim;
     case Extent::kVocab: return shape.vocab;
+    case Extent::kSourceVocab: return shape.source_vocab;
     case Extent::kFfn: return shape.ffn;
     case Extent::kTwoFfn: return 2 * shape.ffn;
-    case Extent::kQRows: return q_rows;
-    case Extent::kKvRows: return kv_rows;
+    case Extent::kQRows: return shape.q_rows();
+    case Extent::kKvRows: return shape.kv_heads * shape.head_dim;
     case Extent::kHeadDim: return shape.head_dim;
-    case Extent::kQkvRows: return q_rows + 2 * kv_rows;
+    case Extent::kQkvRows: return shape.q_rows() + 2 * shape.kv_heads * shape.head_dim;
     case Extent::kOne: return 1;
     case Extent::kExperts: return shape.experts;
     case Extent::kExpertFfn: return shape.expert_ffn;
@@ -306,8 +307,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kKvHeads: return shape.kv_heads;
     case Extent::kContext: return shape.context;
     case Extent::kQRank: return shape.q_rank;
-    case Extent::kOneStepQRows: return shape.q_rank > 0 ? 0 : q_rows;
-    case Extent::kLatentQRows: return q_rows;
+    case Extent::kOneStepQRows: return shape.q_rank > 0 ? 0 : shape.q_rows();
+    case Extent::kLatentQRows: return shape.q_rows();
     case Extent::kLatent: return shape.latent;
     case Extent::kLatentRow: return shape.latent + shape.rope;
     case Extent::kLatentKvRows: return shape.heads * (shape.nope + shape.v_dim);
@@ -316,7 +317,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kVDim: return shape.v_dim;
     case Extent::kThreeDims: return 3 * shape.dim;
     case Extent::kConvTaps: return shape.conv_taps;
-    case Extent::kTwoQRows: return 2 * q_rows;
+    case Extent::kTwoQRows: return 2 * shape.q_rows();
     case Extent::kLayerInput: return shape.layer_inputs;
     case Extent::kAllLayerInputs: return shape.layers * shape.layer_inputs;
     case Extent::kStreams: return shape.streams;
@@ -327,8 +328,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kDeltaHeads: return shape.delta.value_heads;
     case Extent::kTwoDeltaHeads: return 2 * shape.delta.value_heads;
     case Extent::kDeltaHeadDim: return shape.delta.value_dim;
-    case Extent::kMambaIn:
-      return shape.mamba.inner() + shape.mamba.conv_columns() + shape.mamba.heads;
+    case Extent::kMambaIn: return shape.mamba.in_columns();
     case Extent::kMambaConv: return shape.mamba.conv_columns();
     case Extent::kMambaInner: return shape.mamba.inner();
     case Extent::kMambaHeads: return shape.mamba.heads;
@@ -350,6 +350,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kValueRank: return shape.rwkv.value_rank;
     case Extent::kGateRank: return shape.rwkv.gate_rank;
     case Extent::kBuckets: return shape.buckets;
+    case Extent::kSource: return shape.source;
+    case Extent::kThreeFrames: return 3 * shape.bins;
+    case Extent::kThreeRows: return 3 * shape.dim;
   }
   return 0;
 }

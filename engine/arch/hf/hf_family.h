@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/arch/hf/hf_translator.h"
 #include "formats/gguf_writer.h"
 #include "formats/json_object.h"
 
@@ -40,7 +41,10 @@ struct HfMamba {
   int64_t rank = 0;  // of Mamba 1: columns that steps are made of
   int64_t inner() const { return heads * head_dim; }
   int64_t conv_columns() const { return inner() + 2 * groups * state_dim; }
+  int64_t in_columns() const { return inner() + conv_columns() + heads; }
 };
+
+inline constexpr int64_t kHfVocabMax = 1 << 22;
 
 // What differs from layer to layer in some families.
 struct HfLayerSizes {
@@ -117,6 +121,11 @@ struct HfShape {
   // architecture begins with kHfDecoderPrefix are of the other's layers.
   HfDecoder decoder = {};
   int64_t buckets = 0;  // of distances
+  int64_t source = 0;   // positions of a source, where they have another number than `context`
+  int64_t bins = 0;     // numbers of a frame of features
+  // Tokens of sources where these have an embedding of their own; 0: they have none.
+  int64_t source_vocab = 0;
+  int64_t q_rows() const { return heads * head_dim; }
 };
 inline constexpr std::string_view kHfDecoderPrefix = "dec.";
 
@@ -203,6 +212,11 @@ enum class Extent : uint8_t {
   kValueRank,
   kGateRank,
   kBuckets,  // of distances
+  // Of encoders that read frames:
+  kSource,       // positions of a source
+  kThreeFrames,  // of a matrix that the folder has as [rows, numbers of a frame, 3]
+  kThreeRows,    // the same as [rows, dim, 3]
+  kSourceVocab,
 };
 
 // Which layers have a tensor: in families some of whose layers have experts, those with a router;
@@ -416,8 +430,9 @@ struct HfFamily {
   // is if the folder has no other.
   bool tied_unless_told = false;
   HfLanguages languages = {};
-  // The ids of SentencePiece's pieces stand in another file, vocab.json, which is not read yet.
-  bool ids_in_another_file = false;
+  // Ids that the folder's files leave without a token have those of Whisper's tokenizers.
+  bool has_speech_tokens = false;
+  HfTranslator translator = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};

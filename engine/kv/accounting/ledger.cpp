@@ -337,12 +337,18 @@ Status Ledger::SetSource(Sequence& sequence, const Source& source) {
                      sequence.length);
   }
   Free(sequence);
+  ShareSource(sequence, source);
+  return {};
+}
+
+void Ledger::ShareSource(Sequence& sequence, const Source& source) {
   for (const GroupId group : groups_.ids()) {
+    if (policy(group).holds() != Holds::kSource) continue;
+    KVANT_CHECK(sequence.tables[group].entries.empty());
     groups_[group].blocks.AddReferences(source.tables[group]);
     sequence.tables[group].length = source.tables[group].length;
     sequence.tables[group].entries = source.tables[group].entries;
   }
-  return {};
 }
 
 void Ledger::FreeSource(Source& source) {

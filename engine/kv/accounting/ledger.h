@@ -152,6 +152,8 @@ class Ledger {
   void EndEncoding(Source& source);
   // kInvalid unless the sequence is empty.
   Status SetSource(Sequence& sequence, const Source& source);
+  // The same for a sequence from elsewhere, which has positions and no source yet.
+  void ShareSource(Sequence& sequence, const Source& source);
   // The source lets go of its blocks; they become free when no sequence refers to them either.
   void FreeSource(Source& source);
 

@@ -1,0 +1,31 @@
+// What the kernels of this folder need: AVX-512 VBMI beside all of cpu/avx512vnni, that is Intel's
+// servers since Ice Lake (2021) and AMD since Zen 4 (2022). Products of weights whose codes name
+// points of small grids are this folder's, all other kernels those of cpu/avx512vnni.
+#pragma once
+
+#include <span>
+
+#include "cpu/cpu_features.h"
+#include "cpu/kernels.h"
+
+namespace kvant::cpu::avx512vbmi {
+
+// The features that begin.inl compiles for.
+inline constexpr CpuFeature kRequired[] = {
+    CpuFeature::kAvx2,       CpuFeature::kFma,      CpuFeature::kF16c,     CpuFeature::kBmi1,
+    CpuFeature::kBmi2,       CpuFeature::kLzcnt,    CpuFeature::kPopcnt,   CpuFeature::kAvx512f,
+    CpuFeature::kAvx512bw,   CpuFeature::kAvx512dq, CpuFeature::kAvx512vl, CpuFeature::kAvx512vnni,
+    CpuFeature::kAvx512vbmi,
+};
+
+// Whether this build has code for the folder's architecture.
+#if defined(__x86_64__)
+inline constexpr bool kCompiled = true;
+#else
+inline constexpr bool kCompiled = false;
+#endif
+
+// The table; null where !kCompiled. Runs code of the folder: only for a CPU that has the features.
+const KernelTable* Kernels();
+
+}  // namespace kvant::cpu::avx512vbmi

@@ -1,0 +1,60 @@
+// The table of AVX-512 VBMI matrix kernels: those of cpu/avx512vnni, and over the same blocks,
+// panels and unpackers those of the formats that spread_points.inl makes faster.
+#include "cpu/avx512vbmi/matmul.h"
+
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/avx512vnni/matmul.h"
+#include "cpu/float_gemm.h"
+#include "cpu/intrinsics.h"
+#include "cpu/matmul_table.h"
+#include "quant/format_list.h"
+
+#include "cpu/avx512vbmi/begin.inl"
+
+namespace kvant::cpu::avx512vbmi {
+namespace {
+
+// clang-format off
+#include "cpu/avx512vnni/int8_blocks.inl"
+#include "cpu/generic/int8_kernels.inl"
+#include "cpu/generic/matmul_int8.inl"
+#include "cpu/generic/panel_operands.inl"
+#include "cpu/avx512vnni/panel_layout.inl"
+#include "cpu/avx512vnni/int8_panel.inl"
+#include "cpu/generic/matmul_panel.inl"
+#include "cpu/avx512vnni/unpack_pieces.inl"
+#include "cpu/avx512vnni/point_layouts.inl"
+#include "cpu/avx512vbmi/spread_points.inl"
+#include "cpu/avx512vnni/unpack_grids.inl"
+#include "cpu/avx512vbmi/unpack_two.inl"
+// clang-format on
+
+template <class Unpacker>
+constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
+
+constexpr MatMulEntry kSpecial[] = {
+    {quant::IQ1_S::kType, RunRare<UnpackTwoIQ1_S>},
+    {quant::IQ1_M::kType, RunRare<UnpackTwoIQ1_M>},
+    {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunRare<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunRare<UnpackTwoIQ2_S>},
+    {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
+};
+
+}  // namespace
+
+std::vector<MatMulKernel> MatMulKernels() {
+  return WithSpecialKernels(avx512vnni::MatMulKernels(), {"avx512vbmi", kSpecial, nullptr, nullptr,
+                                                          QuantizedScratchBytes, nullptr});
+}
+
+}  // namespace kvant::cpu::avx512vbmi
+
+#include "cpu/avx512vnni/end.inl"
+
+#endif  // defined(__x86_64__)
