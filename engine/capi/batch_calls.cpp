@@ -10,7 +10,6 @@
 #include "kvant/text_request.h"
 
 namespace kvant::capi {
-namespace {
 
 // What a request of a caller asks for, copied.
 struct Order {
@@ -26,10 +25,13 @@ struct Entry {
   std::shared_ptr<const Order> order;
   int64_t request = 0;
   int32_t sample = 0;
+  bool ended = false;  // by a callback
   GenerateOptions options = {};
   std::optional<NgramDraft> draft = {};
   std::unique_ptr<TextRequest> text = {};
 };
+
+namespace {
 
 kvant_request RequestDefaults() {
   kvant_request out = {};
@@ -141,6 +143,9 @@ class BatchState {
 
   Status Poll() {
     const Status status = scheduler_.Poll();
+    for (const Entry& entry : entries_) {
+      if (entry.ended) KVANT_TRY(scheduler_.Cancel(*entry.text));
+    }
     const Status handed = HandOut();
     return status.ok() ? handed : status;
   }
@@ -164,20 +169,22 @@ class BatchState {
     if (entry.options.draft_tokens > 0) entry.options.draft = &entry.draft.emplace();
     const int64_t request = entry.request;
     const int32_t sample = entry.sample;
+    bool& ended = entry.ended;
     if (calls.on_prompt != nullptr) {
-      // A callback that returns other than 0 ends the text when its first piece comes.
-      entry.options.on_prefill = [&calls, request, sample](int64_t done) {
-        (void)calls.on_prompt(calls.user, request, sample, done);
+      entry.options.on_prefill = [&calls, &ended, request, sample](int64_t done) {
+        ended = calls.on_prompt(calls.user, request, sample, done) != 0 || ended;
       };
     }
     if (calls.on_logits != nullptr) {
-      entry.options.on_logits = [&calls, request, sample](std::span<const TokenId> text,
-                                                          std::span<float> logits) -> Status {
+      entry.options.on_logits = [&calls, &ended, request, sample](
+                                    std::span<const TokenId> text,
+                                    std::span<float> logits) -> Status {
         if (calls.on_logits(calls.user, request, sample, text.data(), text.size(), logits.data(),
                             logits.size()) == 0) {
           return {};
         }
-        return MakeError(ErrorCode::kInvalid, "ended by its callback for logits");
+        ended = true;
+        return MakeError(ErrorCode::kInvalid, "ended by a callback");  // kCancelled ends the round
       };
     }
     TextRequest::Setup setup = {.tokenizer = tokenizer_.get(),
@@ -215,7 +222,8 @@ class BatchState {
     if (calls.on_end == nullptr) return 0;
     const Generation& made = entry.text->generation();
     const Status& status = entry.text->status();
-    const bool failed = !status.ok() && status.error().code != ErrorCode::kCancelled;
+    const bool failed =
+        !entry.ended && !status.ok() && status.error().code != ErrorCode::kCancelled;
     kvant_text out = {};
     out.struct_size = sizeof(out);
     out.request = entry.request;

@@ -192,8 +192,10 @@ const char* kvant_tokenizer_piece(const kvant_tokenizer* tokenizer, kvant_token 
 
 uint32_t kvant_tokenizer_flags(const kvant_tokenizer* tokenizer, kvant_token token) {
   if (tokenizer == nullptr || token < 0 || token >= tokenizer->tokenizer->vocab_size()) return 0;
-  return (tokenizer->tokenizer->is_control(token) ? KVANT_IS_CONTROL : 0u) |
-         (tokenizer->tokenizer->is_end_of_generation(token) ? KVANT_IS_END : 0u);
+  uint32_t flags = 0;
+  if (tokenizer->tokenizer->is_control(token)) flags |= KVANT_IS_CONTROL;
+  if (tokenizer->tokenizer->is_end_of_generation(token)) flags |= KVANT_IS_END;
+  return flags;
 }
 
 // ---- Streams ------------------------------------------------------------------------------------
