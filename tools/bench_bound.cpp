@@ -65,6 +65,9 @@ graph::Work CountEncoding(const Model& model, int64_t length) {
   const PassShape::Part part = {.rows = length, .end = length, .source = length};
   PassShape pass;
   pass.rows.Set(RowSpace::kPass, length);
+  if (model.frame_shape().has_value()) {
+    pass.rows.Set(RowSpace::kFrames, graph::kFramesPerPosition * length);
+  }
   pass.parts = {&part, 1};
   pass.cache = {cpu::KvElement::kF32, cpu::KvElement::kF32};
   return model.plan(graph::kEncodePlan).WorkOf(pass);

@@ -248,15 +248,23 @@ Result<BenchOptions> BenchOptions::For(const Model& model) const {
                      "--source-length: expected an encoder-decoder, found a model that reads no "
                      "source");
   }
+  KVANT_TRY(model.CheckDecoder());
   const int64_t most = model.source_length();
+  const bool frames = model.frame_shape().has_value();
   for (const int64_t length : sources) {
+    if (frames && length != most) {
+      return MakeError(ErrorCode::kInvalid,
+                       "--source-length: expected the {} positions that the model's frames become, "
+                       "found {}",
+                       most, length);
+    }
     if (length <= most) continue;
     return MakeError(ErrorCode::kInvalid,
                      "--source-length: expected at most the {} tokens that the model reads, found "
                      "{}",
                      most, length);
   }
-  if (sources.empty()) out.sources = {std::min(kUsualSource, most)};
+  if (sources.empty()) out.sources = {frames ? most : std::min(kUsualSource, most)};
   if (!prompts_given) out.prompts.clear();
   if (!beams_given) out.beams.assign(kUsualBeams.begin(), kUsualBeams.end());
   return out;

@@ -39,6 +39,15 @@ Result<BenchModel> Open(const BenchOptions& options, const std::string& path,
   return out;
 }
 
+std::vector<TokenId> Draw(int64_t count, int32_t vocab, uint64_t seed) {
+  Xoshiro256 random(seed);
+  std::vector<TokenId> tokens(static_cast<size_t>(count));
+  for (TokenId& id : tokens) {
+    id = static_cast<TokenId>(random.Below(static_cast<uint64_t>(vocab)));
+  }
+  return tokens;
+}
+
 }  // namespace
 
 Result<BenchModel> OpenBenchModel(const BenchOptions& options, const std::string& path) {
@@ -57,17 +66,24 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
   return Open(options, file.path(), synthetic.Name());
 }
 
-std::vector<TokenId> RandomSource(const Model& model, int64_t count, uint64_t seed) {
-  Xoshiro256 random(seed);
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  for (TokenId& id : tokens) {
-    id = static_cast<TokenId>(random.Below(static_cast<uint64_t>(model.vocab_size())));
+SourceInput RandomSource(const Model& model, int64_t positions, uint64_t seed) {
+  SourceInput input;
+  const auto shape = model.frame_shape();
+  if (!shape.has_value()) {
+    input.tokens = Draw(positions, model.source_vocab_size(), seed);
+    return input;
   }
-  return tokens;
+  Xoshiro256 random(seed);
+  input.frames.resize(static_cast<size_t>(shape->bins * shape->frames));
+  constexpr uint64_t kLevels = 1 << 20;
+  for (float& number : input.frames) {
+    number = static_cast<float>(random.Below(kLevels)) / static_cast<float>(kLevels);
+  }
+  return input;
 }
 
 std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed) {
-  std::vector<TokenId> tokens = RandomSource(model, count, seed);
+  std::vector<TokenId> tokens = Draw(count, model.vocab_size(), seed);
   if (model.decoder_start().has_value()) tokens[0] = *model.decoder_start();
   const SpecialTokens& special = model.tokenizer().special();
   if (special.add_bos && special.bos.has_value()) tokens[0] = *special.bos;
@@ -98,10 +114,12 @@ Result<SpeedRunner> SpeedRunner::Create(std::shared_ptr<const Model> model,
   SpeedRunner out;
   KVANT_ASSIGN(out.runner_, Runner::Create(model, options));
   for (int64_t i = 0; i < options.sequences; ++i) {
-    KVANT_ASSIGN(const SequenceId sequence, source > 0
-                                                ? out.runner_->NewSequenceOf(RandomSource(
-                                                      *model, source, static_cast<uint64_t>(i + 1)))
-                                                : out.runner_->NewSequence());
+    const SourceInput input =
+        source > 0 ? RandomSource(*model, source, static_cast<uint64_t>(i + 1)) : SourceInput();
+    KVANT_ASSIGN(const SequenceId sequence,
+                 !input.frames.empty()   ? out.runner_->NewSequenceOfFrames(input.frames)
+                 : !input.tokens.empty() ? out.runner_->NewSequenceOf(input.tokens)
+                                         : out.runner_->NewSequence());
     out.sequences_.push_back(sequence);
     out.tokens_.push_back(RandomTokens(*model, options.context, static_cast<uint64_t>(i + 1)));
   }
@@ -147,9 +165,10 @@ Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
 }
 
 Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number) {
-  const std::vector<TokenId> tokens = RandomSource(runner.model(), test.source, number);
+  const SourceInput input = RandomSource(runner.model(), test.source, number);
   const auto start = Clock::now();
-  KVANT_ASSIGN(const SourceId source, runner.Encode(tokens));
+  KVANT_ASSIGN(const SourceId source, input.frames.empty() ? runner.Encode(input.tokens)
+                                                           : runner.EncodeFrames(input.frames));
   const double seconds = SecondsSince(start);
   KVANT_TRY(runner.FreeSource(source));
   return seconds;
@@ -173,8 +192,10 @@ Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const S
   const size_t length = static_cast<size_t>(std::max<int64_t>(test.depth, 1));
   const std::vector<TokenId> tokens(prompt.begin(),
                                     prompt.begin() + static_cast<std::ptrdiff_t>(length));
-  const std::vector<TokenId> source = RandomSource(runner.model(), test.source, 1);
-  if (test.source > 0) generate.sources = {&source, 1};
+  const SourceInput source =
+      test.source > 0 ? RandomSource(runner.model(), test.source, 1) : SourceInput();
+  if (!source.tokens.empty()) generate.sources = {&source.tokens, 1};
+  if (!source.frames.empty()) generate.frames = {&source.frames, 1};
   KVANT_ASSIGN(const auto found, GenerateBeams(runner, {&tokens, 1}, generate));
   if (found.front().cancelled) return MakeError(ErrorCode::kCancelled, "cancelled");
   return std::chrono::duration<double>(last - first).count();

@@ -33,9 +33,16 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
 Status CheckMemory(const Model& model, const SessionOptions& options, int64_t positions);
 
 // Random tokens, the same ones for the same seed, after the token that texts of the model begin
-// with; sources begin with any.
+// with.
 std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed);
-std::vector<TokenId> RandomSource(const Model& model, int64_t count, uint64_t seed);
+
+// What an encoder reads, tokens or frames; one of both is empty.
+struct SourceInput {
+  std::vector<TokenId> tokens;
+  std::vector<float> frames;
+};
+// So many positions of it.
+SourceInput RandomSource(const Model& model, int64_t positions, uint64_t seed);
 
 // Sequences of random tokens and the tests that are run on them.
 class SpeedRunner {

@@ -76,6 +76,13 @@ bool IsConvolution(const arch::HfTensor& row) {
   return row.columns == arch::Extent::kThreeFrames || row.columns == arch::Extent::kThreeRows;
 }
 
+// Whether both stacks have an embedding of their own.
+bool HasTwoEmbeddings(const arch::HfFamily& family) {
+  return std::ranges::any_of(family.tensors, [](const arch::HfTensor& tensor) {
+    return tensor.gguf_name == "enc.token_embd.weight";
+  });
+}
+
 // Both stacks differ; the first keys are those of T5, the next ones those of all others.
 nlohmann::json PairConfig(const arch::HfFamily& family) {
   return {{"architectures", {family.classes.front()}},
@@ -95,6 +102,7 @@ nlohmann::json PairConfig(const arch::HfFamily& family) {
           {"max_target_positions", 256},
           {"max_source_positions", 24},
           {"num_mel_bins", 256},
+          {"share_encoder_decoder_embeddings", !HasTwoEmbeddings(family)},
           {"vocab_size", 40},
           {std::string(family.activation.key), family.activation.names.front()},
           {"tie_word_embeddings", false},

@@ -146,7 +146,8 @@ TEST_P(SourceChecks, Ed08NumbersBehindTheEndOfASourceChangeNothing) {
   }
 }
 
-// One pass over all tokens, a step for each, and the reference in double precision.
+// A step for each token gives what one pass over all of them gives (a model with an encoder has no
+// other way without a cache).
 TEST_P(SourceChecks, Ed11StepsAreWhatComputingAllTokensAgainGives) {
   const std::vector<TokenId> source = RandomTokens(40, 3, kSourceVocab);
   const std::vector<TokenId> tokens = RandomTokens(40, 9, kSourceVocab);
