@@ -1,10 +1,17 @@
-# What `cmake --install` puts where: the program, the static library, the public headers, the shell
-# completion, and a CMake package, so that `find_package(kvant)` gives kvant::kvant. Users write
-# <kvant/session.h>.
+# What `cmake --install` puts where: the program, the static library, the shared one for C, the public
+# headers, the shell completion, a file for pkg-config, and a CMake package, so that
+# `find_package(kvant)` gives kvant::kvant (C++: <kvant/session.h>) and kvant::c (<kvant/kvant.h>).
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
 
 install(TARGETS kvant EXPORT kvant ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET kvant_shared)
+  install(TARGETS kvant_shared EXPORT kvant LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  file(RELATIVE_PATH include_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
+    ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+  configure_file(cmake/kvant.pc.in kvant.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/kvant.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
 if(TARGET kvant_cli)
   install(TARGETS kvant_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

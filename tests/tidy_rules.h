@@ -45,6 +45,7 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/generate/",
     "engine/convert/",
     "engine/quantize/",
+    "engine/capi/",
 };
 
 // Folders of cpu/, and the other folders there that they may include. Files of cpu/ itself know

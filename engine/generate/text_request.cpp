@@ -158,6 +158,15 @@ Result<std::span<const float>> TextRequest::Processed(std::span<const float> log
 }
 
 Status TextRequest::Choose(std::span<const float> logits) {
+  if (options().on_logits) {
+    row_.assign(logits.begin(), logits.end());
+    const size_t before = all_.size();
+    all_.insert(all_.end(), chosen_.begin(), chosen_.end());
+    const Status status = options().on_logits(all_, row_);
+    all_.resize(before);
+    KVANT_TRY(status);
+    logits = row_;
+  }
   KVANT_ASSIGN(const std::span<const float> row, Processed(logits));
   KVANT_ASSIGN(const TokenId id, sampler_->Sample(row));
   sampler_->Accept(id);

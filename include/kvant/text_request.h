@@ -48,6 +48,9 @@ struct GenerateOptions {
   // at most kSharedRowsMax - 1. Null: there is no draft.
   Draft* draft = nullptr;
   int64_t draft_tokens = 8;
+  // Changes the logits of the token after `text`, all tokens so far, before one is drawn. An error
+  // ends the text. May be empty.
+  std::function<Status(std::span<const TokenId> text, std::span<float> logits)> on_logits = {};
   // Tokens are forced, banned and penalized before one is sampled, as these options say; how many
   // beams there are and how they are scored does not matter. Null: nothing is. Of the prompt,
   // `processors_prompt` tokens count as one there and the others as generated; -1: all do.
@@ -156,6 +159,7 @@ class TextRequest final : public Request {
   std::vector<TokenId> guess_;   // the last token and those that may follow
   bool guess_again_ = false;     // the step is tried again with the tokens in guess_
   std::vector<TokenId> chosen_;  // from the logits of the last step
+  std::vector<float> row_;       // what on_logits changes, [vocab]
   bool right_ = true;            // all guesses so far are what was chosen
   Status chosen_status_;
   bool in_step_ = false;  // between AddInputs and Advance

@@ -15,6 +15,15 @@ run(${CMAKE_COMMAND} -S ${work}/examples -B ${work}/build -G Ninja
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/continuous_decoding ${model} "ROMEO:")
 run(${work}/build/growing_cache ${model})
+run(${work}/build/complete ${model} "ROMEO:")
+
+# The same by pkg-config alone.
+file(GLOB_RECURSE pc ${work}/prefix/*/kvant.pc)
+cmake_path(GET pc PARENT_PATH pc_folder)
+set(ENV{PKG_CONFIG_PATH} ${pc_folder})
+run(sh -c "cc -std=c99 ${work}/examples/complete.c -o ${work}/complete \
+  $(pkg-config --cflags --libs kvant) -Wl,-rpath,$(pkg-config --variable=libdir kvant)")
+run(${work}/complete ${model} "ROMEO:")
 if(EXISTS ${BUILD_DIR}/kvant)
   run(${work}/prefix/bin/kvant --version)
 endif()
