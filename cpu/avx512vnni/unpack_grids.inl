@@ -40,19 +40,19 @@ template <int kField>
 
 // Points 0 and 1 of a 64-bit word belong to the group of its lower lane, 2 and 3 to that of its
 // upper one.
+[[gnu::always_inline]] inline __m512i LowerGroups(__m512i a, __m512i b) {
+  return _mm512_castps_si512(
+      _mm512_mask_moveldup_ps(_mm512_castsi512_ps(a), 0xaaaa, _mm512_castsi512_ps(b)));
+}
+[[gnu::always_inline]] inline __m512i UpperGroups(__m512i a, __m512i b) {
+  return _mm512_castps_si512(
+      _mm512_mask_movehdup_ps(_mm512_castsi512_ps(b), 0x5555, _mm512_castsi512_ps(a)));
+}
 [[gnu::always_inline]] inline void PutGroups(const __m512i* points, WeightBlock& out) {
-  const auto lower = [](__m512i a, __m512i b) __attribute__((always_inline)) {
-    return _mm512_castps_si512(
-        _mm512_mask_moveldup_ps(_mm512_castsi512_ps(a), 0xaaaa, _mm512_castsi512_ps(b)));
-  };
-  const auto upper = [](__m512i a, __m512i b) __attribute__((always_inline)) {
-    return _mm512_castps_si512(
-        _mm512_mask_movehdup_ps(_mm512_castsi512_ps(b), 0x5555, _mm512_castsi512_ps(a)));
-  };
-  out.codes0 = lower(points[0], points[2]);
-  out.codes1 = upper(points[0], points[2]);
-  out.codes2 = lower(points[1], points[3]);
-  out.codes3 = upper(points[1], points[3]);
+  out.codes0 = LowerGroups(points[0], points[2]);
+  out.codes1 = UpperGroups(points[0], points[2]);
+  out.codes2 = LowerGroups(points[1], points[3]);
+  out.codes3 = UpperGroups(points[1], points[3]);
 }
 
 // d * eighths / 8 * (2 s + 1) for the lower four bits s of each lane; of three bits, the fourth

@@ -26,7 +26,7 @@ Result<std::optional<Charsmap>> ReadCharsmap(const VocabularyKeys& keys) {
   const std::string_view table(reinterpret_cast<const char*>(array->data), array->count);
   KVANT_ASSIGN(auto charsmap,
                Charsmap::Parse(table, fmt::format("{}: {}", keys.path(), keys.Key(kKey))));
-  return std::optional<Charsmap>(std::move(charsmap));
+  return std::optional<Charsmap>(charsmap);
 }
 
 }  // namespace

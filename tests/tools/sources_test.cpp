@@ -179,7 +179,8 @@ TEST_F(SourceProgram, SamplesAreThoseOfSeparateRuns) {
     }
     const int seed = 5 + text["sample"].get<int>();
     for (const json& alone : batch(1, seed)) {
-      if (alone["prompt"] == text["prompt"]) EXPECT_EQ(alone["ids"], text["ids"]) << text;
+      if (alone["prompt"] != text["prompt"]) continue;
+      EXPECT_EQ(alone["ids"], text["ids"]) << text;
     }
     if (text["prompt"] != 0) continue;
     const json one =
@@ -251,7 +252,9 @@ TEST_F(SourceProgram, LanguagesHaveTheirPlaces) {
     EXPECT_EQ(found["source_ids"].get<std::vector<TokenId>>(), source);
     const auto first = found["prompt_ids"][0].get<TokenId>();
     EXPECT_EQ(first, behind ? kFirst + 2 : 2);
-    if (!behind) EXPECT_EQ(found["beams"][0]["ids"][0], kFirst + 2);
+    if (!behind) {
+      EXPECT_EQ(found["beams"][0]["ids"][0], kFirst + 2);
+    }
     const ProgramRun wrong = RunProgram({"run", *path, "-p", "a", "--target-lang", "xx"});
     EXPECT_NE(wrong.code, 0);
     EXPECT_THAT(wrong.error, HasSubstr("expected a language of the model (ar_AR, cs_CZ, "));
