@@ -171,8 +171,11 @@ class BatchState {
     const int32_t sample = entry.sample;
     bool& ended = entry.ended;
     if (calls.on_prompt != nullptr) {
-      entry.options.on_prefill = [&calls, &ended, request, sample](int64_t done) {
-        ended = calls.on_prompt(calls.user, request, sample, done) != 0 || ended;
+      int64_t& max_tokens = entry.options.max_tokens;
+      entry.options.on_prefill = [&calls, &ended, &max_tokens, request, sample](int64_t done) {
+        if (calls.on_prompt(calls.user, request, sample, done) == 0) return;
+        ended = true;
+        max_tokens = 0;  // no token is drawn if that was the last of the prompt
       };
     }
     if (calls.on_logits != nullptr) {
@@ -228,7 +231,9 @@ class BatchState {
     out.struct_size = sizeof(out);
     out.request = entry.request;
     out.sample = entry.sample;
-    out.finish_reason = failed ? KVANT_FINISH_ERROR : static_cast<int32_t>(made.finish_reason);
+    out.finish_reason = static_cast<int32_t>(made.finish_reason);
+    if (entry.ended) out.finish_reason = KVANT_FINISH_CANCELLED;
+    if (failed) out.finish_reason = KVANT_FINISH_ERROR;
     out.status = failed ? StatusOf(status.error().code) : KVANT_OK;
     out.error = failed ? status.error().message.c_str() : "";
     out.seed = entry.text->seed();
