@@ -120,7 +120,7 @@ static void Kv90AppendGenerateRewind(const kvant_model* model) {
   size_t held = 0;
   const kvant_token* tokens = kvant_sequence_tokens(runner, sequence, &held);
   CHECK(held == count + kSteps && Same(tokens + count, first, kSteps));
-  // KV-91: to a length, and on with the same bits.
+  // Back to a length, and on with the same bits.
   OK(kvant_sequence_rewind(runner, sequence, (int64_t)count + 4, 1));
   OK(kvant_sequence_compute_logits(runner, sequence));
   Generate(runner, sequence, sampler, second, kSteps - 4);
