@@ -12,7 +12,8 @@
 // handles by one at a time, and a runner not from its own callbacks: KVANT_INVALID then. Only
 // kvant_runner_cancel() may be called at any time from any thread. Different handles are
 // independent, but for batches and searches, which use their runner.
-#pragma once
+#ifndef KVANT_KVANT_H_INCLUDED
+#define KVANT_KVANT_H_INCLUDED
 
 #include <stddef.h>
 #include <stdint.h>
@@ -212,3 +213,5 @@ KVANT_API kvant_status kvant_template_tokens(const kvant_template* chat_template
 
 #include "kvant/kvant_generate.h"
 #include "kvant/kvant_runner.h"
+
+#endif  // KVANT_KVANT_H_INCLUDED

@@ -3,7 +3,8 @@
 // likeliest texts.
 //
 // A sampler, a batch and a search may outlive what they were made from.
-#pragma once
+#ifndef KVANT_KVANT_GENERATE_H_INCLUDED
+#define KVANT_KVANT_GENERATE_H_INCLUDED
 
 #include "kvant/kvant.h"
 
@@ -257,3 +258,5 @@ KVANT_API kvant_status kvant_runner_search(kvant_runner* runner, const kvant_bea
 #ifdef __cplusplus
 }
 #endif
+
+#endif  // KVANT_KVANT_GENERATE_H_INCLUDED

@@ -4,7 +4,8 @@
 // A step that is refused (KVANT_INVALID, KVANT_CONTEXT_FULL, KVANT_OUT_OF_MEMORY) changes nothing;
 // one that is cancelled keeps the passes that were complete: kvant_sequence_length() tells. The
 // bits of a sequence do not depend on what it shares a step with.
-#pragma once
+#ifndef KVANT_KVANT_RUNNER_H_INCLUDED
+#define KVANT_KVANT_RUNNER_H_INCLUDED
 
 #include "kvant/kvant.h"
 
@@ -235,3 +236,5 @@ KVANT_API kvant_status kvant_sequence_set_source(kvant_runner* runner, kvant_seq
 #ifdef __cplusplus
 }
 #endif
+
+#endif  // KVANT_KVANT_RUNNER_H_INCLUDED
