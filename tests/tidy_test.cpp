@@ -142,8 +142,7 @@ void MeasureCounts(const SourceFile& file, Sizes& sizes) {
   // Headers for C, which include each other, have guards.
   const bool once = file.text.find("#pragma once") != std::string::npos ||
                     file.text.find("_H_INCLUDED\n#define KVANT_") != std::string::npos;
-  if (is_header && !once)
-    ++sizes["fragments " + room];
+  if (is_header && !once) ++sizes["fragments " + room];
   if (room == "tests" || room == "bench" || room == "examples") return;
   if (is_header) {
     const int count = static_cast<int>(BoolParameters(file.text).size());
