@@ -161,7 +161,7 @@ Status ScoreInOrder(Runner& runner, SequenceId base, std::span<const ScoredText*
     if (status.ok()) status = runner.SetSource(base, source);
     if (status.ok()) status = scorer.ScoreAlone(*order[0]);
     KVANT_TRY(runner.FreeSource(source));
-    KVANT_TRY(status);
+    if (!status.ok()) return status;
     order = order.subspan(1);
   }
   return {};
@@ -182,7 +182,7 @@ Status ScoreTexts(Runner& runner, std::span<const ScoredText> texts) {
   Status status = ScoreInOrder(runner, base, order);
   const Status freed = runner.FreeSequence(base);
   if (status.ok()) status = freed;
-  KVANT_TRY(status);
+  if (!status.ok()) return status;
   for (size_t i = 0; i < texts.size(); ++i) {
     if (std::ranges::any_of(texts[i].log_probs, [](double x) { return std::isnan(x); })) {
       return MakeError(ErrorCode::kCorrupt, "text {}: the model's output is not a number", i);

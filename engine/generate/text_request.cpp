@@ -164,7 +164,7 @@ Status TextRequest::Choose(std::span<const float> logits) {
     all_.insert(all_.end(), chosen_.begin(), chosen_.end());
     const Status status = options().on_logits(all_, row_);
     all_.resize(before);
-    KVANT_TRY(status);
+    if (!status.ok()) return status.error();
     logits = row_;
   }
   KVANT_ASSIGN(const std::span<const float> row, Processed(logits));
