@@ -193,18 +193,24 @@ def greedy_result(out, length, case, margins):
     return tokens, sum(log_probs) / len(tokens) ** case["length_penalty"], log_probs, [0] * len(tokens)
 
 
-def search(model, case):
-    """generate(), as [prompt][hypothesis]."""
-    margins = Margins()
-    watch(model, margins)
+def prompt_inputs(case):
+    """What generate() is given of a case's prompts, and where what it adds begins."""
     longest = max(map(len, case["prompts"]))
     ids = torch.tensor([[PAD] * (longest - len(p)) + p for p in case["prompts"]])
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in case["prompts"]])
+    return dict(inputs=ids, attention_mask=mask, pad_token_id=PAD), longest
+
+
+def search(model, case, inputs_of=prompt_inputs):
+    """generate(), as [prompt][hypothesis]."""
+    margins = Margins()
+    watch(model, margins)
+    inputs, longest = inputs_of(case)
     ends = case["end_tokens"]
     out = model.generate(
-        ids, attention_mask=mask, num_beams=case["beams"], num_return_sequences=case["num_return"],
+        **inputs, num_beams=case["beams"], num_return_sequences=case["num_return"],
         length_penalty=case["length_penalty"], early_stopping=EARLY_STOPPING[case["early_stopping"]],
-        eos_token_id=ends or None, pad_token_id=PAD, max_new_tokens=None if "max_length" in case else case["max_new_tokens"],
+        eos_token_id=ends or None, max_new_tokens=None if "max_length" in case else case["max_new_tokens"],
         min_new_tokens=(case["min_new_tokens"] or None) if ends else None, repetition_penalty=case["repetition_penalty"],
         no_repeat_ngram_size=case["no_repeat_ngram"], do_sample=False, return_dict_in_generate=True, output_scores=True,
         **processors(case))
