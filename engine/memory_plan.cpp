@@ -120,15 +120,22 @@ graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions
           .context = positions,
           .sequences = 1,
           .shares = ThreadPool::SharesOf(options.threads),
-          .kv_cache = true,
+          .kv_cache = options.kv_cache,
           .source = positions};
 }
 
 uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t positions) {
   const graph::Plan& plan = model.plan(graph::kEncodePlan);
   const graph::PassLimits limits = EncoderLimits(options, positions);
-  return plan.Layout(positions).bytes + plan.SharedBytes(limits) +
-         plan.ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
+  uint64_t bytes = plan.Layout(positions).bytes + plan.SharedBytes(limits) +
+                   plan.ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
+  if (options.kv_cache) return bytes;
+  for (const graph::CacheLayer& layer : plan.cache_layers()) {  // graph::SourceRows
+    if (layer.keeps != graph::Keeps::kSource) continue;
+    bytes += static_cast<uint64_t>(positions * layer.kv_heads * (layer.k_dim + layer.v_dim)) *
+             sizeof(float);
+  }
+  return bytes;
 }
 
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options) {

@@ -156,8 +156,7 @@ std::span<const float> Runner::source_frames(SequenceId sequence) const {
 Status Runner::SetSource(SequenceId sequence, SourceId source) {
   KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   KVANT_ASSIGN(const run::SourceState* const held, engine_->sources->Get(source));
-  KVANT_TRY(engine_->core->cache->SetSource(state->kv, held->kv));
-  state->source = held->identity;
+  KVANT_TRY(engine_->sequences->SetSource(*state, *held));
   engine_->core->LogEvent("source sequence={} source={}", sequence, source);
   return engine_->sequences->CheckIfAsked();
 }

@@ -51,10 +51,6 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
     return MakeError(ErrorCode::kInvalid, "state log: expected 0 to {} tokens, found {}",
                      kStateLogMax, options.state_log);
   }
-  if (model.has_encoder() && !options.kv_cache) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "no KV cache: the model has an encoder, whose output is kept in the cache");
-  }
   options.source_k_type = options.source_k_type.value_or(options.k_type);
   options.source_v_type = options.source_v_type.value_or(options.v_type);
   for (const graph::CacheLayer& layer : model.plan().cache_layers()) {

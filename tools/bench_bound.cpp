@@ -13,6 +13,19 @@ namespace {
 using graph::PassShape;
 using graph::RowSpace;
 
+// One pass of the encoder, whose own keys and values are floats.
+graph::Work CountEncoding(const Model& model, bool kv_cache, int64_t length) {
+  const PassShape::Part part = {.rows = length, .end = length, .source = length};
+  PassShape pass;
+  pass.rows.Set(RowSpace::kPass, length);
+  if (model.frame_shape().has_value()) {
+    pass.rows.Set(RowSpace::kFrames, graph::kFramesPerPosition * length);
+  }
+  pass.parts = {&part, 1};
+  if (kv_cache) pass.cache = {cpu::KvElement::kF32, cpu::KvElement::kF32};
+  return model.plan(graph::kEncodePlan).WorkOf(pass);
+}
+
 // Adds up what the nodes of the plan say of their work.
 class Counter {
  public:
@@ -40,6 +53,10 @@ class Counter {
     AddParts({&part, 1});
   }
 
+  void AddEncoding(const Model& model, int64_t length) {
+    work_ += CountEncoding(model, options_.kv_cache, length);
+  }
+
   // One pass over a token each of several sequences with `end` tokens. They share nothing, or all.
   void AddStep(int64_t rows, int64_t end, bool shared) {
     AddMatrices(rows, rows);
@@ -60,29 +77,19 @@ class Counter {
   graph::Work work_;
 };
 
-// One pass of the encoder, whose own keys and values are floats.
-graph::Work CountEncoding(const Model& model, int64_t length) {
-  const PassShape::Part part = {.rows = length, .end = length, .source = length};
-  PassShape pass;
-  pass.rows.Set(RowSpace::kPass, length);
-  if (model.frame_shape().has_value()) {
-    pass.rows.Set(RowSpace::kFrames, graph::kFramesPerPosition * length);
-  }
-  pass.parts = {&part, 1};
-  pass.cache = {cpu::KvElement::kF32, cpu::KvElement::kF32};
-  return model.plan(graph::kEncodePlan).WorkOf(pass);
-}
-
 }  // namespace
 
 graph::Work CountWork(const Model& model, const SessionOptions& options, const SpeedCase& test) {
-  if (test.encodes) return CountEncoding(model, test.source);
+  if (test.encodes) return CountEncoding(model, options.kv_cache, test.source);
   Counter counter(model, options, test.source);
   const int64_t end = test.depth + test.n_prompt;
   if (!options.kv_cache) {  // every step computes all that is there, and stores nothing
     const auto add = [&](int64_t rows) {
       counter.AddMatrices(rows * test.sequences, test.sequences);
-      for (int64_t i = 0; i < test.sequences; ++i) counter.AddAttention(rows, rows);
+      for (int64_t i = 0; i < test.sequences; ++i) {
+        counter.AddAttention(rows, rows);
+        if (test.source > 0) counter.AddEncoding(model, test.source);
+      }
     };
     if (test.n_prompt > 0) add(end);
     for (int64_t i = 1; i <= test.n_gen; ++i) add(end + i);

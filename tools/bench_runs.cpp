@@ -166,9 +166,15 @@ Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
 
 Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number) {
   const SourceInput input = RandomSource(runner.model(), test.source, number);
+  SourceOptions options;
+  // Without a cache nothing would be encoded yet.
+  if (!runner.options().kv_cache) {
+    options.rows = [](std::span<const float> /*rows*/) { return Status(); };
+  }
   const auto start = Clock::now();
-  KVANT_ASSIGN(const SourceId source, input.frames.empty() ? runner.Encode(input.tokens)
-                                                           : runner.EncodeFrames(input.frames));
+  KVANT_ASSIGN(const SourceId source, input.frames.empty()
+                                          ? runner.Encode(input.tokens, options)
+                                          : runner.EncodeFrames(input.frames, options));
   const double seconds = SecondsSince(start);
   KVANT_TRY(runner.FreeSource(source));
   return seconds;

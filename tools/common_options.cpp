@@ -267,6 +267,7 @@ Result<SessionOptions> SessionGroup::Options() const {
       {kv_check, "--kv-check"},
       {kv_poison, "--kv-poison"},
       {kv_budget != 0, "--kv-budget"},
+      {source_kv_type.has_value(), "--source-kv-type"},
       {log_kv, "--log"}};
   for (const auto& [given, name] : cached) {
     if (!given || !no_kv_cache) continue;

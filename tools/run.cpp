@@ -235,18 +235,17 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
                              : options.beams.has_encoder ? "a model that has an encoder"
                                                          : "--beams";
     KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
-                            "--keep", "--draft", "--no-kv-cache", "--reverse-prompt"},
+                            "--keep", "--draft", "--reverse-prompt"},
                            mode));
     if (batch && prompt) {
       return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
     }
-    if (batch) KVANT_TRY(list.Exclude({"--echo", "--chat"}, "--prompts"));
+    if (batch) KVANT_TRY(list.Exclude({"--echo", "--chat", "--no-kv-cache"}, "--prompts"));
   }
   if (options.beams.has_encoder) {
     KVANT_TRY(CheckFrames(options, positionals, batch ? "--prompts" : prompt ? "prompt" : ""));
-    KVANT_TRY(list.Exclude(
-        {"--prompt-cache", "--context-shift", "--keep", "--draft", "--no-kv-cache", "--echo"},
-        "a model that has an encoder"));
+    KVANT_TRY(list.Exclude({"--prompt-cache", "--context-shift", "--keep", "--draft", "--echo"},
+                           "a model that has an encoder"));
   }
   KVANT_TRY(CheckChatModes(list, options));
   KVANT_TRY(CheckBeamModes(list, options));

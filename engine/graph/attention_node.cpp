@@ -53,7 +53,8 @@ class AttentionNode final : public Node {
         kernels_.attention_scratch_bytes(kRowTile, static_cast<int>(heads_per_kv_),
                                          static_cast<int>(shape_.k_dim),
                                          static_cast<int>(shape_.v_dim), key_form());
-    return limits.kv_cache ? cached : std::max(cached, UncachedScratchBytes(shape_, limits.chunk));
+    if (limits.kv_cache) return cached;
+    return std::max(cached, UncachedScratchBytes(shape_, limits.positions()));
   }
 
   // Room for the partial results of four rows at any length.
@@ -329,6 +330,25 @@ class AttentionNode final : public Node {
     }
   }
 
+  // The keys and values of a head, where there is no cache: of the source, or of the pass.
+  struct UncachedKeys {
+    const float* keys;
+    const float* values;
+    int64_t stride;
+    int64_t rows;
+  };
+  UncachedKeys KeysOf(const PassContext& pass, int64_t head) const {
+    if (in_.kv != kNoValue) {
+      const float* row = pass.Floats(in_.kv);
+      return {row + in_.key_column + head * shape_.k_dim,
+              row + in_.value_column + head * shape_.v_dim, pass.RowFloats(in_.kv),
+              pass.RowCount(in_.kv)};
+    }
+    const float* row = pass.source->layers[static_cast<size_t>(cache_id_)].data();
+    return {row + head * shape_.k_dim, row + shape_.kv_heads * shape_.k_dim + head * shape_.v_dim,
+            shape_.kv_heads * (shape_.k_dim + shape_.v_dim), pass.source->positions};
+  }
+
   void RunUncached(const PassContext& pass, const ThreadPool::Member& member) const {
     const int64_t rows = pass.RowCount(in_.queries);
     const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
@@ -336,18 +356,19 @@ class AttentionNode final : public Node {
       const int64_t begin = task / shape_.kv_heads * kRowTile;
       const int64_t end = std::min(rows, begin + kRowTile);
       const int64_t kv_head = task % shape_.kv_heads;
-      const float* kv = pass.Floats(in_.kv);
-      const int64_t stored = CacheHead(kv_head);
+      const UncachedKeys kv = KeysOf(pass, CacheHead(kv_head));
       Attend({.shape = shape_,
               .scale = scale_,
               .bias_slopes = OfHeads(shape_.bias_slopes, kv_head),
               .sinks = OfHeads(shape_.sinks, kv_head),
+              .distances = DistancesOf(kv_head),
               .queries = pass.Floats(in_.queries) + kv_head * heads_per_kv_ * shape_.query_dim(),
-              .keys = kv + in_.key_column + stored * shape_.k_dim,
-              .values = kv + in_.value_column + stored * shape_.v_dim,
+              .keys = kv.keys,
+              .values = kv.values,
               .out = pass.Floats(out_.floats) + kv_head * heads_per_kv_ * shape_.v_dim,
               .query_stride = pass.RowFloats(in_.queries),
-              .kv_stride = pass.RowFloats(in_.kv),
+              .kv_stride = kv.stride,
+              .kv_rows = kv.rows,
               .out_stride = pass.RowFloats(out_.floats),
               .row_begin = begin,
               .row_end = end,
@@ -368,7 +389,7 @@ class AttentionNode final : public Node {
 }  // namespace
 
 std::vector<ValueId> AttentionInput::ids() const {
-  return queries == kv ? std::vector{queries} : std::vector{queries, kv};
+  return queries == kv || kv == kNoValue ? std::vector{queries} : std::vector{queries, kv};
 }
 
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,

@@ -80,7 +80,7 @@ struct AttentionShape {
 // Where the vectors of a row lie. Keys and values are those of a pass without cache.
 struct AttentionInput {
   ValueId queries = kNoValue;  // [heads][query_dim] from column 0 on
-  ValueId kv = kNoValue;
+  ValueId kv = kNoValue;       // kNoValue: those of PassContext::source
   int64_t key_column = 0;
   int64_t value_column = 0;
 

@@ -102,6 +102,15 @@ struct PassLimits {
   int64_t positions() const { return context > source ? context : source; }
 };
 
+// What the layers of a decoder make of a source, where there is no cache: the pass of the encoder
+// writes it, and the pass over the tokens reads it.
+struct SourceRows {
+  int64_t positions = 0;
+  // By cache id, [positions][kv_heads * (k_dim + v_dim)]: the keys of all heads, then their values.
+  // Empty for layers that keep no positions of a source.
+  std::vector<std::vector<float>> layers;
+};
+
 class Node;
 
 // The beginning of a thread's scratch memory: which matrix product it has arranged activations for.
@@ -121,7 +130,8 @@ struct PassContext {
   std::span<const int32_t> tokens;     // [rows]; empty where frames are read
   std::span<const float> frames;       // [numbers of a frame][rows of kFrames]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
-  kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
+  kv::PassView* kv = nullptr;    // null: attention recomputes keys and values of the whole sequence
+  SourceRows* source = nullptr;  // without a cache; null: there is no source
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
   std::byte* scratch = nullptr;       // scratch_bytes for each thread; zeros before the first pass
   size_t scratch_bytes = 0;           // Plan::ScratchBytes

@@ -87,7 +87,17 @@ class RopeAndStoreNode final : public Node {
     for (int64_t row = range.begin; row < range.end; ++row) {
       for (int64_t head = 0; head < shape_.kv_heads; ++head)
         NormAndRope(pass, row, HeadsOf(pass, row, head));
+      if (is_of_source()) KeepForDecoder(pass, row);
     }
+  }
+
+  // Whether it stores what a decoder's layer reads of a source: then there are no queries.
+  bool is_of_source() const { return shape_.heads == 0; }
+
+  void KeepForDecoder(const PassContext& pass, int64_t row) const {
+    std::vector<float>& kept = pass.source->layers[static_cast<size_t>(cache_id_)];
+    const int64_t columns = shape_.qkv_columns();
+    std::copy_n(pass.FloatRow(qkv_, row), columns, kept.data() + row * columns);
   }
 
   // The model's norms and its rotation by position.

@@ -17,26 +17,33 @@ double Capped(double score, float score_cap) {
   return cap > 0 ? cap * std::tanh(score / cap) : score;
 }
 
+double FromDistance(const UncachedAttention& task, int64_t head, int64_t distance) {
+  const cpu::DistanceBias& bias = task.distances;
+  return bias.values == nullptr ? 0.0 : static_cast<double>(*bias.At(head, distance));
+}
+
 void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const float* query,
                 float* out) {
   const AttentionShape& shape = task.shape;
   double* scores = reinterpret_cast<double*>(task.scratch.data());  // by position
-  double* sums = scores + task.row_end;                             // [v_dim]
-  const int64_t first = shape.FirstVisible(row);
+  double* sums = scores + task.kv_rows;                             // [v_dim]
+  const int64_t first = shape.sees_all ? 0 : shape.FirstVisible(row);
+  const int64_t end = shape.sees_all ? task.kv_rows : row + 1;
   const double slope =
       task.bias_slopes == nullptr ? 0.0 : static_cast<double>(task.bias_slopes[head]);
   const bool has_sink = task.sinks != nullptr;
   const double sink = has_sink ? static_cast<double>(task.sinks[head]) : 0.0;
   double highest = has_sink ? sink : -HUGE_VAL;
-  for (int64_t other = first; other <= row; ++other) {
+  for (int64_t other = first; other < end; ++other) {
     const double dot = Dot(query, task.keys + other * task.kv_stride, shape.query_dim());
     scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap) -
-                    slope * static_cast<double>(row - other);
+                    slope * static_cast<double>(row - other) +
+                    FromDistance(task, head, other - row);
     highest = std::max(highest, scores[other]);
   }
   double total = has_sink ? std::exp(sink - highest) : 0.0;
   std::fill_n(sums, shape.v_dim, 0.0);
-  for (int64_t other = first; other <= row; ++other) {
+  for (int64_t other = first; other < end; ++other) {
     const double weight = std::exp(scores[other] - highest);
     const float* value = task.values + other * task.kv_stride;
     total += weight;

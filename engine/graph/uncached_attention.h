@@ -1,6 +1,6 @@
 // Attention without a cache: the pass holds all of its sequence, and every row attends to the rows
-// before it and to itself. Plain loops in double precision, without tiles, blocks or spans; tests
-// compare attention over a cache with it.
+// before it and to itself, or to all rows of a source. Plain loops in double precision, without
+// tiles, blocks or spans; tests compare attention over a cache with it.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,14 @@ struct UncachedAttention {
   float scale;               // of the products of queries and keys
   const float* bias_slopes;  // of these heads, as AttentionShape::bias_slopes; null: none
   const float* sinks;        // the same of AttentionShape::sinks
+  cpu::DistanceBias distances;
   const float* queries;
   const float* keys;
   const float* values;
   float* out;
   int64_t query_stride;  // floats from one row to the next
   int64_t kv_stride;     // the same of keys and values
+  int64_t kv_rows;       // that there are; AttentionShape::sees_all shows all of them to every row
   int64_t out_stride;
   int64_t row_begin;
   int64_t row_end;
@@ -31,7 +33,7 @@ struct UncachedAttention {
 
 void Attend(const UncachedAttention& task);
 
-// Scratch bytes of a thread, for passes of at most `rows` rows.
+// Scratch bytes of a thread, where there are at most `rows` rows of keys.
 size_t UncachedScratchBytes(const AttentionShape& shape, int64_t rows);
 
 }  // namespace kvant::graph

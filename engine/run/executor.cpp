@@ -18,7 +18,7 @@ constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-Executor::Executor(Core& core) : core_(core) {
+Executor::Executor(Core& core) : core_(core), encoder_(core) {
   for (const auto& tensor : core_.model->file().tensors()) weight_bytes_ += tensor.size_bytes;
 }
 
@@ -66,7 +66,8 @@ Status Executor::RunPass(std::span<PassPart> parts, const std::atomic<bool>* can
   Reserve(parts);
   Fill(parts);
   if (rows_.empty()) return {};
-  Status status = RunStage(graph::Stage::kBody, cancel);
+  Status status = EncodeAgain(parts.front(), cancel);
+  if (status.ok()) status = RunStage(graph::Stage::kBody, cancel);
   if (status.ok()) status = RunHead(parts, cancel, sink);
   if (status.ok()) {
     ++core_.counters.passes;
@@ -134,6 +135,12 @@ void Executor::Fill(std::span<const PassPart> parts) {
   pass_.positions = positions_;
   pass_.tails = tails_;
   pass_.rows.Set(graph::RowSpace::kPass, std::ssize(tokens_));
+}
+
+Status Executor::EncodeAgain(const PassPart& part, const std::atomic<bool>* cancel) {
+  if (core_.cache.has_value() || part.source == nullptr) return {};
+  pass_.source = &source_rows_;
+  return encoder_.Run(*part.source, source_rows_, cancel);
 }
 
 Status Executor::ScanAgain(kv::Sequence& sequence, TailLog& tail, int64_t end) {

@@ -19,6 +19,7 @@
 #include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 #include "engine/run/core.h"
+#include "engine/run/source_encoder.h"
 #include "engine/run/tail_log.h"
 
 namespace kvant::run {
@@ -31,6 +32,8 @@ struct PassPart {
   // Logits are computed for tokens[logits_from] and those after it; tokens.size(): for none.
   size_t logits_from = 0;
   TailLog* tail = nullptr;  // keeps the last of the rows; null: nothing does
+  const SourceInput* source =
+      nullptr;         // encoded again where there is no cache; null: there is none
   Status status = {};  // kOutOfMemory: there was no room for this part, and the pass ran without it
 };
 
@@ -70,6 +73,8 @@ class Executor {
  private:
   void Reserve(std::span<PassPart> parts);
   void Fill(std::span<const PassPart> parts);
+  // Encodes the source of the only part, where there is no cache.
+  Status EncodeAgain(const PassPart& part, const std::atomic<bool>* cancel);
   Status RunStage(graph::Stage stage, const std::atomic<bool>* cancel);
   Status RunHead(std::span<const PassPart> parts, const std::atomic<bool>* cancel,
                  const LogitSink& sink);
@@ -84,6 +89,8 @@ class Executor {
   std::vector<std::atomic<int32_t>> arrivals_;
   std::vector<graph::RopeAngles> ropes_;
   std::optional<kv::PassView> view_;
+  SourceEncoder encoder_;
+  graph::SourceRows source_rows_;  // without a cache: of the source of the last pass
   graph::PassContext pass_;
 
   // The pass under way:

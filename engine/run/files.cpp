@@ -81,9 +81,9 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
     return MakeError(ErrorCode::kNotSupported, "load: there is no KV cache");
   }
   const auto check = [&](kv::SourceKind kind, std::span<const std::byte> input) -> Result<int64_t> {
-    int64_t positions = 0;
-    KVANT_TRY(sources.CheckInput(InputOf(kind, input), &positions));
-    return positions;
+    const run::SourceInput source = InputOf(kind, input);
+    KVANT_TRY(sources.CheckInput(source));
+    return source.Positions(*core.model);
   };
   KVANT_ASSIGN(kv::LoadedSession loaded,
                kv::ReadSessionFile(path, core.model->Fingerprint(), core.model->vocab_size(), check,

@@ -149,7 +149,10 @@ Status Runner::ComputeLogits(SequenceId sequence) {
   run::LogitRows::Row row = run::LogitRows::kNone;
   // Runs the last token once more, after the others.
   const auto compute = [&](kv::Sequence& others) -> Status {
-    run::PassPart part{&others, tokens.first(tokens.size() - 1), tokens.last(1), 0};
+    run::PassPart part{.kv = &others,
+                       .earlier = tokens.first(tokens.size() - 1),
+                       .tokens = tokens.last(1),
+                       .source = state->source_input()};
     KVANT_TRY(engine_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
       row = rows.Take();
       std::copy(shown[0].logits.begin(), shown[0].logits.end(), rows.values(row).begin());

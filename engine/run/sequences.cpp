@@ -96,6 +96,17 @@ void Sequences::Clear(SequenceState& state) {
   state.source.reset();
 }
 
+Status Sequences::SetSource(SequenceState& state, const SourceState& source) {
+  if (core_.cache.has_value()) {
+    KVANT_TRY(core_.cache->SetSource(state.kv, source.kv));
+  } else if (state.kv.length != 0) {
+    return MakeError(ErrorCode::kInvalid, "source: expected an empty sequence, found {} tokens",
+                     state.kv.length);
+  }
+  state.source = source.identity;
+  return {};
+}
+
 void Sequences::SetLogits(SequenceState& state, LogitRows::Row row) {
   rows_.Release(state.logits);
   state.logits = row;

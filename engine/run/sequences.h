@@ -41,6 +41,7 @@ struct SequenceState {
   std::unique_ptr<TailLog> tail = {};                 // of models with states; null: there is none
   int64_t indexed_blocks = 0;  // how many of its full blocks the prefix index knows
 
+  const SourceInput* source_input() const { return source == nullptr ? nullptr : &source->input; }
   uint64_t source_number() const { return source == nullptr ? 0 : source->number; }
 };
 
@@ -62,6 +63,8 @@ class Sequences {
   // Makes the state as it was when new: no tokens, no blocks, no logits.
   void Clear(SequenceState& state);
   int64_t count() const;
+  // See Runner::SetSource.
+  Status SetSource(SequenceState& state, const SourceState& source);
 
   // `to`, which is empty, becomes what `from` is: blocks and logits are shared, tokens copied.
   void Copy(const SequenceState& from, SequenceState& to);

@@ -21,10 +21,44 @@ uint64_t SourceInput::Hash() const {
                         : XXH64(frames.data(), frames.size() * sizeof(float), 0);
 }
 
-Status SourceEncoder::Run(const SourceInput& input, int64_t length, kv::Source& source,
+int64_t SourceInput::Positions(const Model& model) const {
+  return frames.empty() ? std::ssize(tokens) : model.source_length();
+}
+
+Status SourceEncoder::Run(const SourceInput& input, kv::Source& source,
                           const std::atomic<bool>* cancel, const Output& output) {
-  const graph::Plan& plan = core_.model->plan(graph::kEncodePlan);
+  const int64_t length = input.Positions(*core_.model);
+  // A sequence of no tokens, which has the tables of the source.
+  kv::Sequence reader;
+  reader.tables = source.tables;
+  kv::PassView view(*core_.cache, 1, length);
+  const kv::PartRows part = {&reader, 0, length};
+  view.Set({&part, 1});
   graph::PassContext pass;
+  pass.kv = &view;
+  return RunPlan(input, pass, cancel, output);
+}
+
+Status SourceEncoder::Run(const SourceInput& input, graph::SourceRows& rows,
+                          const std::atomic<bool>* cancel, const Output& output) {
+  const auto layers = core_.model->plan(graph::kEncodePlan).cache_layers();
+  rows.positions = input.Positions(*core_.model);
+  rows.layers.resize(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const graph::CacheLayer& layer = layers[i];
+    if (layer.keeps != graph::Keeps::kSource) continue;
+    const int64_t columns = layer.kv_heads * (layer.k_dim + layer.v_dim);
+    rows.layers[i].resize(static_cast<size_t>(rows.positions * columns));
+  }
+  graph::PassContext pass;
+  pass.source = &rows;
+  return RunPlan(input, pass, cancel, output);
+}
+
+Status SourceEncoder::RunPlan(const SourceInput& input, graph::PassContext& pass,
+                              const std::atomic<bool>* cancel, const Output& output) {
+  const graph::Plan& plan = core_.model->plan(graph::kEncodePlan);
+  const int64_t length = input.Positions(*core_.model);
   pass.limits = EncoderLimits(core_.options, length);
   const graph::ArenaLayout layout = plan.Layout(length);
   KVANT_ASSIGN(const AlignedBuffer arena, AlignedBuffer::Allocate(layout.bytes, "encoder"));
@@ -35,13 +69,6 @@ Status SourceEncoder::Run(const SourceInput& input, int64_t length, kv::Source& 
   KVANT_ASSIGN(const AlignedBuffer shared,
                AlignedBuffer::Allocate(plan.SharedBytes(pass.limits), "partial results"));
   std::vector<std::atomic<int32_t>> arrivals(static_cast<size_t>(pass.limits.shares));
-
-  // A sequence of no tokens, which has the tables of the source.
-  kv::Sequence reader;
-  reader.tables = source.tables;
-  kv::PassView view(*core_.cache, 1, length);
-  const kv::PartRows part = {&reader, 0, length};
-  view.Set({&part, 1});
   std::vector<int64_t> positions(static_cast<size_t>(length));
   std::iota(positions.begin(), positions.end(), 0);
 
@@ -51,7 +78,6 @@ Status SourceEncoder::Run(const SourceInput& input, int64_t length, kv::Source& 
   pass.scratch = scratch.data();
   pass.shared = shared.bytes();
   pass.arrivals = arrivals;
-  pass.kv = &view;
   pass.tokens = input.tokens;
   pass.frames = input.frames;
   pass.positions = positions;

@@ -1,5 +1,6 @@
 // Encodes sources: runs the plan of a model's encoder over all positions of a source at once, which
-// leaves the keys and values that the decoder's layers make of it in the source's blocks.
+// leaves the keys and values that the decoder's layers make of it in the source's blocks, or, where
+// there is no cache, in plain rows for one pass of the decoder.
 //
 // The memory of a pass is taken for the source's length and given back after it. Thread-safety:
 // none; it runs on the thread of the passes.
@@ -23,6 +24,8 @@ struct SourceInput {
   std::vector<float> frames;  // [bins][frames], see FrameShape
 
   uint64_t Hash() const;  // XXH64 of the bytes
+  // How many the encoder of a model makes of it.
+  int64_t Positions(const Model& model) const;
   bool operator==(const SourceInput&) const = default;
 };
 
@@ -33,12 +36,18 @@ class SourceEncoder {
   // The encoder's output, [positions][dim]; valid during the call. An error ends the encoding.
   using Output = std::function<Status(std::span<const float> rows)>;
 
-  // Fills the blocks of a source, `positions` of them, with what the input gives. kOutOfMemory,
-  // kCancelled.
-  Status Run(const SourceInput& input, int64_t positions, kv::Source& source,
-             const std::atomic<bool>* cancel, const Output& output = {});
+  // Fills the blocks of a source with what the input gives. kOutOfMemory, kCancelled.
+  Status Run(const SourceInput& input, kv::Source& source, const std::atomic<bool>* cancel,
+             const Output& output = {});
+  // The same without a cache, into rows, which it makes as long as they must be.
+  Status Run(const SourceInput& input, graph::SourceRows& rows, const std::atomic<bool>* cancel,
+             const Output& output = {});
 
  private:
+  // Runs the plan. The pass has its place for keys and values, and nothing else yet.
+  Status RunPlan(const SourceInput& input, graph::PassContext& pass,
+                 const std::atomic<bool>* cancel, const Output& output);
+
   Core& core_;
 };
 

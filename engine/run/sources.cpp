@@ -71,26 +71,17 @@ SourceState* Sources::FindKnown(uint64_t hash, const SourceInput& input, SourceI
 
 Result<SourceId> Sources::Encode(std::span<const TokenId> tokens, const SourceOptions& options) {
   KVANT_TRY(CheckTokens(tokens));
-  return EncodeInput({.tokens = {tokens.begin(), tokens.end()}, .frames = {}}, std::ssize(tokens),
-                     options);
+  return EncodeInput({.tokens = {tokens.begin(), tokens.end()}, .frames = {}}, options);
 }
 
 Result<SourceId> Sources::EncodeFrames(std::span<const float> frames,
                                        const SourceOptions& options) {
   KVANT_TRY(CheckFrames(frames));
-  return EncodeInput({.tokens = {}, .frames = {frames.begin(), frames.end()}},
-                     core_.model->source_length(), options);
+  return EncodeInput({.tokens = {}, .frames = {frames.begin(), frames.end()}}, options);
 }
 
-Status Sources::CheckInput(const SourceInput& input, int64_t* positions) const {
-  if (input.frames.empty()) {
-    KVANT_TRY(CheckTokens(input.tokens));
-    *positions = std::ssize(input.tokens);
-    return {};
-  }
-  KVANT_TRY(CheckFrames(input.frames));
-  *positions = core_.model->source_length();
-  return {};
+Status Sources::CheckInput(const SourceInput& input) const {
+  return input.frames.empty() ? CheckTokens(input.tokens) : CheckFrames(input.frames);
 }
 
 // As many as there may be sequences, each of which may have one of its own.
@@ -116,8 +107,21 @@ SourceId Sources::Add(SourceInput input, uint64_t hash, kv::Source rows) {
   return id;
 }
 
-Result<SourceId> Sources::EncodeInput(SourceInput input, int64_t positions,
-                                      const SourceOptions& options) {
+Result<kv::Source> Sources::FillBlocks(const SourceInput& input, const SourceOptions& options) {
+  if (!core_.cache.has_value()) {
+    graph::SourceRows rows;
+    if (options.rows) KVANT_TRY(encoder_.Run(input, rows, options.cancel, options.rows));
+    return kv::Source();
+  }
+  KVANT_ASSIGN(kv::Source blocks, core_.cache->NewSource(input.Positions(*core_.model)));
+  const Status status = encoder_.Run(input, blocks, options.cancel, options.rows);
+  core_.cache->EndEncoding(blocks);
+  if (status.ok()) return blocks;
+  core_.cache->FreeSource(blocks);
+  return status.error();
+}
+
+Result<SourceId> Sources::EncodeInput(SourceInput input, const SourceOptions& options) {
   const uint64_t hash = input.Hash();
   SourceId id = 0;
   SourceState* const known = FindKnown(hash, input, &id);
@@ -127,14 +131,8 @@ Result<SourceId> Sources::EncodeInput(SourceInput input, int64_t positions,
     return id;
   }
   KVANT_TRY(MakeRoom());
-  KVANT_ASSIGN(kv::Source rows, core_.cache->NewSource(positions));
-  const Status status = encoder_.Run(input, positions, rows, options.cancel, options.rows);
-  core_.cache->EndEncoding(rows);
-  if (!status.ok()) {
-    core_.cache->FreeSource(rows);
-    return status.error();
-  }
-  return Add(std::move(input), hash, std::move(rows));
+  KVANT_ASSIGN(kv::Source blocks, FillBlocks(input, options));
+  return Add(std::move(input), hash, std::move(blocks));
 }
 
 Result<SourceId> Sources::Restore(SourceInput input, std::optional<kv::Source> rows) {
@@ -148,9 +146,8 @@ Result<SourceId> Sources::Restore(SourceInput input, std::optional<kv::Source> r
     return room.error();
   }
   if (rows.has_value()) core_.cache->FreeSource(*rows);
-  int64_t positions = 0;
-  KVANT_TRY(CheckInput(input, &positions));
-  return EncodeInput(std::move(input), positions, {});
+  KVANT_TRY(CheckInput(input));
+  return EncodeInput(std::move(input), {});
 }
 
 Result<SourceState*> Sources::Get(SourceId id) {
@@ -171,7 +168,7 @@ Status Sources::Free(SourceId id) {
 
 void Sources::Drop(SourceId id) {
   std::unique_ptr<SourceState>& source = sources_[static_cast<size_t>(id)];
-  core_.cache->FreeSource(source->kv);
+  if (core_.cache.has_value()) core_.cache->FreeSource(source->kv);
   source = nullptr;
 }
 

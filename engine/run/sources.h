@@ -1,9 +1,9 @@
 // The sources of a runner: what an encoder-decoder has read, and who may still ask for it.
 //
 // A source is found again by what it was made from: encoding the same tokens or frames a second
-// time runs nothing. Sources that nobody holds stay until their memory is needed, the least
-// recently used one goes first; sequences keep the blocks that they refer to in any case.
-// Thread-safety: none.
+// time runs nothing. Without a cache it is nothing but that. Sources that nobody holds stay until
+// their memory is needed, the least recently used one goes first; sequences keep the blocks that
+// they refer to in any case. Thread-safety: none.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +44,8 @@ class Sources {
   // Where the input is known already, its source is returned and the rows are freed. The rows are
   // freed on errors, too. One more reference, as from Encode.
   Result<SourceId> Restore(SourceInput input, std::optional<kv::Source> rows);
-  // kInvalid where the model's encoder does not read such an input. `positions`: those that it
-  // makes of it.
-  Status CheckInput(const SourceInput& input, int64_t* positions) const;
+  // kInvalid where the model's encoder does not read such an input.
+  Status CheckInput(const SourceInput& input) const;
   Status Free(SourceId id);
   // kInvalid where there is none that is held.
   Result<SourceState*> Get(SourceId id);
@@ -60,8 +59,11 @@ class Sources {
  private:
   Status CheckTokens(std::span<const TokenId> tokens) const;
   Status CheckFrames(std::span<const float> frames) const;
-  // Of an input that was checked and makes so many positions.
-  Result<SourceId> EncodeInput(SourceInput input, int64_t positions, const SourceOptions& options);
+  // Of an input that was checked.
+  Result<SourceId> EncodeInput(SourceInput input, const SourceOptions& options);
+  // The blocks of a source, filled. Without a cache there are none: each pass encodes again, and
+  // here only what the caller wants to see is computed.
+  Result<kv::Source> FillBlocks(const SourceInput& input, const SourceOptions& options);
   Status MakeRoom();
   // Adds a source whose rows are there.
   SourceId Add(SourceInput input, uint64_t hash, kv::Source rows);

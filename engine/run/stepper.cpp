@@ -175,8 +175,8 @@ void Stepper::ChoosePass(std::span<const Work> works) {
     if (alone ? rows > 0 : rows + wanted > shared_max) continue;
     const size_t count = static_cast<size_t>(wanted);
     const size_t from = std::min(std::max(work.logits_from, work.done) - work.done, count);
-    parts_.push_back(
-        {&work.state->kv, work.state->tokens, work.left.first(count), from, TailOf(*work.state)});
+    parts_.push_back({&work.state->kv, work.state->tokens, work.left.first(count), from,
+                      TailOf(*work.state), work.state->source_input()});
     work_of_part_.push_back(i);
     rows += wanted;
     if (alone || std::ssize(parts_) == executor_.parts_max()) return;

@@ -32,7 +32,8 @@ struct SessionOptions {
   KvType v_type = KvType::kF16;
   int threads = 0;  // 0 = DefaultThreadCount(), and one for passes that are too small to share
   int64_t chunk = kDefaultChunk;
-  // false: every step computes the whole sequence again, as a reference; takes no KV memory.
+  // false: every step computes the whole sequence again, as a reference, and the source of an
+  // encoder-decoder; takes no KV memory.
   bool kv_cache = true;
   // Read between the phases of every pass; once it is set, passes end with kCancelled. A step may
   // have a flag of its own, too.

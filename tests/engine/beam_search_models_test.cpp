@@ -5,9 +5,8 @@
 // (make_beam_processor_fixtures.py), greedy search included; and on three encoder-decoders
 // (make_pair_beam_fixtures.py), where each prompt has a source.
 //
-// Twice: with a runner that computes each beam's whole text from its first token, without a cache
-// where the model can do without, and through forked sequences in one cache, all prompts of a case
-// side by side.
+// Twice: with a runner that computes each beam's whole text from its first token, without a cache,
+// and through forked sequences in one cache, all prompts of a case side by side.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -39,7 +38,7 @@ class WholeTextRunner {
     SessionOptions options;
     options.k_type = options.v_type = cpu::KvElement::kF32;
     options.threads = 1;
-    options.kv_cache = model->has_encoder();
+    options.kv_cache = false;
     auto runner = Runner::Create(std::move(model), options);
     EXPECT_TRUE(runner.ok()) << runner.error().message;
     runner_ = std::move(*runner);

@@ -82,23 +82,50 @@ TEST_P(SourceChecks, Ed08NumbersBehindTheEndOfASourceChangeNothing) {
   }
 }
 
-// A step for each token gives what one pass over all of them gives (a model with an encoder has no
-// other way without a cache).
+// Without a cache the source and all tokens are computed again for every step, by attention of its
+// own. A fork, a rewind and a sequence of another source in between change nothing there either.
 TEST_P(SourceChecks, Ed11StepsAreWhatComputingAllTokensAgainGives) {
-  const std::vector<TokenId> source = RandomTokens(40, 3, kSourceVocab);
   const std::vector<TokenId> tokens = RandomTokens(40, 9, kSourceVocab);
-  const auto runner = OpenRunner(model_, Options(KvElement::kF32, 2));
-  const auto id = runner->Encode(source);
-  ASSERT_TRUE(id.ok());
-  const SequenceId stepped = *runner->NewSequence(*id);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    ExpectOk(runner->Append(stepped, std::span(tokens).subspan(i, 1)));
-    const SequenceId again = *runner->NewSequence(*id);
-    ExpectOk(runner->Append(again, std::span(tokens).first(i + 1)));
-    const auto a = runner->logits(stepped);
-    const auto b = runner->logits(again);
-    for (size_t v = 0; v < a.size(); ++v) ASSERT_NEAR(a[v], b[v], 1e-3) << i;
-    ExpectOk(runner->FreeSequence(again));
+  const std::span<const TokenId> all(tokens);
+  SessionOptions without = Options(KvElement::kF32, 3);
+  without.kv_cache = false;
+  for (const int64_t length : {1, 33, 40}) {
+    const std::vector<TokenId> source = RandomTokens(length, 3, kSourceVocab);
+    const auto cached = OpenRunner(model_, Options(KvElement::kF32, 3));
+    const auto uncached = OpenRunner(model_, without);
+    for (Runner* runner : {cached.get(), uncached.get()}) {
+      ASSERT_TRUE(runner->NewSequenceOf(source).ok());
+      ASSERT_TRUE(runner->NewSequenceOf(RandomTokens(7, 4, kSourceVocab)).ok());
+    }
+    const auto step = [&](SequenceId sequence, std::span<const TokenId> more) {
+      for (Runner* runner : {cached.get(), uncached.get()})
+        ExpectOk(runner->Append(sequence, more));
+    };
+    const auto compare = [&](SequenceId sequence, size_t at) {
+      const auto a = cached->logits(sequence);
+      const auto b = uncached->logits(sequence);
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t v = 0; v < a.size(); ++v) ASSERT_NEAR(a[v], b[v], 2e-5) << length << ": " << at;
+    };
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      step(0, all.subspan(i, 1));
+      if (i % 4 == 0) step(1, all.subspan(i, 1));
+      compare(0, i);
+      compare(1, i);
+    }
+    for (Runner* runner : {cached.get(), uncached.get()}) {
+      ASSERT_TRUE(runner->Fork(0).ok());
+      ExpectOk(runner->Rewind(0, 21));
+      ExpectOk(runner->ComputeLogits(0));
+    }
+    compare(0, 21);
+    step(2, all.first(5));
+    compare(2, 45);
+    step(0, all.last(19));
+    compare(0, 40);
+    EXPECT_EQ(uncached->stats().kv_bytes_peak, 0u);
+    EXPECT_GT(uncached->stats().encoder_passes, 40u);
+    EXPECT_EQ(cached->stats().encoder_passes, 2u);
   }
 }
 

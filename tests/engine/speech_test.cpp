@@ -118,6 +118,26 @@ TEST_P(Speech, Wh05EncoderAndLogitsAreThoseOfTransformers) {
   }
 }
 
+TEST_P(Speech, Ed11WithoutACacheLogitsAreThoseOfTransformers) {
+  const auto model = seeded_.Open();
+  ASSERT_NE(model, nullptr);
+  const std::vector<TokenId> tokens = seeded_.Tokens();
+  const std::vector<float> expected = NumbersOf(seeded_.LogitsPath());
+  SessionOptions options = Options(KvElement::kF32, 1);
+  options.kv_cache = false;
+  const auto runner = OpenRunner(model, options);
+  const EncodedSource source = Encode(*runner, seeded_.Frames());
+  const std::vector<float> encoded = NumbersOf(seeded_.EncodedPath());
+  const auto dim = static_cast<std::ptrdiff_t>(model->spec().encoder->stack.dim);
+  EXPECT_LE(MaxDifference({source.rows.begin(), source.rows.begin() + dim},
+                          {encoded.begin(), encoded.begin() + dim}),
+            LimitOf(1e-5, encoded));
+  const std::vector<float> logits =
+      LogitsOfAll(*runner, NewOf(*runner, source.id), tokens, tokens.size() / 2);
+  ASSERT_EQ(logits.size(), expected.size());
+  EXPECT_LE(MaxDifference(logits, expected), LimitOf(1e-4, expected));
+}
+
 BeamOptions SearchOfCase(const nlohmann::json& line) {
   const nlohmann::json& settings = line["settings"];
   BeamOptions search;

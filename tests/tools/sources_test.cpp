@@ -85,6 +85,25 @@ TEST_F(SourceProgram, RunSearchesAsTheFileAsks) {
   EXPECT_EQ(plain["source_ids"], found["source_ids"]);
 }
 
+TEST_F(SourceProgram, Ed11WithoutACacheTextsAreTheSame) {
+  const std::vector<std::string> run = {"run", path_, "-q", "--json", "--kv-type", "f32"};
+  for (const std::vector<std::string>& mode : {std::vector<std::string>{"-p", "abc"},
+                                               {"-p", "cab", "--beams", "2"},
+                                               {"-p", "bc", "--temp", "1", "-s", "5"}}) {
+    std::vector<std::string> cached = run;
+    cached.insert(cached.end(), mode.begin(), mode.end());
+    std::vector<std::string> uncached = cached;
+    uncached.emplace_back("--no-kv-cache");
+    std::vector<json> found;
+    for (const auto& arguments : {cached, uncached}) {
+      json one = json::parse(Output(arguments));
+      found.push_back(one.contains("beams") ? one["beams"][0]["ids"] : one["ids"]);
+    }
+    EXPECT_FALSE(found[0].empty());
+    EXPECT_EQ(found[0], found[1]);
+  }
+}
+
 TEST_F(SourceProgram, BatchesGiveEachSourceItsText) {
   std::string prompts;
   for (const char* text : {"abc", "a", "abc", "cccbbb"}) {

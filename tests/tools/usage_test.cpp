@@ -300,6 +300,7 @@ TEST(Usage, OptionsWithoutEffectAreRefused) {
   refuse({"--prompt-cache-all"}, "--prompt-cache-all: expected --prompt-cache with it");
   refuse({"--no-kv-rotation"}, "--no-kv-rotation: expected --kv-type q8 with it");
   refuse({"--no-kv-cache", "--kv-budget", "1G"}, "--kv-budget: not possible together with");
+  refuse({"--no-kv-cache", "--source-kv-type", "q8"}, "--source-kv-type: not possible together");
   refuse({"--no-kv-cache", "--state-checkpoints", "2"},
          "--state-checkpoints: not possible together with");
   refuse({"--state-checkpoints", "4097"}, "--state-checkpoints: ");

@@ -53,7 +53,7 @@ Status CrossAttention::AddNodes(SublayerBuilder& builder) const {
   const bool quantize_after = result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
   Activations written = result;
   if (quantize_after) written.int8 = graph::kNoValue;
-  const graph::AttentionInput input = {queries, queries, 0, 0};
+  const graph::AttentionInput input = {.queries = queries};
   plan.Add(RowSpace::kPass,
            graph::MakeAttention(plan.kernels(), cache_id, shape, scale, input, written));
   if (quantize_after) {
