@@ -130,7 +130,7 @@ uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t
   uint64_t bytes = plan.Layout(positions).bytes + plan.SharedBytes(limits) +
                    plan.ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   if (options.kv_cache) return bytes;
-  for (const graph::CacheLayer& layer : plan.cache_layers()) {  // graph::SourceRows
+  for (const graph::CacheLayer& layer : plan.cache_layers()) {  // graph::UncachedSource
     if (layer.keeps != graph::Keeps::kSource) continue;
     bytes += static_cast<uint64_t>(positions * layer.kv_heads * (layer.k_dim + layer.v_dim)) *
              sizeof(float);

@@ -104,7 +104,7 @@ struct PassLimits {
 
 // What the layers of a decoder make of a source, where there is no cache: the pass of the encoder
 // writes it, and the pass over the tokens reads it.
-struct SourceRows {
+struct UncachedSource {
   int64_t positions = 0;
   // By cache id, [positions][kv_heads * (k_dim + v_dim)]: the keys of all heads, then their values.
   // Empty for layers that keep no positions of a source.
@@ -130,8 +130,8 @@ struct PassContext {
   std::span<const int32_t> tokens;     // [rows]; empty where frames are read
   std::span<const float> frames;       // [numbers of a frame][rows of kFrames]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
-  kv::PassView* kv = nullptr;    // null: attention recomputes keys and values of the whole sequence
-  SourceRows* source = nullptr;  // without a cache; null: there is no source
+  kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
+  UncachedSource* source = nullptr;   // without a cache; null: there is no source
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
   std::byte* scratch = nullptr;       // scratch_bytes for each thread; zeros before the first pass
   size_t scratch_bytes = 0;           // Plan::ScratchBytes

@@ -90,7 +90,7 @@ class Executor {
   std::vector<graph::RopeAngles> ropes_;
   std::optional<kv::PassView> view_;
   SourceEncoder encoder_;
-  graph::SourceRows source_rows_;  // without a cache: of the source of the last pass
+  graph::UncachedSource source_rows_;  // without a cache: of the source of the last pass
   graph::PassContext pass_;
 
   // The pass under way:

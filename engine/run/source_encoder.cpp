@@ -39,7 +39,7 @@ Status SourceEncoder::Run(const SourceInput& input, kv::Source& source,
   return RunPlan(input, pass, cancel, output);
 }
 
-Status SourceEncoder::Run(const SourceInput& input, graph::SourceRows& rows,
+Status SourceEncoder::Run(const SourceInput& input, graph::UncachedSource& rows,
                           const std::atomic<bool>* cancel, const Output& output) {
   const auto layers = core_.model->plan(graph::kEncodePlan).cache_layers();
   rows.positions = input.Positions(*core_.model);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/graph/plan.h"
 #include "engine/run/core.h"
 #include "kvant/token_id.h"
 
@@ -40,7 +41,7 @@ class SourceEncoder {
   Status Run(const SourceInput& input, kv::Source& source, const std::atomic<bool>* cancel,
              const Output& output = {});
   // The same without a cache, into rows, which it makes as long as they must be.
-  Status Run(const SourceInput& input, graph::SourceRows& rows, const std::atomic<bool>* cancel,
+  Status Run(const SourceInput& input, graph::UncachedSource& rows, const std::atomic<bool>* cancel,
              const Output& output = {});
 
  private:

@@ -109,7 +109,7 @@ SourceId Sources::Add(SourceInput input, uint64_t hash, kv::Source rows) {
 
 Result<kv::Source> Sources::FillBlocks(const SourceInput& input, const SourceOptions& options) {
   if (!core_.cache.has_value()) {
-    graph::SourceRows rows;
+    graph::UncachedSource rows;
     if (options.rows) KVANT_TRY(encoder_.Run(input, rows, options.cancel, options.rows));
     return kv::Source();
   }
