@@ -128,7 +128,8 @@ TEST_F(NumberWords, SearchesFindTheTextsOfTransformers) {
       for (size_t k = 0; k < found[i].size(); ++k) {
         EXPECT_EQ(found[i][k].ids, search["texts"][k].get<std::vector<TokenId>>())
             << cases_[i]["source"] << ", " << k << " of " << beams;
-        if (beams > 1) EXPECT_NEAR(found[i][k].score, search["scores"][k], 2e-4);
+        if (beams == 1) continue;
+        EXPECT_NEAR(found[i][k].score, search["scores"][k], 2e-4);
       }
     }
   }

@@ -41,8 +41,9 @@ class StateType : public testing::TestWithParam<Kind> {
   }
 
   uint64_t StateBytes(KvElement type) const {
+    const auto plan = PlanMemory(*model_, WithStates(type));
     uint64_t bytes = 0;
-    for (const MemoryPlan::Group& group : PlanMemory(*model_, WithStates(type)).value().groups) {
+    for (const MemoryPlan::Group& group : plan.value().groups) {
       if (group.states > 0) bytes += group.bytes;
     }
     return bytes;
