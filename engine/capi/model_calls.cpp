@@ -140,6 +140,10 @@ kvant_status kvant_model_open(const char* path, const kvant_model_options* optio
     }
     TakeRecommended(*handle);
     handle->generation = ReadModelGeneration(handle->model->file());
+    if (handle->generation->ok()) {
+      (*handle->generation)->options.end_tokens =
+          handle->model->tokenizer().special().end_of_generation;
+    }
     return Give(model, std::move(handle));
   });
 }

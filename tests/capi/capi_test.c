@@ -303,6 +303,7 @@ static void SearchesInBothForms(const kvant_model* model) {
   const size_t count = Prompt(model, "ROMEO:\nI", &tokens);
   kvant_beam_options options;
   OK(kvant_beam_options_of_model(model, &options, sizeof options));
+  CHECK(options.end_token_count > 0);
   options.beams = options.num_return = kBeams;
   options.max_new_tokens = 12;
   const kvant_beam_prompt prompt = {tokens, count, NULL, 0};
