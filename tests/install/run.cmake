@@ -15,7 +15,9 @@ run(${CMAKE_COMMAND} -S ${work}/examples -B ${work}/build -G Ninja
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/continuous_decoding ${model} "ROMEO:")
 run(${work}/build/growing_cache ${model})
-run(${work}/build/complete ${model} "ROMEO:")
+run(${work}/build/complete_c ${model} "ROMEO:")
+run(${work}/build/continuous_decoding_c ${model} "ROMEO:")
+run(${work}/build/growing_cache_c ${model})
 
 # The same by pkg-config alone.
 file(GLOB_RECURSE pc ${work}/prefix/*/kvant.pc)
