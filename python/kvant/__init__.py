@@ -1,0 +1,26 @@
+"""kvant: a CPU-first inference engine for GGUF models.
+
+    import kvant
+    with kvant.Model("model.gguf") as model:
+        print(kvant.generate(model, "Once upon a time", max_tokens=50, temperature=0).text)
+
+generate(), stream() and beam_search() write texts for any number of prompts. Generator has the object model of ONNX Runtime GenAI.
+Below them lie Runner and Sequence: the cache with forks, exact rewind, snapshots, files, arrays. Errors are exceptions of
+kvant.errors. Objects are freed by close(), by `with`, or with their last reference, in any order.
+"""
+from ._library import VERSION as __version__
+from .errors import (CancelledError, ContextFullError, CorruptError, InternalError, InvalidError, IoError, KvantError, NotSupportedError,
+                     OutOfMemoryError)
+from .generate import BeamOptions, Generated, Hypothesis, Piece, TextStream, beam_search, generate, stream
+from .generator import Generator, GeneratorParams, GeneratorSnapshot, set_log_options
+from .model import ChatTemplate, Metadata, Model, ModelInfo, Tokenizer, TokenizerStream
+from .runner import PastKeyValues, Runner, Score, Sequence, Snapshot, Source, plan_memory
+from .sampling import Sampler, SamplingOptions
+
+__all__ = [
+    "BeamOptions", "CancelledError", "ChatTemplate", "ContextFullError", "CorruptError", "Generated", "Generator", "GeneratorParams",
+    "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError", "KvantError", "Metadata", "Model", "ModelInfo",
+    "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
+    "Snapshot", "Source", "TextStream", "Tokenizer", "TokenizerStream", "__version__", "beam_search", "generate", "plan_memory",
+    "set_log_options", "stream",
+]

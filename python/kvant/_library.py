@@ -1,0 +1,199 @@
+"""Opens libkvant and declares its calls. A call that fails raises what errors.py has for its status.
+
+The library is the file of $KVANT_LIBRARY, or the one beside this package, which a wheel has with the libraries that it needs, or the
+one that the system knows. ctypes releases the interpreter's lock during every call.
+"""
+import ctypes
+import ctypes.util
+import os
+from pathlib import Path
+
+import numpy as np
+
+from . import _bindings as c
+from .errors import BY_STATUS, InvalidError, InternalError
+
+SONAME = "libkvant.so.1"
+
+
+def _load():
+    chosen = os.environ.get("KVANT_LIBRARY")
+    folder = Path(__file__).parent / "lib"
+    if chosen:
+        return ctypes.CDLL(chosen)
+    if (folder / SONAME).exists():
+        # Loaded by path first, so that the library finds them by name.
+        for needed in sorted(folder.glob("*.so*")):
+            if needed.name != SONAME:
+                ctypes.CDLL(str(needed), mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(folder / SONAME))
+    try:
+        return ctypes.CDLL(SONAME)
+    except OSError as error:
+        raise ImportError(f"{SONAME}: not found beside the package nor by the system ({error}); set KVANT_LIBRARY to its path") from error
+
+
+def _check(status, _function, _arguments):
+    if status:
+        text = (lib.kvant_last_error(None) or b"").decode("utf-8", "replace")
+        kind = BY_STATUS[status - 1] if 0 < status <= len(BY_STATUS) else InternalError
+        raise kind(text)
+    return status
+
+
+lib = _load()
+for _name, (_result, _parameters) in c.FUNCTIONS.items():
+    _call = getattr(lib, _name)
+    _call.argtypes = _parameters
+    if _result is c.STATUS:
+        _call.restype = ctypes.c_int32
+        _call.errcheck = _check
+    else:
+        _call.restype = _result
+if lib.kvant_abi_version() != c.ABI_VERSION:
+    raise ImportError(f"{SONAME}: expected version {c.ABI_VERSION} of its interface, found {lib.kvant_abi_version()}")
+
+VERSION = lib.kvant_version().decode()
+
+
+class Handle:
+    """An object of the library, freed by close(), at the end of a `with`, or with the last reference."""
+
+    __slots__ = ("_pointer",)
+    _free = None  # the name of the call that frees it
+
+    def __init__(self):
+        self._pointer = None
+
+    @property
+    def pointer(self):
+        """The address for calls. InvalidError after close()."""
+        if self._pointer is None:
+            raise InvalidError(f"{type(self).__name__}: closed")
+        return self._pointer
+
+    @property
+    def closed(self) -> bool:
+        return self._pointer is None
+
+    def close(self) -> None:
+        """Gives the memory back. Calling it again does nothing."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            getattr(lib, self._free)(pointer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
+
+    def __del__(self):
+        # While Python ends, `lib` may be gone, and with the process goes the memory.
+        if getattr(self, "_pointer", None) is not None and lib is not None:
+            self.close()
+
+
+def new(name, *arguments):
+    """Calls what makes a handle and returns its address."""
+    out = ctypes.c_void_p()
+    getattr(lib, name)(*arguments, ctypes.byref(out))
+    return out.value
+
+
+def sized(struct):
+    """A struct of the C API with its size set and zeros elsewhere."""
+    out = struct()
+    out.struct_size = ctypes.sizeof(struct)
+    return out
+
+
+def defaults(struct):
+    """A struct of options with the library's defaults."""
+    out = struct()
+    getattr(lib, struct.__name__ + "_default")(ctypes.byref(out), ctypes.sizeof(struct))
+    return out
+
+
+def token_array(tokens, what="tokens"):
+    """Tokens as a contiguous int32 array. InvalidError for anything but whole numbers of 32 bits in one dimension."""
+    array = np.asarray(tokens)
+    if array.size == 0:
+        return np.empty(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidError(f"{what}: expected token ids in one dimension, found {array.dtype} of shape {array.shape}")
+    if array.dtype == np.int32:
+        return np.ascontiguousarray(array)
+    low, high = int(array.min()), int(array.max())
+    if low < -(2**31) or high >= 2**31:
+        raise InvalidError(f"{what}: expected token ids of 32 bits, found {low if low < -(2**31) else high}")
+    return array.astype(np.int32)
+
+
+def address(array):
+    """Where the numbers of an array lie."""
+    return array.__array_interface__["data"][0]
+
+
+def view(pointer, count, kind):
+    """An array over memory of the library; it is not copied."""
+    if not pointer or not count:
+        return np.empty(0, kind)
+    kinds = {np.int32: ctypes.c_int32, np.float32: ctypes.c_float, np.int64: ctypes.c_int64}
+    return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(kinds[kind])), (count,))
+
+
+def owned(name, *arguments):
+    """Calls what returns memory and a count at its end; the bytes' address and the count, for the caller to free."""
+    call = getattr(lib, name)
+    out, count = call.argtypes[-2]._type_(), ctypes.c_size_t()
+    call(*arguments, ctypes.byref(out), ctypes.byref(count))
+    return ctypes.cast(out, ctypes.c_void_p).value, count.value
+
+
+def owned_tokens(name, *arguments):
+    pointer, count = owned(name, *arguments)
+    try:
+        return view(pointer, count, np.int32).copy()
+    finally:
+        lib.kvant_free(pointer)
+
+
+def owned_bytes(name, *arguments):
+    pointer, count = owned(name, *arguments)
+    try:
+        return ctypes.string_at(pointer, count)
+    finally:
+        lib.kvant_free(pointer)
+
+
+def text_bytes(text, what="text"):
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        raise InvalidError(f"{what}: expected str or bytes, found {type(text).__name__}")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_list(texts):
+    """An array of texts for a call; NULL for none."""
+    encoded = [text_bytes(text) for text in texts]
+    if any(b"\0" in text for text in encoded):
+        raise InvalidError("texts: expected no character of code 0")
+    return (ctypes.c_char_p * len(encoded))(*encoded) if encoded else None
+
+
+def set_options(struct, options, what):
+    """Sets fields by name. InvalidError for a name that is not one, or for a value of a wrong type."""
+    names = {name for name, _ in struct._fields_} - {"struct_size"}
+    for name, value in options.items():
+        if name not in names:
+            near = ", ".join(sorted(names))
+            raise InvalidError(f"{what}: no option named '{name}'; there are {near}")
+        if value is None:
+            continue
+        try:
+            setattr(struct, name, text_bytes(value) if isinstance(value, str) else int(value) if isinstance(value, bool) else value)
+        except (TypeError, OverflowError) as error:
+            raise InvalidError(f"{what}: {name}: {error}, found {value!r}") from None
+    return struct

@@ -1,0 +1,337 @@
+"""Texts for any number of prompts, side by side: samples, stop texts, processors of logits, streams, and beam searches."""
+import ctypes
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _bindings as c
+from ._library import Handle, InvalidError, address, defaults, lib, new, set_options, text_list, token_array, view
+from .errors import BY_STATUS, CancelledError, KvantError
+from .model import Model, Text, Tokenizer, Tokens
+from .runner import Guard, Runner, Sequence as RunnerSequence, chosen
+from .sampling import SamplingOptions
+
+Prompt = Union[Text, Tokens]
+# Called with prompt and text so far, int32 [n], and the logits of the next token, float32 [vocab_size], which it changes in place.
+LogitsProcessor = Callable[[np.ndarray, np.ndarray], Any]
+
+FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error")
+
+
+class Generated(NamedTuple):
+    """A text that has ended."""
+
+    text: str
+    tokens: np.ndarray  # int32, without the end token
+    finish_reason: str  # stop, stop_text, length, context, memory, cancelled, error
+    prompt: int  # the number of its prompt
+    sample: int
+    seed: int
+    prompt_tokens: int  # that were processed
+    prompt_seconds: float
+    decode_tokens: int
+    decode_seconds: float
+    error: Optional[KvantError]  # why it ended before it was done
+
+
+class Piece(NamedTuple):
+    """Some characters of a text under way. At its end `text` is empty and `generated` is there."""
+
+    prompt: int
+    sample: int
+    text: str
+    generated: Optional[Generated] = None
+
+
+class Hypothesis(NamedTuple):
+    """What a beam search found."""
+
+    text: str
+    tokens: np.ndarray  # int32, an end token included
+    log_probs: np.ndarray  # float32, of each token, as they were added up
+    score: float  # their sum / length^penalty
+    ended: bool
+
+
+class _Batch(Handle):
+    __slots__ = ()
+    _free = "kvant_batch_free"
+
+
+class TextStream:
+    """The texts of prompts as they are written: iterate over it for a Piece at a time. Closing it ends what is under way."""
+
+    def __init__(self, runner: Runner, tokenizer: Tokenizer, own_runner: bool):
+        self.runner = runner
+        self._own_runner = own_runner
+        self._tokenizer = tokenizer
+        self._batch: Optional[_Batch] = _Batch()
+        self._batch._pointer = new("kvant_batch_new", runner.pointer, tokenizer.pointer, None)
+        self._guard = Guard()
+        self._kept: List[Any] = []  # callbacks: C calls them until the batch is freed
+        self._ready: List[Piece] = []
+        self._prompts: Dict[int, int] = {}  # by the number of their request
+        self._open = 0
+
+    def add(self, prompt: int, tokens: np.ndarray, sampling: SamplingOptions, samples: int, stop: Sequence[Text],
+            processors: Sequence[LogitsProcessor], fields: Dict[str, Any], max_tokens: int,
+            sequence: Optional[RunnerSequence]) -> None:
+        request = defaults(c.kvant_request)
+        set_options(request, fields, "generate")
+        request.prompt, request.prompt_count = address(tokens), len(tokens)
+        request.sampling, request.samples, request.max_tokens = ctypes.pointer(sampling.struct), samples, max_tokens
+        stop = [stop] if isinstance(stop, (str, bytes)) else list(stop)
+        texts = text_list(stop)
+        if texts is not None:
+            request.stop_texts, request.stop_text_count = texts, len(stop)
+        if sequence is not None:
+            request.sequence, request.held = sequence.number, min(len(sequence), len(tokens) - 1)
+        kinds = dict(c.kvant_request._fields_)
+        request.on_text = kinds["on_text"](
+            lambda _user, request, sample, piece, size: self._guard.call(self._take, request, sample, piece, size))
+        request.on_end = kinds["on_end"](lambda _user, text: self._guard.call(self._end, text.contents))
+        if processors:
+            request.on_logits = kinds["on_logits"](
+                lambda _user, _request, _sample, at, count, logits, vocab: self._guard.call(
+                    self._process, processors, view(at, count, np.int32), view(logits, vocab, np.float32)))
+        number = ctypes.c_int64()
+        lib.kvant_batch_add(self._batch.pointer, ctypes.byref(request), ctypes.byref(number))
+        self._kept.append(request)
+        self._prompts[number.value] = prompt
+        self._open += samples
+
+    def _take(self, request, sample, piece, size):
+        self._ready.append(Piece(self._prompts[request], sample, ctypes.string_at(piece, size).decode("utf-8", "replace")))
+
+    @staticmethod
+    def _process(processors, tokens, logits):
+        for processor in processors:
+            processor(tokens, logits)
+
+    def _end(self, text):
+        error = None
+        if text.finish_reason == c.FINISH_ERROR:
+            error = BY_STATUS[text.status - 1]((text.error or b"").decode("utf-8", "replace"))
+        generated = Generated(
+            ctypes.string_at(text.text, text.size).decode("utf-8", "replace"), view(text.tokens, text.count, np.int32).copy(),
+            FINISH_REASONS[text.finish_reason], self._prompts[text.request], text.sample, text.seed, text.prompt_tokens,
+            text.prompt_seconds, text.decode_tokens, text.decode_seconds, error)
+        self._open -= 1
+        self._ready.append(Piece(generated.prompt, generated.sample, "", generated))
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self
+
+    def __next__(self) -> Piece:
+        while not self._ready:
+            if self._batch is None or self._open == 0:
+                self.close()
+                raise StopIteration
+            try:
+                self._guard.run(lib.kvant_batch_poll, self._batch.pointer, ctypes.byref(ctypes.c_size_t()))
+            except BaseException:
+                self.close()
+                raise
+        return self._ready.pop(0)
+
+    def close(self) -> None:
+        """Ends the texts under way."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        batch.close()
+        self._kept.clear()
+        self._ready.clear()
+        if self._own_runner:
+            self.runner.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_batch", None) is not None:
+            self.close()
+
+
+def _is_one(prompts: Any) -> bool:
+    """Whether these are one prompt, a text or its tokens, rather than a list of prompts."""
+    return isinstance(prompts, (str, bytes)) or (
+        len(prompts) > 0 and not isinstance(prompts[0], (str, bytes)) and np.ndim(prompts[0]) == 0)
+
+
+def _prompt_lists(prompts: Union[Prompt, Sequence[Prompt]], tokenizer: Tokenizer) -> "tuple[list[np.ndarray], bool]":
+    """The tokens of every prompt, and whether there was one prompt alone rather than a list of them."""
+    one = _is_one(prompts)
+    every = [prompts] if one else list(prompts)
+    return [tokenizer.prompt(each) if isinstance(each, (str, bytes)) else token_array(each, "prompt") for each in every], one
+
+
+def _runner_of(model: Union[Model, Runner], sequences: int, context: int, options: Optional[Dict[str, Any]]) -> "tuple[Runner, bool]":
+    if isinstance(model, Runner):
+        if options:
+            raise InvalidError("generate: expected no options of a runner beside a Runner")
+        return model, False
+    options = dict(options or {})
+    options.setdefault("sequences", sequences)
+    options.setdefault("context", min(context, model.info.context_length) if context > 0 else 0)
+    return Runner(model, **options), True
+
+
+def stream(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]], *, max_tokens: int = -1, samples: int = 1,
+           stop: Union[Text, Sequence[Text]] = (), processors: Sequence[LogitsProcessor] = (), sequence: Optional[RunnerSequence] = None,
+           sampling: Optional[SamplingOptions] = None, runner_options: Optional[Dict[str, Any]] = None, echo: bool = False,
+           ignore_end: bool = False, show_special: bool = False, draft_tokens: int = 0, parallel: int = 16, **more: Any) -> TextStream:
+    """As generate(), but gives pieces of the texts as they are written."""
+    of = model.model if isinstance(model, Runner) else model
+    if sampling is not None and more:
+        raise InvalidError("generate: expected SamplingOptions or options by name, found both")
+    if samples < 1:
+        raise InvalidError(f"generate: samples: expected at least 1, found {samples}")
+    chain = sampling or SamplingOptions(**more)
+    tokenizer = Tokenizer(of)
+    every, _ = _prompt_lists(prompts, tokenizer)
+    longest = max((len(one) for one in every), default=0)
+    runner, own = _runner_of(model, min(parallel, max(1, samples * len(every))), longest + max_tokens if max_tokens >= 0 else 0, runner_options)
+    out = TextStream(runner, tokenizer, own)
+    fields = {"echo": echo, "ignore_end": ignore_end, "show_special": show_special, "draft_tokens": draft_tokens}
+    try:
+        for number, tokens in enumerate(every):
+            out.add(number, tokens, chain, samples, stop, processors, fields, max_tokens, sequence)
+    except BaseException:
+        out.close()
+        raise
+    return out
+
+
+def generate(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]], **options: Any) -> Any:
+    """Writes texts for prompts, all of them side by side, each with the bits that it would have alone.
+
+    `prompts`: a text or the tokens of one prompt, or a list of either. Returns a Generated for one prompt, a list of them for a list;
+    with `samples` above 1, a list of samples in place of each. A prompt that does not fit the context is refused before anything runs; what
+    ends one text later is in its `error`, and is raised where there is only one text.
+
+    max_tokens (-1: until an end token or a full context), samples (the seed of each is one more than that before), stop (texts),
+    processors (functions of (tokens, logits) that change the logits in place), sequence (of the given Runner, which has the beginning
+    of the prompt and keeps the text), echo, ignore_end, show_special, draft_tokens, parallel (texts under way at the same time),
+    runner_options (of the Runner that is made, see there), sampling (SamplingOptions) or its options by name: temperature, top_k,
+    top_p, min_p, seed, repeat_penalty, ... What a processor raises ends the call."""
+    one = _is_one(prompts)
+    found: Dict["tuple[int, int]", Generated] = {}
+    samples = options.get("samples", 1)
+    with stream(model, prompts, **options) as pieces:
+        for piece in pieces:
+            if piece.generated is not None:
+                found[piece.prompt, piece.sample] = piece.generated
+    count = 1 if one else len(prompts)
+    texts = [[found[prompt, sample] for sample in range(samples)] for prompt in range(count)]
+    if one and samples == 1 and texts[0][0].error is not None:
+        raise texts[0][0].error
+    every = [of if samples > 1 else of[0] for of in texts]
+    return every[0] if one else every
+
+
+BEAM_SCORING = {"hf": c.BEAM_HF, "ct2": c.BEAM_CT2, "whisper": c.BEAM_WHISPER, "oga": c.BEAM_OGA}
+_TOKEN_LISTS = {"end_tokens": "end_token_count", "forced_eos": "forced_eos_count", "suppress": "suppress_count",
+                "begin_suppress": "begin_suppress_count"}
+
+
+class BeamOptions:
+    """How a beam search looks for texts. Names and meanings are those of Hugging Face's GenerationConfig where it has them: beams,
+    num_return, length_penalty, early_stopping (False, True, "never"), max_new_tokens, max_length, min_length, min_new_tokens, groups,
+    diversity_penalty, repetition_penalty, no_repeat_ngram, forced_bos, end_tokens, forced_eos, suppress, begin_suppress, bad_words,
+    sample, temperature, top_k, top_p, seed, renormalize, patience, scoring ("hf", "ct2", "whisper", "oga").
+
+    With `model` the defaults are what its file asks for, and its end tokens."""
+
+    def __init__(self, model: Optional[Model] = None, **options: Any):
+        self._model, self._kept = model, []
+        if model is None:
+            self.struct = defaults(c.kvant_beam_options)
+        else:
+            self.struct = c.kvant_beam_options()
+            lib.kvant_beam_options_of_model(model.pointer, ctypes.byref(self.struct), ctypes.sizeof(self.struct))
+        struct = self.struct
+        for name, count in _TOKEN_LISTS.items():
+            tokens = options.pop(name, None)
+            if tokens is not None:
+                array = token_array([tokens] if isinstance(tokens, int) else tokens, name)
+                self._kept.append(array)
+                setattr(struct, name, address(array))
+                setattr(struct, count, len(array))
+        words = options.pop("bad_words", None)
+        if words is not None:
+            arrays = [token_array(word, "bad_words") for word in words]
+            sizes = np.array([len(word) for word in arrays], np.uintp)
+            pointers = (ctypes.POINTER(ctypes.c_int32) * len(arrays))(
+                *[ctypes.cast(address(word), ctypes.POINTER(ctypes.c_int32)) for word in arrays])
+            self._kept += [arrays, sizes, pointers]
+            struct.bad_words, struct.bad_word_sizes, struct.bad_word_count = pointers, address(sizes), len(arrays)
+        if (penalty := options.pop("length_penalty", None)) is not None:
+            struct.has_length_penalty, struct.length_penalty = 1, penalty
+        if (early := options.pop("early_stopping", None)) is not None:
+            if early not in (False, True, "never"):
+                raise InvalidError(f"BeamOptions: early_stopping: expected False, True or 'never', found {early!r}")
+            struct.early_stopping = 2 if early == "never" else int(early)
+        if (scoring := options.pop("scoring", None)) is not None:
+            struct.scoring = chosen(scoring, BEAM_SCORING, "BeamOptions: scoring")
+        set_options(struct, options, "BeamOptions")
+
+
+def hypothesis_of(struct: c.kvant_hypothesis, tokenizer: Tokenizer) -> Hypothesis:
+    tokens = view(struct.tokens, struct.count, np.int32).copy()
+    return Hypothesis(tokenizer.decode(tokens), tokens, view(struct.log_probs, struct.count, np.float32).copy(), struct.score,
+                      bool(struct.ended))
+
+
+def beam_search(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]], *, beams: Optional[int] = None,
+                sources: Optional[Sequence[Prompt]] = None, search: Optional[BeamOptions] = None,
+                on_step: Optional[Callable[[int, int], Any]] = None, runner_options: Optional[Dict[str, Any]] = None,
+                **more: Any) -> Any:
+    """The likeliest continuations of prompts, best first: a list of Hypothesis for one prompt, a list of those for a list of prompts.
+
+    `sources`: what an encoder-decoder reads before, one for each prompt. `on_step(prompt, generated)` is called after each step of a
+    prompt's search; returning False ends that search with what it has. `search` (BeamOptions) or its options by name."""
+    of = model.model if isinstance(model, Runner) else model
+    if search is not None and (more or beams is not None):
+        raise InvalidError("beam_search: expected BeamOptions or options by name, found both")
+    options = search or BeamOptions(of, **more, **({} if beams is None else {"beams": beams}))
+    tokenizer = Tokenizer(of)
+    every, one = _prompt_lists(prompts, tokenizer)
+    read: List[Optional[np.ndarray]] = [None] * len(every)
+    if sources is not None:
+        read = [token_array(source, "sources") if not isinstance(source, (str, bytes)) else tokenizer.encode(source) for source in sources]
+        if len(read) != len(every):
+            raise InvalidError(f"beam_search: {len(every)} prompts and {len(read)} sources")
+    structs = (c.kvant_beam_prompt * len(every))()
+    for struct, tokens, source in zip(structs, every, read):
+        struct.tokens, struct.count = address(tokens), len(tokens)
+        if source is not None:
+            struct.source, struct.source_count = address(source), len(source)
+    found: List[List[Hypothesis]] = [[] for _ in every]
+    guard, ended = Guard(), []
+
+    def step(_user, prompt, generated):
+        answer = guard.call(on_step, prompt, generated)
+        if answer:
+            ended.append(prompt)
+        return 2 if guard.error is not None else answer
+
+    tell = c.kvant_beam_step_function() if on_step is None else c.kvant_beam_step_function(step)
+    take = c.kvant_hypothesis_function(lambda _user, prompt, _rank, struct: guard.call(
+        lambda: found[prompt].append(hypothesis_of(struct.contents, tokenizer))) and None)
+    longest, limit = max((len(tokens) for tokens in every), default=0), options.struct.max_new_tokens
+    runner, own = _runner_of(model, max(1, options.struct.beams) * min(4, max(1, len(every))),
+                             max(longest + limit + 1, options.struct.max_length) if limit > 0 else 0, runner_options)
+    try:
+        guard.run(lib.kvant_runner_search, runner.pointer, structs, len(every), ctypes.byref(options.struct), tell, take, None)
+    except CancelledError:
+        if not ended:  # by Runner.cancel()
+            raise
+    finally:
+        if own:
+            runner.close()
+    return found[0] if one else found
+

@@ -1,0 +1,27 @@
+# Makes a wheel of the library in BUILD_DIR, installs it into a fresh environment of PYTHON, and runs
+# the Python examples there; they see nothing of the source tree.
+set(work ${BUILD_DIR}/wheel_test)
+set(source ${CMAKE_CURRENT_LIST_DIR}/../..)
+set(model ${source}/models/shakespeare/shakespeare.gguf)
+file(REMOVE_RECURSE ${work})
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+run(${PYTHON} ${source}/python/make_wheel.py ${BUILD_DIR}/libkvant.so ${work})
+file(GLOB wheel ${work}/kvant-*.whl)
+# NumPy is the system's: nothing comes from elsewhere.
+run(${PYTHON} -m venv --system-site-packages ${work}/venv)
+run(${work}/venv/bin/python -m pip install -q --no-index --no-deps ${wheel})
+file(COPY ${source}/examples DESTINATION ${work})
+unset(ENV{PYTHONPATH})
+unset(ENV{KVANT_LIBRARY})
+run(${work}/venv/bin/python ${work}/examples/continuous_decoding.py ${model} "ROMEO:")
+run(${work}/venv/bin/python ${work}/examples/growing_cache.py ${model})
+run(${work}/venv/bin/python ${work}/examples/complete.py ${model} "ROMEO:")
+
+execute_process(COMMAND ${work}/venv/bin/python ${work}/examples/growing_cache.py no-such-model.gguf
+                RESULT_VARIABLE code ERROR_VARIABLE message)
+if(NOT code EQUAL 1 OR NOT message MATCHES "no-such-model.gguf")
+  message(FATAL_ERROR "expected exit code 1 and the name of the file, found ${code}: ${message}")
+endif()
