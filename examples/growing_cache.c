@@ -47,8 +47,7 @@ int main(int argc, char** argv) {
     printf("step %d: %s (%d, %d, %d, %d)\n", step, last.name, (int)last.shape[0],
            (int)last.shape[1], (int)last.shape[2], (int)last.shape[3]);
     if (last.shape[2] != step) {
-      fprintf(stderr, "growing_cache: expected %d positions, found %d\n", step,
-              (int)last.shape[2]);
+      fprintf(stderr, "growing_cache: expected %d positions, found %d\n", step, (int)last.shape[2]);
       return 1;
     }
     kvant_tensors_free(cache);
