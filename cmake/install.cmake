@@ -6,7 +6,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
 
 install(TARGETS kvant EXPORT kvant ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET kvant_shared)
-  install(TARGETS kvant_shared EXPORT kvant LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS kvant_shared EXPORT kvant_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT kvant_c NAMESPACE kvant:: FILE kvant-c-targets.cmake DESTINATION ${package_dir})
   file(RELATIVE_PATH include_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
     ${CMAKE_INSTALL_FULL_INCLUDEDIR})
   configure_file(cmake/kvant.pc.in kvant.pc @ONLY)
@@ -23,7 +24,8 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tools/completion/kvant.bash)
     DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 endif()
 install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/kvant FILES_MATCHING PATTERN *.gguf)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 
 install(EXPORT kvant NAMESPACE kvant:: FILE kvant-targets.cmake DESTINATION ${package_dir})
 configure_package_config_file(cmake/kvant-config.cmake.in kvant-config.cmake
