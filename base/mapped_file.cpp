@@ -72,10 +72,20 @@ struct Descriptor {
   }
 };
 
-Status ReadAll(int fd, std::byte* data, size_t size, const std::string& path) {
+// Bytes that are read between two calls of a progress.
+constexpr size_t kToldBytes = size_t{64} << 20;
+
+Status Tell(const ReadProgress& progress, size_t done, size_t size, const std::string& path) {
+  if (!progress || progress(done, size)) return {};
+  return MakeError(ErrorCode::kCancelled, "{}: cancelled", path);
+}
+
+Status ReadAll(int fd, std::byte* data, size_t size, const std::string& path,
+               const ReadProgress& progress) {
   size_t done = 0;
+  size_t told = 0;
   while (done < size) {
-    const size_t piece = std::min<size_t>(size - done, size_t{1} << 30);
+    const size_t piece = std::min(size - done, kToldBytes);
     const ssize_t count = read(fd, data + done, piece);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
@@ -83,6 +93,9 @@ Status ReadAll(int fd, std::byte* data, size_t size, const std::string& path) {
     if (count == 0)
       return MakeError(ErrorCode::kIo, "{}: ended at byte {} of {}", path, done, size);
     done += static_cast<size_t>(count);
+    if (done - told < kToldBytes || done == size) continue;
+    KVANT_TRY(Tell(progress, done, size, path));
+    told = done;
   }
   return {};
 }
@@ -118,7 +131,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) {
+Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access,
+                                    const ReadProgress& progress) {
   // O_NONBLOCK: opening a pipe must not hang before we can refuse it.
   Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return MakeError(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
@@ -146,13 +160,14 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access) 
   mapped.size_ = size;
   if (copy) {
     madvise(address, size, MADV_HUGEPAGE);
-    KVANT_TRY(ReadAll(file.fd, mapped.data_, size, path));
+    KVANT_TRY(ReadAll(file.fd, mapped.data_, size, path, progress));
   } else {
     // What is read from the disk now comes in pages of 2 MiB, where the file system can do that:
     // faster, and later reads of the weights miss the page tables less often.
     madvise(address, size, MADV_HUGEPAGE);
     Remember(mapped.data_, size, path);
   }
+  KVANT_TRY(Tell(progress, size, size, path));
   return mapped;
 }
 

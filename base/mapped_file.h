@@ -23,7 +23,8 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  static Result<MappedFile> Open(const std::string& path, FileAccess access = FileAccess::kMap);
+  static Result<MappedFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
+                                 const ReadProgress& progress = {});
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }

@@ -24,7 +24,9 @@ Model::~Model() = default;
 
 Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                                                  const ModelOptions& options) {
-  KVANT_ASSIGN(auto file, formats::GgufFile::Open(path, options.access));
+  using formats::UnreadableTensors;
+  KVANT_ASSIGN(auto file, formats::GgufFile::Open(path, options.access, UnreadableTensors::kRefused,
+                                                  options.progress));
   std::shared_ptr<Model> model(new Model(std::make_unique<formats::GgufFile>(std::move(file))));
   if (options.isa.empty()) {
     KVANT_ASSIGN(model->kernels_, cpu::ChooseKernelsFromEnvironment());

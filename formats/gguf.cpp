@@ -37,9 +37,9 @@ struct OpenShard {
 };
 
 Result<OpenShard> OpenShardFile(const std::string& path, FileAccess access,
-                                UnreadableTensors unreadable) {
+                                UnreadableTensors unreadable, const ReadProgress& progress) {
   OpenShard opened;
-  KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access));
+  KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access, progress));
   KVANT_ASSIGN(opened.shard, ParseGgufShard(opened.mapping.bytes(), path, unreadable));
   KVANT_ASSIGN(opened.split, ReadSplitInfo(opened.shard, path));
   return opened;
@@ -57,7 +57,8 @@ Result<SplitName> CheckedSplitName(const std::string& path, const SplitInfo& spl
 
 // The shards of the model that `given` belongs to, in order.
 Result<std::vector<OpenShard>> OpenAllShards(OpenShard given, const std::string& path,
-                                             FileAccess access, UnreadableTensors unreadable) {
+                                             FileAccess access, UnreadableTensors unreadable,
+                                             const ReadProgress& progress) {
   const SplitInfo split = given.split;
   std::vector<OpenShard> shards;
   if (split.count == 1) {
@@ -69,7 +70,7 @@ Result<std::vector<OpenShard>> OpenAllShards(OpenShard given, const std::string&
   for (uint32_t number = 0; number < split.count; ++number) {
     if (number == split.number) continue;
     const std::string shard_path = SplitPath(name.prefix, number, split.count);
-    auto opened = OpenShardFile(shard_path, access, unreadable);
+    auto opened = OpenShardFile(shard_path, access, unreadable, progress);
     if (!opened.ok()) {
       return MakeError(opened.error().code, "{} (shard {} of {} of a split model)",
                        opened.error().message, number + 1, split.count);
@@ -120,10 +121,10 @@ Status GgufFile::State::BuildIndexes() {
 }
 
 Result<GgufFile> GgufFile::Open(const std::string& path, FileAccess access,
-                                UnreadableTensors unreadable) {
-  KVANT_ASSIGN(OpenShard given, OpenShardFile(path, access, unreadable));
+                                UnreadableTensors unreadable, const ReadProgress& progress) {
+  KVANT_ASSIGN(OpenShard given, OpenShardFile(path, access, unreadable, progress));
   KVANT_ASSIGN(std::vector<OpenShard> shards,
-               OpenAllShards(std::move(given), path, access, unreadable));
+               OpenAllShards(std::move(given), path, access, unreadable, progress));
   auto state = std::make_unique<State>();
   state->path = path;
   state->shards = static_cast<int>(shards.size());

@@ -108,7 +108,8 @@ class GgufFile {
  public:
   // Opens a file, or all shards of a split model given any shard ("name-00002-of-00005.gguf").
   static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
-                               UnreadableTensors unreadable = UnreadableTensors::kRefused);
+                               UnreadableTensors unreadable = UnreadableTensors::kRefused,
+                               const ReadProgress& progress = {});
 
   // Reads a model of one file from memory; `name` is used in messages. The bytes must outlive the
   // object.

@@ -21,6 +21,8 @@ constexpr kvant_model_options kModelDefaults = {
     .isa = nullptr,
     .float_gemm = nullptr,
     .pre_tokenizer = nullptr,
+    .progress = nullptr,
+    .progress_user = nullptr,
 };
 
 nlohmann::json JsonOf(const formats::GgufArray& array) {
@@ -126,6 +128,12 @@ kvant_status kvant_model_open(const char* path, const kvant_model_options* optio
     ModelOptions wanted;
     wanted.access = given.read_file != 0 ? FileAccess::kRead : FileAccess::kMap;
     wanted.lock_memory = given.lock_memory != 0;
+    if (given.progress != nullptr) {
+      wanted.progress = [&given](uint64_t done, uint64_t total) {
+        return given.progress(given.progress_user, static_cast<int64_t>(done),
+                              static_cast<int64_t>(total)) == 0;
+      };
+    }
     wanted.isa = TextOrNone(given.isa);
     wanted.float_gemm = TextOrNone(given.float_gemm);
     wanted.tokenizer.pre_override = TextOrNone(given.pre_tokenizer);

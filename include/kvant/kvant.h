@@ -76,6 +76,9 @@ KVANT_API void kvant_set_log(kvant_log_function function, void* user);
 
 // ---- Models ------------------------------------------------------------------------------------
 
+// Of what is done in pieces: how much of it is done. Other than 0 ends it.
+typedef int32_t (*kvant_progress_function)(void* user, int64_t done, int64_t total);
+
 typedef struct kvant_model_options {
   size_t struct_size;
   int32_t read_file;          // read the file into memory instead of mapping it
@@ -83,6 +86,10 @@ typedef struct kvant_model_options {
   const char* isa;            // instruction set, NULL: $KVANT_ISA or the best
   const char* float_gemm;     // NULL: $KVANT_FLOAT_GEMM or the preferred
   const char* pre_tokenizer;  // instead of the one that the file names; NULL: that
+  // How many bytes of a file are in memory, with read_file for every 64 MiB, and of each file of a
+  // split model in turn; may be NULL. Other than 0 ends the opening with KVANT_CANCELLED.
+  kvant_progress_function progress;
+  void* progress_user;
 } kvant_model_options;
 
 typedef struct kvant_model_info {

@@ -7,6 +7,7 @@
 #define KVANT_KVANT_GENERATE_H_INCLUDED
 
 #include "kvant/kvant.h"
+#include "kvant/kvant_runner.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -254,6 +255,18 @@ KVANT_API kvant_status kvant_runner_search(kvant_runner* runner, const kvant_bea
                                            size_t count, const kvant_beam_options* options,
                                            kvant_beam_step_function on_step,
                                            kvant_hypothesis_function on_hypothesis, void* user);
+
+// ---- Configurations ----------------------------------------------------------------------------
+
+// Lays settings over options: a JSON object with the parts "search" and "model" of ONNX Runtime
+// GenAI's genai_config.json, such as {"search": {"max_length": 512, "num_beams": 4}}. Each struct
+// may be NULL. KVANT_INVALID for a key that there is not, or a value of a wrong type or range,
+// with its name, and nothing is changed then. What has no effect here, such as
+// model.decoder.sliding_window.window_size, is told once as a warning, see kvant_set_log().
+KVANT_API kvant_status kvant_options_overlay(const char* json, size_t size,
+                                             kvant_runner_options* runner,
+                                             kvant_sampling_options* sampling,
+                                             kvant_beam_options* beams);
 
 #ifdef __cplusplus
 }

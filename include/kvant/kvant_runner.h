@@ -99,7 +99,6 @@ KVANT_API kvant_status kvant_sequence_append(kvant_runner* runner, kvant_sequenc
                                              const kvant_token* tokens, size_t count);
 // The same in passes, after each of which it tells how many of the tokens are done; what is not 0
 // ends it with KVANT_CANCELLED.
-typedef int32_t (*kvant_progress_function)(void* user, int64_t done, int64_t total);
 KVANT_API kvant_status kvant_sequence_append_telling(kvant_runner* runner, kvant_sequence sequence,
                                                      const kvant_token* tokens, size_t count,
                                                      kvant_progress_function progress, void* user);

@@ -45,6 +45,7 @@ struct FrameShape {
 struct ModelOptions {
   FileAccess access = FileAccess::kMap;
   bool lock_memory = false;  // mlock the mapping
+  ReadProgress progress;     // of each file of a split model in turn
   TokenizerOptions tokenizer;
   std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
   std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm

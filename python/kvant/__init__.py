@@ -9,6 +9,7 @@ Below them lie Runner and Sequence: the cache with forks, exact rewind, snapshot
 kvant.errors. Objects are freed by close(), by `with`, or with their last reference, in any order.
 """
 from ._library import VERSION as __version__
+from ._library import set_log
 from .errors import (CancelledError, ContextFullError, CorruptError, InternalError, InvalidError, IoError, KvantError, NotSupportedError,
                      OutOfMemoryError)
 from .generate import BeamOptions, Generated, Hypothesis, Piece, TextStream, beam_search, generate, stream
@@ -22,5 +23,5 @@ __all__ = [
     "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError", "KvantError", "Metadata", "Model", "ModelInfo",
     "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
     "Snapshot", "Source", "TextStream", "Tokenizer", "TokenizerStream", "__version__", "beam_search", "generate", "plan_memory",
-    "set_log_options", "stream",
+    "set_log", "set_log_options", "stream",
 ]

@@ -49,6 +49,9 @@ BEAM_OGA = 3
 kvant_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
 
 
+kvant_progress_function = CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)
+
+
 class kvant_model_options(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -57,6 +60,8 @@ class kvant_model_options(Structure):
         ("isa", c_char_p),
         ("float_gemm", c_char_p),
         ("pre_tokenizer", c_char_p),
+        ("progress", kvant_progress_function),
+        ("progress_user", c_void_p),
     ]
 
 
@@ -165,9 +170,6 @@ class kvant_runner_stats(Structure):
         ("sequences", c_int64),
         ("snapshots", c_int64),
     ]
-
-
-kvant_progress_function = CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)
 
 
 class kvant_step_input(Structure):
@@ -488,4 +490,5 @@ FUNCTIONS = {
     "kvant_beam_search_result": (STATUS, [c_void_p, c_size_t, POINTER(kvant_hypothesis)]),
     "kvant_beam_search_live": (STATUS, [c_void_p, c_size_t, POINTER(kvant_hypothesis)]),
     "kvant_runner_search": (STATUS, [c_void_p, POINTER(kvant_beam_prompt), c_size_t, POINTER(kvant_beam_options), kvant_beam_step_function, kvant_hypothesis_function, c_void_p]),
+    "kvant_options_overlay": (STATUS, [c_char_p, c_size_t, POINTER(kvant_runner_options), POINTER(kvant_sampling_options), POINTER(kvant_beam_options)]),
 }

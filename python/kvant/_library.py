@@ -7,6 +7,7 @@ import ctypes
 import ctypes.util
 import os
 from pathlib import Path
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -55,6 +56,22 @@ if lib.kvant_abi_version() != c.ABI_VERSION:
 
 VERSION = lib.kvant_version().decode()
 
+_log = c.kvant_log_function()  # which the library may call until there is another
+
+
+def set_log(log: Optional[Callable[[int, str], Any]]) -> None:
+    """`log(level, line)` for warnings about files and settings; level 0 debug, 1 information, 2 warning. None: nobody gets them, as at
+    first. For the whole process, and not while another thread is in a call. What it raises is lost."""
+    global _log
+    if log is not None and not callable(log):
+        raise InvalidError(f"set_log: expected a function, found {log!r}")
+    function = c.kvant_log_function()
+    if log is not None:
+        function = c.kvant_log_function(
+            lambda _user, level, line, size: log(level, ctypes.string_at(line, size).decode("utf-8", "replace")))
+    lib.kvant_set_log(function, None)
+    _log = function
+
 
 class Handle:
     """An object of the library, freed by close(), at the end of a `with`, or with the last reference."""
@@ -92,6 +109,32 @@ class Handle:
         # While Python ends, `lib` may be gone, and with the process goes the memory.
         if getattr(self, "_pointer", None) is not None and lib is not None:
             self.close()
+
+
+class Guard:
+    """Keeps what a callback raises, ends the call that it came from, and raises it again behind that call."""
+
+    def __init__(self):
+        self.error: Optional[BaseException] = None
+
+    def call(self, function: Callable[..., Any], *arguments: Any, stop: int = 1) -> int:
+        try:
+            return 0 if function(*arguments) is not False else stop
+        except BaseException as error:  # also KeyboardInterrupt: it must not get lost in C
+            if self.error is None:
+                self.error = error
+            return stop
+
+    def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            result = call(*arguments)
+        except Exception:
+            if self.error is None:
+                raise
+            raise self.error from None
+        if self.error is not None:
+            raise self.error
+        return result
 
 
 def new(name, *arguments):

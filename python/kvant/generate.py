@@ -5,10 +5,10 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, defaults, lib, new, set_options, text_list, token_array, view
+from ._library import Guard, Handle, InvalidError, address, defaults, lib, new, set_options, text_list, token_array, view
 from .errors import BY_STATUS, CancelledError, KvantError
 from .model import Model, Text, Tokenizer, Tokens
-from .runner import Guard, Runner, Sequence as RunnerSequence, chosen
+from .runner import Runner, Sequence as RunnerSequence, chosen
 from .sampling import SamplingOptions
 
 Prompt = Union[Text, Tokens]

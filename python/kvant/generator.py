@@ -1,13 +1,14 @@
 """The object model of ONNX Runtime GenAI: Model, GeneratorParams, Generator with append_tokens, generate_next_token, token_count and
 rewind_to. A program that was written for it runs with one import changed; batches may be ragged, and nothing is padded."""
 import ctypes
+import json
 import sys
-from typing import Any, Dict, List, Optional, Sequence, TextIO, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, TextIO, Union
 
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, lib, new, token_array, view
+from ._library import Handle, InvalidError, address, defaults, lib, new, text_bytes, token_array, view
 from .errors import NotSupportedError
 from .generate import BeamOptions
 from .model import Model, Tokenizer
@@ -78,9 +79,35 @@ class GeneratorParams:
             if not isinstance(value, kinds) and not (name == "early_stopping" and value == "never"):
                 raise InvalidError(f"set_search_options: {name}: expected a number, found {value!r}")
         self.search.update(options)
+        self._check()
+
+    def overlay(self, config: Union[str, Mapping[str, Any]]) -> None:
+        """Lays settings over these: the parts "search" and "model" of a genai_config.json, as JSON text or as a dict. InvalidError for a
+        key that there is not; what has no effect here is told once, as a warning."""
+        search, options = _overlay(config)
+        self.set_search_options(**search)
+        self.runner_options.update(options)
+
+    def _check(self) -> None:
         for name, least in (("batch_size", 1), ("num_beams", 1), ("num_return_sequences", 1), ("max_length", 0)):
             if self.search[name] < least:
                 raise InvalidError(f"set_search_options: {name}: expected at least {least}, found {self.search[name]}")
+
+
+def _overlay(config: Union[str, Mapping[str, Any]]) -> "tuple[Dict[str, Any], Dict[str, Any]]":
+    """What a configuration says of the search, and of the runner."""
+    data = text_bytes(config) if isinstance(config, (str, bytes)) else json.dumps(config).encode()
+    runner = defaults(c.kvant_runner_options)
+    lib.kvant_options_overlay(data, len(data), ctypes.byref(runner), None, None)  # refuses what is wrong
+    parts = json.loads(data)
+    search = {name: value for name, value in parts.get("search", {}).items() if name in SEARCH_OPTIONS}
+    options = {}
+    for name, usual in (("threads", 0), ("chunk", defaults(c.kvant_runner_options).chunk)):
+        if getattr(runner, name) != usual:
+            options[name] = getattr(runner, name)
+    if "context_length" in parts.get("model", {}):
+        options["context"] = parts["model"]["context_length"]
+    return search, options
 
 
 class _Text:

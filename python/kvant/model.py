@@ -3,12 +3,12 @@ threads at once."""
 import ctypes
 import json
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
 from . import _bindings as c
-from ._library import (Handle, InvalidError, address, defaults, lib, new, owned_bytes, owned_tokens, set_options, sized, text_bytes,
+from ._library import (Guard, Handle, InvalidError, address, defaults, lib, new, owned_bytes, owned_tokens, set_options, sized, text_bytes,
                        text_list, token_array, view)
 
 Text = Union[str, bytes]
@@ -58,15 +58,18 @@ class Model(Handle):
     """A GGUF file, or all files of a split model given one of them.
 
     Options: read_file (into memory instead of mapping it), lock_memory, isa, float_gemm, pre_tokenizer; see kvant_model_options.
+    `progress(done, total)` is told the bytes of a file that are in memory; returning False ends the opening with CancelledError.
     """
 
     __slots__ = ("_info", "_metadata")
     _free = "kvant_model_free"
 
-    def __init__(self, path: Path, **options: Any):
+    def __init__(self, path: Path, progress: Optional[Callable[[int, int], Any]] = None, **options: Any):
         super().__init__()
-        wanted = set_options(defaults(c.kvant_model_options), options, "Model")
-        self._pointer = new("kvant_model_open", path_bytes(path), ctypes.byref(wanted))
+        wanted, guard = set_options(defaults(c.kvant_model_options), options, "Model"), Guard()
+        if progress is not None:
+            wanted.progress = c.kvant_progress_function(lambda _user, done, total: guard.call(progress, done, total))
+        self._pointer = guard.run(new, "kvant_model_open", path_bytes(path), ctypes.byref(wanted))
         self._info = self._metadata = None
 
     @property

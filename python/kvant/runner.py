@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import numpy as np
 
 from . import _bindings as c
-from ._library import (Handle, InvalidError, address, defaults, lib, new, owned, set_options, sized, token_array, view)
+from ._library import (Guard, Handle, InvalidError, address, defaults, lib, new, owned, set_options, sized, token_array, view)
 from .model import Model, Path, Tokens, path_bytes
 from .sampling import Sampler
 
@@ -15,32 +15,6 @@ LAYOUTS = {"bhsd": c.BHSD, "kbhsd": c.KBHSD, "bkhsd": c.BKHSD}
 LOGITS = {"none": c.LOGITS_NONE, "last": c.LOGITS_LAST, "all": c.LOGITS_ALL}
 
 Stats = Dict[str, int]
-
-
-class Guard:
-    """Keeps what a callback raises, ends the call that it came from, and raises it again behind that call."""
-
-    def __init__(self):
-        self.error: Optional[BaseException] = None
-
-    def call(self, function: Callable[..., Any], *arguments: Any, stop: int = 1) -> int:
-        try:
-            return 0 if function(*arguments) is not False else stop
-        except BaseException as error:  # also KeyboardInterrupt: it must not get lost in C
-            if self.error is None:
-                self.error = error
-            return stop
-
-    def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            result = call(*arguments)
-        except Exception:
-            if self.error is None:
-                raise
-            raise self.error from None
-        if self.error is not None:
-            raise self.error
-        return result
 
 
 def chosen(value: str, names: Dict[str, int], what: str) -> int:

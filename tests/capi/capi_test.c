@@ -508,6 +508,121 @@ static void ThreadsAndCancellation(const kvant_model* model) {
   kvant_runner_free(runner);
 }
 
+struct Warnings {
+  int count;
+  char last[256];
+};
+
+static void TakeWarning(void* user, int32_t level, const char* line, size_t size) {
+  struct Warnings* warnings = user;
+  if (level < 2) return;
+  ++warnings->count;
+  snprintf(warnings->last, sizeof warnings->last, "%.*s", (int)size, line);
+}
+
+static kvant_status Overlay(const char* json, kvant_runner_options* runner,
+                            kvant_sampling_options* sampling, kvant_beam_options* beams) {
+  return kvant_options_overlay(json, strlen(json), runner, sampling, beams);
+}
+
+// Settings of another engine's configuration: taken where they mean something, told once where they
+// do not, refused by their name where they do not exist.
+static void Kv91ConfigurationOverlay(const kvant_model* model) {
+  kvant_runner_options runner;
+  kvant_sampling_options sampling;
+  kvant_beam_options beams;
+  struct Warnings warnings = {0, ""};
+  OK(kvant_runner_options_default(&runner, sizeof runner));
+  OK(kvant_sampling_options_default(&sampling, sizeof sampling));
+  OK(kvant_beam_options_default(&beams, sizeof beams));
+  kvant_set_log(TakeWarning, &warnings);
+  OK(Overlay(
+      "{\"search\": {\"max_length\": 64, \"batch_size\": 2, \"num_beams\": 3, \"top_k\": 7, "
+      "\"top_p\": 0.5, \"temperature\": 0.25, \"do_sample\": true, \"random_seed\": 9, "
+      "\"repetition_penalty\": 1.5, \"length_penalty\": 0.5, \"early_stopping\": false, "
+      "\"num_return_sequences\": 2, \"no_repeat_ngram_size\": 4, \"min_length\": 5, "
+      "\"past_present_share_buffer\": true, \"chunk_size\": 32}, "
+      "\"model\": {\"context_length\": 512, \"decoder\": {\"session_options\": "
+      "{\"intra_op_num_threads\": 1}}}}",
+      &runner, &sampling, &beams));
+  CHECK(warnings.count == 0);
+  CHECK(runner.context == 64 && runner.sequences == 6 && runner.threads == 1 && runner.chunk == 32);
+  CHECK(sampling.top_k == 7 && sampling.top_p == 0.5f && sampling.temperature == 0.25f);
+  CHECK(sampling.has_seed == 1 && sampling.seed == 9 && sampling.repeat_penalty == 1.5f);
+  CHECK(sampling.repeat_last_n == -1);
+  CHECK(beams.beams == 3 && beams.num_return == 2 && beams.has_length_penalty == 1);
+  CHECK(beams.length_penalty == 0.5f && beams.no_repeat_ngram == 4 && beams.min_length == 5);
+  CHECK(beams.max_length == 64 && beams.sample == 1 && beams.early_stopping == 0);
+  kvant_runner* made = NULL;
+  OK(kvant_runner_new(model, &runner, &made));
+  kvant_runner_free(made);
+
+  OK(Overlay("{\"search\": {\"do_sample\": false, \"temperature\": 0.7}}", NULL, &sampling, NULL));
+  CHECK(sampling.temperature == 0);
+  OK(Overlay("{\"model\": {\"context_length\": 512}}", &runner, NULL, NULL));
+  CHECK(runner.context == 512);
+
+  const char* const without_effect[] = {
+      "{\"search\": {\"past_present_share_buffer\": false}}",
+      "{\"model\": {\"decoder\": {\"sliding_window\": {\"window_size\": 4096}}}}",
+      "{\"model\": {\"decoder\": {\"session_options\": {\"provider_options\": [{\"cuda\": "
+      "{\"enable_cuda_graph\": \"1\"}}]}}}}"};
+  const char* const names[] = {"search.past_present_share_buffer",
+                               "model.decoder.sliding_window.window_size",
+                               "model.decoder.session_options.provider_options"};
+  for (int i = 0; i < 3; ++i) {
+    OK(Overlay(without_effect[i], &runner, &sampling, &beams));
+    CHECK(warnings.count == i + 1 && strstr(warnings.last, names[i]) != NULL);
+  }
+  kvant_set_log(NULL, NULL);
+
+  const kvant_runner_options before = runner;
+  const char* const wrong[] = {"{\"search\": {\"max_lenght\": 5}}",
+                               "{\"search\": {\"max_length\": 9, \"num_beams\": 0}}",
+                               "{\"search\": {\"max_length\": 9, \"top_p\": \"x\"}}",
+                               "{\"search\": {\"max_length\": 9, \"do_sample\": 1}}",
+                               "{\"model\": {\"decoder\": {\"sliding_window\": {\"size\": 1}}}}",
+                               "{\"search\": 5}"};
+  const char* const reasons[] = {"search.max_lenght",   "search.num_beams",
+                                 "search.top_p",        "search.do_sample",
+                                 "sliding_window.size", "search: expected an object"};
+  for (int i = 0; i < 6; ++i) {
+    REFUSED(Overlay(wrong[i], &runner, NULL, NULL), KVANT_INVALID);
+    CHECK(strstr(kvant_last_error(NULL), reasons[i]) != NULL);
+  }
+  CHECK(memcmp(&before, &runner, sizeof runner) == 0);
+}
+
+static int32_t CountCalls(void* user, int64_t done, int64_t total) {
+  int64_t* seen = user;
+  ++seen[0];
+  seen[1] = done;
+  seen[2] = total;
+  return seen[0] >= seen[3];
+}
+
+static void OpeningTellsItsProgress(const char* path) {
+  kvant_model_options options;
+  kvant_model* model = NULL;
+  for (int read_file = 0; read_file < 2; ++read_file) {
+    int64_t seen[4] = {0, 0, 0, 99};
+    OK(kvant_model_options_default(&options, sizeof options));
+    options.read_file = read_file;
+    options.progress = CountCalls;
+    options.progress_user = seen;
+    OK(kvant_model_open(path, &options, &model));
+    kvant_model_info info = {.struct_size = sizeof info};
+    OK(kvant_model_get_info(model, &info));
+    CHECK(seen[0] >= 1 && seen[1] == seen[2] && (uint64_t)seen[2] == info.file_bytes);
+    kvant_model_free(model);
+    model = NULL;
+    seen[0] = 0;
+    seen[3] = 1;
+    REFUSED(kvant_model_open(path, &options, &model), KVANT_CANCELLED);
+    CHECK(model == NULL && strstr(kvant_last_error(NULL), path) != NULL);
+  }
+}
+
 // What is wrong is told by its name, and nothing is made.
 static void WrongArguments(const kvant_model* model) {
   kvant_model* none = NULL;
@@ -616,6 +731,8 @@ int main(int argc, char** argv) {
   ScoresAreLogProbabilities(model);
   SourcesAreReadOnce(pairs);
   ThreadsAndCancellation(model);
+  Kv91ConfigurationOverlay(model);
+  OpeningTellsItsProgress(argv[1]);
   WrongArguments(model);
   OwnersGoInAnyOrder(argv[1]);
   StepsDoNotGrow(pairs, argc > 4 ? atol(argv[4]) : 100000);

@@ -63,7 +63,7 @@ class BadArguments(unittest.TestCase):
         past = r.past_key_values([s])
         return {
             "Model": [lambda: kvant.Model("/nonexistent.gguf"), lambda: kvant.Model(__file__), lambda: kvant.Model(5),
-                      lambda: kvant.Model(SHAKESPEARE, isa="z80"), lambda: kvant.Model(SHAKESPEARE, wings=2)],
+                      lambda: kvant.Model(SHAKESPEARE, progress=lambda *_: False), lambda: kvant.Model(SHAKESPEARE, isa="z80"), lambda: kvant.Model(SHAKESPEARE, wings=2)],
             "Model.metadata": [lambda: m.metadata[5]],
             "Tokenizer": [lambda: kvant.Tokenizer("/nonexistent.gguf"), lambda: kvant.Tokenizer(5)],
             "Tokenizer.encode": [lambda: t.encode(5), lambda: t.encode(None)],
@@ -129,6 +129,8 @@ class BadArguments(unittest.TestCase):
                             lambda: kvant.beam_search(r, "a", beams=9), lambda: kvant.beam_search(m, ["a"], sources=[]),
                             lambda: kvant.beam_search(m, "a", search=kvant.BeamOptions(), beams=2)],
             "GeneratorParams.set_search_options": [lambda: self.params.set_search_options(wings=1)],
+            "GeneratorParams.overlay": [lambda: self.params.overlay("{"), lambda: self.params.overlay({"wings": 1})],
+            "set_log": [lambda: kvant.set_log(5)],
             "Generator": [lambda: kvant.Generator(model(NUMBER_WORDS), self.params)],
             "Generator.append_tokens": [lambda: g.append_tokens([]), lambda: g.append_tokens([[1], [2]]), lambda: g.append_tokens([[]]),
                                         lambda: g.append_tokens([9999])],

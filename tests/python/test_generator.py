@@ -238,6 +238,24 @@ class Kv91SearchOptions(unittest.TestCase):
                 kvant.GeneratorParams(model()).set_search_options(**{name: value})
         self.assertEqual(params.search["max_length"], 0)
 
+    def test_kv91_a_configuration_is_laid_over(self):
+        params = kvant.GeneratorParams(model())
+        params.overlay({"search": {"max_length": 20, "num_beams": 2, "past_present_share_buffer": True},
+                        "model": {"decoder": {"session_options": {"intra_op_num_threads": 1}}}})
+        self.assertEqual((params.search["max_length"], params.search["num_beams"], params.runner_options), (20, 2, {"threads": 1}))
+        lines = []
+        kvant.set_log(lambda level, line: lines.append((level, line)))
+        try:
+            params.overlay('{"model": {"decoder": {"sliding_window": {"window_size": 9}}}}')
+        finally:
+            kvant.set_log(None)
+        self.assertEqual(len(lines), 1)
+        self.assertEqual(lines[0][0], 2)
+        self.assertIn("sliding_window.window_size", lines[0][1])
+        for wrong, name in (({"search": {"beams": 2}}, "search.beams"), ({"search": {"top_k": "x"}}, "search.top_k"), ("[]", "object")):
+            with self.assertRaisesRegex(kvant.InvalidError, name):
+                params.overlay(wrong)
+
     def test_kv91_a_shared_buffer_is_what_there_is(self):
         params = kvant.GeneratorParams(model())
         params.set_search_options(past_present_share_buffer=True, max_length=20)

@@ -162,6 +162,12 @@ class Sequences(unittest.TestCase):
             with self.assertRaises(ValueError):
                 row[0] = 1
 
+    def test_opening_tells_its_progress(self):
+        for read in (False, True):
+            seen = []
+            with kvant.Model(SHAKESPEARE, progress=lambda done, total: seen.append((done, total)), read_file=read) as opened:
+                self.assertEqual(seen[-1], (opened.info.file_bytes, opened.info.file_bytes))
+
     def test_memory_is_planned(self):
         plan = kvant.plan_memory(model(), context=128, kv_type="q8")
         self.assertEqual(plan["total"], sum(plan[name] for name in ("weights", "kv", "activations", "logits")))
