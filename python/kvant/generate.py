@@ -5,14 +5,15 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, defaults, lib, new, set_options, text_list, token_array, view
+from ._library import Handle, InvalidError, address, defaults, integer, lib, new, set_options, text_list, token_array, view
 from .errors import BY_STATUS, CancelledError, KvantError
 from .model import Model, Text, Tokenizer, Tokens
 from .runner import Guard, Runner, Sequence as RunnerSequence, chosen
 from .sampling import SamplingOptions
 
 Prompt = Union[Text, Tokens]
-# Called with prompt and text so far, int32 [n], and the logits of the next token, float32 [vocab_size], which it changes in place.
+# Called with prompt and text so far, int32 [n], and the logits of the next token, float32 [vocab_size], which it changes in place. Both
+# are copies that it may keep.
 LogitsProcessor = Callable[[np.ndarray, np.ndarray], Any]
 
 FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error")
@@ -66,6 +67,7 @@ class TextStream:
         self._own_runner = own_runner
         self._tokenizer = tokenizer
         self._batch: Optional[_Batch] = _Batch()
+        runner.free_forgotten()
         self._batch._pointer = new("kvant_batch_new", runner.pointer, tokenizer.pointer, None)
         self._guard = Guard()
         self._kept: List[Any] = []  # callbacks: C calls them until the batch is freed
@@ -96,7 +98,7 @@ class TextStream:
                     self._process, processors, view(at, count, np.int32), view(logits, vocab, np.float32)))
         number = ctypes.c_int64()
         lib.kvant_batch_add(self._batch.pointer, ctypes.byref(request), ctypes.byref(number))
-        self._kept.append(request)
+        self._kept.append((request, sequence))
         self._prompts[number.value] = prompt
         self._open += samples
 
@@ -105,8 +107,10 @@ class TextStream:
 
     @staticmethod
     def _process(processors, tokens, logits):
+        changed = logits.copy()
         for processor in processors:
-            processor(tokens, logits)
+            processor(tokens.copy(), changed)
+        logits[:] = changed
 
     def _end(self, text):
         error = None
@@ -188,13 +192,14 @@ def stream(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]]
     of = model.model if isinstance(model, Runner) else model
     if sampling is not None and more:
         raise InvalidError("generate: expected SamplingOptions or options by name, found both")
+    samples, max_tokens = integer(samples, "generate: samples", 32), integer(max_tokens, "generate: max_tokens")
     if samples < 1:
         raise InvalidError(f"generate: samples: expected at least 1, found {samples}")
     chain = sampling or SamplingOptions(**more)
     tokenizer = Tokenizer(of)
     every, _ = _prompt_lists(prompts, tokenizer)
     longest = max((len(one) for one in every), default=0)
-    runner, own = _runner_of(model, min(parallel, max(1, samples * len(every))), longest + max_tokens if max_tokens >= 0 else 0, runner_options)
+    runner, own = _runner_of(model, max(samples, min(integer(parallel, "generate: parallel"), samples * len(every))), longest + max_tokens if max_tokens >= 0 else 0, runner_options)
     out = TextStream(runner, tokenizer, own)
     fields = {"echo": echo, "ignore_end": ignore_end, "show_special": show_special, "draft_tokens": draft_tokens}
     try:
@@ -326,6 +331,7 @@ def beam_search(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Pro
     runner, own = _runner_of(model, max(1, options.struct.beams) * min(4, max(1, len(every))),
                              max(longest + limit + 1, options.struct.max_length) if limit > 0 else 0, runner_options)
     try:
+        runner.free_forgotten()
         guard.run(lib.kvant_runner_search, runner.pointer, structs, len(every), ctypes.byref(options.struct), tell, take, None)
     except CancelledError:
         if not ended:  # by Runner.cancel()

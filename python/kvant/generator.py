@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, TextIO, Union
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, lib, new, token_array, view
+from ._library import Handle, InvalidError, address, integer, lib, new, token_array, view
 from .errors import NotSupportedError
 from .generate import BeamOptions
 from .model import Model, Tokenizer
@@ -386,6 +386,7 @@ class Generator:
         window has dropped, and the logits of the last token kept."""
         if self._with_beams:
             raise NotSupportedError("rewind_to: not with beams")
+        length = integer(length, "rewind_to")
         for number, text in enumerate(self._texts):
             if not 0 <= length <= len(text):
                 raise InvalidError(f"rewind_to: expected 0 to {len(text)}, the tokens of text {number}, found {length}")
