@@ -1,7 +1,9 @@
 """The object model of ONNX Runtime GenAI: Model, GeneratorParams, Generator with append_tokens, generate_next_token, token_count and
 rewind_to. A program that was written for it runs with one import changed; batches may be ragged, and nothing is padded."""
 import ctypes
+import json
 import sys
+import warnings
 from typing import Any, Dict, List, Optional, Sequence, TextIO, Union
 
 import numpy as np
@@ -58,6 +60,32 @@ def _log(line: str) -> None:
     print(line, file=_log_file or sys.stderr, flush=True)
 
 
+_WITHOUT_EFFECT = {  # keys of a genai_config.json that are known, and why they choose nothing
+    "search.past_present_share_buffer": "the cache always grows in its place",
+    "decoder.session_options.provider_options.cuda.enable_cuda_graph": "models run on the CPU, by a plan that is built once",
+    **{f"decoder.sliding_window.{key}": "windows are those of the model's file"
+       for key in ("alignment", "layers", "pad_value", "slide_inputs", "slide_key_value_cache", "window_size")},
+}
+
+
+def _leaves(value: Any, path: str, known: "set[str]") -> "list[tuple[str, Any]]":
+    """The keys below `path` that are known, with their values. InvalidError names one that is not."""
+    out = []
+    for key, below in value.items():
+        whole = f"{path}.{key}" if path else str(key)
+        if whole in known:
+            out.append((whole, below))
+            continue
+        inner = sorted({name[len(path):].strip(".").split(".")[0] for name in known if name.startswith(f"{path}." if path else "")})
+        if not any(name.startswith(f"{whole}.") for name in known):
+            raise InvalidError(f"overlay: no key '{whole}'; there are {', '.join(inner)}")
+        for entry in below if isinstance(below, list) else [below]:
+            if not isinstance(entry, dict):
+                raise InvalidError(f"overlay: {whole}: expected an object, found {entry!r}")
+            out += _leaves(entry, whole, known)
+    return out
+
+
 class GeneratorParams:
     """What a Generator is to do: options of the search by set_search_options(), and options of its Runner by name, such as
     GeneratorParams(model, kv_type="q8", threads=4)."""
@@ -66,6 +94,28 @@ class GeneratorParams:
         self.model = model
         self.runner_options = runner_options
         self.search = dict(SEARCH_OPTIONS)
+        self._told: "set[str]" = set()  # keys without effect that were warned of
+
+    def overlay(self, config: Union[str, bytes, Dict[str, Any]]) -> None:
+        """Takes keys of a genai_config.json, as JSON or a dict: search.* as set_search_options() does, decoder.sliding_window.* and
+        decoder.session_options.provider_options, also below "model". A key that cannot apply is warned of once; InvalidError names
+        one that is unknown, and nothing is set then."""
+        if not isinstance(config, dict):
+            try:
+                config = json.loads(config)
+            except (TypeError, ValueError) as error:
+                raise InvalidError(f"overlay: expected JSON, found {error}") from None
+        if not isinstance(config, dict):
+            raise InvalidError(f"overlay: expected an object, found {config!r}")
+        known = {*_WITHOUT_EFFECT, *(f"search.{name}" for name in SEARCH_OPTIONS)}
+        known |= {f"model.{key}" for key in known if key.startswith("decoder.")}
+        found = [(key.removeprefix("model."), value) for key, value in _leaves(config, "", known)]
+        self.set_search_options(**{key[len("search."):]: value for key, value in found if key.startswith("search.")})
+        for key, value in found:
+            applies = key not in _WITHOUT_EFFECT or (key.startswith("search.") and value)
+            if not applies and key not in self._told:
+                self._told.add(key)
+                warnings.warn(f"{key} has no effect: {_WITHOUT_EFFECT[key]}", stacklevel=2)
 
     def set_search_options(self, **options: Any) -> None:
         """max_length (tokens of a prompt and its text), min_length, batch_size, do_sample, temperature, top_k, top_p, random_seed,

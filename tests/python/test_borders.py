@@ -128,6 +128,7 @@ class BadArguments(unittest.TestCase):
             "beam_search": [lambda: kvant.beam_search(m, "a", beams=0), lambda: kvant.beam_search(m, "a", beams=2, num_return=3),
                             lambda: kvant.beam_search(r, "a", beams=9), lambda: kvant.beam_search(m, ["a"], sources=[]),
                             lambda: kvant.beam_search(m, "a", search=kvant.BeamOptions(), beams=2)],
+            "GeneratorParams.overlay": [lambda: self.params.overlay({"wings": 1}), lambda: self.params.overlay("{")],
             "GeneratorParams.set_search_options": [lambda: self.params.set_search_options(wings=1)],
             "Generator": [lambda: kvant.Generator(model(NUMBER_WORDS), self.params)],
             "Generator.append_tokens": [lambda: g.append_tokens([]), lambda: g.append_tokens([[1], [2]]), lambda: g.append_tokens([[]]),
