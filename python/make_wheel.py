@@ -3,7 +3,8 @@
 
     make_wheel.py LIBRARY FOLDER     LIBRARY: build/release/libkvant.so; prints the path of the wheel
 
-Only the standard library is used. The tag names the glibc of this machine: older ones may lack symbols.
+Only the standard library is used. The tag names the oldest glibc that has every symbol the libraries ask for, and whose manylinux tag
+allows a libstdc++ (PEP 600) that has theirs.
 """
 import base64
 import hashlib
@@ -16,6 +17,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 SYSTEM = re.compile(r"lib(c|m|stdc\+\+|gcc_s|pthread|dl|rt)\.so|ld-linux")  # part of every system that the tag names
+# The first glibc whose manylinux tag allows a libstdc++ with these symbols, GLIBCXX_3.4.N (auditwheel's policies).
+GLIBC_OF_GLIBCXX = {24: 27, 25: 28, 26: 31, 28: 32, 29: 34, 30: 35, 31: 38, 32: 39, 33: 40}
+OLDEST_GLIBC = 17  # the first that has a tag by its number
 README = "kvant runs GGUF language models on CPUs: pip install the wheel, import kvant, kvant.generate(kvant.Model(path), text).\n"
 
 
@@ -30,6 +34,21 @@ def needed_by(library):
     text = subprocess.run(["ldd", library], check=True, capture_output=True, text=True).stdout
     found = dict(re.findall(r"^\s*(\S+) => (/\S+)", text, re.M))
     return {name: Path(path) for name, path in sorted(found.items()) if not SYSTEM.match(name)}
+
+
+def glibc_for(libraries):
+    """The N of the oldest glibc 2.N on which all libraries load."""
+    newest = OLDEST_GLIBC
+    for library in libraries:
+        text = subprocess.run(["readelf", "--version-info", "--wide", library], check=True, capture_output=True, text=True).stdout
+        needed = text.partition("Version needs section")[2]
+        newest = max([newest, *(int(number) for number in re.findall(r"Name: GLIBC_2\.(\d+)", needed))])
+        for number in map(int, re.findall(r"Name: GLIBCXX_3\.4\.(\d+)", needed)):
+            allowed = [glibc for symbols, glibc in GLIBC_OF_GLIBCXX.items() if symbols >= number]
+            if not allowed:
+                raise SystemExit(f"make_wheel: {library} needs GLIBCXX_3.4.{number}, for which no tag is known")
+            newest = max(newest, min(allowed))
+    return newest
 
 
 def license_of(path):
@@ -50,17 +69,18 @@ def main():
     if not library.exists():
         raise SystemExit(f"make_wheel: {library}: no such file; build first")
     version = re.search(r"project\(\s*kvant\s+VERSION\s+([\d.]+)", (FOLDER.parent / "CMakeLists.txt").read_text())[1]
-    libc, number = platform.libc_ver()
+    libc, _ = platform.libc_ver()
     if libc != "glibc":
         raise SystemExit(f"make_wheel: expected a system of glibc, found {libc or 'another'}")
-    tag = f"py3-none-manylinux_{number.replace('.', '_')}_{platform.machine()}"
+    bundled = needed_by(library)
+    tag = f"py3-none-manylinux_2_{glibc_for([library, *bundled.values()])}_{platform.machine()}"
 
     files = {f"kvant/{path.name}": path.read_bytes() for path in sorted((FOLDER / "kvant").iterdir()) if path.suffix in (".py", ".typed")}
     files["kvant/py.typed"] = b""
     files[f"kvant/lib/{name_of(library)}"] = library.read_bytes()
     info = f"kvant-{version}.dist-info"
     files[f"{info}/licenses/LICENSE"] = (FOLDER.parent / "LICENSE").read_bytes()
-    for name, path in needed_by(library).items():
+    for name, path in bundled.items():
         files[f"kvant/lib/{name}"] = path.read_bytes()
         if text := license_of(path):
             files[f"{info}/licenses/{text[0]}"] = text[1]

@@ -4,6 +4,7 @@
 // it. A row without a taker is a setting that kvant has no use for, which is told as a warning. The
 // values are collected first, so that an error changes nothing.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -151,7 +152,7 @@ Status Take(const Row& row, const Json& value, Settings& settings,
   }
   const bool as_it_is = row.reason == kInPlace && value == true;
   if (!row.reason.empty() && !as_it_is) {
-    warnings.push_back(fmt::format("overlay: {} has no effect: {}", row.path, row.reason));
+    warnings.push_back(fmt::format("{} has no effect: {}", row.path, row.reason));
   }
   return {};
 }
@@ -163,7 +164,8 @@ Status Walk(const Json& object, const std::string& path, Settings& settings,
     return WrongValue(path.empty() ? "the whole" : path, "an object", object);
   }
   for (const auto& [key, value] : object.items()) {
-    const std::string below = path.empty() ? key : path + "." + key;
+    std::string below = path.empty() ? key : path + "." + key;
+    if (below == "decoder") below = "model.decoder";
     if (const Row* const row = FindRow(below)) {
       KVANT_TRY(Take(*row, value, settings, warnings));
     } else if (IsObject(below)) {
@@ -243,20 +245,29 @@ using namespace kvant;
 using namespace kvant::capi;
 
 kvant_status kvant_options_overlay(const char* json, size_t size, kvant_runner_options* runner,
-                                   kvant_sampling_options* sampling, kvant_beam_options* beams) {
+                                   kvant_sampling_options* sampling, kvant_beam_options* beams,
+                                   char** unused, size_t* unused_size) {
   return Call(nullptr, [&]() -> Status {
     KVANT_ASSIGN(const std::string_view text, Text(json, size, "json"));
     KVANT_TRY(CheckSize(runner, "runner options"));
     KVANT_TRY(CheckSize(sampling, "sampling options"));
     KVANT_TRY(CheckSize(beams, "beam options"));
-    KVANT_ASSIGN(const Json overlay, formats::ParseJson(text, "overlay"));
+    const Result<Json> overlay = formats::ParseJson(text, "overlay");
+    if (!overlay.ok()) return MakeError(ErrorCode::kInvalid, "{}", overlay.error().message);
     Settings settings;
     std::vector<std::string> warnings;
-    KVANT_TRY(Walk(overlay, "", settings, warnings));
+    KVANT_TRY(Walk(*overlay, "", settings, warnings));
+    if (unused != nullptr) KVANT_TRY(Need(unused_size, "unused_size"));
     KVANT_TRY(ApplyTo(settings, runner, "runner options"));
     KVANT_TRY(ApplyTo(settings, sampling, "sampling options"));
     KVANT_TRY(ApplyTo(settings, beams, "beam options"));
-    for (const std::string& warning : warnings) Log(LogLevel::kWarning, warning);
+    if (unused == nullptr) {
+      for (const std::string& warning : warnings) Log(LogLevel::kWarning, "overlay: " + warning);
+      return {};
+    }
+    const std::string lines = fmt::format("{}", fmt::join(warnings, "\n"));
+    *unused = CopyText(lines);
+    *unused_size = lines.size();
     return {};
   });
 }

@@ -260,13 +260,16 @@ KVANT_API kvant_status kvant_runner_search(kvant_runner* runner, const kvant_bea
 
 // Lays settings over options: a JSON object with the parts "search" and "model" of ONNX Runtime
 // GenAI's genai_config.json, such as {"search": {"max_length": 512, "num_beams": 4}}. Each struct
-// may be NULL. KVANT_INVALID for a key that there is not, or a value of a wrong type or range,
-// with its name, and nothing is changed then. What has no effect here, such as
-// model.decoder.sliding_window.window_size, is told once as a warning, see kvant_set_log().
+// may be NULL. The part "decoder" of "model" may also stand at the top. KVANT_INVALID for a key
+// that there is not, or a value of a wrong type or range, with its name, and nothing is changed
+// then. What has no effect here, such as model.decoder.sliding_window.window_size, is told once: in
+// `unused`, a line with name and reason for each, memory of the caller, or where that is NULL as a
+// warning, see kvant_set_log().
 KVANT_API kvant_status kvant_options_overlay(const char* json, size_t size,
                                              kvant_runner_options* runner,
                                              kvant_sampling_options* sampling,
-                                             kvant_beam_options* beams);
+                                             kvant_beam_options* beams, char** unused,
+                                             size_t* unused_size);
 
 #ifdef __cplusplus
 }

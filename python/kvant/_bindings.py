@@ -490,5 +490,5 @@ FUNCTIONS = {
     "kvant_beam_search_result": (STATUS, [c_void_p, c_size_t, POINTER(kvant_hypothesis)]),
     "kvant_beam_search_live": (STATUS, [c_void_p, c_size_t, POINTER(kvant_hypothesis)]),
     "kvant_runner_search": (STATUS, [c_void_p, POINTER(kvant_beam_prompt), c_size_t, POINTER(kvant_beam_options), kvant_beam_step_function, kvant_hypothesis_function, c_void_p]),
-    "kvant_options_overlay": (STATUS, [c_char_p, c_size_t, POINTER(kvant_runner_options), POINTER(kvant_sampling_options), POINTER(kvant_beam_options)]),
+    "kvant_options_overlay": (STATUS, [c_char_p, c_size_t, POINTER(kvant_runner_options), POINTER(kvant_sampling_options), POINTER(kvant_beam_options), POINTER(c_char_p), c_void_p]),
 }

@@ -5,6 +5,7 @@ one that the system knows. ctypes releases the interpreter's lock during every c
 """
 import ctypes
 import ctypes.util
+import operator
 import os
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -218,17 +219,38 @@ def text_bytes(text, what="text"):
     return text.encode("utf-8", "surrogatepass")
 
 
+def c_text(text, what):
+    """The bytes of a text for a call that takes the first 0 for its end."""
+    data = text_bytes(text, what)
+    if b"\0" in data:
+        raise InvalidError(f"{what}: expected no character of code 0, found {text!r}")
+    return data
+
+
+def integer(value, what, bits=64):
+    """A whole number of so many bits, of which ctypes would drop the upper ones. InvalidError for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidError(f"{what}: expected a whole number, found {value!r}") from None
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise InvalidError(f"{what}: expected a number of {bits} bits, found {number}")
+    return number
+
+
 def text_list(texts):
     """An array of texts for a call; NULL for none."""
-    encoded = [text_bytes(text) for text in texts]
-    if any(b"\0" in text for text in encoded):
-        raise InvalidError("texts: expected no character of code 0")
+    encoded = [c_text(text, "texts") for text in texts]
     return (ctypes.c_char_p * len(encoded))(*encoded) if encoded else None
+
+
+_WHOLE = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t)
 
 
 def set_options(struct, options, what):
     """Sets fields by name. InvalidError for a name that is not one, or for a value of a wrong type."""
-    names = {name for name, _ in struct._fields_} - {"struct_size"}
+    names = dict(struct._fields_)
+    del names["struct_size"]
     for name, value in options.items():
         if name not in names:
             near = ", ".join(sorted(names))
@@ -236,7 +258,14 @@ def set_options(struct, options, what):
         if value is None:
             continue
         try:
-            setattr(struct, name, text_bytes(value) if isinstance(value, str) else int(value) if isinstance(value, bool) else value)
+            if isinstance(value, (str, bytes)):
+                value = c_text(value, f"{what}: {name}")
+            elif issubclass(names[name], _WHOLE):
+                number = operator.index(value)
+                if names[name](number).value != number:
+                    raise OverflowError(f"expected a number of {8 * ctypes.sizeof(names[name])} bits")
+                value = number
+            setattr(struct, name, value)
         except (TypeError, OverflowError) as error:
             raise InvalidError(f"{what}: {name}: {error}, found {value!r}") from None
     return struct

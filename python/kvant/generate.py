@@ -1,18 +1,20 @@
 """Texts for any number of prompts, side by side: samples, stop texts, processors of logits, streams, and beam searches."""
 import ctypes
+from collections import deque
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
 from . import _bindings as c
-from ._library import Guard, Handle, InvalidError, address, defaults, lib, new, set_options, text_list, token_array, view
+from ._library import (Guard, Handle, InvalidError, address, defaults, integer, lib, new, set_options, text_list, token_array, view)
 from .errors import BY_STATUS, CancelledError, KvantError
 from .model import Model, Text, Tokenizer, Tokens
 from .runner import Runner, Sequence as RunnerSequence, chosen
 from .sampling import SamplingOptions
 
 Prompt = Union[Text, Tokens]
-# Called with prompt and text so far, int32 [n], and the logits of the next token, float32 [vocab_size], which it changes in place.
+# Called with prompt and text so far, int32 [n], and the logits of the next token, float32 [vocab_size], which it changes in place. Both
+# are copies that it may keep.
 LogitsProcessor = Callable[[np.ndarray, np.ndarray], Any]
 
 FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error")
@@ -66,16 +68,21 @@ class TextStream:
         self._own_runner = own_runner
         self._tokenizer = tokenizer
         self._batch: Optional[_Batch] = _Batch()
+        runner.free_forgotten()
         self._batch._pointer = new("kvant_batch_new", runner.pointer, tokenizer.pointer, None)
         self._guard = Guard()
         self._kept: List[Any] = []  # callbacks: C calls them until the batch is freed
         self._ready: List[Piece] = []
-        self._prompts: Dict[int, int] = {}  # by the number of their request
+        self._prompts: Dict[int, "tuple[int, int]"] = {}  # by the number of their request; with the sample that its first one is
         self._open = 0
+        # Texts with a source have sequences that are made here, as room becomes free.
+        self._waiting: "deque[Callable[[], int]]" = deque()
+        self._of_sources: Dict[int, RunnerSequence] = {}
+        self._ended: List[int] = []
 
     def add(self, prompt: int, tokens: np.ndarray, sampling: SamplingOptions, samples: int, stop: Sequence[Text],
             processors: Sequence[LogitsProcessor], fields: Dict[str, Any], max_tokens: int,
-            sequence: Optional[RunnerSequence]) -> None:
+            sequence: Optional[RunnerSequence], first_sample: int = 0) -> int:
         request = defaults(c.kvant_request)
         set_options(request, fields, "generate")
         request.prompt, request.prompt_count = address(tokens), len(tokens)
@@ -96,17 +103,45 @@ class TextStream:
                     self._process, processors, view(at, count, np.int32), view(logits, vocab, np.float32)))
         number = ctypes.c_int64()
         lib.kvant_batch_add(self._batch.pointer, ctypes.byref(request), ctypes.byref(number))
-        self._kept.append(request)
-        self._prompts[number.value] = prompt
+        self._kept.append((request, sequence))
+        self._prompts[number.value] = prompt, first_sample
         self._open += samples
+        return number.value
+
+    def add_of_source(self, source: np.ndarray, seed: Optional[int], sample: int, prompt: int, tokens: np.ndarray,
+                      sampling: Dict[str, Any], *more: Any) -> None:
+        """Adds one text that follows a source, once there is room for its sequence."""
+        def begin() -> int:
+            with self.runner.encode(source) as read:
+                sequence = read.new_sequence()
+            chain = SamplingOptions(**{**sampling, "seed": None if seed is None else seed + sample})
+            number = self.add(prompt, tokens, chain, 1, *more, sequence, sample)
+            self._of_sources[number] = sequence
+            return number
+
+        self._waiting.append(begin)
+
+    def _begin_waiting(self) -> None:
+        for number in self._ended:
+            if (sequence := self._of_sources.pop(number, None)) is not None:
+                sequence.close()
+        self._ended.clear()
+        while self._waiting:
+            stats = self.runner.stats
+            if stats["sequences"] >= self.runner.options["sequences"] and self._of_sources:
+                return
+            self._waiting.popleft()()
 
     def _take(self, request, sample, piece, size):
-        self._ready.append(Piece(self._prompts[request], sample, ctypes.string_at(piece, size).decode("utf-8", "replace")))
+        prompt, first = self._prompts[request]
+        self._ready.append(Piece(prompt, first + sample, ctypes.string_at(piece, size).decode("utf-8", "replace")))
 
     @staticmethod
     def _process(processors, tokens, logits):
+        changed = logits.copy()
         for processor in processors:
-            processor(tokens, logits)
+            processor(tokens.copy(), changed)
+        logits[:] = changed
 
     def _end(self, text):
         error = None
@@ -114,9 +149,10 @@ class TextStream:
             error = BY_STATUS[text.status - 1]((text.error or b"").decode("utf-8", "replace"))
         generated = Generated(
             ctypes.string_at(text.text, text.size).decode("utf-8", "replace"), view(text.tokens, text.count, np.int32).copy(),
-            FINISH_REASONS[text.finish_reason], self._prompts[text.request], text.sample, text.seed, text.prompt_tokens,
+            FINISH_REASONS[text.finish_reason], self._prompts[text.request][0], self._prompts[text.request][1] + text.sample, text.seed, text.prompt_tokens,
             text.prompt_seconds, text.decode_tokens, text.decode_seconds, error)
         self._open -= 1
+        self._ended.append(text.request)
         self._ready.append(Piece(generated.prompt, generated.sample, "", generated))
 
     def __iter__(self) -> Iterator[Piece]:
@@ -124,10 +160,11 @@ class TextStream:
 
     def __next__(self) -> Piece:
         while not self._ready:
-            if self._batch is None or self._open == 0:
+            if self._batch is None or (self._open == 0 and not self._waiting):
                 self.close()
                 raise StopIteration
             try:
+                self._begin_waiting()
                 self._guard.run(lib.kvant_batch_poll, self._batch.pointer, ctypes.byref(ctypes.c_size_t()))
             except BaseException:
                 self.close()
@@ -140,6 +177,10 @@ class TextStream:
         if batch is None:
             return
         batch.close()
+        for sequence in self._of_sources.values():
+            sequence.close()
+        self._of_sources.clear()
+        self._waiting.clear()
         self._kept.clear()
         self._ready.clear()
         if self._own_runner:
@@ -169,6 +210,19 @@ def _prompt_lists(prompts: Union[Prompt, Sequence[Prompt]], tokenizer: Tokenizer
     return [tokenizer.prompt(each) if isinstance(each, (str, bytes)) else token_array(each, "prompt") for each in every], one
 
 
+def _source_lists(sources: Optional[Sequence[Prompt]], every: Sequence[np.ndarray], tokenizer: Tokenizer,
+                  what: str) -> "list[Optional[np.ndarray]]":
+    """The tokens of the source of every prompt; None where there are no sources."""
+    if sources is None:
+        return [None] * len(every)
+    if _is_one(sources):
+        sources = [sources]
+    read = [token_array(source, "sources") if not isinstance(source, (str, bytes)) else tokenizer.encode(source) for source in sources]
+    if len(read) != len(every):
+        raise InvalidError(f"{what}: {len(every)} prompts and {len(read)} sources")
+    return read
+
+
 def _runner_of(model: Union[Model, Runner], sequences: int, context: int, options: Optional[Dict[str, Any]]) -> "tuple[Runner, bool]":
     if isinstance(model, Runner):
         if options:
@@ -182,24 +236,32 @@ def _runner_of(model: Union[Model, Runner], sequences: int, context: int, option
 
 def stream(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]], *, max_tokens: int = -1, samples: int = 1,
            stop: Union[Text, Sequence[Text]] = (), processors: Sequence[LogitsProcessor] = (), sequence: Optional[RunnerSequence] = None,
-           sampling: Optional[SamplingOptions] = None, runner_options: Optional[Dict[str, Any]] = None, echo: bool = False,
+           sources: Optional[Sequence[Prompt]] = None, sampling: Optional[SamplingOptions] = None, runner_options: Optional[Dict[str, Any]] = None, echo: bool = False,
            ignore_end: bool = False, show_special: bool = False, draft_tokens: int = 0, parallel: int = 16, **more: Any) -> TextStream:
     """As generate(), but gives pieces of the texts as they are written."""
     of = model.model if isinstance(model, Runner) else model
     if sampling is not None and more:
         raise InvalidError("generate: expected SamplingOptions or options by name, found both")
+    samples, max_tokens = integer(samples, "generate: samples", 32), integer(max_tokens, "generate: max_tokens")
     if samples < 1:
         raise InvalidError(f"generate: samples: expected at least 1, found {samples}")
     chain = sampling or SamplingOptions(**more)
     tokenizer = Tokenizer(of)
     every, _ = _prompt_lists(prompts, tokenizer)
+    read = _source_lists(sources, every, tokenizer, "generate")
+    if sources is not None and (sequence is not None or sampling is not None):
+        raise InvalidError("generate: sources: expected neither a sequence nor SamplingOptions beside them; options by name are")
     longest = max((len(one) for one in every), default=0)
-    runner, own = _runner_of(model, min(parallel, max(1, samples * len(every))), longest + max_tokens if max_tokens >= 0 else 0, runner_options)
+    runner, own = _runner_of(model, max(samples, min(integer(parallel, "generate: parallel"), samples * len(every))), longest + max_tokens if max_tokens >= 0 else 0, runner_options)
     out = TextStream(runner, tokenizer, own)
     fields = {"echo": echo, "ignore_end": ignore_end, "show_special": show_special, "draft_tokens": draft_tokens}
     try:
         for number, tokens in enumerate(every):
-            out.add(number, tokens, chain, samples, stop, processors, fields, max_tokens, sequence)
+            if sources is None:
+                out.add(number, tokens, chain, samples, stop, processors, fields, max_tokens, sequence)
+            else:
+                for sample in range(samples):
+                    out.add_of_source(read[number], more.get("seed"), sample, number, tokens, more, stop, processors, fields, max_tokens)
     except BaseException:
         out.close()
         raise
@@ -215,7 +277,7 @@ def generate(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt
 
     max_tokens (-1: until an end token or a full context), samples (the seed of each is one more than that before), stop (texts),
     processors (functions of (tokens, logits) that change the logits in place), sequence (of the given Runner, which has the beginning
-    of the prompt and keeps the text), echo, ignore_end, show_special, draft_tokens, parallel (texts under way at the same time),
+    of the prompt and keeps the text), sources (what an encoder-decoder reads, one a prompt, texts or tokens), echo, ignore_end, show_special, draft_tokens, parallel (texts under way at the same time),
     runner_options (of the Runner that is made, see there), sampling (SamplingOptions) or its options by name: temperature, top_k,
     top_p, min_p, seed, repeat_penalty, ... What a processor raises ends the call."""
     one = _is_one(prompts)
@@ -300,11 +362,7 @@ def beam_search(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Pro
     options = search or BeamOptions(of, **more, **({} if beams is None else {"beams": beams}))
     tokenizer = Tokenizer(of)
     every, one = _prompt_lists(prompts, tokenizer)
-    read: List[Optional[np.ndarray]] = [None] * len(every)
-    if sources is not None:
-        read = [token_array(source, "sources") if not isinstance(source, (str, bytes)) else tokenizer.encode(source) for source in sources]
-        if len(read) != len(every):
-            raise InvalidError(f"beam_search: {len(every)} prompts and {len(read)} sources")
+    read = _source_lists(sources, every, tokenizer, "beam_search")
     structs = (c.kvant_beam_prompt * len(every))()
     for struct, tokens, source in zip(structs, every, read):
         struct.tokens, struct.count = address(tokens), len(tokens)
@@ -326,6 +384,7 @@ def beam_search(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Pro
     runner, own = _runner_of(model, max(1, options.struct.beams) * min(4, max(1, len(every))),
                              max(longest + limit + 1, options.struct.max_length) if limit > 0 else 0, runner_options)
     try:
+        runner.free_forgotten()
         guard.run(lib.kvant_runner_search, runner.pointer, structs, len(every), ctypes.byref(options.struct), tell, take, None)
     except CancelledError:
         if not ended:  # by Runner.cancel()

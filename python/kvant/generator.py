@@ -3,12 +3,13 @@ rewind_to. A program that was written for it runs with one import changed; batch
 import ctypes
 import json
 import sys
+import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, TextIO, Union
 
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, defaults, lib, new, text_bytes, token_array, view
+from ._library import Handle, InvalidError, address, defaults, integer, lib, new, owned_bytes, text_bytes, token_array, view
 from .errors import NotSupportedError
 from .generate import BeamOptions
 from .model import Model, Tokenizer
@@ -67,6 +68,7 @@ class GeneratorParams:
         self.model = model
         self.runner_options = runner_options
         self.search = dict(SEARCH_OPTIONS)
+        self._told: "set[str]" = set()  # settings without effect that were warned of
 
     def set_search_options(self, **options: Any) -> None:
         """max_length (tokens of a prompt and its text), min_length, batch_size, do_sample, temperature, top_k, top_p, random_seed,
@@ -81,12 +83,16 @@ class GeneratorParams:
         self.search.update(options)
         self._check()
 
-    def overlay(self, config: Union[str, Mapping[str, Any]]) -> None:
-        """Lays settings over these: the parts "search" and "model" of a genai_config.json, as JSON text or as a dict. InvalidError for a
-        key that there is not; what has no effect here is told once, as a warning."""
-        search, options = _overlay(config)
+    def overlay(self, config: Union[str, bytes, Mapping[str, Any]]) -> None:
+        """Lays settings over these: the parts "search", "model" and "decoder" of a genai_config.json, as JSON or as a dict. InvalidError
+        for a key that there is not, and nothing is set then; what has no effect here is warned of once."""
+        search, options, unused = _overlay(config)
         self.set_search_options(**search)
         self.runner_options.update(options)
+        for line in unused:
+            if line not in self._told:
+                self._told.add(line)
+                warnings.warn(line, stacklevel=2)
 
     def _check(self) -> None:
         for name, least in (("batch_size", 1), ("num_beams", 1), ("num_return_sequences", 1), ("max_length", 0)):
@@ -94,11 +100,11 @@ class GeneratorParams:
                 raise InvalidError(f"set_search_options: {name}: expected at least {least}, found {self.search[name]}")
 
 
-def _overlay(config: Union[str, Mapping[str, Any]]) -> "tuple[Dict[str, Any], Dict[str, Any]]":
-    """What a configuration says of the search, and of the runner."""
+def _overlay(config: Union[str, bytes, Mapping[str, Any]]) -> "tuple[Dict[str, Any], Dict[str, Any], List[str]]":
+    """What a configuration says of the search and of the runner, and the settings in it that have no effect."""
     data = text_bytes(config) if isinstance(config, (str, bytes)) else json.dumps(config).encode()
     runner = defaults(c.kvant_runner_options)
-    lib.kvant_options_overlay(data, len(data), ctypes.byref(runner), None, None)  # refuses what is wrong
+    unused = owned_bytes("kvant_options_overlay", data, len(data), ctypes.byref(runner), None, None)
     parts = json.loads(data)
     search = {name: value for name, value in parts.get("search", {}).items() if name in SEARCH_OPTIONS}
     options = {}
@@ -107,7 +113,7 @@ def _overlay(config: Union[str, Mapping[str, Any]]) -> "tuple[Dict[str, Any], Di
             options[name] = getattr(runner, name)
     if "context_length" in parts.get("model", {}):
         options["context"] = parts["model"]["context_length"]
-    return search, options
+    return search, options, unused.decode().splitlines()
 
 
 class _Text:
@@ -413,6 +419,7 @@ class Generator:
         window has dropped, and the logits of the last token kept."""
         if self._with_beams:
             raise NotSupportedError("rewind_to: not with beams")
+        length = integer(length, "rewind_to")
         for number, text in enumerate(self._texts):
             if not 0 <= length <= len(text):
                 raise InvalidError(f"rewind_to: expected 0 to {len(text)}, the tokens of text {number}, found {length}")

@@ -3,9 +3,11 @@
     import kvant.lm_eval, lm_eval
     lm_eval.simple_evaluate(model="kvant", model_args={"path": "model.gguf"}, tasks=["my_task"])
 
+or, with the arguments of lm_eval, `python -m kvant.lm_eval --model kvant --model_args path=model.gguf --tasks my_task`.
+
 A token across the border between context and continuation belongs to the continuation, as in `kvant perplexity --multiple-choice`.
 """
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from lm_eval.api.instance import Instance
@@ -14,7 +16,7 @@ from lm_eval.api.registry import register_model
 
 from ._library import InvalidError
 from .generate import generate
-from .model import Model, Tokenizer
+from .model import ChatTemplate, Model, Tokenizer
 from .runner import Runner
 
 SCORED_AT_ONCE = 64  # texts that are handed to the runner together
@@ -36,6 +38,11 @@ class KvantLM(LM):
     @property
     def tokenizer_name(self) -> str:
         return self.model.info.path
+
+    def apply_chat_template(self, chat_history: List[Dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """The text that the model's own template makes of messages; the harness's --apply_chat_template."""
+        with ChatTemplate(self.model) as template:
+            return template.render(chat_history, add_generation_prompt=add_generation_prompt)
 
     def tok_encode(self, text: str) -> List[int]:
         """As kvant perplexity does: BOS where the file asks for it, and no control tokens from the text."""
@@ -97,6 +104,13 @@ class KvantLM(LM):
             most = int(options.get("max_gen_toks", 256))
             prompt = self.tokenizer_.prompt(context)[-max(1, self.context - most):]
             temperature = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
+            drawn = {name: options[name] for name in ("top_k", "top_p", "min_p") if temperature > 0 and name in options}
             texts.append(generate(self.runner, prompt, max_tokens=most, stop=[stop] if isinstance(stop, str) else stop,
-                                  temperature=temperature).text)
+                                  temperature=temperature, **drawn).text)
         return texts
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

@@ -8,8 +8,8 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Seque
 import numpy as np
 
 from . import _bindings as c
-from ._library import (Guard, Handle, InvalidError, address, defaults, lib, new, owned_bytes, owned_tokens, set_options, sized, text_bytes,
-                       text_list, token_array, view)
+from ._library import (Guard, Handle, InvalidError, address, c_text, defaults, integer, lib, new, owned_bytes, owned_tokens, set_options,
+                       sized, text_bytes, text_list, token_array, view)
 
 Text = Union[str, bytes]
 Tokens = Union[Sequence[int], np.ndarray]
@@ -96,9 +96,9 @@ class Model(Handle):
 class TokenizerStream:
     """Text from tokens as they come: whole characters, without what may still become a stop text."""
 
-    def __init__(self, tokenizer: "Tokenizer", stop: Sequence[Text] = (), special: bool = False):
+    def __init__(self, tokenizer: "Tokenizer", stop: Union[Text, Sequence[Text]] = (), special: bool = False):
         flags = c.SHOW_SPECIAL if special else 0
-        stop = list(stop)
+        stop = [stop] if isinstance(stop, (str, bytes)) else list(stop)
         self._handle = _Stream()
         self._handle._pointer = new("kvant_text_stream_new", tokenizer.pointer, text_list(stop), len(stop), flags)
         self._piece, self._size, self._state = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_int32()
@@ -106,7 +106,7 @@ class TokenizerStream:
 
     def decode(self, token: int) -> str:
         """The text that the token completes, often none. After an end token or a stop text, `ended` is true."""
-        lib.kvant_text_stream_push(self._handle.pointer, int(token), ctypes.byref(self._piece), ctypes.byref(self._size),
+        lib.kvant_text_stream_push(self._handle.pointer, integer(token, "token", 32), ctypes.byref(self._piece), ctypes.byref(self._size),
                                    ctypes.byref(self._state))
         self.ended = self._state.value != c.STREAM_OPEN
         return ctypes.string_at(self._piece.value, self._size.value).decode("utf-8", "replace") if self._size.value else ""
@@ -212,22 +212,22 @@ class Tokenizer(Handle):
 
     def token_bytes(self, token: int, special: bool = False) -> bytes:
         """The bytes of one token in running text, possibly a part of a character."""
-        return owned_bytes("kvant_tokenizer_token_bytes", self.pointer, int(token), c.SHOW_SPECIAL if special else 0)
+        return owned_bytes("kvant_tokenizer_token_bytes", self.pointer, integer(token, "token", 32), c.SHOW_SPECIAL if special else 0)
 
     def piece(self, token: int) -> Optional[str]:
         """The entry of the vocabulary; None for a token outside it."""
         size = ctypes.c_size_t()
-        found = lib.kvant_tokenizer_piece(self.pointer, int(token), ctypes.byref(size))
+        found = lib.kvant_tokenizer_piece(self.pointer, integer(token, "token", 32), ctypes.byref(size))
         return ctypes.string_at(found, size.value).decode("utf-8", "replace") if found else None
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends a text."""
-        return bool(lib.kvant_tokenizer_flags(self.pointer, int(token)) & c.IS_END)
+        return bool(lib.kvant_tokenizer_flags(self.pointer, integer(token, "token", 32)) & c.IS_END)
 
     def is_control(self, token: int) -> bool:
-        return bool(lib.kvant_tokenizer_flags(self.pointer, int(token)) & c.IS_CONTROL)
+        return bool(lib.kvant_tokenizer_flags(self.pointer, integer(token, "token", 32)) & c.IS_CONTROL)
 
-    def create_stream(self, stop: Sequence[Text] = (), special: bool = False) -> TokenizerStream:
+    def create_stream(self, stop: Union[Text, Sequence[Text]] = (), special: bool = False) -> TokenizerStream:
         return TokenizerStream(self, stop, special)
 
     def apply_chat_template(self, messages: Union[str, Sequence[Mapping[str, Any]]], *, tokenize: bool = False,
@@ -251,9 +251,9 @@ class ChatTemplate(Handle):
         super().__init__()
         if source is not None:
             data = text_bytes(source)
-            self._pointer = new("kvant_template_parse", model.pointer, text_bytes(name or "template"), data, len(data))
+            self._pointer = new("kvant_template_parse", model.pointer, c_text(name or "template", "name"), data, len(data))
         elif name is not None:
-            self._pointer = new("kvant_template_named", model.pointer, text_bytes(name))
+            self._pointer = new("kvant_template_named", model.pointer, c_text(name, "name"))
         else:
             self._pointer = new("kvant_template_of_model", model.pointer)
 
@@ -282,13 +282,13 @@ def _conversation(messages, add_generation_prompt, enable_thinking, tools, varia
     if variables is not None:
         options.variables = json.dumps(variables).encode()
     if now is not None:
-        options.now = int(now)
+        options.now = integer(now, "now")
     data = text_bytes(messages) if isinstance(messages, (str, bytes)) else json.dumps(messages).encode()
     return data, options
 
 
 def path_bytes(path: Path) -> bytes:
     try:
-        return os.fsencode(path)
+        return c_text(os.fsencode(path), "path")
     except TypeError:
         raise InvalidError(f"path: expected a path, found {type(path).__name__}") from None

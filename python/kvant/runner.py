@@ -1,12 +1,15 @@
 """Runners: sequences of tokens and their cache. Sequences that were forked share what they have in common; a step takes tokens of any
 number of sequences, and the bits of each do not depend on the others."""
 import ctypes
+from collections import deque
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence as Several, Tuple, Union
 
 import numpy as np
 
 from . import _bindings as c
-from ._library import (Guard, Handle, InvalidError, address, defaults, lib, new, owned, set_options, sized, token_array, view)
+from ._library import (Guard, Handle, InvalidError, address, c_text, defaults, integer, lib, new, owned, set_options, sized, token_array,
+                       view)
+from .errors import KvantError
 from .model import Model, Path, Tokens, path_bytes
 from .sampling import Sampler
 
@@ -54,11 +57,21 @@ class Score(NamedTuple):
     greedy: bool  # every token is the likeliest one in its place
 
 
+def _forget(part: Any, free: str) -> None:
+    """Leaves what nothing refers to any more to its runner, which may be in a call or with another thread just now."""
+    if getattr(part, "number", -1) >= 0 and not part._runner.closed:
+        part._runner._forgotten.append((free, part.number))
+
+
 class Source:
-    """What an encoder-decoder has read; shared by all sequences that were made of it, and freed with the last reference."""
+    """What an encoder-decoder has read; shared by all sequences that were made of it. It lives until close(), or until nothing refers to
+    it any more: then the runner frees it before it makes the next sequence."""
 
     def __init__(self, runner: "Runner", number: int):
         self._runner, self.number = runner, number
+
+    def __del__(self):
+        _forget(self, "kvant_source_free")
 
     def close(self) -> None:
         """Gives the reference back; sequences keep theirs."""
@@ -74,16 +87,20 @@ class Source:
 
     def new_sequence(self) -> "Sequence":
         """An empty sequence of this source."""
+        self._runner.free_forgotten()
         out = ctypes.c_int32()
         lib.kvant_sequence_new_of_source(self._runner.pointer, self.number, ctypes.byref(out))
         return Sequence(self._runner, out.value)
 
 
 class Snapshot:
-    """What a sequence was; restoring costs no computing."""
+    """What a sequence was; restoring costs no computing. It lives as long as a Source does."""
 
     def __init__(self, runner: "Runner", number: int):
         self._runner, self.number = runner, number
+
+    def __del__(self):
+        _forget(self, "kvant_snapshot_drop")
 
     def close(self) -> None:
         if self.number >= 0 and not self._runner.closed:
@@ -98,13 +115,17 @@ class Snapshot:
 
 
 class Sequence:
-    """Tokens and their cache, in a Runner. It lives until close(), or until its runner is closed."""
+    """Tokens and their cache, in a Runner. It lives until close(), or until nothing refers to it any more: then its runner frees it
+    before it makes the next one."""
 
     __slots__ = ("_runner", "number", "_token")
 
     def __init__(self, runner: "Runner", number: int):
         self._runner, self.number = runner, number
         self._token = ctypes.c_int32()
+
+    def __del__(self):
+        _forget(self, "kvant_sequence_free")
 
     def __repr__(self) -> str:
         return f"Sequence({self.number}, {len(self)} tokens)" if not self.closed else "Sequence(closed)"
@@ -181,6 +202,7 @@ class Sequence:
 
     def fork(self) -> "Sequence":
         """A second sequence that shares all memory with this one, until either goes on."""
+        self._runner.free_forgotten()
         out = ctypes.c_int32()
         lib.kvant_sequence_fork(self._runner.pointer, self.number, ctypes.byref(out))
         return Sequence(self._runner, out.value)
@@ -188,12 +210,13 @@ class Sequence:
     def rewind(self, length: int, replay: bool = False) -> "Sequence":
         """Keeps the first `length` tokens, as if no more had been processed. What a window has dropped is computed again with `replay`,
         and NotSupportedError without."""
-        lib.kvant_sequence_rewind(self._runner.pointer, self.number, int(length), int(replay))
+        lib.kvant_sequence_rewind(self._runner.pointer, self.number, integer(length, "rewind: length"), int(replay))
         return self
 
     def prune(self, keep_first: int, keep_last: int, move: bool = True) -> "Sequence":
         """Forgets all but the first and the last tokens; the later ones move to earlier positions, or keep theirs."""
-        lib.kvant_sequence_prune(self._runner.pointer, self.number, int(keep_first), int(keep_last), int(move))
+        lib.kvant_sequence_prune(self._runner.pointer, self.number, integer(keep_first, "prune: keep_first"),
+                                 integer(keep_last, "prune: keep_last"), int(move))
         return self
 
     def reset(self) -> "Sequence":
@@ -213,6 +236,7 @@ class Sequence:
         return reused.value
 
     def snapshot(self) -> Snapshot:
+        self._runner.free_forgotten()
         out = ctypes.c_int32()
         lib.kvant_snapshot_take(self._runner.pointer, self.number, ctypes.byref(out))
         return Snapshot(self._runner, out.value)
@@ -233,7 +257,8 @@ class PastKeyValues:
     rotary embedding. `tokens` is int32 [batch, positions]."""
 
     def __init__(self, tokens: np.ndarray, arrays: Dict[str, np.ndarray], layout: str = "bhsd"):
-        self.tokens = np.atleast_2d(np.asarray(tokens, np.int32))
+        rows = np.atleast_2d(np.asarray(tokens))
+        self.tokens = token_array(rows.reshape(-1), "PastKeyValues: tokens").reshape(rows.shape if rows.ndim == 2 else (1, -1))
         self.arrays = arrays
         self.layout = layout
         chosen(layout, LAYOUTS, "PastKeyValues: layout")
@@ -259,11 +284,12 @@ class Runner(Handle):
     1), threads, chunk, kv_type or k_type and v_type ("f32", "f16", "q8"; default f16), source_kv_type, state_type, kv_cache, strict,
     prefix_cache, kv_bytes_max and the others of kvant_runner_options."""
 
-    __slots__ = ("model", "_log")
+    __slots__ = ("model", "_log", "_forgotten")
     _free = "kvant_runner_free"
 
     def __init__(self, model: Model, **options: Any):
         super().__init__()
+        self._forgotten: "deque[tuple[str, int]]" = deque()
         self.model = model
         self._log = None
         self._pointer = new("kvant_runner_new", model.pointer, ctypes.byref(runner_options(options)))
@@ -284,10 +310,27 @@ class Runner(Handle):
     def stats(self) -> Stats:
         """Bytes, blocks, passes and tokens so far; see kvant_runner_stats."""
         found = sized(c.kvant_runner_stats)
+        self.free_forgotten()
         lib.kvant_runner_get_stats(self.pointer, ctypes.byref(found))
         return {name: getattr(found, name) for name, _ in found._fields_[1:]}
 
+    def free_forgotten(self) -> None:
+        """Frees the sequences, snapshots and sources that nothing refers to any more; what needs room does so by itself."""
+        if not self._forgotten:
+            return
+        try:  # refused where a callback of the runner is under way: later, then
+            lib.kvant_runner_get_stats(self.pointer, ctypes.byref(sized(c.kvant_runner_stats)))
+        except KvantError:
+            return
+        while self._forgotten:
+            free, number = self._forgotten.popleft()
+            try:
+                getattr(lib, free)(self.pointer, number)
+            except KvantError:
+                pass  # it was none
+
     def new_sequence(self) -> Sequence:
+        self.free_forgotten()
         out = ctypes.c_int32()
         lib.kvant_sequence_new(self.pointer, ctypes.byref(out))
         return Sequence(self, out.value)
@@ -295,6 +338,7 @@ class Runner(Handle):
     def encode(self, tokens: Tokens, rows: Optional[Callable[[np.ndarray], Any]] = None) -> Source:
         """Encodes what an encoder-decoder reads, or finds what the same tokens gave before. `rows` is called with the encoder's output,
         float32 [positions, dim] in one row, valid during the call, and makes it encode again."""
+        self.free_forgotten()
         array, out, guard = token_array(tokens), ctypes.c_int32(), Guard()
         tell = c.kvant_encoded_function()
         if rows is not None:
@@ -337,7 +381,7 @@ class Runner(Handle):
         for text in texts:
             pair = isinstance(text, tuple) and len(text) == 2 and np.ndim(text[0]) == 1
             arrays.append(token_array(text[0] if pair else text))
-            firsts.append(int(text[1]) if pair else 1)
+            firsts.append(integer(text[1], "score: first") if pair else 1)
         read = [None] * len(arrays) if sources is None else [token_array(source, "sources") for source in sources]
         if len(read) != len(arrays):
             raise InvalidError(f"score: {len(arrays)} texts and {len(read)} sources")
@@ -352,6 +396,7 @@ class Runner(Handle):
             if source is not None:
                 struct.source, struct.source_count = address(source), len(source)
             out.append((log_probs, likeliest, array[first:]))
+        self.free_forgotten()
         lib.kvant_runner_score(self.pointer, structs, len(arrays))
         return [Score(log_probs, likeliest, bool((likeliest == scored).all())) for log_probs, likeliest, scored in out]
 
@@ -390,7 +435,7 @@ class Runner(Handle):
             for name, array in past.arrays.items():
                 values = np.ascontiguousarray(array, np.float32)
                 shape = np.array(values.shape, np.int64)
-                lib.kvant_tensors_add(tensors.pointer, name.encode(), address(shape), len(shape), address(values))
+                lib.kvant_tensors_add(tensors.pointer, c_text(name, "past_key_values"), address(shape), len(shape), address(values))
             return self._made("kvant_tensors_import", tensors.pointer, LAYOUTS[past.layout])
 
     def cancel(self) -> None:
@@ -420,6 +465,7 @@ class Runner(Handle):
         return sequence.number
 
     def _made(self, name: str, *arguments: Any) -> List[Sequence]:
+        self.free_forgotten()
         pointer, count = owned(name, self.pointer, *arguments)
         try:
             return [Sequence(self, int(number)) for number in view(pointer, count, np.int32)]

@@ -5,7 +5,7 @@ from typing import Any, Mapping, Optional, Sequence, Union
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, defaults, lib, new, set_options, text_list, token_array
+from ._library import Handle, InvalidError, address, defaults, integer, lib, new, set_options, text_list, token_array
 from .model import Model, Tokenizer, Tokens
 
 
@@ -31,11 +31,11 @@ class SamplingOptions:
                 raise InvalidError(f"SamplingOptions: no option named '{name}'")
         set_options(self.struct, options, "SamplingOptions")
         if seed is not None:
-            if not 0 <= int(seed) < 2**64:
+            if not 0 <= integer(seed, "SamplingOptions: seed", 65) < 2**64:
                 raise InvalidError(f"SamplingOptions: seed: expected 0 to 2^64 - 1, found {seed}")
             self.struct.seed, self.struct.has_seed = int(seed), 1
         if bias is not None:
-            self._bias = (c.kvant_logit_bias * len(bias))(*[(int(token), float(value)) for token, value in bias.items()])
+            self._bias = (c.kvant_logit_bias * len(bias))(*[(integer(token, "logit_bias", 32), float(value)) for token, value in bias.items()])
             self.struct.logit_bias, self.struct.logit_bias_count = self._bias, len(bias)
         if breakers is not None:
             self._breakers = text_list(breakers)
@@ -62,7 +62,7 @@ class Sampler(Handle):
                 raise InvalidError("Sampler: expected a tokenizer or vocab_size")
             vocab_size = tokenizer.vocab_size
         of = None if tokenizer is None else tokenizer.pointer
-        self._pointer = new("kvant_sampler_new", of, vocab_size, ctypes.byref(options.struct))
+        self._pointer = new("kvant_sampler_new", of, integer(vocab_size, "vocab_size", 32), ctypes.byref(options.struct))
 
     def sample(self, logits: np.ndarray) -> int:
         """A token, drawn from logits [vocab_size], float32. It is not accepted yet."""
@@ -77,7 +77,7 @@ class Sampler(Handle):
 
     def forbid(self, token: int) -> None:
         """The token is never drawn from now on."""
-        lib.kvant_sampler_forbid(self.pointer, int(token))
+        lib.kvant_sampler_forbid(self.pointer, integer(token, "token", 32))
 
     def clone(self) -> "Sampler":
         """Another sampler in the same state."""

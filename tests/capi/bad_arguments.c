@@ -516,12 +516,14 @@ static void Beams(const kvant_model* model) {
 static void Overlays(void) {
   kvant_runner_options options;
   OK(kvant_runner_options_default(&options, sizeof options));
-  BAD(kvant_options_overlay(NULL, 2, &options, NULL, NULL));
-  BAD(kvant_options_overlay("{", 1, &options, NULL, NULL));
-  BAD(kvant_options_overlay("[]", 2, &options, NULL, NULL));
-  BAD(kvant_options_overlay("{\"search\":{},\"search\":{}}", 25, NULL, NULL, NULL));
+  char* unused = NULL;
+  BAD(kvant_options_overlay("{}", 2, &options, NULL, NULL, &unused, NULL));
+  BAD(kvant_options_overlay(NULL, 2, &options, NULL, NULL, NULL, NULL));
+  BAD(kvant_options_overlay("{", 1, &options, NULL, NULL, NULL, NULL));
+  BAD(kvant_options_overlay("[]", 2, &options, NULL, NULL, NULL, NULL));
+  BAD(kvant_options_overlay("{\"search\":{},\"search\":{}}", 25, NULL, NULL, NULL, NULL, NULL));
   options.struct_size = 2;
-  BAD(kvant_options_overlay("{}", 2, &options, NULL, NULL));
+  BAD(kvant_options_overlay("{}", 2, &options, NULL, NULL, NULL, NULL));
 }
 
 int main(int argc, char** argv) {

@@ -522,7 +522,7 @@ static void TakeWarning(void* user, int32_t level, const char* line, size_t size
 
 static kvant_status Overlay(const char* json, kvant_runner_options* runner,
                             kvant_sampling_options* sampling, kvant_beam_options* beams) {
-  return kvant_options_overlay(json, strlen(json), runner, sampling, beams);
+  return kvant_options_overlay(json, strlen(json), runner, sampling, beams, NULL, NULL);
 }
 
 // Settings of another engine's configuration: taken where they mean something, told once where they
@@ -574,6 +574,15 @@ static void Kv91ConfigurationOverlay(const kvant_model* model) {
     OK(Overlay(without_effect[i], &runner, &sampling, &beams));
     CHECK(warnings.count == i + 1 && strstr(warnings.last, names[i]) != NULL);
   }
+  // In the form of the document, and handed out.
+  const char* const at_top =
+      "{\"decoder\": {\"sliding_window\": {\"layers\": [0], \"alignment\": \"left\"}}}";
+  char* unused = NULL;
+  size_t size = 0;
+  OK(kvant_options_overlay(at_top, strlen(at_top), NULL, NULL, NULL, &unused, &size));
+  CHECK(warnings.count == 3 && strlen(unused) == size && strchr(unused, '\n') != NULL);
+  CHECK(strstr(unused, "model.decoder.sliding_window.layers has no effect") != NULL);
+  kvant_free(unused);
   kvant_set_log(NULL, NULL);
 
   const kvant_runner_options before = runner;

@@ -160,7 +160,7 @@ class BadArguments(unittest.TestCase):
         # What takes nothing, or nothing that can be wrong: objects of this package, flags and texts of any kind.
         free = {"Tokenizer.is_end", "Tokenizer.is_control", "Tokenizer.piece", "Model.close", "Runner.set_kv_log", "GeneratorParams",
                 "Generator.token_count", "Generator.get_sequence", "PastKeyValues.layer", "Source", "Snapshot", "Sequence", "Metadata",
-                "TextStream", "TextStream.add", "GeneratorSnapshot"}
+                "TextStream", "TextStream.add", "TextStream.add_of_source", "GeneratorSnapshot"}
         missing = []
         for name in kvant.__all__:
             public = getattr(kvant, name)

@@ -1,10 +1,11 @@
 """Texts: batches, samples, stop texts, streams, processors, beams, tokenizers and templates. The program `kvant` is the other way."""
+import json
 import unittest
 
 import numpy as np
 
 import kvant
-from common import RECURRENT, ROMEO, SHAKESPEARE, model, program_json
+from common import NUMBER_WORDS, RECURRENT, ROMEO, ROOT, SHAKESPEARE, model, program_json
 
 PROMPTS = ["ROMEO:", "JULIET:\nO", "KING RICHARD III:\n", "First Citizen:"]
 
@@ -157,6 +158,50 @@ class Beams(unittest.TestCase):
         self.assertEqual({prompt for prompt, _ in steps}, {0, 1})
         short = kvant.beam_search(model(), "ROMEO:", beams=2, max_new_tokens=6, on_step=lambda prompt, generated: generated < 3)
         self.assertLess(len(short[0].tokens), 6)
+
+
+class Sources(unittest.TestCase):
+    """Against texts that transformers has generated from the same weights."""
+
+    def setUp(self):
+        self.model = model(NUMBER_WORDS.with_name("number-words-bf16.gguf"))
+        lines = (ROOT / "models/number-words/reference/cases.jsonl").read_text().splitlines()
+        self.cases = [json.loads(line) for line in lines]
+        self.start = [self.model.info.decoder_start]
+
+    def test_texts_of_sources_are_those_of_transformers(self):
+        sources = [case["source"] for case in self.cases]
+        for options in ({"runner_options": {"sequences": 3}}, {"parallel": 64}):
+            found = kvant.generate(self.model, [self.start] * len(sources), sources=sources, temperature=0, max_tokens=40, **options)
+            for case, text in zip(self.cases, found):
+                self.assertEqual([*text.tokens.tolist(), 1], case["searches"][0]["texts"][0])
+                self.assertEqual((text.prompt, text.finish_reason), (self.cases.index(case), "stop"))
+
+    def test_samples_of_a_source_have_seeds_of_their_own(self):
+        options = {"sources": [self.cases[0]["ids"]], "temperature": 3.0, "top_k": 0, "max_tokens": 6}
+        found = kvant.generate(self.model, [self.start], samples=3, seed=5, **options)[0]
+        for sample, text in enumerate(found):
+            alone = kvant.generate(self.model, [self.start], seed=5 + sample, **options)[0]
+            self.assertEqual((text.sample, text.seed, text.tokens.tolist()), (sample, 5 + sample, alone.tokens.tolist()))
+
+    def test_sequences_of_sources_are_given_back(self):
+        with kvant.Runner(self.model, sequences=2) as runner:
+            for _ in range(2):
+                with kvant.stream(runner, [self.start] * 4, sources=["words: 7"] * 4, max_tokens=9) as pieces:
+                    next(pieces)
+                self.assertEqual(runner.stats["sequences"], 0)
+
+            def fails(tokens, logits):
+                raise ZeroDivisionError
+
+            with self.assertRaises(ZeroDivisionError):
+                kvant.generate(runner, [self.start] * 3, sources=["words: 7"] * 3, processors=[fails])
+            self.assertEqual(runner.stats["sequences"], 0)
+
+    def test_what_does_not_go_with_sources_is_refused(self):
+        for more in ({"sources": []}, {"sources": ["a"], "sampling": kvant.SamplingOptions()}, {"sources": ["a", "b"]}):
+            with self.assertRaisesRegex(kvant.InvalidError, "sources"):
+                kvant.generate(self.model, [self.start], **more)
 
 
 class Tokenizers(unittest.TestCase):

@@ -1,15 +1,19 @@
-"""The adapter of lm-evaluation-harness (PyPI: lm_eval), where that is installed: a local task of multiple choice gives what
-`kvant perplexity --multiple-choice` gives on the same questions, and no network is needed."""
+"""The adapter of lm-evaluation-harness (PyPI: lm_eval): multiple choice gives what `kvant perplexity --multiple-choice` gives on the same
+questions. Where the harness is not installed, the few names that the adapter takes from it are stood in for, and only what the harness
+itself does with a local task is left out. No network is needed."""
 import importlib.util
 import json
 import os
 import random
+import sys
 import tempfile
+import types
 import unittest
+from dataclasses import dataclass
 from pathlib import Path
 
 import kvant
-from common import SHAKESPEARE, log_softmax, logit_rows, model, program_json
+from common import ROOT, SHAKESPEARE, log_softmax, logit_rows, model, program_json
 
 CHOICES = 4
 # Lines of the play the model was trained on, so that there is something to know.
@@ -36,11 +40,32 @@ def tasks():
     return out
 
 
-@unittest.skipUnless(importlib.util.find_spec("lm_eval"), "lm_eval is not installed")
+INSTALLED = importlib.util.find_spec("lm_eval") is not None
+
+
+def stand_in():
+    """Modules with what the adapter takes from lm_eval.api."""
+    @dataclass
+    class Instance:
+        request_type: str
+        doc: dict
+        args: tuple
+        idx: int
+
+    names = {"lm_eval": {}, "lm_eval.api": {}, "lm_eval.api.instance": {"Instance": Instance},
+             "lm_eval.api.model": {"LM": type("LM", (), {})},
+             "lm_eval.api.registry": {"register_model": lambda name: lambda kind: kind}}
+    for name, members in names.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(members)
+
+
 class Harness(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+        if not INSTALLED:
+            stand_in()
         from kvant.lm_eval import KvantLM
 
         cls.lm = KvantLM(str(SHAKESPEARE), context=256, kv_type="f32")
@@ -68,6 +93,37 @@ metric_list:
                                         task_manager=TaskManager(include_path=folder, include_defaults=False))
         return file, found["results"]["lines"]
 
+    def test_choices_are_those_of_the_program(self):
+        from lm_eval.api.instance import Instance
+
+        right = per_byte = 0
+        for task in tasks():
+            requests = [Instance("loglikelihood", {}, (task["context"], " " + choice), number)
+                        for number, choice in enumerate(task["choices"])]
+            scores = [score for score, _ in self.lm.loglikelihood(requests)]
+            right += scores.index(max(scores)) == task["answer"]
+            scores = [score / len(choice.encode()) for score, choice in zip(scores, task["choices"])]
+            per_byte += scores.index(max(scores)) == task["answer"]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "questions.jsonl"
+            file.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
+            expected = program_json("perplexity", SHAKESPEARE, "--multiple-choice", file, "-c", 256, "--kv-type", "f32")
+        self.assertAlmostEqual(right / len(LINES), expected["accuracy"], places=9)
+        self.assertAlmostEqual(per_byte / len(LINES), expected["accuracy_per_byte"], places=9)
+        self.assertTrue(0 < right < len(LINES))  # else nothing would be compared
+
+    def test_messages_go_through_the_models_template(self):
+        from kvant.lm_eval import KvantLM
+
+        dialogue = KvantLM(str(ROOT / "models/dialogue/dialogue.gguf"), context=256)
+        said = [{"role": "user", "content": "What day comes after Monday?"}]
+        text = dialogue.apply_chat_template(said)
+        self.assertIn("What day comes after Monday?", text)
+        self.assertEqual(dialogue.tokenizer_.prompt(text).tolist(),
+                         dialogue.tokenizer_.apply_chat_template(said, tokenize=True).tolist())
+        self.assertTrue(text.startswith(dialogue.apply_chat_template(said, add_generation_prompt=False)))
+
+    @unittest.skipUnless(INSTALLED, "lm_eval is not installed")
     def test_a_local_task_gives_what_the_program_gives(self):
         with tempfile.TemporaryDirectory() as folder:
             file, found = self.evaluate(folder)

@@ -13,6 +13,16 @@ file(GLOB wheel ${work}/kvant-*.whl)
 # NumPy is the system's: nothing comes from elsewhere.
 run(${PYTHON} -m venv --system-site-packages ${work}/venv)
 run(${work}/venv/bin/python -m pip install -q --no-index --no-deps ${wheel})
+# The tag promises a glibc that has every symbol, as another reader of the libraries sees it.
+execute_process(
+  COMMAND sh -c "objdump -T ${work}/venv/lib/python3*/site-packages/kvant/lib/*.so* |
+    grep -o 'GLIBC_2[.][0-9]*' | sort -uV | tail -1"
+  OUTPUT_VARIABLE newest OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "^GLIBC_2[.]" "" newest "${newest}")
+if(NOT newest GREATER 1 OR NOT wheel MATCHES "manylinux_2_([0-9]+)_" OR CMAKE_MATCH_1 LESS newest)
+  message(FATAL_ERROR "${wheel}: a library needs glibc 2.${newest}")
+endif()
+
 file(COPY ${source}/examples DESTINATION ${work})
 unset(ENV{PYTHONPATH})
 unset(ENV{KVANT_LIBRARY})
