@@ -18,15 +18,22 @@
 #include "quant/f32.h"
 #include "quant/iq1_m.h"
 #include "quant/iq1_s.h"
+#include "quant/iq2_k.h"
 #include "quant/iq2_s.h"
 #include "quant/iq2_xs.h"
 #include "quant/iq2_xxs.h"
+#include "quant/iq3_k.h"
 #include "quant/iq3_s.h"
 #include "quant/iq3_xxs.h"
+#include "quant/iq4_k.h"
 #include "quant/iq4_nl.h"
 #include "quant/iq4_xs.h"
+#include "quant/iq5_k.h"
+#include "quant/iq6_k.h"
 #include "quant/mxfp4.h"
 #include "quant/nvfp4.h"
+#include "quant/q1_0.h"
+#include "quant/q2_0.h"
 #include "quant/q2_k.h"
 #include "quant/q3_k.h"
 #include "quant/q4_0.h"
@@ -35,6 +42,7 @@
 #include "quant/q5_0.h"
 #include "quant/q5_1.h"
 #include "quant/q5_k.h"
+#include "quant/q6_0.h"
 #include "quant/q6_k.h"
 #include "quant/q8_0.h"
 #include "quant/tq1_0.h"
@@ -72,7 +80,15 @@ using FormatList = TypeList<
     TQ1_0,
     TQ2_0,
     MXFP4,
-    NVFP4
+    NVFP4,
+    Q1_0,
+    Q2_0,
+    Q6_0,
+    IQ2_K,
+    IQ3_K,
+    IQ4_K,
+    IQ5_K,
+    IQ6_K
 >;
 // clang-format on
 

@@ -1,4 +1,4 @@
-// The fits of quant/level_fit.h with the vectors that every machine has.
+// The fits of quant/level_fit.h and quant/shifted_fit.h with the vectors that every machine has.
 #include "quant/level_fit.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "quant/shifted_fit.h"
 #include "quant/unit_values.h"
 
 namespace kvant::quant {
@@ -16,6 +17,7 @@ constexpr int kVectorBytes = 16;
 #include "quant/lanes.inl"
 #include "quant/level_search.inl"
 #include "quant/level_fit.inl"
+#include "quant/shifted_fit.inl"
 // clang-format on
 
 }  // namespace
@@ -37,6 +39,12 @@ LevelFit FitTernary(const float* values, const float* importance) {
 LevelFit FitTernaryUpTo2(const float* values, const float* importance) {
   return SearchTernaryUpTo2(values, importance);
 }
+LevelFit FitTernaryUpTo2Of64(const float* values, const float* importance) {
+  return SearchTernaryUpTo2Of64(values, importance);
+}
+LevelFit FitSigns(const float* values, const float* importance) {
+  return SearchSigns(values, importance);
+}
 Iq4XsFit FitIq4Xs(const float* values, const float* importance) {
   return SearchIq4Xs(values, importance);
 }
@@ -45,6 +53,22 @@ Mxfp4Fit FitMxfp4(const float* values, const float* importance) {
 }
 Nvfp4Fit FitNvfp4(const float* values, const float* importance) {
   return SearchNvfp4(values, importance);
+}
+
+ShiftedFit FitIq2K(const float* values, const float* importance) {
+  return SearchIq2K(values, importance);
+}
+ShiftedFit FitIq3K(const float* values, const float* importance) {
+  return SearchIq3K(values, importance);
+}
+ShiftedFit FitIq4K(const float* values, const float* importance) {
+  return SearchIq4K(values, importance);
+}
+ShiftedFit FitIq5K(const float* values, const float* importance) {
+  return SearchIq5K(values, importance);
+}
+ShiftedFit FitIq6K(const float* values, const float* importance) {
+  return SearchIq6K(values, importance);
 }
 
 }  // namespace kvant::quant

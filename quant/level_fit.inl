@@ -68,16 +68,16 @@ inline LevelFit SearchIq4Nl(const float* values, const float* importance) {
   return StoreBest(kIq4, block, x, {searched, peak / kIq4Levels[0]});
 }
 
-template <int kCount>
+template <int kCount, int kValues = 256>
 LevelFit SearchTernaryLevels(const Levels<kCount>& levels, const float* values,
                              const float* importance) {
-  const UnitValues block(values, importance, 256);
+  const UnitValues block(values, importance, kValues);
   if (block.all_zero) {
     LevelFit fit{};
-    std::fill_n(fit.codes, 256, uint8_t{1});
+    std::fill_n(fit.codes, kValues, uint8_t{1});
     return fit;
   }
-  const LevelSamples x{block.values, block.weights, 256};
+  const LevelSamples x{block.values, block.weights, kValues};
   const float size = RootMeanSquare(x);
   const float peak = std::fabs(PeakOf(x));
   const float plus = SearchLevelScale(levels, x, size, kTernaryTargets).scale;
@@ -91,6 +91,27 @@ inline LevelFit SearchTernary(const float* values, const float* importance) {
 }
 inline LevelFit SearchTernaryUpTo2(const float* values, const float* importance) {
   return SearchTernaryLevels(kTernaryUpTo2, values, importance);
+}
+inline LevelFit SearchTernaryUpTo2Of64(const float* values, const float* importance) {
+  return SearchTernaryLevels<4, 64>(kTernaryUpTo2, values, importance);
+}
+
+// With signs for codes the best scale is the weighted mean of the magnitudes.
+inline LevelFit SearchSigns(const float* values, const float* importance) {
+  LevelFit fit{};
+  const UnitValues block(values, importance, 128);
+  if (block.all_zero) return fit;
+  LaneSum magnitudes;
+  LaneSum weights;
+  for (int i = 0; i < 128; i += kWidth) {
+    const Floats value = Load(block.values + i);
+    const Floats weight = Load(block.weights + i);
+    magnitudes.Add(i, weight * (value < Floats{} ? -value : value));
+    weights.Add(i, weight);
+  }
+  fit.d = block.StoreScale(magnitudes.Total() / weights.Total());
+  for (int i = 0; i < 128; ++i) fit.codes[i] = static_cast<uint8_t>(block.values[i] >= 0);
+  return fit;
 }
 
 // ---- IQ4_XS ----------------------------------------------------------------------------------

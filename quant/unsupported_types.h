@@ -1,9 +1,9 @@
 // Type ids of GGUF files that exist but that this build cannot read: for messages that name them,
 // and for whoever copies such tensors without reading them.
 //
-// Ids, names and sizes are those of enum ggml_type in ggml's public header ggml.h (Q1_0 and Q2_0:
-// as of 2026). An id that a format of quant/format_list.h defines is looked up there first, so a
-// new format need not touch this table.
+// Ids, names and sizes are those of enum ggml_type in ggml's public header ggml.h. An id that a
+// format of quant/format_list.h defines is looked up there first, so a new format need not touch
+// this table.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,6 @@ inline constexpr UnsupportedType kUnsupportedTypes[] = {
     {36, "IQ4_NL_4_4 (removed from GGUF)", 32, 18},
     {37, "IQ4_NL_4_8 (removed from GGUF)", 32, 18},
     {38, "IQ4_NL_8_8 (removed from GGUF)", 32, 18},
-    {41, "Q1_0", 128, 18},
-    {42, "Q2_0"},
 };
 
 // The row of a type id, or null.

@@ -53,6 +53,14 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ3_XXS::kType, RunTiles<UnpackIQ3_XXS>},
     {quant::IQ3_S::kType, RunTiles<UnpackIQ3_S>},
     {quant::TQ1_0::kType, RunTiles<UnpackTQ1_0>},
+    {quant::Q1_0::kType, RunTiles<UnpackQ1_0>},
+    {quant::Q2_0::kType, RunTiles<UnpackQ2_0>},
+    {quant::Q6_0::kType, RunTiles<UnpackQ6_0>},
+    {quant::IQ2_K::kType, RunTiles<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunTiles<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunTiles<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunTiles<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ6_K::kType, RunTiles<UnpackShifted<quant::IQ6_K>>},
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives.

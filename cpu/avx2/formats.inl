@@ -14,6 +14,7 @@
 #include "cpu/avx2/unpack_q8_0.inl"
 #include "cpu/avx2/unpack_iq4.inl"
 #include "cpu/avx2/unpack_grids.inl"
+#include "cpu/avx2/unpack_shifted.inl"
 #include "cpu/avx2/float_elements.inl"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
@@ -50,6 +51,14 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
     {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
+    {quant::Q1_0::kType, RunQuantized<UnpackQ1_0>},
+    {quant::Q2_0::kType, RunQuantized<UnpackQ2_0>},
+    {quant::Q6_0::kType, RunQuantized<UnpackQ6_0>},
+    {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunQuantized<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives.

@@ -1,4 +1,4 @@
-// Scales of 6 bits in bytes, for the x86 instruction sets that have AVX2. Included inside the
+// Scales of a few bits in bytes, for the x86 instruction sets that have AVX2. Included inside the
 // target region of matmul.cpp.
 
 // The sixteen scales of a block of Q3_K (quant/q3_k.h), less 32.
@@ -30,4 +30,42 @@
   const __m128i scales =
       _mm_or_si128(nibbles, _mm_packus_epi16(_mm_slli_epi16(pairs, 4), _mm_setzero_si128()));
   return _mm_sub_epi8(scales, _mm_set1_epi8(32));
+}
+
+// Sixteen fields of four bits, two a byte, as bytes.
+[[gnu::always_inline]] inline __m128i SixteenNibbles(const uint8_t* eight) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(eight));
+  return _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
+}
+
+// Sixteen fields of two bits, four a byte, as bytes.
+[[gnu::always_inline]] inline __m128i SixteenPairsOfBits(const uint8_t* four) {
+  int word;
+  std::memcpy(&word, four, sizeof(word));
+  const __m128i words = _mm_cvtepu8_epi32(_mm_cvtsi32_si128(word));
+  const __m128i two = _mm_or_si128(words, _mm_slli_epi32(words, 6));
+  return _mm_and_si128(_mm_or_si128(two, _mm_slli_epi32(two, 12)), _mm_set1_epi8(3));
+}
+
+// The sixteen scales of a block: quant/iq2_k.h to quant/iq6_k.h.
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ2_K::Block& block) {
+  return _mm_sub_epi8(SixteenNibbles(block.scales), _mm_set1_epi8(8));
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ3_K::Block& block) {
+  const __m128i nibbles = SixteenNibbles(block.scales);
+  const __m128i odd = _mm_add_epi8(_mm_add_epi8(nibbles, nibbles), _mm_set1_epi8(1));
+  const __m128i word = _mm_cvtsi32_si128(static_cast<int>(block.minus.value()));
+  const __m128i from = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m128i bits = _mm_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m128i minus = _mm_cmpeq_epi8(_mm_and_si128(_mm_shuffle_epi8(word, from), bits), bits);
+  return _mm_sub_epi8(_mm_xor_si128(odd, minus), minus);
+}
+template <class Block>
+  requires requires(const Block& block) { block.scales_high; }
+[[gnu::always_inline]] inline __m128i SixteenScales(const Block& block) {
+  const __m128i high = _mm_slli_epi16(SixteenPairsOfBits(block.scales_high), 4);
+  return _mm_sub_epi8(_mm_or_si128(SixteenNibbles(block.scales_low), high), _mm_set1_epi8(32));
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ6_K::Block& block) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.scales));
 }

@@ -105,13 +105,7 @@ template <class Codes>
   out[1] = _mm256_permute2f128_ps(pairs, pairs, 0x11);
 }
 
-// Eight bytes of nibbles as sixteen bytes.
-[[gnu::always_inline]] inline __m128i SixteenNibbles(const uint8_t* p) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  return _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
-}
-
-// The same for sixteen groups, of d / 8 and s in bytes.
+// The scales of sixteen groups, of d / 8 and s in bytes.
 [[gnu::always_inline]] inline void ScaleOddGroups(__m128i scales, quant::PackedHalf d,
                                                   __m256* out) {
   ScaleGroups(_mm_add_epi8(_mm_add_epi8(scales, scales), _mm_set1_epi8(1)), d, out);

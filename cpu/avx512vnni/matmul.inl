@@ -45,4 +45,12 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
     {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
+    {quant::Q1_0::kType, RunQuantized<UnpackQ1_0>},
+    {quant::Q2_0::kType, RunQuantized<UnpackQ2_0>},
+    {quant::Q6_0::kType, RunQuantized<UnpackQ6_0>},
+    {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunQuantized<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
 };

@@ -16,4 +16,5 @@
 #include "cpu/avx512vnni/point_layouts.inl"
 #include "cpu/avx512vnni/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
+#include "cpu/avx512vnni/unpack_shifted.inl"
 // clang-format on

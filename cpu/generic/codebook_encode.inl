@@ -1,5 +1,6 @@
-// Encoders of the codebook formats: the searches of quant/grid_fit.inl and quant/level_fit.inl in
-// the vectors of the including instruction set, one block after the other.
+// Encoders of the codebook formats: the searches of quant/grid_fit.inl, quant/level_fit.inl
+// and quant/shifted_fit.inl in the vectors of the including instruction set, one block after the
+// other.
 //
 // Included inside an instruction set's namespace and target region, with cpu/codec_table.h before
 // it. The vectors of this file are its own: nested, they do not meet those of other searches.
@@ -12,6 +13,7 @@ constexpr int kVectorBytes = kCodebookVectorBytes;
 #include "quant/lanes.inl"
 #include "quant/level_search.inl"
 #include "quant/level_fit.inl"
+#include "quant/shifted_fit.inl"
 #include "quant/grid_search.inl"
 #include "quant/grid_fit.inl"
 // clang-format on

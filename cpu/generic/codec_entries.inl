@@ -28,6 +28,14 @@ constexpr CodecEntry<EncodeFunction> kEncoders[] = {
     {quant::TQ2_0::kType, codebook::EncodeBlocks<quant::TQ2_0, codebook::SearchTernaryUpTo2>},
     {quant::MXFP4::kType, codebook::EncodeBlocks<quant::MXFP4, codebook::SearchMxfp4>},
     {quant::NVFP4::kType, codebook::EncodeBlocks<quant::NVFP4, codebook::SearchNvfp4>},
+    {quant::Q1_0::kType, codebook::EncodeBlocks<quant::Q1_0, codebook::SearchSigns>},
+    {quant::Q2_0::kType, codebook::EncodeBlocks<quant::Q2_0, codebook::SearchTernaryUpTo2Of64>},
+    {quant::Q6_0::kType, EncodeRows<quant::Q6_0>},
+    {quant::IQ2_K::kType, codebook::EncodeBlocks<quant::IQ2_K, codebook::SearchIq2K>},
+    {quant::IQ3_K::kType, codebook::EncodeBlocks<quant::IQ3_K, codebook::SearchIq3K>},
+    {quant::IQ4_K::kType, codebook::EncodeBlocks<quant::IQ4_K, codebook::SearchIq4K>},
+    {quant::IQ5_K::kType, codebook::EncodeBlocks<quant::IQ5_K, codebook::SearchIq5K>},
+    {quant::IQ6_K::kType, codebook::EncodeBlocks<quant::IQ6_K, codebook::SearchIq6K>},
 };
 
 constexpr CodecEntry<DecodeFunction> kDecoders[] = {

@@ -1,7 +1,8 @@
 // Rules are rows of a table, one format per row: the first row that fits a tensor decides.
 //
 // Source of the facts: llama_tensor_get_type and llama_model_quantize_impl in llama.cpp, commit
-// c392e5094, file src/llama-quant.cpp; tests/engine/recipes.json holds what that program made.
+// c392e5094, file src/llama-quant.cpp; tests/engine/recipes.json holds what that program made. Of
+// the recipes of ik_llama.cpp (file types from 135 on): the same function there, August 2026.
 #include "engine/quantize/recipe.h"
 
 #include <algorithm>
@@ -24,16 +25,20 @@ using quant::FormatTraits;
 constexpr Recipe kRecipes[] = {
     {"IQ1_S",     24, "IQ1_S",   "1.56 bits; needs an importance matrix"},
     {"IQ1_M",     31, "IQ1_M",   "1.75 bits; needs an importance matrix"},
+    {"Q1_0",      40, "Q1_0",    "1.125 bits, for models trained with signs"},
     {"TQ1_0",     36, "TQ1_0",   "1.69 bits, for models trained with ternary weights"},
     {"TQ2_0",     37, "TQ2_0",   "2.06 bits, the same, faster"},
     {"IQ2_XXS",   19, "IQ2_XXS", "2.06 bits; needs an importance matrix"},
+    {"Q2_0",      41, "Q2_0",    "2.25 bits, for models trained with four levels"},
     {"IQ2_XS",    20, "IQ2_XS",  "2.31 bits; needs an importance matrix"},
+    {"IQ2_K",    138, "IQ2_K",   "2.4 bits, mixed with IQ3_K; of ik_llama.cpp, as all IQn_K"},
     {"IQ2_S",     28, "IQ2_XS",  "2.5 bits, mixed; needs an importance matrix"},
     {"IQ2_M",     29, "IQ2_S",   "2.7 bits, mixed; needs an importance matrix"},
     {"Q2_K_S",    21, "Q2_K",    "2.6 bits; poor without an importance matrix"},
     {"Q2_K",      10, "Q2_K",    "2.6 bits, mixed with Q3_K"},
     {"IQ3_XXS",   23, "IQ3_XXS", "3.06 bits, mixed with IQ2_S; needs an importance matrix"},
     {"IQ3_XS",    22, "IQ3_S",   "3.3 bits, mixed"},
+    {"IQ3_K",    139, "IQ3_K",   "3.44 bits"},
     {"IQ3_S",     26, "IQ3_S",   "3.44 bits"},
     {"IQ3_M",     27, "IQ3_S",   "3.66 bits, mixed"},
     {"Q3_K_S",    11, "Q3_K",    "3.44 bits"},
@@ -43,15 +48,19 @@ constexpr Recipe kRecipes[] = {
     {"IQ4_NL",    25, "IQ4_NL",  "4.5 bits, for rows of any multiple of 32"},
     {"MXFP4_MOE", 38, "Q8_0",    "experts in MXFP4, the rest in Q8_0"},
     {"NVFP4",     39, "NVFP4",   "4.5 bits, small floats with finer scales"},
+    {"IQ4_K",    140, "IQ4_K",   "4.5 bits"},
     {"Q4_0",       2, "Q4_0",    "4.5 bits, the fastest"},
     {"Q4_K_S",    14, "Q4_K",    "4.5 bits"},
     {"Q4_K_M",    15, "Q4_K",    "4.8 bits, mixed with Q6_K: the usual choice"},
     {"Q4_1",       3, "Q4_1",    "5 bits"},
     {"Q5_0",       8, "Q5_0",    "5.5 bits"},
+    {"IQ5_K",    141, "IQ5_K",   "5.5 bits"},
     {"Q5_K_S",    16, "Q5_K",    "5.5 bits"},
     {"Q5_K_M",    17, "Q5_K",    "5.7 bits, mixed with Q6_K"},
     {"Q5_1",       9, "Q5_1",    "6 bits"},
+    {"Q6_0",     135, "Q6_0",    "6.5 bits, for rows of any multiple of 32; of ik_llama.cpp"},
     {"Q6_K",      18, "Q6_K",    "6.6 bits"},
+    {"IQ6_K",    142, "IQ6_K",   "6.6 bits"},
     {"Q8_0",       7, "Q8_0",    "8.5 bits, hardly to be told from F16"},
     {"F16",        1, "F16",     "16 bits"},
     {"BF16",      32, "BF16",    "16 bits, the range of F32"},
@@ -150,6 +159,7 @@ enum class Where : uint8_t {
 
 enum class Need : uint8_t {
   kNone,
+  kGrouped2,            // at least two heads share a kv head
   kGrouped4,            // at least four heads share a kv head
   kGrouped4OrExperts4,  // or there are at least four experts
   kExperts8,            // eight experts, as Mixtral has
@@ -177,7 +187,7 @@ using enum Need;
 constexpr Rule kRules[] = {
     {"IQ2_XXS IQ2_XS IQ1_S IQ1_M ", kEmbedding,  kAll,       kNone,        "Q2_K"},
     {"IQ2_S IQ2_M IQ3_XXS ",        kEmbedding,  kAll,       kNone,        "IQ3_S"},
-    {"TQ1_0 TQ2_0 ",                kEmbedding,  kAll,       kNone,        "Q4_K"},
+    {"TQ1_0 TQ2_0 Q2_0 ",           kEmbedding,  kAll,       kNone,        "Q4_K"},
 
     {kVeryLow,                      kAttnV,      kAll,       kGrouped4OrExperts4, "Q4_K"},
     {"IQ2_S IQ2_M ",                kAttnV,      kAll,       kNone,        "IQ3_S"},
@@ -194,6 +204,9 @@ constexpr Rule kRules[] = {
     {"IQ4_NL IQ4_XS ",              kAttnV,      kAll,       kGrouped4,    "Q5_K"},
     {"Q4_K_M Q5_K_M ",              kAttnV,      kMoreBits,  kNone,        "Q6_K"},
     {"Q4_K_S ",                     kAttnV,      kFirst4,    kNone,        "Q5_K"},
+    {"IQ2_K IQ3_K ",                kAttnV,      kAll,       kGrouped2,    "IQ4_K"},
+    {"IQ2_K ",                      kAttnV,      kAll,       kNone,        "IQ3_K"},
+    {"IQ4_K ",                      kAttnV,      kAll,       kGrouped2,    "IQ5_K"},
 
     {kVeryLow,                      kAttnK,      kAll,       kExperts8,    "Q4_K"},
     {"",                            kAttnK,      kAll,       kExperts8,    "Q8_0"},
@@ -231,11 +244,12 @@ constexpr Rule kRules[] = {
     {"IQ2_S IQ2_M ",                kAttnOutput, kAll,       kNone,        "IQ3_S"},
     {"Q3_K_L ",                     kAttnOutput, kAll,       kOwnMix,      "Q4_K"},
     {"",                            kAttnOutput, kAll,       kOwnMix,      nullptr},
-    {"Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS ",
+    {"Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS IQ2_K IQ3_K IQ4_K ",
                                     kAttnOutput, kAll,       kExperts8,    "Q5_K"},
     {"",                            kAttnOutput, kAll,       kExperts8,    nullptr},
     {"Q2_K ",                       kAttnOutput, kAll,       kNone,        "Q3_K"},
     {"IQ3_XXS ",                    kAttnOutput, kAll,       kNone,        "IQ3_S"},
+    {"IQ2_K ",                      kAttnOutput, kAll,       kNone,        "IQ3_K"},
     {"Q3_K_M IQ3_M ",               kAttnOutput, kAll,       kNone,        "Q4_K"},
     {"Q3_K_L ",                     kAttnOutput, kAll,       kNone,        "Q5_K"},
 
@@ -271,9 +285,11 @@ bool IsThere(Where where, int64_t index, int64_t layers) {
 }
 
 bool IsMet(Need need, const RecipeModel& model) {
-  const bool grouped = model.kv_heads > 0 && model.heads / model.kv_heads >= 4;
+  const int64_t shared = model.kv_heads > 0 ? model.heads / model.kv_heads : 1;
+  const bool grouped = shared >= 4;
   switch (need) {
     case kNone: return true;
+    case kGrouped2: return shared >= 2;
     case kGrouped4: return grouped;
     case kGrouped4OrExperts4: return grouped || model.experts >= 4;
     case kExperts8: return model.experts == 8;
@@ -333,7 +349,9 @@ class Chooser {
       return Format("Q8_0");
     }
     if (very_low_ || std::string_view(recipe_.name) == "IQ3_XXS") return Format("Q5_K");
-    return std::string_view(base_.name) == "Q8_0" ? base_ : Format("Q6_K");
+    if (Names("IQ2_K IQ3_K ", recipe_.name)) return Format(has_output_ ? "Q5_K" : "IQ4_K");
+    const std::string_view base = base_.name;
+    return base == "Q8_0" || base == "IQ6_K" ? base_ : Format("Q6_K");
   }
 
   const FormatTraits& ByRules(Role role, int64_t index) const {
@@ -446,6 +464,8 @@ const FormatTraits& FittingFormat(const FormatTraits& wanted, int64_t columns) {
       {"IQ2_XXS", "IQ4_NL"}, {"IQ2_XS", "IQ4_NL"}, {"IQ2_S", "IQ4_NL"}, {"IQ3_XXS", "IQ4_NL"},
       {"IQ3_S", "IQ4_NL"},   {"IQ4_XS", "IQ4_NL"}, {"Q2_K", "IQ4_NL"},  {"Q3_K", "IQ4_NL"},
       {"Q4_K", "Q5_0"},      {"Q5_K", "Q5_1"},     {"Q6_K", "Q8_0"},    {"NVFP4", "IQ4_NL"},
+      {"Q1_0", "Q4_0"},      {"Q2_0", "Q4_0"},     {"IQ2_K", "IQ4_NL"}, {"IQ3_K", "IQ4_NL"},
+      {"IQ4_K", "Q5_0"},     {"IQ5_K", "Q6_0"},    {"IQ6_K", "Q8_0"},
   };
   if (columns % wanted.block_values == 0) return wanted;
   for (const auto& [name, next] : kNext) {

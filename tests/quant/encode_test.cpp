@@ -78,6 +78,25 @@ TEST(Encode, LeavesNoMoreErrorThanGgml) {
   }
 }
 
+TEST(Encode, LeavesNoMoreErrorThanIkLlama) {
+  const nlohmann::json inputs = test::ReadQuantFixture("encode_errors.json");
+  const nlohmann::json fixture = test::ReadQuantFixture("encode_errors_ik.json");
+  const std::vector<float> importance = test::ParseFloats(inputs["importance"]);
+  for (const auto& [distribution, errors] : fixture.items()) {
+    const std::vector<float> rows = test::ParseFloats(inputs["rows"][distribution]);
+    const std::vector<float> weights = Tile(importance, rows.size());
+    ASSERT_EQ(errors.size(), 8u);
+    for (const auto& [name, ik] : errors.items()) {
+      const FormatTraits& format = *FindFormat(name);
+      EXPECT_LE(Rmse(RoundTrip(format, rows), rows), ik["plain"].get<double>())
+          << name << ' ' << distribution;
+      EXPECT_LE(Rmse(RoundTrip(format, rows, weights.data()), rows, importance),
+                ik["weighted"].get<double>())
+          << name << ' ' << distribution << ", weighted";
+    }
+  }
+}
+
 TEST(Encode, ImportanceLowersTheWeightedError) {
   const nlohmann::json fixture = test::ReadQuantFixture("encode_errors.json");
   const std::vector<float> importance = test::ParseFloats(fixture["importance"]);
@@ -90,7 +109,7 @@ TEST(Encode, ImportanceLowersTheWeightedError) {
     // one scale for 256 ternary values, leave little.
     const std::string name = format.name;
     const bool searched = format.quantized() && format.bits_per_value() < 8;
-    const bool coarse = name == "MXFP4" || name == "TQ1_0" || name == "TQ2_0";
+    const bool coarse = name == "MXFP4" || name == "TQ1_0" || name == "TQ2_0" || name == "Q1_0";
     EXPECT_LE(weighted, searched && !coarse ? 0.98 * plain : plain) << format.name;
   }
 }

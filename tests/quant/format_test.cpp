@@ -27,8 +27,9 @@ struct Published {
   int code_max;
 };
 
-// Ids and sizes from ggml.h and the GGUF specification (the last two: from the Python package
-// gguf); code ranges from the formats' bits and tables, in units of their integer form.
+// Ids and sizes from ggml.h, of ik_llama.cpp from 133 on, and the GGUF specification (MXFP4 and
+// NVFP4: from the Python package gguf); code ranges from the formats' bits and tables, in units of
+// their integer form.
 constexpr Published kPublished[] = {
     {0, "F32", 32, 1, 0, 0},
     {1, "F16", 16, 1, 0, 0},
@@ -56,6 +57,14 @@ constexpr Published kPublished[] = {
     {35, "TQ2_0", 2.0625, 256, -1, 2},
     {39, "MXFP4", 4.25, 32, -12, 12},
     {40, "NVFP4", 4.5, 64, -12, 12},
+    {41, "Q1_0", 1.125, 128, -1, 1},
+    {42, "Q2_0", 2.25, 64, -1, 2},
+    {133, "Q6_0", 6.5, 32, -32, 31},
+    {137, "IQ2_K", 2.375, 256, -31, 22},
+    {138, "IQ3_K", 3.4375, 256, -63, 51},
+    {139, "IQ4_K", 4.5, 256, -127, 117},
+    {140, "IQ5_K", 5.5, 256, -126, 123},
+    {141, "IQ6_K", 6.625, 256, -127, 122},
 };
 
 TEST(FormatTable, HasThePublishedIdsAndSizes) {
@@ -103,60 +112,86 @@ TEST(FormatTable, FindsNamesInAnyCase) {
 TEST(FormatTable, NamesTypesItCannotRead) {
   EXPECT_STREQ(UnsupportedTypeName(4), "Q4_2 (removed from GGUF)");
   EXPECT_STREQ(UnsupportedTypeName(28), "F64");
-  EXPECT_STREQ(UnsupportedTypeName(42), "Q2_0");
   EXPECT_EQ(UnsupportedTypeName(43), nullptr);
   EXPECT_EQ(UnsupportedTypeName(0xffffffffu), nullptr);
 }
 
-// Bit for bit, except that any NaN equals any other.
-TEST(Decode, EqualsGgufBitForBitAtAnyAddress) {
-  const nlohmann::json fixtures = test::ReadQuantFixture("decode_blocks.json");
-  ASSERT_EQ(fixtures.size(), 23u);
+// Every fixture: the name of a format, the bytes of a row and its values.
+template <class Check>
+void ForEachDecodedRow(const char* file, size_t formats, Check check) {
+  const nlohmann::json fixtures = test::ReadQuantFixture(file);
+  ASSERT_EQ(fixtures.size(), formats);
   for (const auto& [name, blocks] : fixtures.items()) {
     const FormatTraits* format = FindFormat(name);
     ASSERT_NE(format, nullptr) << name;
     for (const auto& block : blocks) {
       const std::vector<std::byte> bytes = test::ParseBytes(block["bytes"]);
       const std::vector<float> expected = test::ParseFloats(block["values"]);
-      ASSERT_EQ(bytes.size(), static_cast<size_t>(format->block_bytes)) << name;
-      ASSERT_EQ(expected.size(), static_cast<size_t>(format->block_values)) << name;
-      std::vector<std::byte> odd(bytes.size() + 1);
-      std::memcpy(odd.data() + 1, bytes.data(), bytes.size());
-      std::vector<float> values(expected.size());
-      format->decode(odd.data() + 1, values.data(), format->block_values);
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (std::isnan(expected[i])) {
-          EXPECT_TRUE(std::isnan(values[i])) << name << " value " << i;
-        } else {
-          EXPECT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(expected[i]))
-              << name << " value " << i;
-        }
-      }
+      ASSERT_EQ(static_cast<int64_t>(bytes.size()), format->row_bytes(std::ssize(expected)))
+          << name;
+      check(*format, bytes, expected);
     }
   }
 }
 
-TEST(Decode, IntegerFormGivesTheSameValues) {
-  const nlohmann::json fixtures = test::ReadQuantFixture("decode_blocks.json");
-  for (const auto& [name, blocks] : fixtures.items()) {
-    const FormatTraits* format = FindFormat(name);
-    ASSERT_NE(format, nullptr) << name;
-    for (const auto& block : blocks) {
-      const std::vector<std::byte> bytes = test::ParseBytes(block["bytes"]);
-      const std::vector<float> expected = test::ParseFloats(block["values"]);
-      IntegerBlock integers;
-      format->to_integers(bytes.data(), integers);
-      for (size_t i = 0; i < expected.size(); ++i) {
-        if (!std::isfinite(expected[i])) continue;
-        const double scale = integers.scales[i / kGroupValues];
-        const double offset = integers.offsets[i / kGroupValues];
-        EXPECT_NEAR(scale * integers.codes[i] - offset, expected[i],
-                    1e-6 * (std::fabs(scale) + std::fabs(offset)))
-            << name << " value " << i;
-        EXPECT_TRUE(format->has_offsets || offset == 0) << name;
-      }
+// Bit for bit, except that any NaN equals any other.
+void ExpectEqualBits(const FormatTraits& format, const std::vector<std::byte>& bytes,
+                     const std::vector<float>& expected) {
+  std::vector<std::byte> odd(bytes.size() + 1);
+  std::memcpy(odd.data() + 1, bytes.data(), bytes.size());
+  std::vector<float> values(expected.size());
+  format.decode(odd.data() + 1, values.data(), std::ssize(values));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(values[i])) << format.name << " value " << i;
+    } else {
+      EXPECT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(expected[i]))
+          << format.name << " value " << i;
     }
   }
+}
+
+TEST(Decode, EqualsGgufBitForBitAtAnyAddress) {
+  ForEachDecodedRow("decode_blocks.json", 23, ExpectEqualBits);
+}
+
+// The levels of IQ6_K are the nearest integers to the polynomial that ik_llama.cpp's conversion
+// computes; its products have the same integers.
+TEST(Decode, EqualsIkLlamaBitForBitAtAnyAddress) {
+  ForEachDecodedRow("decode_blocks_ik.json", 8,
+                    [](const FormatTraits& format, const std::vector<std::byte>& bytes,
+                       const std::vector<float>& expected) {
+                      if (std::string(format.name) != "IQ6_K") {
+                        return ExpectEqualBits(format, bytes, expected);
+                      }
+                      IntegerBlock integers;
+                      format.to_integers(bytes.data(), integers);
+                      std::vector<float> values(expected.size());
+                      format.decode(bytes.data(), values.data(), std::ssize(values));
+                      for (size_t i = 0; i < values.size(); ++i) {
+                        const float scale = std::fabs(integers.scales[i / kGroupValues]);
+                        if (!std::isfinite(expected[i])) continue;
+                        EXPECT_NEAR(values[i], expected[i], 0.51f * scale) << "value " << i;
+                      }
+                    });
+}
+
+TEST(Decode, IntegerFormGivesTheSameValues) {
+  const auto check = [](const FormatTraits& format, const std::vector<std::byte>& bytes,
+                        const std::vector<float>& expected) {
+    IntegerBlock integers;
+    format.to_integers(bytes.data(), integers);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!std::isfinite(expected[i])) continue;
+      const double scale = integers.scales[i / kGroupValues];
+      const double offset = integers.offsets[i / kGroupValues];
+      EXPECT_NEAR(scale * integers.codes[i] - offset, expected[i],
+                  1e-6 * (std::fabs(scale) + std::fabs(offset)))
+          << format.name << " value " << i;
+      EXPECT_TRUE(format.has_offsets || offset == 0) << format.name;
+    }
+  };
+  ForEachDecodedRow("decode_blocks.json", 23, check);
 }
 
 template <class Grid>
