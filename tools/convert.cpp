@@ -1,6 +1,10 @@
 // kvant convert: a Hugging Face folder becomes a GGUF file.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+#include <string_view>
+
 #include "base/thread_pool.h"
 #include "engine/convert/convert.h"
 #include "kvant/model.h"
@@ -20,11 +24,23 @@ constexpr const char* kDescription =
     "sampling\n"
     "from generation_config.json.\nModels: ";
 
-// With the models of all families.
+constexpr size_t kColumns = 96;
+
+// With the models of all families, which are separated by commas.
 std::string Description() {
   std::string text = kDescription;
+  size_t line = text.rfind('\n') + 1;
   for (const KnownArchitecture& known : KnownArchitectures()) {
-    text += fmt::format("{}{}", text.ends_with(": ") ? "" : ", ", known.models);
+    std::string_view models = known.models;
+    while (!models.empty()) {
+      const std::string_view model = models.substr(0, models.find(", "));
+      models.remove_prefix(std::min(models.size(), model.size() + 2));
+      if (!text.ends_with(": ")) text += ',';
+      const bool fits = text.size() - line + model.size() + 2 <= kColumns;
+      if (!text.ends_with(": ")) text += fits ? ' ' : '\n';
+      if (!fits) line = text.size();
+      text += model;
+    }
   }
   return text;
 }

@@ -174,6 +174,10 @@ kvant_status kvant_model_get_info(const kvant_model* model, kvant_model_info* in
     values.parameters = model->parameters;
     values.file_bytes = held.file().file_bytes();
     values.fingerprint = held.Fingerprint();
+    if (const auto shape = held.frame_shape()) {
+      values.frame_bins = shape->bins;
+      values.frames = shape->frames;
+    }
     return WriteStruct(info, values, "info");
   });
 }

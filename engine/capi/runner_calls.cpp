@@ -88,6 +88,18 @@ kvant_runner_stats InC(const RunnerStats& stats) {
   return out;
 }
 
+// For a call that encodes, with what its caller wants to be told.
+SourceOptions EncodingFor(const Runner& runner, kvant_encoded_function rows, void* user) {
+  SourceOptions options;
+  options.cancel = runner.options().cancel;
+  if (rows == nullptr) return options;
+  options.rows = [rows, user](std::span<const float> encoded) -> Status {
+    if (rows(user, encoded.data(), encoded.size()) == 0) return {};
+    return EndedByCallback();
+  };
+  return options;
+}
+
 }  // namespace
 }  // namespace kvant::capi
 
@@ -253,15 +265,18 @@ kvant_status kvant_source_new(kvant_runner* runner, const kvant_token* tokens, s
   return CallRunner(runner, [&](Runner& held) -> Status {
     KVANT_TRY(Need(source, "source"));
     KVANT_ASSIGN(const auto given, Array(tokens, count, "tokens"));
-    SourceOptions options;
-    options.cancel = held.options().cancel;
-    if (rows != nullptr) {
-      options.rows = [&](std::span<const float> encoded) -> Status {
-        if (rows(user, encoded.data(), encoded.size()) == 0) return {};
-        return EndedByCallback();
-      };
-    }
-    KVANT_ASSIGN(*source, held.Encode(given, options));
+    KVANT_ASSIGN(*source, held.Encode(given, EncodingFor(held, rows, user)));
+    return {};
+  });
+}
+
+kvant_status kvant_source_new_of_frames(kvant_runner* runner, const float* frames, size_t count,
+                                        kvant_encoded_function rows, void* user,
+                                        kvant_source* source) {
+  return CallRunner(runner, [&](Runner& held) -> Status {
+    KVANT_TRY(Need(source, "source"));
+    KVANT_ASSIGN(const auto given, Array(frames, count, "frames"));
+    KVANT_ASSIGN(*source, held.EncodeFrames(given, EncodingFor(held, rows, user)));
     return {};
   });
 }

@@ -105,6 +105,8 @@ typedef struct kvant_model_info {
   uint64_t parameters;
   uint64_t file_bytes;
   uint64_t fingerprint;  // of metadata and weights
+  int64_t frame_bins;  // numbers of each frame of sound that its encoder reads; 0: it reads tokens
+  int64_t frames;      // frames of a source
 } kvant_model_info;
 
 KVANT_API kvant_status kvant_model_options_default(kvant_model_options* options, size_t size);

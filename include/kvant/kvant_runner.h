@@ -225,6 +225,10 @@ typedef int32_t (*kvant_encoded_function)(void* user, const float* rows, size_t 
 KVANT_API kvant_status kvant_source_new(kvant_runner* runner, const kvant_token* tokens,
                                         size_t count, kvant_encoded_function rows, void* user,
                                         kvant_source* source);
+// The same of frames of sound, [frame_bins][frames] numbers, see kvant_model_info.
+KVANT_API kvant_status kvant_source_new_of_frames(kvant_runner* runner, const float* frames,
+                                                  size_t count, kvant_encoded_function rows,
+                                                  void* user, kvant_source* source);
 KVANT_API kvant_status kvant_source_free(kvant_runner* runner, kvant_source source);
 // An empty sequence of this source, to which it is one more reference.
 KVANT_API kvant_status kvant_sequence_new_of_source(kvant_runner* runner, kvant_source source,

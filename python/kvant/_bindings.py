@@ -79,6 +79,8 @@ class kvant_model_info(Structure):
         ("parameters", c_uint64),
         ("file_bytes", c_uint64),
         ("fingerprint", c_uint64),
+        ("frame_bins", c_int64),
+        ("frames", c_int64),
     ]
 
 
@@ -456,6 +458,7 @@ FUNCTIONS = {
     "kvant_tensors_write": (STATUS, [c_void_p, c_char_p]),
     "kvant_tensors_read": (STATUS, [c_char_p, POINTER(c_void_p)]),
     "kvant_source_new": (STATUS, [c_void_p, c_void_p, c_size_t, kvant_encoded_function, c_void_p, c_void_p]),
+    "kvant_source_new_of_frames": (STATUS, [c_void_p, c_void_p, c_size_t, kvant_encoded_function, c_void_p, c_void_p]),
     "kvant_source_free": (STATUS, [c_void_p, c_int32]),
     "kvant_sequence_new_of_source": (STATUS, [c_void_p, c_int32, c_void_p]),
     "kvant_sequence_set_source": (STATUS, [c_void_p, c_int32, c_int32]),

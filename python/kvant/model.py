@@ -30,6 +30,8 @@ class ModelInfo(NamedTuple):
     parameters: int
     file_bytes: int
     fingerprint: int  # of metadata and weights
+    frame_bins: int  # numbers of each frame of sound that its encoder reads; 0: it reads tokens
+    frames: int  # frames of a source
 
 
 class Metadata(Mapping[str, Any]):

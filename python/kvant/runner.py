@@ -338,12 +338,22 @@ class Runner(Handle):
     def encode(self, tokens: Tokens, rows: Optional[Callable[[np.ndarray], Any]] = None) -> Source:
         """Encodes what an encoder-decoder reads, or finds what the same tokens gave before. `rows` is called with the encoder's output,
         float32 [positions, dim] in one row, valid during the call, and makes it encode again."""
+        return self._encode("kvant_source_new", token_array(tokens), rows)
+
+    def encode_frames(self, frames: np.ndarray, rows: Optional[Callable[[np.ndarray], Any]] = None) -> Source:
+        """The same of frames of sound, float32 [ModelInfo.frame_bins, ModelInfo.frames]."""
+        shape, array = (self.model.info.frame_bins, self.model.info.frames), np.ascontiguousarray(frames, np.float32)
+        if array.shape != shape and array.size > 0 and shape[0] > 0:
+            raise InvalidError(f"encode_frames: expected an array of shape {shape}, found {array.shape}")
+        return self._encode("kvant_source_new_of_frames", array.reshape(-1), rows)
+
+    def _encode(self, name: str, array: np.ndarray, rows: Optional[Callable[[np.ndarray], Any]]) -> Source:
         self.free_forgotten()
-        array, out, guard = token_array(tokens), ctypes.c_int32(), Guard()
+        out, guard = ctypes.c_int32(), Guard()
         tell = c.kvant_encoded_function()
         if rows is not None:
             tell = c.kvant_encoded_function(lambda _user, at, count: guard.call(rows, view(at, count, np.float32)))
-        guard.run(lib.kvant_source_new, self.pointer, address(array), len(array), tell, None, ctypes.byref(out))
+        guard.run(getattr(lib, name), self.pointer, address(array), len(array), tell, None, ctypes.byref(out))
         return Source(self, out.value)
 
     def step(self, inputs: Iterable[Tuple[Sequence, Tokens]], logits: Union[str, Several[str]] = "last",

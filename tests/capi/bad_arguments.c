@@ -330,7 +330,9 @@ static void Sequences(const kvant_model* model) {
   CHECK(loaded == NULL);
 
   kvant_source source = -1;
+  const float frames[2] = {0, 1};
   BAD(kvant_source_new(runner, kGood, 3, NULL, NULL, &source));  // it has no encoder
+  BAD(kvant_source_new_of_frames(runner, frames, 2, NULL, NULL, &source));
   BAD(kvant_source_free(runner, 3));
   BAD(kvant_sequence_new_of_source(runner, 3, &other));
   BAD(kvant_sequence_set_source(runner, sequence, 3));
@@ -348,6 +350,9 @@ static void Sources(const char* path) {
   BAD(kvant_source_new(runner, NULL, 2, NULL, NULL, &source));
   BAD(kvant_source_new(runner, kGood, 0, NULL, NULL, &source));
   BAD(kvant_source_new(runner, kGood, 3, NULL, NULL, NULL));
+  const float frames[2] = {0, 1};
+  BAD_FOR(kvant_source_new_of_frames(runner, frames, 2, NULL, NULL, &source), "tokens");
+  BAD(kvant_source_new_of_frames(runner, NULL, 2, NULL, NULL, &source));
   OK(kvant_source_new(runner, kGood, 3, NULL, NULL, &source));
   OK(kvant_sequence_new(runner, &sequence));
   BAD_FOR(kvant_sequence_append(runner, sequence, kGood, 1), "source");

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kvant/kvant.h"
+#include "kvant/runner.h"
+#include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {
@@ -166,6 +168,61 @@ TEST_F(CApiBorder, ACancelledBatchGoesOnWithTheSameTokens) {
   }
   EXPECT_EQ(texts[0].size(), 20u);
   EXPECT_EQ(texts[0], texts[1]);
+}
+
+// The rows of an encoder of frames, and the logits behind them, are those of the C++ interface.
+TEST(CApiFrames, SourcesAreMadeOfFrames) {
+  SeededModel seeded(kSeededSpeech + SeededModelNames(kSeededSpeech).front());
+  const auto path = seeded.Convert();
+  ASSERT_TRUE(path.ok()) << path.error().message;
+  const std::vector<float> frames = seeded.Frames();
+  kvant_model* model = nullptr;
+  kvant_runner* runner = nullptr;
+  kvant_source source = -1;
+  kvant_sequence sequence = -1;
+  ASSERT_EQ(kvant_model_open(path->c_str(), nullptr, &model), KVANT_OK);
+  kvant_model_info info = {};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(kvant_model_get_info(model, &info), KVANT_OK);
+  EXPECT_EQ(static_cast<size_t>(info.frame_bins * info.frames), frames.size());
+  ASSERT_EQ(kvant_runner_new(model, nullptr, &runner), KVANT_OK);
+  std::vector<float> rows;
+  const kvant_encoded_function take = [](void* user, const float* encoded, size_t count) {
+    static_cast<std::vector<float>*>(user)->assign(encoded, encoded + count);
+    return 0;
+  };
+  EXPECT_EQ(kvant_source_new_of_frames(runner, frames.data(), frames.size() - 1, nullptr, nullptr,
+                                       &source),
+            KVANT_INVALID);
+  ASSERT_EQ(kvant_source_new_of_frames(runner, frames.data(), frames.size(), take, &rows, &source),
+            KVANT_OK)
+      << kvant_last_error(runner);
+  ASSERT_EQ(kvant_sequence_new_of_source(runner, source, &sequence), KVANT_OK);
+  const std::vector<kvant_token> tokens = seeded.Tokens();
+  ASSERT_EQ(kvant_sequence_append(runner, sequence, tokens.data(), tokens.size()), KVANT_OK);
+  size_t count = 0;
+  const float* logits = kvant_sequence_logits(runner, sequence, &count);
+
+  const auto opened = Model::Open(*path);
+  ASSERT_TRUE(opened.ok());
+  const auto other = Runner::Create(*opened, {});
+  ASSERT_TRUE(other.ok());
+  std::vector<float> expected;
+  const auto made =
+      (*other)->EncodeFrames(frames, {.rows = [&](std::span<const float> encoded) -> Status {
+                               expected.assign(encoded.begin(), encoded.end());
+                               return {};
+                             }});
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(rows, expected);
+  const auto id = (*other)->NewSequence(*made);
+  ASSERT_TRUE(id.ok());
+  ASSERT_TRUE((*other)->Append(*id, tokens).ok());
+  const auto found = (*other)->logits(*id);
+  EXPECT_EQ(std::vector<float>(logits, logits + count),
+            std::vector<float>(found.begin(), found.end()));
+  kvant_runner_free(runner);
+  kvant_model_free(model);
 }
 
 }  // namespace

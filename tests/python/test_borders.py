@@ -90,6 +90,7 @@ class BadArguments(unittest.TestCase):
                        lambda: kvant.Runner(m, threads=-1), lambda: kvant.Runner(m, wings=2), lambda: kvant.Runner(m, context="x")],
             "Runner.new_sequence": [lambda: [r.new_sequence() for _ in range(5)]],
             "Runner.encode": [lambda: r.encode([1, 2])],
+            "Runner.encode_frames": [lambda: r.encode_frames(np.zeros((2, 3))), lambda: r.encode_frames("x")],
             "Runner.step": [lambda: r.step([(s, [])]), lambda: r.step([(s, [1]), (s, [2])]), lambda: r.step([(self.stranger, [1])]),
                             lambda: r.step([(s, [1])], "some"), lambda: r.step([(s, [4096])]), lambda: r.step([(s, [1])], ["all", "all"]),
                             lambda: r.step([(s, [1] * 90)])],
