@@ -6,6 +6,7 @@
 namespace kvant::test {
 
 const char* const kProgramPath = KVANT_BINARY;
+const char* const kFakeCudaDriver = KVANT_FAKE_CUDA_DRIVER;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 const bool kSanitized = true;

@@ -18,6 +18,7 @@
 #include "tools/commands.h"
 #include "tools/common_options.h"
 #include "tools/console.h"
+#include "tools/inspect_devices.h"
 #include "tools/inspect_memory.h"
 #include "tools/json.h"
 #include "tools/model_facts.h"
@@ -27,21 +28,21 @@ namespace kvant::tools {
 namespace {
 
 constexpr HelpText kInspectHelp = {
-    "MODEL [--tensors] [--plan] [--memory] [--check-tensors] [--cpu] [OPTIONS]",
+    "MODEL [--tensors] [--plan] [--memory] [--check-tensors] [--cpu] [--devices] [OPTIONS]",
     "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
     "--memory\n"
     "tells how much memory a run with the given options will need, before anything is loaded. "
     "--cpu\n"
-    "tells which instruction set will be used and why; it needs no model. Long arrays and texts "
-    "are\n"
-    "shortened. --check-tensors reads all weights and prints nothing but the tensors that hold "
-    "NaN\n"
-    "or infinite values, with the place of the first; it fails if there are any.",
+    "tells which instruction set will be used and why, and --devices which CUDA devices there "
+    "are;\n"
+    "these need no model. Long arrays and texts are shortened. --check-tensors reads all weights\n"
+    "and prints nothing but the tensors that hold NaN or infinite values, with the place of the\n"
+    "first; it fails if there are any.",
     "  kvant inspect model.gguf\n"
     "  kvant inspect model.gguf --memory -c 8192 --kv-type q8 --budget 24GiB\n"
     "  kvant inspect model.gguf --tensors --json | jq '.tensors[0]'\n"
     "  kvant inspect model.gguf --check-tensors\n"
-    "  kvant inspect --cpu\n",
+    "  kvant inspect --cpu --devices\n",
 };
 
 constexpr size_t kArrayShown = 8;  // elements of an array that are shown
@@ -57,6 +58,7 @@ struct InspectOptions {
   uint64_t budget = 0;  // bytes; 0 = none given
   bool WantsMemory() const { return memory || budget != 0; }
   bool cpu = false;
+  bool devices = false;
   bool check = false;
 };
 
@@ -334,6 +336,7 @@ Result<Json> Gather(const InspectOptions& options, const std::string& path) {
   if (options.cpu) {
     KVANT_ASSIGN(out["cpu"], CpuJson());
   }
+  if (options.devices) out["cuda"] = DevicesJson();
   return out;
 }
 
@@ -363,6 +366,7 @@ Status Inspect(const InspectOptions& options, const std::string& path, ResultStr
   if (options.plan && !path.empty()) text += "plan\n" + json["plan"].get<std::string>();
   if (options.WantsMemory() && !path.empty()) text += MemoryText(json["memory"]);
   if (options.cpu) text += CpuText(json["cpu"]);
+  if (options.devices) text += DevicesText(json["cuda"]);
   out.Write(text);
   return {};
 }
@@ -436,6 +440,7 @@ int InspectCommand(CommandLine& line) {
       "much memory: 24GiB, 500M "
       "...");
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
+  list.Flag("--devices", &options.devices, "Show CUDA devices, or why there are none");
   list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");
   list.Group("Output");
   list.Flag("--json", &options.json, "Print one JSON object");
@@ -444,8 +449,8 @@ int InspectCommand(CommandLine& line) {
   options.session.Add(list, SessionUse::kPlan, "the length the model was trained for");
   AddIdleOptions(list);
   if (const auto code = line.Parse(list, kInspectHelp)) return *code;
-  const bool model_optional =
-      options.cpu && !options.tensors && !options.plan && !options.WantsMemory() && !options.check;
+  const bool model_optional = (options.cpu || options.devices) && !options.tensors &&
+                              !options.plan && !options.WantsMemory() && !options.check;
   Positionals positionals;
   if (const auto code = TakePositionals(
           line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/result.h"
-#include "engine/kv/stores/store_list.h"
 
 namespace kvant::kv {
 namespace {
@@ -50,7 +49,7 @@ Cache::~Cache() = default;
 Cache::Cache(Cache&& other) noexcept = default;
 Cache& Cache::operator=(Cache&& other) noexcept = default;
 
-Result<Cache> Cache::Create(const CacheOptions& options) {
+Result<Cache> Cache::Create(const CacheOptions& options, StoreMaker maker) {
   const Commitment commitment = options.commit ? Commitment::kAtOnce : Commitment::kOnDemand;
   std::vector<AccountedGroup> accounted;
   IdVector<GroupId, std::unique_ptr<Store>> stores;
@@ -60,11 +59,11 @@ Result<Cache> Cache::Create(const CacheOptions& options) {
     const int64_t blocks = PoolBlocks(options, *policy);
     accounted.push_back({std::move(policy), shape.block_bytes(), blocks,
                          static_cast<int64_t>(shape.layers.size())});
-    KVANT_ASSIGN(std::unique_ptr<Store> store, CreateStore(StoreList(), shape, blocks, commitment));
+    KVANT_ASSIGN(std::unique_ptr<Store> store, maker(shape, blocks, commitment));
     for (size_t index = 0; index < shape.layers.size(); ++index) {
       const size_t id = static_cast<size_t>(shape.layers[index]);
       if (places.size() <= id) places.resize(id + 1);
-      places[id] = {store->host(), stores.next_id(), index};
+      places[id] = {store.get(), store->host(), stores.next_id(), index};
     }
     stores.push_back(std::move(store));
   }

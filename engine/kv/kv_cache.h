@@ -15,8 +15,13 @@
 #include "engine/kv/accounting/ledger.h"
 #include "engine/kv/stores/group_shape.h"
 #include "engine/kv/stores/host_store.h"
+#include "engine/kv/stores/store_list.h"
 
 namespace kvant::kv {
+
+// Makes the store of a group with so many blocks.
+using StoreMaker = Result<std::unique_ptr<Store>> (*)(const GroupShape& shape, int64_t blocks,
+                                                      Commitment commitment);
 
 struct CacheOptions {
   std::vector<GroupShape> groups;  // by GroupId
@@ -32,7 +37,7 @@ struct CacheOptions {
 class Cache : public Ledger {
  public:
   // kOutOfMemory if the address space cannot be reserved. Memory is committed when written.
-  static Result<Cache> Create(const CacheOptions& options);
+  static Result<Cache> Create(const CacheOptions& options, StoreMaker maker = CreateListedStore);
   ~Cache();
   Cache(Cache&& other) noexcept;
   Cache& operator=(Cache&& other) noexcept;
@@ -59,16 +64,23 @@ class Cache : public Ledger {
   // Whether some group holds states.
   bool holds_states() const;
   SlabBytes slab(GroupId group) const { return shape(group).slab(); }
+  // A block of a cache layer and head, for whoever is not a pass.
+  OpenBlock Open(int cache_id, int head, BlockId block, Access access) const {
+    const LayerPlace& place = places_[static_cast<size_t>(cache_id)];
+    return place.store->Open(place.index, static_cast<size_t>(head), block, access);
+  }
+  // The blocks of a cache layer and head where they lie, in a group whose store is a host store.
   Lanes LanesOf(int cache_id, int head) const {
     const LayerPlace& place = places_[static_cast<size_t>(cache_id)];
-    return place.store->LanesOf(place.index, static_cast<size_t>(head));
+    return place.host->LanesOf(place.index, static_cast<size_t>(head));
   }
 
  private:
   // The stores of all groups, as the ledger sees them.
   class Contents;
   struct LayerPlace {
-    const HostStore* store = nullptr;
+    Store* store = nullptr;
+    const HostStore* host = nullptr;  // the same, or null
     GroupId group = kAnyGroup;
     size_t index = 0;  // among the layers of the group
   };

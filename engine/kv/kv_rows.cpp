@@ -12,12 +12,13 @@
 namespace kvant::kv {
 namespace {
 
-// Where a token's key and value lie in one layer and head.
+// Where a token's key and value lie in one layer and head; the block is open meanwhile.
 struct Spot {
-  Spot(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position)
-      : shape(cache.shape(cache.group_of_layer(at.layer))) {
+  Spot(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position, Access access)
+      : shape(cache.shape(cache.group_of_layer(at.layer))),
+        open(cache.Open(at.layer, at.head, entry.id, access)) {
     const size_t token = static_cast<size_t>(position % kBlockTokens);
-    const BlockPlace block = cache.LanesOf(at.layer, at.head).At(entry.id);
+    const BlockPlace& block = open.place();
     key = {shape.k_type, static_cast<size_t>(shape.k_dim), token % cpu::kKeyTileTokens,
            block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token),
            block.key_scales + token};
@@ -36,6 +37,7 @@ struct Spot {
   };
 
   const GroupShape& shape;
+  OpenBlock open;
   Side key;
   Side value;
 };
@@ -52,7 +54,8 @@ const TableEntry* EntryAt(const BlockTable& table, int64_t position) {
 
 void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                 std::byte* elements, float* scale) {
-  const Spot::Side key = Spot(cache, at, entry, position).key;
+  const Spot spot(cache, at, entry, position, Access::kRead);
+  const Spot::Side& key = spot.key;
   const size_t bytes = cpu::KvElementBytes(key.type);
   cpu::VisitKvFormat(key.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < key.dim; ++d) {
@@ -65,7 +68,8 @@ void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64
 
 void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                  const std::byte* elements, float scale) {
-  const Spot::Side key = Spot(cache, at, entry, position).key;
+  const Spot spot(cache, at, entry, position, Access::kChange);
+  const Spot::Side& key = spot.key;
   const size_t bytes = cpu::KvElementBytes(key.type);
   cpu::VisitKvFormat(key.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < Format::KeyDims(key.dim); ++d) {
@@ -83,7 +87,8 @@ void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int6
 
 void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                   std::byte* elements, float* scale) {
-  const Spot::Side value = Spot(cache, at, entry, position).value;
+  const Spot spot(cache, at, entry, position, Access::kRead);
+  const Spot::Side& value = spot.value;
   const size_t bytes = cpu::KvElementBytes(value.type);
   cpu::VisitKvFormat(value.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < value.dim; ++d) {
@@ -96,7 +101,8 @@ void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int
 
 void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                    const std::byte* elements, float scale) {
-  const Spot::Side value = Spot(cache, at, entry, position).value;
+  const Spot spot(cache, at, entry, position, Access::kChange);
+  const Spot::Side& value = spot.value;
   const size_t bytes = cpu::KvElementBytes(value.type);
   cpu::VisitKvFormat(value.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < value.dim; ++d) {
@@ -137,14 +143,14 @@ void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& r
 }
 
 void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key) {
-  const Spot spot(cache, row.at, row.entry, row.position);
+  const Spot spot(cache, row.at, row.entry, row.position, Access::kChange);
   if (spot.shape.rotate_keys) kernels.rotate(key, 1, spot.shape.k_dim);
   kernels.store_key(key, spot.shape.k_dim, spot.shape.k_type, static_cast<int>(spot.key.column),
                     spot.key.bytes, spot.key.scale);
 }
 
 void StoreValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value) {
-  const Spot spot(cache, row.at, row.entry, row.position);
+  const Spot spot(cache, row.at, row.entry, row.position, Access::kChange);
   if (spot.shape.rotate_values) kernels.rotate(value, 1, spot.shape.v_dim);
   kernels.store_value(value, spot.shape.v_dim, spot.shape.v_type,
                       static_cast<int>(spot.value.column), spot.value.bytes, spot.value.scale);

@@ -41,8 +41,8 @@ void PutBlock(SectionWriter& out, const Cache& cache, GroupId group, BlockId blo
   out.Put(rows);
   if (shape.holds_states()) {
     for (const int layer : shape.layers) {
-      out.PutBytes(cache.LanesOf(layer, 0).At(block).keys,
-                   static_cast<size_t>(shape.k_dim) * sizeof(float));
+      const OpenBlock state = cache.Open(layer, 0, block, Access::kRead);
+      out.PutBytes(state.place().keys, static_cast<size_t>(shape.k_dim) * sizeof(float));
     }
     return;
   }

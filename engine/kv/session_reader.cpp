@@ -67,7 +67,8 @@ Status SessionReader::GetBlock(GroupId group, BlockId block, int64_t rows) {
   for (const int layer : shape.layers) {
     if (!shape.holds_states()) break;
     const size_t bytes = static_cast<size_t>(shape.k_dim) * sizeof(float);
-    KVANT_TRY(in_.GetBytes(cache_.LanesOf(layer, 0).At(block).keys, bytes));
+    const OpenBlock state = cache_.Open(layer, 0, block, Access::kChange);
+    KVANT_TRY(in_.GetBytes(state.place().keys, bytes));
   }
   if (shape.holds_states()) return in_.End("cache");
   for (const int layer : shape.layers) {

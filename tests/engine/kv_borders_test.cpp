@@ -6,6 +6,7 @@
 
 #include "cpu/kernels.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_rows.h"
 
 namespace kvant::kv {
 namespace {
@@ -144,14 +145,19 @@ TEST(KvBorders, FreedBlocksArePoisonedWhenAskedFor) {
     Cache cache = MakeCache(options);
     Sequence sequence = cache.NewSequence();
     Grow(cache, sequence, 20);
-    const Lanes lanes = cache.LanesOf(1, 0);
-    const size_t slab = cache.slab(GroupId{1}).values;
-    const size_t block = static_cast<size_t>(sequence.tables[GroupId{1}].entries[0].id);
-    const std::span<std::byte> values(lanes.values + block * slab, slab);
-    std::ranges::fill(values, std::byte{0x2a});
+    const TableEntry entry = sequence.tables[GroupId{1}].entries[0];
+    const std::vector<std::byte> written(4 * sizeof(float), std::byte{0x2a});
+    for (int64_t row = 0; row < kBlockTokens; ++row) {
+      WriteValueRow(cache, {1, 0}, entry, row, written.data(), 0.0f);
+    }
     cache.Free(sequence);
     const std::byte expected = poison ? std::byte{0xff} : std::byte{0x2a};
-    EXPECT_TRUE(std::ranges::all_of(values, [&](std::byte b) { return b == expected; }));
+    for (int64_t row = 0; row < kBlockTokens; ++row) {
+      std::vector<std::byte> found(written.size());
+      float scale = 0.0f;
+      ReadValueRow(cache, {1, 0}, entry, row, found.data(), &scale);
+      EXPECT_EQ(found, std::vector<std::byte>(written.size(), expected)) << row;
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "engine/kv/accounting/block_pool.h"
+#include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
 
 namespace kvant::kv {
@@ -366,19 +367,23 @@ TEST(KvCache, AMarkedCopyIsMadeBeforeItsSourceIsGivenUp) {
   Sequence second = cache.NewSequence();
   cache.Fork(first, second);
   const auto tail = [&](const Sequence& sequence) {
-    const Lanes lanes = cache.LanesOf(0, 1);
-    const size_t slab = cache.slab(GroupId{0}).keys;
-    return std::span(
-        lanes.keys + static_cast<size_t>(sequence.tables[GroupId{0}].entries.back().id) * slab,
-        slab);
+    return sequence.tables[GroupId{0}].entries.back();
   };
-  std::ranges::fill(tail(first), std::byte{0x2a});
+  const std::vector<std::byte> written(48 * 2, std::byte{0x2a});
+  for (int64_t row = 0; row < kBlockTokens; ++row) {
+    WriteKeyRow(cache, {0, 1}, tail(first), row, written.data(), 0.0f);
+  }
   ASSERT_TRUE(cache.Reserve(first, 1).ok());
   ASSERT_FALSE(cache.copies().empty());
   cache.Free(second);
   cache.RunCopies(0, 1);
   cache.ClearCopies();
-  EXPECT_TRUE(std::ranges::all_of(tail(first), [](std::byte b) { return b == std::byte{0x2a}; }));
+  for (int64_t row = 0; row < kBlockTokens; ++row) {
+    std::vector<std::byte> found(written.size());
+    float scale = 0.0f;
+    ReadKeyRow(cache, {0, 1}, tail(first), row, found.data(), &scale);
+    EXPECT_EQ(found, written) << row;
+  }
 }
 
 }  // namespace

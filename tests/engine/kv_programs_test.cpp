@@ -164,12 +164,11 @@ class Program {
         const int64_t position = part.sequence->length + row - part.first_row;
         for (const GroupShape& shape : options_.groups) {
           for (const int layer : shape.layers) {
-            const PassView::Place place = view_.PlaceOf(layer, 0, tile.part, position);
+            const BlockTable& table = part.sequence->tables[cache_.group_of_layer(layer)];
+            const Row place{{layer, 0}, *EntryAt(table, position), position};
             const RowNumber number = numbers[static_cast<size_t>(row)];
-            kernels.store_key(KeyOf(number, layer).data(), kDim, shape.k_type, place.key_column,
-                              place.key_tile, place.key_scale);
-            kernels.store_value(ValueOf(number, layer).data(), kDim, shape.v_type,
-                                place.value_column, place.value_tile, place.value_scale);
+            StoreKey(cache_, kernels, place, KeyOf(number, layer).data());
+            StoreValue(cache_, kernels, place, ValueOf(number, layer).data());
           }
         }
       }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -14,6 +15,7 @@
 #include <xxhash.h>
 
 #include "cpu/kernels.h"
+#include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
 #include "engine/kv/policies/fixed.h"
 #include "engine/kv/session_file.h"
@@ -173,8 +175,12 @@ class Program {
         of_source ? sequence.tables[group].length : sequence.length + sequence.reserved;
     for (int head = 0; head < shape.kv_heads; ++head) {
       for (int64_t i = 0; i < sequence.reserved && !of_source; ++i) {
-        const PassView::Place place = view_.PlaceOf(layer, head, 0, sequence.length + i);
-        *place.key_tile = *place.value_tile = std::byte{1};
+        const int64_t position = sequence.length + i;
+        const TableEntry* entry = EntryAt(sequence.tables[group], position);
+        Require(entry != nullptr);
+        const std::array<std::byte, 4 * sizeof(float)> row{std::byte{1}};
+        WriteKeyRow(cache_, {layer, head}, *entry, position, row.data(), 1.0f);
+        WriteValueRow(cache_, {layer, head}, *entry, position, row.data(), 1.0f);
       }
       const PassView::Work& work = view_.work(layer)[0];
       int64_t end = 0;

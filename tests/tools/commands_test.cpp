@@ -307,6 +307,31 @@ TEST(InspectProgram, CpuNeedsNoModel) {
   EXPECT_THAT(impossible.error, HasSubstr("KVANT_ISA"));
 }
 
+// Without a driver, with the one of tests/cuda, and with one that is none.
+TEST(InspectProgram, DevicesNeedNoModelAndNoDriver) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::string drivers = std::filesystem::path(kFakeCudaDriver).parent_path();
+  const std::string with_fake = "LD_LIBRARY_PATH='" + drivers + "' \"$KVANT\" inspect --devices";
+  const ProgramRun two = RunShell(with_fake);
+  EXPECT_EQ(two.code, 0) << two.error;
+  EXPECT_EQ(two.out,
+            "CUDA devices     2, driver for CUDA 12.4\n"
+            "  0              Large Card, compute capability 9.0, 132 multiprocessors, 80.00 GiB\n"
+            "  1              Small Card, compute capability 7.5, 40 multiprocessors, 16.00 GiB\n");
+  const json devices = json::parse(RunShell(with_fake + " --json").out)["cuda"]["devices"];
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[1]["memory_bytes"], uint64_t{16} << 30);
+
+  const TemporaryFolder folder;
+  const std::string text = "no library";
+  WriteFile(folder / "libcuda.so.1", std::as_bytes(std::span(text)));
+  const ProgramRun none =
+      RunShell("LD_LIBRARY_PATH='" + folder.path().string() + "' \"$KVANT\" inspect --devices");
+  EXPECT_EQ(none.code, 0) << none.error;
+  EXPECT_THAT(none.out, StartsWith("CUDA devices     none: "));
+  EXPECT_THAT(none.out, HasSubstr("libcuda.so.1"));
+}
+
 TEST(LogitsProgram, ShapeAndOracle) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   TemporaryFolder folder;

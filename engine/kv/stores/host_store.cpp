@@ -46,6 +46,10 @@ Lanes HostStore::LanesOf(size_t layer, size_t head) const {
           reinterpret_cast<float*>(value_scales + head * lane_.value_scales), slab_};
 }
 
+OpenBlock HostStore::Open(size_t layer, size_t head, BlockId block, Access /*access*/) {
+  return OpenBlock(LanesOf(layer, head).At(block));
+}
+
 template <class Visit>
 void HostStore::ForEachLane(const Visit& visit) const {
   for (size_t layer = 0; layer < layers_; ++layer) {

@@ -14,14 +14,6 @@
 
 namespace kvant::kv {
 
-// Where a block's numbers of one layer and head begin.
-struct BlockPlace {
-  std::byte* keys;
-  std::byte* values;
-  float* key_scales;  // [kBlockTokens]; undefined unless int8
-  float* value_scales;
-};
-
 // The blocks of one layer and head, one after the other in each lane.
 struct Lanes {
   std::byte* keys;
@@ -48,6 +40,7 @@ class HostStore final : public Store {
 
   void Copy(BlockId from, BlockId to, int member, int members) override;
   void Fill(BlockId block, std::byte value) override;
+  OpenBlock Open(size_t layer, size_t head, BlockId block, Access access) override;
   const HostStore* host() const override { return this; }
 
   // The lanes of a head of cache layer number `layer` of the group (not its cache id).

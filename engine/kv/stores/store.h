@@ -1,15 +1,53 @@
-// Holds the bytes of a group's blocks, and copies and fills them: nothing else in the cache knows
-// addresses. A new store is a file here and a line in store_list.h.
+// Holds the bytes of a group's blocks, copies and fills them, and opens them to the CPU: nothing
+// else in the cache knows addresses. A new store is a file here and a line in store_list.h.
+//
+// Passes read and write the blocks of a host store where they lie (host_store.h). All else opens a
+// block, of any store, for as long as it looks at it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "engine/kv/accounting/block_pool.h"
 
 namespace kvant::kv {
 
 class HostStore;
+
+// Where a block's numbers of one layer and head begin.
+struct BlockPlace {
+  std::byte* keys;
+  std::byte* values;
+  float* key_scales;  // [kBlockTokens]; undefined unless int8
+  float* value_scales;
+};
+
+enum class Access : uint8_t {
+  kRead,
+  kChange,  // what is not written keeps its value
+};
+
+// A block of one layer and head as the CPU sees it. A store whose blocks lie elsewhere shows a
+// copy, which it puts back, if it was opened for change at its end.
+class OpenBlock {
+ public:
+  // What ends the sight of a copy, in its destructor.
+  class Mirror {
+   public:
+    virtual ~Mirror() = default;
+  };
+
+  explicit OpenBlock(const BlockPlace& place, std::unique_ptr<Mirror> mirror = nullptr)
+      : place_(place), mirror_(std::move(mirror)) {}
+
+  const BlockPlace& place() const { return place_; }
+
+ private:
+  BlockPlace place_;
+  std::unique_ptr<Mirror> mirror_;  // null where the block lies in memory of the CPU
+};
 
 class Store {
  public:
@@ -20,7 +58,11 @@ class Store {
   virtual void Copy(BlockId from, BlockId to, int member, int members) = 0;
   virtual void Fill(BlockId block, std::byte value) = 0;
 
-  // This store if the CPU can read its blocks, otherwise null.
+  // A block of a head of cache layer number `layer` of the group (not its cache id). A block that
+  // is open for change is opened by nobody else.
+  virtual OpenBlock Open(size_t layer, size_t head, BlockId block, Access access) = 0;
+
+  // This store if the CPU can read its blocks where they lie, otherwise null.
   virtual const HostStore* host() const { return nullptr; }
 };
 

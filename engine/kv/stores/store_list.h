@@ -28,4 +28,10 @@ Result<std::unique_ptr<Store>> CreateStore(StoreTypes<Stores...> /*list*/, const
   return store;
 }
 
+// The same with the stores of this build.
+inline Result<std::unique_ptr<Store>> CreateListedStore(const GroupShape& shape, int64_t blocks,
+                                                        Commitment commitment) {
+  return CreateStore(StoreList(), shape, blocks, commitment);
+}
+
 }  // namespace kvant::kv
