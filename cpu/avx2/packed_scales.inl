@@ -68,8 +68,7 @@ template <class Block>
 }
 // Bits 2i and 2i + 1 of the mask: bit i of the byte, as bytes.
 [[gnu::always_inline]] inline __m128i DoubledBits(uint32_t byte) {
-  const __m128i bits =
-      _mm_setr_epi8(1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64, 64, -128, -128);
+  const __m128i bits = _mm_setr_epi8(1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64, 64, -128, -128);
   const __m128i found = _mm_and_si128(_mm_set1_epi8(static_cast<char>(byte)), bits);
   return _mm_cmpeq_epi8(found, bits);
 }
@@ -111,8 +110,7 @@ template <HasScaleBytes Block>
   const __m128i bytes = LoadFour(block.scales);
   const __m128i low =
       _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
-  const __m128i high =
-      _mm_and_si128(DoubledBits(block.bits.value() >> 8), _mm_set1_epi8(16));
+  const __m128i high = _mm_and_si128(DoubledBits(block.bits.value() >> 8), _mm_set1_epi8(16));
   return _mm_sub_epi8(_mm_or_si128(Doubled(low), high), _mm_set1_epi8(16));
 }
 [[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ3_KS::Block& block) {
