@@ -16,13 +16,31 @@ namespace {
 constexpr int64_t kPieceValues = 8192;
 static_assert(kPieceValues % quant::kBlockValuesMax == 0);
 
-void CheckRange(const GgufTensor& tensor, const Range& range, NonFinite& found) {
+// Rows with a head are decoded whole.
+void DecodePiece(const GgufTensor& tensor, int64_t begin, int64_t count, std::vector<float>& row,
+                 float* values) {
   const quant::FormatTraits& format = *tensor.format;
+  if (format.head_bytes == 0) {
+    format.decode(tensor.data + begin / format.block_values * format.block_bytes, values, count);
+    return;
+  }
+  const int64_t columns = tensor.dims[0];
+  row.resize(static_cast<size_t>(columns));
+  for (int64_t end = begin + count; begin < end;) {
+    const int64_t number = begin / columns;
+    const int64_t part = std::min(end, (number + 1) * columns) - begin;
+    format.decode(tensor.data + number * tensor.row_bytes(), row.data(), columns);
+    values = std::copy_n(row.begin() + begin % columns, part, values);
+    begin += part;
+  }
+}
+
+void CheckRange(const GgufTensor& tensor, const Range& range, NonFinite& found) {
+  std::vector<float> row;
   std::vector<float> values(kPieceValues);
   for (int64_t begin = range.begin; begin < range.end; begin += kPieceValues) {
     const int64_t count = std::min(kPieceValues, range.end - begin);
-    format.decode(tensor.data + begin / format.block_values * format.block_bytes, values.data(),
-                  count);
+    DecodePiece(tensor, begin, count, row, values.data());
     const int64_t first = FirstNonFinite(std::span(values.data(), static_cast<size_t>(count)));
     if (first < 0) continue;
     for (int64_t i = first; i < count; ++i) {

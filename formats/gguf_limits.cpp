@@ -37,7 +37,10 @@ Result<int64_t> TensorBytes(std::string_view tensor, const BlockSize& block,
                      Quoted(tensor), columns, block.values, block.type);
   }
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(values / block.values, block.bytes, &bytes)) {
+  int64_t heads = 0;
+  if (__builtin_mul_overflow(values / block.values, block.bytes, &bytes) ||
+      __builtin_mul_overflow(values / columns, block.row_head_bytes, &heads) ||
+      __builtin_add_overflow(bytes, heads, &bytes)) {
     return MakeError(ErrorCode::kInvalid, "tensor {} has more than 2^63 - 1 bytes", Quoted(tensor));
   }
   return bytes;

@@ -23,10 +23,12 @@ struct BlockSize {
   std::string_view type;  // its name, for messages
   int64_t values = 0;
   int64_t bytes = 0;
+  int64_t row_head_bytes = 0;  // before the blocks of each row
 };
 
 inline BlockSize BlockSizeOf(const quant::FormatTraits& format) {
-  return {.type = format.name, .values = format.block_values, .bytes = format.block_bytes};
+  return {.type = format.name, .values = format.block_values, .bytes = format.block_bytes,
+          .row_head_bytes = format.head_bytes};
 }
 
 // The number of a tensor's values. kInvalid, naming the tensor, if there are more than kGgufDimsMax

@@ -34,10 +34,24 @@ void BlockToIntegers(const std::byte* bytes, IntegerBlock& out) {
 }
 
 template <class Format>
-void DecodeBlock(const std::byte* bytes, float* values) {
+concept Headed = requires { typename Format::Head; };
+
+template <class Format>
+float RowFactor(const std::byte* row) {
+  typename Format::Head head;
+  std::memcpy(&head, row, sizeof(head));
+  return Format::Factor(head);
+}
+
+// factor: of the row, 1 where it has none.
+template <class Format>
+void DecodeBlock(const std::byte* bytes, float factor, float* values) {
   if constexpr (Quantized<Format>) {
     IntegerBlock integers;
     BlockToIntegers<Format>(bytes, integers);
+    if constexpr (Headed<Format>) {
+      for (int g = 0; g < Format::kBlockValues / kGroupValues; ++g) integers.scales[g] *= factor;
+    }
     for (int i = 0; i < Format::kBlockValues; ++i) {
       const int group = i / kGroupValues;
       values[i] =
@@ -50,8 +64,13 @@ void DecodeBlock(const std::byte* bytes, float* values) {
 
 template <class Format>
 void DecodeBlocks(const std::byte* bytes, float* values, int64_t n_values) {
+  float factor = 1;
+  if constexpr (Headed<Format>) {
+    factor = RowFactor<Format>(bytes);
+    bytes += sizeof(typename Format::Head);
+  }
   for (int64_t i = 0; i < n_values; i += Format::kBlockValues) {
-    DecodeBlock<Format>(bytes, values + i);
+    DecodeBlock<Format>(bytes, factor, values + i);
     bytes += sizeof(typename Format::Block);
   }
 }
@@ -78,7 +97,14 @@ constexpr FormatTraits MakeTraits() {
   traits.block_values = Format::kBlockValues;
   traits.block_bytes = sizeof(Block);
   traits.decode = DecodeBlocks<Format>;
-  traits.encode = EncodeBlocks<Format>;
+  if constexpr (Headed<Format>) {
+    static_assert(alignof(typename Format::Head) == 1);
+    traits.head_bytes = sizeof(typename Format::Head);
+    traits.row_factor = RowFactor<Format>;
+    traits.encode = Format::EncodeRow;
+  } else {
+    traits.encode = EncodeBlocks<Format>;
+  }
   if constexpr (Quantized<Format>) {
     static_assert(Format::kBlockValues % kGroupValues == 0);
     traits.has_offsets = Format::kHasOffsets;
@@ -108,6 +134,13 @@ bool EqualIgnoringCase(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+void DecodeRows(const FormatTraits& format, const std::byte* bytes, int64_t rows, int64_t cols,
+                float* values) {
+  for (int64_t row = 0; row < rows; ++row) {
+    format.decode(bytes + row * format.row_bytes(cols), values + row * cols, cols);
+  }
+}
 
 std::span<const FormatTraits> AllFormats() { return kFormats; }
 

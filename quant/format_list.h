@@ -3,6 +3,8 @@
 //
 // A float format defines Decode(block, values), a quantized one ToIntegers(block, out) and
 // kHasOffsets; both define kType, kName, kBlockValues, Block and Encode(values, importance, block).
+// Where rows begin with a factor of all scales, the format defines Head, Factor(head) and, instead
+// of Encode, EncodeRow(values, importance, row, n_values).
 // kNeedsImportance marks formats of so few bits that weights are not quantized to them without
 // importances.
 // A format that quant/scale_search.h fits also has kShape and Pack(fit, block), with which
@@ -16,19 +18,27 @@
 #include "quant/bf16.h"
 #include "quant/f16.h"
 #include "quant/f32.h"
+#include "quant/iq1_bn.h"
 #include "quant/iq1_m.h"
 #include "quant/iq1_s.h"
+#include "quant/iq2_bn.h"
 #include "quant/iq2_k.h"
+#include "quant/iq2_kl.h"
+#include "quant/iq2_ks.h"
 #include "quant/iq2_s.h"
 #include "quant/iq2_xs.h"
 #include "quant/iq2_xxs.h"
 #include "quant/iq3_k.h"
+#include "quant/iq3_ks.h"
 #include "quant/iq3_s.h"
 #include "quant/iq3_xxs.h"
 #include "quant/iq4_k.h"
+#include "quant/iq4_ks.h"
+#include "quant/iq4_kss.h"
 #include "quant/iq4_nl.h"
 #include "quant/iq4_xs.h"
 #include "quant/iq5_k.h"
+#include "quant/iq5_ks.h"
 #include "quant/iq6_k.h"
 #include "quant/mxfp4.h"
 #include "quant/nvfp4.h"
@@ -45,6 +55,7 @@
 #include "quant/q6_0.h"
 #include "quant/q6_k.h"
 #include "quant/q8_0.h"
+#include "quant/q8_kv.h"
 #include "quant/tq1_0.h"
 #include "quant/tq2_0.h"
 
@@ -88,7 +99,16 @@ using FormatList = TypeList<
     IQ3_K,
     IQ4_K,
     IQ5_K,
-    IQ6_K
+    IQ6_K,
+    IQ2_KS,
+    IQ2_KL,
+    IQ3_KS,
+    IQ4_KSS,
+    IQ4_KS,
+    IQ5_KS,
+    Q8_KV,
+    IQ1_BN,
+    IQ2_BN
 >;
 // clang-format on
 

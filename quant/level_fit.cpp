@@ -2,9 +2,11 @@
 #include "quant/level_fit.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "quant/shifted_fit.h"
 #include "quant/unit_values.h"
@@ -18,6 +20,7 @@ constexpr int kVectorBytes = 16;
 #include "quant/level_search.inl"
 #include "quant/level_fit.inl"
 #include "quant/shifted_fit.inl"
+#include "quant/pair_fit.inl"
 // clang-format on
 
 }  // namespace
@@ -69,6 +72,25 @@ ShiftedFit FitIq5K(const float* values, const float* importance) {
 }
 ShiftedFit FitIq6K(const float* values, const float* importance) {
   return SearchIq6K(values, importance);
+}
+
+ShiftedRowFit FitIq2Ks(const float* values, const float* importance, int64_t count) {
+  return SearchIq2Ks(values, importance, count);
+}
+ShiftedRowFit FitIq3Ks(const float* values, const float* importance, int64_t count) {
+  return SearchIq3Ks(values, importance, count);
+}
+ShiftedRowFit FitIq4Ks(const float* values, const float* importance, int64_t count) {
+  return SearchIq4Ks(values, importance, count);
+}
+ShiftedRowFit FitIq5Ks(const float* values, const float* importance, int64_t count) {
+  return SearchIq5Ks(values, importance, count);
+}
+ShiftedRowFit FitIq2Kl(const float* values, const float* importance, int64_t count) {
+  return SearchIq2Kl(values, importance, count);
+}
+ShiftedRowFit FitIq4Kss(const float* values, const float* importance, int64_t count) {
+  return SearchIq4Kss(values, importance, count);
 }
 
 }  // namespace kvant::quant

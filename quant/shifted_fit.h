@@ -6,10 +6,15 @@
 // Thread-safety: pure functions. Results are the same whatever the width of the machine's vectors.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 #include "quant/block.h"
 #include "quant/format.h"
+#include "quant/packed_word.h"
+#include "quant/row_head.h"
 
 namespace kvant::quant {
 
@@ -43,6 +48,13 @@ inline constexpr ShiftedLevels<64> kShiftedLevels6 = {
      47,   51,   55,   59,   63,   68,  72,  77,  82,  87,  92,  98,  103, 109, 115, 121},
     1};
 
+// IQ2_KL: the two levels that a number stands for. Source: iq2kl_values there.
+inline constexpr int8_t kLevelPairs[32][2] = {
+    {-63, -23}, {-63, 13}, {-40, -63}, {-40, -10}, {-40, 13}, {-40, 47}, {-23, -40}, {-23, -23},
+    {-23, 1},   {-23, 13}, {-23, 28},  {-10, -63}, {-10, 1},  {-10, 13}, {-10, 47},  {1, -23},
+    {1, -10},   {1, 1},    {1, 13},    {1, 28},    {13, -40}, {13, -23}, {13, -10},  {13, 1},
+    {13, 13},   {28, -63}, {28, -23},  {28, 1},    {28, 28},  {28, 47},  {47, -23},  {47, 13}};
+
 // What a format keeps of 256 values: each group of so many has a scale, an integer among `min`,
 // min + step, .. max.
 struct GroupScales {
@@ -67,5 +79,36 @@ ShiftedFit FitIq3K(const float* values, const float* importance);
 ShiftedFit FitIq4K(const float* values, const float* importance);
 ShiftedFit FitIq5K(const float* values, const float* importance);
 ShiftedFit FitIq6K(const float* values, const float* importance);
+
+// ---- Rows with a factor of their own -------------------------------------------------------
+
+// value[i] as in ShiftedFit with the row's d, a number that its head can hold.
+struct ShiftedRowFit {
+  float d;
+  std::vector<ShiftedFit> blocks;
+};
+
+ShiftedRowFit FitIq2Ks(const float* values, const float* importance, int64_t count);
+ShiftedRowFit FitIq3Ks(const float* values, const float* importance, int64_t count);
+ShiftedRowFit FitIq4Ks(const float* values, const float* importance, int64_t count);
+ShiftedRowFit FitIq5Ks(const float* values, const float* importance, int64_t count);
+// The four codes 2k, 2k + 1, 2k + 16 and 2k + 17 of every 32 have an even number of bits together.
+ShiftedRowFit FitIq4Kss(const float* values, const float* importance, int64_t count);
+
+// Codes: the numbers of a group's 16 pairs, then 16 that mean nothing.
+ShiftedRowFit FitIq2Kl(const float* values, const float* importance, int64_t count);
+
+template <class Format>
+void PackRow(const ShiftedRowFit& fit, std::byte* row) {
+  const auto head = Format::Head::Of(fit.d);
+  std::memcpy(row, &head, sizeof(head));
+  row += sizeof(head);
+  for (const ShiftedFit& of_block : fit.blocks) {
+    typename Format::Block block{};
+    Format::Pack(of_block, block);
+    std::memcpy(row, &block, sizeof(block));
+    row += sizeof(block);
+  }
+}
 
 }  // namespace kvant::quant

@@ -105,13 +105,19 @@ std::vector<std::byte> RandomBlocks(const cpu::KernelTable& kernels,
   return blocks;
 }
 
-// Whole blocks drawn from the pool.
-void FillPiece(std::span<const std::byte> pool, size_t block_bytes, uint64_t seed,
-               std::span<std::byte> piece) {
+// Whole blocks drawn from the pool, or whole rows of them, which begin as the pool does.
+void FillPiece(std::span<const std::byte> pool, const quant::FormatTraits& format, size_t row_bytes,
+               uint64_t seed, std::span<std::byte> piece) {
   SplitMix64 random(seed);
+  const auto block_bytes = static_cast<size_t>(format.block_bytes);
+  const auto head_bytes = static_cast<size_t>(format.head_bytes);
   for (size_t at = 0; at < piece.size(); at += block_bytes) {
+    if (head_bytes > 0 && at % row_bytes == 0) {
+      std::memcpy(piece.data() + at, pool.data(), head_bytes);
+      at += head_bytes;
+    }
     const size_t block = static_cast<size_t>(random.Next() % static_cast<uint64_t>(kPoolBlocks));
-    std::memcpy(piece.data() + at, pool.data() + block * block_bytes, block_bytes);
+    std::memcpy(piece.data() + at, pool.data() + head_bytes + block * block_bytes, block_bytes);
   }
 }
 
@@ -120,15 +126,17 @@ using Pools = std::map<const quant::FormatTraits*, std::vector<std::byte>>;
 // Writes every `members`-th piece of a matrix, starting with number `member`.
 Status WriteMatrix(const formats::GgufWriter& writer, const Tensor& tensor, size_t index,
                    std::span<const std::byte> pool, int member, int members) {
-  const auto block_bytes = static_cast<size_t>(tensor.format->block_bytes);
-  const size_t piece_bytes = kPieceBytes / block_bytes * block_bytes;
+  const auto row_bytes = static_cast<size_t>(tensor.format->row_bytes(tensor.cols));
+  const size_t unit =
+      tensor.format->head_bytes > 0 ? row_bytes : static_cast<size_t>(tensor.format->block_bytes);
+  const size_t piece_bytes = std::max<size_t>(kPieceBytes / unit, 1) * unit;
   std::vector<std::byte> buffer(piece_bytes);
   const size_t pieces = (tensor.bytes() + piece_bytes - 1) / piece_bytes;
   for (size_t i = static_cast<size_t>(member); i < pieces; i += static_cast<size_t>(members)) {
     const uint64_t offset = i * piece_bytes;
     const auto piece = std::span(buffer).first(
         static_cast<size_t>(std::min<uint64_t>(piece_bytes, tensor.bytes() - offset)));
-    FillPiece(pool, block_bytes, (uint64_t{index} << 32) + i, piece);
+    FillPiece(pool, *tensor.format, row_bytes, (uint64_t{index} << 32) + i, piece);
     KVANT_TRY(writer.WritePiece(index, offset, piece));
   }
   return {};

@@ -61,6 +61,14 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_K::kType, RunTiles<UnpackShifted<quant::IQ4_K>>},
     {quant::IQ5_K::kType, RunTiles<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunTiles<UnpackShifted<quant::IQ6_K>>},
+    {quant::IQ2_KS::kType, RunTiles<UnpackShifted<quant::IQ2_KS>>},
+    {quant::IQ3_KS::kType, RunTiles<UnpackShifted<quant::IQ3_KS>>},
+    {quant::IQ4_KSS::kType, RunTiles<UnpackShifted<quant::IQ4_KSS>>},
+    {quant::IQ4_KS::kType, RunTiles<UnpackShifted<quant::IQ4_KS>>},
+    {quant::IQ5_KS::kType, RunTiles<UnpackShifted<quant::IQ5_KS>>},
+    {quant::IQ2_KL::kType, RunTiles<UnpackIQ2_KL>},
+    {quant::Q8_KV::kType, RunTiles<UnpackQ8_KV>},
+    {quant::IQ2_BN::kType, RunTiles<UnpackIQ2_BN>},
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives.

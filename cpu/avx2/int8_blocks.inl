@@ -50,6 +50,10 @@ struct ActivationBlock {
   __m256 sums[2];    // the same
 };
 
+inline void ScaleBlock(WeightBlock& block, float factor) {
+  for (__m256& scales : block.scales) scales = _mm256_mul_ps(scales, _mm256_set1_ps(factor));
+}
+
 using Accumulator = __m256;
 
 inline Accumulator Zero() { return _mm256_setzero_ps(); }

@@ -66,6 +66,91 @@ template <class Block>
   const __m128i high = _mm_slli_epi16(SixteenPairsOfBits(block.scales_high), 4);
   return _mm_sub_epi8(_mm_or_si128(SixteenNibbles(block.scales_low), high), _mm_set1_epi8(32));
 }
+// Bits 2i and 2i + 1 of the mask: bit i of the byte, as bytes.
+[[gnu::always_inline]] inline __m128i DoubledBits(uint32_t byte) {
+  const __m128i bits = _mm_setr_epi8(1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32, 64, 64, -128, -128);
+  const __m128i found = _mm_and_si128(_mm_set1_epi8(static_cast<char>(byte)), bits);
+  return _mm_cmpeq_epi8(found, bits);
+}
+// Eight bytes, each twice.
+[[gnu::always_inline]] inline __m128i Doubled(__m128i bytes) {
+  return _mm_unpacklo_epi8(bytes, bytes);
+}
+[[gnu::always_inline]] inline __m128i LoadFour(const uint8_t* four) {
+  int word;
+  std::memcpy(&word, four, sizeof(word));
+  return _mm_cvtsi32_si128(word);
+}
+
+// Bytes that hold a scale + 127 and, in bit 0, whether levels are shifted: quant/iq4_ks.h.
+[[gnu::always_inline]] inline __m128i ScaleBytesOf(const quant::IQ4_KS::Block& block) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales));
+}
+[[gnu::always_inline]] inline __m128i ScaleBytesOf(const quant::IQ5_KS::Block& block) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales));
+}
+[[gnu::always_inline]] inline __m128i ScaleBytesOf(const quant::IQ4_KSS::Block& block) {
+  uint64_t bytes = 0;
+  for (int g = 0; g < 8; ++g) {
+    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.words + 8 * g));
+    const __m128i signs = _mm_packs_epi16(_mm_slli_epi16(words, 15), _mm_setzero_si128());
+    bytes |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(signs))) << (8 * g);
+  }
+  return _mm_cvtsi64_si128(static_cast<long long>(bytes));
+}
+template <class Block>
+concept HasScaleBytes = requires(const Block& block) { ScaleBytesOf(block); };
+
+template <HasScaleBytes Block>
+[[gnu::always_inline]] inline __m128i SixteenScales(const Block& block) {
+  const __m128i scales = _mm_and_si128(Doubled(ScaleBytesOf(block)), _mm_set1_epi8(-2));
+  return _mm_sub_epi8(scales, _mm_set1_epi8(127));
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ2_KS::Block& block) {
+  const __m128i bytes = LoadFour(block.scales);
+  const __m128i low =
+      _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
+  const __m128i high = _mm_and_si128(DoubledBits(block.bits.value() >> 8), _mm_set1_epi8(16));
+  return _mm_sub_epi8(_mm_or_si128(Doubled(low), high), _mm_set1_epi8(16));
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ3_KS::Block& block) {
+  const __m128i bytes = LoadFour(block.scales);
+  const __m128i low =
+      _mm_and_si128(_mm_unpacklo_epi32(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
+  const __m128i high = _mm_and_si128(DoubledBits(block.bits.value()), _mm_set1_epi8(16));
+  return _mm_sub_epi8(_mm_or_si128(Doubled(low), high), _mm_set1_epi8(16));
+}
+// The scales of quant/iq2_kl.h.
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ2_KL::Block& block) {
+  const __m128i bytes = LoadFour(block.scales_low);
+  const __m128i low =
+      _mm_and_si128(_mm_unpacklo_epi32(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
+  // Bits 2k and 2k + 1 of lane k to the top and down again.
+  const __m128i powers =
+      _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
+  const __m128i word = _mm_set1_epi16(static_cast<short>(block.scales_high.value()));
+  const __m128i pairs = _mm_srli_epi16(_mm_mullo_epi16(word, powers), 14);
+  const __m128i high = _mm_packus_epi16(_mm_slli_epi16(pairs, 4), _mm_setzero_si128());
+  return _mm_sub_epi8(Doubled(_mm_or_si128(low, high)), _mm_set1_epi8(32));
+}
+
+// Bit g: whether the levels of group g of sixteen are shifted.
+template <class Block>
+  requires requires(const Block& block) { block.shifted; }
+[[gnu::always_inline]] inline int ShiftedGroups(const Block& block) {
+  return static_cast<int>(block.shifted.value());
+}
+template <HasScaleBytes Block>
+[[gnu::always_inline]] inline int ShiftedGroups(const Block& block) {
+  return _mm_movemask_epi8(_mm_slli_epi16(Doubled(ScaleBytesOf(block)), 7));
+}
+[[gnu::always_inline]] inline int ShiftedGroups(const quant::IQ2_KS::Block& block) {
+  return _mm_movemask_epi8(DoubledBits(block.bits.value()));
+}
+[[gnu::always_inline]] inline int ShiftedGroups(const quant::IQ3_KS::Block& block) {
+  return _mm_movemask_epi8(DoubledBits(block.bits.value() >> 8));
+}
+
 [[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ6_K::Block& block) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.scales));
 }

@@ -1,6 +1,7 @@
 // ik_llama.cpp's formats of shifted levels for AVX2: quant/shifted_fit.h, quant/iq2_k.h to
-// quant/iq6_k.h. Included inside the target region of matmul.cpp, after unpack_pieces.inl and
-// packed_scales.inl. One unpacker serves them all: a format has planes of bits, levels and scales.
+// quant/iq6_k.h, quant/iq2_ks.h to quant/iq5_ks.h. Included inside the target region of matmul.cpp,
+// after unpack_pieces.inl and packed_scales.inl. One unpacker serves them all: a format has planes
+// of bits, levels and scales.
 
 // Fields [32k, 32k + 32) of an array, a byte each.
 template <int kWidth>
@@ -15,17 +16,36 @@ template <int kWidth>
                                                  const uint8_t* bytes, int k) {
   return LowNibbles(ShiftHalves(LoadTwice(bytes + 16 * k), 0, 4));
 }
+[[gnu::always_inline]] inline __m256i FieldBytes(quant::BitPlane<1, 16> /*plane*/,
+                                                 const uint8_t* bytes, int k) {
+  return _mm256_and_si256(ShiftHalves(LoadTwice(bytes), 2 * k, 2 * k + 1), _mm256_set1_epi8(1));
+}
 
 // Codes [32k, 32k + 32) of a block, whose upper bits have a plane of their own.
 template <class Format>
 [[gnu::always_inline]] inline __m256i CodeBytes(const typename Format::Block& block, int k) {
-  const __m256i low = FieldBytes(typename Format::Low{}, block.low, k);
-  if constexpr (requires { block.high; }) {
+  if constexpr (requires { block.words; }) {  // quant/iq4_kss.h
+    const __m256i words = _mm256_and_si256(LoadTwice(block.words + 8 * k), _mm256_set1_epi16(-2));
+    const __m256i codes = _mm256_xor_si256(words, _mm256_srli_epi16(words, 1));
+    return LowNibbles(ShiftHalves(codes, 0, 4));
+  } else if constexpr (requires { block.high; }) {
     constexpr int kLowBits = Format::kLevels.kCount == 8 ? 2 : 4;
+    const __m256i low = FieldBytes(typename Format::Low{}, block.low, k);
     const __m256i high = FieldBytes(typename Format::High{}, block.high, k);
     return _mm256_or_si256(low, _mm256_slli_epi16(high, kLowBits));
   } else {
-    return low;
+    return FieldBytes(typename Format::Low{}, block.low, k);
+  }
+}
+
+// Sixteen scales, and the block's unit where it has one.
+template <class Block>
+[[gnu::always_inline]] inline void ScaleLanes(const Block& block, __m256* out) {
+  if constexpr (requires { block.d; }) {
+    ScaleGroups(SixteenScales(block), block.d, out);
+  } else {
+    constexpr uint16_t kOne = 0x3c00;
+    ScaleGroups(SixteenScales(block), quant::PackedHalf::FromBits(kOne), out);
   }
 }
 
@@ -65,7 +85,7 @@ struct UnpackShifted {
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const typename Format::Block*>(bytes);
-    const int shifted = static_cast<int>(block.shifted.value());
+    const int shifted = ShiftedGroups(block);
     WeightBlock out;
     for (int h = 0; h < 2; ++h) {
       TransposeCodes(CodeBytes<Format>(block, 4 * h), CodeBytes<Format>(block, 4 * h + 1),
@@ -82,7 +102,49 @@ struct UnpackShifted {
         out.codes[s] = StoreSigned(_mm256_add_epi8(levels, more));
       }
     }
-    ScaleGroups(SixteenScales(block), block.d, out.scales);
+    ScaleLanes(block, out.scales);
+    return out;
+  }
+};
+
+// The first and the second levels of pairs.
+struct PairBytes {
+  alignas(32) int8_t bytes[2][32] = {};
+  constexpr PairBytes() {
+    for (int i = 0; i < 32; ++i) {
+      for (int j = 0; j < 2; ++j) bytes[j][i] = quant::kLevelPairs[i][j];
+    }
+  }
+};
+constexpr PairBytes kPairBytes;
+
+// Pairs of levels, quant/iq2_kl.h.
+struct UnpackIQ2_KL {
+  using Codes = SignedCodes<false>;
+  static constexpr int64_t kBytes = sizeof(quant::IQ2_KL::Block);
+  static constexpr int kScaleValues = 16;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::IQ2_KL::Block*>(bytes);
+    __m256i values[8];
+    for (int k = 0; k < 4; ++k) {  // 64 values, from 32 numbers of pairs
+      const __m256i low = FieldBytes(quant::IQ2_KL::Low{}, block.low, k);
+      const __m256i high = FieldBytes(quant::IQ2_KL::High{}, block.high, k);
+      const __m256i pairs = _mm256_or_si256(low, _mm256_slli_epi16(high, 4));
+      const __m256i first = StoreSigned(LookUpCodes<32>(kPairBytes.bytes[0], pairs));
+      const __m256i second = StoreSigned(LookUpCodes<32>(kPairBytes.bytes[1], pairs));
+      const __m256i even = _mm256_unpacklo_epi8(first, second);
+      const __m256i odd = _mm256_unpackhi_epi8(first, second);
+      values[2 * k] = _mm256_permute2x128_si256(even, odd, 0x20);
+      values[2 * k + 1] = _mm256_permute2x128_si256(even, odd, 0x31);
+    }
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const __m256i* v = values + 4 * h;
+      TransposeCodes(v[0], v[1], v[2], v[3], out.codes + 4 * h);
+    }
+    ScaleLanes(block, out.scales);
     return out;
   }
 };
@@ -113,6 +175,49 @@ struct UnpackQ6_0 {
       TransposeCodes(OneBlock(half[0]), OneBlock(half[1]), OneBlock(half[2]), OneBlock(half[3]),
                      out.codes + 4 * h);
       out.scales[h] = LoadHalvesOfGroups<kStride>(bytes + 4 * h * kStride);
+    }
+    return out;
+  }
+};
+
+// Eight blocks of Q8_KV, quant/q8_kv.h.
+struct UnpackQ8_KV {
+  using Codes = SignedCodes<false>;
+  static constexpr int64_t kBytes = 256;
+  static constexpr int kScaleValues = 32;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const std::byte* half = bytes + 128 * h;
+      TransposeCodes(StoreSigned(LoadBytes32(half)), StoreSigned(LoadBytes32(half + 32)),
+                     StoreSigned(LoadBytes32(half + 64)), StoreSigned(LoadBytes32(half + 96)),
+                     out.codes + 4 * h);
+      out.scales[h] = _mm256_set1_ps(1.0f);
+    }
+    return out;
+  }
+};
+
+// Four blocks of IQ2_BN, quant/iq2_bn.h.
+struct UnpackIQ2_BN {
+  using Codes = CodeTraits<1, 3, false>;
+  static constexpr int64_t kBytes = 4 * sizeof(quant::IQ2_BN::Block);
+  static constexpr int kScaleValues = 32;
+
+  [[gnu::always_inline]] static __m256i Fields(const std::byte* run, int shift) {
+    return _mm256_and_si256(ShiftHalves(LoadTwice(run), shift, shift + 2), _mm256_set1_epi8(3));
+  }
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    WeightBlock out;
+    for (int h = 0; h < 2; ++h) {
+      const std::byte* half = bytes + 32 * h;
+      TransposeCodes(Fields(half, 0), Fields(half, 4), Fields(half + 16, 0), Fields(half + 16, 4),
+                     out.codes + 4 * h);
+      out.scales[h] = _mm256_set1_ps(1.0f);
     }
     return out;
   }

@@ -47,6 +47,10 @@ struct ActivationBlock {
   __m512 sums;    // of the group; of a pair, in its odd lane, 0 in the even one
 };
 
+inline void ScaleBlock(WeightBlock& block, float factor) {
+  block.scales = _mm512_mul_ps(block.scales, _mm512_set1_ps(factor));
+}
+
 using Accumulator = __m512;
 
 inline Accumulator Zero() { return _mm512_setzero_ps(); }

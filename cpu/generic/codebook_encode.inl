@@ -1,5 +1,5 @@
-// Encoders of the codebook formats: the searches of quant/grid_fit.inl, quant/level_fit.inl
-// and quant/shifted_fit.inl in the vectors of the including instruction set, one block after the
+// Encoders of the codebook formats: the searches of quant/grid_fit.inl, quant/level_fit.inl and
+// quant/shifted_fit.inl in the vectors of the including instruction set, one block or row after the
 // other.
 //
 // Included inside an instruction set's namespace and target region, with cpu/codec_table.h before
@@ -14,6 +14,7 @@ constexpr int kVectorBytes = kCodebookVectorBytes;
 #include "quant/level_search.inl"
 #include "quant/level_fit.inl"
 #include "quant/shifted_fit.inl"
+#include "quant/pair_fit.inl"
 #include "quant/grid_search.inl"
 #include "quant/grid_fit.inl"
 // clang-format on
@@ -30,6 +31,17 @@ void EncodeBlocks(const EncodeTask& task) {
       std::memcpy(bytes, &block, sizeof(block));
       bytes += sizeof(block);
     }
+  }
+}
+
+// Rows with a factor of their own.
+template <class Format, auto kSearch>
+void EncodeRowsOf(const EncodeTask& task) {
+  std::byte* bytes = task.blocks;
+  for (int64_t row = 0; row < task.rows; ++row) {
+    quant::PackRow<Format>(kSearch(task.values + row * task.cols, task.importance, task.cols),
+                           bytes);
+    bytes += task.format->row_bytes(task.cols);
   }
 }
 

@@ -36,6 +36,12 @@ constexpr CodecEntry<EncodeFunction> kEncoders[] = {
     {quant::IQ4_K::kType, codebook::EncodeBlocks<quant::IQ4_K, codebook::SearchIq4K>},
     {quant::IQ5_K::kType, codebook::EncodeBlocks<quant::IQ5_K, codebook::SearchIq5K>},
     {quant::IQ6_K::kType, codebook::EncodeBlocks<quant::IQ6_K, codebook::SearchIq6K>},
+    {quant::IQ2_KS::kType, codebook::EncodeRowsOf<quant::IQ2_KS, codebook::SearchIq2Ks>},
+    {quant::IQ2_KL::kType, codebook::EncodeRowsOf<quant::IQ2_KL, codebook::SearchIq2Kl>},
+    {quant::IQ3_KS::kType, codebook::EncodeRowsOf<quant::IQ3_KS, codebook::SearchIq3Ks>},
+    {quant::IQ4_KS::kType, codebook::EncodeRowsOf<quant::IQ4_KS, codebook::SearchIq4Ks>},
+    {quant::IQ4_KSS::kType, codebook::EncodeRowsOf<quant::IQ4_KSS, codebook::SearchIq4Kss>},
+    {quant::IQ5_KS::kType, codebook::EncodeRowsOf<quant::IQ5_KS, codebook::SearchIq5Ks>},
 };
 
 constexpr CodecEntry<DecodeFunction> kDecoders[] = {

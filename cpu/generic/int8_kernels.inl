@@ -5,6 +5,7 @@
 //   WeightBlock       256 weights of one row: codes, and scales and offsets per lane
 //   ActivationBlock   256 activations of one token in the matching order
 //   Accumulator       a vector of floats, the running sum of one (row, token) pair
+//   ScaleBlock(block, factor)   multiplies the scales of a block without offsets
 //   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
 //   kStreams          parts of the rows that one token reads side by side
 //   Zero(), SumEight(accumulators, stride, floats)
@@ -72,7 +73,7 @@ template <PrefetchTo kPrefetchTo>
 // The bytes of 256 weights.
 template <class Unpacker>
 int64_t BlockBytes(const quant::FormatTraits& traits) {
-  return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits.row_bytes(kBlock);
+  return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits.row_bytes(kBlock) - traits.head_bytes;
 }
 
 template <class Unpacker>
@@ -115,12 +116,15 @@ struct RowReader {
   const quant::FormatTraits* traits;
   int64_t cols;
 
-  // Blocks [begin, end) of a row.
+  // Blocks [begin, end) of a row, with its factor where it has one.
   void Read(const std::byte* row, int64_t begin, int64_t end, const Ahead& ahead,
             WeightBlock* out) const {
     const int64_t whole = std::min(end, cols / kBlock);
-    unpack(row + begin * block_bytes, whole - begin, ahead, *traits, out);
+    unpack(row + traits->head_bytes + begin * block_bytes, whole - begin, ahead, *traits, out);
     if (whole < end) ReadEnd(row, out + (whole - begin));
+    if (traits->head_bytes == 0) return;
+    const float factor = traits->row_factor(row);
+    for (int64_t i = 0; i < end - begin; ++i) ScaleBlock(out[i], factor);
   }
 
   // The end of a row that ends inside a block, as a whole block: its last bytes are zero and decode
@@ -129,8 +133,8 @@ struct RowReader {
     alignas(64) std::byte bytes[kBlock * sizeof(float)] = {};
   };
   void CopyEnd(const std::byte* row, End& end) const {
-    std::memcpy(end.bytes, row + cols / kBlock * block_bytes,
-                static_cast<size_t>(traits->row_bytes(cols % kBlock)));
+    std::memcpy(end.bytes, row + traits->head_bytes + cols / kBlock * block_bytes,
+                static_cast<size_t>(traits->row_bytes(cols % kBlock) - traits->head_bytes));
   }
 
   [[gnu::noinline]] void ReadEnd(const std::byte* row, WeightBlock* out) const {
@@ -303,7 +307,7 @@ using StreamFunction = void (*)(const StreamedRows& streams, const quant::Format
 
 // The numbers of tokens for which a format's rows are multiplied as they are unpacked. For formats
 // that take long to unpack it costs little to put the blocks of several tokens into memory first.
-enum class Streams { kEveryCount, kOneToken };
+enum class Streams { kEveryCount, kOneToken, kNone };
 
 // Block `i` of a token; Codes: as ActivationCodes gives it.
 template <class Codes>
@@ -331,8 +335,10 @@ struct BlockFormat {
         TileKernel::Of<Codes, kTokens>,
         ArrangeActivations<ActivationCodes<Codes>>,
         OrderOf<ActivationCodes<Codes>>()};
-    if constexpr (kTokens == 1 || kStreamed == Streams::kEveryCount) {
-      format.stream = MultiplyStreams<Unpacker, kTokens>;
+    if constexpr (kStreamed != Streams::kNone &&
+                  (kTokens == 1 || kStreamed == Streams::kEveryCount)) {
+      // A reader knows where a row begins, and so its factor; a stream does not.
+      if (task.format->head_bytes == 0) format.stream = MultiplyStreams<Unpacker, kTokens>;
     }
     if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
     return format;

@@ -27,6 +27,10 @@ struct WeightBlock {
   float32x4_t offsets[4];  // the same, unused unless Codes::kHasOffsets
 };
 
+inline void ScaleBlock(WeightBlock& block, float factor) {
+  for (float32x4_t& scales : block.scales) scales = vmulq_n_f32(scales, factor);
+}
+
 struct ActivationBlock {
   int8x16_t codes[16];
   float32x4_t scales[4];  // of the values that share a weight scale

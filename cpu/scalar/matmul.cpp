@@ -40,9 +40,15 @@ float DotInt8(const MatMulTask& task, const quant::IntegerBlock* row, int64_t to
 void RunInt8(const MatMulTask& task) {
   auto* blocks = reinterpret_cast<quant::IntegerBlock*>(task.scratch.data());
   for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+    const quant::FormatTraits& format = *task.format;
     const std::byte* bytes = task.weights + row * task.row_bytes;
-    for (int64_t i = 0; i < task.cols / task.format->block_values; ++i) {
-      task.format->to_integers(bytes + i * task.format->block_bytes, blocks[i]);
+    const float factor = format.head_bytes > 0 ? format.row_factor(bytes) : 1.0f;
+    for (int64_t i = 0; i < task.cols / format.block_values; ++i) {
+      format.to_integers(bytes + format.head_bytes + i * format.block_bytes, blocks[i]);
+      if (format.head_bytes == 0) continue;
+      for (int group = 0; group < format.block_values / kGroup; ++group) {
+        blocks[i].scales[group] *= factor;
+      }
     }
     for (int64_t token = 0; token < task.tokens; ++token) {
       StoreOutput(task, token, row, DotInt8(task, blocks, token));

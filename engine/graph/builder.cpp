@@ -57,7 +57,7 @@ Result<WeightVector> PlanBuilder::Vectors(const std::string& name, int64_t size,
                                           int64_t count) const {
   KVANT_ASSIGN(const GgufTensor* tensor, Matrix(name, size, count));
   WeightVector values(static_cast<size_t>(size * count));
-  tensor->format->decode(tensor->data, values.data(), size * count);
+  quant::DecodeRows(*tensor->format, tensor->data, count, size, values.data());
   return values;
 }
 
@@ -111,8 +111,8 @@ Result<const GgufTensor*> PlanBuilder::Transposed(const std::string& name, const
   const int64_t cols = tensor.dims[0];
   const auto count = static_cast<size_t>(rows * cols);
   const auto decode = [&](int64_t head, std::vector<float>& values) {
-    tensor.format->decode(tensor.data + (first + head * stride) * tensor.row_bytes(), values.data(),
-                          rows * cols);
+    quant::DecodeRows(*tensor.format, tensor.data + (first + head * stride) * tensor.row_bytes(),
+                      rows, cols, values.data());
   };
   std::vector<float> values(count);
   const quant::FormatTraits* format = tensor.format;

@@ -99,7 +99,10 @@ class PieceEncoder {
     const std::span source(tensor.data + piece.row_begin * tensor.row_bytes(),
                            static_cast<size_t>(rows * tensor.row_bytes()));
     values_.resize(static_cast<size_t>(rows * columns));
-    kernels_.decode[Index(tensor)](source.data(), values_.data(), rows * columns);
+    for (int64_t row = 0; row < rows; ++row) {
+      kernels_.decode[Index(tensor)](source.data() + row * tensor.row_bytes(),
+                                     values_.data() + row * columns, columns);
+    }
     KVANT_TRY(CheckFinite(tensor, piece.row_begin));
     std::span<const std::byte> out = source;
     if (!plan.copied()) out = Encode(plan, piece.row_begin, rows);

@@ -27,23 +27,31 @@ constexpr Recipe kRecipes[] = {
     {"IQ1_M",     31, "IQ1_M",   "1.75 bits; needs an importance matrix"},
     {"Q1_0",      40, "Q1_0",    "1.125 bits, for models trained with signs"},
     {"TQ1_0",     36, "TQ1_0",   "1.69 bits, for models trained with ternary weights"},
+    {"IQ1_BN",   136, "IQ1_BN",  "1.625 bits, the same, of ik_llama.cpp; decodes slowly"},
     {"TQ2_0",     37, "TQ2_0",   "2.06 bits, the same, faster"},
+    {"IQ2_BN",   137, "IQ2_BN",  "2 bits, the same, of ik_llama.cpp"},
     {"IQ2_XXS",   19, "IQ2_XXS", "2.06 bits; needs an importance matrix"},
     {"Q2_0",      41, "Q2_0",    "2.25 bits, for models trained with four levels"},
     {"IQ2_XS",    20, "IQ2_XS",  "2.31 bits; needs an importance matrix"},
+    {"IQ2_KS",   147, "IQ2_KS",  "2.2 bits, mixed; of ik_llama.cpp, as all with K and S or L"},
     {"IQ2_K",    138, "IQ2_K",   "2.4 bits, mixed with IQ3_K; of ik_llama.cpp, as all IQn_K"},
     {"IQ2_S",     28, "IQ2_XS",  "2.5 bits, mixed; needs an importance matrix"},
     {"IQ2_M",     29, "IQ2_S",   "2.7 bits, mixed; needs an importance matrix"},
     {"Q2_K_S",    21, "Q2_K",    "2.6 bits; poor without an importance matrix"},
     {"Q2_K",      10, "Q2_K",    "2.6 bits, mixed with Q3_K"},
+    {"IQ2_KL",   155, "IQ2_KL",  "2.7 bits, mixed with IQ4_KS"},
     {"IQ3_XXS",   23, "IQ3_XXS", "3.06 bits, mixed with IQ2_S; needs an importance matrix"},
     {"IQ3_XS",    22, "IQ3_S",   "3.3 bits, mixed"},
+    {"IQ3_KS",   154, "IQ3_KS",  "3.2 bits"},
     {"IQ3_K",    139, "IQ3_K",   "3.44 bits"},
     {"IQ3_S",     26, "IQ3_S",   "3.44 bits"},
     {"IQ3_M",     27, "IQ3_S",   "3.66 bits, mixed"},
     {"Q3_K_S",    11, "Q3_K",    "3.44 bits"},
     {"Q3_K_M",    12, "Q3_K",    "3.7 bits, mixed with Q4_K and Q5_K"},
     {"Q3_K_L",    13, "Q3_K",    "4 bits, mixed with Q5_K"},
+    {"IQ3_KL",   146, "IQ3_K",   "4 bits, mixed with IQ4_KS"},
+    {"IQ4_KSS",  148, "IQ4_KSS", "4 bits"},
+    {"IQ4_KS",   145, "IQ4_KS",  "4.25 bits"},
     {"IQ4_XS",    30, "IQ4_XS",  "4.25 bits"},
     {"IQ4_NL",    25, "IQ4_NL",  "4.5 bits, for rows of any multiple of 32"},
     {"MXFP4_MOE", 38, "Q8_0",    "experts in MXFP4, the rest in Q8_0"},
@@ -54,6 +62,7 @@ constexpr Recipe kRecipes[] = {
     {"Q4_K_M",    15, "Q4_K",    "4.8 bits, mixed with Q6_K: the usual choice"},
     {"Q4_1",       3, "Q4_1",    "5 bits"},
     {"Q5_0",       8, "Q5_0",    "5.5 bits"},
+    {"IQ5_KS",   150, "IQ5_KS",  "5.25 bits"},
     {"IQ5_K",    141, "IQ5_K",   "5.5 bits"},
     {"Q5_K_S",    16, "Q5_K",    "5.5 bits"},
     {"Q5_K_M",    17, "Q5_K",    "5.7 bits, mixed with Q6_K"},
@@ -61,6 +70,7 @@ constexpr Recipe kRecipes[] = {
     {"Q6_0",     135, "Q6_0",    "6.5 bits, for rows of any multiple of 32; of ik_llama.cpp"},
     {"Q6_K",      18, "Q6_K",    "6.6 bits"},
     {"IQ6_K",    142, "IQ6_K",   "6.6 bits"},
+    {"Q8_KV",    149, "Q8_KV",   "8 bits, one scale for each row; of ik_llama.cpp"},
     {"Q8_0",       7, "Q8_0",    "8.5 bits, hardly to be told from F16"},
     {"F16",        1, "F16",     "16 bits"},
     {"BF16",      32, "BF16",    "16 bits, the range of F32"},
@@ -188,6 +198,7 @@ constexpr Rule kRules[] = {
     {"IQ2_XXS IQ2_XS IQ1_S IQ1_M ", kEmbedding,  kAll,       kNone,        "Q2_K"},
     {"IQ2_S IQ2_M IQ3_XXS ",        kEmbedding,  kAll,       kNone,        "IQ3_S"},
     {"TQ1_0 TQ2_0 Q2_0 ",           kEmbedding,  kAll,       kNone,        "Q4_K"},
+    {"IQ1_BN IQ2_BN ",              kEmbedding,  kAll,       kNone,        "IQ4_NL"},
 
     {kVeryLow,                      kAttnV,      kAll,       kGrouped4OrExperts4, "Q4_K"},
     {"IQ2_S IQ2_M ",                kAttnV,      kAll,       kNone,        "IQ3_S"},
@@ -206,7 +217,12 @@ constexpr Rule kRules[] = {
     {"Q4_K_S ",                     kAttnV,      kFirst4,    kNone,        "Q5_K"},
     {"IQ2_K IQ3_K ",                kAttnV,      kAll,       kGrouped2,    "IQ4_K"},
     {"IQ2_K ",                      kAttnV,      kAll,       kNone,        "IQ3_K"},
-    {"IQ4_K ",                      kAttnV,      kAll,       kGrouped2,    "IQ5_K"},
+    {"IQ2_KS ",                     kAttnV,      kAll,       kGrouped4OrExperts4, "IQ4_K"},
+    {"IQ2_KS ",                     kAttnV,      kAll,       kGrouped2,    "IQ3_K"},
+    {"IQ2_KL IQ3_KS ",              kAttnV,      kAll,       kGrouped2,    "IQ4_KS"},
+    {"IQ3_KL ",                     kAttnV,      kAll,       kGrouped2,    "IQ5_K"},
+    {"IQ3_KL ",                     kAttnV,      kAll,       kNone,        "IQ4_K"},
+    {"IQ4_K IQ4_KS IQ4_KSS ",       kAttnV,      kAll,       kGrouped2,    "IQ5_K"},
 
     {kVeryLow,                      kAttnK,      kAll,       kExperts8,    "Q4_K"},
     {"",                            kAttnK,      kAll,       kExperts8,    "Q8_0"},
@@ -233,6 +249,8 @@ constexpr Rule kRules[] = {
     {"Q4_K_M ",                     kFfnDown,    kMoreBits,  kOwnMix,      "Q5_K"},
     {"Q4_K_M ",                     kFfnDown,    kAll,       kOwnMix,      "Q4_K"},
     {"Q4_K_M Q5_K_M ",              kFfnDown,    kMoreBits,  kNone,        "Q6_K"},
+    {"IQ3_KL ",                     kFfnDown,    kMoreBits,  kNone,        "IQ4_KS"},
+    {"IQ4_KS IQ4_KSS ",             kFfnDown,    kFirst8th,  kNoImportance, "Q5_K"},
     {"IQ4_NL IQ4_XS ",              kFfnDown,    kFirst8th,  kNoImportance, "Q5_K"},
     {"Q4_K_S ",                     kFfnDown,    kAll,       kOwnMix,      "Q4_K"},
     {"Q4_K_S ",                     kFfnDown,    kFirst8th,  kNone,        "Q5_K"},
@@ -244,18 +262,22 @@ constexpr Rule kRules[] = {
     {"IQ2_S IQ2_M ",                kAttnOutput, kAll,       kNone,        "IQ3_S"},
     {"Q3_K_L ",                     kAttnOutput, kAll,       kOwnMix,      "Q4_K"},
     {"",                            kAttnOutput, kAll,       kOwnMix,      nullptr},
-    {"Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS IQ2_K IQ3_K IQ4_K ",
+    {"Q2_K IQ3_XS IQ3_XXS Q3_K_S Q3_K_M IQ4_NL Q4_K_S Q4_K_M IQ3_S IQ3_M IQ4_XS IQ2_K IQ3_K IQ4_K "
+     "IQ3_KS IQ3_KL IQ4_KS IQ4_KSS IQ5_KS ",
                                     kAttnOutput, kAll,       kExperts8,    "Q5_K"},
     {"",                            kAttnOutput, kAll,       kExperts8,    nullptr},
     {"Q2_K ",                       kAttnOutput, kAll,       kNone,        "Q3_K"},
     {"IQ3_XXS ",                    kAttnOutput, kAll,       kNone,        "IQ3_S"},
     {"IQ2_K ",                      kAttnOutput, kAll,       kNone,        "IQ3_K"},
+    {"IQ3_KL ",                     kAttnOutput, kAll,       kNone,        "IQ4_KS"},
     {"Q3_K_M IQ3_M ",               kAttnOutput, kAll,       kNone,        "Q4_K"},
     {"Q3_K_L ",                     kAttnOutput, kAll,       kNone,        "Q5_K"},
 
     {"Q3_K_M Q3_K_L IQ3_M ",        kAttnQkv,    kAll,       kNone,        "Q4_K"},
     {"Q4_K_M ",                     kAttnQkv,    kAll,       kNone,        "Q5_K"},
     {"Q5_K_M ",                     kAttnQkv,    kAll,       kNone,        "Q6_K"},
+    {"IQ3_KL ",                     kFfnGate,    kMoreBits,  kNone,        "IQ4_KS"},
+    {"IQ3_KL ",                     kFfnUp,      kMoreBits,  kNone,        "IQ4_KS"},
     {"IQ3_XS ",                     kFfnGate,    kMiddle,    kNone,        "IQ3_XXS"},
     {"IQ3_XS ",                     kFfnUp,      kMiddle,    kNone,        "IQ3_XXS"},
 };
@@ -349,9 +371,12 @@ class Chooser {
       return Format("Q8_0");
     }
     if (very_low_ || std::string_view(recipe_.name) == "IQ3_XXS") return Format("Q5_K");
-    if (Names("IQ2_K IQ3_K ", recipe_.name)) return Format(has_output_ ? "Q5_K" : "IQ4_K");
+    if (Names("IQ2_KS IQ2_K IQ2_KL IQ3_KS IQ3_K ", recipe_.name)) {
+      return Format(has_output_ ? "Q5_K" : "IQ4_K");
+    }
+    if (!has_output_ && Names("IQ3_KL IQ4_KS IQ4_KSS ", recipe_.name)) return Format("IQ5_K");
     const std::string_view base = base_.name;
-    return base == "Q8_0" || base == "IQ6_K" ? base_ : Format("Q6_K");
+    return base == "Q8_0" || base == "Q8_KV" || base == "IQ6_K" ? base_ : Format("Q6_K");
   }
 
   const FormatTraits& ByRules(Role role, int64_t index) const {
@@ -425,47 +450,16 @@ RecipeModel DescribeModel(const formats::GgufFile& file) {
   return model;
 }
 
-bool IsQuantizable(const GgufTensor& tensor) {
-  // Pieces of names. Those of the last line are later than February 2025.
-  constexpr std::string_view kKept[] = {"_norm.weight",
-                                        "ffn_gate_inp.weight",
-                                        "ssm_conv1d.weight",
-                                        "time_mix_first.weight",
-                                        "time_mix_w0.weight",
-                                        "time_mix_w1.weight",
-                                        "time_mix_w2.weight",
-                                        "time_mix_v0.weight",
-                                        "time_mix_v1.weight",
-                                        "time_mix_v2.weight",
-                                        "time_mix_a0.weight",
-                                        "time_mix_a1.weight",
-                                        "time_mix_a2.weight",
-                                        "time_mix_g1.weight",
-                                        "time_mix_g2.weight",
-                                        "time_mix_decay_w1.weight",
-                                        "time_mix_decay_w2.weight",
-                                        "time_mix_lerp_fused.weight",
-                                        "attn_rel_b.weight",
-                                        "shortconv.conv.weight",
-                                        "altup",
-                                        "laurel",
-                                        "per_layer_model_proj"};
-  if (!tensor.name.ends_with("weight") || tensor.rows() < 2) return false;
-  if (tensor.name.ends_with("position_embd.weight")) return false;
-  if (tensor.name == "token_types.weight") return false;
-  return std::none_of(std::begin(kKept), std::end(kKept), [&](std::string_view part) {
-    return tensor.name.find(part) != std::string_view::npos;
-  });
-}
-
 const FormatTraits& FittingFormat(const FormatTraits& wanted, int64_t columns) {
   constexpr std::pair<std::string_view, const char*> kNext[] = {
-      {"TQ1_0", "Q4_0"},     {"TQ2_0", "Q4_0"},    {"IQ1_S", "IQ4_NL"}, {"IQ1_M", "IQ4_NL"},
-      {"IQ2_XXS", "IQ4_NL"}, {"IQ2_XS", "IQ4_NL"}, {"IQ2_S", "IQ4_NL"}, {"IQ3_XXS", "IQ4_NL"},
-      {"IQ3_S", "IQ4_NL"},   {"IQ4_XS", "IQ4_NL"}, {"Q2_K", "IQ4_NL"},  {"Q3_K", "IQ4_NL"},
-      {"Q4_K", "Q5_0"},      {"Q5_K", "Q5_1"},     {"Q6_K", "Q8_0"},    {"NVFP4", "IQ4_NL"},
-      {"Q1_0", "Q4_0"},      {"Q2_0", "Q4_0"},     {"IQ2_K", "IQ4_NL"}, {"IQ3_K", "IQ4_NL"},
-      {"IQ4_K", "Q5_0"},     {"IQ5_K", "Q6_0"},    {"IQ6_K", "Q8_0"},
+      {"TQ1_0", "Q4_0"},     {"TQ2_0", "Q4_0"},    {"IQ1_S", "IQ4_NL"},   {"IQ1_M", "IQ4_NL"},
+      {"IQ2_XXS", "IQ4_NL"}, {"IQ2_XS", "IQ4_NL"}, {"IQ2_S", "IQ4_NL"},   {"IQ3_XXS", "IQ4_NL"},
+      {"IQ3_S", "IQ4_NL"},   {"IQ4_XS", "IQ4_NL"}, {"Q2_K", "IQ4_NL"},    {"Q3_K", "IQ4_NL"},
+      {"Q4_K", "Q5_0"},      {"Q5_K", "Q5_1"},     {"Q6_K", "Q8_0"},      {"NVFP4", "IQ4_NL"},
+      {"Q1_0", "Q4_0"},      {"Q2_0", "Q4_0"},     {"IQ2_K", "IQ4_NL"},   {"IQ3_K", "IQ4_NL"},
+      {"IQ4_K", "Q5_0"},     {"IQ5_K", "Q6_0"},    {"IQ6_K", "Q8_0"},     {"IQ2_KS", "IQ4_NL"},
+      {"IQ2_KL", "IQ4_NL"},  {"IQ3_KS", "IQ4_NL"}, {"IQ4_KSS", "IQ4_NL"}, {"IQ4_KS", "IQ4_NL"},
+      {"IQ5_KS", "Q5_0"},    {"IQ1_BN", "Q4_0"},   {"IQ2_BN", "Q4_0"},
   };
   if (columns % wanted.block_values == 0) return wanted;
   for (const auto& [name, next] : kNext) {

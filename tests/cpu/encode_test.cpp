@@ -51,7 +51,7 @@ std::vector<std::byte> ByReference(const quant::FormatTraits& format, const Row&
                                    const float* importance, int64_t rows) {
   const auto count = static_cast<int64_t>(values.size());
   const int64_t cols = count / rows;
-  std::vector<std::byte> blocks(static_cast<size_t>(format.row_bytes(count)));
+  std::vector<std::byte> blocks(static_cast<size_t>(rows * format.row_bytes(cols)));
   for (int64_t row = 0; row < rows; ++row) {
     format.encode(values.data() + row * cols, importance,
                   blocks.data() + row * format.row_bytes(cols), cols);
@@ -126,7 +126,8 @@ TEST_P(Encode, DecodesAnyBytesLikeTheReference) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     for (const int blocks : {1, 3, 16, 33, 70000}) {
       if (blocks > 33 && format.quantized()) continue;
-      const size_t bytes = static_cast<size_t>(format.block_bytes * blocks);
+      const auto bytes =
+          static_cast<size_t>(format.row_bytes(int64_t{format.block_values} * blocks));
       const GuardedArray<std::byte> source(bytes);
       for (std::byte& byte : source) byte = static_cast<std::byte>(random());
       const int64_t count = int64_t{format.block_values} * blocks;

@@ -59,6 +59,16 @@ inline void FillRandomBlock(const quant::FormatTraits& format, std::mt19937& ran
   }
 }
 
+// What a row begins with: random bits that are a factor of moderate size.
+inline void FillRandomHead(const quant::FormatTraits& format, std::mt19937& random,
+                           std::byte* row) {
+  float factor = 0;
+  while (format.head_bytes > 0 && !(std::abs(factor) > 1e-3f && std::abs(factor) < 10)) {
+    for (int i = 0; i < format.head_bytes; ++i) row[i] = static_cast<std::byte>(random());
+    factor = format.row_factor(row);
+  }
+}
+
 class MatMulProblem {
  public:
   // Repeats the blocks of a few random rows where the matrix is large.
@@ -84,8 +94,9 @@ class MatMulProblem {
         std::copy_n(bytes - kDistinctRows * format.row_bytes(cols), format.row_bytes(cols), bytes);
         continue;
       }
+      FillRandomHead(format, random, bytes);
       for (int64_t i = 0; i < cols / format.block_values; ++i) {
-        FillRandomBlock(format, random, bytes + i * format.block_bytes);
+        FillRandomBlock(format, random, bytes + format.head_bytes + i * format.block_bytes);
       }
     }
     std::normal_distribution<float> normal;
@@ -164,6 +175,8 @@ class MatMulProblem {
       }
     } else {
       const std::byte* bytes = weights() + row * format_.row_bytes(cols_);
+      const double factor = format_.head_bytes > 0 ? double{format_.row_factor(bytes)} : 1.0;
+      bytes += format_.head_bytes;
       quant::IntegerBlock block{};
       for (int64_t col = 0; col < cols_; ++col) {
         const int64_t in_block = col % format_.block_values;
@@ -171,14 +184,15 @@ class MatMulProblem {
           format_.to_integers(bytes + col / format_.block_values * format_.block_bytes, block);
         }
         const int64_t group = in_block / quant::kGroupValues;
-        magnitude += (std::abs(double{block.scales[group]} * block.codes[in_block]) +
+        magnitude += (std::abs(factor * double{block.scales[group]} * block.codes[in_block]) +
                       std::abs(double{block.offsets[group]})) *
                      std::abs(Activation(token, col));
       }
     }
     const int64_t divided = std::max(cols_ / 4 + 4, std::min<int64_t>(cols_, 256) + cols_ / 256);
     const int64_t additions = format_.quantized() ? cols_ / 8 + 2 : scalar_ ? cols_ : divided;
-    return static_cast<double>(additions + 5) * (std::numeric_limits<float>::epsilon() / 2) *
+    const int64_t products = format_.head_bytes > 0 ? 7 : 5;  // a row's factor rounds once more
+    return static_cast<double>(additions + products) * (std::numeric_limits<float>::epsilon() / 2) *
            magnitude;
   }
 

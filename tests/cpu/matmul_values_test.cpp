@@ -129,7 +129,8 @@ TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
       for (int64_t row = 0; row < kRows; ++row) {
         std::byte* bytes = problem.weights() + row * format.row_bytes(kCols);
         for (int64_t i = 0; i < kCols / format.block_values; ++i) {
-          SetCodes(quant::FormatList{}, format, bytes + i * format.block_bytes, fills[row]);
+          SetCodes(quant::FormatList{}, format, bytes + format.head_bytes + i * format.block_bytes,
+                   fills[row]);
         }
       }
       for (const int sign : {1, -1}) {

@@ -176,6 +176,20 @@ TEST(GgufCorrupt, TensorOffsets) {
   ExpectCorrupt(File({}, {TensorInfo("t", {17}, kF32, 0)}, 64), "has 68 bytes at offset 0");
 }
 
+// Rows of IQ4_KS are a factor of 4 bytes and blocks of 136, those of Q8_KV 8 bytes and codes.
+TEST(GgufCorrupt, RowsWithHeads) {
+  constexpr uint32_t kIq4Ks = 144;
+  constexpr uint32_t kQ8Kv = 151;
+  ExpectCorrupt(File({}, {TensorInfo("t", {512, 3}, kIq4Ks, 0)}, 3 * (4 + 2 * 136) - 1),
+                "has 828 bytes at offset 0");
+  ExpectCorrupt(File({}, {TensorInfo("t", {64, 2}, kQ8Kv, 0)}, 2 * (8 + 64) - 1),
+                "has 144 bytes at offset 0");
+  ExpectCorrupt(File({}, {TensorInfo("t", {128}, kIq4Ks, 0)}, 1024), "rows of 128 values");
+  // The blocks alone are just few enough; with the heads there are more bytes than 2^63 - 1.
+  ExpectCorrupt(File({}, {TensorInfo("t", {32, (1ull << 63) / 36}, kQ8Kv, 0)}, 64),
+                "more than 2^63 - 1 bytes");
+}
+
 TEST(GgufCorrupt, Alignments) {
   const auto entry = [](uint32_t alignment) { return U32Entry("general.alignment", alignment); };
   for (const uint32_t alignment :

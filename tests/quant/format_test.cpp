@@ -65,6 +65,15 @@ constexpr Published kPublished[] = {
     {139, "IQ4_K", 4.5, 256, -127, 117},
     {140, "IQ5_K", 5.5, 256, -126, 123},
     {141, "IQ6_K", 6.625, 256, -127, 122},
+    {144, "IQ4_KS", 4.25, 256, -127, 117},
+    {145, "IQ2_KS", 2.1875, 256, -31, 22},
+    {146, "IQ4_KSS", 4, 256, -127, 117},
+    {152, "IQ5_KS", 5.25, 256, -126, 123},
+    {156, "IQ3_KS", 3.1875, 256, -63, 51},
+    {134, "IQ1_BN", 1.625, 64, -1, 1},
+    {135, "IQ2_BN", 2, 64, -1, 2},
+    {151, "Q8_KV", 8, 32, -128, 127},
+    {157, "IQ2_KL", 2.6875, 256, -63, 47},
 };
 
 TEST(FormatTable, HasThePublishedIdsAndSizes) {
@@ -112,6 +121,8 @@ TEST(FormatTable, FindsNamesInAnyCase) {
 TEST(FormatTable, NamesTypesItCannotRead) {
   EXPECT_STREQ(UnsupportedTypeName(4), "Q4_2 (removed from GGUF)");
   EXPECT_STREQ(UnsupportedTypeName(28), "F64");
+  EXPECT_STREQ(UnsupportedTypeName(155), "IQ4_KT (trellis, of ik_llama.cpp)");
+  EXPECT_STREQ(UnsupportedTypeName(212), "Q4_K_R4 (interleaved rows, of ik_llama.cpp)");
   EXPECT_EQ(UnsupportedTypeName(43), nullptr);
   EXPECT_EQ(UnsupportedTypeName(0xffffffffu), nullptr);
 }
@@ -158,7 +169,7 @@ TEST(Decode, EqualsGgufBitForBitAtAnyAddress) {
 // The levels of IQ6_K are the nearest integers to the polynomial that ik_llama.cpp's conversion
 // computes; its products have the same integers.
 TEST(Decode, EqualsIkLlamaBitForBitAtAnyAddress) {
-  ForEachDecodedRow("decode_blocks_ik.json", 8,
+  ForEachDecodedRow("decode_blocks_ik.json", 17,
                     [](const FormatTraits& format, const std::vector<std::byte>& bytes,
                        const std::vector<float>& expected) {
                       if (std::string(format.name) != "IQ6_K") {
@@ -226,7 +237,8 @@ TEST(Decode, TakesAnyBytesAndKeepsCodesInRange) {
   for (const Published& published : kPublished) {
     const FormatTraits& format = *FindFormat(TensorType{published.id});
     constexpr int kBlocks = 200;
-    std::vector<std::byte> bytes(static_cast<size_t>(kBlocks * format.block_bytes));
+    std::vector<std::byte> bytes(
+        static_cast<size_t>(format.row_bytes(int64_t{kBlocks} * format.block_values)));
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
     std::vector<float> values(static_cast<size_t>(kBlocks * format.block_values));
     format.decode(bytes.data(), values.data(), static_cast<int64_t>(values.size()));
@@ -235,7 +247,7 @@ TEST(Decode, TakesAnyBytesAndKeepsCodesInRange) {
     int greatest = -128;
     for (int block = 0; block < kBlocks; ++block) {
       IntegerBlock integers;
-      format.to_integers(bytes.data() + block * format.block_bytes, integers);
+      format.to_integers(bytes.data() + format.head_bytes + block * format.block_bytes, integers);
       for (int i = 0; i < format.block_values; ++i) {
         least = std::min<int>(least, integers.codes[i]);
         greatest = std::max<int>(greatest, integers.codes[i]);

@@ -32,6 +32,15 @@ FORMATS = {
     "IQ4_K": (139, 256, 144, "", 0),
     "IQ5_K": (140, 256, 176, "", 0),
     "IQ6_K": (141, 256, 212, "", 0),
+    "IQ2_KS": (145, 256, 70, "half", None),
+    "IQ2_KL": (157, 256, 86, "half", None),
+    "IQ3_KS": (156, 256, 102, "half", None),
+    "IQ4_KSS": (146, 256, 128, "float", None),
+    "IQ4_KS": (144, 256, 136, "float", None),
+    "IQ5_KS": (152, 256, 168, "float", None),
+    "Q8_KV": (151, 32, 32, "float and sum", None),
+    "IQ1_BN": (134, 64, 13, "half", None),
+    "IQ2_BN": (135, 64, 16, "float", None),
 }
 LLAMA = ("Q1_0", "Q2_0")
 # Scales as bits: ordinary, subnormal, infinite.
@@ -63,9 +72,15 @@ class Engines:
         values = np.zeros(count, np.float32)
         library = self.llama if name in LLAMA else self.ik
         function = "q8_KV" if name == "Q8_KV" else name.lower()
+        # Those of BitNet leave out the row's scale, and do not expect it.
+        without_scale = name in ("IQ1_BN", "IQ2_BN")
+        blocks = np.ascontiguousarray(row[head_bytes(name) :]) if without_scale else row
         library["dequantize_row_" + function](
-            pointer(row), pointer(values), ctypes.c_int64(count)
+            pointer(blocks), pointer(values), ctypes.c_int64(count)
         )
+        if without_scale:
+            kind = np.float16 if head_bytes(name) == 2 else np.float32
+            values *= row[: head_bytes(name)].view(kind).astype(np.float32)
         return values
 
     def encode(self, name, rows, importance):

@@ -36,7 +36,7 @@ Result<std::vector<graph::WeightVector>> ReadMixFactors(const graph::PlanBuilder
   if (tensor != nullptr && tensor->dims[3] == count && tensor->dims[0] == size &&
       tensor->dims[1] == 1 && tensor->dims[2] == 1) {
     graph::WeightVector values(static_cast<size_t>(size * count));
-    tensor->format->decode(tensor->data, values.data(), size * count);
+    quant::DecodeRows(*tensor->format, tensor->data, count, size, values.data());
     std::vector<graph::WeightVector> vectors;
     for (int64_t i = 0; i < count; ++i) {
       vectors.emplace_back(values.begin() + i * size, values.begin() + (i + 1) * size);
