@@ -28,7 +28,7 @@ namespace kvant::tools {
 namespace {
 
 constexpr HelpText kInspectHelp = {
-    "MODEL [--tensors] [--plan] [--memory] [--check-tensors] [OPTIONS] | --cpu | --devices",
+    "MODEL [--tensors] [--plan] [--memory] [OPTIONS] | --cpu | --devices",
     "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
     "--memory\n"
     "tells how much memory a run with the given options will need, before anything is loaded. "
