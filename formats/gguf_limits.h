@@ -27,7 +27,9 @@ struct BlockSize {
 };
 
 inline BlockSize BlockSizeOf(const quant::FormatTraits& format) {
-  return {.type = format.name, .values = format.block_values, .bytes = format.block_bytes,
+  return {.type = format.name,
+          .values = format.block_values,
+          .bytes = format.block_bytes,
           .row_head_bytes = format.head_bytes};
 }
 

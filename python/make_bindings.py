@@ -48,7 +48,7 @@ class Header:
 
     def type_of(self, text, sized=False):
         """The ctypes name of a C type. `sized`: a count follows, so a text may have zeros in it."""
-        text = text.replace("const", "").strip()
+        text = text.replace("const", "").replace("struct ", "").strip()
         stars = text.count("*")
         base = text.replace("*", "").strip()
         if stars == 0:
@@ -110,6 +110,8 @@ class Header:
         elif found := re.fullmatch(r"typedef (\w+) \(\*(\w+)\)\((.*)\)", text):
             self.lines += ["", "", f"{found[2]} = {self.callback(found[1], found[3])}"]
             self.types[found[2]] = found[2]
+        elif re.fullmatch(r"struct \w+", text):
+            pass  # one that another header defines
         elif found := re.fullmatch(r"typedef (\w+) (\w+)", text):
             self.types[found[2]] = self.types[found[1]]
         elif found := re.fullmatch(r"(.*?[\s*])(kvant_\w+)\((.*)\)", text):

@@ -7,7 +7,6 @@
 #define KVANT_KVANT_GENERATE_H_INCLUDED
 
 #include "kvant/kvant.h"
-#include "kvant/kvant_runner.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -258,6 +257,8 @@ KVANT_API kvant_status kvant_runner_search(kvant_runner* runner, const kvant_bea
 
 // ---- Configurations ----------------------------------------------------------------------------
 
+struct kvant_runner_options;  // of kvant_runner.h
+
 // Lays settings over options: a JSON object with the parts "search" and "model" of ONNX Runtime
 // GenAI's genai_config.json, such as {"search": {"max_length": 512, "num_beams": 4}}. Each struct
 // may be NULL. The part "decoder" of "model" may also stand at the top. KVANT_INVALID for a key
@@ -266,7 +267,7 @@ KVANT_API kvant_status kvant_runner_search(kvant_runner* runner, const kvant_bea
 // `unused`, a line with name and reason for each, memory of the caller, or where that is NULL as a
 // warning, see kvant_set_log().
 KVANT_API kvant_status kvant_options_overlay(const char* json, size_t size,
-                                             kvant_runner_options* runner,
+                                             struct kvant_runner_options* runner,
                                              kvant_sampling_options* sampling,
                                              kvant_beam_options* beams, char** unused,
                                              size_t* unused_size);
