@@ -30,4 +30,7 @@ inline constexpr uint32_t kConvTapsMax = 64;
 inline constexpr uint32_t kExpertsMax = 4096;
 inline constexpr uint32_t kExpertsUsedMax = 256;
 
+// Rows of a pass at most where a device attends.
+inline constexpr int64_t kOffloadChunkMax = 65536;
+
 }  // namespace kvant

@@ -14,6 +14,8 @@
 #include "engine/kv/policies/fixed.h"
 #include "engine/kv/policies/sections.h"
 #include "engine/kv/policies/state.h"
+#include "engine/offload.h"
+#include "engine/offload_layers.h"
 #include "formats/gguf.h"
 
 namespace kvant {
@@ -88,15 +90,19 @@ kv::GroupShape RowGroup(const graph::CacheLayer& layer, int64_t source,
 }
 
 // Layers with the same window, heads and dimensions share a group.
-std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions& options) {
+std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions& options,
+                                        std::span<const int> offloaded) {
   const std::span<const graph::CacheLayer> layers = model.cache_layers();
   std::vector<kv::GroupShape> groups;
   for (size_t i = 0; i < layers.size(); ++i) {
     const graph::CacheLayer& layer = layers[i];
     const StateWords state = StateWordsOf(layer, options);
-    const auto same = [&layer, &state](const kv::GroupShape& group) {
+    const bool on_device =
+        std::find(offloaded.begin(), offloaded.end(), static_cast<int>(i)) != offloaded.end();
+    const std::string_view store = on_device ? kv::DeviceStore::kName : kv::HostStore::kName;
+    const auto same = [&layer, &state, store](const kv::GroupShape& group) {
       if (group.holds_states()) return group.k_dim == state.words && group.k_type == state.type;
-      return layer.state_floats == 0 && group.window == layer.window &&
+      return layer.state_floats == 0 && group.store == store && group.window == layer.window &&
              group.policy == PolicyOf(layer) && group.kv_heads == layer.kv_heads &&
              group.k_dim == layer.k_dim && group.v_dim == layer.v_dim;
     };
@@ -107,6 +113,7 @@ std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions
     } else if (group == groups.end()) {
       groups.push_back(RowGroup(layer, model.source_length(), options));
       group = groups.end() - 1;
+      group->store = store;
     }
     group->layers.push_back(static_cast<int>(i));
   }
@@ -138,8 +145,9 @@ uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t
   return bytes;
 }
 
-kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options) {
-  return {.groups = GroupLayers(model, options),
+kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options,
+                                 std::span<const int> offloaded) {
+  return {.groups = GroupLayers(model, options, offloaded),
           .context = options.context,
           .source = model.source_length(),
           .chunk = options.chunk,
@@ -192,7 +200,8 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
     plan.weights += tensor.size_bytes;
   plan.weights += model.plan().derived_bytes();
   if (options.kv_cache) {
-    const kv::CacheOptions cache = CacheOptionsFor(model, options);
+    const std::vector<int> offloaded = OffloadableLayers(model, options);
+    const kv::CacheOptions cache = CacheOptionsFor(model, options, offloaded);
     for (const kv::GroupShape& shape : cache.groups) {
       const int64_t blocks = kv::Cache::BlocksNeeded(shape, options.context, options.chunk);
       if (shape.holds_states()) {
@@ -214,9 +223,22 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
                              .rows = rows,
                              .bytes = shape.bytes_per_token() * static_cast<uint64_t>(rows),
                              .bytes_per_token = shape.bytes_per_token(),
-                             .positions = shape.MakePolicy()->Describe()});
+                             .positions = shape.MakePolicy()->Describe(),
+                             .on_device = shape.store == kv::DeviceStore::kName &&
+                                          options.kv_device != KvDevice::kCpu});
     }
     plan.kv = kv::Cache::BytesNeeded(cache);
+    if (!offloaded.empty()) {
+      plan.device = OffloadedPassBytes(model, options);
+      if (options.kv_device != KvDevice::kCpu) {
+        kv::CacheOptions of_host = cache;
+        std::erase_if(of_host.groups, [](const kv::GroupShape& shape) {
+          return shape.store == kv::DeviceStore::kName;
+        });
+        plan.kv = kv::Cache::BytesNeeded(of_host);
+        plan.device += OffloadedCacheBytes(model, options, offloaded);
+      }
+    }
   }
   const graph::ArenaLayout layout = model.plan().Layout(options.chunk);
   plan.logits = layout.bytes_of[graph::RowSpace::kHead];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "engine/graph/plan.h"
 #include "kvant/memory_plan.h"
@@ -21,7 +22,9 @@ struct MemoryFit {
 MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes);
 
 // The cache for resolved options: layers with the same window, heads and dimensions share a group.
-kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options);
+// `offloaded` are the cache ids of the layers whose blocks are a device's.
+kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options,
+                                 std::span<const int> offloaded = {});
 
 // What a pass of the encoder over so many positions is limited to, and the memory that it takes
 // until it ends.

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "engine/memory_plan.h"
+#include "engine/offload.h"
 #include "engine/run/engine.h"
 
 namespace kvant {
@@ -24,9 +25,11 @@ Result<std::unique_ptr<run::Engine>> run::Engine::Create(std::shared_ptr<const M
   Core& core = *engine->core;
   core.threads_chosen_here = asked.threads == 0;
   if (resolved.kv_cache) {
-    const kv::CacheOptions wanted = CacheOptionsFor(*core.model, resolved);
+    KVANT_ASSIGN(const Offloaded offloaded, OpenOffload(*core.model, resolved));
+    core.device = offloaded.space;
+    const kv::CacheOptions wanted = CacheOptionsFor(*core.model, resolved, offloaded.layers);
     if (resolved.kv_commit) KVANT_TRY(CheckMemory(wanted));
-    KVANT_ASSIGN(core.cache, kv::Cache::Create(wanted));
+    KVANT_ASSIGN(core.cache, kv::Cache::Create(wanted, kv::ListedStores(offloaded.space)));
   }
   engine->sources = std::make_unique<Sources>(core);
   engine->sequences = std::make_unique<Sequences>(core, *engine->sources);

@@ -9,6 +9,7 @@
 #include "engine/arch/spec.h"
 #include "engine/graph/plan.h"
 #include "engine/limits.h"
+#include "engine/offload_layers.h"
 
 namespace kvant {
 
@@ -65,6 +66,8 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
                        cpu::kKvQ8DimMax, dim);
     }
   }
+  KVANT_TRY(CheckOffload(model, options));
+  if (options.offload != Offload::kNone) options.chunk = std::min(options.chunk, kOffloadChunkMax);
   if (options.strict) options.chunk = std::min(options.chunk, kSharedRowsMax);
   // Without a cache every pass computes the whole sequence.
   options.chunk = options.kv_cache ? std::min(options.chunk, options.context) : options.context;

@@ -37,8 +37,9 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/graph/",
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
     "engine/model.",
+    "engine/offload_layers.",
     "engine/session_options.",
-    "engine/memory_plan.",
+    "engine/memory_plan.",  // and offload.*, which asks it for a cache
     "engine/run",  // run/ and runner.*, which is made of its classes
     "engine/",     // what implements Session
     "engine/evaluate/",

@@ -18,6 +18,7 @@
 #include "tools/console.h"
 #include "tools/llama_words.h"
 #include "tools/model_names.h"
+#include "tools/number_list.h"
 
 namespace kvant::tools {
 namespace {
@@ -211,6 +212,53 @@ void StateGroup::Set(SessionOptions* options) const {
   options->state_log = log.value_or(options->state_log);
 }
 
+void OffloadGroup::Add(OptionList& list) {
+  const auto take_what = [this](const std::string& text) -> Status {
+    if (text != "none" && text != "attention") {
+      return MakeError(ErrorCode::kInvalid, "expected none or attention, found '{}'", Visible(text));
+    }
+    what = text == "none" ? Offload::kNone : Offload::kAttention;
+    return {};
+  };
+  list.Checked("--offload", take_what, "WHAT",
+               "attention: a CUDA device keeps keys and values and computes attention; the rest, "
+               "and none, is the CPU's",
+               "none");
+  const auto take_device = [this](const std::string& text) -> Status {
+    for (const auto& [name, device] :
+         {std::pair("cpu", KvDevice::kCpu), std::pair("cuda", KvDevice::kCuda),
+          std::pair("auto", KvDevice::kAuto)}) {
+      if (text != name) continue;
+      kv_device = device;
+      return {};
+    }
+    return MakeError(ErrorCode::kInvalid, "expected cpu, cuda or auto, found '{}'", Visible(text));
+  };
+  list.Checked("--kv-device", take_device, "DEVICE",
+               "Where keys and values of offloaded layers lie: cuda, auto (layers that do not fit "
+               "there stay with the CPU), or cpu, from where the device reads them over the bus",
+               "auto");
+  list.Texts("--offload-layers", &layers, "LIST",
+             "Offload these attention layers alone, by number from 0: 0-15, or 0,4,8-11");
+}
+
+Status OffloadGroup::Set(SessionOptions* options) const {
+  options->offload = what.value_or(options->offload);
+  options->kv_device = kv_device.value_or(options->kv_device);
+  if (options->offload == Offload::kNone) {
+    for (const auto& [given, name] :
+         {std::pair(kv_device.has_value(), "--kv-device"),
+          std::pair(!layers.empty(), "--offload-layers")}) {
+      if (!given) continue;
+      return MakeError(ErrorCode::kInvalid, "{}: expected --offload attention with it", name);
+    }
+  }
+  if (layers.empty()) return {};
+  KVANT_ASSIGN(const auto numbers, ParseNumbers("--offload-layers", layers, {0, kLayersMax}));
+  options->offload_layers.assign(numbers.begin(), numbers.end());
+  return {};
+}
+
 void SessionGroup::AddKvTypes(OptionList& list) {
   list.Group(kRunGroup);
   list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: f32, f16 or q8",
@@ -223,6 +271,7 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Flag("--no-kv-rotation", &no_kv_rotation,
             "Store keys and values of type q8 without the rotation that spreads their outliers");
   states.Add(list);
+  offload.Add(list);
 }
 
 void SessionGroup::AddKvChecks(OptionList& list) {
@@ -250,6 +299,7 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.kv_commit = kv_prealloc;
   options.kv_check = kv_check;
   states.Set(&options);
+  KVANT_TRY(offload.Set(&options));
   options.kv_poison = kv_poison;
   options.kv_bytes_max = kv_budget;
   options.cancel = &CancelFlag();
@@ -268,6 +318,7 @@ Result<SessionOptions> SessionGroup::Options() const {
       {kv_poison, "--kv-poison"},
       {kv_budget != 0, "--kv-budget"},
       {source_kv_type.has_value(), "--source-kv-type"},
+      {options.offload != Offload::kNone, "--offload"},
       {log_kv, "--log"}};
   for (const auto& [given, name] : cached) {
     if (!given || !no_kv_cache) continue;

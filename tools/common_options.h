@@ -69,6 +69,16 @@ struct StateGroup {
   void Set(SessionOptions* options) const;
 };
 
+// What a CUDA device computes.
+struct OffloadGroup {
+  std::optional<Offload> what;
+  std::optional<KvDevice> kv_device;
+  std::vector<std::string> layers;
+
+  void Add(OptionList& list);
+  Status Set(SessionOptions* options) const;
+};
+
 // Threads, context and KV cache: one list for all commands that compute.
 struct SessionGroup {
   std::optional<int64_t> threads;
@@ -82,6 +92,7 @@ struct SessionGroup {
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
   StateGroup states;
+  OffloadGroup offload;
   bool kv_prealloc = false;
   bool kv_check = false;
   bool kv_poison = false;

@@ -7,6 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "cpu/kernels.h"
+#include "engine/graph/device_attention.h"
 #include "engine/graph/latent_nodes.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/uncached_attention.h"
@@ -16,6 +17,9 @@ namespace kvant::graph {
 namespace {
 
 using kv::kRowTile;
+
+// More than a plan has nodes: a run of a stage and a node make one number.
+constexpr uint64_t kTicketsOfRun = 1 << 16;
 
 class AttentionNode final : public Node {
  public:
@@ -34,6 +38,7 @@ class AttentionNode final : public Node {
   // later rows see more positions. Where tasks are few, each is cut into slices of positions.
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     if (pass.kv == nullptr) return RunUncached(pass, member);
+    if (pass.device != nullptr && pass.device->Has(cache_id_)) return RunOnDevice(pass, member);
     if (Expanded(pass)) return;
     const std::span<const kv::PassView::Work> work = pass.kv->work(cache_id_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * shape_.kv_heads;
@@ -287,6 +292,29 @@ class AttentionNode final : public Node {
   void RunTask(const PassContext& pass, const Task& place, std::span<std::byte> scratch) const {
     kernels_.attention(KernelTask(pass, place, scratch));
     Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
+  }
+
+  // Whoever comes first drives the device; then each share turns and quantizes its rows.
+  void RunOnDevice(const PassContext& pass, const ThreadPool::Member& member) const {
+    const int64_t rows = pass.RowCount(in_.queries);
+    const Range range = OwnedRange(rows, 1, member.index, member.count);
+    pass.device->Attend(*pass.kv,
+                        {.ticket = pass.run * kTicketsOfRun + static_cast<uint64_t>(number()) + 1,
+                         .cache_id = cache_id_,
+                         .shape = &shape_,
+                         .scale = scale_,
+                         .many = pass.TokenCount(in_.queries) == cpu::TokenCount::kMany,
+                         .rows = pass.Floats(in_.queries),
+                         .row_count = rows,
+                         .row_floats = pass.RowFloats(in_.queries),
+                         // A layer that reads what another has stored has queries alone.
+                         .stores = in_.queries == in_.kv,
+                         .out = pass.Floats(out_.floats),
+                         .out_row_floats = pass.RowFloats(out_.floats)},
+                        range.end);
+    for (int64_t head = 0; head < shape_.kv_heads && range.begin < range.end; ++head) {
+      Finish(pass, range.begin, range.end - range.begin, head);
+    }
   }
 
   // Computes a slice; the thread that finishes the last slice of a task merges the results of all.

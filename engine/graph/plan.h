@@ -37,6 +37,8 @@ class PassView;
 
 namespace kvant::graph {
 
+class DeviceAttention;
+
 enum class ValueId : int32_t {};
 inline constexpr ValueId kNoValue{-1};
 
@@ -77,6 +79,7 @@ struct CacheLayer {
   int64_t state_floats = 0;  // of a recurrence, which has none of the above; 0: an attention
   int64_t scan_floats = 0;   // the last of these, which may be kept as F16; an even number
   Keeps keeps = Keeps::kTokens;
+  bool latent = false;  // keys begin with their values: latent attention
 
   bool operator==(const CacheLayer&) const = default;
 };
@@ -131,6 +134,7 @@ struct PassContext {
   std::span<const float> frames;       // [numbers of a frame][rows of kFrames]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
+  DeviceAttention* device = nullptr;  // of the layers whose blocks are a device's; null: none
   UncachedSource* source = nullptr;   // without a cache; null: there is no source
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
   std::byte* scratch = nullptr;       // scratch_bytes for each thread; zeros before the first pass

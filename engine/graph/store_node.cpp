@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cpu/kernels.h"
+#include "engine/graph/device_attention.h"
 #include "engine/graph/nodes.h"
 #include "engine/kv/pass_view.h"
 
@@ -151,6 +152,8 @@ class RopeAndStoreNode final : public Node {
     if (!pass.kv->Stores(cache_id_, part)) return;
     const kv::GroupShape& stored = pass.kv->shape(cache_id_);
     if (stored.rotate_values) kernels_.rotate(heads.value, 1, shape_.v_dim);
+    // The device stores them before it attends.
+    if (pass.device != nullptr && pass.device->Has(cache_id_)) return;
     const kv::PassView::Place place =
         pass.kv->PlaceOf(cache_id_, heads.kv_head, part, pass.positions[static_cast<size_t>(row)]);
     kernels_.store_key(heads.key, shape_.k_dim, stored.k_type, place.key_column, place.key_tile,

@@ -24,7 +24,10 @@ class Cache::Contents final : public BlockContents {
   Contents(IdVector<GroupId, std::unique_ptr<Store>> stores, bool poison)
       : stores_(std::move(stores)), poison_(poison) {}
 
-  void Copy(const BlockCopy& copy) override { CopyShare(copy, 0, 1); }
+  void Copy(const BlockCopy& copy) override {
+    CopyShare(copy, 0, 1);
+    store(copy.group).FinishCopies();
+  }
   void Clear(GroupId group, BlockId block) override { store(group).Fill(block, std::byte{0}); }
   void Discard(GroupId group, BlockId block) override {
     if (poison_) store(group).Fill(block, std::byte{0xff});
@@ -33,6 +36,9 @@ class Cache::Contents final : public BlockContents {
   void CopyShare(const BlockCopy& copy, int member, int members) {
     store(copy.group).Copy(copy.from, copy.to, member, members);
   }
+
+  // All stores, in the order of their groups.
+  const IdVector<GroupId, std::unique_ptr<Store>>& stores() const { return stores_; }
 
  private:
   Store& store(GroupId group) { return *stores_[group]; }
@@ -49,7 +55,7 @@ Cache::~Cache() = default;
 Cache::Cache(Cache&& other) noexcept = default;
 Cache& Cache::operator=(Cache&& other) noexcept = default;
 
-Result<Cache> Cache::Create(const CacheOptions& options, StoreMaker maker) {
+Result<Cache> Cache::Create(const CacheOptions& options, const StoreMaker& maker) {
   const Commitment commitment = options.commit ? Commitment::kAtOnce : Commitment::kOnDemand;
   std::vector<AccountedGroup> accounted;
   IdVector<GroupId, std::unique_ptr<Store>> stores;
@@ -99,6 +105,20 @@ uint64_t Cache::BytesNeeded(const CacheOptions& options) {
 
 void Cache::RunCopies(int member, int members) {
   for (const BlockCopy& copy : copies()) contents_->CopyShare(copy, member, members);
+}
+
+void Cache::FinishCopies() {
+  for (const auto& store : contents_->stores()) store->FinishCopies();
+  ClearCopies();
+}
+
+void Cache::Settle() {
+  for (const auto& store : contents_->stores()) store->Settle();
+}
+
+Status Cache::status() const {
+  for (const auto& store : contents_->stores()) KVANT_TRY(store->status());
+  return {};
 }
 
 }  // namespace kvant::kv

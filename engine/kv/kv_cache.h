@@ -19,10 +19,6 @@
 
 namespace kvant::kv {
 
-// Makes the store of a group with so many blocks.
-using StoreMaker = Result<std::unique_ptr<Store>> (*)(const GroupShape& shape, int64_t blocks,
-                                                      Commitment commitment);
-
 struct CacheOptions {
   std::vector<GroupShape> groups;  // by GroupId
   int64_t context = 0;             // most positions of a sequence
@@ -37,7 +33,7 @@ struct CacheOptions {
 class Cache : public Ledger {
  public:
   // kOutOfMemory if the address space cannot be reserved. Memory is committed when written.
-  static Result<Cache> Create(const CacheOptions& options, StoreMaker maker = CreateListedStore);
+  static Result<Cache> Create(const CacheOptions& options, const StoreMaker& maker = ListedStores());
   ~Cache();
   Cache(Cache&& other) noexcept;
   Cache& operator=(Cache&& other) noexcept;
@@ -48,9 +44,22 @@ class Cache : public Ledger {
   // all memory is committed at once.
   static uint64_t BytesNeeded(const CacheOptions& options);
 
-  // Makes one member's share of the copies that Reserve listed. ClearCopies follows when all of the
-  // team are done.
+  // Makes one member's share of the copies that Reserve listed. FinishCopies follows when all of
+  // the team are done.
   void RunCopies(int member, int members);
+  void FinishCopies();
+
+  // What was written through open blocks is where passes read it.
+  void Settle();
+  // The first error of a store whose memory may fail; what the cache holds is then not to be used.
+  Status status() const;
+
+  // The blocks of a group that a device reads, and the number of a cache layer in its group; null:
+  // the CPU does.
+  const DeviceStore* DeviceOf(int cache_id) const {
+    return places_[static_cast<size_t>(cache_id)].store->device();
+  }
+  size_t IndexInGroup(int cache_id) const { return places_[static_cast<size_t>(cache_id)].index; }
 
   // The group of a cache layer.
   GroupId group_of_layer(int cache_id) const {

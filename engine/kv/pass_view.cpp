@@ -198,14 +198,17 @@ PassView::StatePlace PassView::StateOf(int layer, int part) const {
   return {floats(State::ReadBlock(table, rows.sequence->length)), floats(State::WriteBlock(table))};
 }
 
-PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t position) const {
-  const GroupId group = group_of_layer(layer);
-  const GroupShape& shape = cache_->shape(group);
+BlockId PassView::BlockOf(int layer, int part, int64_t position) const {
   // The positions of a pass are in the last blocks of a table, whose numbers are consecutive.
-  const std::vector<TableEntry>& entries = Entries(parts_[static_cast<size_t>(part)], group);
+  const std::vector<TableEntry>& entries =
+      Entries(parts_[static_cast<size_t>(part)], group_of_layer(layer));
   const int64_t back = entries.back().number - position / kBlockTokens;
-  const TableEntry& entry = entries[entries.size() - 1 - static_cast<size_t>(back)];
-  const BlockPlace block = cache_->LanesOf(layer, head).At(entry.id);
+  return entries[entries.size() - 1 - static_cast<size_t>(back)].id;
+}
+
+PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t position) const {
+  const GroupShape& shape = cache_->shape(group_of_layer(layer));
+  const BlockPlace block = cache_->LanesOf(layer, head).At(BlockOf(layer, part, position));
   const size_t token = static_cast<size_t>(position % kBlockTokens);
   Place place;
   place.key_tile = block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token);
@@ -234,6 +237,11 @@ std::span<const cpu::KvRun> PassView::Runs(int layer, int head, const Work& work
                     .rows = run.rows};
   }
   return out.first(count);
+}
+
+std::span<const PassView::BlockRun> PassView::BlockRuns(int layer, const Work& work) const {
+  const std::vector<BlockRun>& runs = groups_[group_of_layer(layer)].runs;
+  return std::span(runs).subspan(work.runs_begin, work.runs_end - work.runs_begin);
 }
 
 int64_t PassView::EndOf(int layer, const Work& work) const {

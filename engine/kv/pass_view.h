@@ -71,6 +71,8 @@ class PassView {
     float* value_scale;
   };
   Place PlaceOf(int layer, int head, int part, int64_t position) const;
+  // The block that it is in.
+  BlockId BlockOf(int layer, int part, int64_t position) const;
   // Whether the part's rows are to be stored. False where a replay leaves the layer's group alone,
   // because the group still holds these positions.
   bool Stores(int layer, int part) const {
@@ -96,18 +98,21 @@ class PassView {
   // The end of the last position among the runs of a piece of work.
   int64_t EndOf(int layer, const Work& work) const;
 
-  // The most runs of one piece of work, for a context and a number of parts.
-  static int64_t RunsMax(int64_t context, int64_t parts);
-
- private:
-  // `count` positions from first_position, in blocks of consecutive numbers.
+  // The same runs as blocks, for whoever does not read them on the CPU: `count` positions from
+  // first_position on, in blocks of consecutive numbers, in the order of positions.
   struct BlockRun {
     BlockId block;
     int64_t first_position;
     int64_t count;
-    uint64_t rows;
-    size_t owner;  // the first part that holds it
+    uint64_t rows;  // a bit for each row of the work that may see it
+    size_t owner;   // the first part that holds it
   };
+  std::span<const BlockRun> BlockRuns(int layer, const Work& work) const;
+
+  // The most runs of one piece of work, for a context and a number of parts.
+  static int64_t RunsMax(int64_t context, int64_t parts);
+
+ private:
   struct GroupView {
     std::vector<BlockRun> runs;
     std::vector<cpu::HiddenPositions> hidden;

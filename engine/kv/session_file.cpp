@@ -206,6 +206,7 @@ Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cac
   for (const SavedSource& source : session.sources) {
     if (session.source_rows) KVANT_TRY(PutSourceRows(out, cache, *source.holder));
   }
+  KVANT_TRY(cache.status());  // what a store could not show is not worth keeping
   return file.Commit();
 }
 

@@ -446,7 +446,13 @@ Result<LoadedSession> SessionReader::Read() {
 Result<LoadedSession> ReadSessionFile(const std::string& path, uint64_t fingerprint, int64_t vocab,
                                       const SourceCheck& check_source, Cache& cache) {
   KVANT_ASSIGN(const MappedFile file, MappedFile::Open(path));
-  return SessionReader(file.bytes(), path, fingerprint, vocab, check_source, cache).Read();
+  KVANT_ASSIGN(LoadedSession session,
+               SessionReader(file.bytes(), path, fingerprint, vocab, check_source, cache).Read());
+  cache.Settle();
+  const Status stored = cache.status();
+  if (stored.ok()) return session;
+  FreeLoaded(session, cache);
+  return stored.error();
 }
 
 void FreeLoaded(LoadedSession& session, Cache& cache) {

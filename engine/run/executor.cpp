@@ -56,6 +56,11 @@ Status Executor::Prepare() {
   pass_.shared = shared_.bytes();
   pass_.arrivals = arrivals_;
   pass_.kv = view_.has_value() ? &*view_ : nullptr;
+  if (core_.device != nullptr) {
+    KVANT_ASSIGN(device_,
+                 graph::DeviceAttention::Create(core_.device, *core_.cache, arena_.bytes()));
+    pass_.device = device_.get();
+  }
   return {};
 }
 
@@ -68,6 +73,7 @@ Status Executor::RunPass(std::span<PassPart> parts, const std::atomic<bool>* can
   if (rows_.empty()) return {};
   Status status = EncodeAgain(parts.front(), cancel);
   if (status.ok()) status = RunStage(graph::Stage::kBody, cancel);
+  if (status.ok() && device_ != nullptr) status = device_->status();
   if (status.ok()) status = RunHead(parts, cancel, sink);
   if (status.ok()) {
     ++core_.counters.passes;
@@ -105,7 +111,7 @@ void Executor::RunCopies() {
   core_.team.RunPhases(1, [this](int64_t /*phase*/, const ThreadPool::Member& member) {
     core_.cache->RunCopies(member.index, member.count);
   });
-  core_.cache->ClearCopies();
+  core_.cache->FinishCopies();
 }
 
 // Puts the tokens and positions of all rows together, for the plan and for the view of the cache.
@@ -130,7 +136,11 @@ void Executor::Fill(std::span<const PassPart> parts) {
       tails_.push_back(part.tail != nullptr ? part.tail->rows() : graph::TailRows());
     }
   }
-  if (view_.has_value() && !rows_.empty()) view_->Set(rows_);
+  if (view_.has_value() && !rows_.empty()) {
+    view_->Set(rows_);
+    core_.cache->Settle();
+    if (device_ != nullptr) device_->Begin(*view_, positions_);
+  }
   pass_.tokens = tokens_;
   pass_.positions = positions_;
   pass_.tails = tails_;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "engine/graph/device_attention.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 #include "engine/run/core.h"
@@ -67,6 +68,11 @@ class Executor {
   // Makes the copies of shared blocks that the cache has listed (kv::Ledger::copies).
   void RunCopies();
 
+  // Of the device that attends; zeros without one.
+  graph::DeviceAttention::Stats device_stats() const {
+    return device_ == nullptr ? graph::DeviceAttention::Stats() : device_->stats();
+  }
+
   // The frequencies of a rotation, [n_rot / 2] radians per position: by index into Plan::ropes.
   std::span<const graph::RopeAngles> ropes() const { return ropes_; }
 
@@ -89,6 +95,7 @@ class Executor {
   std::vector<std::atomic<int32_t>> arrivals_;
   std::vector<graph::RopeAngles> ropes_;
   std::optional<kv::PassView> view_;
+  std::unique_ptr<graph::DeviceAttention> device_;  // null: nothing is offloaded
   SourceEncoder encoder_;
   graph::UncachedSource source_rows_;  // without a cache: of the source of the last pass
   graph::PassContext pass_;

@@ -195,6 +195,7 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
       }
     }
   }
+  KVANT_TRY(cache.status());
   return out;
 }
 
@@ -266,7 +267,7 @@ Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
   }
   state.tokens.assign(ids.begin(), ids.end());
   state.origin = length == 0 ? run::Origin::kTokens : run::Origin::kImported;
-  return {};
+  return cache.status();
 }
 
 }  // namespace

@@ -91,6 +91,15 @@ RunnerStats Runner::stats() const {
   stats.sequences = engine_->sequences->count();
   stats.snapshots = engine_->sequences->snapshots();
   if (!core.cache.has_value()) return stats;
+  const graph::DeviceAttention::Stats device = engine_->executor->device_stats();
+  stats.bytes_to_device = device.traffic.up;
+  stats.bytes_to_host = device.traffic.down;
+  stats.device_calls_few = device.plain_calls + device.recordings + device.replays;
+  stats.device_calls_replayed = device.replays;
+  stats.device_calls_many = device.long_calls;
+  for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
+    stats.offloaded_layers += core.cache->DeviceOf(layer) != nullptr ? 1 : 0;
+  }
   const kv::CacheStats cache = core.cache->stats();
   stats.kv_bytes_used = cache.bytes_used;
   stats.kv_bytes_peak = cache.bytes_peak;

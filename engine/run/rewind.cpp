@@ -217,7 +217,7 @@ Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin,
   });
   core.cache->FinishMove(state.kv, std::move(*tables), end - begin);
   state.tokens.erase(state.tokens.begin() + begin, state.tokens.begin() + end);
-  return {};
+  return core.cache->status();
 }
 
 }  // namespace

@@ -94,6 +94,15 @@ struct RunnerStats {
   uint64_t encoder_passes = 0;  // sources that were encoded
   int64_t sequences = 0;        // alive
   int64_t snapshots = 0;
+  // Of an offload (SessionOptions::offload): layers that a device attends for, bytes over the bus,
+  // and attentions of few rows, those of them that were one launch of a recorded graph, and
+  // attentions of many rows.
+  int64_t offloaded_layers = 0;
+  uint64_t bytes_to_device = 0;
+  uint64_t bytes_to_host = 0;
+  uint64_t device_calls_few = 0;
+  uint64_t device_calls_replayed = 0;
+  uint64_t device_calls_many = 0;
   std::vector<KvGroupStats> groups;
 };
 

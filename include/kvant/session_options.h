@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "kvant/kv_type.h"
 #include "kvant/model.h"
@@ -25,6 +26,19 @@ inline constexpr int64_t kDefaultStateCheckpoints = 8;
 inline constexpr int64_t kStateCheckpointsMax = 4096;
 // Tokens that a log of states holds at most.
 inline constexpr int64_t kStateLogMax = 4096;
+
+// What a device computes, where there is one; all else is computed by the CPU.
+enum class Offload : uint8_t {
+  kNone,
+  kAttention,  // attention over the cache
+};
+
+// Where keys and values of offloaded layers lie.
+enum class KvDevice : uint8_t {
+  kAuto,  // in the device's memory; layers for which it has no room stay with the CPU
+  kCuda,  // in the device's memory, all of them
+  kCpu,   // in the host's memory, which the device reads across the bus
+};
 
 struct SessionOptions {
   int64_t context = 0;  // positions that a sequence may hold; 0 = the model's training length
@@ -75,6 +89,14 @@ struct SessionOptions {
   int64_t state_log = 0;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;
+
+  // A first device of NVIDIA's driver computes attention over the tokens of a sequence; its numbers
+  // differ from the CPU's by the rounding of queries and weights to halves. Keys and values are of
+  // type f16 or q8 then. After an error of the device every step of the runner fails.
+  Offload offload = Offload::kNone;
+  KvDevice kv_device = KvDevice::kAuto;
+  // Which layers, by the number of their attention in the model, from 0; empty: all that can be.
+  std::vector<int> offload_layers = {};
 };
 
 // Returns the options with every default filled in. kInvalid for impossible numbers.

@@ -10,10 +10,12 @@
 #include <memory>
 #include <utility>
 
+#include "base/result.h"
 #include "engine/kv/accounting/block_pool.h"
 
 namespace kvant::kv {
 
+class DeviceStore;
 class HostStore;
 
 // Where a block's numbers of one layer and head begin.
@@ -56,14 +58,23 @@ class Store {
   // Copies block `from` to block `to` in all layers and heads: the share of member number `member`
   // of a team of `members`.
   virtual void Copy(BlockId from, BlockId to, int member, int members) = 0;
+  // Follows when all members of the team are done with their shares.
+  virtual void FinishCopies() {}
   virtual void Fill(BlockId block, std::byte value) = 0;
 
   // A block of a head of cache layer number `layer` of the group (not its cache id). A block that
   // is open for change is opened by nobody else.
   virtual OpenBlock Open(size_t layer, size_t head, BlockId block, Access access) = 0;
 
+  // What was written through open blocks is where passes read it.
+  virtual void Settle() {}
+  // The first error of a store whose memory may fail.
+  virtual Status status() const { return {}; }
+
   // This store if the CPU can read its blocks where they lie, otherwise null.
   virtual const HostStore* host() const { return nullptr; }
+  // This store if its blocks are a device's to read, otherwise null.
+  virtual const DeviceStore* device() const { return nullptr; }
 };
 
 }  // namespace kvant::kv

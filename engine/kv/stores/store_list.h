@@ -2,9 +2,11 @@
 // all.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/result.h"
+#include "engine/kv/stores/device_store.h"
 #include "engine/kv/stores/host_store.h"
 #include "engine/kv/stores/store.h"
 
@@ -28,10 +30,19 @@ Result<std::unique_ptr<Store>> CreateStore(StoreTypes<Stores...> /*list*/, const
   return store;
 }
 
-// The same with the stores of this build.
-inline Result<std::unique_ptr<Store>> CreateListedStore(const GroupShape& shape, int64_t blocks,
-                                                        Commitment commitment) {
-  return CreateStore(StoreList(), shape, blocks, commitment);
+// Makes the store of a group with so many blocks.
+using StoreMaker = std::function<Result<std::unique_ptr<Store>>(
+    const GroupShape& shape, int64_t blocks, Commitment commitment)>;
+
+// The same with the stores of this build; those of a device lie in `space`. Null: there is no
+// device.
+inline StoreMaker ListedStores(std::shared_ptr<DeviceSpace> space = nullptr) {
+  return [space](const GroupShape& shape, int64_t blocks, Commitment commitment) {
+    if (space != nullptr && shape.store == DeviceStore::kName) {
+      return DeviceStore::Create(space, shape, blocks);
+    }
+    return CreateStore(StoreList(), shape, blocks, commitment);
+  };
 }
 
 }  // namespace kvant::kv

@@ -1,0 +1,13 @@
+// The kernels of this build, compiled for devices.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace kvant::cuda {
+
+// What cuModuleLoadData takes: machine code for several compute capabilities, and PTX for newer
+// ones. Empty where the build had no nvcc.
+std::span<const std::byte> KernelImage();
+
+}  // namespace kvant::cuda

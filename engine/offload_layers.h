@@ -1,0 +1,20 @@
+// Which layers a device can compute, by the options alone.
+#pragma once
+
+#include <vector>
+
+#include "kvant/model.h"
+#include "kvant/result.h"
+#include "kvant/session_options.h"
+
+namespace kvant {
+
+// Checks the options of an offload, which are resolved otherwise. kInvalid, kNotSupported.
+Status CheckOffload(const Model& model, const SessionOptions& options);
+
+// The cache ids of the layers that the options name and that a device can compute: attentions over
+// a sequence's own tokens, other than latent ones, with heads of a multiple of 8 dimensions up to
+// 256. Ascending; empty without an offload.
+std::vector<int> OffloadableLayers(const Model& model, const SessionOptions& options);
+
+}  // namespace kvant
