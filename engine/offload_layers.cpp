@@ -18,7 +18,18 @@ bool CanOffload(const graph::CacheLayer& layer) {
          HasHeads(layer.k_dim) && HasHeads(layer.v_dim);
 }
 
+Offload default_offload = Offload::kNone;
+
 }  // namespace
+
+void SetDefaultOffload(Offload offload) { default_offload = offload; }
+
+SessionOptions WithDefaultOffload(const Model& model, SessionOptions options) {
+  if (default_offload == Offload::kNone || options.offload != Offload::kNone) return options;
+  SessionOptions offloaded = options;
+  offloaded.offload = default_offload;
+  return CheckOffload(model, offloaded).ok() ? offloaded : options;
+}
 
 Status CheckOffload(const Model& model, const SessionOptions& options) {
   const int64_t layers = std::ssize(model.cache_layers());

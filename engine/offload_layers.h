@@ -9,6 +9,12 @@
 
 namespace kvant {
 
+// What sessions offload whose options say nothing, where they can: nothing, unless a program asks for
+// it before it opens one. So the tests of the CPU's cache run with a device's, too.
+void SetDefaultOffload(Offload offload);
+// The options with this default.
+SessionOptions WithDefaultOffload(const Model& model, SessionOptions options);
+
 // Checks the options of an offload, which are resolved otherwise. kInvalid, kNotSupported.
 Status CheckOffload(const Model& model, const SessionOptions& options);
 

@@ -66,6 +66,7 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
                        cpu::kKvQ8DimMax, dim);
     }
   }
+  options = WithDefaultOffload(model, std::move(options));
   KVANT_TRY(CheckOffload(model, options));
   if (options.offload != Offload::kNone) options.chunk = std::min(options.chunk, kOffloadChunkMax);
   if (options.strict) options.chunk = std::min(options.chunk, kSharedRowsMax);

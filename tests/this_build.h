@@ -5,7 +5,7 @@
 namespace kvant::test {
 
 extern const char* const kProgramPath;     // kvant, "" where it is not built
-extern const char* const kFakeCudaDriver;  // tests/cuda/fake_driver.c, a shared library
+extern const char* const kFakeCudaDriver;  // tests/cuda/fake_driver.cpp, a shared library
 extern const bool kSanitized;              // by the address or thread sanitizer
 
 }  // namespace kvant::test

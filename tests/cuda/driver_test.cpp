@@ -58,7 +58,7 @@ TEST_F(CudaDriver, EveryCallMayFail) {
   begin(0, 2);
   ASSERT_TRUE(FindDevices().ok());
   const int all = calls();
-  ASSERT_EQ(all, 3 + 2 * 6);
+  ASSERT_EQ(all, 3 + 2 * 7);
   for (int failing = 1; failing <= all; ++failing) {
     begin(failing, 2);
     const auto devices = FindDevices();

@@ -31,7 +31,7 @@ Cache MakeCache(const CacheOptions& options) {
 void Grow(Cache& cache, Sequence& sequence, int64_t tokens) {
   ASSERT_TRUE(cache.Reserve(sequence, tokens).ok());
   cache.RunCopies(0, 1);
-  cache.ClearCopies();
+  cache.FinishCopies();
   cache.Commit(sequence);
 }
 

@@ -285,7 +285,7 @@ Status Grow(Cache& cache, std::vector<Sequence>& sequences, std::span<const Grow
       const int64_t piece = std::min(chunk, left);
       KVANT_TRY(cache.Reserve(sequence, piece));
       cache.RunCopies(0, 1);
-      cache.ClearCopies();
+      cache.FinishCopies();
       cache.Commit(sequence);
       left -= piece;
     }
@@ -377,7 +377,7 @@ TEST(KvCache, AMarkedCopyIsMadeBeforeItsSourceIsGivenUp) {
   ASSERT_FALSE(cache.copies().empty());
   cache.Free(second);
   cache.RunCopies(0, 1);
-  cache.ClearCopies();
+  cache.FinishCopies();
   for (int64_t row = 0; row < kBlockTokens; ++row) {
     std::vector<std::byte> found(written.size());
     float scale = 0.0f;

@@ -33,7 +33,7 @@ void GrowTo(Cache& cache, Sequence& sequence, int64_t length) {
   while (sequence.length < length) {
     ASSERT_TRUE(cache.Reserve(sequence, std::min<int64_t>(80, length - sequence.length)).ok());
     cache.RunCopies(0, 1);
-    cache.ClearCopies();
+    cache.FinishCopies();
     cache.Commit(sequence);
   }
 }
@@ -81,7 +81,7 @@ TEST(KvEdges, AMoveKeepsEveryPositionThatTheWindowHeld) {
     auto tables = cache.PrepareMove(sequence, begin, end);
     ASSERT_TRUE(tables.ok());
     cache.RunCopies(0, 1);
-    cache.ClearCopies();
+    cache.FinishCopies();
     cache.FinishMove(sequence, std::move(*tables), end - begin);
     const BlockTable& table = sequence.tables[GroupId{1}];
     EXPECT_EQ(table.first_position, *expected.begin()) << after;

@@ -14,10 +14,13 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "engine/kv/stores/device_space.h"
+#include "engine/kv/stores/device_store.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/policies/state.h"
 #include "engine/kv/session_file.h"
+#include "tests/cuda/emulated_device.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::kv {
@@ -103,7 +106,7 @@ CacheOptions AllKinds() {
   return options;
 }
 
-Cache MakeCache(StoreMaker maker) {
+Cache MakeCache(const StoreMaker& maker) {
   auto cache = Cache::Create(AllKinds(), maker);
   EXPECT_TRUE(cache.ok());
   return std::move(*cache);
@@ -112,7 +115,7 @@ Cache MakeCache(StoreMaker maker) {
 // Does the same to a cache whatever its store is, and remembers what can be read of it.
 class Story {
  public:
-  Story(StoreMaker maker, std::string path) : cache_(MakeCache(maker)), path_(std::move(path)) {}
+  Story(const StoreMaker& maker, std::string path) : cache_(MakeCache(maker)), path_(std::move(path)) {}
 
   void Tell() {
     Sequence first = cache_.NewSequence();
@@ -136,7 +139,7 @@ class Story {
   void Grow(Sequence& sequence, int64_t tokens) {
     ASSERT_TRUE(cache_.Reserve(sequence, tokens).ok());
     cache_.RunCopies(0, 1);
-    cache_.ClearCopies();
+    cache_.FinishCopies();
     for (const GroupId group : cache_.group_ids()) {
       const GroupShape& shape = cache_.shape(group);
       if (shape.holds_states()) {
@@ -243,16 +246,29 @@ class Story {
   std::mt19937 random_{11};
 };
 
-TEST(KvOpened, ADistantStoreHoldsWhatAHostStoreHolds) {
+TEST(KvOpened, OtherStoresHoldWhatAHostStoreHolds) {
   test::TemporaryFolder folder;
-  Story host(CreateListedStore, folder / "host");
-  Story distant(MakeDistant, folder / "distant");
+  Story host(ListedStores(), folder / "host");
   host.Tell();
-  distant.Tell();
   ASSERT_GT(host.numbers.size(), 10000u);
-  EXPECT_EQ(host.numbers, distant.numbers);
   ASSERT_GT(host.file.size(), 10000u);
+  Story distant(MakeDistant, folder / "distant");
+  distant.Tell();
+  EXPECT_EQ(host.numbers, distant.numbers);
   EXPECT_EQ(host.file, distant.file);
+  for (const cuda::MemoryKind kind : {cuda::MemoryKind::kDevice, cuda::MemoryKind::kHost}) {
+    const auto opened = test::OpenEmulatedDevice();
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const auto space = std::make_shared<DeviceSpace>(*opened, kind);
+    const auto make = [&space](const GroupShape& shape, int64_t blocks, Commitment /*commitment*/) {
+      return DeviceStore::Create(space, shape, blocks);
+    };
+    Story device(make, folder / "device");
+    device.Tell();
+    EXPECT_TRUE(space->status().ok());
+    EXPECT_EQ(host.numbers, device.numbers);
+    EXPECT_EQ(host.file, device.file);
+  }
 }
 
 // Blocks that are only read stay as they are, whatever is done to what is shown.

@@ -134,7 +134,7 @@ class Program {
     }
     cache_.RunCopies(0, 2);
     cache_.RunCopies(1, 2);
-    cache_.ClearCopies();
+    cache_.FinishCopies();
     if (parts.empty()) return;
     view_.Set(parts);
     std::vector<RowNumber> numbers;

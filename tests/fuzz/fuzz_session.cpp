@@ -156,7 +156,7 @@ class Program {
     if (tokens == 0 || !cache_.CheckRoom({&growth, 1}, kChunk).ok()) return;
     Require(cache_.Reserve(sequence.kv, tokens).ok());
     cache_.RunCopies(0, 1);
-    cache_.ClearCopies();
+    cache_.FinishCopies();
     const PartRows part{&sequence.kv, 0, tokens};
     view_.Set({&part, 1});
     for (int layer = 0; layer < static_cast<int>(cache_.groups()); ++layer)
