@@ -14,7 +14,9 @@ set(kvant_cuda_architectures 75 80 86 89 90a)
 set(kvant_cuda_ptx 90)
 
 set(kvant_cuda_image "")
-if(NOT KVANT_CUDA STREQUAL OFF)
+if(KVANT_CUDA STREQUAL AUTO AND (KVANT_SANITIZE OR KVANT_FUZZ))
+  message(STATUS "CUDA kernels: not compiled for this build, which runs them on the host alone")
+elseif(NOT KVANT_CUDA STREQUAL OFF)
   find_program(KVANT_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin
     DOC "NVIDIA's compiler, 12 or 13")
   mark_as_advanced(KVANT_NVCC)

@@ -12,10 +12,10 @@ namespace {
 // Of cuda.h.
 constexpr unsigned kNonBlockingStream = 1;
 constexpr unsigned kEventWithoutTimes = 2;
-constexpr unsigned kHostMemoryMapped = 2;      // CU_MEMHOSTALLOC_DEVICEMAP
-constexpr unsigned kRegisterMapped = 2;        // CU_MEMHOSTREGISTER_DEVICEMAP
-constexpr int kCaptureOfThread = 1;            // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-constexpr int kMaxDynamicSharedBytes = 8;      // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr unsigned kHostMemoryMapped = 2;  // CU_MEMHOSTALLOC_DEVICEMAP
+constexpr unsigned kRegisterMapped = 2;    // CU_MEMHOSTREGISTER_DEVICEMAP
+constexpr int kCaptureOfThread = 1;        // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 constexpr int kOldestMajor = 7;
 constexpr int kOldestMinor = 5;
@@ -142,8 +142,8 @@ Result<Memory> Device::Allocate(MemoryKind kind, size_t bytes) {
   KVANT_TRY(Bind());
   if (kind == MemoryKind::kHost) {
     void* memory = nullptr;
-    KVANT_TRY(driver_.Check(call().mem_host_alloc(&memory, bytes, kHostMemoryMapped),
-                            "cuMemHostAlloc"));
+    KVANT_TRY(
+        driver_.Check(call().mem_host_alloc(&memory, bytes, kHostMemoryMapped), "cuMemHostAlloc"));
     // With unified addresses, which all devices here have, the device's address is the same.
     return Memory(shared_from_this(), kind, reinterpret_cast<uintptr_t>(memory), bytes);
   }
@@ -187,23 +187,28 @@ Status Device::Fill(Stream stream, Address to, std::byte value, size_t bytes) {
 Status Device::Launch(Kernel kernel, const Grid& grid, size_t shared_bytes, const void* params) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
   if (grid.x > kGridMaxX || grid.y > kGridMax || grid.z > kGridMax) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "CUDA: expected a grid of at most {} x {} x {} thread blocks, found {} x {} x {}",
-                     kGridMaxX, kGridMax, kGridMax, grid.x, grid.y, grid.z);
+    return MakeError(
+        ErrorCode::kNotSupported,
+        "CUDA: expected a grid of at most {} x {} x {} thread blocks, found {} x {} x {}",
+        kGridMaxX, kGridMax, kGridMax, grid.x, grid.y, grid.z);
   }
   KVANT_TRY(Bind());
   void* arguments[] = {const_cast<void*>(params)};
   return driver_.Check(
       call().launch_kernel(kernels_[kernel], static_cast<unsigned>(grid.x),
-                           static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z), kThreads, 1,
-                           1, static_cast<unsigned>(shared_bytes), StreamOf(Stream::kWork), arguments,
-                           nullptr),
+                           static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z), kThreads,
+                           1, 1, static_cast<unsigned>(shared_bytes), StreamOf(Stream::kWork),
+                           arguments, nullptr),
       "cuLaunchKernel");
 }
 
-Status Device::Store(const StoreParams& params, Grid grid) { return Launch(kStore, grid, 0, &params); }
+Status Device::Store(const StoreParams& params, Grid grid) {
+  return Launch(kStore, grid, 0, &params);
+}
 
-Status Device::Merge(const MergeParams& params, Grid grid) { return Launch(kMerge, grid, 0, &params); }
+Status Device::Merge(const MergeParams& params, Grid grid) {
+  return Launch(kMerge, grid, 0, &params);
+}
 
 Status Device::Copy(const CopyParams& params, Grid grid) { return Launch(kCopy, grid, 0, &params); }
 

@@ -151,8 +151,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Merge(const MergeParams& params, Grid grid);
   Status Copy(const CopyParams& params, Grid grid);
 
-  // Whether heads of these dimensions are small enough for the device's shared memory. kNotSupported
-  // says what was expected.
+  // Whether heads of these dimensions are small enough for the device's shared memory.
+  // kNotSupported says what was expected.
   Status CanAttend(const LayerBlocks& blocks) const;
 
   // An event is a mark behind all work that is in the stream now.

@@ -29,7 +29,7 @@ struct DeviceFacts {
 // function that has changed has a new name with "_v2". Objects of the driver are pointers to types
 // that only it knows.
 struct DriverFunctions {
-  using Code = int;               // CUresult: 0 = done
+  using Code = int;                    // CUresult: 0 = done
   using Address = unsigned long long;  // CUdeviceptr
   using Object = void*;
 

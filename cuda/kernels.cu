@@ -18,15 +18,15 @@ __device__ GpuBlock ThisBlock() {
 
 }  // namespace
 
-#define KVANT_ATTENTION(dims, blocks_per_sm)                                             \
-  extern "C" __global__ void __launch_bounds__(kThreads, blocks_per_sm)                  \
-      kvant_attention_##dims(AttentionParams params) {                                   \
-    GpuBlock block = ThisBlock();                                                        \
-    AttentionTile<dims>::Run(block, params);                                             \
+#define KVANT_ATTENTION(dims, blocks_per_sm)                            \
+  extern "C" __global__ void __launch_bounds__(kThreads, blocks_per_sm) \
+      kvant_attention_##dims(AttentionParams params) {                  \
+    GpuBlock block = ThisBlock();                                       \
+    AttentionTile<dims>::Run(block, params);                            \
   }
 
-KVANT_ATTENTION(64, 4)
-KVANT_ATTENTION(128, 3)
+KVANT_ATTENTION(64, 3)
+KVANT_ATTENTION(128, 2)
 KVANT_ATTENTION(256, 2)
 
 extern "C" __global__ void __launch_bounds__(kThreads) kvant_store(StoreParams params) {

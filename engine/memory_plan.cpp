@@ -2,19 +2,20 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/available_memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels/params.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/policies/encoder.h"
 #include "engine/kv/policies/fixed.h"
 #include "engine/kv/policies/sections.h"
 #include "engine/kv/policies/state.h"
-#include "engine/offload.h"
 #include "engine/offload_layers.h"
 #include "formats/gguf.h"
 
@@ -157,6 +158,29 @@ kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& optio
           .poison = options.kv_poison};
 }
 
+uint64_t OffloadedCacheBytes(const Model& model, const SessionOptions& options,
+                             const std::vector<int>& layers) {
+  kv::CacheOptions cache = CacheOptionsFor(model, options, layers);
+  std::erase_if(cache.groups,
+                [](const kv::GroupShape& shape) { return shape.store != kv::DeviceStore::kName; });
+  cache.bytes_max = 0;
+  cache.commit = true;  // a device has no memory on demand
+  return kv::Cache::BytesNeeded(cache);
+}
+
+uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options) {
+  uint64_t row = 0;
+  for (const graph::Value& value : model.plan().values()) {
+    if (value.kind == cpu::ActivationKind::kFloat32 && value.rows == graph::RowSpace::kPass) {
+      row = std::max<uint64_t>(row, value.row_bytes);
+    }
+  }
+  const auto chunk = static_cast<uint64_t>(options.chunk);
+  const auto few = static_cast<uint64_t>(std::min(options.sequences, kSharedRowsMax));
+  const auto spans = static_cast<uint64_t>(options.context / cuda::kSpanPositions + 1);
+  return 2 * std::bit_ceil(chunk * row) + std::bit_ceil(few * row * std::bit_ceil(spans));
+}
+
 Status CheckMemory(const kv::CacheOptions& cache) {
   kv::CacheOptions wanted = cache;
   const uint64_t budget = std::exchange(wanted.bytes_max, 0);
@@ -235,7 +259,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
         std::erase_if(of_host.groups, [](const kv::GroupShape& shape) {
           return shape.store == kv::DeviceStore::kName;
         });
-        plan.kv = kv::Cache::BytesNeeded(of_host);
+        plan.kv_on_device = plan.kv - std::min(plan.kv, kv::Cache::BytesNeeded(of_host));
         plan.device += OffloadedCacheBytes(model, options, offloaded);
       }
     }

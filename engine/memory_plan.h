@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/graph/plan.h"
 #include "kvant/memory_plan.h"
@@ -25,6 +26,12 @@ MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes);
 // `offloaded` are the cache ids of the layers whose blocks are a device's.
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options,
                                  std::span<const int> offloaded = {});
+
+// The bytes of a device's memory that the cache of these layers takes, and what passes need
+// beside it.
+uint64_t OffloadedCacheBytes(const Model& model, const SessionOptions& options,
+                             const std::vector<int>& layers);
+uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options);
 
 // What a pass of the encoder over so many positions is limited to, and the memory that it takes
 // until it ends.

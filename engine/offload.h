@@ -1,7 +1,6 @@
-// The memory that offloaded layers take on a device, and how many of them it has room for.
+// Opens the device of an offload, and chooses the layers that it has room for.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,12 +10,6 @@
 #include "kvant/session_options.h"
 
 namespace kvant {
-
-// The bytes of a device's memory that the cache of these layers takes, and what passes need
-// beside it.
-uint64_t OffloadedCacheBytes(const Model& model, const SessionOptions& options,
-                             const std::vector<int>& layers);
-uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options);
 
 struct Offloaded {
   std::shared_ptr<kv::DeviceSpace> space;  // null: there is no offload

@@ -11,7 +11,9 @@ namespace {
 constexpr int64_t kDeviceHeadStep = 8;
 constexpr int64_t kDeviceHeadMax = 256;
 
-bool HasHeads(int64_t dim) { return dim > 0 && dim <= kDeviceHeadMax && dim % kDeviceHeadStep == 0; }
+bool HasHeads(int64_t dim) {
+  return dim > 0 && dim <= kDeviceHeadMax && dim % kDeviceHeadStep == 0;
+}
 
 bool CanOffload(const graph::CacheLayer& layer) {
   return layer.state_floats == 0 && layer.keeps == graph::Keeps::kTokens && !layer.latent &&
@@ -66,8 +68,7 @@ std::vector<int> OffloadableLayers(const Model& model, const SessionOptions& opt
   if (options.offload == Offload::kNone) return layers;
   const std::vector<int>& named = options.offload_layers;
   for (int id = 0; id < std::ssize(model.cache_layers()); ++id) {
-    const bool wanted =
-        named.empty() || std::find(named.begin(), named.end(), id) != named.end();
+    const bool wanted = named.empty() || std::find(named.begin(), named.end(), id) != named.end();
     if (wanted && CanOffload(model.cache_layers()[static_cast<size_t>(id)])) layers.push_back(id);
   }
   return layers;

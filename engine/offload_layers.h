@@ -9,8 +9,8 @@
 
 namespace kvant {
 
-// What sessions offload whose options say nothing, where they can: nothing, unless a program asks for
-// it before it opens one. So the tests of the CPU's cache run with a device's, too.
+// What sessions offload whose options say nothing, where they can: nothing, unless a program asks
+// for it before it opens one. So the tests of the CPU's cache run with a device's, too.
 void SetDefaultOffload(Offload offload);
 // The options with this default.
 SessionOptions WithDefaultOffload(const Model& model, SessionOptions options);

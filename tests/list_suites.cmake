@@ -7,6 +7,18 @@ if(NOT status EQUAL 0)
   add_test(kvant_tests_starts ${program} --gtest_list_tests)
 endif()
 
+# The same tests with attention on an emulated device: some kinds of each.
+foreach(entry
+    "Runner=*Runner*/mixed_f16_window_7:*Runner*/mixed_q8_window_33"
+    "Beams=BeamGenerator*:*BeamEdges*:*Draft*/*f16*"
+    "Recurrent=*Recurrent*/qwen35_four:*State*/qwen35_four:*Recurrent*/falcon_h1"
+    "Sessions=*SessionFile*:Preemption*:PrefixCache*:Scheduler*:Shakespeare*:Gemma3*:KvTensors*")
+  string(REGEX MATCH "^[^=]+" name ${entry})
+  string(REGEX REPLACE "^[^=]+=" "" filter ${entry})
+  add_test(OnDevice/${name} ${program} --gtest_filter=${filter} --gtest_brief=1)
+  set_tests_properties(OnDevice/${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "KVANT_TEST_OFFLOAD=emulated")
+endforeach()
+
 # "Suite." or "Suite/0.  # TypeParam = float" opens a suite; its tests follow indented.
 string(REPLACE "\n" ";" lines "${listing}")
 foreach(line ${lines})

@@ -39,9 +39,10 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/model.",
     "engine/offload_layers.",
     "engine/session_options.",
-    "engine/memory_plan.",  // and offload.*, which asks it for a cache
-    "engine/run",  // run/ and runner.*, which is made of its classes
-    "engine/",     // what implements Session
+    "engine/memory_plan.",
+    "engine/offload.",
+    "engine/run",           // run/ and runner.*, which is made of its classes
+    "engine/",              // what implements Session
     "engine/evaluate/",
     "engine/generate/",
     "engine/convert/",

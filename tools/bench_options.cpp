@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/limits.h"
@@ -90,6 +91,7 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
   list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
   options.states.Add(list);
+  options.offload.Add(list);
   list.Texts(kChunkNames, &texts.chunks, "N",
              "Tokens of a prompt that are computed together, at most",
              std::to_string(kDefaultChunk));
@@ -216,6 +218,8 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
 }
 
 Status CheckTests(const BenchOptions& options) {
+  SessionOptions session;
+  KVANT_TRY(options.offload.Set(&session));
   const auto positive = [](const std::vector<int64_t>& numbers) {
     for (const int64_t number : numbers) {
       if (number > 0) return true;
@@ -276,6 +280,7 @@ SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
   session.k_type = types.k;
   session.v_type = types.v;
   states.Set(&session);
+  KVANT_CHECK(offload.Set(&session).ok());  // CheckTests has tried it
   session.threads = static_cast<int>(threads_now);
   session.chunk = chunk;
   session.kv_cache = !no_kv_cache;

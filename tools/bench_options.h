@@ -47,6 +47,7 @@ struct BenchOptions {
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;
   StateGroup states;
+  OffloadGroup offload;
 
   bool prompts_given = false;
   bool beams_given = false;

@@ -153,6 +153,11 @@ Status SpeedRunner::SetDepth(int64_t depth) {
 Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   for (const SequenceId sequence : sequences_) KVANT_TRY(runner_->Rewind(sequence, depth_));
   Times times;
+  const auto bus_bytes = [this] {
+    const RunnerStats stats = runner_->stats();
+    return stats.bytes_to_device + stats.bytes_to_host;
+  };
+  const uint64_t bus_before = bus_bytes();
   const auto start = Clock::now();
   if (test.n_prompt > 0) {
     KVANT_TRY(StepAll(test.n_prompt));
@@ -160,6 +165,7 @@ Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   }
   for (int64_t i = 0; i < test.n_gen; ++i) KVANT_TRY(StepAll(1));
   times.seconds = SecondsSince(start);
+  times.bus_bytes = bus_bytes() - bus_before;
   for (const SequenceId sequence : sequences_) KVANT_TRY(CheckLogits(runner_->logits(sequence)));
   return times;
 }

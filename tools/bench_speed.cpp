@@ -63,6 +63,7 @@ struct SpeedResult {
   std::vector<double> seconds;
   std::vector<double> first_seconds;
   uint64_t peak_memory = 0;
+  uint64_t bus_bytes = 0;  // of one repetition
 
   std::vector<double> Speeds() const {
     std::vector<double> speeds;
@@ -229,6 +230,7 @@ class SpeedBench {
       KVANT_ASSIGN(const SpeedRunner::Times times, run(test));
       result.seconds.push_back(times.seconds);
       result.first_seconds.push_back(times.first_seconds);
+      result.bus_bytes = times.bus_bytes;
     }
     result.peak_memory = PeakMemory();
     return AddRow(session, result);
@@ -283,6 +285,11 @@ class SpeedBench {
     row["first_token_ns"] = std::llround(Mean(result.first_seconds) * 1e9);
     row["load_ns"] = std::llround(model_.load_seconds * 1e9);
     row["peak_memory"] = result.peak_memory;
+    if (options_.offload.what == Offload::kAttention) {
+      const int64_t steps = (result.test.n_prompt > 0 ? 1 : 0) + result.test.n_gen;
+      row["bus_bytes_per_step"] =
+          result.bus_bytes / static_cast<uint64_t>(std::max<int64_t>(steps, 1));
+    }
     row["samples_ns"] = samples_ns;
     row["samples_ts"] = speeds;
   }

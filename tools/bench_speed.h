@@ -58,6 +58,7 @@ class SpeedRunner {
   struct Times {
     double seconds = 0;        // of the test
     double first_seconds = 0;  // until the logits of the prompt
+    uint64_t bus_bytes = 0;    // to and from a device that attends
   };
   // Back to the depth, and the test from there. kInvalid if logits are no numbers.
   Result<Times> Run(const SpeedCase& test);

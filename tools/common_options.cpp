@@ -215,7 +215,8 @@ void StateGroup::Set(SessionOptions* options) const {
 void OffloadGroup::Add(OptionList& list) {
   const auto take_what = [this](const std::string& text) -> Status {
     if (text != "none" && text != "attention") {
-      return MakeError(ErrorCode::kInvalid, "expected none or attention, found '{}'", Visible(text));
+      return MakeError(ErrorCode::kInvalid, "expected none or attention, found '{}'",
+                       Visible(text));
     }
     what = text == "none" ? Offload::kNone : Offload::kAttention;
     return {};
@@ -246,9 +247,8 @@ Status OffloadGroup::Set(SessionOptions* options) const {
   options->offload = what.value_or(options->offload);
   options->kv_device = kv_device.value_or(options->kv_device);
   if (options->offload == Offload::kNone) {
-    for (const auto& [given, name] :
-         {std::pair(kv_device.has_value(), "--kv-device"),
-          std::pair(!layers.empty(), "--offload-layers")}) {
+    for (const auto& [given, name] : {std::pair(kv_device.has_value(), "--kv-device"),
+                                      std::pair(!layers.empty(), "--offload-layers")}) {
       if (!given) continue;
       return MakeError(ErrorCode::kInvalid, "{}: expected --offload attention with it", name);
     }

@@ -56,17 +56,13 @@ uint64_t ResidentBytes() {
 Result<Json> MemoryJson(const Model& model, const SessionOptions& wanted, uint64_t budget) {
   KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
   KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
-  Json out = {{"context", options.context},
-              {"weights", plan.weights},
-              {"kv", plan.kv},
-              {"activations", plan.activations},
-              {"logits", plan.logits},
-              {"encoder", plan.encoder},
-              {"total", plan.total()},
-              {"groups", GroupsJson(plan)},
-              {"program", ResidentBytes()}};
+  Json out = {
+      {"context", options.context},        {"weights", plan.weights},   {"kv", plan.kv},
+      {"activations", plan.activations},   {"logits", plan.logits},     {"encoder", plan.encoder},
+      {"kv_on_device", plan.kv_on_device}, {"device", plan.device},     {"total", plan.total()},
+      {"groups", GroupsJson(plan)},        {"program", ResidentBytes()}};
   if (budget == 0) return out;
-  const uint64_t taken = plan.total() - plan.kv;
+  const uint64_t taken = plan.total() - (plan.kv - plan.kv_on_device);
   const uint64_t left = budget > taken ? budget - taken : 0;
   kv::CacheOptions cache = CacheOptionsFor(model, options);
   out["budget"] = budget;
@@ -107,6 +103,12 @@ std::string MemoryText(const Json& memory) {
   }
   out += line("logits", "logits", "");
   out += line("total", "total", "");
+  if (memory["device"].get<uint64_t>() > 0) {
+    out += fmt::format(
+        "  {:<12}{:>12}  {:>16} bytes  of a CUDA device, {} of the KV cache among them\n", "device",
+        SizeText(memory["device"].get<uint64_t>()), memory["device"].get<uint64_t>(),
+        SizeText(memory["kv_on_device"].get<uint64_t>()));
+  }
   out += line("not counted", "program",
               "  program, libraries and vocabulary, as this command holds them now");
   if (!memory.contains("budget")) return out;

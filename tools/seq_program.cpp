@@ -447,11 +447,8 @@ class Interpreter {
                     {"passes", stats.passes},
                     {"encoder_passes", stats.encoder_passes},
                     {"offloaded_layers", stats.offloaded_layers},
-                    {"bytes_to_device", stats.bytes_to_device},
-                    {"bytes_to_host", stats.bytes_to_host},
-                    {"device_calls_few", stats.device_calls_few},
-                    {"device_calls_replayed", stats.device_calls_replayed},
-                    {"device_calls_many", stats.device_calls_many}};
+                    {"bus_bytes", stats.bytes_to_device + stats.bytes_to_host},
+                    {"device_calls", stats.device_calls_few + stats.device_calls_many}};
     for (const KvGroupStats& group : stats.groups) {
       out["stats"]["groups"].push_back({{"layers", group.layers},
                                         {"window", group.window},

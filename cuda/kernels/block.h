@@ -44,6 +44,8 @@ KVANT_GPU float Tanh(float x) { return tanhf(x); }
 KVANT_GPU float Round(float x) { return rintf(x); }
 KVANT_GPU float Greater(float a, float b) { return fmaxf(a, b); }
 KVANT_GPU float Lesser(float a, float b) { return fminf(a, b); }
+KVANT_GPU float AddExact(float a, float b) { return __fadd_rn(a, b); }
+KVANT_GPU float MultiplyExact(float a, float b) { return __fmul_rn(a, b); }
 KVANT_GPU float Infinity() { return __int_as_float(0x7f800000); }
 KVANT_GPU float NotANumber() { return __int_as_float(0x7fffffff); }
 KVANT_GPU bool IsFinite(float x) { return fabsf(x) <= 3.402823466e38f; }
@@ -78,10 +80,10 @@ class GpuBlock {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
   }
-  // Waits until at most the last group is under way, or none.
-  KVANT_GPU static void Wait(bool all) {
+  // Waits until at most so many groups, 0 or 1, are under way.
+  KVANT_GPU static void Wait(int under_way) {
 #if __CUDA_ARCH__ >= 800
-    if (all) {
+    if (under_way == 0) {
       asm volatile("cp.async.wait_group 0;" ::: "memory");
     } else {
       asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -120,8 +122,8 @@ class GpuBlock {
   KVANT_GPU static void LoadB(PerThread<uint32_t> (&b)[4], const Half* matrix, int stride, int row,
                               int col) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(
-        matrix + (row + lane % 16) * stride + col + lane / 16 * 8));
+    const unsigned address = static_cast<unsigned>(
+        __cvta_generic_to_shared(matrix + (row + lane % 16) * stride + col + lane / 16 * 8));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(b[0].value), "=r"(b[1].value), "=r"(b[2].value), "=r"(b[3].value)
                  : "r"(address));
@@ -164,6 +166,8 @@ inline float Tanh(float x) { return std::tanh(x); }
 inline float Round(float x) { return std::nearbyint(x); }
 inline float Greater(float a, float b) { return std::fmax(a, b); }
 inline float Lesser(float a, float b) { return std::fmin(a, b); }
+inline float AddExact(float a, float b) { return a + b; }
+inline float MultiplyExact(float a, float b) { return a * b; }
 inline float Infinity() { return INFINITY; }
 inline float NotANumber() { return NAN; }
 inline bool IsFinite(float x) { return std::isfinite(x); }
@@ -189,7 +193,7 @@ class HostBlock {
   void Barrier() {}
   static void CopyAhead(void* to, const void* from) { std::memcpy(to, from, 16); }
   static void EndGroup() {}
-  static void Wait(bool /*all*/) {}
+  static void Wait(int /*under_way*/) {}
 
   void QuadMax(PerThread<float>& x) const { Reduce<4>(x, Greater); }
   void QuadSum(PerThread<float>& x) const {

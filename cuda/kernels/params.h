@@ -91,8 +91,8 @@ struct StoreParams {
 
 enum class Window : int32_t { kSliding, kSections };
 
-// Attention of the pieces [first_piece, first_piece + grid.x / query_tiles), by cpu::AttentionTask's
-// formulas.
+// Attention of the pieces [first_piece, first_piece + grid.x / query_tiles), by
+// cpu::AttentionTask's formulas.
 struct AttentionParams {
   LayerBlocks blocks;
   PassTables tables;

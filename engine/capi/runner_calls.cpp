@@ -32,6 +32,8 @@ kvant_runner_options InC(const SessionOptions& options) {
   out.kv_bytes_max = options.kv_bytes_max;
   out.state_checkpoints = options.state_checkpoints;
   out.state_log = options.state_log;
+  out.offload = static_cast<int32_t>(options.offload);
+  out.kv_device = static_cast<int32_t>(options.kv_device);
   return out;
 }
 
@@ -62,6 +64,10 @@ Result<SessionOptions> ReadOptions(const kvant_runner_options* given) {
   out.kv_bytes_max = in.kv_bytes_max;
   out.state_checkpoints = in.state_checkpoints;
   out.state_log = in.state_log;
+  KVANT_TRY(CheckChoice(in.offload, KVANT_OFFLOAD_ATTENTION, "offload"));
+  KVANT_TRY(CheckChoice(in.kv_device, KVANT_KV_DEVICE_CPU, "kv_device"));
+  out.offload = static_cast<Offload>(in.offload);
+  out.kv_device = static_cast<KvDevice>(in.kv_device);
   return out;
 }
 

@@ -158,8 +158,7 @@ void DeviceAttention::FillPieces(const kv::PassView& view, Tables& tables,
               .end = 0};
     for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
       const int64_t position = positions[static_cast<size_t>(row)];
-      piece->begin =
-          std::min(piece->begin, static_cast<int32_t>(shape.FirstVisible(position)));
+      piece->begin = std::min(piece->begin, static_cast<int32_t>(shape.FirstVisible(position)));
       piece->end = std::max(piece->end, static_cast<int32_t>(position + 1));
     }
     for (const cpu::HiddenPositions& range : view.Hidden(layer, work)) {
@@ -178,8 +177,9 @@ void DeviceAttention::FillPieces(const kv::PassView& view, Tables& tables,
     piece->entries_end = entry_count;
     piece->hidden_end = hidden_count;
     // Runs are joined, so those of several parts are not in the order of positions.
-    std::stable_sort(entry + piece->entries_begin, entry + entry_count,
-                     [](const cuda::Entry& a, const cuda::Entry& b) { return a.position < b.position; });
+    std::stable_sort(
+        entry + piece->entries_begin, entry + entry_count,
+        [](const cuda::Entry& a, const cuda::Entry& b) { return a.position < b.position; });
     const int64_t spans =
         (piece->end - 1) / cuda::kSpanPositions - piece->begin / cuda::kSpanPositions + 1;
     tables.spans = std::max(tables.spans, static_cast<size_t>(spans));
@@ -232,16 +232,18 @@ Status DeviceAttention::Drive(cuda::Device& device, const kv::PassView& view,
 Status DeviceAttention::Buffers(cuda::Device& device, const DeviceAttentionCall& call,
                                 int64_t spans) {
   const auto bytes = [](int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); };
-  KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, input_, bytes(call.row_count * call.row_floats)));
-  KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, output_, bytes(call.row_count * call.out_row_floats)));
+  KVANT_TRY(
+      Grow(device, cuda::MemoryKind::kDevice, input_, bytes(call.row_count * call.row_floats)));
+  KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, output_,
+                 bytes(call.row_count * call.out_row_floats)));
   if (call.many) return {};
-  return Grow(device, cuda::MemoryKind::kDevice, partials_,
-              bytes(call.row_count * call.shape->heads * spans *
-                    (cuda::kPartialHead + call.shape->v_dim)));
+  return Grow(
+      device, cuda::MemoryKind::kDevice, partials_,
+      bytes(call.row_count * call.shape->heads * spans * (cuda::kPartialHead + call.shape->v_dim)));
 }
 
-Result<const DeviceAttention::Constants*> DeviceAttention::ConstantsOf(cuda::Device& device,
-                                                                       const AttentionShape& shape) {
+Result<const DeviceAttention::Constants*> DeviceAttention::ConstantsOf(
+    cuda::Device& device, const AttentionShape& shape) {
   const auto found = constants_.find(&shape);
   if (found != constants_.end()) return &found->second;
   Constants constants;

@@ -1,11 +1,12 @@
 // Attention of the cache layers whose blocks are a device's: the device stores a pass's keys and
 // values and attends, the CPU makes queries, keys and values and goes on with the results.
 //
-// For a pass, Begin sends what it is: positions, blocks, and who sees what. For a node, Attend sends
-// the rows, starts the kernels and brings the results back into the arena, which is pinned. Calls of
-// few rows are recorded as a graph the second time that their shape comes, and replayed from then
-// on: rows, pieces of work, and spans up to the next power of two. A pass of many rows is cut into
-// stretches of pieces, so that the CPU goes on with one stretch while the device computes the next.
+// For a pass, Begin sends what it is: positions, blocks, and who sees what. For a node, Attend
+// sends the rows, starts the kernels and brings the results back into the arena, which is pinned.
+// Calls of few rows are recorded as a graph the second time that their shape comes, and replayed
+// from then on: rows, pieces of work, and spans up to the next power of two. A pass of many rows is
+// cut into stretches of pieces, so that the CPU goes on with one stretch while the device computes
+// the next.
 //
 // An error stays: the pass ends with it, and so do all later ones (status()).
 //
@@ -70,10 +71,10 @@ class DeviceAttention {
 
   struct Stats {
     cuda::Device::Traffic traffic;
-    uint64_t replays = 0;     // calls that were one launch of a graph
-    uint64_t recordings = 0;  // calls that were recorded first
+    uint64_t replays = 0;      // calls that were one launch of a graph
+    uint64_t recordings = 0;   // calls that were recorded first
     uint64_t plain_calls = 0;  // the first of their shape, launched one by one
-    uint64_t long_calls = 0;  // of many rows, which are not recorded
+    uint64_t long_calls = 0;   // of many rows, which are not recorded
   };
   Stats stats() const;
 
@@ -85,7 +86,7 @@ class DeviceAttention {
     size_t rows_max = 0, pieces_max = 0, hidden_max = 0, entries_max = 0;
     size_t pieces = 0;
     size_t piece_rows_max = 0;
-    size_t spans = 0;  // of the piece that sees most
+    size_t spans = 0;    // of the piece that sees most
     int64_t layer = -1;  // a cache layer of the group
 
     size_t PositionsAt() const { return 0; }

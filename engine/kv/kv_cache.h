@@ -33,7 +33,8 @@ struct CacheOptions {
 class Cache : public Ledger {
  public:
   // kOutOfMemory if the address space cannot be reserved. Memory is committed when written.
-  static Result<Cache> Create(const CacheOptions& options, const StoreMaker& maker = ListedStores());
+  static Result<Cache> Create(const CacheOptions& options,
+                              const StoreMaker& maker = ListedStores());
   ~Cache();
   Cache(Cache&& other) noexcept;
   Cache& operator=(Cache&& other) noexcept;

@@ -27,9 +27,9 @@ struct Core {
   SessionOptions options;  // with defaults filled in
   ThreadPool team;
   std::shared_ptr<kv::DeviceSpace> device;  // null: nothing is offloaded
-  std::optional<kv::Cache> cache;    // none: every pass computes whole sequences again
-  bool threads_chosen_here = false;  // the caller asked for no number of threads
-  RunnerStats counters;              // only what passes and rewinds count; the rest stays 0
+  std::optional<kv::Cache> cache;           // none: every pass computes whole sequences again
+  bool threads_chosen_here = false;         // the caller asked for no number of threads
+  RunnerStats counters;                     // only what passes and rewinds count; the rest stays 0
   Runner::LogSink log;
 };
 

@@ -15,6 +15,15 @@ extern "C" {
 
 typedef enum kvant_kv_type { KVANT_F32 = 0, KVANT_F16 = 1, KVANT_Q8 = 2 } kvant_kv_type;
 
+// What a CUDA device computes (SessionOptions::offload), and where keys and values of offloaded
+// layers lie: there as far as it has room, there or not at all, or in the host's memory.
+typedef enum kvant_offload { KVANT_OFFLOAD_NONE = 0, KVANT_OFFLOAD_ATTENTION = 1 } kvant_offload;
+typedef enum kvant_kv_device {
+  KVANT_KV_DEVICE_AUTO = 0,
+  KVANT_KV_DEVICE_CUDA = 1,
+  KVANT_KV_DEVICE_CPU = 2
+} kvant_kv_device;
+
 typedef struct kvant_runner_options {
   size_t struct_size;
   int64_t context;        // positions of a sequence; 0: what the model was trained for
@@ -36,6 +45,8 @@ typedef struct kvant_runner_options {
   uint64_t kv_bytes_max;      // most bytes of cache in use; 0: what all sequences may need
   int64_t state_checkpoints;  // earlier states of recurrent layers that a sequence keeps
   int64_t state_log;          // last tokens that can be taken back without computing; 0: none
+  int32_t offload;            // kvant_offload
+  int32_t kv_device;          // kvant_kv_device
 } kvant_runner_options;
 
 typedef struct kvant_memory_plan {

@@ -25,22 +25,24 @@ struct MemoryPlan {
     // all layers of the group.
     int64_t states = 0;
     uint64_t state_bytes = 0;
-    std::string positions;  // which of them queries see: "all positions", "window 33"
+    std::string positions;   // which of them queries see: "all positions", "window 33"
     bool on_device = false;  // the bytes are a device's memory (SessionOptions::offload)
   };
   uint64_t weights = 0;  // mapped from the file
-  uint64_t kv = 0;       // when the context is full; what lies in a device's memory not counted
+  uint64_t kv = 0;       // when the context is full
   // Buffers and scratch of all threads, logs of states, frames of sources.
   uint64_t activations = 0;
   uint64_t logits = 0;
   // Buffers while a source of the greatest length is encoded, which are given back then; its keys
   // and values are among the groups.
   uint64_t encoder = 0;
-  // Memory of a device, which is not part of the total: keys and values of offloaded layers, if it
-  // has room for all of them, and buffers.
+  // Of `kv`, what lies in a device's memory, if it has room for all layers that are offloaded.
+  uint64_t kv_on_device = 0;
+  // All that is taken of a device's memory, at once: pools of blocks, and buffers.
   uint64_t device = 0;
   std::vector<Group> groups;
-  uint64_t total() const { return weights + kv + activations + logits + encoder; }
+  // Of the host's memory.
+  uint64_t total() const { return weights + kv - kv_on_device + activations + logits + encoder; }
 };
 
 // The plan for these options, without loading weights or reserving anything.

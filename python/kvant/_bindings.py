@@ -27,6 +27,11 @@ STREAM_STOP_TEXT = 2
 F32 = 0
 F16 = 1
 Q8 = 2
+OFFLOAD_NONE = 0
+OFFLOAD_ATTENTION = 1
+KV_DEVICE_AUTO = 0
+KV_DEVICE_CUDA = 1
+KV_DEVICE_CPU = 2
 LOGITS_NONE = 0
 LOGITS_LAST = 1
 LOGITS_ALL = 2
@@ -135,6 +140,8 @@ class kvant_runner_options(Structure):
         ("kv_bytes_max", c_uint64),
         ("state_checkpoints", c_int64),
         ("state_log", c_int64),
+        ("offload", c_int32),
+        ("kv_device", c_int32),
     ]
 
 

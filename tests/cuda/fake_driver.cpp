@@ -1,8 +1,8 @@
 // What cuda/driver.cpp takes for NVIDIA's driver in tests: devices that are emulated on the host.
 // Memory of a device is memory of the host, work is done when it is asked for, in the order of
 // streams, and kernels are the templates of cuda/kernels/ compiled for the host. A test may let any
-// call fail, one after the other; a device may be lost for good. The signatures are those of cuda.h,
-// written anew.
+// call fail, one after the other; a device may be lost for good. The signatures are those of
+// cuda.h, written anew.
 //
 // Mistakes in the use of the interface count as failures of the call: addresses that were not
 // allocated, shared memory beyond the limit, a copy that leaves its allocation, a wait while a
@@ -33,7 +33,7 @@ constexpr int kUnknown = 999;
 struct Device {
   std::recursive_mutex mutex;
   long calls = 0;
-  long fail_at = 0;  // the number of the call that fails, from 1; 0: none does
+  long fail_at = 0;   // the number of the call that fails, from 1; 0: none does
   bool lost = false;  // every call after it fails, too
   bool loses = false;
   int devices = 2;
@@ -138,8 +138,8 @@ EXPORT size_t FakeDriverUsed() { return device().used; }
 
 // ---- Devices ------------------------------------------------------------------------------------
 
-#define BEGIN                                        \
-  const std::scoped_lock lock(device().mutex);       \
+#define BEGIN                                  \
+  const std::scoped_lock lock(device().mutex); \
   if (const int code = Count(); code != 0) return code
 
 EXPORT int cuInit(unsigned flags) {
@@ -290,8 +290,8 @@ EXPORT int cuModuleLoadData(void** module, const void* /*image*/) {
 EXPORT int cuModuleUnload(void* /*module*/) { return 0; }
 EXPORT int cuModuleGetFunction(void** function, void* /*module*/, const char* name) {
   BEGIN;
-  static Function functions[] = {{"kvant_store"},        {"kvant_merge"},
-                                 {"kvant_copy"},         {"kvant_attention_64"},
+  static Function functions[] = {{"kvant_store"},         {"kvant_merge"},
+                                 {"kvant_copy"},          {"kvant_attention_64"},
                                  {"kvant_attention_128"}, {"kvant_attention_256"}};
   for (Function& known : functions) {
     if (std::strcmp(known.name, name) != 0) continue;
@@ -318,18 +318,21 @@ EXPORT int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsi
   unsigned grid[3] = {grid_x, grid_y, grid_z};
   const std::string name = called->name;
   if (name == "kvant_store") {
-    return Do(stream, Kernel<StoreParams>(params, grid, shared_bytes,
-                                          [](HostBlock& b, const StoreParams& p, int) { StoreRow(b, p); }));
+    return Do(stream,
+              Kernel<StoreParams>(params, grid, shared_bytes,
+                                  [](HostBlock& b, const StoreParams& p, int) { StoreRow(b, p); }));
   }
   if (name == "kvant_merge") {
-    return Do(stream, Kernel<MergeParams>(
-                          params, grid, shared_bytes,
-                          [](HostBlock& b, const MergeParams& p, int heads) { MergeSpans(b, p, heads); }));
+    return Do(stream, Kernel<MergeParams>(params, grid, shared_bytes,
+                                          [](HostBlock& b, const MergeParams& p, int heads) {
+                                            MergeSpans(b, p, heads);
+                                          }));
   }
   if (name == "kvant_copy") {
-    return Do(stream, Kernel<CopyParams>(
-                          params, grid, shared_bytes,
-                          [](HostBlock& b, const CopyParams& p, int parts) { CopyRanges(b, p, parts); }));
+    return Do(stream, Kernel<CopyParams>(params, grid, shared_bytes,
+                                         [](HostBlock& b, const CopyParams& p, int parts) {
+                                           CopyRanges(b, p, parts);
+                                         }));
   }
   const auto attend = [&]<int kDims>() {
     return Do(stream, Kernel<AttentionParams>(params, grid, shared_bytes,

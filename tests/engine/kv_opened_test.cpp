@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "cpu/kernels.h"
-#include "engine/kv/stores/device_space.h"
-#include "engine/kv/stores/device_store.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/policies/state.h"
 #include "engine/kv/session_file.h"
+#include "engine/kv/stores/device_space.h"
+#include "engine/kv/stores/device_store.h"
 #include "tests/cuda/emulated_device.h"
 #include "tests/temporary_folder.h"
 
@@ -115,7 +115,8 @@ Cache MakeCache(const StoreMaker& maker) {
 // Does the same to a cache whatever its store is, and remembers what can be read of it.
 class Story {
  public:
-  Story(const StoreMaker& maker, std::string path) : cache_(MakeCache(maker)), path_(std::move(path)) {}
+  Story(const StoreMaker& maker, std::string path)
+      : cache_(MakeCache(maker)), path_(std::move(path)) {}
 
   void Tell() {
     Sequence first = cache_.NewSequence();

@@ -166,12 +166,11 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
                                 sizes.row_dim()};
   const ValueId nope_records =
       plan.NewHeadRecords(builder.Name("q_nope.int8"), sizes.heads, *matrices.absorb.tensor);
-  const int cache_id =
-      plan.plan().AddCacheLayer({.kv_heads = 1,
-                                 .k_dim = sizes.rope,
-                                 .v_dim = sizes.latent,
-                                 .rope = static_cast<int>(rope),
-                                 .latent = true});
+  const int cache_id = plan.plan().AddCacheLayer({.kv_heads = 1,
+                                                  .k_dim = sizes.rope,
+                                                  .v_dim = sizes.latent,
+                                                  .rope = static_cast<int>(rope),
+                                                  .latent = true});
   AddObservers(matrices, sizes, made.queries, made.kv, builder);
   plan.Add(RowSpace::kPass,
            graph::MakeLatentStore(plan.kernels(), {.shape = sizes,

@@ -25,8 +25,9 @@ Status DeviceSpace::LaunchCopies(cuda::Device& device) {
   if (ranges_.bytes() < bytes) {
     // The old ranges may still be read by copies under way.
     KVANT_TRY(device.Wait(cuda::Stream::kWork));
-    KVANT_ASSIGN(ranges_, device.Allocate(cuda::MemoryKind::kDevice,
-                                          std::max(2 * bytes, kRangesMin * sizeof(cuda::CopyRange))));
+    KVANT_ASSIGN(ranges_,
+                 device.Allocate(cuda::MemoryKind::kDevice,
+                                 std::max(2 * bytes, kRangesMin * sizeof(cuda::CopyRange))));
   }
   KVANT_TRY(device.Upload(cuda::Stream::kWork, ranges_.address(), copies_.data(), bytes));
   // The list is pageable memory, which the driver may read until here.

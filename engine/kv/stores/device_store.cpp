@@ -27,8 +27,9 @@ Result<std::unique_ptr<Store>> DeviceStore::Create(std::shared_ptr<DeviceSpace> 
   std::unique_ptr<DeviceStore> store(new DeviceStore(std::move(space), shape));
   Status allocated;
   store->space_->Do([&](cuda::Device& device) -> Status {
-    KVANT_ASSIGN(store->memory_, device.Allocate(store->space_->blocks(),
-                                                 store->block_bytes_ * static_cast<size_t>(blocks)));
+    KVANT_ASSIGN(store->memory_,
+                 device.Allocate(store->space_->blocks(),
+                                 store->block_bytes_ * static_cast<size_t>(blocks)));
     return {};
   });
   KVANT_TRY(store->space_->status());
@@ -97,9 +98,10 @@ Status DeviceStore::ForEachPart(size_t layer, Mirror& mirror, const Visit& visit
 void DeviceStore::PutBack(size_t layer, Mirror& mirror) {
   if (!std::exchange(mirror.written, false)) return;
   space_->Do([&](cuda::Device& device) -> Status {
-    KVANT_TRY(ForEachPart(layer, mirror, [&](cuda::Address to, size_t bytes, const std::byte* from) {
-      return device.Upload(cuda::Stream::kWork, to, from, bytes);
-    }));
+    KVANT_TRY(
+        ForEachPart(layer, mirror, [&](cuda::Address to, size_t bytes, const std::byte* from) {
+          return device.Upload(cuda::Stream::kWork, to, from, bytes);
+        }));
     return device.Wait(cuda::Stream::kWork);
   });
 }

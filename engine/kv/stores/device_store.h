@@ -1,5 +1,5 @@
-// Blocks in memory that a device reads (cuda/kernels/params.h), block-major: all layers and heads of
-// a block are one range. The CPU sees a copy of one layer and head of a block at a time.
+// Blocks in memory that a device reads (cuda/kernels/params.h), block-major: all layers and heads
+// of a block are one range. The CPU sees a copy of one layer and head of a block at a time.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,440 @@
+// A random problem for the attention kernels of devices, compiled for the host, and what it should
+// give: what they store is compared with the CPU's scalar kernels byte by byte, what they attend to
+// with attention in double precision over the numbers that are stored, as the CPU's formats place
+// them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "cuda/kernels/attention.h"
+
+namespace kvant::cuda {
+
+inline cpu::KvElement CpuElement(Element element) {
+  return element == Element::kInt8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
+}
+
+// Memory that begins at a multiple of 16, and is full of NaN.
+class Bytes {
+ public:
+  explicit Bytes(size_t bytes) : words_(bytes / sizeof(Word) + 1) { Spoil(); }
+  std::byte* data() { return reinterpret_cast<std::byte*>(words_.data()); }
+  void Spoil() { std::memset(words_.data(), 0xff, words_.size() * sizeof(Word)); }
+
+ private:
+  struct alignas(16) Word {
+    std::byte bytes[16];
+  };
+  std::vector<Word> words_;
+};
+
+struct Shape {
+  int k_dim, v_dim, kv_heads, heads_per_kv;
+  Element k_element, v_element;
+  int window;
+  Window window_kind;
+  bool cap, slopes, sinks, distances, hidden;
+};
+
+// Sequences that share their first blocks and attend together, or one with many rows.
+class Case {
+ public:
+  Case(const Shape& shape, unsigned seed, bool many) : shape_(shape), many_(many), random_(seed) {
+    LayOutBlocks();
+    MakeSequences();
+    StoreAll();
+  }
+
+  // Compares every result with the reference.
+  void Check();
+  // What the rows of one part give, in a piece of all parts or alone.
+  std::vector<float> ResultsOf(size_t part, bool alone);
+  size_t parts() const { return parts_.size(); }
+  void SetMany(bool many) { many_ = many; }
+
+ private:
+  struct Part {
+    std::vector<int> blocks;
+    int length;  // before its rows
+    int rows;
+    int first_row;
+  };
+
+  float Random(float most) { return std::uniform_real_distribution<float>(-most, most)(random_); }
+  int Pick(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
+
+  void LayOutBlocks() {
+    const auto slab = [](Element element, int dim) {
+      return static_cast<uint64_t>(kBlockPositions) * static_cast<uint64_t>(dim) *
+             (element == Element::kInt8 ? 1 : 2);
+    };
+    const auto heads = static_cast<uint64_t>(shape_.kv_heads);
+    const auto scales = [&](Element element) {
+      return element == Element::kInt8 ? heads * kBlockPositions * sizeof(float) : 0;
+    };
+    blocks_ = {};
+    blocks_.keys = 64;  // what other layers have
+    blocks_.values = blocks_.keys + heads * slab(shape_.k_element, shape_.k_dim);
+    blocks_.key_scales = blocks_.values + heads * slab(shape_.v_element, shape_.v_dim);
+    blocks_.value_scales = blocks_.key_scales + scales(shape_.k_element);
+    blocks_.block_bytes = blocks_.value_scales + scales(shape_.v_element) + 32;
+    blocks_.kv_heads = shape_.kv_heads;
+    blocks_.k_dim = shape_.k_dim;
+    blocks_.v_dim = shape_.v_dim;
+    blocks_.k_element = shape_.k_element;
+    blocks_.v_element = shape_.v_element;
+    memory_ = Bytes(blocks_.block_bytes * kBlocks);
+    blocks_.memory = memory_.data();
+  }
+
+  void MakeSequences() {
+    std::vector<int> free(kBlocks);
+    for (int i = 0; i < kBlocks; ++i) free[static_cast<size_t>(i)] = i;
+    std::shuffle(free.begin(), free.end(), random_);
+    const auto take = [&free] {
+      const int block = free.back();
+      free.pop_back();
+      return block;
+    };
+    const int shared = many_ ? 0 : Pick(0, 12);
+    std::vector<int> prefix;
+    for (int i = 0; i < shared; ++i) prefix.push_back(take());
+    const int parts = many_ ? 1 : Pick(1, 5);
+    for (int i = 0; i < parts; ++i) {
+      Part part;
+      part.blocks = prefix;
+      part.rows = many_ ? Pick(64, 100) : Pick(1, 6);
+      part.length = shared * kBlockPositions + Pick(0, 90);
+      part.first_row = rows_;
+      while (std::ssize(part.blocks) * kBlockPositions < part.length + part.rows) {
+        part.blocks.push_back(take());
+      }
+      rows_ += part.rows;
+      parts_.push_back(std::move(part));
+    }
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (shape_.hidden && parts_[i].length > 10) {
+        const int begin = Pick(0, parts_[i].length - 8);
+        hidden_of_part_.push_back({begin, begin + Pick(1, 7)});
+      } else {
+        hidden_of_part_.push_back({0, 0});
+      }
+    }
+    stride_ = heads() * shape_.k_dim + shape_.kv_heads * (shape_.k_dim + shape_.v_dim);
+    input_.resize(static_cast<size_t>(rows_ * stride_));
+    for (float& x : input_) x = Random(2.0f);
+    for (int head = 0; head < heads(); ++head) {
+      slopes_.push_back(Random(0.05f));
+      sinks_.push_back(Random(3.0f));
+      for (int i = 0; i < kDistances; ++i) distances_.push_back(Random(1.0f));
+    }
+  }
+
+  // Earlier positions and those of the rows, by the kernel; each block is written once.
+  void StoreAll() {
+    std::vector<bool> written(kBlocks * kBlockPositions, false);
+    for (const Part& part : parts_) {
+      for (int position = 0; position < part.length; ++position) {
+        const int block = part.blocks[static_cast<size_t>(position / kBlockPositions)];
+        const size_t place =
+            static_cast<size_t>(block * kBlockPositions + position % kBlockPositions);
+        if (written[place]) continue;
+        written[place] = true;
+        std::vector<float> row(static_cast<size_t>(stride_));
+        for (float& x : row) x = Random(2.0f);
+        StoreOne(row.data(), position, block);
+      }
+      for (int i = 0; i < part.rows; ++i) {
+        const int position = part.length + i;
+        StoreOne(input_.data() + (part.first_row + i) * stride_, position,
+                 part.blocks[static_cast<size_t>(position / kBlockPositions)]);
+      }
+    }
+  }
+
+  int key_column() const { return heads() * shape_.k_dim; }
+  int value_column() const { return key_column() + shape_.kv_heads * shape_.k_dim; }
+  int heads() const { return shape_.kv_heads * shape_.heads_per_kv; }
+
+  void StoreOne(const float* row, int position, int block);
+  // Numbers that are stored.
+  double Key(int block, int head, int slot, int d) const;
+  double Value(int block, int head, int slot, int d) const;
+
+  struct Tables {
+    std::vector<int32_t> positions, blocks;
+    std::vector<Piece> pieces;
+    std::vector<Entry> entries;
+    std::vector<Hidden> hidden;
+  };
+  Tables TablesOf(const std::vector<size_t>& parts) const;
+  std::vector<float> Attend(const std::vector<size_t>& parts,
+                            const std::vector<float>& input) const;
+  void RunTiles(AttentionParams params, int pieces) const;
+  void Merge(const AttentionParams& params, int pieces, int rows) const;
+  std::vector<double> Reference(const Part& part, int row, int head, double* most) const;
+  bool Sees(size_t part, int row_position, int position) const {
+    const auto& [begin, end] = hidden_of_part_[part];
+    return position <= row_position && (position < begin || position >= end) &&
+           position >= FirstVisible(shape_.window_kind, shape_.window, row_position);
+  }
+
+  static constexpr int kBlocks = 40;
+  static constexpr int kDistances = 20;
+  static constexpr int kLeast = -15;
+
+  Shape shape_;
+  bool many_;
+  std::mt19937 random_;
+  LayerBlocks blocks_{};
+  Bytes memory_{0};
+  std::vector<Part> parts_;
+  std::vector<std::pair<int, int>> hidden_of_part_;
+  int rows_ = 0;
+  int stride_ = 0;
+  std::vector<float> input_;
+  std::vector<float> slopes_, sinks_, distances_;
+  float scale_ = 0.3f;
+};
+
+inline void Case::StoreOne(const float* row, int position, int block) {
+  const int32_t position32 = position;
+  const int32_t block32 = block;
+  StoreParams params{};
+  params.blocks = blocks_;
+  params.tables.positions = &position32;
+  params.tables.blocks = &block32;
+  params.input = row;
+  params.input_stride = stride_;
+  params.key_column = key_column();
+  params.value_column = value_column();
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    HostBlock thread_block;
+    thread_block.x = 0;
+    thread_block.y = head;
+    thread_block.z = 0;
+    thread_block.shared = nullptr;
+    StoreRow(thread_block, params);
+    // The scalar kernels of the CPU give the same bytes.
+    const cpu::KernelTable& kernels = *cpu::ChooseKernels("scalar").value();
+    const size_t slot = static_cast<size_t>(position % kBlockPositions);
+    const auto check = [&](bool keys, Element element, int dim, const float* vector) {
+      const cpu::KvElement type = CpuElement(element);
+      const size_t bytes = static_cast<size_t>(dim * kBlockPositions) * cpu::KvElementBytes(type);
+      const std::byte* stored =
+          blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes +
+          (keys ? blocks_.keys : blocks_.values) + static_cast<uint64_t>(head) * bytes;
+      const auto* scales = reinterpret_cast<const float*>(
+          blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes +
+          (keys ? blocks_.key_scales : blocks_.value_scales));
+      std::vector<std::byte> expected(stored, stored + bytes);
+      float scale = 0.0f;
+      const size_t offset =
+          keys ? cpu::KeyTileOffset(type, dim, slot) : cpu::ValueTileOffset(type, dim, slot);
+      if (keys) {
+        kernels.store_key(vector, dim, type, static_cast<int>(slot % cpu::kKeyTileTokens),
+                          expected.data() + offset, &scale);
+      } else {
+        kernels.store_value(vector, dim, type, static_cast<int>(slot % cpu::kValueTileTokens),
+                            expected.data() + offset, &scale);
+      }
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), stored)) << "dim " << dim;
+      if (element == Element::kInt8) {
+        ASSERT_EQ(scale, scales[static_cast<size_t>(head) * kBlockPositions + slot]);
+      }
+    };
+    check(true, shape_.k_element, shape_.k_dim, row + key_column() + head * shape_.k_dim);
+    check(false, shape_.v_element, shape_.v_dim, row + value_column() + head * shape_.v_dim);
+  }
+}
+
+inline double Case::Key(int block, int head, int slot, int d) const {
+  const cpu::KvElement type = CpuElement(shape_.k_element);
+  const size_t token = static_cast<size_t>(slot);
+  const std::byte* bytes =
+      blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.keys +
+      static_cast<uint64_t>(head) * static_cast<uint64_t>(kBlockPositions * shape_.k_dim) *
+          cpu::KvElementBytes(type);
+  const auto* scales = reinterpret_cast<const float*>(
+      blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.key_scales);
+  return cpu::VisitKvFormat(type, [&]<class Format>(Format) {
+    const double number =
+        Format::KeyNumber(bytes + cpu::KeyTileOffset(type, shape_.k_dim, token) +
+                          Format::KeyPlace(token % cpu::kKeyTileTokens, static_cast<size_t>(d)));
+    return Format::kHasScales ? number * static_cast<double>(scales[head * kBlockPositions + slot])
+                              : number;
+  });
+}
+
+inline double Case::Value(int block, int head, int slot, int d) const {
+  const cpu::KvElement type = CpuElement(shape_.v_element);
+  const size_t token = static_cast<size_t>(slot);
+  const std::byte* bytes =
+      blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.values +
+      static_cast<uint64_t>(head) * static_cast<uint64_t>(kBlockPositions * shape_.v_dim) *
+          cpu::KvElementBytes(type);
+  const auto* scales = reinterpret_cast<const float*>(
+      blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.value_scales);
+  return cpu::VisitKvFormat(type, [&]<class Format>(Format) {
+    const double number = Format::ValueNumber(
+        bytes + cpu::ValueTileOffset(type, shape_.v_dim, token) +
+        Format::ValuePlace(token % cpu::kValueTileTokens, static_cast<size_t>(d),
+                           static_cast<size_t>(shape_.v_dim)));
+    return Format::kHasScales ? number * static_cast<double>(scales[head * kBlockPositions + slot])
+                              : number;
+  });
+}
+
+// The pass of these parts, in pieces of at most 32 rows.
+inline Case::Tables Case::TablesOf(const std::vector<size_t>& parts) const {
+  Tables tables;
+  for (const size_t number : parts) {
+    const Part& part = parts_[number];
+    for (int i = 0; i < part.rows; ++i) {
+      tables.positions.push_back(part.length + i);
+      tables.blocks.push_back(-1);
+    }
+  }
+  const int rows = static_cast<int>(tables.positions.size());
+  for (int first = 0; first < rows; first += 32) {
+    Piece piece{};
+    piece.first_row = first;
+    piece.rows = std::min(32, rows - first);
+    piece.begin = INT32_MAX;
+    for (int row = first; row < first + piece.rows; ++row) {
+      const int position = tables.positions[static_cast<size_t>(row)];
+      piece.begin =
+          std::min(piece.begin, FirstVisible(shape_.window_kind, shape_.window, position));
+      piece.end = std::max(piece.end, position + 1);
+    }
+    piece.entries_begin = static_cast<int>(tables.entries.size());
+    piece.hidden_begin = static_cast<int>(tables.hidden.size());
+    int bit = 0;
+    for (const size_t number : parts) {
+      const Part& part = parts_[number];
+      const uint32_t bits = many_ ? ~0u : ((1u << part.rows) - 1) << bit;
+      bit += part.rows;
+      for (size_t i = 0; i < part.blocks.size(); ++i) {
+        const int position = static_cast<int>(i) * kBlockPositions;
+        const int count = std::min(kBlockPositions, part.length + part.rows - position);
+        const auto same =
+            std::find_if(tables.entries.begin() + piece.entries_begin, tables.entries.end(),
+                         [&](const Entry& entry) { return entry.block == part.blocks[i]; });
+        if (same != tables.entries.end()) {
+          same->rows |= bits;
+        } else {
+          tables.entries.push_back({part.blocks[i], position, count, bits});
+        }
+      }
+      const auto& [begin, end] = hidden_of_part_[number];
+      if (begin < end) tables.hidden.push_back({begin, end, bits});
+    }
+    std::stable_sort(tables.entries.begin() + piece.entries_begin, tables.entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.position < b.position; });
+    piece.entries_end = static_cast<int>(tables.entries.size());
+    piece.hidden_end = static_cast<int>(tables.hidden.size());
+    tables.pieces.push_back(piece);
+  }
+  tables.pieces.push_back({});  // a grid may be larger than the pass
+  return tables;
+}
+
+// With one stage of shared memory and with two.
+inline void Case::RunTiles(AttentionParams params, int pieces) const {
+  const SharedLayout layout = LayoutOf(blocks_);
+  HostBlock block;
+  for (const int stages : {1, 2}) {
+    params.stages = stages;
+    Bytes shared(layout.bytes(stages));
+    block.shared = shared.data();
+    for (block.z = 0; block.z < (many_ ? 1 : params.spans); ++block.z) {
+      for (block.y = 0; block.y < shape_.kv_heads; ++block.y) {
+        for (block.x = 0; block.x < pieces * params.query_tiles; ++block.x) {
+          shared.Spoil();
+          if (shape_.v_dim <= 64) {
+            AttentionTile<64>::Run(block, params);
+          } else if (shape_.v_dim <= 128) {
+            AttentionTile<128>::Run(block, params);
+          } else {
+            AttentionTile<256>::Run(block, params);
+          }
+        }
+      }
+    }
+  }
+}
+
+inline void Case::Merge(const AttentionParams& params, int pieces, int rows) const {
+  MergeParams merge{};
+  merge.tables = params.tables;
+  merge.partials = params.partials;
+  merge.output = params.output;
+  merge.output_stride = params.output_stride;
+  merge.sinks = params.sinks;
+  merge.pieces = pieces;
+  merge.spans = params.spans;
+  merge.v_dim = shape_.v_dim;
+  merge.window = shape_.window;
+  merge.window_kind = shape_.window_kind;
+  HostBlock block;
+  block.z = 0;
+  for (block.y = 0; block.y < heads(); ++block.y) {
+    for (block.x = 0; block.x < rows; ++block.x) MergeSpans(block, merge, heads());
+  }
+}
+
+inline std::vector<float> Case::Attend(const std::vector<size_t>& parts,
+                                       const std::vector<float>& input) const {
+  Tables tables = TablesOf(parts);
+  const int rows = static_cast<int>(tables.positions.size());
+  const int out_stride = heads() * shape_.v_dim + 16;
+  std::vector<float> out(static_cast<size_t>(rows * out_stride), NAN);
+  int spans = 1;
+  int piece_rows = 0;
+  for (const Piece& piece : tables.pieces) {
+    if (piece.rows == 0) continue;
+    piece_rows = std::max(piece_rows, piece.rows);
+    spans = std::max(spans, (piece.end - 1) / kSpanPositions - piece.begin / kSpanPositions + 1);
+  }
+  ++spans;  // and deeper than the pieces
+  AttentionParams params{};
+  params.blocks = blocks_;
+  params.tables = {tables.positions.data(), tables.blocks.data(), tables.pieces.data(),
+                   tables.hidden.data(), tables.entries.data()};
+  params.input = input.data();
+  params.output = out.data();
+  params.input_stride = stride_;
+  params.output_stride = out_stride;
+  params.slopes = shape_.slopes ? slopes_.data() : nullptr;
+  params.sinks = shape_.sinks ? sinks_.data() : nullptr;
+  params.distances = shape_.distances ? distances_.data() : nullptr;
+  params.distance_least = kLeast;
+  params.distance_count = params.distance_stride = kDistances;
+  params.heads_per_kv = shape_.heads_per_kv;
+  params.query_tiles = (piece_rows * shape_.heads_per_kv + kTileQueries - 1) / kTileQueries;
+  params.spans = spans;
+  params.scale = scale_;
+  params.score_cap = shape_.cap ? 1.5f : 0.0f;
+  params.window = shape_.window;
+  params.window_kind = shape_.window_kind;
+  std::vector<float> partials(
+      static_cast<size_t>(rows * heads() * spans * (kPartialHead + shape_.v_dim)), NAN);
+  if (!many_) params.partials = partials.data();
+  RunTiles(params, static_cast<int>(tables.pieces.size()));
+  if (!many_) Merge(params, static_cast<int>(tables.pieces.size()), rows);
+  std::vector<float> results;
+  for (int row = 0; row < rows; ++row) {
+    const float* of = out.data() + row * out_stride;
+    results.insert(results.end(), of, of + heads() * shape_.v_dim);
+  }
+  return results;
+}
+
+}  // namespace kvant::cuda
