@@ -3,6 +3,7 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <utility>
 
 #include <algorithm>
 #include <cmath>
@@ -126,8 +127,25 @@ void ThreadPool::Run(Body body, void* context) {
   for (Counter& taken : taken_) taken.value.store(phase, std::memory_order_relaxed);
   state_.value.fetch_add(2, std::memory_order_release);
   state_.value.notify_all();
-  body(context, Member{this, 0, size(), 0});
+  Guarded([&] { body(context, Member{this, 0, size(), 0}); });
   Barrier();
+  Rethrow();
+}
+
+template <class Callable>
+void ThreadPool::Guarded(const Callable& callable) {
+  try {
+    callable();
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_acq_rel)) failure_ = std::current_exception();
+  }
+}
+
+void ThreadPool::Rethrow() {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  failed_.store(false, std::memory_order_release);
+  std::rethrow_exception(failure);
 }
 
 void ThreadPool::RunPhases(NextPhase next, Body body, void* context) {
@@ -149,6 +167,7 @@ void ThreadPool::RunPhases(NextPhase next, Body body, void* context) {
     WaitForChange(state_.value, state);
     state = state_.value.load(std::memory_order_acquire);
   }
+  Rethrow();
 }
 
 void ThreadPool::Work(int index) {
@@ -159,7 +178,7 @@ void ThreadPool::Work(int index) {
     if (std::atomic_ref(stop_).load(std::memory_order_relaxed)) return;
     if (generation_.value.load(std::memory_order_acquire) != runs) {
       ++runs;
-      body_(context_, Member{this, index, size(), index});
+      Guarded([&] { body_(context_, Member{this, index, size(), index}); });
       Barrier();
     } else {
       TakeShares(state, index);
@@ -181,7 +200,8 @@ void ThreadPool::TakeShares(uint32_t state, int thread) {
   }
   if (finished == 0) return;
   if (done_.value.fetch_add(finished, std::memory_order_acq_rel) + finished < taken_.size()) return;
-  const bool more = next_phase_(phase_context_, Member{this, 0, 1, thread});
+  bool more = false;
+  Guarded([&] { more = next_phase_(phase_context_, Member{this, 0, 1, thread}); });
   const uint32_t next = (phase + 1) & kPhaseMask;
   done_.value.store(0, std::memory_order_relaxed);
   state_.value.store(2 * next + (more ? 0 : 1), std::memory_order_release);
@@ -193,7 +213,9 @@ bool ThreadPool::TakeShare(uint32_t phase, int share, int thread) {
   uint32_t last = (phase - 1) & kPhaseMask;
   if (taken.load(std::memory_order_relaxed) != last) return false;
   if (!taken.compare_exchange_strong(last, phase, std::memory_order_acq_rel)) return false;
-  phase_body_(phase_context_, Member{this, share, static_cast<int>(taken_.size()), thread});
+  Guarded([&] {
+    phase_body_(phase_context_, Member{this, share, static_cast<int>(taken_.size()), thread});
+  });
   return true;
 }
 

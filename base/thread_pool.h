@@ -9,12 +9,16 @@
 // does not run delays the others only while it is in the midst of a share. Each thread first takes
 // the shares that it owns, the same ones in every phase, then what others have not begun.
 //
+// What a body or a step between phases throws ends on the calling thread, when all members are
+// done; the first one counts. A body that waits at a Barrier must not throw before it.
+//
 // Thread-safety: Run must not be called from two threads at once, nor from inside a body.
 #pragma once
 
 #include <atomic>
 #include <concepts>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -99,6 +103,11 @@ class ThreadPool {
   };
 
   void RunPhases(NextPhase next, Body body, void* context);
+  // Keeps the first exception of any thread, which the caller of Run or RunPhases gets when all are
+  // done.
+  template <class Callable>
+  void Guarded(const Callable& callable);
+  void Rethrow();
   void Barrier();
   void Work(int index);
   void TakeShares(uint32_t state, int thread);
@@ -111,6 +120,8 @@ class ThreadPool {
 
   std::vector<std::thread> workers_;
   bool stop_ = false;
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr failure_;
 
   // Run
   Body body_ = nullptr;

@@ -47,7 +47,7 @@ if(kvant_cuda_image)
   list(APPEND codes -gencode arch=compute_${kvant_cuda_ptx},code=compute_${kvant_cuda_ptx})
   file(GLOB kernel_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cuda/kernels/*.h)
   add_custom_command(OUTPUT ${kvant_cuda_image}
-    COMMAND ${KVANT_NVCC} -std=c++20 -O3 -I ${CMAKE_SOURCE_DIR} ${codes} -fatbin
+    COMMAND ${KVANT_NVCC} -std=c++20 -O3 -I ${CMAKE_SOURCE_DIR} ${codes} -Xfatbin=-compress-all -fatbin
             ${CMAKE_SOURCE_DIR}/cuda/kernels.cu -o ${kvant_cuda_image}
     DEPENDS ${CMAKE_SOURCE_DIR}/cuda/kernels.cu ${kernel_headers}
     COMMENT "Compiling the kernels for CUDA devices" VERBATIM)

@@ -54,7 +54,7 @@ Graph::~Graph() {
 // ---- Opening ------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<Device>> Device::Open() {
-  KVANT_ASSIGN(Driver driver, Driver::Open());
+  KVANT_ASSIGN(const Driver driver, Driver::Open());
   if (KernelImage().empty() && !driver.emulates()) {
     return MakeError(ErrorCode::kNotSupported,
                      "CUDA: this build has no kernels for devices; it was made without nvcc 12 or "
@@ -68,7 +68,7 @@ Result<std::shared_ptr<Device>> Device::Open() {
                      "CUDA device {}: expected compute capability {}.{} or newer, found {}.{}",
                      facts.name, kOldestMajor, kOldestMinor, facts.major, facts.minor);
   }
-  std::shared_ptr<Device> device(new Device(std::move(driver), facts));
+  std::shared_ptr<Device> device(new Device(driver, facts));
   KVANT_TRY(device->Start());
   return device;
 }

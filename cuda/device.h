@@ -187,7 +187,7 @@ class Device : public std::enable_shared_from_this<Device> {
   enum Kernel : uint8_t { kStore, kMerge, kCopy, kAttention64, kAttention128, kAttention256 };
   static constexpr size_t kKernels = 6;
 
-  Device(Driver driver, DeviceFacts facts) : driver_(std::move(driver)), facts_(std::move(facts)) {}
+  Device(const Driver& driver, DeviceFacts facts) : driver_(driver), facts_(std::move(facts)) {}
   Status Start();
   Status LoadKernels();
   Status Bind();  // makes the device's context the calling thread's

@@ -9,10 +9,10 @@ endif()
 
 # The same tests with attention on an emulated device: some kinds of each.
 foreach(entry
-    "Runner=*Runner*/mixed_f16_window_7:*Runner*/mixed_q8_window_33"
+    "Runner=*RunnerKinds*/mixed_q8_window_33:*Runner*/mixed_f16_window_7:-*RunnerKinds*/mixed_f16_window_7"
     "Beams=BeamGenerator*:*BeamEdges*:*Draft*/*f16*"
     "Recurrent=*Recurrent*/qwen35_four:*State*/qwen35_four:*Recurrent*/falcon_h1"
-    "Sessions=*SessionFile*:Preemption*:PrefixCache*:Scheduler*:Shakespeare*:Gemma3*:KvTensors*")
+    "Sessions=*/SessionFile*:Preemption*:PrefixCache*:Scheduler*:Shakespeare*:Gemma3*:KvTensors*")
   string(REGEX MATCH "^[^=]+" name ${entry})
   string(REGEX REPLACE "^[^=]+=" "" filter ${entry})
   add_test(OnDevice/${name} ${program} --gtest_filter=${filter} --gtest_brief=1)

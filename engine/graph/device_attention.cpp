@@ -317,7 +317,7 @@ Status DeviceAttention::RunFew(cuda::Device& device, const DeviceAttentionCall& 
     KVANT_TRY(device.BeginRecording());
     const Status launched = LaunchFew(device, call, params, key);
     auto recorded = device.EndRecording();
-    KVANT_TRY(launched);
+    if (!launched.ok()) return launched;
     KVANT_ASSIGN(graph, std::move(recorded));
     ++stats_.recordings;
   } else {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -197,6 +199,31 @@ TEST_P(ThreadPoolTest, WorkBetweenPhasesRunsAloneAndInOrder) {
     ASSERT_EQ(opened, phases + 1);
     for (const int64_t count : done) ASSERT_EQ(count, phases);
   }
+}
+
+// Memory may run out on any thread; it must not end the process.
+TEST_P(ThreadPoolTest, WhatAnyMemberThrowsComesToTheCaller) {
+  ThreadPool pool(GetParam());
+  for (int thrower = 0; thrower < pool.size(); ++thrower) {
+    std::atomic<int> done = 0;
+    const auto body = [&](const ThreadPool::Member& member) {
+      ++done;
+      if (member.index == thrower) throw std::bad_alloc();
+    };
+    EXPECT_THROW(pool.Run(body), std::bad_alloc);
+    EXPECT_EQ(done, pool.size());
+  }
+  int phases = 0;
+  const auto next = [&](const ThreadPool::Member&) { return ++phases <= 3; };
+  EXPECT_THROW(pool.RunPhases(next,
+                              [](const ThreadPool::Member& member) {
+                                if (member.index == member.count - 1) throw std::runtime_error("");
+                              }),
+               std::runtime_error);
+  // The team works on.
+  std::atomic<int> done = 0;
+  pool.Run([&](const ThreadPool::Member&) { ++done; });
+  EXPECT_EQ(done, pool.size());
 }
 
 TEST_P(ThreadPoolTest, StartsAndStopsWithoutWork) {

@@ -128,7 +128,7 @@ class Case {
       }
     }
     stride_ = heads() * shape_.k_dim + shape_.kv_heads * (shape_.k_dim + shape_.v_dim);
-    input_.resize(static_cast<size_t>(rows_ * stride_));
+    input_.resize(static_cast<size_t>(rows_) * static_cast<size_t>(stride_));
     for (float& x : input_) x = Random(2.0f);
     for (int head = 0; head < heads(); ++head) {
       slopes_.push_back(Random(0.05f));
@@ -143,8 +143,8 @@ class Case {
     for (const Part& part : parts_) {
       for (int position = 0; position < part.length; ++position) {
         const int block = part.blocks[static_cast<size_t>(position / kBlockPositions)];
-        const size_t place =
-            static_cast<size_t>(block * kBlockPositions + position % kBlockPositions);
+        const size_t place = static_cast<size_t>(block) * kBlockPositions +
+                             static_cast<size_t>(position % kBlockPositions);
         if (written[place]) continue;
         written[place] = true;
         std::vector<float> row(static_cast<size_t>(stride_));

@@ -27,7 +27,8 @@ std::vector<double> Case::Reference(const Part& part, int row, int head, double*
     if (shape_.slopes) score += static_cast<double>(slopes_[static_cast<size_t>(head)]) * distance;
     if (shape_.distances) {
       const int index = std::clamp(distance - kLeast, 0, kDistances - 1);
-      score += static_cast<double>(distances_[static_cast<size_t>(head * kDistances + index)]);
+      score += static_cast<double>(
+          distances_.at(static_cast<size_t>(head) * kDistances + static_cast<size_t>(index)));
     }
     scores.push_back(score);
     positions.push_back(position);

@@ -80,7 +80,7 @@ Status UseDevice(std::vector<uint8_t>* out) {
   KVANT_TRY(device->BeginRecording());
   const Status recorded = work();
   KVANT_ASSIGN(const Graph graph, device->EndRecording());
-  KVANT_TRY(recorded);
+  if (!recorded.ok()) return recorded;
   EXPECT_EQ(device->traffic().up, 0u);
   KVANT_TRY(device->Run(graph));
   KVANT_TRY(work());
