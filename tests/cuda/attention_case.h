@@ -183,7 +183,14 @@ class Case {
   bool Sees(size_t part, int row_position, int position) const {
     const auto& [begin, end] = hidden_of_part_[part];
     return position <= row_position && (position < begin || position >= end) &&
-           position >= FirstVisible(shape_.window_kind, shape_.window, row_position);
+           position >= First(row_position);
+  }
+  // The first position that a row sees, as the CPU has it.
+  int First(int row_position) const {
+    const cpu::WindowKind kind = shape_.window_kind == Window::kSections
+                                     ? cpu::WindowKind::kSections
+                                     : cpu::WindowKind::kSliding;
+    return static_cast<int>(cpu::FirstInWindow(kind, shape_.window, row_position));
   }
 
   static constexpr int kBlocks = 40;
@@ -310,8 +317,7 @@ inline Case::Tables Case::TablesOf(const std::vector<size_t>& parts) const {
     piece.begin = INT32_MAX;
     for (int row = first; row < first + piece.rows; ++row) {
       const int position = tables.positions[static_cast<size_t>(row)];
-      piece.begin =
-          std::min(piece.begin, FirstVisible(shape_.window_kind, shape_.window, position));
+      piece.begin = std::min(piece.begin, First(position));
       piece.end = std::max(piece.end, position + 1);
     }
     piece.entries_begin = static_cast<int>(tables.entries.size());
