@@ -41,8 +41,8 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/session_options.",
     "engine/memory_plan.",
     "engine/offload.",
-    "engine/run",           // run/ and runner.*, which is made of its classes
-    "engine/",              // what implements Session
+    "engine/run",  // run/ and runner.*, which is made of its classes
+    "engine/",     // what implements Session
     "engine/evaluate/",
     "engine/generate/",
     "engine/convert/",
