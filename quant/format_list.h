@@ -19,22 +19,26 @@
 #include "quant/f16.h"
 #include "quant/f32.h"
 #include "quant/iq1_bn.h"
+#include "quant/iq1_kt.h"
 #include "quant/iq1_m.h"
 #include "quant/iq1_s.h"
 #include "quant/iq2_bn.h"
 #include "quant/iq2_k.h"
 #include "quant/iq2_kl.h"
 #include "quant/iq2_ks.h"
+#include "quant/iq2_kt.h"
 #include "quant/iq2_s.h"
 #include "quant/iq2_xs.h"
 #include "quant/iq2_xxs.h"
 #include "quant/iq3_k.h"
 #include "quant/iq3_ks.h"
+#include "quant/iq3_kt.h"
 #include "quant/iq3_s.h"
 #include "quant/iq3_xxs.h"
 #include "quant/iq4_k.h"
 #include "quant/iq4_ks.h"
 #include "quant/iq4_kss.h"
+#include "quant/iq4_kt.h"
 #include "quant/iq4_nl.h"
 #include "quant/iq4_xs.h"
 #include "quant/iq5_k.h"
@@ -108,7 +112,11 @@ using FormatList = TypeList<
     IQ5_KS,
     Q8_KV,
     IQ1_BN,
-    IQ2_BN
+    IQ2_BN,
+    IQ1_KT,
+    IQ2_KT,
+    IQ3_KT,
+    IQ4_KT
 >;
 // clang-format on
 

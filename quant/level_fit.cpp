@@ -1,14 +1,21 @@
-// The fits of quant/level_fit.h and quant/shifted_fit.h with the vectors that every machine has.
+// The fits of quant/level_fit.h, quant/shifted_fit.h and quant/trellis.h with the vectors that
+// every machine has.
 #include "quant/level_fit.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "quant/shifted_fit.h"
+#include "quant/trellis.h"
+#include "quant/trellis_tree.h"
 #include "quant/unit_values.h"
 
 namespace kvant::quant {
@@ -21,6 +28,7 @@ constexpr int kVectorBytes = 16;
 #include "quant/level_fit.inl"
 #include "quant/shifted_fit.inl"
 #include "quant/pair_fit.inl"
+#include "quant/trellis_fit.inl"
 // clang-format on
 
 }  // namespace
@@ -91,6 +99,19 @@ ShiftedRowFit FitIq2Kl(const float* values, const float* importance, int64_t cou
 }
 ShiftedRowFit FitIq4Kss(const float* values, const float* importance, int64_t count) {
   return SearchIq4Kss(values, importance, count);
+}
+
+TrellisRowFit FitIq1Kt(const float* values, const float* importance, int64_t count) {
+  return SearchIq1Kt(values, importance, count);
+}
+TrellisRowFit FitIq2Kt(const float* values, const float* importance, int64_t count) {
+  return SearchIq2Kt(values, importance, count);
+}
+TrellisRowFit FitIq3Kt(const float* values, const float* importance, int64_t count) {
+  return SearchIq3Kt(values, importance, count);
+}
+TrellisRowFit FitIq4Kt(const float* values, const float* importance, int64_t count) {
+  return SearchIq4Kt(values, importance, count);
 }
 
 }  // namespace kvant::quant

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "quant/block.h"
 #include "quant/packed_word.h"
@@ -26,5 +28,19 @@ struct HalfHead {
   float value() const { return half.value(); }
   static HalfHead Of(float value) { return {PackedHalf::Nearest(value)}; }
 };
+
+// Writes a row from the factor and the blocks of a fit.
+template <class Format, class RowFit>
+void PackRow(const RowFit& fit, std::byte* row) {
+  const auto head = Format::Head::Of(fit.d);
+  std::memcpy(row, &head, sizeof(head));
+  row += sizeof(head);
+  for (const auto& of_block : fit.blocks) {
+    typename Format::Block block{};
+    Format::Pack(of_block, block);
+    std::memcpy(row, &block, sizeof(block));
+    row += sizeof(block);
+  }
+}
 
 }  // namespace kvant::quant

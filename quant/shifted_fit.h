@@ -98,17 +98,4 @@ ShiftedRowFit FitIq4Kss(const float* values, const float* importance, int64_t co
 // Codes: the numbers of a group's 16 pairs, then 16 that mean nothing.
 ShiftedRowFit FitIq2Kl(const float* values, const float* importance, int64_t count);
 
-template <class Format>
-void PackRow(const ShiftedRowFit& fit, std::byte* row) {
-  const auto head = Format::Head::Of(fit.d);
-  std::memcpy(row, &head, sizeof(head));
-  row += sizeof(head);
-  for (const ShiftedFit& of_block : fit.blocks) {
-    typename Format::Block block{};
-    Format::Pack(of_block, block);
-    std::memcpy(row, &block, sizeof(block));
-    row += sizeof(block);
-  }
-}
-
 }  // namespace kvant::quant

@@ -69,6 +69,11 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ2_KL::kType, RunTiles<UnpackIQ2_KL>},
     {quant::Q8_KV::kType, RunTiles<UnpackQ8_KV>},
     {quant::IQ2_BN::kType, RunTiles<UnpackIQ2_BN>},
+    {quant::IQ1_BN::kType, RunTiles<UnpackIQ1_BN>},
+    {quant::IQ1_KT::kType, RunTiles<UnpackTrellis<quant::IQ1_KT>>},
+    {quant::IQ2_KT::kType, RunTiles<UnpackTrellis<quant::IQ2_KT>>},
+    {quant::IQ3_KT::kType, RunTiles<UnpackTrellis<quant::IQ3_KT>>},
+    {quant::IQ4_KT::kType, RunTiles<UnpackTrellis<quant::IQ4_KT>>},
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives.

@@ -15,6 +15,7 @@
 #include "cpu/avx2/unpack_iq4.inl"
 #include "cpu/avx2/unpack_grids.inl"
 #include "cpu/avx2/unpack_shifted.inl"
+#include "cpu/avx2/unpack_trellis.inl"
 #include "cpu/avx2/float_elements.inl"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
@@ -23,10 +24,6 @@
 // Formats that take long to unpack.
 template <class Unpacker>
 constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
-
-// Formats whose rows have a factor, which streams do not know.
-template <class Unpacker>
-constexpr MatMulFunction RunHeaded = RunQuantized<Unpacker, Streams::kNone>;
 
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
@@ -63,14 +60,19 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
     {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
-    {quant::IQ2_KS::kType, RunHeaded<UnpackShifted<quant::IQ2_KS>>},
-    {quant::IQ3_KS::kType, RunHeaded<UnpackShifted<quant::IQ3_KS>>},
-    {quant::IQ4_KSS::kType, RunHeaded<UnpackShifted<quant::IQ4_KSS>>},
-    {quant::IQ4_KS::kType, RunHeaded<UnpackShifted<quant::IQ4_KS>>},
-    {quant::IQ5_KS::kType, RunHeaded<UnpackShifted<quant::IQ5_KS>>},
-    {quant::IQ2_KL::kType, RunHeaded<UnpackIQ2_KL>},
-    {quant::Q8_KV::kType, RunHeaded<UnpackQ8_KV>},
-    {quant::IQ2_BN::kType, RunHeaded<UnpackIQ2_BN>},
+    {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
+    {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
+    {quant::IQ4_KSS::kType, RunRare<UnpackShifted<quant::IQ4_KSS>>},
+    {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
+    {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
+    {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
+    {quant::Q8_KV::kType, RunRare<UnpackQ8_KV>},
+    {quant::IQ2_BN::kType, RunRare<UnpackIQ2_BN>},
+    {quant::IQ1_BN::kType, RunRare<UnpackIQ1_BN>},
+    {quant::IQ1_KT::kType, RunRare<UnpackTrellis<quant::IQ1_KT>>},
+    {quant::IQ2_KT::kType, RunRare<UnpackTrellis<quant::IQ2_KT>>},
+    {quant::IQ3_KT::kType, RunRare<UnpackTrellis<quant::IQ3_KT>>},
+    {quant::IQ4_KT::kType, RunRare<UnpackTrellis<quant::IQ4_KT>>},
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives.

@@ -154,3 +154,35 @@ template <HasScaleBytes Block>
 [[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ6_K::Block& block) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.scales));
 }
+
+// Eight fields of four bits, the low ones of four bytes before the high ones, each twice.
+[[gnu::always_inline]] inline __m128i DoubledNibbles(const uint8_t* four) {
+  const __m128i bytes = LoadFour(four);
+  const __m128i both = _mm_unpacklo_epi32(bytes, _mm_srli_epi16(bytes, 4));
+  return Doubled(_mm_and_si128(both, _mm_set1_epi8(15)));
+}
+// The levels of kIq4Levels.
+[[gnu::always_inline]] inline __m128i LevelsOf(__m128i codes) {
+  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(quant::kIq4Levels));
+  return _mm_shuffle_epi8(levels, codes);
+}
+
+// The scales of quant/iq1_kt.h to quant/iq4_kt.h.
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ1_KT::Block& block) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales));
+  return LevelsOf(_mm_and_si128(Doubled(bytes), _mm_set1_epi8(15)));
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ2_KT::Block& block) {
+  return LevelsOf(DoubledNibbles(block.scales));
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ3_KT::Block& block) {
+  return DoubledNibbles(block.scales);
+}
+[[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ4_KT::Block& block) {
+  const auto* words = reinterpret_cast<const __m128i*>(block.words);
+  const __m128i low = _mm_setr_epi8(0, 0, 4, 4, 8, 8, 12, 12, 0, 0, 4, 4, 8, 8, 12, 12);
+  const __m128i bytes = _mm_unpacklo_epi64(_mm_shuffle_epi8(_mm_loadu_si128(words), low),
+                                           _mm_shuffle_epi8(_mm_loadu_si128(words + 1), low));
+  const __m128i scales = _mm_and_si128(_mm_srli_epi16(bytes, 1), _mm_set1_epi8(127));
+  return _mm_sub_epi8(scales, _mm_set1_epi8(64));
+}

@@ -1,6 +1,8 @@
 // The steps that the unpackers of this folder share. Included inside the target region of
 // matmul.cpp.
 
+inline __m128i LoadBytes8(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+
 inline __m128i LoadBytes16(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }

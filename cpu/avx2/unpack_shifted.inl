@@ -81,6 +81,7 @@ struct UnpackShifted {
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = sizeof(typename Format::Block);
   static constexpr int kScaleValues = 16;
+  static constexpr bool kHasRowFactor = requires { typename Format::Head; };
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -123,6 +124,7 @@ struct UnpackIQ2_KL {
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_KL::Block);
   static constexpr int kScaleValues = 16;
+  static constexpr bool kHasRowFactor = true;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -185,6 +187,7 @@ struct UnpackQ8_KV {
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = 256;
   static constexpr int kScaleValues = 32;
+  static constexpr bool kHasRowFactor = true;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -205,6 +208,7 @@ struct UnpackIQ2_BN {
   using Codes = CodeTraits<1, 3, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::IQ2_BN::Block);
   static constexpr int kScaleValues = 32;
+  static constexpr bool kHasRowFactor = true;
 
   [[gnu::always_inline]] static __m256i Fields(const std::byte* run, int shift) {
     return _mm256_and_si256(ShiftHalves(LoadTwice(run), shift, shift + 2), _mm256_set1_epi8(3));

@@ -4,12 +4,14 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/half.h"
 #include "cpu/codec_table.h"
@@ -17,6 +19,7 @@
 #include "quant/format_list.h"
 #include "quant/iq_grids.h"
 #include "quant/scale_search.h"
+#include "quant/trellis_tree.h"
 #include "quant/unit_values.h"
 
 #include "cpu/avx512vnni/begin.inl"

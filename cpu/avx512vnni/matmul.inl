@@ -21,10 +21,6 @@
 template <class Unpacker>
 constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
 
-// Formats whose rows have a factor, which streams do not know.
-template <class Unpacker>
-constexpr MatMulFunction RunHeaded = RunQuantized<Unpacker, Streams::kNone>;
-
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
     {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
@@ -57,12 +53,17 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
     {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
-    {quant::IQ2_KS::kType, RunHeaded<UnpackShifted<quant::IQ2_KS>>},
-    {quant::IQ3_KS::kType, RunHeaded<UnpackShifted<quant::IQ3_KS>>},
-    {quant::IQ4_KSS::kType, RunHeaded<UnpackShifted<quant::IQ4_KSS>>},
-    {quant::IQ4_KS::kType, RunHeaded<UnpackShifted<quant::IQ4_KS>>},
-    {quant::IQ5_KS::kType, RunHeaded<UnpackShifted<quant::IQ5_KS>>},
-    {quant::IQ2_KL::kType, RunHeaded<UnpackIQ2_KL>},
-    {quant::Q8_KV::kType, RunHeaded<UnpackQ8_KV>},
-    {quant::IQ2_BN::kType, RunHeaded<UnpackIQ2_BN>},
+    {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
+    {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
+    {quant::IQ4_KSS::kType, RunRare<UnpackShifted<quant::IQ4_KSS>>},
+    {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
+    {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
+    {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
+    {quant::Q8_KV::kType, RunRare<UnpackQ8_KV>},
+    {quant::IQ2_BN::kType, RunRare<UnpackIQ2_BN>},
+    {quant::IQ1_BN::kType, RunRare<UnpackIQ1_BN>},
+    {quant::IQ1_KT::kType, RunRare<UnpackTrellis<quant::IQ1_KT>>},
+    {quant::IQ2_KT::kType, RunRare<UnpackTrellis<quant::IQ2_KT>>},
+    {quant::IQ3_KT::kType, RunRare<UnpackTrellis<quant::IQ3_KT>>},
+    {quant::IQ4_KT::kType, RunRare<UnpackTrellis<quant::IQ4_KT>>},
 };

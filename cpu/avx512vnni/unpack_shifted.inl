@@ -95,6 +95,7 @@ struct UnpackShifted {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = sizeof(typename Format::Block);
   static constexpr int kScaleValues = 16;
+  static constexpr bool kHasRowFactor = requires { typename Format::Head; };
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -136,6 +137,7 @@ struct UnpackIQ2_KL {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_KL::Block);
   static constexpr int kScaleValues = 16;
+  static constexpr bool kHasRowFactor = true;
 
   // 128 values, from 64 numbers of pairs.
   [[gnu::always_inline]] static void LookUp(const quant::IQ2_KL::Block& block, int k,
@@ -198,6 +200,7 @@ struct UnpackQ8_KV {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = 256;
   static constexpr int kScaleValues = 32;
+  static constexpr bool kHasRowFactor = true;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -217,6 +220,7 @@ struct UnpackIQ2_BN {
   using Codes = CodeTraits<1, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::IQ2_BN::Block);
   static constexpr int kScaleValues = 32;
+  static constexpr bool kHasRowFactor = true;
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {

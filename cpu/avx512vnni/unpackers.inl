@@ -17,4 +17,5 @@
 #include "cpu/avx512vnni/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
+#include "cpu/avx512vnni/unpack_trellis.inl"
 // clang-format on

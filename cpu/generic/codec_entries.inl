@@ -42,6 +42,10 @@ constexpr CodecEntry<EncodeFunction> kEncoders[] = {
     {quant::IQ4_KS::kType, codebook::EncodeRowsOf<quant::IQ4_KS, codebook::SearchIq4Ks>},
     {quant::IQ4_KSS::kType, codebook::EncodeRowsOf<quant::IQ4_KSS, codebook::SearchIq4Kss>},
     {quant::IQ5_KS::kType, codebook::EncodeRowsOf<quant::IQ5_KS, codebook::SearchIq5Ks>},
+    {quant::IQ1_KT::kType, codebook::EncodeRowsOf<quant::IQ1_KT, codebook::SearchIq1Kt>},
+    {quant::IQ2_KT::kType, codebook::EncodeRowsOf<quant::IQ2_KT, codebook::SearchIq2Kt>},
+    {quant::IQ3_KT::kType, codebook::EncodeRowsOf<quant::IQ3_KT, codebook::SearchIq3Kt>},
+    {quant::IQ4_KT::kType, codebook::EncodeRowsOf<quant::IQ4_KT, codebook::SearchIq4Kt>},
 };
 
 constexpr CodecEntry<DecodeFunction> kDecoders[] = {

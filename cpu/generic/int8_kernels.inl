@@ -20,7 +20,7 @@
 // and for every format an unpacker: Codes (the properties of its codes that the functions above
 // need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
 // WeightBlock. Where two blocks take less time together than one after the other it also has
-// UnpackTwo(bytes, bytes, out).
+// UnpackTwo(bytes, bytes, out). One of a format whose rows begin with a factor has kHasRowFactor.
 //
 // Where instructions multiply two rows with two tokens it also defines
 //
@@ -79,6 +79,10 @@ int64_t BlockBytes(const quant::FormatTraits& traits) {
 template <class Unpacker>
 concept UnpacksTwo =
     requires(const std::byte* bytes, WeightBlock* out) { Unpacker::UnpackTwo(bytes, bytes, out); };
+
+// An unpacker of blocks whose scales the row's factor multiplies.
+template <class Unpacker>
+concept HasRowFactor = requires { requires Unpacker::kHasRowFactor; };
 
 // Unpacks `count` blocks that follow each other.
 using UnpackFunction = void (*)(const std::byte* bytes, int64_t count, const Ahead& ahead,
@@ -195,6 +199,7 @@ template <int kStride, int kRows, int kTokens>
 // the first of which is number `begin` of its row.
 struct StreamedRows {
   const std::byte* blocks;  // of the first row of the first part
+  const float* factors;     // [rows][parts], where rows have some
   int64_t row_bytes;        // from row to row
   int64_t part_bytes;       // from a part's row to the next part's
   int64_t rows, parts;
@@ -219,6 +224,7 @@ template <class Unpacker, int kTokens>
       const std::byte* block = streams.blocks + row * streams.row_bytes + part * step;
       Accumulator local[kRows][kTokens];
       LoadSums<kTokens>(SumsBefore(streams.begin, sums), local);
+      [[maybe_unused]] const float* factors = streams.factors + row * streams.parts + part;
       for (int64_t i = 0; i < count; ++i, block += bytes) {
         // Not unrolled: every copy of an unpacker takes long to compile.
 #pragma GCC unroll 1
@@ -230,6 +236,7 @@ template <class Unpacker, int kTokens>
             PrefetchBlock<PrefetchTo::kSecondLevel>(from + r * step + kStreamPrefetchBytes, bytes);
             if constexpr (UnpacksTwo<Unpacker> && kTogether == 2) continue;
             weights[r] = Unpacker::Unpack(from + r * step, traits);
+            if constexpr (HasRowFactor<Unpacker>) ScaleBlock(weights[r], factors[first + r]);
           }
           if constexpr (UnpacksTwo<Unpacker> && kTogether == 2) {
             Unpacker::UnpackTwo(from, from + step, weights);
@@ -307,7 +314,7 @@ using StreamFunction = void (*)(const StreamedRows& streams, const quant::Format
 
 // The numbers of tokens for which a format's rows are multiplied as they are unpacked. For formats
 // that take long to unpack it costs little to put the blocks of several tokens into memory first.
-enum class Streams { kEveryCount, kOneToken, kNone };
+enum class Streams { kEveryCount, kOneToken };
 
 // Block `i` of a token; Codes: as ActivationCodes gives it.
 template <class Codes>
@@ -335,10 +342,11 @@ struct BlockFormat {
         TileKernel::Of<Codes, kTokens>,
         ArrangeActivations<ActivationCodes<Codes>>,
         OrderOf<ActivationCodes<Codes>>()};
-    if constexpr (kStreamed != Streams::kNone &&
-                  (kTokens == 1 || kStreamed == Streams::kEveryCount)) {
-      // A reader knows where a row begins, and so its factor; a stream does not.
-      if (task.format->head_bytes == 0) format.stream = MultiplyStreams<Unpacker, kTokens>;
+    if constexpr (kTokens == 1 || kStreamed == Streams::kEveryCount) {
+      // The unpacker of any format does not say whether rows have a factor.
+      if (HasRowFactor<Unpacker> || task.format->head_bytes == 0) {
+        format.stream = MultiplyStreams<Unpacker, kTokens>;
+      }
     }
     if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
     return format;

@@ -147,6 +147,18 @@ inline void RunPass(const MatMulTask& task, const BlockFormat& format, int64_t b
   }
 }
 
+// The factors of rows that have some; `streams` has at most eight rows, whose heads it begins with.
+inline void ReadFactors(const quant::FormatTraits& format, const StreamedRows& streams,
+                        float* factors) {
+  if (format.head_bytes == 0) return;
+  for (int64_t r = 0; r < streams.rows; ++r) {
+    for (int64_t p = 0; p < streams.parts; ++p) {
+      *factors++ =
+          format.row_factor(streams.blocks + r * streams.row_bytes + p * streams.part_bytes);
+    }
+  }
+}
+
 // All tokens times rows as they lie in the file, blocks [streams.begin, end) of them.
 inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, int64_t end,
                              int64_t tokens, const ActivationBlock* activations,
@@ -154,7 +166,10 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
   const RowReader& reader = format.reader;
   const int64_t whole = std::min(end, reader.cols / kBlock);
   const std::byte* rows = streams.blocks;
-  streams.blocks += streams.begin * reader.block_bytes;
+  float factors[8 * kPartsMax];
+  ReadFactors(*reader.traits, streams, factors);
+  streams.factors = factors;
+  streams.blocks += reader.traits->head_bytes + streams.begin * reader.block_bytes;
   streams.count = whole - streams.begin;
   format.stream(streams, *reader.traits, activations, sums);
   if (whole == end) return;
@@ -163,8 +178,9 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
     for (int64_t p = 0; p < streams.parts; ++p) {
       reader.CopyEnd(rows + r * streams.row_bytes + p * streams.part_bytes, ends[p]);
     }
-    format.stream({ends[0].bytes, 0, sizeof(ends[0]), 1, streams.parts, whole, 1}, *reader.traits,
-                  activations, sums + r * streams.parts * tokens);
+    format.stream({ends[0].bytes, factors + r * streams.parts, 0, sizeof(ends[0]), 1, streams.parts,
+                   whole, 1},
+                  *reader.traits, activations, sums + r * streams.parts * tokens);
   }
 }
 
@@ -203,6 +219,7 @@ inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const 
     const int64_t rows = std::min<int64_t>(8, end - row);
     for (int64_t begin = 0; begin < blocks; begin += run) {
       const StreamedRows streams = {task.weights + row * task.row_bytes,
+                                    nullptr,
                                     task.row_bytes,
                                     part * task.row_bytes,
                                     rows,

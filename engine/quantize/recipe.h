@@ -43,6 +43,7 @@ struct RecipeModel {
   int64_t experts = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
+  int64_t vocabulary = 0;  // tokens
   bool has_importance = false;
 };
 RecipeModel DescribeModel(const formats::GgufFile& file);

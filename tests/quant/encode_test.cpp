@@ -97,7 +97,7 @@ TEST(Encode, LeavesNoMoreErrorThanIkLlama) {
   const std::vector<float> importance = test::ParseFloats(inputs["importance"]);
   for (const auto& [distribution, errors] : fixture.items()) {
     const std::vector<float> rows = test::ParseFloats(inputs["rows"][distribution]);
-    ASSERT_EQ(errors.size(), 17u);
+    ASSERT_EQ(errors.size(), 21u);
     for (const auto& [name, ik] : errors.items()) {
       const FormatTraits& format = *FindFormat(name);
       const auto columns = static_cast<size_t>(inputs["columns"]);
@@ -367,6 +367,11 @@ std::vector<float> Pattern(const FormatTraits& format, const std::vector<float>&
 double ConstantTolerance(const FormatTraits& format) {
   if (std::string(format.name) == "MXFP4") return 0.21;
   if (std::string(format.name) == "NVFP4") return 0.03;
+  // No eight or four numbers of a generator are equal; the nearest ones are so far apart.
+  if (std::string(format.name) == "IQ1_KT") return 0.6;
+  if (std::string(format.name) == "IQ2_KT") return 0.5;
+  if (std::string(format.name) == "IQ3_KT") return 0.3;
+  if (std::string(format.name) == "IQ4_KT") return 0.2;
   return 2e-3;
 }
 

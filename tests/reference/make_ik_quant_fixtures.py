@@ -41,6 +41,10 @@ FORMATS = {
     "Q8_KV": (151, 32, 32, "float and sum", None),
     "IQ1_BN": (134, 64, 13, "half", None),
     "IQ2_BN": (135, 64, 16, "float", None),
+    "IQ1_KT": (158, 256, 56, "float", None),
+    "IQ2_KT": (153, 256, 68, "float", None),
+    "IQ3_KT": (154, 256, 100, "float", None),
+    "IQ4_KT": (155, 256, 128, "float", None),
 }
 LLAMA = ("Q1_0", "Q2_0")
 # Scales as bits: ordinary, subnormal, infinite.

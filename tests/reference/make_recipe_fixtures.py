@@ -1,6 +1,10 @@
 """Writes tests/engine/recipes.json: the tensor types that llama-quantize gives to models of many shapes.
 
 usage: make_recipe_fixtures.py LLAMA_QUANTIZE OUT.json
+       make_recipe_fixtures.py LLAMA_QUANTIZE OUT.json --ik
+
+With --ik, tests/engine/recipes_ik.json: the recipes that only ik_llama.cpp has (August 2026), as its
+llama-quantize says with --dry-run.
 
 The models have real structures and tiny matrices (256 columns where nothing else is said, two
 rows). Reference: llama.cpp at commit c392e5094. For every model, with and without an importance
@@ -10,6 +14,7 @@ indexes the list "types"; null where llama-quantize refuses.
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -21,6 +26,8 @@ import numpy as np
 RECIPES = """IQ1_S IQ1_M TQ1_0 TQ2_0 IQ2_XXS IQ2_XS IQ2_S IQ2_M Q2_K_S Q2_K IQ3_XXS IQ3_XS IQ3_S IQ3_M
 Q3_K_S Q3_K_M Q3_K_L IQ4_XS IQ4_NL Q4_0 Q4_K_S Q4_K_M Q4_1 Q5_0 Q5_K_S Q5_K_M Q5_1 Q6_K Q8_0 F16 BF16
 F32""".split()
+RECIPES_OF_IK = """IQ1_KT IQ2_KT IQ3_KT IQ4_KT IQ2_KS IQ2_K IQ2_KL IQ3_KS IQ3_K IQ3_KL IQ4_KSS IQ4_KS IQ4_K IQ5_KS
+IQ5_K IQ6_K Q6_0 Q8_KV""".split()
 
 
 def llama_layers(layers, experts=0, shared=False, widths=None):
@@ -116,8 +123,26 @@ def types_of(path, names):
     return [found[name] for name in names]
 
 
+def types_of_dry_run(output, names):
+    found = {}
+    for line in output.splitlines():
+        match = re.match(r"\[ *\d+/ *\d+\] +(\S+) - ", line)
+        if match:
+            name = match.group(1)
+            found[name] = "f32"
+        match = re.search(r"converting to (\w+) ", line)
+        if match:
+            found[name] = match.group(1)
+    return [found[name].upper() for name in names]
+
+
 def main():
-    quantize, out = sys.argv[1:]
+    quantize, out = sys.argv[1:3]
+    of_ik = sys.argv[3:] == ["--ik"]
+    if of_ik:  # which names a format for 40 columns and would stop when it encodes
+        for model in MODELS.values():
+            model["tensors"] = [(name, [96 if n == 40 else n for n in shape])
+                                for name, shape in model["tensors"]]
     types = []
     fixtures = []
     with tempfile.TemporaryDirectory() as folder:
@@ -128,17 +153,20 @@ def main():
             names = [name for name, _ in model["tensors"]]
             for weighed in (False, True):
                 results = {}
-                for recipe in RECIPES:
+                for recipe in RECIPES_OF_IK if of_ik else RECIPES:
                     if os.path.exists(target):
                         os.remove(target)
                     options = ["--imatrix", imatrix] if weighed else []
+                    options += ["--dry-run"] if of_ik else []
                     done = subprocess.run([quantize, *options, source, target, recipe, "1"],
-                                          capture_output=True)
+                                          capture_output=True, text=True)
                     if done.returncode != 0:
                         results[recipe] = None
                         continue
                     codes = ""
-                    for name in types_of(target, names):
+                    chosen = (types_of_dry_run(done.stdout + done.stderr, names) if of_ik
+                              else types_of(target, names))
+                    for name in chosen:
                         if name not in types:
                             types.append(name)
                         codes += chr(ord("A") + types.index(name))
