@@ -27,6 +27,7 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
   using formats::UnreadableTensors;
   KVANT_ASSIGN(auto file, formats::GgufFile::Open(path, options.access, UnreadableTensors::kRefused,
                                                   options.progress));
+  if (options.on_file) KVANT_TRY(options.on_file(file));
   std::shared_ptr<Model> model(new Model(std::make_unique<formats::GgufFile>(std::move(file))));
   if (options.isa.empty()) {
     KVANT_ASSIGN(model->kernels_, cpu::ChooseKernelsFromEnvironment());

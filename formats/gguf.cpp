@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "formats/gguf_shard.h"
 #include "formats/gguf_split.h"
@@ -22,6 +23,7 @@ struct GgufFile::State {
   GgufShard model;  // the first shard, with the tensors of the others appended
   NameIndex keys;
   NameIndex tensor_names;
+  std::vector<std::vector<std::byte>> replaced;  // bytes of tensors that are not those of a file
 
   // Takes the tensors of the shard with this number.
   void Append(GgufShard shard, uint32_t number);
@@ -207,6 +209,18 @@ std::span<const GgufTensor> GgufFile::tensors() const { return state_->model.ten
 const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
   const auto position = state_->tensor_names.Find(name);
   return position ? &state_->model.tensors[*position] : nullptr;
+}
+
+void GgufFile::ReplaceTensor(std::string_view name, const quant::FormatTraits& format,
+                             std::vector<std::byte> bytes) {
+  const auto position = state_->tensor_names.Find(name);
+  KVANT_CHECK(position.has_value());
+  GgufTensor& tensor = state_->model.tensors[*position];
+  KVANT_CHECK(std::ssize(bytes) == format.row_bytes(tensor.dims[0]) * tensor.rows());
+  tensor.type = format.type;
+  tensor.format = &format;
+  tensor.size_bytes = bytes.size();
+  tensor.data = state_->replaced.emplace_back(std::move(bytes)).data();
 }
 
 }  // namespace kvant::formats

@@ -144,6 +144,12 @@ class GgufFile {
   std::span<const GgufTensor> tensors() const;
   const GgufTensor* FindTensor(std::string_view name) const;
 
+  // Gives a tensor another format and other bytes, which belong to this object from then on. The
+  // tensor must exist, and the bytes be those of its shape in the format. Not thread-safe: before
+  // the object is shared.
+  void ReplaceTensor(std::string_view name, const quant::FormatTraits& format,
+                     std::vector<std::byte> bytes);
+
  private:
   struct State;
   explicit GgufFile(std::unique_ptr<State> state);

@@ -251,6 +251,15 @@ std::vector<std::byte> GgufWriter::Preamble() const {
   return bytes;
 }
 
+Result<uint64_t> GgufWriter::FileBytes() {
+  KVANT_TRY(CheckMetadata());
+  KVANT_TRY(PlaceTensors());
+  const uint64_t begin = RoundUp(Preamble().size(), alignment_);
+  if (tensors_.empty()) return begin;
+  const Tensor& last = tensors_.back();
+  return begin + RoundUp(last.offset + last.size_bytes, alignment_);
+}
+
 Status GgufWriter::Begin(const std::string& path) {
   KVANT_CHECK(path_.empty());
   KVANT_TRY(CheckMetadata());

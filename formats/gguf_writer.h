@@ -55,6 +55,9 @@ class GgufWriter {
   // A tensor as it is in another file, whether or not kvant can read its type.
   Status AddTensor(const GgufTensor& tensor);
 
+  // The size that the file will have. kInvalid as Begin.
+  Result<uint64_t> FileBytes();
+
   // Creates the file and writes all but the tensor data. kInvalid for a wrong alignment or key.
   Status Begin(const std::string& path);
   Status WriteTensor(std::span<const std::byte> bytes);  // exactly the tensor's size

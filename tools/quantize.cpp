@@ -16,6 +16,7 @@
 #include "tools/llama_words.h"
 #include "tools/model_facts.h"
 #include "tools/model_names.h"
+#include "tools/quantize_size.h"
 #include "tools/stopwatch.h"
 #include "tools/transfer_progress.h"
 
@@ -44,7 +45,8 @@ const char* Description() {
 constexpr const char* kExamples =
     "  kvant quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M\n"
     "  kvant quantize model-f16.gguf model-iq2_m.gguf IQ2_M --imatrix model.imatrix\n"
-    "  kvant quantize model-f16.gguf out.gguf Q4_K_M --tensor 'ffn_down=Q6_K' --dry-run\n";
+    "  kvant quantize model-f16.gguf out.gguf Q4_K_M --tensor 'ffn_down=Q6_K' --dry-run\n"
+    "  kvant quantize model-f16.gguf out.gguf --size 4.5GiB --imatrix model.imatrix\n";
 
 struct QuantizeOptions {
   std::optional<std::string> imatrix;
@@ -58,6 +60,7 @@ struct QuantizeOptions {
   bool requantize = false;
   bool allow_nonfinite = false;
   bool dry_run = false;
+  SizeGroup by_size;
   SessionGroup session;
 
   void Add(OptionList& list) {
@@ -80,6 +83,7 @@ struct QuantizeOptions {
                "Set a metadata entry; TYPE is int, float, bool or str");
     list.Flag("--dry-run", &dry_run, "Show what each tensor would become and write nothing");
     session.AddThreads(list);
+    by_size.Add(list);
   }
 };
 
@@ -153,7 +157,9 @@ Result<const Recipe*> ParseType(const std::string& name) {
 Result<quantize::PlanOptions> PlanOptionsOf(const QuantizeOptions& options, const std::string& type,
                                             formats::Imatrix& imatrix) {
   quantize::PlanOptions plan;
-  KVANT_ASSIGN(plan.recipe, ParseType(type));
+  if (!type.empty()) {
+    KVANT_ASSIGN(plan.recipe, ParseType(type));
+  }
   plan.pure = options.pure;
   plan.leave_output = options.leave_output;
   if (options.requantize) plan.re_quantizing = quantize::ReQuantizing::kAllowed;
@@ -213,24 +219,31 @@ std::string Total(const formats::GgufFile& file, const quantize::QuantizePlan& p
 
 Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& arguments,
                 ResultStream& out) {
+  const auto start = std::chrono::steady_clock::now();
+  KVANT_TRY(options.by_size.Check());
   formats::Imatrix imatrix;
-  KVANT_ASSIGN(const auto plan_options, PlanOptionsOf(options, arguments[2], imatrix));
+  const std::string type = arguments.size() > 2 ? arguments[2] : "";
+  KVANT_ASSIGN(auto plan_options, PlanOptionsOf(options, type, imatrix));
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(arguments[0])));
+  quantize::WriteOptions write;
+  write.keep_split = options.keep_split;
+  write.threads =
+      options.session.threads ? static_cast<int>(*options.session.threads) : DefaultThreadCount();
+  quantize::TypeChoice choice;
+  if (options.by_size.Chooses()) {
+    KVANT_ASSIGN(choice, options.by_size.Choose(file, plan_options, write, &out));
+    plan_options.choice = &choice;
+  }
   KVANT_ASSIGN(const auto plan, quantize::PlanQuantization(file, plan_options));
   for (const std::string& note : plan.notes) Note(note);
   if (options.dry_run) {
-    ShowPlan(plan, out);
+    if (!options.by_size.Chooses()) ShowPlan(plan, out);
     out.Write(Total(file, plan) + "\n");
     return {};
   }
 
-  const auto start = std::chrono::steady_clock::now();
   TransferProgress progress("quantized");
-  quantize::WriteOptions write;
-  write.threads =
-      options.session.threads ? static_cast<int>(*options.session.threads) : DefaultThreadCount();
   if (options.allow_nonfinite) write.non_finite = quantize::NonFinite::kAllowed;
-  write.keep_split = options.keep_split;
   write.on_progress = [&](const quantize::QuantizeProgress& now) {
     return progress.Update(now.bytes_done, now.bytes_total, now.tensor);
   };
@@ -245,13 +258,18 @@ Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& 
 }  // namespace
 
 int QuantizeCommand(CommandLine& line) {
-  const HelpText help = {"IN OUT TYPE [OPTIONS]", Description(), kExamples};
+  const HelpText help = {"IN OUT (TYPE | --size SIZE | --bits N) [OPTIONS]", Description(),
+                         kExamples};
   QuantizeOptions options;
   OptionList list;
   options.Add(list);
   if (const auto code = line.Parse(list, help)) return *code;
-  if (line.positionals().size() != 3) {
-    return line.UsageError("expected the model, the file to write and the type");
+  const size_t count = line.positionals().size();
+  if (options.by_size.Chooses() && count != 2) {
+    return line.UsageError("expected the model and the file to write; types follow from options");
+  }
+  if (!options.by_size.Chooses() && count != 3) {
+    return line.UsageError("expected the model, the file to write and the type, or --size");
   }
   ResultStream out;
   const Status status = Quantize(options, line.positionals(), out);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -112,16 +114,20 @@ class Planner {
       planned.format = tensor.format;
       if (!IsQuantizable(tensor)) continue;
       const FormatTraits* named = chosen[i];
+      planned.by_rule = options_.leave_output && tensor.name == kOutputName;
       if (tensor.name == kEmbeddingName && options_.embedding_format != nullptr) {
         named = options_.embedding_format;
+        planned.by_rule = true;
       }
       if (tensor.name == kOutputName && options_.output_format != nullptr) {
         named = options_.output_format;
+        planned.by_rule = true;
       }
       for (size_t k = 0; k < rules.size(); ++k) {
         if (!rules[k].first.Matches(tensor.name)) continue;
         ++uses[k];
         named = rules[k].second;
+        planned.by_rule = true;
         break;
       }
       if (named != nullptr) SetFitting(*named, planned);
@@ -138,6 +144,7 @@ class Planner {
   // Null for tensors that stay as they are.
   std::vector<const FormatTraits*> ByRecipe() const {
     std::vector<const FormatTraits*> formats(file_.tensors().size());
+    if (options_.choice != nullptr) return ByChoice();
     if (options_.recipe == nullptr) return formats;
     RecipeModel model = DescribeModel(file_);
     model.has_importance = options_.importance != nullptr;
@@ -152,6 +159,34 @@ class Planner {
       if (options_.leave_output && tensor.name == kOutputName) formats[i] = nullptr;
     }
     return formats;
+  }
+
+  std::vector<const FormatTraits*> ByChoice() const {
+    std::vector<const FormatTraits*> formats(file_.tensors().size());
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const GgufTensor& tensor = file_.tensors()[i];
+      if (options_.leave_output && tensor.name == kOutputName) continue;
+      const auto found = options_.choice->find(tensor.name);
+      if (found != options_.choice->end()) formats[i] = found->second;
+    }
+    return formats;
+  }
+
+  // The file type of the recipe whose base most values have, as llama.cpp names such files; none
+  // where nothing is quantized.
+  std::optional<uint32_t> FileTypeOfChoice() const {
+    std::map<const FormatTraits*, int64_t> values;
+    for (const TensorPlan& planned : plan_.tensors) {
+      if (!planned.copied()) values[planned.format] += planned.source->n_values();
+    }
+    const auto most =
+        std::max_element(values.begin(), values.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == values.end()) return std::nullopt;
+    for (const Recipe& recipe : AllRecipes()) {
+      if (std::string_view(recipe.base) == most->first->name) return recipe.file_type;
+    }
+    return std::nullopt;
   }
 
   static void SetFitting(const FormatTraits& wanted, TensorPlan& planned) {
@@ -241,6 +276,10 @@ class Planner {
     if (options_.recipe != nullptr) {
       changes.push_back({"general.quantization_version", kQuantizationVersion});
       changes.push_back({"general.file_type", int64_t{options_.recipe->file_type}});
+    } else if (options_.choice != nullptr) {
+      changes.push_back({"general.quantization_version", kQuantizationVersion});
+      const std::optional<uint32_t> file_type = FileTypeOfChoice();
+      if (file_type) changes.push_back({"general.file_type", int64_t{*file_type}});
     }
     if (const formats::Imatrix* imatrix = options_.importance) {
       std::string datasets;

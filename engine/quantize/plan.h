@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,8 +36,12 @@ struct MetadataChange {
 
 enum class ReQuantizing : uint8_t { kRefused, kAllowed };
 
+// A format for each of some tensors, by name: instead of a recipe.
+using TypeChoice = std::map<std::string, const quant::FormatTraits*, std::less<>>;
+
 struct PlanOptions {
   const Recipe* recipe = nullptr;        // null: copy all tensors
+  const TypeChoice* choice = nullptr;    // instead of a recipe; tensors without an entry are copied
   bool pure = false;                     // the base format for every matrix
   std::vector<TensorRule> tensor_rules;  // the first that matches wins over the recipe
   const quant::FormatTraits* output_format = nullptr;
@@ -52,6 +58,7 @@ struct TensorPlan {
   const quant::FormatTraits* format = nullptr;  // the new one; that of the source: copied as it is
   std::vector<float> importance;                // [dims[3] * dims[2], dims[0]] or empty
   const char* wanted = nullptr;  // the format that the rows were too odd for, or null
+  bool by_rule = false;          // an option about this tensor alone decided on its format
 
   bool copied() const { return format == source->format; }
   uint64_t size_bytes() const {

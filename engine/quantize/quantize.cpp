@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <numeric>
 #include <span>
 
 #include "base/result.h"
@@ -85,6 +86,61 @@ class SharedStatus {
   Status status_;
 };
 
+formats::GgufValue FileValue(const PlannedEntry& entry) {
+  using formats::GgufType;
+  formats::GgufValue value{.type = entry.type, .value = {}};
+  if (const auto* integer = std::get_if<int64_t>(&entry.change.value)) {
+    const bool is_signed = entry.type == GgufType::kInt8 || entry.type == GgufType::kInt16 ||
+                           entry.type == GgufType::kInt32 || entry.type == GgufType::kInt64;
+    if (is_signed) {
+      value.value = *integer;
+    } else {
+      value.value = static_cast<uint64_t>(*integer);
+    }
+  } else if (const auto* text = std::get_if<std::string>(&entry.change.value)) {
+    value.value = std::string_view(*text);
+  } else if (const auto* number = std::get_if<double>(&entry.change.value)) {
+    value.value = *number;
+  } else {
+    value.value = std::get<bool>(entry.change.value);
+  }
+  return value;
+}
+
+void AddMetadata(const GgufFile& file, const QuantizePlan& plan, GgufWriter& writer) {
+  for (const auto& [key, value] : file.metadata()) {
+    if (!formats::IsSplitKey(key)) writer.AddValue(std::string(key), value);
+  }
+  for (const PlannedEntry& entry : plan.metadata) {
+    writer.AddValue(entry.change.key, FileValue(entry));
+  }
+}
+
+// A file without its tensors' data: all tensors of the model (shard -1) or those of one shard.
+Result<GgufWriter> DescribeOutput(const GgufFile& file, const QuantizePlan& plan, int shard) {
+  GgufWriter writer(static_cast<uint32_t>(file.alignment()));
+  if (shard <= 0) AddMetadata(file, plan, writer);
+  if (shard >= 0) {
+    formats::AddSplitKeys(writer, static_cast<uint16_t>(shard),
+                          static_cast<uint16_t>(file.shards()), plan.tensors.size());
+  }
+  for (const TensorPlan& planned : plan.tensors) {
+    const GgufTensor& tensor = *planned.source;
+    if (shard >= 0 && tensor.shard != shard) continue;
+    KVANT_TRY(writer.AddTensor(std::string(tensor.name), *planned.format,
+                               std::span(tensor.dims, static_cast<size_t>(tensor.n_dims))));
+  }
+  return writer;
+}
+
+// The numbers of the shards that are written, or -1 for all in one file.
+std::vector<int> OutputShards(const GgufFile& file, const WriteOptions& options) {
+  if (!options.keep_split || file.shards() == 1) return {-1};
+  std::vector<int> shards(static_cast<size_t>(file.shards()));
+  std::iota(shards.begin(), shards.end(), 0);
+  return shards;
+}
+
 // Makes pieces of tensors; one per thread.
 class PieceEncoder {
  public:
@@ -165,19 +221,10 @@ class ModelWriter {
 
   // Writes one file, with the tensors of all shards of the source (shard -1) or of one.
   Status Write(const std::string& path, int shard) {
-    GgufWriter writer(static_cast<uint32_t>(file_.alignment()));
-    if (shard <= 0) AddMetadata(writer);
-    if (shard >= 0) {
-      formats::AddSplitKeys(writer, static_cast<uint16_t>(shard),
-                            static_cast<uint16_t>(file_.shards()), plan_.tensors.size());
-    }
+    KVANT_ASSIGN(GgufWriter writer, DescribeOutput(file_, plan_, shard));
     std::vector<Job> jobs;
     for (const TensorPlan& planned : plan_.tensors) {
-      const GgufTensor& tensor = *planned.source;
-      if (shard >= 0 && tensor.shard != shard) continue;
-      KVANT_TRY(writer.AddTensor(std::string(tensor.name), *planned.format,
-                                 std::span(tensor.dims, static_cast<size_t>(tensor.n_dims))));
-      jobs.push_back({&planned, jobs.size()});
+      if (shard < 0 || planned.source->shard == shard) jobs.push_back({&planned, jobs.size()});
     }
     KVANT_TRY(writer.Begin(path));
     KVANT_TRY(writer.Reserve());
@@ -186,36 +233,6 @@ class ModelWriter {
   }
 
  private:
-  void AddMetadata(GgufWriter& writer) const {
-    for (const auto& [key, value] : file_.metadata()) {
-      if (!formats::IsSplitKey(key)) writer.AddValue(std::string(key), value);
-    }
-    for (const PlannedEntry& entry : plan_.metadata) {
-      writer.AddValue(entry.change.key, FileValue(entry));
-    }
-  }
-
-  static formats::GgufValue FileValue(const PlannedEntry& entry) {
-    using formats::GgufType;
-    formats::GgufValue value{.type = entry.type, .value = {}};
-    if (const auto* integer = std::get_if<int64_t>(&entry.change.value)) {
-      const bool is_signed = entry.type == GgufType::kInt8 || entry.type == GgufType::kInt16 ||
-                             entry.type == GgufType::kInt32 || entry.type == GgufType::kInt64;
-      if (is_signed) {
-        value.value = *integer;
-      } else {
-        value.value = static_cast<uint64_t>(*integer);
-      }
-    } else if (const auto* text = std::get_if<std::string>(&entry.change.value)) {
-      value.value = std::string_view(*text);
-    } else if (const auto* number = std::get_if<double>(&entry.change.value)) {
-      value.value = *number;
-    } else {
-      value.value = std::get<bool>(entry.change.value);
-    }
-    return value;
-  }
-
   Status WriteTensors(std::span<const Job> jobs, const GgufWriter& writer) {
     PieceQueue queue(jobs);
     SharedStatus status;
@@ -250,23 +267,34 @@ class ModelWriter {
 
 }  // namespace
 
+Result<uint64_t> OutputBytes(const GgufFile& file, const QuantizePlan& plan,
+                             const WriteOptions& options) {
+  uint64_t bytes = 0;
+  for (const int shard : OutputShards(file, options)) {
+    KVANT_ASSIGN(GgufWriter writer, DescribeOutput(file, plan, shard));
+    KVANT_ASSIGN(const uint64_t of_shard, writer.FileBytes());
+    bytes += of_shard;
+  }
+  return bytes;
+}
+
 Result<std::vector<std::string>> WriteQuantized(const GgufFile& file, const QuantizePlan& plan,
                                                 const std::string& output,
                                                 const WriteOptions& options) {
   KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
-  const bool split = options.keep_split && file.shards() > 1;
+  const std::vector<int> shards = OutputShards(file, options);
   std::vector<std::string> paths;
-  for (int shard = 0; shard < (split ? file.shards() : 1); ++shard) {
-    paths.push_back(split ? formats::SplitPath(output, static_cast<uint32_t>(shard),
-                                               static_cast<uint32_t>(file.shards()))
-                          : output);
+  for (const int shard : shards) {
+    paths.push_back(shard >= 0 ? formats::SplitPath(output, static_cast<uint32_t>(shard),
+                                                    static_cast<uint32_t>(file.shards()))
+                               : output);
     KVANT_TRY(formats::CheckOutputIsNoInput(file, paths.back()));
-    if (split) KVANT_TRY(formats::CheckIsNew(paths.back()));
+    if (shard >= 0) KVANT_TRY(formats::CheckIsNew(paths.back()));
   }
   ModelWriter writer(file, plan, options, *kernels);
   std::error_code error;
   for (size_t i = 0; i < paths.size(); ++i) {
-    const Status status = writer.Write(paths[i], split ? static_cast<int>(i) : -1);
+    const Status status = writer.Write(paths[i], shards[i]);
     if (status.ok()) continue;
     for (size_t done = 0; done < i; ++done) fs::remove(paths[done], error);
     return status.error();

@@ -40,6 +40,10 @@ struct WriteOptions {
   std::function<Status(const QuantizeProgress&)> on_progress = {};
 };
 
+// The bytes of all files that WriteQuantized would write.
+Result<uint64_t> OutputBytes(const formats::GgufFile& file, const QuantizePlan& plan,
+                             const WriteOptions& options);
+
 // The files written.
 Result<std::vector<std::string>> WriteQuantized(const formats::GgufFile& file,
                                                 const QuantizePlan& plan, const std::string& output,

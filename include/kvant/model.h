@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,6 +53,9 @@ struct ModelOptions {
   // Gets the inputs of all matrix products of every session on this model, so there should be only
   // one session. Must outlive the model. Null: there is no observer.
   graph::MatMulObserver* observer = nullptr;
+  // Called with the file before anything is made of it: the place where tensors are replaced. May
+  // be empty; an error is Open's.
+  std::function<Status(formats::GgufFile&)> on_file;
 };
 
 class Model {

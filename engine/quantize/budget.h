@@ -1,0 +1,33 @@
+// Chooses a format for each tensor so that the sum of the errors is least within a number of bytes.
+//
+// A knapsack of classes, solved twice: along the lower convex hulls of the tensors' candidates, the
+// largest fall of the error for a byte first, which is optimal for all sizes that a whole number of
+// such steps reaches; and by dynamic programming over bytes in units of 1/32768, rounded up. From
+// either choice the best changes of one or of two tensors follow until none helps, and the better
+// one counts. Everything is decided by comparisons in the order of the tensors, so the same numbers
+// give the same choice. Thread-safety: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kvant::quantize {
+
+// What a tensor may become.
+struct BudgetCandidate {
+  uint64_t bytes = 0;
+  double error = 0;  // not below 0
+};
+
+// For each item the number of its candidate; nothing if even the smallest candidates together take
+// more than `bytes_max`. An item without candidates is a mistake of the caller.
+std::optional<std::vector<size_t>> ChooseWithin(std::span<const std::vector<BudgetCandidate>> items,
+                                                uint64_t bytes_max);
+
+// Bytes of the smallest and of the largest choice that may be best.
+uint64_t LeastBytes(std::span<const std::vector<BudgetCandidate>> items);
+uint64_t MostBytes(std::span<const std::vector<BudgetCandidate>> items);
+
+}  // namespace kvant::quantize

@@ -1,0 +1,154 @@
+#include "engine/quantize/error_table.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <numeric>
+
+#include "base/thread_pool.h"
+#include "cpu/kernels.h"
+#include "formats/check_tensors.h"
+#include "formats/quoted.h"
+
+namespace kvant::quantize {
+namespace {
+
+using formats::GgufFile;
+using formats::GgufTensor;
+using formats::Quoted;
+using quant::FormatTraits;
+
+// Sampled rows of a matrix as floats.
+struct Sample {
+  std::vector<float> values;      // [rows][cols]
+  std::vector<int64_t> matrices;  // of each row: which of the tensor's matrices it is of
+  int64_t cols = 0;
+
+  int64_t rows() const { return static_cast<int64_t>(matrices.size()); }
+  const float* row(int64_t r) const { return values.data() + r * cols; }
+};
+
+size_t IndexOf(const FormatTraits& format) {
+  return static_cast<size_t>(quant::FormatIndex(format));
+}
+
+Result<Sample> TakeSample(const GgufFile& file, const cpu::KernelTable& kernels,
+                          const GgufTensor& tensor, int64_t sample_values) {
+  Sample sample;
+  sample.cols = tensor.dims[0];
+  const int64_t wanted = std::max<int64_t>(1, sample_values / sample.cols);
+  const int64_t rows = std::min(tensor.rows(), wanted);
+  sample.values.resize(static_cast<size_t>(rows * sample.cols));
+  for (int64_t r = 0; r < rows; ++r) {
+    // The middles of so many equal pieces.
+    const int64_t row = (2 * r + 1) * tensor.rows() / (2 * rows);
+    kernels.decode[IndexOf(*tensor.format)](tensor.data + row * tensor.row_bytes(),
+                                            sample.values.data() + r * sample.cols, sample.cols);
+    sample.matrices.push_back(row / tensor.dims[1]);
+  }
+  const int64_t at = formats::FirstNonFinite(sample.values);
+  if (at >= 0) {
+    return MakeError(ErrorCode::kInvalid, "{}: tensor {} holds {}: the model is broken",
+                     file.path(), Quoted(tensor.name),
+                     formats::NonFiniteName(sample.values[static_cast<size_t>(at)]));
+  }
+  return sample;
+}
+
+const float* ImportanceOf(const MeasuredMatrix& matrix, const Sample& sample, int64_t row) {
+  if (matrix.importance.empty()) return nullptr;
+  return matrix.importance.data() + sample.matrices[static_cast<size_t>(row)] * sample.cols;
+}
+
+// sum w (x - y)^2 / sum w x^2
+double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
+                     const cpu::KernelTable& kernels, const FormatTraits& format) {
+  std::vector<std::byte> blocks(static_cast<size_t>(format.row_bytes(sample.cols)));
+  std::vector<float> decoded(static_cast<size_t>(sample.cols));
+  double noise = 0;
+  double signal = 0;
+  for (int64_t r = 0; r < sample.rows(); ++r) {
+    const float* importance = ImportanceOf(matrix, sample, r);
+    const float* values = sample.row(r);
+    kernels.encode[IndexOf(format)]({.format = &format,
+                                     .values = values,
+                                     .importance = importance,
+                                     .rows = 1,
+                                     .cols = sample.cols,
+                                     .blocks = blocks.data()});
+    kernels.decode[IndexOf(format)](blocks.data(), decoded.data(), sample.cols);
+    for (int64_t c = 0; c < sample.cols; ++c) {
+      const double x = double{values[c]};
+      const double difference = x - double{decoded[static_cast<size_t>(c)]};
+      const double weight = importance == nullptr ? 1 : double{importance[c]};
+      noise += weight * difference * difference;
+      signal += weight * x * x;
+    }
+  }
+  return signal > 0 ? noise / signal : 0;
+}
+
+// Of formats with the same bytes only the one of least error can be chosen.
+void KeepBest(std::vector<MeasuredMatrix::Row>& rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.error < b.error;
+  });
+  rows.erase(std::unique(rows.begin(), rows.end(),
+                         [](const auto& a, const auto& b) { return a.bytes == b.bytes; }),
+             rows.end());
+}
+
+uint64_t Padded(const GgufFile& file, uint64_t bytes) {
+  return (bytes + file.alignment() - 1) / file.alignment() * file.alignment();
+}
+
+Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
+                     const cpu::KernelTable& kernels, MeasuredMatrix& matrix) {
+  const GgufTensor& tensor = *matrix.tensor;
+  KVANT_ASSIGN(const Sample sample, TakeSample(file, kernels, tensor, options.sample_values));
+  for (const FormatTraits* format : options.formats) {
+    if (tensor.dims[0] % format->block_values != 0) continue;
+    if (format->needs_importance && matrix.importance.empty()) continue;
+    const auto bytes = static_cast<uint64_t>(format->row_bytes(tensor.dims[0]) * tensor.rows());
+    matrix.rows.push_back(
+        {format, bytes, Padded(file, bytes), RelativeError(matrix, sample, kernels, *format)});
+  }
+  if (matrix.rows.empty()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: tensor {} has rows of {} values{}, which none of the types can hold",
+                     file.path(), Quoted(tensor.name), tensor.dims[0],
+                     matrix.importance.empty() ? " and no importances" : "");
+  }
+  KeepBest(matrix.rows);
+  return {};
+}
+
+}  // namespace
+
+Status MeasureErrors(const GgufFile& file, const MeasureOptions& options,
+                     std::span<MeasuredMatrix> matrices) {
+  KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
+  std::atomic<size_t> next{0};
+  std::atomic<bool> ok{true};
+  std::mutex mutex;
+  Status status;
+  const auto fail = [&](Status found) {
+    if (found.ok()) return;
+    const std::lock_guard lock(mutex);
+    if (ok.exchange(false)) status = std::move(found);
+  };
+  ThreadPool pool(options.threads);
+  pool.Run([&](const ThreadPool::Member& member) {
+    while (ok.load()) {
+      const size_t i = next.fetch_add(1);
+      if (i >= matrices.size()) return;
+      if (member.index == 0 && options.on_progress) {
+        fail(options.on_progress(matrices[i].tensor->name, i, matrices.size()));
+      }
+      fail(MeasureMatrix(file, options, *kernels, matrices[i]));
+    }
+  });
+  return status;
+}
+
+}  // namespace kvant::quantize

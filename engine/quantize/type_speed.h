@@ -1,0 +1,22 @@
+// How fast this machine multiplies one token with weights of each type: what `kvant quantize
+// --fastest` leaves types out by. Thread-safety: one measurement at a time.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "quant/format.h"
+
+namespace kvant::quantize {
+
+// Seconds per weight, medians over reads of a matrix too large for the caches, by so many threads.
+Result<std::vector<double>> MeasureSpeeds(std::span<const quant::FormatTraits* const> formats,
+                                          int threads);
+
+// The formats for which it is worth reading fewer bytes: none with more bits per value takes
+// clearly less time (3 %).
+std::vector<const quant::FormatTraits*> FastestFormats(
+    std::span<const quant::FormatTraits* const> formats, std::span<const double> seconds);
+
+}  // namespace kvant::quantize

@@ -1,0 +1,116 @@
+// The choice of formats within a number of bytes against brute force, and the limits of it.
+#include "engine/quantize/budget.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace kvant::quantize {
+namespace {
+
+using Items = std::vector<std::vector<BudgetCandidate>>;
+
+// Errors fall as bytes grow, more or less.
+Items RandomItems(std::mt19937& random, size_t count, size_t candidates) {
+  Items items;
+  for (size_t i = 0; i < count; ++i) {
+    auto& item = items.emplace_back();
+    const double size = std::uniform_real_distribution<double>(1, 20)(random);
+    const double weight = std::uniform_real_distribution<double>(0.01, 1)(random);
+    for (size_t c = 0; c < candidates; ++c) {
+      const double bits = std::uniform_real_distribution<double>(1, 9)(random);
+      const double noise = std::uniform_real_distribution<double>(0.7, 1.4)(random);
+      item.push_back(
+          {static_cast<uint64_t>(bits * size * 8), weight * noise * std::pow(4.0, -bits)});
+    }
+  }
+  return items;
+}
+
+struct Total {
+  uint64_t bytes = 0;
+  double error = 0;
+};
+Total TotalOf(const Items& items, const std::vector<size_t>& chosen) {
+  Total total;
+  for (size_t i = 0; i < items.size(); ++i) {
+    total.bytes += items[i][chosen[i]].bytes;
+    total.error += items[i][chosen[i]].error;
+  }
+  return total;
+}
+
+// The least error of all choices; infinity where none fits.
+double LeastError(const Items& items, size_t at, uint64_t left) {
+  if (at == items.size()) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const BudgetCandidate& candidate : items[at]) {
+    if (candidate.bytes > left) continue;
+    least = std::min(least, candidate.error + LeastError(items, at + 1, left - candidate.bytes));
+  }
+  return least;
+}
+
+TEST(Budget, IsNextToTheBestOfAllChoices) {
+  std::mt19937 random(5);
+  int best = 0;
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    const Items items = RandomItems(random, 6, 5);
+    const uint64_t low = LeastBytes(items);
+    const uint64_t high = MostBytes(items);
+    const uint64_t limit = std::uniform_int_distribution<uint64_t>(low, high)(random);
+    const auto chosen = ChooseWithin(items, limit);
+    ASSERT_TRUE(chosen.has_value());
+    const Total total = TotalOf(items, *chosen);
+    EXPECT_LE(total.bytes, limit);
+    const double least = LeastError(items, 0, limit);
+    EXPECT_GE(total.error, least * (1 - 1e-12));
+    EXPECT_LE(total.error, least * 1.0001);
+    best += total.error <= least * (1 + 1e-12) ? 1 : 0;
+  }
+  EXPECT_GE(best, kRounds * 99 / 100);
+}
+
+TEST(Budget, KnowsItsLimits) {
+  std::mt19937 random(6);
+  const Items items = RandomItems(random, 30, 8);
+  uint64_t least = 0;
+  for (const auto& item : items) {
+    uint64_t smallest = item[0].bytes;
+    for (const auto& candidate : item) smallest = std::min(smallest, candidate.bytes);
+    least += smallest;
+  }
+  EXPECT_EQ(LeastBytes(items), least);
+  EXPECT_FALSE(ChooseWithin(items, least - 1).has_value());
+  ASSERT_TRUE(ChooseWithin(items, least).has_value());
+  EXPECT_EQ(TotalOf(items, *ChooseWithin(items, least)).bytes, least);
+  // With bytes enough every item has its least error.
+  const auto all = ChooseWithin(items, MostBytes(items));
+  ASSERT_TRUE(all.has_value());
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (const auto& candidate : items[i]) EXPECT_LE(items[i][(*all)[i]].error, candidate.error);
+  }
+}
+
+TEST(Budget, MoreBytesNeverLeaveMoreErrorThanTheHullDoes) {
+  std::mt19937 random(7);
+  const Items items = RandomItems(random, 40, 10);
+  double before = std::numeric_limits<double>::infinity();
+  const uint64_t low = LeastBytes(items);
+  const uint64_t high = MostBytes(items);
+  for (int step = 0; step <= 20; ++step) {
+    const uint64_t limit = low + (high - low) * static_cast<uint64_t>(step) / 20;
+    const auto chosen = ChooseWithin(items, limit);
+    ASSERT_TRUE(chosen.has_value());
+    const double error = TotalOf(items, *chosen).error;
+    EXPECT_LE(error, before);
+    before = error;
+  }
+}
+
+}  // namespace
+}  // namespace kvant::quantize

@@ -1,0 +1,47 @@
+// The options of `kvant quantize` that choose types by the size of the file, and what they do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "engine/quantize/plan.h"
+#include "engine/quantize/quantize.h"
+#include "engine/quantize/size_plan.h"
+#include "formats/gguf.h"
+#include "tools/command_line.h"
+#include "tools/console.h"
+
+namespace kvant::tools {
+
+struct SizeGroup {
+  uint64_t size = 0;  // bytes; 0: not given
+  std::optional<float> bits;
+  std::optional<std::string> types;
+  bool fastest = false;
+  std::optional<std::string> calibrate;
+  int64_t calibrate_tokens = 2048;
+  std::optional<std::string> save_choice;
+  std::optional<std::string> choice;
+
+  void Add(OptionList& list);
+
+  // Whether types come from these options rather than from a mix.
+  bool Chooses() const { return size > 0 || bits.has_value() || choice.has_value(); }
+  // kInvalid for options that contradict each other.
+  Status Check() const;
+
+  // The choice, measured or read from a file. What was measured goes to `out` where it is given.
+  Result<quantize::TypeChoice> Choose(const formats::GgufFile& file,
+                                      const quantize::PlanOptions& plan_options,
+                                      const quantize::WriteOptions& write, ResultStream* out) const;
+
+ private:
+  Result<std::vector<const quant::FormatTraits*>> Formats(bool has_importance, int threads) const;
+  Result<quantize::SizePlan> Measure(const formats::GgufFile& file,
+                                     const quantize::PlanOptions& plan_options,
+                                     const quantize::WriteOptions& write) const;
+};
+
+}  // namespace kvant::tools
