@@ -457,8 +457,9 @@ std::optional<uint64_t> ParseSize(std::string_view text) {
     std::string_view suffix;
     uint64_t bytes;
   };
-  static constexpr Unit kUnits[] = {{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
-                                    {"K", 1'000},     {"M", 1'000'000}, {"G", 1'000'000'000}};
+  static constexpr Unit kUnits[] = {{"KiB", 1 << 10}, {"MiB", 1 << 20},  {"GiB", 1 << 30},
+                                    {"KB", 1'000},    {"MB", 1'000'000}, {"GB", 1'000'000'000},
+                                    {"K", 1'000},     {"M", 1'000'000},  {"G", 1'000'000'000}};
   uint64_t unit = 1;
   for (const Unit& candidate : kUnits) {
     if (!text.ends_with(candidate.suffix)) continue;
@@ -470,11 +471,17 @@ std::optional<uint64_t> ParseSize(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, count);
   uint64_t size = 0;
-  if (error != std::errc() || stop != end || count == 0 ||
-      __builtin_mul_overflow(count, unit, &size)) {
-    return std::nullopt;
+  if (error == std::errc() && stop == end && count > 0 &&
+      !__builtin_mul_overflow(count, unit, &size)) {
+    return size;
   }
-  return size;
+  // Digits, a point and digits, of a unit.
+  if (text.find_first_not_of("0123456789.") != std::string_view::npos || unit == 1) return {};
+  double number = 0;
+  const auto [after, wrong] = std::from_chars(text.data(), end, number);
+  number *= static_cast<double>(unit);
+  if (wrong != std::errc() || after != end || !(number >= 1 && number < 0x1p63)) return {};
+  return static_cast<uint64_t>(number);
 }
 
 Status TakeSize(std::string_view text, std::string_view example, uint64_t* bytes) {

@@ -176,8 +176,8 @@ void AddIdleOptions(OptionList& list);
 // --source-lang and --target-lang, of models that translate between languages.
 void AddLanguageOptions(OptionList& list, LanguageNames& names);
 
-// "500M", "2G", "24GiB", "1500000000": K, M and G are powers of 1000, KiB, MiB and GiB of 1024.
-// Nothing if it is no size above 0.
+// "500M", "2GB", "4.5GiB", "1500000000": K, M and G, also with a B, are powers of 1000, KiB, MiB
+// and GiB of 1024. Nothing if it is no size above 0.
 std::optional<uint64_t> ParseSize(std::string_view text);
 
 // The same for OptionList::Checked. `example` is "500M or 2GiB".
