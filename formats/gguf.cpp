@@ -11,6 +11,8 @@
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
 #include "formats/quoted.h"
+#include "formats/unpack_interleaved.h"
+#include "quant/interleaved.h"
 #include "quant/unsupported_types.h"
 
 namespace kvant::formats {
@@ -136,7 +138,9 @@ Result<GgufFile> GgufFile::Open(const std::string& path, FileAccess access,
     state->Append(std::move(shard.shard), shard.split.number);
   }
   KVANT_TRY(state->BuildIndexes());
-  return GgufFile(std::move(state));
+  GgufFile file(std::move(state));
+  if (unreadable == UnreadableTensors::kRefused) KVANT_TRY(UnpackInterleaved(file));
+  return file;
 }
 
 Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::string& name,
@@ -153,12 +157,15 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::st
   state->file_bytes = bytes.size();
   state->Append(std::move(shard), 0);
   KVANT_TRY(state->BuildIndexes());
-  return GgufFile(std::move(state));
+  GgufFile file(std::move(state));
+  if (unreadable == UnreadableTensors::kRefused) KVANT_TRY(UnpackInterleaved(file));
+  return file;
 }
 
 std::string TensorTypeName(const GgufTensor& tensor) {
   if (tensor.format != nullptr) return tensor.format->name;
   const auto number = static_cast<uint32_t>(tensor.type);
+  if (const auto* interleaved = quant::FindInterleavedType(number)) return interleaved->name;
   const quant::UnsupportedType* type = quant::FindUnsupportedType(number);
   return type == nullptr ? fmt::format("type {}", number) : type->name;
 }

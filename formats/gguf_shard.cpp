@@ -13,6 +13,7 @@
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
 #include "formats/quoted.h"
+#include "quant/interleaved.h"
 #include "quant/unsupported_types.h"
 
 namespace kvant::formats {
@@ -63,6 +64,7 @@ class GgufParser {
   Status ReadTensorInfos();
   Status ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& offset);
   Status ReadTensorName(uint64_t index, std::string_view& name);
+  Status ReadInterleaved(const quant::InterleavedType& type, GgufTensor& tensor);
   Status ReadTensorShape(GgufTensor& tensor);
   Result<int64_t> SizeOf(const GgufTensor& tensor) const;
   Error UnreadableType(const GgufTensor& tensor) const;
@@ -273,11 +275,30 @@ Status GgufParser::ReadTensorInfo(uint64_t index, GgufTensor& tensor, uint64_t& 
   }
   tensor.type = quant::TensorType{type_id};
   tensor.format = quant::FindFormat(tensor.type);
+  if (const auto* interleaved = quant::FindInterleavedType(type_id)) {
+    return ReadInterleaved(*interleaved, tensor);
+  }
   if (tensor.format == nullptr && unreadable_ == UnreadableTensors::kRefused) {
     return UnreadableType(tensor);
   }
   const auto size_bytes = SizeOf(tensor);
   if (!size_bytes.ok()) return Corrupt("{}", size_bytes.error().message);
+  tensor.size_bytes = static_cast<uint64_t>(*size_bytes);
+  return {};
+}
+
+// Rows are interleaved within a matrix, and are to become rows of the plain format.
+Status GgufParser::ReadInterleaved(const quant::InterleavedType& type, GgufTensor& tensor) {
+  const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
+  const BlockSize size = {type.name, type.block_values, type.block_bytes, type.head_bytes};
+  const auto size_bytes = TensorBytes(tensor.name, size, dims);
+  if (!size_bytes.ok()) return Corrupt("{}", size_bytes.error().message);
+  const auto plain_bytes = TensorBytes(tensor.name, BlockSizeOf(type.format()), dims);
+  if (!plain_bytes.ok()) return Corrupt("{}", plain_bytes.error().message);
+  if (tensor.dims[1] % type.rows != 0) {
+    return Corrupt("tensor {} of type {} has {} rows, expected a multiple of {}",
+                   Quoted(tensor.name), type.name, tensor.dims[1], type.rows);
+  }
   tensor.size_bytes = static_cast<uint64_t>(*size_bytes);
   return {};
 }

@@ -57,7 +57,7 @@ void SizeGroup::Add(OptionList& list) {
                "The types that leave the least error in a file of at most so many bytes");
   list.Real("--bits", &bits, {0.5f, 32}, "The same with at most so many bits per weight", "");
   list.Text("--types", &types, "LIST",
-            "Types to choose from, with commas; llama: those that llama.cpp reads (default); all");
+            "Types to choose from, with commas; standard: those of llama.cpp (default); all");
   list.Flag("--fastest", &fastest,
             "Leave out types that this machine computes more slowly than larger ones");
   list.Text("--calibrate", &calibrate, "TEXT",
@@ -85,12 +85,12 @@ Status SizeGroup::Check() const {
   return {};
 }
 
-Result<std::vector<const FormatTraits*>> SizeGroup::Formats(bool has_importance,
-                                                            int threads) const {
+Result<std::vector<const FormatTraits*>> SizeGroup::Formats(
+    const quantize::PlanOptions& plan_options, int threads) const {
   std::vector<const FormatTraits*> formats;
-  const std::string list = types.value_or("llama");
+  const std::string list = types.value_or("standard");
   const bool all = list == "all";
-  if (all || list == "llama") {
+  if (all || list == "standard") {
     for (const FormatTraits& format : quant::AllFormats()) {
       if (all || static_cast<uint32_t>(format.type) < kFirstTypeOfIk) formats.push_back(&format);
     }
@@ -100,15 +100,16 @@ Result<std::vector<const FormatTraits*>> SizeGroup::Formats(bool has_importance,
       const std::string name = list.substr(begin, end - begin);
       const FormatTraits* format = quant::FindFormat(name);
       if (format == nullptr) {
-        return MakeError(ErrorCode::kInvalid,
-                         "--types: expected llama, all or names of types with commas, found '{}'",
-                         Visible(name));
+        return MakeError(
+            ErrorCode::kInvalid,
+            "--types: expected standard, all or names of types with commas, found '{}'",
+            Visible(name));
       }
       formats.push_back(format);
       begin = end + 1;
     }
   }
-  if (!has_importance) {
+  if (plan_options.importance == nullptr) {
     std::erase_if(formats, [](const FormatTraits* format) { return format->needs_importance; });
   }
   if (!fastest) return formats;
@@ -130,7 +131,7 @@ Result<SizePlan> SizeGroup::Measure(const formats::GgufFile& file,
   if (size > 0) request.file_bytes = size;
   if (bits) request.bits = *bits;
   request.write = write;
-  KVANT_ASSIGN(request.measure.formats, Formats(plan_options.importance != nullptr, write.threads));
+  KVANT_ASSIGN(request.measure.formats, Formats(plan_options, write.threads));
   request.measure.threads = write.threads;
   StatusLine progress(StatusUse::kShown);
   const char* what = "errors";

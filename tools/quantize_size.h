@@ -38,7 +38,8 @@ struct SizeGroup {
                                       const quantize::WriteOptions& write, ResultStream* out) const;
 
  private:
-  Result<std::vector<const quant::FormatTraits*>> Formats(bool has_importance, int threads) const;
+  Result<std::vector<const quant::FormatTraits*>> Formats(const quantize::PlanOptions& plan_options,
+                                                          int threads) const;
   Result<quantize::SizePlan> Measure(const formats::GgufFile& file,
                                      const quantize::PlanOptions& plan_options,
                                      const quantize::WriteOptions& write) const;

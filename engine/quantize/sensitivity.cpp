@@ -159,8 +159,8 @@ Result<std::vector<double>> MeasureSensitivities(const std::string& model_path,
   return sensitivities;
 }
 
-double TypicalSensitivity(std::string_view tensor, int64_t layers, bool has_output) {
-  if (tensor == (has_output ? kOutputName : kEmbeddingName)) return 1;
+double TypicalSensitivity(std::string_view tensor, int64_t layers, OutputMatrix output) {
+  if (tensor == (output == OutputMatrix::kOwn ? kOutputName : kEmbeddingName)) return 1;
   if (tensor == kEmbeddingName) return 0.1;
   // Pieces of names, the first one found counts; times the layers. Rounded from what
   // MeasureSensitivities says of the models that come with kvant.

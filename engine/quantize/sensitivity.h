@@ -36,8 +36,9 @@ Result<std::vector<double>> MeasureSensitivities(const std::string& model_path,
                                                  std::span<const MeasuredMatrix> matrices,
                                                  const SensitivityOptions& options);
 
-// Without a text: 1 for the output matrix, whose error is that of the logits, and less for others,
-// by their role and the number of layers that share a residual stream.
-double TypicalSensitivity(std::string_view tensor, int64_t layers, bool has_output);
+// Without a text: 1 for the output matrix, whose error is that of the logits and which may be the
+// embedding; less for others, by their role and the number of layers that share a residual stream.
+enum class OutputMatrix : uint8_t { kOwn, kEmbedding };
+double TypicalSensitivity(std::string_view tensor, int64_t layers, OutputMatrix output);
 
 }  // namespace kvant::quantize

@@ -91,10 +91,11 @@ class SizePlanner {
       return MeasureSensitivities(file_.path(), matrices, *request_.calibration);
     }
     const int64_t layers = DescribeModel(file_).layers;
-    const bool has_output = file_.FindTensor(kOutputName) != nullptr;
+    const OutputMatrix output =
+        file_.FindTensor(kOutputName) != nullptr ? OutputMatrix::kOwn : OutputMatrix::kEmbedding;
     std::vector<double> sensitivities;
     for (const MeasuredMatrix& matrix : matrices) {
-      sensitivities.push_back(TypicalSensitivity(matrix.tensor->name, layers, has_output));
+      sensitivities.push_back(TypicalSensitivity(matrix.tensor->name, layers, output));
     }
     return sensitivities;
   }

@@ -128,7 +128,8 @@ TEST(FormatTable, FindsNamesInAnyCase) {
 TEST(FormatTable, NamesTypesItCannotRead) {
   EXPECT_STREQ(UnsupportedTypeName(4), "Q4_2 (removed from GGUF)");
   EXPECT_STREQ(UnsupportedTypeName(28), "F64");
-  EXPECT_STREQ(UnsupportedTypeName(212), "Q4_K_R4 (interleaved rows, of ik_llama.cpp)");
+  EXPECT_STREQ(UnsupportedTypeName(229),
+               "IQ1_M_R4 (of ik_llama.cpp; no other type has its values)");
   EXPECT_EQ(UnsupportedTypeName(43), nullptr);
   EXPECT_EQ(UnsupportedTypeName(0xffffffffu), nullptr);
 }

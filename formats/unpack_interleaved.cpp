@@ -1,0 +1,59 @@
+#include "formats/unpack_interleaved.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "quant/interleaved.h"
+
+namespace kvant::formats {
+namespace {
+
+std::vector<std::byte> UnpackTensor(const GgufTensor& tensor, const quant::InterleavedType& type,
+                                    ThreadPool& pool) {
+  const int64_t cols = tensor.dims[0];
+  const int64_t plain_bytes = type.format().row_bytes(cols);
+  std::vector<std::byte> bytes(static_cast<size_t>(plain_bytes * tensor.rows()));
+  pool.Run([&](const ThreadPool::Member& member) {
+    const Range range = OwnedRange(tensor.rows() / type.rows, 1, member.index, member.count);
+    for (int64_t group = range.begin; group < range.end; ++group) {
+      const int64_t row = group * type.rows;
+      type.unpack(tensor.data + row * type.row_bytes(cols), cols, bytes.data() + row * plain_bytes);
+    }
+  });
+  return bytes;
+}
+
+}  // namespace
+
+Status UnpackInterleaved(GgufFile& file) {
+  std::vector<std::string> names;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.format == nullptr) names.emplace_back(tensor.name);
+  }
+  if (names.empty()) return {};
+  ThreadPool pool(DefaultThreadCount());
+  std::set<std::string> types;
+  uint64_t bytes = 0;
+  for (const std::string& name : names) {
+    const GgufTensor tensor = *file.FindTensor(name);
+    const auto* type = quant::FindInterleavedType(static_cast<uint32_t>(tensor.type));
+    file.ReplaceTensor(name, type->format(), UnpackTensor(tensor, *type, pool));
+    bytes += file.FindTensor(name)->size_bytes;
+    types.insert(type->name);
+    if (!file.mappings().empty()) {
+      file.mappings()[static_cast<size_t>(tensor.shard)].Release({tensor.data, tensor.size_bytes});
+    }
+  }
+  std::string list;
+  for (const std::string& type : types) list += (list.empty() ? "" : ", ") + type;
+  Log(LogLevel::kWarning,
+      fmt::format("{}: {} tensors with interleaved rows ({}) were unpacked into {} MiB of memory; "
+                  "`kvant quantize IN OUT COPY` makes a file that needs none",
+                  file.path(), names.size(), list, bytes >> 20));
+  return {};
+}
+
+}  // namespace kvant::formats

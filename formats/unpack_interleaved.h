@@ -1,0 +1,14 @@
+// Tensors whose rows lie interleaved (quant/interleaved.h), in plain rows: done once, when a file
+// is opened by somebody who computes with it.
+#pragma once
+
+#include "base/result.h"
+#include "formats/gguf.h"
+
+namespace kvant::formats {
+
+// Replaces all such tensors of the file, whose sizes have been checked, and logs one line that says
+// so. Errors: none that the file could cause.
+Status UnpackInterleaved(GgufFile& file);
+
+}  // namespace kvant::formats
