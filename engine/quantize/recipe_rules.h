@@ -19,7 +19,7 @@ namespace kvant::quantize {
 inline constexpr Recipe kRecipes[] = {
     {"IQ1_S",     24, "IQ1_S",   "1.56 bits; needs an importance matrix"},
     {"IQ1_M",     31, "IQ1_M",   "1.75 bits; needs an importance matrix"},
-    {"IQ1_KT",   156, "IQ1_KT",  "1.75 bits; needs an importance matrix; of ik_llama.cpp, as all KT"},
+    {"IQ1_KT",   156, "IQ1_KT",  "1.75 bits; needs an importance matrix; KT: of ik_llama.cpp"},
     {"Q1_0",      40, "Q1_0",    "1.125 bits, for models trained with signs"},
     {"TQ1_0",     36, "TQ1_0",   "1.69 bits, for models trained with ternary weights"},
     {"IQ1_BN",   136, "IQ1_BN",  "1.625 bits, the same, of ik_llama.cpp; decodes slowly"},
