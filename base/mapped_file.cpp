@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "base/result.h"
 #include "kvant/lost_mapping.h"
@@ -182,7 +183,9 @@ void MappedFile::WillNeed() const {
 }
 
 void MappedFile::Release(std::span<const std::byte> part) const {
-  if (access_ == FileAccess::kRead || part.empty()) return;
+  const bool is_inside = std::greater_equal<>()(part.data(), data_) &&
+                         std::less_equal<>()(part.data() + part.size(), data_ + size_);
+  if (access_ == FileAccess::kRead || part.empty() || !is_inside) return;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const auto offset = static_cast<size_t>(part.data() - data_);
   const size_t begin = (offset + page - 1) / page * page;

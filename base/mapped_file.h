@@ -36,7 +36,7 @@ class MappedFile {
   void WillNeed() const;
 
   // The pages that lie wholly in this part of bytes() need not stay in this process's memory; they
-  // come back when they are read. No effect for FileAccess::kRead.
+  // come back when they are read. No effect for FileAccess::kRead, and on memory of others.
   void Release(std::span<const std::byte> part) const;
 
  private:

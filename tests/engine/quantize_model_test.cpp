@@ -17,6 +17,7 @@
 #include "cpu/kernels.h"
 #include "formats/gguf_resplit.h"
 #include "formats/gguf_writer.h"
+#include "quant/interleaved.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::quantize {
@@ -154,6 +155,51 @@ TEST(QuantizeModel, WritesTheSameBytesOnEveryInstructionSetAndThreadCount) {
     }
   }
   saved.empty() ? unsetenv("KVANT_ISA") : setenv("KVANT_ISA", saved.c_str(), 1);
+}
+
+// Copying gives back pages of the file as it goes, but not those of tensors that were unpacked.
+TEST(QuantizeModel, CopiesInterleavedRowsAsPlainOnes) {
+  TemporaryFolder folder;
+  constexpr int64_t kCols = 1024;
+  constexpr int64_t kRows = 512;
+  const quant::InterleavedType& type = *quant::FindInterleavedType(208);
+  std::vector<std::byte> bytes(static_cast<size_t>(kRows * type.row_bytes(kCols)));
+  std::mt19937 random(3);
+  for (size_t i = 0; i < bytes.size(); ++i) {  // scales of 8 rows, then their codes
+    const bool high_byte_of_scale = i % 272 < 16 && i % 2 == 1;
+    bytes[i] = high_byte_of_scale ? std::byte{0x2c} : static_cast<std::byte>(random());
+  }
+  formats::GgufTensor tensor;
+  tensor.name = "blk.0.attn_q.weight";
+  tensor.type = quant::TensorType{type.id};
+  tensor.n_dims = 2;
+  tensor.dims[0] = kCols;
+  tensor.dims[1] = kRows;
+  tensor.size_bytes = bytes.size();
+  formats::GgufWriter writer;
+  writer.AddString("general.architecture", "llama");
+  ASSERT_TRUE(writer.AddTensor(tensor).ok());
+  ASSERT_TRUE(writer.Begin(folder / "in.gguf").ok());
+  ASSERT_TRUE(writer.WriteTensor(bytes).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  const auto in = GgufFile::Open(folder / "in.gguf");
+  ASSERT_TRUE(in.ok());
+  const auto plan = PlanQuantization(*in, {});
+  ASSERT_TRUE(plan.ok());
+  // The second time shows whether the first one left the tensor as it was.
+  ASSERT_TRUE(WriteQuantized(*in, *plan, folder / "first.gguf", {.threads = 2}).ok());
+  ASSERT_TRUE(WriteQuantized(*in, *plan, folder / "out.gguf", {.threads = 2}).ok());
+  const auto out = GgufFile::Open(folder / "out.gguf");
+  ASSERT_TRUE(out.ok());
+  const formats::GgufTensor& copied = out->tensors()[0];
+  ASSERT_STREQ(copied.format->name, "Q8_0");
+  std::vector<std::byte> plain(copied.size_bytes);
+  const int64_t plain_bytes = type.format().row_bytes(kCols);
+  for (int64_t row = 0; row < kRows; row += type.rows) {
+    type.unpack(bytes.data() + row * type.row_bytes(kCols), kCols,
+                plain.data() + row * plain_bytes);
+  }
+  EXPECT_EQ(std::memcmp(copied.data, plain.data(), plain.size()), 0);
 }
 
 TEST(QuantizeModel, KeepsAlignmentMetadataAndSplitsAsAsked) {
