@@ -25,7 +25,7 @@ struct GgufFile::State {
   GgufShard model;  // the first shard, with the tensors of the others appended
   NameIndex keys;
   NameIndex tensor_names;
-  std::vector<std::vector<std::byte>> replaced;  // bytes of tensors that are not those of a file
+  std::vector<AlignedBuffer> replaced;  // bytes of tensors that are not those of a file
 
   // Takes the tensors of the shard with this number.
   void Append(GgufShard shard, uint32_t number);
@@ -219,14 +219,15 @@ const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
 }
 
 void GgufFile::ReplaceTensor(std::string_view name, const quant::FormatTraits& format,
-                             std::vector<std::byte> bytes) {
+                             AlignedBuffer bytes) {
   const auto position = state_->tensor_names.Find(name);
   KVANT_CHECK(position.has_value());
   GgufTensor& tensor = state_->model.tensors[*position];
-  KVANT_CHECK(std::ssize(bytes) == format.row_bytes(tensor.dims[0]) * tensor.rows());
+  const auto size = static_cast<uint64_t>(format.row_bytes(tensor.dims[0]) * tensor.rows());
+  KVANT_CHECK(bytes.size() >= size);
   tensor.type = format.type;
   tensor.format = &format;
-  tensor.size_bytes = bytes.size();
+  tensor.size_bytes = size;
   tensor.data = state_->replaced.emplace_back(std::move(bytes)).data();
 }
 

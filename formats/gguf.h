@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/mapped_file.h"
 #include "base/result.h"
 #include "quant/format.h"
@@ -147,10 +148,9 @@ class GgufFile {
   const GgufTensor* FindTensor(std::string_view name) const;
 
   // Gives a tensor another format and other bytes, which belong to this object from then on. The
-  // tensor must exist, and the bytes be those of its shape in the format. Not thread-safe: before
-  // the object is shared.
-  void ReplaceTensor(std::string_view name, const quant::FormatTraits& format,
-                     std::vector<std::byte> bytes);
+  // tensor must exist, and `bytes` begin with those of its shape in the format. Not thread-safe:
+  // before the object is shared.
+  void ReplaceTensor(std::string_view name, const quant::FormatTraits& format, AlignedBuffer bytes);
 
  private:
   struct State;

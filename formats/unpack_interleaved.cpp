@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "quant/interleaved.h"
@@ -11,11 +12,13 @@
 namespace kvant::formats {
 namespace {
 
-std::vector<std::byte> UnpackTensor(const GgufTensor& tensor, const quant::InterleavedType& type,
-                                    ThreadPool& pool) {
+Result<AlignedBuffer> UnpackTensor(const GgufTensor& tensor, const quant::InterleavedType& type,
+                                   ThreadPool& pool) {
   const int64_t cols = tensor.dims[0];
   const int64_t plain_bytes = type.format().row_bytes(cols);
-  std::vector<std::byte> bytes(static_cast<size_t>(plain_bytes * tensor.rows()));
+  KVANT_ASSIGN(AlignedBuffer bytes,
+               AlignedBuffer::Allocate(static_cast<size_t>(plain_bytes * tensor.rows()),
+                                       "rows that lie interleaved in the file"));
   pool.Run([&](const ThreadPool::Member& member) {
     const Range range = OwnedRange(tensor.rows() / type.rows, 1, member.index, member.count);
     for (int64_t group = range.begin; group < range.end; ++group) {
@@ -40,7 +43,8 @@ Status UnpackInterleaved(GgufFile& file) {
   for (const std::string& name : names) {
     const GgufTensor tensor = *file.FindTensor(name);
     const auto* type = quant::FindInterleavedType(static_cast<uint32_t>(tensor.type));
-    file.ReplaceTensor(name, type->format(), UnpackTensor(tensor, *type, pool));
+    KVANT_ASSIGN(AlignedBuffer plain, UnpackTensor(tensor, *type, pool));
+    file.ReplaceTensor(name, type->format(), std::move(plain));
     bytes += file.FindTensor(name)->size_bytes;
     types.insert(type->name);
     if (!file.mappings().empty()) {

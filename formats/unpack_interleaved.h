@@ -8,7 +8,7 @@
 namespace kvant::formats {
 
 // Replaces all such tensors of the file, whose sizes have been checked, and logs one line that says
-// so. Errors: none that the file could cause.
+// so. kOutOfMemory.
 Status UnpackInterleaved(GgufFile& file);
 
 }  // namespace kvant::formats

@@ -221,6 +221,9 @@ Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& 
                 ResultStream& out) {
   const auto start = std::chrono::steady_clock::now();
   KVANT_TRY(options.by_size.Check());
+  if (options.pure && options.by_size.Chooses()) {
+    return MakeError(ErrorCode::kInvalid, "--pure belongs to a TYPE, not to types by size");
+  }
   formats::Imatrix imatrix;
   const std::string type = arguments.size() > 2 ? arguments[2] : "";
   KVANT_ASSIGN(auto plan_options, PlanOptionsOf(options, type, imatrix));
@@ -229,21 +232,21 @@ Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& 
   write.keep_split = options.keep_split;
   write.threads =
       options.session.threads ? static_cast<int>(*options.session.threads) : DefaultThreadCount();
+  if (options.allow_nonfinite) write.non_finite = quantize::NonFinite::kAllowed;
   quantize::TypeChoice choice;
   if (options.by_size.Chooses()) {
-    KVANT_ASSIGN(choice, options.by_size.Choose(file, plan_options, write, &out));
+    KVANT_ASSIGN(choice, options.by_size.Choose(file, plan_options, write, arguments[1], &out));
     plan_options.choice = &choice;
   }
   KVANT_ASSIGN(const auto plan, quantize::PlanQuantization(file, plan_options));
   for (const std::string& note : plan.notes) Note(note);
   if (options.dry_run) {
-    if (!options.by_size.Chooses()) ShowPlan(plan, out);
+    if (!options.by_size.Chooses() || options.by_size.choice) ShowPlan(plan, out);
     out.Write(Total(file, plan) + "\n");
     return {};
   }
 
   TransferProgress progress("quantized");
-  if (options.allow_nonfinite) write.non_finite = quantize::NonFinite::kAllowed;
   write.on_progress = [&](const quantize::QuantizeProgress& now) {
     return progress.Update(now.bytes_done, now.bytes_total, now.tensor);
   };
@@ -266,10 +269,12 @@ int QuantizeCommand(CommandLine& line) {
   if (const auto code = line.Parse(list, help)) return *code;
   const size_t count = line.positionals().size();
   if (options.by_size.Chooses() && count != 2) {
-    return line.UsageError("expected the model and the file to write; types follow from options");
+    return line.UsageError(
+        "expected the model and the file to write, and either TYPE or --size, --bits or --choice");
   }
   if (!options.by_size.Chooses() && count != 3) {
-    return line.UsageError("expected the model, the file to write and the type, or --size");
+    return line.UsageError(
+        "expected the model, the file to write and the type, or --size, --bits or --choice");
   }
   ResultStream out;
   const Status status = Quantize(options, line.positionals(), out);

@@ -1,9 +1,12 @@
 #include "tools/quantize_size.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/output_file.h"
+#include "engine/quantize/recipe.h"
 #include "engine/quantize/type_speed.h"
+#include "formats/gguf_resplit.h"
 #include "tools/common_options.h"
 #include "tools/evaluation_options.h"
 #include "tools/model_facts.h"
@@ -57,14 +60,17 @@ void SizeGroup::Add(OptionList& list) {
                "The types that leave the least error in a file of at most so many bytes");
   list.Real("--bits", &bits, {0.5f, 32}, "The same with at most so many bits per weight", "");
   list.Text("--types", &types, "LIST",
-            "Types to choose from, with commas; standard: those of llama.cpp (default); all");
+            "Types to choose from, with commas: Q4_K,Q6_K; standard: those that llama.cpp reads "
+            "(default); all: those of ik_llama.cpp, too");
   list.Flag("--fastest", &fastest,
             "Leave out types that this machine computes more slowly than larger ones");
   list.Text("--calibrate", &calibrate, "TEXT",
             "Run a text to measure how much the output suffers from each matrix");
-  list.Integer("--calibrate-tokens", &calibrate_tokens, {16, 1 << 20}, "Tokens of it, at most");
-  list.Text("--save-choice", &save_choice, "FILE", "Write what was chosen, a line for each matrix");
-  list.Text("--choice", &choice, "FILE", "Take the types from such a file: the same file again");
+  list.Integer("--calibrate-tokens", &calibrate_tokens, {16, 1 << 20},
+               "Tokens of the text, at most");
+  list.Text("--save-choice", &save_choice, "FILE",
+            "Write what was chosen, a line for each matrix; with --dry-run, too");
+  list.Text("--choice", &choice, "FILE", "Take the types from such a file, to repeat a choice");
 }
 
 Status SizeGroup::Check() const {
@@ -112,6 +118,10 @@ Result<std::vector<const FormatTraits*>> SizeGroup::Formats(
   if (plan_options.importance == nullptr) {
     std::erase_if(formats, [](const FormatTraits* format) { return format->needs_importance; });
   }
+  if (formats.empty()) {
+    return MakeError(ErrorCode::kInvalid, "--types: {} needs an importance matrix (--imatrix)",
+                     list);
+  }
   if (!fastest) return formats;
   KVANT_ASSIGN(const std::vector<double> seconds, quantize::MeasureSpeeds(formats, threads));
   std::vector<const FormatTraits*> kept = quantize::FastestFormats(formats, seconds);
@@ -133,6 +143,7 @@ Result<SizePlan> SizeGroup::Measure(const formats::GgufFile& file,
   request.write = write;
   KVANT_ASSIGN(request.measure.formats, Formats(plan_options, write.threads));
   request.measure.threads = write.threads;
+  request.measure.non_finite = write.non_finite;
   StatusLine progress(StatusUse::kShown);
   const char* what = "errors";
   request.measure.on_progress = [&](std::string_view tensor, size_t done, size_t count) -> Status {
@@ -156,16 +167,46 @@ Result<SizePlan> SizeGroup::Measure(const formats::GgufFile& file,
   return plan;
 }
 
+// Neither the model nor the choice may be written over another file of the command.
+Status SizeGroup::CheckOutputs(const formats::GgufFile& file,
+                               const quantize::PlanOptions& plan_options,
+                               const std::string& output) const {
+  KVANT_TRY(formats::CheckOutputIsNoInput(file, output));
+  if (!save_choice) return {};
+  KVANT_TRY(formats::CheckOutputIsNoInput(file, *save_choice));
+  for (const std::string& other : {output, plan_options.importance_file, calibrate.value_or("")}) {
+    std::error_code error;
+    if (other != *save_choice && !std::filesystem::equivalent(other, *save_choice, error)) continue;
+    return MakeError(ErrorCode::kInvalid,
+                     "--save-choice: {} is another file of this command: expected one of its own",
+                     Visible(*save_choice));
+  }
+  return {};
+}
+
 Result<TypeChoice> SizeGroup::Choose(const formats::GgufFile& file,
                                      const quantize::PlanOptions& plan_options,
-                                     const quantize::WriteOptions& write, ResultStream* out) const {
+                                     const quantize::WriteOptions& write, const std::string& output,
+                                     ResultStream* out) const {
+  KVANT_TRY(CheckOutputs(file, plan_options, output));
   if (choice) {
     KVANT_ASSIGN(const std::string text, ReadText(*choice));
     KVANT_ASSIGN(TypeChoice read, quantize::ParseChoice(text, *choice));
     for (const auto& [tensor, format] : read) {
-      if (file.FindTensor(tensor) != nullptr) continue;
-      return MakeError(ErrorCode::kInvalid, "{}: {} has no tensor '{}'", *choice, file.path(),
-                       Visible(tensor));
+      const formats::GgufTensor* found = file.FindTensor(tensor);
+      if (found != nullptr && quantize::IsQuantizable(*found)) continue;
+      return MakeError(ErrorCode::kInvalid, "{}: {} has no matrix '{}' that can be quantized",
+                       *choice, file.path(), Visible(tensor));
+    }
+    size_t absent = 0;
+    for (const formats::GgufTensor& tensor : file.tensors()) {
+      absent += quantize::IsQuantizable(tensor) && read.find(tensor.name) == read.end() ? 1 : 0;
+    }
+    if (absent > 0) {
+      Note(
+          fmt::format("{}: no lines for {} matrices, which keep their types unless an option says "
+                      "otherwise",
+                      *choice, absent));
     }
     return read;
   }

@@ -35,9 +35,12 @@ struct SizeGroup {
   // The choice, measured or read from a file. What was measured goes to `out` where it is given.
   Result<quantize::TypeChoice> Choose(const formats::GgufFile& file,
                                       const quantize::PlanOptions& plan_options,
-                                      const quantize::WriteOptions& write, ResultStream* out) const;
+                                      const quantize::WriteOptions& write,
+                                      const std::string& output, ResultStream* out) const;
 
  private:
+  Status CheckOutputs(const formats::GgufFile& file, const quantize::PlanOptions& plan_options,
+                      const std::string& output) const;
   Result<std::vector<const quant::FormatTraits*>> Formats(const quantize::PlanOptions& plan_options,
                                                           int threads) const;
   Result<quantize::SizePlan> Measure(const formats::GgufFile& file,

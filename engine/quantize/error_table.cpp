@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <numeric>
 
@@ -33,10 +34,10 @@ size_t IndexOf(const FormatTraits& format) {
 }
 
 Result<Sample> TakeSample(const GgufFile& file, const cpu::KernelTable& kernels,
-                          const GgufTensor& tensor, int64_t sample_values) {
+                          const GgufTensor& tensor, const MeasureOptions& options) {
   Sample sample;
   sample.cols = tensor.dims[0];
-  const int64_t wanted = std::max<int64_t>(1, sample_values / sample.cols);
+  const int64_t wanted = std::max<int64_t>(1, options.sample_values / sample.cols);
   const int64_t rows = std::min(tensor.rows(), wanted);
   sample.values.resize(static_cast<size_t>(rows * sample.cols));
   for (int64_t r = 0; r < rows; ++r) {
@@ -47,8 +48,10 @@ Result<Sample> TakeSample(const GgufFile& file, const cpu::KernelTable& kernels,
     sample.matrices.push_back(row / tensor.dims[1]);
   }
   const int64_t at = formats::FirstNonFinite(sample.values);
-  if (at >= 0) {
-    return MakeError(ErrorCode::kInvalid, "{}: tensor {} holds {}: the model is broken",
+  if (at >= 0 && options.non_finite == NonFinite::kRefused) {
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: tensor {} holds {}: the model is broken "
+                     "(--allow-nonfinite quantizes it all the same)",
                      file.path(), Quoted(tensor.name),
                      formats::NonFiniteName(sample.values[static_cast<size_t>(at)]));
   }
@@ -79,6 +82,7 @@ double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
     kernels.decode[IndexOf(format)](blocks.data(), decoded.data(), sample.cols);
     for (int64_t c = 0; c < sample.cols; ++c) {
       const double x = double{values[c]};
+      if (!std::isfinite(x)) continue;
       const double difference = x - double{decoded[static_cast<size_t>(c)]};
       const double weight = importance == nullptr ? 1 : double{importance[c]};
       noise += weight * difference * difference;
@@ -105,13 +109,14 @@ uint64_t Padded(const GgufFile& file, uint64_t bytes) {
 Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
                      const cpu::KernelTable& kernels, MeasuredMatrix& matrix) {
   const GgufTensor& tensor = *matrix.tensor;
-  KVANT_ASSIGN(const Sample sample, TakeSample(file, kernels, tensor, options.sample_values));
+  KVANT_ASSIGN(const Sample sample, TakeSample(file, kernels, tensor, options));
   for (const FormatTraits* format : options.formats) {
     if (tensor.dims[0] % format->block_values != 0) continue;
-    if (format->needs_importance && matrix.importance.empty()) continue;
+    const bool is_own = format == tensor.format;  // its bytes would be copied
+    if (format->needs_importance && matrix.importance.empty() && !is_own) continue;
     const auto bytes = static_cast<uint64_t>(format->row_bytes(tensor.dims[0]) * tensor.rows());
-    matrix.rows.push_back(
-        {format, bytes, Padded(file, bytes), RelativeError(matrix, sample, kernels, *format)});
+    const double error = is_own ? 0 : RelativeError(matrix, sample, kernels, *format);
+    matrix.rows.push_back({format, bytes, Padded(file, bytes), error});
   }
   if (matrix.rows.empty()) {
     return MakeError(ErrorCode::kInvalid,

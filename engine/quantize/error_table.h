@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/quantize/quantize.h"
 #include "formats/gguf.h"
 #include "quant/format.h"
 
@@ -39,6 +40,7 @@ struct MeasureOptions {
   // Values of a matrix that are encoded in each format, about; whole rows, one at least.
   int64_t sample_values = int64_t{1} << 16;
   int threads = 1;
+  NonFinite non_finite = NonFinite::kRefused;
   // Called now and then on the calling thread; an error ends the work with it. May be empty.
   std::function<Status(std::string_view tensor, size_t done, size_t count)> on_progress = {};
 };

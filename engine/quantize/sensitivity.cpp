@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "engine/evaluate/distribution.h"
 #include "engine/evaluate/windows.h"
 #include "engine/quantize/recipe.h"
 #include "formats/gguf.h"
+#include "formats/quoted.h"
 #include "kvant/model.h"
 #include "kvant/session.h"
 
@@ -32,12 +34,14 @@ const MeasuredMatrix::Row& ProbeOf(const MeasuredMatrix& matrix) {
 }
 
 // A tensor in another format, encoded by all threads.
-std::vector<std::byte> EncodeTensor(const cpu::KernelTable& kernels, const MeasuredMatrix& matrix,
-                                    const FormatTraits& format, ThreadPool& pool) {
+Result<AlignedBuffer> EncodeTensor(const cpu::KernelTable& kernels, const MeasuredMatrix& matrix,
+                                   const FormatTraits& format, ThreadPool& pool) {
   const GgufTensor& tensor = *matrix.tensor;
   const int64_t cols = tensor.dims[0];
   const int64_t row_bytes = format.row_bytes(cols);
-  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes * tensor.rows()));
+  KVANT_ASSIGN(AlignedBuffer bytes,
+               AlignedBuffer::Allocate(static_cast<size_t>(row_bytes * tensor.rows()),
+                                       "a matrix with an error"));
   pool.Run([&](const ThreadPool::Member& member) {
     std::vector<float> values(static_cast<size_t>(cols));
     const Range rows = OwnedRange(tensor.rows(), 1, member.index, member.count);
@@ -69,6 +73,10 @@ class Prober {
   Status Start() {
     KVANT_ASSIGN(const auto model, Model::Open(path_));
     KVANT_TRY(model->CheckDecoder());
+    if (model->has_encoder()) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "{}: sensitivities are measured on models without an encoder only", path_);
+    }
     KVANT_ASSIGN(std::vector<TokenId> tokens, model->tokenizer().Encode(options_.text, {}));
     if (std::ssize(tokens) > options_.tokens_max) {
       tokens.resize(static_cast<size_t>(options_.tokens_max));
@@ -90,7 +98,7 @@ class Prober {
 
   // The mean divergence of a model with another tensor.
   Result<double> Divergence(const std::string& tensor, const FormatTraits& format,
-                            std::vector<std::byte> bytes) {
+                            AlignedBuffer bytes) {
     ModelOptions model_options;
     model_options.on_file = [&](GgufFile& file) -> Status {
       file.ReplaceTensor(tensor, format, std::move(bytes));
@@ -151,9 +159,14 @@ Result<std::vector<double>> MeasureSensitivities(const std::string& model_path,
       KVANT_TRY(options.on_progress(matrix.tensor->name, sensitivities.size(), matrices.size()));
     }
     const MeasuredMatrix::Row& probe = ProbeOf(matrix);
-    KVANT_ASSIGN(const double divergence,
-                 prober.Divergence(std::string(matrix.tensor->name), *probe.format,
-                                   EncodeTensor(*kernels, matrix, *probe.format, pool)));
+    KVANT_ASSIGN(AlignedBuffer encoded, EncodeTensor(*kernels, matrix, *probe.format, pool));
+    KVANT_ASSIGN(const double divergence, prober.Divergence(std::string(matrix.tensor->name),
+                                                            *probe.format, std::move(encoded)));
+    if (!std::isfinite(divergence)) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: the output is not a number once tensor {} is quantized", model_path,
+                       formats::Quoted(matrix.tensor->name));
+    }
     sensitivities.push_back(probe.error > 0 ? std::max(divergence, 0.0) / probe.error : 0);
   }
   return sensitivities;

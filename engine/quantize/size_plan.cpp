@@ -87,15 +87,20 @@ class SizePlanner {
   }
 
   Result<std::vector<double>> Sensitivities(const std::vector<MeasuredMatrix>& matrices) const {
+    std::vector<double> measured;
     if (request_.calibration.has_value()) {
-      return MeasureSensitivities(file_.path(), matrices, *request_.calibration);
+      KVANT_ASSIGN(measured, MeasureSensitivities(file_.path(), matrices, *request_.calibration));
     }
     const int64_t layers = DescribeModel(file_).layers;
     const OutputMatrix output =
         file_.FindTensor(kOutputName) != nullptr ? OutputMatrix::kOwn : OutputMatrix::kEmbedding;
     std::vector<double> sensitivities;
-    for (const MeasuredMatrix& matrix : matrices) {
-      sensitivities.push_back(TypicalSensitivity(matrix.tensor->name, layers, output));
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      const double typical = TypicalSensitivity(matrices[i].tensor->name, layers, output);
+      // A text may not reach a matrix, such as one that only drafts use.
+      constexpr double kLeastPart = 0.05;
+      sensitivities.push_back(measured.empty() ? typical
+                                               : std::max(measured[i], kLeastPart * typical));
     }
     return sensitivities;
   }
@@ -116,14 +121,16 @@ class SizePlanner {
         request_.bits ? *request_.bits * values_ / 8 : static_cast<double>(*request_.file_bytes);
     const double left = wanted - static_cast<double>(around);
     std::optional<std::vector<size_t>> chosen;
-    if (left >= 0) chosen = ChooseWithin(items, static_cast<uint64_t>(left));
+    constexpr double kMost = 0x1p62;
+    if (left >= 0) chosen = ChooseWithin(items, static_cast<uint64_t>(std::min(left, kMost)));
     if (chosen.has_value()) return std::move(*chosen);
     const uint64_t least = around + LeastBytes(items);
     if (request_.bits) {
       return MakeError(ErrorCode::kInvalid,
                        "{}: {:.3f} bits per weight cannot be reached: the smallest types take "
                        "{:.3f}",
-                       file_.path(), *request_.bits, 8 * static_cast<double>(least) / values_);
+                       file_.path(), *request_.bits,
+                       std::ceil(8000 * static_cast<double>(least) / values_) / 1000);
     }
     return MakeError(ErrorCode::kInvalid,
                      "{}: a file of {} bytes cannot be reached: with the smallest types it has {}",

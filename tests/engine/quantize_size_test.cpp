@@ -160,6 +160,25 @@ TEST_F(QuantizeSize, LeavesTensorsWithAnOptionAlone) {
   EXPECT_LE(*OutputBytes(*file_, *quantized, {}), 260'000u);
 }
 
+// A matrix that keeps its type is copied, so nothing is lost.
+TEST_F(QuantizeSize, LosesNothingWhereATypeStays) {
+  PlanOptions options;
+  options.recipe = FindRecipe("Q4_0");
+  options.pure = true;
+  const auto quantized = PlanQuantization(*file_, options);
+  ASSERT_TRUE(WriteQuantized(*file_, *quantized, folder_ / "q4.gguf", {}).ok());
+  const auto q4 = GgufFile::Open(folder_ / "q4.gguf");
+  ASSERT_TRUE(q4.ok());
+  options = {};
+  options.re_quantizing = ReQuantizing::kAllowed;
+  const auto plan = PlanForSize(*q4, options, Request(q4->file_bytes() + 4096));
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(CostOf(*plan), 0);
+  for (const auto& [tensor, format] : plan->choice) {
+    EXPECT_EQ(format, q4->FindTensor(tensor)->format) << tensor;
+  }
+}
+
 TEST_F(QuantizeSize, ChoosesTheSameWithAnyThreadsAndInstructionSet) {
   const auto expected = PlanForSize(*file_, {}, Request(100'000));
   ASSERT_TRUE(expected.ok());
