@@ -53,8 +53,8 @@ struct TrellisRowFit {
   std::vector<TrellisFit> blocks;
 };
 
-// They minimise sum_i w_i (x_i - decode_i)^2 under the rules of quant/scale_search.h for weights,
-// for values that are not finite, and for very small ones.
+// They look for a small sum_i w_i (x_i - decode_i)^2, not the least one, under the rules of
+// quant/scale_search.h for weights, for values that are not finite, and for very small ones.
 TrellisRowFit FitIq1Kt(const float* values, const float* importance, int64_t count);
 TrellisRowFit FitIq2Kt(const float* values, const float* importance, int64_t count);
 TrellisRowFit FitIq3Kt(const float* values, const float* importance, int64_t count);

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
-#include <numeric>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "formats/check_tensors.h"
@@ -102,10 +102,6 @@ void KeepBest(std::vector<MeasuredMatrix::Row>& rows) {
              rows.end());
 }
 
-uint64_t Padded(const GgufFile& file, uint64_t bytes) {
-  return (bytes + file.alignment() - 1) / file.alignment() * file.alignment();
-}
-
 Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
                      const cpu::KernelTable& kernels, MeasuredMatrix& matrix) {
   const GgufTensor& tensor = *matrix.tensor;
@@ -116,7 +112,7 @@ Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
     if (format->needs_importance && matrix.importance.empty() && !is_own) continue;
     const auto bytes = static_cast<uint64_t>(format->row_bytes(tensor.dims[0]) * tensor.rows());
     const double error = is_own ? 0 : RelativeError(matrix, sample, kernels, *format);
-    matrix.rows.push_back({format, bytes, Padded(file, bytes), error});
+    matrix.rows.push_back({format, bytes, RoundUp(bytes, file.alignment()), error});
   }
   if (matrix.rows.empty()) {
     return MakeError(ErrorCode::kInvalid,

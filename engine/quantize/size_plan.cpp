@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/aligned_buffer.h"
 #include "engine/quantize/budget.h"
 #include "formats/quoted.h"
 
@@ -62,7 +63,7 @@ class SizePlanner {
         kept_bytes_ += planned.size_bytes();
         continue;
       }
-      rest_bytes_ -= RoundUp(planned.size_bytes());
+      rest_bytes_ -= RoundUp(planned.size_bytes(), file_.alignment());
       MeasuredMatrix matrix;
       matrix.tensor = &tensor;
       if (options_.importance != nullptr) {
@@ -80,10 +81,6 @@ class SizePlanner {
                      "{}: no matrix is left whose type could be chosen: expected some that no "
                      "option decides on",
                      file_.path());
-  }
-
-  uint64_t RoundUp(uint64_t bytes) const {
-    return (bytes + file_.alignment() - 1) / file_.alignment() * file_.alignment();
   }
 
   Result<std::vector<double>> Sensitivities(const std::vector<MeasuredMatrix>& matrices) const {
