@@ -25,7 +25,7 @@ namespace kvant::quant {
 //
 // Importance: null or one weight per value; negative and non-finite ones count as 0. Without it, or
 // where all of a block's weights are 0, all values weigh the same, unless a shape lets magnitudes
-// count. Which shapes do was decided by the KL divergence of trained models (bench/RESULTS.md).
+// count. Divergences of trained models decided which do (bench/results/quantization.md).
 
 struct CodeRange {
   int min;

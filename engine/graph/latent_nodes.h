@@ -24,7 +24,7 @@
 
 namespace kvant::graph {
 
-// The form with fewer multiplications (bench/RESULTS.md tells what they cost in time), for rows of
+// The form with fewer multiplications (bench/results/shapes.md has their times), for rows of
 // one sequence at the positions [end - rows, end). The absorbed one multiplies each row with the
 // matrices of the heads, and longer vectors with every position that a row sees; the expanded one
 // multiplies every visible position with the matrices. Passes of few tokens are always absorbed, so

@@ -36,7 +36,7 @@ struct SizeRequest {
 
 // What an error is weighed as. The divergence grows in proportion to small errors, and faster when
 // they are no longer small. kErrorGrowth was chosen so that types of 2 bits are not taken where
-// they make models worse than Q2_K does, whose error is 0.07 (bench/RESULTS.md).
+// they make models worse than Q2_K does, whose error is 0.07 (bench/results/quantization.md).
 inline double CostOf(double sensitivity, double error) {
   return sensitivity * error * (1 + kErrorGrowth * error);
 }
