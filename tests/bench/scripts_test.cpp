@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -131,6 +132,52 @@ TEST_F(BenchScripts, PlotDrawsEverySeries) {
               HasSubstr("a &amp; b"));
   std::ofstream(folder_ / "none.json") << "[]";
   Script("plot --by type \"$TMP\"/none.json", 1);
+}
+
+TEST_F(BenchScripts, ResultsAreWhatTheirFiguresSay) { Script("plot --results --check"); }
+
+TEST_F(BenchScripts, ResultsTakeTheNewestFigureOfTheQuietestMachine) {
+  std::filesystem::create_directory(folder_ / "results");
+  std::ofstream(folder_ / "RESULTS.md")
+      << "before\n<!-- written by bench/plot --results -->\nold\n<!-- end of what it writes -->\n";
+  const std::string fields =
+      "machine,date,commit,state,model,type,test,depth,kv,kvant,limit,peer,version,way,"
+      "peer_tokens,ratio,command\n";
+  const auto write = [&](const std::string& lines) {
+    std::ofstream(folder_ / "results/figures.csv") << fields << lines;
+  };
+  const auto read = [&](const std::string& name) {
+    std::stringstream text;
+    text << std::ifstream(folder_ / name).rdbuf();
+    return text.str();
+  };
+  write(
+      "Abacus,2026-01-02,a2,quiet,1b,Q4_0,pp512,0,f16,30,,them,v1,,20,,run it\n"
+      "Abacus,2026-01-01,a1,quiet,1b,Q4_0,pp512,0,f16,80,,them,v1,,20,,run it\n"
+      "Abacus,2026-01-03,a3,shared,1b,Q4_0,pp512,0,f16,90,,them,v1,,20,,run it\n"
+      "Abacus,2026-01-01,a1,busy,1b,Q4_0,pp512,0,f16,7,,others,v2,,2,3.49,run it\n"
+      "Abacus,2026-01-02,a2,quiet,1b,Q4_0,tg64,0,f16,5,80 %,,,,,,run it\n"
+      "Abacus,2026-01-02,a2,quiet,tiny,Q8_0,tg64,0,f16,6,,them,v1,,crashes,,run it\n"
+      "Abacus,2026-01-02,a2,quiet,1b,Q4_0,tg64,4096,int8,4,,them,v1,,2,,run it\n");
+  Script("plot --results \"$TMP\" --check", 1);
+  EXPECT_THAT(read("RESULTS.md"), HasSubstr("\nold\n"));
+  Script("plot --results \"$TMP\"");
+  const std::string page = read("RESULTS.md");
+  EXPECT_TRUE(page.starts_with("before\n")) << page;
+  EXPECT_THAT(page, HasSubstr("| Q4_0 | 30 | | 1.50 (20) | 3.49 (7 : 2) | 5 | 80 % | | |\n"));
+  EXPECT_THAT(page, HasSubstr("| tiny Q8_0 | | | | | 6 | | crashes | |\n"));
+  EXPECT_THAT(page, HasSubstr("2026-01-02, commit a2, quiet: pp512 of Q4_0, "));
+  EXPECT_THAT(page, testing::Not(HasSubstr("2026-01-03")));
+  EXPECT_THAT(read("results/by-type.svg"), HasSubstr(">beside others<"));
+  EXPECT_THAT(read("results/by-depth.svg"), HasSubstr(">4096, int8<"));
+  Script("plot --results \"$TMP\" --check");
+  for (const std::string_view bad :
+       {"Abacus,yesterday,a2,quiet,1b,Q4_0,pp512,0,f16,30,,,,,,,run it\n",
+        "Abacus,2026-01-02,a2,quiet,1b,Q4_0,pp512,0,f16,30,,them,v1,,,,run it\n", "Abacus\n"}) {
+    write(std::string(bad));
+    Script("plot --results \"$TMP\"", 1);
+  }
+  EXPECT_EQ(read("RESULTS.md"), page);
 }
 
 }  // namespace
