@@ -4,8 +4,8 @@ A line of figures.csv is what kvant and one other engine (or none) did in one ru
 busy); model and type; test (pp or tg with its tokens); depth and type of the cache; kvant's tokens/s; what that is of a limit; peer, its
 version, its best way and its tokens/s (or a word, where it made none); the ratio as it was measured (empty: one number over the other); the command.
 
-Where several lines have the same machine, model, test, depth, cache and peer, the quietest counts, among those the newest, then the last. Rows
-of a table stand in the order of their first lines.
+Where several lines have the same machine, model, test, depth, cache and peer, the quietest counts, among those the newest, then the last.
+Machines, engines and rows stand in the order of their first lines, rows of the main model first.
 """
 import csv
 import math
@@ -70,6 +70,10 @@ def unique(values):
     return list(dict.fromkeys(values))
 
 
+def rows_of(figures):
+    return unique(f.row for f in sorted(figures, key=lambda f: f.model != MAIN_MODEL))
+
+
 def peers_of(figures):
     """The other engines in the order of their colours."""
     return unique(f.peer for f in figures if f.peer)
@@ -128,7 +132,7 @@ def table_of(machine, figures):
         head += [kind, "of its limit", *(f"kvant / {peer}" for peer in peers)]
     lines = [f"### {machine}", "", f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
     shown = []
-    for name in unique(f.row for f in shallow):
+    for name in rows_of(shallow):
         row = [name]
         for kind in KINDS:
             cells = Cells([f for f in shallow if (f.row, f.kind) == (name, kind)])
@@ -158,7 +162,7 @@ def draw_by_type(figures):
     ratios = [f.ratio for f in with_peer]
     low, high = min([0.7, *ratios]) * 0.9, max([2, *ratios]) * 1.1
     columns = {kind: Ratios(160 + 350 * i, 320, low, high) for i, kind in enumerate(KINDS)}
-    groups = {machine: unique(f.row for f in with_peer if f.machine == machine) for machine in unique(f.machine for f in with_peer)}
+    groups = {machine: rows_of([f for f in with_peer if f.machine == machine]) for machine in unique(f.machine for f in with_peer)}
     cells = {(f.machine, f.row, f.kind): Cells([g for g in with_peer if (g.machine, g.row, g.kind) == (f.machine, f.row, f.kind)]) for f in with_peer}
     heights = {(machine, row): 16 + 6 * (len({f.peer for f in with_peer if (f.machine, f.row) == (machine, row)}) > 1) for machine, row, _ in cells}
     height = 92 + sum(heights.values()) + 64 * len(groups)
@@ -228,7 +232,8 @@ def draw_panel(svg, figures, box, kind, peers, all_peers):
 
 
 def draw_by_depth(figures):
-    deep = unique((f.machine, f.name) for f in figures if f.depth and f.peer_speed)
+    machines = unique(f.machine for f in figures)
+    deep = sorted(unique((f.machine, f.name) for f in figures if f.depth and f.peer_speed), key=lambda place: machines.index(place[0]))
     all_peers = peers_of(figures)
     svg = Svg(WIDTH, 84 + 250 * len(deep), "kvant beside other engines, by depth")
     svg.text(16, 26, "Tokens per second by depth", size=16)
