@@ -31,6 +31,10 @@ namespace {
 #include "cpu/avx512vbmi/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
 #include "cpu/avx512vbmi/unpack_two.inl"
+#include "cpu/avx2/packed_scales.inl"
+#include "cpu/avx512vbmi/plane_pieces.inl"
+#include "cpu/avx512vbmi/look_up.inl"
+#include "cpu/avx512vnni/unpack_shifted.inl"
 // clang-format on
 
 template <class Unpacker>
@@ -44,6 +48,17 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ2_S::kType, RunRare<UnpackTwoIQ2_S>},
     {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
     {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
+    {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunQuantized<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
+    {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
+    {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
+    {quant::IQ4_KSS::kType, RunRare<UnpackShifted<quant::IQ4_KSS>>},
+    {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
+    {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
+    {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
 };
 
 }  // namespace

@@ -106,7 +106,7 @@ struct UnpackTrellis {
     }
     WeightBlock out;
     TransposeCodes(codes[0], codes[1], codes[2], codes[3], out);
-    out.scales = ScaleLanes(block);
+    out.scales = FloatScales(block, IntegerScales(block));
     return out;
   }
 };

@@ -16,6 +16,9 @@
 #include "cpu/avx512vnni/point_layouts.inl"
 #include "cpu/avx512vnni/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
+#include "cpu/avx512vnni/plane_pieces.inl"
+#include "cpu/avx512vnni/look_up.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
+#include "cpu/avx512vnni/unpack_few_bits.inl"
 #include "cpu/avx512vnni/unpack_trellis.inl"
 // clang-format on
