@@ -35,6 +35,7 @@ namespace {
 #include "cpu/avx512vbmi/plane_pieces.inl"
 #include "cpu/avx512vbmi/look_up.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
+#include "cpu/avx512vbmi/unpack_few_bits.inl"
 // clang-format on
 
 template <class Unpacker>
@@ -59,6 +60,9 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
     {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
     {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
+    {quant::Q1_0::kType, RunQuantized<UnpackBytesQ1_0>},
+    {quant::Q2_0::kType, RunQuantized<UnpackBytesQ2_0>},
+    {quant::IQ1_BN::kType, RunRare<UnpackBytesIQ1_BN>},
 };
 
 }  // namespace

@@ -1,32 +1,67 @@
 // Formats of small blocks, or of whole bytes, that are not llama.cpp's oldest, for AVX-512:
 // quant/q6_0.h, quant/q8_kv.h, quant/iq2_bn.h, quant/q1_0.h, quant/q2_0.h. Included inside the
-// target region of matmul.cpp, after unpack_pieces.inl.
+// target region of matmul.cpp, after plane_pieces.inl.
+
+// Words of 16 bits of two vectors, which begin at blocks a and a + 2 of Q6_0 or, the second one,
+// `late` words before. The codes: of four blocks bytes 0 to 7 of the lower bits, then bytes 8
+// to 15. The rest: of four blocks the eight bytes of the upper bits, then twice d, in words 16 to
+// 23 or 24 to 31.
+struct WordsOfQ6_0 {
+  alignas(64) uint16_t codes[32] = {};
+  alignas(64) uint16_t rest[32] = {};
+  constexpr explicit WordsOfQ6_0(int late, int place_of_d) {
+    constexpr int kHigh = offsetof(quant::Q6_0::Block, high) / 2;
+    constexpr int kLow = offsetof(quant::Q6_0::Block, low) / 2;
+    for (int block = 0; block < 4; ++block) {
+      const int begin = static_cast<int>(sizeof(quant::Q6_0::Block)) / 2 * (block % 2) +
+                        (block >= 2 ? 32 + late : 0);
+      for (int w = 0; w < 4; ++w) {
+        codes[4 * block + w] = static_cast<uint16_t>(begin + kLow + w);
+        codes[4 * block + w + 16] = static_cast<uint16_t>(begin + kLow + 4 + w);
+        rest[4 * block + w] = static_cast<uint16_t>(begin + kHigh + w);
+      }
+      rest[place_of_d + 2 * block] = static_cast<uint16_t>(begin);
+      rest[place_of_d + 2 * block + 1] = static_cast<uint16_t>(begin);
+    }
+  }
+};
+constexpr WordsOfQ6_0 kFirstWordsOfQ6_0(0, 16);
+constexpr WordsOfQ6_0 kLastWordsOfQ6_0(6, 24);
 
 // Eight blocks of Q6_0, quant/q6_0.h.
 struct UnpackQ6_0 {
-  using Codes = CodeTraits<32, false>;
+  using Codes = CodeTraits<32, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q6_0::Block);
   static constexpr int kScaleValues = 32;
 
-  [[gnu::always_inline]] static __m256i OneBlock(const quant::Q6_0::Block& block) {
-    const __m256i low = _mm256_broadcastsi128_si256(LoadBytes16(block.low));
-    const __m256i high = _mm256_broadcastq_epi64(LoadBytes8(block.high));
-    const __m256i nibbles = _mm256_and_si256(_mm256_srlv_epi64(low, _mm256_setr_epi64x(0, 0, 4, 4)),
-                                             _mm256_set1_epi8(0x0f));
-    const __m256i upper = _mm256_and_si256(_mm256_srlv_epi64(high, _mm256_setr_epi64x(0, 4, 2, 6)),
-                                           _mm256_set1_epi8(3));
-    return _mm256_or_si256(nibbles, _mm256_slli_epi16(upper, 4));
-  }
-
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
-    const auto* blocks = reinterpret_cast<const quant::Q6_0::Block*>(bytes);
+    static_assert(kBytes == 208);
+    const __m512i v0 = _mm512_loadu_si512(bytes);
+    const __m512i v1 = _mm512_loadu_si512(bytes + 52);
+    const __m512i v2 = _mm512_loadu_si512(bytes + 104);
+    const __m512i v3 = _mm512_loadu_si512(bytes + 208 - 64);  // six words before block 6
+    const auto pick =
+        [](__m512i a, const uint16_t* words, __m512i b) __attribute__((always_inline)) {
+      return _mm512_permutex2var_epi16(a, _mm512_load_si512(words), b);
+    };
+    const __m512i codes_a = pick(v0, kFirstWordsOfQ6_0.codes, v1);
+    const __m512i codes_b = pick(v2, kLastWordsOfQ6_0.codes, v3);
+    const __m512i rest_a = pick(v0, kFirstWordsOfQ6_0.rest, v1);
+    const __m512i rest_b = pick(v2, kLastWordsOfQ6_0.rest, v3);
+    const __m512i first = _mm512_shuffle_i64x2(codes_a, codes_b, 0x44);
+    const __m512i second = _mm512_shuffle_i64x2(codes_a, codes_b, 0xee);
+    const __m512i high = _mm512_shuffle_i64x2(rest_a, rest_b, 0x44);
+    const auto join = [](__m512i low, __m512i upper) __attribute__((always_inline)) {
+      return _mm512_and_si512(SelectBits(_mm512_set1_epi8(15), low, upper), _mm512_set1_epi8(63));
+    };
     WeightBlock out;
-    TransposeCodes(Join(OneBlock(blocks[0]), OneBlock(blocks[1])),
-                   Join(OneBlock(blocks[2]), OneBlock(blocks[3])),
-                   Join(OneBlock(blocks[4]), OneBlock(blocks[5])),
-                   Join(OneBlock(blocks[6]), OneBlock(blocks[7])), out);
-    out.scales = LoadPairHalves<sizeof(quant::Q6_0::Block)>(bytes);
+    out.codes0 = join(first, _mm512_slli_epi16(high, 4));
+    out.codes1 = join(second, high);
+    out.codes2 = join(_mm512_srli_epi16(first, 4), _mm512_slli_epi16(high, 2));
+    out.codes3 = join(_mm512_srli_epi16(second, 4), _mm512_srli_epi16(high, 2));
+    const __m512i halves = _mm512_mask_blend_epi64(0xc0, rest_a, rest_b);
+    out.scales = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
     return out;
   }
 };
@@ -60,13 +95,15 @@ struct UnpackIQ2_BN {
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
-    const auto piece = [&](int k) __attribute__((always_inline)) {
-      const __m512i run = _mm512_broadcast_i32x4(LoadBytes16(bytes + 16 * k));
-      const __m512i shift = _mm512_setr_epi64(0, 0, 2, 2, 4, 4, 6, 6);
-      return _mm512_and_si512(_mm512_srlv_epi64(run, shift), _mm512_set1_epi8(3));
+    const PlanePieces<quant::IQ2_BN::Codes> codes(reinterpret_cast<const uint8_t*>(bytes));
+    const auto piece = [&](int s) __attribute__((always_inline)) {
+      return _mm512_and_si512(codes.Get<0>(s), _mm512_set1_epi8(3));
     };
     WeightBlock out;
-    TransposeCodes(piece(0), piece(1), piece(2), piece(3), out);
+    out.codes0 = piece(0);
+    out.codes1 = piece(1);
+    out.codes2 = piece(2);
+    out.codes3 = piece(3);
     out.scales = _mm512_set1_ps(1.0f);
     return out;
   }

@@ -10,6 +10,9 @@
 #include "cpu/neon/unpack_q5_0.inl"
 #include "cpu/neon/unpack_iq4.inl"
 #include "cpu/neon/unpack_grids.inl"
+#include "cpu/neon/unpack_shifted.inl"
+#include "cpu/neon/unpack_trellis.inl"
+#include "cpu/neon/unpack_few_bits.inl"
 #include "cpu/neon/unpack_q4_k.inl"
 #include "cpu/neon/unpack_q6_k.inl"
 #include "cpu/neon/unpack_q8_0.inl"
@@ -49,4 +52,25 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::NVFP4::kType, RunInt8<UnpackNVFP4>},
     {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunInt8<UnpackTQ2_0>},
+    {quant::Q1_0::kType, RunInt8<UnpackQ1_0>},
+    {quant::Q2_0::kType, RunInt8<UnpackQ2_0>},
+    {quant::Q6_0::kType, RunInt8<UnpackQ6_0>},
+    {quant::IQ2_K::kType, RunRare<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunRare<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunRare<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunRare<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
+    {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
+    {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
+    {quant::IQ4_KSS::kType, RunRare<UnpackShifted<quant::IQ4_KSS>>},
+    {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
+    {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
+    {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
+    {quant::Q8_KV::kType, RunInt8<UnpackQ8_KV>},
+    {quant::IQ2_BN::kType, RunInt8<UnpackIQ2_BN>},
+    {quant::IQ1_BN::kType, RunRare<UnpackIQ1_BN>},
+    {quant::IQ1_KT::kType, RunRare<UnpackTrellis<quant::IQ1_KT>>},
+    {quant::IQ2_KT::kType, RunRare<UnpackTrellis<quant::IQ2_KT>>},
+    {quant::IQ3_KT::kType, RunRare<UnpackTrellis<quant::IQ3_KT>>},
+    {quant::IQ4_KT::kType, RunRare<UnpackTrellis<quant::IQ4_KT>>},
 };
