@@ -90,13 +90,15 @@ template <class Block>
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales));
 }
 [[gnu::always_inline]] inline __m128i ScaleBytesOf(const quant::IQ4_KSS::Block& block) {
-  uint64_t bytes = 0;
-  for (int g = 0; g < 8; ++g) {
-    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.words + 8 * g));
-    const __m128i signs = _mm_packs_epi16(_mm_slli_epi16(words, 15), _mm_setzero_si128());
-    bytes |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(signs))) << (8 * g);
-  }
-  return _mm_cvtsi64_si128(static_cast<long long>(bytes));
+  const auto* words = reinterpret_cast<const __m256i*>(block.words);
+  // Bit i: bit 0 of word 32k + i.
+  const auto lowest = [&](int k) __attribute__((always_inline)) {
+    const __m256i first = _mm256_slli_epi16(_mm256_loadu_si256(words + 2 * k), 15);
+    const __m256i second = _mm256_slli_epi16(_mm256_loadu_si256(words + 2 * k + 1), 15);
+    const __m256i signs = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xd8);
+    return static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(signs)));
+  };
+  return _mm_cvtsi64_si128(static_cast<int64_t>(lowest(1) << 32 | lowest(0)));
 }
 template <class Block>
 concept HasScaleBytes = requires(const Block& block) { ScaleBytesOf(block); };
