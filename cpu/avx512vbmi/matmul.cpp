@@ -35,6 +35,8 @@ namespace {
 #include "cpu/avx512vbmi/plane_pieces.inl"
 #include "cpu/avx512vbmi/look_up.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
+#include "cpu/avx512vnni/unpack_e2m1.inl"
+#include "cpu/avx512vbmi/unpack_e2m1.inl"
 #include "cpu/avx512vbmi/unpack_few_bits.inl"
 // clang-format on
 
@@ -60,6 +62,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
     {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
     {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
+    {quant::MXFP4::kType, RunQuantized<UnpackBytesMXFP4>},
     {quant::Q1_0::kType, RunQuantized<UnpackBytesQ1_0>},
     {quant::Q2_0::kType, RunQuantized<UnpackBytesQ2_0>},
     {quant::IQ1_BN::kType, RunRare<UnpackBytesIQ1_BN>},

@@ -1,6 +1,6 @@
 // Formats of small blocks, or of whole bytes, that are not llama.cpp's oldest, for AVX-512:
-// quant/q6_0.h, quant/q8_kv.h, quant/iq2_bn.h, quant/q1_0.h, quant/q2_0.h. Included inside the
-// target region of matmul.cpp, after plane_pieces.inl.
+// quant/q6_0.h, quant/q8_kv.h, quant/iq2_bn.h, quant/q1_0.h, quant/q2_0.h, quant/tq2_0.h. Included
+// inside the target region of matmul.cpp, after plane_pieces.inl.
 
 // Words of 16 bits of two vectors, which begin at blocks a and a + 2 of Q6_0 or, the second one,
 // `late` words before. The codes: of four blocks bytes 0 to 7 of the lower bits, then bytes 8
@@ -86,6 +86,15 @@ struct UnpackQ8_KV {
   }
 };
 
+template <class Pieces>
+[[gnu::always_inline]] inline void TakeTwoBits(const Pieces& pieces, WeightBlock& out) {
+  const __m512i three = _mm512_set1_epi8(3);
+  out.codes0 = _mm512_and_si512(pieces.template Get<0>(0), three);
+  out.codes1 = _mm512_and_si512(pieces.template Get<0>(1), three);
+  out.codes2 = _mm512_and_si512(pieces.template Get<0>(2), three);
+  out.codes3 = _mm512_and_si512(pieces.template Get<0>(3), three);
+}
+
 // Four blocks of IQ2_BN, quant/iq2_bn.h.
 struct UnpackIQ2_BN {
   using Codes = CodeTraits<1, false>;
@@ -95,16 +104,25 @@ struct UnpackIQ2_BN {
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
-    const PlanePieces<quant::IQ2_BN::Codes> codes(reinterpret_cast<const uint8_t*>(bytes));
-    const auto piece = [&](int s) __attribute__((always_inline)) {
-      return _mm512_and_si512(codes.Get<0>(s), _mm512_set1_epi8(3));
-    };
     WeightBlock out;
-    out.codes0 = piece(0);
-    out.codes1 = piece(1);
-    out.codes2 = piece(2);
-    out.codes3 = piece(3);
+    TakeTwoBits(PlanePieces<quant::IQ2_BN::Codes>(reinterpret_cast<const uint8_t*>(bytes)), out);
     out.scales = _mm512_set1_ps(1.0f);
+    return out;
+  }
+};
+
+// One block of TQ2_0.
+struct UnpackTQ2_0 {
+  using Codes = CodeTraits<1, false>;
+  static constexpr int64_t kBytes = sizeof(quant::TQ2_0::Block);
+  static constexpr int kScaleValues = 32;
+
+  [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
+                                                   const quant::FormatTraits& /*traits*/) {
+    const auto& block = *reinterpret_cast<const quant::TQ2_0::Block*>(bytes);
+    WeightBlock out;
+    TakeTwoBits(PlanePieces<quant::TQ2_0::Codes>(block.codes), out);
+    out.scales = BroadcastHalf(block.d);
     return out;
   }
 };

@@ -19,6 +19,7 @@
 #include "cpu/avx512vnni/plane_pieces.inl"
 #include "cpu/avx512vnni/look_up.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
+#include "cpu/avx512vnni/unpack_e2m1.inl"
 #include "cpu/avx512vnni/unpack_few_bits.inl"
 #include "cpu/avx512vnni/unpack_trellis.inl"
 // clang-format on
