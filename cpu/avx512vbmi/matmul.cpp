@@ -1,5 +1,5 @@
-// The table of AVX-512 VBMI matrix kernels: those of cpu/avx512vnni, and over the same blocks,
-// panels and unpackers those of the formats that spread_points.inl makes faster.
+// The table of AVX-512 VBMI matrix kernels: those of cpu/avx512vnni, and over the same blocks
+// and panels those of the formats that VBMI makes faster.
 #include "cpu/avx512vbmi/matmul.h"
 
 #if defined(__x86_64__)
@@ -34,6 +34,7 @@ namespace {
 #include "cpu/avx2/packed_scales.inl"
 #include "cpu/avx512vbmi/plane_pieces.inl"
 #include "cpu/avx512vbmi/look_up.inl"
+#include "cpu/avx512vnni/unpack_q2_k.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
 #include "cpu/avx512vnni/unpack_e2m1.inl"
 #include "cpu/avx512vbmi/unpack_e2m1.inl"
@@ -44,6 +45,8 @@ template <class Unpacker>
 constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
 
 constexpr MatMulEntry kSpecial[] = {
+    {quant::Q3_K::kType, RunQuantized<UnpackQ3_K>},
+    {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
     {quant::IQ1_S::kType, RunRare<UnpackTwoIQ1_S>},
     {quant::IQ1_M::kType, RunRare<UnpackTwoIQ1_M>},
     {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},

@@ -1,6 +1,6 @@
 // Formats of small blocks, or of whole bytes, that are not llama.cpp's oldest, for AVX-512:
 // quant/q6_0.h, quant/q8_kv.h, quant/iq2_bn.h, quant/q1_0.h, quant/q2_0.h, quant/tq2_0.h. Included
-// inside the target region of matmul.cpp, after plane_pieces.inl.
+// inside the target region of matmul.cpp, after unpack_q2_k.inl.
 
 // Words of 16 bits of two vectors, which begin at blocks a and a + 2 of Q6_0 or, the second one,
 // `late` words before. The codes: of four blocks bytes 0 to 7 of the lower bits, then bytes 8
@@ -85,15 +85,6 @@ struct UnpackQ8_KV {
     return out;
   }
 };
-
-template <class Pieces>
-[[gnu::always_inline]] inline void TakeTwoBits(const Pieces& pieces, WeightBlock& out) {
-  const __m512i three = _mm512_set1_epi8(3);
-  out.codes0 = _mm512_and_si512(pieces.template Get<0>(0), three);
-  out.codes1 = _mm512_and_si512(pieces.template Get<0>(1), three);
-  out.codes2 = _mm512_and_si512(pieces.template Get<0>(2), three);
-  out.codes3 = _mm512_and_si512(pieces.template Get<0>(3), three);
-}
 
 // Four blocks of IQ2_BN, quant/iq2_bn.h.
 struct UnpackIQ2_BN {

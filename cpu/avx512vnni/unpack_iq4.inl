@@ -1,16 +1,15 @@
 // IQ4_NL and IQ4_XS for AVX-512: quant/iq4_nl.h, quant/iq4_xs.h. Included inside the target region
-// of matmul.cpp, after unpack_q4_0.inl.
+// of matmul.cpp, after unpack_q4_0.inl, cpu/avx2/packed_scales.inl and the folder's
+// plane_pieces.inl and look_up.inl.
 
-// 4-bit codes to their levels + 128.
-[[gnu::always_inline]] inline void LookUpLevels(WeightBlock& out) {
-  const __m128i levels =
-      _mm_xor_si128(LoadBytes16(quant::kIq4Levels), _mm_set1_epi8(static_cast<char>(0x80)));
-  const __m512i table = _mm512_broadcast_i32x4(levels);
-  out.codes0 = _mm512_shuffle_epi8(table, out.codes0);
-  out.codes1 = _mm512_shuffle_epi8(table, out.codes1);
-  out.codes2 = _mm512_shuffle_epi8(table, out.codes2);
-  out.codes3 = _mm512_shuffle_epi8(table, out.codes3);
-}
+// Levels + 128, four times.
+struct Iq4Bytes {
+  alignas(64) uint8_t bytes[64] = {};
+  constexpr Iq4Bytes() {
+    for (int i = 0; i < 64; ++i) bytes[i] = static_cast<uint8_t>(quant::kIq4Levels[i % 16] + 128);
+  }
+};
+constexpr Iq4Bytes kIq4Bytes;
 
 struct UnpackIQ4_NL {
   using Codes = CodeTraits<128, false, LaneOrder::kPairs>;
@@ -22,7 +21,11 @@ struct UnpackIQ4_NL {
     static_assert(sizeof(quant::IQ4_NL::Block) == 18);
     WeightBlock out;
     UnpackEighteenByteBlocks(bytes, out);
-    LookUpLevels(out);
+    const __m512i table = _mm512_load_si512(kIq4Bytes.bytes);
+    out.codes0 = _mm512_shuffle_epi8(table, out.codes0);
+    out.codes1 = _mm512_shuffle_epi8(table, out.codes1);
+    out.codes2 = _mm512_shuffle_epi8(table, out.codes2);
+    out.codes3 = _mm512_shuffle_epi8(table, out.codes3);
     return out;
   }
 };
@@ -42,9 +45,12 @@ struct UnpackIQ4_XS {
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::IQ4_XS::Block*>(bytes);
+    const PlanePieces<quant::IQ4_XS::Codes> pieces(block.codes);
     WeightBlock out;
-    UnpackNibbleBlocks<16>(block.codes, out);
-    LookUpLevels(out);
+    out.codes0 = LookUp64<16>(kIq4Bytes.bytes, pieces.Get<0>(0));
+    out.codes1 = LookUp64<16>(kIq4Bytes.bytes, pieces.Get<0>(1));
+    out.codes2 = LookUp64<16>(kIq4Bytes.bytes, pieces.Get<0>(2));
+    out.codes3 = LookUp64<16>(kIq4Bytes.bytes, pieces.Get<0>(3));
     out.scales = Scales(block);
     return out;
   }

@@ -4,6 +4,8 @@
 // clang-format off
 #include "cpu/avx512vnni/unpack_pieces.inl"
 #include "cpu/avx2/packed_scales.inl"
+#include "cpu/avx512vnni/plane_pieces.inl"
+#include "cpu/avx512vnni/look_up.inl"
 #include "cpu/avx512vnni/unpack_generic.inl"
 #include "cpu/avx512vnni/unpack_q4_0.inl"
 #include "cpu/avx512vnni/unpack_iq4.inl"
@@ -16,8 +18,6 @@
 #include "cpu/avx512vnni/point_layouts.inl"
 #include "cpu/avx512vnni/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
-#include "cpu/avx512vnni/plane_pieces.inl"
-#include "cpu/avx512vnni/look_up.inl"
 #include "cpu/avx512vnni/unpack_shifted.inl"
 #include "cpu/avx512vnni/unpack_e2m1.inl"
 #include "cpu/avx512vnni/unpack_few_bits.inl"
