@@ -20,7 +20,9 @@ struct GridShape {
 
 // The search for a scale starts at the scales that give a group's codes a weighted root mean square
 // of so many times code_size.
-constexpr float kStarts[] = {1.8f, 1.45f, 1.2f, 1.0f, 0.85f, 0.7f, 0.55f};
+constexpr float kStarts[] = {1.8f,  1.6f,  1.45f, 1.32f, 1.2f,  1.1f,  1.0f,  0.92f,
+                             0.85f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f, 0.55f, 0.5f};
+constexpr float kStartStep = 0.01f;
 
 constexpr float kGridStarts[] = {0.85f, 1.0f, 1.18f};
 
@@ -34,7 +36,7 @@ struct GroupIdeal {
 template <int kLevels>
 [[gnu::noinline]] float StartScale(const Levels<kLevels>& levels, const LevelSamples& x,
                                    float magnitude) {
-  return SearchLevelScale(levels, x, magnitude, kStarts).scale;
+  return SearchLevelScale(levels, x, magnitude, kStarts, kStartStep).scale;
 }
 
 // The best scale of a group: first for coordinates that take their nearest numbers independently,
@@ -46,7 +48,9 @@ GroupIdeal FindIdeal(const Shape& shape, typename Shape::Search& search, const f
   for (int i = 0; i < Shape::kGroup; ++i) {
     numbers[i] = IsShift(Shape::kRule) ? values[i] : std::fabs(values[i]);
   }
-  const LevelSamples x{numbers, weights, Shape::kGroup};
+  alignas(64) float weighted[Shape::kGroup];
+  for (int i = 0; i < Shape::kGroup; ++i) weighted[i] = numbers[i] * weights[i];
+  const LevelSamples x{numbers, weights, weighted, Shape::kGroup};
   const float size = RootMeanSquare(x);
   if (size < 0x1p-60f) return {};
   // Equal magnitudes are all the same coordinate, and only the least is one that every grid
@@ -168,7 +172,7 @@ void StoreGroup(const Shape& shape, const UnitValues& block, int g, const GroupF
 template <class Shape>
 GridFit SearchGrid(const Shape& shape, const float* values, const float* importance) {
   GridFit fit{};
-  const UnitValues block(values, importance, 256);
+  const UnitBlock block(values, importance, 256);
   if (block.all_zero) return fit;
   constexpr int kGroups = Shape::kGroups;
   typename Shape::Search searches[kGroups];
@@ -212,9 +216,9 @@ constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XsGrid), 16, 16, 3> kIq2X
 constexpr GridShape<GridRule::kFreeSigns, decltype(kIq2SGrid), 16, 16, 3> kIq2SShape{
     kIq2SGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
 constexpr GridShape<GridRule::kEvenSignPairs, decltype(kIq3XxsGrid), 32, 16, 8> kIq3XxsShape{
-    kIq3XxsGrid, MakeLevels(kIq3XxsNumbers), 0.25f, 26};
+    kIq3XxsGrid, MakeLevels(kIq3XxsNumbers, {0.13348f, 0.00015f, -0.58727f}), 0.25f, 26};
 constexpr GridShape<GridRule::kFreeSigns, decltype(kIq3SGrid), 32, 16, 8> kIq3SShape{
-    kIq3SGrid, MakeLevels(kIq3SNumbers), 1, 7};
+    kIq3SGrid, MakeLevels(kIq3SNumbers, {0.5f, 0, -0.5f}), 1, 7};
 
 inline GridFit SearchIq1S(const float* values, const float* importance) {
   return SearchGrid(kIq1SShape, values, importance);

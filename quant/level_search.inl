@@ -1,51 +1,177 @@
 // The search of quant/level_fit.h for the scale of some values that share one. Included inside a
-// namespace, and a target region where there is one, after quant/lanes.inl.
+// namespace, and a target region where there is one, after quant/lanes.inl and a LookUp.
 //
 // For a given scale every value takes its nearest level; for given levels the best scale is a
-// least-squares problem. Starts are given as multiples of a magnitude of the values.
+// least-squares problem. Scales are tried sixteen and more at once: each is a lane, which goes
+// through the values in their order, so that results do not depend on the width of vectors.
 
-// Ascending levels; the nearest to a number is the first one plus the steps whose borders it
-// exceeds.
+// Ascending levels. The nearest to a number lies on either side of a border; which border it is,
+// follows from a curve y -> y * (linear - bend * |y|) + origin (+ further terms), whose integer
+// part is k where y is near the border above level k.
+struct LevelCurve {
+  float linear = 0;
+  float bend = 0;
+  float origin = 0;
+  float square = 0;
+  float cube = 0;
+};
+
+inline Floats Sizes(Floats v) {
+  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(v) & 0x7fffffff);
+}
+
 template <int kCount>
 struct Levels {
-  float first;
-  float borders[kCount - 1];
-  float steps[kCount - 1];
+  // Fewer are counted by comparisons, which takes less time.
+  static constexpr bool kHasCurve = kCount >= 7;
+  static constexpr bool kIsCubic = kCount > 32;
+  static constexpr int kPadded = kCount > 32 ? 64 : kCount > 16 ? 32 : kCount > 8 ? 16 : 8;
+  alignas(64) float levels[kPadded];
+  alignas(64) float borders[kPadded];  // between level k and level k + 1
+  LevelCurve curve;
+
+  Floats Curve(Floats y) const {
+    const Floats size = Sizes(y);
+    const Floats bent = y * (curve.linear - curve.bend * size) + curve.origin;
+    if constexpr (!kIsCubic) return bent;
+    return bent + y * y * (curve.square + curve.cube * y);
+  }
+
+  // The numbers of the nearest levels; of two that are as near, the lower one.
+  Ints Number(Floats x) const {
+    if constexpr (kHasCurve) {
+      const Floats y = Max(Min(x, Splat(levels[kCount - 1])), Splat(levels[0]));
+      const Ints below = __builtin_convertvector(Curve(y), Ints);
+      return y > LookUp<Floats>(borders, below) ? below + 1 : below;
+    } else {
+      Ints number{};
+#pragma GCC unroll 8
+      for (int k = 0; k < kCount - 1; ++k) number -= x > Splat(borders[k]);
+      return number;
+    }
+  }
 
   Floats Nearest(Floats x) const {
-    Floats level = Splat(first);
-#pragma GCC unroll 16
-    for (int k = 0; k < kCount - 1; ++k) {
-      level += x > Splat(borders[k]) ? Splat(steps[k]) : Floats{};
+    if constexpr (kHasCurve) {
+      return LookUp<Floats>(levels, Number(x));
+    } else {
+      Floats level = Splat(levels[0]);
+#pragma GCC unroll 8
+      for (int k = 0; k < kCount - 1; ++k) {
+        level += x > Splat(borders[k]) ? Splat(levels[k + 1] - levels[k]) : Floats{};
+      }
+      return level;
     }
-    return level;
   }
 };
 
+// Whether the curve leads to the border next to every number between the outer levels.
 template <int kCount>
-constexpr Levels<kCount> MakeLevels(const int8_t (&ascending)[kCount]) {
-  Levels<kCount> levels{};
-  levels.first = ascending[0];
+constexpr bool CurveFits(const Levels<kCount>& levels) {
+  constexpr double kMargin = 0.01;
+  const LevelCurve& c = levels.curve;
+  auto at = [&c](double y) {
+    const double size = y < 0 ? -y : y;
+    return y * (c.linear - c.bend * size) + c.origin + y * y * (c.square + c.cube * y);
+  };
   for (int k = 0; k < kCount - 1; ++k) {
-    levels.steps[k] = static_cast<float>(ascending[k + 1] - ascending[k]);
-    levels.borders[k] = 0.5f * static_cast<float>(ascending[k] + ascending[k + 1]);
+    const double y = levels.borders[k];
+    if (at(y) < k + kMargin || at(y) > k + 1 - kMargin) return false;
+  }
+  return at(levels.levels[0]) > -1 + kMargin && at(levels.levels[kCount - 1]) < kCount - kMargin;
+}
+
+template <int kCount>
+constexpr Levels<kCount> MakeLevels(const int8_t (&ascending)[kCount], LevelCurve curve = {}) {
+  Levels<kCount> levels{};
+  levels.curve = curve;
+  for (int k = 0; k < Levels<kCount>::kPadded; ++k) {
+    levels.levels[k] = ascending[std::min(k, kCount - 1)];
+    levels.borders[k] = k < kCount - 1 ? 0.5f * static_cast<float>(ascending[k] + ascending[k + 1])
+                                       : std::numeric_limits<float>::infinity();
   }
   return levels;
+}
+
+// ---- Values and weights ----------------------------------------------------------------------
+
+inline float GreatestOf(Floats v) {
+  alignas(64) float lanes[kWidth];
+  Store(lanes, v);
+  for (int width = kWidth / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+  }
+  return lanes[0];
+}
+
+inline void StoreValues(const float* from, int count, UnitValues& block) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  Floats greatest{};
+  for (int i = 0; i < count; i += kWidth) {
+    const Floats value = Load(from + i);
+    const Floats sane = Max(Min(value == value ? value : Floats{}, Splat(kMax)), Splat(-kMax));
+    Store(block.values + i, sane);
+    greatest = Max(Sizes(sane), greatest);
+  }
+  const float largest = GreatestOf(greatest);
+  block.all_zero = largest < 0x1p-25f;
+  block.exponent = block.all_zero ? 0 : std::ilogb(largest);
+  const Floats unit = Splat(std::ldexp(1.0f, -block.exponent));
+  for (int i = 0; i < count; i += kWidth) {
+    Store(block.values + i, Load(block.values + i) * unit);
+  }
+}
+
+inline void StoreWeights(const float* importance, int count, UnitValues& block) {
+  // A trace of weight everywhere keeps the sums positive, and unimportant values sensible.
+  constexpr float kTrace = 1e-6f;
+  constexpr float kMax = std::numeric_limits<float>::max();
+  Floats greatest{};
+  for (int i = 0; importance != nullptr && i < count; i += kWidth) {
+    const Floats weight = Load(importance + i);
+    const Floats usable = (weight >= 0.0f) & (weight <= kMax) ? weight : Floats{};
+    Store(block.weights + i, usable);
+    greatest = Max(usable, greatest);
+  }
+  const float heaviest = GreatestOf(greatest);
+  for (int i = 0; i < count; i += kWidth) {
+    const Floats weight = heaviest > 0 ? Load(block.weights + i) / heaviest : Splat(1.0f);
+    const Floats usable = Max(weight, Splat(kTrace));
+    Store(block.weights + i, usable);
+    Store(block.weighted + i, usable * Load(block.values + i));
+  }
 }
 
 // The part of a block that shares a scale.
 struct LevelSamples {
   const float* values;
   const float* weights;
-  int count;  // a multiple of 16
+  const float* weighted;  // values times weights
+  int count;              // a multiple of 16
 };
 
-inline float PeakOf(const LevelSamples& x) {
-  float peak = 0;
-  for (int i = 0; i < x.count; ++i) {
-    if (std::fabs(x.values[i]) > std::fabs(peak)) peak = x.values[i];
+struct UnitBlock : UnitValues {
+  UnitBlock(const float* from, const float* importance, int count) {
+    StoreValues(from, count, *this);
+    if (!all_zero) StoreWeights(importance, count, *this);
   }
-  return peak;
+
+  LevelSamples Part(int begin, int count) const {
+    return {values + begin, weights + begin, weighted + begin, count};
+  }
+};
+
+// The value of largest magnitude; of two, the positive one.
+inline float PeakOf(const LevelSamples& x) {
+  Floats greatest = Load(x.values);
+  Floats least = -greatest;
+  for (int i = kWidth; i < x.count; i += kWidth) {
+    greatest = Max(Load(x.values + i), greatest);
+    least = Max(-Load(x.values + i), least);
+  }
+  const float above = GreatestOf(greatest);
+  const float below = GreatestOf(least);
+  return above >= below ? above : -below;
 }
 
 inline float RootMeanSquare(const LevelSamples& x) {
@@ -70,19 +196,83 @@ struct LevelSums {
   float Gain(float scale) const { return scale * (2 * product - scale * square); }
 };
 
-template <int kCount>
-LevelSums SumLevels(const Levels<kCount>& levels, const LevelSamples& x, float inverse_scale) {
-  LaneSum product;
-  LaneSum square;
-  const Floats inverse = Splat(inverse_scale);
-  for (int i = 0; i < x.count; i += kWidth) {
-    const Floats value = Load(x.values + i);
-    const Floats level = levels.Nearest(value * inverse);
-    const Floats weighted = Load(x.weights + i) * level;
-    product.Add(i, weighted * value);
-    square.Add(i, weighted * level);
+// ---- Scales side by side ---------------------------------------------------------------------
+
+// The sums of kScales scales, [kScales] each.
+template <int kScales>
+struct LanesOfSums {
+  alignas(64) float products[kScales];
+  alignas(64) float squares[kScales];
+
+  LevelSums At(int k) const { return {products[k], squares[k]}; }
+};
+
+// kScales: a multiple of 16. Values are multiplied by inverses[k] in lane k.
+template <int kScales, class NearestOf>
+LanesOfSums<kScales> SumInLanes(const LevelSamples& x, const float (&inverses)[kScales],
+                                NearestOf nearest_of) {
+  constexpr int kVectors = kScales / kWidth;
+  Floats products[kVectors] = {};
+  Floats squares[kVectors] = {};
+  for (int i = 0; i < x.count; ++i) {
+    const Floats value = Splat(x.values[i]);
+    const Floats weight = Splat(x.weights[i]);
+    const Floats weighted = Splat(x.weighted[i]);
+#pragma GCC unroll 8
+    for (int k = 0; k < kVectors; ++k) {
+      const Floats level = nearest_of(value * Load(inverses + k * kWidth), k);
+      products[k] += weighted * level;
+      squares[k] += weight * level * level;
+    }
   }
-  return {product.Total(), square.Total()};
+  LanesOfSums<kScales> sums;
+  std::memcpy(sums.products, products, sizeof(products));
+  std::memcpy(sums.squares, squares, sizeof(squares));
+  return sums;
+}
+
+template <int kCount, int kScales>
+LanesOfSums<kScales> SumLevels(const Levels<kCount>& levels, const LevelSamples& x,
+                               const float (&inverses)[kScales]) {
+  return SumInLanes(x, inverses, [&levels](Floats y, int /*vector*/) { return levels.Nearest(y); });
+}
+
+// The numbers of lanes, and how far scales of the last round of a search are from its middle one.
+struct LaneNumbers {
+  alignas(64) int32_t numbers[64];
+  constexpr LaneNumbers() : numbers{} {
+    for (int k = 0; k < 64; ++k) numbers[k] = k;
+  }
+};
+constexpr LaneNumbers kLaneNumbers;
+
+inline Ints LanesFrom(int first) {
+  Ints lanes;
+  std::memcpy(&lanes, kLaneNumbers.numbers + first, sizeof(lanes));
+  return lanes;
+}
+
+// The lanes with the greatest gains: lanes[u] is one of u, u + kOf, u + 2 kOf, .. kScales, which is
+// a power of two. The gains are compared without their last bits, of equal ones the first lane is
+// taken, and what is no number is less than all numbers.
+template <int kScales, int kOf>
+void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
+  alignas(64) int32_t keys[kScales];
+  for (int k = 0; k < kScales; k += kWidth) {
+    const Floats gain = Load(gains + k);
+    const Ints bits = reinterpret_cast<Ints>(gain);
+    const Ints ordered = (bits ^ (bits >> 31 & 0x7fffffff)) & -kScales;
+    const Ints order = (kScales - 1) - LanesFrom(k);
+    const Ints usable =
+        gain == gain ? ordered | order : order + std::numeric_limits<int32_t>::min();
+    std::memcpy(keys + k, &usable, sizeof(usable));
+  }
+  for (int width = kScales / 2; width >= kOf; width /= 2) {
+    for (int i = 0; i < width; ++i) {
+      keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
+    }
+  }
+  for (int u = 0; u < kOf; ++u) lanes[u] = kScales - 1 - (keys[u] & (kScales - 1));
 }
 
 struct LevelScale {
@@ -90,18 +280,48 @@ struct LevelScale {
   float gain = 0;
 };
 
-// The best of the scales magnitude / target for the given targets, after least squares and another
-// look at the levels that the better scale gives.
-template <int kCount, size_t kTargets>
+// Replaces `best` by the lane with the greatest gain, where that is greater. Returns the lane, or
+// -1.
+template <int kScales>
+int KeepBest(const LanesOfSums<kScales>& sums, LevelScale& best) {
+  alignas(64) float gains[kScales];
+  for (int k = 0; k < kScales; k += kWidth) {
+    const Floats product = Load(sums.products + k);
+    const Floats square = Load(sums.squares + k);
+    Store(gains + k, square > 0.0f ? product * product / square : Floats{});
+  }
+  int lanes[1];
+  FindGreatest(gains, lanes);
+  if (!(gains[lanes[0]] > best.gain)) return -1;
+  best = {sums.At(lanes[0]).BestScale(), gains[lanes[0]]};
+  return lanes[0];
+}
+
+// inverses[k] = the inverse of a scale, which is a multiple of `scale`: 1 + `step` times -8, -7, ..
+// to 7, or where kAround is 8, -4 to 3 and the same again.
+template <int kAround>
+void PutAround(float scale, float step, float (&inverses)[16]) {
+  const float inverse = 1 / scale;
+  const float step_of_inverse = inverse * step;
+  for (int k = 0; k < 16; k += kWidth) {
+    const Ints steps = (LanesFrom(k) & (kAround - 1)) - kAround / 2;
+    Store(inverses + k, __builtin_convertvector(steps, Floats) * step_of_inverse + inverse);
+  }
+}
+
+// The best of the scales magnitude / target for the given targets, after least squares, and of
+// scales around the best one, `step` of it apart, where that is not 0.
+template <int kCount, int kTargets>
 LevelScale SearchLevelScale(const Levels<kCount>& levels, const LevelSamples& x, float magnitude,
-                            const float (&targets)[kTargets]) {
+                            const float (&targets)[kTargets], float step) {
   LevelScale best;
-  auto consider = [&](float inverse_scale) {
-    const LevelSums sums = SumLevels(levels, x, inverse_scale);
-    const float scale = sums.BestScale();
-    if (sums.Gain(scale) > best.gain) best = {scale, sums.Gain(scale)};
-  };
-  for (const float target : targets) consider(target / magnitude);
-  if (best.scale != 0) consider(1 / best.scale);
+  alignas(64) float inverses[kTargets];
+  const float inverse = 1 / magnitude;
+  for (int k = 0; k < kTargets; ++k) inverses[k] = targets[k] * inverse;
+  KeepBest(SumLevels(levels, x, inverses), best);
+  if (best.scale == 0 || step == 0) return best;
+  alignas(64) float around[16];
+  PutAround<16>(best.scale, step, around);
+  KeepBest(SumLevels(levels, x, around), best);
   return best;
 }

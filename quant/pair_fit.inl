@@ -4,11 +4,11 @@
 // There is no shift.
 struct PairSearch {
   static constexpr int kShifts = 1;
+  static constexpr int kTargets = 16;
   float shift = 0;
-  float ends[2] = {-63, 47};
-  int first = -3;
-  int last = 6;
-  float step = 0.07f;
+  float targets[kTargets] = {-50, -56, -62, -68, -74, -80, -86, -91,
+                             38,  43,  47,  51,  55,  59,  63,  67};
+  float step = 0.01f;
 };
 constexpr PairSearch kPairSearch;
 constexpr int kPairPoints = 32;
@@ -69,19 +69,26 @@ struct NearestPoints {
   }
 };
 
-inline LevelSums SumShifted(const PairSearch& /*search*/, float /*shift*/, const LevelSamples& x,
-                            float inverse_scale) {
+template <int kScales>
+LanesOfSums<kScales> SumShifted(const PairSearch& /*search*/, const LevelSamples& x,
+                                const float (& /*shifts*/)[kScales],
+                                const float (&inverses)[kScales]) {
   const SixteenPairs pairs(x);
-  LaneSum product;
-  LaneSum square;
-  for (int k = 0; k < 16; k += kWidth) {
-    const NearestPoints nearest(pairs, k, inverse_scale);
-    const Floats weighted_x = Load(pairs.x_weights + k) * nearest.x;
-    const Floats weighted_y = Load(pairs.y_weights + k) * nearest.y;
-    product.Add(k, weighted_x * Load(pairs.x + k) + weighted_y * Load(pairs.y + k));
-    square.Add(k, weighted_x * nearest.x + weighted_y * nearest.y);
+  LanesOfSums<kScales> sums;
+  for (int k = 0; k < kScales; ++k) {
+    LaneSum product;
+    LaneSum square;
+    for (int i = 0; i < 16; i += kWidth) {
+      const NearestPoints nearest(pairs, i, inverses[k]);
+      const Floats weighted_x = Load(pairs.x_weights + i) * nearest.x;
+      const Floats weighted_y = Load(pairs.y_weights + i) * nearest.y;
+      product.Add(i, weighted_x * Load(pairs.x + i) + weighted_y * Load(pairs.y + i));
+      square.Add(i, weighted_x * nearest.x + weighted_y * nearest.y);
+    }
+    sums.products[k] = product.Total();
+    sums.squares[k] = square.Total();
   }
-  return {product.Total(), square.Total()};
+  return sums;
 }
 
 inline void StoreShifted(const PairSearch& /*search*/, const LevelSamples& x, float scale,

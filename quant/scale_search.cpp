@@ -16,6 +16,7 @@ namespace {
 constexpr int kLanes = 1;
 
 // clang-format off
+#include "quant/lane_operations.inl"
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 // clang-format on

@@ -1,80 +1,106 @@
 // The fits of quant/shifted_fit.h, included after quant/level_fit.inl.
 
 // Levels with and without the shift, and where the search for a group's scale begins: the value of
-// largest magnitude is placed at the first and at the last level times 1 + k * step.
-template <int kCount>
+// largest magnitude is placed at these targets. The last step of that search tries scales so many
+// parts of the best one apart.
+template <int kCount, int kShiftsValue = 2>
 struct ShiftedSearch {
-  static constexpr int kShifts = 2;
+  static constexpr int kShifts = kShiftsValue;
+  // More levels leave less to gain from cutting off the largest value.
+  static constexpr int kTargetsOfEnd = kCount > 16 ? 4 : 8;
+  static constexpr int kTargets = 2 * kTargetsOfEnd;
   Levels<kCount> levels;
   float shift;
-  float ends[2];
-  int first;
-  int last;
+  float targets[kTargets];
   float step;
 };
 
-// The more levels, the less there is to gain from cutting off the largest value.
 template <int kCount>
-constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table) {
+constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, LevelCurve curve) {
   ShiftedSearch<kCount> search{};
-  search.levels = MakeLevels(table.levels);
+  search.levels = MakeLevels(table.levels, curve);
   search.shift = static_cast<float>(table.shift);
-  search.ends[0] = table.levels[0];
-  search.ends[1] = table.levels[kCount - 1];
-  search.first = kCount <= 4 ? -4 : kCount <= 16 ? -3 : -1;
-  search.last = kCount <= 4 ? 9 : kCount <= 8 ? 7 : kCount <= 16 ? 5 : kCount <= 32 ? 3 : 2;
-  search.step = kCount <= 4 ? 0.08f : kCount <= 8 ? 0.06f : kCount <= 16 ? 0.04f : 0.025f;
+  const float first = kCount <= 4 ? 0.68f : kCount <= 8 ? 0.82f : kCount <= 16 ? 0.88f : 0.975f;
+  const float last = kCount <= 4 ? 1.72f : kCount <= 8 ? 1.42f : kCount <= 16 ? 1.2f : 1.06f;
+  constexpr int kTargetsOfEnd = ShiftedSearch<kCount>::kTargetsOfEnd;
+  const float apart = (last - first) / static_cast<float>(kTargetsOfEnd - 1);
+  for (int k = 0; k < kTargetsOfEnd; ++k) {
+    const float part = first + apart * static_cast<float>(k);
+    search.targets[k] = part * static_cast<float>(table.levels[0]);
+    search.targets[kTargetsOfEnd + k] = part * static_cast<float>(table.levels[kCount - 1]);
+  }
+  search.step = apart / 8;
   return search;
 }
 
-constexpr ShiftedSearch<4> kSearch2 = MakeSearch(kShiftedLevels2);
-constexpr ShiftedSearch<8> kSearch3 = MakeSearch(kShiftedLevels3);
-constexpr ShiftedSearch<16> kSearch4 = MakeSearch(kShiftedLevels4);
-constexpr ShiftedSearch<32> kSearch5 = MakeSearch(kShiftedLevels5);
-constexpr ShiftedSearch<64> kSearch6 = MakeSearch(kShiftedLevels6);
+// IQ4_XS, whose levels have no shift.
+constexpr ShiftedSearch<16, 1> kSearchIq4 = {
+    kIq4,
+    0,
+    {-150, -143, -136, -129, -122, -115, -108, -100, 96, 103, 110, 117, 124, 131, 139, 148},
+    kIq4Step};
+
+constexpr ShiftedSearch<4> kSearch2 = MakeSearch(kShiftedLevels2, {});
+constexpr ShiftedSearch<8> kSearch3 =
+    MakeSearch(kShiftedLevels3, {0.08865f, 0.000465675f, 3.86635f});
+constexpr ShiftedSearch<16> kSearch4 =
+    MakeSearch(kShiftedLevels4, {0.08985f, 0.000231585f, 7.84375f});
+constexpr ShiftedSearch<32> kSearch5 =
+    MakeSearch(kShiftedLevels5, {0.179f, 0.0004367665f, 15.91732f});
+constexpr ShiftedSearch<64> kSearch6 = MakeSearch(
+    kShiftedLevels6, {0.380025537f, 0.00117078f, 32.77968f, -0.0000726917f, 0.00000119230223f});
+static_assert(CurveFits(kSearch3.levels) && CurveFits(kSearch4.levels));
+static_assert(CurveFits(kSearch5.levels) && CurveFits(kSearch6.levels));
 
 constexpr GroupScales kScalesOfIq2K = {16, -8, 7, 1};
 constexpr GroupScales kScalesOfIq3K = {16, -31, 31, 2};
 constexpr GroupScales kScalesOfIq4K = {16, -32, 31, 1};
 constexpr GroupScales kScalesOfIq6K = {16, -128, 127, 1};
 
-// sum w x l and sum w l l of the nearest levels l, all of them greater by `shift`.
-template <int kCount>
-LevelSums SumShifted(const ShiftedSearch<kCount>& search, float shift, const LevelSamples& x,
-                     float inverse_scale) {
-  LaneSum product;
-  LaneSum square;
-  const Floats inverse = Splat(inverse_scale);
-  const Floats more = Splat(shift);
-  for (int i = 0; i < x.count; i += kWidth) {
-    const Floats value = Load(x.values + i);
-    const Floats level = search.levels.Nearest(value * inverse - more) + more;
-    const Floats weighted = Load(x.weights + i) * level;
-    product.Add(i, weighted * value);
-    square.Add(i, weighted * level);
-  }
-  return {product.Total(), square.Total()};
+// sum w x l and sum w l l of the nearest levels l, in lane k all of them greater by shifts[k].
+template <int kCount, int kShifts, int kScales>
+LanesOfSums<kScales> SumShifted(const ShiftedSearch<kCount, kShifts>& search,
+                                const LevelSamples& x, const float (&shifts)[kScales],
+                                const float (&inverses)[kScales]) {
+  if constexpr (kShifts == 1) return SumLevels(search.levels, x, inverses);
+  return SumInLanes(x, inverses, [&](Floats y, int vector) {
+    const Floats shift = Load(shifts + vector * kWidth);
+    return search.levels.Nearest(y - shift) + shift;
+  });
 }
 
-// The scale of a group if it could be any number.
+// A group's scale if it could be any number.
+struct GroupScale {
+  float scale = 0;
+  bool shifted = false;
+};
+
 template <class Search>
-float SearchShiftedScale(const Search& search, const LevelSamples& x, float peak) {
+GroupScale SearchShiftedScale(const Search& search, const LevelSamples& x, float peak) {
+  constexpr int kShifts = Search::kShifts;
+  constexpr int kScales = Search::kTargets * kShifts;
   LevelScale best;
-  auto consider = [&](float shift, float inverse_scale) {
-    const LevelSums sums = SumShifted(search, shift, x, inverse_scale);
-    const float scale = sums.BestScale();
-    if (sums.Gain(scale) > best.gain) best = {scale, sums.Gain(scale)};
+  bool shifted = false;
+  alignas(64) float shifts[kScales] = {};
+  alignas(64) float inverses[kScales];
+  auto keep_best = [&](const auto& sums, const auto& shifts_of_lanes) {
+    const int lane = KeepBest(sums, best);
+    if (lane >= 0) shifted = shifts_of_lanes[lane] != 0.0f;
   };
-  for (int n = 0; n < Search::kShifts; ++n) {
-    const float shift = n == 0 ? 0.0f : search.shift;
-    for (const float end : search.ends) {
-      for (int k = search.first; k <= search.last; ++k) {
-        consider(shift, end * (1 + search.step * static_cast<float>(k)) / peak);
-      }
-    }
-    if (best.scale != 0) consider(shift, 1 / best.scale);
+  const float inverse = 1 / peak;
+  for (int k = 0; k < kScales; ++k) {
+    inverses[k] = search.targets[k % Search::kTargets] * inverse;
+    if (k >= Search::kTargets) shifts[k] = search.shift;
   }
-  return best.scale;
+  keep_best(SumShifted(search, x, shifts, inverses), shifts);
+  if (best.scale == 0) return {};
+  alignas(64) float shifts_around[16] = {};
+  alignas(64) float around[16];
+  constexpr int kAround = 16 / kShifts;
+  PutAround<kAround>(best.scale, search.step, around);
+  for (int k = kAround; k < 16; ++k) shifts_around[k] = search.shift;
+  keep_best(SumShifted(search, x, shifts_around, around), shifts_around);
+  return {best.scale, shifted};
 }
 
 // What a group makes of a given unit, and the gain and the sums of that.
@@ -85,92 +111,148 @@ struct GroupChoice {
   LevelSums sums;
 };
 
-// The nearest multiples of `unit` to the ideal scale, with and without the shift.
-template <class Search>
-GroupChoice ChooseScale(const Search& search, const GroupScales& grid, const LevelSamples& x,
-                        float unit, float ideal) {
+// The lanes of four units, which take turns, or of one.
+constexpr int kUnitsTogether = 4;
+
+// What a group makes of kUnits units: of the nearest multiples to the ideal scale those that leave
+// the greatest gain. Of four units, with the shift of the ideal scale; of one, with and without.
+template <int kUnits, class Search>
+void ChooseScales(const Search& search, const GroupScales& grid, const LevelSamples& x,
+                  const float (&units)[kUnits], const GroupScale& ideal,
+                  GroupChoice (&choices)[kUnits]) {
+  static_assert(kUnits == 1 || kUnits == kUnitsTogether);
+  constexpr int kMultiples = kUnits == 1 ? 16 / Search::kShifts : 16 / kUnits;
+  const float last = static_cast<float>((grid.max - grid.min) / grid.step);
+  const float step = static_cast<float>(grid.step);
   const float least = static_cast<float>(grid.min);
-  const float greatest = static_cast<float>(grid.max);
-  const float multiple = std::clamp(ideal * InverseOrZero(unit), least, greatest);
-  const int middle =
-      static_cast<int>(std::lround((multiple - least) / static_cast<float>(grid.step)));
-  GroupChoice best;
-  for (int n = middle - 1; n <= middle + 1; ++n) {
-    const int scale = grid.min + n * grid.step;
-    if (scale < grid.min || scale > grid.max) continue;
-    const float stored = unit * static_cast<float>(scale);
-    for (int k = 0; k < Search::kShifts; ++k) {
-      const bool shifted = k == 1;
-      const LevelSums sums =
-          SumShifted(search, shifted ? search.shift : 0.0f, x, InverseOrZero(stored));
-      const float gain = sums.Gain(stored);
-      if (gain > best.gain) best = {scale, shifted, gain, sums};
+  alignas(64) float units_of_lanes[16];
+  alignas(64) float inverses_of_units[16];
+  for (int lane = 0; lane < 16; ++lane) {
+    units_of_lanes[lane] = units[lane % kUnits];
+    inverses_of_units[lane] = InverseOrZero(units[lane % kUnits]);
+  }
+  alignas(64) float scales[16];
+  alignas(64) float stored[16];
+  alignas(64) float shifts[16] = {};
+  alignas(64) float inverses[16];
+  for (int k = 0; k < 16; k += kWidth) {
+    const Floats wanted = (ideal.scale * Load(inverses_of_units + k) - least) * (1 / step);
+    const Floats below = Max(Min(wanted, Splat(last)), Floats{});
+    const Ints multiple = (LanesFrom(k) / kUnits & (kMultiples - 1)) - (kMultiples / 2 - 1);
+    const Floats number = __builtin_convertvector(
+        __builtin_convertvector(below, Ints) + multiple, Floats);
+    const Floats scale = Max(Min(number, Splat(last)), Floats{}) * step + least;
+    const Floats in_unit = scale * Load(units_of_lanes + k);
+    Store(scales + k, scale);
+    Store(stored + k, in_unit);
+    Store(inverses + k, Sizes(in_unit) >= 0x1p-126f ? 1.0f / in_unit : Floats{});
+  }
+  if constexpr (Search::kShifts == 2) {
+    for (int lane = 0; lane < 16; ++lane) {
+      if (kUnits == 1 ? lane >= kMultiples : ideal.shifted) shifts[lane] = search.shift;
     }
   }
-  return best;
+  const LanesOfSums<16> sums = SumShifted(search, x, shifts, inverses);
+  alignas(64) float gains[16];
+  for (int k = 0; k < 16; k += kWidth) {
+    const Floats scale = Load(stored + k);
+    const Floats product = Load(sums.products + k);
+    Store(gains + k, scale * (product + product - scale * Load(sums.squares + k)));
+  }
+  int lanes[kUnits];
+  FindGreatest(gains, lanes);
+  for (int u = 0; u < kUnits; ++u) {
+    choices[u] = {static_cast<int>(scales[lanes[u]]), shifts[lanes[u]] != 0.0f, gains[lanes[u]],
+                  sums.At(lanes[u])};
+  }
 }
 
 // The codes of a group for a stored scale.
-template <int kCount>
-void StoreShifted(const ShiftedSearch<kCount>& search, const LevelSamples& x, float scale,
+template <int kCount, int kShifts>
+void StoreShifted(const ShiftedSearch<kCount, kShifts>& search, const LevelSamples& x, float scale,
                   bool shifted, uint8_t* codes) {
-  const float inverse = InverseOrZero(scale);
-  const float shift = shifted ? search.shift : 0.0f;
-  for (int i = 0; i < x.count; ++i) {
-    const float level = x.values[i] * inverse - shift;
-    int code = 0;
-    for (const float border : search.levels.borders) code += static_cast<int>(level > border);
-    codes[i] = static_cast<uint8_t>(code);
+  const Floats inverse = Splat(InverseOrZero(scale));
+  const Floats shift = Splat(shifted ? search.shift : 0.0f);
+  for (int i = 0; i < x.count; i += kWidth) {
+    StoreBytes(codes + i, search.levels.Number(Load(x.values + i) * inverse - shift));
   }
 }
 
-template <int kCount>
-ShiftedFit SearchShifted(const ShiftedSearch<kCount>& search, const GroupScales& grid,
+// The group of largest scale takes one of the far multiples of d.
+constexpr float kPartsOfFarthest[kUnitsTogether] = {1.0f, 0.96f, 0.92f, 0.88f};
+
+// What the groups of a block make of kUnits values of d.
+template <int kUnits>
+struct ShiftedUnits {
+  PackedHalf d[kUnits];
+  int16_t scales[kUnits][16];
+  bool shifted[kUnits][16];
+  float gains[kUnits] = {};
+  float products[kUnits] = {};
+  float squares[kUnits] = {};
+
+  template <class Search>
+  ShiftedUnits(const Search& search, const GroupScales& grid, const UnitBlock& block,
+               const GroupScale* ideals, const float (&wanted)[kUnits]) {
+    float units[kUnits];
+    for (int u = 0; u < kUnits; ++u) {
+      d[u] = block.StoreScale(wanted[u]);
+      units[u] = block.Load(d[u]);
+    }
+    for (int g = 0; g < grid.groups(); ++g) {
+      const int begin = g * grid.group_values;
+      GroupChoice choices[kUnits];
+      ChooseScales(search, grid, block.Part(begin, grid.group_values), units, ideals[g], choices);
+      for (int u = 0; u < kUnits; ++u) {
+        const GroupChoice& choice = choices[u];
+        const float multiple = static_cast<float>(choice.scale);
+        scales[u][g] = static_cast<int16_t>(choice.scale);
+        shifted[u][g] = choice.shifted;
+        gains[u] += choice.gain;
+        products[u] += multiple * choice.sums.product;
+        squares[u] += multiple * multiple * choice.sums.square;
+      }
+    }
+  }
+
+  void Keep(int u, int groups, ShiftedFit& fit) const {
+    fit.d = d[u];
+    std::copy_n(scales[u], groups, fit.scales);
+    std::copy_n(shifted[u], groups, fit.shifted);
+  }
+};
+
+template <int kCount, int kShifts>
+ShiftedFit SearchShifted(const ShiftedSearch<kCount, kShifts>& search, const GroupScales& grid,
                          const float* values, const float* importance) {
   ShiftedFit best{};
   for (int16_t& scale : best.scales) scale = static_cast<int16_t>(grid.max);
-  const UnitValues block(values, importance, 256);
+  const UnitBlock block(values, importance, 256);
   if (block.all_zero) return best;
   auto group = [&](int g) {
     const int begin = g * grid.group_values;
-    return LevelSamples{block.values + begin, block.weights + begin, grid.group_values};
+    return block.Part(begin, grid.group_values);
   };
-  float ideals[16] = {};
+  GroupScale ideals[16] = {};
   float largest = 0;
   for (int g = 0; g < grid.groups(); ++g) {
     const float peak = PeakOf(group(g));
     if (std::fabs(peak) < 0x1p-60f) continue;
     ideals[g] = SearchShiftedScale(search, group(g), peak);
-    if (std::fabs(ideals[g]) > std::fabs(largest)) largest = ideals[g];
+    if (std::fabs(ideals[g].scale) > std::fabs(largest)) largest = ideals[g].scale;
   }
-
-  // The group of largest scale takes one of the far multiples of d.
-  float best_gain = -std::numeric_limits<float>::infinity();
-  auto consider = [&](float unit) {
-    ShiftedFit fit{};
-    fit.d = block.StoreScale(unit);
-    unit = block.Load(fit.d);
-    float gain = 0;
-    float product = 0;
-    float square = 0;
-    for (int g = 0; g < grid.groups(); ++g) {
-      const GroupChoice choice = ChooseScale(search, grid, group(g), unit, ideals[g]);
-      const float multiple = static_cast<float>(choice.scale);
-      fit.scales[g] = static_cast<int16_t>(choice.scale);
-      fit.shifted[g] = choice.shifted;
-      gain += choice.gain;
-      product += multiple * choice.sums.product;
-      square += multiple * multiple * choice.sums.square;
-    }
-    if (gain > best_gain) {
-      best_gain = gain;
-      best = fit;
-    }
-    return square > 0 ? product / square : 0;
-  };
-  for (const float part : {1.0f, 0.9375f, 0.875f}) {
-    const float refitted = consider(largest / (part * static_cast<float>(grid.min)));
-    if (refitted != 0) consider(refitted);
+  float wanted[kUnitsTogether];
+  for (int u = 0; u < kUnitsTogether; ++u) {
+    wanted[u] = largest / (kPartsOfFarthest[u] * static_cast<float>(grid.min));
+  }
+  const ShiftedUnits<kUnitsTogether> first(search, grid, block, ideals, wanted);
+  int at = 0;
+  for (int u = 1; u < kUnitsTogether; ++u) at = first.gains[u] > first.gains[at] ? u : at;
+  first.Keep(at, grid.groups(), best);
+  if (first.squares[at] > 0) {
+    const float refitted[] = {first.products[at] / first.squares[at]};
+    const ShiftedUnits<1> second(search, grid, block, ideals, refitted);
+    if (second.gains[0] > first.gains[at]) second.Keep(0, grid.groups(), best);
   }
   const float unit = block.Load(best.d);
   for (int g = 0; g < grid.groups(); ++g) {
@@ -178,6 +260,16 @@ ShiftedFit SearchShifted(const ShiftedSearch<kCount>& search, const GroupScales&
                  best.codes + g * grid.group_values);
   }
   return best;
+}
+
+inline Iq4XsFit SearchIq4Xs(const float* values, const float* importance) {
+  const ShiftedFit found = SearchShifted(kSearchIq4, {32, -32, 31, 1}, values, importance);
+  Iq4XsFit fit{};
+  if (found.d.bits() == 0) return fit;
+  fit.d = found.d;
+  std::copy_n(found.scales, 8, fit.scales);
+  std::copy_n(found.codes, 256, fit.codes);
+  return fit;
 }
 
 inline ShiftedFit SearchIq2K(const float* values, const float* importance) {
@@ -203,9 +295,9 @@ constexpr GroupScales kScalesOfIq4Ks = {32, -127, 127, 2};
 
 // A block of a row: its values, and what its weights were divided by.
 struct RowBlock {
-  UnitValues unit;
+  UnitBlock unit;
   double heaviest = 1;
-  float ideals[16] = {};
+  GroupScale ideals[16] = {};
 
   RowBlock(const float* values, const float* importance) : unit(values, importance, 256) {
     float largest = 0;
@@ -216,7 +308,7 @@ struct RowBlock {
   }
 
   LevelSamples Group(int g, int count) const {
-    return {unit.values + g * count, unit.weights + g * count, count};
+    return unit.Part(g * count, count);
   }
   // What a factor of the row is in the block's unit.
   float InUnit(float d) const { return std::ldexp(d, -unit.exponent); }
@@ -231,40 +323,55 @@ float StoredFactor(double d) {
   return Head::Of(static_cast<float>(std::copysign(size, d))).value();
 }
 
-// The row's blocks for a given factor; their gain, and the factor that would fit the codes best.
-struct RowChoice {
-  double gain = 0;
-  double product = 0;
-  double square = 0;
-};
-template <class Search>
-RowChoice ChooseRow(const Search& search, const GroupScales& grid,
-                    const std::vector<RowBlock>& blocks, ShiftedRowFit& fit) {
-  RowChoice row;
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    const RowBlock& block = blocks[b];
-    ShiftedFit& out = fit.blocks[b];
-    if (block.unit.all_zero) continue;
-    const float unit = block.InUnit(fit.d);
-    double gain = 0;
-    double product = 0;
-    double square = 0;
-    for (int g = 0; g < grid.groups(); ++g) {
-      const LevelSamples x = block.Group(g, grid.group_values);
-      const GroupChoice choice = ChooseScale(search, grid, x, unit, block.ideals[g]);
-      out.scales[g] = static_cast<int16_t>(choice.scale);
-      out.shifted[g] = choice.shifted;
-      const double multiple = choice.scale;
-      gain += double{choice.gain};
-      product += multiple * double{choice.sums.product};
-      square += multiple * multiple * double{choice.sums.square};
+// The row's blocks for given factors; their gains, and the factors that would fit the codes best.
+template <int kUnits>
+struct RowUnits {
+  float d[kUnits];
+  std::vector<ShiftedFit> blocks[kUnits];  // without codes
+  double gains[kUnits] = {};
+  double products[kUnits] = {};
+  double squares[kUnits] = {};
+
+  template <class Search>
+  RowUnits(const Search& search, const GroupScales& grid, const std::vector<RowBlock>& row,
+           const std::vector<ShiftedFit>& zeros, const float (&factors)[kUnits]) {
+    for (int u = 0; u < kUnits; ++u) {
+      d[u] = factors[u];
+      blocks[u] = zeros;
     }
-    row.gain += block.heaviest * std::ldexp(gain, 2 * block.unit.exponent);
-    row.product += block.heaviest * std::ldexp(product, block.unit.exponent);
-    row.square += block.heaviest * square;
+    for (size_t b = 0; b < row.size(); ++b) {
+      if (!row[b].unit.all_zero) Add(search, grid, row[b], b);
+    }
   }
-  return row;
-}
+
+ private:
+  template <class Search>
+  void Add(const Search& search, const GroupScales& grid, const RowBlock& block, size_t b) {
+    float units[kUnits];
+    for (int u = 0; u < kUnits; ++u) units[u] = block.InUnit(d[u]);
+    double gain[kUnits] = {};
+    double product[kUnits] = {};
+    double square[kUnits] = {};
+    for (int g = 0; g < grid.groups(); ++g) {
+      GroupChoice choices[kUnits];
+      ChooseScales(search, grid, block.Group(g, grid.group_values), units, block.ideals[g],
+                   choices);
+      for (int u = 0; u < kUnits; ++u) {
+        blocks[u][b].scales[g] = static_cast<int16_t>(choices[u].scale);
+        blocks[u][b].shifted[g] = choices[u].shifted;
+        const double multiple = choices[u].scale;
+        gain[u] += double{choices[u].gain};
+        product[u] += multiple * double{choices[u].sums.product};
+        square[u] += multiple * multiple * double{choices[u].sums.square};
+      }
+    }
+    for (int u = 0; u < kUnits; ++u) {
+      gains[u] += block.heaviest * std::ldexp(gain[u], 2 * block.unit.exponent);
+      products[u] += block.heaviest * std::ldexp(product[u], block.unit.exponent);
+      squares[u] += block.heaviest * square[u];
+    }
+  }
+};
 
 // The blocks of a row with the scales that their groups would have if they could be any numbers;
 // the largest of these.
@@ -278,7 +385,7 @@ double IdealScales(const Search& search, const GroupScales& grid, std::vector<Ro
       const float peak = PeakOf(x);
       if (std::fabs(peak) < 0x1p-60f) continue;
       block.ideals[g] = SearchShiftedScale(search, x, peak);
-      const double scale = std::ldexp(double{block.ideals[g]}, block.unit.exponent);
+      const double scale = std::ldexp(double{block.ideals[g].scale}, block.unit.exponent);
       if (std::fabs(scale) > std::fabs(largest)) largest = scale;
     }
   }
@@ -286,11 +393,9 @@ double IdealScales(const Search& search, const GroupScales& grid, std::vector<Ro
 }
 
 // The code of the level next to zero.
-template <int kCount>
-uint8_t NearestToZero(const ShiftedSearch<kCount>& search) {
-  const auto& borders = search.levels.borders;
-  return static_cast<uint8_t>(std::count_if(std::begin(borders), std::end(borders),
-                                            [](float border) { return border < 0; }));
+template <int kCount, int kShifts>
+uint8_t NearestToZero(const ShiftedSearch<kCount, kShifts>& search) {
+  return static_cast<uint8_t>(search.levels.Number(Floats{})[0]);
 }
 
 template <class Head, class Search>
@@ -310,21 +415,19 @@ ShiftedRowFit SearchShiftedRow(const Search& search, const GroupScales& grid, co
   const double largest = IdealScales(search, grid, blocks);
   if (largest == 0) return best;
 
-  double best_gain = -std::numeric_limits<double>::infinity();
-  ShiftedRowFit fit = best;
-  auto consider = [&](double d) {
-    fit.d = StoredFactor<Head>(d);
-    const RowChoice row = ChooseRow(search, grid, blocks, fit);
-    if (row.gain > best_gain) {
-      best_gain = row.gain;
-      best = fit;
-    }
-    return row.square > 0 ? row.product / row.square : 0;
-  };
-  for (const double part : {1.0, 0.9375, 0.875}) {
-    const double refitted = consider(largest / (part * grid.min));
-    if (refitted != 0) consider(refitted);
+  float factors[kUnitsTogether];
+  for (int u = 0; u < kUnitsTogether; ++u) {
+    factors[u] = StoredFactor<Head>(largest / double{kPartsOfFarthest[u]} / grid.min);
   }
+  RowUnits<kUnitsTogether> first(search, grid, blocks, best.blocks, factors);
+  int at = 0;
+  for (int u = 1; u < kUnitsTogether; ++u) at = first.gains[u] > first.gains[at] ? u : at;
+  if (first.squares[at] > 0) {
+    const float refitted[] = {StoredFactor<Head>(first.products[at] / first.squares[at])};
+    RowUnits<1> second(search, grid, blocks, best.blocks, refitted);
+    if (second.gains[0] > first.gains[at]) best = {second.d[0], std::move(second.blocks[0])};
+  }
+  if (best.d == 0) best = {first.d[at], std::move(first.blocks[at])};
   for (size_t b = 0; b < blocks.size(); ++b) {
     if (blocks[b].unit.all_zero) continue;
     for (int g = 0; g < grid.groups(); ++g) {

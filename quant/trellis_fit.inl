@@ -286,7 +286,7 @@ TrellisRowFit SearchTrellisRow(const TrellisGrid& grid, std::span<const TrellisT
   float ones[32];
   std::fill(std::begin(ones), std::end(ones), 1.0f);
   TrellisGroup zeros;
-  TryScales<kDims>(grid, *trees[0], {kZeros, ones, 32}, 0, 0, zeros);
+  TryScales<kDims>(grid, *trees[0], {kZeros, ones, kZeros, 32}, 0, 0, zeros);
 
   double product = 0;
   double square = 0;

@@ -12,5 +12,5 @@ inline Floats Load(const float* source) {
 }
 inline void Store(float* target, Floats v) { std::memcpy(target, &v, sizeof(v)); }
 inline Floats Splat(float x) { return x - Floats{}; }
-inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats Min(Floats a, Floats b) { return a < b ? a : b; }
+inline Floats Max(Floats a, Floats b) { return GreaterOf(a, b); }
+inline Floats Min(Floats a, Floats b) { return LesserOf(a, b); }

@@ -32,6 +32,7 @@ constexpr int kLanes = 8;
 constexpr int kCodebookVectorBytes = 32;
 
 // clang-format off
+#include "cpu/avx2/lane_operations.inl"
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 #include "cpu/generic/encode.inl"

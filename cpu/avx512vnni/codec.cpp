@@ -32,6 +32,7 @@ constexpr int kLanes = 16;
 constexpr int kCodebookVectorBytes = 64;
 
 // clang-format off
+#include "cpu/avx512vnni/lane_operations.inl"
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 #include "cpu/generic/encode.inl"

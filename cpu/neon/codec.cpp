@@ -32,6 +32,7 @@ constexpr int kLanes = 4;
 constexpr int kCodebookVectorBytes = 16;
 
 // clang-format off
+#include "quant/lane_operations.inl"
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 #include "cpu/generic/encode.inl"

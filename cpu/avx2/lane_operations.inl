@@ -1,0 +1,29 @@
+// The operations of quant/lane_operations.inl: the lesser and the greater of two, `b` where they
+// do not compare, and numbers from a table of 8, 16, 32 or 64 floats in permutations. Included
+// inside the folder's namespace and target region.
+
+inline __m256 GreaterOf(__m256 a, __m256 b) { return _mm256_max_ps(a, b); }
+inline __m256 LesserOf(__m256 a, __m256 b) { return _mm256_min_ps(a, b); }
+
+// Sixteen numbers from `table` on.
+inline __m256 LookUpSixteen(const float* table, __m256i lanes) {
+  const __m256 lower = _mm256_permutevar8x32_ps(_mm256_load_ps(table), lanes);
+  const __m256 upper = _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), lanes);
+  return _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(lanes, 28)));
+}
+
+template <class Vector, class Indices, size_t kCount>
+Vector LookUp(const float (&table)[kCount], Indices index) {
+  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64);
+  const __m256i lanes = reinterpret_cast<__m256i>(index);
+  if constexpr (kCount == 8) {
+    return _mm256_permutevar8x32_ps(_mm256_load_ps(table), lanes);
+  } else if constexpr (kCount == 16) {
+    return LookUpSixteen(table, lanes);
+  } else if constexpr (kCount == 32) {
+    return _mm256_blendv_ps(LookUpSixteen(table, lanes), LookUpSixteen(table + 16, lanes),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(lanes, 27)));
+  } else {
+    return _mm256_i32gather_ps(table, lanes, 4);
+  }
+}

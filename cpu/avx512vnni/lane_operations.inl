@@ -1,0 +1,25 @@
+// The operations of quant/lane_operations.inl: the lesser and the greater of two, `b` where they
+// do not compare, and numbers from a table of 8, 16, 32 or 64 floats in permutations. Included
+// inside the folder's namespace and target region.
+
+inline __m512 GreaterOf(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
+inline __m512 LesserOf(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
+
+template <class Vector, class Indices, size_t kCount>
+Vector LookUp(const float (&table)[kCount], Indices index) {
+  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64);
+  const __m512i lanes = reinterpret_cast<__m512i>(index);
+  if constexpr (kCount == 8) {
+    return _mm512_permutexvar_ps(lanes, _mm512_broadcast_f32x8(_mm256_load_ps(table)));
+  } else if constexpr (kCount == 16) {
+    return _mm512_permutexvar_ps(lanes, _mm512_load_ps(table));
+  } else if constexpr (kCount == 32) {
+    return _mm512_permutex2var_ps(_mm512_load_ps(table), lanes, _mm512_load_ps(table + 16));
+  } else {
+    const __m512 lower =
+        _mm512_permutex2var_ps(_mm512_load_ps(table), lanes, _mm512_load_ps(table + 16));
+    const __m512 upper =
+        _mm512_permutex2var_ps(_mm512_load_ps(table + 32), lanes, _mm512_load_ps(table + 48));
+    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(lanes, _mm512_set1_epi32(32)), lower, upper);
+  }
+}
