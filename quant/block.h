@@ -46,7 +46,8 @@ struct BitPlane {
 
   // Writes the first `count` fields, whole runs: field i is the low bits of (codes[i] + bias) >>
   // shift. Each byte of a run is made at once, which compilers turn into vector code.
-  static void PutAll(uint8_t* bytes, const int8_t* codes, int count, int bias, int shift) {
+  template <class Code>
+  static void PutAll(uint8_t* bytes, const Code* codes, int count, int bias, int shift) {
     for (int begin = 0; begin < count; begin += kRunFields) {
       for (int b = 0; b < kRun; ++b) {
         int byte = 0;

@@ -20,9 +20,8 @@ struct GridShape {
 
 // The search for a scale starts at the scales that give a group's codes a weighted root mean square
 // of so many times code_size.
-constexpr float kStarts[] = {1.8f,  1.6f,  1.45f, 1.32f, 1.2f,  1.1f,  1.0f,  0.92f,
-                             0.85f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f, 0.55f, 0.5f};
-constexpr float kStartStep = 0.01f;
+constexpr float kStarts[] = {1.8f,  1.6f, 1.45f, 1.32f, 1.2f,  1.1f, 1.0f,  0.92f,
+                             0.85f, 0.8f, 0.75f, 0.7f,  0.65f, 0.6f, 0.55f, 0.5f};
 
 constexpr float kGridStarts[] = {0.85f, 1.0f, 1.18f};
 
@@ -36,7 +35,7 @@ struct GroupIdeal {
 template <int kLevels>
 [[gnu::noinline]] float StartScale(const Levels<kLevels>& levels, const LevelSamples& x,
                                    float magnitude) {
-  return SearchLevelScale(levels, x, magnitude, kStarts, kStartStep).scale;
+  return SearchLevelScale(levels, x, magnitude, kStarts).scale;
 }
 
 // The best scale of a group: first for coordinates that take their nearest numbers independently,

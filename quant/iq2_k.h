@@ -57,9 +57,7 @@ struct IQ2_K {
       Scales::Put(block.scales, group, fit.scales[group] + 8);
     }
     block.shifted.Set(shifted);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

@@ -66,9 +66,7 @@ struct IQ2_KS {
                                                           << (8 + group);
     }
     block.bits.Set(bits);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
   }
 
   static void EncodeRow(const float* values, const float* importance, std::byte* row,

@@ -71,10 +71,8 @@ struct IQ3_K {
     }
     block.shifted.Set(shifted);
     block.minus.Set(minus);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-      High::Put(block.high, i, fit.codes[i] >> 2);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 0, 2);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

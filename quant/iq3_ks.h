@@ -71,10 +71,8 @@ struct IQ3_KS {
                                                                << (8 + group);
     }
     block.bits.Set(bits);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-      High::Put(block.high, i, fit.codes[i] >> 2);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 0, 2);
   }
 
   static void EncodeRow(const float* values, const float* importance, std::byte* row,

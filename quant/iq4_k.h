@@ -63,9 +63,7 @@ struct IQ4_K {
       ScalesHigh::Put(block.scales_high, group, (fit.scales[group] + 32) >> 4);
     }
     block.shifted.Set(shifted);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

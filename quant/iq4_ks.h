@@ -56,9 +56,7 @@ struct IQ4_KS {
       const int scale = fit.scales[group] + 127;
       block.scales[group] = static_cast<uint8_t>(scale | static_cast<int>(fit.shifted[group]));
     }
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
   }
 
   static void EncodeRow(const float* values, const float* importance, std::byte* row,

@@ -52,7 +52,7 @@ struct IQ4_XS {
       ScalesLow::Put(block.scales_low, g, scale);
       ScalesHigh::Put(block.scales_high, g, scale >> 4);
     }
-    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

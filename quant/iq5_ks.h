@@ -60,10 +60,8 @@ struct IQ5_KS {
       const int scale = fit.scales[group] + 127;
       block.scales[group] = static_cast<uint8_t>(scale | static_cast<int>(fit.shifted[group]));
     }
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-      High::Put(block.high, i, fit.codes[i] >> 4);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 0, 4);
   }
 
   static void EncodeRow(const float* values, const float* importance, std::byte* row,

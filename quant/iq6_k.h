@@ -62,10 +62,8 @@ struct IQ6_K {
       block.scales[group] = static_cast<int8_t>(fit.scales[group]);
     }
     block.shifted.Set(shifted);
-    for (int i = 0; i < kBlockValues; ++i) {
-      Low::Put(block.low, i, fit.codes[i]);
-      High::Put(block.high, i, fit.codes[i] >> 4);
-    }
+    Low::PutAll(block.low, fit.codes, kBlockValues, 0, 0);
+    High::PutAll(block.high, fit.codes, kBlockValues, 0, 4);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

@@ -1,5 +1,5 @@
-// Operations on vectors that some instruction sets have an instruction for and compilers do not find:
-// here in plain loops and choices. Included inside a namespace, before quant/vectors.inl.
+// Operations on vectors that some instruction sets have an instruction for and compilers do not
+// find: here in plain loops and choices. Included inside a namespace, before quant/vectors.inl.
 
 template <class Vector>
 Vector GreaterOf(Vector a, Vector b) {

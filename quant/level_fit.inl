@@ -12,11 +12,11 @@ constexpr Levels<4> kTernaryUpTo2 = MakeLevels(kTernaryUpTo2Ascending);
 
 // The value of largest magnitude is placed around the far end of the levels, -127, and around the
 // other end, where it may be cut off while the far end serves the other sign.
-constexpr float kIq4Targets[] = {-150, -143, -136, -129, -122, -115, -108, -100,
-                                 96,   103,  110,  117,  124,  131,  139,  148};
-constexpr float kIq4Step = 0.0065f;
+constexpr float kIq4Targets[] = {-99,  90,  -107, 99,  -114, 108, -122, 117,
+                                 -130, 127, -137, 136, -145, 145, -152, 154};
+constexpr float kIq4Step = 0.012f;
 // Multiples of the root mean square that level 1 takes.
-constexpr float kTernaryTargets[] = {1.8f, 1.6f,  1.45f, 1.3f,  1.2f, 1.1f,  1.0f, 0.93f,
+constexpr float kTernaryTargets[] = {1.8f,  1.6f, 1.45f, 1.3f,  1.2f, 1.1f,  1.0f,  0.93f,
                                      0.86f, 0.8f, 0.74f, 0.68f, 0.6f, 0.52f, 0.45f, 0.4f};
 
 inline float InverseOrZero(float scale) { return std::fabs(scale) >= 0x1p-126f ? 1 / scale : 0; }
@@ -86,9 +86,9 @@ LevelFit SearchTernaryLevels(const Levels<kCount>& levels, const float* values,
   const LevelSamples x = block.Part(0, kValues);
   const float size = RootMeanSquare(x);
   const float peak = std::fabs(PeakOf(x));
-  const float plus = SearchLevelScale(levels, x, size, kTernaryTargets, 0).scale;
+  const float plus = SearchLevelScale(levels, x, size, kTernaryTargets).scale;
   if constexpr (kCount == 3) return StoreBest(levels, block, x, {plus, peak});
-  const float minus = SearchLevelScale(levels, x, -size, kTernaryTargets, 0).scale;
+  const float minus = SearchLevelScale(levels, x, -size, kTernaryTargets).scale;
   return StoreBest(levels, block, x, {plus, minus, peak, -peak, peak / 2, -peak / 2});
 }
 

@@ -99,7 +99,8 @@ inline float GreatestOf(Floats v) {
   alignas(64) float lanes[kWidth];
   Store(lanes, v);
   for (int width = kWidth / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+    for (int i = 0; i < width; ++i)
+      lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
   }
   return lanes[0];
 }
@@ -280,48 +281,73 @@ struct LevelScale {
   float gain = 0;
 };
 
+// With the best scale for each lane's levels.
+template <int kScales>
+struct GainsOf {
+  alignas(64) float gains[kScales];
+
+  explicit GainsOf(const LanesOfSums<kScales>& sums) {
+    for (int k = 0; k < kScales; k += kWidth) {
+      const Floats product = Load(sums.products + k);
+      const Floats square = Load(sums.squares + k);
+      Store(gains + k, square > 0.0f ? product * product / square : Floats{});
+    }
+  }
+};
+
 // Replaces `best` by the lane with the greatest gain, where that is greater. Returns the lane, or
 // -1.
 template <int kScales>
 int KeepBest(const LanesOfSums<kScales>& sums, LevelScale& best) {
-  alignas(64) float gains[kScales];
-  for (int k = 0; k < kScales; k += kWidth) {
-    const Floats product = Load(sums.products + k);
-    const Floats square = Load(sums.squares + k);
-    Store(gains + k, square > 0.0f ? product * product / square : Floats{});
-  }
+  const GainsOf<kScales> of(sums);
   int lanes[1];
-  FindGreatest(gains, lanes);
-  if (!(gains[lanes[0]] > best.gain)) return -1;
-  best = {sums.At(lanes[0]).BestScale(), gains[lanes[0]]};
+  FindGreatest(of.gains, lanes);
+  if (!(of.gains[lanes[0]] > best.gain)) return -1;
+  best = {sums.At(lanes[0]).BestScale(), of.gains[lanes[0]]};
   return lanes[0];
 }
 
-// inverses[k] = the inverse of a scale, which is a multiple of `scale`: 1 + `step` times -8, -7, ..
-// to 7, or where kAround is 8, -4 to 3 and the same again.
-template <int kAround>
-void PutAround(float scale, float step, float (&inverses)[16]) {
+// inverses[k] = the inverse of a scale, times 1 + `step` times -kCount / 2, .. kCount / 2 - 1.
+template <int kCount>
+void PutAround(float scale, float step, float* inverses) {
   const float inverse = 1 / scale;
   const float step_of_inverse = inverse * step;
-  for (int k = 0; k < 16; k += kWidth) {
-    const Ints steps = (LanesFrom(k) & (kAround - 1)) - kAround / 2;
-    Store(inverses + k, __builtin_convertvector(steps, Floats) * step_of_inverse + inverse);
+  for (int k = 0; k < kCount; ++k) {
+    inverses[k] = static_cast<float>(k - kCount / 2) * step_of_inverse + inverse;
   }
 }
 
-// The best of the scales magnitude / target for the given targets, after least squares, and of
-// scales around the best one, `step` of it apart, where that is not 0.
+// The best of the scales magnitude / target for the given targets, after least squares.
 template <int kCount, int kTargets>
 LevelScale SearchLevelScale(const Levels<kCount>& levels, const LevelSamples& x, float magnitude,
-                            const float (&targets)[kTargets], float step) {
+                            const float (&targets)[kTargets]) {
   LevelScale best;
   alignas(64) float inverses[kTargets];
   const float inverse = 1 / magnitude;
   for (int k = 0; k < kTargets; ++k) inverses[k] = targets[k] * inverse;
   KeepBest(SumLevels(levels, x, inverses), best);
-  if (best.scale == 0 || step == 0) return best;
+  return best;
+}
+
+// The same, and then of scales around the best of the even targets and of the odd ones, `step` of
+// it apart.
+template <int kCount, int kTargets>
+LevelScale SearchLevelScale(const Levels<kCount>& levels, const LevelSamples& x, float magnitude,
+                            const float (&targets)[kTargets], float step) {
+  alignas(64) float inverses[kTargets];
+  const float inverse = 1 / magnitude;
+  for (int k = 0; k < kTargets; ++k) inverses[k] = targets[k] * inverse;
+  const LanesOfSums<kTargets> sums = SumLevels(levels, x, inverses);
+  int lanes[2];
+  const GainsOf<kTargets> of(sums);
+  FindGreatest(of.gains, lanes);
+  LevelScale best;
   alignas(64) float around[16];
-  PutAround<16>(best.scale, step, around);
+  for (int k = 0; k < 2; ++k) {
+    const float scale = sums.At(lanes[k]).BestScale();
+    PutAround<8>(scale == 0 ? magnitude / targets[k] : scale, step, around + 8 * k);
+  }
+  KeepBest(sums, best);
   KeepBest(SumLevels(levels, x, around), best);
   return best;
 }

@@ -39,7 +39,7 @@ struct MXFP4 {
 
   static void Pack(const Mxfp4Fit& fit, Block& block) {
     block.exponent = fit.scale;
-    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

@@ -37,7 +37,7 @@ struct NVFP4 {
 
   static void Pack(const Nvfp4Fit& fit, Block& block) {
     for (int g = 0; g < 4; ++g) block.scales[g] = fit.scales[g];
-    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

@@ -7,7 +7,7 @@ struct PairSearch {
   static constexpr int kTargets = 16;
   float shift = 0;
   float targets[kTargets] = {-50, -56, -62, -68, -74, -80, -86, -91,
-                             38,  43,  47,  51,  55,  59,  63,  67};
+                             36,  41,  46,  50,  55,  59,  63,  67};
   float step = 0.01f;
 };
 constexpr PairSearch kPairSearch;
@@ -69,24 +69,85 @@ struct NearestPoints {
   }
 };
 
+// The points in the order of their first levels: those with the level k are seconds[starts[k]] to
+// seconds[starts[k + 1]], numbers of their second ones.
+struct PairsByLevel {
+  alignas(64) float levels[8] = {-63, -40, -23, -10, 1, 13, 28, 47};
+  int starts[9] = {};
+  int seconds[kPairPoints] = {};
+  constexpr PairsByLevel() {
+    int count = 0;
+    for (int k = 0; k < 8; ++k) {
+      starts[k] = count;
+      for (const auto& point : kLevelPairs) {
+        if (point[0] != static_cast<int>(levels[k])) continue;
+        while (static_cast<int>(levels[seconds[count]]) != point[1]) ++seconds[count];
+        ++count;
+      }
+    }
+    starts[8] = count;
+  }
+};
+constexpr PairsByLevel kPairsByLevel;
+static_assert(kPairsByLevel.starts[8] == kPairPoints);
+
+// The nearest points to one pair in units of scales side by side. Errors are compared without their
+// last three bits, which hold the number of the second level.
+struct NearestInLanes {
+  Floats x, y;
+
+  NearestInLanes(Floats value_x, Floats value_y, Floats weight_x, Floats weight_y) {
+    // Far outside of the points only the direction counts, and squares stay finite.
+    const Floats bound = Splat(4096.0f);
+    value_x = Max(Min(value_x, bound), -bound);
+    value_y = Max(Min(value_y, bound), -bound);
+    Floats errors[8];
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      const Floats difference = value_y - kPairsByLevel.levels[k];
+      const Floats error = weight_y * difference * difference;
+      errors[k] = reinterpret_cast<Floats>((reinterpret_cast<Ints>(error) & ~7) | k);
+    }
+    Floats least = Splat(std::numeric_limits<float>::max());
+    Floats second{};
+    x = Floats{};
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      Floats of_level = errors[kPairsByLevel.seconds[kPairsByLevel.starts[k]]];
+#pragma GCC unroll 8
+      for (int p = kPairsByLevel.starts[k] + 1; p < kPairsByLevel.starts[k + 1]; ++p) {
+        of_level = Min(errors[kPairsByLevel.seconds[p]], of_level);
+      }
+      const Floats difference = value_x - kPairsByLevel.levels[k];
+      const Floats error = weight_x * difference * difference + of_level;
+      const auto nearer = error < least;
+      least = nearer ? error : least;
+      second = nearer ? of_level : second;
+      x = nearer ? Splat(kPairsByLevel.levels[k]) : x;
+    }
+    y = LookUp<Floats>(kPairsByLevel.levels, reinterpret_cast<Ints>(second) & 7);
+  }
+};
+
 template <int kScales>
-LanesOfSums<kScales> SumShifted(const PairSearch& /*search*/, const LevelSamples& x,
+LanesOfSums<kScales> SumShifted(const PairSearch& /*search*/, const LevelSamples& samples,
                                 const float (& /*shifts*/)[kScales],
                                 const float (&inverses)[kScales]) {
-  const SixteenPairs pairs(x);
   LanesOfSums<kScales> sums;
-  for (int k = 0; k < kScales; ++k) {
-    LaneSum product;
-    LaneSum square;
-    for (int i = 0; i < 16; i += kWidth) {
-      const NearestPoints nearest(pairs, i, inverses[k]);
-      const Floats weighted_x = Load(pairs.x_weights + i) * nearest.x;
-      const Floats weighted_y = Load(pairs.y_weights + i) * nearest.y;
-      product.Add(i, weighted_x * Load(pairs.x + i) + weighted_y * Load(pairs.y + i));
-      square.Add(i, weighted_x * nearest.x + weighted_y * nearest.y);
+  for (int k = 0; k < kScales; k += kWidth) {
+    const Floats inverse = Load(inverses + k);
+    Floats product{};
+    Floats square{};
+    for (int i = 0; i < samples.count; i += 2) {
+      const Floats weight_x = Splat(samples.weights[i]);
+      const Floats weight_y = Splat(samples.weights[i + 1]);
+      const NearestInLanes nearest(samples.values[i] * inverse, samples.values[i + 1] * inverse,
+                                   weight_x, weight_y);
+      product += samples.weighted[i] * nearest.x + samples.weighted[i + 1] * nearest.y;
+      square += weight_x * nearest.x * nearest.x + weight_y * nearest.y * nearest.y;
     }
-    sums.products[k] = product.Total();
-    sums.squares[k] = square.Total();
+    Store(sums.products + k, product);
+    Store(sums.squares + k, square);
   }
   return sums;
 }

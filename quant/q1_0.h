@@ -34,7 +34,7 @@ struct Q1_0 {
 
   static void Pack(const LevelFit& fit, Block& block) {
     block.d = fit.d;
-    for (int i = 0; i < kBlockValues; ++i) Signs::Put(block.signs, i, fit.codes[i]);
+    Signs::PutAll(block.signs, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

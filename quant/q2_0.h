@@ -34,7 +34,7 @@ struct Q2_0 {
 
   static void Pack(const LevelFit& fit, Block& block) {
     block.d = fit.d;
-    for (int i = 0; i < kBlockValues; ++i) Codes::Put(block.codes, i, fit.codes[i]);
+    Codes::PutAll(block.codes, fit.codes, kBlockValues, 0, 0);
   }
 
   static void Encode(const float* values, const float* importance, Block& block) {

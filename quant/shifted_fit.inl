@@ -37,8 +37,8 @@ constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, L
 constexpr ShiftedSearch<16, 1> kSearchIq4 = {
     kIq4,
     0,
-    {-150, -143, -136, -129, -122, -115, -108, -100, 96, 103, 110, 117, 124, 131, 139, 148},
-    kIq4Step};
+    {-99, 86, -107, 95, -114, 104, -122, 113, -130, 122, -137, 131, -145, 140, -152, 149},
+    0};
 
 constexpr ShiftedSearch<4> kSearch2 = MakeSearch(kShiftedLevels2, {});
 constexpr ShiftedSearch<8> kSearch3 =
@@ -59,9 +59,8 @@ constexpr GroupScales kScalesOfIq6K = {16, -128, 127, 1};
 
 // sum w x l and sum w l l of the nearest levels l, in lane k all of them greater by shifts[k].
 template <int kCount, int kShifts, int kScales>
-LanesOfSums<kScales> SumShifted(const ShiftedSearch<kCount, kShifts>& search,
-                                const LevelSamples& x, const float (&shifts)[kScales],
-                                const float (&inverses)[kScales]) {
+LanesOfSums<kScales> SumShifted(const ShiftedSearch<kCount, kShifts>& search, const LevelSamples& x,
+                                const float (&shifts)[kScales], const float (&inverses)[kScales]) {
   if constexpr (kShifts == 1) return SumLevels(search.levels, x, inverses);
   return SumInLanes(x, inverses, [&](Floats y, int vector) {
     const Floats shift = Load(shifts + vector * kWidth);
@@ -93,11 +92,13 @@ GroupScale SearchShiftedScale(const Search& search, const LevelSamples& x, float
     if (k >= Search::kTargets) shifts[k] = search.shift;
   }
   keep_best(SumShifted(search, x, shifts, inverses), shifts);
-  if (best.scale == 0) return {};
+  if (best.scale == 0 || search.step == 0) return {best.scale, shifted};
   alignas(64) float shifts_around[16] = {};
   alignas(64) float around[16];
   constexpr int kAround = 16 / kShifts;
-  PutAround<kAround>(best.scale, search.step, around);
+  for (int k = 0; k < kShifts; ++k) {
+    PutAround<kAround>(best.scale, search.step, around + k * kAround);
+  }
   for (int k = kAround; k < 16; ++k) shifts_around[k] = search.shift;
   keep_best(SumShifted(search, x, shifts_around, around), shifts_around);
   return {best.scale, shifted};
@@ -139,8 +140,8 @@ void ChooseScales(const Search& search, const GroupScales& grid, const LevelSamp
     const Floats wanted = (ideal.scale * Load(inverses_of_units + k) - least) * (1 / step);
     const Floats below = Max(Min(wanted, Splat(last)), Floats{});
     const Ints multiple = (LanesFrom(k) / kUnits & (kMultiples - 1)) - (kMultiples / 2 - 1);
-    const Floats number = __builtin_convertvector(
-        __builtin_convertvector(below, Ints) + multiple, Floats);
+    const Floats number =
+        __builtin_convertvector(__builtin_convertvector(below, Ints) + multiple, Floats);
     const Floats scale = Max(Min(number, Splat(last)), Floats{}) * step + least;
     const Floats in_unit = scale * Load(units_of_lanes + k);
     Store(scales + k, scale);
@@ -185,6 +186,7 @@ constexpr float kPartsOfFarthest[kUnitsTogether] = {1.0f, 0.96f, 0.92f, 0.88f};
 template <int kUnits>
 struct ShiftedUnits {
   PackedHalf d[kUnits];
+  float units[kUnits];
   int16_t scales[kUnits][16];
   bool shifted[kUnits][16];
   float gains[kUnits] = {};
@@ -194,7 +196,6 @@ struct ShiftedUnits {
   template <class Search>
   ShiftedUnits(const Search& search, const GroupScales& grid, const UnitBlock& block,
                const GroupScale* ideals, const float (&wanted)[kUnits]) {
-    float units[kUnits];
     for (int u = 0; u < kUnits; ++u) {
       d[u] = block.StoreScale(wanted[u]);
       units[u] = block.Load(d[u]);
@@ -214,6 +215,14 @@ struct ShiftedUnits {
       }
     }
   }
+
+  int Best() const {
+    int best = 0;
+    for (int u = 1; u < kUnits; ++u) best = gains[u] > gains[best] ? u : best;
+    return best;
+  }
+  // The d that would serve the levels of unit u best.
+  float Refitted(int u) const { return squares[u] > 0 ? products[u] / squares[u] : units[u]; }
 
   void Keep(int u, int groups, ShiftedFit& fit) const {
     fit.d = d[u];
@@ -246,13 +255,19 @@ ShiftedFit SearchShifted(const ShiftedSearch<kCount, kShifts>& search, const Gro
     wanted[u] = largest / (kPartsOfFarthest[u] * static_cast<float>(grid.min));
   }
   const ShiftedUnits<kUnitsTogether> first(search, grid, block, ideals, wanted);
-  int at = 0;
-  for (int u = 1; u < kUnitsTogether; ++u) at = first.gains[u] > first.gains[at] ? u : at;
+  const int at = first.Best();
   first.Keep(at, grid.groups(), best);
-  if (first.squares[at] > 0) {
-    const float refitted[] = {first.products[at] / first.squares[at]};
-    const ShiftedUnits<1> second(search, grid, block, ideals, refitted);
-    if (second.gains[0] > first.gains[at]) second.Keep(0, grid.groups(), best);
+  auto refit = [&](const auto& wanted_then) {
+    const ShiftedUnits second(search, grid, block, ideals, wanted_then);
+    const int then = second.Best();
+    if (second.gains[then] > first.gains[at]) second.Keep(then, grid.groups(), best);
+  };
+  if constexpr (kShifts == 1) {
+    for (int u = 0; u < kUnitsTogether; ++u) wanted[u] = first.Refitted(u);
+    refit(wanted);
+  } else {
+    const float refitted[] = {first.Refitted(at)};
+    refit(refitted);
   }
   const float unit = block.Load(best.d);
   for (int g = 0; g < grid.groups(); ++g) {
@@ -307,9 +322,7 @@ struct RowBlock {
     if (largest > 0) heaviest = double{largest};
   }
 
-  LevelSamples Group(int g, int count) const {
-    return unit.Part(g * count, count);
-  }
+  LevelSamples Group(int g, int count) const { return unit.Part(g * count, count); }
   // What a factor of the row is in the block's unit.
   float InUnit(float d) const { return std::ldexp(d, -unit.exponent); }
 };

@@ -1,6 +1,6 @@
 // What the fits of the codebook formats start from: a block's values scaled by a power of two to
-// magnitudes below 2, with usable weights. The rules are those of quant/scale_search.h. They are made
-// in vectors, by quant/level_search.inl.
+// magnitudes below 2, with usable weights. The rules are those of quant/scale_search.h. They are
+// made in vectors, by quant/level_search.inl.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace kvant::quant {
 
 // value = stored value * 2^exponent
 struct UnitValues {
-  alignas(64) float values[kBlockValuesMax];   // |value| < 2, no NaN
-  alignas(64) float weights[kBlockValuesMax];  // > 0
+  alignas(64) float values[kBlockValuesMax];    // |value| < 2, no NaN
+  alignas(64) float weights[kBlockValuesMax];   // > 0
   alignas(64) float weighted[kBlockValuesMax];  // products of the two
   int exponent;
   bool all_zero;
