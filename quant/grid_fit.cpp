@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "quant/iq_grids.h"
 #include "quant/unit_values.h"

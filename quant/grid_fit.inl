@@ -10,7 +10,8 @@ struct GridShape {
   static constexpr int kScales = kScalesValue;  // multiples 1, 3, .., 2 * kScales - 1 of the unit
   static constexpr int kVectors = kGroup / Grid::kDims;
   static constexpr int kGroups = 256 / kGroup;
-  using Search = GroupSearch<kRule, Grid, kVectors>;
+  using Search = GridSearch<kRule, Grid, kLevels, kVectors>;
+  using Points = typename Search::Points;
 
   const Grid& grid;
   Levels<kLevels> levels;  // of a coordinate
@@ -30,44 +31,54 @@ struct GroupIdeal {
   float square = 0;  // the curvature of the error around it
 };
 
-// The scale at which coordinates that take their nearest numbers independently fit best. A function
-// of its own, because most grids share it.
-template <int kLevels>
-[[gnu::noinline]] float StartScale(const Levels<kLevels>& levels, const LevelSamples& x,
-                                   float magnitude) {
-  return SearchLevelScale(levels, x, magnitude, kStarts).scale;
-}
-
-// The best scale of a group: first for coordinates that take their nearest numbers independently,
-// then for points of the grid at scales around that one.
+// The scale at which coordinates that take their nearest numbers independently fit best; 0 for a
+// group of zeros.
 template <class Shape>
-GroupIdeal FindIdeal(const Shape& shape, typename Shape::Search& search, const float* values,
-                     const float* weights) {
+[[gnu::noinline]] float StartScale(const Shape& shape, const float* values, const float* weights) {
   alignas(64) float numbers[Shape::kGroup];
-  for (int i = 0; i < Shape::kGroup; ++i) {
-    numbers[i] = IsShift(Shape::kRule) ? values[i] : std::fabs(values[i]);
-  }
   alignas(64) float weighted[Shape::kGroup];
-  for (int i = 0; i < Shape::kGroup; ++i) weighted[i] = numbers[i] * weights[i];
+  for (int i = 0; i < Shape::kGroup; i += kWidth) {
+    const Floats value = Load(values + i);
+    const Floats number = IsShift(Shape::kRule) ? value : Sizes(value);
+    Store(numbers + i, number);
+    Store(weighted + i, number * Load(weights + i));
+  }
   const LevelSamples x{numbers, weights, weighted, Shape::kGroup};
   const float size = RootMeanSquare(x);
-  if (size < 0x1p-60f) return {};
+  if (size < 0x1p-60f) return 0;
   // Equal magnitudes are all the same coordinate, and only the least is one that every grid
   // repeats.
   const float least = std::fabs(shape.grid.points[0][0]) + (IsShift(Shape::kRule) ? 1.0f : 0.0f);
-  const float scale = std::fabs(PeakOf(x)) < 1.001f * size
-                          ? size / least
-                          : StartScale(shape.levels, x, size / shape.code_size);
-  GroupIdeal ideal;
-  float best_change = 0;
-  for (const float ratio : kGridStarts) {
-    const GroupPoints points = search.Nearest(scale * ratio);
-    const float best_scale = points.BestScale();
-    if (best_scale <= 0 || points.Change(best_scale) >= best_change) continue;
-    best_change = points.Change(best_scale);
-    ideal = {best_scale, points.square};
+  if (std::fabs(PeakOf(x)) < 1.001f * size) return size / least;
+  return SearchLevelScale(shape.levels, x, size / shape.code_size, kStarts).scale;
+}
+
+// The best scales of a block's groups: first for coordinates that take their nearest numbers
+// independently, then for points of the grid at scales around that one.
+template <class Shape>
+void FindIdeals(const Shape& shape, const typename Shape::Search& search, const UnitBlock& block,
+                GroupIdeal (&ideals)[Shape::kGroups]) {
+  float starts[Shape::kGroups];
+  float best_changes[Shape::kGroups] = {};
+  for (int g = 0; g < Shape::kGroups; ++g) {
+    const int begin = g * Shape::kGroup;
+    starts[g] = StartScale(shape, block.values + begin, block.weights + begin);
   }
-  return ideal;
+  for (const float ratio : kGridStarts) {
+    alignas(64) float scales[Shape::Search::kVectors];
+    for (int v = 0; v < Shape::Search::kVectors; ++v) {
+      scales[v] = starts[v / Shape::kVectors] * ratio;
+    }
+    typename Shape::Points points;
+    search.Nearest(scales, points);
+    for (int g = 0; g < Shape::kGroups; ++g) {
+      const GridSums sums = points.Sum(g * Shape::kVectors, Shape::kVectors);
+      const float best_scale = sums.BestScale();
+      if (starts[g] == 0 || best_scale <= 0 || sums.Change(best_scale) >= best_changes[g]) continue;
+      best_changes[g] = sums.Change(best_scale);
+      ideals[g] = {best_scale, sums.square};
+    }
+  }
 }
 
 // The number s of the multiple 2 s + 1 that is nearest to `ratio`.
@@ -105,43 +116,51 @@ template <int kGroups, int kScales>
   return best_unit;
 }
 
-struct GroupFit {
-  int scale;
-  GroupPoints points;
-};
-
-// The multiple of `unit` that leaves the least error: the nearest to the ideal or a neighbour.
+// The multiples of `unit` that leave the least errors: the nearest to the ideals or neighbours.
 template <class Shape>
-GroupFit FitGroup(typename Shape::Search& search, float unit, float ideal) {
-  const int middle = NearestMultiple(ideal / unit, Shape::kScales);
-  GroupFit best{};
-  float best_change = std::numeric_limits<float>::infinity();
-  for (int s = std::max(middle - 1, 0); s <= std::min(middle + 1, Shape::kScales - 1); ++s) {
-    const float scale = unit * static_cast<float>(2 * s + 1);
-    const GroupPoints points = search.Nearest(scale);
-    if (points.Change(scale) < best_change) {
-      best_change = points.Change(scale);
-      best = {s, points};
+void FitGroups(const typename Shape::Search& search, float unit,
+               const GroupIdeal (&ideals)[Shape::kGroups], int (&multiples)[Shape::kGroups],
+               typename Shape::Points& best) {
+  constexpr int kVectors = Shape::kVectors;
+  float best_changes[Shape::kGroups];
+  std::fill_n(best_changes, Shape::kGroups, std::numeric_limits<float>::infinity());
+  for (int step = -1; step <= 1; ++step) {
+    int tried[Shape::kGroups];
+    alignas(64) float scales[Shape::Search::kVectors];
+    for (int g = 0; g < Shape::kGroups; ++g) {
+      const int middle = NearestMultiple(ideals[g].scale / unit, Shape::kScales);
+      tried[g] = std::clamp(middle + step, 0, Shape::kScales - 1);
+      std::fill_n(scales + g * kVectors, kVectors, unit * static_cast<float>(2 * tried[g] + 1));
+    }
+    typename Shape::Points points;
+    search.Nearest(scales, points);
+    for (int g = 0; g < Shape::kGroups; ++g) {
+      const float change = points.Sum(g * kVectors, kVectors).Change(scales[g * kVectors]);
+      if (!(change < best_changes[g])) continue;
+      best_changes[g] = change;
+      multiples[g] = tried[g];
+      best.Copy(points, g * kVectors, kVectors);
     }
   }
-  return best;
 }
 
 // The signs of the eight values from `values` on, for points chosen with or without a changed sign:
 // the sign that costs least gives way.
 template <class Shape>
 [[gnu::noinline]] uint8_t StoredSigns(const Shape& shape, const float* values, const float* weights,
-                                      const GroupPoints& points, int first_vector) {
+                                      const uint16_t* points, const int32_t* variants) {
   int signs = 0;
-  for (int j = 0; j < 8; ++j) signs |= std::signbit(values[j]) << j;
+  for (int j = 0; j < 8; ++j) {
+    signs |= static_cast<int>(std::bit_cast<uint32_t>(values[j]) >> 31) << j;
+  }
   if (std::popcount(static_cast<unsigned>(signs)) % 2 == 0) return static_cast<uint8_t>(signs);
   if (Shape::kRule == GridRule::kFreeSigns) return static_cast<uint8_t>(signs);
   int changed = 0;
   float least = std::numeric_limits<float>::infinity();
   for (int j = 0; j < 8; ++j) {
-    const int vector = first_vector + j / Shape::Grid::kDims;
-    if (Shape::kRule == GridRule::kEvenSignPairs && points.variants[vector] == 0) continue;
-    const float code = shape.grid.points[points.points[vector]][j % Shape::Grid::kDims];
+    const int vector = j / Shape::Grid::kDims;
+    if (Shape::kRule == GridRule::kEvenSignPairs && variants[vector] == 0) continue;
+    const float code = shape.grid.points[points[vector]][j % Shape::Grid::kDims];
     const float cost = weights[j] * std::fabs(values[j]) * code;
     if (cost < least) {
       least = cost;
@@ -152,18 +171,21 @@ template <class Shape>
 }
 
 template <class Shape>
-void StoreGroup(const Shape& shape, const UnitValues& block, int g, const GroupFit& group,
-                GridFit& fit) {
-  fit.scales[g] = static_cast<uint8_t>(group.scale);
-  const int first = g * Shape::kVectors;
-  std::copy_n(group.points.points, Shape::kVectors, fit.points + first);
-  for (int i = 0; i < Shape::kGroup; i += 8) {
-    const int at = g * Shape::kGroup + i;
+void StorePoints(const Shape& shape, const UnitBlock& block, const typename Shape::Points& points,
+                 GridFit& fit) {
+  for (int v = 0; v < Shape::Search::kVectors; ++v) {
+    // The points with an upper pattern are in the order of their lower ones.
+    int point = shape.grid.starts[points.uppers[v]];
+    while (shape.grid.lower[point] != points.lowers[v]) ++point;
+    fit.points[v] = static_cast<uint16_t>(point);
+  }
+  for (int i = 0; i < 256; i += 8) {
+    const int vector = i / Shape::Grid::kDims;
     if constexpr (IsShift(Shape::kRule)) {
-      fit.minus[at / 8] = group.points.variants[i / 8] != 0;
+      fit.minus[i / 8] = points.variants[vector] != 0;
     } else {
-      fit.signs[at / 8] = StoredSigns(shape, block.values + at, block.weights + at, group.points,
-                                      i / Shape::Grid::kDims);
+      fit.signs[i / 8] = StoredSigns(shape, block.values + i, block.weights + i,
+                                     fit.points + vector, points.variants + vector);
     }
   }
 }
@@ -173,25 +195,22 @@ GridFit SearchGrid(const Shape& shape, const float* values, const float* importa
   GridFit fit{};
   const UnitBlock block(values, importance, 256);
   if (block.all_zero) return fit;
-  constexpr int kGroups = Shape::kGroups;
-  typename Shape::Search searches[kGroups];
-  GroupIdeal ideals[kGroups];
-  for (int g = 0; g < kGroups; ++g) {
-    const float* x = block.values + g * Shape::kGroup;
-    const float* w = block.weights + g * Shape::kGroup;
-    searches[g].Prepare(shape.grid, x, w);
-    ideals[g] = FindIdeal(shape, searches[g], x, w);
-  }
-
-  fit.d = block.StoreScale(ChooseUnit<kGroups, Shape::kScales>(ideals) / shape.unit);
+  const typename Shape::Search search(shape.grid, shape.levels.levels, block);
+  GroupIdeal ideals[Shape::kGroups];
+  FindIdeals(shape, search, block, ideals);
+  fit.d = block.StoreScale(ChooseUnit<Shape::kGroups, Shape::kScales>(ideals) / shape.unit);
   const float unit = block.Load(fit.d) * shape.unit;
-  GroupPoints sums;  // in multiples of the unit
-  for (int g = 0; g < kGroups; ++g) {
-    const GroupFit group = FitGroup<Shape>(searches[g], unit, ideals[g].scale);
-    const float multiple = static_cast<float>(2 * group.scale + 1);
-    sums.square += multiple * multiple * group.points.square;
-    sums.twice += multiple * group.points.twice;
-    StoreGroup(shape, block, g, group, fit);
+  int multiples[Shape::kGroups];
+  typename Shape::Points points;
+  FitGroups<Shape>(search, unit, ideals, multiples, points);
+  StorePoints(shape, block, points, fit);
+  GridSums sums;  // in multiples of the unit
+  for (int g = 0; g < Shape::kGroups; ++g) {
+    const float multiple = static_cast<float>(2 * multiples[g] + 1);
+    const GridSums of_group = points.Sum(g * Shape::kVectors, Shape::kVectors);
+    sums.square += multiple * multiple * of_group.square;
+    sums.twice += multiple * of_group.twice;
+    fit.scales[g] = static_cast<uint8_t>(multiples[g]);
   }
   // The points are chosen; another d may serve them better.
   const PackedHalf refitted = block.StoreScale(sums.BestScale() / shape.unit);

@@ -1,13 +1,14 @@
-// The nearest points of a grid to the vectors of a group that shares a scale. Included inside a
-// namespace, and a target region where there is one, after quant/lanes.inl.
+// The nearest points of a grid to the vectors of a block, of which a lane is one. Included inside a
+// namespace, and a target region where there is one, after quant/level_search.inl.
 //
 // With the scale t, storing values x as codes c changes their squared error by
 //   sum_j w_j (x_j - t c_j)^2 - sum_j w_j x_j^2 = t (t * square - twice),
 //   square = sum_j w_j c_j^2,  twice = 2 sum_j w_j x_j c_j,
-// and both sums are those of the lower half of the coordinates plus those of the upper half. A half
-// has only 81 or 64 patterns, so their sums are computed once, and for a scale their changes are a
-// multiplication and a subtraction each. The best point then is found exactly: for the upper
-// patterns that can still lead to one, all points with that pattern are tried.
+// and t * square - twice is the sum of that of the lower half of the coordinates and that of the
+// upper half. A half has only 81 or 64 patterns. The lower ones lie in memory, for each lane; for
+// each upper pattern the least of its points' lower ones is found by as many minima as it has
+// points. The numbers are compared without their last seven bits, which hold the lower pattern, so
+// the point is the best one but for 2^-16 of its halves' numbers.
 
 enum class GridRule {
   kFreeSigns,       // every value has its sign
@@ -24,217 +25,250 @@ constexpr bool IsEven(GridRule rule) {
   return rule == GridRule::kEvenSigns || rule == GridRule::kEvenSignPairs;
 }
 
-constexpr int kGroupVectorsMax = 8;
-
-// What a group is stored as. The variant of a vector is 1 where its shift is -1, or where one of
-// its signs is changed to make their number even.
-struct GroupPoints {
-  uint16_t points[kGroupVectorsMax];
-  uint8_t variants[kGroupVectorsMax];
-  float square = 0;  // sums over the group
+// The sums of some vectors.
+struct GridSums {
+  float square = 0;
   float twice = 0;
 
   float Change(float scale) const { return scale * (scale * square - twice); }
   float BestScale() const { return square > 0 ? 0.5f * twice / square : 0; }
 };
 
-template <GridRule kRule, class Grid, int kVectors>
-class GroupSearch {
+// What kVectors vectors are stored as. The variant of a vector is not 0 where its shift is -1, or
+// where one of its signs is changed to make their number even.
+template <int kVectors>
+struct GridPoints {
+  alignas(64) float squares[kVectors];
+  alignas(64) float twices[kVectors];
+  alignas(64) int32_t uppers[kVectors];  // patterns
+  alignas(64) int32_t lowers[kVectors];
+  alignas(64) int32_t variants[kVectors];
+
+  GridSums Sum(int begin, int count) const {
+    GridSums sums;
+    for (int v = begin; v < begin + count; ++v) {
+      sums.square += squares[v];
+      sums.twice += twices[v];
+    }
+    return sums;
+  }
+  void Copy(const GridPoints& from, int begin, int count) {
+    std::copy_n(from.squares + begin, count, squares + begin);
+    std::copy_n(from.twices + begin, count, twices + begin);
+    std::copy_n(from.uppers + begin, count, uppers + begin);
+    std::copy_n(from.lowers + begin, count, lowers + begin);
+    std::copy_n(from.variants + begin, count, variants + begin);
+  }
+};
+
+inline Ints LoadInts(const int32_t* source) {
+  Ints v;
+  std::memcpy(&v, source, sizeof(v));
+  return v;
+}
+inline void StoreInts(int32_t* target, Ints v) { std::memcpy(target, &v, sizeof(v)); }
+inline Floats OrZero(Ints condition, Floats v) {
+  return reinterpret_cast<Floats>(condition & reinterpret_cast<Ints>(v));
+}
+
+// kBase: how many numbers a coordinate can be; group_vectors share a scale.
+template <GridRule kRule, class Grid, int kBase, int kGroupVectors>
+class GridSearch {
  public:
-  // [kVectors][kDims] values and weights.
-  [[gnu::noinline]] void Prepare(const Grid& grid, const float* values, const float* weights) {
-    grid_ = &grid;
+  static constexpr int kDims = Grid::kDims;
+  static constexpr int kVectors = 256 / kDims;
+  using Points = GridPoints<kVectors>;
+
+  // levels: what a coordinate can be, [kBase].
+  GridSearch(const Grid& grid, const float* levels, const UnitBlock& block) : grid_(grid) {
+    std::copy_n(levels, kBase, levels_);
     for (int v = 0; v < kVectors; ++v) {
-      const float* x = values + v * Grid::kDims;
-      const float* w = weights + v * Grid::kDims;
-      int minus = 0;
-      for (int j = 0; j < Grid::kDims; ++j) minus += std::signbit(x[j]);
-      odd_[v] = minus % 2 != 0;
-      PrepareHalf(x, w, halves_[v][0]);
-      PrepareHalf(x + Grid::kHalfDims, w + Grid::kHalfDims, halves_[v][1]);
+      uint32_t minus = 0;
+      for (int j = 0; j < kDims; ++j) {
+        const float value = block.values[v * kDims + j];
+        const float product = 2 * block.weighted[v * kDims + j];
+        minus ^= std::bit_cast<uint32_t>(value) >> 31;
+        products_[j][v] = IsShift(kRule) ? product : std::fabs(product);
+        weights_[j][v] = block.weights[v * kDims + j];
+      }
+      odd_[v] = minus != 0 ? -1 : 0;
     }
   }
 
-  // The points that change the squared error least with this scale > 0.
-  [[gnu::noinline]] GroupPoints Nearest(float scale) {
-    Choice choices[kVectors][2];
-    for (int v = 0; v < kVectors; ++v) FindVariants(v, scale, choices[v]);
-    GroupPoints chosen{};
-    ChooseVariants(choices, chosen.variants);
-    for (int v = 0; v < kVectors; ++v) {
-      const Choice& choice = choices[v][chosen.variants[v]];
-      const Half& lower = halves_[v][0];
-      const Half& upper = halves_[v][1];
-      const int l = grid_->lower[choice.point];
-      chosen.points[v] = choice.point;
-      chosen.square += lower.squares[IsShift(kRule) ? choice.lower : 0][l] +
-                       upper.squares[IsShift(kRule) ? choice.upper : 0][choice.pattern];
-      chosen.twice += lower.twices[choice.lower][l] + upper.twices[choice.upper][choice.pattern];
+  // The points that change the squared error least, with a scale > 0 for each vector, the same for
+  // those of a group.
+  [[gnu::noinline]] void Nearest(const float (&scales)[kVectors], Points& points) const {
+    if constexpr (IsShift(kRule)) {
+      Points minus;
+      for (int v = 0; v < kVectors; v += kWidth) {
+        FindPoints(v, Load(scales + v), 1.0f, points);
+        FindPoints(v, Load(scales + v), -1.0f, minus);
+      }
+      ChooseShifts(scales, minus, points);
+    } else {
+      for (int v = 0; v < kVectors; v += kWidth) FindPoints(v, Load(scales + v), 0.0f, points);
     }
-    return chosen;
   }
 
  private:
-  static constexpr int kPadded = Grid::kHalvesPadded;
-  static constexpr int kForms = kRule == GridRule::kFreeSigns ? 1 : 2;
+  // Halves of halves: two coordinates of eight, one of four.
+  static constexpr int kPartDims = kDims / 4;
+  static constexpr int kPatterns = kPartDims == 2 ? kBase * kBase : kBase;
+  static constexpr int kLowerMask = 127;
+  static_assert(kPatterns * kPatterns == Grid::kHalves && Grid::kHalves <= kLowerMask + 1);
 
-  // The sums of half a vector for each of its patterns. Form 1: with the shift -1, or with the sign
-  // changed that costs least.
-  struct Half {
-    alignas(64) float squares[kForms][kPadded];
-    alignas(64) float twices[kForms][kPadded];
+  // For the patterns of a part: t * square - twice, and what changing its cheapest sign adds.
+  struct Part {
+    Floats changes[kPatterns];
+    Floats flips[IsEven(kRule) ? kPatterns : 1];
   };
+  struct Best {
+    Floats change = Splat(std::numeric_limits<float>::infinity());
+    Floats lower = {};
+    Ints upper = {};
 
-  // The change of each pattern of a half for one scale, divided by the scale.
-  using Changes = float[kPadded];
-
-  struct Choice {
-    float change = std::numeric_limits<float>::infinity();
-    uint16_t point = 0;
-    uint8_t pattern = 0;  // the upper one
-    uint8_t lower = 0;    // forms
-    uint8_t upper = 0;
-  };
-
-  struct Hint {
-    uint16_t point = 0;
-    uint8_t pattern = 0;
-  };
-
-  [[gnu::noinline]] void PrepareHalf(const float* x, const float* w, Half& half) const {
-    float products[Grid::kHalfDims];
-    float sum_products = 0;
-    float sum_weights = 0;
-    for (int j = 0; j < Grid::kHalfDims; ++j) {
-      products[j] = 2 * w[j] * (IsShift(kRule) ? x[j] : std::fabs(x[j]));
-      sum_products += products[j];
-      sum_weights += w[j];
+    void Keep(Floats candidate, Floats of_lower, int h) {
+      const Ints nearer = candidate < change;
+      change = Min(candidate, change);
+      lower = nearer ? of_lower : lower;
+      upper = nearer ? h - Ints{} : upper;
     }
-    for (int k = 0; k < kPadded; k += kWidth) {
-      Floats square{};
-      Floats twice{};
-      Floats linear{};
-      Floats smallest = Splat(std::numeric_limits<float>::infinity());
-#pragma GCC unroll 4
-      for (int j = 0; j < Grid::kHalfDims; ++j) {
-        const Floats code = Load(grid_->patterns[j] + k);
-        const Floats weighted = Splat(w[j]) * code;
-        const Floats term = Splat(products[j]) * code;
-        square += weighted * code;
-        twice += term;
-        if constexpr (IsShift(kRule)) linear += weighted;
-        if constexpr (IsEven(kRule)) smallest = Min(term, smallest);
+  };
+
+  void FillPart(int first, int v, Floats scale, float shift, Ints flips_count, Part& part) const {
+    Floats changes[kPartDims][kBase];
+    Floats flips[kPartDims][kBase];
+    for (int j = 0; j < kPartDims; ++j) {
+      const Floats product = Load(products_[first + j] + v);
+      const Floats curvature = scale * Load(weights_[first + j] + v);
+      for (int d = 0; d < kBase; ++d) {
+        const float level = levels_[d] + shift;
+        changes[j][d] = (curvature * level - product) * level;
+        if constexpr (IsEven(kRule)) flips[j][d] = OrZero(flips_count, product * (2 * level));
       }
-      if constexpr (IsShift(kRule)) {
-        const Floats middle = square + Splat(sum_weights);
-        Store(half.squares[0] + k, middle + (linear + linear));
-        Store(half.squares[1] + k, middle - (linear + linear));
-        Store(half.twices[0] + k, twice + Splat(sum_products));
-        Store(half.twices[1] + k, twice - Splat(sum_products));
+    }
+    for (int p = 0; p < kPatterns; ++p) {
+      if constexpr (kPartDims == 1) {
+        part.changes[p] = changes[0][p];
+        if constexpr (IsEven(kRule)) part.flips[p] = flips[0][p];
       } else {
-        Store(half.squares[0] + k, square);
-        Store(half.twices[0] + k, twice);
-        if constexpr (IsEven(kRule)) {
-          Store(half.twices[1] + k, twice - (smallest + smallest));
-        }
+        part.changes[p] = changes[0][p % kBase] + changes[1][p / kBase];
+        if constexpr (IsEven(kRule)) part.flips[p] = Min(flips[0][p % kBase], flips[1][p / kBase]);
       }
     }
   }
 
-  static void FindChanges(const Half& half, int form, float scale, Changes& changes) {
-    const float* squares = half.squares[IsShift(kRule) ? form : 0];
-    for (int k = 0; k < kPadded; k += kWidth) {
-      Store(changes + k, Splat(scale) * Load(squares + k) - Load(half.twices[form] + k));
+  // Of the vectors from v on.
+  void FindPoints(int v, Floats scale, float shift, Points& points) const {
+    const Ints odd = LoadInts(odd_ + v);
+    const Ints pair_odd = odd ^ Swapped(odd);
+    const Ints flips = kRule == GridRule::kEvenSignPairs ? pair_odd : odd;
+    Part parts[4];
+    for (int part = 0; part < 4; ++part) {
+      FillPart(part * kPartDims, v, scale, shift, flips, parts[part]);
     }
-  }
-
-  static float LeastOf(const Changes& changes) {
-    Floats lanes = Load(changes);
-    for (int k = kWidth; k < kPadded; k += kWidth) lanes = Min(Load(changes + k), lanes);
-    float least[kWidth];
-    Store(least, lanes);
-    for (int width = kWidth / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) least[i] = std::min(least[i], least[i + width]);
+    constexpr int kForms = IsEven(kRule) ? 2 : 1;
+    alignas(64) float lowers[kForms][Grid::kHalves * kWidth];
+    for (int p = 0; p < Grid::kHalves; ++p) {
+      const Floats change = parts[0].changes[p % kPatterns] + parts[1].changes[p / kPatterns];
+      Store(lowers[0] + p * kWidth, Marked(change, p));
+      if constexpr (IsEven(kRule)) {
+        const Floats flip = Min(parts[0].flips[p % kPatterns], parts[1].flips[p / kPatterns]);
+        Store(lowers[1] + p * kWidth, Marked(change + flip, p));
+      }
     }
-    return least[0];
-  }
-
-  // Replaces `best` where a point changes less. `hint` is where the search begins, and becomes the
-  // point that was found: at the next scale it is near the best again.
-  void FindPoint(const Changes& lower, const Changes& upper, Choice& best, Hint& hint) const {
-    const float first = upper[hint.pattern] + lower[grid_->lower[hint.point]];
-    if (first < best.change) {
-      best.change = first;
-      best.point = hint.point;
-      best.pattern = hint.pattern;
-    }
-    const float least = LeastOf(lower);
+    Best bests[2];
     for (int h = 0; h < Grid::kHalves; ++h) {
-      if (upper[h] + least >= best.change) continue;
-      for (int k = grid_->starts[h]; k < grid_->starts[h + 1]; ++k) {
-        const float change = upper[h] + lower[grid_->lower[k]];
-        if (change < best.change) {
-          best.change = change;
-          best.point = static_cast<uint16_t>(k);
-          best.pattern = static_cast<uint8_t>(h);
-        }
+      if (grid_.starts[h] == grid_.starts[h + 1]) continue;
+      const Floats upper = parts[2].changes[h % kPatterns] + parts[3].changes[h / kPatterns];
+      const Floats lower = LeastOf(lowers[0], h);
+      if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(upper + lower, lower, h);
+      if constexpr (IsEven(kRule)) {
+        const Floats flip = Min(parts[2].flips[h % kPatterns], parts[3].flips[h / kPatterns]);
+        const Floats flipped = LeastOf(lowers[1], h);
+        const Floats in_upper = (upper + flip) + lower;
+        const Floats in_lower = upper + flipped;
+        bests[kRule == GridRule::kEvenSignPairs].Keep(Min(in_lower, in_upper),
+                                                      in_lower < in_upper ? flipped : lower, h);
       }
     }
-    hint = {best.point, best.pattern};
+    Ints variant = kRule == GridRule::kEvenSigns ? odd : shift < 0 ? ~Ints{} : Ints{};
+    Best& best = bests[0];
+    if constexpr (kRule == GridRule::kEvenSignPairs) {
+      const Floats more = bests[1].change - bests[0].change;
+      const Floats other = Swapped(more);
+      const Ints second = -(LanesFrom(0) & 1);
+      variant = pair_odd & ((more < other) | ((more == other) & ~second));
+      best.lower = variant ? bests[1].lower : best.lower;
+      best.upper = variant ? bests[1].upper : best.upper;
+    }
+    const Ints lower = reinterpret_cast<Ints>(best.lower) & kLowerMask;
+    StorePoints(v, shift, best.upper, lower, variant, points);
   }
 
-  void FindVariants(int v, float scale, Choice* choices) {
-    alignas(64) Changes changes[2][kForms];
-    auto find = [&](uint8_t lower, uint8_t upper, Choice start) {
-      Choice choice = start;
-      FindPoint(changes[0][lower], changes[1][upper], choice, hints_[v][lower][upper]);
-      if (choice.change < start.change) {
-        choice.lower = lower;
-        choice.upper = upper;
-      }
-      return choice;
-    };
+  // With the lower pattern in the last bits.
+  static Floats Marked(Floats change, int pattern) {
+    return reinterpret_cast<Floats>((reinterpret_cast<Ints>(change) & ~kLowerMask) | pattern);
+  }
+
+  Floats LeastOf(const float* lowers, int h) const {
+    Floats least = Load(lowers + grid_.lower[grid_.starts[h]] * kWidth);
+    for (int k = grid_.starts[h] + 1; k < grid_.starts[h + 1]; ++k) {
+      least = Min(Load(lowers + grid_.lower[k] * kWidth), least);
+    }
+    return least;
+  }
+
+  template <class Vector, size_t... kLane>
+  static Vector SwappedLanes(Vector v, std::index_sequence<kLane...> /*lanes*/) {
+    return __builtin_shufflevector(v, v, (kLane ^ 1)...);
+  }
+  template <class Vector>
+  static Vector Swapped(Vector v) {
+    return SwappedLanes(v, std::make_index_sequence<kWidth>());
+  }
+
+  // The sums of the points whose patterns are known.
+  void StorePoints(int v, float shift, Ints upper, Ints lower, Ints variant, Points& points) const {
+    Floats square{};
+    Floats twice{};
+    Floats smallest = Splat(std::numeric_limits<float>::infinity());
     for (int half = 0; half < 2; ++half) {
-      for (int form = 0; form < kForms; ++form) {
-        FindChanges(halves_[v][half], form, scale, changes[half][form]);
+      Ints left = half == 0 ? lower : upper;
+      for (int j = 0; j < Grid::kHalfDims; ++j) {
+        const Ints rest = kBase == 8 ? left >> 3 : left * 171 >> 9;
+        const Floats code = LookUp<Floats>(levels_, left - rest * kBase) + shift;
+        left = rest;
+        const int at = half * Grid::kHalfDims + j;
+        const Floats term = Load(products_[at] + v) * code;
+        square += Load(weights_[at] + v) * code * code;
+        twice += term;
+        smallest = Min(term, smallest);
       }
     }
-    if constexpr (IsShift(kRule)) {
-      choices[0] = find(0, 0, {});
-      choices[1] = find(1, 1, {});
-    } else if constexpr (kRule == GridRule::kEvenSigns) {
-      choices[0] = odd_[v] ? find(0, 1, find(1, 0, {})) : find(0, 0, {});
-    } else {
-      choices[0] = find(0, 0, {});
-      if (kRule == GridRule::kEvenSignPairs && odd_[v] != odd_[v ^ 1]) {
-        choices[1] = find(0, 1, find(1, 0, {}));
+    if constexpr (IsEven(kRule)) twice -= OrZero(variant, smallest + smallest);
+    Store(points.squares + v, square);
+    Store(points.twices + v, twice);
+    StoreInts(points.uppers + v, upper);
+    StoreInts(points.lowers + v, lower);
+    StoreInts(points.variants + v, variant);
+  }
+
+  // Replaces the points by those with the other shift where these change less: the vectors alone,
+  // or groups of them.
+  void ChooseShifts(const float (&scales)[kVectors], const Points& minus, Points& points) const {
+    constexpr int kTogether = kRule == GridRule::kShiftPerGroup ? kGroupVectors : 1;
+    for (int v = 0; v < kVectors; v += kTogether) {
+      const float scale = scales[v];
+      if (minus.Sum(v, kTogether).Change(scale) < points.Sum(v, kTogether).Change(scale)) {
+        points.Copy(minus, v, kTogether);
       }
     }
   }
 
-  // The variants that the rule allows and that change least in sum.
-  void ChooseVariants(const Choice (&choices)[kVectors][2], uint8_t* variants) const {
-    if constexpr (kRule == GridRule::kShiftPerGroup) {
-      float sums[2] = {};
-      for (int v = 0; v < kVectors; ++v) {
-        sums[0] += choices[v][0].change;
-        sums[1] += choices[v][1].change;
-      }
-      for (int v = 0; v < kVectors; ++v) variants[v] = sums[1] < sums[0];
-    } else if constexpr (kRule == GridRule::kShiftPerVector) {
-      for (int v = 0; v < kVectors; ++v) variants[v] = choices[v][1].change < choices[v][0].change;
-    } else if constexpr (kRule == GridRule::kEvenSignPairs) {
-      for (int v = 0; v < kVectors; v += 2) {
-        if (odd_[v] == odd_[v + 1]) continue;
-        const float first = choices[v][1].change + choices[v + 1][0].change;
-        const float second = choices[v][0].change + choices[v + 1][1].change;
-        variants[second < first ? v + 1 : v] = 1;
-      }
-    }
-  }
-
-  const Grid* grid_;
-  Half halves_[kVectors][2];  // [1]: of the upper coordinates
-  Hint hints_[kVectors][kForms][kForms];
-  bool odd_[kVectors];  // number of minus signs
+  const Grid& grid_;
+  alignas(64) float levels_[8] = {};
+  alignas(64) float products_[kDims][kVectors];  // twice weight times value
+  alignas(64) float weights_[kDims][kVectors];
+  alignas(64) int32_t odd_[kVectors];  // -1 where the number of minus signs is odd
 };
