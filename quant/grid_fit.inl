@@ -88,7 +88,7 @@ inline int NearestMultiple(float ratio, int scales) {
   return static_cast<int>(s);
 }
 
-// The unit whose multiples come nearest to the ideals, from a row of candidates.
+// The unit whose multiples come nearest to the ideals, from a row of candidates, a lane each.
 template <int kGroups, int kScales>
 [[gnu::noinline]] float ChooseUnit(const GroupIdeal* ideals) {
   constexpr int kCandidates = 64;
@@ -96,24 +96,27 @@ template <int kGroups, int kScales>
   float largest = 0;
   for (int g = 0; g < kGroups; ++g) largest = std::max(largest, ideals[g].scale);
   if (largest == 0) return 0;
-  float best_unit = largest / kTop;
-  float best_error = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < kCandidates; ++i) {
-    const float multiple = kTop * (1.15f - 0.55f * static_cast<float>(i) / kCandidates);
-    const float inverse = multiple / largest;
-    const float unit = 1 / inverse;
-    float error = 0;
+  alignas(64) float errors[kCandidates];
+  alignas(64) float units[kCandidates];
+  for (int i = 0; i < kCandidates; i += kWidth) {
+    const Floats candidate = __builtin_convertvector(LanesFrom(i), Floats);
+    const Floats inverse = kTop * (1.15f - candidate * (0.55f / kCandidates)) / largest;
+    const Floats unit = 1.0f / inverse;
+    Floats error{};
     for (int g = 0; g < kGroups; ++g) {
-      const int s = NearestMultiple(ideals[g].scale * inverse, kScales);
-      const float difference = unit * static_cast<float>(2 * s + 1) - ideals[g].scale;
+      const Floats ratio = 0.5f * (ideals[g].scale * inverse);
+      const Floats most = Splat(static_cast<float>(kScales - 1));
+      const Floats s = __builtin_convertvector(
+          __builtin_convertvector(Max(Min(ratio, most), Floats{}), Ints), Floats);
+      const Floats difference = unit * (s + s + 1.0f) - ideals[g].scale;
       error += ideals[g].square * difference * difference;
     }
-    if (error < best_error) {
-      best_error = error;
-      best_unit = unit;
-    }
+    Store(units + i, unit);
+    Store(errors + i, -error);
   }
-  return best_unit;
+  int lanes[1];
+  FindGreatest(errors, lanes);
+  return units[lanes[0]];
 }
 
 // The multiples of `unit` that leave the least errors: the nearest to the ideals or neighbours.

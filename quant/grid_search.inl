@@ -169,27 +169,31 @@ class GridSearch {
     }
     constexpr int kForms = IsEven(kRule) ? 2 : 1;
     alignas(64) float lowers[kForms][Grid::kHalves * kWidth];
-    for (int p = 0; p < Grid::kHalves; ++p) {
-      const Floats change = parts[0].changes[p % kPatterns] + parts[1].changes[p / kPatterns];
-      Store(lowers[0] + p * kWidth, Marked(change, p));
-      if constexpr (IsEven(kRule)) {
-        const Floats flip = Min(parts[0].flips[p % kPatterns], parts[1].flips[p / kPatterns]);
-        Store(lowers[1] + p * kWidth, Marked(change + flip, p));
+    for (int p = 0, at = 0; p < kPatterns; ++p) {
+      for (int q = 0; q < kPatterns; ++q, ++at) {
+        const Floats change = parts[0].changes[q] + parts[1].changes[p];
+        Store(lowers[0] + at * kWidth, Marked(change, at));
+        if constexpr (IsEven(kRule)) {
+          const Floats flip = Min(parts[0].flips[q], parts[1].flips[p]);
+          Store(lowers[1] + at * kWidth, Marked(change + flip, at));
+        }
       }
     }
     Best bests[2];
-    for (int h = 0; h < Grid::kHalves; ++h) {
-      if (grid_.starts[h] == grid_.starts[h + 1]) continue;
-      const Floats upper = parts[2].changes[h % kPatterns] + parts[3].changes[h / kPatterns];
-      const Floats lower = LeastOf(lowers[0], h);
-      if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(upper + lower, lower, h);
-      if constexpr (IsEven(kRule)) {
-        const Floats flip = Min(parts[2].flips[h % kPatterns], parts[3].flips[h / kPatterns]);
-        const Floats flipped = LeastOf(lowers[1], h);
-        const Floats in_upper = (upper + flip) + lower;
-        const Floats in_lower = upper + flipped;
-        bests[kRule == GridRule::kEvenSignPairs].Keep(Min(in_lower, in_upper),
-                                                      in_lower < in_upper ? flipped : lower, h);
+    for (int p = 0, h = 0; p < kPatterns; ++p) {
+      for (int q = 0; q < kPatterns; ++q, ++h) {
+        if (grid_.run_starts[h] == grid_.run_starts[h + 1]) continue;
+        const Floats upper = parts[2].changes[q] + parts[3].changes[p];
+        const Floats lower = LeastOf(lowers[0], h);
+        if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(upper + lower, lower, h);
+        if constexpr (IsEven(kRule)) {
+          const Floats flip = Min(parts[2].flips[q], parts[3].flips[p]);
+          const Floats flipped = LeastOf(lowers[1], h);
+          const Floats in_upper = (upper + flip) + lower;
+          const Floats in_lower = upper + flipped;
+          bests[kRule == GridRule::kEvenSignPairs].Keep(Min(in_lower, in_upper),
+                                                        in_lower < in_upper ? flipped : lower, h);
+        }
       }
     }
     Ints variant = kRule == GridRule::kEvenSigns ? odd : shift < 0 ? ~Ints{} : Ints{};
@@ -211,12 +215,24 @@ class GridSearch {
     return reinterpret_cast<Floats>((reinterpret_cast<Ints>(change) & ~kLowerMask) | pattern);
   }
 
-  Floats LeastOf(const float* lowers, int h) const {
-    Floats least = Load(lowers + grid_.lower[grid_.starts[h]] * kWidth);
-    for (int k = grid_.starts[h] + 1; k < grid_.starts[h + 1]; ++k) {
-      least = Min(Load(lowers + grid_.lower[k] * kWidth), least);
+  static Floats LoadRun(const float* lowers, int run) {
+    static_assert(kWidth <= 16);
+    Floats v;
+    std::memcpy(&v, reinterpret_cast<const char*>(lowers) + run * (kWidth / 4), sizeof(v));
+    return v;
+  }
+
+  // Of the points with an upper pattern.
+  Floats LeastOf(const float* lowers, int upper) const {
+    const uint16_t* run = grid_.runs + grid_.run_starts[upper];
+    const uint16_t* end = grid_.runs + grid_.run_starts[upper + 1];
+    Floats even = LoadRun(lowers, run[0]);
+    Floats odd = LoadRun(lowers, run[1]);
+    for (run += 2; run < end; run += 2) {
+      even = Min(LoadRun(lowers, run[0]), even);
+      odd = Min(LoadRun(lowers, run[1]), odd);
     }
-    return least;
+    return Min(even, odd);
   }
 
   template <class Vector, size_t... kLane>

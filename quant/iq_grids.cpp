@@ -170,12 +170,6 @@ constexpr int8_t kIq1Levels[] = {-8, 0, 8};
 template <class Grid, size_t kWords, size_t kBase>
 constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBase]) {
   Grid grid{};
-  for (size_t half = 0; half < Grid::kHalves; ++half) {
-    size_t pattern = half;
-    for (int j = 0; j < Grid::kHalfDims; ++j, pattern /= kBase) {
-      grid.patterns[j][half] = digits[pattern % kBase];
-    }
-  }
   uint16_t rank = 0;
   for (size_t word = 0; word < kWords; ++word) {
     for (uint64_t left = set[word]; left != 0; left &= left - 1) {
@@ -190,6 +184,15 @@ constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBas
   }
   for (int half = 0; half < Grid::kHalves; ++half) {
     grid.starts[half + 1] = static_cast<uint16_t>(grid.starts[half + 1] + grid.starts[half]);
+    uint16_t end = grid.run_starts[half];
+    for (int point = grid.starts[half]; point < grid.starts[half + 1]; ++point) {
+      grid.runs[end++] = static_cast<uint16_t>(16 * grid.lower[point]);
+    }
+    if (end % 2 != 0) {
+      grid.runs[end] = grid.runs[end - 1];
+      ++end;
+    }
+    grid.run_starts[half + 1] = end;
   }
   return grid;
 }

@@ -24,10 +24,12 @@ struct Grid {
   static constexpr int kHalfDims = kDims / 2;
   static constexpr int kHalves =
       kDims == 8 ? kBaseValue * kBaseValue * kBaseValue * kBaseValue : kBaseValue * kBaseValue;
-  static constexpr int kHalvesPadded = (kHalves + 15) / 16 * 16;
   uint8_t lower[kCount];
   uint16_t starts[kHalves + 1];
-  alignas(64) float patterns[kHalfDims][kHalvesPadded];  // the coordinates, padded with zeros
+  // The lower patterns once more, times 16; an odd number of them is made even by repeating the
+  // last. Those with the upper pattern h are run_starts[h] to run_starts[h + 1].
+  uint16_t runs[kCount + kHalves];
+  uint16_t run_starts[kHalves + 1];
 };
 
 // Multiples of 8: the shift of +-1/8 is then +-1.
