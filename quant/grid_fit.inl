@@ -17,14 +17,13 @@ struct GridShape {
   Levels<kLevels> levels;  // of a coordinate
   float unit;              // of the scales: d * unit
   float code_size;         // typical root mean square of well-fitted codes
+  float spread;            // points are tried at the first scale, at that times this and divided
 };
 
 // The search for a scale starts at the scales that give a group's codes a weighted root mean square
 // of so many times code_size.
 constexpr float kStarts[] = {1.8f,  1.6f, 1.45f, 1.32f, 1.2f,  1.1f, 1.0f,  0.92f,
                              0.85f, 0.8f, 0.75f, 0.7f,  0.65f, 0.6f, 0.55f, 0.5f};
-
-constexpr float kGridStarts[] = {0.85f, 1.0f, 1.18f};
 
 struct GroupIdeal {
   float scale = 0;
@@ -64,7 +63,7 @@ void FindIdeals(const Shape& shape, const typename Shape::Search& search, const 
     const int begin = g * Shape::kGroup;
     starts[g] = StartScale(shape, block.values + begin, block.weights + begin);
   }
-  for (const float ratio : kGridStarts) {
+  for (const float ratio : {1 / shape.spread, 1.0f, shape.spread}) {
     alignas(64) float scales[Shape::Search::kVectors];
     for (int v = 0; v < Shape::Search::kVectors; ++v) {
       scales[v] = starts[v / Shape::kVectors] * ratio;
@@ -79,13 +78,6 @@ void FindIdeals(const Shape& shape, const typename Shape::Search& search, const 
       ideals[g] = {best_scale, sums.square};
     }
   }
-}
-
-// The number s of the multiple 2 s + 1 that is nearest to `ratio`.
-inline int NearestMultiple(float ratio, int scales) {
-  const float s =
-      std::clamp(0.5f * (ratio - 1) + 0.5f, 0.0f, static_cast<float>(scales - 1) + 0.5f);
-  return static_cast<int>(s);
 }
 
 // The unit whose multiples come nearest to the ideals, from a row of candidates, a lane each.
@@ -119,7 +111,7 @@ template <int kGroups, int kScales>
   return units[lanes[0]];
 }
 
-// The multiples of `unit` that leave the least errors: the nearest to the ideals or neighbours.
+// The multiples of `unit` that leave the least errors, of those next to the ideals.
 template <class Shape>
 void FitGroups(const typename Shape::Search& search, float unit,
                const GroupIdeal (&ideals)[Shape::kGroups], int (&multiples)[Shape::kGroups],
@@ -127,12 +119,15 @@ void FitGroups(const typename Shape::Search& search, float unit,
   constexpr int kVectors = Shape::kVectors;
   float best_changes[Shape::kGroups];
   std::fill_n(best_changes, Shape::kGroups, std::numeric_limits<float>::infinity());
-  for (int step = -1; step <= 1; ++step) {
+  for (int step = 0; step <= 1; ++step) {
     int tried[Shape::kGroups];
     alignas(64) float scales[Shape::Search::kVectors];
     for (int g = 0; g < Shape::kGroups; ++g) {
-      const int middle = NearestMultiple(ideals[g].scale / unit, Shape::kScales);
-      tried[g] = std::clamp(middle + step, 0, Shape::kScales - 1);
+      // The multiple 2 s + 1 is at most as large as the ideal where s is at most this.
+      const float below = 0.5f * (ideals[g].scale / unit - 1);
+      const float most = static_cast<float>(Shape::kScales - 1);
+      tried[g] =
+          std::clamp(static_cast<int>(std::clamp(below, 0.0f, most)) + step, 0, Shape::kScales - 1);
       std::fill_n(scales + g * kVectors, kVectors, unit * static_cast<float>(2 * tried[g] + 1));
     }
     typename Shape::Points points;
@@ -227,19 +222,19 @@ constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int8_t kIq3SNumbers[] = {1, 3, 5, 7, 9, 11, 13, 15};
 
 constexpr GridShape<GridRule::kShiftPerGroup, decltype(kIq1Grid), 32, 8, 3> kIq1SShape{
-    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7};
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7, 1.22f};
 constexpr GridShape<GridRule::kShiftPerVector, decltype(kIq1Grid), 16, 8, 3> kIq1MShape{
-    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7};
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7, 1.22f};
 constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XxsGrid), 32, 16, 3> kIq2XxsShape{
-    kIq2XxsGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+    kIq2XxsGrid, MakeLevels(kIq2Numbers), 0.125f, 20, 1.22f};
 constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XsGrid), 16, 16, 3> kIq2XsShape{
-    kIq2XsGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+    kIq2XsGrid, MakeLevels(kIq2Numbers), 0.125f, 20, 1.22f};
 constexpr GridShape<GridRule::kFreeSigns, decltype(kIq2SGrid), 16, 16, 3> kIq2SShape{
-    kIq2SGrid, MakeLevels(kIq2Numbers), 0.125f, 20};
+    kIq2SGrid, MakeLevels(kIq2Numbers), 0.125f, 20, 1.22f};
 constexpr GridShape<GridRule::kEvenSignPairs, decltype(kIq3XxsGrid), 32, 16, 8> kIq3XxsShape{
-    kIq3XxsGrid, MakeLevels(kIq3XxsNumbers, {0.13348f, 0.00015f, -0.58727f}), 0.25f, 26};
+    kIq3XxsGrid, MakeLevels(kIq3XxsNumbers, {0.13348f, 0.00015f, -0.58727f}), 0.25f, 26, 1.22f};
 constexpr GridShape<GridRule::kFreeSigns, decltype(kIq3SGrid), 32, 16, 8> kIq3SShape{
-    kIq3SGrid, MakeLevels(kIq3SNumbers, {0.5f, 0, -0.5f}), 1, 7};
+    kIq3SGrid, MakeLevels(kIq3SNumbers, {0.5f, 0, -0.5f}), 1, 7, 1.18f};
 
 inline GridFit SearchIq1S(const float* values, const float* importance) {
   return SearchGrid(kIq1SShape, values, importance);

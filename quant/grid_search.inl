@@ -180,20 +180,20 @@ class GridSearch {
       }
     }
     Best bests[2];
-    for (int p = 0, h = 0; p < kPatterns; ++p) {
-      for (int q = 0; q < kPatterns; ++q, ++h) {
-        if (grid_.run_starts[h] == grid_.run_starts[h + 1]) continue;
-        const Floats upper = parts[2].changes[q] + parts[3].changes[p];
-        const Floats lower = LeastOf(lowers[0], h);
-        if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(upper + lower, lower, h);
-        if constexpr (IsEven(kRule)) {
-          const Floats flip = Min(parts[2].flips[q], parts[3].flips[p]);
-          const Floats flipped = LeastOf(lowers[1], h);
-          const Floats in_upper = (upper + flip) + lower;
-          const Floats in_lower = upper + flipped;
-          bests[kRule == GridRule::kEvenSignPairs].Keep(Min(in_lower, in_upper),
-                                                        in_lower < in_upper ? flipped : lower, h);
-        }
+    for (const auto& run : std::span(grid_.runs, static_cast<size_t>(grid_.run_count))) {
+      const int h = run.upper;
+      const int q = h % kPatterns;
+      const int p = h / kPatterns;
+      const Floats upper = parts[2].changes[q] + parts[3].changes[p];
+      const Floats lower = LeastOf(lowers[0], run);
+      if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(upper + lower, lower, h);
+      if constexpr (IsEven(kRule)) {
+        const Floats flip = Min(parts[2].flips[q], parts[3].flips[p]);
+        const Floats flipped = LeastOf(lowers[1], run);
+        const Floats in_upper = (upper + flip) + lower;
+        const Floats in_lower = upper + flipped;
+        bests[kRule == GridRule::kEvenSignPairs].Keep(Min(in_lower, in_upper),
+                                                      in_lower < in_upper ? flipped : lower, h);
       }
     }
     Ints variant = kRule == GridRule::kEvenSigns ? odd : shift < 0 ? ~Ints{} : Ints{};
@@ -215,22 +215,20 @@ class GridSearch {
     return reinterpret_cast<Floats>((reinterpret_cast<Ints>(change) & ~kLowerMask) | pattern);
   }
 
-  static Floats LoadRun(const float* lowers, int run) {
-    static_assert(kWidth <= 16);
+  static Floats LoadRun(const float* lowers, size_t run) {
     Floats v;
     std::memcpy(&v, reinterpret_cast<const char*>(lowers) + run * (kWidth / 4), sizeof(v));
     return v;
   }
 
-  // Of the points with an upper pattern.
-  Floats LeastOf(const float* lowers, int upper) const {
-    const uint16_t* run = grid_.runs + grid_.run_starts[upper];
-    const uint16_t* end = grid_.runs + grid_.run_starts[upper + 1];
-    Floats even = LoadRun(lowers, run[0]);
-    Floats odd = LoadRun(lowers, run[1]);
-    for (run += 2; run < end; run += 2) {
-      even = Min(LoadRun(lowers, run[0]), even);
-      odd = Min(LoadRun(lowers, run[1]), odd);
+  Floats LeastOf(const float* lowers, const typename Grid::Run& run) const {
+    const uint16_t* at = grid_.of_runs + run.begin;
+    const uint16_t* end = grid_.of_runs + run.end;
+    Floats even = LoadRun(lowers, at[0]);
+    Floats odd = LoadRun(lowers, at[1]);
+    for (at += 2; at < end; at += 2) {
+      even = Min(even, LoadRun(lowers, at[0]));
+      odd = Min(odd, LoadRun(lowers, at[1]));
     }
     return Min(even, odd);
   }

@@ -26,10 +26,18 @@ struct Grid {
       kDims == 8 ? kBaseValue * kBaseValue * kBaseValue * kBaseValue : kBaseValue * kBaseValue;
   uint8_t lower[kCount];
   uint16_t starts[kHalves + 1];
-  // The lower patterns once more, times 16; an odd number of them is made even by repeating the
-  // last. Those with the upper pattern h are run_starts[h] to run_starts[h + 1].
-  uint16_t runs[kCount + kHalves];
-  uint16_t run_starts[kHalves + 1];
+
+  // The lower patterns once more, times 16, a run for each upper pattern that has any. The number
+  // of a run is made even by repeating the last. Runs are in the order of their lengths, which
+  // branches of loops over them are easier to foresee in.
+  struct Run {
+    uint16_t begin;
+    uint16_t end;
+    uint8_t upper;  // the pattern
+  };
+  int run_count;
+  Run runs[kHalves];
+  uint16_t of_runs[kCount + kHalves];
 };
 
 // Multiples of 8: the shift of +-1/8 is then +-1.
