@@ -130,7 +130,7 @@ inline void StoreWeights(const float* importance, int count, UnitValues& block) 
   Floats greatest{};
   for (int i = 0; importance != nullptr && i < count; i += kWidth) {
     const Floats weight = Load(importance + i);
-    const Floats usable = (weight >= 0.0f) & (weight <= kMax) ? weight : Floats{};
+    const Floats usable = ((weight >= 0.0f) & (weight <= kMax)) ? weight : Floats{};
     Store(block.weights + i, usable);
     greatest = Max(usable, greatest);
   }

@@ -8,7 +8,6 @@ struct PairSearch {
   float shift = 0;
   float targets[kTargets] = {-50, -56, -62, -68, -74, -80, -86, -91,
                              36,  41,  46,  50,  55,  59,  63,  67};
-  float step = 0.01f;
 };
 constexpr PairSearch kPairSearch;
 constexpr int kPairPoints = 32;

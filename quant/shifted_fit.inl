@@ -1,18 +1,15 @@
 // The fits of quant/shifted_fit.h, included after quant/level_fit.inl.
 
 // Levels with and without the shift, and where the search for a group's scale begins: the value of
-// largest magnitude is placed at these targets. The last step of that search tries scales so many
-// parts of the best one apart.
+// largest magnitude is placed at these targets.
 template <int kCount, int kShiftsValue = 2>
 struct ShiftedSearch {
   static constexpr int kShifts = kShiftsValue;
-  // More levels leave less to gain from cutting off the largest value.
-  static constexpr int kTargetsOfEnd = kCount > 16 ? 4 : 8;
+  static constexpr int kTargetsOfEnd = kCount == 16 ? 8 : 4;
   static constexpr int kTargets = 2 * kTargetsOfEnd;
   Levels<kCount> levels;
   float shift;
   float targets[kTargets];
-  float step;
 };
 
 template <int kCount>
@@ -20,6 +17,7 @@ constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, L
   ShiftedSearch<kCount> search{};
   search.levels = MakeLevels(table.levels, curve);
   search.shift = static_cast<float>(table.shift);
+  // More levels leave less to gain from cutting off the largest value.
   const float first = kCount <= 4 ? 0.68f : kCount <= 8 ? 0.82f : kCount <= 16 ? 0.88f : 0.975f;
   const float last = kCount <= 4 ? 1.72f : kCount <= 8 ? 1.42f : kCount <= 16 ? 1.2f : 1.06f;
   constexpr int kTargetsOfEnd = ShiftedSearch<kCount>::kTargetsOfEnd;
@@ -29,16 +27,12 @@ constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, L
     search.targets[k] = part * static_cast<float>(table.levels[0]);
     search.targets[kTargetsOfEnd + k] = part * static_cast<float>(table.levels[kCount - 1]);
   }
-  search.step = apart / 8;
   return search;
 }
 
 // IQ4_XS, whose levels have no shift.
 constexpr ShiftedSearch<16, 1> kSearchIq4 = {
-    kIq4,
-    0,
-    {-99, 86, -107, 95, -114, 104, -122, 113, -130, 122, -137, 131, -145, 140, -152, 149},
-    0};
+    kIq4, 0, {-99, 86, -107, 95, -114, 104, -122, 113, -130, 122, -137, 131, -145, 140, -152, 149}};
 
 constexpr ShiftedSearch<4> kSearch2 = MakeSearch(kShiftedLevels2, {});
 constexpr ShiftedSearch<8> kSearch3 =
@@ -74,34 +68,21 @@ struct GroupScale {
   bool shifted = false;
 };
 
+// The best of the scales that place the peak at the targets, after least squares. To look around it
+// as well changes nothing, since stored scales are multiples of a unit.
 template <class Search>
 GroupScale SearchShiftedScale(const Search& search, const LevelSamples& x, float peak) {
-  constexpr int kShifts = Search::kShifts;
-  constexpr int kScales = Search::kTargets * kShifts;
-  LevelScale best;
-  bool shifted = false;
+  constexpr int kScales = Search::kTargets * Search::kShifts;
   alignas(64) float shifts[kScales] = {};
   alignas(64) float inverses[kScales];
-  auto keep_best = [&](const auto& sums, const auto& shifts_of_lanes) {
-    const int lane = KeepBest(sums, best);
-    if (lane >= 0) shifted = shifts_of_lanes[lane] != 0.0f;
-  };
   const float inverse = 1 / peak;
   for (int k = 0; k < kScales; ++k) {
     inverses[k] = search.targets[k % Search::kTargets] * inverse;
     if (k >= Search::kTargets) shifts[k] = search.shift;
   }
-  keep_best(SumShifted(search, x, shifts, inverses), shifts);
-  if (best.scale == 0 || search.step == 0) return {best.scale, shifted};
-  alignas(64) float shifts_around[16] = {};
-  alignas(64) float around[16];
-  constexpr int kAround = 16 / kShifts;
-  for (int k = 0; k < kShifts; ++k) {
-    PutAround<kAround>(best.scale, search.step, around + k * kAround);
-  }
-  for (int k = kAround; k < 16; ++k) shifts_around[k] = search.shift;
-  keep_best(SumShifted(search, x, shifts_around, around), shifts_around);
-  return {best.scale, shifted};
+  LevelScale best;
+  const int lane = KeepBest(SumShifted(search, x, shifts, inverses), best);
+  return {best.scale, lane >= Search::kTargets};
 }
 
 // What a group makes of a given unit, and the gain and the sums of that.
