@@ -12,6 +12,8 @@
 
 #include "quant/format.h"
 #include "quant/iq_grids.h"
+#include "quant/level_fit.h"
+#include "quant/shifted_fit.h"
 
 namespace kvant::quant {
 namespace {
@@ -153,6 +155,109 @@ TEST(CodebookEncode, TakesTheBestPointsAndSigns) {
       }
       return sum;
     });
+  }
+}
+
+// ---- Levels and scales against brute force -------------------------------------------------
+
+// The level of `levels`, each greater by `shift`, that is nearest to `value`.
+template <size_t kCount>
+int NearestOf(const int8_t (&levels)[kCount], int shift, double value) {
+  int nearest = levels[0] + shift;
+  for (const int8_t level : levels) {
+    if (std::fabs(level + shift - value) < std::fabs(nearest - value)) nearest = level + shift;
+  }
+  return nearest;
+}
+
+// With a block's scales, every value of 16 that share one has its nearest level, without the shift
+// or with it. Values half way between two levels may have either.
+template <size_t kCount>
+void ExpectNearestLevels(const char* name, const int8_t (&levels)[kCount], int shift) {
+  const FormatTraits& format = *FindFormat(name);
+  ASSERT_EQ(format.head_bytes, 0);
+  const auto count = static_cast<size_t>(format.block_values);
+  for (uint32_t trial = 0; trial < 40; ++trial) {
+    std::vector<float> values = Gaussian(count, 30 + trial);
+    values[trial % count] *= 5;
+    const std::vector<float> weights = Importance(count, 70 + trial);
+    std::vector<std::byte> block(static_cast<size_t>(format.block_bytes));
+    format.encode(values.data(), trial % 2 == 0 ? nullptr : weights.data(), block.data(),
+                  format.block_values);
+    IntegerBlock integers;
+    format.to_integers(block.data(), integers);
+    for (size_t begin = 0; begin < count; begin += 16) {
+      const double scale = integers.scales[begin / 16];
+      if (scale == 0) continue;
+      int wrong[2] = {};
+      for (size_t i = begin; i < begin + 16; ++i) {
+        for (int k = 0; k < 2; ++k) {
+          const double exact = double{values[i]} / scale;
+          const double error = std::fabs(integers.codes[i] - exact);
+          const double least = std::fabs(NearestOf(levels, k * shift, exact) - exact);
+          wrong[k] += static_cast<int>(error > least + 1e-4);
+        }
+      }
+      EXPECT_EQ(std::min(wrong[0], wrong[1]), 0) << name << ", values from " << begin;
+    }
+  }
+}
+
+TEST(CodebookEncode, TakesTheNearestLevels) {
+  ExpectNearestLevels("IQ4_NL", kIq4Levels, 0);
+  ExpectNearestLevels("IQ4_XS", kIq4Levels, 0);
+  ExpectNearestLevels("MXFP4", kE2M1Levels, 0);
+  ExpectNearestLevels("NVFP4", kE2M1Levels, 0);
+  ExpectNearestLevels("IQ2_K", kShiftedLevels2.levels, kShiftedLevels2.shift);
+  ExpectNearestLevels("IQ3_K", kShiftedLevels3.levels, kShiftedLevels3.shift);
+  ExpectNearestLevels("IQ4_K", kShiftedLevels4.levels, kShiftedLevels4.shift);
+  ExpectNearestLevels("IQ5_K", kShiftedLevels5.levels, kShiftedLevels5.shift);
+  ExpectNearestLevels("IQ6_K", kShiftedLevels6.levels, kShiftedLevels6.shift);
+}
+
+// The least weighted squared error of 32 values over scales 0.2 % apart, of both signs, that place
+// the largest magnitude between 40 and 250.
+double LeastErrorOfLevels(const float* values, const float* weights) {
+  double peak = 0;
+  double energy = 0;
+  for (int i = 0; i < 32; ++i) {
+    peak = std::max(peak, std::fabs(double{values[i]}));
+    energy += double{weights[i]} * values[i] * values[i];
+  }
+  double gain = 0;
+  for (double target = 40; target < 250; target *= 1.002) {
+    for (const double sign : {-1.0, 1.0}) {
+      double product = 0;
+      double square = 0;
+      for (int i = 0; i < 32; ++i) {
+        const int level = NearestOf(kIq4Levels, 0, sign * target / peak * values[i]);
+        product += double{weights[i]} * values[i] * level;
+        square += double{weights[i]} * level * level;
+      }
+      gain = std::max(gain, product * product / square);
+    }
+  }
+  return energy - gain;
+}
+
+// What the finite number of starts and the rounding of d cost.
+TEST(CodebookEncode, ScalesOfIq4NlAreNearTheBestOfAll) {
+  constexpr size_t kCount = 32 * 60;
+  const std::vector<float> values = Gaussian(kCount, 110);
+  for (const bool weighted : {false, true}) {
+    const std::vector<float> weights =
+        weighted ? Importance(kCount, 111) : std::vector<float>(kCount, 1.0f);
+    const std::vector<float> decoded = RoundTrip(*FindFormat("IQ4_NL"), values, weights.data());
+    double error = 0;
+    double least = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      error += weights[i] * std::pow(double{values[i]} - decoded[i], 2);
+    }
+    for (size_t i = 0; i < kCount; i += 32) {
+      least += LeastErrorOfLevels(values.data() + i, weights.data() + i);
+    }
+    EXPECT_GE(error, 0.999 * least);
+    EXPECT_LE(error, (weighted ? 1.05 : 1.01) * least);
   }
 }
 
