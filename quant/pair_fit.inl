@@ -8,6 +8,7 @@ struct PairSearch {
   float shift = 0;
   float targets[kTargets] = {-50, -56, -62, -68, -74, -80, -86, -91,
                              36,  41,  46,  50,  55,  59,  63,  67};
+  float parts[kUnitsTogether] = {1.0f, 0.96f, 0.92f, 0.88f};
 };
 constexpr PairSearch kPairSearch;
 constexpr int kPairPoints = 32;

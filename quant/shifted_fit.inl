@@ -1,5 +1,8 @@
 // The fits of quant/shifted_fit.h, included after quant/level_fit.inl.
 
+// So many units are tried side by side, each in four lanes that take turns.
+constexpr int kUnitsTogether = 4;
+
 // Levels with and without the shift, and where the search for a group's scale begins: the value of
 // largest magnitude is placed at these targets.
 template <int kCount, int kShiftsValue = 2>
@@ -10,6 +13,8 @@ struct ShiftedSearch {
   Levels<kCount> levels;
   float shift;
   float targets[kTargets];
+  // The group of largest scale takes so much of the farthest multiple of d.
+  float parts[kUnitsTogether];
 };
 
 template <int kCount>
@@ -17,6 +22,10 @@ constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, L
   ShiftedSearch<kCount> search{};
   search.levels = MakeLevels(table.levels, curve);
   search.shift = static_cast<float>(table.shift);
+  for (int u = 0; u < kUnitsTogether; ++u) {
+    const float of_unit = static_cast<float>(u);
+    search.parts[u] = kCount <= 4 ? 1.03f - 0.05f * of_unit : 1.0f - 0.04f * of_unit;
+  }
   // More levels leave less to gain from cutting off the largest value.
   const float first = kCount <= 4 ? 0.68f : kCount <= 8 ? 0.82f : kCount <= 16 ? 0.88f : 0.975f;
   const float last = kCount <= 4 ? 1.72f : kCount <= 8 ? 1.42f : kCount <= 16 ? 1.2f : 1.06f;
@@ -32,7 +41,10 @@ constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, L
 
 // IQ4_XS, whose levels have no shift.
 constexpr ShiftedSearch<16, 1> kSearchIq4 = {
-    kIq4, 0, {-99, 86, -107, 95, -114, 104, -122, 113, -130, 122, -137, 131, -145, 140, -152, 149}};
+    kIq4,
+    0,
+    {-99, 86, -107, 95, -114, 104, -122, 113, -130, 122, -137, 131, -145, 140, -152, 149},
+    {1.0f, 0.97f, 0.94f, 0.91f}};
 
 constexpr ShiftedSearch<4> kSearch2 = MakeSearch(kShiftedLevels2, {});
 constexpr ShiftedSearch<8> kSearch3 =
@@ -92,9 +104,6 @@ struct GroupChoice {
   float gain = -std::numeric_limits<float>::infinity();
   LevelSums sums;
 };
-
-// The lanes of four units, which take turns, or of one.
-constexpr int kUnitsTogether = 4;
 
 // What a group makes of kUnits units: of the nearest multiples to the ideal scale those that leave
 // the greatest gain. Of four units, with the shift of the ideal scale; of one, with and without.
@@ -159,9 +168,6 @@ void StoreShifted(const ShiftedSearch<kCount, kShifts>& search, const LevelSampl
     StoreBytes(codes + i, search.levels.Number(Load(x.values + i) * inverse - shift));
   }
 }
-
-// The group of largest scale takes one of the far multiples of d.
-constexpr float kPartsOfFarthest[kUnitsTogether] = {1.0f, 0.96f, 0.92f, 0.88f};
 
 // What the groups of a block make of kUnits values of d.
 template <int kUnits>
@@ -233,15 +239,19 @@ ShiftedFit SearchShifted(const ShiftedSearch<kCount, kShifts>& search, const Gro
   }
   float wanted[kUnitsTogether];
   for (int u = 0; u < kUnitsTogether; ++u) {
-    wanted[u] = largest / (kPartsOfFarthest[u] * static_cast<float>(grid.min));
+    wanted[u] = largest / (search.parts[u] * static_cast<float>(grid.min));
   }
   const ShiftedUnits<kUnitsTogether> first(search, grid, block, ideals, wanted);
   const int at = first.Best();
   first.Keep(at, grid.groups(), best);
+  float best_gain = first.gains[at];
   auto refit = [&](const auto& wanted_then) {
-    const ShiftedUnits second(search, grid, block, ideals, wanted_then);
-    const int then = second.Best();
-    if (second.gains[then] > first.gains[at]) second.Keep(then, grid.groups(), best);
+    const ShiftedUnits then(search, grid, block, ideals, wanted_then);
+    if (then.gains[then.Best()] > best_gain) {
+      best_gain = then.gains[then.Best()];
+      then.Keep(then.Best(), grid.groups(), best);
+    }
+    return then;
   };
   if constexpr (kShifts == 1) {
     for (int u = 0; u < kUnitsTogether; ++u) wanted[u] = first.Refitted(u);
@@ -411,7 +421,7 @@ ShiftedRowFit SearchShiftedRow(const Search& search, const GroupScales& grid, co
 
   float factors[kUnitsTogether];
   for (int u = 0; u < kUnitsTogether; ++u) {
-    factors[u] = StoredFactor<Head>(largest / double{kPartsOfFarthest[u]} / grid.min);
+    factors[u] = StoredFactor<Head>(largest / double{search.parts[u]} / grid.min);
   }
   RowUnits<kUnitsTogether> first(search, grid, blocks, best.blocks, factors);
   int at = 0;
