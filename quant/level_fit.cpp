@@ -28,6 +28,7 @@ constexpr int kVectorBytes = 16;
 #include "quant/level_search.inl"
 #include "quant/level_fit.inl"
 #include "quant/shifted_fit.inl"
+#include "quant/shifted_row_fit.inl"
 #include "quant/pair_fit.inl"
 #include "quant/trellis_fit.inl"
 // clang-format on

@@ -1,5 +1,5 @@
 // The fit of quant/iq2_kl.h, whose codes stand for pairs of levels: what the searches of
-// quant/shifted_fit.inl, which is included before, need to know of it.
+// quant/shifted_row_fit.inl, which is included before, need to know of it.
 
 // There is no shift.
 struct PairSearch {

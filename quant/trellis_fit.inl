@@ -1,4 +1,4 @@
-// The fits of quant/trellis.h, included after quant/shifted_fit.inl and quant/trellis_tree.h.
+// The fits of quant/trellis.h, included after quant/shifted_row_fit.inl and quant/trellis_tree.h.
 //
 // A group of 32 values tries the stored scales next to the one that makes points as large as its
 // values: points are spread at random, so each scale is another draw, and the best of them leaves

@@ -1,6 +1,6 @@
 // Encoders of the codebook formats: the searches of quant/grid_fit.inl, quant/level_fit.inl,
-// quant/shifted_fit.inl and quant/trellis_fit.inl in the vectors of the including instruction set,
-// one block or row after the other.
+// quant/shifted_fit.inl, quant/shifted_row_fit.inl and quant/trellis_fit.inl in the vectors of the
+// including instruction set, one block or row after the other.
 //
 // Included inside an instruction set's namespace and target region, with cpu/codec_table.h before
 // it. The vectors of this file are its own: nested, they do not meet those of other searches.
@@ -14,6 +14,7 @@ constexpr int kVectorBytes = kCodebookVectorBytes;
 #include "quant/level_search.inl"
 #include "quant/level_fit.inl"
 #include "quant/shifted_fit.inl"
+#include "quant/shifted_row_fit.inl"
 #include "quant/pair_fit.inl"
 #include "quant/trellis_fit.inl"
 #include "quant/grid_search.inl"
