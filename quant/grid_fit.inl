@@ -118,13 +118,12 @@ void FitGroups(const typename Shape::Search& search, float unit,
                typename Shape::Points& best) {
   constexpr int kVectors = Shape::kVectors;
   float best_changes[Shape::kGroups];
-  std::fill_n(best_changes, Shape::kGroups, std::numeric_limits<float>::infinity());
   for (int step = 0; step <= 1; ++step) {
     int tried[Shape::kGroups];
     alignas(64) float scales[Shape::Search::kVectors];
     for (int g = 0; g < Shape::kGroups; ++g) {
       // The multiple 2 s + 1 is at most as large as the ideal where s is at most this.
-      const float below = 0.5f * (ideals[g].scale / unit - 1);
+      const float below = unit < 0x1p-126f ? 0 : 0.5f * (ideals[g].scale / unit - 1);
       const float most = static_cast<float>(Shape::kScales - 1);
       tried[g] =
           std::clamp(static_cast<int>(std::clamp(below, 0.0f, most)) + step, 0, Shape::kScales - 1);
@@ -134,7 +133,7 @@ void FitGroups(const typename Shape::Search& search, float unit,
     search.Nearest(scales, points);
     for (int g = 0; g < Shape::kGroups; ++g) {
       const float change = points.Sum(g * kVectors, kVectors).Change(scales[g * kVectors]);
-      if (!(change < best_changes[g])) continue;
+      if (step > 0 && !(change < best_changes[g])) continue;
       best_changes[g] = change;
       multiples[g] = tried[g];
       best.Copy(points, g * kVectors, kVectors);
