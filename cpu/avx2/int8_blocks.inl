@@ -194,6 +194,7 @@ template <class Codes, int kTokens>
 // One row only: a WeightBlock takes 12 of the 16 registers.
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 2;
+constexpr int kPairTokens = 0;
 
 // From two vectors of LaneOrder::kPairs the 32 codes of one pair, in plain order: of the pair in
 // the lower halves, and of the pair in the upper ones.

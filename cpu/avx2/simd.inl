@@ -60,6 +60,8 @@ inline F32 MulNonZero(F32 a, F32 b) {
 inline F32 MulAdd(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 inline F32 MulSub(F32 a, F32 b, F32 c) { return _mm256_fmsub_ps(a, b, c); }
 inline F32 NegMulAdd(F32 a, F32 b, F32 c) { return _mm256_fnmadd_ps(a, b, c); }
+// c += *a * b, rounded once.
+inline void AddScaledVector(const float* a, F32 b, F32& c) { c = MulAdd(Broadcast(*a), b, c); }
 // Even lanes a * b - c, odd lanes a * b + c, rounded once.
 inline F32 MulSubAdd(F32 a, F32 b, F32 c) { return _mm256_fmaddsub_ps(a, b, c); }
 

@@ -115,6 +115,17 @@ template <class Block>
   out.codes3 = _mm512_unpackhi_epi64(high01, high23);
 }
 
+// sum + the dots of a block times their scales, less what offsets take.
+template <class Codes>
+[[gnu::always_inline]] inline __m512 AddScaled(const WeightBlock& weights,
+                                               const ActivationBlock& activations, __m512i dots,
+                                               __m512 sum) {
+  const __m512 scales = _mm512_mul_ps(weights.scales, activations.scales);
+  sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sum);
+  if constexpr (Codes::kHasOffsets) sum = _mm512_fnmadd_ps(weights.offsets, activations.sums, sum);
+  return sum;
+}
+
 // sums[t] += weights . activations[t]. The tokens advance side by side: one token's four dependent
 // VPDPBUSD take 20 cycles, more than the scheduler looks ahead past.
 template <class Codes, int kTokens>
@@ -141,17 +152,54 @@ template <class Codes, int kTokens>
   }
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
-    const __m512 scales = _mm512_mul_ps(weights.scales, activations[t].scales);
-    sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), scales, sums[t]);
-    if constexpr (Codes::kHasOffsets) {
-      sums[t] = _mm512_fnmadd_ps(weights.offsets, activations[t].sums, sums[t]);
-    }
+    sums[t] = AddScaled<Codes>(weights, activations[t], dots[t], sums[t]);
   }
 }
 
 // Rows that advance side by side where there are few tokens.
 constexpr int kRowsAtOnce = 2;
 constexpr int kStreams = 4;
+// Tokens of MultiplyAddPair: the sums and codes of two rows, and what unpacks them, fill the
+// registers.
+constexpr int kPairTokens = 4;
+
+// dots += the products of codes, four neighbours in each lane. In assembly, because GCC 12 copies
+// the sums of the intrinsic and reads the activations once for each row.
+[[gnu::always_inline]] inline void AddProducts(__m512i weights, __m512i activations,
+                                               __m512i& dots) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(dots) : "v"(weights), "v"(activations));
+}
+
+// sums_a[t] += a . tokens[t], sums_b[t] += b . tokens[t]. The first-level cache gives a vector a
+// cycle, in which a product of two is finished too, so each vector of activations serves two rows.
+// Token by token: the next ones' products begin before the chains of one have ended, and more dots
+// at a time would push sums out of registers for formats whose unpackers need many.
+template <class Codes, int kTokens>
+[[gnu::always_inline]] inline void MultiplyAddPair(const WeightBlock& a, const WeightBlock& b,
+                                                   const ActivationBlock* tokens,
+                                                   Accumulator* sums_a, Accumulator* sums_b) {
+  if constexpr (kTokens == 1) {
+    MultiplyAdd<Codes, 1>(a, tokens, sums_a);
+    MultiplyAdd<Codes, 1>(b, tokens, sums_b);
+    return;
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    const ActivationBlock& token = tokens[t];
+    __m512i dots_a = Codes::kBias == 0 ? _mm512_setzero_si512() : token.bias;
+    __m512i dots_b = dots_a;
+    AddProducts(a.codes0, token.codes0, dots_a);
+    AddProducts(b.codes0, token.codes0, dots_b);
+    AddProducts(a.codes1, token.codes1, dots_a);
+    AddProducts(b.codes1, token.codes1, dots_b);
+    AddProducts(a.codes2, token.codes2, dots_a);
+    AddProducts(b.codes2, token.codes2, dots_b);
+    AddProducts(a.codes3, token.codes3, dots_a);
+    AddProducts(b.codes3, token.codes3, dots_b);
+    sums_a[t] = AddScaled<Codes>(a, token, dots_a, sums_a[t]);
+    sums_b[t] = AddScaled<Codes>(b, token, dots_b, sums_b[t]);
+  }
+}
 
 template <class Unpacker, int /*kTokens*/>
 using UnpackerFor = Unpacker;

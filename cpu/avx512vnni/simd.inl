@@ -57,6 +57,11 @@ inline F32 MulNonZero(F32 a, F32 b) {
 inline F32 MulAdd(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 inline F32 MulSub(F32 a, F32 b, F32 c) { return _mm512_fmsub_ps(a, b, c); }
 inline F32 NegMulAdd(F32 a, F32 b, F32 c) { return _mm512_fnmadd_ps(a, b, c); }
+// c += *a * b, rounded once. In assembly, so that the factor goes from memory into every product:
+// as a vector of its own it takes a fifth of the time of two products.
+inline void AddScaledVector(const float* a, F32 b, F32& c) {
+  asm("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*a), "v"(b));
+}
 // Even lanes a * b - c, odd lanes a * b + c, rounded once.
 inline F32 MulSubAdd(F32 a, F32 b, F32 c) { return _mm512_fmaddsub_ps(a, b, c); }
 
@@ -107,8 +112,8 @@ inline void AddByteProducts(I32 unsigned_bytes, I32 signed_bytes, I32& sums) {
 // `query`; the sum of all of the query's codes gives the start.
 inline I32 KeyDotStart(int32_t query_sum) { return _mm512_set1_epi32(-128 * query_sum); }
 inline I32 LoadKeyBytes(const uint8_t* source) { return _mm512_loadu_si512(source); }
-inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
-  AddByteProducts(keys, _mm512_set1_epi32(query), sums);
+inline void AddKeyDots(I32 keys, const int32_t& query, I32& sums) {
+  asm("vpdpbusd %1%{1to16%}, %2, %0" : "+v"(sums) : "m"(query), "v"(keys));
 }
 
 // Products of int8 queries with q8 values as keys. A step takes kLanes dimensions of four tokens,

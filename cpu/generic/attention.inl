@@ -45,9 +45,10 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
     }
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
-      const F32 query = Broadcast(queries[d * kQueries + q]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sums[q][v] = MulAdd(query, key[v], sums[q][v]);
+      for (int v = 0; v < kVectors; ++v) {
+        AddScaledVector(queries + d * kQueries + q, key[v], sums[q][v]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -251,9 +252,10 @@ inline void AddValueVectors(const float* weights, const Element* values, int64_t
     }
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
-      const F32 weight = Broadcast(weights[q * kScoreStride + i]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) total[q][v] = MulAdd(weight, value[v], total[q][v]);
+      for (int v = 0; v < kVectors; ++v) {
+        AddScaledVector(weights + q * kScoreStride + i, value[v], total[q][v]);
+      }
     }
   }
 #pragma GCC unroll 8

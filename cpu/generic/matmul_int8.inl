@@ -4,18 +4,20 @@
 //
 // Weights stream from memory once. Up to eight tokens read parts of the rows side by side, because
 // a core has more reads under way from several ascending streams than from one. One token
-// multiplies blocks as they are unpacked; for two to eight tokens, some blocks of a row at a time
-// are unpacked into the first-level cache. More tokens are cut into tiles of eight, which pass by
-// 16 unpacked rows, a run of blocks after the other, so that the tile's activations for the run and
-// the sums of the rows stay in the first-level cache.
+// multiplies blocks as they are unpacked, and so do two to eight where that takes little time;
+// where it takes long, some blocks of a row at a time are unpacked into the first-level cache. More
+// tokens are cut into tiles of eight, which pass by 16 unpacked rows, a run of blocks after the
+// other, so that the tile's activations for the run and the sums of the rows stay in the
+// first-level cache.
 
 // Rows whose sums are held together. Their weights stay in the second-level cache while tile after
 // tile passes by.
 constexpr int64_t kGroupRows = 16;
 // Tokens whose activations are arranged at once.
 constexpr int64_t kArrangedTokens = 64;
-// Activation blocks of a run: blocks of a row times tokens.
-constexpr int64_t kRunBlocks = 64;
+// Activation blocks of a run, blocks of a row times tokens: 14 KiB, so that a run's weights and
+// sums find room beside them in a first-level cache of 32 KiB.
+constexpr int64_t kRunBlocks = 32;
 // Blocks of a row that are unpacked at a time for two to eight tokens.
 constexpr int64_t kUnpackedBlocks = 8;
 // How far ahead of its use a weight is asked for, at least, where rows are read one after the

@@ -16,3 +16,4 @@ template <class Codes, int kTokens>
 // One row only: its codes take 16 of the 32 registers; scales, activations and sums take the rest.
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 1;
+constexpr int kPairTokens = 0;
