@@ -159,9 +159,9 @@ template <class Codes, int kTokens>
 // Rows that advance side by side where there are few tokens.
 constexpr int kRowsAtOnce = 2;
 constexpr int kStreams = 4;
-// Tokens of MultiplyAddPair: the sums and codes of two rows, and what unpacks them, fill the
-// registers.
+// Tokens of MultiplyAddPair: the dots, sums and codes of two rows fill the registers.
 constexpr int kPairTokens = 4;
+constexpr int kHeldTokens = 4;
 
 // dots += the products of codes, four neighbours in each lane. In assembly, because GCC 12 copies
 // the sums of the intrinsic and reads the activations once for each row.
@@ -172,32 +172,38 @@ constexpr int kPairTokens = 4;
 
 // sums_a[t] += a . tokens[t], sums_b[t] += b . tokens[t]. The first-level cache gives a vector a
 // cycle, in which a product of two is finished too, so each vector of activations serves two rows.
-// Token by token: the next ones' products begin before the chains of one have ended, and more dots
-// at a time would push sums out of registers for formats whose unpackers need many.
 template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyAddPair(const WeightBlock& a, const WeightBlock& b,
                                                    const ActivationBlock* tokens,
                                                    Accumulator* sums_a, Accumulator* sums_b) {
-  if constexpr (kTokens == 1) {
-    MultiplyAdd<Codes, 1>(a, tokens, sums_a);
-    MultiplyAdd<Codes, 1>(b, tokens, sums_b);
-    return;
+  __m512i dots_a[kTokens];
+  __m512i dots_b[kTokens];
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    dots_a[t] = Codes::kBias == 0 ? _mm512_setzero_si512() : tokens[t].bias;
+    dots_b[t] = dots_a[t];
+    AddProducts(a.codes0, tokens[t].codes0, dots_a[t]);
+    AddProducts(b.codes0, tokens[t].codes0, dots_b[t]);
   }
 #pragma GCC unroll 4
   for (int t = 0; t < kTokens; ++t) {
-    const ActivationBlock& token = tokens[t];
-    __m512i dots_a = Codes::kBias == 0 ? _mm512_setzero_si512() : token.bias;
-    __m512i dots_b = dots_a;
-    AddProducts(a.codes0, token.codes0, dots_a);
-    AddProducts(b.codes0, token.codes0, dots_b);
-    AddProducts(a.codes1, token.codes1, dots_a);
-    AddProducts(b.codes1, token.codes1, dots_b);
-    AddProducts(a.codes2, token.codes2, dots_a);
-    AddProducts(b.codes2, token.codes2, dots_b);
-    AddProducts(a.codes3, token.codes3, dots_a);
-    AddProducts(b.codes3, token.codes3, dots_b);
-    sums_a[t] = AddScaled<Codes>(a, token, dots_a, sums_a[t]);
-    sums_b[t] = AddScaled<Codes>(b, token, dots_b, sums_b[t]);
+    AddProducts(a.codes1, tokens[t].codes1, dots_a[t]);
+    AddProducts(b.codes1, tokens[t].codes1, dots_b[t]);
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    AddProducts(a.codes2, tokens[t].codes2, dots_a[t]);
+    AddProducts(b.codes2, tokens[t].codes2, dots_b[t]);
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    AddProducts(a.codes3, tokens[t].codes3, dots_a[t]);
+    AddProducts(b.codes3, tokens[t].codes3, dots_b[t]);
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    sums_a[t] = AddScaled<Codes>(a, tokens[t], dots_a[t], sums_a[t]);
+    sums_b[t] = AddScaled<Codes>(b, tokens[t], dots_b[t], sums_b[t]);
   }
 }
 

@@ -8,6 +8,8 @@
 //   ScaleBlock(block, factor)   multiplies the scales of a block without offsets
 //   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
 //   kStreams          parts of the rows that one token reads side by side
+//   kPairTokens       tokens that are multiplied with two rows together; 0: rows go one by one
+//   kHeldTokens       tokens whose sums stay in registers while rows are unpacked and multiplied
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   ActivationCodes<Codes>   what the order of activations depends on
@@ -21,8 +23,6 @@
 // need to know), kBytes of 256 values (0: what the traits say), Unpack(bytes, traits) ->
 // WeightBlock. Where two blocks take less time together than one after the other it also has
 // UnpackTwo(bytes, bytes, out). One of a format whose rows begin with a factor has kHasRowFactor.
-//
-//   kPairTokens       tokens that are multiplied with two rows together; 0: rows go one by one
 //
 // Where kPairTokens is not 0 it also defines
 //
@@ -165,14 +165,21 @@ constexpr int TokensAtOnce(int tokens) {
   return kPairTokens > 0 ? std::min(tokens, kPairTokens) : tokens;
 }
 
+// The same of rows that are unpacked meanwhile: where their sums are in registers, the dots of one
+// token leave room for what unpacks rows.
+constexpr int TokensAtOnceInStreams(int tokens) {
+  return tokens <= kHeldTokens && !Pairable<ActivationBlock> ? 1 : TokensAtOnce(tokens);
+}
+
 // local[r][t] += weights[r] . token t, for kRows rows.
 template <class Codes, int kRows, int kTokens>
 [[gnu::always_inline]] inline void MultiplyBlocks(const WeightBlock* weights,
                                                   const ActivationBlock* activations,
                                                   Accumulator (*local)[kTokens]) {
-  if constexpr (kPairTokens > 0 && kRows == 2) {
-    constexpr int kAtOnce = TokensAtOnce(kTokens);
-#pragma GCC unroll 1
+  constexpr bool kTogether = kTokens > 1 || Pairable<ActivationBlock>;
+  if constexpr (kPairTokens > 0 && kRows == 2 && kTogether) {
+    constexpr int kAtOnce = TokensAtOnceInStreams(kTokens);
+#pragma GCC unroll 4
     for (int t = 0; t < kTokens; t += kAtOnce) {
       MultiplyAddPair<Codes, kAtOnce>(weights[0], weights[1], activations + t, local[0] + t,
                                       local[1] + t);
@@ -226,9 +233,9 @@ struct StreamedRows {
 };
 
 // sums[row][part][t] += the row of the part . token t, while a block's weights are in registers;
-// activations [block][kTokens]. The sums of more tokens than are multiplied together stay in
-// memory: there is room for those of one row in registers, but products take a third less time
-// where two rows share what is loaded of the activations.
+// activations [block][kTokens]. The sums of more than kHeldTokens stay in memory: registers would
+// have room for those of one row, but products take a third less time where two rows share what is
+// loaded of the activations.
 template <class Unpacker, int kTokens>
 [[gnu::noinline]] void MultiplyStreams(const StreamedRows& streams,
                                        const quant::FormatTraits& traits,
@@ -236,7 +243,7 @@ template <class Unpacker, int kTokens>
   using Codes = ProductCodes<typename Unpacker::Codes>;
   constexpr int kRows = RowsAtOnce<kTokens>();
   constexpr int kTogether = std::min(kRows, kRowsAtOnce);
-  constexpr bool kHeld = TokensAtOnce(kTokens) == kTokens;
+  constexpr bool kHeld = kTokens <= kHeldTokens;
   const int64_t bytes = BlockBytes<Unpacker>(traits);
   const int64_t step = streams.part_bytes;
   const int64_t count = streams.count;

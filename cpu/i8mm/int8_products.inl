@@ -109,3 +109,4 @@ template <class Codes, int kTokens>
 constexpr int kRowsAtOnce = 2;
 constexpr int kStreams = 1;
 constexpr int kPairTokens = 8;
+constexpr int kHeldTokens = 8;

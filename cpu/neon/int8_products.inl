@@ -17,3 +17,4 @@ template <class Codes, int kTokens>
 constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 1;
 constexpr int kPairTokens = 0;
+constexpr int kHeldTokens = 8;
