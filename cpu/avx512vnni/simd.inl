@@ -112,8 +112,8 @@ inline void AddByteProducts(I32 unsigned_bytes, I32 signed_bytes, I32& sums) {
 // `query`; the sum of all of the query's codes gives the start.
 inline I32 KeyDotStart(int32_t query_sum) { return _mm512_set1_epi32(-128 * query_sum); }
 inline I32 LoadKeyBytes(const uint8_t* source) { return _mm512_loadu_si512(source); }
-inline void AddKeyDots(I32 keys, const int32_t& query, I32& sums) {
-  asm("vpdpbusd %1%{1to16%}, %2, %0" : "+v"(sums) : "m"(query), "v"(keys));
+inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
+  AddByteProducts(keys, _mm512_set1_epi32(query), sums);
 }
 
 // Products of int8 queries with q8 values as keys. A step takes kLanes dimensions of four tokens,
