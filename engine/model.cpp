@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/result.h"
 #include "cpu/float_gemm.h"
@@ -18,17 +19,41 @@
 
 namespace kvant {
 
+using formats::GgufFile;
+
+namespace {
+
+void WarnOfUnpacked(const GgufFile& file) {
+  const formats::UnpackedTensors& unpacked = file.unpacked();
+  if (unpacked.tensors == 0) return;
+  constexpr uint64_t kMib = uint64_t{1} << 20;
+  Log(LogLevel::kWarning,
+      fmt::format(
+          "{}: {} with interleaved rows ({}) {} unpacked into {} of memory; `kvant quantize "
+          "IN OUT COPY` makes a file that needs none",
+          file.path(),
+          unpacked.tensors == 1 ? "1 tensor" : fmt::format("{} tensors", unpacked.tensors),
+          unpacked.types, unpacked.tensors == 1 ? "was" : "were",
+          unpacked.bytes < kMib ? fmt::format("{} KiB", (unpacked.bytes + 1023) >> 10)
+                                : fmt::format("{} MiB", unpacked.bytes >> 20)));
+}
+
+}  // namespace
+
 Model::Model(std::unique_ptr<formats::GgufFile> file) : file_(std::move(file)) {}
 
 Model::~Model() = default;
 
 Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                                                  const ModelOptions& options) {
-  using formats::UnreadableTensors;
-  KVANT_ASSIGN(auto file, formats::GgufFile::Open(path, options.access, UnreadableTensors::kRefused,
-                                                  options.progress));
-  if (options.on_file) KVANT_TRY(options.on_file(file));
-  std::shared_ptr<Model> model(new Model(std::make_unique<formats::GgufFile>(std::move(file))));
+  KVANT_ASSIGN(auto file, GgufFile::Open(path, options.access, formats::UnreadableTensors::kRefused,
+                                         options.progress));
+  WarnOfUnpacked(file);
+  return Create(std::move(file), options);
+}
+
+Result<std::shared_ptr<const Model>> Model::Create(GgufFile&& file, const ModelOptions& options) {
+  std::shared_ptr<Model> model(new Model(std::make_unique<GgufFile>(std::move(file))));
   if (options.isa.empty()) {
     KVANT_ASSIGN(model->kernels_, cpu::ChooseKernelsFromEnvironment());
   } else {
@@ -39,50 +64,55 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
   } else {
     KVANT_ASSIGN(model->float_gemm_, cpu::ChooseFloatGemm(options.float_gemm));
   }
-
   KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_));
+  model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
   KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(*model->file_, options.tokenizer));
-  if (spec.encoder.has_value()) {
+  if (model->has_encoder()) {
     KVANT_ASSIGN(auto target, Tokenizer::CreateTarget(*model->file_));
     if (target != nullptr) {
       model->source_tokenizer_ = std::exchange(model->tokenizer_, std::move(target));
     }
   }
-  KVANT_ASSIGN(auto plan, arch::BuildPlan(*model->file_, *model->kernels_, *model->float_gemm_,
-                                          spec, options.observer));
-  model->plans_.push_back(std::move(plan));
-  if (spec.encoder.has_value()) {
-    KVANT_ASSIGN(auto encode,
-                 arch::BuildEncodePlan(*model->file_, *model->kernels_, *model->float_gemm_, spec,
-                                       *model->plans_.front(), options.observer));
-    model->plans_.push_back(std::move(encode));
-  }
-  if (model->tokenizer_->vocab_size() > spec.vocab) {
-    return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
-                     path, model->tokenizer_->vocab_size(), spec.vocab);
-  }
-  if (spec.encoder.has_value() && !spec.encoder->frames.has_value() &&
-      model->source_tokenizer().vocab_size() > spec.encoder->vocab) {
-    return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor {}.weight: expected {} rows for the vocabulary, found {}", path,
-                     spec.encoder->stack.input.tensor, model->source_tokenizer().vocab_size(),
-                     spec.encoder->vocab);
-  }
-  const int64_t first = spec.encoder.has_value() ? spec.encoder->first_token.value_or(0) : 0;
-  if (first >= spec.vocab) {
-    return MakeError(ErrorCode::kCorrupt,
-                     "{}: key {}.decoder_start_token_id: expected a token below {}, found {}", path,
-                     model->architecture(), spec.vocab, first);
-  }
-  model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
-
+  KVANT_TRY(model->MakePlans(options.observer));
+  KVANT_TRY(model->CheckVocabulary());
   if (options.lock_memory) {
     for (const MappedFile& mapping : model->file_->mappings()) {
       KVANT_TRY(mapping.Lock());
     }
   }
   return std::shared_ptr<const Model>(std::move(model));
+}
+
+Status Model::MakePlans(graph::MatMulObserver* observer) {
+  KVANT_ASSIGN(auto plan, arch::BuildPlan(*file_, *kernels_, *float_gemm_, *spec_, observer));
+  plans_.push_back(std::move(plan));
+  if (!has_encoder()) return {};
+  KVANT_ASSIGN(auto encode, arch::BuildEncodePlan(*file_, *kernels_, *float_gemm_, *spec_,
+                                                  *plans_.front(), observer));
+  plans_.push_back(std::move(encode));
+  return {};
+}
+
+Status Model::CheckVocabulary() const {
+  if (tokenizer_->vocab_size() > spec_->vocab) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor token_embd.weight: expected {} rows for the vocabulary, found {}",
+                     file_->path(), tokenizer_->vocab_size(), spec_->vocab);
+  }
+  if (!has_encoder()) return {};
+  const auto& encoder = *spec_->encoder;
+  if (!encoder.frames.has_value() && source_tokenizer().vocab_size() > encoder.vocab) {
+    return MakeError(
+        ErrorCode::kCorrupt, "{}: tensor {}.weight: expected {} rows for the vocabulary, found {}",
+        file_->path(), encoder.stack.input.tensor, source_tokenizer().vocab_size(), encoder.vocab);
+  }
+  const int64_t first = encoder.first_token.value_or(0);
+  if (first >= spec_->vocab) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: key {}.decoder_start_token_id: expected a token below {}, found {}",
+                     file_->path(), architecture(), spec_->vocab, first);
+  }
+  return {};
 }
 
 std::string_view Model::architecture() const { return spec_->family; }

@@ -19,13 +19,15 @@ namespace kvant::formats {
 
 struct GgufFile::State {
   std::string path;
-  std::vector<MappedFile> mappings;  // empty after Parse
+  std::shared_ptr<const std::vector<MappedFile>> mappings;  // empty after Parse
   uint64_t file_bytes = 0;
   int shards = 1;
   GgufShard model;  // the first shard, with the tensors of the others appended
   NameIndex keys;
   NameIndex tensor_names;
-  std::vector<AlignedBuffer> replaced;  // bytes of tensors that are not those of a file
+  // Bytes of tensors that are not those of a file.
+  std::vector<std::shared_ptr<const AlignedBuffer>> replaced;
+  UnpackedTensors unpacked;
 
   // Takes the tensors of the shard with this number.
   void Append(GgufShard shard, uint32_t number);
@@ -132,15 +134,14 @@ Result<GgufFile> GgufFile::Open(const std::string& path, FileAccess access,
   auto state = std::make_unique<State>();
   state->path = path;
   state->shards = static_cast<int>(shards.size());
+  std::vector<MappedFile> mappings;
   for (OpenShard& shard : shards) {
     state->file_bytes += shard.mapping.bytes().size();
-    state->mappings.push_back(std::move(shard.mapping));
+    mappings.push_back(std::move(shard.mapping));
     state->Append(std::move(shard.shard), shard.split.number);
   }
-  KVANT_TRY(state->BuildIndexes());
-  GgufFile file(std::move(state));
-  if (unreadable == UnreadableTensors::kRefused) KVANT_TRY(UnpackInterleaved(file));
-  return file;
+  state->mappings = std::make_shared<const std::vector<MappedFile>>(std::move(mappings));
+  return Finished(std::move(state), unreadable);
 }
 
 Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::string& name,
@@ -155,12 +156,21 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, const std::st
   auto state = std::make_unique<State>();
   state->path = name;
   state->file_bytes = bytes.size();
+  state->mappings = std::make_shared<const std::vector<MappedFile>>();
   state->Append(std::move(shard), 0);
+  return Finished(std::move(state), unreadable);
+}
+
+Result<GgufFile> GgufFile::Finished(std::unique_ptr<State> state, UnreadableTensors unreadable) {
   KVANT_TRY(state->BuildIndexes());
   GgufFile file(std::move(state));
-  if (unreadable == UnreadableTensors::kRefused) KVANT_TRY(UnpackInterleaved(file));
+  if (unreadable == UnreadableTensors::kRefused) {
+    KVANT_ASSIGN(file.state_->unpacked, UnpackInterleaved(file));
+  }
   return file;
 }
+
+GgufFile GgufFile::Share() const { return GgufFile(std::make_unique<State>(*state_)); }
 
 std::string TensorTypeName(const GgufTensor& tensor) {
   if (tensor.format != nullptr) return tensor.format->name;
@@ -180,7 +190,8 @@ uint32_t GgufFile::version() const { return state_->model.version; }
 uint64_t GgufFile::alignment() const { return state_->model.alignment; }
 int GgufFile::shards() const { return state_->shards; }
 uint64_t GgufFile::file_bytes() const { return state_->file_bytes; }
-std::span<const MappedFile> GgufFile::mappings() const { return state_->mappings; }
+std::span<const MappedFile> GgufFile::mappings() const { return *state_->mappings; }
+const UnpackedTensors& GgufFile::unpacked() const { return state_->unpacked; }
 
 std::span<const std::pair<std::string_view, GgufValue>> GgufFile::metadata() const {
   return state_->model.metadata;
@@ -228,7 +239,8 @@ void GgufFile::ReplaceTensor(std::string_view name, const quant::FormatTraits& f
   tensor.type = format.type;
   tensor.format = &format;
   tensor.size_bytes = size;
-  tensor.data = state_->replaced.emplace_back(std::move(bytes)).data();
+  state_->replaced.push_back(std::make_shared<const AlignedBuffer>(std::move(bytes)));
+  tensor.data = state_->replaced.back()->data();
 }
 
 }  // namespace kvant::formats

@@ -105,11 +105,18 @@ enum class UnreadableTensors : uint8_t {
   kListed,   // for whoever lists tensors or copies their bytes
 };
 
+// Tensors that were unpacked when a file was opened.
+struct UnpackedTensors {
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;  // of memory
+  std::string types;   // as the file has them: "IQ4_KS_R4, Q8_0_R8"
+};
+
 class GgufFile {
  public:
   // Opens a file, or all shards of a split model given any shard ("name-00002-of-00005.gguf").
   // Unless tensors are only listed, those whose rows lie interleaved (quant/interleaved.h) are
-  // unpacked into memory of this object, and the log says so.
+  // unpacked into memory of this object, and unpacked() says so.
   static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
                                UnreadableTensors unreadable = UnreadableTensors::kRefused,
                                const ReadProgress& progress = {});
@@ -147,6 +154,13 @@ class GgufFile {
   std::span<const GgufTensor> tensors() const;
   const GgufTensor* FindTensor(std::string_view name) const;
 
+  // The tensors whose rows lay interleaved in the file.
+  const UnpackedTensors& unpacked() const;
+
+  // The same file once more, whose tensors can be replaced apart from these. Both use the same
+  // mappings and unpacked rows, which last as long as one of them.
+  GgufFile Share() const;
+
   // Gives a tensor another format and other bytes, which belong to this object from then on. The
   // tensor must exist, and `bytes` begin with those of its shape in the format. Not thread-safe:
   // before the object is shared.
@@ -155,6 +169,7 @@ class GgufFile {
  private:
   struct State;
   explicit GgufFile(std::unique_ptr<State> state);
+  static Result<GgufFile> Finished(std::unique_ptr<State> state, UnreadableTensors unreadable);
   std::unique_ptr<State> state_;
 };
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "base/log.h"
 #include "base/thread_pool.h"
 #include "quant/interleaved.h"
 
@@ -31,33 +30,31 @@ Result<AlignedBuffer> UnpackTensor(const GgufTensor& tensor, const quant::Interl
 
 }  // namespace
 
-Status UnpackInterleaved(GgufFile& file) {
+Result<UnpackedTensors> UnpackInterleaved(GgufFile& file) {
   std::vector<std::string> names;
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.format == nullptr) names.emplace_back(tensor.name);
   }
-  if (names.empty()) return {};
+  UnpackedTensors unpacked;
+  unpacked.tensors = names.size();
+  if (names.empty()) return unpacked;
   ThreadPool pool(DefaultThreadCount());
   std::set<std::string> types;
-  uint64_t bytes = 0;
   for (const std::string& name : names) {
     const GgufTensor tensor = *file.FindTensor(name);
     const auto* type = quant::FindInterleavedType(static_cast<uint32_t>(tensor.type));
     KVANT_ASSIGN(AlignedBuffer plain, UnpackTensor(tensor, *type, pool));
     file.ReplaceTensor(name, type->format(), std::move(plain));
-    bytes += file.FindTensor(name)->size_bytes;
+    unpacked.bytes += file.FindTensor(name)->size_bytes;
     types.insert(type->name);
     if (!file.mappings().empty()) {
       file.mappings()[static_cast<size_t>(tensor.shard)].Release({tensor.data, tensor.size_bytes});
     }
   }
-  std::string list;
-  for (const std::string& type : types) list += (list.empty() ? "" : ", ") + type;
-  Log(LogLevel::kWarning,
-      fmt::format("{}: {} tensors with interleaved rows ({}) were unpacked into {} MiB of memory; "
-                  "`kvant quantize IN OUT COPY` makes a file that needs none",
-                  file.path(), names.size(), list, bytes >> 20));
-  return {};
+  for (const std::string& type : types) {
+    unpacked.types += (unpacked.types.empty() ? "" : ", ") + type;
+  }
+  return unpacked;
 }
 
 }  // namespace kvant::formats

@@ -7,8 +7,7 @@
 
 namespace kvant::formats {
 
-// Replaces all such tensors of the file, whose sizes have been checked, and logs one line that says
-// so. kOutOfMemory.
-Status UnpackInterleaved(GgufFile& file);
+// Replaces all such tensors of the file, whose sizes have been checked. kOutOfMemory.
+Result<UnpackedTensors> UnpackInterleaved(GgufFile& file);
 
 }  // namespace kvant::formats

@@ -36,6 +36,13 @@ const char* Description() {
     for (const Recipe& recipe : quantize::AllRecipes()) {
       lines += fmt::format("  {:<10}{}\n", recipe.name, recipe.summary);
     }
+    lines +=
+        "\nWith --size or --bits each matrix gets a type of its own. The table shows:\n"
+        "  bits         per weight, scales included\n"
+        "  error        what the type loses of the matrix's squares, by importance; 0.01 is 1 %\n"
+        "  sensitivity  divergence of the output, in nats, that an error of 1 would cause if all\n"
+        "               errors were small: typical for the role of the matrix, or measured\n"
+        "  share        of the sum below, which is about the mean divergence of the output\n";
     lines.pop_back();
     return lines;
   }();
@@ -217,25 +224,44 @@ std::string Total(const formats::GgufFile& file, const quantize::QuantizePlan& p
                      SizeText(before), SizeText(plan.size_bytes()), plan.bits_per_weight());
 }
 
+void NoteUnpacked(const formats::UnpackedTensors& unpacked) {
+  if (unpacked.tensors == 0) return;
+  Note(fmt::format(
+      "the rows of {} interleaved ({}): they become plain",
+      unpacked.tensors == 1 ? "1 tensor are" : fmt::format("{} tensors are", unpacked.tensors),
+      unpacked.types));
+}
+
+// kInvalid for options that contradict each other, and for those that would have no effect.
+Status CheckOptions(const QuantizeOptions& options, const std::string& type,
+                    const OptionList& list) {
+  KVANT_TRY(options.by_size.Check(list));
+  if (type == "COPY" || type == "copy") KVANT_TRY(list.Exclude({"--pure"}, "COPY"));
+  if (options.leave_output) return list.Exclude({"--output-type"}, "--leave-output");
+  return {};
+}
+
 Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& arguments,
                 ResultStream& out) {
   const auto start = std::chrono::steady_clock::now();
-  KVANT_TRY(options.by_size.Check());
-  if (options.pure && options.by_size.Chooses()) {
-    return MakeError(ErrorCode::kInvalid, "--pure belongs to a TYPE, not to types by size");
-  }
   formats::Imatrix imatrix;
   const std::string type = arguments.size() > 2 ? arguments[2] : "";
   KVANT_ASSIGN(auto plan_options, PlanOptionsOf(options, type, imatrix));
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(arguments[0])));
+  NoteUnpacked(file.unpacked());
   quantize::WriteOptions write;
   write.keep_split = options.keep_split;
   write.threads =
       options.session.threads ? static_cast<int>(*options.session.threads) : DefaultThreadCount();
   if (options.allow_nonfinite) write.non_finite = quantize::NonFinite::kAllowed;
+  if (options.keep_split && file.shards() == 1) {
+    Note(fmt::format("{}: is one file, so --keep-split has no effect", file.path()));
+  }
+  KVANT_TRY(options.by_size.CheckOutputs(file, arguments[1], options.imatrix));
+  if (!options.dry_run) KVANT_TRY(quantize::CheckOutput(file, arguments[1], write));
   quantize::TypeChoice choice;
   if (options.by_size.Chooses()) {
-    KVANT_ASSIGN(choice, options.by_size.Choose(file, plan_options, write, arguments[1], &out));
+    KVANT_ASSIGN(choice, options.by_size.Choose(file, plan_options, write, out));
     plan_options.choice = &choice;
   }
   KVANT_ASSIGN(const auto plan, quantize::PlanQuantization(file, plan_options));
@@ -276,6 +302,9 @@ int QuantizeCommand(CommandLine& line) {
     return line.UsageError(
         "expected the model, the file to write and the type, or --size, --bits or --choice");
   }
+  const Status possible =
+      CheckOptions(options, count > 2 ? line.positionals()[2] : std::string(), list);
+  if (!possible.ok()) return Fail(possible.error());
   ResultStream out;
   const Status status = Quantize(options, line.positionals(), out);
   if (!status.ok()) return Fail(status.error());

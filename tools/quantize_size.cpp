@@ -43,10 +43,41 @@ void ShowSizePlan(const SizePlan& plan, ResultStream& out) {
   out.Write(fmt::format("error {:.4g}, file of {} bytes\n", total, plan.file_bytes));
 }
 
-Status SaveText(const std::string& path, const std::string& text) {
-  KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
-  KVANT_TRY(file.Write(std::as_bytes(std::span(text))));
-  return file.Commit();
+constexpr int64_t kCalibrateTokens = 2048;
+
+// Types that llama.cpp reads.
+std::vector<const FormatTraits*> StandardFormats() {
+  std::vector<const FormatTraits*> formats;
+  for (const FormatTraits& format : quant::AllFormats()) {
+    if (static_cast<uint32_t>(format.type) < kFirstTypeOfIk) formats.push_back(&format);
+  }
+  return formats;
+}
+
+std::vector<const FormatTraits*> WithoutImportance(std::vector<const FormatTraits*> formats) {
+  std::erase_if(formats, [](const FormatTraits* format) { return format->needs_importance; });
+  return formats;
+}
+
+// "Q4_0, Q4_K": the first that are not among the second.
+std::string NamesOfMissing(const std::vector<const FormatTraits*>& formats,
+                           const std::vector<const FormatTraits*>& kept) {
+  std::string names;
+  for (const FormatTraits* format : formats) {
+    if (std::find(kept.begin(), kept.end(), format) != kept.end()) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", format->name);
+  }
+  return names;
+}
+
+bool IsSameFile(const std::string& left, const std::string& right) {
+  std::error_code error;
+  return left == right || std::filesystem::equivalent(left, right, error);
+}
+
+Status NotInterrupted() {
+  if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
+  return {};
 }
 
 }  // namespace
@@ -67,71 +98,75 @@ void SizeGroup::Add(OptionList& list) {
   list.Text("--calibrate", &calibrate, "TEXT",
             "Run a text to measure how much the output suffers from each matrix");
   list.Integer("--calibrate-tokens", &calibrate_tokens, {16, 1 << 20},
-               "Tokens of the text, at most");
+               "Tokens of the text, at most", fmt::format("{}", kCalibrateTokens));
   list.Text("--save-choice", &save_choice, "FILE",
             "Write what was chosen, a line for each matrix; with --dry-run, too");
   list.Text("--choice", &choice, "FILE", "Take the types from such a file, to repeat a choice");
 }
 
-Status SizeGroup::Check() const {
+Status SizeGroup::Check(const OptionList& list) const {
   const int ways = int{size > 0} + int{bits.has_value()} + int{choice.has_value()};
   if (ways > 1) {
     return MakeError(ErrorCode::kInvalid, "--size, --bits and --choice exclude each other");
   }
-  const bool measures = size > 0 || bits.has_value();
-  const std::pair<bool, const char*> kNeedSize[] = {{types.has_value(), "--types"},
-                                                    {fastest, "--fastest"},
-                                                    {calibrate.has_value(), "--calibrate"},
-                                                    {save_choice.has_value(), "--save-choice"}};
-  for (const auto& [given, name] : kNeedSize) {
-    if (given && !measures) {
-      return MakeError(ErrorCode::kInvalid, "{} needs --size or --bits", name);
-    }
+  if (size == 0 && !bits.has_value()) {
+    KVANT_TRY(
+        list.Need({"--types", "--fastest", "--calibrate", "--calibrate-tokens", "--save-choice"},
+                  "--size or --bits"));
   }
-  return {};
+  if (!calibrate.has_value()) KVANT_TRY(list.Need({"--calibrate-tokens"}, "--calibrate"));
+  return ways > 0 ? list.Exclude({"--pure"}, "types by size") : Status();
 }
 
 Result<std::vector<const FormatTraits*>> SizeGroup::Formats(
-    const quantize::PlanOptions& plan_options, int threads) const {
-  std::vector<const FormatTraits*> formats;
+    const quantize::PlanOptions& plan_options) const {
   const std::string list = types.value_or("standard");
   const bool all = list == "all";
-  if (all || list == "standard") {
-    for (const FormatTraits& format : quant::AllFormats()) {
-      if (all || static_cast<uint32_t>(format.type) < kFirstTypeOfIk) formats.push_back(&format);
+  const bool named = !all && list != "standard";
+  std::vector<const FormatTraits*> formats;
+  if (all) {
+    for (const FormatTraits& format : quant::AllFormats()) formats.push_back(&format);
+  } else if (!named) {
+    formats = StandardFormats();
+  }
+  for (size_t begin = 0; named && begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name = list.substr(begin, end - begin);
+    const FormatTraits* format = quant::FindFormat(name);
+    if (format == nullptr) {
+      return MakeError(ErrorCode::kInvalid,
+                       "--types: expected standard, all or names of types with commas, found '{}'",
+                       Visible(name));
     }
-  } else {
-    for (size_t begin = 0; begin <= list.size();) {
-      const size_t end = std::min(list.find(',', begin), list.size());
-      const std::string name = list.substr(begin, end - begin);
-      const FormatTraits* format = quant::FindFormat(name);
-      if (format == nullptr) {
-        return MakeError(
-            ErrorCode::kInvalid,
-            "--types: expected standard, all or names of types with commas, found '{}'",
-            Visible(name));
-      }
-      formats.push_back(format);
-      begin = end + 1;
-    }
+    formats.push_back(format);
+    begin = end + 1;
   }
-  if (plan_options.importance == nullptr) {
-    std::erase_if(formats, [](const FormatTraits* format) { return format->needs_importance; });
+  if (plan_options.importance != nullptr) return formats;
+  std::vector<const FormatTraits*> kept = WithoutImportance(formats);
+  if (kept.empty()) {
+    return MakeError(ErrorCode::kInvalid, "--types: {} {} an importance matrix (--imatrix)", list,
+                     formats.size() == 1 ? "needs" : "need");
   }
-  if (formats.empty()) {
-    return MakeError(ErrorCode::kInvalid, "--types: {} needs an importance matrix (--imatrix)",
-                     list);
+  const std::string dropped = NamesOfMissing(formats, kept);
+  if (named && !dropped.empty()) {
+    Note(fmt::format("--types: without an importance matrix (--imatrix), left out: {}", dropped));
   }
-  if (!fastest) return formats;
-  KVANT_ASSIGN(const std::vector<double> seconds, quantize::MeasureSpeeds(formats, threads));
-  std::vector<const FormatTraits*> kept = quantize::FastestFormats(formats, seconds);
-  std::string slow;
-  for (size_t i = 0; i < formats.size(); ++i) {
-    if (std::find(kept.begin(), kept.end(), formats[i]) != kept.end()) continue;
-    slow += fmt::format("{}{}", slow.empty() ? "" : ", ", formats[i]->name);
-  }
-  if (!slow.empty()) Note(fmt::format("slower here than larger types, left out: {}", slow));
   return kept;
+}
+
+Status SizeGroup::DropSlow(int threads, std::vector<const FormatTraits*>& formats) const {
+  StatusLine progress(StatusUse::kShown);
+  KVANT_ASSIGN(const std::vector<double> seconds,
+               quantize::MeasureSpeeds(formats, threads, [&](const FormatTraits& format) {
+                 progress.Set(fmt::format("timing types: {}", format.name));
+                 return NotInterrupted();
+               }));
+  progress.Clear();
+  std::vector<const FormatTraits*> kept = quantize::FastestFormats(formats, seconds);
+  const std::string slow = NamesOfMissing(formats, kept);
+  if (!slow.empty()) Note(fmt::format("slower here than larger types, left out: {}", slow));
+  formats = std::move(kept);
+  return {};
 }
 
 Result<SizePlan> SizeGroup::Measure(const formats::GgufFile& file,
@@ -141,42 +176,48 @@ Result<SizePlan> SizeGroup::Measure(const formats::GgufFile& file,
   if (size > 0) request.file_bytes = size;
   if (bits) request.bits = *bits;
   request.write = write;
-  KVANT_ASSIGN(request.measure.formats, Formats(plan_options, write.threads));
+  StatusLine progress(StatusUse::kShown);
+  const auto shows = [&progress](const char* what) {
+    return [&progress, what](std::string_view tensor, size_t done, size_t count) {
+      progress.Set(
+          fmt::format("measuring {}: matrix {} of {}, {}", what, done + 1, count, Visible(tensor)));
+      return NotInterrupted();
+    };
+  };
   request.measure.threads = write.threads;
   request.measure.non_finite = write.non_finite;
-  StatusLine progress(StatusUse::kShown);
-  const char* what = "errors";
-  request.measure.on_progress = [&](std::string_view tensor, size_t done, size_t count) -> Status {
-    progress.Set(
-        fmt::format("measuring {}: matrix {} of {}, {}", what, done + 1, count, Visible(tensor)));
-    if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
-    return {};
+  request.measure.on_progress = shows("errors");
+  request.measure.fallbacks = WithoutImportance(StandardFormats());
+  request.on_choosing = [&](double done) {
+    progress.Set(fmt::format("choosing types: {:.0f} %", 100 * done));
+    return NotInterrupted();
   };
+  KVANT_ASSIGN(request.measure.formats, Formats(plan_options));
   if (calibrate) {
     quantize::SensitivityOptions& calibration = request.calibration.emplace();
     KVANT_ASSIGN(calibration.text, ReadText(*calibrate));
-    calibration.tokens_max = calibrate_tokens;
+    calibration.tokens_max = calibrate_tokens.value_or(kCalibrateTokens);
     calibration.threads = write.threads;
-    calibration.on_progress = [&](std::string_view tensor, size_t done, size_t count) {
-      what = "sensitivities";
-      return request.measure.on_progress(tensor, done, count);
-    };
+    calibration.on_progress = shows("sensitivities");
+    calibration.cancel = &CancelFlag();
   }
+  if (fastest) KVANT_TRY(DropSlow(write.threads, request.measure.formats));
   auto plan = quantize::PlanForSize(file, plan_options, request);
   progress.Clear();
   return plan;
 }
 
-// Neither the model nor the choice may be written over another file of the command.
-Status SizeGroup::CheckOutputs(const formats::GgufFile& file,
-                               const quantize::PlanOptions& plan_options,
-                               const std::string& output) const {
+Status SizeGroup::CheckOutputs(const formats::GgufFile& file, const std::string& output,
+                               const std::optional<std::string>& imatrix) const {
   KVANT_TRY(formats::CheckOutputIsNoInput(file, output));
+  for (const auto& read : {imatrix, calibrate, choice}) {
+    if (!read || !IsSameFile(*read, output)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: the output is also an input", Visible(output));
+  }
   if (!save_choice) return {};
   KVANT_TRY(formats::CheckOutputIsNoInput(file, *save_choice));
-  for (const std::string& other : {output, plan_options.importance_file, calibrate.value_or("")}) {
-    std::error_code error;
-    if (other != *save_choice && !std::filesystem::equivalent(other, *save_choice, error)) continue;
+  for (const auto& other : {std::optional(output), imatrix, calibrate}) {
+    if (!other || !IsSameFile(*other, *save_choice)) continue;
     return MakeError(ErrorCode::kInvalid,
                      "--save-choice: {} is another file of this command: expected one of its own",
                      Visible(*save_choice));
@@ -184,35 +225,45 @@ Status SizeGroup::CheckOutputs(const formats::GgufFile& file,
   return {};
 }
 
+Result<TypeChoice> SizeGroup::ReadChoice(const formats::GgufFile& file) const {
+  KVANT_ASSIGN(const std::string text, ReadText(*choice));
+  KVANT_ASSIGN(TypeChoice read, quantize::ParseChoice(text, *choice));
+  for (const auto& [tensor, format] : read) {
+    const formats::GgufTensor* found = file.FindTensor(tensor);
+    if (found != nullptr && quantize::IsQuantizable(*found)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: {} has no matrix '{}' that can be quantized",
+                     *choice, file.path(), Visible(tensor));
+  }
+  size_t absent = 0;
+  for (const formats::GgufTensor& tensor : file.tensors()) {
+    absent += quantize::IsQuantizable(tensor) && read.find(tensor.name) == read.end() ? 1 : 0;
+  }
+  if (absent > 0) {
+    Note(
+        fmt::format("{}: no lines for {} {}, which keep their types unless an option says "
+                    "otherwise",
+                    *choice, absent, absent == 1 ? "matrix" : "matrices"));
+  }
+  return read;
+}
+
 Result<TypeChoice> SizeGroup::Choose(const formats::GgufFile& file,
                                      const quantize::PlanOptions& plan_options,
-                                     const quantize::WriteOptions& write, const std::string& output,
-                                     ResultStream* out) const {
-  KVANT_TRY(CheckOutputs(file, plan_options, output));
-  if (choice) {
-    KVANT_ASSIGN(const std::string text, ReadText(*choice));
-    KVANT_ASSIGN(TypeChoice read, quantize::ParseChoice(text, *choice));
-    for (const auto& [tensor, format] : read) {
-      const formats::GgufTensor* found = file.FindTensor(tensor);
-      if (found != nullptr && quantize::IsQuantizable(*found)) continue;
-      return MakeError(ErrorCode::kInvalid, "{}: {} has no matrix '{}' that can be quantized",
-                       *choice, file.path(), Visible(tensor));
-    }
-    size_t absent = 0;
-    for (const formats::GgufTensor& tensor : file.tensors()) {
-      absent += quantize::IsQuantizable(tensor) && read.find(tensor.name) == read.end() ? 1 : 0;
-    }
-    if (absent > 0) {
-      Note(
-          fmt::format("{}: no lines for {} matrices, which keep their types unless an option says "
-                      "otherwise",
-                      *choice, absent));
-    }
-    return read;
+                                     const quantize::WriteOptions& write, ResultStream& out) const {
+  if (choice) return ReadChoice(file);
+  // Created before the work, which takes minutes.
+  OutputFile saved;
+  if (save_choice) {
+    KVANT_ASSIGN(saved, OutputFile::Create(*save_choice));
   }
   KVANT_ASSIGN(SizePlan plan, Measure(file, plan_options, write));
-  if (save_choice) KVANT_TRY(SaveText(*save_choice, quantize::ChoiceText(plan.choice)));
-  if (out != nullptr) ShowSizePlan(plan, *out);
+  for (const std::string& note : plan.notes) Note(note);
+  if (save_choice) {
+    const std::string text = quantize::ChoiceText(plan.choice);
+    KVANT_TRY(saved.Write(std::as_bytes(std::span(text))));
+    KVANT_TRY(saved.Commit());
+  }
+  ShowSizePlan(plan, out);
   return std::move(plan.choice);
 }
 

@@ -21,7 +21,7 @@ struct SizeGroup {
   std::optional<std::string> types;
   bool fastest = false;
   std::optional<std::string> calibrate;
-  int64_t calibrate_tokens = 2048;
+  std::optional<int64_t> calibrate_tokens;
   std::optional<std::string> save_choice;
   std::optional<std::string> choice;
 
@@ -29,20 +29,23 @@ struct SizeGroup {
 
   // Whether types come from these options rather than from a mix.
   bool Chooses() const { return size > 0 || bits.has_value() || choice.has_value(); }
-  // kInvalid for options that contradict each other.
-  Status Check() const;
+  // kInvalid for options that contradict each other, and for those that would have no effect.
+  Status Check(const OptionList& list) const;
 
-  // The choice, measured or read from a file. What was measured goes to `out` where it is given.
+  // Neither the model nor the choice may be written over another file of the command.
+  Status CheckOutputs(const formats::GgufFile& file, const std::string& output,
+                      const std::optional<std::string>& imatrix) const;
+
+  // The choice, measured or read from a file. What was measured goes to `out`.
   Result<quantize::TypeChoice> Choose(const formats::GgufFile& file,
                                       const quantize::PlanOptions& plan_options,
-                                      const quantize::WriteOptions& write,
-                                      const std::string& output, ResultStream* out) const;
+                                      const quantize::WriteOptions& write, ResultStream& out) const;
 
  private:
-  Status CheckOutputs(const formats::GgufFile& file, const quantize::PlanOptions& plan_options,
-                      const std::string& output) const;
-  Result<std::vector<const quant::FormatTraits*>> Formats(const quantize::PlanOptions& plan_options,
-                                                          int threads) const;
+  Result<quantize::TypeChoice> ReadChoice(const formats::GgufFile& file) const;
+  Result<std::vector<const quant::FormatTraits*>> Formats(
+      const quantize::PlanOptions& plan_options) const;
+  Status DropSlow(int threads, std::vector<const quant::FormatTraits*>& formats) const;
   Result<quantize::SizePlan> Measure(const formats::GgufFile& file,
                                      const quantize::PlanOptions& plan_options,
                                      const quantize::WriteOptions& write) const;

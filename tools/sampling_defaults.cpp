@@ -13,7 +13,8 @@ namespace kvant::tools {
 
 std::string TakeModelSampling(const std::string& model_path, const OptionList& list,
                               SamplingGroup& sampling) {
-  const auto file = formats::GgufFile::Open(model_path);
+  const auto file =
+      formats::GgufFile::Open(model_path, FileAccess::kMap, formats::UnreadableTensors::kListed);
   if (!file.ok()) return "";
   const ModelSampling model = ReadModelSampling(*file);
   std::string taken;

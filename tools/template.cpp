@@ -60,7 +60,8 @@ Status Template(const TemplateOptions& options, const std::string& model,
     KVANT_ASSIGN(render.tools, ReadText(*options.tools));
   }
   KVANT_ASSIGN(const std::string conversation, ReadText(messages));
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(model));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(model, FileAccess::kMap,
+                                                        formats::UnreadableTensors::kListed));
   KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
   auto parsed = options.chat_template.has_value()
                     ? ChatTemplate::Named(*tokenizer, *options.chat_template)

@@ -117,7 +117,8 @@ Status Tokenize(const TokenizeOptions& options, const Positionals& positionals, 
     return MakeError(ErrorCode::kInvalid,
                      "no text given: use -p TEXT, -f FILE, or - for standard input");
   }
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(positionals.model));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(positionals.model, FileAccess::kMap,
+                                                        formats::UnreadableTensors::kListed));
   KVANT_ASSIGN(auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
   KVANT_ASSIGN(auto target, Tokenizer::CreateTarget(file));
   if (target != nullptr && (options.target || options.decode)) tokenizer = std::move(target);

@@ -1,7 +1,10 @@
 #include "engine/quantize/budget.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "base/result.h"
 
@@ -9,6 +12,8 @@ namespace kvant::quantize {
 namespace {
 
 using Item = std::vector<BudgetCandidate>;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The candidates of an item that a weighted sum of bytes and error can make the best one, in the
 // order of their bytes: errors fall, and each byte is worth less than the one before.
@@ -79,9 +84,13 @@ class Choice {
     for (size_t i = 0; i < items_.size(); ++i) Set(i, chosen[i]);
   }
 
-  void ImproveAll() {
-    for (int i = 0; i < kImprovementsMax && Improve(); ++i) {
+  // `progress` gets the part of the improvements that may follow.
+  Status ImproveAll(const BudgetProgress& progress) {
+    for (int i = 0; i < kImprovementsMax; ++i) {
+      if (progress) KVANT_TRY(progress(static_cast<double>(i) / kImprovementsMax));
+      if (!Improve()) break;
     }
+    return {};
   }
 
   double TotalError() const {
@@ -93,8 +102,27 @@ class Choice {
   std::vector<size_t> Take() { return std::move(chosen_); }
 
  private:
-  // Each improvement looks at all pairs of items.
+  // Each improvement looks at all changes of two items.
   static constexpr int kImprovementsMax = 200;
+
+  // An item in a smaller candidate.
+  struct Payment {
+    int64_t bytes = 0;  // that it gives back
+    double cost = 0;    // the error that it adds
+    size_t item = 0;
+    size_t to = 0;
+
+    bool CheaperThan(const Payment& other) const {
+      if (cost != other.cost) return cost < other.cost;
+      return item != other.item ? item < other.item : to < other.to;
+    }
+  };
+  // The cheapest payments of so many bytes or more, of two items.
+  struct CheapestFrom {
+    int64_t bytes = 0;
+    Payment first;
+    Payment second;  // of another item
+  };
 
   struct Change {
     double gain = 0;
@@ -107,6 +135,7 @@ class Choice {
   // The change of one item, or of one that grows and one that pays for it, that lowers the error
   // most; whether there is one.
   bool Improve() {
+    ListPayments();
     Change best;
     for (size_t i = 0; i < items_.size(); ++i) {
       for (size_t to = 0; to < items_[i].size(); ++to) {
@@ -117,7 +146,9 @@ class Choice {
           best = {gain, i, to, i, to};
           continue;
         }
-        FindPayer(i, to, more - Left(), gain, best);
+        const Payment payment = Cheapest(more - Left(), i);
+        if (gain - payment.cost <= best.gain) continue;
+        best = {gain - payment.cost, i, to, payment.item, payment.to};
       }
     }
     // Sums of many errors are not exact; a change must be worth more than that.
@@ -140,16 +171,42 @@ class Choice {
     chosen_[i] = to;
   }
 
-  // Another item that gives back at least `needed` bytes for less error than `gain`.
-  void FindPayer(size_t item, size_t to, int64_t needed, double gain, Change& best) const {
+  // What all items could pay, the most bytes first, and the cheapest of each beginning of the list.
+  void ListPayments() {
+    std::vector<Payment> payments;
     for (size_t j = 0; j < items_.size(); ++j) {
-      if (j == item) continue;
-      for (size_t down = 0; down < items_[j].size(); ++down) {
-        if (-Grows(j, down) < needed) continue;
-        const double net = gain - (items_[j][down].error - Now(j).error);
-        if (net > best.gain) best = {net, item, to, j, down};
+      for (size_t to = 0; to < items_[j].size(); ++to) {
+        const int64_t bytes = -Grows(j, to);
+        if (bytes > 0) payments.push_back({bytes, items_[j][to].error - Now(j).error, j, to});
       }
     }
+    std::sort(payments.begin(), payments.end(),
+              [](const Payment& a, const Payment& b) { return a.bytes > b.bytes; });
+    cheapest_.clear();
+    const Payment none{.bytes = 0, .cost = kNever, .item = items_.size(), .to = 0};
+    CheapestFrom now{.bytes = 0, .first = none, .second = none};
+    for (const Payment& payment : payments) {
+      now.bytes = payment.bytes;
+      if (payment.CheaperThan(now.first)) {
+        if (payment.item != now.first.item) now.second = now.first;
+        now.first = payment;
+      } else if (payment.item != now.first.item && payment.CheaperThan(now.second)) {
+        now.second = payment;
+      }
+      if (!cheapest_.empty() && cheapest_.back().bytes == now.bytes) cheapest_.pop_back();
+      cheapest_.push_back(now);
+    }
+  }
+
+  // The payment of another item that gives back at least `needed` bytes for the least error; of
+  // infinite cost where there is none.
+  Payment Cheapest(int64_t needed, size_t item) const {
+    const auto after =
+        std::partition_point(cheapest_.begin(), cheapest_.end(),
+                             [needed](const CheapestFrom& entry) { return entry.bytes >= needed; });
+    if (after == cheapest_.begin()) return {.bytes = 0, .cost = kNever, .item = item, .to = 0};
+    const CheapestFrom& entry = *std::prev(after);
+    return entry.first.item != item ? entry.first : entry.second;
   }
 
   std::span<const Item> items_;
@@ -157,54 +214,141 @@ class Choice {
   uint64_t bytes_ = 0;
   std::vector<std::vector<size_t>> hulls_;
   std::vector<size_t> chosen_;
+  std::vector<CheapestFrom> cheapest_;  // by bytes, falling; for one improvement
 };
 
 // The best choice where bytes are counted in units, those of a candidate rounded up: exact but for
-// the rounding. Nothing where the rounded bytes of the smallest candidates do not fit.
-std::optional<std::vector<size_t>> ChooseInUnits(std::span<const Item> items, uint64_t bytes_max) {
-  constexpr uint64_t kUnits = uint64_t{1} << 15;
-  const uint64_t unit = std::max<uint64_t>(1, bytes_max / kUnits);
-  const size_t units = static_cast<size_t>(bytes_max / unit);
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  // least[u]: the least error of the items so far in u units.
-  std::vector<double> least(units + 1, 0);
-  std::vector<std::vector<uint8_t>> taken;
-  for (const Item& item : items) {
-    std::vector<double> next(units + 1, kNever);
-    auto& choice = taken.emplace_back(units + 1, uint8_t{0});
-    for (size_t c = 0; c < std::min<size_t>(item.size(), 255); ++c) {
-      const size_t takes = static_cast<size_t>((item[c].bytes + unit - 1) / unit);
-      for (size_t u = takes; u <= units; ++u) {
-        const double error = least[u - takes] + item[c].error;
-        if (error >= next[u]) continue;
-        next[u] = error;
-        choice[u] = static_cast<uint8_t>(c);
+// the rounding. Of the states (items so far, units so far) only those are looked at from which
+// the other items can use up what is left.
+class UnitTable {
+ public:
+  UnitTable(std::span<const Item> items, uint64_t bytes_max)
+      : items_(items), unit_(std::max<uint64_t>(1, bytes_max / kUnits)), units_(bytes_max / unit_) {
+    for (const Item& item : items) {
+      const auto [least, most] = UnitsOf(item);
+      least_after_ += least;
+      most_after_ += most;
+    }
+  }
+
+  // Nothing where the rounded bytes of the smallest candidates do not fit.
+  Result<std::optional<std::vector<size_t>>> Solve(const BudgetProgress& progress) {
+    if (least_after_ > units_) return std::optional<std::vector<size_t>>();
+    error_.assign(units_ + 1, 0);
+    for (const Item& item : items_) {
+      if (progress) {
+        KVANT_TRY(
+            progress(static_cast<double>(taken_.size()) / static_cast<double>(items_.size())));
+      }
+      Add(item);
+    }
+    std::vector<size_t> chosen(items_.size());
+    uint64_t left = units_;
+    for (size_t i = items_.size(); i-- > 0;) {
+      chosen[i] = taken_[i].numbers[left - taken_[i].begin];
+      left -= UnitsOf(items_[i][chosen[i]]);
+    }
+    return std::optional(std::move(chosen));
+  }
+
+ private:
+  static constexpr uint64_t kUnits = uint64_t{1} << 15;
+  // The number of a candidate is a byte. No matrix has so many types.
+  static constexpr size_t kCandidatesMax = 256;
+
+  // Candidates taken of an item, by the units of it and the items before: from unit `begin` on.
+  struct Taken {
+    uint64_t begin = 0;
+    std::vector<uint8_t> numbers;
+  };
+
+  uint64_t UnitsOf(const BudgetCandidate& candidate) const {
+    return (candidate.bytes + unit_ - 1) / unit_;
+  }
+
+  static std::span<const BudgetCandidate> Looked(const Item& item) {
+    return std::span(item).first(std::min(item.size(), kCandidatesMax));
+  }
+
+  // The least and the most that an item may take.
+  std::pair<uint64_t, uint64_t> UnitsOf(const Item& item) const {
+    uint64_t least = ~uint64_t{0};
+    uint64_t most = 0;
+    for (const BudgetCandidate& candidate : Looked(item)) {
+      least = std::min(least, UnitsOf(candidate));
+      most = std::max(most, UnitsOf(candidate));
+    }
+    return {least, most};
+  }
+
+  // Whether a candidate before this one takes no more units for no more error.
+  bool BeatenBefore(const Item& item, size_t c) const {
+    return std::any_of(
+        item.begin(), item.begin() + static_cast<ptrdiff_t>(c), [&](const BudgetCandidate& before) {
+          return before.error <= item[c].error && UnitsOf(before) <= UnitsOf(item[c]);
+        });
+  }
+
+  void Add(const Item& item) {
+    const auto [least, most] = UnitsOf(item);
+    least_after_ -= least;
+    most_after_ -= most;
+    // Below `begin` the items to come leave units over, beyond `end` they do not fit.
+    const uint64_t begin = units_ - std::min(units_, most_after_);
+    const uint64_t end = units_ - least_after_ + 1;
+    next_.assign(units_ + 1, kNever);
+    number_.assign(units_ + 1, 0);
+    for (size_t c = 0; c < Looked(item).size(); ++c) {
+      if (BeatenBefore(item, c)) continue;
+      const uint64_t takes = UnitsOf(item[c]);
+      const double* from = error_.data();
+      for (uint64_t u = std::max(begin, takes); u < end; ++u) {
+        const double error = from[u - takes] + item[c].error;
+        const bool better = error < next_[u];
+        next_[u] = better ? error : next_[u];
+        number_[u] = better ? static_cast<double>(c) : number_[u];
       }
     }
-    least = std::move(next);
+    Taken& taken = taken_.emplace_back(Taken{begin, {}});
+    taken.numbers.reserve(end - begin);
+    for (uint64_t u = begin; u < end; ++u)
+      taken.numbers.push_back(static_cast<uint8_t>(number_[u]));
+    std::swap(error_, next_);
   }
-  if (least[units] == kNever) return std::nullopt;
-  std::vector<size_t> chosen(items.size());
-  size_t left = units;
-  for (size_t i = items.size(); i-- > 0;) {
-    chosen[i] = taken[i][left];
-    left -= static_cast<size_t>((items[i][chosen[i]].bytes + unit - 1) / unit);
-  }
-  return chosen;
-}
+
+  std::span<const Item> items_;
+  uint64_t unit_;
+  uint64_t units_;
+  uint64_t least_after_ = 0;  // units that the items to come take at least, and at most
+  uint64_t most_after_ = 0;
+  std::vector<double> error_;  // [units_ + 1]: the least error of the items so far in so many units
+  std::vector<double> next_;   // the same with one more item
+  std::vector<double> number_;  // its candidate; as wide as an error, so that vectors hold both
+  std::vector<Taken> taken_;    // of each item so far
+};
 
 }  // namespace
 
-std::optional<std::vector<size_t>> ChooseWithin(std::span<const Item> items, uint64_t bytes_max) {
+Result<std::vector<size_t>> ChooseWithin(std::span<const Item> items, uint64_t bytes_max,
+                                         const BudgetProgress& progress) {
   Choice climbed(items, bytes_max);
-  if (!climbed.Fits()) return std::nullopt;
+  if (!climbed.Fits()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "the smallest candidates take {} bytes, expected {} or less",
+                     LeastBytes(items), bytes_max);
+  }
+  // About what each of the parts takes.
+  const auto part = [&](double begin, double end) -> BudgetProgress {
+    if (!progress) return {};
+    return [&progress, begin, end](double done) { return progress(begin + (end - begin) * done); };
+  };
   climbed.Climb();
-  climbed.ImproveAll();
-  const auto in_units = ChooseInUnits(items, bytes_max);
+  KVANT_TRY(climbed.ImproveAll(part(0, 0.25)));
+  KVANT_ASSIGN(const auto in_units, UnitTable(items, bytes_max).Solve(part(0.25, 0.75)));
   if (!in_units.has_value()) return climbed.Take();
   Choice counted(items, bytes_max);
   counted.Begin(*in_units);
-  counted.ImproveAll();
+  KVANT_TRY(counted.ImproveAll(part(0.75, 1)));
   return counted.TotalError() < climbed.TotalError() ? counted.Take() : climbed.Take();
 }
 

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <span>
 #include <vector>
+
+#include "base/result.h"
 
 namespace kvant::quantize {
 
@@ -21,10 +23,14 @@ struct BudgetCandidate {
   double error = 0;  // not below 0
 };
 
-// For each item the number of its candidate; nothing if even the smallest candidates together take
+// Called some hundred times a second with the part of the work that is done, 0 to 1; an error ends
+// it. May be empty.
+using BudgetProgress = std::function<Status(double done)>;
+
+// For each item the number of its candidate. kInvalid if even the smallest candidates together take
 // more than `bytes_max`. An item without candidates is a mistake of the caller.
-std::optional<std::vector<size_t>> ChooseWithin(std::span<const std::vector<BudgetCandidate>> items,
-                                                uint64_t bytes_max);
+Result<std::vector<size_t>> ChooseWithin(std::span<const std::vector<BudgetCandidate>> items,
+                                         uint64_t bytes_max, const BudgetProgress& progress = {});
 
 // Bytes of the smallest and of the largest choice that may be best.
 uint64_t LeastBytes(std::span<const std::vector<BudgetCandidate>> items);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <mutex>
+#include <functional>
+#include <tuple>
 
 #include "base/aligned_buffer.h"
+#include "base/first_error.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "formats/check_tensors.h"
@@ -92,64 +94,85 @@ double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
   return signal > 0 ? noise / signal : 0;
 }
 
-// Of formats with the same bytes only the one of least error can be chosen.
-void KeepBest(std::vector<MeasuredMatrix::Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-    return a.bytes != b.bytes ? a.bytes < b.bytes : a.error < b.error;
-  });
+// Of formats with the same bytes only the one of least error can be chosen, the matrix's own before
+// others: what a sample shows no error of may still have one.
+void KeepBest(MeasuredMatrix& matrix) {
+  const auto order = [&](const MeasuredMatrix::Row& row) {
+    return std::tuple(row.bytes, row.error, row.format != matrix.tensor->format);
+  };
+  auto& rows = matrix.rows;
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
   rows.erase(std::unique(rows.begin(), rows.end(),
                          [](const auto& a, const auto& b) { return a.bytes == b.bytes; }),
              rows.end());
 }
 
-Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
-                     const cpu::KernelTable& kernels, MeasuredMatrix& matrix) {
+void ListRows(std::span<const FormatTraits* const> formats, uint64_t alignment,
+              MeasuredMatrix& matrix) {
   const GgufTensor& tensor = *matrix.tensor;
-  KVANT_ASSIGN(const Sample sample, TakeSample(file, kernels, tensor, options));
-  for (const FormatTraits* format : options.formats) {
+  for (const FormatTraits* format : formats) {
     if (tensor.dims[0] % format->block_values != 0) continue;
     const bool is_own = format == tensor.format;  // its bytes would be copied
     if (format->needs_importance && matrix.importance.empty() && !is_own) continue;
     const auto bytes = static_cast<uint64_t>(format->row_bytes(tensor.dims[0]) * tensor.rows());
-    const double error = is_own ? 0 : RelativeError(matrix, sample, kernels, *format);
-    matrix.rows.push_back({format, bytes, RoundUp(bytes, file.alignment()), error});
+    matrix.rows.push_back({format, bytes, RoundUp(bytes, alignment), 0});
   }
-  if (matrix.rows.empty()) {
-    return MakeError(ErrorCode::kInvalid,
-                     "{}: tensor {} has rows of {} values{}, which none of the types can hold",
-                     file.path(), Quoted(tensor.name), tensor.dims[0],
-                     matrix.importance.empty() ? " and no importances" : "");
+  std::stable_sort(matrix.rows.begin(), matrix.rows.end(),
+                   [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+}
+
+// `go_on` is asked before each format.
+Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
+                     const cpu::KernelTable& kernels, const std::function<bool()>& go_on,
+                     MeasuredMatrix& matrix) {
+  KVANT_ASSIGN(const Sample sample, TakeSample(file, kernels, *matrix.tensor, options));
+  for (MeasuredMatrix::Row& row : matrix.rows) {
+    if (!go_on()) return {};
+    if (row.format == matrix.tensor->format) continue;
+    row.error = RelativeError(matrix, sample, kernels, *row.format);
   }
-  KeepBest(matrix.rows);
+  KeepBest(matrix);
   return {};
 }
 
 }  // namespace
 
+Status ListFormats(const GgufFile& file, const MeasureOptions& options,
+                   std::span<MeasuredMatrix> matrices) {
+  for (MeasuredMatrix& matrix : matrices) {
+    ListRows(options.formats, file.alignment(), matrix);
+    matrix.fallback = matrix.rows.empty();
+    if (matrix.fallback) ListRows(options.fallbacks, file.alignment(), matrix);
+    if (!matrix.rows.empty()) continue;
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: tensor {} has rows of {} values{}, which none of the types can hold",
+                     file.path(), Quoted(matrix.tensor->name), matrix.tensor->dims[0],
+                     matrix.importance.empty() ? " and no importances" : "");
+  }
+  return {};
+}
+
 Status MeasureErrors(const GgufFile& file, const MeasureOptions& options,
                      std::span<MeasuredMatrix> matrices) {
   KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
   std::atomic<size_t> next{0};
-  std::atomic<bool> ok{true};
-  std::mutex mutex;
-  Status status;
-  const auto fail = [&](Status found) {
-    if (found.ok()) return;
-    const std::lock_guard lock(mutex);
-    if (ok.exchange(false)) status = std::move(found);
-  };
+  FirstError error;
   ThreadPool pool(options.threads);
   pool.Run([&](const ThreadPool::Member& member) {
-    while (ok.load()) {
+    while (error.none()) {
       const size_t i = next.fetch_add(1);
       if (i >= matrices.size()) return;
-      if (member.index == 0 && options.on_progress) {
-        fail(options.on_progress(matrices[i].tensor->name, i, matrices.size()));
-      }
-      fail(MeasureMatrix(file, options, *kernels, matrices[i]));
+      const auto go_on = [&] {
+        if (member.index == 0 && options.on_progress) {
+          error.Set(options.on_progress(matrices[i].tensor->name, i, matrices.size()));
+        }
+        return error.none();
+      };
+      error.Set(MeasureMatrix(file, options, *kernels, go_on, matrices[i]));
     }
   });
-  return status;
+  return error.Take();
 }
 
 }  // namespace kvant::quantize

@@ -32,11 +32,14 @@ struct MeasuredMatrix {
     double error = 0;
   };
   std::vector<Row> rows;  // by bytes
+  bool fallback = false;  // whether the formats of the rows are fallbacks
 };
 
 struct MeasureOptions {
   // Formats that need importances are left out where a matrix has none.
   std::vector<const quant::FormatTraits*> formats;
+  // For matrices that none of `formats` can hold, because of their rows or for lack of importances.
+  std::vector<const quant::FormatTraits*> fallbacks = {};
   // Values of a matrix that are encoded in each format, about; whole rows, one at least.
   int64_t sample_values = int64_t{1} << 16;
   int threads = 1;
@@ -45,8 +48,13 @@ struct MeasureOptions {
   std::function<Status(std::string_view tensor, size_t done, size_t count)> on_progress = {};
 };
 
-// Fills the rows of matrices whose tensor and importance are set. kInvalid, naming the tensor, for
-// values that are NaN or infinite, and for a matrix that none of the formats can hold.
+// Fills the rows of matrices whose tensor and importance are set, but for the errors. kInvalid,
+// naming the tensor, for a matrix that none of the formats can hold.
+Status ListFormats(const formats::GgufFile& file, const MeasureOptions& options,
+                   std::span<MeasuredMatrix> matrices);
+
+// Measures the errors of the rows, and of rows with the same bytes leaves the one with the least.
+// kInvalid, naming the tensor, for values that are NaN or infinite.
 Status MeasureErrors(const formats::GgufFile& file, const MeasureOptions& options,
                      std::span<MeasuredMatrix> matrices);
 

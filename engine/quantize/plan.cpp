@@ -138,6 +138,9 @@ class Planner {
                        Quoted(options_.tensor_rules[k].pattern));
     }
     NoteFallbacks();
+    if (options_.output_format != nullptr) NoteAbsent(kOutputName, "--output-type");
+    if (options_.leave_output) NoteAbsent(kOutputName, "--leave-output");
+    if (options_.embedding_format != nullptr) NoteAbsent(kEmbeddingName, "--embedding-type");
     return {};
   }
 
@@ -194,6 +197,12 @@ class Planner {
     if (planned.format != &wanted) planned.wanted = wanted.name;
   }
 
+  void NoteAbsent(std::string_view tensor, const char* option) {
+    if (file_.FindTensor(tensor) != nullptr) return;
+    plan_.notes.push_back(
+        fmt::format("{}: has no tensor {}: {} has no effect", file_.path(), tensor, option));
+  }
+
   void NoteFallbacks() {
     const TensorPlan* first = nullptr;
     size_t count = 0;
@@ -217,11 +226,13 @@ class Planner {
     for (const TensorPlan& planned : plan_.tensors) {
       if (planned.copied() || !planned.source->format->quantized()) continue;
       if (options_.re_quantizing == ReQuantizing::kAllowed) continue;
+      // A choice that is still to be made has types that stand for others.
+      const bool chosen = options_.choice != nullptr && !planned.by_rule;
       return MakeError(ErrorCode::kInvalid,
                        "{}: tensor {} is quantized already ({}), and making {} of it would lose "
                        "quality: give the F16 or F32 model, or --requantize",
                        file_.path(), Quoted(planned.source->name), planned.source->format->name,
-                       planned.format->name);
+                       chosen ? "another type" : planned.format->name);
     }
     return {};
   }

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <span>
 
+#include "base/first_error.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
@@ -69,23 +71,6 @@ class PieceQueue {
   int64_t next_row_ = 0;
 };
 
-// Keeps the first error of several threads; the other threads see it and stop.
-class SharedStatus {
- public:
-  bool ok() const { return ok_.load(std::memory_order_relaxed); }
-  void Set(Status status) {
-    if (status.ok()) return;
-    const std::lock_guard lock(mutex_);
-    if (ok_.exchange(false)) status_ = std::move(status);
-  }
-  Status Take() { return std::move(status_); }
-
- private:
-  std::atomic<bool> ok_{true};
-  std::mutex mutex_;
-  Status status_;
-};
-
 formats::GgufValue FileValue(const PlannedEntry& entry) {
   using formats::GgufType;
   formats::GgufValue value{.type = entry.type, .value = {}};
@@ -139,6 +124,12 @@ std::vector<int> OutputShards(const GgufFile& file, const WriteOptions& options)
   std::vector<int> shards(static_cast<size_t>(file.shards()));
   std::iota(shards.begin(), shards.end(), 0);
   return shards;
+}
+
+std::string OutputPath(const GgufFile& file, const std::string& output, int shard) {
+  if (shard < 0) return output;
+  return formats::SplitPath(output, static_cast<uint32_t>(shard),
+                            static_cast<uint32_t>(file.shards()));
 }
 
 // Makes pieces of tensors; one per thread.
@@ -235,20 +226,20 @@ class ModelWriter {
  private:
   Status WriteTensors(std::span<const Job> jobs, const GgufWriter& writer) {
     PieceQueue queue(jobs);
-    SharedStatus status;
+    FirstError error;
     pool_.Run([&](const ThreadPool::Member& member) {
       PieceEncoder encoder(file_, kernels_, options_.non_finite);
-      while (status.ok()) {
+      while (error.none()) {
         const PieceQueue::Piece piece = queue.Take();
         if (piece.job == nullptr) break;
         const GgufTensor& tensor = *piece.job->plan->source;
-        if (member.index == 0) status.Set(Report(tensor.name));
-        status.Set(encoder.Run(piece, writer));
+        if (member.index == 0) error.Set(Report(tensor.name));
+        error.Set(encoder.Run(piece, writer));
         bytes_done_ +=
             static_cast<uint64_t>((piece.row_end - piece.row_begin) * tensor.row_bytes());
       }
     });
-    return status.Take();
+    return error.Take();
   }
 
   Status Report(std::string_view tensor) const {
@@ -278,6 +269,17 @@ Result<uint64_t> OutputBytes(const GgufFile& file, const QuantizePlan& plan,
   return bytes;
 }
 
+Status CheckOutput(const GgufFile& file, const std::string& output, const WriteOptions& options) {
+  for (const int shard : OutputShards(file, options)) {
+    const std::string path = OutputPath(file, output, shard);
+    KVANT_TRY(formats::CheckOutputIsNoInput(file, path));
+    if (shard >= 0) KVANT_TRY(formats::CheckIsNew(path));
+    KVANT_ASSIGN(OutputFile unused, OutputFile::Create(path));
+    KVANT_TRY(unused.Reserve(0));
+  }
+  return {};
+}
+
 Result<std::vector<std::string>> WriteQuantized(const GgufFile& file, const QuantizePlan& plan,
                                                 const std::string& output,
                                                 const WriteOptions& options) {
@@ -285,9 +287,7 @@ Result<std::vector<std::string>> WriteQuantized(const GgufFile& file, const Quan
   const std::vector<int> shards = OutputShards(file, options);
   std::vector<std::string> paths;
   for (const int shard : shards) {
-    paths.push_back(shard >= 0 ? formats::SplitPath(output, static_cast<uint32_t>(shard),
-                                                    static_cast<uint32_t>(file.shards()))
-                               : output);
+    paths.push_back(OutputPath(file, output, shard));
     KVANT_TRY(formats::CheckOutputIsNoInput(file, paths.back()));
     if (shard >= 0) KVANT_TRY(formats::CheckIsNew(paths.back()));
   }

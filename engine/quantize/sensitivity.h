@@ -8,16 +8,23 @@
 // divergence of the next token's distribution from the unchanged model's is divided by it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/result.h"
+#include "engine/evaluate/distribution.h"
+#include "engine/evaluate/windows.h"
 #include "engine/quantize/error_table.h"
-#include "kvant/token_id.h"
+#include "formats/gguf.h"
+#include "kvant/model.h"
 
 namespace kvant::quantize {
 
@@ -27,14 +34,43 @@ struct SensitivityOptions {
   int64_t window = 256;
   int64_t tokens_max = 2048;
   int threads = 1;
+  // Called before each matrix on the calling thread; an error ends the work with it. May be empty.
   std::function<Status(std::string_view tensor, size_t done, size_t count)> on_progress = {};
+  // Looked at in the midst of a matrix, too; kCancelled once it is true. May be null.
+  const std::atomic<bool>* cancel = nullptr;
 };
 
-// Nats per unit of relative error for each matrix, whose rows must have been measured. Errors of
-// opening and running the model; kInvalid for a text of less than a window.
-Result<std::vector<double>> MeasureSensitivities(const std::string& model_path,
-                                                 std::span<const MeasuredMatrix> matrices,
-                                                 const SensitivityOptions& options);
+// The file is opened and unpacked once: a model with one other matrix shares its memory.
+class SensitivityTest {
+ public:
+  // Checks the model and the text, which takes no time: kNotSupported for a model without a decoder
+  // or with an encoder, kInvalid for a text of less than 16 tokens, kOutOfMemory where there is too
+  // little for the rows of the unchanged model.
+  static Result<SensitivityTest> Create(const formats::GgufFile& file, SensitivityOptions options);
+
+  // Nats per unit of relative error for each matrix, whose rows must have been measured. The
+  // matrices are of the file.
+  Result<std::vector<double>> Measure(std::span<const MeasuredMatrix> matrices);
+
+ private:
+  using OnRow = std::function<void(int64_t row, std::span<const float> logits)>;
+
+  SensitivityTest(std::shared_ptr<const Model> model, SensitivityOptions options)
+      : model_(std::move(model)), options_(std::move(options)) {}
+  Status CutText();
+  Status ReserveRows();
+  Status RunBase();
+  Result<double> Divergence(std::string_view tensor, const quant::FormatTraits& format,
+                            AlignedBuffer bytes);
+  Status Run(const std::shared_ptr<const Model>& model, const OnRow& on_row);
+  int64_t rows() const { return windows_.count() * windows_.rows(); }
+
+  std::shared_ptr<const Model> model_;
+  SensitivityOptions options_;
+  evaluate::Windows windows_;
+  AlignedBuffer logits_;                      // of the unchanged model, floats [rows][vocab]
+  std::vector<evaluate::Distribution> base_;  // [rows], of these logits
+};
 
 // Without a text: 1 for the output matrix, whose error is that of the logits and which may be the
 // embedding; less for others, by their role and the number of layers that share a residual stream.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/quantize/budget.h"
 #include "engine/quantize/error_table.h"
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"
@@ -32,6 +33,7 @@ struct SizeRequest {
   MeasureOptions measure;
   std::optional<SensitivityOptions> calibration;  // none: typical sensitivities
   WriteOptions write;                             // how the file is split
+  BudgetProgress on_choosing = {};                // once everything is measured
 };
 
 // What an error is weighed as. The divergence grows in proportion to small errors, and faster when
@@ -55,14 +57,18 @@ struct SizePlan {
   TypeChoice choice;
   std::vector<SizedMatrix> matrices;  // in the order of the file
   uint64_t file_bytes = 0;
+  std::vector<std::string> notes;  // what the user may not expect, one line each
 };
 
-// `options.recipe` and `options.choice` are not read.
+// `options.recipe` and `options.choice` are not read. Before anything is measured the size, the
+// text and the model are checked.
 Result<SizePlan> PlanForSize(const formats::GgufFile& file, const PlanOptions& options,
                              const SizeRequest& request);
 
-// A choice as text, a line "TENSOR TYPE" for each matrix, and back. kInvalid, naming the line, for
-// text that is no such list.
+// A choice as text, a line "TENSOR TYPE" for each matrix, and back. Names that hold anything but
+// visible ASCII, and those that begin with a quote or #, stand in quotes: "a \"b\" \\ \n \x80".
+// Lines that are empty or begin with # say nothing. kInvalid, naming the line, for text that is no
+// such list.
 std::string ChoiceText(const TypeChoice& choice);
 Result<TypeChoice> ParseChoice(std::string_view text, const std::string& name);
 

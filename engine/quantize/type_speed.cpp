@@ -106,13 +106,14 @@ class SpeedTest {
 
 }  // namespace
 
-Result<std::vector<double>> MeasureSpeeds(std::span<const FormatTraits* const> formats,
-                                          int threads) {
+Result<std::vector<double>> MeasureSpeeds(std::span<const FormatTraits* const> formats, int threads,
+                                          const SpeedProgress& progress) {
   KVANT_ASSIGN(const cpu::KernelTable* kernels, cpu::ChooseKernelsFromEnvironment());
   SpeedTest test(*kernels, threads);
   KVANT_TRY(test.Prepare());
   std::vector<double> seconds;
   for (const FormatTraits* format : formats) {
+    if (progress) KVANT_TRY(progress(*format));
     KVANT_ASSIGN(const double of_weight, test.Measure(*format));
     seconds.push_back(of_weight);
   }

@@ -2,6 +2,7 @@
 // --fastest` leaves types out by. Thread-safety: one measurement at a time.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -10,9 +11,12 @@
 
 namespace kvant::quantize {
 
+// Called before each of the types; an error ends the work with it. May be empty.
+using SpeedProgress = std::function<Status(const quant::FormatTraits&)>;
+
 // Seconds per weight, medians over reads of a matrix too large for the caches, by so many threads.
 Result<std::vector<double>> MeasureSpeeds(std::span<const quant::FormatTraits* const> formats,
-                                          int threads);
+                                          int threads, const SpeedProgress& progress = {});
 
 // The formats for which it is worth reading fewer bytes: none with more bits per value takes
 // clearly less time (3 %).

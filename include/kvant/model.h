@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,9 +52,6 @@ struct ModelOptions {
   // Gets the inputs of all matrix products of every session on this model, so there should be only
   // one session. Must outlive the model. Null: there is no observer.
   graph::MatMulObserver* observer = nullptr;
-  // Called with the file before anything is made of it: the place where tensors are replaced. May
-  // be empty; an error is Open's.
-  std::function<Status(formats::GgufFile&)> on_file;
 };
 
 class Model {
@@ -64,6 +60,10 @@ class Model {
   // the list of known ones; kCorrupt for missing tensors, wrong shapes or contradicting metadata.
   static Result<std::shared_ptr<const Model>> Open(const std::string& path,
                                                    const ModelOptions& options = {});
+  // The same of a file that is open already, in whatever way: `access` and `progress` have no
+  // effect.
+  static Result<std::shared_ptr<const Model>> Create(formats::GgufFile&& file,
+                                                     const ModelOptions& options = {});
   ~Model();
 
   const formats::GgufFile& file() const { return *file_; }
@@ -113,6 +113,8 @@ class Model {
 
  private:
   explicit Model(std::unique_ptr<formats::GgufFile> file);
+  Status MakePlans(graph::MatMulObserver* observer);
+  Status CheckVocabulary() const;
 
   std::unique_ptr<formats::GgufFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -64,7 +64,7 @@ TEST(Budget, IsNextToTheBestOfAllChoices) {
     const uint64_t high = MostBytes(items);
     const uint64_t limit = std::uniform_int_distribution<uint64_t>(low, high)(random);
     const auto chosen = ChooseWithin(items, limit);
-    ASSERT_TRUE(chosen.has_value());
+    ASSERT_TRUE(chosen.ok());
     const Total total = TotalOf(items, *chosen);
     EXPECT_LE(total.bytes, limit);
     const double least = LeastError(items, 0, limit);
@@ -85,12 +85,14 @@ TEST(Budget, KnowsItsLimits) {
     least += smallest;
   }
   EXPECT_EQ(LeastBytes(items), least);
-  EXPECT_FALSE(ChooseWithin(items, least - 1).has_value());
-  ASSERT_TRUE(ChooseWithin(items, least).has_value());
+  const auto too_few = ChooseWithin(items, least - 1);
+  ASSERT_FALSE(too_few.ok());
+  EXPECT_EQ(too_few.error().code, ErrorCode::kInvalid);
+  ASSERT_TRUE(ChooseWithin(items, least).ok());
   EXPECT_EQ(TotalOf(items, *ChooseWithin(items, least)).bytes, least);
   // With bytes enough every item has its least error.
   const auto all = ChooseWithin(items, MostBytes(items));
-  ASSERT_TRUE(all.has_value());
+  ASSERT_TRUE(all.ok());
   for (size_t i = 0; i < items.size(); ++i) {
     for (const auto& candidate : items[i]) EXPECT_LE(items[i][(*all)[i]].error, candidate.error);
   }
@@ -105,10 +107,55 @@ TEST(Budget, MoreBytesNeverLeaveMoreErrorThanTheHullDoes) {
   for (int step = 0; step <= 20; ++step) {
     const uint64_t limit = low + (high - low) * static_cast<uint64_t>(step) / 20;
     const auto chosen = ChooseWithin(items, limit);
-    ASSERT_TRUE(chosen.has_value());
+    ASSERT_TRUE(chosen.ok());
     const double error = TotalOf(items, *chosen).error;
     EXPECT_LE(error, before);
     before = error;
+  }
+}
+
+TEST(Budget, TellsHowFarItIsAndStopsWhenAsked) {
+  std::mt19937 random(8);
+  const Items items = RandomItems(random, 40, 10);
+  const uint64_t limit = (LeastBytes(items) + MostBytes(items)) / 2;
+  std::vector<double> parts;
+  const auto chosen = ChooseWithin(items, limit, [&](double done) -> Status {
+    parts.push_back(done);
+    return {};
+  });
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(*chosen, *ChooseWithin(items, limit));
+  EXPECT_TRUE(std::is_sorted(parts.begin(), parts.end()));
+  EXPECT_GE(parts.front(), 0);
+  EXPECT_LE(parts.back(), 1);
+  // At least once for each item.
+  ASSERT_GE(parts.size(), items.size());
+  for (size_t stop = 0; stop < parts.size(); ++stop) {
+    size_t calls = 0;
+    const auto stopped = ChooseWithin(items, limit, [&](double) -> Status {
+      if (calls++ < stop) return {};
+      return MakeError(ErrorCode::kCancelled, "enough");
+    });
+    ASSERT_FALSE(stopped.ok());
+    EXPECT_EQ(stopped.error().message, "enough");
+    EXPECT_EQ(calls, stop + 1);
+  }
+}
+
+// The order of candidates counts only among equals.
+TEST(Budget, ChoosesTheSameOfShuffledCandidates) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 20; ++round) {
+    const Items items = RandomItems(random, 25, 9);
+    Items shuffled = items;
+    for (auto& item : shuffled) std::shuffle(item.begin(), item.end(), random);
+    const uint64_t limit = (2 * LeastBytes(items) + MostBytes(items)) / 3;
+    const auto chosen = ChooseWithin(items, limit);
+    const auto other = ChooseWithin(shuffled, limit);
+    ASSERT_TRUE(chosen.ok() && other.ok());
+    for (size_t i = 0; i < items.size(); ++i) {
+      EXPECT_EQ(items[i][(*chosen)[i]].bytes, shuffled[i][(*other)[i]].bytes);
+    }
   }
 }
 

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -139,6 +141,72 @@ TEST_F(QuantizeSize, SaysWhatCanBeReached) {
               HasSubstr("0.500 bits per weight cannot be reached"));
 }
 
+// What would be refused in the end is refused before errors are measured.
+TEST_F(QuantizeSize, ChecksTheSizeBeforeItMeasures) {
+  for (SizeRequest request : {Request(5'000), Request({}, 0.5)}) {
+    request.measure.on_progress = [](std::string_view, size_t, size_t) -> Status {
+      return MakeError(ErrorCode::kCancelled, "it measures");
+    };
+    EXPECT_THAT(PlanForSize(*file_, {}, request).error().message, HasSubstr("cannot be reached"));
+    request.file_bytes.reset();
+    request.bits = 8;
+    EXPECT_EQ(PlanForSize(*file_, {}, request).error().message, "it measures");
+  }
+}
+
+TEST_F(QuantizeSize, IsEndedWhileItChooses) {
+  SizeRequest request = Request(100'000);
+  request.on_choosing = [](double done) -> Status {
+    if (done < 0.3) return {};
+    return MakeError(ErrorCode::kCancelled, "enough");
+  };
+  EXPECT_EQ(PlanForSize(*file_, {}, request).error().message, "enough");
+}
+
+TEST_F(QuantizeSize, SaysWhatIsWrongWithQuantizedModels) {
+  PlanOptions options;
+  options.recipe = FindRecipe("Q4_0");
+  options.pure = true;
+  const auto quantized = PlanQuantization(*file_, options);
+  ASSERT_TRUE(WriteQuantized(*file_, *quantized, folder_ / "q4.gguf", {}).ok());
+  const auto q4 = GgufFile::Open(folder_ / "q4.gguf");
+  ASSERT_TRUE(q4.ok());
+  const auto plan = PlanForSize(*q4, {}, Request(100'000));
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("is quantized already (Q4_0), and making another "
+                                              "type of it would lose quality"));
+}
+
+// Types that need importances are no types for a matrix that has none.
+TEST_F(QuantizeSize, FallsBackWhereNoneOfTheTypesCanBe) {
+  formats::Imatrix imatrix;
+  for (const Matrix& matrix : kMatrices) {
+    if (matrix.dims.size() < 2 || std::string_view(matrix.name) == "token_embd.weight") continue;
+    const auto values =
+        static_cast<size_t>(matrix.dims[0] * (matrix.dims.size() > 2 ? matrix.dims[2] : 1));
+    imatrix.entries[matrix.name] = {std::vector<double>(values, 1.0), {1}};
+  }
+  PlanOptions options;
+  options.importance = &imatrix;
+  SizeRequest request = Request(100'000);
+  request.measure.formats = {quant::FindFormat("IQ2_XXS"), quant::FindFormat("IQ2_XS")};
+  const auto refused = PlanForSize(*file_, options, request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("which none of the types can hold"));
+  request.measure.fallbacks = {quant::FindFormat("Q2_K"), quant::FindFormat("Q4_0")};
+  const auto plan = PlanForSize(*file_, options, request);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  for (const auto& [tensor, format] : plan->choice) {
+    const bool falls_back = tensor == "token_embd.weight" || tensor == "blk.0.ffn_down.weight";
+    EXPECT_EQ(format->needs_importance, !falls_back) << tensor;
+  }
+  ASSERT_EQ(plan->notes.size(), 1u);
+  EXPECT_EQ(
+      plan->notes[0],
+      "none of the types can hold 2 matrices, the first of them \"token_embd.weight\" (rows of "
+      "256 values, no importances): they get others");
+}
+
 TEST_F(QuantizeSize, LeavesTensorsWithAnOptionAlone) {
   PlanOptions options;
   options.tensor_rules = {{"attn_v", quant::FindFormat("Q8_0")}};
@@ -227,25 +295,6 @@ TEST_F(QuantizeSize, MeasuresWhatIsWritten) {
   }
 }
 
-TEST(SizeChoice, IsReadAsItIsWritten) {
-  const TypeChoice choice = {{"blk.0.a b.weight", quant::FindFormat("Q4_K")},
-                             {"output.weight", quant::FindFormat("IQ2_KT")}};
-  const auto read = ParseChoice(ChoiceText(choice), "c.txt");
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(*read, choice);
-  const auto commented = ParseChoice("# made by hand\r\n\noutput.weight q8_0\r\n", "c.txt");
-  ASSERT_TRUE(commented.ok());
-  EXPECT_EQ(commented->at("output.weight"), quant::FindFormat("Q8_0"));
-}
-
-TEST(SizeChoice, RefusesOtherTexts) {
-  const auto message = [](const char* text) { return ParseChoice(text, "c.txt").error().message; };
-  EXPECT_THAT(message("a Q4_0\nb\n"), HasSubstr("c.txt: line 2: expected the name of a tensor"));
-  EXPECT_THAT(message("a Q4_9"), HasSubstr("line 1"));
-  EXPECT_THAT(message("a Q4_0\na Q8_0"), HasSubstr("line 2: tensor \"a\" has a type already"));
-  EXPECT_THAT(message("\n\n"), HasSubstr("found none"));
-}
-
 TEST(TypeSpeed, KeepsTypesThatNoLargerOneBeats) {
   const quant::FormatTraits* const formats[] = {
       quant::FindFormat("IQ2_XXS"), quant::FindFormat("Q4_0"), quant::FindFormat("Q8_0"),
@@ -293,6 +342,20 @@ double MeanDivergence(const Rows& base, const Rows& other) {
     sum += evaluate::KlDivergence(evaluate::Normalize(base[i]), evaluate::Normalize(other[i]));
   }
   return sum / static_cast<double>(base.size());
+}
+
+// F16 holds what a sample of BF16 shows, and takes as many bytes.
+TEST(QuantizeTrained, KeepsTypesWhereThereIsRoomForAll) {
+  const auto file = GgufFile::Open(kTrained);
+  ASSERT_TRUE(file.ok());
+  SizeRequest request = Request(uint64_t{1} << 62);
+  request.measure.sample_values = 1;
+  const auto plan = PlanForSize(*file, {}, request);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->file_bytes, file->file_bytes());
+  for (const auto& [tensor, format] : plan->choice) {
+    EXPECT_EQ(format, file->FindTensor(tensor)->format) << tensor;
+  }
 }
 
 TEST(QuantizeTrained, LosesLessThanMixesOfTheSameSize) {
@@ -354,15 +417,47 @@ TEST(QuantizeTrained, SensitivitiesPredictTheDivergence) {
   }
 }
 
-TEST(QuantizeTrained, RefusesATextThatIsTooShort) {
+TEST(QuantizeTrained, ChecksTheTextBeforeItMeasures) {
+  const auto file = GgufFile::Open(kTrained);
+  ASSERT_TRUE(file.ok());
+  SizeRequest request = Request({}, 5.0);
+  request.measure.on_progress = [](std::string_view, size_t, size_t) -> Status {
+    return MakeError(ErrorCode::kCancelled, "it measures");
+  };
+  request.calibration = SensitivityOptions{.text = "To be"};
+  EXPECT_THAT(PlanForSize(*file, {}, request).error().message, HasSubstr("expected 16 at least"));
+  request.calibration->text = kText;
+  EXPECT_EQ(PlanForSize(*file, {}, request).error().message, "it measures");
+}
+
+TEST(QuantizeTrained, ChecksTheModelBeforeItMeasures) {
+  const auto file = GgufFile::Open(KVANT_SOURCE_DIR "/models/number-words/number-words-bf16.gguf");
+  ASSERT_TRUE(file.ok());
+  SizeRequest request = Request({}, 9.0);
+  request.measure.on_progress = [](std::string_view, size_t, size_t) -> Status {
+    return MakeError(ErrorCode::kCancelled, "it measures");
+  };
+  request.calibration = SensitivityOptions{.text = kText};
+  EXPECT_THAT(PlanForSize(*file, {}, request).error().message,
+              HasSubstr("on models without an encoder only"));
+}
+
+TEST(QuantizeTrained, IsInterruptedInTheMidstOfAMatrix) {
   const auto file = GgufFile::Open(kTrained);
   ASSERT_TRUE(file.ok());
   SizeRequest request = Request({}, 5.0);
   request.measure.sample_values = 1;
-  request.calibration = SensitivityOptions{.text = "To be"};
+  std::atomic<bool> cancel{false};
+  size_t begun = 0;
+  request.calibration = SensitivityOptions{.text = kText, .cancel = &cancel};
+  request.calibration->on_progress = [&](std::string_view, size_t, size_t) -> Status {
+    cancel = ++begun == 3;
+    return {};
+  };
   const auto plan = PlanForSize(*file, {}, request);
   ASSERT_FALSE(plan.ok());
-  EXPECT_THAT(plan.error().message, HasSubstr("expected 16 at least"));
+  EXPECT_EQ(plan.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(begun, 3u);
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "base/log.h"
 #include "formats/gguf_writer.h"
+#include "kvant/model.h"
 #include "quant/interleaved.h"
 #include "tests/quant/fixtures.h"
 #include "tests/temporary_folder.h"
@@ -40,7 +42,7 @@ void WriteFile(const std::string& path, uint32_t type, std::vector<int64_t> dims
   ASSERT_TRUE(writer.Finish().ok());
 }
 
-TEST(UnpackInterleaved, GivesPlainRowsAndSaysSo) {
+TEST(UnpackInterleaved, GivesPlainRows) {
   const test::TemporaryFolder folder;
   const auto fixture = test::ReadQuantFixture("interleaved.json")["IQ4_KS_R4"];
   const std::vector<std::byte> bytes = test::ParseBytes(fixture["bytes"]);
@@ -49,12 +51,11 @@ TEST(UnpackInterleaved, GivesPlainRowsAndSaysSo) {
   std::vector<std::byte> twice = bytes;
   twice.insert(twice.end(), bytes.begin(), bytes.end());
   WriteFile(folder / "m.gguf", fixture["id"], {512, 4, 2}, twice);
-  std::string said;
-  SetLogSink([&](LogLevel, std::string_view line) { said = line; });
   const auto file = GgufFile::Open(folder / "m.gguf");
-  SetLogSink({});
   ASSERT_TRUE(file.ok()) << file.error().message;
-  EXPECT_THAT(said, HasSubstr("1 tensors with interleaved rows (IQ4_KS_R4) were unpacked"));
+  EXPECT_EQ(file->unpacked().tensors, 1u);
+  EXPECT_EQ(file->unpacked().bytes, 2 * plain.size());
+  EXPECT_EQ(file->unpacked().types, "IQ4_KS_R4");
   const GgufTensor& tensor = *file->FindTensor("blk.0.attn_q.weight");
   EXPECT_EQ(TensorTypeName(tensor), "IQ4_KS");
   ASSERT_EQ(tensor.size_bytes, 2 * plain.size());
@@ -63,6 +64,50 @@ TEST(UnpackInterleaved, GivesPlainRowsAndSaysSo) {
   float value = 0;
   std::memcpy(&value, file->FindTensor("one.weight")->data, sizeof(value));
   EXPECT_EQ(value, 1.5f);
+}
+
+TEST(GgufShare, ReplacesTensorsOfOneOnly) {
+  const test::TemporaryFolder folder;
+  const auto fixture = test::ReadQuantFixture("interleaved.json")["IQ4_KS_R4"];
+  const std::vector<std::byte> plain = test::ParseBytes(fixture["plain"]);
+  WriteFile(folder / "m.gguf", fixture["id"], {512, 4}, test::ParseBytes(fixture["bytes"]));
+  std::optional<GgufFile> shared;
+  {
+    auto file = GgufFile::Open(folder / "m.gguf");
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    shared = file->Share();
+    EXPECT_EQ(shared->tensors()[0].data, file->tensors()[0].data);
+    EXPECT_EQ(shared->mappings().data(), file->mappings().data());
+    auto bytes = AlignedBuffer::Allocate(4, "a test");
+    ASSERT_TRUE(bytes.ok());
+    const float two = 2;
+    std::memcpy(bytes->data(), &two, sizeof(two));
+    file->ReplaceTensor("one.weight", *quant::FindFormat("F32"), std::move(*bytes));
+    float value = 0;
+    std::memcpy(&value, file->FindTensor("one.weight")->data, sizeof(value));
+    EXPECT_EQ(value, 2);
+  }
+  // The other one keeps its own, and outlives the first.
+  float value = 0;
+  std::memcpy(&value, shared->FindTensor("one.weight")->data, sizeof(value));
+  EXPECT_EQ(value, 1.5f);
+  const GgufTensor& tensor = *shared->FindTensor("blk.0.attn_q.weight");
+  EXPECT_EQ(std::memcmp(tensor.data, plain.data(), plain.size()), 0);
+  EXPECT_EQ(*shared->GetString("general.architecture"), "llama");
+}
+
+// Whoever runs a model is told; it is told once, and before what else may be wrong with the file.
+TEST(UnpackInterleaved, IsToldWhenAModelIsOpened) {
+  const test::TemporaryFolder folder;
+  const auto fixture = test::ReadQuantFixture("interleaved.json")["IQ4_KS_R4"];
+  WriteFile(folder / "m.gguf", fixture["id"], {512, 4}, test::ParseBytes(fixture["bytes"]));
+  std::vector<std::string> said;
+  SetLogSink([&](LogLevel, std::string_view line) { said.emplace_back(line); });
+  EXPECT_FALSE(Model::Open(folder / "m.gguf").ok());
+  SetLogSink({});
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], HasSubstr("1 tensor with interleaved rows (IQ4_KS_R4) was unpacked into 2 "
+                                 "KiB of memory; `kvant quantize IN OUT COPY` makes a file"));
 }
 
 TEST(UnpackInterleaved, LeavesTensorsThatAreListedAlone) {

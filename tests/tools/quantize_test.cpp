@@ -1,11 +1,15 @@
 // kvant quantize, run as a program.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "formats/imatrix.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
 #include "tests/tools/program.h"
@@ -71,6 +75,118 @@ TEST(QuantizeProgram, RefusesWithOneLine) {
   fails({folder / "none.gguf", out, "Q4_0"}, 1, "none.gguf");
   fails({model, folder / "no/such/folder.gguf", "Q4_0"}, 1, "cannot create");
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+const std::string kShakespeare = KVANT_SOURCE_DIR "/models/shakespeare/shakespeare-bf16.gguf";
+
+void WriteText(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Options without effect are errors, not silence.
+TEST(QuantizeBySize, RefusesOptionsThatWouldDoNothing) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string out = folder / "q.gguf";
+  const auto fails = [&](std::vector<std::string> arguments, const char* message) {
+    arguments.insert(arguments.begin(), {"quantize", kShakespeare, out});
+    const ProgramRun run = RunProgram(arguments);
+    EXPECT_EQ(run.code, 2) << run.error;
+    EXPECT_THAT(run.error, HasSubstr(message));
+    EXPECT_EQ(run.error_lines(), 1u) << run.error;
+    EXPECT_EQ(run.out, "");
+  };
+  fails({"--size", "3M", "--calibrate-tokens", "100"}, "--calibrate-tokens: expected --calibrate");
+  fails({"Q4_K_M", "--calibrate-tokens", "100"}, "--calibrate-tokens: expected --size or --bits");
+  fails({"Q4_K_M", "--types", "all"}, "--types: expected --size or --bits with it");
+  fails({"Q4_K_M", "--fastest"}, "--fastest: expected --size or --bits with it");
+  fails({"--choice", "c", "--save-choice", "d"}, "--save-choice: expected --size or --bits");
+  fails({"--choice", "c", "--size", "3M"}, "--size, --bits and --choice exclude each other");
+  fails({"--size", "3M", "--pure"}, "--pure: not possible together with types by size");
+  fails({"COPY", "--pure"}, "--pure: not possible together with COPY");
+  fails({"Q4_K_M", "--leave-output", "--output-type", "Q8_0"},
+        "--output-type: not possible together with --leave-output");
+  fails({"--size", "3M", "--types", "IQ2_XXS"}, "IQ2_XXS needs an importance matrix");
+  fails({"--size", "3M", "--types", "Q4_K,"}, "names of types with commas, found ''");
+  for (const char* size : {"nan", "-1", "0", "1e9", "1e99G", "18446744073709551616", "99999999999G",
+                           "", "G", "0.0000000001K"}) {
+    fails({"--size", size}, "--size: expected a size such as");
+  }
+  for (const char* bits : {"nan", "-3", "0", "inf", "1e40", "33", "x", ""}) {
+    fails({"--bits", bits}, "--bits");
+  }
+  fails({"--size", "1000"}, "a file of 1000 bytes cannot be reached: with the smallest types it");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(QuantizeBySize, NeverWritesOverWhatItReads) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  std::filesystem::copy(kShakespeare, folder / "m.gguf");
+  const std::string text(2000, 'a');
+  WriteText(folder / "t.txt", text);
+  const auto fails = [&](std::vector<std::string> arguments, const char* message) {
+    arguments.insert(arguments.begin(), {"quantize", folder / "m.gguf"});
+    const ProgramRun run = RunProgram(arguments);
+    EXPECT_EQ(run.code, 2) << run.error;
+    EXPECT_THAT(run.error, HasSubstr(message));
+  };
+  fails({folder / "m.gguf", "--size", "3M"}, "m.gguf: the output is also an input");
+  fails({folder / "t.txt", "--size", "3M", "--calibrate", folder / "t.txt"},
+        "t.txt: the output is also an input");
+  fails({folder / "t.txt", "--choice", folder / "t.txt"}, "t.txt: the output is also an input");
+  formats::Imatrix imatrix;
+  imatrix.entries["a"] = {{1}, {1}};
+  ASSERT_TRUE(WriteImatrix(imatrix, folder / "i.dat", formats::ImatrixForm::kDat).ok());
+  fails({folder / "i.dat", "Q4_K_M", "--imatrix", folder / "i.dat"},
+        "i.dat: the output is also an input");
+  fails({folder / "q.gguf", "--size", "3M", "--save-choice", folder / "q.gguf"}, "is another file");
+  EXPECT_EQ(TextOf(folder / "t.txt"), text);
+  EXPECT_EQ(std::filesystem::file_size(folder / "m.gguf"),
+            std::filesystem::file_size(kShakespeare));
+  EXPECT_FALSE(std::filesystem::exists(folder / "q.gguf"));
+}
+
+TEST(QuantizeBySize, RepeatsAChoice) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const ProgramRun made =
+      RunProgram({"quantize", kShakespeare, folder / "a.gguf", "--bits", "5", "--types",
+                  "Q4_0,Q4_K,IQ2_XXS,Q8_0", "--save-choice", folder / "c.txt"});
+  ASSERT_EQ(made.code, 0) << made.error;
+  EXPECT_THAT(made.error, HasSubstr("without an importance matrix (--imatrix), left out: IQ2_XXS"));
+  const ProgramRun again =
+      RunProgram({"quantize", kShakespeare, folder / "b.gguf", "--choice", folder / "c.txt"});
+  ASSERT_EQ(again.code, 0) << again.error;
+  EXPECT_EQ(TextOf(folder / "a.gguf"), TextOf(folder / "b.gguf"));
+  const ProgramRun quantized =
+      RunProgram({"quantize", folder / "a.gguf", folder / "d.gguf", "--size", "2500K"});
+  EXPECT_EQ(quantized.code, 2);
+  EXPECT_THAT(quantized.error, HasSubstr("making another type of it would lose quality"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "d.gguf"));
+}
+
+// The text is so long that the calibration takes minutes.
+TEST(QuantizeBySize, LeavesNothingWhenItIsInterrupted) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  std::string text;
+  for (int line = 0; line < 20'000; ++line) text += fmt::format("What, {} times, my lord?\n", line);
+  WriteText(folder / "t.txt", text);
+  std::filesystem::create_directory(folder / "out");
+  const ProgramRun run = RunProgram({"quantize", kShakespeare, folder / "out/q.gguf", "--bits", "5",
+                                     "--calibrate", folder / "t.txt", "--calibrate-tokens", "60000",
+                                     "--types", "Q4_0,Q8_0", "--save-choice", folder / "out/c.txt"},
+                                    {.interrupt_after_ms = 1500});
+  EXPECT_EQ(run.code, 130) << run.error;
+  EXPECT_EQ(run.error, "");
+  EXPECT_EQ(run.out, "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));
 }
 
 // The limit on file sizes stands for a full disk.
