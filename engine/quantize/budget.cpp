@@ -1,6 +1,7 @@
 #include "engine/quantize/budget.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -231,7 +232,7 @@ class UnitTable {
     }
   }
 
-  // Nothing where the rounded bytes of the smallest candidates do not fit.
+  // Nothing where the rounded bytes of the smallest candidates do not fit, or no error is finite.
   Result<std::optional<std::vector<size_t>>> Solve(const BudgetProgress& progress) {
     if (least_after_ > units_) return std::optional<std::vector<size_t>>();
     error_.assign(units_ + 1, 0);
@@ -242,6 +243,7 @@ class UnitTable {
       }
       Add(item);
     }
+    if (!std::isfinite(error_[units_])) return std::optional<std::vector<size_t>>();
     std::vector<size_t> chosen(items_.size());
     uint64_t left = units_;
     for (size_t i = items_.size(); i-- > 0;) {

@@ -65,6 +65,11 @@ const float* ImportanceOf(const MeasuredMatrix& matrix, const Sample& sample, in
   return matrix.importance.data() + sample.matrices[static_cast<size_t>(row)] * sample.cols;
 }
 
+// As encoders take it: negative and non-finite ones count as 0.
+double UsableWeight(float importance) {
+  return std::isfinite(importance) ? std::max(double{importance}, 0.0) : 0;
+}
+
 // sum w (x - y)^2 / sum w x^2
 double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
                      const cpu::KernelTable& kernels, const FormatTraits& format) {
@@ -86,12 +91,15 @@ double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
       const double x = double{values[c]};
       if (!std::isfinite(x)) continue;
       const double difference = x - double{decoded[static_cast<size_t>(c)]};
-      const double weight = importance == nullptr ? 1 : double{importance[c]};
+      const double weight = importance == nullptr ? 1 : UsableWeight(importance[c]);
       noise += weight * difference * difference;
       signal += weight * x * x;
     }
   }
-  return signal > 0 ? noise / signal : 0;
+  if (signal <= 0) return 0;
+  // A format that makes infinities of large values.
+  constexpr double kHopeless = 1e30;
+  return std::isfinite(noise / signal) ? noise / signal : kHopeless;
 }
 
 // Of formats with the same bytes only the one of least error can be chosen, the matrix's own before

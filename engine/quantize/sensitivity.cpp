@@ -100,8 +100,7 @@ Status SensitivityTest::CutText() {
       {options_.window, options_.tokens_max, std::ssize(tokens), model_->context_length()});
   if (window < 16) {
     return MakeError(ErrorCode::kInvalid,
-                     "the text has {} tokens, expected 16 at least to measure sensitivities on",
-                     tokens.size());
+                     "--calibrate: the text has {} tokens, expected 16 at least", tokens.size());
   }
   windows_ = evaluate::Windows::Whole(std::move(tokens), model_->tokenizer().special(), window);
   return {};
@@ -114,7 +113,7 @@ Status SensitivityTest::ReserveRows() {
   if (bytes > available) {
     return MakeError(ErrorCode::kOutOfMemory,
                      "measuring sensitivities on {} tokens takes {} MiB for {} rows of {} logits, "
-                     "and {} MiB are available: expected a shorter text",
+                     "and {} MiB are available: expected fewer (--calibrate-tokens)",
                      windows_.count() * windows_.size(), bytes >> 20, rows(), model_->vocab_size(),
                      available >> 20);
   }
@@ -143,7 +142,10 @@ Result<std::vector<double>> SensitivityTest::Measure(std::span<const MeasuredMat
                        "{}: the output is not a number once tensor {} is quantized",
                        model_->file().path(), formats::Quoted(name));
     }
-    sensitivities.push_back(probe.error > 0 ? std::max(divergence, 0.0) / probe.error : 0);
+    // Where no type leaves an error there is nothing to be measured.
+    constexpr double kLeastError = 1e-12;
+    const bool has_error = probe.error > kLeastError;
+    sensitivities.push_back(has_error ? std::max(divergence, 0.0) / probe.error : 0);
   }
   return sensitivities;
 }
@@ -198,7 +200,7 @@ double TypicalSensitivity(std::string_view tensor, int64_t layers, OutputMatrix 
   if (tensor == (output == OutputMatrix::kOwn ? kOutputName : kEmbeddingName)) return 1;
   if (tensor == kEmbeddingName) return 0.1;
   // Pieces of names, the first one found counts; times the layers. Rounded from what
-  // MeasureSensitivities says of the models that come with kvant.
+  // SensitivityTest says of the models that come with kvant.
   constexpr std::pair<std::string_view, double> kRoles[] = {
       {"attn_qkv", 0.15}, {"attn_q", 0.04},  {"attn_k", 0.04},   {"attn_v", 0.12},
       {"ffn_gate", 0.06}, {"ffn_up", 0.06},  {"ffn_down", 0.22}, {"attn_output", 0.18},

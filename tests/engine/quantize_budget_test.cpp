@@ -142,6 +142,22 @@ TEST(Budget, TellsHowFarItIsAndStopsWhenAsked) {
   }
 }
 
+// Errors that are not finite make no choice worse than it has to be.
+TEST(Budget, EndsWithErrorsThatAreNotFinite) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  std::mt19937 random(10);
+  for (const bool whole_item : {false, true}) {
+    Items items = RandomItems(random, 12, 6);
+    for (auto& candidate : items[5]) candidate.error = kInfinite;
+    if (!whole_item) items[5][3].error = 0.1;
+    const uint64_t limit = (LeastBytes(items) + MostBytes(items)) / 2 + items[5][3].bytes;
+    const auto chosen = ChooseWithin(items, limit);
+    ASSERT_TRUE(chosen.ok());
+    EXPECT_LE(TotalOf(items, *chosen).bytes, limit);
+    if (!whole_item) EXPECT_EQ((*chosen)[5], 3u);
+  }
+}
+
 // The order of candidates counts only among equals.
 TEST(Budget, ChoosesTheSameOfShuffledCandidates) {
   std::mt19937 random(9);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 
 #include "cpu/kernels.h"
@@ -151,6 +152,33 @@ TEST_F(QuantizeSize, ChecksTheSizeBeforeItMeasures) {
     request.file_bytes.reset();
     request.bits = 8;
     EXPECT_EQ(PlanForSize(*file_, {}, request).error().message, "it measures");
+  }
+}
+
+// Importances that no program should have written, and values that no half can hold.
+TEST_F(QuantizeSize, MeasuresFiniteErrorsOfAnything) {
+  formats::Imatrix imatrix;
+  std::vector<double> sums(512, 1.0);
+  sums[1] = std::numeric_limits<double>::infinity();
+  sums[2] = std::numeric_limits<double>::quiet_NaN();
+  sums[3] = -1e30;
+  imatrix.entries["output.weight"] = {sums, {1}};
+  PlanOptions options;
+  options.importance = &imatrix;
+  const std::vector<float> huge(256, 3.4028e38f);
+  auto bytes = AlignedBuffer::Allocate(33 * 256 * sizeof(float), "a test");
+  ASSERT_TRUE(bytes.ok());
+  std::memcpy(bytes->data(), file_->FindTensor("blk.0.attn_v.weight")->data, bytes->size());
+  std::memcpy(bytes->data(), huge.data(), 256 * sizeof(float));
+  file_->ReplaceTensor("blk.0.attn_v.weight", *quant::FindFormat("F32"), std::move(*bytes));
+  SizeRequest request = Request(100'000);
+  request.measure.sample_values = 1 << 20;
+  const auto plan = PlanForSize(*file_, options, request);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  for (const SizedMatrix& matrix : plan->matrices) {
+    for (const auto& row : matrix.measured.rows) {
+      EXPECT_TRUE(std::isfinite(row.error) && row.error >= 0) << row.format->name;
+    }
   }
 }
 
