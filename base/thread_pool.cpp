@@ -1,18 +1,9 @@
-// The team's counters and the count of usable cores. Every wait goes through WaitForChange: poll
-// first, then sleep in the kernel (std::atomic::wait, a futex).
+// The team's counters. Every wait goes through WaitForChange: poll first, then sleep in the kernel
+// (std::atomic::wait, a futex).
 #include "base/thread_pool.h"
 
-#include <sched.h>
-#include <utility>
-
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <set>
-
-#include <fmt/format.h>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,12 +11,14 @@ namespace kvant {
 namespace {
 
 // About 30 microseconds of polling before a waiting thread sleeps: longer than the gap between two
-// phases of a step, short enough that an oversubscribed machine is not starved.
+// phases of a step, short enough that a machine that others use, too, is not starved.
 constexpr int kSpins = 1000;
 
-// Shares of a phase for each thread: what a delayed thread leaves to the others, and how long they
-// wait for the share that it has begun.
-constexpr int kSharesPerThread = 4;
+// The CPUs that the team may keep busy.
+int CpusOf(const ThreadPlaces& places) {
+  const int usable = CountUsableCpus();
+  return places.Binds() ? std::min(usable, places.CountCpus()) : usable;
+}
 
 constexpr uint32_t kPhaseMask = 0x7fffffff;
 // Phase 1 comes next; phase 0 is the one in which all shares count as taken at first.
@@ -39,59 +32,6 @@ inline void Pause() {
 #endif
 }
 
-// Waits until `word` differs from `old`.
-void WaitForChange(const std::atomic<uint32_t>& word, uint32_t old) {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (word.load(std::memory_order_acquire) != old) return;
-    Pause();
-  }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
-}
-
-// The number in the first line of a small file of /sys or /proc, or -1.
-int64_t ReadNumber(const std::string& path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  return file >> value ? value : -1;
-}
-
-// CPUs that the cgroup's quota allows, rounded up, or 0 for no limit. Walks from our group to the
-// root.
-int CgroupCpuLimit() {
-  std::ifstream membership("/proc/self/cgroup");
-  double limit = 0;
-  const auto narrow = [&limit](double cpus) {
-    if (cpus > 0 && (limit == 0 || cpus < limit)) limit = cpus;
-  };
-  for (std::string line; std::getline(membership, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::filesystem::path group = line.substr(second + 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers.find("cpu") == std::string::npos) continue;
-    const std::filesystem::path root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers;
-    for (group = group.relative_path();; group = group.parent_path()) {
-      const std::filesystem::path folder = root / group;
-      if (v2) {
-        std::ifstream file(folder / "cpu.max");
-        std::string quota;
-        double period = 0;
-        if (file >> quota >> period && quota != "max" && period > 0)
-          narrow(std::atof(quota.c_str()) / period);
-      } else {
-        const int64_t quota = ReadNumber(folder / "cpu.cfs_quota_us");
-        const int64_t period = ReadNumber(folder / "cpu.cfs_period_us");
-        if (quota > 0 && period > 0)
-          narrow(static_cast<double>(quota) / static_cast<double>(period));
-      }
-      if (group.empty()) break;
-    }
-  }
-  return static_cast<int>(std::ceil(limit));
-}
-
 void StopAll(bool& stop, auto& state, std::vector<std::thread>& workers) {
   std::atomic_ref(stop).store(true, std::memory_order_relaxed);
   state.fetch_add(2, std::memory_order_release);
@@ -101,15 +41,44 @@ void StopAll(bool& stop, auto& state, std::vector<std::thread>& workers) {
 
 }  // namespace
 
+// Binds the calling thread for as long as it works for the team.
+class ThreadPool::BoundCaller {
+ public:
+  explicit BoundCaller(const std::optional<CpuMask>& mask) {
+    if (!mask.has_value()) return;
+    before_ = CpuMask::OfThisThread();
+    mask->BindThisThread();
+  }
+  ~BoundCaller() {
+    if (before_.has_value()) before_->BindThisThread();
+  }
+  BoundCaller(const BoundCaller&) = delete;
+  BoundCaller& operator=(const BoundCaller&) = delete;
+
+ private:
+  std::optional<CpuMask> before_;
+};
+
 int ThreadPool::SharesOf(int threads) { return threads == 1 ? 1 : threads * kSharesPerThread; }
 
-ThreadPool::ThreadPool(int threads) : taken_(static_cast<size_t>(SharesOf(threads))) {
+ThreadPool::ThreadPool(int threads, const ThreadPlaces& places)
+    : spins_(threads > CpusOf(places) ? 0 : kSpins),
+      wakes_(threads > CpusOf(places) ? CpusOf(places) : 0),
+      caller_(places.Binds() ? std::optional(CpuMask(places.cpus.front())) : std::nullopt),
+      owned_(static_cast<size_t>(threads)) {
   KVANT_CHECK(threads >= 1);
+  KVANT_CHECK(!places.Binds() || std::ssize(places.cpus) == threads);
   state_.value.store(kFirstState, std::memory_order_relaxed);
   workers_.reserve(static_cast<size_t>(threads - 1));
   try {
-    for (int index = 1; index < threads; ++index)
-      workers_.emplace_back([this, index] { Work(index); });
+    for (int index = 1; index < threads; ++index) {
+      CpuMask mask;
+      if (places.Binds()) mask = CpuMask(places.cpus[static_cast<size_t>(index)]);
+      workers_.emplace_back([this, index, bound = places.Binds(), mask] {
+        if (bound) mask.BindThisThread();
+        Work(index);
+      });
+    }
   } catch (...) {  // no more threads: those that were started must end before the exception goes on
     StopAll(stop_, state_.value, workers_);
     throw;
@@ -118,13 +87,30 @@ ThreadPool::ThreadPool(int threads) : taken_(static_cast<size_t>(SharesOf(thread
 
 ThreadPool::~ThreadPool() { StopAll(stop_, state_.value, workers_); }
 
+// Waits until `word` differs from `old`.
+void ThreadPool::WaitForChange(const std::atomic<uint32_t>& word, uint32_t old) const {
+  for (int spin = 0; spin < spins_; ++spin) {
+    if (word.load(std::memory_order_acquire) != old) return;
+    Pause();
+  }
+  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+}
+
+void ThreadPool::WakeForPhase() {
+  if (wakes_ == 0) return state_.value.notify_all();
+  for (int i = 0; i < wakes_; ++i) state_.value.notify_one();
+}
+
 void ThreadPool::Run(Body body, void* context) {
+  const BoundCaller bound(caller_);
   body_ = body;
   context_ = context;
   generation_.value.fetch_add(1, std::memory_order_release);
   // A phase of which nobody takes a share.
   const uint32_t phase = state_.value.load(std::memory_order_relaxed) >> 1;
-  for (Counter& taken : taken_) taken.value.store(phase, std::memory_order_relaxed);
+  for (OwnShares& own : owned_) {
+    for (std::atomic<uint32_t>& taken : own.taken) taken.store(phase, std::memory_order_relaxed);
+  }
   state_.value.fetch_add(2, std::memory_order_release);
   state_.value.notify_all();
   Guarded([&] { body(context, Member{this, 0, size(), 0}); });
@@ -149,6 +135,7 @@ void ThreadPool::Rethrow() {
 }
 
 void ThreadPool::RunPhases(NextPhase next, Body body, void* context) {
+  const BoundCaller bound(caller_);
   const Member alone = {this, 0, 1, 0};
   if (size() == 1) {
     while (next(context, alone)) body(context, alone);
@@ -161,7 +148,7 @@ void ThreadPool::RunPhases(NextPhase next, Body body, void* context) {
   phase_context_ = context;
   done_.value.store(0, std::memory_order_relaxed);
   state_.value.store(state, std::memory_order_release);
-  state_.value.notify_all();
+  WakeForPhase();
   while ((state & 1) == 0) {
     TakeShares(state, 0);
     WaitForChange(state_.value, state);
@@ -187,35 +174,40 @@ void ThreadPool::Work(int index) {
 }
 
 // Computes shares of the phase while there are any: first the thread's own, then those of others,
-// from their end. Who finishes the last one does what comes before the next phase, and opens that.
+// from the end. Who finishes the last one does what comes before the next phase, and opens that.
 void ThreadPool::TakeShares(uint32_t state, int thread) {
   if ((state & 1) != 0) return;
   const uint32_t phase = state >> 1;
-  const int shares = static_cast<int>(taken_.size());
-  const int own = thread * kSharesPerThread;
+  const int threads = size();
   uint32_t finished = 0;
-  for (int i = 0; i < kSharesPerThread; ++i) finished += TakeShare(phase, own + i, thread);
-  for (int i = 1; i <= shares - kSharesPerThread; ++i) {
-    finished += TakeShare(phase, (own + shares - i) % shares, thread);
+  for (int i = 0; i < kSharesPerThread; ++i) {
+    finished += TakeShare(phase, thread * kSharesPerThread + i, thread);
+  }
+  for (int other = thread + threads - 1; other > thread; --other) {
+    // Where a thread comes late, or had none of these shares, the phase may be over.
+    if (state_.value.load(std::memory_order_relaxed) != state) break;
+    for (int i = kSharesPerThread - 1; i >= 0; --i) {
+      finished += TakeShare(phase, other % threads * kSharesPerThread + i, thread);
+    }
   }
   if (finished == 0) return;
-  if (done_.value.fetch_add(finished, std::memory_order_acq_rel) + finished < taken_.size()) return;
+  const auto shares = static_cast<uint32_t>(SharesOf(threads));
+  if (done_.value.fetch_add(finished, std::memory_order_acq_rel) + finished < shares) return;
   bool more = false;
   Guarded([&] { more = next_phase_(phase_context_, Member{this, 0, 1, thread}); });
   const uint32_t next = (phase + 1) & kPhaseMask;
   done_.value.store(0, std::memory_order_relaxed);
   state_.value.store(2 * next + (more ? 0 : 1), std::memory_order_release);
-  state_.value.notify_all();
+  more ? WakeForPhase() : state_.value.notify_all();
 }
 
 bool ThreadPool::TakeShare(uint32_t phase, int share, int thread) {
-  std::atomic<uint32_t>& taken = taken_[static_cast<size_t>(share)].value;
+  std::atomic<uint32_t>& taken =
+      owned_[static_cast<size_t>(share / kSharesPerThread)].taken[share % kSharesPerThread];
   uint32_t last = (phase - 1) & kPhaseMask;
   if (taken.load(std::memory_order_relaxed) != last) return false;
   if (!taken.compare_exchange_strong(last, phase, std::memory_order_acq_rel)) return false;
-  Guarded([&] {
-    phase_body_(phase_context_, Member{this, share, static_cast<int>(taken_.size()), thread});
-  });
+  Guarded([&] { phase_body_(phase_context_, Member{this, share, SharesOf(size()), thread}); });
   return true;
 }
 
@@ -237,50 +229,6 @@ Range OwnedRange(int64_t count, int64_t tile, int index, int members) {
   const int64_t begin = tiles * index / members * tile;
   const int64_t end = tiles * (index + 1) / members * tile;
   return {std::min(begin, count), std::min(end, count)};
-}
-
-int DefaultThreadCount(std::string* reason) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
-    }
-  }
-  if (cpus.empty()) {
-    for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu) {
-      cpus.push_back(static_cast<int>(cpu));
-    }
-  }
-
-  // One thread per physical core, and only cores whose capacity (Arm) or maximal frequency (x86
-  // hybrids) is within 80 % of the best: efficiency cores would make the others wait.
-  std::map<std::pair<int64_t, int64_t>, int64_t> cores;  // (package, core) -> speed
-  for (int cpu : cpus) {
-    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu{}/", cpu);
-    int64_t core = ReadNumber(folder + "topology/core_id");
-    if (core < 0) core = cpu;
-    int64_t speed = ReadNumber(folder + "cpu_capacity");
-    if (speed < 0) speed = ReadNumber(folder + "cpufreq/cpuinfo_max_freq");
-    cores[{ReadNumber(folder + "topology/physical_package_id"), core}] = speed;
-  }
-  int64_t fastest = 0;
-  for (const auto& [core, speed] : cores) fastest = std::max(fastest, speed);
-  const auto performance = std::count_if(cores.begin(), cores.end(), [fastest](const auto& entry) {
-    return entry.second * 10 >= fastest * 8;
-  });
-
-  int threads = std::max(1, static_cast<int>(performance));
-  const int quota = CgroupCpuLimit();
-  if (quota > 0) threads = std::min(threads, quota);
-  if (reason != nullptr) {
-    *reason = fmt::format(
-        "{} logical CPUs in the affinity mask, {} cores, {} of them performance cores, {}",
-        cpus.size(), cores.size(), performance,
-        quota > 0 ? fmt::format("cgroup quota {} CPUs", quota) : "no cgroup quota");
-  }
-  return threads;
 }
 
 }  // namespace kvant

@@ -3,7 +3,11 @@
 // too small to share is done between two phases, by the thread that finished the last share.
 //
 // The calling thread is member 0. Waiting members spin for some tens of microseconds and then
-// sleep, so that a team larger than the machine makes progress and an idle team costs nothing.
+// sleep, so that an idle team costs nothing. In a team larger than the machine they sleep at once,
+// and a phase wakes no more of them than there are CPUs: others take the shares of who sleeps on.
+//
+// Threads may be bound to CPUs. The calling thread is bound to those of member 0 while it works for
+// the team, and gets its own mask back.
 //
 // A phase ends when its shares are done, not when all threads have come: a thread that the kernel
 // does not run delays the others only while it is in the midst of a share. Each thread first takes
@@ -19,10 +23,12 @@
 #include <concepts>
 #include <cstdint>
 #include <exception>
-#include <string>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "base/cpu_topology.h"
 
 namespace kvant {
 
@@ -42,12 +48,16 @@ class ThreadPool {
   using Body = void (*)(void* context, const Member& member);
   using NextPhase = bool (*)(void* context, const Member& member);
 
-  explicit ThreadPool(int threads);  // >= 1
+  // `places`: the CPUs of each thread, or nothing where none is bound (base/cpu_topology.h).
+  explicit ThreadPool(int threads, const ThreadPlaces& places = {});  // threads >= 1
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+  // Shares of a phase for each thread: what a delayed thread leaves to the others, and how long
+  // they wait for the share that it has begun.
+  static constexpr int kSharesPerThread = 4;
   // The number of shares that RunPhases cuts each phase into, on a team of so many threads.
   static int SharesOf(int threads);
 
@@ -102,7 +112,12 @@ class ThreadPool {
     }
   };
 
+  class BoundCaller;
+
   void RunPhases(NextPhase next, Body body, void* context);
+  // Lets as many waiting threads as are useful see that a phase has opened.
+  void WakeForPhase();
+  void WaitForChange(const std::atomic<uint32_t>& word, uint32_t old) const;
   // Keeps the first exception of any thread, which the caller of Run or RunPhases gets when all are
   // done.
   template <class Callable>
@@ -118,6 +133,14 @@ class ThreadPool {
     std::atomic<uint32_t> value{0};
   };
 
+  // The shares that a thread owns, on a line of their own: the last phase in which each was taken.
+  struct alignas(64) OwnShares {
+    std::atomic<uint32_t> taken[kSharesPerThread] = {};
+  };
+
+  const int spins_;                      // polls before a waiting thread sleeps
+  const int wakes_;                      // threads that a new phase wakes; 0: all
+  const std::optional<CpuMask> caller_;  // of member 0
   std::vector<std::thread> workers_;
   bool stop_ = false;
   std::atomic<bool> failed_ = false;
@@ -135,8 +158,8 @@ class ThreadPool {
   NextPhase next_phase_ = nullptr;
   Body phase_body_ = nullptr;
   void* phase_context_ = nullptr;
-  std::vector<Counter> taken_;  // by share: the last phase in which it was taken
-  Counter done_;                // shares of the open phase
+  std::vector<OwnShares> owned_;  // by thread
+  Counter done_;                  // shares of the open phase
 
   // What idle workers watch: 2 * phase, + 1 while no phase is open; changed by Run too.
   Counter state_;
@@ -149,10 +172,5 @@ struct Range {
   int64_t end;
 };
 Range OwnedRange(int64_t count, int64_t tile, int index, int members);
-
-// How many threads a run should use by default: the performance cores that the process may use,
-// with its CPU affinity mask and its cgroup's CPU quota respected. `reason` (optional) says how the
-// number came about.
-int DefaultThreadCount(std::string* reason = nullptr);
 
 }  // namespace kvant

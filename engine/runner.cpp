@@ -20,8 +20,11 @@ namespace kvant {
 Result<std::unique_ptr<run::Engine>> run::Engine::Create(std::shared_ptr<const Model> model,
                                                          const SessionOptions& asked) {
   KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(*model, asked));
+  const CpuTopology topology = ThisCpuTopology();
+  KVANT_ASSIGN(ThreadPlaces places,
+               PlaceThreads(topology, resolved.placement, resolved.threads, CurrentNode(topology)));
   auto engine = std::make_unique<Engine>();
-  engine->core = std::make_unique<Core>(std::move(model), resolved);
+  engine->core = std::make_unique<Core>(std::move(model), resolved, std::move(places));
   Core& core = *engine->core;
   core.threads_chosen_here = asked.threads == 0;
   if (resolved.kv_cache) {
@@ -31,6 +34,7 @@ Result<std::unique_ptr<run::Engine>> run::Engine::Create(std::shared_ptr<const M
     if (resolved.kv_commit) KVANT_TRY(CheckMemory(wanted));
     KVANT_ASSIGN(core.cache, kv::Cache::Create(wanted, kv::ListedStores(offloaded.space)));
   }
+  if (core.places.PlacesMemory()) core.PlaceMemory();
   engine->sources = std::make_unique<Sources>(core);
   engine->sequences = std::make_unique<Sequences>(core, *engine->sources);
   engine->executor = std::make_unique<Executor>(core);

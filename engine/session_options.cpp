@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/cpu_topology.h"
 #include "base/result.h"
-#include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "engine/arch/spec.h"
 #include "engine/graph/plan.h"
@@ -27,11 +27,15 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
                      "context: the model has learned {} positions and can have no more, found {}",
                      learned, options.context);
   }
-  if (options.threads == 0) options.threads = DefaultThreadCount();
+  if (options.threads == 0) {
+    KVANT_ASSIGN(const int useful, DefaultThreadCount(options.placement));
+    options.threads = static_cast<int>(std::min<int64_t>(useful, kThreadsMax));
+  }
   if (options.threads < 1 || options.threads > kThreadsMax) {
     return MakeError(ErrorCode::kInvalid, "threads: expected 1 to {}, found {}", kThreadsMax,
                      options.threads);
   }
+  KVANT_TRY(PlaceThreads(ThisCpuTopology(), options.placement, options.threads, 0));
   if (options.chunk < 1) {
     return MakeError(ErrorCode::kInvalid, "chunk: expected at least 1 token, found {}",
                      options.chunk);

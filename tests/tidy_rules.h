@@ -65,9 +65,9 @@ inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
 };
 
 // Public headers that rooms below engine/ may include.
-inline const std::set<std::string> kBasicHeaders = {"kvant/file_access.h", "kvant/kv_type.h",
-                                                    "kvant/lost_mapping.h", "kvant/result.h",
-                                                    "kvant/token_id.h"};
+inline const std::set<std::string> kBasicHeaders = {"kvant/file_access.h",      "kvant/kv_type.h",
+                                                    "kvant/lost_mapping.h",     "kvant/result.h",
+                                                    "kvant/thread_placement.h", "kvant/token_id.h"};
 
 // Where names of model families and of block formats may stand as literals. Each file in the folder
 // of families is named after one.

@@ -90,6 +90,7 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
   list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
   list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
+  options.placement.Add(list);
   options.states.Add(list);
   options.offload.Add(list);
   list.Texts(kChunkNames, &texts.chunks, "N",
@@ -282,6 +283,7 @@ SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
   states.Set(&session);
   KVANT_CHECK(offload.Set(&session).ok());  // CheckTests has tried it
   session.threads = static_cast<int>(threads_now);
+  session.placement = placement.placement;
   session.chunk = chunk;
   session.kv_cache = !no_kv_cache;
   session.cancel = &CancelFlag();

@@ -46,6 +46,7 @@ struct BenchOptions {
   std::vector<int64_t> threads;
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;
+  PlacementGroup placement;
   StateGroup states;
   OffloadGroup offload;
 

@@ -113,6 +113,7 @@ Result<SpeedRunner> SpeedRunner::Create(std::shared_ptr<const Model> model,
   KVANT_TRY(CheckMemory(*model, options, options.context * options.sequences));
   SpeedRunner out;
   KVANT_ASSIGN(out.runner_, Runner::Create(model, options));
+  PlacementGroup{options.placement}.NoteRest(*out.runner_);
   for (int64_t i = 0; i < options.sequences; ++i) {
     const SourceInput input =
         source > 0 ? RandomSource(*model, source, static_cast<uint64_t>(i + 1)) : SourceInput();

@@ -78,12 +78,6 @@ Result<Runner::LogSink> LogFile(const std::string& path) {
   });
 }
 
-void NoteLongContext(const Model& model, int64_t context) {
-  if (context <= model.context_length()) return;
-  Note(fmt::format("a context of {} is beyond the {} positions the model was trained for", context,
-                   model.context_length()));
-}
-
 }  // namespace
 
 void ModelGroup::AddPath(OptionList& list) {
@@ -141,6 +135,7 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
 
 void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& context_fallback) {
   AddThreads(list);
+  placement.Add(list);
   if (use != SessionUse::kWindows) AddContext(list, context_fallback);
   AddKvTypes(list);
   list.Integer(kChunkNames, &chunk, {1, kContextMax},
@@ -291,6 +286,7 @@ void SessionGroup::AddKvChecks(OptionList& list) {
 Result<SessionOptions> SessionGroup::Options() const {
   SessionOptions options;
   options.threads = static_cast<int>(threads.value_or(0));
+  options.placement = placement.placement;
   options.context = context.value_or(0);
   options.chunk = chunk;
   options.strict = strict;
@@ -353,7 +349,7 @@ Result<std::unique_ptr<Session>> SessionGroup::Open(std::shared_ptr<const Model>
   KVANT_ASSIGN(auto session, Session::Create(model, options));
   KVANT_ASSIGN(auto log, KvLog());
   if (log) session->SetKvLog(std::move(log));
-  NoteLongContext(*model, session->context());
+  NoteOpened(session->runner());
   return session;
 }
 
@@ -363,7 +359,7 @@ Result<std::unique_ptr<Runner>> SessionGroup::OpenRunner(std::shared_ptr<const M
   KVANT_ASSIGN(auto runner, Runner::Create(model, options));
   KVANT_ASSIGN(auto log, KvLog());
   if (log) runner->SetKvLog(std::move(log));
-  NoteLongContext(*model, runner->options().context);
+  NoteOpened(*runner);
   return runner;
 }
 

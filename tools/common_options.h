@@ -79,6 +79,16 @@ struct OffloadGroup {
   Status Set(SessionOptions* options) const;
 };
 
+// Where threads run and memory lies.
+struct PlacementGroup {
+  ThreadPlacement placement;
+
+  void Add(OptionList& list);
+  // A line on stderr, of the program's first runner: where --numa has nothing to do, on a machine
+  // with one node, and where the system has left pages of weights where they were.
+  void NoteRest(const Runner& runner) const;
+};
+
 // Threads, context and KV cache: one list for all commands that compute.
 struct SessionGroup {
   std::optional<int64_t> threads;
@@ -91,6 +101,7 @@ struct SessionGroup {
   bool strict = false;
   bool no_kv_cache = false;
   bool no_kv_rotation = false;
+  PlacementGroup placement;
   StateGroup states;
   OffloadGroup offload;
   bool kv_prealloc = false;
@@ -107,8 +118,7 @@ struct SessionGroup {
   // kInvalid for options that contradict each other.
   Result<SessionOptions> Options() const;
 
-  // A session or a runner with these options and the log that was asked for; a note on stderr where
-  // the context is longer than what the model was trained for.
+  // A session or a runner with these options and the log that was asked for.
   Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Model> model,
                                         const SessionOptions& options) const;
   Result<std::unique_ptr<Runner>> OpenRunner(std::shared_ptr<const Model> model,
@@ -121,6 +131,9 @@ struct SessionGroup {
   void AddContext(OptionList& list, const std::string& fallback);
   void AddKvTypes(OptionList& list);
   void AddKvChecks(OptionList& list);
+  // Notes on stderr: a context that is longer than what the model was trained for, memory that was
+  // not placed as asked for.
+  void NoteOpened(const Runner& runner) const;
   // Where --log kv writes; empty without it.
   Result<Runner::LogSink> KvLog() const;
   Status CheckSource(const Model& model) const;

@@ -1,7 +1,7 @@
 // kvant inspect: what a model file holds, what a run of it will need, and what this machine offers.
 //
-// The overview works for every GGUF file, whatever its architecture; --plan and --memory need one
-// that kvant runs. Weights are read by --check-tensors alone.
+// The overview works for every GGUF file, whatever its architecture; --plan, --shares and --memory
+// need one that kvant runs. Weights are read by --check-tensors alone.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,6 +20,7 @@
 #include "tools/console.h"
 #include "tools/inspect_devices.h"
 #include "tools/inspect_memory.h"
+#include "tools/inspect_shares.h"
 #include "tools/json.h"
 #include "tools/model_facts.h"
 #include "tools/transfer_progress.h"
@@ -28,7 +29,7 @@ namespace kvant::tools {
 namespace {
 
 constexpr HelpText kInspectHelp = {
-    "MODEL [--tensors] [--plan] [--memory] [OPTIONS] | --cpu | --devices",
+    "MODEL [--tensors] [--plan] [--shares] [--memory] [OPTIONS] | --cpu | --devices",
     "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
     "--memory\n"
     "tells how much memory a run with the given options will need, before anything is loaded. "
@@ -40,6 +41,7 @@ constexpr HelpText kInspectHelp = {
     "first; it fails if there are any.",
     "  kvant inspect model.gguf\n"
     "  kvant inspect model.gguf --memory -c 8192 --kv-type q8 --budget 24GiB\n"
+    "  kvant inspect model.gguf --shares -t 64 -c 8192\n"
     "  kvant inspect model.gguf --tensors --json | jq '.tensors[0]'\n"
     "  kvant inspect model.gguf --check-tensors\n"
     "  kvant inspect --cpu --devices\n",
@@ -54,9 +56,11 @@ struct InspectOptions {
   bool json = false;
   bool tensors = false;
   bool plan = false;
+  bool shares = false;
   bool memory = false;
   uint64_t budget = 0;  // bytes; 0 = none given
   bool WantsMemory() const { return memory || budget != 0; }
+  bool WantsModel() const { return plan || shares || WantsMemory(); }
   bool cpu = false;
   bool devices = false;
   bool check = false;
@@ -324,11 +328,14 @@ Result<Json> Gather(const InspectOptions& options, const std::string& path) {
       out["metadata"][std::string(key)] = ValueJson(value);
     }
     if (options.tensors) out["tensors"] = TensorsJson(file);
-    if (options.plan || options.WantsMemory()) {
+    if (options.WantsModel()) {
       KVANT_ASSIGN(const auto model, Model::Open(path, model_options));
+      KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
       if (options.plan) out["plan"] = model->DescribePlan();
+      if (options.shares) {
+        KVANT_ASSIGN(out["shares"], SharesJson(*model, session_options));
+      }
       if (options.WantsMemory()) {
-        KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
         KVANT_ASSIGN(out["memory"], MemoryJson(*model, session_options, options.budget));
       }
     }
@@ -364,6 +371,7 @@ Status Inspect(const InspectOptions& options, const std::string& path, ResultStr
   }
   if (options.tensors && !path.empty()) text += "tensors\n" + TensorsText(json["tensors"]);
   if (options.plan && !path.empty()) text += "plan\n" + json["plan"].get<std::string>();
+  if (options.shares && !path.empty()) text += SharesText(json["shares"]);
   if (options.WantsMemory() && !path.empty()) text += MemoryText(json["memory"]);
   if (options.cpu) text += CpuText(json["cpu"]);
   if (options.devices) text += DevicesText(json["cuda"]);
@@ -429,6 +437,9 @@ int InspectCommand(CommandLine& line) {
   list.Group("Sections");
   list.Flag("--tensors", &options.tensors, "List all tensors: name, type, shape, size");
   list.Flag("--plan", &options.plan, "Show what a run computes, in order, and with which kernels");
+  list.Flag("--shares", &options.shares,
+            "Show how evenly so many threads (-t) share a pass over --chunk tokens, and one over a "
+            "token at the end of the context (-c)");
   list.Flag("--memory", &options.memory, "Show the memory a run will need");
   list.Checked(
       "--budget",
@@ -450,7 +461,7 @@ int InspectCommand(CommandLine& line) {
   AddIdleOptions(list);
   if (const auto code = line.Parse(list, kInspectHelp)) return *code;
   const bool model_optional = (options.cpu || options.devices) && !options.tensors &&
-                              !options.plan && !options.WantsMemory() && !options.check;
+                              !options.WantsModel() && !options.check;
   Positionals positionals;
   if (const auto code = TakePositionals(
           line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,

@@ -34,6 +34,10 @@ kvant_runner_options InC(const SessionOptions& options) {
   out.state_log = options.state_log;
   out.offload = static_cast<int32_t>(options.offload);
   out.kv_device = static_cast<int32_t>(options.kv_device);
+  out.pin = static_cast<int32_t>(options.placement.pin);
+  out.numa = static_cast<int32_t>(options.placement.numa);
+  out.cpus = options.placement.cpus.data();
+  out.cpu_count = options.placement.cpus.size();
   return out;
 }
 
@@ -68,6 +72,12 @@ Result<SessionOptions> ReadOptions(const kvant_runner_options* given) {
   KVANT_TRY(CheckChoice(in.kv_device, KVANT_KV_DEVICE_CPU, "kv_device"));
   out.offload = static_cast<Offload>(in.offload);
   out.kv_device = static_cast<KvDevice>(in.kv_device);
+  KVANT_TRY(CheckChoice(in.pin, KVANT_PIN_LIST, "pin"));
+  KVANT_TRY(CheckChoice(in.numa, KVANT_NUMA_ISOLATE, "numa"));
+  out.placement.pin = static_cast<Pin>(in.pin);
+  out.placement.numa = static_cast<Numa>(in.numa);
+  KVANT_ASSIGN(const auto cpus, Array(in.cpus, in.cpu_count, "cpus"));
+  out.placement.cpus.assign(cpus.begin(), cpus.end());
   return out;
 }
 

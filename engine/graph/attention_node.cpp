@@ -7,6 +7,8 @@
 
 #include "base/aligned_buffer.h"
 #include "cpu/kernels.h"
+#include "engine/graph/attention_shares.h"
+#include "engine/graph/cut.h"
 #include "engine/graph/device_attention.h"
 #include "engine/graph/latent_nodes.h"
 #include "engine/graph/nodes.h"
@@ -43,7 +45,7 @@ class AttentionNode final : public Node {
     const std::span<const kv::PassView::Work> work = pass.kv->work(cache_id_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * shape_.kv_heads;
     const int64_t slices = SliceCount(pass, tasks, member.count);
-    for (int64_t i = member.index; i < tasks * slices; i += member.count) {
+    for (int64_t i = PlaceInTurn(ShareOf(member)); i < tasks * slices; i += member.count) {
       const int64_t task = i / slices;
       const Task place = {work[static_cast<size_t>(task / shape_.kv_heads)],
                           task % shape_.kv_heads};
@@ -62,10 +64,9 @@ class AttentionNode final : public Node {
     return std::max(cached, UncachedScratchBytes(shape_, limits.positions()));
   }
 
-  // Room for the partial results of four rows at any length.
   size_t SharedBytes(const PassLimits& limits) const override {
     if (limits.shares < 2 * shape_.kv_heads) return 0;
-    return static_cast<size_t>(4 * shape_.heads * SpansOf({0, limits.positions()})) *
+    return static_cast<size_t>(kSlicedRows * shape_.heads * SpansOf({0, limits.positions()})) *
            PartialBytes();
   }
 
@@ -93,6 +94,12 @@ class AttentionNode final : public Node {
       work.cache_bytes +=
           static_cast<double>(visible) * static_cast<double>(BytesPerPosition(*pass.cache));
     }
+  }
+
+  std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const override {
+    Work all;
+    AddWork(pass, all);
+    return AttentionShares(shape_, pass, all, shares);
   }
 
   std::string Describe() const override {
@@ -175,11 +182,6 @@ class AttentionNode final : public Node {
            sizeof(float);
   }
 
-  // The number of spans that hold the positions.
-  static int64_t SpansOf(Range positions) {
-    return (positions.end - 1) / cpu::kAttentionSpan - positions.begin / cpu::kAttentionSpan + 1;
-  }
-
   // The positions that some row of the work sees.
   Range Seen(const PassContext& pass, const kv::PassView::Work& work) const {
     if (shape_.sees_all) return {0, pass.kv->EndOf(cache_id_, work)};
@@ -206,13 +208,13 @@ class AttentionNode final : public Node {
 
   // The number of slices that every task of the pass is cut into.
   int64_t SliceCount(const PassContext& pass, int64_t tasks, int64_t shares) const {
-    if (tasks == 0 || shares < 2 * tasks) return 1;
+    if (SlicesOf(tasks, shares, shares) == 1) return 1;
     int64_t spans = 1;
     for (const kv::PassView::Work& work : pass.kv->work(cache_id_)) {
       spans = std::max(spans, SpansOf(Seen(pass, work)));
     }
     const bool fits = static_cast<size_t>(tasks) * TaskPartialBytes(pass) <= pass.shared.size();
-    return fits ? std::min(shares / tasks, spans) : 1;
+    return fits ? SlicesOf(tasks, spans, shares) : 1;
   }
 
   // What the kernel is given: the task's queries and runs, and the scratch that the runs leave.
@@ -380,7 +382,8 @@ class AttentionNode final : public Node {
   void RunUncached(const PassContext& pass, const ThreadPool::Member& member) const {
     const int64_t rows = pass.RowCount(in_.queries);
     const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
-    for (int64_t task = member.index; task < tiles * shape_.kv_heads; task += member.count) {
+    for (int64_t task = PlaceInTurn(ShareOf(member)); task < tiles * shape_.kv_heads;
+         task += member.count) {
       const int64_t begin = task / shape_.kv_heads * kRowTile;
       const int64_t end = std::min(rows, begin + kRowTile);
       const int64_t kv_head = task % shape_.kv_heads;

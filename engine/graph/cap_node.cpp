@@ -32,6 +32,9 @@ class CapNode final : public Node {
     }
   }
 
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return pass.rows[rows()] * ((cols_ + kColumns - 1) / kColumns);
+  }
   // Even a single row of logits is too much work for one thread.
   Width WidthOf(const RowCounts& counts) const override {
     return cols_ > kColumns ? Width::kTeam : WidthOfRows(counts[rows()], cols_);

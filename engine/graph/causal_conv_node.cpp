@@ -104,6 +104,9 @@ class CausalConvNode final : public Node {
     return static_cast<size_t>(kConvColumns) * sizeof(float);
   }
 
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return pass.rows[rows()] * ((conv_.cols + kConvColumns - 1) / kConvColumns);
+  }
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], (conv_.taps + 4) * conv_.cols);
   }

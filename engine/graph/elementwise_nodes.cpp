@@ -14,11 +14,14 @@ namespace {
 // 512, so that every array of an ActivationRow starts a share on its own cache line.
 constexpr int64_t kElementColumns = 512;
 
+// Pieces of a row.
+int64_t PiecesOf(int64_t cols) { return (cols + kElementColumns - 1) / kElementColumns; }
+
 // Calls change(row, first column, columns) for the pieces of rows that a member owns.
 template <class Change>
 void ForEachPiece(int64_t rows, int64_t cols, const ThreadPool::Member& member,
                   const Change& change) {
-  const int64_t pieces = (cols + kElementColumns - 1) / kElementColumns;
+  const int64_t pieces = PiecesOf(cols);
   const Range range = OwnedRange(rows * pieces, 1, member.index, member.count);
   for (int64_t piece = range.begin; piece < range.end; ++piece) {
     const int64_t col = piece % pieces * kElementColumns;
@@ -49,6 +52,9 @@ class ActivateNode final : public Node {
 
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], kValuesPerActivation * out_.cols);
+  }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return pass.rows[rows()] * PiecesOf(out_.cols);
   }
 
   std::string Describe() const override {
@@ -89,6 +95,9 @@ class ChangeNode final : public Node {
 
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], cols_);
+  }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return pass.rows[rows()] * PiecesOf(cols_);
   }
 
   std::string Describe() const override { return fmt::format("{} [{}]", rule_.Describe(), cols_); }

@@ -17,6 +17,7 @@
 #include "base/aligned_buffer.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_format_list.h"
+#include "engine/graph/cut.h"
 #include "engine/graph/head_matrices.h"
 #include "engine/graph/latent_nodes.h"
 #include "engine/kv/pass_view.h"
@@ -66,7 +67,8 @@ class ExpandedAttentionNode final : public Node {
     const int64_t rows = pass.RowCount(out_);
     const int64_t parts = PartsOf(rows, member.count);
     ExpandedScratch scratch = Place(pass.limits, pass.Scratch(member).data());
-    for (int64_t task = member.index; task < shape_.heads * parts; task += member.count) {
+    for (int64_t task = PlaceInTurn(ShareOf(member)); task < shape_.heads * parts;
+         task += member.count) {
       const int64_t part = task / shape_.heads;
       RunTask(pass, task % shape_.heads, {rows * part / parts, rows * (part + 1) / parts}, scratch);
     }
@@ -93,6 +95,29 @@ class ExpandedAttentionNode final : public Node {
                          static_cast<double>(shape_.heads * (shape_.head_dim() + shape_.v_dim));
     }
   }
+  // By the positions that the rows of a share's tasks see, of a pass of one sequence.
+  std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const override {
+    Work all;
+    AddWork(pass, all);
+    std::vector<ShareWork> result(static_cast<size_t>(shares));
+    const int64_t tokens = pass.rows[rows()];
+    if (all.macs() == 0 || tokens == 0) return result;
+    const int64_t parts = PartsOf(tokens, shares);
+    const int64_t before = pass.parts.front().end - pass.parts.front().rows;
+    const auto seen = [before](int64_t row) { return (before + row) * (before + row + 1) / 2; };
+    const auto total = static_cast<double>(shape_.heads * (seen(tokens) - seen(0)));
+    for (int64_t share = 0; share < shares; ++share) {
+      ShareWork& taken = result[static_cast<size_t>(share)];
+      for (int64_t i = PlaceInTurn({share, shares}); i < shape_.heads * parts; i += shares) {
+        const int64_t part = i / shape_.heads;
+        taken.units +=
+            static_cast<double>(seen(tokens * (part + 1) / parts) - seen(tokens * part / parts));
+      }
+      taken.work = all * (taken.units / total);
+    }
+    return result;
+  }
+
   std::vector<const formats::GgufTensor*> Matrices() const override {
     if (keys_.matrices().tensor == values_.matrices().tensor) return {keys_.matrices().tensor};
     return {keys_.matrices().tensor, values_.matrices().tensor};

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "engine/graph/cut.h"
 #include "engine/graph/expert_nodes.h"
 #include "engine/graph/gated_columns.h"
 #include "quant/format.h"
@@ -25,30 +26,20 @@ using ExpertRows = Range;
 template <class Run>
 void ForShare(std::span<const int32_t> offsets, int64_t cols, int64_t tile,
               const ThreadPool::Member& member, const Run& run) {
-  const int64_t tiles = (cols + tile - 1) / tile;
-  const auto cost = [offsets](size_t expert) {
-    const int64_t rows = offsets[expert + 1] - offsets[expert];
-    return rows == 0 ? 0 : rows + kRowsPerTile;
+  const auto tiles = [&](int64_t) { return (cols + tile - 1) / tile; };
+  const auto rows_of = [offsets](int64_t expert) {
+    return ExpertRows{offsets[static_cast<size_t>(expert)],
+                      offsets[static_cast<size_t>(expert) + 1]};
   };
-  int64_t total = 0;
-  for (size_t expert = 0; expert + 1 < offsets.size(); ++expert) total += tiles * cost(expert);
-  const int64_t begin = total * member.index / member.count;
-  const int64_t end = total * (member.index + 1) / member.count;
-  int64_t at = 0;  // the cost of all tiles before the expert's
-  for (size_t expert = 0; expert + 1 < offsets.size() && at < end; ++expert) {
-    const int64_t each = cost(expert);
-    if (each == 0) continue;
-    // A tile belongs to the share in which it begins.
-    const auto tile_at = [&](int64_t border) {
-      return std::clamp<int64_t>((border - at + each - 1) / each, 0, tiles);
-    };
-    const int64_t first = begin <= at ? 0 : tile_at(begin);
-    const int64_t last = tile_at(end);
-    at += tiles * each;
-    if (first >= last) continue;
-    run(static_cast<int64_t>(expert), ExpertRows{offsets[expert], offsets[expert + 1]},
-        Range{first * tile, std::min(last * tile, cols)});
-  }
+  const auto cost = [&](int64_t expert) {
+    const ExpertRows rows = rows_of(expert);
+    return rows.begin == rows.end ? 0 : rows.end - rows.begin + kRowsPerTile;
+  };
+  ForWeightedShare(
+      std::ssize(offsets) - 1, tiles, cost, ShareOf(member),
+      [&](int64_t expert, const Range& owned) {
+        run(expert, rows_of(expert), Range{owned.begin * tile, std::min(owned.end * tile, cols)});
+      });
 }
 
 class ExpertProduct {
@@ -104,6 +95,13 @@ class ExpertProduct {
       bytes = std::max(bytes, kernel->scratch_bytes(in_.cols));
     }
     return bytes;
+  }
+
+  // Tiles of so many weight rows of the experts that tokens use on average.
+  int64_t UnitsOf(int64_t tokens, int64_t cols, int64_t tile) const {
+    if (tokens == 0) return 0;
+    const double used = ExpectedExperts(routed_.experts, routed_.used, tokens);
+    return static_cast<int64_t>(used + 0.5) * ((cols + tile - 1) / tile);
   }
 
   void AddWork(int64_t tokens, Work& work) const {
@@ -207,6 +205,9 @@ class ExpertMatMulNode final : public Node {
   }
 
   size_t ScratchBytes(const PassLimits&) const override { return product_.ScratchBytes(); }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return product_.UnitsOf(pass.rows[rows()], product_.rows(0), product_.RowTile(0));
+  }
   std::string Describe() const override { return product_.Describe(); }
   void AddWork(const PassShape& pass, Work& work) const override {
     product_.AddWork(pass.rows[rows()], work);
@@ -229,8 +230,7 @@ class ExpertUnitNode final : public Node {
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const size_t up = product_.operands() - 1;
-    const int64_t tile =
-        std::lcm(std::lcm(product_.RowTile(0), product_.RowTile(up)), GatedColumns::kTile);
+    const int64_t tile = Tile();
     const int64_t piece = (GatedColumns::kPiece + tile - 1) / tile * tile;
     const int64_t first_up = up == 0 ? gated_.cols() : 0;
     cpu::ArrangedActivations& arranged = pass.Arranged(member, *this);
@@ -248,6 +248,9 @@ class ExpertUnitNode final : public Node {
   }
 
   size_t ScratchBytes(const PassLimits&) const override { return product_.ScratchBytes(); }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return product_.UnitsOf(pass.rows[rows()], gated_.cols(), Tile());
+  }
   void AddWork(const PassShape& pass, Work& work) const override {
     product_.AddWork(pass.rows[rows()], work);
   }
@@ -258,6 +261,11 @@ class ExpertUnitNode final : public Node {
   }
 
  private:
+  int64_t Tile() const {
+    const size_t up = product_.operands() - 1;
+    return std::lcm(std::lcm(product_.RowTile(0), product_.RowTile(up)), GatedColumns::kTile);
+  }
+
   ExpertProduct product_;
   GatedColumns gated_;
 };

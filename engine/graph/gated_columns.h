@@ -16,6 +16,8 @@ class GatedColumns {
   // Columns are cut at multiples of this, so that shares meet at the borders of cache lines of
   // codes.
   static constexpr int64_t kTile = 64;
+  // What they may be cut at: columns with one scale.
+  static constexpr int64_t kTileLeast = 32;
   // With many tokens, so many columns are multiplied and then activated, while they are still in
   // the cache: of 512 tokens, gate and up fill a second-level cache.
   static constexpr int64_t kPiece = 256;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "engine/graph/cut.h"
 #include "engine/graph/head_matrices.h"
 #include "engine/graph/latent_nodes.h"
 #include "quant/format.h"
@@ -33,8 +34,8 @@ class HeadMatMulNode final : public Node {
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     if (FormOf(shape_, pass) == LatentForm::kExpanded) return;
     const int64_t rows = product_.matrices().rows;
-    const int64_t tile = std::lcm(product_.row_tile(), kHeadTileRows);
-    const int64_t tiles = (rows + tile - 1) / tile;
+    const int64_t tile = TileRows();
+    const int64_t tiles = Tiles();
     const Range owned = OwnedRange(tiles * shape_.heads, 1, member.index, member.count);
     for (int64_t i = owned.begin; i < owned.end;) {
       const int64_t head = i / tiles;
@@ -47,6 +48,18 @@ class HeadMatMulNode final : public Node {
   }
 
   size_t ScratchBytes(const PassLimits&) const override { return product_.ScratchBytes(); }
+
+  int64_t UnitsOf(const PassShape&) const override { return shape_.heads * Tiles(); }
+  void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const override {
+    const HeadMatrices& matrices = product_.matrices();
+    const Range owned = OwnedRange(shape_.heads * Tiles(), 1, static_cast<int>(share.index),
+                                   static_cast<int>(share.count));
+    for (int64_t i = owned.begin; i < owned.end; ++i) {
+      const int64_t first = matrices.first + i / Tiles() * matrices.stride;
+      const int64_t row = i % Tiles() * TileRows();
+      visit(*matrices.tensor, {first + row, first + std::min(matrices.rows, row + TileRows())});
+    }
+  }
 
   void AddWork(const PassShape& pass, Work& work) const override {
     double tokens = 0;
@@ -65,6 +78,11 @@ class HeadMatMulNode final : public Node {
   }
 
  private:
+  int64_t TileRows() const { return std::lcm(product_.row_tile(), kHeadTileRows); }
+  int64_t Tiles() const {  // of a head
+    return (product_.matrices().rows + TileRows() - 1) / TileRows();
+  }
+
   HeadProduct::Rows RowsOf(const PassContext& pass, int64_t head) const {
     HeadProduct::Rows rows;
     if (product_.reads_int8()) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cpu/kernels.h"
+#include "engine/graph/attention_shares.h"
 #include "engine/graph/latent_nodes.h"
 #include "engine/kv/pass_view.h"
 
@@ -39,6 +40,9 @@ class LatentStoreNode final : public Node {
     }
   }
 
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return CountRowTiles(pass) * ((shape_.heads + kHeadsPerTask - 1) / kHeadsPerTask);
+  }
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], shape_.heads * shape_.head_dim() + shape_.row_dim());
   }

@@ -1,10 +1,12 @@
 // Matrix products of one or several weight matrices with the same activations, and the gated unit,
 // which goes on with the columns that it has just computed.
 //
-// The rows of each operand are split over the team at its kernel's row tiles. Float matrices with
-// many tokens may go to a library, in tiles of weight rows whose borders depend on the matrix
-// alone.
+// The rows of all operands together are split over the team at their kernels' row tiles, by the
+// bytes they take. With many tokens a tile is a panel, and where a team has more shares than there
+// are panels, tokens are split, too. Float matrices with many tokens may go to a library, in tiles
+// of weight rows whose borders depend on the matrix alone.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@
 #include "base/check.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
+#include "engine/graph/cut.h"
 #include "engine/graph/gated_columns.h"
 #include "engine/graph/nodes.h"
 #include "formats/gguf.h"
@@ -49,28 +52,47 @@ class Product {
   size_t operands() const { return operands_.size(); }
   int64_t rows(size_t operand) const { return operands_[operand].weight->rows(); }
 
+  const formats::GgufTensor& matrix(size_t operand) const { return *operands_[operand].weight; }
+
   // Shares of an operand's rows begin at multiples of this.
-  int64_t RowTile(const PassContext& pass, size_t operand) const {
-    return UsesLibrary(operand) && Many(pass) ? GemmTileRows(in_.cols)
-                                              : kernels_[operand]->row_tile;
+  int64_t RowTile(cpu::TokenCount count, size_t operand) const {
+    const int64_t tile = kernels_[operand]->row_tile;
+    if (count == cpu::TokenCount::kFew) return tile;
+    if (UsesLibrary(operand)) return GemmTileRows(in_.cols);
+    return std::lcm(tile, kPanelTile);
+  }
+  // Whether tokens may be split: not where a library sees them, or where float panels are made.
+  bool SplitsTokens(cpu::TokenCount count) const {
+    if (count == cpu::TokenCount::kFew) return false;
+    return std::ranges::all_of(kernels_, [](const cpu::MatMulKernel* kernel) {
+      return kernel->activation == cpu::ActivationKind::kInt8;
+    });
   }
 
-  // Computes the products of some weight rows of one operand, for a share of `node`.
+  // A product of some weight rows of one operand with some tokens.
+  struct Piece {
+    size_t operand;
+    Range rows;
+    Range tokens;
+  };
+
+  // Computes a piece, for a share of `node`.
   void Run(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
-           size_t operand, const Range& rows) const {
-    if (rows.begin == rows.end) return;
+           const Piece& piece) const {
+    const size_t operand = piece.operand;
+    if (piece.rows.begin == piece.rows.end) return;
     const std::span<std::byte> scratch = pass.Scratch(member);
     cpu::ArrangedActivations& arranged = pass.Arranged(member, node);
     if (kernels_[operand]->activation == cpu::ActivationKind::kInt8) {
-      cpu::MatMulTask task = KernelTask(pass, operand, rows, scratch);
+      cpu::MatMulTask task = KernelTask(pass, piece, scratch);
       task.arranged = &arranged;
       kernels_[operand]->run(task);
     } else {
       arranged = {};
-      MultiplyFloats(pass, operand, rows, scratch);
+      MultiplyFloats(pass, piece, scratch);
     }
-    Multiply(pass, operands_[operand], rows);
-    AddBias(pass, operands_[operand], rows);
+    Multiply(pass, operands_[operand], piece);
+    AddBias(pass, operands_[operand], piece);
   }
 
   size_t ScratchBytes(const PassLimits& limits) const {
@@ -87,9 +109,14 @@ class Product {
 
   void AddWork(int64_t tokens, Work& work) const {
     if (tokens == 0) return;
-    for (const MatMulOperand& operand : operands_) {
-      work.AddProducts(*operand.weight, 1, static_cast<double>(tokens));
-    }
+    for (size_t i = 0; i < operands(); ++i) AddWork({i, {0, rows(i)}, {0, tokens}}, work);
+  }
+  void AddWork(const Piece& piece, Work& work) const {
+    const formats::GgufTensor& weight = matrix(piece.operand);
+    const double part =
+        static_cast<double>(piece.rows.end - piece.rows.begin) / static_cast<double>(weight.rows());
+    work.AddProducts(weight, part,
+                     part * static_cast<double>(piece.tokens.end - piece.tokens.begin));
   }
 
   std::vector<const formats::GgufTensor*> Matrices() const {
@@ -128,8 +155,9 @@ class Product {
     return float_gemm_.panels && kernels_[operand]->run_many != nullptr;
   }
 
-  cpu::MatMulTask KernelTask(const PassContext& pass, size_t i, const Range& range,
+  cpu::MatMulTask KernelTask(const PassContext& pass, const Piece& piece,
                              std::span<std::byte> scratch) const {
+    const size_t i = piece.operand;
     const formats::GgufTensor& weight = *operands_[i].weight;
     const ValueId in =
         kernels_[i]->activation == cpu::ActivationKind::kInt8 ? in_.int8 : in_.floats;
@@ -138,12 +166,12 @@ class Product {
     task.weights = weight.data;
     task.row_bytes = weight.row_bytes();
     task.cols = in_.cols;
-    task.row_begin = range.begin;
-    task.row_end = range.end;
-    task.activations = pass.Bytes(in);
+    task.row_begin = piece.rows.begin;
+    task.row_end = piece.rows.end;
     task.activation_stride = static_cast<int64_t>(pass.RowBytes(in));
-    task.tokens = pass.RowCount(out_);
-    task.out = pass.Floats(out_) + operands_[i].out_col;
+    task.activations = pass.Bytes(in) + piece.tokens.begin * task.activation_stride;
+    task.tokens = piece.tokens.end - piece.tokens.begin;
+    task.out = pass.FloatRow(out_, piece.tokens.begin) + operands_[i].out_col;
     task.out_stride = pass.RowFloats(out_);
     task.store = store_;
     task.scratch = scratch;
@@ -151,10 +179,11 @@ class Product {
     return task;
   }
 
-  void MultiplyFloats(const PassContext& pass, size_t i, const Range& range,
+  void MultiplyFloats(const PassContext& pass, const Piece& piece,
                       std::span<std::byte> scratch) const {
-    if (Many(pass) && UsesLibrary(i)) return RunLibrary(pass, i, range, scratch);
-    const cpu::MatMulTask task = KernelTask(pass, i, range, scratch);
+    const size_t i = piece.operand;
+    if (Many(pass) && UsesLibrary(i)) return RunLibrary(pass, i, piece.rows, scratch);
+    const cpu::MatMulTask task = KernelTask(pass, piece, scratch);
     Many(pass) && UsesPanels(i) ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
 
@@ -179,19 +208,19 @@ class Product {
     }
   }
 
-  void Multiply(const PassContext& pass, const MatMulOperand& operand, const Range& range) const {
+  void Multiply(const PassContext& pass, const MatMulOperand& operand, const Piece& piece) const {
     if (operand.scale == 1) return;
-    for (int64_t token = 0; token < pass.RowCount(out_); ++token) {
+    for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
       float* out = pass.FloatRow(out_, token) + operand.out_col;
-      for (int64_t row = range.begin; row < range.end; ++row) out[row] *= operand.scale;
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row) out[row] *= operand.scale;
     }
   }
 
-  void AddBias(const PassContext& pass, const MatMulOperand& operand, const Range& range) const {
+  void AddBias(const PassContext& pass, const MatMulOperand& operand, const Piece& piece) const {
     if (operand.bias.empty()) return;
-    for (int64_t token = 0; token < pass.RowCount(out_); ++token) {
+    for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
       float* out = pass.FloatRow(out_, token) + operand.out_col;
-      for (int64_t row = range.begin; row < range.end; ++row)
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
         out[row] += operand.bias[static_cast<size_t>(row)];
     }
   }
@@ -205,17 +234,88 @@ class Product {
   cpu::Store store_;
 };
 
+// The tokens of a pass.
+struct Tokens {
+  int64_t count;
+  cpu::TokenCount kind;
+};
+
+// What each share of a node takes: the sum of its pieces.
+template <class ProductNode>
+std::vector<ShareWork> SharesOfPieces(const ProductNode& node, const Product& product,
+                                      const PassShape& pass, int64_t shares) {
+  std::vector<ShareWork> result(static_cast<size_t>(shares));
+  const Tokens tokens = {pass.rows[node.rows()], pass.rows.tokens(node.rows())};
+  if (tokens.count == 0) return result;
+  for (int64_t i = 0; i < shares; ++i) {
+    ShareWork& share = result[static_cast<size_t>(i)];
+    node.ForPieces(tokens, {i, shares}, [&](const Product::Piece& piece) {
+      share.units += static_cast<double>(piece.rows.end - piece.rows.begin) *
+                     static_cast<double>(piece.tokens.end - piece.tokens.begin);
+      product.AddWork(piece, share.work);
+    });
+  }
+  return result;
+}
+
 class MatMulNode final : public Node {
  public:
   MatMulNode(std::string name, std::vector<ValueId> reads, ValueId out, Product product)
       : Node(std::move(name), std::move(reads), {out}), product_(std::move(product)) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    for (size_t i = 0; i < product_.operands(); ++i) {
-      const Range rows =
-          OwnedRange(product_.rows(i), product_.RowTile(pass, i), member.index, member.count);
-      product_.Run(pass, member, *this, i, rows);
+    const ValueId out = writes().front();
+    ForPieces({pass.RowCount(out), pass.TokenCount(out)}, ShareOf(member),
+              [&](const Product::Piece& piece) { product_.Run(pass, member, *this, piece); });
+  }
+
+  std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const override {
+    return SharesOfPieces(*this, product_, pass, shares);
+  }
+  void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const override {
+    ForPieces({1, cpu::TokenCount::kFew}, share, [&](const Product::Piece& piece) {
+      visit(product_.matrix(piece.operand), piece.rows);
+    });
+  }
+
+  // Calls run(piece) for all pieces of a share.
+  template <class RunPiece>
+  void ForPieces(const Tokens& tokens, const ShareNumber& share, const RunPiece& run) const {
+    const auto tile = [&](int64_t i) {
+      return product_.RowTile(tokens.kind, static_cast<size_t>(i));
+    };
+    const auto tiles = [&](int64_t i) {
+      return (product_.rows(static_cast<size_t>(i)) + tile(i) - 1) / tile(i);
+    };
+    const auto rows_of = [&](int64_t i, const Range& range) {
+      const int64_t rows = product_.rows(static_cast<size_t>(i));
+      return Range{range.begin * tile(i), std::min(range.end * tile(i), rows)};
+    };
+    const auto operands = static_cast<int64_t>(product_.operands());
+    int64_t all = 0;
+    for (int64_t i = 0; i < operands; ++i) all += tiles(i);
+    const int64_t pieces =
+        product_.SplitsTokens(tokens.kind) ? TokenPieces(all, tokens.count, share.count) : 1;
+    if (pieces == 1) {
+      // Few tokens take as long as the bytes of the weights, many as the multiplications.
+      const auto cost = [&](int64_t i) {
+        const int64_t row = tokens.kind == cpu::TokenCount::kFew
+                                ? product_.matrix(static_cast<size_t>(i)).row_bytes()
+                                : 1;
+        return row * tile(i);
+      };
+      return ForWeightedShare(operands, tiles, cost, share, [&](int64_t i, const Range& range) {
+        run({static_cast<size_t>(i), rows_of(i, range), {0, tokens.count}});
+      });
     }
+    ForTilesAndPieces(all, pieces, share, [&](int64_t number, const Range& range) {
+      int64_t i = 0;
+      for (; number >= tiles(i); ++i) number -= tiles(i);
+      run({static_cast<size_t>(i),
+           rows_of(i, {number, number + 1}),
+           {TokenPiece(tokens.count, range.begin, pieces).begin,
+            TokenPiece(tokens.count, range.end - 1, pieces).end}});
+    });
   }
 
   size_t ScratchBytes(const PassLimits& limits) const override {
@@ -242,22 +342,29 @@ class GatedUnitNode final : public Node {
         gated_(gated) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    const size_t up = product_.operands() - 1;
-    const int64_t tile = std::lcm(std::lcm(product_.RowTile(pass, 0), product_.RowTile(pass, up)),
-                                  GatedColumns::kTile);
-    const Range cols = OwnedRange(gated_.cols(), tile, member.index, member.count);
-    const int64_t rows = pass.RowCount(gated_.gate_up());
-    const int64_t piece = pass.TokenCount(gated_.gate_up()) == cpu::TokenCount::kFew
-                              ? gated_.cols()
-                              : (GatedColumns::kPiece + tile - 1) / tile * tile;
-    for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
-      const Range gates = {begin, std::min(begin + piece, cols.end)};
-      const int64_t first_up = up == 0 ? gated_.cols() : 0;
-      const Range ups = {first_up + gates.begin, first_up + gates.end};
-      product_.Run(pass, member, *this, 0, gates);
-      product_.Run(pass, member, *this, up, ups);
-      gated_.Run(pass, {0, rows}, gates);
-    }
+    const ValueId out = gated_.gate_up();
+    ForColumns({pass.RowCount(out), pass.TokenCount(out)}, ShareOf(member),
+               [&](const Range& cols, const Range& tokens) {
+                 for (const Product::Piece& piece : PiecesOf(cols, tokens)) {
+                   product_.Run(pass, member, *this, piece);
+                 }
+                 gated_.Run(pass, tokens, cols);
+               });
+  }
+
+  std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const override {
+    return SharesOfPieces(*this, product_, pass, shares);
+  }
+  void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const override {
+    ForPieces({1, cpu::TokenCount::kFew}, share, [&](const Product::Piece& piece) {
+      visit(product_.matrix(piece.operand), piece.rows);
+    });
+  }
+  template <class RunPiece>
+  void ForPieces(const Tokens& tokens, const ShareNumber& share, const RunPiece& run) const {
+    ForColumns(tokens, share, [&](const Range& cols, const Range& of_tokens) {
+      for (const Product::Piece& piece : PiecesOf(cols, of_tokens)) run(piece);
+    });
   }
 
   size_t ScratchBytes(const PassLimits& limits) const override {
@@ -274,6 +381,48 @@ class GatedUnitNode final : public Node {
   }
 
  private:
+  // The rows of gate and of up that make these columns.
+  std::array<Product::Piece, 2> PiecesOf(const Range& cols, const Range& tokens) const {
+    const size_t up = product_.operands() - 1;
+    const int64_t first_up = up == 0 ? gated_.cols() : 0;
+    return {Product::Piece{0, cols, tokens},
+            Product::Piece{up, {first_up + cols.begin, first_up + cols.end}, tokens}};
+  }
+
+  int64_t Tile(cpu::TokenCount count, int64_t least) const {
+    const size_t up = product_.operands() - 1;
+    return std::lcm(std::lcm(product_.RowTile(count, 0), product_.RowTile(count, up)), least);
+  }
+
+  // Calls run(columns, tokens) for a share's columns, so few at a time that what was multiplied is
+  // still in the cache when it is activated.
+  template <class RunColumns>
+  void ForColumns(const Tokens& tokens, const ShareNumber& share, const RunColumns& run) const {
+    const bool few = tokens.kind == cpu::TokenCount::kFew;
+    int64_t tile = Tile(tokens.kind, GatedColumns::kTile);
+    // Where shares would be of one tile or none, equal shares are worth more than whole lines.
+    if (few && gated_.cols() < 2 * tile * share.count) {
+      tile = Tile(tokens.kind, GatedColumns::kTileLeast);
+    }
+    const int64_t tiles = (gated_.cols() + tile - 1) / tile;
+    const int64_t pieces =
+        product_.SplitsTokens(tokens.kind) ? TokenPieces(tiles, tokens.count, share.count) : 1;
+    if (pieces == 1) {
+      const Range cols = OwnedRange(gated_.cols(), tile, static_cast<int>(share.index),
+                                    static_cast<int>(share.count));
+      const int64_t step = few ? gated_.cols() : (GatedColumns::kPiece + tile - 1) / tile * tile;
+      for (int64_t begin = cols.begin; begin < cols.end; begin += step) {
+        run({begin, std::min(begin + step, cols.end)}, {0, tokens.count});
+      }
+      return;
+    }
+    ForTilesAndPieces(tiles, pieces, share, [&](int64_t number, const Range& range) {
+      run({number * tile, std::min((number + 1) * tile, gated_.cols())},
+          {TokenPiece(tokens.count, range.begin, pieces).begin,
+           TokenPiece(tokens.count, range.end - 1, pieces).end});
+    });
+  }
+
   Product product_;
   GatedColumns gated_;
 };

@@ -111,6 +111,9 @@ class QuantizeNode final : public Node {
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], activations_.cols);
   }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return pass.rows[rows()] * ((activations_.cols + kColumnTile - 1) / kColumnTile);
+  }
 
   std::string Describe() const override {
     return fmt::format("quantize int8 {} [{}]", kernels_.isa, activations_.cols);

@@ -9,6 +9,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "engine/graph/cut.h"
 
 namespace kvant::graph {
 namespace {
@@ -37,6 +38,19 @@ std::string_view PlaceName(Place place) { return kPlaceNames[static_cast<size_t>
 
 Width WidthOfRows(int64_t rows, int64_t cols) {
   return rows == 1 || rows * cols <= kNarrowValues ? Width::kOne : Width::kTeam;
+}
+
+std::vector<ShareWork> Node::SharesOf(const PassShape& pass, int64_t shares) const {
+  Work work;
+  AddWork(pass, work);
+  const int64_t units = UnitsOf(pass);
+  std::vector<ShareWork> result(static_cast<size_t>(shares));
+  for (size_t i = 0; i < result.size() && units > 0; ++i) {
+    const Range range = OwnedRange(units, 1, static_cast<int>(i), static_cast<int>(shares));
+    result[i].units = static_cast<double>(range.end - range.begin);
+    result[i].work = work * (result[i].units / static_cast<double>(units));
+  }
+  return result;
 }
 
 cpu::ArrangedActivations& PassContext::Arranged(const ThreadPool::Member& member,

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,7 @@ class PassView;
 namespace kvant::graph {
 
 class DeviceAttention;
+struct ShareNumber;
 
 enum class ValueId : int32_t {};
 inline constexpr ValueId kNoValue{-1};
@@ -209,6 +211,17 @@ class Node {
   virtual void AddWork(const PassShape& pass, Work& work) const {
     (void)pass;
     (void)work;
+  }
+  // The pieces of work, alike, that its shares take stretches of, in a pass of these rows.
+  virtual int64_t UnitsOf(const PassShape& pass) const { return pass.rows[rows()]; }
+  // What each of so many shares takes of such a pass.
+  virtual std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const;
+  // Calls visit for the weight rows that a share reads in each pass of few tokens; for none, where
+  // that differs from pass to pass.
+  using RowVisit = std::function<void(const formats::GgufTensor& matrix, const Range& rows)>;
+  virtual void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const {
+    (void)share;
+    (void)visit;
   }
   // Floats of a row that it keeps in logs of states (engine/graph/tail.h); 0: it changes no state.
   virtual int64_t TailFloats() const { return 0; }

@@ -145,6 +145,9 @@ class ScanNode final : public Node {
     });
   }
 
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return std::ssize(pass.parts) * shape_.heads * shape_.panels();
+  }
   // Keys, values, gates, erasers: all but queries.
   int64_t TailFloats() const override {
     return KeyFloats() + shape_.heads * shape_.cols + GateFloats() + EraserFloats();

@@ -37,6 +37,9 @@ class SoftplusNode final : public Node {
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], kValuesPerSoftplus * cols_);
   }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return pass.rows[rows()] * ((cols_ + kPiece - 1) / kPiece);
+  }
 
   std::string Describe() const override { return fmt::format("softplus [{}]", cols_); }
 
@@ -83,6 +86,9 @@ class SelectiveScanNode final : public Node {
     });
   }
 
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return std::ssize(pass.parts) * scan_.panels();
+  }
   // x, steps and b: all but c.
   int64_t TailFloats() const override { return 2 * scan_.cols + scan_.depth; }
 

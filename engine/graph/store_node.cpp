@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cpu/kernels.h"
+#include "engine/graph/attention_shares.h"
 #include "engine/graph/device_attention.h"
 #include "engine/graph/nodes.h"
 #include "engine/kv/pass_view.h"
@@ -45,6 +46,9 @@ class RopeAndStoreNode final : public Node {
 
   Width WidthOf(const RowCounts& counts) const override {
     return WidthOfRows(counts[rows()], shape_.qkv_columns());
+  }
+  int64_t UnitsOf(const PassShape& pass) const override {
+    return CountRowTiles(pass) * shape_.kv_heads;
   }
 
   std::string Describe() const override {

@@ -38,6 +38,18 @@ struct Work {
     float_macs += other.float_macs;
     return *this;
   }
+  Work operator*(double part) const {
+    return {weight_bytes * part, cache_bytes * part, int8_macs * part, int16_macs * part,
+            float_macs * part};
+  }
+  double bytes() const { return weight_bytes + cache_bytes; }
+  double macs() const { return int8_macs + int16_macs + float_macs; }
+};
+
+// What a share takes of a node's work. Units are the node's own: rows of weights, pieces of rows.
+struct ShareWork {
+  double units = 0;
+  Work work;
 };
 
 // One pass, for nodes that tell their work.

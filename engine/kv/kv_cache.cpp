@@ -116,6 +116,12 @@ void Cache::Settle() {
   for (const auto& store : contents_->stores()) store->Settle();
 }
 
+void Cache::VisitMemory(const std::function<void(std::span<std::byte> memory)>& visit) const {
+  for (const auto& store : contents_->stores()) {
+    if (!store->memory().empty()) visit(store->memory());
+  }
+}
+
 Status Cache::status() const {
   for (const auto& store : contents_->stores()) KVANT_TRY(store->status());
   return {};

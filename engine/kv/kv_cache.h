@@ -8,7 +8,9 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -49,6 +51,9 @@ class Cache : public Ledger {
   // the team are done.
   void RunCopies(int member, int members);
   void FinishCopies();
+
+  // Calls visit for the memory of each group that has memory of the host.
+  void VisitMemory(const std::function<void(std::span<std::byte> memory)>& visit) const;
 
   // What was written through open blocks is where passes read it.
   void Settle();

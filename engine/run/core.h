@@ -14,8 +14,15 @@
 namespace kvant::run {
 
 struct Core {
-  Core(std::shared_ptr<const Model> model_in, const SessionOptions& resolved)
-      : model(std::move(model_in)), options(resolved), team(resolved.threads) {}
+  Core(std::shared_ptr<const Model> model_in, const SessionOptions& resolved,
+       ThreadPlaces places_in)
+      : model(std::move(model_in)),
+        options(resolved),
+        places(std::move(places_in)),
+        team(resolved.threads, places) {}
+
+  // Puts weights and cache on the nodes of the places. Those of passes: Executor::Prepare.
+  void PlaceMemory();
 
   // Writes a line to the KV log; formats it only if there is a log.
   template <typename... Args>
@@ -25,6 +32,7 @@ struct Core {
 
   std::shared_ptr<const Model> model;
   SessionOptions options;  // with defaults filled in
+  ThreadPlaces places;
   ThreadPool team;
   std::shared_ptr<kv::DeviceSpace> device;  // null: nothing is offloaded
   std::optional<kv::Cache> cache;           // none: every pass computes whole sequences again

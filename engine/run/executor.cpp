@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "engine/graph/run_stage.h"
+#include "engine/run/memory_places.h"
 
 namespace kvant::run {
 namespace {
@@ -38,6 +39,7 @@ Status Executor::Prepare() {
                AlignedBuffer::Allocate(pass_.scratch_bytes * static_cast<size_t>(options.threads),
                                        "scratch"));
   KVANT_ASSIGN(shared_, AlignedBuffer::Allocate(plan.SharedBytes(pass_.limits), "partial results"));
+  if (core_.places.PlacesMemory()) PlaceMemory();
   arrivals_ = std::vector<std::atomic<int32_t>>(static_cast<size_t>(pass_.limits.shares));
   for (const graph::RopeSpec& rope : plan.ropes())
     ropes_.push_back({rope.Frequencies(options.context), rope.amplitude});
@@ -62,6 +64,16 @@ Status Executor::Prepare() {
     pass_.device = device_.get();
   }
   return {};
+}
+
+void Executor::PlaceMemory() {
+  const std::vector<int64_t> nodes = NodesOf(core_.places);
+  SpreadPages(arena_.bytes(), nodes);
+  SpreadPages(shared_.bytes(), nodes);
+  for (size_t thread = 0; thread < core_.places.nodes.size(); ++thread) {
+    SpreadPages(scratch_.bytes().subspan(thread * pass_.scratch_bytes, pass_.scratch_bytes),
+                {&core_.places.nodes[thread], 1});
+  }
 }
 
 // ---- Passes -------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class Executor {
   std::span<const graph::RopeAngles> ropes() const { return ropes_; }
 
  private:
+  void PlaceMemory();
   void Reserve(std::span<PassPart> parts);
   void Fill(std::span<const PassPart> parts);
   // Encodes the source of the only part, where there is no cache.

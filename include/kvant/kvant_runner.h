@@ -24,6 +24,16 @@ typedef enum kvant_kv_device {
   KVANT_KV_DEVICE_CPU = 2
 } kvant_kv_device;
 
+// Where threads run: anywhere, each on a CPU of its own (one on every core first), or on those of a
+// list in turn. And where memory lies on machines with several nodes: anywhere, spread over all of
+// them with each thread's rows of weights on its own node, or all on the node of the caller.
+typedef enum kvant_pin { KVANT_PIN_NONE = 0, KVANT_PIN_CORES = 1, KVANT_PIN_LIST = 2 } kvant_pin;
+typedef enum kvant_numa {
+  KVANT_NUMA_NONE = 0,
+  KVANT_NUMA_DISTRIBUTE = 1,
+  KVANT_NUMA_ISOLATE = 2
+} kvant_numa;
+
 typedef struct kvant_runner_options {
   size_t struct_size;
   int64_t context;        // positions of a sequence; 0: what the model was trained for
@@ -47,6 +57,10 @@ typedef struct kvant_runner_options {
   int64_t state_log;          // last tokens that can be taken back without computing; 0: none
   int32_t offload;            // kvant_offload
   int32_t kv_device;          // kvant_kv_device
+  int32_t pin;                // kvant_pin
+  int32_t numa;               // kvant_numa
+  const int32_t* cpus;        // of KVANT_PIN_LIST; from kvant_runner_get_options, the runner's own
+  size_t cpu_count;
 } kvant_runner_options;
 
 typedef struct kvant_memory_plan {

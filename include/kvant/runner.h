@@ -103,6 +103,10 @@ struct RunnerStats {
   uint64_t device_calls_few = 0;
   uint64_t device_calls_replayed = 0;
   uint64_t device_calls_many = 0;
+  // Of a placement on several nodes (ThreadPlacement::numa): pages of weights, and those that lie
+  // on the node where they are read.
+  uint64_t weight_pages = 0;
+  uint64_t weight_pages_placed = 0;
   std::vector<KvGroupStats> groups;
 };
 

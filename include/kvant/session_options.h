@@ -9,6 +9,7 @@
 #include "kvant/kv_type.h"
 #include "kvant/model.h"
 #include "kvant/result.h"
+#include "kvant/thread_placement.h"
 
 namespace kvant {
 
@@ -44,7 +45,9 @@ struct SessionOptions {
   int64_t context = 0;  // positions that a sequence may hold; 0 = the model's training length
   KvType k_type = KvType::kF16;
   KvType v_type = KvType::kF16;
-  int threads = 0;  // 0 = DefaultThreadCount(), and one for passes that are too small to share
+  // 0 = the performance cores, or what `placement` leaves; one for passes too small to share.
+  int threads = 0;
+  ThreadPlacement placement = {};
   int64_t chunk = kDefaultChunk;
   // false: every step computes the whole sequence again, as a reference, and the source of an
   // encoder-decoder; takes no KV memory.

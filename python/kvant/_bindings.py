@@ -32,6 +32,12 @@ OFFLOAD_ATTENTION = 1
 KV_DEVICE_AUTO = 0
 KV_DEVICE_CUDA = 1
 KV_DEVICE_CPU = 2
+PIN_NONE = 0
+PIN_CORES = 1
+PIN_LIST = 2
+NUMA_NONE = 0
+NUMA_DISTRIBUTE = 1
+NUMA_ISOLATE = 2
 LOGITS_NONE = 0
 LOGITS_LAST = 1
 LOGITS_ALL = 2
@@ -142,6 +148,10 @@ class kvant_runner_options(Structure):
         ("state_log", c_int64),
         ("offload", c_int32),
         ("kv_device", c_int32),
+        ("pin", c_int32),
+        ("numa", c_int32),
+        ("cpus", c_void_p),
+        ("cpu_count", c_size_t),
     ]
 
 

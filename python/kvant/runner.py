@@ -15,6 +15,8 @@ from .sampling import Sampler
 
 KV_TYPES = {"f32": c.F32, "f16": c.F16, "q8": c.Q8, "q8_0": c.Q8}
 LAYOUTS = {"bhsd": c.BHSD, "kbhsd": c.KBHSD, "bkhsd": c.BKHSD}
+PINS = {"none": c.PIN_NONE, "cores": c.PIN_CORES}
+NUMA = {"none": c.NUMA_NONE, "distribute": c.NUMA_DISTRIBUTE, "isolate": c.NUMA_ISOLATE}
 LOGITS = {"none": c.LOGITS_NONE, "last": c.LOGITS_LAST, "all": c.LOGITS_ALL}
 
 Stats = Dict[str, int]
@@ -27,6 +29,19 @@ def chosen(value: str, names: Dict[str, int], what: str) -> int:
     return found
 
 
+def set_pin(struct: c.kvant_runner_options, pin: Union[str, Several[int]]) -> None:
+    """Threads run anywhere ("none"), each on a CPU of its own ("cores"), or on these CPUs in turn."""
+    if isinstance(pin, str):
+        struct.pin = chosen(pin, PINS, "Runner: pin")
+        return
+    try:
+        cpus = [integer(cpu, "Runner: pin") for cpu in pin]
+    except TypeError:
+        raise InvalidError(f"Runner: pin: expected {', '.join(sorted(PINS))} or numbers of CPUs, found {pin!r}") from None
+    struct._cpus = (ctypes.c_int32 * len(cpus))(*cpus)  # as long as the options
+    struct.pin, struct.cpus, struct.cpu_count = c.PIN_LIST, ctypes.addressof(struct._cpus), len(cpus)
+
+
 def runner_options(options: Dict[str, Any]) -> c.kvant_runner_options:
     """Options by name: see Runner."""
     options = dict(options)
@@ -35,7 +50,12 @@ def runner_options(options: Dict[str, Any]) -> c.kvant_runner_options:
     source = options.pop("source_kv_type", None)
     types = {"k_type": both, "v_type": both, "source_k_type": source, "source_v_type": source, "state_type": None}
     types.update({name: options.pop(name) for name in list(types) if options.get(name) is not None})
+    pin, numa = options.pop("pin", None), options.pop("numa", None)
     set_options(struct, options, "Runner")
+    if pin is not None:
+        set_pin(struct, pin)
+    if numa is not None:
+        struct.numa = chosen(numa, NUMA, "Runner: numa")
     for name, value in types.items():
         if value is not None:
             setattr(struct, name, chosen(value, KV_TYPES, f"Runner: {name}"))
@@ -282,7 +302,8 @@ class Runner(Handle):
 
     Options: context (positions of a sequence; 0: what the model was trained for), sequences (that may exist at the same time; default
     1), threads, chunk, kv_type or k_type and v_type ("f32", "f16", "q8"; default f16), source_kv_type, state_type, kv_cache, strict,
-    prefix_cache, kv_bytes_max and the others of kvant_runner_options."""
+    prefix_cache, kv_bytes_max, pin ("none", "cores" or CPUs that threads run on), numa ("none", "distribute", "isolate") and the others
+    of kvant_runner_options."""
 
     __slots__ = ("model", "_log", "_forgotten")
     _free = "kvant_runner_free"
@@ -304,6 +325,10 @@ class Runner(Handle):
         for name, _ in found._fields_[1:]:
             value = getattr(found, name)
             out[name] = names.get(value) if name.endswith("_type") else value
+        cpus = [int(cpu) for cpu in (ctypes.c_int32 * found.cpu_count).from_address(found.cpus)] if found.cpu_count else []
+        out["pin"] = cpus or {number: name for name, number in PINS.items()}[found.pin]
+        out["numa"] = {number: name for name, number in NUMA.items()}[found.numa]
+        del out["cpus"], out["cpu_count"]
         return out
 
     @property

@@ -175,6 +175,20 @@ class Sequences(unittest.TestCase):
         with self.runner(threads=1) as runner:
             self.assertEqual((runner.options["threads"], runner.options["k_type"], runner.options["context"]), (1, "f32", 128))
 
+    def test_threads_are_placed(self):
+        import os
+
+        cpu = min(os.sched_getaffinity(0))
+        expected = self.logits(LONG)
+        for options, told in (({"pin": [cpu], "threads": 3}, [cpu]), ({"pin": "cores", "numa": "isolate"}, "cores"),
+                              ({"numa": "distribute"}, "none")):
+            with self.runner(**options) as runner:
+                self.assertEqual((runner.options["pin"], runner.options["numa"]), (told, options.get("numa", "none")))
+                np.testing.assert_array_equal(runner.new_sequence().append(LONG).logits(), expected)
+        for options in ({"pin": [cpu, cpu]}, {"pin": [8191]}, {"pin": []}, {"pin": "core"}, {"pin": 1}, {"numa": 1}, {"numa": "numactl"}):
+            with self.assertRaises(kvant.InvalidError):
+                self.runner(**options)
+
     def test_recurrent_models_fork_and_rewind(self):
         with self.runner(RECURRENT, strict=False) as runner:
             sequence = runner.new_sequence().append([1, 50, 60, 70])

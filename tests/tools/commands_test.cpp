@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/cpu_topology.h"
 #include "formats/npy.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
@@ -231,6 +232,66 @@ TEST(InspectProgram, OverviewOfModelsAndVocabularies) {
   const ProgramRun plan = RunProgram({"inspect", vocabulary, "--plan"});
   EXPECT_EQ(plan.code, 1);
   EXPECT_THAT(plan.error, HasSubstr("llama"));
+}
+
+TEST(InspectProgram, SharesOfTeamsThatTheMachineDoesNotHave) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::vector<std::string> wanted = {"inspect", SmallModel(), "--shares", "-t", "64",
+                                           "-c",      "200",        "--chunk",  "100"};
+  const std::string text = Output(wanted);
+  for (const char* part : {"shares of 64 threads", "100 tokens up to position 99", "blk.*.qkv",
+                           "a token at position 199", "all of these"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  std::vector<std::string> as_json = wanted;
+  as_json.push_back("--json");
+  const json shares = json::parse(Output(as_json))["shares"];
+  EXPECT_EQ(shares["threads"], 64);
+  ASSERT_EQ(shares["passes"].size(), 2u);
+  for (const json& pass : shares["passes"]) {
+    int64_t phases = 0;
+    for (const json& phase : pass["phases"]) {
+      phases += phase["count"].get<int64_t>();
+      EXPECT_LE(phase["threads"].get<int64_t>(), 64);
+      EXPECT_GE(phase["imbalance"].get<double>(), 0.999) << phase["name"];
+      EXPECT_LE(phase["mean"].get<double>(), 1.001 * phase["most"].get<double>());
+    }
+    EXPECT_EQ(phases, pass["barriers"].get<int64_t>());
+  }
+}
+
+TEST(RunProgram, ThreadsAndMemoryArePlaced) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const std::vector<std::string> run = {"run", SmallModel(), "-p", "a", "-n", "8", "--temp", "0"};
+  const auto with = [&run](const std::vector<std::string>& options) {
+    std::vector<std::string> all = run;
+    all.insert(all.end(), options.begin(), options.end());
+    return RunProgram(all);
+  };
+  const std::string expected = with({}).out;
+  const std::string first = std::to_string(UsableCpus().front());
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"-t", "64"}, {"--pin", "cores"}, {"--pin", first, "-t", "3"}, {"--pin", "none"}}) {
+    const ProgramRun placed = with(options);
+    EXPECT_EQ(placed.code, 0) << placed.error;
+    EXPECT_EQ(placed.out, expected);
+    EXPECT_EQ(placed.error_lines(), with({}).error_lines()) << placed.error;
+  }
+  for (const char* numa : {"distribute", "isolate"}) {
+    const ProgramRun placed = with({"--numa", numa});
+    EXPECT_EQ(placed.out, expected);
+    if (CountNumaNodes() > 1) continue;
+    EXPECT_THAT(placed.error, HasSubstr("one memory node, there is nothing to place"));
+    EXPECT_EQ(placed.error_lines(), with({}).error_lines() + 1) << placed.error;
+  }
+  const ProgramRun absent = with({"--pin", first + ",8191"});
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_EQ(absent.error_lines(), 1u) << absent.error;
+  EXPECT_THAT(absent.error, HasSubstr("pin: expected CPUs that this process may use"));
+  EXPECT_THAT(absent.error, HasSubstr("found 8191"));
+  for (const char* wrong : {"--pin=core", "--pin=3-1", "--numa=numactl"}) {
+    EXPECT_EQ(with({wrong}).code, 2) << wrong;
+  }
 }
 
 TEST(InspectProgram, JsonAddsUp) {

@@ -228,7 +228,6 @@ TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
                                                          {"--flash-attn"},
                                                          {"-b", "512"},
                                                          {"-tb", "2"},
-                                                         {"--numa", "isolate"},
                                                          {"--batch-size", "64"},
                                                          {"--no-warmup"},
                                                          {"--simple-io"},

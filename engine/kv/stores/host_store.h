@@ -41,6 +41,7 @@ class HostStore final : public Store {
   void Copy(BlockId from, BlockId to, int member, int members) override;
   void Fill(BlockId block, std::byte value) override;
   OpenBlock Open(size_t layer, size_t head, BlockId block, Access access) override;
+  std::span<std::byte> memory() override { return memory_.bytes(); }
   const HostStore* host() const override { return this; }
 
   // The lanes of a head of cache layer number `layer` of the group (not its cache id).

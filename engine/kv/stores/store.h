@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/result.h"
@@ -71,6 +72,8 @@ class Store {
   // The first error of a store whose memory may fail.
   virtual Status status() const { return {}; }
 
+  // The memory of all blocks, where that is the host's own; otherwise empty.
+  virtual std::span<std::byte> memory() { return {}; }
   // This store if the CPU can read its blocks where they lie, otherwise null.
   virtual const HostStore* host() const { return nullptr; }
   // This store if its blocks are a device's to read, otherwise null.
