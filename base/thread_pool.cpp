@@ -147,13 +147,19 @@ void ThreadPool::RunPhases(NextPhase next, Body body, void* context) {
   phase_body_ = body;
   phase_context_ = context;
   done_.value.store(0, std::memory_order_relaxed);
+  const uint32_t passed = barrier_.value.load(std::memory_order_relaxed);
   state_.value.store(state, std::memory_order_release);
   WakeForPhase();
   while ((state & 1) == 0) {
     TakeShares(state, 0);
-    WaitForChange(state_.value, state);
-    state = state_.value.load(std::memory_order_acquire);
+    // In a team larger than the machine others are there enough: the caller sleeps to the end,
+    // which then wakes it alone.
+    if (wakes_ == 0) WaitForChange(state_.value, state);
+    const uint32_t now = state_.value.load(std::memory_order_acquire);
+    if (now == state) break;
+    state = now;
   }
+  if (wakes_ > 0) WaitForChange(barrier_.value, passed);
   Rethrow();
 }
 
@@ -198,7 +204,10 @@ void ThreadPool::TakeShares(uint32_t state, int thread) {
   const uint32_t next = (phase + 1) & kPhaseMask;
   done_.value.store(0, std::memory_order_relaxed);
   state_.value.store(2 * next + (more ? 0 : 1), std::memory_order_release);
-  more ? WakeForPhase() : state_.value.notify_all();
+  if (more || wakes_ == 0) return WakeForPhase();
+  // The caller waits for a barrier, as at the end of Run.
+  barrier_.value.fetch_add(1, std::memory_order_release);
+  barrier_.value.notify_one();
 }
 
 bool ThreadPool::TakeShare(uint32_t phase, int share, int thread) {
