@@ -285,7 +285,7 @@ TEST(RunProgram, ThreadsAndMemoryArePlaced) {
     EXPECT_EQ(placed.error_lines(), with({}).error_lines() + 1) << placed.error;
   }
   const ProgramRun absent = with({"--pin", first + ",8191"});
-  EXPECT_EQ(absent.code, 1);
+  EXPECT_EQ(absent.code, 2);
   EXPECT_EQ(absent.error_lines(), 1u) << absent.error;
   EXPECT_THAT(absent.error, HasSubstr("pin: expected CPUs that this process may use"));
   EXPECT_THAT(absent.error, HasSubstr("found 8191"));
