@@ -3,11 +3,18 @@
 // of several kinds.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/cpu_topology.h"
 #include "engine/limits.h"
 #include "tests/engine/runner_kinds.h"
 #include "tests/engine/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/shared_data.h"
+#include "tests/temporary_folder.h"
 
 namespace kvant::test {
 namespace {
@@ -130,6 +137,33 @@ TEST_P(ManyThreads, BoundToCpusHaveThem) {
     options.placement.numa = numa;
     EXPECT_EQ(Program(options), expected);
   }
+}
+
+// The machine's CPUs as if each had a memory node of its own, some of which do not exist: threads
+// are bound, pages are asked for and refused, and the bits are the same.
+TEST_P(ManyThreads, OnMadeUpNodesHaveThem) {
+  const std::vector<int> usable = UsableCpus();
+  if (usable.size() < 2) GTEST_SKIP() << "one CPU, so one node";
+  const TemporaryFolder sys;
+  for (const int cpu : usable) {
+    std::filesystem::create_directories(
+        sys.path() / fmt::format("devices/system/cpu/cpu{}/node{}", cpu, cpu % 2));
+  }
+  SessionOptions options = OptionsFor(5);
+  const std::vector<float> expected = Program(options);
+  setenv("KVANT_TEST_SYS", sys.path().c_str(), 1);
+  EXPECT_EQ(CountNumaNodes(), 2);
+  for (const Numa numa : {Numa::kDistribute, Numa::kIsolate}) {
+    for (const Pin pin : {Pin::kNone, Pin::kCores}) {
+      options.placement = {.pin = pin, .numa = numa};
+      EXPECT_EQ(Program(options), expected);
+      const auto runner = OpenRunner(model_, options);
+      EXPECT_GT(runner->stats().weight_pages, 0u);
+      EXPECT_LE(runner->stats().weight_pages_placed, runner->stats().weight_pages);
+    }
+  }
+  unsetenv("KVANT_TEST_SYS");
+  EXPECT_EQ(UsableCpus(), usable);
 }
 
 TEST(ManyThreads, TheLargestTeamHasThem) {

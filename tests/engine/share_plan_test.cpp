@@ -4,6 +4,7 @@
 #include "engine/graph/share_plan.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -220,6 +221,34 @@ TEST(OwnedWeights, AreWholeMatricesAndEqualParts) {
     EXPECT_TRUE(run::SharedWeights(model->plan()).empty());
     const auto [least, most] = std::ranges::minmax(bytes);
     EXPECT_LE(static_cast<double>(most), 1.02 * static_cast<double>(least));
+  }
+}
+
+// Each page of the matrices is asked for once, whoever of how many threads owns which rows of it.
+TEST(PlacedWeights, EveryPageOnce) {
+  for (const int experts : {0, 4}) {
+    TinyShape shape;
+    shape.dim = 256;
+    shape.ffn = 512;
+    shape.experts.count = experts;
+    const auto model = OpenTiny(shape);
+    std::map<const std::byte*, std::span<const std::byte>> matrices;
+    for (const graph::Stage stage : {graph::Stage::kBody, graph::Stage::kHead}) {
+      for (const auto& node : model->plan().nodes(stage)) {
+        for (const formats::GgufTensor* matrix : node->Matrices()) {
+          matrices[matrix->data] = {matrix->data, static_cast<size_t>(matrix->size_bytes)};
+        }
+      }
+    }
+    size_t bytes = 0;
+    for (const auto& [at, matrix] : matrices) bytes += PagesBegunIn(matrix).size();
+    for (const int threads : {1, 3, 16}) {
+      const ThreadPlaces places = {.cpus = {},
+                                   .nodes = std::vector<int64_t>(static_cast<size_t>(threads), 0)};
+      ThreadPool team(threads);
+      const PagesPlaced placed = run::PlaceWeights(model->plan(), places, team);
+      EXPECT_EQ(static_cast<size_t>(placed.pages * sysconf(_SC_PAGESIZE)), bytes) << threads;
+    }
   }
 }
 
