@@ -221,20 +221,12 @@ TEST(Usage, LogitsArguments) {
 
 TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
   KVANT_SKIP_WITHOUT_PROGRAM();
-  const std::vector<std::vector<std::string>> ignored = {{"-ngl", "99"},
-                                                         {"--n-gpu-layers", "99"},
-                                                         {"-fa"},
-                                                         {"-fa", "on"},
-                                                         {"--flash-attn"},
-                                                         {"-b", "512"},
-                                                         {"-tb", "2"},
-                                                         {"--batch-size", "64"},
-                                                         {"--no-warmup"},
-                                                         {"--simple-io"},
-                                                         {"--log-disable"},
-                                                         {"--color"},
-                                                         {"-no-cnv"},
-                                                         {"--no-display-prompt"}};
+  const std::vector<std::vector<std::string>> ignored = {
+      {"-ngl", "99"},  {"--n-gpu-layers", "99"}, {"-fa"},
+      {"-fa", "on"},   {"--flash-attn"},         {"-b", "512"},
+      {"-tb", "2"},    {"--batch-size", "64"},   {"--no-warmup"},
+      {"--simple-io"}, {"--log-disable"},        {"--color"},
+      {"-no-cnv"},     {"--no-display-prompt"}};
   for (std::vector<std::string> options : ignored) {
     options.insert(options.begin(), {"run", "-n", "1"});
     options.push_back(SmallModel());
