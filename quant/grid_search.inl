@@ -123,9 +123,8 @@ class GridSearch {
     Floats flips[IsEven(kRule) ? kPatterns : 1];
   };
   struct Best {
-    Floats change = Splat(std::numeric_limits<float>::infinity());
-    Floats lower = {};
-    Ints upper = {};
+    Floats change, lower;
+    Ints upper;
 
     void Keep(Floats candidate, Floats of_lower, int h) {
       const Ints nearer = candidate < change;
@@ -179,7 +178,8 @@ class GridSearch {
         }
       }
     }
-    Best bests[2];
+    const Best none = {Splat(std::numeric_limits<float>::infinity()), Floats{}, Ints{}};
+    Best bests[2] = {none, none};
     for (const auto& run : std::span(grid_.runs, static_cast<size_t>(grid_.run_count))) {
       const int h = run.upper;
       const int q = h % kPatterns;

@@ -52,7 +52,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q2_0::kType, RunQuantized<UnpackQ2_0>},
     {quant::Q6_0::kType, RunQuantized<UnpackQ6_0>},
     {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
-    {quant::IQ3_K::kType, RunQuantized<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ3_K::kType, RunRare<UnpackShifted<quant::IQ3_K>>},
     {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
     {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},

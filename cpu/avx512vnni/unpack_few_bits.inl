@@ -41,8 +41,8 @@ struct UnpackQ6_0 {
     const __m512i v1 = _mm512_loadu_si512(bytes + 52);
     const __m512i v2 = _mm512_loadu_si512(bytes + 104);
     const __m512i v3 = _mm512_loadu_si512(bytes + 208 - 64);  // six words before block 6
-    const auto pick =
-        [](__m512i a, const uint16_t* words, __m512i b) __attribute__((always_inline)) {
+    const auto pick = [&](__m512i a, const uint16_t* words, __m512i b)
+        __attribute__((always_inline)) {
       return _mm512_permutex2var_epi16(a, _mm512_load_si512(words), b);
     };
     const __m512i codes_a = pick(v0, kFirstWordsOfQ6_0.codes, v1);
@@ -52,7 +52,7 @@ struct UnpackQ6_0 {
     const __m512i first = _mm512_shuffle_i64x2(codes_a, codes_b, 0x44);
     const __m512i second = _mm512_shuffle_i64x2(codes_a, codes_b, 0xee);
     const __m512i high = _mm512_shuffle_i64x2(rest_a, rest_b, 0x44);
-    const auto join = [](__m512i low, __m512i upper) __attribute__((always_inline)) {
+    const auto join = [&](__m512i low, __m512i upper) __attribute__((always_inline)) {
       return _mm512_and_si512(SelectBits(_mm512_set1_epi8(15), low, upper), _mm512_set1_epi8(63));
     };
     WeightBlock out;
