@@ -32,6 +32,7 @@ namespace {
 #include "cpu/avx512vnni/unpack_grids.inl"
 #include "cpu/avx512vbmi/unpack_two.inl"
 #include "cpu/avx2/packed_scales.inl"
+#include "cpu/avx512vnni/piece_order.inl"
 #include "cpu/avx512vbmi/plane_pieces.inl"
 #include "cpu/avx512vbmi/look_up.inl"
 #include "cpu/avx512vnni/unpack_q2_k.inl"

@@ -1,28 +1,8 @@
 // Planes of bits (BitPlane of quant/block.h) in LaneOrder::kGroups in AVX-512 VBMI, without a
 // transposition. VPMULTISHIFTQB takes each byte from any bit of its 64-bit word on, so where the
 // bytes of two neighbouring lanes lie in one such word of the plane, two permutations serve four
-// vectors. Included inside the target region of matmul.cpp, after unpack_pieces.inl.
-
-// The value that begins lane `lane` of vector s: its lanes hold four values of group 4v + q each.
-constexpr int FirstValue(int lane, int s) { return 16 * (4 * (lane % 4) + lane / 4) + 4 * s; }
-
-// Vector s of a lane takes the 32-bit piece first[s][lane] of the plane; the fields of its four
-// values begin at bit shift[lane] + kBit of each byte, where rotations count.
-template <int kWidth, int kRun, int kBit>
-struct PieceOrder {
-  static_assert(kRun % 16 == 0);
-  using Plane = quant::BitPlane<kWidth, kRun>;
-  alignas(64) uint32_t first[4][16] = {};
-  alignas(64) uint32_t shift[16] = {};
-  constexpr PieceOrder() {
-    for (int lane = 0; lane < 16; ++lane) {
-      for (int s = 0; s < 4; ++s) first[s][lane] = Plane::Byte(FirstValue(lane, s)) / 4;
-      shift[lane] = static_cast<uint32_t>(Plane::Shift(FirstValue(lane, 0)) - kBit) % 32;
-    }
-  }
-};
-template <int kWidth, int kRun, int kBit>
-constexpr PieceOrder<kWidth, kRun, kBit> kPieceOrder;
+// vectors. Included inside the target region of matmul.cpp, after
+// cpu/avx512vnni/piece_order.inl.
 
 // Vectors 2k and 2k + 1 take their bytes from the 64-bit word first[k][word], each byte from bit
 // bits[s % 2][byte] on.

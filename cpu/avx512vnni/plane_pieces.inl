@@ -1,25 +1,6 @@
 // Planes of bits (BitPlane of quant/block.h) in LaneOrder::kGroups, without a transposition: a lane
 // picks the four bytes that its values lie in and shifts them. Included inside the target region of
-// matmul.cpp, after unpack_pieces.inl.
-
-// Vector s of a lane takes the 32-bit piece first[s][lane] of the plane; the fields of its four
-// values begin at bit shift[lane] + kBit of each byte, where rotations count.
-template <int kWidth, int kRun, int kBit>
-struct PieceOrder {
-  static_assert(kRun % 16 == 0);
-  using Plane = quant::BitPlane<kWidth, kRun>;
-  alignas(64) uint32_t first[4][16] = {};
-  alignas(64) uint32_t shift[16] = {};
-  constexpr PieceOrder() {
-    for (int lane = 0; lane < 16; ++lane) {
-      const int value = 16 * (4 * (lane % 4) + lane / 4);
-      for (int s = 0; s < 4; ++s) first[s][lane] = Plane::Byte(value + 4 * s) / 4;
-      shift[lane] = static_cast<uint32_t>(Plane::Shift(value) - kBit) % 32;
-    }
-  }
-};
-template <int kWidth, int kRun, int kBit>
-constexpr PieceOrder<kWidth, kRun, kBit> kPieceOrder;
+// matmul.cpp, after piece_order.inl.
 
 // The pieces of a plane of 256 fields: 32 * kWidth bytes.
 template <class Plane>
@@ -64,7 +45,7 @@ struct PairOrder {
   constexpr PairOrder() {
     for (int w = 0; w < 32; ++w) {
       const int lane = w / 2;
-      const int pair = 8 * (4 * (lane % 4) + lane / 4) + w % 2;
+      const int pair = FirstValue(lane, 0) / 2 + w % 2;
       for (int s = 0; s < 4; ++s) first[s][w] = static_cast<uint16_t>(Plane::Byte(pair + 2 * s));
       shift[w] = static_cast<uint16_t>(Plane::Shift(pair));
     }

@@ -258,6 +258,15 @@ std::vector<ShareWork> SharesOfPieces(const ProductNode& node, const Product& pr
   return result;
 }
 
+// The rows that a share of a node reads where there is one token.
+template <class ProductNode>
+void VisitRowsOfPieces(const ProductNode& node, const Product& product, const ShareNumber& share,
+                       const Node::RowVisit& visit) {
+  node.ForPieces({1, cpu::TokenCount::kFew}, share, [&](const Product::Piece& piece) {
+    visit(product.matrix(piece.operand), piece.rows);
+  });
+}
+
 class MatMulNode final : public Node {
  public:
   MatMulNode(std::string name, std::vector<ValueId> reads, ValueId out, Product product)
@@ -273,9 +282,7 @@ class MatMulNode final : public Node {
     return SharesOfPieces(*this, product_, pass, shares);
   }
   void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const override {
-    ForPieces({1, cpu::TokenCount::kFew}, share, [&](const Product::Piece& piece) {
-      visit(product_.matrix(piece.operand), piece.rows);
-    });
+    VisitRowsOfPieces(*this, product_, share, visit);
   }
 
   // Calls run(piece) for all pieces of a share.
@@ -356,9 +363,7 @@ class GatedUnitNode final : public Node {
     return SharesOfPieces(*this, product_, pass, shares);
   }
   void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const override {
-    ForPieces({1, cpu::TokenCount::kFew}, share, [&](const Product::Piece& piece) {
-      visit(product_.matrix(piece.operand), piece.rows);
-    });
+    VisitRowsOfPieces(*this, product_, share, visit);
   }
   template <class RunPiece>
   void ForPieces(const Tokens& tokens, const ShareNumber& share, const RunPiece& run) const {

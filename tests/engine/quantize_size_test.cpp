@@ -90,6 +90,16 @@ class QuantizeSize : public testing::Test {
     ASSERT_TRUE(file.ok());
     file_ = std::make_unique<GgufFile>(std::move(*file));
   }
+  // The model with all matrices in Q4_0.
+  Result<GgufFile> OpenAsQ4() {
+    PlanOptions options;
+    options.recipe = FindRecipe("Q4_0");
+    options.pure = true;
+    const auto quantized = PlanQuantization(*file_, options);
+    const auto written = WriteQuantized(*file_, *quantized, folder_ / "q4.gguf", {});
+    if (!written.ok()) return written.error();
+    return GgufFile::Open(folder_ / "q4.gguf");
+  }
   TemporaryFolder folder_;
   std::unique_ptr<GgufFile> file_;
 };
@@ -192,12 +202,7 @@ TEST_F(QuantizeSize, IsEndedWhileItChooses) {
 }
 
 TEST_F(QuantizeSize, SaysWhatIsWrongWithQuantizedModels) {
-  PlanOptions options;
-  options.recipe = FindRecipe("Q4_0");
-  options.pure = true;
-  const auto quantized = PlanQuantization(*file_, options);
-  ASSERT_TRUE(WriteQuantized(*file_, *quantized, folder_ / "q4.gguf", {}).ok());
-  const auto q4 = GgufFile::Open(folder_ / "q4.gguf");
+  const auto q4 = OpenAsQ4();
   ASSERT_TRUE(q4.ok());
   const auto plan = PlanForSize(*q4, {}, Request(100'000));
   ASSERT_FALSE(plan.ok());
@@ -260,14 +265,9 @@ TEST_F(QuantizeSize, LeavesTensorsWithAnOptionAlone) {
 
 // A matrix that keeps its type is copied, so nothing is lost.
 TEST_F(QuantizeSize, LosesNothingWhereATypeStays) {
-  PlanOptions options;
-  options.recipe = FindRecipe("Q4_0");
-  options.pure = true;
-  const auto quantized = PlanQuantization(*file_, options);
-  ASSERT_TRUE(WriteQuantized(*file_, *quantized, folder_ / "q4.gguf", {}).ok());
-  const auto q4 = GgufFile::Open(folder_ / "q4.gguf");
+  const auto q4 = OpenAsQ4();
   ASSERT_TRUE(q4.ok());
-  options = {};
+  PlanOptions options;
   options.re_quantizing = ReQuantizing::kAllowed;
   const auto plan = PlanForSize(*q4, options, Request(q4->file_bytes() + 4096));
   ASSERT_TRUE(plan.ok()) << plan.error().message;

@@ -117,15 +117,20 @@ TEST(Cuts, PlacesInTurnAreAllPlacesAndGoThroughTheThreads) {
   }
 }
 
-// A pass over `rows` tokens of one sequence, which then has `end`.
-graph::SharePlan SharesOf(const Model& model, int64_t rows, int64_t end, int64_t threads) {
-  const PassShape::Part part = {.rows = rows, .end = end};
+// A pass over the tokens of one sequence, which outlives it.
+PassShape PassOf(const PassShape::Part& part) {
   PassShape pass;
-  pass.rows.Set(RowSpace::kPass, rows);
+  pass.rows.Set(RowSpace::kPass, part.rows);
   pass.rows.Set(RowSpace::kHead, 1);
   pass.parts = {&part, 1};
   pass.cache = {cpu::KvElement::kF16, cpu::KvElement::kF16};
-  return graph::PlanShares(model.plan(), pass, threads);
+  return pass;
+}
+
+// A pass over `rows` tokens of one sequence, which then has `end`.
+graph::SharePlan SharesOf(const Model& model, int64_t rows, int64_t end, int64_t threads) {
+  const PassShape::Part part = {.rows = rows, .end = end};
+  return graph::PlanShares(model.plan(), PassOf(part), threads);
 }
 
 double Imbalance(const graph::SharePlan& plan, Measure measure, int64_t threads) {
@@ -141,11 +146,7 @@ TEST(SharePlan, SharesAddUpToTheWorkOfThePlan) {
     const auto model = OpenTiny(shape);
     for (const auto& [rows, end] : {std::pair<int64_t, int64_t>{1, 500}, {7, 40}, {100, 300}}) {
       const PassShape::Part part = {.rows = rows, .end = end};
-      PassShape pass;
-      pass.rows.Set(RowSpace::kPass, rows);
-      pass.rows.Set(RowSpace::kHead, 1);
-      pass.parts = {&part, 1};
-      pass.cache = {cpu::KvElement::kF16, cpu::KvElement::kF16};
+      const PassShape pass = PassOf(part);
       const graph::Work all = model->plan().WorkOf(pass);
       for (const int threads : {1, 2, 5, 64}) {
         graph::Work sum;
