@@ -74,7 +74,7 @@ using TileTokens = TokenRecords<kPanelTokens>;
       ".p2align 5\n1:\n\t" \
       block \
       "add %[block_bytes], %[panel]\n\t" \
-      "add $32, %[codes]\n\t" \
+      "add %[code_bytes], %[codes]\n\t" \
       "add $4, %[scales]\n\t" \
       "add %[scale_bytes], %[starts]\n\t" \
       "add %[scale_bytes], %[sums]\n\t" \
@@ -83,7 +83,8 @@ using TileTokens = TokenRecords<kPanelTokens>;
       : [panel] "+r"(panel), [codes] "+r"(at.codes), [scales] "+r"(at.scales), \
         [starts] "+r"(at.starts), [sums] "+r"(at.sums), [blocks] "+m"(blocks) \
       : [totals] "r"(totals), [records] "m"(records), KVANT_TILE_CONSTANTS \
-        [block_bytes] "i"(32 * Traits::kBlock), [scale_bytes] "i"(4 * Traits::kScales) \
+        [block_bytes] "i"(32 * Traits::kBlock), [scale_bytes] "i"(4 * Traits::kScales), \
+        [code_bytes] "i"(Traits::kWide ? 64 : 32) \
       : "memory", "cc", "rax", "r8", "r9", "r10", "r11", "r12", "r13", \
         "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", \
         "ymm11", "ymm12", "ymm13", "ymm14", "ymm15")

@@ -15,6 +15,7 @@
 // Rows of a vector, vectors of rows.
 constexpr int64_t kPanelLanes = 16;
 constexpr int kPanelVectors = 2;
+constexpr bool kWidePanels = false;
 
 // What a panel's kernel must know about a format: one scale per row for 32 or for 16 columns.
 template <bool kOffsets, int kScaleValues>

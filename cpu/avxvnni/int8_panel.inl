@@ -4,11 +4,14 @@
 // Codes lie as code + 128, and dot products begin with what the activations' `starts` take off: the
 // arithmetic of cpu/avx512vnni in half the width, with the same bits.
 
+constexpr bool kWidePanels = false;
+
 // How panels hold a format with one scale per row for kScaleValues columns.
 template <bool kOffsets, int kScaleValues>
 struct PanelTraits {
   static constexpr bool kHasOffsets = kOffsets;
   static constexpr int kScales = 32 / kScaleValues;
+  static constexpr bool kWide = false;
   static constexpr float kScaleFactor = 1.0f;
   // Vectors of a block: before the first scale, from one scale to the next, altogether.
   static constexpr int kCodes = 8 * kPanelVectors;

@@ -3,6 +3,9 @@
 //
 //   kPanelLanes, kPanelVectors   rows of a vector, vectors of rows of a panel
 //   kPanelTokens, TileTokens     tokens of a tile, TokenRecords of so many
+//   kWidePanels                  whether there are formats whose Traits::kWide is true: their
+//   panels
+//                                want activations of 16 bits
 //   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
 //   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
 //   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes
@@ -15,8 +18,6 @@
 // tokens beside it: the tiles never change a bit.
 
 constexpr int64_t kPanelHeight = kPanelVectors * kPanelLanes;
-// Blocks of 256 columns of a panel.
-constexpr int64_t kPanelDepth = 2;
 // Panels whose sums are kept at a time.
 constexpr int64_t kPassPanels = 8;
 // Tiles of tokens, some 256 tokens, that pass by a panel before the next is unpacked.
@@ -30,13 +31,22 @@ struct PanelScratch {
   static constexpr int64_t kSums = kPassPanels * kPassTiles * kTileVectors;
   static constexpr int64_t kPanel = 8 * kPanelDepth * kPanelBlockMax;
 
+  // Vectors of the activations of a tile, and of a pass, in 16 bits.
+  static constexpr int64_t kWideTile = kPanelTokens * kWideTokenBytes / int64_t{sizeof(Vector)};
+  static constexpr int64_t kWide = kWidePanels ? kPassTiles * kWideTile : 0;
+
   Vector* sums;   // [kPassPanels][kPassTiles][kPanelTokens][kPanelVectors]
   Vector* panel;  // [8 * kPanelDepth] blocks
+  Vector* wide;   // [kPassTiles][kWideTile]
 
   explicit PanelScratch(std::byte* bytes)
-      : sums(reinterpret_cast<Vector*>(bytes)), panel(sums + kSums) {}
+      : sums(reinterpret_cast<Vector*>(bytes)), panel(sums + kSums), wide(panel + kPanel) {}
 
-  static constexpr size_t Bytes() { return (kSums + kPanel) * sizeof(Vector); }
+  int16_t* WideTile(int64_t tile) const {
+    return reinterpret_cast<int16_t*>(wide + tile * kWideTile);
+  }
+
+  static constexpr size_t Bytes() { return (kSums + kPanel + kWide) * sizeof(Vector); }
 };
 
 // What the loops below must know of a format's panels.
@@ -48,15 +58,19 @@ struct PanelFormat {
                    PanelActivations at, PanelScratch::Vector* totals);
   int64_t block_vectors;
   int scales;  // of a row in 32 columns
+  bool wide;   // whether the activations have 16 bits
 
   template <class Unpacker>
   static PanelFormat Of(const MatMulTask& task) {
     using Traits = PanelTraitsOf<Unpacker>;
+    bool wide = false;
+    if constexpr (kWidePanels) wide = Traits::kWide;
     return {{UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
             PackRows<Traits, typename Unpacker::Codes>,
             MultiplyTile<Traits>,
             Traits::kBlock,
-            Traits::kScales};
+            Traits::kScales,
+            wide};
   }
 
   template <class Traits, class Codes>
@@ -124,12 +138,20 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
   const bool last = begin + count == BlockCount(task.cols);
   const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
   const PanelActivations at = activations.From(8 * begin, format.scales);
+  if (kWidePanels && format.wide) {
+    for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
+      const int64_t tile = (token - pass.token) / kPanelTokens;
+      TileTokens(task, token).Widen(at.codes, 32 * depth, scratch.WideTile(tile));
+    }
+  }
   PanelScratch::Vector* sums = scratch.sums;
   for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
     PackPanel(task, format, row, begin, count, scratch.panel);
     for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
       const TileOutput output(task, row, token);
-      format.multiply(scratch.panel, depth, TileTokens(task, token), at, sums);
+      TileTokens tokens(task, token);
+      if (kWidePanels) tokens.wide_codes = scratch.WideTile((token - pass.token) / kPanelTokens);
+      format.multiply(scratch.panel, depth, tokens, at, sums);
       if (last) output.Put(sums, task.store);
       sums += kTileVectors;
     }

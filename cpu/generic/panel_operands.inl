@@ -26,14 +26,31 @@ struct PanelActivations {
   }
 };
 
+// Blocks of 256 columns of a panel, and from a token's codes to the next's where they have 16 bits.
+constexpr int64_t kPanelDepth = 2;
+constexpr int64_t kWideTokenValues = 256 * kPanelDepth;
+constexpr int64_t kWideTokenBytes = kWideTokenValues * sizeof(int16_t);
+
 // The activation records of a tile's tokens. The last token stands in for those that are missing.
 template <int kTokens>
 struct TokenRecords {
   const std::byte* records[kTokens];
+  // The codes of all in 16 bits, kWideTokenBytes apart, for panels with Traits::kWide.
+  const int16_t* wide_codes = nullptr;
 
   TokenRecords(const MatMulTask& task, int64_t token) {
     for (int64_t t = 0; t < kTokens; ++t) {
       records[t] = task.activations + std::min(token + t, task.tokens - 1) * task.activation_stride;
+    }
+  }
+
+  // The codes of `columns` columns, `at` bytes into each record, in 16 bits. A multiple of 32.
+  void Widen(int64_t at, int64_t columns, int16_t* out) const {
+    for (int t = 0; t < kTokens; ++t) {
+      const auto* codes = reinterpret_cast<const int8_t*>(records[t] + at);
+      for (int64_t i = 0; i < columns; i += 32) {
+        for (int64_t j = i; j < i + 32; ++j) out[t * kWideTokenValues + j] = codes[j];
+      }
     }
   }
 };
