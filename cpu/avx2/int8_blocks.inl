@@ -206,24 +206,6 @@ constexpr int kHeldTokens = 8;
   return _mm256_permute2x128_si256(a, b, 0x31);
 }
 
-// Turns a block into LaneOrder::kGroups, which panels are packed from.
-template <class Codes>
-inline void PutInGroupOrder(WeightBlock& block) {
-  if constexpr (Codes::kOrder != LaneOrder::kGroups) {
-    const __m256i orders[2] = {_mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5),
-                               _mm256_setr_epi32(2, 6, 3, 7, 2, 6, 3, 7)};
-    const __m256 scales = block.scales[0];
-    const __m256 offsets = Codes::kHasOffsets ? block.offsets[0] : scales;
-    for (int h = 0; h < 2; ++h) {
-      __m256i* v = block.codes + 4 * h;
-      TransposeCodes(JoinLower(v[0], v[1]), JoinUpper(v[0], v[1]), JoinLower(v[2], v[3]),
-                     JoinUpper(v[2], v[3]), v);
-      block.scales[h] = _mm256_permutevar8x32_ps(scales, orders[h]);
-      if (Codes::kHasOffsets) block.offsets[h] = _mm256_permutevar8x32_ps(offsets, orders[h]);
-    }
-  }
-}
-
 // From LaneOrder::kPairs to kPairLanes.
 [[gnu::always_inline]] inline void GatherPairs(__m256i* codes) {
   __m256i out[8];

@@ -113,8 +113,20 @@ inline void TransposeLanes(__m256i* v) {
   }
 }
 
-// The group of 16 columns that lane `lane` of half `half` of a WeightBlock belongs to.
-constexpr int64_t GroupOf(int64_t half, int64_t lane) { return 8 * half + lane % 4 * 2 + lane / 4; }
+// Where four columns of a WeightBlock belong: line `line` of 32 columns, or scale line / 4.
+struct PanelPlace {
+  int64_t columns32, line;
+};
+template <LaneOrder kOrder>
+constexpr PanelPlace PlaceOf(int64_t vector, int64_t lane) {
+  if constexpr (kOrder == LaneOrder::kGroups) {
+    const int64_t group = vector / 4 * 8 + lane % 4 * 2 + lane / 4;
+    return {group / 2, group % 2 * 4 + vector % 4};
+  } else {
+    static_assert(kOrder == LaneOrder::kPairs);
+    return {vector / 2 * 2 + lane / 4, vector % 2 * 4 + lane % 4};
+  }
+}
 
 // kDotOrigin times a scale is exact because the scale's last two bits are zero and it is at most
 // 2^104. No format has scales of more than 22 bits, only MXFP4 has larger finite ones, and this
@@ -125,9 +137,11 @@ inline __m256 PanelScales(__m256i bits) {
   return _mm256_max_ps(_mm256_set1_ps(-0x1p104f), at_most);
 }
 
-// The scales, and offsets where there are some, of half `half` of the blocks of eight rows.
-template <class Traits>
+// The scales of eight rows, and offsets where there are some: of half `half` of blocks in
+// LaneOrder::kGroups, of all pairs otherwise.
+template <class Traits, LaneOrder kOrder>
 void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel) {
+  static_assert(kOrder == LaneOrder::kGroups || Traits::kScales == 1);
   __m256i scales[kPanelLanes];
   __m256i offsets[kPanelLanes];
   for (int64_t r = 0; r < kPanelLanes; ++r) {
@@ -137,10 +151,13 @@ void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel)
   TransposeLanes(scales);
   if (Traits::kHasOffsets) TransposeLanes(offsets);
   for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-    const int64_t group = GroupOf(half, lane);
-    if (group % 2 >= Traits::kScales) continue;
-    __m256* out =
-        panel + group / 2 * Traits::kBlock + Traits::kCodes + group % 2 * Traits::kScaleStride + v;
+    const PanelPlace place = kOrder == LaneOrder::kGroups
+                                 ? PlaceOf<LaneOrder::kGroups>(4 * half, lane)
+                                 : PanelPlace{lane % 4 * 2 + lane / 4, 0};
+    const int64_t scale = place.line / 4;
+    if (scale >= Traits::kScales) continue;
+    __m256* out = panel + place.columns32 * Traits::kBlock + Traits::kCodes +
+                  scale * Traits::kScaleStride + v;
     const __m256 exact = PanelScales(scales[lane]);
     out[0] = _mm256_mul_ps(exact, _mm256_set1_ps(Traits::kScaleFactor));
     out[kPanelVectors] = _mm256_mul_ps(out[0], _mm256_set1_ps(kDotOrigin));
@@ -148,23 +165,22 @@ void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel)
   }
 }
 
-// One block of 256 columns of eight rows, in the order of int8_blocks.inl, to vector `v` of eight
+// One block of 256 columns of eight rows, in an order of int8_blocks.inl, to vector `v` of eight
 // blocks of a panel.
 template <class Traits, class Codes>
 void PackBlock(const WeightBlock* rows, int64_t v, __m256* panel) {
-  for (int64_t half = 0; half < 2; ++half) {
-    for (int64_t s = 0; s < 4; ++s) {
-      __m256i lanes[kPanelLanes];
-      for (int64_t r = 0; r < kPanelLanes; ++r) lanes[r] = rows[r].codes[4 * half + s];
-      TransposeLanes(lanes);
-      for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-        const int64_t group = GroupOf(half, lane);
-        __m256i* block = reinterpret_cast<__m256i*>(panel + group / 2 * Traits::kBlock);
-        Traits::template PutLine<Codes>(lanes[lane], group % 2 * 4 + s, block + v);
-      }
+  for (int64_t i = 0; i < 8; ++i) {
+    __m256i lanes[kPanelLanes];
+    for (int64_t r = 0; r < kPanelLanes; ++r) lanes[r] = rows[r].codes[i];
+    TransposeLanes(lanes);
+    for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
+      const PanelPlace place = PlaceOf<Codes::kOrder>(i, lane);
+      __m256i* block = reinterpret_cast<__m256i*>(panel + place.columns32 * Traits::kBlock);
+      Traits::template PutLine<Codes>(lanes[lane], place.line, block + v);
     }
-    PackScales<Traits>(rows, half, v, panel);
   }
+  constexpr int64_t kVectors = Codes::kOrder == LaneOrder::kGroups ? 2 : 1;  // of scales
+  for (int64_t h = 0; h < kVectors; ++h) PackScales<Traits, Codes::kOrder>(rows, h, v, panel);
 }
 
 inline WeightBlock ZeroBlock() {

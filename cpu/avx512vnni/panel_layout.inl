@@ -77,7 +77,8 @@ inline __m512 PanelScales(__m512i bits) {
 // One block of 256 columns of 16 rows, in the order of int8_blocks.inl (lane 4q + v = group 4v +
 // q), to vector `v` of eight blocks of a panel.
 template <class Traits, class Codes>
-void PackBlock(const WeightBlock* rows, int64_t v, __m512* blocks) {
+void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
+  for (int r = 0; r < 16; ++r) PutInGroupOrder<Codes>(rows[r]);
   constexpr int64_t kStride = Traits::kBlock;
   __m512i* panel = reinterpret_cast<__m512i*>(blocks);
   __m512i lanes[16];

@@ -76,7 +76,6 @@ struct PanelFormat {
   template <class Traits, class Codes>
   [[gnu::noinline]] static void PackRows(WeightBlock* rows, int64_t v,
                                          PanelScratch::Vector* panel) {
-    for (int64_t r = 0; r < kPanelLanes; ++r) PutInGroupOrder<Codes>(rows[r]);
     PackBlock<Traits, Codes>(rows, v, panel);
   }
 };
