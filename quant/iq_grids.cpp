@@ -227,6 +227,17 @@ constexpr Packed Pack(const Points& grid, const int8_t (&levels)[kBase]) {
   return packed;
 }
 
+template <class Points>
+constexpr TernaryDigits DigitsOf(const Points& grid) {
+  TernaryDigits digits{};
+  for (int point = 0; point < Points::kCount; ++point) {
+    for (int j = 0; j < Points::kDims; ++j) {
+      digits.points[point][j] = static_cast<int8_t>(grid.points[point][j] / 8 + 1);
+    }
+  }
+  return digits;
+}
+
 // Digits [begin, begin + 4) of a point, two bits each.
 template <class Points>
 constexpr uint8_t FourDigits(const Points& grid, int point, int begin) {
@@ -281,6 +292,7 @@ constexpr Grid<8, 1024, 3> kIq2SGrid = Expand<Grid<8, 1024, 3>>(kIq2SSet, kIq2Le
 constexpr Grid<4, 256, 8> kIq3XxsGrid = Expand<Grid<4, 256, 8>>(kIq3XxsSet, kIq3XxsLevels);
 constexpr Grid<4, 512, 8> kIq3SGrid = Expand<Grid<4, 512, 8>>(kIq3SSet, kIq3SLevels);
 
+constinit const TernaryDigits kIq1Digits = DigitsOf(kIq1Grid);
 constexpr PackedTernary kIq1Packed = PackTernary(kIq1Grid);
 static_assert(FitsTernary(kIq1Grid, kIq1Packed));
 constinit const PackedPoints<1024, 2> kIq2SPacked =

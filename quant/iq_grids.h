@@ -49,6 +49,12 @@ extern const Grid<8, 1024, 3> kIq2SGrid;
 extern const Grid<4, 256, 8> kIq3XxsGrid;
 extern const Grid<4, 512, 8> kIq3SGrid;
 
+// The digits 0, 1 and 2 of the points of kIq1Grid.
+struct TernaryDigits {
+  alignas(64) int8_t points[2048][8];
+};
+extern const TernaryDigits kIq1Digits;
+
 // What the digits of a point's coordinates stand for.
 inline constexpr int8_t kIq2Levels[] = {8, 25, 43};
 inline constexpr int8_t kIq3XxsLevels[] = {4, 12, 20, 28, 36, 44, 52, 62};

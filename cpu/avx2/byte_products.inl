@@ -85,5 +85,19 @@ template <class Codes>
   return Codes::kBias == 0 ? dot : _mm256_add_epi32(dot, bias);
 }
 
+// The products of two vectors of codes of at most 63, in 32 bits; and times factors, which lie in
+// both words of the lanes.
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotTwo(const __m256i* w, const __m256i* x, __m256i factors) {
+  static_assert(Codes::kCodeMax <= 63);
+  const __m256i pairs =
+      _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
+  return _mm256_madd_epi16(pairs, factors);
+}
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotTwo(const __m256i* w, const __m256i* x) {
+  return DotTwo<Codes>(w, x, _mm256_set1_epi16(1));
+}
+
 // So many tokens and more are worth a transposition of the weights into LaneOrder::kPairLanes.
 constexpr int kPairLanesFrom = 8;

@@ -13,6 +13,7 @@
 #include "cpu/avx2/unpack_q6_k.inl"
 #include "cpu/avx2/unpack_q8_0.inl"
 #include "cpu/avx2/unpack_iq4.inl"
+#include "cpu/avx2/unpack_points.inl"
 #include "cpu/avx2/unpack_grids.inl"
 #include "cpu/avx2/unpack_shifted.inl"
 #include "cpu/avx2/unpack_trellis.inl"
@@ -39,13 +40,13 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
     {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
     {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
-    {quant::IQ1_S::kType, RunRare<UnpackIQ1_S>},
-    {quant::IQ1_M::kType, RunRare<UnpackIQ1_M>},
-    {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
-    {quant::IQ2_XS::kType, RunRare<UnpackIQ2_XS>},
-    {quant::IQ2_S::kType, RunRare<UnpackIQ2_S>},
-    {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
-    {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
+    {quant::IQ1_S::kType, RunQuantized<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunQuantized<UnpackIQ1_M>},
+    {quant::IQ2_XXS::kType, RunQuantized<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunQuantized<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunQuantized<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunQuantized<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunQuantized<UnpackIQ3_S>},
     {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
     {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},

@@ -12,7 +12,19 @@
 // 5, 7, as do biases, scales, offsets and sums, in the first of their vectors. For many tokens a
 // transposition costs less than that meeting for each of them: in LaneOrder::kPairLanes, the same
 // otherwise, every vector holds four values of each pair, in the pair's lane.
-enum class LaneOrder { kGroups, kPairs, kPairLanes };
+//
+// Points of a grid (point_blocks.inl) are loaded whole, and lanes belong to pairs 0 to 7. In
+// LaneOrder::kPoints and kDigits, for points of eight values, vector 4g + k holds values 8k to
+// 8k + 7 of pairs 2g and 2g + 1 in its lower half and of pairs 4 + 2g and 5 + 2g in its upper one.
+// In LaneOrder::kQuads, for points of four, vector s holds values 4s to 4s + 3 of each pair.
+enum class LaneOrder { kGroups, kPairs, kPairLanes, kPoints, kDigits, kQuads };
+
+constexpr bool TakesPairs(LaneOrder order) {
+  return order == LaneOrder::kPairs || order == LaneOrder::kPairLanes;
+}
+constexpr bool HoldsPoints(LaneOrder order) {
+  return order != LaneOrder::kGroups && !TakesPairs(order);
+}
 
 // How a format's codes are stored in a WeightBlock.
 template <int kBiasValue, int kCodeMaxValue, bool kOffsets,
@@ -39,8 +51,15 @@ using ActivationCodes = CodeTraits<Codes::kBias, 0, true, Codes::kOrder>;
 
 struct WeightBlock {
   __m256i codes[8];  // half h: [4h, 4h + 4)
-  __m256 scales[2];
-  __m256 offsets[2];  // unused unless Codes::kHasOffsets
+  union {
+    __m256 scales[2];
+    __m256i factors[2];  // kPoints, kDigits: of groups, in both words of their lanes
+  };
+  union {
+    __m256 offsets[2];  // unused unless Codes::kHasOffsets
+    __m256i signs[2];   // of points, see point_blocks.inl
+  };
+  float unit;  // kPoints, kDigits: what factors count
 };
 
 struct ActivationBlock {
@@ -112,6 +131,27 @@ inline __m256 RepeatPairs(const float* pairs) {
   out[3] = _mm256_unpackhi_epi64(high01, high23);
 }
 
+// Lane r of vector l becomes lane l of vector r.
+inline void TransposeLanes(__m256i* v) {
+  __m256i quads[8];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    const __m256i low01 = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+    const __m256i high01 = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    const __m256i low23 = _mm256_unpacklo_epi32(v[i + 2], v[i + 3]);
+    const __m256i high23 = _mm256_unpackhi_epi32(v[i + 2], v[i + 3]);
+    quads[i] = _mm256_unpacklo_epi64(low01, low23);
+    quads[i + 1] = _mm256_unpackhi_epi64(low01, low23);
+    quads[i + 2] = _mm256_unpacklo_epi64(high01, high23);
+    quads[i + 3] = _mm256_unpackhi_epi64(high01, high23);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    v[j] = _mm256_permute2x128_si256(quads[j], quads[4 + j], 0x20);
+    v[4 + j] = _mm256_permute2x128_si256(quads[j], quads[4 + j], 0x31);
+  }
+}
+
 // In both halves, lanes 0 and 2 of a, then of b; lanes 1 and 3.
 inline __m256i EvenLanes(__m256i a, __m256i b) {
   return _mm256_castps_si256(
@@ -147,7 +187,7 @@ template <class Codes>
 
 // sum + weights . activations
 template <class Codes>
-  requires(Codes::kOrder != LaneOrder::kGroups)
+  requires(TakesPairs(Codes::kOrder))
 [[gnu::always_inline]] inline Accumulator MultiplyAddOne(const WeightBlock& weights,
                                                          const ActivationBlock& activations,
                                                          Accumulator sum) {
@@ -182,6 +222,7 @@ template <class Codes>
 
 // sums[t] += weights . activations[t]
 template <class Codes, int kTokens>
+  requires(!HoldsPoints(Codes::kOrder))
 [[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
                                                const ActivationBlock* activations,
                                                Accumulator* sums) {
@@ -233,13 +274,22 @@ struct UnpackPairLanes {
 };
 
 template <class Unpacker, int kTokens>
-using UnpackerFor =
-    std::conditional_t<Unpacker::Codes::kOrder == LaneOrder::kPairs && kTokens >= kPairLanesFrom,
-                       UnpackPairLanes<Unpacker>, Unpacker>;
+struct ChooseUnpacker {
+  using Type =
+      std::conditional_t<Unpacker::Codes::kOrder == LaneOrder::kPairs && kTokens >= kPairLanesFrom,
+                         UnpackPairLanes<Unpacker>, Unpacker>;
+};
+template <class Unpacker, int kTokens>
+  requires requires { typename Unpacker::FewTokens; }
+struct ChooseUnpacker<Unpacker, kTokens> {
+  using Type = typename Unpacker::FewTokens;
+};
+template <class Unpacker, int kTokens>
+using UnpackerFor = typename ChooseUnpacker<Unpacker, kTokens>::Type;
 
 // A block of 256 activations whose arrays begin at `row`.
 template <class Codes>
-  requires(Codes::kOrder != LaneOrder::kGroups)
+  requires(TakesPairs(Codes::kOrder))
 [[gnu::always_inline]] inline ActivationBlock ArrangeBlock(const ActivationRow& row) {
   ActivationBlock block;
   const __m256i* v = reinterpret_cast<const __m256i*>(row.codes);
@@ -283,32 +333,4 @@ template <class Codes>
     block.sums[h] = PermuteEight(row.sums + 8 * h);
   }
   return block;
-}
-
-// A block of 256 activations of which only the first exist.
-struct PaddedActivations {
-  int8_t codes[256];
-  float scales[8];
-  float sums[16];
-  float pair_sums[8];
-
-  ActivationRow Copy(const ActivationRow& row, size_t count) {
-    std::memset(this, 0, sizeof(*this));
-    std::memcpy(codes, row.codes, count);
-    std::memcpy(scales, row.scales, count / 32 * sizeof(float));
-    std::memcpy(sums, row.sums, count / 16 * sizeof(float));
-    std::memcpy(pair_sums, row.pair_sums, count / 32 * sizeof(float));
-    return {codes, scales, sums, pair_sums, nullptr, nullptr};
-  }
-};
-
-// Block `i` of a token; values from `cols` on are zero.
-template <class Codes>
-inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
-  const int64_t begin = i * 256;
-  const int64_t count = cols - begin;
-  ActivationRow rest = row.From(begin);
-  PaddedActivations padded;
-  if (count < 256) rest = padded.Copy(rest, static_cast<size_t>(count));
-  return ArrangeBlock<Codes>(rest);
 }

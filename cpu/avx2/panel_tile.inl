@@ -73,27 +73,6 @@ using TileTokens = TokenRecords<kPanelTokens>;
 
 // ---- Packing ------------------------------------------------------------------------------------
 
-// Lane r of vector l becomes lane l of vector r.
-inline void TransposeLanes(__m256i* v) {
-  __m256i quads[8];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    const __m256i low01 = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-    const __m256i high01 = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-    const __m256i low23 = _mm256_unpacklo_epi32(v[i + 2], v[i + 3]);
-    const __m256i high23 = _mm256_unpackhi_epi32(v[i + 2], v[i + 3]);
-    quads[i] = _mm256_unpacklo_epi64(low01, low23);
-    quads[i + 1] = _mm256_unpackhi_epi64(low01, low23);
-    quads[i + 2] = _mm256_unpacklo_epi64(high01, high23);
-    quads[i + 3] = _mm256_unpackhi_epi64(high01, high23);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    v[j] = _mm256_permute2x128_si256(quads[j], quads[4 + j], 0x20);
-    v[4 + j] = _mm256_permute2x128_si256(quads[j], quads[4 + j], 0x31);
-  }
-}
-
 // Where four columns of a WeightBlock belong: line `line` of 32 columns, or scale line / 4.
 struct PanelPlace {
   int64_t columns32, line;

@@ -55,8 +55,10 @@ struct LanePanels {
   static constexpr int kTotals = 8;
 
   // Blocks in LaneOrder::kGroups have a sum for each 16 columns, which takes longer than it gains.
+  // Formats whose few tokens have an unpacker of their own have its order, too.
   template <class Unpacker>
-  static constexpr bool kServes = Unpacker::Codes::kOrder == LaneOrder::kPairs;
+  static constexpr bool kServes = Unpacker::Codes::kOrder == LaneOrder::kPairs &&
+                                  !requires { typename Unpacker::FewTokens; };
 
   template <class Unpacker>
   using TraitsOf = LanePanelTraits<PanelTraits<typename Unpacker::Codes, 32>>;

@@ -1,6 +1,7 @@
 // Formats whose codes name points of a grid, for AVX2: quant/iq1_s.h, quant/iq1_m.h,
-// quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. Included inside
-// the target region of matmul.cpp.
+// quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. So panels are
+// unpacked; fewer tokens have unpackers of their own (unpack_points.inl). Included inside the
+// target region of matmul.cpp, after unpack_points.inl.
 
 // The coordinates of points of eight, and of four.
 template <class Grid>
@@ -73,28 +74,6 @@ template <class Codes>
   }
 }
 
-// The eighth sign of each seven in the bytes, which makes the number of minus signs even.
-[[gnu::always_inline]] inline __m256i AddEvenSigns(__m256i sevens) {
-  __m256i odd = _mm256_xor_si256(sevens, HighNibbles(sevens));
-  odd = _mm256_xor_si256(odd, _mm256_srli_epi16(odd, 2));
-  odd = _mm256_xor_si256(odd, _mm256_srli_epi16(odd, 1));
-  odd = _mm256_and_si256(odd, _mm256_set1_epi8(1));
-  return _mm256_or_si256(sevens, _mm256_slli_epi16(odd, 7));
-}
-
-// The four fields of seven signs at the lower end of each word, as bytes.
-[[gnu::always_inline]] inline __m256i SignsOfWords(__m256i words) {
-  const __m256i field = _mm256_set1_epi32(0x7f);
-  __m256i sevens = _mm256_and_si256(words, field);
-  sevens = _mm256_or_si256(
-      sevens, _mm256_and_si256(_mm256_slli_epi32(words, 1), _mm256_slli_epi32(field, 8)));
-  sevens = _mm256_or_si256(
-      sevens, _mm256_and_si256(_mm256_slli_epi32(words, 2), _mm256_slli_epi32(field, 16)));
-  sevens = _mm256_or_si256(
-      sevens, _mm256_and_si256(_mm256_slli_epi32(words, 3), _mm256_slli_epi32(field, 24)));
-  return AddEvenSigns(sevens);
-}
-
 // d * factor * (2 s + 1) for the eight pairs of groups.
 [[gnu::always_inline]] inline void ScaleOddPairs(__m256i scales, quant::PackedHalf d, float factor,
                                                  __m256* out) {
@@ -114,6 +93,7 @@ template <class Codes>
 
 struct UnpackIQ1_S {
   using Codes = CodeTraits<16, 31, false, LaneOrder::kPairs>;
+  using FewTokens = PointsIQ1_S;
   static constexpr int64_t kBytes = sizeof(quant::IQ1_S::Block);
   static constexpr int kScaleValues = 32;
 
@@ -152,26 +132,9 @@ struct UnpackIQ1_S {
 
 struct UnpackIQ1_M {
   using Codes = CodeTraits<16, 31, false>;
+  using FewTokens = PointsIQ1_M;
   static constexpr int64_t kBytes = sizeof(quant::IQ1_M::Block);
   static constexpr int kScaleValues = 16;
-
-  // The fields of three bits of four words, as bytes.
-  [[gnu::always_inline]] static __m128i Scales(__m128i words) {
-    const __m128i low = _mm_set1_epi16(7);
-    const __m128i high = _mm_set1_epi16(0x700);
-    const __m128i first =
-        _mm_or_si128(_mm_and_si128(words, low), _mm_and_si128(_mm_slli_epi16(words, 5), high));
-    const __m128i last = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(words, 6), low),
-                                      _mm_and_si128(_mm_srli_epi16(words, 1), high));
-    return _mm_unpacklo_epi16(first, last);
-  }
-
-  // The upper four bits of four words.
-  static quant::PackedHalf Scale(uint64_t words) {
-    const uint64_t bits =
-        (words >> 12 & 0xf) | (words >> 24 & 0xf0) | (words >> 36 & 0xf00) | (words >> 48 & 0xf000);
-    return quant::PackedHalf::FromBits(static_cast<uint16_t>(bits));
-  }
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
@@ -205,14 +168,15 @@ struct UnpackIQ1_M {
     }
     uint64_t words;
     std::memcpy(&words, block.scales, sizeof(words));
-    const __m128i scales = Scales(_mm_cvtsi64_si128(static_cast<int64_t>(words)));
-    ScaleOddGroups(scales, Scale(words), out.scales);
+    const __m128i scales = FewTokens::Scales(_mm_cvtsi64_si128(static_cast<int64_t>(words)));
+    ScaleOddGroups(scales, FewTokens::Scale(words), out.scales);
     return out;
   }
 };
 
 struct UnpackIQ2_XXS {
   using Codes = MagnitudeCodes;
+  using FewTokens = PointsIQ2_XXS;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_XXS::Block);
   static constexpr int kScaleValues = 32;
 
@@ -230,7 +194,7 @@ struct UnpackIQ2_XXS {
     const __m256i groups = OddLanes(LoadBytes32(block.groups), LoadBytes32(block.groups + 4));
     const __m256i words = _mm256_permute4x64_epi64(groups, 0xd8);
     WeightBlock out;
-    TakeMagnitudes<Codes>(magnitudes, SignsOfWords(words), out);
+    TakeMagnitudes<Codes>(magnitudes, SignsOfFields(words), out);
     ScaleOddPairs(_mm256_srli_epi32(words, 28), block.d, 0.125f, out.scales);
     return out;
   }
@@ -238,6 +202,7 @@ struct UnpackIQ2_XXS {
 
 struct UnpackIQ2_XS {
   using Codes = MagnitudeCodes;
+  using FewTokens = PointsIQ2_XS;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_XS::Block);
   static constexpr int kScaleValues = 16;
 
@@ -256,7 +221,7 @@ struct UnpackIQ2_XS {
     const __m256i second = _mm256_srli_epi16(LoadBytes32(block.vectors + 16), 9);
     const __m256i sevens = _mm256_permute4x64_epi64(_mm256_packus_epi16(first, second), 0xd8);
     WeightBlock out;
-    TakeMagnitudes<Codes>(magnitudes, AddEvenSigns(sevens), out);
+    TakeMagnitudes<Codes>(magnitudes, AddEighthSigns(sevens), out);
     ScaleOddGroups(SixteenNibbles(block.scales), block.d, out.scales);
     return out;
   }
@@ -264,6 +229,7 @@ struct UnpackIQ2_XS {
 
 struct UnpackIQ2_S {
   using Codes = MagnitudeCodes;
+  using FewTokens = PointsIQ2_S;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_S::Block);
   static constexpr int kScaleValues = 16;
 
@@ -291,6 +257,7 @@ struct UnpackIQ2_S {
 
 struct UnpackIQ3_XXS {
   using Codes = MagnitudeCodes;
+  using FewTokens = PointsIQ3_XXS;
   static constexpr int64_t kBytes = sizeof(quant::IQ3_XXS::Block);
   static constexpr int kScaleValues = 32;
 
@@ -308,7 +275,7 @@ struct UnpackIQ3_XXS {
     }
     const __m256i words = LoadBytes32(block.signs);
     WeightBlock out;
-    TakeMagnitudes<Codes>(magnitudes, SignsOfWords(words), out);
+    TakeMagnitudes<Codes>(magnitudes, SignsOfFields(words), out);
     ScaleOddPairs(_mm256_srli_epi32(words, 28), block.d, 0.25f, out.scales);
     return out;
   }
@@ -316,6 +283,7 @@ struct UnpackIQ3_XXS {
 
 struct UnpackIQ3_S {
   using Codes = CodeTraits<16, 31, false, LaneOrder::kPairs>;
+  using FewTokens = PointsIQ3_S;
   static constexpr int64_t kBytes = sizeof(quant::IQ3_S::Block);
   static constexpr int kScaleValues = 32;
 

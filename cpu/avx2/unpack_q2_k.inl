@@ -35,8 +35,9 @@ struct UnpackQ3_K {
 
   // Bit `run` of every byte of `high` as bit 2 of the code.
   [[gnu::always_inline]] static __m256i AddHighBit(__m256i codes, __m256i high, int run) {
-    const __m256i bit = _mm256_and_si256(_mm256_srli_epi16(high, run), _mm256_set1_epi8(1));
-    return _mm256_or_si256(codes, _mm256_slli_epi16(bit, 2));
+    const __m256i shifted =
+        run < 2 ? _mm256_slli_epi16(high, 2 - run) : _mm256_srli_epi16(high, run - 2);
+    return _mm256_or_si256(codes, _mm256_and_si256(shifted, _mm256_set1_epi8(4)));
   }
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
@@ -61,25 +62,28 @@ struct UnpackTQ1_0 {
   static constexpr int64_t kBytes = sizeof(quant::TQ1_0::Block);
   static constexpr int kScaleValues = 32;
 
-  // From a fraction of 256 in base 3 to the one that begins a digit later.
+  // From a fraction of 256 in base 3, less 128, to the one that begins a digit later: three times
+  // 128 is 128 more than a multiple of 256.
   [[gnu::always_inline]] static __m256i Advance(__m256i fractions) {
     return _mm256_add_epi8(_mm256_add_epi8(fractions, fractions), fractions);
   }
 
   // The first digits: 3 * fraction / 256.
   [[gnu::always_inline]] static __m256i Digits(__m256i fractions) {
-    const auto at_least = [&](int third) __attribute__((always_inline)) {
-      const __m256i bound = _mm256_set1_epi8(static_cast<char>(third));
-      return _mm256_cmpeq_epi8(_mm256_max_epu8(fractions, bound), fractions);
-    };
-    return _mm256_abs_epi8(_mm256_add_epi8(at_least(86), at_least(171)));
+    const __m256i none = _mm256_cmpgt_epi8(_mm256_set1_epi8(86 - 128), fractions);
+    const __m256i at_most_one = _mm256_cmpgt_epi8(_mm256_set1_epi8(171 - 128), fractions);
+    return _mm256_add_epi8(_mm256_set1_epi8(2), _mm256_add_epi8(none, at_most_one));
+  }
+
+  [[gnu::always_inline]] static __m256i Less128(__m256i bytes) {
+    return _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
   }
 
   // The last sixteen values, four digits of four bytes, in both halves.
   [[gnu::always_inline]] static __m256i LastFractions(const uint8_t* bytes) {
     int word;
     std::memcpy(&word, bytes, sizeof(word));
-    const __m256i first = _mm256_set1_epi32(word);
+    const __m256i first = Less128(_mm256_set1_epi32(word));
     const __m256i two = _mm256_blend_epi32(first, Advance(first), 0xaa);
     return _mm256_blend_epi32(two, Advance(Advance(two)), 0xcc);
   }
@@ -88,12 +92,12 @@ struct UnpackTQ1_0 {
                                                    const quant::FormatTraits& /*traits*/) {
     const auto& block = *reinterpret_cast<const quant::TQ1_0::Block*>(bytes);
     __m256i pairs[8];  // 32 values each
-    __m256i fractions = LoadBytes32(block.digits);
+    __m256i fractions = Less128(LoadBytes32(block.digits));
     for (int n = 0; n < 5; ++n) {
       pairs[n] = fractions;
       fractions = Advance(fractions);
     }
-    const __m256i middle = LoadTwice(block.digits + 32);
+    const __m256i middle = Less128(LoadTwice(block.digits + 32));
     pairs[5] = _mm256_blend_epi32(middle, Advance(middle), 0xf0);
     pairs[6] = Advance(Advance(pairs[5]));
     pairs[7] =

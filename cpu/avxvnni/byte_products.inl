@@ -51,5 +51,17 @@ template <class Codes>
   return _mm256_add_epi32(DotGroups<Codes>(w, x, bias), high);
 }
 
+// The products of two vectors of codes in 32 bits; and times factors, which lie in both words of
+// the lanes.
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotTwo(const __m256i* w, const __m256i* x) {
+  return SumTwo<Codes>(w, x);
+}
+template <class Codes>
+[[gnu::always_inline]] inline __m256i DotTwo(const __m256i* w, const __m256i* x, __m256i factors) {
+  const __m256i lower = _mm256_and_si256(factors, _mm256_set1_epi32(0xffff));
+  return _mm256_mullo_epi32(SumTwo<Codes>(w, x), lower);
+}
+
 // So many tokens and more are worth a transposition of the weights into LaneOrder::kPairLanes.
 constexpr int kPairLanesFrom = 4;
