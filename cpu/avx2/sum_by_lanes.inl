@@ -57,8 +57,8 @@ struct LanePanels {
   // Blocks in LaneOrder::kGroups have a sum for each 16 columns, which takes longer than it gains.
   // Formats whose few tokens have an unpacker of their own have its order, too.
   template <class Unpacker>
-  static constexpr bool kServes = Unpacker::Codes::kOrder == LaneOrder::kPairs &&
-                                  !requires { typename Unpacker::FewTokens; };
+  static constexpr bool kServes =
+      Unpacker::Codes::kOrder == LaneOrder::kPairs && !requires { typename Unpacker::FewTokens; };
 
   template <class Unpacker>
   using TraitsOf = LanePanelTraits<PanelTraits<typename Unpacker::Codes, 32>>;
