@@ -1,3 +1,3 @@
 // VPDPBUSD in the encoding of AVX-VNNI, for the assembler in this folder. A test compiles the same
-// kernels with that of AVX-512.
+// kernels over a model of it.
 #define KVANT_VPDPBUSD "%{vex%} vpdpbusd "

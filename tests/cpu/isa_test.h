@@ -24,9 +24,9 @@ struct IsaVariant {
   const char* name;
   const KernelTable* (*kernels)();
 };
-const KernelTable* AvxVnniEvexKernels();  // avxvnni_evex_test.cpp
-const KernelTable* AmxModelKernels();     // amx_model_test.cpp
-inline constexpr IsaVariant kIsaVariants[] = {{"avxvnni_evex", AvxVnniEvexKernels},
+const KernelTable* AvxVnniModelKernels();  // avxvnni_model_test.cpp
+const KernelTable* AmxModelKernels();      // amx_model_test.cpp
+inline constexpr IsaVariant kIsaVariants[] = {{"avxvnni_model", AvxVnniModelKernels},
                                               {"amx_model", AmxModelKernels}};
 
 inline std::vector<std::string> UsableIsas() {
