@@ -193,17 +193,13 @@ inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t
   for (int64_t g = 0; g < groups; ++g) {
     PrefetchAhead<kVectors * kLanes * kValueTileTokens>(values +
                                                         (g * v_dim + d) * kValueTileTokens);
-    ValueCodes codes[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const int8_t* part = values + (g * v_dim + d + v * kLanes) * kValueTileTokens;
-      codes[v] = kPartial ? LoadValueCodesPartial(part, rest) : LoadValueCodes(part);
-    }
+      const ValueCodes codes = kPartial ? LoadValueCodesPartial(part, rest) : LoadValueCodes(part);
 #pragma GCC unroll 8
-    for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        AddValueDots(codes[v], weights[q * kWeightCodeStride + g], total[q][v]);
+      for (int q = 0; q < kQueries; ++q) {
+        AddValueDots(codes, weights[q * kWeightCodeStride + g], total[q][v]);
       }
     }
   }
