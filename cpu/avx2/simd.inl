@@ -84,6 +84,12 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   const __m256i half = _mm256_srai_epi32(whole, 1);
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(whole, half)));
 }
+// The same for v near one and integral n in [-125, 0], where the product is never subnormal; what
+// is not finite stays so.
+inline F32 ScaleDownByPowerOfTwo(F32 v, F32 n) {
+  const __m256i exponents = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponents));
+}
 
 // The sum of all lanes by halves: i + (i + 4), then i + (i + 2), ...
 inline float SumByHalves(F32 v) {
@@ -110,6 +116,8 @@ inline void StoreInts(void* target, I32 v) {
   _mm256_storeu_si256(static_cast<__m256i*>(target), v);
 }
 inline I32 AddInts(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
+// sum += term. In assembly because GCC 12 copies many sums to other registers or memory and back.
+inline void AddIntsTo(I32& sum, I32 term) { asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(term)); }
 inline F32 ToFloat(I32 v) { return _mm256_cvtepi32_ps(v); }
 
 // Products of int8 queries with a q8 key tile: lane i holds the sum for token i. A step takes four
@@ -124,7 +132,7 @@ inline I32 LoadKeyBytes(const uint8_t* source) {
 inline void AddKeyProducts(I32 keys, I32 query, I32& sums) {
   const __m256i signed_query = _mm256_sign_epi8(query, keys);
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(keys), signed_query);
-  sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  AddIntsTo(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 inline void AddKeyDots(I32 keys, int32_t query, I32& sums) {
   AddKeyProducts(keys, _mm256_set1_epi32(query), sums);
@@ -165,24 +173,24 @@ inline Dots ZeroDots() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}
 struct ValueCodes {
   __m256i low, high;  // [4][4] 16-bit codes of lanes 0 to 3, 4 to 7
 };
-inline ValueCodes Widen(__m256i bytes) {
-  return {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(bytes)),
-          _mm256_cvtepi8_epi16(_mm256_extracti128_si256(bytes, 1))};
-}
 inline ValueCodes LoadValueCodes(const int8_t* source) {
-  return Widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+  const __m128i* halves = reinterpret_cast<const __m128i*>(source);
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(halves)),
+          _mm256_cvtepi8_epi16(_mm_loadu_si128(halves + 1))};
 }
 inline ValueCodes LoadValueCodesPartial(const int8_t* source, int64_t lanes) {
-  return Widen(_mm256_maskload_epi32(reinterpret_cast<const int*>(source), FirstLanes(lanes)));
+  alignas(32) int8_t codes[4 * kLanes];
+  StoreInts(codes, _mm256_maskload_epi32(reinterpret_cast<const int*>(source), FirstLanes(lanes)));
+  return LoadValueCodes(codes);
 }
 inline void AddValueDots(const ValueCodes& values, const FourCodes& weights, Dots& dots) {
   int64_t bits;
   std::memcpy(&bits, &weights, sizeof bits);
   const __m256i four = _mm256_set1_epi64x(bits);
-  dots.low = _mm256_add_epi32(dots.low, _mm256_madd_epi16(values.low, four));
-  dots.high = _mm256_add_epi32(dots.high, _mm256_madd_epi16(values.high, four));
+  AddIntsTo(dots.low, _mm256_madd_epi16(values.low, four));
+  AddIntsTo(dots.high, _mm256_madd_epi16(values.high, four));
 }
-// kLanes weight codes, integers from 0 to 32767, as kLanes / 4 FourCodes.
+// kLanes weight codes, from 0 to 32767 and rounded here, as kLanes / 4 FourCodes.
 inline void StoreWeightCodes(F32 codes, FourCodes* target) {
   const __m256i ints = _mm256_cvtps_epi32(codes);
   const __m128i words =

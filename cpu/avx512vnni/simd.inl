@@ -75,6 +75,8 @@ inline F32 Round(F32 v) {
 }
 // v * 2^n for integral n in [-160, 160], rounded once.
 inline F32 ScaleByPowerOfTwo(F32 v, F32 n) { return _mm512_scalef_ps(v, n); }
+// The same for n in [-125, 0].
+inline F32 ScaleDownByPowerOfTwo(F32 v, F32 n) { return ScaleByPowerOfTwo(v, n); }
 
 // The sum of all lanes by halves: i + (i + 8), then i + (i + 4), ...
 inline float SumByHalves(F32 v) {
@@ -159,7 +161,7 @@ inline void AddValueDots(ValueCodes values, const FourCodes& weights, Dots& dots
   AddByteProducts(_mm512_set1_epi32(static_cast<int>(weights.low)), values, dots.low);
   AddByteProducts(_mm512_set1_epi32(static_cast<int>(weights.high)), values, dots.high);
 }
-// kLanes weight codes, integers from 0 to 32767, as kLanes / 4 FourCodes.
+// kLanes weight codes, from 0 to 32767 and rounded here, as kLanes / 4 FourCodes.
 inline void StoreWeightCodes(F32 codes, FourCodes* target) {
   const __m256i words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(codes));
   const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);

@@ -1,7 +1,8 @@
 // Attention of any number of query rows over the cached keys and values of one kv head.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl, math.inl,
-// attention_tile.inl, attention_merge.inl, attention_q8.inl and attention_latent.inl.
+// attention_tile.inl, attention_merge.inl, attention_q8.inl, attention_softmax.inl and
+// attention_latent.inl.
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads. A tile walks
 // the positions in spans of kAttentionSpan; in each its units take turns: scores of the span,
@@ -115,117 +116,6 @@ void ScoreUnit(const QueryTile& tile) {
       }
     });
   }
-}
-
-// ---- Softmax ------------------------------------------------------------------------------------
-
-// Writes -infinity over the scores of whole tiles that `seen` does not cover, and returns these
-// whole tiles, as offsets in the span.
-inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t span_begin) {
-  const int64_t begin = seen.begin - span_begin;
-  const int64_t end = seen.end - span_begin;
-  const int64_t tiles_begin = TileFloor(begin);
-  const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
-  for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = -INFINITY;
-  for (int64_t i = end; i < tiles_end; ++i) scores[i] = -INFINITY;
-  return {tiles_begin, tiles_end};
-}
-
-inline float MaxScore(const float* scores, PositionRange offsets, float max) {
-  F32 lanes = Broadcast(max);
-  for (int64_t i = offsets.begin; i < offsets.end; i += kLanes)
-    lanes = Max(lanes, Load(scores + i));
-  float values[kLanes];
-  Store(values, lanes);
-  for (const float value : values) max = max > value ? max : value;
-  return max;
-}
-
-// scores = finish(e^(scores - max), offset); adds the exponentials to the sums by lane.
-template <class Finish>
-inline void Exponentials(float* scores, PositionRange offsets, float max, F32 (&sums)[kSumVectors],
-                         const Finish& finish) {
-  for (int64_t i = offsets.begin; i < offsets.end; i += kSumLanes) {
-    for (int v = 0; v < kSumVectors; ++v) {
-      float* place = scores + i + v * kLanes;
-      const F32 weights = Exp(Sub(Load(place), Broadcast(max)));
-      sums[v] = Add(sums[v], weights);
-      Store(place, finish(weights, i + v * kLanes));
-    }
-  }
-}
-
-// Writes -infinity over the scores of hidden positions in the offsets of a span.
-inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, float* scores) {
-  for (const HiddenPositions& hidden : tile.task->hidden) {
-    if ((tile.RowsOf(hidden.rows) >> row & 1) == 0) continue;
-    const PositionRange masked =
-        Intersect(offsets, {hidden.begin - tile.span_begin, hidden.end - tile.span_begin});
-    for (int64_t i = masked.begin; i < masked.end; ++i) scores[i] = -INFINITY;
-  }
-}
-
-// What some families do to the scores of a query vector before the softmax.
-inline void AdjustScores(const QueryTile& tile, int query, PositionRange seen, float* scores) {
-  const AttentionTask& task = *tile.task;
-  const DistanceBias& bias = task.distance_bias;
-  if (task.score_cap == 0.0f && task.bias_slopes == nullptr && bias.values == nullptr) return;
-  static_assert(kLanes <= kDistancePadding);
-  const int heads = task.heads_per_kv;
-  const F32 cap = Broadcast(task.score_cap);
-  const F32 slope = Broadcast(task.bias_slopes != nullptr ? task.bias_slopes[query % heads] : 0.0f);
-  float lane_numbers[kLanes];
-  for (int i = 0; i < kLanes; ++i) lane_numbers[i] = static_cast<float>(i);
-  const int64_t origin = task.OriginOf(tile.first_row + query / heads);
-  for (int64_t p = TileFloor(seen.begin); p < seen.end; p += kLanes) {
-    F32 score = Load(scores + (p - tile.span_begin));
-    if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
-    const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - origin)));
-    if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
-    if (bias.values != nullptr) score = Add(score, Load(bias.At(query % heads, p - origin)));
-    Store(scores + (p - tile.span_begin), score);
-  }
-}
-
-// Turns the scores of one query vector into weights relative to the span's maximum.
-void SoftmaxQuery(const QueryTile& tile, int query) {
-  const int row = query / tile.task->heads_per_kv;
-  float* scores = tile.ScoresOf(query);
-  PositionRange offsets[kSpanSegmentsMax];
-  const KvRun* runs[kSpanSegmentsMax];
-  int count = 0;
-  float max = -INFINITY;
-  for (int s = 0; s < tile.segment_count; ++s) {
-    if ((tile.segments[s].rows >> row & 1) == 0) continue;
-    const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
-    if (seen.empty()) continue;
-    AdjustScores(tile, query, seen, scores);
-    offsets[count] = MaskEdges(scores, seen, tile.span_begin);
-    MaskHidden(tile, row, offsets[count], scores);
-    max = MaxScore(scores, offsets[count], max);
-    runs[count++] = tile.segments[s].run;
-  }
-  F32 sums[kSumVectors];
-  for (F32& sum : sums) sum = Zero();
-  // Where all is hidden, weights are zero relative to any finite number.
-  const float base = max == -INFINITY ? 0.0f : max;
-  if (KvHasScales(tile.task->v_element)) {
-    ScaledWeights scaled = {Zero(), Zero()};
-    for (int s = 0; s < count; ++s) {
-      const int64_t run_offset = runs[s]->first_position - tile.span_begin;
-      Exponentials(scores, offsets[s], base, sums, [&](F32 weights, int64_t offset) {
-        const int64_t token = offset - run_offset;
-        return ScaleWeights(weights, runs[s]->value_scales + token, runs[s]->count - token, scaled);
-      });
-    }
-    StoreCodes(tile, query, offsets, count, scaled);
-  } else {
-    for (int s = 0; s < count; ++s) {
-      Exponentials(scores, offsets[s], base, sums, [&](F32 weights, int64_t) { return weights; });
-    }
-  }
-  tile.span_max[query - tile.unit_first] = max;
-  tile.span_total[query - tile.unit_first] = SumLanes(sums);
 }
 
 // ---- Weighted values ----------------------------------------------------------------------------
@@ -363,6 +253,15 @@ void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
   }
 }
 
+// Whether the scales of all values of a run in these positions are finite, if it has any.
+inline bool HasFiniteScales(const AttentionTask& task, const KvRun& run, PositionRange positions) {
+  if (!KvHasScales(task.v_element)) return true;
+  const int64_t begin = TileFloor(positions.begin) - run.first_position;
+  const int64_t end =
+      Least(run.count, TileFloor(positions.end + kKeyTileTokens - 1) - run.first_position);
+  return AreFinite(run.value_scales + begin, end - begin);
+}
+
 // Collects the parts of runs, from run `*next` on, that lie in the span, and moves `*next` over
 // the first runs that end in it.
 void FindSegments(QueryTile& tile, size_t* next) {
@@ -380,7 +279,8 @@ void FindSegments(QueryTile& tile, size_t* next) {
     const uint64_t rows = tile.RowsOf(run.rows);
     const PositionRange positions = Intersect(wanted, {run.first_position, run_end});
     if (rows == 0 || positions.empty()) continue;
-    tile.segments[tile.segment_count++] = {positions, &run, rows};
+    tile.segments[tile.segment_count++] = {positions, &run, rows,
+                                           HasFiniteScales(task, run, positions)};
   }
 }
 

@@ -97,15 +97,57 @@ struct ScaledWeights {
   F32 taint;
 };
 
-// weights[i] *= the scale of value i, over kLanes positions of which the run has `count`.
-inline F32 ScaleWeights(F32 weights, const float* value_scales, int64_t count,
-                        ScaledWeights& scaled) {
-  const F32 scales =
-      count >= kLanes ? Load(value_scales) : LoadPartial(value_scales, Greatest(0, count));
-  const F32 products = MulNonZero(weights, scales);
-  scaled.largest = Max(products, scaled.largest);
-  scaled.taint = MulAdd(products, Zero(), scaled.taint);
-  return products;
+// The scales of a run's values by offset in a span.
+struct RunScales {
+  const float* scales;  // of the run's first value
+  int64_t run_offset;   // of that value
+  int64_t count;
+
+  F32 At(int64_t offset) const { return Load(scales + (offset - run_offset)); }
+  F32 PartAt(int64_t offset) const {
+    const int64_t token = offset - run_offset;
+    return LoadPartial(scales + token, Least(kLanes, Greatest(0, count - token)));
+  }
+};
+
+// Exponentials times the scales of their values, which are finite.
+struct FiniteScales {
+  RunScales run;
+  ScaledWeights& scaled;
+
+  F32 operator()(F32 weights, int64_t offset) const {
+    const F32 products = Mul(weights, run.At(offset));
+    scaled.largest = Max(products, scaled.largest);
+    return products;
+  }
+};
+// The same where scales may be NaN, or end.
+struct AnyScales {
+  RunScales run;
+  ScaledWeights& scaled;
+
+  F32 operator()(F32 weights, int64_t offset) const {
+    const F32 products = MulNonZero(weights, run.PartAt(offset));
+    scaled.largest = Max(products, scaled.largest);
+    scaled.taint = MulAdd(products, Zero(), scaled.taint);
+    return products;
+  }
+};
+
+// Whether all scales of `count` values are finite.
+inline bool AreFinite(const float* scales, int64_t count) {
+  F32 products = Zero();
+  for (int64_t i = 0; i < count; i += kLanes) {
+    products = MulAdd(LoadPartial(scales + i, Least(kLanes, count - i)), Zero(), products);
+  }
+  return SumByHalves(products) == 0.0f;
+}
+
+inline void ClearCodes(FourCodes* codes, PositionRange offsets) {
+  if (offsets.empty()) return;
+  std::memset(
+      codes + offsets.begin / kValueTileTokens, 0,
+      static_cast<size_t>((offsets.end - offsets.begin) / kValueTileTokens) * sizeof(FourCodes));
 }
 
 // From scaled weights in the given ranges of offsets to a query's codes and their scale.
@@ -115,15 +157,18 @@ void StoreCodes(const QueryTile& tile, int query, const PositionRange* offsets, 
   constexpr float kVanishing = 0x1p-100f;  // kCodeMax divided by less may overflow
   const float* weights = tile.ScoresOf(query);
   FourCodes* codes = tile.WeightCodesOf(query);
-  std::memset(codes, 0, kAttentionSpan / kValueTileTokens * sizeof(FourCodes));
   const float max = LargestLane(scaled.largest);
   const bool vanishes = !(max >= kVanishing);
   const F32 inverse = Broadcast(vanishes ? 0.0f : kCodeMax / max);
+  int64_t done = 0;
   for (int s = 0; s < count; ++s) {
+    ClearCodes(codes, {done, offsets[s].begin});
     for (int64_t i = offsets[s].begin; i < offsets[s].end; i += kLanes) {
-      StoreWeightCodes(Round(Mul(Load(weights + i), inverse)), codes + i / kValueTileTokens);
+      StoreWeightCodes(Mul(Load(weights + i), inverse), codes + i / kValueTileTokens);
     }
+    done = offsets[s].end;
   }
+  ClearCodes(codes, {done, kAttentionSpan});
   float lanes[kLanes];
   Store(lanes, scaled.taint);
   float step = vanishes ? 0.0f : max / kCodeMax;
@@ -148,17 +193,13 @@ inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t
   for (int64_t g = 0; g < groups; ++g) {
     PrefetchAhead<kVectors * kLanes * kValueTileTokens>(values +
                                                         (g * v_dim + d) * kValueTileTokens);
-    ValueCodes codes[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const int8_t* part = values + (g * v_dim + d + v * kLanes) * kValueTileTokens;
-      codes[v] = kPartial ? LoadValueCodesPartial(part, rest) : LoadValueCodes(part);
-    }
+      const ValueCodes codes = kPartial ? LoadValueCodesPartial(part, rest) : LoadValueCodes(part);
 #pragma GCC unroll 8
-    for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        AddValueDots(codes[v], weights[q * kWeightCodeStride + g], total[q][v]);
+      for (int q = 0; q < kQueries; ++q) {
+        AddValueDots(codes, weights[q * kWeightCodeStride + g], total[q][v]);
       }
     }
   }
@@ -171,6 +212,9 @@ inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t
     }
   }
 }
+
+// As kValueStretch, in groups of tokens: longer, because sums of integers are added up from zero.
+inline constexpr int64_t kQ8ValueStretch = 32;
 
 // The same for all of v_dim and a segment's positions that some of the query vectors see.
 template <int kQueries>
@@ -188,17 +232,23 @@ void AddQ8Segment(const QueryTile& tile, int first, const Segment& segment) {
   const int64_t groups = (seen.end - run_begin + kValueTileTokens - 1) / kValueTileTokens - begin;
   codes += begin;
   values += begin * v_dim * kValueTileTokens;
-  int64_t d = 0;
-  for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
-    AddQ8Vectors<kQueries, kVectors, false>(codes, values, v_dim, groups, d, 0, sums,
-                                            tile.value_stride);
-  }
-  for (; d + kLanes <= v_dim; d += kLanes) {
-    AddQ8Vectors<kQueries, 1, false>(codes, values, v_dim, groups, d, 0, sums, tile.value_stride);
-  }
-  if (d < v_dim) {
-    AddQ8Vectors<kQueries, 1, true>(codes, values, v_dim, groups, d, v_dim - d, sums,
-                                    tile.value_stride);
+  for (int64_t g = 0; g < groups; g += kQ8ValueStretch) {
+    const int64_t count = Least(kQ8ValueStretch, groups - g);
+    const FourCodes* some_codes = codes + g;
+    const int8_t* some = values + g * v_dim * kValueTileTokens;
+    int64_t d = 0;
+    for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
+      AddQ8Vectors<kQueries, kVectors, false>(some_codes, some, v_dim, count, d, 0, sums,
+                                              tile.value_stride);
+    }
+    for (; d + kLanes <= v_dim; d += kLanes) {
+      AddQ8Vectors<kQueries, 1, false>(some_codes, some, v_dim, count, d, 0, sums,
+                                       tile.value_stride);
+    }
+    if (d < v_dim) {
+      AddQ8Vectors<kQueries, 1, true>(some_codes, some, v_dim, count, d, v_dim - d, sums,
+                                      tile.value_stride);
+    }
   }
 }
 

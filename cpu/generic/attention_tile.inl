@@ -65,7 +65,8 @@ inline int64_t TileFloor(int64_t position) { return position / kKeyTileTokens * 
 struct Segment {
   PositionRange positions;
   const KvRun* run;
-  uint64_t rows;  // bit r: row r of the tile may see it
+  uint64_t rows;       // bit r: row r of the tile may see it
+  bool finite_scales;  // none of its values' scales is NaN
 };
 
 // Some rows with all their heads, and their working memory. Query vector j is head j % heads of

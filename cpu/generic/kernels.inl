@@ -8,6 +8,7 @@
 #include "cpu/generic/attention_tile.inl"
 #include "cpu/generic/attention_merge.inl"
 #include "cpu/generic/attention_q8.inl"
+#include "cpu/generic/attention_softmax.inl"
 #include "cpu/generic/attention_latent.inl"
 #include "cpu/generic/attention.inl"
 #include "cpu/generic/rows.inl"

@@ -87,6 +87,12 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   const int32x4_t half = vshrq_n_s32(whole, 1);
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(vsubq_s32(whole, half)));
 }
+// The same for v near one and integral n in [-125, 0], where the product is never subnormal; what
+// is not finite stays so.
+inline F32 ScaleDownByPowerOfTwo(F32 v, F32 n) {
+  const int32x4_t exponents = vshlq_n_s32(vcvtnq_s32_f32(n), 23);
+  return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(v), exponents));
+}
 
 // The sum of all lanes by halves: i + (i + 2), then 0 + 1.
 inline float SumByHalves(F32 v) {
@@ -160,7 +166,7 @@ inline void AddValueDots(ValueCodes values, const FourCodes& weights, Dots& dots
   dots.low = vdotq_lane_s32(dots.low, values, both, 0);
   dots.high = vdotq_lane_s32(dots.high, values, both, 1);
 }
-// kLanes weight codes, integers from 0 to 32767, as kLanes / 4 FourCodes.
+// kLanes weight codes, from 0 to 32767 and rounded here, as kLanes / 4 FourCodes.
 inline void StoreWeightCodes(F32 codes, FourCodes* target) {
   const int16x4_t words = vmovn_s32(vcvtnq_s32_f32(codes));
   const int16x4_t low = vshr_n_s16(vshl_n_s16(words, 8), 8);

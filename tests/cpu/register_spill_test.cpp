@@ -267,5 +267,21 @@ TEST(RegisterSpill, NoSumsOnTheStackInInnerLoops) {
   EXPECT_GE(loops, 5u);
 }
 
+// With 16 registers, too: blocks of attention are sized for them.
+TEST(RegisterSpill, NoSumsOfAttentionOnTheStackWithAvx2) {
+  if (CannotLook()) GTEST_SKIP() << "needs an optimised build for x86-64, objdump and nm";
+  if (kIsClang) GTEST_SKIP() << "looks at what GCC makes of the blocks";
+  size_t loops = 0;
+  for (const char* name : {"ScoreKeyTiles", "ScoreQ8", "AddValueVectors", "AddQ8Vectors"}) {
+    for (const Function& kernel : FunctionsNamed("avx2", name)) {
+      loops += InnerLoops(kernel.instructions).size();
+      for (const std::string& text : SumsOnTheStack(kernel.instructions)) {
+        ADD_FAILURE() << kernel.name << ": " << text;
+      }
+    }
+  }
+  EXPECT_GE(loops, 5u);
+}
+
 }  // namespace
 }  // namespace kvant::cpu
