@@ -140,6 +140,9 @@ class CubeSearch {
     alignas(64) int32_t least_of_second[kVectors];
   };
 
+  // Far outside of the points only the direction counts.
+  static Floats InReach(Floats value) { return Max(Min(value, Splat(4096.0f)), Splat(-4096.0f)); }
+
   static Ints ToByte(Floats cost) {
     return __builtin_convertvector(Max(Min(cost + 0.5f, Splat(255.0f)), Floats{}), Ints);
   }
@@ -183,7 +186,8 @@ class CubeSearch {
     OtherPair other = {Splat(std::numeric_limits<float>::max()), Floats{}, Floats{}, Ints{}};
     for (int j = 0; j < kDims; ++j) {
       const Floats weight = Load(weights_[j] + v);
-      const Floats twice = (Load(values_[j] + v) * inverse) * 2.0f;
+      const Floats value = InReach(Load(values_[j] + v) * inverse);
+      const Floats twice = value + value;
       const Floats to_middle = weight * (below - twice) * (levels_[1] - levels_[0]);
       const Floats to_last = weight * (above - twice) * (levels_[2] - levels_[1]);
       const Ints has_last = Sizes(to_last) < Sizes(to_middle);
@@ -219,7 +223,7 @@ class CubeSearch {
     Ints cube{};
     for (int j = 0; j < kDims; ++j) {
       const Floats weight = Load(weights_[j] + v);
-      const Floats value = Load(values_[j] + v) * inverse;
+      const Floats value = InReach(Load(values_[j] + v) * inverse);
       const Floats place = (value - levels_[1]) * (1 / apart);
       const Ints first = __builtin_convertvector(
           Max(Min(place, Splat(static_cast<float>(kBase - kChoices))), Floats{}), Ints);

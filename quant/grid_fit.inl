@@ -75,7 +75,7 @@ template <class Shape>
   }
   const LanesOfSums<16> sums = SumLevels(shape.levels, {groups[0].x, groups[1].x}, inverses);
   int lanes[2];
-  FindGreatestOfHalves(GainsOf<16>(sums).gains, lanes);
+  FindGreatestOfParts(GainsOf<16>(sums).gains, lanes);
   const float least = std::fabs(shape.grid.points[0][0]) + (IsShift(Shape::kRule) ? 1.0f : 0.0f);
   for (int half = 0; half < 2; ++half) {
     const GroupSamples<Shape>& group = groups[half];

@@ -132,12 +132,11 @@ class GridSearch {
   static constexpr int kStepsMax = (1 << (15 - kPatternBits)) - 1;
   // The cheapest changed sign takes no more of them.
   static constexpr float kFlipSteps =
-      (kRule == GridRule::kEvenSignPairs ? 0.7f : 0.25f) * kStepsMax;
-  // So much of the squares of the distance between two levels are these steps.
-  static constexpr float kReach = kRule == GridRule::kEvenSignPairs ? 8.0f
-                                  : kDims == 4                      ? 2.0f
-                                  : kRule == GridRule::kEvenSigns   ? 0.7f
-                                                                    : 0.4f;
+      (kRule == GridRule::kEvenSignPairs ? 0.75f : 0.25f) * kStepsMax;
+  // So much of the squares of the distance between two levels are these steps, and so much where a
+  // sign may change.
+  static constexpr float kReach = kDims == 4 ? 2.0f : kRule == GridRule::kEvenSigns ? 0.7f : 0.4f;
+  static constexpr float kReachOfFlips = kDims == 4 ? 6.5f : 0.7f;
 
   // For the patterns of a part: t * square - twice, and what changing its cheapest sign adds.
   struct Part {
@@ -200,12 +199,13 @@ class GridSearch {
   }
 
   // What a step is of the change.
-  Floats StepsOf(int v, Floats scale) const {
+  Floats StepsOf(int v, Floats scale, Ints flips) const {
     const float apart = levels_[1] - levels_[0];
     Floats total{};
     for (int j = 0; j < kDims; ++j) total += Load(weights_[j] + v);
     const Floats size = Max(total * scale, Splat(std::numeric_limits<float>::min()));
-    return (kStepsMax / (kReach * apart * apart)) / size;
+    const Floats reach = flips ? Splat(kReachOfFlips) : Splat(kReach);
+    return (kStepsMax / (apart * apart)) / (reach * size);
   }
 
   // What the cheapest sign costs about, but for kFlipSteps.
@@ -226,7 +226,7 @@ class GridSearch {
       const Floats scale = Load(scales + half * kWidth);
       const Ints odd = LoadInts(odd_ + at);
       const Ints flips = kRule == GridRule::kEvenSignPairs ? odd ^ Swapped<kWidth>(odd) : odd;
-      const Floats unit = StepsOf(at, scale);
+      const Floats unit = StepsOf(at, scale, flips);
       const Floats flips_free = IsEven(kRule) ? FreeFlips(at, scale, unit) : Floats{};
       for (int part = 0; part < 4; ++part) {
         lanes[half][part] = OfPart(part * kPartDims, at, scale, unit, flips, flips_free);

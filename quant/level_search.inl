@@ -264,16 +264,17 @@ struct TwoGroups {
   }
 };
 
-template <int kCount>
-LanesOfSums<16> SumLevels(const Levels<kCount>& levels, const TwoGroups& groups,
-                          const float (&inverses)[16]) {
+template <class NearestOf>
+LanesOfSums<16> SumInLanes(const TwoGroups& groups, const float (&inverses)[16],
+                           NearestOf nearest_of) {
   LanesOfSums<16> sums;
   for (int k = 0; k < 16; k += kWidth) {
     const Floats inverse = Load(inverses + k);
     Floats product{};
     Floats square{};
     for (int i = 0; i < groups.lower.count; ++i) {
-      const Floats level = levels.Nearest(groups.Splat(&LevelSamples::values, i, k) * inverse);
+      const Floats value = groups.Splat(&LevelSamples::values, i, k);
+      const Floats level = nearest_of(value * inverse, k / kWidth);
       product += groups.Splat(&LevelSamples::weighted, i, k) * level;
       square += groups.Splat(&LevelSamples::weights, i, k) * level * level;
     }
@@ -281,6 +282,13 @@ LanesOfSums<16> SumLevels(const Levels<kCount>& levels, const TwoGroups& groups,
     Store(sums.squares + k, square);
   }
   return sums;
+}
+
+template <int kCount>
+LanesOfSums<16> SumLevels(const Levels<kCount>& levels, const TwoGroups& groups,
+                          const float (&inverses)[16]) {
+  return SumInLanes(groups, inverses,
+                    [&levels](Floats y, int /*vector*/) { return levels.Nearest(y); });
 }
 
 template <int kCount, int kScales>
@@ -318,17 +326,20 @@ void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
   for (int u = 0; u < kOf; ++u) lanes[u] = kScales - 1 - (keys[u] & (kScales - 1));
 }
 
-// The same among lanes 0 to 7 and among lanes 8 to 15.
-inline void FindGreatestOfHalves(const float (&gains)[16], int (&lanes)[2]) {
+// The same among the first 16 / kOf lanes, among the next and so on.
+template <int kOf>
+void FindGreatestOfParts(const float (&gains)[16], int (&lanes)[kOf]) {
+  constexpr int kLength = 16 / kOf;
   alignas(64) int32_t keys[16];
   RankGains(gains, keys);
-  for (int width = 4; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) {
-      keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
-      keys[8 + i] = keys[8 + i] > keys[8 + i + width] ? keys[8 + i] : keys[8 + i + width];
+  for (int width = kLength / 2; width > 0; width /= 2) {
+    for (int begin = 0; begin < 16; begin += kLength) {
+      for (int i = begin; i < begin + width; ++i) {
+        keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
+      }
     }
   }
-  for (int half = 0; half < 2; ++half) lanes[half] = 15 - (keys[8 * half] & 15);
+  for (int part = 0; part < kOf; ++part) lanes[part] = 15 - (keys[kLength * part] & 15);
 }
 
 struct LevelScale {
