@@ -136,7 +136,7 @@ class GridSearch {
   // So much of the squares of the distance between two levels are these steps, and so much where a
   // sign may change.
   static constexpr float kReach = kDims == 4 ? 2.0f : kRule == GridRule::kEvenSigns ? 0.7f : 0.4f;
-  static constexpr float kReachOfFlips = kDims == 4 ? 6.5f : 0.7f;
+  static constexpr float kReachOfFlips = !IsEven(kRule) ? kReach : kDims == 4 ? 6.5f : 0.7f;
 
   // For the patterns of a part: t * square - twice, and what changing its cheapest sign adds.
   struct Part {
