@@ -7,8 +7,10 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <utility>
 
+#include "quant/grid_cubes.h"
 #include "quant/iq_grids.h"
 #include "quant/unit_values.h"
 
@@ -21,6 +23,7 @@ constexpr int kVectorBytes = 16;
 #include "quant/lanes.inl"
 #include "quant/level_search.inl"
 #include "quant/grid_search.inl"
+#include "quant/cube_search.inl"
 #include "quant/grid_fit.inl"
 // clang-format on
 

@@ -2,8 +2,9 @@
 // values best: the minimum of sum_i w_i (x_i - decode_i)^2 under the rules of quant/scale_search.h
 // for weights, for values that are not finite, and for very small ones.
 //
-// For a given scale the nearest point of the whole grid is taken, signs included: where a format
-// stores seven of eight signs, the point is chosen together with the sign that has to give way.
+// For a given scale the nearest point of the grid is taken, or one that is hardly farther, signs
+// included: where a format stores seven of eight signs, the point is chosen together with the sign
+// that has to give way.
 //
 // Thread-safety: pure functions. Results are the same whatever the width of the machine's vectors.
 #pragma once

@@ -232,12 +232,6 @@ LanesOfSums<kScales> SumInLanes(const LevelSamples& x, const float (&inverses)[k
   return sums;
 }
 
-template <int kCount, int kScales>
-LanesOfSums<kScales> SumLevels(const Levels<kCount>& levels, const LevelSamples& x,
-                               const float (&inverses)[kScales]) {
-  return SumInLanes(x, inverses, [&levels](Floats y, int /*vector*/) { return levels.Nearest(y); });
-}
-
 // The numbers of lanes, and how far scales of the last round of a search are from its middle one.
 struct LaneNumbers {
   alignas(64) int32_t numbers[64];
@@ -253,12 +247,60 @@ inline Ints LanesFrom(int first) {
   return lanes;
 }
 
-// The lanes with the greatest gains: lanes[u] is one of u, u + kOf, u + 2 kOf, .. kScales, which is
-// a power of two. The gains are compared without their last bits, of equal ones the first lane is
-// taken, and what is no number is less than all numbers.
-template <int kScales, int kOf>
-void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
-  alignas(64) int32_t keys[kScales];
+// Eight lanes of two groups each: `lower` in lanes 0 to 7, `upper` in lanes 8 to 15.
+struct TwoGroups {
+  LevelSamples lower;
+  LevelSamples upper;  // with as many values
+
+  // Number i of one of the samples' arrays, for the lanes from `lane` on.
+  Floats Splat(const float* LevelSamples::*array, int i, int lane) const {
+    const float of_lower = (lower.*array)[i];
+    const float of_upper = (upper.*array)[i];
+    if constexpr (kWidth > 8) {
+      return LanesFrom(0) < 8 ? of_lower - Floats{} : of_upper - Floats{};
+    } else {
+      return (lane < 8 ? of_lower : of_upper) - Floats{};
+    }
+  }
+};
+
+template <class NearestOf>
+LanesOfSums<16> SumInLanes(const TwoGroups& groups, const float (&inverses)[16],
+                           NearestOf nearest_of) {
+  LanesOfSums<16> sums;
+  for (int k = 0; k < 16; k += kWidth) {
+    const Floats inverse = Load(inverses + k);
+    Floats product{};
+    Floats square{};
+    for (int i = 0; i < groups.lower.count; ++i) {
+      const Floats value = groups.Splat(&LevelSamples::values, i, k);
+      const Floats level = nearest_of(value * inverse, k / kWidth);
+      product += groups.Splat(&LevelSamples::weighted, i, k) * level;
+      square += groups.Splat(&LevelSamples::weights, i, k) * level * level;
+    }
+    Store(sums.products + k, product);
+    Store(sums.squares + k, square);
+  }
+  return sums;
+}
+
+template <int kCount>
+LanesOfSums<16> SumLevels(const Levels<kCount>& levels, const TwoGroups& groups,
+                          const float (&inverses)[16]) {
+  return SumInLanes(groups, inverses,
+                    [&levels](Floats y, int /*vector*/) { return levels.Nearest(y); });
+}
+
+template <int kCount, int kScales>
+LanesOfSums<kScales> SumLevels(const Levels<kCount>& levels, const LevelSamples& x,
+                               const float (&inverses)[kScales]) {
+  return SumInLanes(x, inverses, [&levels](Floats y, int /*vector*/) { return levels.Nearest(y); });
+}
+
+// Gains as integers in the same order, without their last bits, which hold the number of the lane:
+// of equal ones the first lane is greater, and what is no number is less than all numbers.
+template <int kScales>
+void RankGains(const float (&gains)[kScales], int32_t (&keys)[kScales]) {
   for (int k = 0; k < kScales; k += kWidth) {
     const Floats gain = Load(gains + k);
     const Ints bits = reinterpret_cast<Ints>(gain);
@@ -268,12 +310,36 @@ void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
         gain == gain ? ordered | order : order + std::numeric_limits<int32_t>::min();
     std::memcpy(keys + k, &usable, sizeof(usable));
   }
+}
+
+// The lanes with the greatest gains: lanes[u] is one of u, u + kOf, u + 2 kOf, .. kScales, which is
+// a power of two.
+template <int kScales, int kOf>
+void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
+  alignas(64) int32_t keys[kScales];
+  RankGains(gains, keys);
   for (int width = kScales / 2; width >= kOf; width /= 2) {
     for (int i = 0; i < width; ++i) {
       keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
     }
   }
   for (int u = 0; u < kOf; ++u) lanes[u] = kScales - 1 - (keys[u] & (kScales - 1));
+}
+
+// The same among the first 16 / kOf lanes, among the next and so on.
+template <int kOf>
+void FindGreatestOfParts(const float (&gains)[16], int (&lanes)[kOf]) {
+  constexpr int kLength = 16 / kOf;
+  alignas(64) int32_t keys[16];
+  RankGains(gains, keys);
+  for (int width = kLength / 2; width > 0; width /= 2) {
+    for (int begin = 0; begin < 16; begin += kLength) {
+      for (int i = begin; i < begin + width; ++i) {
+        keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
+      }
+    }
+  }
+  for (int part = 0; part < kOf; ++part) lanes[part] = 15 - (keys[kLength * part] & 15);
 }
 
 struct LevelScale {

@@ -4,6 +4,7 @@
 // There is no shift.
 struct PairSearch {
   static constexpr int kShifts = 1;
+  static constexpr int kRowUnits = 2;
   static constexpr int kTargets = 16;
   float shift = 0;
   float targets[kTargets] = {-50, -56, -62, -68, -74, -80, -86, -91,
@@ -129,27 +130,42 @@ struct NearestInLanes {
   }
 };
 
-template <int kScales>
-LanesOfSums<kScales> SumShifted(const PairSearch& /*search*/, const LevelSamples& samples,
-                                const float (& /*shifts*/)[kScales],
-                                const float (&inverses)[kScales]) {
-  LanesOfSums<kScales> sums;
-  for (int k = 0; k < kScales; k += kWidth) {
+// of(array, i, lane): number i of an array of samples, for the lanes from `lane` on.
+template <class Of>
+LanesOfSums<16> SumPairs(int count, const float (&inverses)[16], Of of) {
+  LanesOfSums<16> sums;
+  for (int k = 0; k < 16; k += kWidth) {
     const Floats inverse = Load(inverses + k);
     Floats product{};
     Floats square{};
-    for (int i = 0; i < samples.count; i += 2) {
-      const Floats weight_x = Splat(samples.weights[i]);
-      const Floats weight_y = Splat(samples.weights[i + 1]);
-      const NearestInLanes nearest(samples.values[i] * inverse, samples.values[i + 1] * inverse,
-                                   weight_x, weight_y);
-      product += samples.weighted[i] * nearest.x + samples.weighted[i + 1] * nearest.y;
+    for (int i = 0; i < count; i += 2) {
+      const Floats weight_x = of(&LevelSamples::weights, i, k);
+      const Floats weight_y = of(&LevelSamples::weights, i + 1, k);
+      const NearestInLanes nearest(of(&LevelSamples::values, i, k) * inverse,
+                                   of(&LevelSamples::values, i + 1, k) * inverse, weight_x,
+                                   weight_y);
+      product += of(&LevelSamples::weighted, i, k) * nearest.x +
+                 of(&LevelSamples::weighted, i + 1, k) * nearest.y;
       square += weight_x * nearest.x * nearest.x + weight_y * nearest.y * nearest.y;
     }
     Store(sums.products + k, product);
     Store(sums.squares + k, square);
   }
   return sums;
+}
+
+inline LanesOfSums<16> SumShifted(const PairSearch& /*search*/, const TwoGroups& groups,
+                                  const float (& /*shifts*/)[16], const float (&inverses)[16]) {
+  return SumPairs(groups.lower.count, inverses,
+                  [&groups](const float* LevelSamples::*array, int i, int lane) {
+                    return groups.Splat(array, i, lane);
+                  });
+}
+inline LanesOfSums<16> SumShifted(const PairSearch& /*search*/, const LevelSamples& x,
+                                  const float (& /*shifts*/)[16], const float (&inverses)[16]) {
+  return SumPairs(x.count, inverses, [&x](const float* LevelSamples::*array, int i, int /*lane*/) {
+    return Splat((x.*array)[i]);
+  });
 }
 
 inline void StoreShifted(const PairSearch& /*search*/, const LevelSamples& x, float scale,

@@ -8,6 +8,8 @@ constexpr int kUnitsTogether = 4;
 template <int kCount, int kShiftsValue = 2>
 struct ShiftedSearch {
   static constexpr int kShifts = kShiftsValue;
+  // So many factors of a row are tried. Fewer do where stored scales are fine.
+  static constexpr int kRowUnits = kCount == 16 ? 2 : kUnitsTogether;
   static constexpr int kTargetsOfEnd = kCount == 16 ? 8 : 4;
   static constexpr int kTargets = 2 * kTargetsOfEnd;
   Levels<kCount> levels;
@@ -69,6 +71,15 @@ LanesOfSums<kScales> SumShifted(const ShiftedSearch<kCount, kShifts>& search, co
                                 const float (&shifts)[kScales], const float (&inverses)[kScales]) {
   if constexpr (kShifts == 1) return SumLevels(search.levels, x, inverses);
   return SumInLanes(x, inverses, [&](Floats y, int vector) {
+    const Floats shift = Load(shifts + vector * kWidth);
+    return search.levels.Nearest(y - shift) + shift;
+  });
+}
+
+template <int kCount, int kShifts>
+LanesOfSums<16> SumShifted(const ShiftedSearch<kCount, kShifts>& search, const TwoGroups& groups,
+                           const float (&shifts)[16], const float (&inverses)[16]) {
+  return SumInLanes(groups, inverses, [&](Floats y, int vector) {
     const Floats shift = Load(shifts + vector * kWidth);
     return search.levels.Nearest(y - shift) + shift;
   });
@@ -155,6 +166,45 @@ void ChooseScales(const Search& search, const GroupScales& grid, const LevelSamp
   for (int u = 0; u < kUnits; ++u) {
     choices[u] = {static_cast<int>(scales[lanes[u]]), shifts[lanes[u]] != 0.0f, gains[lanes[u]],
                   sums.At(lanes[u])};
+  }
+}
+
+// The same of two groups at once, with four multiples of each of two units, or of one unit with and
+// without the shift.
+template <int kUnits, class Search>
+void ChooseScalesOfTwo(const Search& search, const GroupScales& grid, const TwoGroups& groups,
+                       const float (&units)[kUnits], const GroupScale* ideals,
+                       GroupChoice (&choices)[2][kUnits]) {
+  static_assert(kUnits == 2 || (kUnits == 1 && Search::kShifts == 2));
+  constexpr int kMultiples = 4;
+  const float last = static_cast<float>((grid.max - grid.min) / grid.step);
+  const float step = static_cast<float>(grid.step);
+  const float least = static_cast<float>(grid.min);
+  alignas(64) float scales[16];
+  alignas(64) float stored[16];
+  alignas(64) float shifts[16];
+  alignas(64) float inverses[16];
+  for (int lane = 0; lane < 16; ++lane) {
+    const GroupScale& ideal = ideals[lane / 8];
+    const int number = lane % 8;
+    const float unit = units[number / 4 % kUnits];
+    const float wanted = (ideal.scale * InverseOrZero(unit) - least) * (1 / step);
+    const int below = static_cast<int>(std::clamp(wanted, 0.0f, last));
+    const int multiple = below + number % kMultiples - (kMultiples / 2 - 1);
+    const bool shifted = kUnits == 1 ? number >= kMultiples : ideal.shifted;
+    scales[lane] = std::clamp(static_cast<float>(multiple), 0.0f, last) * step + least;
+    stored[lane] = scales[lane] * unit;
+    shifts[lane] = shifted ? search.shift : 0.0f;
+    inverses[lane] = InverseOrZero(stored[lane]);
+  }
+  const LanesOfSums<16> sums = SumShifted(search, groups, shifts, inverses);
+  alignas(64) float gains[16];
+  for (int lane = 0; lane < 16; ++lane) gains[lane] = sums.At(lane).Gain(stored[lane]);
+  int lanes[2 * kUnits];
+  FindGreatestOfParts(gains, lanes);
+  for (int i = 0; i < 2 * kUnits; ++i) {
+    choices[i / kUnits][i % kUnits] = {static_cast<int>(scales[lanes[i]]), shifts[lanes[i]] != 0.0f,
+                                       gains[lanes[i]], sums.At(lanes[i])};
   }
 }
 

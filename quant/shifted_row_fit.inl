@@ -63,17 +63,25 @@ struct RowUnits {
     double gain[kUnits] = {};
     double product[kUnits] = {};
     double square[kUnits] = {};
-    for (int g = 0; g < grid.groups(); ++g) {
-      GroupChoice choices[kUnits];
-      ChooseScales(search, grid, block.Group(g, grid.group_values), units, block.ideals[g],
-                   choices);
-      for (int u = 0; u < kUnits; ++u) {
-        blocks[u][b].scales[g] = static_cast<int16_t>(choices[u].scale);
-        blocks[u][b].shifted[g] = choices[u].shifted;
-        const double multiple = choices[u].scale;
-        gain[u] += double{choices[u].gain};
-        product[u] += multiple * double{choices[u].sums.product};
-        square[u] += multiple * multiple * double{choices[u].sums.square};
+    for (int g = 0; g < grid.groups(); g += 2) {
+      GroupChoice choices[2][kUnits];
+      const TwoGroups groups = {block.Group(g, grid.group_values),
+                                block.Group(g + 1, grid.group_values)};
+      if constexpr (kUnits == 2 || (Search::kRowUnits == 2 && Search::kShifts == 2)) {
+        ChooseScalesOfTwo(search, grid, groups, units, block.ideals + g, choices);
+      } else {
+        ChooseScales(search, grid, groups.lower, units, block.ideals[g], choices[0]);
+        ChooseScales(search, grid, groups.upper, units, block.ideals[g + 1], choices[1]);
+      }
+      for (int i = 0; i < 2 * kUnits; ++i) {
+        const int u = i % kUnits;
+        const GroupChoice& choice = choices[i / kUnits][u];
+        blocks[u][b].scales[g + i / kUnits] = static_cast<int16_t>(choice.scale);
+        blocks[u][b].shifted[g + i / kUnits] = choice.shifted;
+        const double multiple = choice.scale;
+        gain[u] += double{choice.gain};
+        product[u] += multiple * double{choice.sums.product};
+        square[u] += multiple * multiple * double{choice.sums.square};
       }
     }
     for (int u = 0; u < kUnits; ++u) {
@@ -126,13 +134,15 @@ ShiftedRowFit SearchShiftedRow(const Search& search, const GroupScales& grid, co
   const double largest = IdealScales(search, grid, blocks);
   if (largest == 0) return best;
 
-  float factors[kUnitsTogether];
-  for (int u = 0; u < kUnitsTogether; ++u) {
-    factors[u] = StoredFactor<Head>(largest / double{search.parts[u]} / grid.min);
+  constexpr int kUnits = Search::kRowUnits;
+  float factors[kUnits];
+  for (int u = 0; u < kUnits; ++u) {
+    const float part = search.parts[u * (kUnitsTogether / kUnits)];
+    factors[u] = StoredFactor<Head>(largest / double{part} / grid.min);
   }
-  RowUnits<kUnitsTogether> first(search, grid, blocks, best.blocks, factors);
+  RowUnits<kUnits> first(search, grid, blocks, best.blocks, factors);
   int at = 0;
-  for (int u = 1; u < kUnitsTogether; ++u) at = first.gains[u] > first.gains[at] ? u : at;
+  for (int u = 1; u < kUnits; ++u) at = first.gains[u] > first.gains[at] ? u : at;
   if (first.squares[at] > 0) {
     const float refitted[] = {StoredFactor<Head>(first.products[at] / first.squares[at])};
     RowUnits<1> second(search, grid, blocks, best.blocks, refitted);

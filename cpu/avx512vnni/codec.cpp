@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "cpu/codec_table.h"
 #include "cpu/intrinsics.h"
 #include "quant/format_list.h"
+#include "quant/grid_cubes.h"
 #include "quant/iq_grids.h"
 #include "quant/scale_search.h"
 #include "quant/trellis_tree.h"

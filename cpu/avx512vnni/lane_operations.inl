@@ -23,3 +23,29 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
     return _mm512_mask_blend_ps(_mm512_test_epi32_mask(lanes, _mm512_set1_epi32(32)), lower, upper);
   }
 }
+
+// In vectors of 16 bytes and of 64.
+template <class Bytes>
+Bytes LookUpBytes(Bytes table, Bytes index) {
+  if constexpr (sizeof(Bytes) == 16) {
+    return reinterpret_cast<Bytes>(
+        _mm_shuffle_epi8(reinterpret_cast<__m128i>(table), reinterpret_cast<__m128i>(index)));
+  } else {
+    return reinterpret_cast<Bytes>(
+        _mm512_shuffle_epi8(reinterpret_cast<__m512i>(table), reinterpret_cast<__m512i>(index)));
+  }
+}
+template <class Bytes>
+Bytes AddCapped(Bytes a, Bytes b) {
+  if constexpr (sizeof(Bytes) == 16) {
+    return reinterpret_cast<Bytes>(
+        _mm_adds_epu8(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+  } else {
+    return reinterpret_cast<Bytes>(
+        _mm512_adds_epu8(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+  }
+}
+template <class Words>
+uint16_t LeastWord(Words v) {
+  return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(reinterpret_cast<__m128i>(v))));
+}

@@ -18,6 +18,7 @@ constexpr int kVectorBytes = kCodebookVectorBytes;
 #include "quant/pair_fit.inl"
 #include "quant/trellis_fit.inl"
 #include "quant/grid_search.inl"
+#include "quant/cube_search.inl"
 #include "quant/grid_fit.inl"
 // clang-format on
 
