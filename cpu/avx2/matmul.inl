@@ -11,9 +11,7 @@
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
 #include "cpu/avx2/panel_tile.inl"
-#include "cpu/avx2/sum_in_order.inl"
 #include "cpu/avx2/int8_panel.inl"
-#include "cpu/avx2/sum_by_lanes.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx2/formats.inl"
 // clang-format on

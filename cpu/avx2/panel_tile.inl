@@ -34,17 +34,38 @@ using TileTokens = TokenRecords<kPanelTokens>;
   "vmovdqa 64*(" #line ")(%[panel]), %%ymm12\n\t" \
   "vmovdqa 64*(" #line ")+32(%[panel]), %%ymm13\n\t"
 
+// total += (dot * scale - origin) * (the activations' scale). An integer sum becomes a float
+// without a conversion: it starts at the bits of kDotOrigin, so that read as a float it is
+// kDotOrigin + dot, exactly. `at` vectors into the block are the scales, then the origins.
+#define KVANT_SCALE(at, record, sum0, sum1) \
+  "vbroadcastss (%%" #record ", %[scales]), %%ymm14\n\t" \
+  "vfmsub213ps 32*(" #at "+2)(%[panel]), %%ymm12, %%ymm" #sum0 "\n\t" \
+  "vfmsub213ps 32*(" #at "+3)(%[panel]), %%ymm13, %%ymm" #sum1 "\n\t" \
+  "vfmadd213ps 32*" #sum0 "(%[totals]), %%ymm14, %%ymm" #sum0 "\n\t" \
+  "vfmadd213ps 32*" #sum1 "(%[totals]), %%ymm14, %%ymm" #sum1 "\n\t"
 #define KVANT_STORE_TOTALS(unused, record, sum0, sum1) \
   "vmovaps %%ymm" #sum0 ", 32*" #sum0 "(%[totals])\n\t" \
   "vmovaps %%ymm" #sum1 ", 32*" #sum1 "(%[totals])\n\t"
-// sum -= offset * (sum of the activations)
+#define KVANT_FLUSH(at) \
+  "vmovaps 32*(" #at ")(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at "+1)(%[panel]), %%ymm13\n\t" \
+  KVANT_FOR_TOKENS(KVANT_SCALE, at) KVANT_FOR_TOKENS(KVANT_STORE_TOTALS, 0)
+
+// total -= offset * (sum of the activations)
 #define KVANT_OFFSET(scale, record, sum0, sum1) \
   "vbroadcastss 4*" #scale "(%%" #record ", %[sums]), %%ymm14\n\t" \
   "vfnmadd231ps %%ymm14, %%ymm12, %%ymm" #sum0 "\n\t" \
   "vfnmadd231ps %%ymm14, %%ymm13, %%ymm" #sum1 "\n\t"
+#define KVANT_FLUSH_WITH_OFFSETS(scale, at) \
+  "vmovaps 32*(" #at ")(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at "+1)(%[panel]), %%ymm13\n\t" \
+  KVANT_FOR_TOKENS(KVANT_SCALE, at) \
+  "vmovaps 32*(" #at "+4)(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at "+5)(%[panel]), %%ymm13\n\t" \
+  KVANT_FOR_TOKENS(KVANT_OFFSET, scale) KVANT_FOR_TOKENS(KVANT_STORE_TOTALS, 0)
 
 // The body of MultiplyTile, a block of 32 columns after the other; a tile's constants are read from
-// variables of these names. KVANT_NEXT_TOTALS is what is done to the address of the totals.
+// variables of these names.
 #define KVANT_MULTIPLY_TILE(block) \
   asm volatile( \
       "mov %[records], %%rax\n\t" \
@@ -57,13 +78,11 @@ using TileTokens = TokenRecords<kPanelTokens>;
       "add $4, %[scales]\n\t" \
       "add %[scale_bytes], %[starts]\n\t" \
       "add %[scale_bytes], %[sums]\n\t" \
-      KVANT_NEXT_TOTALS \
       "decq %[blocks]\n\t" \
       "jnz 1b\n\t" \
       : [panel] "+r"(panel), [codes] "+r"(at.codes), [scales] "+r"(at.scales), \
-        [starts] "+r"(at.starts), [sums] "+r"(at.sums), [totals] "+r"(totals), \
-        [blocks] "+m"(blocks) \
-      : [records] "m"(records), KVANT_TILE_CONSTANTS \
+        [starts] "+r"(at.starts), [sums] "+r"(at.sums), [blocks] "+m"(blocks) \
+      : [totals] "r"(totals), [records] "m"(records), KVANT_TILE_CONSTANTS \
         [block_bytes] "i"(32 * Traits::kBlock), [scale_bytes] "i"(4 * Traits::kScales), \
         [code_bytes] "i"(Traits::kWide ? 64 : 32) \
       : "memory", "cc", "rax", "r8", "r9", "r10", "r11", "r12", "r13", \
@@ -118,13 +137,9 @@ void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel)
     if (scale >= Traits::kScales) continue;
     __m256* out = panel + place.columns32 * Traits::kBlock + Traits::kCodes +
                   scale * Traits::kScaleStride + v;
-    if constexpr (Traits::kByLanes) {
-      out[0] = _mm256_castsi256_ps(scales[lane]);
-    } else {
-      const __m256 exact = PanelScales(scales[lane]);
-      out[0] = _mm256_mul_ps(exact, _mm256_set1_ps(Traits::kScaleFactor));
-      out[kPanelVectors] = _mm256_mul_ps(out[0], _mm256_set1_ps(kDotOrigin));
-    }
+    const __m256 exact = PanelScales(scales[lane]);
+    out[0] = _mm256_mul_ps(exact, _mm256_set1_ps(Traits::kScaleFactor));
+    out[kPanelVectors] = _mm256_mul_ps(out[0], _mm256_set1_ps(kDotOrigin));
     if (Traits::kHasOffsets) out[2 * kPanelVectors] = _mm256_castsi256_ps(offsets[lane]);
   }
 }

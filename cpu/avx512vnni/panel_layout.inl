@@ -16,7 +16,6 @@
 constexpr int64_t kPanelLanes = 16;
 constexpr int kPanelVectors = 2;
 constexpr bool kWidePanels = false;
-using LanePanels = NoLanePanels;
 
 // What a panel's kernel must know about a format: one scale per row for 32 or for 16 columns.
 template <bool kOffsets, int kScaleValues>

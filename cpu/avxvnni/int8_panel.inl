@@ -5,7 +5,6 @@
 // arithmetic of cpu/avx512vnni in half the width, with the same bits.
 
 constexpr bool kWidePanels = false;
-using LanePanels = NoLanePanels;
 
 // How panels hold a format with one scale per row for kScaleValues columns.
 template <bool kOffsets, int kScaleValues>
@@ -13,7 +12,6 @@ struct PanelTraits {
   static constexpr bool kHasOffsets = kOffsets;
   static constexpr int kScales = 32 / kScaleValues;
   static constexpr bool kWide = false;
-  static constexpr bool kByLanes = false;
   static constexpr float kScaleFactor = 1.0f;
   // Vectors of a block: before the first scale, from one scale to the next, altogether.
   static constexpr int kCodes = 8 * kPanelVectors;

@@ -10,7 +10,6 @@
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
 #include "cpu/avx2/panel_tile.inl"
-#include "cpu/avx2/sum_in_order.inl"
 #include "cpu/avxvnni/int8_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx2/formats.inl"

@@ -1,4 +1,4 @@
-// Products of quantized weights with int8 activations of many tokens. An instruction set
+// Products of quantized weights with int8 activations of 64 and more tokens. An instruction set
 // includes this file after matmul_int8.inl and panel_operands.inl and after it has defined
 //
 //   kPanelLanes, kPanelVectors   rows of a vector, vectors of rows of a panel
@@ -8,10 +8,6 @@
 //                                want activations of 16 bits
 //   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
 //   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
-//   LanePanels                   panels of few tokens: kServes<Unpacker>, whether a format has
-//   them;
-//                                if so, kFrom, so many tokens are worth them, kTotals for each
-//                                output, TraitsOf<Unpacker>, MultiplyTile<Traits> and Add
 //   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes
 //
 // A panel, some rows unpacked 512 columns at a time, stays in the first-level cache while all
@@ -19,8 +15,7 @@
 // a few panels stay in the second-level cache, so that only every few panels they come from afar.
 //
 // An output is the sum over its blocks of 32 columns in ascending order, whatever the rows and
-// tokens beside it: the tiles never change a bit. Panels of few tokens add in the order of
-// int8_kernels.inl, in several totals for each output.
+// tokens beside it: the tiles never change a bit.
 
 constexpr int64_t kPanelHeight = kPanelVectors * kPanelLanes;
 // Panels whose sums are kept at a time.
@@ -61,42 +56,21 @@ struct PanelFormat {
   void (*pack)(WeightBlock* rows, int64_t v, PanelScratch::Vector* panel);
   void (*multiply)(const PanelScratch::Vector* panel, int64_t blocks, const TileTokens& tokens,
                    PanelActivations at, PanelScratch::Vector* totals);
-  // From a tile's totals, where there are several for each output, to its sums; may be null.
-  void (*add)(const PanelScratch::Vector* totals, PanelScratch::Vector* sums);
   int64_t block_vectors;
-  int64_t totals;  // for each output
-  int scales;      // of a row in 32 columns
-  bool wide;       // whether the activations have 16 bits
+  int scales;  // of a row in 32 columns
+  bool wide;   // whether the activations have 16 bits
 
   template <class Unpacker>
   static PanelFormat Of(const MatMulTask& task) {
-    PanelFormat format = WithTraits<Unpacker, PanelTraitsOf<Unpacker>>(task);
-    format.multiply = MultiplyTile<PanelTraitsOf<Unpacker>>;
-    return format;
-  }
-
-  template <class Unpacker, class Lanes>
-  static PanelFormat ByLanes(const MatMulTask& task) {
-    using Traits = typename Lanes::template TraitsOf<Unpacker>;
-    PanelFormat format = WithTraits<Unpacker, Traits>(task);
-    format.multiply = Lanes::template MultiplyTile<Traits>;
-    format.add = Lanes::Add;
-    format.totals = Lanes::kTotals;
-    return format;
-  }
-
-  // All but how tiles are multiplied.
-  template <class Unpacker, class Traits>
-  static PanelFormat WithTraits(const MatMulTask& task) {
-    PanelFormat format = {};
-    format.reader = {UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format,
-                     task.cols};
-    format.pack = PackRows<Traits, typename Unpacker::Codes>;
-    format.block_vectors = Traits::kBlock;
-    format.totals = 1;
-    format.scales = Traits::kScales;
-    if constexpr (kWidePanels) format.wide = Traits::kWide;
-    return format;
+    using Traits = PanelTraitsOf<Unpacker>;
+    bool wide = false;
+    if constexpr (kWidePanels) wide = Traits::kWide;
+    return {{UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
+            PackRows<Traits, typename Unpacker::Codes>,
+            MultiplyTile<Traits>,
+            Traits::kBlock,
+            Traits::kScales,
+            wide};
   }
 
   template <class Traits, class Codes>
@@ -177,30 +151,23 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
       TileTokens tokens(task, token);
       if (kWidePanels) tokens.wide_codes = scratch.WideTile((token - pass.token) / kPanelTokens);
       format.multiply(scratch.panel, depth, tokens, at, sums);
-      if (last) {
-        if (format.totals > 1) format.add(sums, sums);
-        output.Put(sums, task.store);
-      }
-      sums += format.totals * kTileVectors;
+      if (last) output.Put(sums, task.store);
+      sums += kTileVectors;
     }
   }
 }
 
 [[gnu::noinline]] inline void RunPanels(const MatMulTask& task, const PanelFormat& format) {
   constexpr int64_t kPassTokens = kPassTiles * kPanelTokens;
-  const int64_t tiles = (std::min(task.tokens, kPassTokens) + kPanelTokens - 1) / kPanelTokens;
-  const int64_t pass_panels =
-      std::min(kPassPanels, PanelScratch::kSums / (tiles * format.totals * kTileVectors));
-  const int64_t pass_rows = pass_panels * kPanelHeight;
+  constexpr int64_t kPassRows = kPassPanels * kPanelHeight;
   if (task.arranged != nullptr) *task.arranged = {};
   const PanelScratch scratch(task.scratch.data());
   const PanelActivations activations = PanelActivations::Of(task, format.scales);
   for (int64_t token = 0; token < task.tokens; token += kPassTokens) {
-    for (int64_t row = task.row_begin; row < task.row_end; row += pass_rows) {
-      const Pass pass = {row, std::min(row + pass_rows, task.row_end), token,
+    for (int64_t row = task.row_begin; row < task.row_end; row += kPassRows) {
+      const Pass pass = {row, std::min(row + kPassRows, task.row_end), token,
                          std::min(token + kPassTokens, task.tokens)};
-      const int64_t panels = (pass.row_end - row + kPanelHeight - 1) / kPanelHeight;
-      std::fill_n(scratch.sums, panels * tiles * format.totals * kTileVectors, Zero());
+      std::fill_n(scratch.sums, PanelScratch::kSums, Zero());
       for (int64_t begin = 0; begin < BlockCount(task.cols); begin += kPanelDepth) {
         MultiplyDepth(task, format, activations, pass, begin, scratch);
       }
@@ -212,11 +179,6 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
 template <class Unpacker, Streams kStreamed = Streams::kEveryCount>
 void RunQuantized(const MatMulTask& task) {
   if (task.count == TokenCount::kMany) return RunPanels(task, PanelFormat::Of<Unpacker>(task));
-  if constexpr (LanePanels::kServes<Unpacker>) {
-    if (task.tokens >= LanePanels::kFrom) {
-      return RunPanels(task, PanelFormat::ByLanes<Unpacker, LanePanels>(task));
-    }
-  }
   RunInt8<Unpacker, kStreamed>(task);
 }
 

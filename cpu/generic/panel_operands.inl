@@ -54,10 +54,3 @@ struct TokenRecords {
     }
   }
 };
-
-// What stands for panels of few tokens in an instruction set that has none.
-struct NoLanePanels {
-  static constexpr int64_t kFrom = 0;
-  template <class Unpacker>
-  static constexpr bool kServes = false;
-};
