@@ -72,7 +72,7 @@ struct alignas(32) PanelFactors {
 constexpr int kPanelBlockMax = PanelTraits<CodeTraits<0, 128, true>, 16>::kBlock;
 
 // clang-format off
-// Products of a line with a token's activations, which come to ymm14: the first of a part, and more.
+// Products of a line with a token's activations, which come to ymm14: first of a part, and more.
 #define KVANT_FIRST_TOGETHER(line, record, sum0, sum1) \
   "vpbroadcastd 4*(" #line ")(%%" #record ", %[codes]), %%ymm14\n\t" \
   "vpmaddubsw %%ymm14, %%ymm12, %%ymm" #sum0 "\n\t" \
@@ -110,7 +110,7 @@ constexpr int kPanelBlockMax = PanelTraits<CodeTraits<0, 128, true>, 16>::kBlock
   "vpaddd %%ymm15, %%ymm" #sum0 ", %%ymm" #sum0 "\n\t" \
   "vpaddd %%ymm14, %%ymm" #sum1 ", %%ymm" #sum1 "\n\t"
 
-// The first 2, 4, 8 or 16 lines of a part: lines of the block and of the activations from `line` on.
+// The first 2, 4, 8 or 16 lines of a part: those of block and activations from `line` on.
 #define KVANT_FIRST(kind, line) \
   KVANT_LOAD_LINE(line) KVANT_FOR_TOKENS(KVANT_FIRST_##kind, line)
 #define KVANT_MORE(kind, line) \
