@@ -20,6 +20,7 @@ namespace {
 constexpr int kVectorBytes = 16;
 // clang-format off
 #include "quant/lane_operations.inl"
+#include "quant/byte_operations.inl"
 #include "quant/lanes.inl"
 #include "quant/level_search.inl"
 #include "quant/grid_search.inl"

@@ -28,7 +28,7 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   }
 }
 
-// In vectors of 16 bytes and of 32.
+// Those of quant/byte_operations.inl, for vectors of 16 bytes and of 32.
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {
   if constexpr (sizeof(Bytes) == 16) {

@@ -147,7 +147,7 @@ void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel)
 // One block of 256 columns of eight rows, in an order of int8_blocks.inl, to vector `v` of eight
 // blocks of a panel.
 template <class Traits, class Codes>
-void PackBlock(const WeightBlock* rows, int64_t v, __m256* panel) {
+void PackBlock(WeightBlock* rows, int64_t v, __m256* panel) {
   for (int64_t i = 0; i < 8; ++i) {
     __m256i lanes[kPanelLanes];
     for (int64_t r = 0; r < kPanelLanes; ++r) lanes[r] = rows[r].codes[i];

@@ -24,7 +24,7 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   }
 }
 
-// In vectors of 16 bytes and of 64.
+// Those of quant/byte_operations.inl, for vectors of 16 bytes and of 64.
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {
   if constexpr (sizeof(Bytes) == 16) {

@@ -74,8 +74,8 @@ inline __m512 PanelScales(__m512i bits) {
   return _mm512_max_ps(_mm512_set1_ps(-0x1p104f), at_most);
 }
 
-// One block of 256 columns of 16 rows, in the order of int8_blocks.inl (lane 4q + v = group 4v +
-// q), to vector `v` of eight blocks of a panel.
+// One block of 256 columns of 16 rows, brought into the order of int8_blocks.inl where lane 4q + v
+// is group 4v + q, to vector `v` of eight blocks of a panel.
 template <class Traits, class Codes>
 void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
   for (int r = 0; r < 16; ++r) PutInGroupOrder<Codes>(rows[r]);

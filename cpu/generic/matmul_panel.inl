@@ -3,9 +3,8 @@
 //
 //   kPanelLanes, kPanelVectors   rows of a vector, vectors of rows of a panel
 //   kPanelTokens, TileTokens     tokens of a tile, TokenRecords of so many
-//   kWidePanels                  whether there are formats whose Traits::kWide is true: their
-//   panels
-//                                want activations of 16 bits
+//   kWidePanels                  whether there are formats with Traits::kWide, whose panels want
+//                                activations of 16 bits
 //   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
 //   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
 //   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes
@@ -52,7 +51,8 @@ struct PanelScratch {
 // What the loops below must know of a format's panels.
 struct PanelFormat {
   RowReader reader;
-  // kPanelLanes rows of a block of 256 columns to vector `v` of eight blocks of a panel.
+  // kPanelLanes rows of a block of 256 columns, which may be put in another order there, to vector
+  // `v` of eight blocks of a panel.
   void (*pack)(WeightBlock* rows, int64_t v, PanelScratch::Vector* panel);
   void (*multiply)(const PanelScratch::Vector* panel, int64_t blocks, const TileTokens& tokens,
                    PanelActivations at, PanelScratch::Vector* totals);
@@ -66,17 +66,11 @@ struct PanelFormat {
     bool wide = false;
     if constexpr (kWidePanels) wide = Traits::kWide;
     return {{UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
-            PackRows<Traits, typename Unpacker::Codes>,
+            PackBlock<Traits, typename Unpacker::Codes>,
             MultiplyTile<Traits>,
             Traits::kBlock,
             Traits::kScales,
             wide};
-  }
-
-  template <class Traits, class Codes>
-  [[gnu::noinline]] static void PackRows(WeightBlock* rows, int64_t v,
-                                         PanelScratch::Vector* panel) {
-    PackBlock<Traits, Codes>(rows, v, panel);
   }
 };
 

@@ -35,6 +35,7 @@ constexpr int kCodebookVectorBytes = 16;
 
 // clang-format off
 #include "quant/lane_operations.inl"
+#include "cpu/neon/byte_operations.inl"
 #include "quant/lane_batch.inl"
 #include "quant/scale_search.inl"
 #include "cpu/generic/encode.inl"
