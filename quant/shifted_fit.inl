@@ -10,6 +10,9 @@ struct ShiftedSearch {
   static constexpr int kShifts = kShiftsValue;
   // So many factors of a row are tried. Fewer do where stored scales are fine.
   static constexpr int kRowUnits = kCount == 16 ? 2 : kUnitsTogether;
+  // The same of a block's d.
+  static constexpr int kBlockUnits =
+      kShifts == 2 && (kCount == 8 || kCount == 16) ? 2 : kUnitsTogether;
   static constexpr int kTargetsOfEnd = kCount == 16 ? 8 : 4;
   static constexpr int kTargets = 2 * kTargetsOfEnd;
   Levels<kCount> levels;
@@ -180,31 +183,58 @@ void ChooseScalesOfTwo(const Search& search, const GroupScales& grid, const TwoG
   const float last = static_cast<float>((grid.max - grid.min) / grid.step);
   const float step = static_cast<float>(grid.step);
   const float least = static_cast<float>(grid.min);
-  alignas(64) float scales[16];
-  alignas(64) float stored[16];
+  alignas(64) float ideals_of_lanes[16];
+  alignas(64) float units_of_lanes[16];
   alignas(64) float shifts[16];
-  alignas(64) float inverses[16];
   for (int lane = 0; lane < 16; ++lane) {
     const GroupScale& ideal = ideals[lane / 8];
-    const int number = lane % 8;
-    const float unit = units[number / 4 % kUnits];
-    const float wanted = (ideal.scale * InverseOrZero(unit) - least) * (1 / step);
-    const int below = static_cast<int>(std::clamp(wanted, 0.0f, last));
-    const int multiple = below + number % kMultiples - (kMultiples / 2 - 1);
-    const bool shifted = kUnits == 1 ? number >= kMultiples : ideal.shifted;
-    scales[lane] = std::clamp(static_cast<float>(multiple), 0.0f, last) * step + least;
-    stored[lane] = scales[lane] * unit;
+    const bool shifted = kUnits == 1 ? lane % 8 >= kMultiples : ideal.shifted;
+    ideals_of_lanes[lane] = ideal.scale;
+    units_of_lanes[lane] = units[lane % 8 / 4 % kUnits];
     shifts[lane] = shifted ? search.shift : 0.0f;
-    inverses[lane] = InverseOrZero(stored[lane]);
+  }
+  alignas(64) float scales[16];
+  alignas(64) float stored[16];
+  alignas(64) float inverses[16];
+  for (int k = 0; k < 16; k += kWidth) {
+    const Floats unit = Load(units_of_lanes + k);
+    const Floats in_units = Sizes(unit) >= 0x1p-126f ? 1.0f / unit : Floats{};
+    const Floats wanted = (Load(ideals_of_lanes + k) * in_units - least) * (1 / step);
+    const Floats below = Max(Min(wanted, Splat(last)), Floats{});
+    const Ints multiple = (LanesFrom(k) & (kMultiples - 1)) - (kMultiples / 2 - 1);
+    const Floats number =
+        __builtin_convertvector(__builtin_convertvector(below, Ints) + multiple, Floats);
+    const Floats scale = Max(Min(number, Splat(last)), Floats{}) * step + least;
+    const Floats in_unit = scale * unit;
+    Store(scales + k, scale);
+    Store(stored + k, in_unit);
+    Store(inverses + k, Sizes(in_unit) >= 0x1p-126f ? 1.0f / in_unit : Floats{});
   }
   const LanesOfSums<16> sums = SumShifted(search, groups, shifts, inverses);
   alignas(64) float gains[16];
-  for (int lane = 0; lane < 16; ++lane) gains[lane] = sums.At(lane).Gain(stored[lane]);
+  for (int k = 0; k < 16; k += kWidth) {
+    const Floats scale = Load(stored + k);
+    const Floats product = Load(sums.products + k);
+    Store(gains + k, scale * (product + product - scale * Load(sums.squares + k)));
+  }
   int lanes[2 * kUnits];
   FindGreatestOfParts(gains, lanes);
   for (int i = 0; i < 2 * kUnits; ++i) {
     choices[i / kUnits][i % kUnits] = {static_cast<int>(scales[lanes[i]]), shifts[lanes[i]] != 0.0f,
                                        gains[lanes[i]], sums.At(lanes[i])};
+  }
+}
+
+// The same, at once or one after the other. kFirstUnits: so many were tried first.
+template <int kFirstUnits, int kUnits, class Search>
+void ChooseOfPair(const Search& search, const GroupScales& grid, const TwoGroups& groups,
+                  const float (&units)[kUnits], const GroupScale* ideals,
+                  GroupChoice (&choices)[2][kUnits]) {
+  if constexpr (kUnits == 2 || (kFirstUnits == 2 && Search::kShifts == 2)) {
+    ChooseScalesOfTwo(search, grid, groups, units, ideals, choices);
+  } else {
+    ChooseScales(search, grid, groups.lower, units, ideals[0], choices[0]);
+    ChooseScales(search, grid, groups.upper, units, ideals[1], choices[1]);
   }
 }
 
@@ -237,15 +267,18 @@ struct ShiftedUnits {
       d[u] = block.StoreScale(wanted[u]);
       units[u] = block.Load(d[u]);
     }
-    for (int g = 0; g < grid.groups(); ++g) {
+    for (int g = 0; g < grid.groups(); g += 2) {
       const int begin = g * grid.group_values;
-      GroupChoice choices[kUnits];
-      ChooseScales(search, grid, block.Part(begin, grid.group_values), units, ideals[g], choices);
-      for (int u = 0; u < kUnits; ++u) {
-        const GroupChoice& choice = choices[u];
+      const TwoGroups groups = {block.Part(begin, grid.group_values),
+                                block.Part(begin + grid.group_values, grid.group_values)};
+      GroupChoice choices[2][kUnits];
+      ChooseOfPair<Search::kBlockUnits>(search, grid, groups, units, ideals + g, choices);
+      for (int i = 0; i < 2 * kUnits; ++i) {
+        const int u = i % kUnits;
+        const GroupChoice& choice = choices[i / kUnits][u];
         const float multiple = static_cast<float>(choice.scale);
-        scales[u][g] = static_cast<int16_t>(choice.scale);
-        shifted[u][g] = choice.shifted;
+        scales[u][g + i / kUnits] = static_cast<int16_t>(choice.scale);
+        shifted[u][g + i / kUnits] = choice.shifted;
         gains[u] += choice.gain;
         products[u] += multiple * choice.sums.product;
         squares[u] += multiple * multiple * choice.sums.square;
@@ -287,11 +320,13 @@ ShiftedFit SearchShifted(const ShiftedSearch<kCount, kShifts>& search, const Gro
     ideals[g] = SearchShiftedScale(search, group(g), peak);
     if (std::fabs(ideals[g].scale) > std::fabs(largest)) largest = ideals[g].scale;
   }
-  float wanted[kUnitsTogether];
-  for (int u = 0; u < kUnitsTogether; ++u) {
-    wanted[u] = largest / (search.parts[u] * static_cast<float>(grid.min));
+  constexpr int kUnits = ShiftedSearch<kCount, kShifts>::kBlockUnits;
+  float wanted[kUnits];
+  for (int u = 0; u < kUnits; ++u) {
+    const float part = search.parts[u * (kUnitsTogether / kUnits)];
+    wanted[u] = largest / (part * static_cast<float>(grid.min));
   }
-  const ShiftedUnits<kUnitsTogether> first(search, grid, block, ideals, wanted);
+  const ShiftedUnits<kUnits> first(search, grid, block, ideals, wanted);
   const int at = first.Best();
   first.Keep(at, grid.groups(), best);
   float best_gain = first.gains[at];
@@ -304,7 +339,7 @@ ShiftedFit SearchShifted(const ShiftedSearch<kCount, kShifts>& search, const Gro
     return then;
   };
   if constexpr (kShifts == 1) {
-    for (int u = 0; u < kUnitsTogether; ++u) wanted[u] = first.Refitted(u);
+    for (int u = 0; u < kUnits; ++u) wanted[u] = first.Refitted(u);
     refit(wanted);
   } else {
     const float refitted[] = {first.Refitted(at)};

@@ -67,12 +67,7 @@ struct RowUnits {
       GroupChoice choices[2][kUnits];
       const TwoGroups groups = {block.Group(g, grid.group_values),
                                 block.Group(g + 1, grid.group_values)};
-      if constexpr (kUnits == 2 || (Search::kRowUnits == 2 && Search::kShifts == 2)) {
-        ChooseScalesOfTwo(search, grid, groups, units, block.ideals + g, choices);
-      } else {
-        ChooseScales(search, grid, groups.lower, units, block.ideals[g], choices[0]);
-        ChooseScales(search, grid, groups.upper, units, block.ideals[g + 1], choices[1]);
-      }
+      ChooseOfPair<Search::kRowUnits>(search, grid, groups, units, block.ideals + g, choices);
       for (int i = 0; i < 2 * kUnits; ++i) {
         const int u = i % kUnits;
         const GroupChoice& choice = choices[i / kUnits][u];
