@@ -17,7 +17,7 @@ struct ShiftedSearch {
   static constexpr int kTargets = 2 * kTargetsOfEnd;
   Levels<kCount> levels;
   float shift;
-  float targets[kTargets];
+  float targets[kTargets * kShifts];  // without the shift, then the same with it
   // The group of largest scale takes so much of the farthest multiple of d.
   float parts[kUnitsTogether];
 };
@@ -41,6 +41,7 @@ constexpr ShiftedSearch<kCount> MakeSearch(const ShiftedLevels<kCount>& table, L
     search.targets[k] = part * static_cast<float>(table.levels[0]);
     search.targets[kTargetsOfEnd + k] = part * static_cast<float>(table.levels[kCount - 1]);
   }
+  std::copy_n(search.targets, 2 * kTargetsOfEnd, search.targets + 2 * kTargetsOfEnd);
   return search;
 }
 
@@ -99,12 +100,12 @@ struct GroupScale {
 template <class Search>
 GroupScale SearchShiftedScale(const Search& search, const LevelSamples& x, float peak) {
   constexpr int kScales = Search::kTargets * Search::kShifts;
-  alignas(64) float shifts[kScales] = {};
+  alignas(64) float shifts[kScales];
   alignas(64) float inverses[kScales];
   const float inverse = 1 / peak;
-  for (int k = 0; k < kScales; ++k) {
-    inverses[k] = search.targets[k % Search::kTargets] * inverse;
-    if (k >= Search::kTargets) shifts[k] = search.shift;
+  for (int k = 0; k < kScales; k += kWidth) {
+    Store(inverses + k, Load(search.targets + k) * inverse);
+    Store(shifts + k, LanesFrom(k) >= Search::kTargets ? Splat(search.shift) : Floats{});
   }
   LevelScale best;
   const int lane = KeepBest(SumShifted(search, x, shifts, inverses), best);
