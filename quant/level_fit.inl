@@ -20,6 +20,9 @@ constexpr float kTernaryTargets[] = {1.8f,  1.6f, 1.45f, 1.3f,  1.2f, 1.1f,  1.0
                                      0.86f, 0.8f, 0.74f, 0.68f, 0.6f, 0.52f, 0.45f, 0.4f};
 
 inline float InverseOrZero(float scale) { return std::fabs(scale) >= 0x1p-126f ? 1 / scale : 0; }
+inline Floats InverseOrZero(Floats scale) {
+  return Sizes(scale) >= 0x1p-126f ? 1.0f / scale : Floats{};
+}
 
 using Bytes [[gnu::vector_size(kWidth)]] = uint8_t;
 inline void StoreBytes(uint8_t* target, Ints numbers) {

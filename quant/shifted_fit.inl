@@ -120,122 +120,106 @@ struct GroupChoice {
   LevelSums sums;
 };
 
+// Sixteen stored scales side by side, for one group or eight for each of two.
+struct StoredScales {
+  alignas(64) float ideals[16];
+  alignas(64) float units[16];
+  alignas(64) float shifts[16];
+  alignas(64) float scales[16];  // integers of the grid
+  alignas(64) float stored[16];  // times the unit
+  alignas(64) float inverses[16];
+
+  // The kMultiples multiples of the units next to the ideals, each in kUnits lanes in turn.
+  template <int kMultiples, int kUnits>
+  void Choose(const GroupScales& grid) {
+    const float last = static_cast<float>((grid.max - grid.min) / grid.step);
+    const float step = static_cast<float>(grid.step);
+    const float least = static_cast<float>(grid.min);
+    for (int k = 0; k < 16; k += kWidth) {
+      const Floats unit = Load(units + k);
+      const Floats wanted = (Load(ideals + k) * InverseOrZero(unit) - least) * (1 / step);
+      const Floats below = Max(Min(wanted, Splat(last)), Floats{});
+      const Ints multiple = (LanesFrom(k) / kUnits & (kMultiples - 1)) - (kMultiples / 2 - 1);
+      const Floats number =
+          __builtin_convertvector(__builtin_convertvector(below, Ints) + multiple, Floats);
+      const Floats scale = Max(Min(number, Splat(last)), Floats{}) * step + least;
+      Store(scales + k, scale);
+      Store(stored + k, scale * unit);
+      Store(inverses + k, InverseOrZero(scale * unit));
+    }
+  }
+
+  // The choices with the greatest gains of kCount parts, which `find` tells apart.
+  template <int kCount, class Find>
+  void KeepBest(const LanesOfSums<16>& sums, Find find, GroupChoice* choices) const {
+    alignas(64) float gains[16];
+    for (int k = 0; k < 16; k += kWidth) {
+      const Floats scale = Load(stored + k);
+      const Floats product = Load(sums.products + k);
+      Store(gains + k, scale * (product + product - scale * Load(sums.squares + k)));
+    }
+    int lanes[kCount];
+    find(gains, lanes);
+    for (int i = 0; i < kCount; ++i) {
+      const int lane = lanes[i];
+      choices[i] = {static_cast<int>(scales[lane]), shifts[lane] != 0.0f, gains[lane],
+                    sums.At(lane)};
+    }
+  }
+};
+
 // What a group makes of kUnits units: of the nearest multiples to the ideal scale those that leave
 // the greatest gain. Of four units, with the shift of the ideal scale; of one, with and without.
 template <int kUnits, class Search>
 void ChooseScales(const Search& search, const GroupScales& grid, const LevelSamples& x,
-                  const float (&units)[kUnits], const GroupScale& ideal,
-                  GroupChoice (&choices)[kUnits]) {
+                  const float (&units)[kUnits], const GroupScale& ideal, GroupChoice* choices) {
   static_assert(kUnits == 1 || kUnits == kUnitsTogether);
   constexpr int kMultiples = kUnits == 1 ? 16 / Search::kShifts : 16 / kUnits;
-  const float last = static_cast<float>((grid.max - grid.min) / grid.step);
-  const float step = static_cast<float>(grid.step);
-  const float least = static_cast<float>(grid.min);
-  alignas(64) float units_of_lanes[16];
-  alignas(64) float inverses_of_units[16];
+  StoredScales lanes;
   for (int lane = 0; lane < 16; ++lane) {
-    units_of_lanes[lane] = units[lane % kUnits];
-    inverses_of_units[lane] = InverseOrZero(units[lane % kUnits]);
+    const bool shifted = kUnits == 1 ? lane >= kMultiples : ideal.shifted;
+    lanes.ideals[lane] = ideal.scale;
+    lanes.units[lane] = units[lane % kUnits];
+    lanes.shifts[lane] = shifted ? search.shift : 0.0f;
   }
-  alignas(64) float scales[16];
-  alignas(64) float stored[16];
-  alignas(64) float shifts[16] = {};
-  alignas(64) float inverses[16];
-  for (int k = 0; k < 16; k += kWidth) {
-    const Floats wanted = (ideal.scale * Load(inverses_of_units + k) - least) * (1 / step);
-    const Floats below = Max(Min(wanted, Splat(last)), Floats{});
-    const Ints multiple = (LanesFrom(k) / kUnits & (kMultiples - 1)) - (kMultiples / 2 - 1);
-    const Floats number =
-        __builtin_convertvector(__builtin_convertvector(below, Ints) + multiple, Floats);
-    const Floats scale = Max(Min(number, Splat(last)), Floats{}) * step + least;
-    const Floats in_unit = scale * Load(units_of_lanes + k);
-    Store(scales + k, scale);
-    Store(stored + k, in_unit);
-    Store(inverses + k, Sizes(in_unit) >= 0x1p-126f ? 1.0f / in_unit : Floats{});
-  }
-  if constexpr (Search::kShifts == 2) {
-    for (int lane = 0; lane < 16; ++lane) {
-      if (kUnits == 1 ? lane >= kMultiples : ideal.shifted) shifts[lane] = search.shift;
-    }
-  }
-  const LanesOfSums<16> sums = SumShifted(search, x, shifts, inverses);
-  alignas(64) float gains[16];
-  for (int k = 0; k < 16; k += kWidth) {
-    const Floats scale = Load(stored + k);
-    const Floats product = Load(sums.products + k);
-    Store(gains + k, scale * (product + product - scale * Load(sums.squares + k)));
-  }
-  int lanes[kUnits];
-  FindGreatest(gains, lanes);
-  for (int u = 0; u < kUnits; ++u) {
-    choices[u] = {static_cast<int>(scales[lanes[u]]), shifts[lanes[u]] != 0.0f, gains[lanes[u]],
-                  sums.At(lanes[u])};
-  }
+  lanes.Choose<kMultiples, kUnits>(grid);
+  const LanesOfSums<16> sums = SumShifted(search, x, lanes.shifts, lanes.inverses);
+  constexpr auto kFind = [](auto& gains, auto& found) { FindGreatest(gains, found); };
+  lanes.KeepBest<kUnits>(sums, kFind, choices);
 }
 
 // The same of two groups at once, with four multiples of each of two units, or of one unit with and
-// without the shift.
+// without the shift. The choices of the first group come first.
 template <int kUnits, class Search>
 void ChooseScalesOfTwo(const Search& search, const GroupScales& grid, const TwoGroups& groups,
                        const float (&units)[kUnits], const GroupScale* ideals,
-                       GroupChoice (&choices)[2][kUnits]) {
+                       GroupChoice (&choices)[2 * kUnits]) {
   static_assert(kUnits == 2 || (kUnits == 1 && Search::kShifts == 2));
   constexpr int kMultiples = 4;
-  const float last = static_cast<float>((grid.max - grid.min) / grid.step);
-  const float step = static_cast<float>(grid.step);
-  const float least = static_cast<float>(grid.min);
-  alignas(64) float ideals_of_lanes[16];
-  alignas(64) float units_of_lanes[16];
-  alignas(64) float shifts[16];
+  StoredScales lanes;
   for (int lane = 0; lane < 16; ++lane) {
     const GroupScale& ideal = ideals[lane / 8];
     const bool shifted = kUnits == 1 ? lane % 8 >= kMultiples : ideal.shifted;
-    ideals_of_lanes[lane] = ideal.scale;
-    units_of_lanes[lane] = units[lane % 8 / 4 % kUnits];
-    shifts[lane] = shifted ? search.shift : 0.0f;
+    lanes.ideals[lane] = ideal.scale;
+    lanes.units[lane] = units[lane % 8 / 4 % kUnits];
+    lanes.shifts[lane] = shifted ? search.shift : 0.0f;
   }
-  alignas(64) float scales[16];
-  alignas(64) float stored[16];
-  alignas(64) float inverses[16];
-  for (int k = 0; k < 16; k += kWidth) {
-    const Floats unit = Load(units_of_lanes + k);
-    const Floats in_units = Sizes(unit) >= 0x1p-126f ? 1.0f / unit : Floats{};
-    const Floats wanted = (Load(ideals_of_lanes + k) * in_units - least) * (1 / step);
-    const Floats below = Max(Min(wanted, Splat(last)), Floats{});
-    const Ints multiple = (LanesFrom(k) & (kMultiples - 1)) - (kMultiples / 2 - 1);
-    const Floats number =
-        __builtin_convertvector(__builtin_convertvector(below, Ints) + multiple, Floats);
-    const Floats scale = Max(Min(number, Splat(last)), Floats{}) * step + least;
-    const Floats in_unit = scale * unit;
-    Store(scales + k, scale);
-    Store(stored + k, in_unit);
-    Store(inverses + k, Sizes(in_unit) >= 0x1p-126f ? 1.0f / in_unit : Floats{});
-  }
-  const LanesOfSums<16> sums = SumShifted(search, groups, shifts, inverses);
-  alignas(64) float gains[16];
-  for (int k = 0; k < 16; k += kWidth) {
-    const Floats scale = Load(stored + k);
-    const Floats product = Load(sums.products + k);
-    Store(gains + k, scale * (product + product - scale * Load(sums.squares + k)));
-  }
-  int lanes[2 * kUnits];
-  FindGreatestOfParts(gains, lanes);
-  for (int i = 0; i < 2 * kUnits; ++i) {
-    choices[i / kUnits][i % kUnits] = {static_cast<int>(scales[lanes[i]]), shifts[lanes[i]] != 0.0f,
-                                       gains[lanes[i]], sums.At(lanes[i])};
-  }
+  lanes.Choose<kMultiples, 1>(grid);
+  const LanesOfSums<16> sums = SumShifted(search, groups, lanes.shifts, lanes.inverses);
+  constexpr auto kFind = [](auto& gains, auto& found) { FindGreatestOfParts(gains, found); };
+  lanes.KeepBest<2 * kUnits>(sums, kFind, choices);
 }
 
 // The same, at once or one after the other. kFirstUnits: so many were tried first.
 template <int kFirstUnits, int kUnits, class Search>
 void ChooseOfPair(const Search& search, const GroupScales& grid, const TwoGroups& groups,
                   const float (&units)[kUnits], const GroupScale* ideals,
-                  GroupChoice (&choices)[2][kUnits]) {
+                  GroupChoice (&choices)[2 * kUnits]) {
   if constexpr (kUnits == 2 || (kFirstUnits == 2 && Search::kShifts == 2)) {
     ChooseScalesOfTwo(search, grid, groups, units, ideals, choices);
   } else {
-    ChooseScales(search, grid, groups.lower, units, ideals[0], choices[0]);
-    ChooseScales(search, grid, groups.upper, units, ideals[1], choices[1]);
+    ChooseScales(search, grid, groups.lower, units, ideals[0], choices);
+    ChooseScales(search, grid, groups.upper, units, ideals[1], choices + kUnits);
   }
 }
 
@@ -272,11 +256,11 @@ struct ShiftedUnits {
       const int begin = g * grid.group_values;
       const TwoGroups groups = {block.Part(begin, grid.group_values),
                                 block.Part(begin + grid.group_values, grid.group_values)};
-      GroupChoice choices[2][kUnits];
+      GroupChoice choices[2 * kUnits];
       ChooseOfPair<Search::kBlockUnits>(search, grid, groups, units, ideals + g, choices);
       for (int i = 0; i < 2 * kUnits; ++i) {
         const int u = i % kUnits;
-        const GroupChoice& choice = choices[i / kUnits][u];
+        const GroupChoice& choice = choices[i];
         const float multiple = static_cast<float>(choice.scale);
         scales[u][g + i / kUnits] = static_cast<int16_t>(choice.scale);
         shifted[u][g + i / kUnits] = choice.shifted;

@@ -64,13 +64,13 @@ struct RowUnits {
     double product[kUnits] = {};
     double square[kUnits] = {};
     for (int g = 0; g < grid.groups(); g += 2) {
-      GroupChoice choices[2][kUnits];
+      GroupChoice choices[2 * kUnits];
       const TwoGroups groups = {block.Group(g, grid.group_values),
                                 block.Group(g + 1, grid.group_values)};
       ChooseOfPair<Search::kRowUnits>(search, grid, groups, units, block.ideals + g, choices);
       for (int i = 0; i < 2 * kUnits; ++i) {
         const int u = i % kUnits;
-        const GroupChoice& choice = choices[i / kUnits][u];
+        const GroupChoice& choice = choices[i];
         blocks[u][b].scales[g + i / kUnits] = static_cast<int16_t>(choice.scale);
         blocks[u][b].shifted[g + i / kUnits] = choice.shifted;
         const double multiple = choice.scale;
