@@ -11,6 +11,13 @@ Bytes LookUpBytes(Bytes table, Bytes index) {
   }
   return found;
 }
+// Sixteen bytes once more for every 16 bytes.
+template <class Bytes, class Sixteen>
+Bytes RepeatSixteen(Sixteen v) {
+  Bytes repeated;
+  for (size_t lane = 0; lane < sizeof(Bytes); ++lane) repeated[lane] = v[lane % 16];
+  return repeated;
+}
 // Sums, 255 where they are greater.
 template <class Bytes>
 Bytes AddCapped(Bytes a, Bytes b) {

@@ -26,11 +26,6 @@ WordLanes PairBytes(ByteLanes low, ByteLanes high, std::index_sequence<kByte...>
       low, high, (kByte / 16 * 16 + kByte % 16 / 2 + kHalf * 8 + kByte % 2 * kVectorBytes)...));
 }
 
-template <size_t... kByte>
-ByteLanes RepeatSixteen(SixteenBytes v, std::index_sequence<kByte...> /*bytes*/) {
-  return __builtin_shufflevector(v, v, (kByte % 16)...);
-}
-
 inline uint16_t LeastOfWords(WordLanes v) {
   EightWords parts[kVectorBytes / 16];
   std::memcpy(parts, &v, sizeof(v));
@@ -256,8 +251,8 @@ class CubeSearch {
     SixteenBytes of_choices;
     std::memcpy(&of_choices, words, sizeof(words));
     constexpr auto kBytes = std::make_index_sequence<kVectorBytes>();
-    const ByteLanes lower = RepeatSixteen(AddChoices<kDims, 0>(of_choices), kBytes);
-    const ByteLanes upper = RepeatSixteen(AddChoices<kDims, kDims / 2>(of_choices), kBytes);
+    const ByteLanes lower = RepeatSixteen<ByteLanes>(AddChoices<kDims, 0>(of_choices));
+    const ByteLanes upper = RepeatSixteen<ByteLanes>(AddChoices<kDims, kDims / 2>(of_choices));
     const uint8_t* choices = cubes_.Choices(list);
     WordLanes least = ~WordLanes{};
     const uint32_t count = Cubes::kCountMax > 0 ? Cubes::kCountMax : list.count;

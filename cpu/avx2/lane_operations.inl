@@ -39,6 +39,10 @@ Bytes LookUpBytes(Bytes table, Bytes index) {
         _mm256_shuffle_epi8(reinterpret_cast<__m256i>(table), reinterpret_cast<__m256i>(index)));
   }
 }
+template <class Bytes, class Sixteen>
+Bytes RepeatSixteen(Sixteen v) {
+  return reinterpret_cast<Bytes>(_mm256_broadcastsi128_si256(reinterpret_cast<__m128i>(v)));
+}
 template <class Bytes>
 Bytes AddCapped(Bytes a, Bytes b) {
   if constexpr (sizeof(Bytes) == 16) {

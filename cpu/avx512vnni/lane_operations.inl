@@ -35,6 +35,10 @@ Bytes LookUpBytes(Bytes table, Bytes index) {
         _mm512_shuffle_epi8(reinterpret_cast<__m512i>(table), reinterpret_cast<__m512i>(index)));
   }
 }
+template <class Bytes, class Sixteen>
+Bytes RepeatSixteen(Sixteen v) {
+  return reinterpret_cast<Bytes>(_mm512_broadcast_i32x4(reinterpret_cast<__m128i>(v)));
+}
 template <class Bytes>
 Bytes AddCapped(Bytes a, Bytes b) {
   if constexpr (sizeof(Bytes) == 16) {

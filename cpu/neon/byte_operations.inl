@@ -6,6 +6,10 @@ Bytes LookUpBytes(Bytes table, Bytes index) {
   return reinterpret_cast<Bytes>(
       vqtbl1q_u8(reinterpret_cast<uint8x16_t>(table), reinterpret_cast<uint8x16_t>(index)));
 }
+template <class Bytes, class Sixteen>
+Bytes RepeatSixteen(Sixteen v) {
+  return v;
+}
 template <class Bytes>
 Bytes AddCapped(Bytes a, Bytes b) {
   return reinterpret_cast<Bytes>(
