@@ -20,6 +20,9 @@ inline Floats Sizes(Floats v) {
   return reinterpret_cast<Floats>(reinterpret_cast<Ints>(v) & 0x7fffffff);
 }
 
+// Far outside of all levels only the direction counts; squares stay finite.
+inline Floats InReach(Floats v) { return Max(Min(v, Splat(4096.0f)), Splat(-4096.0f)); }
+
 template <int kCount>
 struct Levels {
   // Fewer are counted by comparisons, which takes less time.
@@ -95,15 +98,16 @@ constexpr Levels<kCount> MakeLevels(const int8_t (&ascending)[kCount], LevelCurv
 
 // ---- Values and weights ----------------------------------------------------------------------
 
-inline float GreatestOf(Floats v) {
-  alignas(64) float lanes[kWidth];
-  Store(lanes, v);
-  for (int width = kWidth / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i)
-      lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+// In all lanes.
+template <int kStep>
+Floats GreatestOfLanes(Floats v) {
+  if constexpr (kStep == 0) {
+    return v;
+  } else {
+    return GreatestOfLanes<kStep / 2>(Max(v, Exchange<kStep>(v)));
   }
-  return lanes[0];
 }
+inline float GreatestOf(Floats v) { return GreatestOfLanes<kWidth / 2>(v)[0]; }
 
 inline void StoreValues(const float* from, int count, UnitValues& block) {
   constexpr float kMax = std::numeric_limits<float>::max();
@@ -123,7 +127,8 @@ inline void StoreValues(const float* from, int count, UnitValues& block) {
   }
 }
 
-inline void StoreWeights(const float* importance, int count, UnitValues& block) {
+// Returns what the weights were divided by, 0 for nothing.
+inline float StoreWeights(const float* importance, int count, UnitValues& block) {
   // A trace of weight everywhere keeps the sums positive, and unimportant values sensible.
   constexpr float kTrace = 1e-6f;
   constexpr float kMax = std::numeric_limits<float>::max();
@@ -141,6 +146,7 @@ inline void StoreWeights(const float* importance, int count, UnitValues& block) 
     Store(block.weights + i, usable);
     Store(block.weighted + i, usable * Load(block.values + i));
   }
+  return heaviest;
 }
 
 // The part of a block that shares a scale.
@@ -152,9 +158,11 @@ struct LevelSamples {
 };
 
 struct UnitBlock : UnitValues {
+  float heaviest = 0;  // weights were divided by it, unless it is 0
+
   UnitBlock(const float* from, const float* importance, int count) {
     StoreValues(from, count, *this);
-    if (!all_zero) StoreWeights(importance, count, *this);
+    if (!all_zero) heaviest = StoreWeights(importance, count, *this);
   }
 
   LevelSamples Part(int begin, int count) const {
@@ -300,46 +308,58 @@ LanesOfSums<kScales> SumLevels(const Levels<kCount>& levels, const LevelSamples&
 // Gains as integers in the same order, without their last bits, which hold the number of the lane:
 // of equal ones the first lane is greater, and what is no number is less than all numbers.
 template <int kScales>
-void RankGains(const float (&gains)[kScales], int32_t (&keys)[kScales]) {
-  for (int k = 0; k < kScales; k += kWidth) {
-    const Floats gain = Load(gains + k);
-    const Ints bits = reinterpret_cast<Ints>(gain);
-    const Ints ordered = (bits ^ (bits >> 31 & 0x7fffffff)) & -kScales;
-    const Ints order = (kScales - 1) - LanesFrom(k);
-    const Ints usable =
-        gain == gain ? ordered | order : order + std::numeric_limits<int32_t>::min();
-    std::memcpy(keys + k, &usable, sizeof(usable));
+struct RankedGains {
+  Ints keys[kScales / kWidth];
+
+  explicit RankedGains(const float (&gains)[kScales]) {
+    for (int k = 0; k < kScales; k += kWidth) {
+      const Floats gain = Load(gains + k);
+      const Ints bits = reinterpret_cast<Ints>(gain);
+      const Ints ordered = (bits ^ (bits >> 31 & 0x7fffffff)) & -kScales;
+      const Ints order = (kScales - 1) - LanesFrom(k);
+      keys[k / kWidth] =
+          gain == gain ? ordered | order : order + std::numeric_limits<int32_t>::min();
+    }
   }
-}
+
+  // Every key becomes the greatest of those whose numbers differ in the bits kFirst, kFirst / 2, ..
+  // kLast.
+  template <int kFirst, int kLast>
+  void KeepGreatest() {
+    if constexpr (kFirst >= kLast) {
+      for (int i = 0; i < kScales / kWidth; ++i) {
+        if constexpr (kFirst >= kWidth) {
+          constexpr int kApart = kFirst / kWidth;
+          if ((i & kApart) == 0) keys[i] = keys[i + kApart] = Greater(keys[i], keys[i + kApart]);
+        } else {
+          keys[i] = Greater(keys[i], Exchange<kFirst>(keys[i]));
+        }
+      }
+      KeepGreatest<kFirst / 2, kLast>();
+    }
+  }
+  // The lane with the key in place of lane `at`.
+  int Lane(int at) const { return kScales - 1 - (keys[at / kWidth][at % kWidth] & (kScales - 1)); }
+
+ private:
+  static Ints Greater(Ints a, Ints b) { return a > b ? a : b; }
+};
 
 // The lanes with the greatest gains: lanes[u] is one of u, u + kOf, u + 2 kOf, .. kScales, which is
 // a power of two.
 template <int kScales, int kOf>
 void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
-  alignas(64) int32_t keys[kScales];
-  RankGains(gains, keys);
-  for (int width = kScales / 2; width >= kOf; width /= 2) {
-    for (int i = 0; i < width; ++i) {
-      keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
-    }
-  }
-  for (int u = 0; u < kOf; ++u) lanes[u] = kScales - 1 - (keys[u] & (kScales - 1));
+  RankedGains<kScales> ranked(gains);
+  ranked.template KeepGreatest<kScales / 2, kOf>();
+  for (int u = 0; u < kOf; ++u) lanes[u] = ranked.Lane(u);
 }
 
 // The same among the first 16 / kOf lanes, among the next and so on.
 template <int kOf>
 void FindGreatestOfParts(const float (&gains)[16], int (&lanes)[kOf]) {
-  constexpr int kLength = 16 / kOf;
-  alignas(64) int32_t keys[16];
-  RankGains(gains, keys);
-  for (int width = kLength / 2; width > 0; width /= 2) {
-    for (int begin = 0; begin < 16; begin += kLength) {
-      for (int i = begin; i < begin + width; ++i) {
-        keys[i] = keys[i] > keys[i + width] ? keys[i] : keys[i + width];
-      }
-    }
-  }
-  for (int part = 0; part < kOf; ++part) lanes[part] = 15 - (keys[kLength * part] & 15);
+  RankedGains<16> ranked(gains);
+  ranked.template KeepGreatest<16 / kOf / 2, 1>();
+  for (int part = 0; part < kOf; ++part) lanes[part] = ranked.Lane(16 / kOf * part);
 }
 
 struct LevelScale {

@@ -10,19 +10,17 @@ constexpr GroupScales kScalesOfIq4Ks = {32, -127, 127, 2};
 struct RowBlock {
   UnitBlock unit;
   double heaviest = 1;
+  double size;  // what values were divided by, a power of two
   GroupScale ideals[16] = {};
 
   RowBlock(const float* values, const float* importance) : unit(values, importance, 256) {
-    float largest = 0;
-    for (int i = 0; importance != nullptr && i < 256; ++i) {
-      if (std::isfinite(importance[i])) largest = std::max(largest, importance[i]);
-    }
-    if (largest > 0) heaviest = double{largest};
+    size = std::ldexp(1.0, unit.exponent);
+    if (unit.heaviest > 0) heaviest = double{unit.heaviest};
   }
 
   LevelSamples Group(int g, int count) const { return unit.Part(g * count, count); }
   // What a factor of the row is in the block's unit.
-  float InUnit(float d) const { return std::ldexp(d, -unit.exponent); }
+  float InUnit(float d) const { return static_cast<float>(double{d} / size); }
 };
 
 // A number that a row's head holds, 0 only for 0, with which all values are finite.
@@ -80,8 +78,8 @@ struct RowUnits {
       }
     }
     for (int u = 0; u < kUnits; ++u) {
-      gains[u] += block.heaviest * std::ldexp(gain[u], 2 * block.unit.exponent);
-      products[u] += block.heaviest * std::ldexp(product[u], block.unit.exponent);
+      gains[u] += block.heaviest * block.size * block.size * gain[u];
+      products[u] += block.heaviest * block.size * product[u];
       squares[u] += block.heaviest * square[u];
     }
   }
@@ -99,7 +97,7 @@ double IdealScales(const Search& search, const GroupScales& grid, std::vector<Ro
       const float peak = PeakOf(x);
       if (std::fabs(peak) < 0x1p-60f) continue;
       block.ideals[g] = SearchShiftedScale(search, x, peak);
-      const double scale = std::ldexp(double{block.ideals[g].scale}, block.unit.exponent);
+      const double scale = block.size * double{block.ideals[g].scale};
       if (std::fabs(scale) > std::fabs(largest)) largest = scale;
     }
   }
