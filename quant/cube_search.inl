@@ -1,11 +1,11 @@
-// The nearest points of a grid to the vectors of a block, of those whose coordinates are next to
-// the values: the grids of quant/grid_cubes.h, whose points are dense enough for that. Included
-// inside a namespace, and a target region where there is one, after quant/grid_search.inl.
+// The nearest points of the grid of IQ1 to the vectors of a block, of those whose coordinates are
+// next to the values: its points are dense enough for that. Included inside a namespace, and a
+// target region where there is one, after quant/grid_search.inl.
 //
 // What each choice of a coordinate adds to a vector's error is a byte, in parts of what matters to
-// that vector. Sums for four coordinates (two of 4) are tables of 16 bytes, so that the errors of
-// 16 and more points of a list are two look-ups and an addition. The differences between points
-// that bytes do not tell apart are some hundredths of a percent of the error.
+// that vector. Sums for four coordinates are tables of 16 bytes, so that the errors of 16 and more
+// points of a list are two look-ups and an addition. The differences between points that bytes do
+// not tell apart are some hundredths of a percent of the error.
 
 using ByteLanes [[gnu::vector_size(kVectorBytes)]] = uint8_t;
 using SixteenBytes [[gnu::vector_size(16)]] = uint8_t;
@@ -35,31 +35,27 @@ inline uint16_t LeastOfWords(WordLanes v) {
   return LeastWord(parts[0]);
 }
 
-// Where the byte of coordinate j and choice c lies among the sixteen of a vector, for number i of
-// a table of the coordinates from `first` on.
-template <int kDims>
-constexpr int ByteOfChoice(int first, int j, int i) {
-  constexpr int kBits = 8 / kDims;
-  return ((first + j) << kBits) + (i >> (kBits * j) & ((1 << kBits) - 1));
-}
-template <int kDims, int kCoordinate, size_t... kByte>
+// Of coordinate kCoordinate, whose two choices are bytes 2 * kCoordinate and the next: what it adds
+// in number i of a table of the four coordinates it is one of.
+template <int kCoordinate, size_t... kByte>
 SixteenBytes BytesOfChoices(SixteenBytes costs, std::index_sequence<kByte...> /*bytes*/) {
-  constexpr int kFirst = kCoordinate / (kDims / 2) * (kDims / 2);
   return __builtin_shufflevector(
-      costs, costs, (ByteOfChoice<kDims>(kFirst, kCoordinate - kFirst, int{kByte}))...);
+      costs, costs, (2 * kCoordinate + static_cast<int>(kByte >> (kCoordinate % 4) & 1))...);
 }
 
-// What the choices of one half of the coordinates add.
-template <int kDims, int kFirst, int kCount = kDims / 2>
+// What the choices of kCount coordinates from kFirst on add.
+template <int kFirst, int kCount = 4>
 SixteenBytes AddChoices(SixteenBytes costs) {
   constexpr auto kBytes = std::make_index_sequence<16>();
-  const SixteenBytes last = BytesOfChoices<kDims, kFirst + kCount - 1>(costs, kBytes);
+  const SixteenBytes last = BytesOfChoices<kFirst + kCount - 1>(costs, kBytes);
   if constexpr (kCount == 1) {
     return last;
   } else {
-    return AddCapped(AddChoices<kDims, kFirst, kCount - 1>(costs), last);
+    return AddCapped(AddChoices<kFirst, kCount - 1>(costs), last);
   }
 }
+
+inline Floats ShiftOf(Ints variants) { return variants != 0 ? Splat(-1.0f) : Splat(1.0f); }
 
 // Replaces the points by those with the other shift where these change less: kTogether vectors at
 // once, which share a scale.
@@ -74,23 +70,21 @@ void ChooseShifts(const float (&scales)[kVectors], const GridPoints<kVectors>& m
   }
 }
 
-// kBase: how many numbers a coordinate can be; group_vectors share a scale.
-template <GridRule kRule, class Grid, int kBase, int kGroupVectors>
+// group_vectors share a scale.
+template <GridRule kRule, class Grid, int kGroupVectors>
 class CubeSearch {
  public:
-  static constexpr int kDims = Grid::kDims;
+  static constexpr int kDims = 8;
   static constexpr int kVectors = 256 / kDims;
   using Points = GridPoints<kVectors>;
-  using Cubes = GridCubes<std::remove_const_t<Grid>>;
 
-  // levels: what a coordinate can be, [kBase].
-  CubeSearch(const Grid& grid, const float* levels, const UnitBlock& block)
-      : cubes_(CubesOf(grid)) {
-    std::copy_n(levels, kBase, levels_);
+  // levels: what a coordinate can be, [3].
+  CubeSearch(const Grid& /*grid*/, const float* levels, const UnitBlock& block)
+      : cubes_(CubesOfIq1()) {
+    std::copy_n(levels, 3, levels_);
     for (int v = 0; v < kVectors; ++v) {
       for (int j = 0; j < kDims; ++j) {
-        const float value = block.values[v * kDims + j];
-        values_[j][v] = IsShift(kRule) ? value : std::fabs(value);
+        values_[j][v] = block.values[v * kDims + j];
         weights_[j][v] = block.weights[v * kDims + j];
       }
     }
@@ -99,44 +93,39 @@ class CubeSearch {
   // Points that change the squared error least, or nearly so, with a scale > 0 for each vector, the
   // same for those of a group.
   [[gnu::noinline]] void Nearest(const float (&scales)[kVectors], Points& points) const {
-    if constexpr (IsShift(kRule)) {
-      std::fill_n(points.variants, kVectors, 0);
-      FindPoints(scales, points);
-      Points minus;
-      std::fill_n(minus.variants, kVectors, -1);
-      FindPoints(scales, minus);
-      ChooseShifts<kRule == GridRule::kShiftPerGroup ? kGroupVectors : 1>(scales, minus, points);
-    } else {
-      std::fill_n(points.variants, kVectors, 0);
-      FindPoints(scales, points);
-    }
+    Points minus;
+    std::fill_n(points.variants, kVectors, 0);
+    std::fill_n(minus.variants, kVectors, -1);
+    NearestOfVariants(scales, points);
+    NearestOfVariants(scales, minus);
+    ChooseShifts<kRule == GridRule::kShiftPerGroup ? kGroupVectors : 1>(scales, minus, points);
   }
 
   // The same with the shifts that the variants of the points stand for.
   [[gnu::noinline]] void NearestOfVariants(const float (&scales)[kVectors], Points& points) const {
-    FindPoints(scales, points);
+    TwoCosts costs;
+    for (int v = 0; v < kVectors; v += kWidth) {
+      PutCosts(v, Load(scales + v), ShiftOf(LoadInts(points.variants + v)), costs);
+    }
+    ChoosePoints(costs, points);
   }
 
  private:
-  static constexpr int kChoices = Cubes::kChoices;
-  // What a byte can hold is so much of the mean sum of two choices, or of four.
-  static constexpr float kReach = kDims == 8 ? 0.4f : 1.5f;
+  // What a byte can hold is so much of the mean sum of two choices.
+  static constexpr float kReach = 0.4f;
 
   // Of each vector: its cube, and the bytes of its sixteen choices, four to a word.
   struct Costs {
     alignas(64) int32_t cubes[kVectors];
     alignas(64) int32_t words[4][kVectors];
   };
-  // With 8 coordinates a second cube leaves to one of them the numbers that are missing, where that
-  // may be worth it: the least of what these two add.
+  // A second cube leaves to one of the coordinates the numbers that are missing, where that may be
+  // worth it: the least of what these two add.
   struct TwoCosts {
     Costs first;
     Costs second;
     alignas(64) int32_t least_of_second[kVectors];
   };
-
-  // Far outside of the points only the direction counts.
-  static Floats InReach(Floats value) { return Max(Min(value, Splat(4096.0f)), Splat(-4096.0f)); }
 
   static Ints ToByte(Floats cost) {
     return __builtin_convertvector(Max(Min(cost + 0.5f, Splat(255.0f)), Floats{}), Ints);
@@ -169,9 +158,7 @@ class CubeSearch {
   };
 
   // Two numbers for each coordinate: one of them is the nearest and adds nothing.
-  void PutCosts(int v, Floats scale, Floats shift, TwoCosts& costs) const
-    requires(kDims == 8)
-  {
+  void PutCosts(int v, Floats scale, Floats shift, TwoCosts& costs) const {
     const Floats inverse = scale >= 0x1p-126f ? 1.0f / scale : Floats{};
     const Floats below = (levels_[0] + levels_[1]) + (shift + shift);
     const Floats above = (levels_[1] + levels_[2]) + (shift + shift);
@@ -207,56 +194,18 @@ class CubeSearch {
     StoreInts(costs.least_of_second + v, ToByte(Min(other.smaller, other.greater) * unit));
   }
 
-  // The four numbers about each coordinate.
-  void PutCosts(int v, Floats scale, Floats /*shift*/, TwoCosts& costs) const
-    requires(kDims == 4)
-  {
-    const Floats inverse = scale >= 0x1p-126f ? 1.0f / scale : Floats{};
-    const float apart = levels_[1] - levels_[0];
-    Floats total = Splat(std::numeric_limits<float>::min());
-    Floats errors[kDims][kChoices];
-    Ints cube{};
-    for (int j = 0; j < kDims; ++j) {
-      const Floats weight = Load(weights_[j] + v);
-      const Floats value = InReach(Load(values_[j] + v) * inverse);
-      const Floats place = (value - levels_[1]) * (1 / apart);
-      const Ints first = __builtin_convertvector(
-          Max(Min(place, Splat(static_cast<float>(kBase - kChoices))), Floats{}), Ints);
-      const Floats difference =
-          __builtin_convertvector(first, Floats) * apart + (levels_[0] - value);
-      for (int c = 0; c < kChoices; ++c) {
-        const Floats to_choice = difference + static_cast<float>(c) * apart;
-        errors[j][c] = weight * to_choice * to_choice;
-      }
-      total += weight;
-      cube |= first << (Cubes::kCubeBits * j);
-    }
-    const Floats unit = (255.0f / (kReach * apart * apart)) / total;
-    for (int j = 0; j < kDims; ++j) {
-      const Floats least = Min(Min(errors[j][0], errors[j][1]), Min(errors[j][2], errors[j][3]));
-      Ints word{};
-      for (int c = 0; c < kChoices; ++c) {
-        word |= ToByte((errors[j][c] - least) * unit) << (8 * c);
-      }
-      StoreInts(costs.first.words[j] + v, word);
-    }
-    StoreInts(costs.first.cubes + v, cube);
-  }
-
   // The choice that adds least, of equals the least number: with what it adds in the upper byte.
   int Choose(const Costs& costs, int v) const {
-    const auto& list = cubes_.lists[static_cast<size_t>(costs.cubes[v])];
     int32_t words[4];
     for (int k = 0; k < 4; ++k) words[k] = costs.words[k][v];
     SixteenBytes of_choices;
     std::memcpy(&of_choices, words, sizeof(words));
     constexpr auto kBytes = std::make_index_sequence<kVectorBytes>();
-    const ByteLanes lower = RepeatSixteen<ByteLanes>(AddChoices<kDims, 0>(of_choices));
-    const ByteLanes upper = RepeatSixteen<ByteLanes>(AddChoices<kDims, kDims / 2>(of_choices));
-    const uint8_t* choices = cubes_.Choices(list);
+    const ByteLanes lower = RepeatSixteen<ByteLanes>(AddChoices<0>(of_choices));
+    const ByteLanes upper = RepeatSixteen<ByteLanes>(AddChoices<4>(of_choices));
+    const uint8_t* choices = cubes_.choices[costs.cubes[v]];
     WordLanes least = ~WordLanes{};
-    const uint32_t count = Cubes::kCountMax > 0 ? Cubes::kCountMax : list.count;
-    for (uint32_t i = 0; i < count; i += kVectorBytes) {
+    for (int i = 0; i < Iq1Cubes::kCountMax; i += kVectorBytes) {
       const ByteLanes choice = LoadBytes(choices + i);
       const ByteLanes high = reinterpret_cast<ByteLanes>(reinterpret_cast<WordLanes>(choice) >> 4);
       const ByteLanes sum =
@@ -267,22 +216,16 @@ class CubeSearch {
     return LeastOfWords(least);
   }
 
-  // The points of the variants.
-  void FindPoints(const float (&scales)[kVectors], Points& points) const {
-    TwoCosts costs;
-    for (int v = 0; v < kVectors; v += kWidth) {
-      PutCosts(v, Load(scales + v), ShiftOf(points, v), costs);
-    }
+  // The points with the variants that they have.
+  void ChoosePoints(TwoCosts& costs, Points& points) const {
     alignas(64) int32_t chosen[kVectors];
     // Branches on what was found would be guessed wrongly: those to look at again are collected.
     int again[kVectors];
     int again_count = 0;
     for (int v = 0; v < kVectors; ++v) {
       chosen[v] = Choose(costs.first, v);
-      if constexpr (kDims == 8) {
-        again[again_count] = v;
-        again_count += costs.least_of_second[v] < chosen[v] >> 8;
-      }
+      again[again_count] = v;
+      again_count += costs.least_of_second[v] < chosen[v] >> 8;
     }
     for (int i = 0; i < again_count; ++i) {
       const int v = again[i];
@@ -296,26 +239,20 @@ class CubeSearch {
     }
   }
 
-  static Floats ShiftOf(const Points& points, int v) {
-    if constexpr (!IsShift(kRule)) return Floats{};
-    return LoadInts(points.variants + v) != 0 ? Splat(-1.0f) : Splat(1.0f);
-  }
-
   // The sums of the points whose cubes and choices are known.
   void StorePoints(int v, Ints cube, Ints choice, Points& points) const {
-    const Floats shift = ShiftOf(points, v);
+    const Floats shift = ShiftOf(LoadInts(points.variants + v));
     Floats square{};
     Floats twice{};
     Ints patterns[2] = {};
     for (int j = kDims - 1; j >= 0; --j) {
-      const Ints number = (cube >> (Cubes::kCubeBits * j) & ((1 << Cubes::kCubeBits) - 1)) +
-                          (choice >> (Cubes::kChoiceBits * j) & (kChoices - 1));
+      const Ints number = (cube >> j & 1) + (choice >> j & 1);
       const Floats code = LookUp<Floats>(levels_, number) + shift;
       const Floats weighted = Load(weights_[j] + v) * code;
       square += weighted * code;
       twice += weighted * Load(values_[j] + v);
-      Ints& pattern = patterns[j / Grid::kHalfDims];
-      pattern = pattern * kBase + number;
+      Ints& pattern = patterns[j / 4];
+      pattern = pattern * 3 + number;
     }
     Store(points.squares + v, square);
     Store(points.twices + v, twice + twice);
@@ -323,7 +260,7 @@ class CubeSearch {
     StoreInts(points.lowers + v, patterns[0]);
   }
 
-  const Cubes& cubes_;
+  const Iq1Cubes& cubes_;
   alignas(64) float levels_[8] = {};
   alignas(64) float values_[kDims][kVectors];
   alignas(64) float weights_[kDims][kVectors];

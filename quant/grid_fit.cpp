@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "quant/grid_cubes.h"
+#include "quant/grid_minima.h"
 #include "quant/iq_grids.h"
 #include "quant/unit_values.h"
 

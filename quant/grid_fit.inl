@@ -1,6 +1,10 @@
-// The fits of quant/grid_fit.h, included after quant/grid_search.inl: groups look for their best
+// The fits of quant/grid_fit.h, included after quant/cube_search.inl: groups look for their best
 // scale alone, then the block's unit d is chosen for all, then every group takes the multiple of d
-// that leaves the least error, and d is fitted to what was chosen.
+// that seems to leave the least error, and d is fitted to what was chosen.
+//
+// For given points the error is a parabola of the scale. The parabolas of the points that were
+// nearest at two or three scales tell which multiple to take, so that the nearest points have to be
+// looked for at that one only.
 
 template <GridRule kRuleValue, class GridType, int kGroupValue, int kScalesValue, int kLevels>
 struct GridShape {
@@ -11,32 +15,23 @@ struct GridShape {
   static constexpr int kVectors = kGroup / Grid::kDims;
   static constexpr int kGroups = 256 / kGroup;
   static constexpr int kBlockVectors = 256 / Grid::kDims;
+  // So many scales are tried before the stored one.
+  static constexpr int kTried = IsShift(kRule) ? 2 : 3;
   using Points = GridPoints<kBlockVectors>;
-  // Weights that are uneven make far choices cheap. So the lists of cubes serve only the densest
-  // grid then, which has shifts.
-  static constexpr bool kHasCubes = CubesExist<std::remove_const_t<GridType>>;
-  static constexpr bool kWeightedHasCubes = IsShift(kRule);
-  // A third multiple makes good for what these searches and their steps cost.
-  static constexpr int kWeightedTries = Grid::kDims == 4 ? 3 : 2;
-  template <bool kCubes>
-  using Search = std::conditional_t<kCubes, CubeSearch<kRule, Grid, kLevels, kVectors>,
+  // Lists of cubes serve only the densest grid, which has shifts.
+  using Search = std::conditional_t<IsShift(kRule), CubeSearch<kRule, Grid, kVectors>,
                                     GridSearch<kRule, Grid, kLevels>>;
 
   const Grid& grid;
   Levels<kLevels> levels;  // of a coordinate
   float unit;              // of the scales: d * unit
   float code_size;         // typical root mean square of well-fitted codes
-  float ratios[3];         // points are tried at the first scale times these, 0 for none
+  float ratios[kTried];    // points are tried at the first scale times these
 };
 
 // The search for a scale starts at the scales that give a group's codes a weighted root mean square
 // of so many times code_size.
 constexpr float kStarts[8] = {1.7f, 1.4f, 1.2f, 1.04f, 0.9f, 0.78f, 0.67f, 0.57f};
-
-struct GroupIdeal {
-  float scale = 0;
-  float square = 0;  // the curvature of the error around it
-};
 
 // The values of a group that shares a scale, or their magnitudes.
 template <class Shape>
@@ -85,49 +80,102 @@ template <class Shape>
   }
 }
 
-template <class Shape>
-struct GroupIdeals {
-  GroupIdeal groups[Shape::kGroups];
-  int32_t variants[Shape::kBlockVectors] = {};  // of the points with those scales
+// Numbers of a block's groups, a lane each; lanes without a group are 0.
+constexpr int kGroupLanes = 16;
+struct GroupNumbers {
+  alignas(64) float lanes[kGroupLanes] = {};
 };
 
-// The best scales of a block's groups: first for coordinates that take their nearest numbers
-// independently, then for points of the grid at scales around that one.
+// The sums of the groups' points.
+struct SumsOfGroups {
+  GroupNumbers squares;
+  GroupNumbers twices;
+
+  Floats Change(int k, Floats scale) const {
+    return scale * (scale * Load(squares.lanes + k) - Load(twices.lanes + k));
+  }
+};
+template <class Shape>
+SumsOfGroups SumGroups(const typename Shape::Points& points) {
+  SumsOfGroups sums;
+  for (int g = 0; g < Shape::kGroups; ++g) {
+    const GridSums of_group = points.Sum(g * Shape::kVectors, Shape::kVectors);
+    sums.squares.lanes[g] = of_group.square;
+    sums.twices.lanes[g] = of_group.twice;
+  }
+  return sums;
+}
+
+// The best scales of a block's groups, 0 for a group of zeros, and what was tried for them.
+template <class Shape>
+struct GroupIdeals {
+  GroupNumbers scales;
+  GroupNumbers changes;
+  GroupNumbers squares;                         // the curvatures of the errors around them
+  int32_t variants[Shape::kBlockVectors] = {};  // of the points with those scales
+  SumsOfGroups tried[Shape::kTried];
+
+  // What the best of the points tried would change with given scales.
+  Floats LeastChange(int k, Floats scale) const {
+    Floats least = tried[0].Change(k, scale);
+    for (int i = 1; i < Shape::kTried; ++i) least = Min(tried[i].Change(k, scale), least);
+    return least;
+  }
+
+  // Takes the scales that fit points best where they change less.
+  void Keep(const SumsOfGroups& sums, const typename Shape::Points& points) {
+    alignas(64) int32_t better[kGroupLanes];
+    for (int k = 0; k < kGroupLanes; k += kWidth) {
+      const Floats square = Load(sums.squares.lanes + k);
+      const Floats scale = square > 0.0f ? 0.5f * Load(sums.twices.lanes + k) / square : Floats{};
+      const Floats change = sums.Change(k, scale);
+      const Ints is_better = (scale > 0.0f) & (change < Load(changes.lanes + k));
+      Store(scales.lanes + k, is_better ? scale : Load(scales.lanes + k));
+      Store(changes.lanes + k, is_better ? change : Load(changes.lanes + k));
+      Store(squares.lanes + k, is_better ? square : Load(squares.lanes + k));
+      StoreInts(better + k, is_better);
+    }
+    if constexpr (Shape::kRule == GridRule::kShiftPerGroup) {
+      for (int g = 0; g < Shape::kGroups; ++g) {
+        const int begin = g * Shape::kVectors;
+        if (better[g]) std::copy_n(points.variants + begin, Shape::kVectors, variants + begin);
+      }
+    }
+  }
+};
+
+// First for coordinates that take their nearest numbers independently, then for points of the grid
+// at scales around that one.
 template <class Shape, class Search>
 GroupIdeals<Shape> FindIdeals(const Shape& shape, const Search& search, const UnitBlock& block) {
   GroupIdeals<Shape> ideals;
   float starts[Shape::kGroups];
-  float best_changes[Shape::kGroups] = {};
   for (int g = 0; g < Shape::kGroups; g += 2) {
     const int begin = g * Shape::kGroup;
     FindStarts(shape, block.values + begin, block.weights + begin, starts + g);
   }
-  for (const float ratio : shape.ratios) {
-    if (ratio == 0) continue;
+  for (int i = 0; i < Shape::kTried; ++i) {
+    const float ratio = shape.ratios[i];
     alignas(64) float scales[Shape::kBlockVectors];
     for (int v = 0; v < Shape::kBlockVectors; ++v) scales[v] = starts[v / Shape::kVectors] * ratio;
     typename Shape::Points points;
     search.Nearest(scales, points);
-    for (int g = 0; g < Shape::kGroups; ++g) {
-      const int begin = g * Shape::kVectors;
-      const GridSums sums = points.Sum(begin, Shape::kVectors);
-      const float best_scale = sums.BestScale();
-      if (starts[g] == 0 || best_scale <= 0 || sums.Change(best_scale) >= best_changes[g]) continue;
-      best_changes[g] = sums.Change(best_scale);
-      ideals.groups[g] = {best_scale, sums.square};
-      std::copy_n(points.variants + begin, Shape::kVectors, ideals.variants + begin);
-    }
+    ideals.tried[i] = SumGroups<Shape>(points);
+    ideals.Keep(ideals.tried[i], points);
+  }
+  for (int g = 0; g < Shape::kGroups; ++g) {
+    if (starts[g] == 0) ideals.scales.lanes[g] = ideals.squares.lanes[g] = 0;
   }
   return ideals;
 }
 
 // The unit whose multiples come nearest to the ideals, from a row of candidates, a lane each.
-template <int kGroups, int kScales>
-[[gnu::noinline]] float ChooseUnit(const GroupIdeal* ideals) {
+template <class Shape>
+[[gnu::noinline]] float ChooseUnit(const GroupIdeals<Shape>& ideals) {
   constexpr int kCandidates = 64;
-  constexpr float kTop = 2 * kScales - 1;
+  constexpr float kTop = 2 * Shape::kScales - 1;
   float largest = 0;
-  for (int g = 0; g < kGroups; ++g) largest = std::max(largest, ideals[g].scale);
+  for (int g = 0; g < Shape::kGroups; ++g) largest = std::max(largest, ideals.scales.lanes[g]);
   if (largest == 0) return 0;
   alignas(64) float errors[kCandidates];
   alignas(64) float units[kCandidates];
@@ -136,13 +184,14 @@ template <int kGroups, int kScales>
     const Floats inverse = kTop * (1.15f - candidate * (0.55f / kCandidates)) / largest;
     const Floats unit = 1.0f / inverse;
     Floats error{};
-    for (int g = 0; g < kGroups; ++g) {
-      const Floats ratio = 0.5f * (ideals[g].scale * inverse);
-      const Floats most = Splat(static_cast<float>(kScales - 1));
+    for (int g = 0; g < Shape::kGroups; ++g) {
+      const float scale = ideals.scales.lanes[g];
+      const Floats ratio = 0.5f * (scale * inverse);
+      const Floats most = Splat(static_cast<float>(Shape::kScales - 1));
       const Floats s = __builtin_convertvector(
           __builtin_convertvector(Max(Min(ratio, most), Floats{}), Ints), Floats);
-      const Floats difference = unit * (s + s + 1.0f) - ideals[g].scale;
-      error += ideals[g].square * difference * difference;
+      const Floats difference = unit * (s + s + 1.0f) - scale;
+      error += ideals.squares.lanes[g] * difference * difference;
     }
     Store(units + i, unit);
     Store(errors + i, -error);
@@ -152,40 +201,45 @@ template <int kGroups, int kScales>
   return units[lanes[0]];
 }
 
-// The multiples of `unit` that leave the least errors, of those next to the ideals: as many as
-// `tries`, 2 or 3, the next smaller one last.
+// For each group the multiple 2 s + 1 of `unit`, of four about the ideal, with which the best of
+// the points that were tried reduce the error most.
+template <class Shape>
+void ChooseMultiples(const GroupIdeals<Shape>& ideals, float unit, GroupNumbers& multiples) {
+  const Floats most = Splat(static_cast<float>(Shape::kScales - 1));
+  const float inverse = unit < 0x1p-126f ? 0 : 1 / unit;
+  for (int k = 0; k < kGroupLanes; k += kWidth) {
+    // The multiple is at most as large as the ideal where s is at most this.
+    const Floats below = 0.5f * (Load(ideals.scales.lanes + k) * inverse - 1.0f);
+    const Floats first = __builtin_convertvector(
+        __builtin_convertvector(Max(Min(below, most), Floats{}), Ints), Floats);
+    Floats least = Splat(std::numeric_limits<float>::infinity());
+    Floats chosen{};
+    for (const float step : {-1.0f, 0.0f, 1.0f, 2.0f}) {
+      const Floats s = Max(Min(first + step, most), Floats{});
+      const Floats multiple = s + s + 1.0f;
+      const Floats change = ideals.LeastChange(k, unit * multiple);
+      const auto is_less = change < least;
+      least = is_less ? change : least;
+      chosen = is_less ? multiple : chosen;
+    }
+    Store(multiples.lanes + k, chosen);
+  }
+}
+
+// The points for the groups' multiples of `unit`.
 template <class Shape, class Search>
-void FitGroups(const Search& search, float unit, const GroupIdeals<Shape>& ideals, int tries,
-               int (&multiples)[Shape::kGroups], typename Shape::Points& best) {
-  constexpr int kVectors = Shape::kVectors;
-  float best_changes[Shape::kGroups];
-  constexpr int kSteps[] = {0, 1, -1};
-  for (const int step : std::span(kSteps, static_cast<size_t>(tries))) {
-    int tried[Shape::kGroups];
-    alignas(64) float scales[Shape::kBlockVectors];
-    for (int g = 0; g < Shape::kGroups; ++g) {
-      // The multiple 2 s + 1 is at most as large as the ideal where s is at most this.
-      const float below = unit < 0x1p-126f ? 0 : 0.5f * (ideals.groups[g].scale / unit - 1);
-      const float most = static_cast<float>(Shape::kScales - 1);
-      tried[g] =
-          std::clamp(static_cast<int>(std::clamp(below, 0.0f, most)) + step, 0, Shape::kScales - 1);
-      std::fill_n(scales + g * kVectors, kVectors, unit * static_cast<float>(2 * tried[g] + 1));
-    }
-    typename Shape::Points points;
-    if constexpr (Shape::kRule == GridRule::kShiftPerGroup) {
-      // A group's shift is hardly another one at a scale next to its ideal.
-      std::copy_n(ideals.variants, Shape::kBlockVectors, points.variants);
-      search.NearestOfVariants(scales, points);
-    } else {
-      search.Nearest(scales, points);
-    }
-    for (int g = 0; g < Shape::kGroups; ++g) {
-      const float change = points.Sum(g * kVectors, kVectors).Change(scales[g * kVectors]);
-      if (step != 0 && !(change < best_changes[g])) continue;
-      best_changes[g] = change;
-      multiples[g] = tried[g];
-      best.Copy(points, g * kVectors, kVectors);
-    }
+void FitGroups(const Search& search, float unit, const GroupIdeals<Shape>& ideals,
+               const GroupNumbers& multiples, typename Shape::Points& points) {
+  alignas(64) float scales[Shape::kBlockVectors];
+  for (int v = 0; v < Shape::kBlockVectors; ++v) {
+    scales[v] = unit * multiples.lanes[v / Shape::kVectors];
+  }
+  if constexpr (Shape::kRule == GridRule::kShiftPerGroup) {
+    // A group's shift is hardly another one at a scale next to its ideal.
+    std::copy_n(ideals.variants, Shape::kBlockVectors, points.variants);
+    search.NearestOfVariants(scales, points);
+  } else {
+    search.Nearest(scales, points);
   }
 }
 
@@ -218,11 +272,9 @@ template <class Shape>
 template <class Shape>
 void StorePoints(const Shape& shape, const UnitBlock& block, const typename Shape::Points& points,
                  GridFit& fit) {
+  const auto& minima = MinimaOf(shape.grid);
   for (int v = 0; v < Shape::kBlockVectors; ++v) {
-    // The points with an upper pattern are in the order of their lower ones.
-    int point = shape.grid.starts[points.uppers[v]];
-    while (shape.grid.lower[point] != points.lowers[v]) ++point;
-    fit.points[v] = static_cast<uint16_t>(point);
+    fit.points[v] = minima.points[points.uppers[v] * Shape::Grid::kHalves + points.lowers[v]];
   }
   for (int i = 0; i < 256; i += 8) {
     const int vector = i / Shape::Grid::kDims;
@@ -235,24 +287,25 @@ void StorePoints(const Shape& shape, const UnitBlock& block, const typename Shap
   }
 }
 
-template <bool kCubes, class Shape>
-GridFit FitGrid(const Shape& shape, const UnitBlock& block, int tries) {
+template <class Shape>
+GridFit FitGrid(const Shape& shape, const UnitBlock& block) {
   GridFit fit{};
-  const typename Shape::template Search<kCubes> search(shape.grid, shape.levels.levels, block);
+  const typename Shape::Search search(shape.grid, shape.levels.levels, block);
   const GroupIdeals<Shape> ideals = FindIdeals(shape, search, block);
-  fit.d = block.StoreScale(ChooseUnit<Shape::kGroups, Shape::kScales>(ideals.groups) / shape.unit);
+  fit.d = block.StoreScale(ChooseUnit(ideals) / shape.unit);
   const float unit = block.Load(fit.d) * shape.unit;
-  int multiples[Shape::kGroups];
+  GroupNumbers multiples;
+  ChooseMultiples(ideals, unit, multiples);
   typename Shape::Points points;
-  FitGroups(search, unit, ideals, tries, multiples, points);
+  FitGroups(search, unit, ideals, multiples, points);
   StorePoints(shape, block, points, fit);
+  const SumsOfGroups of_groups = SumGroups<Shape>(points);
   GridSums sums;  // in multiples of the unit
   for (int g = 0; g < Shape::kGroups; ++g) {
-    const float multiple = static_cast<float>(2 * multiples[g] + 1);
-    const GridSums of_group = points.Sum(g * Shape::kVectors, Shape::kVectors);
-    sums.square += multiple * multiple * of_group.square;
-    sums.twice += multiple * of_group.twice;
-    fit.scales[g] = static_cast<uint8_t>(multiples[g]);
+    const float multiple = multiples.lanes[g];
+    sums.square += multiple * multiple * of_groups.squares.lanes[g];
+    sums.twice += multiple * of_groups.twices.lanes[g];
+    fit.scales[g] = static_cast<uint8_t>(static_cast<int>(multiple) / 2);
   }
   // The points are chosen; another d may serve them better.
   const PackedHalf refitted = block.StoreScale(sums.BestScale() / shape.unit);
@@ -264,8 +317,7 @@ template <class Shape>
 GridFit SearchGrid(const Shape& shape, const float* values, const float* importance) {
   const UnitBlock block(values, importance, 256);
   if (block.all_zero) return {};
-  if (importance == nullptr) return FitGrid<Shape::kHasCubes>(shape, block, 2);
-  return FitGrid<Shape::kWeightedHasCubes>(shape, block, Shape::kWeightedTries);
+  return FitGrid(shape, block);
 }
 
 constexpr int8_t kIq1Numbers[] = {-8, 0, 8};
@@ -274,9 +326,9 @@ constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int8_t kIq3SNumbers[] = {1, 3, 5, 7, 9, 11, 13, 15};
 
 constexpr GridShape<GridRule::kShiftPerGroup, decltype(kIq1Grid), 32, 8, 3> kIq1SShape{
-    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7, {1 / 1.22f, 1, 1.22f}};
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7, {1 / 1.12f, 1.12f}};
 constexpr GridShape<GridRule::kShiftPerVector, decltype(kIq1Grid), 16, 8, 3> kIq1MShape{
-    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7, {1 / 1.22f, 1, 1.22f}};
+    kIq1Grid, MakeLevels(kIq1Numbers), 0.125f, 7, {1 / 1.12f, 1.12f}};
 constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XxsGrid), 32, 16, 3> kIq2XxsShape{
     kIq2XxsGrid, MakeLevels(kIq2Numbers), 0.125f, 20, {1 / 1.22f, 1, 1.22f}};
 constexpr GridShape<GridRule::kEvenSigns, decltype(kIq2XsGrid), 16, 16, 3> kIq2XsShape{

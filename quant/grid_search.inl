@@ -6,9 +6,10 @@
 //   square = sum_j w_j c_j^2,  twice = 2 sum_j w_j x_j c_j,
 // and t * square - twice is the sum of that of the lower half of the coordinates and that of the
 // upper half. A half has only 81 or 64 patterns. The lower ones lie in memory, for each lane; for
-// each upper pattern the least of its points' lower ones is found by as many minima as it has
-// points. What a half adds to its least is counted in 255 or 511 steps, in words of 16 bits
-// whose last hold the lower pattern, so the point is the best one but for such steps.
+// each upper pattern the least of its points' lower ones is found by minima, many of which serve
+// several upper patterns (quant/grid_minima.h). What a half adds to its least is counted in 254 or
+// 510 steps, in words of 16 bits whose last hold the lower pattern, so the point is the best one
+// but for such steps.
 
 enum class GridRule {
   kFreeSigns,       // every value has its sign
@@ -76,21 +77,14 @@ constexpr int kWords = kVectorBytes / 2;
 
 inline WordLanes LesserWords(WordLanes a, WordLanes b) { return a < b ? a : b; }
 
-template <size_t... kWord>
-WordLanes ConcatWords(Ints a, Ints b, std::index_sequence<kWord...> /*words*/) {
-  using Half [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
-  const Half lower = __builtin_convertvector(a, Half);
-  const Half upper = __builtin_convertvector(b, Half);
-  return __builtin_shufflevector(lower, upper, kWord...);
-}
-// The lanes of one and of the other.
+// The words of one and of the other side by side: word 2 k of one's lane k, then the other's.
 inline WordLanes ToWords(const Ints (&two)[2]) {
-  return ConcatWords(two[0], two[1], std::make_index_sequence<kWords>());
+  return reinterpret_cast<WordLanes>(two[0] | two[1] << 16);
 }
 inline void StoreWords(int32_t* target, WordLanes words) {
-  uint16_t lanes[kWords];
-  std::memcpy(lanes, &words, sizeof(words));
-  for (int lane = 0; lane < kWords; ++lane) target[lane] = lanes[lane];
+  const Ints both = reinterpret_cast<Ints>(words);
+  StoreInts(target, both & 0xffff);
+  StoreInts(target + kWidth, both >> 16 & 0xffff);
 }
 
 // kBase: how many numbers a coordinate can be. Formats without shifts.
@@ -102,7 +96,8 @@ class GridSearch {
   using Points = GridPoints<kVectors>;
 
   // levels: what a coordinate can be, [kBase].
-  GridSearch(const Grid& grid, const float* levels, const UnitBlock& block) : grid_(grid) {
+  GridSearch(const Grid& grid, const float* levels, const UnitBlock& block)
+      : minima_(MinimaOf(grid)) {
     std::copy_n(levels, kBase, levels_);
     for (int v = 0; v < kVectors; ++v) {
       uint32_t minus = 0;
@@ -124,78 +119,77 @@ class GridSearch {
  private:
   // Halves of halves: two coordinates of eight, one of four.
   static constexpr int kPartDims = kDims / 4;
-  static constexpr int kPatterns = kPartDims == 2 ? kBase * kBase : kBase;
+  static constexpr int kPatterns = Grid::kPatterns;
+  using Minima = GridMinima<std::remove_const_t<Grid>>;
   static constexpr int kPatternBits = Grid::kHalves <= 64 ? 6 : 7;
   static constexpr uint16_t kPatternMask = (1 << kPatternBits) - 1;
   static_assert(kPatterns * kPatterns == Grid::kHalves && Grid::kHalves <= kPatternMask + 1);
-  // The steps that matter: greater numbers are cut off at this, for each half.
+  // The steps that matter: greater numbers are cut off at this for a half with a changed sign, and
+  // at half of it for each part of a half.
   static constexpr int kStepsMax = (1 << (15 - kPatternBits)) - 1;
+  static constexpr int kPartStepsMax = kStepsMax / 2;
   // The cheapest changed sign takes no more of them.
   static constexpr float kFlipSteps =
       (kRule == GridRule::kEvenSignPairs ? 0.75f : 0.25f) * kStepsMax;
   // So much of the squares of the distance between two levels are these steps, and so much where a
   // sign may change.
-  static constexpr float kReach = kDims == 4 ? 2.0f : kRule == GridRule::kEvenSigns ? 0.7f : 0.4f;
-  static constexpr float kReachOfFlips = !IsEven(kRule) ? kReach : kDims == 4 ? 6.5f : 0.7f;
+  static constexpr float kReach = kDims == 4 ? 3.0f : kRule == GridRule::kEvenSigns ? 1.0f : 0.6f;
+  static constexpr float kReachOfFlips = !IsEven(kRule) ? kReach : kDims == 4 ? 8.5f : 1.0f;
+  static constexpr int kForms = IsEven(kRule) ? 2 : 1;  // of a half: with a changed sign
 
-  // For the patterns of a part: t * square - twice, and what changing its cheapest sign adds.
+  // For the patterns of a part: the steps of t * square - twice, above kPatternBits that add up to
+  // the pattern of a lower half, and the steps of what changing the cheapest sign adds.
   struct Part {
     WordLanes changes[kPatterns];
     WordLanes flips[IsEven(kRule) ? kPatterns : 1];
   };
-  // In lane after lane; the lower pattern lies in the last bits of `change`.
+  // In each lane; the lower pattern lies in the last bits of `change`.
   struct Best {
     WordLanes change;
     WordLanes upper;
 
-    void Keep(WordLanes candidate, int h) {
-      upper = candidate < change ? WordLanes{} + static_cast<uint16_t>(h) : upper;
+    void Keep(WordLanes candidate, int pattern) {
+      upper = candidate < change ? WordLanes{} + static_cast<uint16_t>(pattern) : upper;
       change = LesserWords(candidate, change);
     }
   };
 
-  // Numbers of one vector of floats for the patterns of a part.
-  struct PartLanes {
-    Floats changes[kPatterns];
-    Floats flips[kPatterns];
+  // What steps of all coordinates depend on, in the lanes of a vector of floats.
+  struct VectorSteps {
+    Floats scale;
+    Floats unit;        // steps of a change
+    Ints flips;         // -1 where a sign may change
+    Floats flips_free;  // that many steps do not count
+  };
+  // The steps of one coordinate's levels, in the lanes of a vector of floats.
+  struct LevelSteps {
+    Ints changes[kBase];
+    Ints flips[kBase];
   };
 
-  PartLanes OfPart(int first, int v, Floats scale, Floats unit, Ints flips_count,
-                   Floats flips_free) const {
-    Floats changes[kPartDims][kBase];
-    Floats flips[kPartDims][kBase];
-    for (int j = 0; j < kPartDims; ++j) {
-      const Floats product = Load(products_[first + j] + v);
-      const Floats curvature = scale * Load(weights_[first + j] + v);
-      for (int d = 0; d < kBase; ++d) {
-        changes[j][d] = (curvature * levels_[d] - product) * levels_[d];
-        if constexpr (IsEven(kRule)) {
-          const Floats flip = product * (2 * levels_[d]) * unit - flips_free;
-          flips[j][d] = OrZero(flips_count, Max(flip, Floats{}));
-        }
-      }
-      Floats least = changes[j][0];
-      for (int d = 1; d < kBase; ++d) least = Min(changes[j][d], least);
-      for (int d = 0; d < kBase; ++d) changes[j][d] = (changes[j][d] - least) * unit;
-    }
-    PartLanes part;
-    for (int p = 0; p < kPatterns; ++p) {
-      if constexpr (kPartDims == 1) {
-        part.changes[p] = changes[0][p];
-        if constexpr (IsEven(kRule)) part.flips[p] = flips[0][p];
-      } else {
-        part.changes[p] = changes[0][p % kBase] + changes[1][p / kBase];
-        if constexpr (IsEven(kRule)) part.flips[p] = Min(flips[0][p % kBase], flips[1][p / kBase]);
+  LevelSteps OfCoordinate(int j, int v, const VectorSteps& of) const {
+    const Floats curvature = of.scale * Load(weights_[j] + v);
+    const Floats product = Load(products_[j] + v);
+    Floats changes[kBase];
+    for (int d = 0; d < kBase; ++d) changes[d] = (curvature * levels_[d] - product) * levels_[d];
+    Floats least = changes[0];
+    for (int d = 1; d < kBase; ++d) least = Min(changes[d], least);
+    LevelSteps steps;
+    for (int d = 0; d < kBase; ++d) {
+      steps.changes[d] = ToSteps((changes[d] - least) * of.unit);
+      if constexpr (IsEven(kRule)) {
+        const Floats flip = product * (2 * levels_[d]) * of.unit - of.flips_free;
+        steps.flips[d] = ToSteps(OrZero(of.flips, Max(flip, Floats{})));
       }
     }
-    return part;
+    return steps;
   }
 
   static Ints ToSteps(Floats number) {
     return __builtin_convertvector(Min(number + 0.5f, Splat(kStepsMax)), Ints);
   }
-  static WordLanes CutOff(WordLanes number) {
-    return LesserWords(number, WordLanes{} + static_cast<uint16_t>(kStepsMax));
+  static WordLanes AtMost(WordLanes number, int most) {
+    return LesserWords(number, WordLanes{} + static_cast<uint16_t>(most));
   }
 
   // What a step is of the change.
@@ -203,7 +197,7 @@ class GridSearch {
     const float apart = levels_[1] - levels_[0];
     Floats total{};
     for (int j = 0; j < kDims; ++j) total += Load(weights_[j] + v);
-    const Floats size = Max(total * scale, Splat(std::numeric_limits<float>::min()));
+    const Floats size = Max(total * scale, Splat(0x1p-120f));
     const Floats reach = flips ? Splat(kReachOfFlips) : Splat(kReach);
     return (kStepsMax / (apart * apart)) / (reach * size);
   }
@@ -219,27 +213,72 @@ class GridSearch {
     return Max(least * unit - kFlipSteps, Floats{});
   }
 
+  VectorSteps OfVectors(int v, const float* scales) const {
+    VectorSteps of;
+    of.scale = Load(scales);
+    const Ints odd = LoadInts(odd_ + v);
+    of.flips = kRule == GridRule::kEvenSignPairs ? odd ^ Exchange<1>(odd) : odd;
+    of.unit = StepsOf(v, of.scale, of.flips);
+    of.flips_free = IsEven(kRule) ? FreeFlips(v, of.scale, of.unit) : Floats{};
+    return of;
+  }
+
+  struct CoordinateWords {
+    WordLanes changes[kBase];
+    WordLanes flips[kBase];
+  };
+
   void FillParts(int v, const float* scales, Part (&parts)[4]) const {
-    PartLanes lanes[2][4];
-    for (int half = 0; half < 2; ++half) {
-      const int at = v + half * kWidth;
-      const Floats scale = Load(scales + half * kWidth);
-      const Ints odd = LoadInts(odd_ + at);
-      const Ints flips = kRule == GridRule::kEvenSignPairs ? odd ^ Swapped<kWidth>(odd) : odd;
-      const Floats unit = StepsOf(at, scale, flips);
-      const Floats flips_free = IsEven(kRule) ? FreeFlips(at, scale, unit) : Floats{};
-      for (int part = 0; part < 4; ++part) {
-        lanes[half][part] = OfPart(part * kPartDims, at, scale, unit, flips, flips_free);
+    const VectorSteps of[] = {OfVectors(v, scales), OfVectors(v + kWidth, scales + kWidth)};
+    for (int part = 0; part < 4; ++part) {
+      CoordinateWords words[kPartDims];
+      for (int j = 0; j < kPartDims; ++j) {
+        const int coordinate = part * kPartDims + j;
+        const LevelSteps steps[] = {OfCoordinate(coordinate, v, of[0]),
+                                    OfCoordinate(coordinate, v + kWidth, of[1])};
+        for (int d = 0; d < kBase; ++d) {
+          words[j].changes[d] = ToWords({steps[0].changes[d], steps[1].changes[d]});
+          if constexpr (IsEven(kRule)) {
+            words[j].flips[d] = ToWords({steps[0].flips[d], steps[1].flips[d]});
+          }
+        }
+      }
+      const int mark = part == 0 ? 1 : part == 1 ? kPatterns : 0;
+      for (int p = 0; p < kPatterns; ++p) {
+        WordLanes change = words[0].changes[p % kBase];
+        if constexpr (kPartDims == 2) change += words[1].changes[p / kBase];
+        parts[part].changes[p] =
+            AtMost(change, kPartStepsMax) << kPatternBits | static_cast<uint16_t>(p * mark);
+        if constexpr (IsEven(kRule)) {
+          WordLanes flip = words[0].flips[p % kBase];
+          if constexpr (kPartDims == 2) flip = LesserWords(flip, words[1].flips[p / kBase]);
+          parts[part].flips[p] = flip << kPatternBits;
+        }
       }
     }
-    for (int part = 0; part < 4; ++part) {
-      for (int p = 0; p < kPatterns; ++p) {
-        parts[part].changes[p] =
-            ToWords({ToSteps(lanes[0][part].changes[p]), ToSteps(lanes[1][part].changes[p])});
+  }
+
+  // The least changes of lower halves, and with a changed sign: of patterns, then of the pairs that
+  // are shared.
+  struct Lowers {
+    alignas(64) WordLanes numbers[kForms][Minima::kNumbers];
+  };
+
+  void FillLowers(const Part (&parts)[4], Lowers& lowers) const {
+    for (int p = 0, at = 0; p < kPatterns; ++p) {
+      for (int q = 0; q < kPatterns; ++q, ++at) {
+        const WordLanes change = parts[0].changes[q] + parts[1].changes[p];
+        lowers.numbers[0][at] = change;
         if constexpr (IsEven(kRule)) {
-          parts[part].flips[p] =
-              ToWords({ToSteps(lanes[0][part].flips[p]), ToSteps(lanes[1][part].flips[p])});
+          const WordLanes flip = LesserWords(parts[0].flips[q], parts[1].flips[p]);
+          lowers.numbers[1][at] = AtMost(change + flip, kStepsMax << kPatternBits | at);
         }
+      }
+    }
+    for (auto& numbers : lowers.numbers) {
+      for (int i = 0; i < minima_.pair_count; ++i) {
+        const auto& pair = minima_.pairs[i];
+        numbers[Grid::kHalves + i] = LesserWords(numbers[pair.first], numbers[pair.second]);
       }
     }
   }
@@ -248,33 +287,22 @@ class GridSearch {
   void FindPoints(int v, const float* scales, Points& points) const {
     Part parts[4];
     FillParts(v, scales, parts);
-    constexpr int kForms = IsEven(kRule) ? 2 : 1;
-    alignas(64) WordLanes lowers[kForms][Grid::kHalves];
-    for (int p = 0, at = 0; p < kPatterns; ++p) {
-      for (int q = 0; q < kPatterns; ++q, ++at) {
-        const WordLanes change = parts[0].changes[q] + parts[1].changes[p];
-        lowers[0][at] = Marked(change, at);
-        if constexpr (IsEven(kRule)) {
-          const WordLanes flip = LesserWords(parts[0].flips[q], parts[1].flips[p]);
-          lowers[1][at] = Marked(change + flip, at);
-        }
-      }
-    }
+    Lowers lowers;
+    FillLowers(parts, lowers);
     const Best none = {~WordLanes{}, WordLanes{}};
     Best bests[2] = {none, none};
-    for (const auto& run : std::span(grid_.runs, static_cast<size_t>(grid_.run_count))) {
-      const int h = run.upper;
-      const int q = h % kPatterns;
-      const int p = h / kPatterns;
+    for (const auto& run : std::span(minima_.runs, static_cast<size_t>(minima_.run_count))) {
+      const int q = run.lower_part;
+      const int p = run.upper_part;
+      const int pattern = p * kPatterns + q;
       const WordLanes change = parts[2].changes[q] + parts[3].changes[p];
-      const WordLanes upper = CutOff(change) << kPatternBits;
-      const WordLanes lower = LeastOf(lowers[0], run);
-      if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(upper + lower, h);
+      const WordLanes lower = LeastOf(lowers.numbers[0], run);
+      if constexpr (kRule != GridRule::kEvenSigns) bests[0].Keep(change + lower, pattern);
       if constexpr (IsEven(kRule)) {
         const WordLanes flip = LesserWords(parts[2].flips[q], parts[3].flips[p]);
-        const WordLanes in_upper = (CutOff(change + flip) << kPatternBits) + lower;
-        const WordLanes in_lower = upper + LeastOf(lowers[1], run);
-        bests[kRule == GridRule::kEvenSignPairs].Keep(LesserWords(in_lower, in_upper), h);
+        const WordLanes in_upper = AtMost(change + flip, kStepsMax << kPatternBits) + lower;
+        const WordLanes in_lower = change + LeastOf(lowers.numbers[1], run);
+        bests[kRule == GridRule::kEvenSignPairs].Keep(LesserWords(in_lower, in_upper), pattern);
       }
     }
     if constexpr (kRule == GridRule::kEvenSignPairs) {
@@ -311,36 +339,12 @@ class GridSearch {
     }
   }
 
-  // With the lower pattern in the last bits.
-  static WordLanes Marked(WordLanes change, int pattern) {
-    return CutOff(change) << kPatternBits | static_cast<uint16_t>(pattern);
-  }
-
-  static WordLanes LoadRun(const WordLanes* lowers, size_t run) {
-    WordLanes v;
-    std::memcpy(&v, reinterpret_cast<const char*>(lowers) + run * (kVectorBytes / 16), sizeof(v));
-    return v;
-  }
-
-  WordLanes LeastOf(const WordLanes* lowers, const typename Grid::Run& run) const {
-    const uint16_t* at = grid_.of_runs + run.begin;
-    const uint16_t* end = grid_.of_runs + run.end;
-    WordLanes even = LoadRun(lowers, at[0]);
-    WordLanes odd = LoadRun(lowers, at[1]);
-    for (at += 2; at < end; at += 2) {
-      even = LesserWords(even, LoadRun(lowers, at[0]));
-      odd = LesserWords(odd, LoadRun(lowers, at[1]));
+  WordLanes LeastOf(const WordLanes* numbers, const typename Minima::Run& run) const {
+    WordLanes least = numbers[minima_.members[run.begin]];
+    for (int i = run.begin + 1; i < run.end; ++i) {
+      least = LesserWords(least, numbers[minima_.members[i]]);
     }
-    return LesserWords(even, odd);
-  }
-
-  template <class Vector, size_t... kLane>
-  static Vector SwappedLanes(Vector v, std::index_sequence<kLane...> /*lanes*/) {
-    return __builtin_shufflevector(v, v, (kLane ^ 1)...);
-  }
-  template <int kCount, class Vector>
-  static Vector Swapped(Vector v) {
-    return SwappedLanes(v, std::make_index_sequence<kCount>());
+    return least;
   }
 
   // The sums of the points whose patterns are known.
@@ -368,7 +372,7 @@ class GridSearch {
     Store(points.twices + v, twice);
   }
 
-  const Grid& grid_;
+  const Minima& minima_;
   alignas(64) float levels_[8] = {};
   alignas(64) float products_[kDims][kVectors];  // twice weight times magnitude
   alignas(64) float weights_[kDims][kVectors];

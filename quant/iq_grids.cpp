@@ -167,27 +167,6 @@ constexpr uint64_t kIq3SSet[] = {
 // What a digit stands for; the others are in the header.
 constexpr int8_t kIq1Levels[] = {-8, 0, 8};
 
-template <class Grid>
-constexpr void PutRuns(Grid& grid) {
-  uint16_t at = 0;
-  for (int length = Grid::kCount; length > 0; --length) {
-    for (int upper = 0; upper < Grid::kHalves; ++upper) {
-      if (grid.starts[upper + 1] - grid.starts[upper] != length) continue;
-      auto& run = grid.runs[grid.run_count++];
-      run.upper = static_cast<uint8_t>(upper);
-      run.begin = at;
-      for (int point = grid.starts[upper]; point < grid.starts[upper + 1]; ++point) {
-        grid.of_runs[at++] = static_cast<uint16_t>(16 * grid.lower[point]);
-      }
-      if (length % 2 != 0) {
-        grid.of_runs[at] = grid.of_runs[at - 1];
-        ++at;
-      }
-      run.end = at;
-    }
-  }
-}
-
 template <class Grid, size_t kWords, size_t kBase>
 constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBase]) {
   Grid grid{};
@@ -206,7 +185,6 @@ constexpr Grid Expand(const uint64_t (&set)[kWords], const int8_t (&digits)[kBas
   for (int half = 0; half < Grid::kHalves; ++half) {
     grid.starts[half + 1] = static_cast<uint16_t>(grid.starts[half + 1] + grid.starts[half]);
   }
-  PutRuns(grid);
   return grid;
 }
 

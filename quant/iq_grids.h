@@ -24,20 +24,9 @@ struct Grid {
   static constexpr int kHalfDims = kDims / 2;
   static constexpr int kHalves =
       kDims == 8 ? kBaseValue * kBaseValue * kBaseValue * kBaseValue : kBaseValue * kBaseValue;
+  static constexpr int kPatterns = kDims == 8 ? kBaseValue * kBaseValue : kBaseValue;  // of a part
   uint8_t lower[kCount];
   uint16_t starts[kHalves + 1];
-
-  // The lower patterns once more, times 16, a run for each upper pattern that has any. The number
-  // of a run is made even by repeating the last. Runs are in the order of their lengths, which
-  // branches of loops over them are easier to foresee in.
-  struct Run {
-    uint16_t begin;
-    uint16_t end;
-    uint8_t upper;  // the pattern
-  };
-  int run_count;
-  Run runs[kHalves];
-  uint16_t of_runs[kCount + kHalves];
 };
 
 // Multiples of 8: the shift of +-1/8 is then +-1.

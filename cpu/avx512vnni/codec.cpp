@@ -19,6 +19,7 @@
 #include "cpu/intrinsics.h"
 #include "quant/format_list.h"
 #include "quant/grid_cubes.h"
+#include "quant/grid_minima.h"
 #include "quant/iq_grids.h"
 #include "quant/scale_search.h"
 #include "quant/trellis_tree.h"
