@@ -13,6 +13,8 @@
 //   value[2k + j] = (d * (s[k / 16] - 32)) * point(p[k])[j]
 #pragma once
 
+#include <algorithm>
+
 #include "quant/block.h"
 #include "quant/format.h"
 #include "quant/packed_word.h"
@@ -57,17 +59,16 @@ struct IQ2_KL {
 
   // The numbers of a group's 16 pairs come first among its 32 codes.
   static void Pack(const ShiftedFit& fit, Block& block) {
+    uint8_t pairs[128];
     uint32_t high = 0;
     for (int group = 0; group < 8; ++group) {
       const int scale = fit.scales[group] + 32;
       ScalesLow::Put(block.scales_low, group, scale);
       high |= static_cast<uint32_t>(scale >> 4) << (2 * group);
-      for (int k = 0; k < 16; ++k) {
-        const int pair = fit.codes[32 * group + k];
-        Low::Put(block.low, 16 * group + k, pair);
-        High::Put(block.high, 16 * group + k, pair >> 4);
-      }
+      std::copy_n(fit.codes + 32 * group, 16, pairs + 16 * group);
     }
+    Low::PutAll(block.low, pairs, 128, 0, 0);
+    High::PutAll(block.high, pairs, 128, 0, 4);
     block.scales_high.Set(high);
   }
 

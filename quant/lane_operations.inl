@@ -20,3 +20,9 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   }
   return found;
 }
+
+// The bits of `a` where those of `mask` are set, those of `b` elsewhere.
+template <class Vector>
+Vector SelectBits(Vector mask, Vector a, Vector b) {
+  return (mask & a) | (~mask & b);
+}

@@ -1,6 +1,6 @@
 // The operations of quant/lane_operations.inl: the lesser and the greater of two, `b` where they
-// do not compare, and numbers from a table of 8, 16, 32 or 64 floats in permutations. Included
-// inside the folder's namespace and target region.
+// do not compare, numbers from a table of 8, 16, 32 or 64 floats in permutations, and bits of two.
+// Included inside the folder's namespace and target region.
 
 inline __m256 GreaterOf(__m256 a, __m256 b) { return _mm256_max_ps(a, b); }
 inline __m256 LesserOf(__m256 a, __m256 b) { return _mm256_min_ps(a, b); }
@@ -26,6 +26,11 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   } else {
     return _mm256_i32gather_ps(table, lanes, 4);
   }
+}
+
+template <class Vector>
+Vector SelectBits(Vector mask, Vector a, Vector b) {
+  return (mask & a) | (~mask & b);
 }
 
 // Those of quant/byte_operations.inl, for vectors of 16 bytes and of 32.

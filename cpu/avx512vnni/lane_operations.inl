@@ -1,6 +1,6 @@
 // The operations of quant/lane_operations.inl: the lesser and the greater of two, `b` where they
-// do not compare, and numbers from a table of 8, 16, 32 or 64 floats in permutations. Included
-// inside the folder's namespace and target region.
+// do not compare, numbers from a table of 8, 16, 32 or 64 floats in permutations, and bits of two.
+// Included inside the folder's namespace and target region.
 
 inline __m512 GreaterOf(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
 inline __m512 LesserOf(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
@@ -22,6 +22,13 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
         _mm512_permutex2var_ps(_mm512_load_ps(table + 32), lanes, _mm512_load_ps(table + 48));
     return _mm512_mask_blend_ps(_mm512_test_epi32_mask(lanes, _mm512_set1_epi32(32)), lower, upper);
   }
+}
+
+template <class Vector>
+Vector SelectBits(Vector mask, Vector a, Vector b) {
+  return reinterpret_cast<Vector>(_mm512_ternarylogic_epi32(reinterpret_cast<__m512i>(mask),
+                                                            reinterpret_cast<__m512i>(a),
+                                                            reinterpret_cast<__m512i>(b), 0xca));
 }
 
 // Those of quant/byte_operations.inl, for vectors of 16 bytes and of 64.
