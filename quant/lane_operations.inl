@@ -21,8 +21,49 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   return found;
 }
 
-// The bits of `a` where those of `mask` are set, those of `b` elsewhere.
-template <class Vector>
-Vector SelectBits(Vector mask, Vector a, Vector b) {
-  return (mask & a) | (~mask & b);
+// sum[lane] + a[2 lane] b[2 lane] + a[2 lane + 1] b[2 lane + 1] of words of 16 bits.
+template <class Sums, class Words>
+Sums AddPairs(Sums sum, Words a, Words b) {
+  const auto low_a = reinterpret_cast<Sums>(a) << 16 >> 16;
+  const auto low_b = reinterpret_cast<Sums>(b) << 16 >> 16;
+  return sum + low_a * low_b +
+         (reinterpret_cast<Sums>(a) >> 16) * (reinterpret_cast<Sums>(b) >> 16);
+}
+
+// Writes the numbers, of 16 bits, in whose lanes `values` are not above `limit`, one after the
+// other, and anything behind them up to a whole vector. Returns how many.
+template <class Values>
+int AppendUpTo(Values limit, Values values, Values numbers, uint16_t* target) {
+  int count = 0;
+  for (size_t lane = 0; lane < sizeof(Values) / sizeof(int32_t); ++lane) {
+    target[count] = static_cast<uint16_t>(numbers[lane]);
+    count += static_cast<int>(values[lane] <= limit[lane]);
+  }
+  return count;
+}
+
+// Bytes from `source` on, as words of 16 bits.
+template <class Words>
+Words WidenBytes(const int8_t* source) {
+  using Bytes [[gnu::vector_size(sizeof(Words) / 2)]] = int8_t;
+  Bytes bytes;
+  std::memcpy(&bytes, source, sizeof(bytes));
+  return __builtin_convertvector(bytes, Words);
+}
+
+// The first lane that is equal to `wanted`, of as many as there are lanes if none is.
+template <class Values>
+int FirstEqual(Values values, Values wanted) {
+  constexpr int kCount = sizeof(Values) / sizeof(float);
+  int first = kCount;
+  for (int lane = kCount - 1; lane >= 0; --lane) {
+    first = values[lane] == wanted[lane] ? lane : first;
+  }
+  return first;
+}
+
+// The bits of `a` where those of `mask` are set, else those of `b`.
+template <class Bits>
+Bits SelectBits(Bits mask, Bits a, Bits b) {
+  return (a & mask) | (b & ~mask);
 }

@@ -15,7 +15,7 @@
 
 #include "quant/shifted_fit.h"
 #include "quant/trellis.h"
-#include "quant/trellis_tree.h"
+#include "quant/trellis_cells.h"
 #include "quant/unit_values.h"
 
 namespace kvant::quant {
@@ -30,6 +30,7 @@ constexpr int kVectorBytes = 16;
 #include "quant/shifted_fit.inl"
 #include "quant/shifted_row_fit.inl"
 #include "quant/pair_fit.inl"
+#include "quant/trellis_search.inl"
 #include "quant/trellis_fit.inl"
 // clang-format on
 

@@ -22,7 +22,7 @@
 #include "quant/grid_minima.h"
 #include "quant/iq_grids.h"
 #include "quant/scale_search.h"
-#include "quant/trellis_tree.h"
+#include "quant/trellis_cells.h"
 #include "quant/unit_values.h"
 
 #include "cpu/avx2/begin.inl"

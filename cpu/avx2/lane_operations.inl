@@ -28,9 +28,57 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   }
 }
 
-template <class Vector>
-Vector SelectBits(Vector mask, Vector a, Vector b) {
-  return (mask & a) | (~mask & b);
+template <class Sums, class Words>
+Sums AddPairs(Sums sum, Words a, Words b) {
+  return sum + reinterpret_cast<Sums>(
+                   _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
+
+// The lanes of eight whose bits are set in each mask, one after the other. PEXT, which would do,
+// takes hundreds of cycles on some CPUs.
+struct LanesOfMasks {
+  uint8_t lanes[256][8] = {};
+  constexpr LanesOfMasks() {
+    for (int mask = 0; mask < 256; ++mask) {
+      int count = 0;
+      for (int lane = 0; lane < 8; ++lane) {
+        if ((mask >> lane & 1) != 0) lanes[mask][count++] = static_cast<uint8_t>(lane);
+      }
+    }
+  }
+};
+constexpr LanesOfMasks kLanesOfMasks;
+
+template <class Values>
+int AppendUpTo(Values limit, Values values, Values numbers, uint16_t* target) {
+  const __m256i above =
+      _mm256_cmpgt_epi32(reinterpret_cast<__m256i>(values), reinterpret_cast<__m256i>(limit));
+  const auto mask = static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(above))) ^ 255;
+  const __m256i order = _mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kLanesOfMasks.lanes[mask])));
+  const __m256i chosen = _mm256_permutevar8x32_epi32(reinterpret_cast<__m256i>(numbers), order);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(target),
+      _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1)));
+  return std::popcount(mask);
+}
+
+template <class Words>
+Words WidenBytes(const int8_t* source) {
+  return reinterpret_cast<Words>(
+      _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
+}
+
+template <class Values>
+int FirstEqual(Values values, Values wanted) {
+  const __m256 equal =
+      _mm256_cmp_ps(reinterpret_cast<__m256>(values), reinterpret_cast<__m256>(wanted), _CMP_EQ_OQ);
+  return std::countr_zero(static_cast<uint32_t>(_mm256_movemask_ps(equal)) | 0x100u);
+}
+
+template <class Bits>
+Bits SelectBits(Bits mask, Bits a, Bits b) {
+  return (a & mask) | (b & ~mask);
 }
 
 // Those of quant/byte_operations.inl, for vectors of 16 bytes and of 32.

@@ -24,11 +24,40 @@ Vector LookUp(const float (&table)[kCount], Indices index) {
   }
 }
 
-template <class Vector>
-Vector SelectBits(Vector mask, Vector a, Vector b) {
-  return reinterpret_cast<Vector>(_mm512_ternarylogic_epi32(reinterpret_cast<__m512i>(mask),
-                                                            reinterpret_cast<__m512i>(a),
-                                                            reinterpret_cast<__m512i>(b), 0xca));
+template <class Sums, class Words>
+Sums AddPairs(Sums sum, Words a, Words b) {
+  return reinterpret_cast<Sums>(_mm512_dpwssd_epi32(
+      reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+
+template <class Values>
+int AppendUpTo(Values limit, Values values, Values numbers, uint16_t* target) {
+  const __mmask16 mask =
+      _mm512_cmple_epi32_mask(reinterpret_cast<__m512i>(values), reinterpret_cast<__m512i>(limit));
+  const __m512i chosen = _mm512_maskz_compress_epi32(mask, reinterpret_cast<__m512i>(numbers));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtepi32_epi16(chosen));
+  return std::popcount(static_cast<uint32_t>(mask));
+}
+
+template <class Words>
+Words WidenBytes(const int8_t* source) {
+  return reinterpret_cast<Words>(
+      _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source))));
+}
+
+template <class Values>
+int FirstEqual(Values values, Values wanted) {
+  const __mmask16 mask = _mm512_cmp_ps_mask(reinterpret_cast<__m512>(values),
+                                            reinterpret_cast<__m512>(wanted), _CMP_EQ_OQ);
+  return std::countr_zero(static_cast<uint32_t>(mask) | 0x10000u);
+}
+
+template <class Bits>
+Bits SelectBits(Bits mask, Bits a, Bits b) {
+  constexpr int kFirstOfTwo = 0xca;
+  return reinterpret_cast<Bits>(
+      _mm512_ternarylogic_epi32(reinterpret_cast<__m512i>(mask), reinterpret_cast<__m512i>(a),
+                                reinterpret_cast<__m512i>(b), kFirstOfTwo));
 }
 
 // Those of quant/byte_operations.inl, for vectors of 16 bytes and of 64.

@@ -16,6 +16,7 @@ constexpr int kVectorBytes = kCodebookVectorBytes;
 #include "quant/shifted_fit.inl"
 #include "quant/shifted_row_fit.inl"
 #include "quant/pair_fit.inl"
+#include "quant/trellis_search.inl"
 #include "quant/trellis_fit.inl"
 #include "quant/grid_search.inl"
 #include "quant/cube_search.inl"
