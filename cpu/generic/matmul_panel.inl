@@ -74,17 +74,19 @@ struct PanelFormat {
   }
 };
 
-// Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on.
+// Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on. It asks for
+// the same blocks of the next panel, which is packed when all tokens have passed by this one.
 inline void PackPanel(const MatMulTask& task, const PanelFormat& format, int64_t row, int64_t begin,
                       int64_t count, PanelScratch::Vector* panel) {
+  const Ahead ahead = {kPanelHeight * task.row_bytes, PrefetchTo::kSecondLevel};
   for (int64_t v = 0; v < kPanelVectors; ++v) {
     for (int64_t i = 0; i < count; ++i) {
       WeightBlock rows[kPanelLanes];
       for (int64_t r = 0; r < kPanelLanes; ++r) {
         const int64_t from = row + v * kPanelLanes + r;
         if (from < task.row_end) {
-          format.reader.Read(task.weights + from * task.row_bytes, begin + i, begin + i + 1,
-                             {kPrefetchBytes, PrefetchTo::kSecondLevel}, rows + r);
+          format.reader.Read(task.weights + from * task.row_bytes, begin + i, begin + i + 1, ahead,
+                             rows + r);
         } else {
           new (rows + r) WeightBlock(ZeroBlock());
         }
