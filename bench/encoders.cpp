@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <string_view>
@@ -128,7 +129,9 @@ Status AddModelCases(const std::string& path, std::vector<Case>& cases) {
 Result<std::vector<void*>> OpenPeers(const std::vector<std::string>& paths) {
   std::vector<void*> peers;
   for (const std::string& path : paths) {
-    void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    // A name without a folder would be looked for among the system's libraries.
+    const std::string absolute = std::filesystem::absolute(path).string();
+    void* library = dlopen(absolute.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) return Error{ErrorCode::kInvalid, dlerror()};
     // ggml_init fills tables of halves, ggml_quantize_init those of the grids.
     struct Memory {
@@ -233,7 +236,7 @@ void PrintType(const quant::FormatTraits& format, cpu::EncodeFunction encode, Pe
     ratios += fmt::format("{}{:.1f}", comma, outcomes[0].speed / outcomes[1].speed);
     error_ratios += fmt::format("{}{:.3f}", comma, outcomes[0].error / outcomes[1].error);
   }
-  std::string of_peer = "| | | | ";
+  std::string of_peer = "| | | ";
   if (peer != nullptr) {
     of_peer =
         fmt::format("| {:.2f} | {:.1f} | {} ", speeds[1] * 1e-6, speeds[0] / speeds[1], ratios);

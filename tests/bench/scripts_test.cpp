@@ -180,5 +180,34 @@ TEST_F(BenchScripts, ResultsTakeTheNewestFigureOfTheQuietestMachine) {
   EXPECT_EQ(read("RESULTS.md"), page);
 }
 
+// An engine whose encoder writes zeros, whose error is therefore 1.
+TEST_F(BenchScripts, CompareEncodersCompilesAnEngine) {
+  const std::string source = KVANT_SOURCE_DIR;
+  if (!std::filesystem::exists(source + "/build/release/bench/encoders")) {
+    GTEST_SKIP() << "build/release has no bench/encoders";
+  }
+  if (RunShell("command -v cc >/dev/null").code != 0) GTEST_SKIP() << "no compiler";
+  std::filesystem::create_directories(folder_ / "engine/ggml/src");
+  std::ofstream(folder_ / "engine/ggml/src/ggml-quants.c") << "void ggml_elsewhere(void);\n";
+  std::ofstream(folder_ / "engine/ggml/src/ggml.c")
+      << "#include <string.h>\nvoid ggml_elsewhere(void);\nvoid (*ggml_used)(void) = "
+         "ggml_elsewhere;\n"
+         "size_t quantize_q8_0(const float* x, void* out, long rows, long cols, const float* w) {\n"
+         "  memset(out, 0, rows * cols / 32 * 34);\n  return 0;\n}\n";
+  const std::string script = "'" + source + "/bench/compare_encoders' --rounds 1 --isa scalar ";
+  const ProgramRun run = RunShell(script + "--llama '" + (folder_ / "engine") + "' --values '" +
+                                  source + "/models/shakespeare/shakespeare.gguf' Q8_0 Q4_0");
+  EXPECT_EQ(run.code, 0) << run.error;
+  EXPECT_THAT(run.out, HasSubstr("Cases: normal, weighted, Laplace, weighted, model, weighted."));
+  // kvant's error is its ratio to the other's; Q4_0 has no other encoder.
+  EXPECT_THAT(run.out, testing::ContainsRegex(
+                           "\\| Q8_0 \\| [0-9.]+ \\| [0-9.]+ \\| [0-9.]+ \\| [0-9., ]+ \\| "
+                           "0\\.005[0-9]+, [0-9., ]+ \\| 0\\.00[56], [0-9., ]+ \\|\n"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("\\| Q4_0 \\| [0-9.]+ \\| \\| \\| \\| 0\\.0"));
+  const ProgramRun nowhere = RunShell(script + "--ik '" + (folder_ / "nowhere") + "' Q8_0");
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_THAT(nowhere.error, HasSubstr("nowhere: expected an engine's sources"));
+}
+
 }  // namespace
 }  // namespace kvant::test
