@@ -37,6 +37,7 @@ class CellsBuilder {
     cells.count = static_cast<int>(order_.size() / kOfCell);
     AddBoxes(kOfCell, cells.cells);
     AddBoxes(kOfLeaf, cells.leaves);
+    AddMeans(cells.means);
     AddPoints(cells.points);
     for (const int point : order_) cells.indices.push_back(static_cast<uint16_t>(first_ + point));
     return cells;
@@ -102,6 +103,22 @@ class CellsBuilder {
           const int middle = (128 + Number(*low, k) + above) / 2;
           boxes[at + i] = static_cast<uint8_t>(middle);
           boxes[at + 4 * kFanout + i] = static_cast<uint8_t>(above - middle);
+        }
+      }
+    }
+  }
+
+  void AddMeans(std::vector<int8_t>& means) const {
+    constexpr size_t kFanout = TrellisCells::kFanout;
+    constexpr size_t kCell = kFanout * kFanout;
+    for (size_t begin = 0; begin < order_.size(); begin += kFanout * kCell) {
+      for (int pair = 0; pair < dims_; pair += 2) {
+        for (size_t i = 0; i < 2 * kFanout; ++i) {
+          int sum = 0;
+          for (const int point : std::span(order_).subspan(begin + i / 2 * kCell, kCell)) {
+            sum += Number(point, pair + static_cast<int>(i % 2));
+          }
+          means.push_back(static_cast<int8_t>(sum / static_cast<int>(kCell)));
         }
       }
     }

@@ -21,6 +21,8 @@ struct TrellisCells {
   // reach from there: [dims / 4][2][16][4]. The four are numbers 0, 2, 1 and 3.
   std::vector<uint8_t> cells;
   std::vector<uint8_t> leaves;
+  // Of the cells' points, as points lie.
+  std::vector<int8_t> means;
   // Sixteen after sixteen, coordinates in pairs: [dims / 2][16][2].
   std::vector<int8_t> points;
   std::vector<uint16_t> indices;  // of the points, leaf after leaf
@@ -28,6 +30,7 @@ struct TrellisCells {
   // Sixteen cells, and the leaves of a cell.
   const uint8_t* Cells(int n) const { return cells.data() + BytesOf(n) * 2; }
   const uint8_t* Leaves(int cell) const { return leaves.data() + BytesOf(cell) * 2; }
+  const int8_t* Means(int n) const { return means.data() + BytesOf(n); }  // of sixteen cells
   const int8_t* Points(int leaf) const { return points.data() + BytesOf(leaf); }
   // Coordinate k of a point, the place of an index.
   int Number(int point, int k) const {

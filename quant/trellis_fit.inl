@@ -213,8 +213,8 @@ constexpr std::array<float, 128> kMultiplesOfIq4Kt = Ascending<-64, 128>();
 // scales are worth trying that leave out large values of little weight.
 using EvenOfIq1Kt = TrellisEffort<8, 3, 2, 1, 1, 110>;
 using UnevenOfIq1Kt = TrellisEffort<8, 3, 2, 1, 1, 100>;
-using EvenOfIq2Kt = TrellisEffort<8, 3, 2, 1, 2, 105>;
-using UnevenOfIq2Kt = TrellisEffort<8, 3, 2, 1, 2, 100>;
+using EvenOfIq2Kt = TrellisEffort<8, 3, 2, 1, 2, 105, CellDistance::kOfMean>;
+using UnevenOfIq2Kt = TrellisEffort<8, 3, 2, 1, 2, 100, CellDistance::kOfMean>;
 using EvenOfIq3Kt = TrellisEffort<8, 4, 1, 2, 3, 110>;
 using UnevenOfIq3Kt = TrellisEffort<8, 4, 1, 2, 4, 110>;
 using EvenOfIq4Kt = TrellisEffort<4, 6, 2, 1, 1, 115>;

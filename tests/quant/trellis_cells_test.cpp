@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <vector>
@@ -99,6 +100,21 @@ TEST(TrellisCells, HasBoxesAroundItsPoints) {
       }
       for (int leaf = 0; leaf < cells.count * 16; ++leaf) {
         ExpectFilled(cells, Box(cells.Leaves(leaf / 16), leaf % 16, k), 16 * leaf, 16, k);
+      }
+    }
+  }
+}
+
+TEST(TrellisCells, HasMeansOfItsPoints) {
+  for (const Case& c : Cases()) {
+    const TrellisCells& cells = *c.cells;
+    ASSERT_EQ(cells.means.size(), static_cast<size_t>(cells.count * c.dims));
+    for (int cell = 0; cell < cells.count; ++cell) {
+      for (int k = 0; k < c.dims; ++k) {
+        double sum = 0;
+        for (int i = 0; i < 256; ++i) sum += cells.Number(256 * cell + i, k);
+        const int mean = cells.Means(cell / 16)[k / 2 * 32 + cell % 16 * 2 + k % 2];
+        ASSERT_LT(std::abs(mean - sum / 256), 1.0);
       }
     }
   }
