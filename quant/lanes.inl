@@ -21,8 +21,8 @@ Vector Exchange(Vector v) {
 }
 
 // In all lanes: the sum, of those kStep apart first, then of those half as far apart and so on.
-template <int kStep>
-Floats SumOfLanes(Floats v) {
+template <int kStep, class Vector>
+Vector SumOfLanes(Vector v) {
   if constexpr (kStep == 0) {
     return v;
   } else {

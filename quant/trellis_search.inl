@@ -17,22 +17,12 @@ using UnsignedBytes [[gnu::vector_size(kVectorBytes)]] = uint8_t;
 
 constexpr int kVectorsOf16 = kLanes / kWidth;
 
-template <int kBy, class Vector, size_t... kIndex>
-Vector RotateLanes(Vector v, std::index_sequence<kIndex...> /*lanes*/) {
-  return __builtin_shufflevector(v, v, ((kIndex + kBy) % kWidth)...);
-}
-// The least lane, and the sum of all, in every lane.
-template <int kBy = kWidth / 2, class Vector>
+// The least lane, in every lane.
+template <int kStep = kWidth / 2, class Vector>
 Vector LeastLane(Vector v) {
-  const Vector other = RotateLanes<kBy>(v, std::make_index_sequence<kWidth>());
+  const Vector other = Exchange<kStep>(v);
   v = v < other ? v : other;
-  if constexpr (kBy > 1) v = LeastLane<kBy / 2>(v);
-  return v;
-}
-template <int kBy = kWidth / 2, class Vector>
-Vector SumOfLanes(Vector v) {
-  v += RotateLanes<kBy>(v, std::make_index_sequence<kWidth>());
-  if constexpr (kBy > 1) v = SumOfLanes<kBy / 2>(v);
+  if constexpr (kStep > 1) v = LeastLane<kStep / 2>(v);
   return v;
 }
 
@@ -196,15 +186,14 @@ class LeastErrors {
     for (int part = 0; part < kVectorsOf16; ++part) {
       const Ints& last = least_[kRanks - 1][part];
       if constexpr (kEights == 1) {
-        const Ints other = kWidth == kLanes
-                               ? RotateLanes<kWidth / 2>(last, std::make_index_sequence<kWidth>())
-                               : least_[0][(part + kVectorsOf16 / 2) % kVectorsOf16];
+        const Ints other = kWidth == kLanes ? Exchange<kWidth / 2>(last)
+                                            : least_[0][(part + kVectorsOf16 / 2) % kVectorsOf16];
         sum += ((other < last ? other : last) >> 4) + 1;
       } else {
         sum += (last >> 5) + (least_[(kEights - 2) / 2][part] >> 5) + 2;
       }
     }
-    return SumOfLanes(sum);
+    return SumOfLanes<kWidth / 2>(sum);
   }
 
   Ints least_[kRanks][kVectorsOf16];
