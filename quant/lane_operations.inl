@@ -30,13 +30,22 @@ Sums AddPairs(Sums sum, Words a, Words b) {
          (reinterpret_cast<Sums>(a) >> 16) * (reinterpret_cast<Sums>(b) >> 16);
 }
 
-// Writes the numbers, of 16 bits, in whose lanes `values` are not above `limit`, one after the
-// other, and anything behind them up to a whole vector. Returns how many.
+// sum[lane] + the products of four bytes each, of `a` without a sign, of `b` up to 64.
+template <class Sums, class Unsigned, class Bytes>
+Sums AddFours(Sums sum, Unsigned a, Bytes b) {
+  const auto all_a = reinterpret_cast<Sums>(a);
+  const auto all_b = reinterpret_cast<Sums>(b);
+  for (int bit = 0; bit < 32; bit += 8) sum += (all_a >> bit & 255) * (all_b << (24 - bit) >> 24);
+  return sum;
+}
+
+// Writes the numbers in whose lanes `values` are not above `limit`, one after the other, and
+// anything behind them up to a whole vector. Returns how many.
 template <class Values>
-int AppendUpTo(Values limit, Values values, Values numbers, uint16_t* target) {
+int AppendUpTo(Values limit, Values values, Values numbers, int32_t* target) {
   int count = 0;
   for (size_t lane = 0; lane < sizeof(Values) / sizeof(int32_t); ++lane) {
-    target[count] = static_cast<uint16_t>(numbers[lane]);
+    target[count] = numbers[lane];
     count += static_cast<int>(values[lane] <= limit[lane]);
   }
   return count;
@@ -49,17 +58,6 @@ Words WidenBytes(const int8_t* source) {
   Bytes bytes;
   std::memcpy(&bytes, source, sizeof(bytes));
   return __builtin_convertvector(bytes, Words);
-}
-
-// The first lane that is equal to `wanted`, of as many as there are lanes if none is.
-template <class Values>
-int FirstEqual(Values values, Values wanted) {
-  constexpr int kCount = sizeof(Values) / sizeof(float);
-  int first = kCount;
-  for (int lane = kCount - 1; lane >= 0; --lane) {
-    first = values[lane] == wanted[lane] ? lane : first;
-  }
-  return first;
 }
 
 // The bits of `a` where those of `mask` are set, else those of `b`.

@@ -44,28 +44,25 @@ struct TrellisGroup {
   int points[8] = {};
 };
 
-// The stored scales that are tried together, some of them more than once: next to a multiple of the
-// row's factor, or to its negative.
+// The stored scales next to a base, or to its negative, some of them more than once.
 template <int kScales>
-struct TriedScales {
+TriedScales<kScales> ScalesNear(const TrellisGrid& grid, const TrellisBase& base, int sign) {
+  const float middle = sign == 0 ? base.multiple : -base.multiple;
+  const int at = grid.Nearest(middle);
+  const int one = grid.Nearest(middle * (1 - grid.spread));
+  const int other = grid.Nearest(middle * (1 + grid.spread));
+  const int first = std::min(one, other);
+  const int last = std::max(one, other);
   int fields[kScales];
-  float ratios[kScales];  // to `base`
-
-  TriedScales(const TrellisGrid& grid, float base, int sign) {
-    const float middle = sign == 0 ? base : -base;
-    const int at = grid.Nearest(middle);
-    const int one = grid.Nearest(middle * (1 - grid.spread));
-    const int other = grid.Nearest(middle * (1 + grid.spread));
-    const int first = std::min(one, other);
-    const int last = std::max(one, other);
-    for (int s = 0; s < kScales; ++s) {
-      const int field = first + ((last - first) * s + (kScales - 1) / 2) / (kScales - 1);
-      // A scale of zero, or of the other sign, has no ratio.
-      fields[s] = grid.Multiple(field) * middle > 0 ? field : at;
-      ratios[s] = std::fabs(grid.Multiple(fields[s])) / base;
-    }
+  float multiples[kScales];
+  for (int s = 0; s < kScales; ++s) {
+    const int field = first + ((last - first) * s + (kScales - 1) / 2) / (kScales - 1);
+    // A scale of zero, or of the other sign, does not measure the values.
+    fields[s] = grid.Multiple(field) * middle > 0 ? field : at;
+    multiples[s] = std::fabs(grid.Multiple(fields[s]));
   }
-};
+  return {base, fields, multiples};
+}
 
 // The stored scales about `middle` and -middle, multiples of `unit`, are tried.
 template <class Params>
@@ -73,32 +70,36 @@ void TryScales(const TrellisGrid& grid, std::span<const TrellisCells* const> cel
                const LevelSamples& x, float unit, float middle, TrellisGroup& group) {
   constexpr int kDims = Params::kDims;
   constexpr int kVectors = 32 / kDims;
-  const float base = std::max(middle, 1.0f);
-  const float scale = unit * base;
+  const TrellisBase base(middle);
+  const float scale = unit * base.multiple;
   const float inverse = InverseOrZero(scale);
   const auto targets = [&]<size_t... kIndex>(std::index_sequence<kIndex...> /*vectors*/) {
-    return std::array<TrellisTarget<kDims>, kVectors>{
-        TrellisTarget<kDims>(x.values + kIndex * kDims, x.weights + kIndex * kDims, inverse)...};
+    return std::array<TrellisTarget<kDims>, kVectors>{TrellisTarget<kDims>(
+        x.values + kIndex * kDims, x.weights + kIndex * kDims, inverse, base, grid.spread)...};
   }(std::make_index_sequence<kVectors>());
+  const auto scales = [&]<size_t... kSign>(std::index_sequence<kSign...> /*signs*/) {
+    return std::array<TriedScales<Params::kScales>, Params::kSigns>{
+        ScalesNear<Params::kScales>(grid, base, static_cast<int>(kSign))...};
+  }(std::make_index_sequence<Params::kSigns>());
   for (const TrellisCells* of : cells) {
-    PointSearch<Params> search(*of, targets.data());
+    PointSearch<Params> search(*of, targets.data(), base);
     for (int sign = 0; sign < Params::kSigns; ++sign) {
-      const TriedScales<Params::kScales> scales(grid, base, sign);
+      const TriedScales<Params::kScales>& tried = scales[static_cast<size_t>(sign)];
       typename PointSearch<Params>::Found found;
-      search.Find(0, sign, scales.ratios, found);
+      search.Find(0, sign, tried, found);
       float first_half[Params::kScales];
-      std::copy_n(found.errors, Params::kScales, first_half);
+      for (int s = 0; s < Params::kScales; ++s) first_half[s] = found.Error(s);
       const float least = *std::min_element(first_half, first_half + Params::kScales);
       if (100 * least > Params::kHopeless * group.first_half) continue;
-      search.Find(1, sign, scales.ratios, found);
+      search.Find(1, sign, tried, found);
       for (int s = 0; s < Params::kScales; ++s) {
-        const float error = found.errors[s];
+        const float error = found.Error(s);
         if (!(error < group.error)) continue;
-        group.scale = scales.fields[s];
+        group.scale = tried.fields[s];
         group.error = error;
         group.first_half = first_half[s];
         group.cells = of;
-        std::copy_n(found.points[s], kVectors, group.points);
+        for (int v = 0; v < kVectors; ++v) group.points[v] = search.Point(found, sign, v, s);
       }
     }
   }
@@ -167,8 +168,10 @@ TrellisRowFit SearchTrellisRow(const TrellisGrid& grid, std::span<const TrellisC
       group = {};
       const auto try_scales = HasEvenWeights(x) ? TryScales<Even> : TryScales<Uneven>;
       try_scales(grid, cells, x, unit, middle, group);
-      const double multiple = grid.Multiple(group.scale);
       const LevelSums sums = SumsOf<Even::kDims>(group, x);
+      // The best one for these points, if they are not all zero.
+      if (sums.square > 0) group.scale = grid.Nearest(sums.product / (sums.square * unit));
+      const double multiple = grid.Multiple(group.scale);
       product += block.heaviest * multiple * std::ldexp(double{sums.product}, block.unit.exponent);
       square += block.heaviest * multiple * multiple * double{sums.square};
     }
@@ -218,7 +221,7 @@ using UnevenOfIq2Kt = TrellisEffort<8, 3, 2, 1, 2, 100, CellDistance::kOfMean>;
 using EvenOfIq3Kt = TrellisEffort<8, 4, 1, 2, 3, 110>;
 using UnevenOfIq3Kt = TrellisEffort<8, 4, 1, 2, 4, 110>;
 using EvenOfIq4Kt = TrellisEffort<4, 6, 2, 1, 1, 115>;
-using UnevenOfIq4Kt = TrellisEffort<4, 12, 2, 1, 2, 145>;
+using UnevenOfIq4Kt = TrellisEffort<4, 10, 2, 1, 1, 145>;
 
 // The parts and spreads were found on random values with and without importances.
 inline TrellisRowFit SearchIq1Kt(const float* values, const float* importance, int64_t count) {
@@ -253,7 +256,7 @@ inline TrellisRowFit SearchIq3Kt(const float* values, const float* importance, i
 }
 
 inline TrellisRowFit SearchIq4Kt(const float* values, const float* importance, int64_t count) {
-  constexpr TrellisGrid kGrid = {kMultiplesOfIq4Kt, 60, 1, 80, 0.25f};
+  constexpr TrellisGrid kGrid = {kMultiplesOfIq4Kt, 60, 1, 81, 0.22f};
   const TrellisCells* const cells[] = {&CellsOfIq4Kt(0), &CellsOfIq4Kt(1)};
   return SearchTrellisRow<EvenOfIq4Kt, UnevenOfIq4Kt>(kGrid, cells,
                                                       RowBlocks(values, importance, count));

@@ -34,6 +34,13 @@ Sums AddPairs(Sums sum, Words a, Words b) {
                    _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }
 
+template <class Sums, class Unsigned, class Bytes>
+Sums AddFours(Sums sum, Unsigned a, Bytes b) {
+  const __m256i pairs =
+      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b));
+  return sum + reinterpret_cast<Sums>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
 // The lanes of eight whose bits are set in each mask, one after the other. PEXT, which would do,
 // takes hundreds of cycles on some CPUs.
 struct LanesOfMasks {
@@ -50,16 +57,14 @@ struct LanesOfMasks {
 constexpr LanesOfMasks kLanesOfMasks;
 
 template <class Values>
-int AppendUpTo(Values limit, Values values, Values numbers, uint16_t* target) {
+int AppendUpTo(Values limit, Values values, Values numbers, int32_t* target) {
   const __m256i above =
       _mm256_cmpgt_epi32(reinterpret_cast<__m256i>(values), reinterpret_cast<__m256i>(limit));
   const auto mask = static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(above))) ^ 255;
   const __m256i order = _mm256_cvtepu8_epi32(
       _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kLanesOfMasks.lanes[mask])));
   const __m256i chosen = _mm256_permutevar8x32_epi32(reinterpret_cast<__m256i>(numbers), order);
-  _mm_storeu_si128(
-      reinterpret_cast<__m128i*>(target),
-      _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), chosen);
   return std::popcount(mask);
 }
 
@@ -67,13 +72,6 @@ template <class Words>
 Words WidenBytes(const int8_t* source) {
   return reinterpret_cast<Words>(
       _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
-}
-
-template <class Values>
-int FirstEqual(Values values, Values wanted) {
-  const __m256 equal =
-      _mm256_cmp_ps(reinterpret_cast<__m256>(values), reinterpret_cast<__m256>(wanted), _CMP_EQ_OQ);
-  return std::countr_zero(static_cast<uint32_t>(_mm256_movemask_ps(equal)) | 0x100u);
 }
 
 template <class Bits>

@@ -30,12 +30,18 @@ Sums AddPairs(Sums sum, Words a, Words b) {
       reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
 
+template <class Sums, class Unsigned, class Bytes>
+Sums AddFours(Sums sum, Unsigned a, Bytes b) {
+  return reinterpret_cast<Sums>(_mm512_dpbusd_epi32(
+      reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+
 template <class Values>
-int AppendUpTo(Values limit, Values values, Values numbers, uint16_t* target) {
+int AppendUpTo(Values limit, Values values, Values numbers, int32_t* target) {
   const __mmask16 mask =
       _mm512_cmple_epi32_mask(reinterpret_cast<__m512i>(values), reinterpret_cast<__m512i>(limit));
   const __m512i chosen = _mm512_maskz_compress_epi32(mask, reinterpret_cast<__m512i>(numbers));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtepi32_epi16(chosen));
+  _mm512_storeu_si512(target, chosen);
   return std::popcount(static_cast<uint32_t>(mask));
 }
 
@@ -43,13 +49,6 @@ template <class Words>
 Words WidenBytes(const int8_t* source) {
   return reinterpret_cast<Words>(
       _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source))));
-}
-
-template <class Values>
-int FirstEqual(Values values, Values wanted) {
-  const __mmask16 mask = _mm512_cmp_ps_mask(reinterpret_cast<__m512>(values),
-                                            reinterpret_cast<__m512>(wanted), _CMP_EQ_OQ);
-  return std::countr_zero(static_cast<uint32_t>(mask) | 0x10000u);
 }
 
 template <class Bits>
