@@ -70,7 +70,7 @@ struct TrellisTarget {
   // 2^kSquareBits.
   int16_t products[2][kDims];
   // In the order of boxes: the same plus 128, how far from there they move with the scale, and
-  // roots of weights.
+  // roots of weights, the greatest 64.
   uint8_t bytes[2][kDims];
   uint8_t reaches[kDims];
   int8_t roots[kDims];
@@ -93,6 +93,7 @@ struct TrellisTarget {
     const float reach = kLargest / largest;
     unit = kAllWeights * reach * reach / all;
     const float product_unit = base.doubled / (2 << kSquareBits);
+    const float root_unit = 64 * 64 / heaviest;
     for (int k = 0; k < kDims; ++k) {
       weights[k] = static_cast<int16_t>(of_values[k] * unit + 0.5f);
       const float weighted = static_cast<float>(weights[k]) * x[k];
@@ -107,7 +108,7 @@ struct TrellisTarget {
       bytes[0][place] = static_cast<uint8_t>(near);
       bytes[1][place] = static_cast<uint8_t>(256 - near);
       reaches[place] = static_cast<uint8_t>(std::fabs(inside) * kReach * spread);
-      roots[place] = static_cast<int8_t>(64 * std::sqrt(of_values[k] / heaviest) + 0.5f);
+      roots[place] = static_cast<int8_t>(std::sqrt(of_values[k] * root_unit) + 0.5f);
     }
   }
 };
