@@ -99,10 +99,8 @@ class CellsBuilder {
           const auto [low, high] =
               std::minmax_element(points.begin(), points.end(),
                                   [&](int a, int b) { return Number(a, k) < Number(b, k); });
-          const int above = 128 + Number(*high, k);
-          const int middle = (128 + Number(*low, k) + above) / 2;
-          boxes[at + i] = static_cast<uint8_t>(middle);
-          boxes[at + 4 * kFanout + i] = static_cast<uint8_t>(above - middle);
+          boxes[at + i] = static_cast<uint8_t>(128 + Number(*low, k));
+          boxes[at + 4 * kFanout + i] = static_cast<uint8_t>(128 + Number(*high, k));
         }
       }
     }

@@ -17,8 +17,8 @@ struct TrellisCells {
 
   int dims = 0;
   int count = 0;  // of cells, a multiple of 16
-  // Sixteen after sixteen: of each four coordinates the middles, plus 128, and how far the boxes
-  // reach from there: [dims / 4][2][16][4]. The four are numbers 0, 2, 1 and 3.
+  // Sixteen after sixteen: of each four coordinates the least and the greatest numbers of the
+  // boxes, plus 128: [dims / 4][2][16][4]. The four are numbers 0, 2, 1 and 3.
   std::vector<uint8_t> cells;
   std::vector<uint8_t> leaves;
   // Of the cells' points, as points lie.

@@ -69,10 +69,10 @@ struct TrellisTarget {
   // Of the values, and of their negatives: times weights and half the doubled base, over
   // 2^kSquareBits.
   int16_t products[2][kDims];
-  // In the order of boxes: the same plus 128, how far from there they move with the scale, and
-  // roots of weights, the greatest 64.
-  uint8_t bytes[2][kDims];
-  uint8_t reaches[kDims];
+  // In the order of boxes: between which numbers they are at scales that boxes are near for, plus
+  // 128, and roots of weights, the greatest 64.
+  uint8_t from[2][kDims];
+  uint8_t to[2][kDims];
   int8_t roots[kDims];
 
   // Values are finite, weights above zero. `spread`: how far from the scale others are tried, as a
@@ -90,8 +90,8 @@ struct TrellisTarget {
       heaviest = std::max(heaviest, of_values[k]);
       all += of_values[k];
     }
-    const float reach = kLargest / largest;
-    unit = kAllWeights * reach * reach / all;
+    const float shrunk = kLargest / largest;
+    unit = kAllWeights * shrunk * shrunk / all;
     const float product_unit = base.doubled / (2 << kSquareBits);
     const float root_unit = 64 * 64 / heaviest;
     for (int k = 0; k < kDims; ++k) {
@@ -104,10 +104,12 @@ struct TrellisTarget {
       products[1][k] = static_cast<int16_t>(-product);
       const float inside = std::clamp(x[k], -kLargest, kLargest);
       const auto near = static_cast<int>(inside + 128.5f);
+      const auto reach = static_cast<int>(std::fabs(inside) * kReach * spread);
       const int place = k % 4 == 1 || k % 4 == 2 ? k ^ 3 : k;
-      bytes[0][place] = static_cast<uint8_t>(near);
-      bytes[1][place] = static_cast<uint8_t>(256 - near);
-      reaches[place] = static_cast<uint8_t>(std::fabs(inside) * kReach * spread);
+      from[0][place] = static_cast<uint8_t>(std::max(near - reach, 1));
+      to[0][place] = static_cast<uint8_t>(std::min(near + reach, 255));
+      from[1][place] = static_cast<uint8_t>(256 - to[0][place]);
+      to[1][place] = static_cast<uint8_t>(256 - from[0][place]);
       roots[place] = static_cast<int8_t>(std::sqrt(of_values[k] * root_unit) + 0.5f);
     }
   }
@@ -125,14 +127,15 @@ Vector SplatFour(const Number* numbers) {
 // next three.
 template <int kDims>
 UnsignedBytes GapsTo(const TrellisTarget<kDims>& target, int sign, int four, const uint8_t* boxes) {
-  UnsignedBytes middle;
-  UnsignedBytes reach;  // no more than 127, as the target's
-  std::memcpy(&middle, boxes, sizeof(middle));
-  std::memcpy(&reach, boxes + 4 * kLanes, sizeof(reach));
-  reach += SplatFour<UnsignedBytes>(target.reaches + four);
-  const auto value = SplatFour<UnsignedBytes>(target.bytes[sign] + four);
-  const UnsignedBytes off = (value > middle ? value : middle) - (value > middle ? middle : value);
-  return (off > reach ? off : reach) - reach;
+  UnsignedBytes least;
+  UnsignedBytes greatest;
+  std::memcpy(&least, boxes, sizeof(least));
+  std::memcpy(&greatest, boxes + 4 * kLanes, sizeof(greatest));
+  const auto from = SplatFour<UnsignedBytes>(target.from[sign] + four);
+  const auto to = SplatFour<UnsignedBytes>(target.to[sign] + four);
+  // The gap between both, and all that the target takes.
+  const UnsignedBytes both = (least > to ? least : to) - (greatest < from ? greatest : from);
+  return both - (to - from);
 }
 
 // Distances of sixteen boxes, or of sixteen points, these less what all have in common.
