@@ -1,7 +1,11 @@
-// Where the arrays of an int8 activation row lie in its record. Every array starts at a multiple of
+// Where the arrays of an activation row lie in its record. Every array starts at a multiple of
 // 64 bytes, so that vectors of a block never straddle a cache line.
+#include "cpu/activations.h"
+
+#include <algorithm>
+
 #include "base/aligned_buffer.h"
-#include "cpu/kernels.h"
+#include "base/half.h"
 
 namespace kvant::cpu {
 namespace {
@@ -25,7 +29,10 @@ struct Layout {
     pair_sums = sums + by_group;
     starts = pair_sums + by_pair;
     pair_starts = starts + by_group;
-    bytes = pair_starts + by_pair;
+    // An odd number of lines: columns of records that follow each other then fall into different
+    // sets of the first-level cache.
+    const size_t halves = RoundUp(2 * n, kAlignment) + kAlignment;
+    bytes = std::max(pair_starts + by_pair, halves) / kAlignment / 2 * 2 * kAlignment + kAlignment;
   }
 };
 
@@ -40,7 +47,23 @@ ActivationRow ActivationRowAt(std::byte* record, int64_t cols) {
           reinterpret_cast<float*>(record + layout.sums),
           reinterpret_cast<float*>(record + layout.pair_sums),
           reinterpret_cast<int32_t*>(record + layout.starts),
-          reinterpret_cast<int32_t*>(record + layout.pair_starts)};
+          reinterpret_cast<int32_t*>(record + layout.pair_starts),
+          reinterpret_cast<uint16_t*>(record)};
+}
+
+void MultiplyActivations(const ActivationRow& row, ActivationForm form, int64_t cols,
+                         float factor) {
+  const int64_t groups = (cols + 31) / 32;
+  if (form == ActivationForm::kBf16) {
+    for (int64_t i = 0; i < cols; ++i) {
+      row.halves[i] = F32ToBf16(Bf16ToF32(row.halves[i]) * factor);
+    }
+    return;
+  }
+  // Scales, and the sums that contain them.
+  for (int64_t i = 0; i < groups; ++i) row.scales[i] *= factor;
+  for (int64_t i = 0; i < 2 * groups; ++i) row.sums[i] *= factor;
+  for (int64_t i = 0; i < groups; ++i) row.pair_sums[i] *= factor;
 }
 
 }  // namespace kvant::cpu

@@ -1,6 +1,5 @@
 // Chooses the kernels at run time: the row of cpu/isa_list.h that the caller names, or else the
-// first row that this build has and that the processor and its operating system can run. Some rows
-// are never chosen unless they are named.
+// first row that this build has and that the processor and its operating system can run.
 #include <cstdlib>
 #include <string>
 
@@ -39,7 +38,7 @@ std::vector<IsaReport> ReportIsas() {
 Result<const KernelTable*> ChooseKernels(std::string_view name) {
   const CpuFeatures features = DetectCpuFeatures();
   for (const Isa& isa : kIsaList) {
-    if (name.empty() ? isa.only_by_name : name != isa.name) continue;
+    if (!name.empty() && name != isa.name) continue;
     const auto [report, kernels] = Ask(isa, features);
     if (kernels != nullptr) return kernels;
     if (!name.empty()) {

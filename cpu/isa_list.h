@@ -22,11 +22,10 @@ struct Isa {
   bool compiled;
   std::span<const CpuFeature> required;
   const KernelTable* (*kernels)();
-  bool only_by_name = false;  // never the best
 };
 
 inline constexpr Isa kIsaList[] = {
-    {"amx", amx::kCompiled, amx::kRequired, amx::Kernels, true},
+    {"amx", amx::kCompiled, amx::kRequired, amx::Kernels},
     {"avx512vbmi", avx512vbmi::kCompiled, avx512vbmi::kRequired, avx512vbmi::Kernels},
     {"avx512vnni", avx512vnni::kCompiled, avx512vnni::kRequired, avx512vnni::Kernels},
     {"avxvnni", avxvnni::kCompiled, avxvnni::kRequired, avxvnni::Kernels},

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/activations.h"
 #include "cpu/distance_bias.h"
 #include "cpu/kv_format_list.h"
 #include "quant/format.h"
@@ -26,56 +27,6 @@
 namespace kvant::cpu {
 
 struct PeakLoops;
-
-// ---- Activations -------------------------------------------------------------------------------
-
-// What a matrix kernel reads its activations as.
-enum class ActivationKind : uint8_t {
-  kFloat32,  // float [cols]
-  kInt8,     // ActivationRow below
-};
-
-// kDotOrigin is 1.5 * 2^23, and kDotOriginBits are its bits. Around it neighbouring floats differ
-// by one, and their bits by one, too: an integer sum that starts at kDotOriginBits, read as a
-// float, is kDotOrigin + sum.
-inline constexpr float kDotOrigin = 12582912.0f;
-inline constexpr int32_t kDotOriginBits = 0x4b400000;
-
-// One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
-// even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
-// input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
-// codes of group g). The starts are what products in 64 and more rows begin with, where weights are
-// stored as code + 128: they take 128 times the sum of the codes off kDotOriginBits. All lie in one
-// record of ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the cols
-// are written and read.
-struct ActivationRow {
-  int8_t* codes;         // [RoundUp(cols, 64)]
-  float* scales;         // [RoundUp(cols, 512) / 32]
-  float* sums;           // [RoundUp(cols, 256) / 16]
-  float* pair_sums;      // [RoundUp(cols, 512) / 32] scales[i] * (sum of the 32 codes)
-  int32_t* starts;       // [RoundUp(cols, 256) / 16] kDotOriginBits - 128 * (sum of the 16 codes)
-  int32_t* pair_starts;  // [RoundUp(cols, 512) / 32] kDotOriginBits - 128 * (sum of the 32 codes)
-
-  // The part of the row that begins at column `col`, a multiple of 32.
-  ActivationRow From(int64_t col) const {
-    return {codes + col,          scales + col / 32, sums + col / 16,
-            pair_sums + col / 32, starts + col / 16, pair_starts + col / 32};
-  }
-};
-
-// Writes what follows from the sums of the two groups of 16 codes at the head of `row`, and from
-// its scale.
-inline void StoreCodeSums(int32_t first, int32_t second, const ActivationRow& row) {
-  row.sums[0] = *row.scales * static_cast<float>(first);
-  row.sums[1] = *row.scales * static_cast<float>(second);
-  row.pair_sums[0] = *row.scales * static_cast<float>(first + second);
-  row.starts[0] = kDotOriginBits - 128 * first;
-  row.starts[1] = kDotOriginBits - 128 * second;
-  row.pair_starts[0] = kDotOriginBits - 128 * (first + second);
-}
-
-size_t ActivationRowBytes(int64_t cols);
-ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
 
 // ---- Matrix products
 // -----------------------------------------------------------------------------
@@ -128,7 +79,8 @@ struct MatMulTask {
 };
 
 struct MatMulKernel {
-  const char* name;  // for `kvant inspect --plan`: "q4_0 int8 avx512vnni"
+  // For `kvant inspect --plan`: "q4_0 int8 avx512vnni", "q4_0 int8/bf16 amx" (few, many tokens).
+  const char* name;
   ActivationKind activation;
   int row_tile;  // callers split rows at multiples of this
   size_t (*scratch_bytes)(int64_t cols);
@@ -415,6 +367,20 @@ struct KernelTable {
   // values. cols may be any number; the last group of 32 is padded with zero codes.
   void (*quantize)(const float* values, int64_t cols, const ActivationRow& out);
 
+  // What kernels for ActivationKind::kInt8 read where there are many tokens, and the function that
+  // writes it: `quantize`, or for kBf16 one that rounds.
+  ActivationForm many_form = ActivationForm::kInt8;
+  void (*quantize_many)(const float* values, int64_t cols, const ActivationRow& out);
+
+  // For the records of a pass with so many tokens.
+  ActivationForm FormFor(TokenCount count) const {
+    return count == TokenCount::kMany ? many_form : ActivationForm::kInt8;
+  }
+  void Quantize(TokenCount count, const float* values, int64_t cols,
+                const ActivationRow& out) const {
+    (count == TokenCount::kMany ? quantize_many : quantize)(values, cols, out);
+  }
+
   // out = x / sqrt(mean(x^2) + epsilon) * weight; out may be x. The sum runs in a fixed order.
   void (*rms_norm)(const float* x, const float* weight, int64_t cols, float epsilon, float* out);
 
@@ -483,8 +449,7 @@ struct IsaReport {
 // All instruction sets, best first.
 std::vector<IsaReport> ReportIsas();
 
-// The best supported instruction set, or the named one ("scalar", "avx2", "avx512vnni"; "" = best;
-// "amx" is never the best).
+// The best supported instruction set, or the named one ("scalar", "avx2", "avx512vnni"; "" = best).
 // kInvalid for an unknown name, kNotSupported for one that this CPU or build lacks.
 Result<const KernelTable*> ChooseKernels(std::string_view name);
 

@@ -5,6 +5,8 @@
 #include <deque>
 #include <mutex>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 
 namespace kvant::cpu {
@@ -20,8 +22,7 @@ const char* KernelName(const quant::FormatTraits& format, const MatMulFamily& fa
   std::string name = format.name;
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  name += format.quantized() ? " int8 " : " float ";
-  name += family.isa;
+  name += fmt::format(" {} {}", format.quantized() ? family.quantized : "float", family.isa);
   if (!special) name += " generic";
   const std::lock_guard lock(mutex);
   return names.emplace_back(std::move(name)).c_str();

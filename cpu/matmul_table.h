@@ -25,6 +25,7 @@ struct MatMulFamily {
   MatMulFunction generic_offsets;        // any quantized format
   size_t (*int8_scratch_bytes)(int64_t cols);
   size_t (*float_scratch_bytes)(int64_t cols);
+  const char* quantized = "int8";  // the arithmetic of quantized formats, for their kernels' names
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives. The names live as long as the

@@ -59,7 +59,7 @@ inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
     {"cpu/avxvnni", {"cpu/generic", "cpu/avx2"}},
     {"cpu/avx512vnni", {"cpu/generic", "cpu/avx2"}},
     {"cpu/avx512vbmi", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
-    {"cpu/amx", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
+    {"cpu/amx", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni", "cpu/avx512vbmi"}},
     {"cpu/neon", {"cpu/generic"}},
     {"cpu/i8mm", {"cpu/generic", "cpu/neon"}},
 };

@@ -1,9 +1,6 @@
-// What the kernels of this folder need: AMX with products of bytes, that is Intel's servers since
-// Sapphire Rapids (2023), which have all of AVX-512 VNNI. Products of quantized weights with 64 and
-// more tokens are this folder's, all other kernels those of cpu/avx512vnni.
-//
-// The tile instructions have only been run as a software model (tests/cpu/amx_model_test.cpp).
-// Therefore this instruction set is never chosen unless it is named.
+// What the kernels of this folder need: AMX with products of bfloat16 numbers, that is Intel's
+// servers since Sapphire Rapids (2023), which have all of AVX-512 VBMI. Matrix products with 64 and
+// more tokens are this folder's, all other kernels those of cpu/avx512vbmi.
 #pragma once
 
 #include <span>
@@ -13,12 +10,14 @@
 
 namespace kvant::cpu::amx {
 
-// The features of cpu/avx512vnni, and those of tiles.
+// The features that begin.inl compiles for, and those of tiles.
 inline constexpr CpuFeature kRequired[] = {
-    CpuFeature::kAvx2,     CpuFeature::kFma,      CpuFeature::kF16c,     CpuFeature::kBmi1,
-    CpuFeature::kBmi2,     CpuFeature::kLzcnt,    CpuFeature::kPopcnt,   CpuFeature::kAvx512f,
-    CpuFeature::kAvx512bw, CpuFeature::kAvx512dq, CpuFeature::kAvx512vl, CpuFeature::kAvx512vnni,
-    CpuFeature::kAmxTile,  CpuFeature::kAmxInt8,
+    CpuFeature::kAvx2,       CpuFeature::kFma,        CpuFeature::kF16c,
+    CpuFeature::kBmi1,       CpuFeature::kBmi2,       CpuFeature::kLzcnt,
+    CpuFeature::kPopcnt,     CpuFeature::kAvx512f,    CpuFeature::kAvx512bw,
+    CpuFeature::kAvx512dq,   CpuFeature::kAvx512vl,   CpuFeature::kAvx512vnni,
+    CpuFeature::kAvx512vbmi, CpuFeature::kAvx512bf16, CpuFeature::kAmxTile,
+    CpuFeature::kAmxBf16,
 };
 
 // Whether this build has code for the folder's architecture: permission is asked in Linux's way.

@@ -1,4 +1,4 @@
-// The kernel table for AMX: that of AVX-512 VNNI with this folder's matrix kernels and peak loops.
+// The kernel table for AMX: that of AVX-512 VBMI with this folder's matrix kernels and peak loops.
 #include "cpu/amx/isa.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -8,10 +8,15 @@
 
 #include "cpu/amx/matmul.h"
 #include "cpu/amx/peaks.h"
-#include "cpu/avx512vnni/isa.h"
+#include "cpu/avx512vbmi/isa.h"
+#include "cpu/intrinsics.h"
+
+#include "cpu/amx/begin.inl"
 
 namespace kvant::cpu::amx {
 namespace {
+
+#include "cpu/amx/round_activations.inl"
 
 // Tiles are large, so Linux saves them only for processes that have asked: arch_prctl with the
 // number of their state component (Documentation/arch/x86/xstate.rst). It holds for all threads.
@@ -22,14 +27,21 @@ bool PermitTiles() {
 }
 
 KernelTable BuildTable() {
-  KernelTable table = *avx512vnni::Kernels();
+  KernelTable table = *avx512vbmi::Kernels();
   table.isa = "amx";
   table.matmul = MatMulKernels();
+  table.many_form = ActivationForm::kBf16;
+  table.quantize_many = RoundActivations;
   table.peaks = Peaks();
   return table;
 }
 
 }  // namespace
+}  // namespace kvant::cpu::amx
+
+#include "cpu/avx512vnni/end.inl"
+
+namespace kvant::cpu::amx {
 
 const KernelTable* Kernels() {
   if (!PermitTiles()) return nullptr;

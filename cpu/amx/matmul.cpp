@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/avx512vnni/isa.h"
+#include "cpu/avx512vbmi/isa.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 
-#include "cpu/avx512vnni/begin.inl"
+#include "cpu/amx/begin.inl"
 
 namespace kvant::cpu::amx {
 namespace {

@@ -1,22 +1,22 @@
-// The matrix kernels of this folder over the blocks, panels and formats of cpu/avx512vnni. Included
-// inside a namespace and target region, after the tile instructions and kIsaName, the table's name.
+// The matrix kernels of this folder over the blocks and formats of cpu/avx512vnni. Included inside
+// a namespace and target region, after the tile instructions and kIsaName, the table's name.
 
 // clang-format off
 #include "cpu/avx512vnni/int8_blocks.inl"
 #include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
-#include "cpu/avx512vnni/panel_layout.inl"
-#include "cpu/amx/int8_panel.inl"
+#include "cpu/avx512vnni/panel_lanes.inl"
+#include "cpu/amx/bf16_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpackers.inl"
+#include "cpu/avx512vnni/float_elements.inl"
+#include "cpu/amx/float_panel.inl"
 // clang-format on
 
-static_assert(kPanelDepth * kBlock <= 512);
-
-// The kernel of cpu/avx512vnni for a format.
+// The kernel of cpu/avx512vbmi for a format.
 const MatMulKernel& WithoutTiles(const quant::FormatTraits& format) {
-  return avx512vnni::Kernels()->matmul[static_cast<size_t>(quant::FormatIndex(format))];
+  return avx512vbmi::Kernels()->matmul[static_cast<size_t>(quant::FormatIndex(format))];
 }
 
 void RunWithoutTiles(const MatMulTask& task) { WithoutTiles(*task.format).run(task); }
@@ -24,15 +24,15 @@ void RunWithoutTiles(const MatMulTask& task) { WithoutTiles(*task.format).run(ta
 template <class Unpacker>
 void RunTiles(const MatMulTask& task) {
   if (task.count == TokenCount::kFew) return RunWithoutTiles(task);
-  Tiles::Configure(ConfigOf<PanelTraitsOf<Unpacker>>());
+  Tiles::Configure(ConfigOfPanels());
   RunPanels(task, PanelFormat::Of<Unpacker>(task));
   Tiles::Release();
 }
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunWithoutTiles},
-    {quant::F16::kType, RunWithoutTiles},
-    {quant::Bf16::kType, RunWithoutTiles},
+    {quant::F32::kType, RunWithoutTiles, RunFloatTiles<ElementF32>},
+    {quant::F16::kType, RunWithoutTiles, RunFloatTiles<ElementF16>},
+    {quant::Bf16::kType, RunWithoutTiles, RunFloatTiles<ElementBf16>},
     {quant::Q4_0::kType, RunTiles<UnpackQ4_0>},
     {quant::Q4_1::kType, RunTiles<UnpackQ4_1>},
     {quant::Q5_0::kType, RunTiles<UnpackQ5_0>},
@@ -79,18 +79,18 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_KT::kType, RunTiles<UnpackTrellis<quant::IQ4_KT>>},
 };
 
+// Few tokens use the scratch memory, too.
+size_t ScratchBytesOfTiles(int64_t cols) {
+  size_t bytes = std::max(QuantizedScratchBytes(cols), FloatTileScratch::Bytes());
+  for (const MatMulKernel& kernel : avx512vbmi::Kernels()->matmul) {
+    bytes = std::max(bytes, kernel.scratch_bytes(cols));
+  }
+  return bytes;
+}
+
 // One kernel per format, at the place that quant::FormatIndex gives.
 std::vector<MatMulKernel> BuildKernels() {
-  std::vector<MatMulKernel> table =
-      BuildMatMulTable({kIsaName, kSpecial, RunTiles<UnpackGeneric<false, 16>>,
-                        RunTiles<UnpackGeneric<true, 16>>, QuantizedScratchBytes, nullptr});
-  for (const quant::FormatTraits& format : quant::AllFormats()) {
-    if (format.quantized()) continue;
-    const MatMulKernel& without_tiles = WithoutTiles(format);
-    MatMulKernel& kernel = table[static_cast<size_t>(quant::FormatIndex(format))];
-    kernel.scratch_bytes = without_tiles.scratch_bytes;
-    kernel.activation = without_tiles.activation;
-    kernel.run_many = without_tiles.run_many;
-  }
-  return table;
+  return BuildMatMulTable({kIsaName, kSpecial, RunTiles<UnpackGeneric<false, 16>>,
+                           RunTiles<UnpackGeneric<true, 16>>, ScratchBytesOfTiles,
+                           ScratchBytesOfTiles, "int8/bf16"});
 }

@@ -3,7 +3,8 @@
 
 #if defined(__x86_64__)
 
-#include <cstring>
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "cpu/avx512vnni/peaks.h"

@@ -1,21 +1,23 @@
-// The peak loops of AMX: bytes in tiles, all else as in cpu/avx512vnni. Included inside a
+// The peak loops of AMX: for products of quantized weights those of bfloat16 numbers, which is what
+// such weights become, all else as in cpu/avx512vnni. Included inside a
 // namespace, after the tile instructions.
 
 struct TilePeak {
   // A product takes 52 cycles and the next begins after 16: six tiles of sums are more than enough.
   // The operands are two tiles of ones, every tile 16 rows of 64 bytes.
   static constexpr int kSumTiles = 6;
-  static constexpr int kSigned = kSumTiles, kUnsigned = kSumTiles + 1;
+  static constexpr int kLeft = kSumTiles, kRight = kSumTiles + 1;
   static constexpr int kRows = 16;
   static constexpr int kRowBytes = 64;
+  static constexpr uint16_t kOne = 0x3f80;
 
   template <int kTile>
   static int64_t Sum() {
-    alignas(64) int32_t sums[kRows][kRowBytes / 4];
+    alignas(64) float sums[kRows][kRowBytes / 4];
     Tiles::Store<kTile>(sums, kRowBytes);
     int64_t total = 0;
     for (const auto& row : sums) {
-      for (const int32_t sum : row) total += sum;
+      for (const float sum : row) total += static_cast<int64_t>(sum);
     }
     return total;
   }
@@ -27,14 +29,14 @@ struct TilePeak {
       config.rows[tile] = kRows;
       config.row_bytes[tile] = kRowBytes;
     }
-    alignas(64) int8_t ones[kRows][kRowBytes];
-    std::memset(ones, 1, sizeof(ones));
+    alignas(64) uint16_t ones[kRows][kRowBytes / 2];
+    for (auto& row : ones) std::fill(std::begin(row), std::end(row), kOne);
     Tiles::Configure(config);
-    Tiles::Load<kSigned>(ones, kRowBytes);
-    Tiles::Load<kUnsigned>(ones, kRowBytes);
+    Tiles::Load<kLeft>(ones, kRowBytes);
+    Tiles::Load<kRight>(ones, kRowBytes);
     (Tiles::Zero<kTiles>(), ...);
     for (int64_t round = 0; round < rounds; ++round) {
-      (Tiles::MultiplyAdd<kTiles, kSigned, kUnsigned>(), ...);
+      (Tiles::MultiplyBf16<kTiles, kLeft, kRight>(), ...);
     }
     const int64_t total = (Sum<kTiles>() + ...);
     Tiles::Release();
@@ -48,8 +50,8 @@ struct TilePeak {
 
 PeakLoops BuildPeaks() {
   constexpr int64_t kProductMacs =
-      int64_t{TilePeak::kRows} * TilePeak::kRowBytes / 4 * TilePeak::kRowBytes;
+      int64_t{TilePeak::kRows} * TilePeak::kRowBytes / 4 * TilePeak::kRowBytes / 2;
   PeakLoops peaks = *avx512vnni::Peaks();
-  peaks.int8 = {"tdpbsud", TilePeak::kSumTiles * kProductMacs, TilePeak::Run};
+  peaks.int8 = {"tdpbf16ps", TilePeak::kSumTiles * kProductMacs, TilePeak::Run};
   return peaks;
 }

@@ -31,6 +31,14 @@ struct Tiles {
                  : "r"(source), "r"(stride), "i"(kTile)
                  : "memory");
   }
+  // The same for data that the first-level cache need not keep.
+  template <int kTile>
+  static void LoadPastCache(const void* source, int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(source), "r"(stride), "i"(kTile)
+                 : "memory");
+  }
   template <int kTile>
   static void Store(void* target, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
@@ -39,12 +47,11 @@ struct Tiles {
                  : "memory");
   }
 
-  // Lane n of row m of kSums += the products of the signed bytes of row m of kSigned with the
-  // unsigned bytes of all lanes n of kUnsigned: byte 4k + i with byte i of row k.
-  template <int kSums, int kSigned, int kUnsigned>
-  static void MultiplyAdd() {
-    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0"
-                 :
-                 : "i"(kSums), "i"(kSigned), "i"(kUnsigned));
+  // Lane n of row m of kSums += the products of the bfloat16 numbers of row m of kLeft with those
+  // of all lanes n of kRight: number 2k + i with number i of row k. Denormal numbers count as
+  // zeros.
+  template <int kSums, int kLeft, int kRight>
+  static void MultiplyBf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
   }
 };

@@ -22,6 +22,8 @@
 constexpr int64_t kPanelLanes = 8;
 constexpr int kPanelVectors = 2;
 constexpr int kPanelTokens = 6;
+constexpr int64_t kPassTokensAim = 256;
+constexpr int64_t kPassPanels = 8;
 using TileTokens = TokenRecords<kPanelTokens>;
 
 // clang-format off

@@ -23,6 +23,7 @@ namespace {
 #include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"
+#include "cpu/avx512vnni/panel_lanes.inl"
 #include "cpu/avx512vnni/panel_layout.inl"
 #include "cpu/avx512vnni/int8_panel.inl"
 #include "cpu/generic/matmul_panel.inl"

@@ -6,6 +6,8 @@
 // products in flight, each line loaded serves 6 tokens and each broadcast 32 rows.
 
 constexpr int kPanelTokens = 6;
+constexpr int64_t kPassTokensAim = 256;
+constexpr int64_t kPassPanels = 8;
 using TileTokens = TokenRecords<kPanelTokens>;
 
 // The kernel is written in assembler: compilers keep some of its 24 sums in memory, and where each

@@ -1,9 +1,9 @@
-// Panels of weights for products with 64 and more tokens, as AVX-512 VNNI and AMX multiply them:
-// how they lie in memory, and how they are packed. Included inside the target region of matmul.cpp,
-// after int8_blocks.inl.
+// Panels of weights for products with 64 and more tokens, as AVX-512 VNNI multiplies them: how they
+// lie in memory, and how they are packed. Included inside the target region of matmul.cpp, after
+// panel_lanes.inl.
 //
 // A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
-// line of codes per 16 rows. The lines of 16 rows are the right-hand operand of an AMX tile.
+// line of codes per 16 rows.
 //
 // Block of 32 columns and 32 rows, kBlock vectors:
 //   codes    [8][2] lines, code + 128 as unsigned bytes
@@ -32,33 +32,6 @@ template <class Unpacker>
 using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
 
 constexpr int kPanelBlockMax = PanelTraits<true, 16>::kBlock;
-
-// Lane r of vector l becomes lane l of vector r.
-inline void TransposeLanes(__m512i* v) {
-  __m512i quads[16];  // lane 4L + r of quads[4i + j] = column 4L + j of row 4i + r
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i low01 = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    const __m512i high01 = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    const __m512i low23 = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
-    const __m512i high23 = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
-    quads[i] = _mm512_unpacklo_epi64(low01, low23);
-    quads[i + 1] = _mm512_unpackhi_epi64(low01, low23);
-    quads[i + 2] = _mm512_unpacklo_epi64(high01, high23);
-    quads[i + 3] = _mm512_unpackhi_epi64(high01, high23);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i even01 = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x88);
-    const __m512i even23 = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x88);
-    const __m512i odd01 = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xdd);
-    const __m512i odd23 = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xdd);
-    v[j] = _mm512_shuffle_i32x4(even01, even23, 0x88);
-    v[4 + j] = _mm512_shuffle_i32x4(odd01, odd23, 0x88);
-    v[8 + j] = _mm512_shuffle_i32x4(even01, even23, 0xdd);
-    v[12 + j] = _mm512_shuffle_i32x4(odd01, odd23, 0xdd);
-  }
-}
 
 // kDotOrigin times the scales. The product is exact because a scale's last two bits are zero and
 // because it is at most 2^104. No format has scales of more than 22 bits, only MXFP4 has larger
@@ -114,16 +87,4 @@ void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
             2 * kPanelVectors + v] = lanes[lane];
     }
   }
-}
-
-inline WeightBlock ZeroBlock() {
-  const __m512i zero = _mm512_setzero_si512();
-  return {zero, zero, zero, zero, _mm512_setzero_ps(), _mm512_setzero_ps()};
-}
-
-// out[0..rows) = (or +=) the lanes of `sums`, at most all; nothing where rows <= 0.
-inline void StoreLanes(__m512 sums, int64_t rows, Store store, float* out) {
-  const __mmask16 mask = static_cast<__mmask16>((1u << std::clamp<int64_t>(rows, 0, 16)) - 1);
-  if (store == Store::kAdd) sums = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sums);
-  _mm512_mask_storeu_ps(out, mask, sums);
 }

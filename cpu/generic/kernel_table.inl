@@ -8,6 +8,7 @@ const KernelTable* Kernels() {
       .encode = EncodeFunctions(),
       .decode = DecodeFunctions(),
       .quantize = QuantizeActivations,
+      .quantize_many = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,
       .activations = kActivations,

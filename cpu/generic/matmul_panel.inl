@@ -1,15 +1,17 @@
-// Products of quantized weights with int8 activations of 64 and more tokens. An instruction set
+// Products of quantized weights with records of 64 and more tokens. An instruction set
 // includes this file after matmul_int8.inl and panel_operands.inl and after it has defined
 //
 //   kPanelLanes, kPanelVectors   rows of a vector, vectors of rows of a panel
 //   kPanelTokens, TileTokens     tokens of a tile, TokenRecords of so many
+//   kPassTokensAim               tokens that a panel is unpacked for, some more at most
+//   kPassPanels                  panels whose sums are kept at a time
 //   kWidePanels                  whether there are formats with Traits::kWide, whose panels want
 //                                activations of 16 bits
 //   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
 //   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
 //   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes
 //
-// A panel, some rows unpacked 512 columns at a time, stays in the first-level cache while all
+// A panel, some rows unpacked 512 columns at a time, stays in the first-level cache while the
 // tokens pass by it. The activations are read where they lie; those of 512 columns and the sums of
 // a few panels stay in the second-level cache, so that only every few panels they come from afar.
 //
@@ -17,10 +19,8 @@
 // tokens beside it: the tiles never change a bit.
 
 constexpr int64_t kPanelHeight = kPanelVectors * kPanelLanes;
-// Panels whose sums are kept at a time.
-constexpr int64_t kPassPanels = 8;
-// Tiles of tokens, some 256 tokens, that pass by a panel before the next is unpacked.
-constexpr int64_t kPassTiles = (256 + kPanelTokens - 1) / kPanelTokens;
+// Tiles of tokens that pass by a panel before the next is unpacked.
+constexpr int64_t kPassTiles = (kPassTokensAim + kPanelTokens - 1) / kPanelTokens;
 // Vectors of sums of a tile.
 constexpr int64_t kTileVectors = kPanelVectors * kPanelTokens;
 
@@ -96,33 +96,12 @@ inline void PackPanel(const MatMulTask& task, const PanelFormat& format, int64_t
   }
 }
 
-// The outputs of a panel's rows, from `row` on, for the tokens of one tile.
-struct TileOutput {
-  float* out;  // of the tile's first token
-  int64_t stride;
-  int64_t tokens;
-  int64_t rows;  // from `row` on that exist
-
-  TileOutput(const MatMulTask& task, int64_t row, int64_t token)
-      : out(task.out + token * task.out_stride + row),
-        stride(task.out_stride),
-        tokens(std::min<int64_t>(kPanelTokens, task.tokens - token)),
-        rows(task.row_end - row) {}
-
-  void Put(const PanelScratch::Vector* sums, Store store) const {
-    for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t v = 0; v < kPanelVectors; ++v) {
-        StoreLanes(sums[t * kPanelVectors + v], rows - v * kPanelLanes, store,
-                   out + t * stride + v * kPanelLanes);
-      }
-    }
-  }
-};
-
 // Rows and tokens that pass by each other: at most kPassPanels panels and kPassTiles tiles.
 struct Pass {
   int64_t row, row_end;
   int64_t token, token_end;
+
+  int64_t Tiles() const { return (token_end - token + kPanelTokens - 1) / kPanelTokens; }
 };
 
 // A pass's panels from block `begin` of 256 columns on.
@@ -130,7 +109,6 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
                           const PanelActivations& activations, const Pass& pass, int64_t begin,
                           const PanelScratch& scratch) {
   const int64_t count = std::min(kPanelDepth, BlockCount(task.cols) - begin);
-  const bool last = begin + count == BlockCount(task.cols);
   const int64_t depth = std::min(8 * count, task.cols / 32 - 8 * begin);
   const PanelActivations at = activations.From(8 * begin, format.scales);
   if (kWidePanels && format.wide) {
@@ -143,12 +121,26 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
   for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
     PackPanel(task, format, row, begin, count, scratch.panel);
     for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
-      const TileOutput output(task, row, token);
       TileTokens tokens(task, token);
       if (kWidePanels) tokens.wide_codes = scratch.WideTile((token - pass.token) / kPanelTokens);
+      if (begin == 0) std::fill_n(sums, kTileVectors, Zero());
       format.multiply(scratch.panel, depth, tokens, at, sums);
-      if (last) output.Put(sums, task.store);
       sums += kTileVectors;
+    }
+  }
+}
+
+// The outputs of a pass, token by token, so that each gets the rows of all panels at a time.
+inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
+  for (int64_t token = pass.token; token < pass.token_end; ++token) {
+    const PanelScratch::Vector* from = sums + (token - pass.token) * kPanelVectors;
+    float* out = task.out + token * task.out_stride;
+    for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
+      for (int64_t v = 0; v < kPanelVectors; ++v) {
+        const int64_t first = row + v * kPanelLanes;
+        StoreLanes(from[v], task.row_end - first, task.store, out + first);
+      }
+      from += pass.Tiles() * kTileVectors;
     }
   }
 }
@@ -163,10 +155,10 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
     for (int64_t row = task.row_begin; row < task.row_end; row += kPassRows) {
       const Pass pass = {row, std::min(row + kPassRows, task.row_end), token,
                          std::min(token + kPassTokens, task.tokens)};
-      std::fill_n(scratch.sums, PanelScratch::kSums, Zero());
       for (int64_t begin = 0; begin < BlockCount(task.cols); begin += kPanelDepth) {
         MultiplyDepth(task, format, activations, pass, begin, scratch);
       }
+      PutSums(task, pass, scratch.sums);
     }
   }
 }

@@ -5,6 +5,7 @@
 // from its beginning. A row of weights has one or two scales in a block of 32 columns.
 struct PanelActivations {
   int64_t codes, scales, starts, sums;
+  int64_t halves;  // in bfloat16, of instruction sets that multiply these
 
   static PanelActivations Of(const MatMulTask& task, int scales_per_block) {
     std::byte* base = const_cast<std::byte*>(task.activations);
@@ -15,14 +16,15 @@ struct PanelActivations {
     return {reinterpret_cast<std::byte*>(row.codes) - base,
             reinterpret_cast<std::byte*>(row.scales) - base,
             static_cast<const std::byte*>(starts) - base,
-            static_cast<const std::byte*>(sums) - base};
+            static_cast<const std::byte*>(sums) - base,
+            reinterpret_cast<std::byte*>(row.halves) - base};
   }
 
   // The same from a later block of 32 columns on.
   PanelActivations From(int64_t block, int scales_per_block) const {
     const int64_t scale_bytes = scales_per_block * int64_t{sizeof(float)};
     return {codes + 32 * block, scales + 4 * block, starts + scale_bytes * block,
-            sums + scale_bytes * block};
+            sums + scale_bytes * block, halves + 64 * block};
   }
 };
 

@@ -139,6 +139,7 @@ const KernelTable* Kernels() {
       .encode = BuildEncodeTable({}),
       .decode = BuildDecodeTable({}),
       .quantize = QuantizeActivations,
+      .quantize_many = QuantizeActivations,
       .rms_norm = RmsNorm,
       .add = AddRows,
       .activations = kActivations,

@@ -349,13 +349,13 @@ class AttentionNode final : public Node {
       if (rotated) kernels_.rotate(out, heads_per_kv_, shape_.v_dim);
       if (out_.int8 == kNoValue) continue;
       if (!is_latent()) {
-        kernels_.quantize(out, cols, pass.RecordAt(out_.int8, row, out_.cols, kv_head * cols));
+        pass.Quantize(kernels_, out, cols, {out_.int8, row, out_.cols, kv_head * cols});
         continue;
       }
       for (int64_t head = 0; head < heads_per_kv_; ++head) {
         const int64_t record = row * shape_.heads + kv_head * heads_per_kv_ + head;
-        kernels_.quantize(out + head * shape_.v_dim, shape_.v_dim,
-                          pass.RecordAt(out_.int8, record, shape_.v_dim, 0));
+        pass.Quantize(kernels_, out + head * shape_.v_dim, shape_.v_dim,
+                      {out_.int8, record, shape_.v_dim, 0});
       }
     }
   }

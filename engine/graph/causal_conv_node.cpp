@@ -169,7 +169,7 @@ class CausalConvNode final : public Node {
       for (int64_t i = 0; i < piece.cols; ++i) out[i] *= gate[i];
     }
     if (out_.int8 != kNoValue) {
-      kernels_.quantize(out, piece.cols, pass.RecordAt(out_.int8, row, out_.cols, piece.col));
+      pass.Quantize(kernels_, out, piece.cols, {out_.int8, row, out_.cols, piece.col});
     }
     if (piece.row + 1 == part.rows && part.after != nullptr) Keep(pass, part, piece);
   }

@@ -46,7 +46,7 @@ class ActivateNode final : public Node {
           float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + col : in;
           activation_.apply(in, count, out);
           if (out_.int8 == kNoValue) return;
-          kernels_.quantize(out, count, pass.RecordAt(out_.int8, row, out_.cols, col));
+          pass.Quantize(kernels_, out, count, {out_.int8, row, out_.cols, col});
         });
   }
 

@@ -312,7 +312,7 @@ class ExpandedAttentionNode final : public Node {
     if (reads_int8()) {
       for (int64_t i = 0; i < count; ++i) {
         std::byte* record = scratch.records + static_cast<size_t>(i) * RecordBytes();
-        kernels_.quantize(latents + i * shape_.latent, shape_.latent,
+        kernels_.Quantize(cpu::TokenCount::kMany, latents + i * shape_.latent, shape_.latent,
                           cpu::ActivationRowAt(record, shape_.latent));
       }
     }

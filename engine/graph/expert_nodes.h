@@ -103,8 +103,9 @@ std::unique_ptr<Node> MakeSortByExpert(std::string name, const RoutedRows& rows)
 
 // out, routed = the rows of `in`, in each of the forms that `out` has; multiplied by the weights of
 // their experts where these weigh the input.
-std::unique_ptr<Node> MakeGatherRows(std::string name, const RoutedRows& rows,
-                                     const Activations& in, const Activations& out);
+std::unique_ptr<Node> MakeGatherRows(const cpu::KernelTable& kernels, std::string name,
+                                     const RoutedRows& rows, const Activations& in,
+                                     const Activations& out);
 
 // As MakeGatedUnit with the matrices of each row's expert; in, gate_up and out are routed.
 std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,

@@ -67,7 +67,7 @@ class SigmoidGateNode final : public Node {
       float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
       kernels_.sigmoid_gate(pass.FloatRow(gates_, row), in, out_.cols, out);
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
     }
   }
 
@@ -113,7 +113,7 @@ class ActivatedProductNode final : public Node {
       float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
       activation_.multiply(in, pass.FloatRow(factors_, row) + first_factor_, out_.cols, out);
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
     }
   }
 

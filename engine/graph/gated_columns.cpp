@@ -12,7 +12,7 @@ void GatedColumns::Run(const PassContext& pass, const Range& rows, const Range& 
     float* product = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : gate;
     activation_.multiply(gate, up, count, product);
     if (out_.int8 != kNoValue) {
-      kernels_.quantize(product, count, pass.RecordAt(out_.int8, row, out_.cols, cols.begin));
+      pass.Quantize(kernels_, product, count, {out_.int8, row, out_.cols, cols.begin});
     }
   }
 }

@@ -112,9 +112,8 @@ class LatentStoreNode final : public Node {
       std::copy_n(rotated, shape_.rope, target);
       if (turned) kernels_.rotate(target, 1, shape_.rope);
       if (store_.nope_records == kNoValue) continue;
-      kernels_.quantize(
-          query, shape_.nope,
-          pass.RecordAt(store_.nope_records, row * shape_.heads + head, shape_.nope, 0));
+      pass.Quantize(kernels_, query, shape_.nope,
+                    {store_.nope_records, row * shape_.heads + head, shape_.nope, 0});
     }
   }
 

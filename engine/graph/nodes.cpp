@@ -102,9 +102,9 @@ class QuantizeNode final : public Node {
     for (int64_t task = range.begin; task < range.end; ++task) {
       const int64_t row = task / tiles;
       const int64_t col = task % tiles * kColumnTile;
-      kernels_.quantize(pass.FloatRow(activations_.floats, row) + col,
-                        std::min(kColumnTile, activations_.cols - col),
-                        pass.RecordAt(activations_.int8, row, activations_.cols, col));
+      pass.Quantize(kernels_, pass.FloatRow(activations_.floats, row) + col,
+                    std::min(kColumnTile, activations_.cols - col),
+                    {activations_.int8, row, activations_.cols, col});
     }
   }
 

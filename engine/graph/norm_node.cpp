@@ -28,8 +28,7 @@ class NormNode final : public Node {
                           ? pass.FloatRow(out_.floats, row)
                           : reinterpret_cast<float*>(pass.Scratch(member).data());
       ApplyNorm(kernels_, norm_, 0, cols, pass.FloatRow(in_, row), normed);
-      if (out_.int8 != kNoValue)
-        kernels_.quantize(normed, cols, pass.RecordAt(out_.int8, row, cols, 0));
+      if (out_.int8 != kNoValue) pass.Quantize(kernels_, normed, cols, {out_.int8, row, cols, 0});
     }
   }
 

@@ -161,6 +161,19 @@ struct PassContext {
     std::byte* record = Bytes(id) + static_cast<size_t>(row) * RowBytes(id);
     return cpu::ActivationRowAt(record, cols).From(col);
   }
+  // Column `col` of a row of `cols` columns of a value that holds records.
+  struct RecordColumn {
+    ValueId id;
+    int64_t row;
+    int64_t cols;
+    int64_t col;
+  };
+  // Writes `count` values to a record from a column on, in the form that products with as many
+  // tokens as the value has read.
+  void Quantize(const cpu::KernelTable& kernels, const float* from, int64_t count,
+                const RecordColumn& to) const {
+    kernels.Quantize(TokenCount(to.id), from, count, RecordAt(to.id, to.row, to.cols, to.col));
+  }
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
     return ThreadScratch(member).subspan(sizeof(ScratchRecord));
   }

@@ -24,7 +24,6 @@ constexpr int64_t kValuesPerExpert = 16;
 constexpr int64_t kLineFloats = 16;
 
 // Codes of a quantized row that have one scale (cpu::ActivationRow).
-constexpr int64_t kCodesPerScale = 32;
 
 // Columns that are summed over all experts of a token before the next ones.
 constexpr int64_t kSumColumns = 256;
@@ -244,9 +243,13 @@ class SortByExpertNode final : public Node {
 
 class GatherRowsNode final : public Node {
  public:
-  GatherRowsNode(std::string name, const RoutedRows& rows, const Activations& in,
-                 const Activations& out)
-      : Node(std::move(name), Reads(rows, in, out), out.ids()), routed_(rows), in_(in), out_(out) {}
+  GatherRowsNode(const cpu::KernelTable& kernels, std::string name, const RoutedRows& rows,
+                 const Activations& in, const Activations& out)
+      : Node(std::move(name), Reads(rows, in, out), out.ids()),
+        kernels_(kernels),
+        routed_(rows),
+        in_(in),
+        out_(out) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int32_t* order = Integers(pass, routed_.order);
@@ -299,14 +302,11 @@ class GatherRowsNode final : public Node {
     };
     if (out_.floats != kNoValue) multiply(pass.FloatRow(out_.floats, row), out_.cols);
     if (out_.int8 == kNoValue) return;
-    // Scales, and the sums that contain them.
-    const cpu::ActivationRow record = pass.RecordAt(out_.int8, row, out_.cols, 0);
-    const int64_t groups = (out_.cols + kCodesPerScale - 1) / kCodesPerScale;
-    multiply(record.scales, groups);
-    multiply(record.sums, 2 * groups);
-    multiply(record.pair_sums, groups);
+    cpu::MultiplyActivations(pass.RecordAt(out_.int8, row, out_.cols, 0),
+                             kernels_.FormFor(pass.TokenCount(out_.int8)), out_.cols, weight);
   }
 
+  const cpu::KernelTable& kernels_;
   RoutedRows routed_;
   Activations in_;
   Activations out_;
@@ -436,9 +436,10 @@ std::unique_ptr<Node> MakeSortByExpert(std::string name, const RoutedRows& rows)
   return std::make_unique<SortByExpertNode>(std::move(name), rows);
 }
 
-std::unique_ptr<Node> MakeGatherRows(std::string name, const RoutedRows& rows,
-                                     const Activations& in, const Activations& out) {
-  return std::make_unique<GatherRowsNode>(std::move(name), rows, in, out);
+std::unique_ptr<Node> MakeGatherRows(const cpu::KernelTable& kernels, std::string name,
+                                     const RoutedRows& rows, const Activations& in,
+                                     const Activations& out) {
+  return std::make_unique<GatherRowsNode>(kernels, std::move(name), rows, in, out);
 }
 
 std::unique_ptr<Node> MakeSumExperts(std::string name, const RoutedRows& rows, ValueId products,

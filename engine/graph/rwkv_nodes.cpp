@@ -106,7 +106,7 @@ class TokenMixNode final : public Node {
         out[i] = in[i] + factors[i] * difference;
       }
       if (target.out.int8 == kNoValue) continue;
-      kernels_.quantize(out, mix_.cols, pass.RecordAt(target.out.int8, row, mix_.cols, 0));
+      pass.Quantize(kernels_, out, mix_.cols, {target.out.int8, row, mix_.cols, 0});
     }
   }
 
@@ -209,7 +209,7 @@ class Wkv7ResultNode final : public Node {
       const float* gates = pass.FloatRow(result_.gates, row);
       for (int64_t i = 0; i < out_.cols; ++i) out[i] = in[i] * gates[i];
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
     }
   }
 

@@ -323,7 +323,7 @@ class GatedNormNode final : public Node {
       }
       if (norm_.order == GateOrder::kAfterNorm) silu.multiply(gate, out, out_.cols, out);
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
     }
   }
 

@@ -235,7 +235,7 @@ class SparseGateNode final : public Node {
       DropSmall(gate);
       activation_.multiply(gate, gate + out_.cols, out_.cols, out);
       if (out_.int8 == kNoValue) continue;
-      kernels_.quantize(out, out_.cols, pass.RecordAt(out_.int8, row, out_.cols, 0));
+      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
     }
   }
 

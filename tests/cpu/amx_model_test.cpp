@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
-#include "cpu/avx512vnni/isa.h"
+#include "base/half.h"
+#include "cpu/avx512vbmi/isa.h"
 #include "cpu/avx512vnni/peaks.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
@@ -30,7 +32,7 @@ struct TileConfig {
 };
 
 // The state that LDTILECFG sets up, and eight tiles of 16 rows of 64 bytes (Intel's Software
-// Developer's Manual, volume 2, "TDPBSSD/TDPBSUD/TDPBUSD/TDPBUUD" and its neighbours).
+// Developer's Manual, volume 2, "TDPBF16PS" and its neighbours).
 struct Tiles {
   static inline thread_local bool configured = false;
   static inline thread_local TileConfig shape;
@@ -68,6 +70,11 @@ struct Tiles {
   }
 
   template <int kTile>
+  static void LoadPastCache(const void* source, int64_t stride) {
+    Load<kTile>(source, stride);
+  }
+
+  template <int kTile>
   static void Store(void* target, int64_t stride) {
     CheckUse(kTile);
     for (int64_t row = 0; row < shape.rows[kTile]; ++row) {
@@ -76,24 +83,37 @@ struct Tiles {
     }
   }
 
-  template <int kSums, int kSigned, int kUnsigned>
-  static void MultiplyAdd() {
-    for (const int tile : {kSums, kSigned, kUnsigned}) CheckUse(tile);
-    KVANT_CHECK(shape.row_bytes[kSigned] == 4 * shape.rows[kUnsigned]);
-    KVANT_CHECK(shape.rows[kSums] == shape.rows[kSigned]);
-    KVANT_CHECK(shape.row_bytes[kSums] == shape.row_bytes[kUnsigned]);
+  // Row `row` of a tile as floats. Denormal numbers count as zeros, as in the instruction.
+  static void ReadNumbers(int tile, int row, float* numbers) {
+    uint16_t halves[32];
+    std::memcpy(halves, data[tile][row], sizeof(halves));
+    for (int i = 0; i < 32; ++i) {
+      numbers[i] = (halves[i] & 0x7f80) == 0 ? 0.0f : Bf16ToF32(halves[i]);
+    }
+  }
+
+  // Products of even and of odd numbers have sums of their own, which the sum of a lane then takes.
+  // A product of two numbers of 8 bits is exact, so that a sum rounds once.
+  template <int kSums, int kLeft, int kRight>
+  static void MultiplyBf16() {
+    for (const int tile : {kSums, kLeft, kRight}) CheckUse(tile);
+    KVANT_CHECK(shape.row_bytes[kLeft] == 4 * shape.rows[kRight]);
+    KVANT_CHECK(shape.rows[kSums] == shape.rows[kLeft]);
+    KVANT_CHECK(shape.row_bytes[kSums] == shape.row_bytes[kRight]);
+    float right[16][32];
+    for (int k = 0; k < shape.rows[kRight]; ++k) ReadNumbers(kRight, k, right[k]);
     for (int m = 0; m < shape.rows[kSums]; ++m) {
-      for (int n = 0; n < shape.row_bytes[kSums] / 4; ++n) {
-        int32_t sum;
-        std::memcpy(&sum, data[kSums][m] + 4 * n, sizeof(sum));
-        for (int k = 0; k < shape.rows[kUnsigned]; ++k) {
-          for (int i = 0; i < 4; ++i) {
-            sum += static_cast<int8_t>(data[kSigned][m][4 * k + i]) *
-                   static_cast<uint8_t>(data[kUnsigned][k][4 * n + i]);
-          }
-        }
-        std::memcpy(data[kSums][m] + 4 * n, &sum, sizeof(sum));
+      float left[32];
+      ReadNumbers(kLeft, m, left);
+      float parts[32] = {};
+      for (int k = 0; k < shape.rows[kRight]; ++k) {
+        const float pair[2] = {left[2 * k], left[2 * k + 1]};
+        for (int i = 0; i < 32; ++i) parts[i] += pair[i % 2] * right[k][i];
       }
+      float sums[16];
+      std::memcpy(sums, data[kSums][m], sizeof(sums));
+      for (int n = 0; n < 16; ++n) sums[n] += parts[2 * n] + parts[2 * n + 1];
+      std::memcpy(data[kSums][m], sums, sizeof(sums));
     }
   }
 };
@@ -101,15 +121,19 @@ struct Tiles {
 }  // namespace
 }  // namespace kvant::cpu::amx_model
 
-#include "cpu/avx512vnni/begin.inl"
+#include "cpu/amx/begin.inl"
 
 namespace kvant::cpu::amx_model {
 namespace {
 
 constexpr const char* kIsaName = "amx_model";
 
+// What begin.inl compiles for beside the features of cpu/avx512vbmi.
+constexpr CpuFeature kBf16[] = {CpuFeature::kAvx512bf16};
+
 #include "cpu/amx/matmul.inl"
 #include "cpu/amx/peaks.inl"
+#include "cpu/amx/round_activations.inl"
 
 }  // namespace
 }  // namespace kvant::cpu::amx_model
@@ -121,9 +145,11 @@ namespace {
 
 KernelTable BuildTable() {
   static const PeakLoops peaks = amx_model::BuildPeaks();
-  KernelTable table = *avx512vnni::Kernels();
+  KernelTable table = *avx512vbmi::Kernels();
   table.isa = amx_model::kIsaName;
   table.matmul = amx_model::BuildKernels();
+  table.many_form = ActivationForm::kBf16;
+  table.quantize_many = amx_model::RoundActivations;
   table.peaks = &peaks;
   return table;
 }
@@ -131,7 +157,9 @@ KernelTable BuildTable() {
 }  // namespace
 
 const KernelTable* AmxModelKernels() {
-  if (!WhyRefused(DetectCpuFeatures(), avx512vnni::kRequired).empty()) return nullptr;
+  const CpuFeatures features = DetectCpuFeatures();
+  if (!WhyRefused(features, avx512vbmi::kRequired).empty()) return nullptr;
+  if (!WhyRefused(features, amx_model::kBf16).empty()) return nullptr;
   static const KernelTable table = BuildTable();
   return &table;
 }

@@ -2,8 +2,8 @@
 // double-precision reference: shared by the tests and the kernel benchmark.
 //
 // The reference multiplies the decoded weights with the very numbers that the kernel reads: the
-// floats, or the quantized activations. What remains is the rounding of the kernel's float sums,
-// which ErrorBound() bounds.
+// floats, or the activations in the records, and where these are bfloat16 the rounded weights. What
+// remains is the rounding of the kernel's float sums, which ErrorBound() bounds.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/half.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
 #include "quant/format.h"
@@ -77,14 +78,15 @@ class MatMulProblem {
       : format_(format),
         kernel_(kernels.matmul[static_cast<size_t>(quant::FormatIndex(format))]),
         scalar_(std::string_view(kernels.isa) == "scalar"),
+        form_(kernels.FormFor(TokenCountOf(tokens))),
         rows_(rows),
         cols_(cols),
         tokens_(tokens),
         weights_(AllocateBytes(kMisalignment + static_cast<size_t>(rows * format.row_bytes(cols)))),
         floats_(static_cast<size_t>(tokens * cols)),
-        int8_(static_cast<size_t>(tokens) * ActivationRowBytes(cols)),
+        records_(static_cast<size_t>(tokens) * ActivationRowBytes(cols)),
         scratch_(RoundUp(kernel_.scratch_bytes(cols), 64)) {
-    std::fill(int8_.begin(), int8_.end(), std::byte{0xff});
+    std::fill(records_.begin(), records_.end(), std::byte{0xff});
     std::fill(scratch_.begin(), scratch_.end(), std::byte{0xff});
     std::mt19937 random(seed);
     constexpr int64_t kDistinctRows = 64;
@@ -102,7 +104,26 @@ class MatMulProblem {
     std::normal_distribution<float> normal;
     for (float& value : floats_) value = normal(random);
     for (int64_t token = 0; token < tokens; ++token) {
-      kernels.quantize(floats_.data() + token * cols, cols, Int8Row(token));
+      Quantize(kernels, token);
+    }
+  }
+
+  // The record of a token again, from its floats.
+  void Quantize(const KernelTable& kernels, int64_t token) {
+    kernels.Quantize(TokenCountOf(tokens_), FloatRow(token), cols_, Record(token));
+  }
+  // Gives all activations of a token's record the same code and the scale 1.
+  void SetActivations(int64_t token, int8_t code) {
+    const ActivationRow record = Record(token);
+    if (form_ == ActivationForm::kBf16) {
+      std::fill_n(record.halves, cols_, F32ToBf16(code));
+      return;
+    }
+    std::fill_n(record.codes, cols_, code);
+    for (int64_t col = 0; col < cols_; col += 32) {
+      const ActivationRow pair = record.From(col);
+      *pair.scales = 1.0f;
+      StoreCodeSums(16 * code, 16 * code, pair);
     }
   }
 
@@ -112,9 +133,9 @@ class MatMulProblem {
   int64_t cols() const { return cols_; }
   int64_t tokens() const { return tokens_; }
   std::byte* weights() const { return weights_.get() + kMisalignment; }
-  ActivationRow Int8Row(int64_t token) const {
-    return ActivationRowAt(int8_.data() + token * static_cast<int64_t>(ActivationRowBytes(cols_)),
-                           cols_);
+  ActivationRow Record(int64_t token) const {
+    return ActivationRowAt(
+        records_.data() + token * static_cast<int64_t>(ActivationRowBytes(cols_)), cols_);
   }
   float* FloatRow(int64_t token) { return floats_.data() + token * cols_; }
 
@@ -128,7 +149,7 @@ class MatMulProblem {
     task.row_begin = 0;
     task.row_end = rows_;
     const bool int8 = kernel_.activation == ActivationKind::kInt8;
-    task.activations = int8 ? int8_.data() : reinterpret_cast<const std::byte*>(floats_.data());
+    task.activations = int8 ? records_.data() : reinterpret_cast<const std::byte*>(floats_.data());
     task.activation_stride = int8 ? static_cast<int64_t>(ActivationRowBytes(cols_))
                                   : cols_ * static_cast<int64_t>(sizeof(float));
     task.tokens = tokens_;
@@ -190,7 +211,12 @@ class MatMulProblem {
       }
     }
     const int64_t divided = std::max(cols_ / 4 + 4, std::min<int64_t>(cols_, 256) + cols_ / 256);
-    const int64_t additions = format_.quantized() ? cols_ / 8 + 2 : scalar_ ? cols_ : divided;
+    // A tile product of bfloat16 numbers adds 16 products to each of two sums, then both to a
+    // third.
+    const int64_t in_tiles = form_ == ActivationForm::kBf16 ? 18 : 0;
+    const int64_t additions = format_.quantized() ? cols_ / 8 + 2 + in_tiles
+                              : scalar_           ? cols_
+                                                  : divided;
     const int64_t products = format_.head_bytes > 0 ? 7 : 5;  // a row's factor rounds once more
     return static_cast<double>(additions + products) * (std::numeric_limits<float>::epsilon() / 2) *
            magnitude;
@@ -204,25 +230,48 @@ class MatMulProblem {
     if (kernel_.activation == ActivationKind::kFloat32) {
       return floats_[static_cast<size_t>(token * cols_ + col)];
     }
-    const ActivationRow row = Int8Row(token);
+    const ActivationRow row = Record(token);
+    if (form_ == ActivationForm::kBf16) return double{Bf16ToF32(row.halves[col])};
     return double{row.scales[col / 32]} * row.codes[col];
   }
 
   std::vector<float> DecodedRow(int64_t row) const {
     std::vector<float> decoded(static_cast<size_t>(cols_));
-    format_.decode(weights() + row * format_.row_bytes(cols_), decoded.data(), cols_);
+    const std::byte* bytes = weights() + row * format_.row_bytes(cols_);
+    format_.decode(bytes, decoded.data(), cols_);
+    if (format_.quantized() && form_ == ActivationForm::kBf16) RoundRow(bytes, decoded);
     return decoded;
+  }
+
+  // What kernels for ActivationForm::kBf16 make of a row's weights: scale * code - offset, rounded
+  // once to a float and then to bfloat16.
+  void RoundRow(const std::byte* bytes, std::vector<float>& values) const {
+    const float factor = format_.head_bytes > 0 ? format_.row_factor(bytes) : 1.0f;
+    bytes += format_.head_bytes;
+    quant::IntegerBlock block{};
+    for (int64_t col = 0; col < cols_; ++col) {
+      const int64_t in_block = col % format_.block_values;
+      if (in_block == 0) {
+        format_.to_integers(bytes + col / format_.block_values * format_.block_bytes, block);
+      }
+      const int64_t group = in_block / quant::kGroupValues;
+      const float scale = block.scales[group] * factor;
+      const float value =
+          std::fma(scale, static_cast<float>(block.codes[in_block]), -block.offsets[group]);
+      values[static_cast<size_t>(col)] = Bf16ToF32(F32ToBf16(value));
+    }
   }
 
   const quant::FormatTraits& format_;
   const MatMulKernel& kernel_;
   bool scalar_;
+  ActivationForm form_;
   int64_t rows_;
   int64_t cols_;
   int64_t tokens_;
   Bytes weights_;
   test::GuardedArray<float> floats_;
-  test::GuardedArray<std::byte> int8_;     // NaN where the quantizer writes nothing
+  test::GuardedArray<std::byte> records_;  // NaN where the quantizer writes nothing
   test::GuardedArray<std::byte> scratch_;  // NaN at first
 };
 

@@ -106,16 +106,6 @@ void SetCodes(quant::TypeList<Formats...>, const quant::FormatTraits& format, st
   (SetCodesIf<Formats>(format, bytes, value), ...);
 }
 
-// Gives all activations of a token the same code and the scale 1.
-void SetActivations(const ActivationRow& activations, int64_t cols, int8_t code) {
-  std::fill_n(activations.codes, cols, code);
-  for (int64_t col = 0; col < cols; col += 32) {
-    const ActivationRow pair = activations.From(col);
-    *pair.scales = 1.0f;
-    StoreCodeSums(16 * code, 16 * code, pair);
-  }
-}
-
 // Sixteen-bit partial sums would saturate here: every product has the largest magnitude, and all
 // have the same sign.
 TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
@@ -136,7 +126,7 @@ TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
       for (const int sign : {1, -1}) {
         for (int64_t token = 0; token < tokens; ++token) {
           const int code = token % 2 == 0 ? 127 : -127;
-          SetActivations(problem.Int8Row(token), kCols, static_cast<int8_t>(sign * code));
+          problem.SetActivations(token, static_cast<int8_t>(sign * code));
         }
         ExpectMatchesReference(problem, problem.Run());
       }
@@ -159,7 +149,7 @@ TEST_P(MatMulValuesTest, LargestProductsAreExact) {
       }
     }
     for (int64_t token = 0; token < tokens; ++token) {
-      SetActivations(problem.Int8Row(token), kCols, token % 2 == 0 ? 127 : -127);
+      problem.SetActivations(token, token % 2 == 0 ? 127 : -127);
     }
     const std::vector<float> out = problem.Run();
     for (int64_t token = 0; token < tokens; ++token) {
@@ -237,7 +227,7 @@ TEST_P(MatMulValuesTest, NanReachesTheOutput) {
     for (const int64_t tokens : {2, 9, 64}) {
       MatMulProblem problem(kernels(), format, 5, 256, tokens);
       problem.FloatRow(1)[200] = std::numeric_limits<float>::quiet_NaN();
-      kernels().quantize(problem.FloatRow(1), 256, problem.Int8Row(1));
+      problem.Quantize(kernels(), 1);
       const std::vector<float> out = problem.Run();
       for (int64_t i = 0; i < tokens * 5; ++i) {
         EXPECT_EQ(std::isnan(out[static_cast<size_t>(i)]), i / 5 == 1) << problem.kernel().name;
@@ -267,7 +257,7 @@ TEST_P(MatMulValuesTest, ReadsNoByteBeyondTheLastRow) {
 
 // Of its own instruction set, or of one that lends it what it lacks.
 TEST_P(MatMulValuesTest, EveryFormatHasAKernel) {
-  const bool wide = GetParam() == "avx512vnni" || GetParam() == "avx512vbmi";
+  const bool wide = GetParam().starts_with("avx512") || GetParam().starts_with("amx");
   const std::string lender = wide ? "avx" : GetParam();
   ASSERT_EQ(kernels().matmul.size(), quant::AllFormats().size());
   for (const quant::FormatTraits& format : quant::AllFormats()) {

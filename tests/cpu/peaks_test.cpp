@@ -39,7 +39,7 @@ TEST(Peaks, AccumulatesEveryProduct) {
 TEST(Peaks, TilesAreMeasuredInTiles) {
   for (const std::string& isa : test::UsableIsas()) {
     const char* instruction = test::KernelsNamed(isa).peaks->int8.instruction;
-    EXPECT_EQ(std::string(instruction) == "tdpbsud", isa.starts_with("amx")) << isa;
+    EXPECT_EQ(std::string(instruction) == "tdpbf16ps", isa.starts_with("amx")) << isa;
   }
 }
 

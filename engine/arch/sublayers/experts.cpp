@@ -259,7 +259,8 @@ Result<ValueId> AddRoutedExperts(const Experts& spec, SublayerBuilder& builder,
                                   spec.routing.experts));
   const Activations routed =
       plan.NewRoutedActivations(builder.Name("routed"), rows, dim, gate_up_operands);
-  plan.Add(RowSpace::kPass, graph::MakeGatherRows(builder.Name("gather"), rows, in, routed));
+  plan.Add(RowSpace::kPass,
+           graph::MakeGatherRows(plan.kernels(), builder.Name("gather"), rows, in, routed));
   const Activations product =
       plan.NewRoutedActivations(builder.Name("expert_gated"), rows, spec.width, down);
   AddExpertUnit(spec, builder, std::move(gate_up_operands), rows, routed, product);

@@ -1,0 +1,75 @@
+// What matrix kernels read their activations as: floats, or records that a kernel table's functions
+// write.
+//
+// Thread-safety: pure functions over their arguments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvant::cpu {
+
+// What a matrix kernel reads its activations as.
+enum class ActivationKind : uint8_t {
+  kFloat32,  // float [cols]
+  kInt8,     // ActivationRow below, in the form that the kernel table says
+};
+
+// kDotOrigin is 1.5 * 2^23, and kDotOriginBits are its bits. Around it neighbouring floats differ
+// by one, and their bits by one, too: an integer sum that starts at kDotOriginBits, read as a
+// float, is kDotOrigin + sum.
+inline constexpr float kDotOrigin = 12582912.0f;
+inline constexpr int32_t kDotOriginBits = 0x4b400000;
+
+// One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
+// even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
+// input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
+// codes of group g). The starts are what products in 64 and more rows begin with, where weights are
+// stored as code + 128: they take 128 times the sum of the codes off kDotOriginBits. All lie in one
+// record of ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the cols
+// are written and read.
+struct ActivationRow {
+  int8_t* codes;         // [RoundUp(cols, 64)]
+  float* scales;         // [RoundUp(cols, 512) / 32]
+  float* sums;           // [RoundUp(cols, 256) / 16]
+  float* pair_sums;      // [RoundUp(cols, 512) / 32] scales[i] * (sum of the 32 codes)
+  int32_t* starts;       // [RoundUp(cols, 256) / 16] kDotOriginBits - 128 * (sum of the 16 codes)
+  int32_t* pair_starts;  // [RoundUp(cols, 512) / 32] kDotOriginBits - 128 * (sum of the 32 codes)
+
+  // In place of all these where ActivationForm::kBf16 is wanted, in the same memory: the upper
+  // halves of floats, rounded to nearest even. [RoundUp(cols, 32)]
+  uint16_t* halves = nullptr;
+
+  // The part of the row that begins at column `col`, a multiple of 32.
+  ActivationRow From(int64_t col) const {
+    return {codes + col,
+            scales + col / 32,
+            sums + col / 16,
+            pair_sums + col / 32,
+            starts + col / 16,
+            pair_starts + col / 32,
+            halves != nullptr ? halves + col : nullptr};
+  }
+};
+
+// What a record holds.
+enum class ActivationForm : uint8_t { kInt8, kBf16 };
+
+// Writes what follows from the sums of the two groups of 16 codes at the head of `row`, and from
+// its scale.
+inline void StoreCodeSums(int32_t first, int32_t second, const ActivationRow& row) {
+  row.sums[0] = *row.scales * static_cast<float>(first);
+  row.sums[1] = *row.scales * static_cast<float>(second);
+  row.pair_sums[0] = *row.scales * static_cast<float>(first + second);
+  row.starts[0] = kDotOriginBits - 128 * first;
+  row.starts[1] = kDotOriginBits - 128 * second;
+  row.pair_starts[0] = kDotOriginBits - 128 * (first + second);
+}
+
+size_t ActivationRowBytes(int64_t cols);
+ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
+
+// Multiplies what a row of `cols` columns stands for, up to rounding.
+void MultiplyActivations(const ActivationRow& row, ActivationForm form, int64_t cols, float factor);
+
+}  // namespace kvant::cpu
