@@ -21,7 +21,7 @@ constexpr int64_t kLineHalves = 32;  // numbers of a line of a tile
 constexpr int64_t kTileHalves = kTileLines * kLineHalves;
 constexpr int64_t kFloatPanelHeight = 2 * kTileLines;
 
-// A matrix of floats is cut into panels of this many rows and this many parts.
+// Parts of a weight.
 template <class Element>
 constexpr int kWeightParts = Element::kBytes == 4 ? 3 : 2;
 template <>

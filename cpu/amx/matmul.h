@@ -1,5 +1,4 @@
-// Products of quantized weights with 64 and more tokens for AMX; all other matrix kernels are those
-// of cpu/avx512vnni. The interface and its numerics are described in cpu/kernels.h.
+// Products with 64 and more tokens for AMX; all other matrix kernels are those of cpu/avx512vbmi. The interface and its numerics are described in cpu/kernels.h.
 #pragma once
 
 #include <vector>

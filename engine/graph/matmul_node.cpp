@@ -161,6 +161,8 @@ class Product {
     const formats::GgufTensor& weight = *operands_[i].weight;
     const ValueId in =
         kernels_[i]->activation == cpu::ActivationKind::kInt8 ? in_.int8 : in_.floats;
+    // The form of a record follows from the tokens of its row space.
+    KVANT_CHECK(pass.TokenCount(in) == pass.TokenCount(out_));
     cpu::MatMulTask task;
     task.format = weight.format;
     task.weights = weight.data;

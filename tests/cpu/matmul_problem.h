@@ -195,20 +195,10 @@ class MatMulProblem {
         magnitude += std::abs(double{decoded[static_cast<size_t>(col)]} * Activation(token, col));
       }
     } else {
-      const std::byte* bytes = weights() + row * format_.row_bytes(cols_);
-      const double factor = format_.head_bytes > 0 ? double{format_.row_factor(bytes)} : 1.0;
-      bytes += format_.head_bytes;
-      quant::IntegerBlock block{};
-      for (int64_t col = 0; col < cols_; ++col) {
-        const int64_t in_block = col % format_.block_values;
-        if (in_block == 0) {
-          format_.to_integers(bytes + col / format_.block_values * format_.block_bytes, block);
-        }
-        const int64_t group = in_block / quant::kGroupValues;
-        magnitude += (std::abs(factor * double{block.scales[group]} * block.codes[in_block]) +
-                      std::abs(double{block.offsets[group]})) *
+      ForWeights(row, [&](int64_t col, float scale, int code, float offset) {
+        magnitude += (std::abs(double{scale} * code) + std::abs(double{offset})) *
                      std::abs(Activation(token, col));
-      }
+      });
     }
     const int64_t divided = std::max(cols_ / 4 + 4, std::min<int64_t>(cols_, 256) + cols_ / 256);
     // A tile product of bfloat16 numbers adds 16 products to each of two sums, then both to a
@@ -237,15 +227,15 @@ class MatMulProblem {
 
   std::vector<float> DecodedRow(int64_t row) const {
     std::vector<float> decoded(static_cast<size_t>(cols_));
-    const std::byte* bytes = weights() + row * format_.row_bytes(cols_);
-    format_.decode(bytes, decoded.data(), cols_);
-    if (format_.quantized() && form_ == ActivationForm::kBf16) RoundRow(bytes, decoded);
+    format_.decode(weights() + row * format_.row_bytes(cols_), decoded.data(), cols_);
+    if (format_.quantized() && form_ == ActivationForm::kBf16) RoundRow(row, decoded);
     return decoded;
   }
 
-  // What kernels for ActivationForm::kBf16 make of a row's weights: scale * code - offset, rounded
-  // once to a float and then to bfloat16.
-  void RoundRow(const std::byte* bytes, std::vector<float>& values) const {
+  // Calls visit(column, scale, code, offset) for the weights of a row of quantized blocks.
+  template <class Visit>
+  void ForWeights(int64_t row, const Visit& visit) const {
+    const std::byte* bytes = weights() + row * format_.row_bytes(cols_);
     const float factor = format_.head_bytes > 0 ? format_.row_factor(bytes) : 1.0f;
     bytes += format_.head_bytes;
     quant::IntegerBlock block{};
@@ -255,11 +245,17 @@ class MatMulProblem {
         format_.to_integers(bytes + col / format_.block_values * format_.block_bytes, block);
       }
       const int64_t group = in_block / quant::kGroupValues;
-      const float scale = block.scales[group] * factor;
-      const float value =
-          std::fma(scale, static_cast<float>(block.codes[in_block]), -block.offsets[group]);
-      values[static_cast<size_t>(col)] = Bf16ToF32(F32ToBf16(value));
+      visit(col, block.scales[group] * factor, block.codes[in_block], block.offsets[group]);
     }
+  }
+
+  // What kernels for ActivationForm::kBf16 make of a row's weights: scale * code - offset, rounded
+  // once to a float and then to bfloat16.
+  void RoundRow(int64_t row, std::vector<float>& values) const {
+    ForWeights(row, [&](int64_t col, float scale, int code, float offset) {
+      const float value = std::fma(scale, static_cast<float>(code), -offset);
+      values[static_cast<size_t>(col)] = Bf16ToF32(F32ToBf16(value));
+    });
   }
 
   const quant::FormatTraits& format_;
