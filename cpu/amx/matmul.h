@@ -1,4 +1,5 @@
-// Products with 64 and more tokens for AMX; all other matrix kernels are those of cpu/avx512vbmi. The interface and its numerics are described in cpu/kernels.h.
+// Products with 64 and more tokens for AMX; all other matrix kernels are those of cpu/avx512vbmi.
+// The interface and its numerics are described in cpu/kernels.h.
 #pragma once
 
 #include <vector>
