@@ -47,6 +47,7 @@ constexpr FeatureRow kFeatureRows[] = {
     {"avx_vnni", 7, Register::kEax, 4, Saved::kAvx, 1},
     {"amx_tile", 7, Register::kEdx, 24, Saved::kAmx},
     {"amx_bf16", 7, Register::kEdx, 22, Saved::kAmx},
+    {"amx_int8", 7, Register::kEdx, 25, Saved::kAmx},
     {"asimddp", 0, Register::kHwcap, 20, Saved::kNothing},
     {"asimdrdm", 0, Register::kHwcap, 12, Saved::kNothing},
     {"atomics", 0, Register::kHwcap, 8, Saved::kNothing},

@@ -30,6 +30,7 @@ enum class CpuFeature : uint8_t {
   kAvxVnni,
   kAmxTile,
   kAmxBf16,
+  kAmxInt8,
   kAsimdDp,
   kAsimdRdm,
   kAtomics,

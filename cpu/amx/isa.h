@@ -1,6 +1,7 @@
-// What the kernels of this folder need: AMX with products of bfloat16 numbers, that is Intel's
-// servers since Sapphire Rapids (2023), which have all of AVX-512 VBMI. Matrix products with 64 and
-// more tokens are this folder's, all other kernels those of cpu/avx512vbmi.
+// What the kernels of this folder need: AMX with products of bfloat16 numbers and of bytes, that is
+// Intel's servers since Sapphire Rapids (2023), which have all of AVX-512 VBMI. Matrix products
+// with 64 and more tokens, their attention and that of q8 keys and values are this folder's, all
+// other kernels those of cpu/avx512vbmi.
 #pragma once
 
 #include <span>
@@ -17,7 +18,7 @@ inline constexpr CpuFeature kRequired[] = {
     CpuFeature::kPopcnt,     CpuFeature::kAvx512f,    CpuFeature::kAvx512bw,
     CpuFeature::kAvx512dq,   CpuFeature::kAvx512vl,   CpuFeature::kAvx512vnni,
     CpuFeature::kAvx512vbmi, CpuFeature::kAvx512bf16, CpuFeature::kAmxTile,
-    CpuFeature::kAmxBf16,
+    CpuFeature::kAmxBf16,    CpuFeature::kAmxInt8,
 };
 
 // Whether this build has code for the folder's architecture: permission is asked in Linux's way.

@@ -1,4 +1,5 @@
-// The kernel table for AMX: that of AVX-512 VBMI with this folder's matrix kernels and peak loops.
+// The kernel table for AMX: that of AVX-512 VBMI with this folder's matrix kernels, attention
+// and peak loops.
 #include "cpu/amx/isa.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -6,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cpu/amx/attention.h"
 #include "cpu/amx/matmul.h"
 #include "cpu/amx/peaks.h"
 #include "cpu/avx512vbmi/isa.h"
@@ -30,6 +32,8 @@ KernelTable BuildTable() {
   KernelTable table = *avx512vbmi::Kernels();
   table.isa = "amx";
   table.matmul = MatMulKernels();
+  table.attention_scratch_bytes = AttentionScratchBytes;
+  table.attention = Attention;
   table.many_form = ActivationForm::kBf16;
   table.quantize_many = RoundActivations;
   table.peaks = Peaks();

@@ -1,7 +1,7 @@
 // The tile instructions that the kernels of this folder use. In assembler, because the intrinsics
 // take the number of a tile as text. A test has a model of them in plain loops.
 //
-// Included inside the namespace of matmul.cpp and of peaks.cpp.
+// Included inside the namespaces of matmul.cpp, attention.cpp and peaks.cpp.
 
 // What LDTILECFG reads: the shape of each of eight tiles, in bytes of a row and in rows (Intel's
 // Software Developer's Manual, volume 1, section 18.2).
@@ -53,5 +53,16 @@ struct Tiles {
   template <int kSums, int kLeft, int kRight>
   static void MultiplyBf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
+  }
+
+  // The same for bytes and int32 sums, four numbers a lane: signed ones, or unsigned ones of kLeft
+  // with signed ones of kRight.
+  template <int kSums, int kLeft, int kRight>
+  static void MultiplySigned() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
+  }
+  template <int kSums, int kLeft, int kRight>
+  static void MultiplyUnsigned() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
   }
 };

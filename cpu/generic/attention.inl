@@ -1,8 +1,7 @@
 // Attention of any number of query rows over the cached keys and values of one kv head.
 //
-// Included inside an instruction set's namespace and target region, after its simd.inl, math.inl,
-// attention_tile.inl, attention_merge.inl, attention_q8.inl, attention_softmax.inl and
-// attention_latent.inl.
+// Included inside an instruction set's namespace and target region, after its simd.inl, math.inl
+// and the other parts of attention (attention_*.inl).
 //
 // Query vectors (a row's head) are taken in tiles of some rows with all their heads. A tile walks
 // the positions in spans of kAttentionSpan; in each its units take turns: scores of the span,
@@ -16,6 +15,47 @@
 // rows of a tile see can change a result. A position that a row does not see is never multiplied
 // into that row, whatever its bytes are; a hidden one has the weight zero. Products with q8 codes
 // are exact integers (attention_q8.inl).
+
+// ---- Queries ------------------------------------------------------------------------------------
+
+// Lays query vectors, as far as they meet key tiles, out as the blocks of ScoreUnit read them.
+void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
+  const AttentionTask& task = *tile.task;
+  const int begin = task.query_dim() - task.k_dim;
+  for (int q = 0; q < count; ++q) {
+    const int query = first + q;
+    const float* source = QueryOf(tile, query) + begin;
+    if (!KvHasScales(task.k_element)) {
+      for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
+      continue;
+    }
+    alignas(4) int8_t codes[kKvQ8DimMax];
+    tile.query_factor[query] = QuantizeVector(source, task.k_dim, codes) * task.scale;
+    int32_t sum = 0;
+    for (int d = 0; d < task.k_dim; ++d) sum += codes[d];
+    tile.query_sum[query] = sum;
+    for (int d = 0; d < (task.k_dim + 3) / 4; ++d) {
+      std::memcpy(packed + d * count + q, codes + 4 * d, 4);
+    }
+  }
+}
+
+void PackQueries(QueryTile& tile) {
+  const AttentionTask& task = *tile.task;
+  const auto pack_into = [&](float* packed) {
+    return [&tile, &task, packed](int first, int count) {
+      PackBlock(tile, first, count, packed + int64_t{first} * task.k_dim);
+    };
+  };
+  ForEachUnit(tile,
+              [&] { ForEachBlock(tile.unit_first, tile.unit_count, pack_into(tile.packed)); });
+  bool masked = false;
+  for (const KvRun& run : task.runs) masked |= run.rows != ~uint64_t{0};
+  if (!masked) return;
+  for (int row = 0; row < tile.rows; ++row) {
+    ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, pack_into(tile.packed_by_row));
+  }
+}
 
 // ---- Scores -------------------------------------------------------------------------------------
 
@@ -230,84 +270,30 @@ void WeighUnit(const QueryTile& tile) {
   if (KvHasScales(tile.task->v_element)) ScaleQ8Sums(tile);
 }
 
-// ---- Spans -------------------------------------------------------------------------------------
+// ---- Tasks --------------------------------------------------------------------------------------
 
-// Some rows of the task, of which nothing is known yet.
-void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
-  const AttentionTask& task = *tile.task;
-  tile.first_row = first_row;
-  tile.rows = rows;
-  tile.queries = rows * task.heads_per_kv;
-  for (int r = 0; r < rows; ++r) {
-    const int64_t position = task.positions[first_row + r];
-    const int64_t oldest = FirstInWindow(task.window_kind, task.window, position);
-    tile.seen[r] = {oldest, position + 1};
+// The products of this file.
+struct VectorProducts {
+  static void Begin(QueryTile& tile) {
+    PackQueries(tile);
+    if (tile.task->key_form == KeyForm::kValueFirst) PackLatents(tile);
   }
-  tile.seen_by_any = SeenByAny(tile, 0, tile.queries);
-  for (int q = 0; q < tile.queries; ++q) {
-    tile.max[q] = -INFINITY;
-    tile.total[q] = 0.0f;
-  }
-  for (int64_t i = 0; i < tile.queries * tile.value_stride; i += kLanes) {
-    Store(tile.sums + i, Zero());
-  }
+  static void BeginSpan(const QueryTile& /*tile*/) {}
+  static void Score(const QueryTile& tile) { ScoreUnit(tile); }
+  static void Take(const QueryTile& /*tile*/, int /*query*/, const SeenScores& /*seen*/) {}
+  static void Weigh(const QueryTile& tile) { WeighUnit(tile); }
+};
+
+size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
+                             KeyForm key_form) {
+  QueryTile tile;
+  tile.cut = TileCut();
+  return PlaceTile(nullptr, rows, heads_per_kv, k_dim, v_dim, key_form, tile);
 }
 
-// Whether the scales of all values of a run in these positions are finite, if it has any.
-inline bool HasFiniteScales(const AttentionTask& task, const KvRun& run, PositionRange positions) {
-  if (!KvHasScales(task.v_element)) return true;
-  const int64_t begin = TileFloor(positions.begin) - run.first_position;
-  const int64_t end =
-      Least(run.count, TileFloor(positions.end + kKeyTileTokens - 1) - run.first_position);
-  return AreFinite(run.value_scales + begin, end - begin);
-}
-
-// Collects the parts of runs, from run `*next` on, that lie in the span, and moves `*next` over
-// the first runs that end in it.
-void FindSegments(QueryTile& tile, size_t* next) {
-  const AttentionTask& task = *tile.task;
-  const PositionRange span = {tile.span_begin, tile.span_begin + kAttentionSpan};
-  const PositionRange wanted = Intersect(span, tile.seen_by_any);
-  tile.segment_count = 0;
-  bool all_end = true;
-  for (size_t i = *next; i < task.runs.size(); ++i) {
-    const KvRun& run = task.runs[i];
-    if (run.first_position >= span.end) return;
-    const int64_t run_end = run.first_position + run.count;
-    all_end &= run_end <= span.end;
-    if (all_end) *next = i + 1;
-    const uint64_t rows = tile.RowsOf(run.rows);
-    const PositionRange positions = Intersect(wanted, {run.first_position, run_end});
-    if (rows == 0 || positions.empty()) continue;
-    tile.segments[tile.segment_count++] = {positions, &run, rows,
-                                           HasFiniteScales(task, run, positions)};
-  }
-}
-
-void AttendTile(QueryTile& tile) {
-  const AttentionSlice& slice = tile.task->slice;
-  const bool whole = slice.partials == nullptr;
-  PackQueries(tile);
-  if (tile.task->key_form == KeyForm::kValueFirst) PackLatents(tile);
-  size_t next_run = 0;
-  const int64_t first = tile.seen_by_any.begin / kAttentionSpan;
-  const int64_t end = (tile.seen_by_any.end + kAttentionSpan - 1) / kAttentionSpan;
-  for (int64_t c = whole ? first : slice.begin; c < (whole ? end : slice.end); ++c) {
-    tile.span_begin = c * kAttentionSpan;
-    FindSegments(tile, &next_run);
-    if (tile.segment_count == 0) {
-      for (int q = 0; q < (whole ? 0 : tile.queries); ++q) PartialOf(tile, q)[1] = 0.0f;
-      continue;
-    }
-    ForEachUnit(tile, [&] {
-      const int unit_end = tile.unit_first + tile.unit_count;
-      ScoreUnit(tile);
-      for (int q = tile.unit_first; q < unit_end; ++q) SoftmaxQuery(tile, q);
-      WeighUnit(tile);
-      for (int q = tile.unit_first; q < unit_end; ++q) FinishSpan(tile, q);
-    });
-  }
-  if (whole) WriteResults(tile);
+void Attention(const AttentionTask& task) {
+  VectorProducts products;
+  ForEachTile(task, TileCut(), [&](QueryTile& tile) { AttendTile(tile, products); });
 }
 
 void MergeTile(QueryTile& tile) {
@@ -322,19 +308,4 @@ void MergeTile(QueryTile& tile) {
   WriteResults(tile);
 }
 
-// visit(tile) for the tiles of a task.
-template <class Visit>
-void ForEachTile(const AttentionTask& task, const Visit& visit) {
-  QueryTile tile;
-  tile.task = &task;
-  PlaceTile(task.scratch.data(), task.rows, task.heads_per_kv, task.k_dim, task.v_dim,
-            task.key_form, tile);
-  const int tile_rows = RowsOfQueries(kTileQueries, task.rows, task.heads_per_kv);
-  for (int64_t row = 0; row < task.rows; row += tile_rows) {
-    PlaceRows(tile, row, static_cast<int>(Least(tile_rows, task.rows - row)));
-    visit(tile);
-  }
-}
-
-void Attention(const AttentionTask& task) { ForEachTile(task, AttendTile); }
-void AttentionMerge(const AttentionTask& task) { ForEachTile(task, MergeTile); }
+void AttentionMerge(const AttentionTask& task) { ForEachTile(task, TileCut(), MergeTile); }

@@ -1,9 +1,10 @@
 // The softmax of attention: from the scores of a query vector in a span to its weights, relative to
 // the span's largest score, and to the codes by which q8 values are multiplied.
 //
-// Included inside an instruction set's namespace and target region, after attention_q8.inl and
-// before attention.inl, whose invariants it keeps: exponentials are summed in lanes by position %
-// 16, and which exponential is used, the quick one or the one for all numbers, changes no bit.
+// Included inside an instruction set's namespace and target region, after attention_codes.inl and
+// before attention_spans.inl. It keeps the invariants of attention.inl: exponentials are summed in
+// lanes by position % 16, and which exponential is used, the quick one or the one for all numbers,
+// changes no bit.
 
 // Writes -infinity over the scores of whole tiles that `seen` does not cover, and returns these
 // whole tiles, as offsets in the span.
@@ -156,11 +157,11 @@ float WeighScores(const QueryTile& tile, int query, const SeenScores& seen, floa
   return SumLanes(sums);
 }
 
-// Turns the scores of one query vector into weights relative to the span's maximum.
-void SoftmaxQuery(const QueryTile& tile, int query) {
+// Turns the scores of one query vector into weights relative to the span's maximum, and says for
+// which offsets.
+void SoftmaxQuery(const QueryTile& tile, int query, SeenScores& all) {
   const int row = query / tile.task->heads_per_kv;
   float* scores = tile.ScoresOf(query);
-  SeenScores all;
   all.count = 0;
   ScoreRange range;
   for (int s = 0; s < tile.segment_count; ++s) {

@@ -2,14 +2,19 @@
 // the segments of the cache's runs in them, with the working memory of a tile.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl, math.inl
-// and kv_store.inl, and before attention.inl.
+// and quantize_vector.inl, and before the other parts of attention.
 
-// Query vectors per tile, unless one row alone has more heads than that; so a tile has no more
-// rows.
-inline constexpr int kTileQueries = 64;
-// The same for the rows of a tile that go through a span together: their scores stay in the
-// first-level cache, the span's keys and values in the second.
-inline constexpr int kUnitQueries = 8;
+// Rows per tile at most.
+inline constexpr int kTileRows = kMaskedRowsMax;
+
+// How many query vectors go together, unless one row alone has more heads than that.
+struct TileCut {
+  int tile_queries = 64;
+  // Those of a tile that go through a span together: their scores stay in the first-level cache,
+  // the span's keys and values in the second.
+  int unit_queries = 8;
+  int unit_multiple = 1;  // arrays of a unit have room for a multiple of so many query vectors
+};
 // Query vectors that share registers, and vectors of sums kept in registers at most.
 inline constexpr int kBlockQueries = kLanes == 16 ? 8 : 4;
 inline constexpr int kBlockSums = kRegisters / 2;
@@ -73,10 +78,11 @@ struct Segment {
 // row j / heads. Arrays of a unit hold what the unit that is at work needs in a span.
 struct QueryTile {
   const AttentionTask* task;
+  TileCut cut;
   int64_t first_row;
   int rows;
-  int queries;                       // rows * heads_per_kv
-  PositionRange seen[kTileQueries];  // by row
+  int queries;                    // rows * heads_per_kv
+  PositionRange seen[kTileRows];  // by row
   PositionRange seen_by_any;
 
   // Queries as ScoreUnit reads them, block by block: [k_dim][queries of the block] floats, or
@@ -151,14 +157,21 @@ inline int RowsOfQueries(int queries, int64_t rows, int heads_per_kv) {
   return static_cast<int>(Least(rows, Greatest(1, queries / heads_per_kv)));
 }
 
+inline int TileRowsOf(const TileCut& cut, int64_t rows, int heads_per_kv) {
+  return static_cast<int>(Least(kTileRows, RowsOfQueries(cut.tile_queries, rows, heads_per_kv)));
+}
+
 inline int64_t ValueStride(int v_dim) { return (v_dim + 15) / 16 * 16; }
 
-// Lays a tile's arrays out in memory from `base` on, if that is not null, and returns their size.
+// Lays the arrays of a tile, whose cut is known, out in memory from `base` on, if that is not null,
+// and returns their size.
 size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int v_dim,
                  KeyForm key_form, QueryTile& tile) {
-  const int64_t tile_rows = RowsOfQueries(kTileQueries, rows, heads_per_kv);
+  const int64_t tile_rows = TileRowsOf(tile.cut, rows, heads_per_kv);
   const int64_t queries = tile_rows * heads_per_kv;
-  const int64_t unit = int64_t{RowsOfQueries(kUnitQueries, rows, heads_per_kv)} * heads_per_kv;
+  const int unit_rows = RowsOfQueries(tile.cut.unit_queries, tile_rows, heads_per_kv);
+  const int64_t multiple = tile.cut.unit_multiple;
+  const int64_t unit = (unit_rows * heads_per_kv + multiple - 1) / multiple * multiple;
   size_t size = 0;
   const auto place = [&](auto*& array, int64_t count) {
     if (base != nullptr) {
@@ -185,12 +198,6 @@ size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int
   return size;
 }
 
-size_t AttentionScratchBytes(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
-                             KeyForm key_form) {
-  QueryTile tile;
-  return PlaceTile(nullptr, rows, heads_per_kv, k_dim, v_dim, key_form, tile);
-}
-
 // The widest block of at most `left` query vectors: a power of two.
 inline int NextBlock(int left) {
   int queries = kBlockQueries;
@@ -212,7 +219,7 @@ inline void ForEachBlock(int begin, int queries, const Visit& visit) {
 template <class Visit>
 inline void ForEachUnit(QueryTile& tile, const Visit& visit) {
   const int heads = tile.task->heads_per_kv;
-  const int rows = RowsOfQueries(kUnitQueries, tile.rows, heads);
+  const int rows = RowsOfQueries(tile.cut.unit_queries, tile.rows, heads);
   for (tile.unit_row = 0; tile.unit_row < tile.rows; tile.unit_row += rows) {
     tile.unit_rows = tile.rows - tile.unit_row < rows ? tile.rows - tile.unit_row : rows;
     tile.unit_first = tile.unit_row * heads;
@@ -247,43 +254,4 @@ inline const float* QueryOf(const QueryTile& tile, int query) {
   const int heads = task.heads_per_kv;
   return task.queries + (tile.first_row + query / heads) * task.query_row_stride +
          int64_t{query % heads} * task.query_dim();
-}
-
-// Lays query vectors, as far as they meet key tiles, out as the blocks of ScoreUnit read them.
-void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
-  const AttentionTask& task = *tile.task;
-  const int begin = task.query_dim() - task.k_dim;
-  for (int q = 0; q < count; ++q) {
-    const int query = first + q;
-    const float* source = QueryOf(tile, query) + begin;
-    if (!KvHasScales(task.k_element)) {
-      for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
-      continue;
-    }
-    alignas(4) int8_t codes[kKvQ8DimMax];
-    tile.query_factor[query] = QuantizeVector(source, task.k_dim, codes) * task.scale;
-    int32_t sum = 0;
-    for (int d = 0; d < task.k_dim; ++d) sum += codes[d];
-    tile.query_sum[query] = sum;
-    for (int d = 0; d < (task.k_dim + 3) / 4; ++d) {
-      std::memcpy(packed + d * count + q, codes + 4 * d, 4);
-    }
-  }
-}
-
-void PackQueries(QueryTile& tile) {
-  const AttentionTask& task = *tile.task;
-  const auto pack_into = [&](float* packed) {
-    return [&tile, &task, packed](int first, int count) {
-      PackBlock(tile, first, count, packed + int64_t{first} * task.k_dim);
-    };
-  };
-  ForEachUnit(tile,
-              [&] { ForEachBlock(tile.unit_first, tile.unit_count, pack_into(tile.packed)); });
-  bool masked = false;
-  for (const KvRun& run : task.runs) masked |= run.rows != ~uint64_t{0};
-  if (!masked) return;
-  for (int row = 0; row < tile.rows; ++row) {
-    ForEachBlock(row * task.heads_per_kv, task.heads_per_kv, pack_into(tile.packed_by_row));
-  }
 }

@@ -367,6 +367,7 @@ class ExpandedAttentionNode final : public Node {
     task.hidden = pass.kv->Hidden(cache_id_, work);
     task.slice = {span.number, span.number, span.number + 1, scratch.partials};
     task.scratch = scratch.kernels;
+    task.count = cpu::TokenCount::kMany;
     // Rows that see nothing of the span are left out by some instruction sets.
     for (int64_t row = 0; row < task.rows; ++row) {
       scratch.partials[row * PartialFloats() + 1] = 0.0f;

@@ -4,15 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
+#include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "cpu/avx512vbmi/isa.h"
 #include "cpu/avx512vnni/peaks.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
+#include "cpu/kv_format_list.h"
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 #include "tests/cpu/isa_test.h"
@@ -124,6 +130,35 @@ struct Tiles {
       std::memcpy(data[kSums][m], &sums, sizeof(sums));
     }
   }
+
+  // Of bytes, four to a lane.
+  template <int kSums, int kLeft, int kRight, class LeftByte>
+  static void MultiplyBytes() {
+    for (const int tile : {kSums, kLeft, kRight}) CheckUse(tile);
+    KVANT_CHECK(shape.row_bytes[kLeft] == 4 * shape.rows[kRight]);
+    KVANT_CHECK(shape.rows[kSums] == shape.rows[kLeft]);
+    KVANT_CHECK(shape.row_bytes[kSums] == shape.row_bytes[kRight]);
+    for (int m = 0; m < shape.rows[kSums]; ++m) {
+      std::array<int32_t, 16> sums;
+      std::memcpy(sums.data(), data[kSums][m], sizeof(sums));
+      for (int k = 0; k < shape.row_bytes[kLeft]; ++k) {
+        const int left = static_cast<LeftByte>(data[kLeft][m][k]);
+        for (size_t n = 0; n < 16; ++n) {
+          sums[n] +=
+              left * static_cast<int8_t>(data[kRight][k / 4][4 * n + static_cast<size_t>(k) % 4]);
+        }
+      }
+      std::memcpy(data[kSums][m], sums.data(), sizeof(sums));
+    }
+  }
+  template <int kSums, int kLeft, int kRight>
+  static void MultiplySigned() {
+    MultiplyBytes<kSums, kLeft, kRight, int8_t>();
+  }
+  template <int kSums, int kLeft, int kRight>
+  static void MultiplyUnsigned() {
+    MultiplyBytes<kSums, kLeft, kRight, uint8_t>();
+  }
 };
 
 }  // namespace
@@ -143,6 +178,10 @@ constexpr CpuFeature kBf16[] = {CpuFeature::kAvx512bf16};
 #include "cpu/amx/peaks.inl"
 #include "cpu/amx/round_activations.inl"
 
+namespace attention {
+#include "cpu/amx/attention.inl"
+}  // namespace attention
+
 }  // namespace
 }  // namespace kvant::cpu::amx_model
 
@@ -156,6 +195,8 @@ KernelTable BuildTable() {
   KernelTable table = *avx512vbmi::Kernels();
   table.isa = amx_model::kIsaName;
   table.matmul = amx_model::BuildKernels();
+  table.attention_scratch_bytes = amx_model::attention::ScratchBytes;
+  table.attention = amx_model::attention::Attend;
   table.many_form = ActivationForm::kBf16;
   table.quantize_many = amx_model::RoundActivations;
   table.peaks = &peaks;

@@ -32,6 +32,8 @@ struct Shape {
   std::vector<float> sinks = {};        // [heads_per_kv] or none
   WindowKind window_kind = WindowKind::kSliding;
   KeyForm key_form = KeyForm::kStored;
+  TokenCount count = TokenCount::kFew;
+  bool in_parts = false;  // products are sums of products of parts, as in AMX
 
   int query_dim() const { return key_form == KeyForm::kValueFirst ? v_dim + k_dim : k_dim; }
 };
@@ -181,16 +183,18 @@ inline Shape RandomShape(std::mt19937& generator) {
         RandomVector(shape.heads_per_kv, generator, each_head == &shape.sinks ? 3.0f : 0.1f);
   }
   if (generator() % 3 == 0) shape.key_form = KeyForm::kValueFirst;
+  shape.count = OneOf(generator, {TokenCount::kFew, TokenCount::kMany});
   return shape;
 }
 
 inline std::string Describe(const Shape& shape) {
   const bool sections = shape.window_kind == WindowKind::kSections;
-  return fmt::format("k_dim {} v_dim {} heads {} {} {} cache [{}, {}) cap {}{}{}{}", shape.k_dim,
+  return fmt::format("k_dim {} v_dim {} heads {} {} {} cache [{}, {}) cap {}{}{}{}{}", shape.k_dim,
                      shape.v_dim, shape.heads_per_kv, sections ? "sections" : "window",
                      shape.window, shape.cache_begin, shape.cache_end, shape.score_cap,
                      shape.bias_slopes.empty() ? "" : " bias", shape.sinks.empty() ? "" : " sinks",
-                     shape.key_form == KeyForm::kStored ? "" : ", values first");
+                     shape.key_form == KeyForm::kStored ? "" : ", values first",
+                     shape.count == TokenCount::kFew ? "" : ", many tokens");
 }
 
 inline void FillRandom(const Shape& shape, Cache& cache, uint32_t seed) {
@@ -214,6 +218,13 @@ inline std::vector<int64_t> LastPositions(const Shape& shape, int64_t count) {
   std::vector<int64_t> positions;
   for (int64_t p = shape.cache_end - count; p < shape.cache_end; ++p) positions.push_back(p);
   return positions;
+}
+
+// As `shape`, for kernels that must give the bits of the reference: those of passes with many
+// tokens may have an arithmetic of their own.
+inline Shape InCommonArithmetic(const KernelTable& kernels, Shape shape) {
+  if (kernels.many_form != ActivationForm::kInt8) shape.count = TokenCount::kFew;
+  return shape;
 }
 
 inline float ScaleOf(const Shape& shape) {
@@ -248,7 +259,8 @@ inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
           .sinks = each_head(shape.sinks),
           .window_kind = shape.window_kind,
           .scratch = scratch,
-          .key_form = shape.key_form};
+          .key_form = shape.key_form,
+          .count = shape.count};
 }
 
 inline void AttendInto(const KernelTable& kernels, const Shape& shape, std::span<const KvRun> runs,
@@ -308,6 +320,7 @@ inline int64_t FirstVisible(const Shape& shape, int64_t position) {
 // each merge, a denominator's fewer, the division one. A sink merges like one more span. A cap has
 // an error of its own and a bias one rounding of the score. Weights that meet q8 values are rounded
 // to multiples of the largest product of a weight and a scale in the span over kKvWeightCodeMax.
+// Products of parts have an error of their own (AttentionTask::count).
 struct Exact {
   std::vector<double> out;    // [v_dim]
   std::vector<double> bound;  // [v_dim]
@@ -328,6 +341,12 @@ inline std::vector<double> AsQ8(const float* values, int dim) {
 // A query as it meets what is stored as `element`.
 inline std::vector<double> AsMet(KvElement element, const float* values, int dim) {
   return element == KvElement::kQ8 ? AsQ8(values, dim) : std::vector<double>(values, values + dim);
+}
+
+// How far a product with what is stored as `element` may be from its value, beside roundings.
+inline double ProductError(const Shape& shape, KvElement element) {
+  if (!shape.in_parts || element == KvElement::kQ8) return 0.0;
+  return element == KvElement::kF16 ? 0x1p-15 : 0x1p-22;
 }
 
 // The scores of the visible positions, and how far a float computation of one may be from it.
@@ -353,7 +372,8 @@ inline ExactScores ScoreExactly(const Shape& shape, const Cache& cache, const fl
     for (int d = 0; d < shape.k_dim; ++d) add(query[static_cast<size_t>(d)] * cache.Key(p, d));
     const double scale = ScaleOf(shape);
     double score = scale * dot;
-    double error = (shape.query_dim() + 4) * kRounding * scale * magnitude;
+    double error = ((shape.query_dim() + 4) * kRounding + ProductError(shape, shape.k_element)) *
+                   scale * magnitude;
     if (shape.score_cap > 0) {
       const double cap = shape.score_cap;
       score = cap * std::tanh(score / cap);
@@ -383,7 +403,8 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
   const double spans =
       static_cast<double>(position / kAttentionSpan - begin / kAttentionSpan + 1 + has_sink);
   const double visible = static_cast<double>(scores.size());
-  const double sum_error = kRounding * (std::min(visible, double{kAttentionSpan}) + 2 * spans + 1);
+  const double sum_error = kRounding * (std::min(visible, double{kAttentionSpan}) + 2 * spans + 1) +
+                           ProductError(shape, shape.v_element);
 
   Exact exact;
   for (int d = 0; d < shape.v_dim; ++d) {

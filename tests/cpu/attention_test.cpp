@@ -14,8 +14,10 @@ namespace {
 
 class Attention : public IsaTest {
  protected:
-  void ExpectNearExact(const Shape& shape, const Cache& cache, const Rows& rows) const {
+  void ExpectNearExact(Shape shape, const Cache& cache, const Rows& rows) const {
     const std::vector<float> out = Attend(kernels(), shape, cache, rows);
+    shape.in_parts =
+        kernels().many_form != ActivationForm::kInt8 && shape.count == TokenCount::kMany;
     size_t vector = 0;
     for (const int64_t position : rows.positions) {
       for (int head = 0; head < shape.heads_per_kv; ++head, ++vector) {
@@ -48,10 +50,30 @@ TEST_P(Attention, IsWithinItsRoundingsOverManySpans) {
   Shape shape;
   shape.cache_end = 1301;
   for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
-    shape.k_element = shape.v_element = element;
-    Cache cache(shape, {4096});
-    FillRandom(shape, cache, 5);
-    ExpectNearExact(shape, cache, RandomRows(shape, {0, 511, 512, 1023, 1024, 1300}, 6));
+    for (const TokenCount count : {TokenCount::kFew, TokenCount::kMany}) {
+      shape.k_element = shape.v_element = element;
+      shape.count = count;
+      Cache cache(shape, {4096});
+      FillRandom(shape, cache, 5);
+      ExpectNearExact(shape, cache, RandomRows(shape, {0, 511, 512, 1023, 1024, 1300}, 6));
+    }
+  }
+}
+
+// Chunks of a prompt: more rows than a tile has, of which some see a span that others do not.
+TEST_P(Attention, IsWithinItsRoundingsForManyRows) {
+  for (uint32_t seed = 40; seed < 48; ++seed) {
+    std::mt19937 generator(seed);
+    Shape shape = RandomShape(generator);
+    shape.key_form = KeyForm::kStored;
+    shape.count = TokenCount::kMany;
+    shape.cache_end += 450;
+    SCOPED_TRACE(Describe(shape));
+    Cache cache(shape, {32, 16, 160});
+    FillRandom(shape, cache, seed);
+    const int64_t cached = shape.cache_end - shape.cache_begin;
+    ExpectNearExact(shape, cache,
+                    RandomRows(shape, LastPositions(shape, std::min<int64_t>(cached, 70)), seed));
   }
 }
 
@@ -82,9 +104,14 @@ TEST_P(Attention, TakesMoreHeadsThanOneTileHolds) {
 // row sees is NaN, and so is all that a row's neighbours alone may see.
 TEST_P(Attention, SeesExactlyTheVisiblePositions) {
   for (const int64_t window : {0, 1, 7, 16, 32, 33, 513}) {
-    for (const int64_t cache_begin : {int64_t{0}, int64_t{16 * 12345}}) {
+    for (const auto& [moved, count] : {std::pair{0, TokenCount::kFew},
+                                       {0, TokenCount::kMany},
+                                       {12345, TokenCount::kFew},
+                                       {12345, TokenCount::kMany}}) {
+      const int64_t cache_begin = int64_t{16} * moved;
       if (window == 0 && cache_begin > 0) continue;
       Shape shape;
+      shape.count = count;
       shape.k_dim = 8;
       shape.v_dim = 3;
       shape.heads_per_kv = 3;
@@ -111,11 +138,11 @@ TEST_P(Attention, SeesExactlyTheVisiblePositions) {
         int64_t sum = 0;
         const int64_t first = FirstVisible(shape, position);
         for (int64_t p = first; p <= position; ++p) sum += p - cache_begin;
-        const float count = static_cast<float>(position - first + 1);
+        const float visible = static_cast<float>(position - first + 1);
         for (size_t head = 0; head < 3; ++head) {
           const float* got = out.data() + (row * 3 + head) * 3;
           ASSERT_EQ(got[0], 1.0f) << position;
-          ASSERT_EQ(got[1], static_cast<float>(sum) / count) << position;
+          ASSERT_EQ(got[1], static_cast<float>(sum) / visible) << position;
           ASSERT_EQ(got[2], -1.0f) << position;
         }
       }
@@ -126,9 +153,13 @@ TEST_P(Attention, SeesExactlyTheVisiblePositions) {
 // Not-a-number in the key and value of one position reaches exactly the rows that see it, also when
 // other rows of the same call do.
 TEST_P(Attention, APositionThatIsNotSeenContributesNothing) {
-  for (const int64_t window : {0, 9}) {
+  for (const auto& [window, count] : {std::pair{0, TokenCount::kFew},
+                                      {9, TokenCount::kFew},
+                                      {0, TokenCount::kMany},
+                                      {9, TokenCount::kMany}}) {
     for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
       Shape shape;
+      shape.count = count;
       shape.k_dim = 24;
       shape.v_dim = 40;
       shape.heads_per_kv = 2;
@@ -205,7 +236,7 @@ TEST_P(Attention, BitsDoNotDependOnTheRuns) {
 TEST_P(Attention, BitsAreThoseOfTheReference) {
   for (uint32_t seed = 300; seed < 330; ++seed) {
     std::mt19937 generator(seed);
-    const Shape shape = RandomShape(generator);
+    const Shape shape = InCommonArithmetic(kernels(), RandomShape(generator));
     SCOPED_TRACE(Describe(shape));
     Cache cache(shape, {32, 96});
     FillRandom(shape, cache, seed);
@@ -273,10 +304,13 @@ TEST_P(Attention, TheLargestSumsOfQ8ValuesFit) {
   for (int d = 0; d < shape.v_dim; ++d) value.push_back(d % 3 == 0 ? -127.0f : 127.0f);
   for (int64_t p = 0; p < shape.cache_end; ++p) cache.Put(p, key.data(), value.data());
   Rows rows{{shape.cache_end - 1}, std::vector<float>(15 * 8, 0.0f)};
-  const std::vector<float> out = Attend(kernels(), shape, cache, rows);
-  for (size_t i = 0; i < out.size(); ++i) {
-    // Roundings of the sum, its scale and their product, in merging and of the quotient.
-    ASSERT_NEAR(out[i], value[i % value.size()], 127 * 8 * kRounding) << "element " << i;
+  for (const TokenCount count : {TokenCount::kFew, TokenCount::kMany}) {
+    shape.count = count;
+    const std::vector<float> out = Attend(kernels(), shape, cache, rows);
+    for (size_t i = 0; i < out.size(); ++i) {
+      // Roundings of the sum, its scale and their product, in merging and of the quotient.
+      ASSERT_NEAR(out[i], value[i % value.size()], 127 * 8 * kRounding) << "element " << i;
+    }
   }
 }
 

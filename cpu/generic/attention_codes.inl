@@ -1,0 +1,111 @@
+// Weights of attention as integers, by which q8 values are multiplied: the weights of a span, each
+// times the scale of its value, with one scale for the span. Positions that a query does not see
+// have the code 0 and can be multiplied with anything.
+//
+// Included inside an instruction set's namespace and target region, after attention_tile.inl and
+// before attention_softmax.inl.
+
+inline float LargestLane(F32 lanes) {
+  float values[kLanes];
+  Store(values, lanes);
+  float largest = values[0];
+  for (const float value : values) largest = largest > value ? largest : value;
+  return largest;
+}
+
+// What becomes of a query's exponentials: the largest product with the scale of a value, and NaN
+// in `taint` where such a scale is NaN, because the value was not finite.
+struct ScaledWeights {
+  F32 largest;
+  F32 taint;
+};
+
+// The scales of a run's values by offset in a span.
+struct RunScales {
+  const float* scales;  // of the run's first value
+  int64_t run_offset;   // of that value
+  int64_t count;
+
+  F32 At(int64_t offset) const { return Load(scales + (offset - run_offset)); }
+  F32 PartAt(int64_t offset) const {
+    const int64_t token = offset - run_offset;
+    return LoadPartial(scales + token, Least(kLanes, Greatest(0, count - token)));
+  }
+};
+
+// Exponentials times the scales of their values, which are finite.
+struct FiniteScales {
+  RunScales run;
+  ScaledWeights& scaled;
+
+  F32 operator()(F32 weights, int64_t offset) const {
+    const F32 products = Mul(weights, run.At(offset));
+    scaled.largest = Max(products, scaled.largest);
+    return products;
+  }
+};
+// The same where scales may be NaN, or end.
+struct AnyScales {
+  RunScales run;
+  ScaledWeights& scaled;
+
+  F32 operator()(F32 weights, int64_t offset) const {
+    const F32 products = MulNonZero(weights, run.PartAt(offset));
+    scaled.largest = Max(products, scaled.largest);
+    scaled.taint = MulAdd(products, Zero(), scaled.taint);
+    return products;
+  }
+};
+
+// Whether all scales of `count` values are finite.
+inline bool AreFinite(const float* scales, int64_t count) {
+  F32 products = Zero();
+  for (int64_t i = 0; i < count; i += kLanes) {
+    products = MulAdd(LoadPartial(scales + i, Least(kLanes, count - i)), Zero(), products);
+  }
+  return SumByHalves(products) == 0.0f;
+}
+
+inline void ClearCodes(FourCodes* codes, PositionRange offsets) {
+  if (offsets.empty()) return;
+  std::memset(
+      codes + offsets.begin / kValueTileTokens, 0,
+      static_cast<size_t>((offsets.end - offsets.begin) / kValueTileTokens) * sizeof(FourCodes));
+}
+
+// From scaled weights in the given ranges of offsets to a query's codes and their scale.
+void StoreCodes(const QueryTile& tile, int query, const PositionRange* offsets, int count,
+                const ScaledWeights& scaled) {
+  constexpr float kCodeMax = kKvWeightCodeMax;
+  constexpr float kVanishing = 0x1p-100f;  // kCodeMax divided by less may overflow
+  const float* weights = tile.ScoresOf(query);
+  FourCodes* codes = tile.WeightCodesOf(query);
+  const float max = LargestLane(scaled.largest);
+  const bool vanishes = !(max >= kVanishing);
+  const F32 inverse = Broadcast(vanishes ? 0.0f : kCodeMax / max);
+  int64_t done = 0;
+  for (int s = 0; s < count; ++s) {
+    ClearCodes(codes, {done, offsets[s].begin});
+    for (int64_t i = offsets[s].begin; i < offsets[s].end; i += kLanes) {
+      StoreWeightCodes(Mul(Load(weights + i), inverse), codes + i / kValueTileTokens);
+    }
+    done = offsets[s].end;
+  }
+  ClearCodes(codes, {done, kAttentionSpan});
+  float lanes[kLanes];
+  Store(lanes, scaled.taint);
+  float step = vanishes ? 0.0f : max / kCodeMax;
+  for (const float lane : lanes) step += lane;
+  tile.weight_step[query - tile.unit_first] = step;
+}
+
+// From a unit's sums of integers to its weighted values.
+void ScaleQ8Sums(const QueryTile& tile) {
+  for (int q = 0; q < tile.unit_count; ++q) {
+    const F32 step = Broadcast(tile.weight_step[q]);
+    float* sums = tile.span_sums + q * tile.value_stride;
+    for (int64_t d = 0; d < tile.value_stride; d += kLanes) {
+      Store(sums + d, Mul(ToFloat(LoadInts(sums + d)), step));
+    }
+  }
+}
