@@ -26,6 +26,9 @@ struct FloatGemm {
   // True: our own panels, MatMulKernel::run_many, multiply many tokens where a kernel has them.
   // False: a library's `run` does, or MatMulKernel::run where that is null.
   bool panels;
+
+  // Passes with many tokens have the arithmetic of those with few, in attention, too.
+  bool as_few() const { return run == nullptr && !panels; }
 };
 
 // The backends of this build, preferred first.

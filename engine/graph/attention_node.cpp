@@ -249,7 +249,7 @@ class AttentionNode final : public Node {
     task.runs = pass.kv->Runs(cache_id_, CacheHead(place.kv_head), work, runs);
     task.hidden = pass.kv->Hidden(cache_id_, work);
     task.scratch = scratch.subspan(run_bytes + QueryBytes() + PositionBytes());
-    task.count = pass.TokenCount(in_.queries);
+    if (!shape_.as_few) task.count = pass.TokenCount(in_.queries);
     task.distance_bias = DistancesOf(place.kv_head);
     if (shape_.sees_all) {
       int64_t* last = reinterpret_cast<int64_t*>(scratch.data() + run_bytes + QueryBytes());

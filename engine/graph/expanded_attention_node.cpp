@@ -56,6 +56,7 @@ class ExpandedAttentionNode final : public Node {
         kernels_(kernels),
         keys_(kernels, float_gemm, keys),
         values_(kernels, float_gemm, values),
+        as_few_(float_gemm.as_few()),
         cache_id_(cache_id),
         shape_(shape),
         scale_(scale),
@@ -367,7 +368,7 @@ class ExpandedAttentionNode final : public Node {
     task.hidden = pass.kv->Hidden(cache_id_, work);
     task.slice = {span.number, span.number, span.number + 1, scratch.partials};
     task.scratch = scratch.kernels;
-    task.count = cpu::TokenCount::kMany;
+    if (!as_few_) task.count = cpu::TokenCount::kMany;
     // Rows that see nothing of the span are left out by some instruction sets.
     for (int64_t row = 0; row < task.rows; ++row) {
       scratch.partials[row * PartialFloats() + 1] = 0.0f;
@@ -390,6 +391,7 @@ class ExpandedAttentionNode final : public Node {
   const cpu::KernelTable& kernels_;
   HeadProduct keys_;
   HeadProduct values_;
+  bool as_few_;
   int cache_id_;
   LatentShape shape_;
   float scale_;

@@ -64,6 +64,7 @@ struct AttentionShape {
   // Of latent attention in absorbed form: a key is its value and k_dim more numbers. All heads have
   // the same, so kv_heads only says in how many tasks they are taken.
   std::optional<LatentShape> latent = {};
+  bool as_few = false;  // cpu::FloatGemm::as_few
 
   int64_t query_dim() const { return latent.has_value() ? v_dim + k_dim : k_dim; }
   int64_t HeadsPerKv() const { return heads / kv_heads; }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 
+#include "base/aligned_buffer.h"
 #include "cpu/kernels.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
@@ -223,8 +224,11 @@ class Program {
     }
     const std::vector<float> queries(positions.size() * kDim, 0.0f);
     std::vector<float> out(positions.size() * kDim);
-    std::vector<std::byte> scratch(
-        kernels.attention_scratch_bytes(work.rows, 1, kDim, kDim, cpu::KeyForm::kStored));
+    const AlignedBuffer scratch =
+        AlignedBuffer::Allocate(
+            kernels.attention_scratch_bytes(work.rows, 1, kDim, kDim, cpu::KeyForm::kStored),
+            "test")
+            .value();
     cpu::AttentionTask task{.queries = queries.data(),
                             .query_row_stride = kDim,
                             .out = out.data(),
@@ -242,7 +246,7 @@ class Program {
                             .hidden = view_.Hidden(layer, work),
                             .window_kind = shape.policy == "sections" ? cpu::WindowKind::kSections
                                                                       : cpu::WindowKind::kSliding,
-                            .scratch = scratch};
+                            .scratch = scratch.bytes()};
     kernels.attention(task);
     for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-3) << i;
   }

@@ -216,6 +216,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
   graph::AttentionShape shape = ShapeOf(*this);
+  shape.as_few = plan.float_gemm().as_few();
   if (sinks == Sinks::kRequired) {
     KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
   }

@@ -36,7 +36,8 @@ Status CrossAttention::AddNodes(SublayerBuilder& builder) const {
   const graph::ValueId queries = plan.NewFloats(name, RowSpace::kPass, heads * k_dim);
   plan.AddMatMul(RowSpace::kPass, name, std::move(query_operands), normed, queries,
                  cpu::Store::kSet);
-  const graph::AttentionShape shape = CrossShape(*this, heads);
+  graph::AttentionShape shape = CrossShape(*this, heads);
+  shape.as_few = plan.float_gemm().as_few();
   graph::CacheLayer layer = {.kv_heads = heads, .k_dim = k_dim, .v_dim = v_dim};
   layer.keeps = graph::Keeps::kSource;
   const int cache_id = plan.plan().AddCacheLayer(layer);
