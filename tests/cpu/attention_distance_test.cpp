@@ -68,7 +68,10 @@ KVANT_FOR_EACH_ISA(AttentionDistances);
 // own.
 TEST_P(AttentionDistances, Ed17AreThoseOfTheBucketsOfTransformers) {
   constexpr int64_t kPositions = kFarthest + 1;
-  for (const bool both : {true, false}) {
+  for (const auto& [both, count] : {std::pair{true, TokenCount::kFew},
+                                    {false, TokenCount::kFew},
+                                    {true, TokenCount::kMany},
+                                    {false, TokenCount::kMany}}) {
     const Buckets buckets(both ? "encoder" : "decoder");
     DistanceBias bias;
     const GuardedArray<float> numbers(TableOf(buckets, both ? buckets.distance_max : 0, bias));
@@ -86,6 +89,7 @@ TEST_P(AttentionDistances, Ed17AreThoseOfTheBucketsOfTransformers) {
       shape.heads_per_kv = kHeads;
       shape.k_element = shape.v_element = element;
       shape.cache_end = kPositions;
+      shape.count = count;
       Cache cache(shape, {64});
       const std::vector<float> zeros(8, 0.0f);
       for (int64_t p = 0; p < kPositions; ++p) {

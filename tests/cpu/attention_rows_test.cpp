@@ -211,8 +211,11 @@ TEST_P(AttentionRows, HiddenPositionsWeighNothing) {
     ++count;
   }
   const float mean = static_cast<float>(sum) / static_cast<float>(count);
-  for (const float value : Attend(kernels(), shape, cache.runs(), hidden, rows)) {
-    EXPECT_EQ(value, mean);
+  for (const TokenCount tokens : {TokenCount::kFew, TokenCount::kMany}) {
+    shape.count = tokens;
+    for (const float value : Attend(kernels(), shape, cache.runs(), hidden, rows)) {
+      EXPECT_EQ(value, mean);
+    }
   }
 }
 

@@ -96,7 +96,10 @@ TEST_P(Attention, TakesMoreHeadsThanOneTileHolds) {
   shape.cache_end = 50;
   Cache cache(shape, {4096});
   FillRandom(shape, cache, 9);
-  ExpectNearExact(shape, cache, RandomRows(shape, LastPositions(shape, 3), 10));
+  for (const TokenCount count : {TokenCount::kFew, TokenCount::kMany}) {
+    shape.count = count;
+    ExpectNearExact(shape, cache, RandomRows(shape, LastPositions(shape, 3), 10));
+  }
 }
 
 // With queries of zero every visible position weighs exactly one, so the result counts them: values
