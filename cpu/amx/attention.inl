@@ -52,6 +52,18 @@ struct TileProducts {
     VisitKvFormat(tile.task->k_element, [&]<class Format>(Format) { ScoreOf<Format>(tile); });
   }
 
+  // From sums of integers to scores.
+  void Finish(const QueryTile& tile, int query) const {
+    if (wanted.empty() || !KvHasScales(tile.task->k_element)) return;
+    const PositionRange tiles = StepsWanted(kKeyTileTokens);
+    float* scores = tile.ScoresOf(query);
+    const F32 factor = Broadcast(tile.query_factor[query]);
+    for (int64_t i = tiles.begin * kKeyTileTokens; i < tiles.end * kKeyTileTokens; i += kLanes) {
+      const F32 product = Mul(ToFloat(LoadInts(scores + i)), Load(panels.key_scales + i));
+      Store(scores + i, Mul(product, factor));
+    }
+  }
+
   void Take(const QueryTile& tile, int query, const SeenScores& seen) const {
     if (wanted.empty()) return;
     VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
@@ -113,19 +125,6 @@ struct TileProducts {
     MultiplyGrid<Products>(queries, BlocksOf(tile), keys, tiles.end - tiles.begin, steps,
                            reinterpret_cast<std::byte*>(tile.scores + tiles.begin * kKeyTileTokens),
                            kScoreStride * int64_t{sizeof(float)});
-    if constexpr (Format::kHasScales) ScaleScores(tile, tiles);
-  }
-
-  // From sums of integers to scores.
-  void ScaleScores(const QueryTile& tile, PositionRange tiles) const {
-    for (int q = tile.unit_first; q < tile.unit_first + tile.unit_count; ++q) {
-      float* scores = tile.ScoresOf(q);
-      const F32 factor = Broadcast(tile.query_factor[q]);
-      for (int64_t i = tiles.begin * kKeyTileTokens; i < tiles.end * kKeyTileTokens; i += kLanes) {
-        const F32 product = Mul(ToFloat(LoadInts(scores + i)), Load(panels.key_scales + i));
-        Store(scores + i, Mul(product, factor));
-      }
-    }
   }
 
   // A query vector's weights, zero where it sees nothing, as lines of parts.

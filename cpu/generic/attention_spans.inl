@@ -60,6 +60,7 @@ void FindSegments(QueryTile& tile, size_t* next) {
 //   Begin(tile)            lays out the tile's queries
 //   BeginSpan(tile)        the span's segments are known
 //   Score(tile)            the unit's scores of all positions that it sees
+//   Finish(tile, query)    the same for a query vector, whose scores are about to be read
 //   Take(tile, query, seen)  a query vector's weights are known
 //   Weigh(tile)            the unit's weighted values
 template <class Products>
@@ -82,6 +83,7 @@ void AttendTile(QueryTile& tile, Products& products) {
       const int unit_end = tile.unit_first + tile.unit_count;
       products.Score(tile);
       for (int q = tile.unit_first; q < unit_end; ++q) {
+        products.Finish(tile, q);
         SeenScores seen;
         SoftmaxQuery(tile, q, seen);
         products.Take(tile, q, seen);
