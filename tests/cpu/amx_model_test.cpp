@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -131,24 +130,27 @@ struct Tiles {
     }
   }
 
-  // Of bytes, four to a lane.
+  // Of bytes, four to a lane; vectors of the language here, too.
   template <int kSums, int kLeft, int kRight, class LeftByte>
   static void MultiplyBytes() {
     for (const int tile : {kSums, kLeft, kRight}) CheckUse(tile);
     KVANT_CHECK(shape.row_bytes[kLeft] == 4 * shape.rows[kRight]);
     KVANT_CHECK(shape.rows[kSums] == shape.rows[kLeft]);
     KVANT_CHECK(shape.row_bytes[kSums] == shape.row_bytes[kRight]);
+    using Ints [[gnu::vector_size(64)]] = int32_t;
+    Ints right[64];  // number k of each lane
+    for (int k = 0; k < shape.row_bytes[kLeft]; ++k) {
+      Ints four;
+      std::memcpy(&four, data[kRight][k / 4], sizeof(four));
+      right[k] = four << (24 - 8 * (k % 4)) >> 24;
+    }
     for (int m = 0; m < shape.rows[kSums]; ++m) {
-      std::array<int32_t, 16> sums;
-      std::memcpy(sums.data(), data[kSums][m], sizeof(sums));
+      Ints sums;
+      std::memcpy(&sums, data[kSums][m], sizeof(sums));
       for (int k = 0; k < shape.row_bytes[kLeft]; ++k) {
-        const int left = static_cast<LeftByte>(data[kLeft][m][k]);
-        for (size_t n = 0; n < 16; ++n) {
-          sums[n] +=
-              left * static_cast<int8_t>(data[kRight][k / 4][4 * n + static_cast<size_t>(k) % 4]);
-        }
+        sums += static_cast<int32_t>(static_cast<LeftByte>(data[kLeft][m][k])) * right[k];
       }
-      std::memcpy(data[kSums][m], sums.data(), sizeof(sums));
+      std::memcpy(data[kSums][m], &sums, sizeof(sums));
     }
   }
   template <int kSums, int kLeft, int kRight>

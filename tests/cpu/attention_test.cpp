@@ -62,7 +62,7 @@ TEST_P(Attention, IsWithinItsRoundingsOverManySpans) {
 
 // Chunks of a prompt: more rows than a tile has, of which some see a span that others do not.
 TEST_P(Attention, IsWithinItsRoundingsForManyRows) {
-  for (uint32_t seed = 40; seed < 48; ++seed) {
+  for (uint32_t seed = 40; seed < 44; ++seed) {
     std::mt19937 generator(seed);
     Shape shape = RandomShape(generator);
     shape.key_form = KeyForm::kStored;
