@@ -189,18 +189,23 @@ struct StepValues {
   }
 };
 
-// Whether all numbers of a value are finite.
+// Finite numbers become numbers that are not, by a rounding, only if their double is none.
+inline F32 CheckFinite(F32 numbers, F32 check) {
+  return MulAdd(Add(numbers, numbers), Zero(), check);
+}
+
+// Whether all numbers of a value and their parts are finite.
 template <class Number>
 bool IsFinite(const std::byte* value, int64_t v_dim) {
   const Number* numbers = reinterpret_cast<const Number*>(value);
   F32 products = Zero();
   for (int64_t d = 0; d < v_dim; d += kLanes) {
-    products = MulAdd(LoadElementsPartial(numbers + d, Least(kLanes, v_dim - d)), Zero(), products);
+    products = CheckFinite(LoadElementsPartial(numbers + d, Least(kLanes, v_dim - d)), products);
   }
   return SumByHalves(products) == 0.0f;
 }
 
-// 32 positions to the tiles of a step. Returns whether all numbers are finite.
+// 32 positions to the tiles of a step. Returns whether all their parts are finite.
 template <class Format>
 bool PackValueStep(const StepValues<Format>& values, int64_t v_dim, std::byte* tiles) {
   using Number = typename Format::Number;
@@ -216,8 +221,8 @@ bool PackValueStep(const StepValues<Format>& values, int64_t v_dim, std::byte* t
     for (int64_t line = 0; line < kTileLines; ++line) {
       const F32 first = load(line);
       const F32 second = load(line + kTileLines);
-      check = MulAdd(first, Zero(), check);
-      check = MulAdd(second, Zero(), check);
+      check = CheckFinite(first, check);
+      check = CheckFinite(second, check);
       PutPairs<kPartsOf<Format>, false>(first, second, tiles + t * kTileBytes + line * kLineBytes,
                                         value_tiles * kTileBytes);
     }

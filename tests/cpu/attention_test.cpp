@@ -154,7 +154,7 @@ TEST_P(Attention, SeesExactlyTheVisiblePositions) {
 }
 
 // Not-a-number in the key and value of one position reaches exactly the rows that see it, also when
-// other rows of the same call do.
+// other rows of the same call do; the largest float reaches no other rows.
 TEST_P(Attention, APositionThatIsNotSeenContributesNothing) {
   for (const auto& [window, count] : {std::pair{0, TokenCount::kFew},
                                       {9, TokenCount::kFew},
@@ -174,18 +174,21 @@ TEST_P(Attention, APositionThatIsNotSeenContributesNothing) {
       const Rows rows = RandomRows(shape, LastPositions(shape, 40), 12);
       const std::vector<float> clean = Attend(kernels(), shape, cache, rows);
       constexpr int64_t kPoisoned = 57;
-      const std::vector<float> poison(64, std::numeric_limits<float>::quiet_NaN());
-      cache.Put(kPoisoned, poison.data(), poison.data());
-      const std::vector<float> out = Attend(kernels(), shape, cache, rows);
-      const size_t row_floats = 2 * 40;
-      for (size_t row = 0; row < rows.positions.size(); ++row) {
-        const int64_t position = rows.positions[row];
-        const bool sees = position >= kPoisoned && FirstVisible(shape, position) <= kPoisoned;
-        for (size_t i = row * row_floats; i < (row + 1) * row_floats; ++i) {
-          if (sees) {
-            ASSERT_TRUE(std::isnan(out[i])) << "position " << position;
-          } else {
-            ASSERT_TRUE(SameBits(out[i], clean[i])) << "position " << position;
+      for (const float number :
+           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()}) {
+        const std::vector<float> poison(64, number);
+        cache.Put(kPoisoned, poison.data(), poison.data());
+        const std::vector<float> out = Attend(kernels(), shape, cache, rows);
+        const size_t row_floats = 2 * 40;
+        for (size_t row = 0; row < rows.positions.size(); ++row) {
+          const int64_t position = rows.positions[row];
+          const bool sees = position >= kPoisoned && FirstVisible(shape, position) <= kPoisoned;
+          for (size_t i = row * row_floats; i < (row + 1) * row_floats; ++i) {
+            if (!sees) {
+              ASSERT_TRUE(SameBits(out[i], clean[i])) << "position " << position;
+            } else if (std::isnan(number)) {
+              ASSERT_TRUE(std::isnan(out[i])) << "position " << position;
+            }
           }
         }
       }
