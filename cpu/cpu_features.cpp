@@ -4,7 +4,9 @@
 #include "cpu/cpu_features.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #if defined(__x86_64__)
@@ -137,6 +139,15 @@ std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> 
     }
   }
   return "";
+}
+
+int64_t FirstLevelDataBytes() {
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  static const int64_t bytes = std::max<int64_t>(sysconf(_SC_LEVEL1_DCACHE_SIZE), 0);
+  return bytes;
+#else
+  return 0;
+#endif
 }
 
 }  // namespace kvant::cpu

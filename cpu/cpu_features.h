@@ -59,4 +59,7 @@ CpuFeatures DetectCpuFeatures();
 // "CPU lacks avx512_vnni", "the operating system does not save AVX-512 registers".
 std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> required);
 
+// Bytes of a core's first-level data cache, as the operating system says; 0 where it does not.
+int64_t FirstLevelDataBytes();
+
 }  // namespace kvant::cpu

@@ -40,6 +40,9 @@ struct CodeTraits {
 template <bool kOffsets>
 using SignedCodes = CodeTraits<kSignedBias, 128, kOffsets>;
 
+template <class Unpacker, int /*kTokens*/>
+using CodesFor = typename Unpacker::Codes;
+
 // What products must know of codes: whether they have a bias, and how many products fit 16 bits.
 template <class Codes>
 using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, ProductCodeMax(Codes::kCodeMax),

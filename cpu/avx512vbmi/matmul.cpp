@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cpu/avx512vnni/matmul.h"
+#include "cpu/cpu_features.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/matmul_table.h"

@@ -10,6 +10,12 @@
 // Weights are stored as unsigned codes (code + Codes::kBias); the accumulator starts at -kBias *
 // (sum of the activations), so integer dot products are exact.
 
+// Formats with one scale for 32 values multiply two blocks together, a unit: the dots of the halves
+// of a pair meet as integers, so that a conversion and an FMA serve 512 products. One or two tokens
+// multiply blocks as they are unpacked and add halves afterwards. For more tokens the codes of both
+// blocks are arranged so that eight chained VPDPBUSD add up a pair in its lane. The integers are
+// the same, and so are the bits.
+
 // Which values a lane of the four vectors of a block sums up.
 enum class LaneOrder {
   kGroups,  // lane 4q + v: group 4v + q; vector s holds its values 4s..4s+3
@@ -25,9 +31,28 @@ struct CodeTraits {
   static constexpr LaneOrder kOrder = kLanes;
 };
 
-// What products must know of codes: whether they have a bias, and offsets.
+// Where the two halves of a pair meet in one lane: nowhere, because each has a scale; in dots; or
+// before, in codes.
+enum class Meet { kNever, kInDots, kInCodes };
+
+template <class Codes, Meet kMeetValue>
+struct UnitCodes : Codes {
+  static constexpr Meet kMeet = kMeetValue;
+  static constexpr int kUnit = kMeet == Meet::kNever ? 1 : 2;
+  static constexpr bool kSharesScales = kMeet == Meet::kInCodes;
+};
+
+template <class Unpacker, int kTokens>
+using CodesFor = UnitCodes<typename Unpacker::Codes, Unpacker::kScaleValues == 16 ? Meet::kNever
+                                                     : kTokens <= 2               ? Meet::kInDots
+                                                                                  : Meet::kInCodes>;
+
+// What products must know of codes: whether they have a bias, and offsets, and how halves meet.
 template <class Codes>
-using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, Codes::kHasOffsets>;
+using ProductCodes =
+    UnitCodes<CodeTraits<Codes::kBias == 0 ? 0 : 1, Codes::kHasOffsets,
+                         Codes::kMeet == Meet::kInDots ? Codes::kOrder : LaneOrder::kGroups>,
+              Codes::kMeet>;
 
 // What the order of activations depends on.
 template <class Codes>
@@ -115,24 +140,21 @@ template <class Block>
   out.codes3 = _mm512_unpackhi_epi64(high01, high23);
 }
 
-// sum + the dots of a block times their scales, less what offsets take.
+// sum + the dots of a block or a unit times their scales, less what offsets take.
 template <class Codes>
-[[gnu::always_inline]] inline __m512 AddScaled(const WeightBlock& weights,
-                                               const ActivationBlock& activations, __m512i dots,
-                                               __m512 sum) {
-  const __m512 scales = _mm512_mul_ps(weights.scales, activations.scales);
-  sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scales, sum);
-  if constexpr (Codes::kHasOffsets) sum = _mm512_fnmadd_ps(weights.offsets, activations.sums, sum);
+[[gnu::always_inline]] inline __m512 AddScaled(const WeightBlock& weights, __m512 scales,
+                                               const __m512& sums, __m512i dots, __m512 sum) {
+  sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(weights.scales, scales), sum);
+  if constexpr (Codes::kHasOffsets) sum = _mm512_fnmadd_ps(weights.offsets, sums, sum);
   return sum;
 }
 
-// sums[t] += weights . activations[t]. The tokens advance side by side: one token's four dependent
+// dots[t] = weights . activations[t]. The tokens advance side by side: one token's four dependent
 // VPDPBUSD take 20 cycles, more than the scheduler looks ahead past.
 template <class Codes, int kTokens>
-[[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
-                                               const ActivationBlock* activations,
-                                               Accumulator* sums) {
-  __m512i dots[kTokens];
+[[gnu::always_inline]] inline void MultiplyCodes(const WeightBlock& weights,
+                                                 const ActivationBlock* activations,
+                                                 __m512i* dots) {
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
     dots[t] = Codes::kBias == 0 ? _mm512_setzero_si512() : activations[t].bias;
@@ -150,9 +172,105 @@ template <class Codes, int kTokens>
   for (int t = 0; t < kTokens; ++t) {
     dots[t] = _mm512_dpbusd_epi32(dots[t], weights.codes3, activations[t].codes3);
   }
+}
+
+// sums[t] += weights . activations[t].
+template <class Codes, int kTokens>
+[[gnu::always_inline]] inline void MultiplyAdd(const WeightBlock& weights,
+                                               const ActivationBlock* activations,
+                                               Accumulator* sums) {
+  __m512i dots[kTokens];
+  MultiplyCodes<Codes, kTokens>(weights, activations, dots);
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
-    sums[t] = AddScaled<Codes>(weights, activations[t], dots[t], sums[t]);
+    sums[t] =
+        AddScaled<Codes>(weights, activations[t].scales, activations[t].sums, dots[t], sums[t]);
+  }
+}
+
+// The first or the second halves of the pairs of two blocks, those of the first block in lanes
+//   kPairs: 0, 1, 4, 5, 8, 9, 12, 13    kGroups: 0 to 7 (pairs 0, 2, 4, 6, 1, 3, 5, 7).
+template <LaneOrder kOrder, int kHalf>
+[[gnu::always_inline]] inline __m512i HalvesOf(__m512i first, __m512i second) {
+  constexpr int kPick = kHalf == 0 ? 0x88 : 0xdd;
+  if constexpr (kOrder == LaneOrder::kPairs) {
+    return _mm512_castps_si512(
+        _mm512_shuffle_ps(_mm512_castsi512_ps(first), _mm512_castsi512_ps(second), kPick));
+  } else {
+    return _mm512_shuffle_i32x4(first, second, kPick);
+  }
+}
+template <LaneOrder kOrder, int kHalf>
+[[gnu::always_inline]] inline __m512 HalvesOf(__m512 first, __m512 second) {
+  return _mm512_castsi512_ps(
+      HalvesOf<kOrder, kHalf>(_mm512_castps_si512(first), _mm512_castps_si512(second)));
+}
+
+// The pair of a unit that each lane then belongs to: 0 to 7 of the first block, 8 to 15.
+template <LaneOrder kOrder>
+inline __m512i PairOfUnitLane() {
+  if constexpr (kOrder == LaneOrder::kPairs) {
+    return _mm512_setr_epi32(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+  } else {
+    return _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  }
+}
+
+// The scales and offsets of a unit's pairs into the first block.
+template <class Codes>
+[[gnu::always_inline]] inline void JoinScales(const WeightBlock* unit, WeightBlock& out) {
+  constexpr LaneOrder kOrder = Codes::kOrder;
+  out.scales = HalvesOf<kOrder, 0>(unit[0].scales, unit[1].scales);
+  if constexpr (Codes::kHasOffsets) {
+    constexpr int kHalf = kOrder == LaneOrder::kPairs ? 1 : 0;
+    out.offsets = HalvesOf<kOrder, kHalf>(unit[0].offsets, unit[1].offsets);
+  }
+}
+
+// Meet::kInCodes: the codes of a unit in vectors of which each holds four values of all pairs.
+template <LaneOrder kOrder, class Block>
+[[gnu::always_inline]] inline void JoinCodes(const Block& a, const Block& b, Block& first,
+                                             Block& second) {
+  const __m512i codes[8] = {a.codes0, b.codes0, a.codes1, b.codes1,
+                            a.codes2, b.codes2, a.codes3, b.codes3};
+  first.codes0 = HalvesOf<kOrder, 0>(codes[0], codes[1]);
+  first.codes1 = HalvesOf<kOrder, 1>(codes[0], codes[1]);
+  first.codes2 = HalvesOf<kOrder, 0>(codes[2], codes[3]);
+  first.codes3 = HalvesOf<kOrder, 1>(codes[2], codes[3]);
+  second.codes0 = HalvesOf<kOrder, 0>(codes[4], codes[5]);
+  second.codes1 = HalvesOf<kOrder, 1>(codes[4], codes[5]);
+  second.codes2 = HalvesOf<kOrder, 0>(codes[6], codes[7]);
+  second.codes3 = HalvesOf<kOrder, 1>(codes[6], codes[7]);
+}
+
+template <class Codes>
+[[gnu::always_inline]] inline void JoinUnit(const WeightBlock* unit, WeightBlock* out) {
+  if constexpr (Codes::kMeet == Meet::kInCodes) {
+    JoinCodes<Codes::kOrder>(unit[0], unit[1], out[0], out[1]);
+    JoinScales<Codes>(unit, out[0]);
+  } else if (out != unit) {
+    out[0] = unit[0];
+    out[1] = unit[1];
+  }
+}
+
+// sums[t] += the unit . activations[t], Meet::kInDots.
+template <class Codes, int kTokens, int kStride>
+[[gnu::always_inline]] inline void MultiplyAddUnit(const WeightBlock* unit,
+                                                   const ActivationBlock* activations,
+                                                   Accumulator* sums) {
+  static_assert(Codes::kMeet == Meet::kInDots);
+  __m512i first[kTokens];
+  __m512i second[kTokens];
+  MultiplyCodes<Codes, kTokens>(unit[0], activations, first);
+  MultiplyCodes<Codes, kTokens>(unit[1], activations + kStride, second);
+  WeightBlock joined;
+  JoinScales<Codes>(unit, joined);
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512i dots = _mm512_add_epi32(HalvesOf<Codes::kOrder, 0>(first[t], second[t]),
+                                          HalvesOf<Codes::kOrder, 1>(first[t], second[t]));
+    sums[t] = AddScaled<Codes>(joined, activations[t].scales, activations[t].sums, dots, sums[t]);
   }
 }
 
@@ -170,18 +288,14 @@ constexpr int kHeldTokens = 4;
   asm("vpdpbusd %2, %1, %0" : "+v"(dots) : "v"(weights), "v"(activations));
 }
 
-// sums_a[t] += a . tokens[t], sums_b[t] += b . tokens[t]. The first-level cache gives a vector a
+// dots_a[t] += a . tokens[t], dots_b[t] += b . tokens[t]. The first-level cache gives a vector a
 // cycle, in which a product of two is finished too, so each vector of activations serves two rows.
-template <class Codes, int kTokens>
-[[gnu::always_inline]] inline void MultiplyAddPair(const WeightBlock& a, const WeightBlock& b,
-                                                   const ActivationBlock* tokens,
-                                                   Accumulator* sums_a, Accumulator* sums_b) {
-  __m512i dots_a[kTokens];
-  __m512i dots_b[kTokens];
+template <int kTokens>
+[[gnu::always_inline]] inline void AddPairOfCodes(const WeightBlock& a, const WeightBlock& b,
+                                                  const ActivationBlock* tokens, __m512i* dots_a,
+                                                  __m512i* dots_b) {
 #pragma GCC unroll 4
   for (int t = 0; t < kTokens; ++t) {
-    dots_a[t] = Codes::kBias == 0 ? _mm512_setzero_si512() : tokens[t].bias;
-    dots_b[t] = dots_a[t];
     AddProducts(a.codes0, tokens[t].codes0, dots_a[t]);
     AddProducts(b.codes0, tokens[t].codes0, dots_b[t]);
   }
@@ -200,10 +314,65 @@ template <class Codes, int kTokens>
     AddProducts(a.codes3, tokens[t].codes3, dots_a[t]);
     AddProducts(b.codes3, tokens[t].codes3, dots_b[t]);
   }
+}
+
+// A value that two rows need, read once: GCC would read it again for the second.
+template <class Vector>
+[[gnu::always_inline]] inline Vector ReadOnce(Vector value) {
+  asm("" : "+v"(value));
+  return value;
+}
+
+// sums_a[t] += a . tokens[t], sums_b[t] += b . tokens[t], where `add` adds to their dots.
+template <class Codes, int kTokens, class Add>
+[[gnu::always_inline]] inline void AddPair(const WeightBlock& a, const WeightBlock& b,
+                                           const ActivationBlock* tokens, Accumulator* sums_a,
+                                           Accumulator* sums_b, const Add& add) {
+  __m512i dots_a[kTokens];
+  __m512i dots_b[kTokens];
 #pragma GCC unroll 4
   for (int t = 0; t < kTokens; ++t) {
-    sums_a[t] = AddScaled<Codes>(a, tokens[t], dots_a[t], sums_a[t]);
-    sums_b[t] = AddScaled<Codes>(b, tokens[t], dots_b[t], sums_b[t]);
+    dots_a[t] = Codes::kBias == 0 ? _mm512_setzero_si512() : ReadOnce(tokens[t].bias);
+    dots_b[t] = dots_a[t];
+  }
+  add(dots_a, dots_b);
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512 scales = ReadOnce(tokens[t].scales);
+    const __m512& sums = tokens[t].sums;
+    sums_a[t] = AddScaled<Codes>(a, scales, sums, dots_a[t], sums_a[t]);
+    sums_b[t] = AddScaled<Codes>(b, scales, sums, dots_b[t], sums_b[t]);
+  }
+}
+
+template <class Codes, int kTokens>
+[[gnu::always_inline]] inline void MultiplyAddPair(const WeightBlock& a, const WeightBlock& b,
+                                                   const ActivationBlock* tokens,
+                                                   Accumulator* sums_a, Accumulator* sums_b) {
+  AddPair<Codes, kTokens>(
+      a, b, tokens, sums_a,
+      sums_b, [&](__m512i * dots_a, __m512i * dots_b) __attribute__((always_inline)) {
+        AddPairOfCodes<kTokens>(a, b, tokens, dots_a, dots_b);
+      });
+}
+
+// The same of the units that begin with a and b.
+template <class Codes, int kTokens, int kStride>
+[[gnu::always_inline]] inline void MultiplyAddPairOfUnits(const WeightBlock* a,
+                                                          const WeightBlock* b,
+                                                          const ActivationBlock* tokens,
+                                                          Accumulator* sums_a,
+                                                          Accumulator* sums_b) {
+  if constexpr (Codes::kMeet == Meet::kInDots) {
+    MultiplyAddUnit<Codes, kTokens, kStride>(a, tokens, sums_a);
+    MultiplyAddUnit<Codes, kTokens, kStride>(b, tokens, sums_b);
+  } else {
+    AddPair<Codes, kTokens>(
+        *a, *b, tokens, sums_a,
+        sums_b, [&](__m512i * dots_a, __m512i * dots_b) __attribute__((always_inline)) {
+          AddPairOfCodes<kTokens>(a[0], b[0], tokens, dots_a, dots_b);
+          AddPairOfCodes<kTokens>(a[1], b[1], tokens + kStride, dots_a, dots_b);
+        });
   }
 }
 
@@ -302,6 +471,13 @@ inline __m512i LoadCodes(const int8_t* codes, int64_t count) {
   return _mm512_maskz_loadu_epi8((uint64_t{1} << count) - 1, codes);
 }
 
+// The first of `pairs` scales or sums of the pairs of two blocks, in the order of a unit's lanes.
+template <LaneOrder kOrder>
+[[gnu::always_inline]] inline __m512 ArrangePairs(const float* values, int64_t pairs) {
+  const __mmask16 mask = static_cast<__mmask16>((1u << std::min<int64_t>(pairs, 16)) - 1);
+  return _mm512_permutexvar_ps(PairOfUnitLane<kOrder>(), _mm512_maskz_loadu_ps(mask, values));
+}
+
 // Block `i` of a token; values from `cols` on are zero.
 template <class Codes>
 inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int64_t i) {
@@ -316,4 +492,25 @@ inline ActivationBlock PrepareBlock(const ActivationRow& row, int64_t cols, int6
                           _mm256_maskz_loadu_ps(pairs, scales));
   if constexpr (Codes::kHasOffsets) block.sums = ArrangeSums<Codes>(row, i, count);
   return block;
+}
+
+// The unit of a token that begins with block `i`, to out[0] and out[stride].
+template <class Codes>
+inline void PrepareUnit(const ActivationRow& row, int64_t cols, int64_t i, ActivationBlock* out,
+                        int64_t stride) {
+  ActivationBlock a = PrepareBlock<Codes>(row, cols, i);
+  ActivationBlock b = {};
+  if ((i + 1) * 256 < cols) b = PrepareBlock<Codes>(row, cols, i + 1);
+  const int64_t pairs = (cols - i * 256) / 32;
+  a.scales = ArrangePairs<Codes::kOrder>(row.scales + i * 8, pairs);
+  if constexpr (Codes::kHasOffsets) {
+    a.sums = ArrangePairs<Codes::kOrder>(row.pair_sums + i * 8, pairs);
+  }
+  if constexpr (Codes::kMeet == Meet::kInCodes) {
+    a.bias = _mm512_add_epi32(HalvesOf<Codes::kOrder, 0>(a.bias, b.bias),
+                              HalvesOf<Codes::kOrder, 1>(a.bias, b.bias));
+    JoinCodes<Codes::kOrder>(ActivationBlock(a), b, a, b);
+  }
+  new (out) ActivationBlock(a);
+  new (out + stride) ActivationBlock(b);
 }

@@ -12,8 +12,12 @@
 //   kHeldTokens       tokens whose sums stay in registers while rows are unpacked and multiplied
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
+//   CodesFor<Unpacker, tokens>   how codes are multiplied with so many tokens; where it has kUnit,
+//                     so many blocks of a row, a unit, are multiplied together, the last one of a
+//                     row with zeros where blocks are missing
 //   ActivationCodes<Codes>   what the order of activations depends on
-//   PrepareBlock<ActivationCodes>(activation row, cols, block index)
+//   PrepareUnit<ActivationCodes>(activation row, cols, block index, out, blocks from one block of
+//                     the unit to the next)
 //   ProductCodes<Codes>   what MultiplyAdd must know of Codes, so that formats which differ in
 //                     nothing else share its code
 //   UnpackerFor<Unpacker, tokens>   how weights are unpacked for so many tokens: by the format's
@@ -24,6 +28,14 @@
 // WeightBlock. Where two blocks take less time together than one after the other it also has
 // UnpackTwo(bytes, bytes, out). One of a format whose rows begin with a factor has kHasRowFactor.
 //
+// Where units have several blocks it also defines
+//
+//   JoinUnit<Codes>(blocks, out)   arranges the blocks of a unit as they are multiplied; `out` may
+//                     be `blocks`
+//   MultiplyAddUnit<Codes, tokens, stride>(blocks, activations, accumulators), where activations of
+//                     the unit's blocks lie `stride` apart
+//   MultiplyAddPairOfUnits, the same of two rows
+//
 // Where kPairTokens is not 0 it also defines
 //
 //   MultiplyAddPair<Codes, tokens>(weights, weights of the next row, activations, accumulators of
@@ -33,7 +45,7 @@
 //
 //   PairTokens(activations, tokens)   rearranges the blocks of an even number of tokens
 //
-// One accumulator per (row, token) pair, one MultiplyAdd per block, blocks ascending, SumEight:
+// One accumulator per (row, token) pair, one MultiplyAdd per block or unit, ascending, SumEight:
 // that fixes the bits, whatever rows and tokens are multiplied together.
 //
 // Only two functions are compiled for every format, because each copy of an unpacker takes long to
@@ -66,6 +78,26 @@ inline void PairIfPairable(Block* activations, int64_t tokens) {
 }
 
 inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
+
+// Blocks of a unit, at most.
+constexpr int kUnitMax = 2;
+template <class Codes>
+constexpr int UnitBlocks() {
+  if constexpr (requires { Codes::kUnit; }) return Codes::kUnit;
+  return 1;
+}
+
+// Whether JoinUnit leaves the scales of a unit in its first block.
+template <class Codes>
+constexpr bool UnitsShareScales() {
+  if constexpr (requires { Codes::kSharesScales; }) return Codes::kSharesScales;
+  return false;
+}
+
+// The blocks of whole units that hold so many columns, whatever a unit is.
+inline int64_t BlockRoom(int64_t cols) {
+  return (BlockCount(cols) + kUnitMax - 1) / kUnitMax * kUnitMax;
+}
 
 // Asks for the bytes of a block, which is not read soon.
 template <PrefetchTo kPrefetchTo>
@@ -118,38 +150,79 @@ template <class Unpacker>
   }
 }
 
+// The blocks of a unit, `stride` bytes apart; zeros stand in for the second unless `whole`.
+template <class Unpacker, int kUnit>
+[[gnu::always_inline]] inline void UnpackUnit(const std::byte* bytes, int64_t stride, bool whole,
+                                              const quant::FormatTraits& traits, WeightBlock* out) {
+  if constexpr (kUnit == 1) {
+    out[0] = Unpacker::Unpack(bytes, traits);
+  } else if (!whole) {
+    UnpackUnit<Unpacker, 1>(bytes, stride, true, traits, out);
+    out[1] = WeightBlock{};
+  } else if constexpr (UnpacksTwo<Unpacker>) {
+    Unpacker::UnpackTwo(bytes, bytes + stride, out);
+  } else {
+    out[0] = Unpacker::Unpack(bytes, traits);
+    out[1] = Unpacker::Unpack(bytes + stride, traits);
+  }
+}
+
+// The same as UnpackBlocks, arranged in units as they are multiplied; `count` is odd at the end of
+// a row alone.
+template <class Unpacker, class Codes>
+[[gnu::noinline]] void UnpackUnits(const std::byte* bytes, int64_t count, const Ahead& ahead,
+                                   const quant::FormatTraits& traits, WeightBlock* out) {
+  const int64_t stride = BlockBytes<Unpacker>(traits);
+  for (int64_t i = 0; i < count; i += kUnitMax) {
+    const std::byte* block = bytes + i * stride;
+    PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, kUnitMax * stride);
+    WeightBlock unit[kUnitMax];
+    UnpackUnit<Unpacker, kUnitMax>(block, stride, i + 1 < count, traits, unit);
+    JoinUnit<Codes>(unit, out + i);
+  }
+}
+
 // How the rows of a format's blocks are read.
 struct RowReader {
   UnpackFunction unpack;
   int64_t block_bytes;
   const quant::FormatTraits* traits;
   int64_t cols;
+  int64_t unit = 1;         // blocks that are unpacked together
+  int64_t scales_from = 1;  // blocks from one with scales to the next, once they are unpacked
 
-  // Blocks [begin, end) of a row, with its factor where it has one.
+  // Of the blocks before `end`, those that need no zeros behind the row's bytes.
+  int64_t WholeBlocks(int64_t end) const {
+    const int64_t whole = std::min(end, cols / kBlock);
+    return whole == end ? whole : whole / unit * unit;
+  }
+
+  // Blocks [begin, end) of a row, with its factor where it has one. Units are whole but the last.
   void Read(const std::byte* row, int64_t begin, int64_t end, const Ahead& ahead,
             WeightBlock* out) const {
-    const int64_t whole = std::min(end, cols / kBlock);
+    const int64_t whole = WholeBlocks(end);
     unpack(row + traits->head_bytes + begin * block_bytes, whole - begin, ahead, *traits, out);
-    if (whole < end) ReadEnd(row, out + (whole - begin));
+    if (whole < end) ReadEnd(row, whole, end, out + (whole - begin));
     if (traits->head_bytes == 0) return;
     const float factor = traits->row_factor(row);
-    for (int64_t i = 0; i < end - begin; ++i) ScaleBlock(out[i], factor);
+    for (int64_t i = 0; i < end - begin; i += scales_from) ScaleBlock(out[i], factor);
   }
 
-  // The end of a row that ends inside a block, as a whole block: its last bytes are zero and decode
-  // to zero scales and offsets.
+  // Blocks from `whole` on of a row that ends inside a block: its last bytes are zero and decode to
+  // zero scales and offsets.
   struct End {
-    alignas(64) std::byte bytes[kBlock * sizeof(float)] = {};
+    alignas(64) std::byte bytes[kUnitMax * kBlock * sizeof(float)] = {};
   };
-  void CopyEnd(const std::byte* row, End& end) const {
-    std::memcpy(end.bytes, row + traits->head_bytes + cols / kBlock * block_bytes,
-                static_cast<size_t>(traits->row_bytes(cols % kBlock) - traits->head_bytes));
+  void CopyEnd(const std::byte* row, int64_t whole, End& end) const {
+    std::memcpy(end.bytes, row + traits->head_bytes + whole * block_bytes,
+                static_cast<size_t>(traits->row_bytes(cols - whole * kBlock) - traits->head_bytes));
   }
 
-  [[gnu::noinline]] void ReadEnd(const std::byte* row, WeightBlock* out) const {
-    End end;
-    CopyEnd(row, end);
-    unpack(end.bytes, 1, {0, PrefetchTo::kFirstLevel}, *traits, out);
+  [[gnu::noinline]] void ReadEnd(const std::byte* row, int64_t whole, int64_t end,
+                                 WeightBlock* out) const {
+    End bytes;
+    CopyEnd(row, whole, bytes);
+    unpack(bytes.bytes, end - whole, {0, PrefetchTo::kFirstLevel}, *traits, out);
   }
 };
 
@@ -165,28 +238,57 @@ constexpr int TokensAtOnce(int tokens) {
   return kPairTokens > 0 ? std::min(tokens, kPairTokens) : tokens;
 }
 
-// The same of rows that are unpacked meanwhile: where their sums are in registers, the dots of one
-// token leave room for what unpacks rows.
-constexpr int TokensAtOnceInStreams(int tokens) {
-  return tokens <= kHeldTokens && !Pairable<ActivationBlock> ? 1 : TokensAtOnce(tokens);
+// Tokens whose sums stay in registers while units of so many blocks are unpacked and multiplied.
+constexpr int HeldTokens(int unit) { return unit == 1 ? kHeldTokens : 1; }
+
+// Tokens that are multiplied at once with rows that are unpacked meanwhile: where their sums are in
+// registers, the dots of one token leave room for what unpacks rows.
+constexpr int TokensAtOnceInStreams(int tokens, int unit) {
+  return tokens <= HeldTokens(unit) && !Pairable<ActivationBlock> ? 1 : TokensAtOnce(tokens);
 }
 
-// local[r][t] += weights[r] . token t, for kRows rows.
+// sums[t] += a unit of a row . token t; the activations of a unit's blocks lie kStride apart.
+template <class Codes, int kTokens, int kStride>
+[[gnu::always_inline]] inline void MultiplyUnit(const WeightBlock* weights,
+                                                const ActivationBlock* activations,
+                                                Accumulator* sums) {
+  if constexpr (UnitBlocks<Codes>() == 1) {
+    MultiplyAdd<Codes, kTokens>(*weights, activations, sums);
+  } else {
+    MultiplyAddUnit<Codes, kTokens, kStride>(weights, activations, sums);
+  }
+}
+
+// The same of two rows, where kPairTokens is not 0.
+template <class Codes, int kTokens, int kStride>
+[[gnu::always_inline]] inline void MultiplyPairOfUnits(const WeightBlock* a, const WeightBlock* b,
+                                                       const ActivationBlock* activations,
+                                                       Accumulator* sums_a, Accumulator* sums_b) {
+  if constexpr (UnitBlocks<Codes>() == 1) {
+    MultiplyAddPair<Codes, kTokens>(*a, *b, activations, sums_a, sums_b);
+  } else {
+    MultiplyAddPairOfUnits<Codes, kTokens, kStride>(a, b, activations, sums_a, sums_b);
+  }
+}
+
+// local[r][t] += weights[r] . token t, for kRows rows of a unit.
 template <class Codes, int kRows, int kTokens>
-[[gnu::always_inline]] inline void MultiplyBlocks(const WeightBlock* weights,
-                                                  const ActivationBlock* activations,
-                                                  Accumulator (*local)[kTokens]) {
+[[gnu::always_inline]] inline void MultiplyUnits(const WeightBlock (*weights)[UnitBlocks<Codes>()],
+                                                 const ActivationBlock* activations,
+                                                 Accumulator (*local)[kTokens]) {
   constexpr bool kTogether = kTokens > 1 || Pairable<ActivationBlock>;
   if constexpr (kPairTokens > 0 && kRows == 2 && kTogether) {
-    constexpr int kAtOnce = TokensAtOnceInStreams(kTokens);
+    constexpr int kAtOnce = TokensAtOnceInStreams(kTokens, UnitBlocks<Codes>());
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; t += kAtOnce) {
-      MultiplyAddPair<Codes, kAtOnce>(weights[0], weights[1], activations + t, local[0] + t,
-                                      local[1] + t);
+      MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights[0], weights[1], activations + t,
+                                                   local[0] + t, local[1] + t);
     }
   } else {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) MultiplyAdd<Codes, kTokens>(weights[r], activations, local[r]);
+    for (int r = 0; r < kRows; ++r) {
+      MultiplyUnit<Codes, kTokens, kTokens>(weights[r], activations, local[r]);
+    }
   }
 }
 
@@ -233,17 +335,19 @@ struct StreamedRows {
 };
 
 // sums[row][part][t] += the row of the part . token t, while a block's weights are in registers;
-// activations [block][kTokens]. The sums of more than kHeldTokens stay in memory: registers would
+// activations [block][kTokens]. The sums of more than HeldTokens stay in memory: registers would
 // have room for those of one row, but products take a third less time where two rows share what is
 // loaded of the activations.
 template <class Unpacker, int kTokens>
 [[gnu::noinline]] void MultiplyStreams(const StreamedRows& streams,
                                        const quant::FormatTraits& traits,
                                        const ActivationBlock* activations, Accumulator* sums) {
-  using Codes = ProductCodes<typename Unpacker::Codes>;
+  using Stored = CodesFor<Unpacker, kTokens>;
+  using Codes = ProductCodes<Stored>;
+  constexpr int kUnit = UnitBlocks<Codes>();
   constexpr int kRows = RowsAtOnce<kTokens>();
   constexpr int kTogether = std::min(kRows, kRowsAtOnce);
-  constexpr bool kHeld = kTokens <= kHeldTokens;
+  constexpr bool kHeld = kTokens <= HeldTokens(kUnit);
   const int64_t bytes = BlockBytes<Unpacker>(traits);
   const int64_t step = streams.part_bytes;
   const int64_t count = streams.count;
@@ -260,23 +364,29 @@ template <class Unpacker, int kTokens>
         if (streams.begin == 0) std::fill_n(sums, kRows * kTokens, Zero());
       }
       [[maybe_unused]] const float* factors = streams.factors + row * streams.parts + part;
-      for (int64_t i = 0; i < count; ++i, block += bytes) {
+      for (int64_t i = 0; i < count; i += kUnit, block += kUnit * bytes) {
+        const bool whole = kUnit == 1 || i + 1 < count;
         // Not unrolled: every copy of an unpacker takes long to compile.
 #pragma GCC unroll 1
         for (int first = 0; first < kRows; first += kTogether) {
-          WeightBlock weights[kTogether];
+          WeightBlock weights[kTogether][kUnit];
           const std::byte* from = block + first * step;
 #pragma GCC unroll 4
           for (int r = 0; r < kTogether; ++r) {
-            PrefetchBlock<PrefetchTo::kSecondLevel>(from + r * step + kStreamPrefetchBytes, bytes);
-            if constexpr (UnpacksTwo<Unpacker> && kTogether == 2) continue;
-            weights[r] = Unpacker::Unpack(from + r * step, traits);
-            if constexpr (HasRowFactor<Unpacker>) ScaleBlock(weights[r], factors[first + r]);
+            const std::byte* row_block = from + r * step;
+            PrefetchBlock<PrefetchTo::kSecondLevel>(row_block + kStreamPrefetchBytes,
+                                                    kUnit * bytes);
+            if constexpr (UnpacksTwo<Unpacker> && kTogether == 2 && kUnit == 1) continue;
+            UnpackUnit<Unpacker, kUnit>(row_block, bytes, whole, traits, weights[r]);
+            if constexpr (HasRowFactor<Unpacker>) {
+              for (WeightBlock& b : weights[r]) ScaleBlock(b, factors[first + r]);
+            }
+            if constexpr (kUnit > 1) JoinUnit<Stored>(weights[r], weights[r]);
           }
-          if constexpr (UnpacksTwo<Unpacker> && kTogether == 2) {
-            Unpacker::UnpackTwo(from, from + step, weights);
+          if constexpr (UnpacksTwo<Unpacker> && kTogether == 2 && kUnit == 1) {
+            Unpacker::UnpackTwo(from, from + step, weights[0]);
           }
-          MultiplyBlocks<Codes, kTogether>(weights, activations + i * kTokens, held + first);
+          MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, held + first);
           if constexpr (!kHeld) KeepInMemory();
         }
       }
@@ -299,6 +409,7 @@ template <class Codes, int kRows, int kTokens>
 [[gnu::noinline]] void MultiplyRows(const UnpackedRows& rows, const ActivationBlock* activations,
                                     Accumulator* sums) {
   constexpr int kAtOnce = TokensAtOnce(kTokens);
+  constexpr int kUnit = UnitBlocks<Codes>();
   activations += rows.begin * kTokens;
   const Accumulator* before = SumsBefore(rows.begin, sums);
 #pragma GCC unroll 1
@@ -306,15 +417,15 @@ template <class Codes, int kRows, int kTokens>
     Accumulator local[kRows][kAtOnce];
     LoadSums<kTileTokens>(before + first, local);
     const ActivationBlock* tokens = activations + first;
-    for (int64_t i = 0; i < rows.count; ++i, tokens += kTokens) {
+    for (int64_t i = 0; i < rows.count; i += kUnit, tokens += kUnit * kTokens) {
       const WeightBlock* weights = rows.blocks + i;
       if constexpr (kPairTokens > 0 && kRows == 2) {
-        MultiplyAddPair<Codes, kAtOnce>(weights[0], weights[rows.stride], tokens, local[0],
-                                        local[1]);
+        MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights, weights + rows.stride, tokens,
+                                                     local[0], local[1]);
       } else {
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          MultiplyAdd<Codes, kAtOnce>(weights[r * rows.stride], tokens, local[r]);
+          MultiplyUnit<Codes, kAtOnce, kTokens>(weights + r * rows.stride, tokens, local[r]);
         }
       }
     }
@@ -358,11 +469,15 @@ using StreamFunction = void (*)(const StreamedRows& streams, const quant::Format
 // that take long to unpack it costs little to put the blocks of several tokens into memory first.
 enum class Streams { kEveryCount, kOneToken };
 
-// Block `i` of a token; Codes: as ActivationCodes gives it.
+// The unit of a token that begins with block `i`; Codes: as ActivationCodes gives it.
 template <class Codes>
 [[gnu::noinline]] void ArrangeActivations(const ActivationRow& row, int64_t cols, int64_t i,
-                                          ActivationBlock* out) {
-  new (out) ActivationBlock(PrepareBlock<Codes>(row, cols, i));
+                                          ActivationBlock* out, [[maybe_unused]] int64_t stride) {
+  if constexpr (UnitBlocks<Codes>() == 1) {
+    new (out) ActivationBlock(PrepareBlock<Codes>(row, cols, i));
+  } else {
+    PrepareUnit<Codes>(row, cols, i, out, stride);
+  }
 }
 
 // What the loops of matmul_int8.inl must know of a format's blocks, for some number of tokens.
@@ -370,16 +485,18 @@ struct BlockFormat {
   RowReader reader;
   StreamFunction stream;  // may be null
   TileKernel (*kernel)(int64_t tokens);
-  void (*arrange)(const ActivationRow& row, int64_t cols, int64_t i, ActivationBlock* out);
+  void (*arrange)(const ActivationRow& row, int64_t cols, int64_t i, ActivationBlock* out,
+                  int64_t stride);
   const void* order;  // has another address for each `arrange`
 
   // kTokens: as RoundUpTokens gives it; kTileTokens stands for more, too.
   template <class Format, Streams kStreamed, int kTokens>
   static BlockFormat Of(const MatMulTask& task) {
     using Unpacker = UnpackerFor<Format, kTokens>;
-    using Codes = typename Unpacker::Codes;
+    using Codes = CodesFor<Unpacker, kTokens>;
     BlockFormat format = {
-        {UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
+        {UnpackerOf<Unpacker, Codes>(), BlockBytes<Unpacker>(*task.format), task.format, task.cols,
+         UnitBlocks<Codes>(), UnitsShareScales<Codes>() ? UnitBlocks<Codes>() : 1},
         nullptr,
         TileKernel::Of<Codes, kTokens>,
         ArrangeActivations<ActivationCodes<Codes>>,
@@ -392,6 +509,14 @@ struct BlockFormat {
     }
     if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
     return format;
+  }
+
+  template <class Unpacker, class Codes>
+  static UnpackFunction UnpackerOf() {
+    if constexpr (UnitBlocks<Codes>() == 1)
+      return UnpackBlocks<Unpacker>;
+    else
+      return UnpackUnits<Unpacker, Codes>;
   }
 
   template <class Codes>

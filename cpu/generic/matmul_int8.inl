@@ -8,7 +8,8 @@
 // where it takes long, some blocks of a row at a time are unpacked into the first-level cache. More
 // tokens are cut into tiles of eight, which pass by 16 unpacked rows, a run of blocks after the
 // other, so that the tile's activations for the run and the sums of the rows stay in the
-// first-level cache.
+// first-level cache. Two tiles that are nearly full take less time as two times eight tokens, which
+// unpack some rows twice.
 
 // Rows whose sums are held together. Their weights stay in the second-level cache while tile after
 // tile passes by.
@@ -16,8 +17,8 @@ constexpr int64_t kGroupRows = 16;
 // Tokens whose activations are arranged at once.
 constexpr int64_t kArrangedTokens = 64;
 // Activation blocks of a run, blocks of a row times tokens: 14 KiB, so that a run's weights and
-// sums find room beside them in a first-level cache of 32 KiB.
-constexpr int64_t kRunBlocks = 32;
+// sums find room beside them in a first-level cache of 32 KiB; twice as much where it has 48.
+inline int64_t RunBlocks() { return FirstLevelDataBytes() >= 48 * 1024 ? 64 : 32; }
 // Blocks of a row that are unpacked at a time for two to eight tokens.
 constexpr int64_t kUnpackedBlocks = 8;
 // How far ahead of its use a weight is asked for, at least, where rows are read one after the
@@ -32,17 +33,17 @@ static_assert(kRowsAtOnce * kUnpackedBlocks <= kGroupRows);
 struct Scratch {
   static constexpr size_t kSums = kTileTokens * std::max<size_t>(kGroupRows, 8 * kPartsMax);
 
-  ActivationBlock* activations;  // tile after tile, each [BlockCount(cols)][tokens of the tile]
+  ActivationBlock* activations;  // tile after tile, each [BlockRoom(cols)][tokens of the tile]
   Accumulator* sums;             // [kGroupRows][kTileTokens], or [8 rows][parts][kTileTokens]
-  WeightBlock* panel;            // [kGroupRows][BlockCount(cols)], or [rows][kUnpackedBlocks]
+  WeightBlock* panel;            // [kGroupRows][BlockRoom(cols)], or [rows][kUnpackedBlocks]
 
   Scratch(std::byte* bytes, int64_t cols)
       : activations(reinterpret_cast<ActivationBlock*>(bytes)),
-        sums(reinterpret_cast<Accumulator*>(activations + BlockCount(cols) * kArrangedTokens)),
+        sums(reinterpret_cast<Accumulator*>(activations + BlockRoom(cols) * kArrangedTokens)),
         panel(reinterpret_cast<WeightBlock*>(sums + kSums)) {}
 
   static size_t Bytes(int64_t cols) {
-    const size_t blocks = static_cast<size_t>(BlockCount(cols));
+    const size_t blocks = static_cast<size_t>(BlockRoom(cols));
     return blocks * kArrangedTokens * sizeof(ActivationBlock) + kSums * sizeof(Accumulator) +
            kGroupRows * blocks * sizeof(WeightBlock);
   }
@@ -73,6 +74,7 @@ inline void ArrangeTiles(const MatMulTask& task, const BlockFormat& format, int6
   const ArrangedActivations wanted = {format.order, begin, end};
   if (task.arranged != nullptr && *task.arranged == wanted) return;
   const int64_t blocks = BlockCount(task.cols);
+  const int64_t unit = format.reader.unit;
   for (int64_t tile = begin; tile < end; tile += kTileTokens) {
     const int64_t tokens = std::min<int64_t>(kTileTokens, end - tile);
     const int64_t rounded = RoundUpTokens(tokens);
@@ -80,17 +82,19 @@ inline void ArrangeTiles(const MatMulTask& task, const BlockFormat& format, int6
       const int64_t token = std::min(tile + t, end - 1);
       std::byte* record = const_cast<std::byte*>(task.activations) + token * task.activation_stride;
       const ActivationRow row = ActivationRowAt(record, task.cols);
-      for (int64_t i = 0; i < blocks; ++i) {
+      for (int64_t i = 0; i < blocks; i += unit) {
         ActivationBlock* block = out + i * rounded + t;
         if (t < tokens) {
-          format.arrange(row, task.cols, i, block);
-        } else {
-          std::memset(static_cast<void*>(block), 0, sizeof(*block));
+          format.arrange(row, task.cols, i, block, rounded);
+          continue;
+        }
+        for (int64_t j = 0; j < unit; ++j) {
+          std::memset(static_cast<void*>(block + j * rounded), 0, sizeof(*block));
         }
       }
     }
     for (int64_t i = 0; i < blocks; ++i) PairIfPairable(out + i * rounded, rounded);
-    out += blocks * kTileTokens;
+    out += BlockRoom(task.cols) * kTileTokens;
   }
   if (task.arranged != nullptr) *task.arranged = wanted;
 }
@@ -99,20 +103,21 @@ inline void ArrangeTiles(const MatMulTask& task, const BlockFormat& format, int6
 struct Tile {
   int64_t row, rows;
   int64_t token, tokens;
-  const ActivationBlock* activations;  // [BlockCount(cols)][tokens, rounded up]
+  const ActivationBlock* activations;  // [BlockRoom(cols)][tokens, rounded up]
 };
 
 // The unpacked rows of scratch.panel times a tile.
 inline void MultiplyTileOfRows(const MatMulTask& task, const TileKernel& kernel, const Tile& tile,
                                const Scratch& scratch) {
-  const int64_t run = kRunBlocks / RoundUpTokens(tile.tokens);
+  const int64_t run = RunBlocks() / RoundUpTokens(tile.tokens);
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t begin = 0; begin < blocks; begin += run) {
     const int64_t count = std::min(run, blocks - begin);
     for (int64_t r = 0; r < tile.rows; r += kernel.rows) {
       // A last row without a second one is its own; nobody reads the sums of that.
-      const int64_t stride = r + kernel.rows <= tile.rows ? blocks : 0;
-      kernel.multiply({scratch.panel + r * blocks + begin, stride, begin, count}, tile.activations,
+      const int64_t room = BlockRoom(task.cols);
+      const int64_t stride = r + kernel.rows <= tile.rows ? room : 0;
+      kernel.multiply({scratch.panel + r * room + begin, stride, begin, count}, tile.activations,
                       scratch.sums + r * kTileTokens);
     }
   }
@@ -128,9 +133,9 @@ inline void UnpackRows(const MatMulTask& task, const RowReader& reader, int64_t 
                        WeightBlock* panel) {
   const int64_t step = kGroupRows * task.row_bytes;
   const Ahead ahead = {(kPrefetchBytes + step - 1) / step * step, PrefetchTo::kSecondLevel};
-  const int64_t blocks = BlockCount(task.cols);
   for (int64_t r = 0; r < count; ++r) {
-    reader.Read(task.weights + (row + r) * task.row_bytes, 0, blocks, ahead, panel + r * blocks);
+    reader.Read(task.weights + (row + r) * task.row_bytes, 0, BlockCount(task.cols), ahead,
+                panel + r * BlockRoom(task.cols));
   }
 }
 
@@ -143,7 +148,7 @@ inline void RunPass(const MatMulTask& task, const BlockFormat& format, int64_t b
     UnpackRows(task, format.reader, row, row_count, scratch.panel);
     for (int64_t token = begin; token < end; token += kTileTokens) {
       const Tile tile{row, row_count, token, std::min<int64_t>(kTileTokens, end - token),
-                      scratch.activations + (token - begin) * BlockCount(task.cols)};
+                      scratch.activations + (token - begin) * BlockRoom(task.cols)};
       MultiplyTileOfRows(task, format.kernel(tile.tokens), tile, scratch);
     }
   }
@@ -166,7 +171,7 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
                              int64_t tokens, const ActivationBlock* activations,
                              Accumulator* sums) {
   const RowReader& reader = format.reader;
-  const int64_t whole = std::min(end, reader.cols / kBlock);
+  const int64_t whole = reader.WholeBlocks(end);
   const std::byte* rows = streams.blocks;
   float factors[8 * kPartsMax];
   ReadFactors(*reader.traits, streams, factors);
@@ -178,17 +183,18 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
   for (int64_t r = 0; r < streams.rows; ++r) {
     RowReader::End ends[kPartsMax];
     for (int64_t p = 0; p < streams.parts; ++p) {
-      reader.CopyEnd(rows + r * streams.row_bytes + p * streams.part_bytes, ends[p]);
+      reader.CopyEnd(rows + r * streams.row_bytes + p * streams.part_bytes, whole, ends[p]);
     }
     format.stream({ends[0].bytes, factors + r * streams.parts, 0, sizeof(ends[0]), 1, streams.parts,
-                   whole, 1},
+                   whole, end - whole},
                   *reader.traits, activations, sums + r * streams.parts * tokens);
   }
 }
 
 // The same with some blocks of each row unpacked first; sums[row][part][kTileTokens].
 inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& streams, int64_t end,
-                             const TileKernel& kernel, const Scratch& scratch) {
+                             const TileKernel& kernel, const ActivationBlock* activations,
+                             const Scratch& scratch) {
   const Ahead ahead = {kStreamPrefetchBytes, PrefetchTo::kFirstLevel};
   Accumulator* sums = scratch.sums;
   for (int64_t row = 0; row < streams.rows; ++row) {
@@ -200,56 +206,73 @@ inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& stre
           format.reader.Read(first + r * streams.part_bytes, begin, stop, ahead,
                              scratch.panel + r * kUnpackedBlocks);
         }
-        kernel.multiply({scratch.panel, kUnpackedBlocks, begin, stop - begin}, scratch.activations,
-                        sums);
+        kernel.multiply({scratch.panel, kUnpackedBlocks, begin, stop - begin}, activations, sums);
       }
     }
   }
 }
 
-// All tokens, at most a tile: parts of the rows side by side, and the rows that are left over.
-inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const Scratch& scratch) {
-  ArrangeTiles(task, format, 0, task.tokens, scratch.activations);
-  const int64_t rounded = RoundUpTokens(task.tokens);
+// At most eight rows from `row` on, of each of some parts of `part` rows, times the tokens of a
+// tile.
+inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int64_t part,
+                          const Tile& tile, const Scratch& scratch) {
+  const int64_t rounded = RoundUpTokens(tile.tokens);
   const int64_t stride = format.stream != nullptr ? rounded : kTileTokens;
   const int64_t blocks = BlockCount(task.cols);
-  const int64_t run = kRunBlocks / rounded;
+  const int64_t run = RunBlocks() / rounded;
+  const int64_t parts = (task.row_end - task.row_begin) / part;
+  for (int64_t begin = 0; begin < blocks; begin += run) {
+    const StreamedRows streams = {task.weights + tile.row * task.row_bytes,
+                                  nullptr,
+                                  task.row_bytes,
+                                  part * task.row_bytes,
+                                  tile.rows,
+                                  parts,
+                                  begin,
+                                  0};
+    const int64_t end = std::min(begin + run, blocks);
+    if (format.stream != nullptr) {
+      MultiplyStreamed(format, streams, end, rounded, tile.activations, scratch.sums);
+    } else {
+      MultiplyUnpacked(format, streams, end, format.kernel(tile.tokens), tile.activations, scratch);
+    }
+  }
+  for (int64_t t = 0; t < tile.tokens; ++t) {
+    for (int64_t p = 0; p < parts; ++p) {
+      StoreRows(scratch.sums + p * stride + t, parts * stride, tile.rows, task.store,
+                task.out + (tile.token + t) * task.out_stride + p * part + tile.row);
+    }
+  }
+}
+
+// All tokens, one or two tiles: parts of the rows side by side, and the rows that are left over.
+inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const Scratch& scratch) {
+  ArrangeTiles(task, format, 0, task.tokens, scratch.activations);
   const int64_t parts = task.tokens == 1 ? kStreams : kPartsMax;
   const int64_t part = (task.row_end - task.row_begin) / parts;
-  const int64_t end = task.row_begin + part;
-  for (int64_t row = task.row_begin; row < end; row += 8) {
-    const int64_t rows = std::min<int64_t>(8, end - row);
-    for (int64_t begin = 0; begin < blocks; begin += run) {
-      const StreamedRows streams = {task.weights + row * task.row_bytes,
-                                    nullptr,
-                                    task.row_bytes,
-                                    part * task.row_bytes,
-                                    rows,
-                                    parts,
-                                    begin,
-                                    0};
-      const int64_t run_end = std::min(begin + run, blocks);
-      if (format.stream != nullptr) {
-        MultiplyStreamed(format, streams, run_end, rounded, scratch.activations, scratch.sums);
-      } else {
-        MultiplyUnpacked(format, streams, run_end, format.kernel(task.tokens), scratch);
-      }
-    }
-    for (int64_t t = 0; t < task.tokens; ++t) {
-      for (int64_t p = 0; p < parts; ++p) {
-        StoreRows(scratch.sums + p * stride + t, parts * stride, rows, task.store,
-                  task.out + t * task.out_stride + p * part + row);
-      }
+  MatMulTask even = task;
+  even.row_end = task.row_begin + part * parts;
+  for (int64_t row = 0; row < part; row += 8) {
+    for (int64_t token = 0; token < task.tokens; token += kTileTokens) {
+      const Tile tile{task.row_begin + row, std::min<int64_t>(8, part - row), token,
+                      std::min<int64_t>(kTileTokens, task.tokens - token),
+                      scratch.activations + token * BlockRoom(task.cols)};
+      MultiplyParts(even, format, part, tile, scratch);
     }
   }
   MatMulTask rest = task;
-  rest.row_begin += part * parts;
+  rest.row_begin = even.row_end;
   if (rest.row_begin < rest.row_end) RunPass(rest, format, 0, task.tokens, scratch);
 }
 
+// Tokens beyond the first tile of two that are streamed.
+constexpr int64_t kSecondTile = 5;
+
 [[gnu::noinline]] inline void RunInt8(const MatMulTask& task, const BlockFormat& format) {
   const Scratch scratch(task.scratch.data(), task.cols);
-  if (task.tokens <= kTileTokens) return RunStreams(task, format, scratch);
+  const bool two_tiles = format.stream != nullptr && task.tokens >= kTileTokens + kSecondTile &&
+                         task.tokens <= 2 * kTileTokens;
+  if (task.tokens <= kTileTokens || two_tiles) return RunStreams(task, format, scratch);
   for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
     RunPass(task, format, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
   }

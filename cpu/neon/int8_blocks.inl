@@ -16,6 +16,8 @@ struct CodeTraits {
   static constexpr int kScaleVectors = 256 / kScale / 4;
 };
 
+template <class Unpacker, int /*kTokens*/>
+using CodesFor = typename Unpacker::Codes;
 template <class Codes>
 using ProductCodes = Codes;
 template <class Codes>

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "cpu/avx512vbmi/isa.h"
 #include "cpu/avx512vnni/peaks.h"
+#include "cpu/cpu_features.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
 #include "cpu/kv_format_list.h"

@@ -15,10 +15,12 @@ namespace {
 
 class MatMulInvarianceTest : public test::IsaTest {
  protected:
-  // Several columns per format: whole blocks, a row that ends inside a block of 256.
+  // Several columns per format: a row that ends inside a block of 256, which is the first or second
+  // of the two that some formats multiply together; an odd number of whole blocks, more than stay
+  // in the first-level cache beside eight tokens.
   static std::vector<int64_t> Columns(const quant::FormatTraits& format) {
     std::vector<int64_t> columns;
-    for (const int64_t cols : {172, 288, 1280}) {
+    for (const int64_t cols : {172, 288, 2304}) {
       if (cols % format.block_values == 0) columns.push_back(cols);
     }
     return columns;
@@ -38,8 +40,8 @@ TEST_P(MatMulInvarianceTest, TokensTogetherOrAlone) {
         task.tokens = 1;
         problem.Multiply(task);
       }
-      for (const int64_t tokens : {int64_t{2}, int64_t{3}, int64_t{4}, int64_t{5}, int64_t{6},
-                                   int64_t{7}, int64_t{8}, int64_t{9}, int64_t{31}, most}) {
+      for (const int64_t tokens : {int64_t{2}, int64_t{3}, int64_t{5}, int64_t{7}, int64_t{8},
+                                   int64_t{9}, int64_t{13}, int64_t{16}, int64_t{31}, most}) {
         std::vector<float> together(static_cast<size_t>(tokens * 19));
         MatMulTask task = problem.Task(together.data());
         task.tokens = tokens;
