@@ -1,10 +1,9 @@
-# kvant_compile_as_one(TARGET SOURCE...): compiles up to sixteen sources of a folder (of engine/, of a
-# folder in it) as one.
-function(kvant_compile_as_one target)
+# kvant_compile_as_one(TARGET MOST SOURCE...): compiles up to so many sources of a folder (of engine/,
+# of a folder in it) as one.
+function(kvant_compile_as_one target most)
   if(NOT KVANT_UNITY)
     return()
   endif()
-  set(most 16)
   foreach(source ${ARGN})
     string(REGEX REPLACE "^(engine/[^/]*/|[^/]*/).*" "\\1" folder ${source})
     string(MAKE_C_IDENTIFIER ${folder} folder)

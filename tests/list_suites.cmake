@@ -26,8 +26,9 @@ foreach(line ${lines})
     set(suite ${CMAKE_MATCH_1})
     add_test(${suite} ${program} --gtest_filter=${suite}.* --gtest_brief=1)
     set_tests_properties(${suite} PROPERTIES TIMEOUT 600)
-    # What takes longest begins first, so that no core waits for it in the end.
-    if(suite MATCHES "^(Listed/Families|Kinds/RunnerKinds|Seeded/Recurrent|BartG2p)$")
+    # What takes longest, some of it with sanitizers only, begins first, so that no core waits for it
+    # in the end.
+    if(suite MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
       set_tests_properties(${suite} PROPERTIES COST 100)
     endif()
   endif()

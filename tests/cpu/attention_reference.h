@@ -406,9 +406,16 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
   const double sum_error = kRounding * (std::min(visible, double{kAttentionSpan}) + 2 * spans + 1) +
                            ProductError(shape, shape.v_element);
 
+  double total = has_sink ? std::exp(sink - max) : 0.0;
+  std::vector<double> weights;
+  std::vector<double> value_scales;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    weights.push_back(std::exp(scores[i] - max));
+    total += weights.back();
+    value_scales.push_back(cache.ValueScale(begin + static_cast<int64_t>(i)));
+  }
   Exact exact;
   for (int d = 0; d < shape.v_dim; ++d) {
-    double total = has_sink ? std::exp(sink - max) : 0.0;
     double sum = 0.0;
     double magnitude = 0.0;
     double code_error = 0.0;
@@ -416,10 +423,9 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
     double span_codes = 0.0;    // sum of the values' codes without their signs
     for (size_t i = 0; i < scores.size(); ++i) {
       const int64_t position_i = begin + static_cast<int64_t>(i);
-      const double weight = std::exp(scores[i] - max);
+      const double weight = weights[i];
       const double value = cache.Value(position_i, d);
-      const double value_scale = cache.ValueScale(position_i);
-      total += weight;
+      const double value_scale = value_scales[i];
       sum += weight * value;
       magnitude += weight * std::abs(value);
       span_largest = std::max(span_largest, weight * value_scale);

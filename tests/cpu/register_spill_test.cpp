@@ -212,7 +212,7 @@ bool CannotLook() {
   return true;
 #else
   const bool tools = !OutputOf("objdump --version").empty() && !OutputOf("nm --version").empty();
-  return test::kSanitized || !tools;
+  return kvant::test::kSanitized || !tools;
 #endif
 }
 

@@ -51,7 +51,7 @@ namespace kvant::test {
 namespace {
 
 // Layers without a window, with it, and of both kinds in turn.
-std::vector<TinyShape> Shapes() {
+std::vector<TinyShape> AllocationShapes() {
   TinyShape windowed;
   windowed.window = 20;
   return {TinyShape(), windowed, MixedShape(20)};
@@ -87,7 +87,7 @@ TEST(Allocation, Ed24StepsBehindASourceAllocateNothing) {
 }
 
 TEST(Allocation, SixtyFourDecodeStepsAllocateNothing) {
-  for (TinyShape shape : Shapes()) {
+  for (TinyShape shape : AllocationShapes()) {
     for (const char* type : {"F32", "Q8_0"}) {
       shape.ffn = 128;
       shape.type = type;
@@ -149,7 +149,7 @@ TEST(Allocation, StepsOfBeamSearchAllocateNothing) {
 // at the start or as it is written.
 TEST(Allocation, BeamsInACacheAllocateNothingInSteadyState) {
   for (const bool commit : {false, true}) {
-    for (const TinyShape& shape : Shapes()) {
+    for (const TinyShape& shape : AllocationShapes()) {
       const auto model = OpenTiny(shape);
       SessionOptions options;
       options.threads = 1;

@@ -14,7 +14,7 @@ void Feed(BeamSearch& search, const std::vector<std::vector<float>>& rows) {
 }
 
 // Logits whose softmax has these probabilities.
-std::vector<float> Logs(std::vector<float> probabilities) {
+std::vector<float> LogRow(std::vector<float> probabilities) {
   for (float& p : probabilities) p = std::log(p);
   return probabilities;
 }
@@ -30,11 +30,11 @@ TEST(BeamEdges, WithoutAPenaltyCt2WaitsForTheBestBeam) {
   auto search = BeamSearch::Create(options, 5);
   ASSERT_TRUE(search.ok());
   ExpectOk(search->Start(std::vector<TokenId>{1}));
-  Feed(*search, {Logs({0.3f, 0.5f, 0.1f, 0.06f, 0.04f})});  // the second best ends
+  Feed(*search, {LogRow({0.3f, 0.5f, 0.1f, 0.06f, 0.04f})});  // the second best ends
   ASSERT_FALSE(search->done());
   ASSERT_EQ(search->rows(), 2);
-  Feed(*search, {Logs({0.9f, 0.04f, 0.03f, 0.02f, 0.01f}),  // now the best one does
-                 Logs({0.2f, 0.2f, 0.2f, 0.2f, 0.2f})});
+  Feed(*search, {LogRow({0.9f, 0.04f, 0.03f, 0.02f, 0.01f}),  // now the best one does
+                 LogRow({0.2f, 0.2f, 0.2f, 0.2f, 0.2f})});
   EXPECT_TRUE(search->done());
   const auto found = search->Results();
   ASSERT_EQ(found.size(), 1u);

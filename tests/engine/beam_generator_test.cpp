@@ -27,13 +27,13 @@ std::vector<double> LogSoftmax(std::span<const float> logits) {
   return out;
 }
 
-struct Bytes {
+struct ByteCounts {
   uint64_t token = 0;  // of one position in all layers
   uint64_t block = 0;
 };
 
-Bytes CacheBytes(const Model& model, const SessionOptions& options) {
-  Bytes bytes;
+ByteCounts CacheBytes(const Model& model, const SessionOptions& options) {
+  ByteCounts bytes;
   const auto plan = PlanMemory(model, options);
   EXPECT_TRUE(plan.ok());
   for (const MemoryPlan::Group& group : plan->groups) bytes.token += group.bytes_per_token;
@@ -293,7 +293,7 @@ TEST_P(BeamGenerators, CostThePromptOnceAndARowForEachBeam) {
   for (const int32_t beams : {2, 4, 8}) {
     const SessionOptions session = OneThread(GetParam().type, beams);
     auto runner = OpenRunner(model, session);
-    const Bytes bytes = CacheBytes(*model, session);
+    const ByteCounts bytes = CacheBytes(*model, session);
     const std::vector<TokenId> prompt = RandomTokens(45, 31);
     uint64_t peak = 0;
     runner->SetKvLog(

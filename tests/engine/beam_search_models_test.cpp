@@ -25,7 +25,7 @@ namespace kvant::test {
 namespace {
 
 constexpr uint64_t kCasesBytesMax = 1 << 20;
-constexpr float kTolerance = 1e-4f;
+constexpr float kScoreTolerance = 1e-4f;
 
 using formats::Json;
 using LogitRows = std::vector<std::vector<float>>;
@@ -147,7 +147,7 @@ std::vector<BeamHypothesis> Search(BeamSearch& search, WholeTextRunner& runner, 
 void ExpectNear(const std::vector<float>& values, const Json& expected, const std::string& where) {
   ASSERT_EQ(values.size(), expected.size()) << where;
   for (size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i].get<float>(), kTolerance) << where << " token " << i;
+    EXPECT_NEAR(values[i], expected[i].get<float>(), kScoreTolerance) << where << " token " << i;
   }
 }
 
@@ -158,7 +158,7 @@ void ExpectSame(const std::vector<BeamHypothesis>& found, const Json& expected,
     const Json& other = expected[i];
     EXPECT_EQ(found[i].ids, other["ids"].get<std::vector<TokenId>>()) << where << " rank " << i;
     const float score = other["score"];
-    EXPECT_NEAR(found[i].score, score, kTolerance * std::max(1.0f, std::abs(score)))
+    EXPECT_NEAR(found[i].score, score, kScoreTolerance * std::max(1.0f, std::abs(score)))
         << where << " rank " << i;
     if (!other.contains("parents")) continue;
     EXPECT_EQ(found[i].parents, other["parents"].get<std::vector<int32_t>>()) << where;

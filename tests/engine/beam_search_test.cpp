@@ -12,7 +12,7 @@
 namespace kvant::test {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // Logits that depend on the whole prefix and nothing else.
 struct TableModel {
@@ -42,15 +42,16 @@ struct TableModel {
   }
 };
 
-struct Outcome {
+struct SearchOutcome {
   std::vector<BeamHypothesis> results;
   int64_t steps = 0;
   int64_t rows = 0;
 };
 
 // Runs a search to its end, keeping the texts of its beams by parents() and tokens() alone.
-Outcome RunSearch(BeamSearch& search, const FakeModel& model, const std::vector<TokenId>& prompt) {
-  Outcome outcome;
+SearchOutcome RunSearch(BeamSearch& search, const FakeModel& model,
+                        const std::vector<TokenId>& prompt) {
+  SearchOutcome outcome;
   EXPECT_TRUE(search.Start(prompt).ok());
   std::vector<std::vector<TokenId>> texts = {prompt};
   while (!search.done()) {
@@ -73,8 +74,8 @@ Outcome RunSearch(BeamSearch& search, const FakeModel& model, const std::vector<
   return outcome;
 }
 
-Outcome RunSearch(const BeamOptions& options, int32_t vocab, const FakeModel& model,
-                  const std::vector<TokenId>& prompt = {1}) {
+SearchOutcome RunSearch(const BeamOptions& options, int32_t vocab, const FakeModel& model,
+                        const std::vector<TokenId>& prompt = {1}) {
   auto search = BeamSearch::Create(options, vocab);
   EXPECT_TRUE(search.ok()) << search.error().message;
   if (!search.ok()) return {};
@@ -207,14 +208,14 @@ INSTANTIATE_TEST_SUITE_P(Scorings, BeamSearchRandom,
 // ---- Against all texts
 // ---------------------------------------------------------------------------
 
-struct Text {
+struct EnumeratedText {
   std::vector<TokenId> ids;
   double score;
 };
 
 // Every text of at most `length_max` tokens that ends with token 0, or is that long.
-void Enumerate(const TableModel& model, double penalty, size_t length_max, Text& text, double sum,
-               std::vector<Text>& all) {
+void Enumerate(const TableModel& model, double penalty, size_t length_max, EnumeratedText& text,
+               double sum, std::vector<EnumeratedText>& all) {
   std::vector<TokenId> prefix = {1};
   prefix.insert(prefix.end(), text.ids.begin(), text.ids.end());
   const std::vector<float> logits = model(prefix);
@@ -250,11 +251,11 @@ TEST(BeamSearch, WithAllBeamsFindsTheBestOfAllTexts) {
       options.end_tokens = {0};
       options.max_new_tokens = 4;
       const auto found = RunSearch(options, model.vocab, model).results;
-      std::vector<Text> all;
-      Text empty;
+      std::vector<EnumeratedText> all;
+      EnumeratedText empty;
       Enumerate(model, static_cast<double>(penalty), 4, empty, 0.0, all);
       std::sort(all.begin(), all.end(),
-                [](const Text& a, const Text& b) { return a.score > b.score; });
+                [](const EnumeratedText& a, const EnumeratedText& b) { return a.score > b.score; });
       ASSERT_EQ(found.size(), kShown);
       for (size_t i = 0; i < kShown; ++i) {
         EXPECT_EQ(found[i].ids, all[i].ids) << "seed " << seed << " rank " << i;
@@ -312,7 +313,7 @@ TEST(BeamSearch, FinishedGroupsHaveNoRows) {
     if (text == std::vector<TokenId>{7, 1}) return std::vector<float>{90, 0, 0, 0, 0, 0, 0, 0};
     return std::vector<float>{0, 9, 8, 1, 2, 3, 4, 5};
   };
-  const Outcome outcome = RunSearch(options, 8, model, {7});
+  const SearchOutcome outcome = RunSearch(options, 8, model, {7});
   EXPECT_EQ(outcome.steps, 4);
   EXPECT_EQ(outcome.rows, 1 + 2 + 1 + 1);
   ASSERT_EQ(outcome.results.size(), 2u);
@@ -353,7 +354,7 @@ TEST(BeamSearch, AllBeamsMayEndAtOnce) {
     const FakeModel model = [](const std::vector<TokenId>&) {
       return std::vector<float>{0, 9, 8, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0};
     };
-    const Outcome outcome = RunSearch(options, 14, model);
+    const SearchOutcome outcome = RunSearch(options, 14, model);
     EXPECT_EQ(outcome.steps, 1);
     ASSERT_EQ(outcome.results.size(), 3u);
     for (const BeamHypothesis& found : outcome.results) EXPECT_TRUE(found.ended);
@@ -368,7 +369,7 @@ TEST(BeamSearch, MoreBeamsThanTokens) {
   options.end_tokens = {0};
   options.max_new_tokens = 3;
   options.early_stopping = EarlyStopping::kNever;
-  const Outcome outcome = RunSearch(options, 3, model);
+  const SearchOutcome outcome = RunSearch(options, 3, model);
   // 0; 1 0, 2 0; and two times two beginnings with three ends each: there are no others.
   EXPECT_EQ(outcome.results.size(), 1u + 2u + 12u);
   EXPECT_EQ(outcome.rows, 1 + 2 + 4);
@@ -379,10 +380,10 @@ TEST(BeamSearch, ImpossibleTokensAreNeverTaken) {
   options.beams = options.num_return = 4;
   options.max_new_tokens = 3;
   const FakeModel model = [](const std::vector<TokenId>& text) {
-    std::vector<float> row(9, -kInfinity);
+    std::vector<float> row(9, -kInfinite);
     row[3] = 1.0f;
     row[5] = std::numeric_limits<float>::quiet_NaN();
-    if (text.size() == 1) row[7] = kInfinity;
+    if (text.size() == 1) row[7] = kInfinite;
     return row;
   };
   const auto found = RunSearch(options, 9, model).results;
@@ -396,7 +397,7 @@ TEST(BeamSearch, WithoutAnyTokenItFails) {
   auto search = BeamSearch::Create({}, 4);
   ASSERT_TRUE(search.ok());
   ASSERT_TRUE(search->Start(std::vector<TokenId>{1}).ok());
-  const std::vector<float> row(4, -kInfinity);
+  const std::vector<float> row(4, -kInfinite);
   const Status status = search->Step(std::vector<std::span<const float>>{row});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message, "beam search: no token has a finite logit");
@@ -411,9 +412,9 @@ TEST(BeamSearch, EndsWhereNothingCanFollow) {
   options.end_tokens = {0};
   const FakeModel model = [](const std::vector<TokenId>& text) {
     if (text.size() == 1) return std::vector<float>{2, 1, 0, 0, 0};
-    return std::vector<float>(5, -kInfinity);
+    return std::vector<float>(5, -kInfinite);
   };
-  const Outcome outcome = RunSearch(options, 5, model);
+  const SearchOutcome outcome = RunSearch(options, 5, model);
   EXPECT_EQ(outcome.steps, 2);
   ASSERT_EQ(outcome.results.size(), 1u);
   EXPECT_EQ(outcome.results[0].ids, (std::vector<TokenId>{0}));

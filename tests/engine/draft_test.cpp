@@ -60,7 +60,7 @@ SamplingOptions Temperature(float temperature, uint64_t seed = 1) {
   return options;
 }
 
-struct Request {
+struct DraftedRequest {
   std::shared_ptr<const Model> model;
   SessionOptions session;
   SamplingOptions sampling;
@@ -73,7 +73,7 @@ struct Outcome {
   std::vector<TokenId> processed;  // by the model, as far as they were kept
 };
 
-Outcome RunWith(Request request, Draft* draft, const TextFunction& on_text = {}) {
+Outcome RunWith(DraftedRequest request, Draft* draft, const TextFunction& on_text = {}) {
   request.generate.draft = draft;
   auto session = OpenSession(request.model, request.session);
   auto sampler = Sampler::Create(request.sampling, request.model->vocab_size());
@@ -118,7 +118,7 @@ class Drafts : public RunnerKinds {
     known_.insert(known_.end(), plain_.generation.ids.begin(), plain_.generation.ids.end());
   }
 
-  Request request_{{}, {}, Temperature(0), {}};
+  DraftedRequest request_{{}, {}, Temperature(0), {}};
   Outcome plain_;
   std::vector<TokenId> known_;  // prompt and text
 };
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Drafts, testing::ValuesIn(Kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_P(Drafts, GiveTheTextOfPlainGreedy) {
-  const Request& request = request_;
+  const DraftedRequest& request = request_;
   const Outcome& plain = plain_;
   ASSERT_EQ(plain.generation.ids.size(), static_cast<size_t>(kTokens));
   EXPECT_EQ(plain.generation.drafted_tokens, 0);
@@ -163,7 +163,7 @@ TEST_P(Drafts, GiveTheTextOfPlainGreedy) {
 }
 
 TEST_P(Drafts, ThatAreNeverOrPartlyRightChangeNothing) {
-  Request request = request_;
+  DraftedRequest request = request_;
   const Outcome& plain = plain_;
   const auto wrong = [](size_t, TokenId token) { return (token + 1) % kTinyVocab; };
 
@@ -192,7 +192,7 @@ TEST(Draft, GivesTheTextOfTheSeed) {
   for (const Kind& kind : {Kinds()[1], Kinds()[5]}) {
     TinyShape shape;
     shape.window = kind.window;
-    Request request{OpenTiny(shape), Plain(kind.type), Temperature(1.0f, 3), {}};
+    DraftedRequest request{OpenTiny(shape), Plain(kind.type), Temperature(1.0f, 3), {}};
     request.generate.max_tokens = 150;
     request.generate.ignore_eos = true;
     request.sampling.repeat_penalty = 1.1f;
@@ -210,15 +210,15 @@ TEST(Draft, GivesTheTextOfTheSeed) {
   }
 }
 
-Request TinyRequest() {
-  Request request{OpenTiny({}), Plain(KvElement::kF16), Temperature(0), {}};
+DraftedRequest TinyRequest() {
+  DraftedRequest request{OpenTiny({}), Plain(KvElement::kF16), Temperature(0), {}};
   request.generate.max_tokens = 200;
   request.generate.ignore_eos = true;
   return request;
 }
 
 TEST(Draft, AFullContextEndsTheTextAtTheSameToken) {
-  Request request = TinyRequest();
+  DraftedRequest request = TinyRequest();
   request.generate.max_tokens = -1;
   for (const int64_t room : {0, 1, 2, 9, 10, 60}) {
     request.session.context = 40 + room;
@@ -234,7 +234,7 @@ TEST(Draft, AFullContextEndsTheTextAtTheSameToken) {
 }
 
 TEST(Draft, AShiftedContextShiftsAtTheSameTokens) {
-  Request request = TinyRequest();
+  DraftedRequest request = TinyRequest();
   request.session.context = 64;
   request.generate.shift_keep = 4;
   const Outcome plain = RunWith(request, nullptr);
@@ -250,7 +250,7 @@ TEST(Draft, AShiftedContextShiftsAtTheSameTokens) {
 }
 
 TEST(Draft, AContextOfOneTokenIsNeverShifted) {
-  Request request = TinyRequest();
+  DraftedRequest request = TinyRequest();
   request.prompt = {1};
   request.session.context = 1;
   request.generate.shift_keep = 0;
@@ -260,7 +260,7 @@ TEST(Draft, AContextOfOneTokenIsNeverShifted) {
 }
 
 TEST(Draft, EndTokensAndStopTextsAmongRightGuessesEndTheText) {
-  Request request = TinyRequest();
+  DraftedRequest request = TinyRequest();
   request.generate.ignore_eos = false;
   int ended = 0;
   for (uint64_t seed = 1; seed <= 20 && ended < 3; ++seed) {
@@ -292,7 +292,7 @@ TEST(Draft, EndTokensAndStopTextsAmongRightGuessesEndTheText) {
 }
 
 TEST(Draft, CancelledInTheMiddleKeepsTheBeginning) {
-  Request request = TinyRequest();
+  DraftedRequest request = TinyRequest();
   const Outcome plain = RunWith(request, nullptr);
   std::atomic<bool> cancel{false};
   const auto same = DraftOf(request.model, KvElement::kF16);
@@ -321,7 +321,7 @@ TEST(Draft, CancelledInTheMiddleKeepsTheBeginning) {
 }
 
 TEST(Draft, GuessesBeyondTheRowsOfOneArithmeticAreNotAskedFor) {
-  Request request = TinyRequest();
+  DraftedRequest request = TinyRequest();
   request.generate.draft_tokens = 1000;
   const Outcome plain = RunWith(request, nullptr);
   std::vector<TokenId> known = request.prompt;

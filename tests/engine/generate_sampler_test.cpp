@@ -16,11 +16,11 @@
 namespace kvant {
 namespace {
 
-using Logits = std::vector<float>;
+using LogitRow = std::vector<float>;
 
-Logits RandomLogits(size_t count, uint64_t seed, float spread = 4.0f) {
+LogitRow RandomLogits(size_t count, uint64_t seed, float spread = 4.0f) {
   Xoshiro256 random(seed);
-  Logits logits(count);
+  LogitRow logits(count);
   for (float& logit : logits) {
     float sum = 0;  // roughly normal
     for (int i = 0; i < 4; ++i) sum += static_cast<float>(random.Next() >> 40) * 0x1p-24f - 0.5f;
@@ -40,7 +40,7 @@ SamplingOptions NoFilters() {
 }
 
 // Adds the biases and applies the penalties for the tokens accepted so far.
-void Penalize(Logits& logits, const SamplingOptions& options,
+void Penalize(LogitRow& logits, const SamplingOptions& options,
               const std::vector<TokenId>& accepted) {
   for (const LogitBias& entry : options.logit_bias) {
     logits[static_cast<size_t>(entry.token)] += entry.bias;
@@ -60,7 +60,7 @@ void Penalize(Logits& logits, const SamplingOptions& options,
 }
 
 // The distribution that a chain defines, by token id, straight from the definitions.
-std::map<TokenId, double> Reference(Logits logits, const SamplingOptions& options,
+std::map<TokenId, double> Reference(LogitRow logits, const SamplingOptions& options,
                                     const std::vector<TokenId>& accepted = {}) {
   Penalize(logits, options, accepted);
   std::vector<TokenId> ids(logits.size());
@@ -122,7 +122,7 @@ std::map<TokenId, double> Reference(Logits logits, const SamplingOptions& option
 
 // Draws many tokens; every one must have a probability, and the counts must fit by chi-square at
 // far beyond 5 standard deviations.
-void ExpectDistribution(const Logits& logits, const SamplingOptions& options,
+void ExpectDistribution(const LogitRow& logits, const SamplingOptions& options,
                         const std::vector<TokenId>& accepted = {}, int draws = 8000) {
   auto sampler = Sampler::Create(options, static_cast<int32_t>(logits.size()));
   ASSERT_TRUE(sampler.ok()) << sampler.error().message;
@@ -168,7 +168,7 @@ TEST(Sampler, Temperature) {
 }
 
 TEST(Sampler, EachFilterAlone) {
-  const Logits logits = RandomLogits(200, 3);
+  const LogitRow logits = RandomLogits(200, 3);
   for (const int32_t k : {1, 2, 5, 40, 199, 200, 500}) {
     SamplingOptions options = NoFilters();
     options.top_k = k;
@@ -206,7 +206,7 @@ TEST(Sampler, SupportOfRandomChainsMatchesReference) {
     options.min_p = pick(0.0, 0.02, 0.05, 0.2);
     options.typical = pick(1.0, 0.9, 0.5);
     options.min_keep = static_cast<int32_t>(pick(0, 1, 4));
-    const Logits logits = RandomLogits(120, 1000 + static_cast<uint64_t>(round), 8.0f);
+    const LogitRow logits = RandomLogits(120, 1000 + static_cast<uint64_t>(round), 8.0f);
     const auto expected = Reference(logits, options);
     auto sampler = Sampler::Create(options, 120);
     ASSERT_TRUE(sampler.ok());
@@ -232,7 +232,7 @@ TEST(Sampler, DefaultsAreThoseOfLlamaCpp) {
 }
 
 TEST(Sampler, PenaltiesFollowTheirFormula) {
-  const Logits logits = RandomLogits(20, 5, 3.0f);
+  const LogitRow logits = RandomLogits(20, 5, 3.0f);
   const std::vector<TokenId> accepted = {1, 2, 2, 3, 3, 3, 9, 1, 2};
   for (const int32_t window : {0, 1, 4, 64, -1}) {
     SamplingOptions options = NoFilters();
@@ -252,7 +252,7 @@ TEST(Sampler, PenaltyWindowForgetsTheOldest) {
   options.repeat_last_n = 2;
   auto sampler = Sampler::Create(options, 4);
   ASSERT_TRUE(sampler.ok());
-  const Logits logits = {4, 3, 2, 1};
+  const LogitRow logits = {4, 3, 2, 1};
   std::vector<TokenId> ids;
   for (int i = 0; i < 7; ++i) {
     ids.push_back(*sampler->Sample(logits));
@@ -274,7 +274,7 @@ TEST(Sampler, ForbiddenTokensNeverAppear) {
   auto sampler = Sampler::Create(NoFilters(), 3);
   sampler->Forbid(0);
   sampler->Forbid(2);
-  const Logits logits = {100, 0, 100};
+  const LogitRow logits = {100, 0, 100};
   for (int i = 0; i < 100; ++i) EXPECT_EQ(*sampler->Sample(logits), 1);
 }
 
@@ -284,7 +284,7 @@ TEST(Sampler, GreedyTakesTheLikeliestAndTheLowerIdOfTies) {
     options.temperature = temperature;
     auto sampler = Sampler::Create(options, 5);
     ASSERT_TRUE(sampler.ok());
-    EXPECT_EQ(*sampler->Sample(Logits{1, 7, 3, 7, 2}), 1);
+    EXPECT_EQ(*sampler->Sample(LogitRow{1, 7, 3, 7, 2}), 1);
   }
 }
 
@@ -293,7 +293,7 @@ TEST(Sampler, TiesGoToTheLowerId) {
   options.top_k = 3;
   options.temperature = 1000;
   auto sampler = Sampler::Create(options, 400);
-  const Logits logits(400, 0.5f);
+  const LogitRow logits(400, 0.5f);
   std::set<TokenId> seen;
   for (int i = 0; i < 500; ++i) seen.insert(*sampler->Sample(logits));
   EXPECT_EQ(seen, (std::set<TokenId>{0, 1, 2}));
@@ -303,13 +303,13 @@ TEST(Sampler, NonFiniteLogits) {
   SamplingOptions options = NoFilters();
   auto sampler = Sampler::Create(options, 4);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(*sampler->Sample(Logits{NAN, -INFINITY, 0, -NAN}), 2);
-    EXPECT_EQ(*sampler->Sample(Logits{5, INFINITY, 80, NAN}), 1);
+    EXPECT_EQ(*sampler->Sample(LogitRow{NAN, -INFINITY, 0, -NAN}), 2);
+    EXPECT_EQ(*sampler->Sample(LogitRow{5, INFINITY, 80, NAN}), 1);
   }
-  const auto none = sampler->Sample(Logits{NAN, -INFINITY, -INFINITY, NAN});
+  const auto none = sampler->Sample(LogitRow{NAN, -INFINITY, -INFINITY, NAN});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("finite"), std::string::npos);
-  EXPECT_FALSE(sampler->Sample(Logits{1, 2, 3}).ok());
+  EXPECT_FALSE(sampler->Sample(LogitRow{1, 2, 3}).ok());
 }
 
 TEST(Sampler, ExtremeTemperaturesStayDefined) {
@@ -318,7 +318,7 @@ TEST(Sampler, ExtremeTemperaturesStayDefined) {
     options.temperature = temperature;
     auto sampler = Sampler::Create(options, 3);
     for (int i = 0; i < 20; ++i) {
-      const TokenId id = *sampler->Sample(Logits{-3e38f, 1, 3e38f});
+      const TokenId id = *sampler->Sample(LogitRow{-3e38f, 1, 3e38f});
       if (temperature < 1) {
         EXPECT_EQ(id, 2);
       }
@@ -383,7 +383,7 @@ TEST(Sampler, ImpossibleOptionsAreNamed) {
 
 // A large vocabulary, where top-k must find the same tokens without sorting it.
 TEST(Sampler, TopKOfALargeVocabulary) {
-  const Logits logits = RandomLogits(128256, 12, 10.0f);
+  const LogitRow logits = RandomLogits(128256, 12, 10.0f);
   SamplingOptions options = NoFilters();
   options.top_k = 40;
   options.temperature = 1000;

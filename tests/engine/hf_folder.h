@@ -50,8 +50,8 @@ class HfFolder {
   void WriteText(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
-  void WriteJson(const std::string& name, const nlohmann::json& json) const {
-    WriteText(name, json.dump(1));
+  void WriteJson(const std::string& name, const nlohmann::json& content) const {
+    WriteText(name, content.dump(1));
   }
 
   // Everything, the weights as F32 in one file.

@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, HfModels, testing::ValuesIn(FolderNames()),
                            return name;
                          });
 
-SessionOptions F32Cache() {
+SessionOptions HfOptions() {
   SessionOptions options;
   options.k_type = options.v_type = cpu::KvElement::kF32;
   options.threads = 2;
@@ -65,7 +65,7 @@ TEST(HfModels, EveryFamilyThatIsNoVariantOfLlamaHasFolders) {
 }
 
 // Roundings of 32-bit floats on logits of a few units.
-constexpr double kTolerance = 1e-4;
+constexpr double kHfTolerance = 1e-4;
 
 TEST_P(HfModels, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
   const HfReferenceFolder folder(GetParam());
@@ -80,10 +80,10 @@ TEST_P(HfModels, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
     ASSERT_NE(model, nullptr);
     // In pieces, so that queries see keys of earlier steps beyond and within their windows.
     for (const size_t piece : {size_t{1}, size_t{29}, tokens.size()}) {
-      const auto session = OpenSession(model, F32Cache());
+      const auto session = OpenSession(model, HfOptions());
       const std::vector<float> logits = AllLogits(*session, tokens, piece);
       ASSERT_EQ(logits.size(), expected->values.size());
-      EXPECT_LE(MaxDifference(logits, expected->values), kTolerance) << isa.name << ", " << piece;
+      EXPECT_LE(MaxDifference(logits, expected->values), kHfTolerance) << isa.name << ", " << piece;
     }
   }
 }
@@ -95,14 +95,14 @@ TEST_P(HfModels, CachesAgreeWithTheModelWithoutCacheOverManyWindows) {
   ASSERT_NE(model, nullptr);
   constexpr int64_t kContext = 640;
   const std::vector<TokenId> tokens = RandomTokens(kContext, 5, model->vocab_size());
-  SessionOptions options = F32Cache();
+  SessionOptions options = HfOptions();
   options.context = kContext;
   options.chunk = 64;
   const auto cached = OpenSession(model, options);
   const auto oracle = OpenSession(model, {.context = kContext, .kv_cache = false});
   const std::vector<float> found = AllLogits(*cached, tokens, 7);
   const std::vector<float> expected = AllLogits(*oracle, tokens, tokens.size());
-  EXPECT_LE(MaxDifference(found, expected), kTolerance);
+  EXPECT_LE(MaxDifference(found, expected), kHfTolerance);
 }
 
 TEST_P(HfModels, TextsBecomeTheTokensOfTransformers) {

@@ -7,6 +7,7 @@
 #include "cpu/kernels.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
+#include "tests/engine/make_cache.h"
 
 namespace kvant::kv {
 namespace {
@@ -20,12 +21,6 @@ CacheOptions TwoSmallGroups(int64_t sequences = 2) {
   options.chunk = 80;
   options.sequences = sequences;
   return options;
-}
-
-Cache MakeCache(const CacheOptions& options) {
-  auto cache = Cache::Create(options);
-  EXPECT_TRUE(cache.ok());
-  return std::move(*cache);
 }
 
 void Grow(Cache& cache, Sequence& sequence, int64_t tokens) {

@@ -15,6 +15,7 @@
 #include "engine/kv/accounting/block_pool.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
+#include "tests/engine/make_cache.h"
 
 namespace kvant::kv {
 namespace {
@@ -67,12 +68,6 @@ CacheOptions TwoGroups(int64_t window, int64_t context, int64_t chunk) {
   options.context = context;
   options.chunk = chunk;
   return options;
-}
-
-Cache MakeCache(const CacheOptions& options) {
-  auto cache = Cache::Create(options);
-  EXPECT_TRUE(cache.ok());
-  return std::move(*cache);
 }
 
 TEST(KvCache, FormulaOfLlama2IsExact) {
@@ -277,8 +272,8 @@ TEST(KvCache, ABudgetIsRefusedWithBytesAndNothingChanges) {
 }
 
 // Sequences grow in pieces of a chunk, one after the other, as the passes of a step do.
-Status Grow(Cache& cache, std::vector<Sequence>& sequences, std::span<const Growth> growths,
-            int64_t chunk) {
+Status GrowInPieces(Cache& cache, std::vector<Sequence>& sequences, std::span<const Growth> growths,
+                    int64_t chunk) {
   for (const Growth& growth : growths) {
     Sequence& sequence = sequences[static_cast<size_t>(growth.sequence - sequences.data())];
     for (int64_t left = growth.tokens; left > 0;) {
@@ -304,14 +299,14 @@ TEST(KvRoom, IsFoundBehindWindowsForAllSequences) {
     std::vector<Growth> growths = {{&sequences[0], 700}};
     if (!forked) growths.insert(growths.end(), {{&sequences[1], 700}, {&sequences[2], 700}});
     ASSERT_TRUE(cache.CheckRoom(growths, 40).ok());
-    ASSERT_TRUE(Grow(cache, sequences, growths, 40).ok());
+    ASSERT_TRUE(GrowInPieces(cache, sequences, growths, 40).ok());
     if (forked) {
       cache.Fork(sequences[0], sequences[1]);
       cache.Fork(sequences[0], sequences[2]);
     }
     growths = {{&sequences[0], 600}, {&sequences[1], 600}, {&sequences[2], 600}};
     EXPECT_TRUE(cache.CheckRoom(growths, 40).ok()) << forked;
-    EXPECT_TRUE(Grow(cache, sequences, growths, 40).ok()) << forked;
+    EXPECT_TRUE(GrowInPieces(cache, sequences, growths, 40).ok()) << forked;
   }
 }
 
@@ -346,7 +341,7 @@ TEST(KvRoom, WhatIsGrantedIsThere) {
       const Status status = cache.CheckRoom(growths, kChunk);
       ++(status.ok() ? granted : refused);
       if (!status.ok()) continue;
-      const Status grown = Grow(cache, sequences, growths, kChunk);
+      const Status grown = GrowInPieces(cache, sequences, growths, kChunk);
       ASSERT_TRUE(grown.ok()) << round << " " << grown.error().message;
     }
   }

@@ -9,6 +9,7 @@
 #include "cpu/kernels.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
+#include "tests/engine/make_cache.h"
 
 namespace kvant::kv {
 namespace {
@@ -21,12 +22,6 @@ CacheOptions TwoGroups(int64_t window, cpu::KvElement type = cpu::KvElement::kF3
   options.chunk = 80;
   options.sequences = 2;
   return options;
-}
-
-Cache MakeCache(const CacheOptions& options) {
-  auto cache = Cache::Create(options);
-  EXPECT_TRUE(cache.ok());
-  return std::move(*cache);
 }
 
 void GrowTo(Cache& cache, Sequence& sequence, int64_t length) {

@@ -14,9 +14,9 @@
 namespace kvant::kv {
 namespace {
 
-constexpr int64_t kContext = 900;
-constexpr int64_t kChunk = 70;
-constexpr int kSequences = 5;
+constexpr int64_t kLedgerContext = 900;
+constexpr int64_t kLedgerChunk = 70;
+constexpr int kLedgerSequences = 5;
 constexpr int kSources = 3;
 
 // What a step leaves in a state: all rows so far, in order.
@@ -33,7 +33,7 @@ int64_t Oldest(const GroupKind& kind, int64_t length) {
 }
 
 // A sequence as the naive model knows it.
-struct NaiveSequence {
+struct NaiveRows {
   std::vector<int64_t> rows;    // by position
   std::vector<bool> pruned;     // by position
   std::vector<int64_t> source;  // rows of its source; empty: none
@@ -55,14 +55,14 @@ struct NaiveSequence {
   }
 };
 
-class Program {
+class LedgerProgram {
  public:
   // The pools hold what the policies say that so many sequences need, and what is kept on top:
   // checkpoints, sources. A tight program has less.
-  Program(std::vector<GroupKind> kinds, bool tight, uint32_t seed)
+  LedgerProgram(std::vector<GroupKind> kinds, bool tight, uint32_t seed)
       : kinds_(std::move(kinds)), tight_(tight), random_(seed), ledger_(MakeLedger()) {
-    for (int s = 0; s < kSequences; ++s) real_.push_back(ledger_.NewSequence());
-    naive_.resize(kSequences);
+    for (int s = 0; s < kLedgerSequences; ++s) real_.push_back(ledger_.NewSequence());
+    naive_.resize(kLedgerSequences);
     for (const GroupKind& kind : kinds_) {
       has_state_ |= kind.policy == "state";
       has_fixed_ |= kind.policy == "fixed";
@@ -71,14 +71,14 @@ class Program {
 
   void Run(int64_t operations) {
     for (int64_t i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
-      const size_t s = Any(kSequences);
+      const size_t s = Any(kLedgerSequences);
       switch (Any(14)) {
         case 0:
         case 1:
         case 2:
         case 3:
         case 4: Step(); break;
-        case 5: Fork(s, Any(kSequences)); break;
+        case 5: Fork(s, Any(kLedgerSequences)); break;
         case 6: Reorder(); break;
         case 7:
         case 8: Rewind(s, RewindTarget(s)); break;
@@ -106,16 +106,16 @@ class Program {
     for (const GroupKind& kind : kinds_) {
       auto policy = MakePolicy(kind.policy, kind.window);
       const bool fixed = kind.policy == "fixed";
-      const int64_t sequences = fixed ? kSources : kSequences;
-      int64_t blocks = policy->Needed(kContext, kChunk) * sequences;
-      if (kind.policy == "state") blocks += 4 * kSequences;  // checkpoints
+      const int64_t sequences = fixed ? kSources : kLedgerSequences;
+      int64_t blocks = policy->Needed(kLedgerContext, kLedgerChunk) * sequences;
+      if (kind.policy == "state") blocks += 4 * kLedgerSequences;  // checkpoints
       if (tight_) blocks = std::max<int64_t>(3, blocks / 6);
-      blocks += policy->NeededForReplay(kContext);
+      blocks += policy->NeededForReplay(kLedgerContext);
       lists_.Add(blocks);
       const auto bytes = static_cast<uint64_t>(kBlockTokens * (1 + std::ssize(groups)));
       groups.push_back({std::move(policy), bytes, blocks, 2});
     }
-    return Ledger(std::move(groups), {kContext, kSequences, 0}, lists_);
+    return Ledger(std::move(groups), {kLedgerContext, kLedgerSequences, 0}, lists_);
   }
 
   size_t Any(int64_t bound) { return random_() % static_cast<uint64_t>(bound); }
@@ -163,10 +163,10 @@ class Program {
   void Step() {
     std::vector<Growth> growths;
     std::vector<size_t> members;
-    for (size_t s = 0; s < kSequences; ++s) {
+    for (size_t s = 0; s < kLedgerSequences; ++s) {
       if (Any(2) == 0) continue;
-      const int64_t count = 1 + static_cast<int64_t>(Any(4) == 0 ? Any(kChunk) : Any(3));
-      if (real_[s].length + count > kContext) {
+      const int64_t count = 1 + static_cast<int64_t>(Any(4) == 0 ? Any(kLedgerChunk) : Any(3));
+      if (real_[s].length + count > kLedgerContext) {
         ASSERT_EQ(ledger_.Reserve(real_[s], count).error().code, ErrorCode::kContextFull);
         Reset(s);
         continue;
@@ -175,10 +175,11 @@ class Program {
       members.push_back(s);
     }
     // In passes of `piece` tokens of each; one pass in most programs' steps.
-    const int64_t piece = Any(3) == 0 ? 1 + static_cast<int64_t>(Any(kChunk / 2)) : kChunk;
+    const int64_t piece =
+        Any(3) == 0 ? 1 + static_cast<int64_t>(Any(kLedgerChunk / 2)) : kLedgerChunk;
     if (!ledger_.CheckRoom(growths, piece).ok()) {
       ++refused_;
-      Reset(Any(kSequences));
+      Reset(Any(kLedgerSequences));
       return;
     }
     for (bool more = true; more;) {
@@ -202,7 +203,7 @@ class Program {
   // False where the pass is given up.
   bool FinishPass(size_t s, int64_t tokens) {
     Sequence& sequence = real_[s];
-    NaiveSequence& naive = naive_[s];
+    NaiveRows& naive = naive_[s];
     std::vector<int64_t> rows;
     for (int64_t row = 0; row < tokens; ++row) rows.push_back(next_row_++);
     Compute(sequence, rows);
@@ -227,9 +228,9 @@ class Program {
   // Beams: all sequences become copies of some of them.
   void Reorder() {
     std::vector<Sequence> next;
-    std::vector<NaiveSequence> next_naive;
-    for (size_t s = 0; s < kSequences; ++s) {
-      const size_t parent = Any(2) == 0 ? s : Any(kSequences);
+    std::vector<NaiveRows> next_naive;
+    for (size_t s = 0; s < kLedgerSequences; ++s) {
+      const size_t parent = Any(2) == 0 ? s : Any(kLedgerSequences);
       next.push_back(ledger_.NewSequence());
       ledger_.Fork(real_[parent], next.back());
       next_naive.push_back(naive_[parent]);
@@ -240,7 +241,7 @@ class Program {
   }
 
   void Rewind(size_t s, int64_t length) {
-    NaiveSequence& naive = naive_[s];
+    NaiveRows& naive = naive_[s];
     const bool state_can = !has_state_ || length == 0 || length == naive.length() ||
                            naive.checkpoints.contains(length);
     const bool windows_must = length == 0 || length >= naive.longest - kRewindSlack;
@@ -276,7 +277,7 @@ class Program {
   // Computes again what is gone, on a copy.
   void Replay(size_t s, int64_t length) {
     ++replays_;
-    NaiveSequence& naive = naive_[s];
+    NaiveRows& naive = naive_[s];
     Sequence copy = ledger_.NewSequence();
     const int64_t begin = ledger_.ReplayBegin(real_[s], length);
     ASSERT_LE(begin, length);
@@ -328,7 +329,7 @@ class Program {
   void Sources(size_t s) {
     if (!has_fixed_) return;
     if (sources_.size() < kSources && Any(2) == 0) {
-      auto source = ledger_.NewSource(1 + static_cast<int64_t>(Any(kContext / 2)));
+      auto source = ledger_.NewSource(1 + static_cast<int64_t>(Any(kLedgerContext / 2)));
       if (!source.ok()) return;
       std::vector<int64_t> rows;
       for (const GroupId group : ledger_.group_ids()) {
@@ -383,12 +384,12 @@ class Program {
       return found == held.end() ? 0 : found->second;
     });
     ASSERT_TRUE(status.ok()) << status.error().message;
-    const size_t s = Any(kSequences);
+    const size_t s = Any(kLedgerSequences);
     ASSERT_EQ(real_[s].length, naive_[s].length());
     for (const GroupId group : ledger_.group_ids()) CheckGroup(group, real_[s], naive_[s]);
   }
 
-  void CheckGroup(GroupId group, const Sequence& sequence, const NaiveSequence& naive) {
+  void CheckGroup(GroupId group, const Sequence& sequence, const NaiveRows& naive) {
     const GroupKind& kind = kinds_[IndexOf(group)];
     const BlockTable& table = Table(sequence, group);
     if (kind.policy == "state") {
@@ -427,7 +428,7 @@ class Program {
   Lists lists_;
   Ledger ledger_;
   std::vector<Sequence> real_;
-  std::vector<NaiveSequence> naive_;
+  std::vector<NaiveRows> naive_;
   std::vector<std::pair<Source, std::vector<int64_t>>> sources_;
   bool has_state_ = false;
   bool has_fixed_ = false;
@@ -438,7 +439,7 @@ class Program {
 };
 
 // `./dev test --long` multiplies the operations.
-int64_t Operations(int64_t usual) {
+int64_t LedgerOperations(int64_t usual) {
   const char* factor = std::getenv("KVANT_TEST_FACTOR");
   return usual * (factor == nullptr ? 1 : std::atoll(factor));
 }
@@ -447,9 +448,9 @@ TEST(KvLedgerPrograms, FourPoliciesAtOnceKeepEverySequenceItsOwn) {
   int64_t replays = 0;
   for (const int64_t window : {1, 33, 100}) {
     SCOPED_TRACE(window);
-    Program program({{"full"}, {"window", window}, {"fixed"}, {"state"}}, false,
-                    static_cast<uint32_t>(window));
-    program.Run(Operations(1500));
+    LedgerProgram program({{"full"}, {"window", window}, {"fixed"}, {"state"}}, false,
+                          static_cast<uint32_t>(window));
+    program.Run(LedgerOperations(1500));
     EXPECT_EQ(program.refused(), 0);  // what the policies plan for is enough
     replays += program.replays();
   }
@@ -457,8 +458,8 @@ TEST(KvLedgerPrograms, FourPoliciesAtOnceKeepEverySequenceItsOwn) {
 }
 
 TEST(KvLedgerPrograms, ThreePoliciesThatCanPruneDoSo) {
-  Program program({{"window", 7}, {"fixed"}, {"full"}, {"window", 64}}, false, 4);
-  program.Run(Operations(1500));
+  LedgerProgram program({{"window", 7}, {"fixed"}, {"full"}, {"window", 64}}, false, 4);
+  program.Run(LedgerOperations(1500));
   EXPECT_EQ(program.refused(), 0);
 }
 
@@ -466,8 +467,8 @@ TEST(KvLedgerPrograms, SectionsAlone) {
   int64_t replays = 0;
   for (const int64_t window : {1, 13, 32, 48, 100, 300}) {
     SCOPED_TRACE(window);
-    Program program({{"full"}, {"sections", window}}, false, static_cast<uint32_t>(window));
-    program.Run(Operations(20000));
+    LedgerProgram program({{"full"}, {"sections", window}}, false, static_cast<uint32_t>(window));
+    program.Run(LedgerOperations(20000));
     EXPECT_EQ(program.refused(), 0);
     replays += program.replays();
   }
@@ -475,18 +476,18 @@ TEST(KvLedgerPrograms, SectionsAlone) {
 }
 
 TEST(KvLedgerPrograms, SectionsBesideOtherPolicies) {
-  Program program({{"sections", 40}, {"fixed"}, {"window", 33}, {"state"}, {"sections", 96}}, false,
-                  6);
-  program.Run(Operations(20000));
+  LedgerProgram program({{"sections", 40}, {"fixed"}, {"window", 33}, {"state"}, {"sections", 96}},
+                        false, 6);
+  program.Run(LedgerOperations(20000));
   EXPECT_EQ(program.refused(), 0);
-  Program tight({{"sections", 70}, {"full"}, {"window", 20}}, true, 7);
-  tight.Run(Operations(20000));
+  LedgerProgram tight({{"sections", 70}, {"full"}, {"window", 20}}, true, 7);
+  tight.Run(LedgerOperations(20000));
   EXPECT_GT(tight.refused(), 2);
 }
 
 TEST(KvLedgerPrograms, PoolsThatAreTooSmallRefuseAndHold) {
-  Program program({{"state"}, {"full"}, {"fixed"}, {"window", 20}}, true, 5);
-  program.Run(Operations(1500));
+  LedgerProgram program({{"state"}, {"full"}, {"fixed"}, {"window", 20}}, true, 5);
+  program.Run(LedgerOperations(1500));
   EXPECT_GT(program.refused(), 10);
 }
 

@@ -8,7 +8,7 @@
 namespace kvant::kv {
 namespace {
 
-constexpr int64_t kContext = 900;
+constexpr int64_t kPolicyContext = 900;
 
 // Whether a sequence grows to the context in passes of `chunk` tokens with so many blocks, also
 // where a first pass of `offset` tokens moves the others' borders.
@@ -17,10 +17,11 @@ bool Grows(const GroupKind& kind, int64_t blocks, int64_t chunk, int64_t offset)
   lists.Add(blocks);
   std::vector<AccountedGroup> groups;
   groups.push_back({MakePolicy(kind.policy, kind.window), 32, blocks, 1});
-  Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
+  Ledger ledger(std::move(groups), {kPolicyContext, 1, 0}, lists);
   Sequence sequence = ledger.NewSequence();
-  for (int64_t tokens = offset; sequence.length < kContext; tokens = chunk) {
-    if (!ledger.Reserve(sequence, std::min(tokens, kContext - sequence.length)).ok()) return false;
+  for (int64_t tokens = offset; sequence.length < kPolicyContext; tokens = chunk) {
+    if (!ledger.Reserve(sequence, std::min(tokens, kPolicyContext - sequence.length)).ok())
+      return false;
     ledger.Commit(sequence);
   }
   return true;
@@ -38,7 +39,7 @@ TEST(KvLedger, APoolOfExactlyTheNeedIsEnoughAndOneBlockLessIsNot) {
                                                       {"sections", 32},
                                                       {"sections", 40}}) {
     for (const int64_t chunk : {1, 31, 32, 33, 70}) {
-      const int64_t need = MakePolicy(kind.policy, kind.window)->Needed(kContext, chunk);
+      const int64_t need = MakePolicy(kind.policy, kind.window)->Needed(kPolicyContext, chunk);
       bool one_less = true;
       for (int64_t offset = 1; offset <= chunk; ++offset) {
         ASSERT_TRUE(Grows(kind, need, chunk, offset)) << kind.policy << kind.window << " " << chunk;
@@ -60,7 +61,7 @@ TEST(KvLedger, AReplayBeginsBeforeTheSpansOfAllLayers) {
       lists.Add(40);
       groups.push_back({MakePolicy(kind.policy, kind.window), 32, 40, 3});
     }
-    Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
+    Ledger ledger(std::move(groups), {kPolicyContext, 1, 0}, lists);
     Sequence sequence = ledger.NewSequence();
     for (int64_t at = 0; at < 800; at += 50) {
       EXPECT_TRUE(ledger.Reserve(sequence, 50).ok());
@@ -90,9 +91,9 @@ TEST(KvLedger, ReplayedSectionsCanRewindLikeOthers) {
       lists.Add(100);
       std::vector<AccountedGroup> groups;
       groups.push_back({MakePolicy("sections", window), 32, 100, 3});
-      Ledger ledger(std::move(groups), {kContext, 2, 0}, lists);
+      Ledger ledger(std::move(groups), {kPolicyContext, 2, 0}, lists);
       Sequence sequence = ledger.NewSequence();
-      while (sequence.length < kContext) {
+      while (sequence.length < kPolicyContext) {
         ASSERT_TRUE(ledger.Reserve(sequence, 50).ok());
         ledger.Commit(sequence);
       }
@@ -117,12 +118,12 @@ TEST(KvLedger, ReplayedSectionsCanRewindLikeOthers) {
 TEST(KvLedger, AReplayBeginsWhereTheRowsThatAreKeptBegin) {
   for (const int64_t layers : {1, 2, 3}) {
     for (int64_t window = 1; window <= 70; ++window) {
-      const int64_t blocks = MakePolicy("window", window)->Needed(kContext, 50);
+      const int64_t blocks = MakePolicy("window", window)->Needed(kPolicyContext, 50);
       Lists lists;
       lists.Add(blocks);
       std::vector<AccountedGroup> groups;
       groups.push_back({MakePolicy("window", window), 32, blocks, layers});
-      Ledger ledger(std::move(groups), {kContext, 1, 0}, lists);
+      Ledger ledger(std::move(groups), {kPolicyContext, 1, 0}, lists);
       Sequence sequence = ledger.NewSequence();
       for (int64_t at = 0; at < 900; at += 50) {
         ASSERT_TRUE(ledger.Reserve(sequence, 50).ok());
@@ -153,14 +154,14 @@ TEST(KvLedger, TheRoomOfAReplayIsExact) {
   for (const auto& [name, window] : kinds) {
     const auto policy = MakePolicy(name, window);
     for (const int64_t chunk : {1, 17, 32, 80}) {
-      const int64_t planned = policy->NeededForReplay(kContext);
+      const int64_t planned = policy->NeededForReplay(kPolicyContext);
       bool one_less_is_enough = true;
       for (int64_t length = 700; length <= 700 + kBlockTokens; ++length) {
         Lists lists;
         lists.Add(200);
         std::vector<AccountedGroup> groups;
         groups.push_back({MakePolicy(name, window), 32, 200, 2});
-        Ledger ledger(std::move(groups), {kContext, 2, 0}, lists);
+        Ledger ledger(std::move(groups), {kPolicyContext, 2, 0}, lists);
         Sequence sequence = ledger.NewSequence();
         while (sequence.length < length) {
           ASSERT_TRUE(

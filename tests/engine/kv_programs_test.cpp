@@ -14,15 +14,16 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
+#include "tests/engine/make_cache.h"
 
 namespace kvant::kv {
 namespace {
 
 using cpu::KvElement;
 
-constexpr int64_t kContext = 700;
+constexpr int64_t kProgramContext = 700;
 constexpr int64_t kChunk = 80;
-constexpr int kSequences = 7;
+constexpr int kCacheSequences = 7;
 constexpr int kDim = 8;
 
 // A row as the naive model knows it: a number that its key and value encode in every layer.
@@ -57,9 +58,9 @@ CacheOptions Options(KvElement type, std::vector<int64_t> windows, bool poison,
     if (window > 0) group.policy = policy;
     layer += 2;
   }
-  options.context = kContext;
+  options.context = kProgramContext;
   options.chunk = kChunk;
-  options.sequences = kSequences;
+  options.sequences = kCacheSequences;
   options.poison = poison;
   return options;
 }
@@ -71,21 +72,15 @@ int64_t Oldest(const GroupShape& shape, int64_t position) {
   return std::max<int64_t>(0, position - shape.window + 1);
 }
 
-Cache MakeCache(const CacheOptions& options) {
-  auto cache = Cache::Create(options);
-  EXPECT_TRUE(cache.ok());
-  return std::move(*cache);
-}
-
 class Program {
  public:
   Program(const CacheOptions& options, uint32_t seed)
       : options_(options),
         cache_(MakeCache(options)),
-        view_(cache_, kSequences, kChunk),
+        view_(cache_, kCacheSequences, kChunk),
         random_(seed) {
-    for (int i = 0; i < kSequences; ++i) real_.push_back(cache_.NewSequence());
-    naive_.resize(kSequences);
+    for (int i = 0; i < kCacheSequences; ++i) real_.push_back(cache_.NewSequence());
+    naive_.resize(kCacheSequences);
   }
 
   void Run(int operations) {
@@ -101,7 +96,7 @@ class Program {
         case 7: Prune(); break;
         case 8: Snapshot(); break;
         default:
-          if (Below(4) == 0) Reset(Below(kSequences));
+          if (Below(4) == 0) Reset(Below(kCacheSequences));
           break;
       }
       Check();
@@ -118,12 +113,12 @@ class Program {
     std::vector<PartRows> parts;
     std::vector<int> members;
     int64_t rows = 0;
-    for (int s = 0; s < kSequences; ++s) {
+    for (int s = 0; s < kCacheSequences; ++s) {
       if (Below(2) == 0) continue;
       const int64_t count = 1 + (Below(4) == 0 ? Below(kChunk / 2) : Below(3));
       if (rows + count > kChunk) break;
       Sequence& sequence = real_[static_cast<size_t>(s)];
-      if (sequence.length + count > kContext) {
+      if (sequence.length + count > kProgramContext) {
         ASSERT_EQ(cache_.Reserve(sequence, count).error().code, ErrorCode::kContextFull);
         Reset(s);
         continue;
@@ -197,7 +192,8 @@ class Program {
                  const std::vector<PartRows>& parts, const std::vector<int>& members,
                  const std::vector<RowNumber>& numbers) {
     static const cpu::KernelTable& kernels = *cpu::ChooseKernels("").value();
-    std::vector<cpu::KvRun> storage(static_cast<size_t>(PassView::RunsMax(kContext, kSequences)));
+    std::vector<cpu::KvRun> storage(
+        static_cast<size_t>(PassView::RunsMax(kProgramContext, kCacheSequences)));
     std::vector<int64_t> positions;
     std::vector<double> expected;
     for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
@@ -252,8 +248,8 @@ class Program {
   }
 
   void Fork() {
-    const int from = Below(kSequences);
-    const int to = Below(kSequences);
+    const int from = Below(kCacheSequences);
+    const int to = Below(kCacheSequences);
     if (from == to) return;
     Reset(to);
     cache_.Fork(real_[static_cast<size_t>(from)], real_[static_cast<size_t>(to)]);
@@ -264,8 +260,8 @@ class Program {
   void Reorder() {
     std::vector<Sequence> next;
     std::vector<NaiveSequence> next_naive;
-    for (int i = 0; i < kSequences; ++i) {
-      const size_t parent = static_cast<size_t>(Below(2) == 0 ? i : Below(kSequences));
+    for (int i = 0; i < kCacheSequences; ++i) {
+      const size_t parent = static_cast<size_t>(Below(2) == 0 ? i : Below(kCacheSequences));
       next.push_back(cache_.NewSequence());
       cache_.Fork(real_[parent], next.back());
       next_naive.push_back(naive_[parent]);
@@ -276,7 +272,7 @@ class Program {
   }
 
   void Rewind() {
-    const size_t s = static_cast<size_t>(Below(kSequences));
+    const size_t s = static_cast<size_t>(Below(kCacheSequences));
     const int64_t length = Below(Length(static_cast<int>(s)) + 1);
     const int64_t limit = cache_.RewindLimit(real_[s]);
     const Status status = cache_.Rewind(real_[s], length);
@@ -291,7 +287,7 @@ class Program {
 
   void Prune() {
     if (Below(3) != 0) return;
-    const size_t s = static_cast<size_t>(Below(kSequences));
+    const size_t s = static_cast<size_t>(Below(kCacheSequences));
     const int64_t length = real_[s].length;
     int64_t begin = Below(length + 1);
     int64_t end = Below(length + 1);
@@ -304,13 +300,13 @@ class Program {
   // One snapshot at a time: taken, then restored somewhere, perhaps twice, and dropped.
   void Snapshot() {
     if (!snapshot_.has_value()) {
-      const size_t s = static_cast<size_t>(Below(kSequences));
+      const size_t s = static_cast<size_t>(Below(kCacheSequences));
       snapshot_ = cache_.NewSequence();
       cache_.Fork(real_[s], *snapshot_);
       naive_snapshot_ = naive_[s];
       return;
     }
-    const int s = Below(kSequences);
+    const int s = Below(kCacheSequences);
     Reset(s);
     cache_.Fork(*snapshot_, real_[static_cast<size_t>(s)]);
     naive_[static_cast<size_t>(s)] = naive_snapshot_;
@@ -330,7 +326,7 @@ class Program {
     if (snapshot_.has_value()) all.push_back(&*snapshot_);
     const Status status = cache_.Check(all, [](GroupId, BlockId) { return 0; });
     ASSERT_TRUE(status.ok()) << status.error().message;
-    const size_t s = static_cast<size_t>(Below(kSequences));
+    const size_t s = static_cast<size_t>(Below(kCacheSequences));
     ASSERT_EQ(real_[s].length, static_cast<int64_t>(naive_[s].rows.size()));
     for (const GroupShape& shape : options_.groups) CheckRows(shape, real_[s], naive_[s]);
   }

@@ -16,21 +16,21 @@ namespace {
 using formats::GgufType;
 using testing::ElementsAre;
 
-constexpr uint64_t kVocab = 40;
+constexpr uint64_t kGenerationVocab = 40;
 
 std::string Name(std::string_view name) { return "bart.generation." + std::string(name); }
 Bytes U32(std::string_view name, uint32_t value) { return U32Entry(Name(name), value); }
-Bytes I32(std::string_view name, int32_t value) {
+Bytes IntEntry(std::string_view name, int32_t value) {
   return Key(Name(name), GgufType::kInt32).Number(value);
 }
-Bytes F32(std::string_view name, float value) {
+Bytes FloatEntry(std::string_view name, float value) {
   return Key(Name(name), GgufType::kFloat32).Number(value);
 }
-Bytes Text(std::string_view name, std::string_view value) {
+Bytes TextEntry(std::string_view name, std::string_view value) {
   return Key(Name(name), GgufType::kString).String(value);
 }
-Bytes Ids(std::string_view name, const std::vector<int32_t>& ids,
-          GgufType type = GgufType::kInt32) {
+Bytes IdsEntry(std::string_view name, const std::vector<int32_t>& ids,
+               GgufType type = GgufType::kInt32) {
   Bytes entry = ArrayEntry(Name(name), type, ids.size());
   for (const int32_t id : ids) entry.Number(id);
   return entry;
@@ -38,8 +38,8 @@ Bytes Ids(std::string_view name, const std::vector<int32_t>& ids,
 
 Result<ModelGeneration> Read(std::vector<Bytes> metadata) {
   metadata.push_back(Key("general.architecture", GgufType::kString).String("bart"));
-  metadata.push_back(ArrayEntry("tokenizer.ggml.tokens", GgufType::kString, kVocab));
-  for (uint64_t i = 0; i < kVocab; ++i) metadata.back().String("a");
+  metadata.push_back(ArrayEntry("tokenizer.ggml.tokens", GgufType::kString, kGenerationVocab));
+  for (uint64_t i = 0; i < kGenerationVocab; ++i) metadata.back().String("a");
   const Bytes bytes = File(metadata, {}, 0);
   const auto file = formats::GgufFile::Parse(bytes.span(), "m.gguf");
   if (!file.ok()) return file.error();
@@ -52,30 +52,31 @@ std::string Wrong(const std::vector<Bytes>& metadata) {
 }
 
 TEST(ModelGeneration, ReadsWhatATextBeginsWith) {
-  const auto read = Read({Ids("forced_decoder_ids", {3, 39})});
+  const auto read = Read({IdsEntry("forced_decoder_ids", {3, 39})});
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_THAT(read->first_tokens, ElementsAre(3, 39));
   EXPECT_TRUE(read->Has("forced_decoder_ids"));
-  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {3, 40})}),
+  EXPECT_THAT(Wrong({IdsEntry("forced_decoder_ids", {3, 40})}),
               testing::HasSubstr("bart.generation.forced_decoder_ids: expected a token below 40"));
   // A language may be open where there are some.
   const Bytes languages = ArrayEntry("bart.languages", GgufType::kInt32, 1).Number(int32_t{5});
-  const auto open = Read({Ids("forced_decoder_ids", {-1, 4}), languages});
+  const auto open = Read({IdsEntry("forced_decoder_ids", {-1, 4}), languages});
   ASSERT_TRUE(open.ok()) << open.error().message;
   EXPECT_THAT(open->first_tokens, ElementsAre(kOpenLanguage, 4));
-  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {-1, 4})}), testing::HasSubstr("found -1"));
-  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {-2}), languages}), testing::HasSubstr("found -2"));
-  EXPECT_THAT(Wrong({Ids("forced_decoder_ids", {-1, -1}), languages}),
+  EXPECT_THAT(Wrong({IdsEntry("forced_decoder_ids", {-1, 4})}), testing::HasSubstr("found -1"));
+  EXPECT_THAT(Wrong({IdsEntry("forced_decoder_ids", {-2}), languages}),
+              testing::HasSubstr("found -2"));
+  EXPECT_THAT(Wrong({IdsEntry("forced_decoder_ids", {-1, -1}), languages}),
               testing::HasSubstr("one open language"));
 }
 
 TEST(ModelGeneration, ReadsEveryKey) {
-  const auto read =
-      Read({U32("num_beams", 4), F32("length_penalty", 2.0f), Text("early_stopping", "true"),
-            U32("max_length", 142), U32("min_length", 56), U32("no_repeat_ngram", 3),
-            U32("forced_bos_id", 0), I32("forced_eos_id", 2), Ids("suppress_ids", {5, 39}),
-            Ids("begin_suppress_ids", {7}, GgufType::kUint32),
-            Key(Name("renormalize"), GgufType::kBool).Number(uint8_t{1})});
+  const auto read = Read({U32("num_beams", 4), FloatEntry("length_penalty", 2.0f),
+                          TextEntry("early_stopping", "true"), U32("max_length", 142),
+                          U32("min_length", 56), U32("no_repeat_ngram", 3), U32("forced_bos_id", 0),
+                          IntEntry("forced_eos_id", 2), IdsEntry("suppress_ids", {5, 39}),
+                          IdsEntry("begin_suppress_ids", {7}, GgufType::kUint32),
+                          Key(Name("renormalize"), GgufType::kBool).Number(uint8_t{1})});
   ASSERT_TRUE(read.ok()) << read.error().message;
   const BeamOptions& options = read->options;
   EXPECT_EQ(options.beams, 4);
@@ -108,7 +109,7 @@ TEST(ModelGeneration, KnowsWhichKeysAreThere) {
 }
 
 TEST(ModelGeneration, SeveralTokensMayEndIt) {
-  const auto read = Read({Ids("forced_eos_id", {2, 3})});
+  const auto read = Read({IdsEntry("forced_eos_id", {2, 3})});
   ASSERT_TRUE(read.ok());
   EXPECT_THAT(read->options.forced_eos, ElementsAre(2, 3));
 }
@@ -119,23 +120,25 @@ TEST(ModelGeneration, WrongValuesAreNamed) {
   EXPECT_EQ(Wrong({U32("max_length", 0)}), key + "max_length: expected 1 to 1073741824, found 0");
   EXPECT_EQ(Wrong({U32("min_length", 1u << 31)}),
             key + "min_length: expected 0 to 1073741824, found 2147483648");
-  EXPECT_EQ(Wrong({F32("length_penalty", std::numeric_limits<float>::quiet_NaN())}),
+  EXPECT_EQ(Wrong({FloatEntry("length_penalty", std::numeric_limits<float>::quiet_NaN())}),
             key + "length_penalty: expected -1000000 to 1000000, found nan");
   EXPECT_EQ(Wrong({U32("forced_bos_id", 40)}),
             key + "forced_bos_id: expected a token below 40, found 40");
   EXPECT_EQ(Wrong({U32("forced_eos_id", 99)}),
             key + "forced_eos_id: expected a token below 40, found 99");
-  EXPECT_EQ(Wrong({Ids("suppress_ids", {1, -1})}),
+  EXPECT_EQ(Wrong({IdsEntry("suppress_ids", {1, -1})}),
             key + "suppress_ids: expected a token below 40, found -1");
-  EXPECT_EQ(Wrong({Ids("begin_suppress_ids", {40}, GgufType::kUint32)}),
+  EXPECT_EQ(Wrong({IdsEntry("begin_suppress_ids", {40}, GgufType::kUint32)}),
             key + "begin_suppress_ids: expected a token below 40, found 40");
-  EXPECT_EQ(Wrong({Text("early_stopping", "now")}),
+  EXPECT_EQ(Wrong({TextEntry("early_stopping", "now")}),
             key + "early_stopping: expected true, false or never, found 'now'");
   // Values of other types.
   EXPECT_EQ(Wrong({ArrayEntry(Name("suppress_ids"), GgufType::kFloat32, 1).Number(1.0f)}),
             key + "suppress_ids: expected 32-bit integers, found float32");
-  EXPECT_THAT(Wrong({Text("num_beams", "4")}), testing::HasSubstr("bart.generation.num_beams"));
-  EXPECT_THAT(Wrong({F32("forced_bos_id", 1)}), testing::HasSubstr("generation.forced_bos_id"));
+  EXPECT_THAT(Wrong({TextEntry("num_beams", "4")}),
+              testing::HasSubstr("bart.generation.num_beams"));
+  EXPECT_THAT(Wrong({FloatEntry("forced_bos_id", 1)}),
+              testing::HasSubstr("generation.forced_bos_id"));
   EXPECT_THAT(Wrong({U32("renormalize", 1)}), testing::HasSubstr("generation.renormalize"));
   EXPECT_THAT(Wrong({U32("early_stopping", 1)}), testing::HasSubstr("generation.early_stopping"));
   EXPECT_THAT(Wrong({U32("length_penalty", 1)}), testing::HasSubstr("generation.length_penalty"));
@@ -144,7 +147,7 @@ TEST(ModelGeneration, WrongValuesAreNamed) {
 TEST(ModelGeneration, ValuesThatContradictEachOtherAreRefused) {
   EXPECT_EQ(Wrong({U32("max_length", 9), U32("min_length", 10)}),
             "m.gguf: keys bart.generation: min-length: expected 0 to 9, found 10");
-  EXPECT_EQ(Wrong({U32("forced_bos_id", 3), Ids("suppress_ids", {3})}),
+  EXPECT_EQ(Wrong({U32("forced_bos_id", 3), IdsEntry("suppress_ids", {3})}),
             "m.gguf: keys bart.generation: suppress: expected tokens that are not forced, found 3, "
             "which forced-bos forces");
 }

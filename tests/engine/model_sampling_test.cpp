@@ -26,7 +26,7 @@ Bytes I32(std::string_view name, int32_t value) {
   return Key("general.sampling." + std::string(name), GgufType::kInt32).Number(value);
 }
 
-ModelSampling Read(const std::vector<Bytes>& metadata) {
+ModelSampling ReadSampling(const std::vector<Bytes>& metadata) {
   const Bytes bytes = File(metadata, {}, 0);
   const auto file = formats::GgufFile::Parse(bytes.span(), "m.gguf");
   EXPECT_TRUE(file.ok());
@@ -35,12 +35,12 @@ ModelSampling Read(const std::vector<Bytes>& metadata) {
 
 TEST(ModelSampling, ReadsWhatTheSamplersHave) {
   const ModelSampling read =
-      Read({F32("temp", 0.6f), I32("top_k", 20), F32("top_p", 0.95f), F32("min_p", 0.0f),
-            F32("penalty_repeat", 1.1f), I32("penalty_last_n", -1), I32("mirostat", 2),
-            F32("mirostat_tau", 4.5f), F32("mirostat_eta", 0.2f), F32("xtc_probability", 0.5f),
-            F32("xtc_threshold", 0.25f), F32("typ_p", 0.5f),
-            Key("general.sampling.sequence", GgufType::kString).String("top_k;temperature"),
-            Key("general.name", GgufType::kString).String("m")});
+      ReadSampling({F32("temp", 0.6f), I32("top_k", 20), F32("top_p", 0.95f), F32("min_p", 0.0f),
+                    F32("penalty_repeat", 1.1f), I32("penalty_last_n", -1), I32("mirostat", 2),
+                    F32("mirostat_tau", 4.5f), F32("mirostat_eta", 0.2f),
+                    F32("xtc_probability", 0.5f), F32("xtc_threshold", 0.25f), F32("typ_p", 0.5f),
+                    Key("general.sampling.sequence", GgufType::kString).String("top_k;temperature"),
+                    Key("general.name", GgufType::kString).String("m")});
   for (const auto& [key, value] : std::map<std::string, double>{{"temp", 0.6f},
                                                                 {"top_k", 20},
                                                                 {"top_p", 0.95f},
@@ -62,8 +62,8 @@ TEST(ModelSampling, ReadsWhatTheSamplersHave) {
 
 TEST(ModelSampling, AcceptsEveryTypeOfNumber) {
   const ModelSampling read =
-      Read({I32("temp", 1), Key("general.sampling.top_k", GgufType::kUint64).U64(7),
-            Key("general.sampling.top_p", GgufType::kFloat64).Number(0.5)});
+      ReadSampling({I32("temp", 1), Key("general.sampling.top_k", GgufType::kUint64).U64(7),
+                    Key("general.sampling.top_p", GgufType::kFloat64).Number(0.5)});
   EXPECT_EQ(read.Find("temp"), 1);
   EXPECT_EQ(read.Find("top_k"), 7);
   EXPECT_EQ(read.Find("top_p"), 0.5);
@@ -94,12 +94,12 @@ TEST(ModelSampling, LeavesOutWhatMakesNoSense) {
         Key("general.sampling.temp", GgufType::kString).String("0.5"),
         Key("general.sampling.temp", GgufType::kFloat64).Number(1e300),
         ArrayEntry("general.sampling.temp", GgufType::kFloat32, 1).Number(0.5f)}) {
-    const ModelSampling read = Read({entry});
+    const ModelSampling read = ReadSampling({entry});
     EXPECT_EQ(read.unused.size(), 1u);
     EXPECT_THAT(read.settings, IsEmpty());
     EXPECT_FALSE(read.samplers.has_value());
   }
-  EXPECT_THAT(Read({}).unused, IsEmpty());
+  EXPECT_THAT(ReadSampling({}).unused, IsEmpty());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr int64_t kChunk = 512;
 constexpr int64_t kFewRows = 63;
 
 // How a row was computed.
-enum class Rows : uint8_t { kFew, kMany };
+enum class RowCount : uint8_t { kFew, kMany };
 
 // Sequences that only know how each of their rows was computed.
 class RowHost final : public SequenceHost {
@@ -44,7 +44,7 @@ class RowHost final : public SequenceHost {
   Result<int64_t> ReusePrefix(SequenceId id, std::span<const TokenId> prompt) override {
     if (prompt[0] != 1) return 0;
     const int64_t reused = std::min(known, (std::ssize(prompt) - 1) / 32 * 32);
-    rows.at(id).assign(static_cast<size_t>(reused), Rows::kMany);
+    rows.at(id).assign(static_cast<size_t>(reused), RowCount::kMany);
     return reused;
   }
   // As Runner cuts an input into passes.
@@ -55,9 +55,9 @@ class RowHost final : public SequenceHost {
     for (const StepInput& input : inputs) {
       for (int64_t left = std::ssize(input.tokens); left > 0; left -= kChunk) {
         const int64_t count = std::min(left, kChunk);
-        std::vector<Rows>& all = rows.at(input.sequence);
+        std::vector<RowCount>& all = rows.at(input.sequence);
         all.insert(all.end(), static_cast<size_t>(count),
-                   count > kFewRows ? Rows::kMany : Rows::kFew);
+                   count > kFewRows ? RowCount::kMany : RowCount::kFew);
       }
     }
     return {};
@@ -66,7 +66,7 @@ class RowHost final : public SequenceHost {
   int64_t length(SequenceId id) const override { return std::ssize(rows.at(id)); }
   std::span<const float> logits(SequenceId) const override { return {}; }
 
-  std::map<SequenceId, std::vector<Rows>> rows;
+  std::map<SequenceId, std::vector<RowCount>> rows;
   int64_t known = 0;
   bool full = false;  // the next step of several requests is refused
 
@@ -112,14 +112,14 @@ class TokenRequest final : public Request {
 };
 
 // Polls until the request has a sequence of so many rows at least, which it returns.
-std::vector<Rows> RowsOf(Scheduler& scheduler, const RowHost& host, const TokenRequest& request,
-                         int64_t least) {
+std::vector<RowCount> RowsOf(Scheduler& scheduler, const RowHost& host, const TokenRequest& request,
+                             int64_t least) {
   for (int rounds = 0; rounds < 1000; ++rounds) {
     EXPECT_TRUE(scheduler.Poll().ok());
     if (request.sequence >= 0 && host.length(request.sequence) >= least) break;
   }
   EXPECT_GE(request.sequence, 0);
-  return request.sequence < 0 ? std::vector<Rows>() : host.rows.at(request.sequence);
+  return request.sequence < 0 ? std::vector<RowCount>() : host.rows.at(request.sequence);
 }
 
 TEST(Preemption, EveryRowIsComputedAsTheFirstTime) {
@@ -127,7 +127,7 @@ TEST(Preemption, EveryRowIsComputedAsTheFirstTime) {
     for (int64_t known = 0; known < length; known += known < 192 ? 32 : 96) {
       if (known == 32) continue;  // too short for a piece of many rows
       for (int64_t still_known = 0; still_known <= known; still_known += 32) {
-        std::vector<Rows> whole;
+        std::vector<RowCount> whole;
         for (const int64_t slice : {0, 1, 100, 512}) {
           RowHost host;
           host.known = known;
@@ -136,16 +136,17 @@ TEST(Preemption, EveryRowIsComputedAsTheFirstTime) {
           Scheduler scheduler(host, {.prompt_slice = slice});
           scheduler.Submit(first);
           scheduler.Submit(request);
-          const std::vector<Rows> before = RowsOf(scheduler, host, request, length + 6);
+          const std::vector<RowCount> before = RowsOf(scheduler, host, request, length + 6);
           // The slice does not matter for the prompt's rows.
-          const std::vector<Rows> prompt(before.begin(), before.begin() + length);
+          const std::vector<RowCount> prompt(before.begin(), before.begin() + length);
           if (slice == 0) whole = prompt;
           ASSERT_EQ(prompt, whole) << length << ", known " << known << ", slice " << slice;
           host.full = true;
           ASSERT_TRUE(scheduler.Poll().ok());
           ASSERT_EQ(request.state(), Request::State::kWaiting);
           host.known = still_known;
-          const std::vector<Rows> again = RowsOf(scheduler, host, request, std::ssize(before) + 2);
+          const std::vector<RowCount> again =
+              RowsOf(scheduler, host, request, std::ssize(before) + 2);
           ASSERT_GE(again.size(), before.size());
           for (size_t i = 0; i < before.size(); ++i) {
             ASSERT_EQ(again[i], before[i]) << "row " << i << " of " << length << ", known " << known
@@ -168,11 +169,11 @@ TEST(Preemption, AForkedPromptIsComputedAsTheFirstTime) {
     Scheduler scheduler(host, {.prompt_slice = slice});
     scheduler.Submit(first);
     scheduler.Submit(request);
-    const std::vector<Rows> before = RowsOf(scheduler, host, request, 100);
+    const std::vector<RowCount> before = RowsOf(scheduler, host, request, 100);
     host.full = true;
     ASSERT_TRUE(scheduler.Poll().ok());
     ASSERT_EQ(request.state(), Request::State::kWaiting);
-    std::vector<Rows> again = RowsOf(scheduler, host, request, std::ssize(before) + 2);
+    std::vector<RowCount> again = RowsOf(scheduler, host, request, std::ssize(before) + 2);
     again.resize(before.size());
     EXPECT_EQ(again, before);
     ASSERT_TRUE(scheduler.CancelAll().ok());

@@ -9,16 +9,6 @@
 namespace kvant::test {
 namespace {
 
-// With known prefixes, for a model of any shape.
-std::unique_ptr<Runner> OpenKnowing(const std::shared_ptr<const Model>& model,
-                                    int64_t sequences = 4, uint64_t bytes_max = 0) {
-  SessionOptions options = Options(KvElement::kF32, sequences);
-  options.prefix_cache = true;
-  options.threads = 1;
-  options.kv_bytes_max = bytes_max;
-  return OpenRunner(model, options);
-}
-
 // Tokens that a new sequence with this text takes from what is known; its bits are checked.
 uint64_t Reused(Runner& runner, const std::shared_ptr<const Model>& model,
                 std::span<const TokenId> tokens) {

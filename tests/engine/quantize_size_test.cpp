@@ -30,20 +30,20 @@ using formats::GgufFile;
 using test::TemporaryFolder;
 using testing::HasSubstr;
 
-struct Matrix {
+struct SpreadMatrix {
   const char* name;
   std::vector<int64_t> dims;
   float outliers;  // how far the largest values stand out
 };
 
-const std::vector<Matrix> kMatrices = {
+const std::vector<SpreadMatrix> kSpreadMatrices = {
     {"token_embd.weight", {256, 70}, 1},      {"output.weight", {512, 70}, 4},
     {"blk.0.attn_norm.weight", {256}, 1},     {"blk.0.attn_v.weight", {256, 33}, 1},
     {"blk.0.ffn_down.weight", {288, 300}, 2}, {"blk.0.ffn_up_exps.weight", {256, 5, 3}, 1},
     {"blk.1.attn_q.weight", {256, 100}, 8},   {"blk.1.attn_output.weight", {768, 40}, 3},
 };
 
-void WriteModel(const std::string& path) {
+void WriteSpreadModel(const std::string& path) {
   const auto* format = quant::FindFormat("F32");
   formats::GgufWriter writer(64);
   writer.AddString("general.architecture", "llama");
@@ -51,7 +51,7 @@ void WriteModel(const std::string& path) {
   std::vector<std::vector<float>> values;
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
-  for (const Matrix& matrix : kMatrices) {
+  for (const SpreadMatrix& matrix : kSpreadMatrices) {
     ASSERT_TRUE(writer.AddTensor(matrix.name, *format, matrix.dims).ok());
     size_t count = 1;
     for (const int64_t size : matrix.dims) count *= static_cast<size_t>(size);
@@ -85,7 +85,7 @@ double CostOf(const SizePlan& plan) {
 class QuantizeSize : public testing::Test {
  protected:
   void SetUp() override {
-    WriteModel(folder_ / "in.gguf");
+    WriteSpreadModel(folder_ / "in.gguf");
     auto file = GgufFile::Open(folder_ / "in.gguf");
     ASSERT_TRUE(file.ok());
     file_ = std::make_unique<GgufFile>(std::move(*file));
@@ -213,7 +213,7 @@ TEST_F(QuantizeSize, SaysWhatIsWrongWithQuantizedModels) {
 // Types that need importances are no types for a matrix that has none.
 TEST_F(QuantizeSize, FallsBackWhereNoneOfTheTypesCanBe) {
   formats::Imatrix imatrix;
-  for (const Matrix& matrix : kMatrices) {
+  for (const SpreadMatrix& matrix : kSpreadMatrices) {
     if (matrix.dims.size() < 2 || std::string_view(matrix.name) == "token_embd.weight") continue;
     const auto values =
         static_cast<size_t>(matrix.dims[0] * (matrix.dims.size() > 2 ? matrix.dims[2] : 1));

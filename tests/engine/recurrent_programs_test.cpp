@@ -12,7 +12,7 @@
 namespace kvant::test {
 namespace {
 
-constexpr size_t kSequences = 4;
+constexpr size_t kRecurrentSequences = 4;
 constexpr size_t kLengthMax = 400;
 
 class RecurrentPrograms : public RecurrentModel {
@@ -20,16 +20,16 @@ class RecurrentPrograms : public RecurrentModel {
   // So many operations, with checks of the bits every now and then; nothing is left in the end.
   void RunProgram(uint32_t seed, int operations) {
     random_.seed(seed);
-    SessionOptions options = Strict(kSequences);
+    SessionOptions options = Strict(kRecurrentSequences);
     options.prefix_cache = true;
     options.state_checkpoints = 3;
     options.state_log = 40;
     options.threads = 1;
     runner_ = Open(options);
-    tokens_.assign(kSequences, {});
-    for (size_t i = 0; i < kSequences; ++i) ids_.push_back(NewSequence(*runner_));
+    tokens_.assign(kRecurrentSequences, {});
+    for (size_t i = 0; i < kRecurrentSequences; ++i) ids_.push_back(NewSequence(*runner_));
     for (int operation = 0; operation < operations && !HasFailure(); ++operation) {
-      const size_t s = Below(kSequences);
+      const size_t s = Below(kRecurrentSequences);
       switch (Below(9)) {
         case 0: Reorder(); break;
         case 1: Rewind(s); break;
@@ -54,8 +54,8 @@ class RecurrentPrograms : public RecurrentModel {
   void Reorder() {
     std::vector<int> parents;
     std::vector<std::vector<TokenId>> next;
-    for (size_t i = 0; i < kSequences; ++i) {
-      parents.push_back(static_cast<int>(Below(2) == 0 ? i : Below(kSequences)));
+    for (size_t i = 0; i < kRecurrentSequences; ++i) {
+      parents.push_back(static_cast<int>(Below(2) == 0 ? i : Below(kRecurrentSequences)));
       next.push_back(tokens_[static_cast<size_t>(parents.back())]);
     }
     ExpectOk(runner_->Reorder(ids_, parents));
@@ -70,7 +70,7 @@ class RecurrentPrograms : public RecurrentModel {
 
   void Fork(size_t s) {
     ExpectOk(runner_->FreeSequence(ids_[s]));
-    const size_t from = (s + 1) % kSequences;
+    const size_t from = (s + 1) % kRecurrentSequences;
     ids_[s] = runner_->Fork(ids_[from]).value();
     tokens_[s] = tokens_[from];
   }

@@ -17,7 +17,7 @@
 namespace kvant::test {
 namespace {
 
-constexpr double kTolerance = 1e-4;
+constexpr double kRecurrentTolerance = 1e-4;
 
 class RecurrentReference : public testing::TestWithParam<std::string> {
  protected:
@@ -63,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(Seeded, RecurrentReference,
                          TestName);
 
 TEST_P(RecurrentReference, Rs01AWholePromptAndSingleTokensHaveTheLogitsOfTransformers) {
-  EXPECT_LE(Difference(tokens_.size()), kTolerance);
-  EXPECT_LE(Difference(1), kTolerance);
+  EXPECT_LE(Difference(tokens_.size()), kRecurrentTolerance);
+  EXPECT_LE(Difference(1), kRecurrentTolerance);
 }
 
 // A convolution looks back over 2 or 3 rows.
@@ -76,9 +76,9 @@ TEST_P(RecurrentReference, Rs10APromptMayBeShorterThanWhatAConvolutionLooksBack)
     const auto row = [&](size_t count) {
       return std::span(expected_).subspan((count - 1) * vocab, vocab);
     };
-    EXPECT_LE(MaxDifference(session->logits(), row(length)), kTolerance);
+    EXPECT_LE(MaxDifference(session->logits(), row(length)), kRecurrentTolerance);
     ExpectOk(session->Append(std::span(tokens_).subspan(length)));
-    EXPECT_LE(MaxDifference(session->logits(), row(tokens_.size())), kTolerance);
+    EXPECT_LE(MaxDifference(session->logits(), row(tokens_.size())), kRecurrentTolerance);
   }
 }
 
@@ -130,7 +130,7 @@ TEST_P(ValueHeadOrders, Rs17TheOrderOfValueHeadsIsThatOfTheFamily) {
   options.k_type = options.v_type = cpu::KvElement::kF32;
   const auto session = OpenSession(model, options);
   const std::vector<TokenId> tokens = seeded.Tokens();
-  EXPECT_LE(MaxDifference(AllLogits(*session, tokens, 7), expected->values), kTolerance);
+  EXPECT_LE(MaxDifference(AllLogits(*session, tokens, 7), expected->values), kRecurrentTolerance);
 }
 
 }  // namespace

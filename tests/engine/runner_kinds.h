@@ -39,6 +39,16 @@ inline std::unique_ptr<Runner> OpenRunner(std::shared_ptr<const Model> model,
   return runner.ok() ? std::move(*runner) : nullptr;
 }
 
+// One that knows what its sequences computed.
+inline std::unique_ptr<Runner> OpenKnowing(const std::shared_ptr<const Model>& model,
+                                           int64_t sequences = 4, uint64_t bytes_max = 0) {
+  SessionOptions options = Options(KvElement::kF32, sequences);
+  options.prefix_cache = true;
+  options.threads = 1;
+  options.kv_bytes_max = bytes_max;
+  return OpenRunner(model, options);
+}
+
 inline SequenceId NewSequence(Runner& runner) {
   const auto id = runner.NewSequence();
   EXPECT_TRUE(id.ok());

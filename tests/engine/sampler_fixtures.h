@@ -20,7 +20,7 @@
 namespace kvant::sampler_fixtures {
 
 using nlohmann::json;
-using Logits = std::vector<float>;
+using LogitRow = std::vector<float>;
 using Tokens = std::vector<TokenId>;
 using Chances = std::map<TokenId, double>;
 
@@ -88,7 +88,7 @@ inline std::vector<std::string> ChainNames(const SamplingOptions& options) {
 }
 
 // The chances of the tokens behind the chain, stage by stage.
-inline Chances ChainChances(const SamplingOptions& options, const Logits& logits,
+inline Chances ChainChances(const SamplingOptions& options, const LogitRow& logits,
                             const Tokens& accepted) {
   Candidates candidates(logits.size(), logits.size());
   Xoshiro256 random(1);

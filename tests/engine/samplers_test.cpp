@@ -45,7 +45,7 @@ TEST(Samplers, ChainsLeaveWhatLlamaCppLeaves) {
   for (const json& entry : Fixtures()["cases"]) {
     if (!entry.contains("logits")) continue;
     const SamplingOptions options = FixtureOptions(entry["options"]);
-    const auto logits = entry["logits"].get<Logits>();
+    const auto logits = entry["logits"].get<LogitRow>();
     const auto accepted = entry["accepted"].get<Tokens>();
     const auto ids = entry["ids"].get<Tokens>();
     const auto chances = entry["probabilities"].get<std::vector<double>>();
@@ -76,8 +76,8 @@ TEST(Samplers, InfillLeavesWhatLlamaCppLeaves) {
   const Tokenizer& tokenizer = Shakespeare().tokenizer();
   for (const json& entry : Fixtures()["infill"]) {
     SCOPED_TRACE(entry.dump());
-    Logits logits(static_cast<size_t>(tokenizer.vocab_size()),
-                  -std::numeric_limits<float>::infinity());
+    LogitRow logits(static_cast<size_t>(tokenizer.vocab_size()),
+                    -std::numeric_limits<float>::infinity());
     for (const json& candidate : entry["candidates"]) logits[candidate[0]] = candidate[1];
     const Chances found = ChainChances(FixtureOptions(entry["options"]), logits, {});
     const auto ids = entry["ids"].get<Tokens>();
@@ -111,7 +111,7 @@ TEST(Samplers, DryPenalizesWhatLlamaCppPenalizes) {
     const size_t vocab = entry["vocab"].get<size_t>();
     ASSERT_EQ(static_cast<int32_t>(vocab), Shakespeare().tokenizer().vocab_size());
     const Chances found =
-        ChainChances(options, Logits(vocab, 0.0f), entry["accepted"].get<Tokens>());
+        ChainChances(options, LogitRow(vocab, 0.0f), entry["accepted"].get<Tokens>());
     double commonest = 0;
     for (const auto& [id, chance] : found) commonest = std::max(commonest, chance);
     Chances expected;
@@ -174,7 +174,7 @@ TEST(Samplers, DryFollowsItsDefinition) {
     ASSERT_TRUE(stage.ok());
     for (const TokenId id : text) (*stage)->Accept(id);
     Candidates candidates(vocab, vocab);
-    candidates.Start(Logits(vocab, 0.0f));
+    candidates.Start(LogitRow(vocab, 0.0f));
     (*stage)->Apply(candidates, random);
     for (size_t id = 0; id < vocab; ++id) {
       const auto found = lengths.find(static_cast<TokenId>(id));
@@ -200,7 +200,7 @@ TEST(Samplers, DryNeedsATokenizerForItsBreakers) {
 
 // ---- Samplers that adapt ------------------------------------------------------------------------
 
-Chances Softmax(const Logits& logits) {
+Chances Softmax(const LogitRow& logits) {
   double sum = 0;
   const double best = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   Chances out;
@@ -226,7 +226,7 @@ class AdaptingReference {
     weight_ = 1 / (1 - double{o_.adaptive_decay});
   }
 
-  Chances Next(const Logits& logits) const {
+  Chances Next(const LogitRow& logits) const {
     Chances all = Softmax(logits);
     if (o_.mirostat == 0) return Adaptive(all);
     std::vector<std::pair<double, TokenId>> order;
@@ -256,7 +256,7 @@ class AdaptingReference {
     return kept;
   }
 
-  void Chose(const Logits& logits, TokenId id) {
+  void Chose(const LogitRow& logits, TokenId id) {
     mu_ -= double{o_.mirostat_eta} * (-std::log2(Next(logits).at(id)) - double{o_.mirostat_tau});
     sum_ = double{o_.adaptive_decay} * sum_ + Softmax(logits).at(id);
     weight_ = double{o_.adaptive_decay} * weight_ + 1;
@@ -285,7 +285,7 @@ TEST(Samplers, ReferenceOfAdaptingSamplersIsLlamaCpps) {
     AdaptingReference reference(FixtureOptions(entry["options"]));
     for (const json& step : entry["steps"]) {
       SCOPED_TRACE(entry["options"].dump());
-      const auto logits = step["logits"].get<Logits>();
+      const auto logits = step["logits"].get<LogitRow>();
       const Chances found = reference.Next(logits);
       const auto ids = step["ids"].get<Tokens>();
       const auto chances = step["probabilities"].get<std::vector<double>>();
@@ -307,7 +307,7 @@ TEST(Samplers, AdaptingSamplersFollowTheirReference) {
     auto sampler = Sampler::Create(options, static_cast<int32_t>(vocab));
     ASSERT_TRUE(sampler.ok()) << sampler.error().message;
     for (const json& step : entry["steps"]) {
-      const auto logits = step["logits"].get<Logits>();
+      const auto logits = step["logits"].get<LogitRow>();
       if (options.mirostat == 0) {  // draws that are not accepted change nothing
         ExpectDraws(
             reference.Next(logits), [&] { return *sampler->Sample(logits); }, 2000);
@@ -322,7 +322,7 @@ TEST(Samplers, AdaptingSamplersFollowTheirReference) {
 }
 
 TEST(Samplers, MirostatThatDoesNotAdaptDrawsAsItsReference) {
-  const auto logits = Fixtures()["adapting"][0]["steps"][0]["logits"].get<Logits>();
+  const auto logits = Fixtures()["adapting"][0]["steps"][0]["logits"].get<LogitRow>();
   for (const int32_t version : {1, 2}) {
     for (const float tau : {0.5f, 1.5f, 2.5f}) {
       SamplingOptions options = FixtureOptions({});
@@ -415,7 +415,7 @@ TEST(Samplers, XtcActsByChance) {
   options.xtc_probability = 0.5f;
   options.xtc_threshold = 0.2f;
   options.temperature = 0;  // the likeliest token, or of XTC's choice the least likely
-  const Logits logits = {2, 1.9f, 1.8f, -5};
+  const LogitRow logits = {2, 1.9f, 1.8f, -5};
   auto a = Sampler::Create(options, 4);
   auto b = Sampler::Create(options, 4);
   int acted = 0;

@@ -13,24 +13,24 @@
 
 namespace kvant::test {
 
-using Bytes = std::vector<std::byte>;
+using SectionBytes = std::vector<std::byte>;
 
 template <class T>
-T Get(const Bytes& bytes, size_t at) {
+T Get(const SectionBytes& bytes, size_t at) {
   T value;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   return value;
 }
 
 template <class T>
-void Put(Bytes& bytes, T value) {
+void Put(SectionBytes& bytes, T value) {
   const auto* data = reinterpret_cast<const std::byte*>(&value);
   bytes.insert(bytes.end(), data, data + sizeof value);
 }
 
 // A file's sections, found by their hashes alone.
-inline std::vector<Bytes> Sections(const Bytes& file) {
-  std::vector<Bytes> sections;
+inline std::vector<SectionBytes> Sections(const SectionBytes& file) {
+  std::vector<SectionBytes> sections;
   for (size_t begin = 0; begin < file.size();) {
     size_t end = begin;
     while (end + sizeof(uint64_t) <= file.size() &&
@@ -45,9 +45,9 @@ inline std::vector<Bytes> Sections(const Bytes& file) {
   return sections;
 }
 
-inline Bytes Join(const std::vector<Bytes>& sections) {
-  Bytes file;
-  for (const Bytes& section : sections) {
+inline SectionBytes Join(const std::vector<SectionBytes>& sections) {
+  SectionBytes file;
+  for (const SectionBytes& section : sections) {
     file.insert(file.end(), section.begin(), section.end());
     Put(file, uint64_t{XXH64(section.data(), section.size(), 0)});
   }

@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, SeededModels, testing::ValuesIn(SeededModelN
 // Roundings of 32-bit floats on logits of a few units.
 constexpr double kTolerance = 1e-4;
 
-SessionOptions F32Cache(int64_t context) {
+SessionOptions SeededOptions(int64_t context) {
   SessionOptions options;
   options.k_type = options.v_type = cpu::KvElement::kF32;
   options.context = context;
@@ -53,7 +53,7 @@ TEST_P(SeededModels, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
     ASSERT_NE(model, nullptr);
     // In pieces, so that queries see keys of earlier steps beyond and within their windows.
     for (const size_t piece : {size_t{1}, size_t{29}, tokens.size()}) {
-      const auto session = OpenSession(model, F32Cache(seeded.context()));
+      const auto session = OpenSession(model, SeededOptions(seeded.context()));
       const std::vector<float> logits = AllLogits(*session, tokens, piece);
       ASSERT_EQ(logits.size(), expected->values.size());
       EXPECT_LE(MaxDifference(logits, expected->values), kTolerance) << isa.name << ", " << piece;
@@ -69,7 +69,7 @@ TEST_P(SeededModels, CachesAgreeWithTheModelWithoutCacheOverManyWindows) {
   const int64_t learned = model->spec().context_max;
   const int64_t context = learned > 0 ? learned : 640;
   const std::vector<TokenId> tokens = RandomTokens(context, 5, model->vocab_size());
-  SessionOptions options = F32Cache(context);
+  SessionOptions options = SeededOptions(context);
   options.chunk = 64;
   const auto cached = OpenSession(model, options);
   const auto oracle = OpenSession(model, {.context = context, .kv_cache = false});
@@ -87,12 +87,12 @@ TEST_P(SeededModels, SmallerCachesAndForksAgree) {
   const std::vector<TokenId> tokens = RandomTokens(40, 6, model->vocab_size());
   const std::span<const TokenId> all(tokens);
   const std::vector<float> exact =
-      AllLogits(*OpenSession(model, F32Cache(seeded.context())), tokens, tokens.size());
+      AllLogits(*OpenSession(model, SeededOptions(seeded.context())), tokens, tokens.size());
   const bool routed = model->file().FindTensor("blk.1.ffn_gate_inp.weight") != nullptr;
   for (const bool q8 : {false, true}) {
     const cpu::KvElement type = q8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
     const double limit = routed ? (q8 ? 0.3 : 2e-3) : (q8 ? 0.01 : 1e-5);
-    SessionOptions options = F32Cache(seeded.context());
+    SessionOptions options = SeededOptions(seeded.context());
     options.k_type = options.v_type = type;
     const std::vector<float> alone = AllLogits(*OpenSession(model, options), tokens, tokens.size());
     EXPECT_LT(MeanDivergence(exact, alone, tokens.size()), limit);
@@ -128,7 +128,7 @@ TEST(SeededModel, NamesWithoutTheirBeginningAreFound) {
     ASSERT_TRUE(usual != nullptr && bare != nullptr);
     const std::vector<TokenId> tokens = {5, 9, 3};
     const auto logits = [&](const std::shared_ptr<const Model>& model) {
-      return AllLogits(*OpenSession(model, F32Cache(64)), tokens, tokens.size());
+      return AllLogits(*OpenSession(model, SeededOptions(64)), tokens, tokens.size());
     };
     EXPECT_EQ(logits(usual), logits(bare)) << name;
   }
@@ -156,7 +156,7 @@ TEST(SeededModel, TextModelsOfOtherModelsAreConvertedAlone) {
       ASSERT_TRUE(alone != nullptr && inside != nullptr) << before;
       const std::vector<TokenId> tokens = {5, 9, 3};
       const auto logits = [&](const std::shared_ptr<const Model>& model) {
-        return AllLogits(*OpenSession(model, F32Cache(64)), tokens, tokens.size());
+        return AllLogits(*OpenSession(model, SeededOptions(64)), tokens, tokens.size());
       };
       EXPECT_EQ(logits(alone), logits(inside)) << before;
     }
@@ -210,7 +210,7 @@ TEST(SeededModel, PartsThatReadImagesAreLeftOut) {
                   {"multi_modal_projector.norm.weight", {{3}, std::vector<float>(3)}}};
   const std::vector<TokenId> tokens = {5, 9, 3};
   const auto logits = [&](const std::shared_ptr<const Model>& model) {
-    return AllLogits(*OpenSession(model, F32Cache(64)), tokens, tokens.size());
+    return AllLogits(*OpenSession(model, SeededOptions(64)), tokens, tokens.size());
   };
   for (const std::string text_model : {"language_model.model.", "model.language_model."}) {
     seeded.rename = [text_model](const std::string& name) {
@@ -239,8 +239,8 @@ TEST(SeededModel, RotatedDimensionsMayBeAShareOfAHead) {
 TEST(SeededModel, SessionsEndWhereLearnedPositionsEnd) {
   const auto model = SeededModel("gpt2").Open();
   ASSERT_NE(model, nullptr);
-  EXPECT_TRUE(Session::Create(model, F32Cache(96)).ok());
-  const auto longer = Session::Create(model, F32Cache(97));
+  EXPECT_TRUE(Session::Create(model, SeededOptions(96)).ok());
+  const auto longer = Session::Create(model, SeededOptions(97));
   ASSERT_FALSE(longer.ok());
   EXPECT_EQ(longer.error().message,
             "context: the model has learned 96 positions and can have no more, found 97");

@@ -18,6 +18,10 @@ namespace kvant::test {
 
 inline constexpr int kSourceVocab = 64;
 
+inline std::vector<TokenId> Source(int64_t length, unsigned seed = 3) {
+  return RandomTokens(length, seed, kSourceVocab);
+}
+
 class SeededSources : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {

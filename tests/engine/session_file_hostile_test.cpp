@@ -29,10 +29,10 @@ struct SavedSequence {
   uint8_t flags = 0;
   std::vector<std::pair<int64_t, int64_t>> ranges;
   std::vector<int32_t> tokens;
-  Bytes logits;
+  SectionBytes logits;
   std::vector<SavedTable> tables;
 
-  SavedSequence(const Bytes& bytes, int groups) {
+  SavedSequence(const SectionBytes& bytes, int groups) {
     size_t at = 0;
     const auto get = [&]<class T>(T& value) {
       value = Get<T>(bytes, at);
@@ -60,8 +60,8 @@ struct SavedSequence {
     EXPECT_EQ(at, bytes.size());
   }
 
-  Bytes Write() const {
-    Bytes out;
+  SectionBytes Write() const {
+    SectionBytes out;
     Put(out, length);
     Put(out, flags);
     Put(out, static_cast<uint32_t>(ranges.size()));
@@ -128,7 +128,7 @@ class HostileSessionFile : public testing::TestWithParam<HostileKind> {
   }
 
   // Loads the file and, if it is accepted, does everything with what it gave.
-  void Try(const Bytes& file, const std::string& what) {
+  void Try(const SectionBytes& file, const std::string& what) {
     SCOPED_TRACE(what);
     const std::string path = folder_ / "hostile";
     WriteFile(path, file);
@@ -146,8 +146,8 @@ class HostileSessionFile : public testing::TestWithParam<HostileKind> {
     ASSERT_EQ(runner_->stats().kv_bytes_used, 0u);
   }
 
-  void Try(size_t section, const Bytes& content, const std::string& what) {
-    std::vector<Bytes> sections = sections_;
+  void Try(size_t section, const SectionBytes& content, const std::string& what) {
+    std::vector<SectionBytes> sections = sections_;
     sections[section] = content;
     Try(Join(sections), "section " + std::to_string(section) + ": " + what);
   }
@@ -181,8 +181,8 @@ class HostileSessionFile : public testing::TestWithParam<HostileKind> {
   TemporaryFolder folder_;
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Runner> runner_;
-  Bytes file_;
-  std::vector<Bytes> sections_;  // the header, three sequences, blocks
+  SectionBytes file_;
+  std::vector<SectionBytes> sections_;  // the header, three sequences, blocks
   int groups_ = 0;
   int accepted_ = 0;
   int refused_ = 0;
@@ -201,14 +201,14 @@ TEST_P(HostileSessionFile, AnyNumberMayBeAnything) {
   Try(file_, "as it was");
   ASSERT_EQ(accepted_, 1);
   for (size_t s = 0; s < sections_.size(); ++s) {
-    const Bytes& section = sections_[s];
+    const SectionBytes& section = sections_[s];
     const bool rows = s > 3;
     for (size_t at = 0; at < section.size(); ++at) {
       const bool list = s > 0 && !rows && at > 60 && at + 160 < section.size();
       if ((list && at % 127 != 0) || (rows && (at > 4 || s % 5 != 0))) continue;
       for (const auto& [width, value] : kHostile) {
         if (at + width > section.size()) continue;
-        Bytes changed = section;
+        SectionBytes changed = section;
         std::memcpy(changed.data() + at, &value, width);
         if (changed == section) continue;
         Try(s, changed, fmt::format("{} bytes at {} are {}", width, at, value));

@@ -8,6 +8,7 @@
 
 #include "kvant/runner.h"
 #include "tests/engine/reference_forward.h"
+#include "tests/engine/runner_kinds.h"
 #include "tests/engine/session_fields.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/temporary_folder.h"
@@ -15,9 +16,7 @@
 namespace kvant::test {
 namespace {
 
-using cpu::KvElement;
-
-SessionOptions Options(KvElement type) {
+SessionOptions FileOptions(KvElement type) {
   SessionOptions options;
   options.k_type = options.v_type = type;
   options.sequences = 4;
@@ -25,15 +24,6 @@ SessionOptions Options(KvElement type) {
   options.kv_check = true;
   return options;
 }
-
-std::unique_ptr<Runner> OpenRunner(std::shared_ptr<const Model> model,
-                                   const SessionOptions& options) {
-  auto runner = Runner::Create(std::move(model), options);
-  EXPECT_TRUE(runner.ok()) << runner.error().message;
-  return runner.ok() ? std::move(*runner) : nullptr;
-}
-
-void ExpectOk(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
 
 std::string ReadBytes(const std::string& path) {
   const std::vector<std::byte> bytes = ReadFile(path);
@@ -62,7 +52,7 @@ Saved MakeSequences(KvElement type, Layers layers, int64_t length = 700) {
   Saved saved;
   saved.shape = ShapeOf(layers);
   saved.model = OpenTiny(saved.shape);
-  saved.runner = OpenRunner(saved.model, Options(type));
+  saved.runner = OpenRunner(saved.model, FileOptions(type));
   const SequenceId first = *saved.runner->NewSequence();
   ExpectOk(saved.runner->Append(first, RandomTokens(length, 1)));
   const SequenceId second = *saved.runner->Fork(first);
@@ -84,7 +74,7 @@ TEST_P(SessionFile, ContinuesWithTheSameBits) {
   TemporaryFolder folder;
   const std::string path = folder / "session";
   ExpectOk(saved.runner->Save(path, saved.ids));
-  auto later = OpenRunner(saved.model, Options(type));
+  auto later = OpenRunner(saved.model, FileOptions(type));
   auto loaded = later->Load(path);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   ASSERT_EQ(loaded->size(), saved.ids.size());
@@ -121,7 +111,7 @@ TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {
   shape.dim = 32, shape.heads = 2, shape.kv_heads = 1, shape.ffn = 32, shape.layers = 1;
   shape.head_dim = 4;
   const auto model = OpenTiny(shape);
-  auto runner = OpenRunner(model, Options(KvElement::kQ8));
+  auto runner = OpenRunner(model, FileOptions(KvElement::kQ8));
   const SequenceId id = *runner->NewSequence();
   ExpectOk(runner->Append(id, RandomTokens(40, 1)));
   TemporaryFolder folder;
@@ -129,7 +119,7 @@ TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {
   const std::string broken = folder / "broken";
   ExpectOk(runner->Save(path, std::vector<SequenceId>{id}));
   const std::string bytes = ReadBytes(path);
-  auto later = OpenRunner(model, Options(KvElement::kQ8));
+  auto later = OpenRunner(model, FileOptions(KvElement::kQ8));
   const auto refused = [&](const std::string& content, const std::string& what) {
     WriteFile(broken, std::as_bytes(std::span(content)));
     const auto loaded = later->Load(broken);
@@ -167,7 +157,7 @@ class CraftedSessionFile : public testing::Test {
   std::string Refusal(SessionFields fields) {
     fields.Seal();
     WriteFile(path_, std::as_bytes(std::span(fields.bytes())));
-    auto runner = OpenRunner(saved_.model, Options(type_));
+    auto runner = OpenRunner(saved_.model, FileOptions(type_));
     const auto loaded = runner->Load(path_);
     if (loaded.ok()) {
       const TokenId token = 5;
@@ -317,21 +307,21 @@ TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {
     const auto loaded = OpenRunner(model, options)->Load(path);
     return loaded.ok() ? std::string("ok") : loaded.error().message;
   };
-  EXPECT_THAT(refusal(OpenTiny(other), Options(KvElement::kF16)),
+  EXPECT_THAT(refusal(OpenTiny(other), FileOptions(KvElement::kF16)),
               testing::HasSubstr("another model"));
-  EXPECT_THAT(refusal(saved.model, Options(KvElement::kQ8)), testing::HasSubstr("other types"));
-  SessionOptions small = Options(KvElement::kF16);
+  EXPECT_THAT(refusal(saved.model, FileOptions(KvElement::kQ8)), testing::HasSubstr("other types"));
+  SessionOptions small = FileOptions(KvElement::kF16);
   small.context = 64;
   EXPECT_THAT(refusal(saved.model, small), testing::HasSubstr("do not fit"));
-  SessionOptions few = Options(KvElement::kF16);
+  SessionOptions few = FileOptions(KvElement::kF16);
   few.sequences = 2;
   EXPECT_THAT(refusal(saved.model, few), testing::HasSubstr("there is room for 2"));
   // A session is one sequence, and is what it was after a refusal.
-  const auto session = OpenSession(saved.model, Options(KvElement::kF16));
+  const auto session = OpenSession(saved.model, FileOptions(KvElement::kF16));
   EXPECT_EQ(session->Load(path).error().code, ErrorCode::kOutOfMemory);
   EXPECT_EQ(session->length(), 0);
   ExpectOk(session->Append(std::vector<TokenId>{5, 6}));
-  EXPECT_THAT(refusal(saved.model, Options(KvElement::kF16)), testing::Eq("ok"));
+  EXPECT_THAT(refusal(saved.model, FileOptions(KvElement::kF16)), testing::Eq("ok"));
 }
 
 TEST(SessionFiles, AFailedSaveKeepsTheOldFile) {

@@ -36,7 +36,7 @@ struct Agreement {
   double divergence;
 };
 
-SessionOptions F32Cache() {
+SessionOptions ShakespeareOptions() {
   SessionOptions options;
   options.k_type = options.v_type = cpu::KvElement::kF32;
   return options;
@@ -45,7 +45,7 @@ SessionOptions F32Cache() {
 Agreement CompareWithTorch(const std::shared_ptr<const Model>& model) {
   const auto expected = formats::NpyRead(ModelFile("reference/logits.npy"));
   EXPECT_TRUE(expected.ok());
-  const auto session = OpenSession(model, F32Cache());
+  const auto session = OpenSession(model, ShakespeareOptions());
   const std::vector<TokenId> tokens = ReadTokenList(ModelFile("reference/tokens.txt"));
   const auto vocab = static_cast<size_t>(model->vocab_size());
   const std::vector<float> rows = SelectRows(AllLogits(*session, tokens, 100), vocab);
@@ -69,7 +69,7 @@ TEST(Shakespeare, RingsAgreeWithTheModelWithoutCacheOverManyWindows) {
   const auto model = Open("shakespeare-bf16.gguf");
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> tokens = ReadTokenList(ModelFile("reference/tokens.txt"));
-  SessionOptions rings = F32Cache();
+  SessionOptions rings = ShakespeareOptions();
   rings.chunk = 64;
   SessionOptions uncached;
   uncached.kv_cache = false;

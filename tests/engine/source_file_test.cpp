@@ -12,21 +12,14 @@
 #include "kvant/batch_generator.h"
 #include "kvant/runner.h"
 #include "tests/engine/reference_forward.h"
-#include "tests/engine/runner_kinds.h"
 #include "tests/engine/sealed_sections.h"
-#include "tests/engine/seeded_model.h"
+#include "tests/engine/seeded_sources.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::test {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr int kVocab = 64;
-
-std::vector<TokenId> Source(int64_t length, unsigned seed = 3) {
-  return RandomTokens(length, seed, kVocab);
-}
 
 class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvElement>> {
  protected:
@@ -48,12 +41,12 @@ class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvEleme
       const auto id = runner.NewSequenceOf(Source(seed == 3 ? 70 : 33, seed));
       EXPECT_TRUE(id.ok()) << id.error().message;
       ids.push_back(*id);
-      ExpectOk(runner.Append(*id, RandomTokens(40 + seed, seed + 10, kVocab)));
+      ExpectOk(runner.Append(*id, RandomTokens(40 + seed, seed + 10, kSourceVocab)));
     }
     const auto fork = runner.Fork(ids[0]);
     EXPECT_TRUE(fork.ok());
     ids.push_back(*fork);
-    ExpectOk(runner.Append(*fork, RandomTokens(9, 30, kVocab)));
+    ExpectOk(runner.Append(*fork, RandomTokens(9, 30, kSourceVocab)));
     const auto empty = runner.NewSequenceOf(Source(33, 4));
     EXPECT_TRUE(empty.ok());
     ids.push_back(*empty);
@@ -64,7 +57,8 @@ class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvEleme
                       std::span<const SequenceId> of_b) const {
     for (int step = 0; step < 20; ++step) {
       for (size_t i = 0; i < of_a.size(); ++i) {
-        const TokenId token = static_cast<TokenId>((5 + step * 13 + static_cast<int>(i)) % kVocab);
+        const TokenId token =
+            static_cast<TokenId>((5 + step * 13 + static_cast<int>(i)) % kSourceVocab);
         ExpectOk(a.Append(of_a[i], {&token, 1}));
         ExpectOk(b.Append(of_b[i], {&token, 1}));
         ASSERT_TRUE(std::ranges::equal(a.logits(of_a[i]), b.logits(of_b[i]))) << step << " " << i;
@@ -178,10 +172,10 @@ TEST_P(SourceFile, Ed13RefusesWhatIsNotItsOwn) {
       std::get<KvElement>(GetParam()) == KvElement::kQ8 ? KvType::kF16 : KvType::kQ8;
   EXPECT_EQ(error_of(*OpenRunner(model_, options), path).first, ErrorCode::kNotSupported);
   // One bit anywhere, or an end that is missing.
-  const Bytes file = ReadFile(path);
+  const SectionBytes file = ReadFile(path);
   const auto reader = Open();
   for (size_t at = 8; at < file.size(); at += 1 + file.size() / 60) {
-    Bytes changed = file;
+    SectionBytes changed = file;
     changed[at] ^= std::byte{4};
     WriteFile(folder_ / "changed", changed);
     EXPECT_NE(error_of(*reader, folder_ / "changed").second, "accepted") << at;
@@ -196,12 +190,12 @@ TEST_P(HostileSourceFile, Ed13AnyNumberMayBeAnything) {
   const auto runner = Open();
   const std::vector<SequenceId> ids = Write(*runner);
   ExpectOk(runner->Save(folder_ / "session", ids));
-  const std::vector<Bytes> sections = Sections(ReadFile(folder_ / "session"));
+  const std::vector<SectionBytes> sections = Sections(ReadFile(folder_ / "session"));
   const auto reader = Open();
   int accepted = 0;
   int refused = 0;
-  const auto try_with = [&](size_t s, const Bytes& section) {
-    std::vector<Bytes> all = sections;
+  const auto try_with = [&](size_t s, const SectionBytes& section) {
+    std::vector<SectionBytes> all = sections;
     all[s] = section;
     WriteFile(folder_ / "hostile", Join(all));
     const auto loaded = reader->Load(folder_ / "hostile");
@@ -227,7 +221,7 @@ TEST_P(HostileSourceFile, Ed13AnyNumberMayBeAnything) {
       for (const auto& [width, value] :
            {std::pair(size_t{1}, int64_t{2}), {4, 3}, {4, -1}, {8, int64_t{1} << 62}, {8, 69}}) {
         if (at + width > sections[s].size()) continue;
-        Bytes changed = sections[s];
+        SectionBytes changed = sections[s];
         std::memcpy(changed.data() + at, &value, width);
         if (changed == sections[s]) continue;
         if (source && changed.size() > 25) {

@@ -14,17 +14,10 @@
 #include "kvant/beam_generator.h"
 #include "tests/engine/logit_comparison.h"
 #include "tests/engine/reference_forward.h"
-#include "tests/engine/runner_kinds.h"
-#include "tests/engine/seeded_model.h"
+#include "tests/engine/seeded_sources.h"
 
 namespace kvant::test {
 namespace {
-
-constexpr int kVocab = 64;
-
-std::vector<TokenId> Source(int64_t length, unsigned seed = 3) {
-  return RandomTokens(length, seed, kVocab);
-}
 
 class Sources : public testing::TestWithParam<const char*> {
  protected:
@@ -144,11 +137,11 @@ TEST_P(Sources, Ed03SurviveRandomForksAndReorders) {
 
 TEST_P(Sources, Ed04RewindsKeepTheSource) {
   const std::vector<TokenId> source = Source(40);
-  const std::vector<TokenId> tokens = RandomTokens(20, 9, kVocab);
+  const std::vector<TokenId> tokens = RandomTokens(20, 9, kSourceVocab);
   const std::vector<float> expected = Alone(source, tokens);
   const auto runner = Open(1);
   const SequenceId sequence = NewOf(*runner, Encode(*runner, source));
-  ExpectOk(runner->Append(sequence, RandomTokens(30, 8, kVocab)));
+  ExpectOk(runner->Append(sequence, RandomTokens(30, 8, kSourceVocab)));
   for (const size_t kept : {size_t{0}, size_t{7}}) {
     ExpectOk(runner->Rewind(sequence, static_cast<int64_t>(kept)));
     for (size_t i = kept; i < tokens.size(); ++i) {
@@ -161,7 +154,7 @@ TEST_P(Sources, Ed04RewindsKeepTheSource) {
 
 TEST_P(Sources, Ed05AnEmptySequenceMayTakeAnotherSource) {
   const std::vector<TokenId> second = Source(25, 4);
-  const std::vector<TokenId> tokens = RandomTokens(6, 9, kVocab);
+  const std::vector<TokenId> tokens = RandomTokens(6, 9, kSourceVocab);
   const auto runner = Open(2);
   const SourceId first = Encode(*runner, Source(40));
   const SequenceId sequence = NewOf(*runner, first);
@@ -210,7 +203,7 @@ TEST_P(Sources, Ed07OfDifferentLengthsShareASteps) {
       sources.push_back(Source(length, static_cast<unsigned>(length)));
       all.push_back(NewOf(*runner, Encode(*runner, sources.back())));
     }
-    const std::vector<TokenId> tokens = RandomTokens(5, 9, kVocab);
+    const std::vector<TokenId> tokens = RandomTokens(5, 9, kSourceVocab);
     for (const TokenId& token : tokens) {
       std::vector<StepInput> inputs;
       for (const SequenceId id : all) inputs.push_back({id, {&token, 1}});
@@ -271,7 +264,7 @@ TEST_P(Sources, Ed10ThreadsChangeNothingAndTooLongOnesAreRefused) {
 }
 
 TEST_P(Sources, Ed12HaveATypeOfTheirOwn) {
-  const std::vector<TokenId> tokens = RandomTokens(20, 9, kVocab);
+  const std::vector<TokenId> tokens = RandomTokens(20, 9, kSourceVocab);
   std::vector<std::vector<float>> found;
   for (const bool small : {false, true}) {
     SessionOptions options = Options(KvElement::kF32, 1);
@@ -289,7 +282,7 @@ TEST_P(Sources, Ed14KnownBeginningsAreThoseOfTheSameSource) {
   SessionOptions options = Options(KvElement::kF16, 3);
   options.prefix_cache = true;
   const auto runner = OpenRunner(model_, options);
-  const std::vector<TokenId> tokens = RandomTokens(70, 9, kVocab);
+  const std::vector<TokenId> tokens = RandomTokens(70, 9, kSourceVocab);
   const auto expect = [&](std::span<const TokenId> source, uint64_t reused, uint64_t passes) {
     const SourceId id = Encode(*runner, source);
     const SequenceId sequence = NewOf(*runner, id);

@@ -40,7 +40,7 @@ struct Pieces {
 
 // Merging as it is defined: of all neighbours the pair whose concatenation has the best score, the
 // leftmost of equals. Returns ids; a part that is no token gives -1.
-std::vector<TokenId> MergeNaively(const std::string& text, const Pieces& pieces) {
+std::vector<TokenId> MergePiecesNaively(const std::string& text, const Pieces& pieces) {
   std::map<std::string, TokenId> ids;
   for (size_t i = 3; i < pieces.tokens.size(); ++i) {
     if (pieces.types[i] != test::kByte) ids.try_emplace(pieces.tokens[i], static_cast<TokenId>(i));
@@ -101,7 +101,7 @@ TEST(Spm, MergesLikeTheNaiveLoop) {
         spelt += letter;
       }
       std::vector<TokenId> expected;
-      for (const TokenId id : MergeNaively(spelt, pieces)) {
+      for (const TokenId id : MergePiecesNaively(spelt, pieces)) {
         if (id >= 0) {
           expected.push_back(id);
         } else if (expected.empty() || expected.back() != 0) {
@@ -113,7 +113,7 @@ TEST(Spm, MergesLikeTheNaiveLoop) {
   }
 }
 
-Pieces Small() {
+Pieces SmallPieces() {
   Pieces pieces;
   pieces.Add(kSpace, -1);                    // 3
   pieces.Add("a", -2);                       // 4
@@ -125,7 +125,7 @@ Pieces Small() {
 }
 
 TEST(Spm, PutsASpaceInFrontAndTakesItAwayAgain) {
-  const TestTokenizer tokenizer = MakeTokenizer(Small().File());
+  const TestTokenizer tokenizer = MakeTokenizer(SmallPieces().File());
   ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
   EXPECT_THAT(tokenizer.Encode("a ab"), ElementsAre(6, 6, 5));
   EXPECT_THAT(tokenizer.Encode(""), IsEmpty());
@@ -138,7 +138,7 @@ TEST(Spm, PutsASpaceInFrontAndTakesItAwayAgain) {
   EXPECT_EQ(tokenizer->TokenBytes(6, {.special = false}), " a");
 
   const TestTokenizer bare =
-      MakeTokenizer(Small().File().Bool("tokenizer.ggml.add_space_prefix", false));
+      MakeTokenizer(SmallPieces().File().Bool("tokenizer.ggml.add_space_prefix", false));
   EXPECT_THAT(bare.Encode("a ab"), ElementsAre(4, 6, 5));
   EXPECT_EQ(bare->Decode(bare.Encode(" a"), {.special = false}), " a");
 }
@@ -147,9 +147,9 @@ TEST(Spm, UnknownCharactersBecomeBytesOrTheUnknownToken) {
   const std::string text =
       "a\u00E9\xFF"
       "b";
-  EXPECT_THAT(MakeTokenizer(Small().File()).Encode(text), ElementsAre(6, 0, 5));
+  EXPECT_THAT(MakeTokenizer(SmallPieces().File()).Encode(text), ElementsAre(6, 0, 5));
 
-  Pieces pieces = Small();
+  Pieces pieces = SmallPieces();
   pieces.AddBytes();  // from 9 on
   const TestTokenizer tokenizer = MakeTokenizer(pieces.File());
   EXPECT_THAT(tokenizer.Encode(text), ElementsAre(6, 9 + 0xC3, 9 + 0xA9, 9 + 0xFF, 5));
@@ -162,7 +162,7 @@ TEST(Spm, UnknownCharactersBecomeBytesOrTheUnknownToken) {
 }
 
 TEST(Spm, ParsesControlTokensOnlyWhereAsked) {
-  Pieces pieces = Small();
+  Pieces pieces = SmallPieces();
   pieces.AddBytes();
   const TestTokenizer tokenizer = MakeTokenizer(pieces.File());
   EXPECT_THAT(tokenizer.Encode("a</s>a[x]", {.parse_special = true}), ElementsAre(6, 2, 6, 8));
@@ -174,7 +174,7 @@ TEST(Spm, ParsesControlTokensOnlyWhereAsked) {
 }
 
 TEST(Spm, UnusedPiecesAreOnlyStepsOnTheWay) {
-  Pieces pieces = Small();
+  Pieces pieces = SmallPieces();
   pieces.Add("bb", -1, test::kUnused);    // 9
   pieces.Add("bba", -1);                  // 10
   pieces.Add("bbbb", -1, test::kUnused);  // 11
@@ -186,7 +186,7 @@ TEST(Spm, UnusedPiecesAreOnlyStepsOnTheWay) {
 }
 
 TEST(Spm, DefaultsAreThoseOfSentencePiece) {
-  const TestTokenizer tokenizer = MakeTokenizer(Small().File());
+  const TestTokenizer tokenizer = MakeTokenizer(SmallPieces().File());
   EXPECT_EQ(tokenizer->special().bos, 1);
   EXPECT_EQ(tokenizer->special().eos, 2);
   EXPECT_EQ(tokenizer->special().unk, 0);
@@ -198,7 +198,7 @@ TEST(Spm, DefaultsAreThoseOfSentencePiece) {
 }
 
 TEST(Spm, LongTextsPass) {
-  const TestTokenizer tokenizer = MakeTokenizer(Small().File());
+  const TestTokenizer tokenizer = MakeTokenizer(SmallPieces().File());
   for (const char c : {'a', 'b', ' '}) {
     const std::string text(300000, c);
     EXPECT_EQ(tokenizer->Decode(tokenizer.Encode(text), {.special = false}), text);

@@ -14,7 +14,7 @@
 namespace kvant::test {
 namespace {
 
-SessionOptions F32Cache() {
+SessionOptions TrainedOptions() {
   SessionOptions options;
   options.k_type = options.v_type = cpu::KvElement::kF32;
   return options;
@@ -23,7 +23,7 @@ SessionOptions F32Cache() {
 std::string GreedyText(const std::string& path, std::vector<TokenId> prompt, int count) {
   auto model = Model::Open(path);
   EXPECT_TRUE(model.ok()) << model.error().message;
-  auto session = OpenSession(*model, F32Cache());
+  auto session = OpenSession(*model, TrainedOptions());
   EXPECT_TRUE(session->Append(prompt).ok());
   std::string text;
   for (int i = 0; i < count; ++i) {
@@ -92,7 +92,7 @@ TEST_P(Golden, LogitsAtEveryPosition) {
   ASSERT_TRUE(expected.ok()) << expected.error().message;
   auto model = Model::Open(path);
   ASSERT_TRUE(model.ok()) << model.error().message;
-  auto session = OpenSession(*model, F32Cache());
+  auto session = OpenSession(*model, TrainedOptions());
   const std::vector<float> logits = AllLogits(*session, tokens, tokens.size());
   ASSERT_EQ(logits.size(), expected->values.size());
   if (golden.max_difference > 0) {

@@ -38,7 +38,7 @@ class TranslatorFolder {
     }
     if (folder == "nllb-json") CopyFile("nllb", "config.json");
     if (folder == "nllb-legacy") {
-      Change("tokenizer_config.json", [](auto& json) { json["legacy_behaviour"] = true; });
+      Change("tokenizer_config.json", [](auto& config) { config["legacy_behaviour"] = true; });
     }
     SafetensorsBuilder builder;
     for (const auto& row : cases["tensors"]) {
@@ -62,9 +62,9 @@ class TranslatorFolder {
   }
   template <class F>
   void Change(const std::string& name, F change) const {
-    auto json = nlohmann::json::parse(std::ifstream(folder_ / name));
-    change(json);
-    Write(name, json.dump());
+    auto content = nlohmann::json::parse(std::ifstream(folder_ / name));
+    change(content);
+    Write(name, content.dump());
   }
 
   Result<std::string> Convert() const {

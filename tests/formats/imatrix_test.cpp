@@ -65,7 +65,7 @@ GgufTensor Tensor(std::string_view name, int64_t columns, int64_t rows, int64_t 
   return tensor;
 }
 
-void ExpectCorrupt(std::span<const std::byte> bytes, const std::string& text) {
+void ExpectCorruptImatrix(std::span<const std::byte> bytes, const std::string& text) {
   const std::vector<std::byte> exact(bytes.begin(), bytes.end());
   const auto imatrix = ParseImatrix(exact, "x.imatrix");
   ASSERT_FALSE(imatrix.ok()) << "accepted, expected: " << text;
@@ -187,34 +187,35 @@ TEST(ImatrixCorrupt, EveryTruncation) {
 }
 
 TEST(ImatrixCorrupt, Counts) {
-  ExpectCorrupt({}, "the file is empty");
+  ExpectCorruptImatrix({}, "the file is empty");
   for (const int32_t count : {0, -1})
-    ExpectCorrupt(DatBytes().Int(count).bytes(), "expected from 1");
-  ExpectCorrupt(DatBytes().Int(1 << 30).Entry("a", 1, {1}).bytes(), "the 1 that fit");
-  ExpectCorrupt(DatBytes().Int(1).Int(1 << 30).Int(1).Int(1).Int(1).Int(1).bytes(),
-                "name of entry 0");
-  ExpectCorrupt(DatBytes().Int(1).Text("").Int(1).Int(1).Int(1).Int(1).bytes(), "0 bytes");
-  ExpectCorrupt(DatBytes().Int(1).Text("abcd").Int(1).Int(1 << 30).Int(1).bytes(),
-                "ends inside the values of entry \"abcd\"");
-  ExpectCorrupt(DatBytes().Int(1).Text("abcd").Int(1).Int(-1).Int(1).bytes(), "1 value, found 1");
-  ExpectCorrupt(DatBytes().Int(1).Text("abcd").Int(-7).Int(1).Int(1).bytes(), "found -7");
-  ExpectCorrupt(DatBytes().Int(2).Entry("abcd", 1, {1}).Entry("abcd", 1, {1}).bytes(),
-                "more than once");
-  ExpectCorrupt(DatBytes().Int(1).Entry("a", 1, {1}).Int(1).Text("t").Int(0).bytes(),
-                "4 bytes follow");
-  ExpectCorrupt(DatBytes().Int(1).Entry("a", 1, {1}).Int(-1).Text("t").bytes(), "found -1");
+    ExpectCorruptImatrix(DatBytes().Int(count).bytes(), "expected from 1");
+  ExpectCorruptImatrix(DatBytes().Int(1 << 30).Entry("a", 1, {1}).bytes(), "the 1 that fit");
+  ExpectCorruptImatrix(DatBytes().Int(1).Int(1 << 30).Int(1).Int(1).Int(1).Int(1).bytes(),
+                       "name of entry 0");
+  ExpectCorruptImatrix(DatBytes().Int(1).Text("").Int(1).Int(1).Int(1).Int(1).bytes(), "0 bytes");
+  ExpectCorruptImatrix(DatBytes().Int(1).Text("abcd").Int(1).Int(1 << 30).Int(1).bytes(),
+                       "ends inside the values of entry \"abcd\"");
+  ExpectCorruptImatrix(DatBytes().Int(1).Text("abcd").Int(1).Int(-1).Int(1).bytes(),
+                       "1 value, found 1");
+  ExpectCorruptImatrix(DatBytes().Int(1).Text("abcd").Int(-7).Int(1).Int(1).bytes(), "found -7");
+  ExpectCorruptImatrix(DatBytes().Int(2).Entry("abcd", 1, {1}).Entry("abcd", 1, {1}).bytes(),
+                       "more than once");
+  ExpectCorruptImatrix(DatBytes().Int(1).Entry("a", 1, {1}).Int(1).Text("t").Int(0).bytes(),
+                       "4 bytes follow");
+  ExpectCorruptImatrix(DatBytes().Int(1).Entry("a", 1, {1}).Int(-1).Text("t").bytes(), "found -1");
 }
 
 TEST(ImatrixCorrupt, ValuesThatAreNoSquares) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float value : {std::nanf(""), infinity, -infinity, -1.0f}) {
-    ExpectCorrupt(DatBytes().Int(1).Entry("abc", 1, {1, value}).bytes(),
-                  "entry \"abc\": value 1 is");
+    ExpectCorruptImatrix(DatBytes().Int(1).Entry("abc", 1, {1, value}).bytes(),
+                         "entry \"abc\": value 1 is");
     Imatrix imatrix;
     imatrix.entries["abc"] = {{1, static_cast<double>(value)}, {1}};
     TemporaryFolder folder;
     ASSERT_TRUE(WriteImatrix(imatrix, folder / "x", ImatrixForm::kGguf).ok());
-    ExpectCorrupt(test::ReadFile(folder / "x"), "entry \"abc\": value 1 is");
+    ExpectCorruptImatrix(test::ReadFile(folder / "x"), "entry \"abc\": value 1 is");
   }
 }
 
@@ -237,15 +238,16 @@ std::vector<std::byte> GgufBytes(const std::string& type,
 }
 
 TEST(ImatrixCorrupt, GgufFilesThatAreNone) {
-  ExpectCorrupt(GgufBytes("model", {{"a.in_sum2", {1}}, {"a.counts", {1}}}),
-                "general.type is \"model\"");
-  ExpectCorrupt(GgufBytes("imatrix", {}), "no entries");
-  ExpectCorrupt(GgufBytes("imatrix", {{"a.in_sum2", {1, 2}}}), "no tensor a.counts");
-  ExpectCorrupt(GgufBytes("imatrix", {{"a.counts", {1, 2}}}), "no tensor a.in_sum2");
-  ExpectCorrupt(GgufBytes("imatrix", {{"a.in_sum2", {1, 2, 3}}, {"a.counts", {1, 2}}}),
-                "3 sums for 2 counts");
+  ExpectCorruptImatrix(GgufBytes("model", {{"a.in_sum2", {1}}, {"a.counts", {1}}}),
+                       "general.type is \"model\"");
+  ExpectCorruptImatrix(GgufBytes("imatrix", {}), "no entries");
+  ExpectCorruptImatrix(GgufBytes("imatrix", {{"a.in_sum2", {1, 2}}}), "no tensor a.counts");
+  ExpectCorruptImatrix(GgufBytes("imatrix", {{"a.counts", {1, 2}}}), "no tensor a.in_sum2");
+  ExpectCorruptImatrix(GgufBytes("imatrix", {{"a.in_sum2", {1, 2, 3}}, {"a.counts", {1, 2}}}),
+                       "3 sums for 2 counts");
   for (const float count : {-1.0f, std::nanf(""), 1e30f}) {
-    ExpectCorrupt(GgufBytes("imatrix", {{"a.in_sum2", {1}}, {"a.counts", {count}}}), "the count");
+    ExpectCorruptImatrix(GgufBytes("imatrix", {{"a.in_sum2", {1}}, {"a.counts", {count}}}),
+                         "the count");
   }
   const auto imatrix = ParseImatrix(
       GgufBytes("imatrix", {{"a.in_sum2", {8, 2}}, {"a.counts", {2}}, {"a.in_sum", {-4, 1}}}), "x");

@@ -15,7 +15,7 @@ namespace {
 using formats::Json;
 using testing::HasSubstr;
 
-std::string Message(std::string_view text) {
+std::string JsonMessage(std::string_view text) {
   const auto json = formats::ParseJson(text, "f.json");
   return json.ok() ? "accepted" : json.error().message;
 }
@@ -47,16 +47,16 @@ TEST(Json, FilesMayHoldTheNumbersOfPython) {
 }
 
 TEST(Json, RefusesDuplicateKeysAtAnyDepth) {
-  EXPECT_THAT(Message(R"({"a": 1, "b": 2, "a": 1})"), HasSubstr("\"a\" occurs twice"));
-  EXPECT_THAT(Message(R"([{"x": {"a": {}, "a": []}}])"), HasSubstr("\"a\" occurs twice"));
-  EXPECT_EQ(Message(R"([{"a": 1}, {"a": 2}, {"b": {"a": 3}}])"), "accepted");
+  EXPECT_THAT(JsonMessage(R"({"a": 1, "b": 2, "a": 1})"), HasSubstr("\"a\" occurs twice"));
+  EXPECT_THAT(JsonMessage(R"([{"x": {"a": {}, "a": []}}])"), HasSubstr("\"a\" occurs twice"));
+  EXPECT_EQ(JsonMessage(R"([{"a": 1}, {"a": 2}, {"b": {"a": 3}}])"), "accepted");
 }
 
 TEST(Json, RefusesWhatIsNoJsonWithItsPlace) {
-  EXPECT_EQ(Message("{\n \"a\": x}"), "f.json: not valid JSON at line 2, column 7");
+  EXPECT_EQ(JsonMessage("{\n \"a\": x}"), "f.json: not valid JSON at line 2, column 7");
   for (const char* text : {"", " ", "{", "[1,]", "{\"a\":1,}", "nul", "NaN", "1 2", "\"\xff\"",
                            "1e999", "\"\xed\xa0\x80\"", "{'a': 1}", "[1] // x"}) {
-    EXPECT_THAT(Message(text), HasSubstr("f.json: not valid JSON at line")) << text;
+    EXPECT_THAT(JsonMessage(text), HasSubstr("f.json: not valid JSON at line")) << text;
   }
 }
 
@@ -64,9 +64,9 @@ TEST(Json, RefusesDeepNesting) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  EXPECT_EQ(Message(nested(formats::kJsonDepthMax)), "accepted");
-  EXPECT_THAT(Message(nested(formats::kJsonDepthMax + 1)), HasSubstr("nested deeper than"));
-  EXPECT_THAT(Message(std::string(1'000'000, '[')), HasSubstr("nested deeper than"));
+  EXPECT_EQ(JsonMessage(nested(formats::kJsonDepthMax)), "accepted");
+  EXPECT_THAT(JsonMessage(nested(formats::kJsonDepthMax + 1)), HasSubstr("nested deeper than"));
+  EXPECT_THAT(JsonMessage(std::string(1'000'000, '[')), HasSubstr("nested deeper than"));
 }
 
 TEST(Json, ShowsLongValuesCut) {

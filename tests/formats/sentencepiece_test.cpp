@@ -44,7 +44,7 @@ std::string SmallModel() {
 Result<SentencePieceModel> Parse(const std::string& bytes) {
   return formats::ParseSentencePiece(std::as_bytes(std::span(bytes)), "t.model");
 }
-std::string Message(const std::string& bytes) {
+std::string SentencePieceMessage(const std::string& bytes) {
   const auto model = Parse(bytes);
   return model.ok() ? "accepted" : model.error().message;
 }
@@ -89,14 +89,17 @@ TEST(SentencePieceFile, EveryTruncationGivesPiecesOrAnError) {
 }
 
 TEST(SentencePieceFile, RefusesWhatIsNone) {
-  EXPECT_THAT(Message(""), HasSubstr("no pieces"));
-  EXPECT_THAT(Message("IQ== 0\nIg== 1\n"), HasSubstr("not a SentencePiece vocabulary"));
-  EXPECT_THAT(Message(SmallModel() + "\x0b"), HasSubstr("unknown field type"));
-  EXPECT_THAT(Message(SmallModel() + std::string(11, '\xff')), HasSubstr("breaks off"));
-  EXPECT_THAT(Message(Piece("a", 0, 7)), HasSubstr("piece 0 has type 7"));
-  EXPECT_THAT(Message(Piece("", 0, 1)), HasSubstr("piece 0 is empty"));
-  EXPECT_THAT(Message(Piece("a", std::nanf(""), 1)), HasSubstr("has the score nan"));
-  EXPECT_THAT(Message(Piece("a", 0, 1) + Chunk(2, Varint(3, 9))), HasSubstr("model type 9"));
+  EXPECT_THAT(SentencePieceMessage(""), HasSubstr("no pieces"));
+  EXPECT_THAT(SentencePieceMessage("IQ== 0\nIg== 1\n"),
+              HasSubstr("not a SentencePiece vocabulary"));
+  EXPECT_THAT(SentencePieceMessage(SmallModel() + "\x0b"), HasSubstr("unknown field type"));
+  EXPECT_THAT(SentencePieceMessage(SmallModel() + std::string(11, '\xff')),
+              HasSubstr("breaks off"));
+  EXPECT_THAT(SentencePieceMessage(Piece("a", 0, 7)), HasSubstr("piece 0 has type 7"));
+  EXPECT_THAT(SentencePieceMessage(Piece("", 0, 1)), HasSubstr("piece 0 is empty"));
+  EXPECT_THAT(SentencePieceMessage(Piece("a", std::nanf(""), 1)), HasSubstr("has the score nan"));
+  EXPECT_THAT(SentencePieceMessage(Piece("a", 0, 1) + Chunk(2, Varint(3, 9))),
+              HasSubstr("model type 9"));
 }
 
 }  // namespace

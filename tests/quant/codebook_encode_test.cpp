@@ -14,17 +14,10 @@
 #include "quant/iq_grids.h"
 #include "quant/level_fit.h"
 #include "quant/shifted_fit.h"
+#include "tests/quant/round_trip.h"
 
 namespace kvant::quant {
 namespace {
-
-std::vector<float> Gaussian(size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 // Cubes of uniform numbers, as uneven as importances are.
 std::vector<float> Importance(size_t count, uint32_t seed) {
@@ -35,16 +28,6 @@ std::vector<float> Importance(size_t count, uint32_t seed) {
     weight = uniform * uniform * uniform;
   }
   return weights;
-}
-
-std::vector<float> RoundTrip(const FormatTraits& format, const std::vector<float>& values,
-                             const float* importance = nullptr) {
-  const auto count = static_cast<int64_t>(values.size());
-  std::vector<std::byte> blocks(static_cast<size_t>(format.row_bytes(count)));
-  format.encode(values.data(), importance, blocks.data(), count);
-  std::vector<float> decoded(values.size());
-  format.decode(blocks.data(), decoded.data(), count);
-  return decoded;
 }
 
 double SquaredError(const std::vector<float>& a, const std::vector<float>& b) {

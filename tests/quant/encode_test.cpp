@@ -14,6 +14,7 @@
 #include "base/half.h"
 #include "quant/format.h"
 #include "tests/quant/fixtures.h"
+#include "tests/quant/round_trip.h"
 
 namespace kvant::quant {
 namespace {
@@ -35,11 +36,6 @@ std::vector<float> Decode(const FormatTraits& format, const std::vector<std::byt
                             static_cast<size_t>(format.block_values));
   format.decode(blocks.data(), values.data(), static_cast<int64_t>(values.size()));
   return values;
-}
-
-std::vector<float> RoundTrip(const FormatTraits& format, const std::vector<float>& values,
-                             const float* importance = nullptr) {
-  return Decode(format, Encode(format, values, importance));
 }
 
 // Root mean square of the differences, each weighted by its column's importance.
@@ -127,14 +123,6 @@ TEST(Encode, ImportanceLowersTheWeightedError) {
                         name.ends_with("_BN");
     EXPECT_LE(weighted, searched && !coarse ? 0.98 * plain : plain) << format.name;
   }
-}
-
-std::vector<float> Gaussian(size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
 }
 
 // Against every quantized format, one with at least 0.8 bits more leaves less error.

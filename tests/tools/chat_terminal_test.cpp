@@ -13,7 +13,7 @@ class ChatTerminal : public Sequences {
  protected:
   Words Arguments(const Words& options = {}) const {
     return With(
-        {"chat", Model(), "-t", "1", "--chat-template", "chatml", "--temp", "0", "-n", "12"},
+        {"chat", Shakespeare(), "-t", "1", "--chat-template", "chatml", "--temp", "0", "-n", "12"},
         options);
   }
   // No history but the test's, and no colours, so that texts can be found.

@@ -15,7 +15,7 @@ class Chat : public Sequences {
  protected:
   void SetUp() override {
     KVANT_SKIP_WITHOUT_PROGRAM();
-    model_ = Model();
+    model_ = Shakespeare();
   }
 
   ProgramRun Talk(const std::string& lines, const Words& options = {}) const {
@@ -170,7 +170,7 @@ TEST_F(ChatCache, RecurrentLayers) {
 }
 
 TEST_F(ChatCache, Int8) {
-  model_ = Model();
+  model_ = Shakespeare();
   const std::string talk = "Who is there?\nSpeak.\nGo on.\n";
   ExpectOnlyNewTokens(Stats(talk, {"--kv-type", "q8"}));
 }

@@ -18,6 +18,7 @@
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
 #include "tests/this_build.h"
+#include "tests/tools/models.h"
 #include "tests/tools/program.h"
 
 namespace kvant::test {
@@ -27,13 +28,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string SmallModel() {
-  return SourcePath("tests/reference/random_llamas/gqa-6q3kv-tied-f16.gguf");
-}
 std::string Stories() { return SharedPath("models/stories260k/stories260K-f32.v3.gguf"); }
-std::string TinyStories() {
-  return SharedPath("models/tinystories-656k/TinyStories-656K-f32.gguf");
-}
 
 std::string FileText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -17,6 +17,7 @@
 #include "tests/formats/gguf_bytes.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
+#include "tests/tools/models.h"
 #include "tests/tools/program.h"
 
 namespace kvant::test {
@@ -25,10 +26,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
-
-std::string TinyStories() {
-  return SharedPath("models/tinystories-656k/TinyStories-656K-f32.gguf");
-}
 
 size_t FileCount(const TemporaryFolder& folder) {
   const std::filesystem::directory_iterator files(folder.path());

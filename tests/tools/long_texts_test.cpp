@@ -73,12 +73,14 @@ TEST_F(LongTexts, NothingThatWasSavedIsLost) {
   const json saved_ids = json::parse(all.out)["prompt_ids"];
   EXPECT_EQ(std::count(saved_ids.begin(), saved_ids.end(), json(2)), 1);
   for (const json& id : saved_ids) ids += id.dump() + " ";
-  EXPECT_EQ(RunProgram({"tokenize", Model(), "--decode", "-"}, {.text = ids}).out, "ROMEO:" + text);
+  EXPECT_EQ(RunProgram({"tokenize", Shakespeare(), "--decode", "-"}, {.text = ids}).out,
+            "ROMEO:" + text);
 }
 
 TEST_F(LongTexts, OneProcessAtATimeUsesASession) {
   const std::string file = folder_ / "session";
-  const std::string command = "\"$KVANT\" run '" + Model() + "' -t 1 --temp 0 --session " + file;
+  const std::string command =
+      "\"$KVANT\" run '" + Shakespeare() + "' -t 1 --temp 0 --session " + file;
   // The first waits for its prompt while the second is refused; there is no file before it ends.
   const ProgramRun both =
       RunShell("(sleep 3; printf ROMEO:) | " + command + " -n 3 - > " + (folder_ / "first") +
@@ -269,7 +271,8 @@ TEST_F(LongTexts, ChecksPoisonAndTypesOfTheCache) {
 
 TEST_F(LongTexts, TheMemoryPlanTellsWhatFits) {
   const auto inspect = [](const Words& options) {
-    const ProgramRun run = RunProgram(With({"inspect", Model(), "--memory", "--json"}, options));
+    const ProgramRun run =
+        RunProgram(With({"inspect", Shakespeare(), "--memory", "--json"}, options));
     EXPECT_EQ(run.code, 0) << run.error;
     return json::parse(run.out, nullptr, false)["memory"];
   };
@@ -281,7 +284,7 @@ TEST_F(LongTexts, TheMemoryPlanTellsWhatFits) {
   EXPECT_EQ(int8["budget_kv"], 100000000 - other);
   EXPECT_EQ(int8["fit_sequences"], (100000000 - other) / int8["kv"].get<uint64_t>());
   EXPECT_EQ(inspect({"--budget", "1M"})["fit_sequences"], 0);
-  ExpectRefused(RunProgram({"inspect", Model(), "--memory", "--budget", "x"}), 2, "--budget");
+  ExpectRefused(RunProgram({"inspect", Shakespeare(), "--memory", "--budget", "x"}), 2, "--budget");
 }
 
 // ---- The shell ----------------------------------------------------------------------------------
@@ -289,9 +292,9 @@ TEST_F(LongTexts, TheMemoryPlanTellsWhatFits) {
 TEST_F(LongTexts, ReadersThatGoAwayEndQuietly) {
   const std::string prompts = Write("p.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"B\"}\n");
   for (const std::string& command :
-       {"run '" + Model() + "' -t 1 --prompts " + prompts + " --samples 4 -n 20",
-        "run '" + Model() + "' -t 1 --prompts " + prompts + " --beams 2 -n 20",
-        "seq '" + Model() +
+       {"run '" + Shakespeare() + "' -t 1 --prompts " + prompts + " --samples 4 -n 20",
+        "run '" + Shakespeare() + "' -t 1 --prompts " + prompts + " --beams 2 -n 20",
+        "seq '" + Shakespeare() +
             "' -t 1 -f <(echo new A; echo append A 5; yes 'generate A 1' | head -300)"}) {
     const ProgramRun run = RunShell("\"$KVANT\" " + command + " | head -c 20");
     EXPECT_EQ(run.code, 0) << command;

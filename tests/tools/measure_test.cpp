@@ -21,7 +21,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 // Characters that the small model's vocabulary knows.
-std::string Text() {
+std::string MeasuredText() {
   std::string text;
   while (text.size() < 400) text += "to be or not to be that is the question ";
   return text;
@@ -31,7 +31,7 @@ class Measure : public testing::Test {
  protected:
   void SetUp() override {
     KVANT_SKIP_WITHOUT_PROGRAM();
-    std::ofstream(folder_ / "text.txt") << Text();
+    std::ofstream(folder_ / "text.txt") << MeasuredText();
   }
   std::string File(const std::string& name) const { return folder_ / name; }
   std::string Model() const {
@@ -104,7 +104,7 @@ TEST_F(Measure, PerplexityRefuses) {
   ExpectFailure({"perplexity", SourcePath("tests/reference/random_llamas/mha-3x48-f32.gguf"),
                  "--kl-base", File("logits")},
                 2, "another vocabulary");
-  std::ofstream(File("other.txt")) << "x" << Text();
+  std::ofstream(File("other.txt")) << "x" << MeasuredText();
   ExpectFailure({"perplexity", model, File("other.txt"), "--kl-base", File("logits")}, 2,
                 "belong to another text");
 }
@@ -158,7 +158,7 @@ TEST_F(Measure, ScoresOfLongTextsAreThoseOfWindows) {
     scored["error"] = run.error;
     return scored;
   };
-  const std::string text = Text();
+  const std::string text = MeasuredText();
   const json whole = score({"-p", text, "-c", "1000", "--no-bos"});
   const json windows = score({"-p", text, "-c", "32", "--no-bos"});
   EXPECT_THAT(whole["error"], testing::Not(HasSubstr("windows")));
@@ -221,7 +221,7 @@ TEST_F(Measure, ImatrixIsWrittenMergedAndShown) {
 
 TEST_F(Measure, AnInterruptedCollectionLeavesNothing) {
   std::ofstream text(File("long.txt"));
-  for (int i = 0; i < 3000; ++i) text << Text();
+  for (int i = 0; i < 3000; ++i) text << MeasuredText();
   text.close();
   const ProgramRun run =
       RunProgram({"imatrix", Model(), File("long.txt"), "-c", "64", "-t", "1", "-o", File("x")},

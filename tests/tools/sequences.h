@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using Words = std::vector<std::string>;
 
-inline std::string Model() { return SourcePath("models/shakespeare/shakespeare.gguf"); }
+inline std::string Shakespeare() { return SourcePath("models/shakespeare/shakespeare.gguf"); }
 
 inline Words With(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -30,7 +30,7 @@ inline Words With(Words words, const Words& more) {
 
 // kvant run on one thread: the tests share the machine.
 inline ProgramRun RunModel(const Words& arguments, const ProgramInput& input = {}) {
-  return RunProgram(With({"run", Model(), "-t", "1"}, arguments), input);
+  return RunProgram(With({"run", Shakespeare(), "-t", "1"}, arguments), input);
 }
 
 // The same; it succeeded silently and printed this.
@@ -53,7 +53,7 @@ inline std::vector<json> Lines(const std::string& text) {
 }
 
 inline ProgramRun Seq(const std::string& program, const Words& options = {}) {
-  return RunProgram(With({"seq", Model(), "-t", "1", "-"}, options), {.text = program});
+  return RunProgram(With({"seq", Shakespeare(), "-t", "1", "-"}, options), {.text = program});
 }
 
 // The lines of a program that succeeds.

@@ -110,8 +110,8 @@ TEST_F(Sequences, WrongLinesAreNamedAndEndTheProgram) {
   ExpectRefused(Seq("new A\nnew B\nnew C\n", {"--sequences", "2"}), 1, "all 2 sequences");
   ExpectRefused(Seq("new A\nappend A \"To be, or not to be\"\n", {"-c", "4"}), 1,
                 "do not fit the context of 4");
-  ExpectRefused(RunProgram({"seq", Model()}), 2, "no program given");
-  ExpectRefused(RunProgram({"seq", Model(), "-f", "/nonexistent"}), 1, "cannot open");
+  ExpectRefused(RunProgram({"seq", Shakespeare()}), 2, "no program given");
+  ExpectRefused(RunProgram({"seq", Shakespeare(), "-f", "/nonexistent"}), 1, "cannot open");
   EXPECT_EQ(SeqLines("").size(), 0u);
 }
 
@@ -324,7 +324,7 @@ TEST_F(Sequences, BeamsMayBeForcedAndBanned) {
 TEST_F(Sequences, ModelsMayAskForASearch) {
   const std::string model = folder_ / "asks.gguf";
   const auto make = [&](const Words& settings) {
-    Words arguments = {"quantize", Model(), model, "COPY"};
+    Words arguments = {"quantize", Shakespeare(), model, "COPY"};
     for (const std::string& setting : settings) {
       arguments.insert(arguments.end(), {"--override-kv", "gemma3.generation." + setting});
     }

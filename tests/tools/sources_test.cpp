@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-std::string Ids(const std::vector<TokenId>& tokens, char separator) {
+std::string JoinedIds(const std::vector<TokenId>& tokens, char separator) {
   std::string text;
   for (const TokenId token : tokens)
     text += (text.empty() ? "" : std::string(1, separator)) + std::to_string(token);
@@ -56,8 +56,8 @@ class SourceProgram : public testing::Test {
 TEST_F(SourceProgram, LogitsAreThoseOfTransformers) {
   const TemporaryFolder folder;
   const std::string out = folder / "logits.npy";
-  Output({"logits", path_, "--source-tokens", Ids(seeded_.Source(), ','), "--tokens",
-          Ids(seeded_.Tokens(), ','), "-o", out});
+  Output({"logits", path_, "--source-tokens", JoinedIds(seeded_.Source(), ','), "--tokens",
+          JoinedIds(seeded_.Tokens(), ','), "-o", out});
   const auto expected = formats::NpyRead(seeded_.LogitsPath());
   const auto found = formats::NpyRead(out);
   ASSERT_TRUE(expected.ok() && found.ok());
@@ -122,10 +122,10 @@ TEST_F(SourceProgram, BatchesGiveEachSourceItsText) {
 }
 
 TEST_F(SourceProgram, ProgramsOfSequencesHaveSources) {
-  const std::string program = "encode S " + Ids(seeded_.Source(), ' ') +
+  const std::string program = "encode S " + JoinedIds(seeded_.Source(), ' ') +
                               "\nnew A S\nappend A 5 6\nnew B S\nforget S\nappend B 5 6\n"
                               "encode T " +
-                              Ids(seeded_.Source(), ' ') + "\nstats\ncheck\n";
+                              JoinedIds(seeded_.Source(), ' ') + "\nstats\ncheck\n";
   std::istringstream lines(Output({"seq", path_, "-"}, program));
   std::vector<json> results;
   for (std::string line; std::getline(lines, line);) results.push_back(json::parse(line));
@@ -232,7 +232,7 @@ TEST_F(SourceProgram, SourcesHaveATypeOfTheirOwn) {
 TEST_F(SourceProgram, ProgramsOfSequencesSaveSources) {
   const TemporaryFolder folder;
   const std::string file = folder / "two.kvs";
-  const std::string source = Ids(seeded_.Source(), ' ');
+  const std::string source = JoinedIds(seeded_.Source(), ' ');
   Output({"seq", path_, "-"}, "encode S " + source + "\nnew A S\nappend A 5 6\nfork A B\n" +
                                   "append B 7\nsave " + file + " A B\n");
   std::istringstream lines(
@@ -301,7 +301,7 @@ TEST_F(SourceProgram, PerplexityScoresPairs) {
     std::vector<TokenId> ids = {2};
     for (const json& id : tokens["ids"]) ids.push_back(id.get<TokenId>());
     const std::string out = folder / "logits.npy";
-    Output({"logits", path_, "--source", pair[0], "--tokens", Ids(ids, ','), "-o", out});
+    Output({"logits", path_, "--source", pair[0], "--tokens", JoinedIds(ids, ','), "-o", out});
     const auto logits = formats::NpyRead(out);
     ASSERT_TRUE(logits.ok());
     const size_t vocab = logits->values.size() / ids.size();

@@ -8,6 +8,7 @@
 
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
+#include "tests/tools/models.h"
 #include "tests/tools/program.h"
 
 namespace kvant::test {
@@ -18,10 +19,6 @@ using testing::StartsWith;
 
 const char* const kCommands[] = {"run",  "inspect",    "tokenize", "logits", "bench",
                                  "hash", "perplexity", "score",    "imatrix"};
-
-std::string SmallModel() {
-  return SourcePath("tests/reference/random_llamas/gqa-6q3kv-tied-f16.gguf");
-}
 
 // The run failed with this code and one line that contains `part`.
 void ExpectFailure(const std::vector<std::string>& arguments, int code, const std::string& part,

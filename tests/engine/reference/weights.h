@@ -46,9 +46,7 @@ class ReferenceWeights {
     Vector out(weight.size() / in.size());
     if (Has(name + ".bias")) out = Get(name + ".bias");
     const double scale = Has(name + ".scale") ? Get(name + ".scale").front() : 1;
-    for (size_t r = 0; r < out.size(); ++r) {
-      for (size_t c = 0; c < in.size(); ++c) out[r] += scale * weight[r * in.size() + c] * in[c];
-    }
+    AddProducts(weight.data(), scale, in, out);
     return out;
   }
 
@@ -62,11 +60,11 @@ class ReferenceWeights {
     for (size_t c = 0; c < in.size(); ++c) squares[expert * in.size() + c] += in[c] * in[c];
     Vector out(rows);
     const double scale = Has(name + ".scale") ? Get(name + ".scale")[expert] : 1;
-    for (size_t r = 0; r < rows; ++r) {
-      if (Has(name + ".bias")) out[r] = Get(name + ".bias")[expert * rows + r];
-      const double* row = weight.data() + (expert * rows + r) * in.size();
-      for (size_t c = 0; c < in.size(); ++c) out[r] += scale * row[c] * in[c];
+    if (Has(name + ".bias")) {
+      const double* bias = Get(name + ".bias").data() + expert * rows;
+      out.assign(bias, bias + rows);
     }
+    AddProducts(weight.data() + expert * rows * in.size(), scale, in, out);
     return out;
   }
 
@@ -111,6 +109,18 @@ class ReferenceWeights {
   const std::map<std::string, Vector>& input_squares() const { return squares_; }
 
  private:
+  // By pointers, because tests are compiled without what would make vectors' operators free.
+  static void AddProducts(const double* matrix, double scale, const Vector& in, Vector& out) {
+    const double* values = in.data();
+    const size_t columns = in.size();
+    for (double& result : out) {
+      double sum = result;
+      for (size_t c = 0; c < columns; ++c) sum += scale * matrix[c] * values[c];
+      result = sum;
+      matrix += columns;
+    }
+  }
+
   const formats::GgufFile& file_;
   std::map<std::string, Vector> weights_;
   std::map<std::string, Vector> squares_;
