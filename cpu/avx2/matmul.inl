@@ -7,6 +7,7 @@
 #include "cpu/avx2/int8_blocks.inl"
 #include "cpu/avx2/point_blocks.inl"
 #include "cpu/avx2/prepare_blocks.inl"
+#include "cpu/generic/row_reader.inl"
 #include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"

@@ -5,6 +5,8 @@
 
 // clang-format off
 #include "cpu/avx512vnni/int8_blocks.inl"
+#include "cpu/avx512vnni/prepare_blocks.inl"
+#include "cpu/generic/row_reader.inl"
 #include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/generic/panel_operands.inl"

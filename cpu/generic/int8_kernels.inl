@@ -1,6 +1,6 @@
 // The inner loops of products of quantized weights with int8 activations, shared by the vector
-// instruction sets. An instruction set includes this file, and matmul_int8.inl after it, in its
-// namespace and target region, after it has defined
+// instruction sets. An instruction set includes row_reader.inl, this file and matmul_int8.inl, in
+// this order, in its namespace and target region, after it has defined
 //
 //   WeightBlock       256 weights of one row: codes, and scales and offsets per lane
 //   ActivationBlock   256 activations of one token in the matching order
@@ -13,11 +13,10 @@
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
 //   CodesFor<Unpacker, tokens>   how codes are multiplied with so many tokens; where it has kUnit,
-//                     so many blocks of a row, a unit, are multiplied together, the last one of a
-//                     row with zeros where blocks are missing
+//                     so many blocks of a row, 1 or 2, a unit, are multiplied together; at the end
+//                     of a row zeros stand in for what is missing
 //   ActivationCodes<Codes>   what the order of activations depends on
-//   PrepareUnit<ActivationCodes>(activation row, cols, block index, out, blocks from one block of
-//                     the unit to the next)
+//   PrepareBlock<ActivationCodes>(activation row, cols, block index)
 //   ProductCodes<Codes>   what MultiplyAdd must know of Codes, so that formats which differ in
 //                     nothing else share its code
 //   UnpackerFor<Unpacker, tokens>   how weights are unpacked for so many tokens: by the format's
@@ -28,8 +27,10 @@
 // WeightBlock. Where two blocks take less time together than one after the other it also has
 // UnpackTwo(bytes, bytes, out). One of a format whose rows begin with a factor has kHasRowFactor.
 //
-// Where units have several blocks it also defines
+// Where there are units of two blocks it also defines
 //
+//   PrepareUnit<ActivationCodes>(activation row, cols, index of the first block, out, blocks from
+//                     that to the second)
 //   JoinUnit<Codes>(blocks, out)   arranges the blocks of a unit as they are multiplied; `out` may
 //                     be `blocks`
 //   MultiplyAddUnit<Codes, tokens, stride>(blocks, activations, accumulators), where activations of
@@ -52,21 +53,12 @@
 // compile: one unpacks blocks into memory, the other multiplies one token with blocks that stay in
 // registers. What several tokens do with unpacked blocks is compiled for each kind of codes.
 
-constexpr int64_t kBlock = quant::kBlockValuesMax;
-
 // Tokens of a tile, whose sums for a row are in registers.
 constexpr int kTileTokens = 8;
 // How far ahead of its use a weight of one of several streams is asked for, at least; measured on
 // streams from memory. One token asks for it in the second level, which was faster on Zen 4; on
 // other CPUs the two have not been compared.
 constexpr int64_t kStreamPrefetchBytes = 2304;
-
-// What is asked for while blocks are unpacked: bytes so far behind them, into which cache.
-enum class PrefetchTo { kFirstLevel, kSecondLevel };
-struct Ahead {
-  int64_t bytes;
-  PrefetchTo to;
-};
 
 template <class Block>
 concept Pairable = requires(Block* activations) { PairTokens(activations, 2); };
@@ -76,155 +68,6 @@ template <class Block>
 inline void PairIfPairable(Block* activations, int64_t tokens) {
   if constexpr (Pairable<Block>) PairTokens(activations, tokens);
 }
-
-inline int64_t BlockCount(int64_t cols) { return (cols + kBlock - 1) / kBlock; }
-
-// Blocks of a unit, at most.
-constexpr int kUnitMax = 2;
-template <class Codes>
-constexpr int UnitBlocks() {
-  if constexpr (requires { Codes::kUnit; }) return Codes::kUnit;
-  return 1;
-}
-
-// Whether JoinUnit leaves the scales of a unit in its first block.
-template <class Codes>
-constexpr bool UnitsShareScales() {
-  if constexpr (requires { Codes::kSharesScales; }) return Codes::kSharesScales;
-  return false;
-}
-
-// The blocks of whole units that hold so many columns, whatever a unit is.
-inline int64_t BlockRoom(int64_t cols) {
-  return (BlockCount(cols) + kUnitMax - 1) / kUnitMax * kUnitMax;
-}
-
-// Asks for the bytes of a block, which is not read soon.
-template <PrefetchTo kPrefetchTo>
-[[gnu::always_inline]] inline void PrefetchBlock(const std::byte* block, int64_t bytes) {
-  for (int64_t line = 0; line < bytes; line += 64) {
-    __builtin_prefetch(block + line, 0, kPrefetchTo == PrefetchTo::kFirstLevel ? 3 : 2);
-  }
-}
-
-// The bytes of 256 weights.
-template <class Unpacker>
-int64_t BlockBytes(const quant::FormatTraits& traits) {
-  return Unpacker::kBytes > 0 ? Unpacker::kBytes : traits.row_bytes(kBlock) - traits.head_bytes;
-}
-
-template <class Unpacker>
-concept UnpacksTwo =
-    requires(const std::byte* bytes, WeightBlock* out) { Unpacker::UnpackTwo(bytes, bytes, out); };
-
-// An unpacker of blocks whose scales the row's factor multiplies.
-template <class Unpacker>
-concept HasRowFactor = requires { requires Unpacker::kHasRowFactor; };
-
-// Unpacks `count` blocks that follow each other.
-using UnpackFunction = void (*)(const std::byte* bytes, int64_t count, const Ahead& ahead,
-                                const quant::FormatTraits& traits, WeightBlock* out);
-
-// A format's unpacker as a function: beside what loops over several tokens do with a block a call
-// costs nothing, and they need not be compiled for every format.
-template <class Unpacker>
-[[gnu::noinline]] void UnpackBlocks(const std::byte* bytes, int64_t count, const Ahead& ahead,
-                                    const quant::FormatTraits& traits, WeightBlock* out) {
-  const int64_t stride = BlockBytes<Unpacker>(traits);
-  int64_t i = 0;
-  if constexpr (UnpacksTwo<Unpacker>) {
-    for (; i + 1 < count; i += 2) {
-      const std::byte* block = bytes + i * stride;
-      PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, 2 * stride);
-      Unpacker::UnpackTwo(block, block + stride, out + i);
-    }
-  }
-  for (; i < count; ++i) {
-    const std::byte* block = bytes + i * stride;
-    if (ahead.to == PrefetchTo::kFirstLevel) {
-      PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, stride);
-    } else {
-      PrefetchBlock<PrefetchTo::kSecondLevel>(block + ahead.bytes, stride);
-    }
-    new (out + i) WeightBlock(Unpacker::Unpack(block, traits));  // GCC copies what is assigned
-  }
-}
-
-// The blocks of a unit, `stride` bytes apart; zeros stand in for the second unless `whole`.
-template <class Unpacker, int kUnit>
-[[gnu::always_inline]] inline void UnpackUnit(const std::byte* bytes, int64_t stride, bool whole,
-                                              const quant::FormatTraits& traits, WeightBlock* out) {
-  if constexpr (kUnit == 1) {
-    out[0] = Unpacker::Unpack(bytes, traits);
-  } else if (!whole) {
-    UnpackUnit<Unpacker, 1>(bytes, stride, true, traits, out);
-    out[1] = WeightBlock{};
-  } else if constexpr (UnpacksTwo<Unpacker>) {
-    Unpacker::UnpackTwo(bytes, bytes + stride, out);
-  } else {
-    out[0] = Unpacker::Unpack(bytes, traits);
-    out[1] = Unpacker::Unpack(bytes + stride, traits);
-  }
-}
-
-// The same as UnpackBlocks, arranged in units as they are multiplied; `count` is odd at the end of
-// a row alone.
-template <class Unpacker, class Codes>
-[[gnu::noinline]] void UnpackUnits(const std::byte* bytes, int64_t count, const Ahead& ahead,
-                                   const quant::FormatTraits& traits, WeightBlock* out) {
-  const int64_t stride = BlockBytes<Unpacker>(traits);
-  for (int64_t i = 0; i < count; i += kUnitMax) {
-    const std::byte* block = bytes + i * stride;
-    PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, kUnitMax * stride);
-    WeightBlock unit[kUnitMax];
-    UnpackUnit<Unpacker, kUnitMax>(block, stride, i + 1 < count, traits, unit);
-    JoinUnit<Codes>(unit, out + i);
-  }
-}
-
-// How the rows of a format's blocks are read.
-struct RowReader {
-  UnpackFunction unpack;
-  int64_t block_bytes;
-  const quant::FormatTraits* traits;
-  int64_t cols;
-  int64_t unit = 1;         // blocks that are unpacked together
-  int64_t scales_from = 1;  // blocks from one with scales to the next, once they are unpacked
-
-  // Of the blocks before `end`, those that need no zeros behind the row's bytes.
-  int64_t WholeBlocks(int64_t end) const {
-    const int64_t whole = std::min(end, cols / kBlock);
-    return whole == end ? whole : whole / unit * unit;
-  }
-
-  // Blocks [begin, end) of a row, with its factor where it has one. Units are whole but the last.
-  void Read(const std::byte* row, int64_t begin, int64_t end, const Ahead& ahead,
-            WeightBlock* out) const {
-    const int64_t whole = WholeBlocks(end);
-    unpack(row + traits->head_bytes + begin * block_bytes, whole - begin, ahead, *traits, out);
-    if (whole < end) ReadEnd(row, whole, end, out + (whole - begin));
-    if (traits->head_bytes == 0) return;
-    const float factor = traits->row_factor(row);
-    for (int64_t i = 0; i < end - begin; i += scales_from) ScaleBlock(out[i], factor);
-  }
-
-  // Blocks from `whole` on of a row that ends inside a block: its last bytes are zero and decode to
-  // zero scales and offsets.
-  struct End {
-    alignas(64) std::byte bytes[kUnitMax * kBlock * sizeof(float)] = {};
-  };
-  void CopyEnd(const std::byte* row, int64_t whole, End& end) const {
-    std::memcpy(end.bytes, row + traits->head_bytes + whole * block_bytes,
-                static_cast<size_t>(traits->row_bytes(cols - whole * kBlock) - traits->head_bytes));
-  }
-
-  [[gnu::noinline]] void ReadEnd(const std::byte* row, int64_t whole, int64_t end,
-                                 WeightBlock* out) const {
-    End bytes;
-    CopyEnd(row, whole, bytes);
-    unpack(bytes.bytes, end - whole, {0, PrefetchTo::kFirstLevel}, *traits, out);
-  }
-};
 
 // Rows that are multiplied with so many tokens together.
 template <int kTokens>

@@ -5,6 +5,7 @@
 // clang-format off
 #include "cpu/neon/int8_blocks.inl"
 #include "cpu/i8mm/int8_products.inl"
+#include "cpu/generic/row_reader.inl"
 #include "cpu/generic/int8_kernels.inl"
 #include "cpu/generic/matmul_int8.inl"
 #include "cpu/neon/formats.inl"
