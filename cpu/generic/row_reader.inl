@@ -41,6 +41,15 @@ template <PrefetchTo kPrefetchTo>
   }
 }
 
+[[gnu::always_inline]] inline void PrefetchAhead(const Ahead& ahead, const std::byte* block,
+                                                 int64_t bytes) {
+  if (ahead.to == PrefetchTo::kFirstLevel) {
+    PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, bytes);
+  } else {
+    PrefetchBlock<PrefetchTo::kSecondLevel>(block + ahead.bytes, bytes);
+  }
+}
+
 // The bytes of 256 weights.
 template <class Unpacker>
 int64_t BlockBytes(const quant::FormatTraits& traits) {
@@ -75,11 +84,7 @@ template <class Unpacker>
   }
   for (; i < count; ++i) {
     const std::byte* block = bytes + i * stride;
-    if (ahead.to == PrefetchTo::kFirstLevel) {
-      PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, stride);
-    } else {
-      PrefetchBlock<PrefetchTo::kSecondLevel>(block + ahead.bytes, stride);
-    }
+    PrefetchAhead(ahead, block, stride);
     new (out + i) WeightBlock(Unpacker::Unpack(block, traits));  // GCC copies what is assigned
   }
 }
@@ -90,14 +95,15 @@ template <class Unpacker, int kUnit>
                                               const quant::FormatTraits& traits, WeightBlock* out) {
   if constexpr (kUnit == 1) {
     out[0] = Unpacker::Unpack(bytes, traits);
-  } else if (!whole) {
-    UnpackUnit<Unpacker, 1>(bytes, stride, true, traits, out);
-    out[1] = WeightBlock{};
-  } else if constexpr (UnpacksTwo<Unpacker>) {
-    Unpacker::UnpackTwo(bytes, bytes + stride, out);
   } else {
-    out[0] = Unpacker::Unpack(bytes, traits);
-    out[1] = Unpacker::Unpack(bytes + stride, traits);
+    const std::byte* second = whole ? bytes + stride : bytes;
+    if constexpr (UnpacksTwo<Unpacker>) {
+      Unpacker::UnpackTwo(bytes, second, out);
+    } else {
+      out[0] = Unpacker::Unpack(bytes, traits);
+      out[1] = Unpacker::Unpack(second, traits);
+    }
+    if (!whole) out[1] = WeightBlock{};
   }
 }
 
@@ -109,7 +115,7 @@ template <class Unpacker, class Codes>
   const int64_t stride = BlockBytes<Unpacker>(traits);
   for (int64_t i = 0; i < count; i += kUnitMax) {
     const std::byte* block = bytes + i * stride;
-    PrefetchBlock<PrefetchTo::kFirstLevel>(block + ahead.bytes, kUnitMax * stride);
+    PrefetchAhead(ahead, block, kUnitMax * stride);
     WeightBlock unit[kUnitMax];
     UnpackUnit<Unpacker, kUnitMax>(block, stride, i + 1 < count, traits, unit);
     JoinUnit<Codes>(unit, out + i);
