@@ -40,6 +40,7 @@ struct UnitCodes : Codes {
   static constexpr Meet kMeet = kMeetValue;
   static constexpr int kUnit = kMeet == Meet::kNever ? 1 : 2;
   static constexpr bool kSharesScales = kMeet == Meet::kInCodes;
+  static constexpr bool kBlockByBlock = kMeet == Meet::kInDots;
 };
 
 template <class Unpacker, int kTokens>
@@ -254,24 +255,42 @@ template <class Codes>
   }
 }
 
+// Meet::kInDots: what is kept of the blocks of a unit until their halves meet, so that the codes of
+// one need no registers when the other is unpacked.
+template <class Codes, int kTokens>
+struct UnitDots {
+  __m512i dots[2][kTokens];
+  WeightBlock blocks[2];  // their scales and offsets
+
+  template <int kBlockOfUnit>
+  [[gnu::always_inline]] void Take(const WeightBlock& block, const ActivationBlock* activations) {
+    MultiplyCodes<Codes, kTokens>(block, activations, dots[kBlockOfUnit]);
+    blocks[kBlockOfUnit].scales = block.scales;
+    blocks[kBlockOfUnit].offsets = block.offsets;
+  }
+
+  // The activations are those of the first block.
+  [[gnu::always_inline]] void AddTo(const ActivationBlock* activations, Accumulator* sums) const {
+    WeightBlock joined;
+    JoinScales<Codes>(blocks, joined);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i both = _mm512_add_epi32(HalvesOf<Codes::kOrder, 0>(dots[0][t], dots[1][t]),
+                                            HalvesOf<Codes::kOrder, 1>(dots[0][t], dots[1][t]));
+      sums[t] = AddScaled<Codes>(joined, activations[t].scales, activations[t].sums, both, sums[t]);
+    }
+  }
+};
+
 // sums[t] += the unit . activations[t], Meet::kInDots.
 template <class Codes, int kTokens, int kStride>
 [[gnu::always_inline]] inline void MultiplyAddUnit(const WeightBlock* unit,
                                                    const ActivationBlock* activations,
                                                    Accumulator* sums) {
-  static_assert(Codes::kMeet == Meet::kInDots);
-  __m512i first[kTokens];
-  __m512i second[kTokens];
-  MultiplyCodes<Codes, kTokens>(unit[0], activations, first);
-  MultiplyCodes<Codes, kTokens>(unit[1], activations + kStride, second);
-  WeightBlock joined;
-  JoinScales<Codes>(unit, joined);
-#pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) {
-    const __m512i dots = _mm512_add_epi32(HalvesOf<Codes::kOrder, 0>(first[t], second[t]),
-                                          HalvesOf<Codes::kOrder, 1>(first[t], second[t]));
-    sums[t] = AddScaled<Codes>(joined, activations[t].scales, activations[t].sums, dots, sums[t]);
-  }
+  UnitDots<Codes, kTokens> dots;
+  dots.template Take<0>(unit[0], activations);
+  dots.template Take<1>(unit[1], activations + kStride);
+  dots.AddTo(activations, sums);
 }
 
 // Rows that advance side by side where there are few tokens.

@@ -177,6 +177,35 @@ struct StreamedRows {
   int64_t begin, count;
 };
 
+template <class Codes, int kTokens>
+struct UnitDots;  // where there are units
+
+// Whether UnitDots takes the blocks of a unit one after the other.
+template <class Codes>
+constexpr bool TakesBlockByBlock() {
+  if constexpr (requires { Codes::kBlockByBlock; }) return Codes::kBlockByBlock;
+  return false;
+}
+
+// A block of each of some rows, `step` bytes apart, to the dots of their units; zeros unless
+// `there`.
+template <class Unpacker, int kRows, int kBlockOfUnit, class Dots>
+[[gnu::always_inline]] inline void StreamBlocks(const std::byte* blocks, int64_t step, bool there,
+                                                const quant::FormatTraits& traits,
+                                                [[maybe_unused]] const float* factors,
+                                                const ActivationBlock* activations, Dots* dots) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const std::byte* block = blocks + r * step;
+    PrefetchBlock<PrefetchTo::kSecondLevel>(block + kStreamPrefetchBytes,
+                                            BlockBytes<Unpacker>(traits));
+    WeightBlock weights = Unpacker::Unpack(block, traits);
+    if constexpr (HasRowFactor<Unpacker>) ScaleBlock(weights, factors[r]);
+    if (!there) weights = WeightBlock{};
+    dots[r].template Take<kBlockOfUnit>(weights, activations);
+  }
+}
+
 // sums[row][part][t] += the row of the part . token t, while a block's weights are in registers;
 // activations [block][kTokens]. The sums of more than HeldTokens stay in memory: registers would
 // have room for those of one row, but products take a third less time where two rows share what is
@@ -212,8 +241,22 @@ template <class Unpacker, int kTokens>
         // Not unrolled: every copy of an unpacker takes long to compile.
 #pragma GCC unroll 1
         for (int first = 0; first < kRows; first += kTogether) {
-          WeightBlock weights[kTogether][kUnit];
           const std::byte* from = block + first * step;
+          if constexpr (kTokens == 1 && TakesBlockByBlock<Codes>() && !UnpacksTwo<Unpacker>) {
+            UnitDots<Codes, kTokens> dots[kTogether];
+            StreamBlocks<Unpacker, kTogether, 0>(from, step, true, traits, factors + first,
+                                                 activations + i * kTokens, dots);
+            StreamBlocks<Unpacker, kTogether, 1>(from + (whole ? bytes : 0), step, whole, traits,
+                                                 factors + first, activations + (i + 1) * kTokens,
+                                                 dots);
+#pragma GCC unroll 4
+            for (int r = 0; r < kTogether; ++r) {
+              dots[r].AddTo(activations + i * kTokens, held[first + r]);
+            }
+            if constexpr (!kHeld) KeepInMemory();
+            continue;
+          }
+          WeightBlock weights[kTogether][kUnit];
 #pragma GCC unroll 4
           for (int r = 0; r < kTogether; ++r) {
             const std::byte* row_block = from + r * step;
