@@ -36,6 +36,8 @@
 //   MultiplyAddUnit<Codes, tokens, stride>(blocks, activations, accumulators), where activations of
 //                     the unit's blocks lie `stride` apart
 //   MultiplyAddPairOfUnits, the same of two rows
+//   UnitDots<Codes, tokens>   where Codes has kBlockByBlock: takes the blocks of a unit one after
+//                     the other, so that one token keeps the codes of one of them in registers
 //
 // Where kPairTokens is not 0 it also defines
 //
@@ -50,8 +52,9 @@
 // that fixes the bits, whatever rows and tokens are multiplied together.
 //
 // Only two functions are compiled for every format, because each copy of an unpacker takes long to
-// compile: one unpacks blocks into memory, the other multiplies one token with blocks that stay in
-// registers. What several tokens do with unpacked blocks is compiled for each kind of codes.
+// compile: one unpacks blocks into memory (where there are units, another one for these), the other
+// multiplies one token with blocks that stay in registers. What several tokens do with unpacked
+// blocks is compiled for each kind of codes.
 
 // Tokens of a tile, whose sums for a row are in registers.
 constexpr int kTileTokens = 8;
