@@ -129,11 +129,11 @@ void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
 }
 
 // Tiles by number: sums, tokens and weights of two steps or two tiles of rows.
-constexpr int kSums = 0, kTokens = 2, kWeights = 4;
+constexpr int kSums = 0, kTokens = 2, kWeights = 3;
 
 inline TileConfig ConfigOfPanels() {
   TileConfig config;
-  for (int tile = 0; tile < kWeights + kPanelVectors; ++tile) {
+  for (int tile = 0; tile <= kWeights; ++tile) {
     config.rows[tile] = kTileLines;
     config.row_bytes[tile] = 64;
   }
@@ -168,25 +168,20 @@ template <class Traits>
   const TileHalves halves(tokens, at.halves, bytes, room);
   Tiles::Load<kSums>(totals, kTotalsStride);
   Tiles::Load<kSums + 1>(totals + 1, kTotalsStride);
-  int64_t prefetched = kPanelTokens * kPanelVectors;
-  const auto add = [&]<int kStep>(const std::byte* activations, std::integral_constant<int, kStep>)
-      __attribute__((always_inline)) {
-    __builtin_prefetch(totals + prefetched, 1);
-    __builtin_prefetch(totals + prefetched + 1, 1);
-    prefetched += 2;
-    Tiles::LoadPastCache<kTokens + kStep>(activations, halves.stride);
+  const std::byte* activations = halves.first;
+  const __m512* next = totals + kPanelTokens * kPanelVectors;
+  for (int64_t block = 0; block < blocks; ++block) {
+    __builtin_prefetch(next, 1);
+    __builtin_prefetch(next + 1, 1);
+    next += 2;
+    Tiles::LoadPastCache<kTokens>(activations, halves.stride);
     Tiles::Load<kWeights>(panel, 64);
-    Tiles::MultiplyBf16<kSums, kTokens + kStep, kWeights>();
-    Tiles::Load<kWeights + 1>(panel + kTileLines, 64);
-    Tiles::MultiplyBf16<kSums + 1, kTokens + kStep, kWeights + 1>();
+    Tiles::MultiplyBf16<kSums, kTokens, kWeights>();
+    Tiles::Load<kWeights>(panel + kTileLines, 64);
+    Tiles::MultiplyBf16<kSums + 1, kTokens, kWeights>();
+    activations += 64;
     panel += Traits::kBlock;
-  };
-  int64_t byte = 0;
-  for (; byte + 64 < bytes; byte += 128) {
-    add(halves.first + byte, std::integral_constant<int, 0>());
-    add(halves.first + byte + 64, std::integral_constant<int, 1>());
   }
-  if (byte < bytes) add(halves.first + byte, std::integral_constant<int, 0>());
   Tiles::Store<kSums>(totals, kTotalsStride);
   Tiles::Store<kSums + 1>(totals + 1, kTotalsStride);
 }

@@ -12,6 +12,7 @@
 #include "cpu/amx/bf16_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpackers.inl"
+#include "cpu/amx/pack_rows.inl"
 #include "cpu/avx512vnni/float_elements.inl"
 #include "cpu/amx/float_panel.inl"
 // clang-format on
@@ -23,11 +24,14 @@ const MatMulKernel& WithoutTiles(const quant::FormatTraits& format) {
 
 void RunWithoutTiles(const MatMulTask& task) { WithoutTiles(*task.format).run(task); }
 
-template <class Unpacker>
+// Packer: packs the rows of whole blocks, where a format has one.
+template <class Unpacker, class Packer = void>
 void RunTiles(const MatMulTask& task) {
   if (task.count == TokenCount::kFew) return RunWithoutTiles(task);
+  PanelFormat format = PanelFormat::Of<Unpacker>(task);
+  if constexpr (!std::is_void_v<Packer>) format.pack_rows = PackRows<Packer>;
   Tiles::Configure(ConfigOfPanels());
-  RunPanels(task, PanelFormat::Of<Unpacker>(task));
+  RunPanels(task, format);
   Tiles::Release();
 }
 
@@ -35,16 +39,16 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunWithoutTiles, RunFloatTiles<ElementF32>},
     {quant::F16::kType, RunWithoutTiles, RunFloatTiles<ElementF16>},
     {quant::Bf16::kType, RunWithoutTiles, RunFloatTiles<ElementBf16>},
-    {quant::Q4_0::kType, RunTiles<UnpackQ4_0>},
+    {quant::Q4_0::kType, RunTiles<UnpackQ4_0, PackRowsQ4_0>},
     {quant::Q4_1::kType, RunTiles<UnpackQ4_1>},
     {quant::Q5_0::kType, RunTiles<UnpackQ5_0>},
     {quant::Q5_1::kType, RunTiles<UnpackQ5_1>},
-    {quant::Q8_0::kType, RunTiles<UnpackQ8_0>},
+    {quant::Q8_0::kType, RunTiles<UnpackQ8_0, PackRowsQ8_0>},
     {quant::Q2_K::kType, RunTiles<UnpackQ2_K>},
     {quant::Q3_K::kType, RunTiles<UnpackQ3_K>},
-    {quant::Q4_K::kType, RunTiles<UnpackQ4_K>},
-    {quant::Q5_K::kType, RunTiles<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunTiles<UnpackQ6_K>},
+    {quant::Q4_K::kType, RunTiles<UnpackQ4_K, PackRowsQ4_K>},
+    {quant::Q5_K::kType, RunTiles<UnpackQ5_K, PackRowsQ5_K>},
+    {quant::Q6_K::kType, RunTiles<UnpackQ6_K, PackRowsQ6_K>},
     {quant::IQ4_NL::kType, RunTiles<UnpackIQ4_NL>},
     {quant::IQ4_XS::kType, RunTiles<UnpackIQ4_XS>},
     {quant::IQ1_S::kType, RunTiles<UnpackIQ1_S>},

@@ -59,6 +59,9 @@ struct PanelFormat {
   int64_t block_vectors;
   int scales;  // of a row in 32 columns
   bool wide;   // whether the activations have 16 bits
+  // In place of `reader` and `pack`, for blocks of 256 columns that rows have whole: the same from
+  // the bytes of kPanelLanes rows of a block.
+  void (*pack_rows)(const std::byte* const* rows, int64_t v, PanelScratch::Vector* panel) = nullptr;
 
   template <class Unpacker>
   static PanelFormat Of(const MatMulTask& task) {
@@ -74,24 +77,45 @@ struct PanelFormat {
   }
 };
 
-// Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on. It asks for
-// the same blocks of the next panel, which is packed when all tokens have passed by this one.
+// Block `block` of 256 columns of kPanelLanes rows from `row` on, of which there is at least one.
+inline void PackWholeBlock(const MatMulTask& task, const PanelFormat& format, int64_t row,
+                           int64_t block, int64_t v, PanelScratch::Vector* panel) {
+  const int64_t bytes = format.reader.block_bytes;
+  const std::byte* rows[kPanelLanes];
+  for (int64_t r = 0; r < kPanelLanes; ++r) {
+    rows[r] = task.weights + std::min(row + r, task.row_end - 1) * task.row_bytes + block * bytes;
+  }
+  format.pack_rows(rows, v, panel);
+}
+
+// The same for all formats and blocks; rows from task.row_end on are zeros.
+inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, int64_t row,
+                         int64_t block, int64_t v, PanelScratch::Vector* panel) {
+  WeightBlock rows[kPanelLanes];
+  for (int64_t r = 0; r < kPanelLanes; ++r) {
+    if (row + r < task.row_end) {
+      format.reader.Read(task.weights + (row + r) * task.row_bytes, block, block + 1, Ahead(),
+                         rows + r);
+    } else {
+      new (rows + r) WeightBlock(ZeroBlock());
+    }
+  }
+  format.pack(rows, v, panel);
+}
+
+// Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on.
 inline void PackPanel(const MatMulTask& task, const PanelFormat& format, int64_t row, int64_t begin,
                       int64_t count, PanelScratch::Vector* panel) {
-  const Ahead ahead = {kPanelHeight * task.row_bytes, PrefetchTo::kSecondLevel};
+  const int64_t whole = format.pack_rows != nullptr ? task.cols / 256 : 0;
   for (int64_t v = 0; v < kPanelVectors; ++v) {
+    const int64_t first = row + v * kPanelLanes;
     for (int64_t i = 0; i < count; ++i) {
-      WeightBlock rows[kPanelLanes];
-      for (int64_t r = 0; r < kPanelLanes; ++r) {
-        const int64_t from = row + v * kPanelLanes + r;
-        if (from < task.row_end) {
-          format.reader.Read(task.weights + from * task.row_bytes, begin + i, begin + i + 1, ahead,
-                             rows + r);
-        } else {
-          new (rows + r) WeightBlock(ZeroBlock());
-        }
+      PanelScratch::Vector* blocks = panel + i * 8 * format.block_vectors;
+      if (begin + i < whole && first < task.row_end) {
+        PackWholeBlock(task, format, first, begin + i, v, blocks);
+      } else {
+        PackUnpacked(task, format, first, begin + i, v, blocks);
       }
-      format.pack(rows, v, panel + i * 8 * format.block_vectors);
     }
   }
 }
@@ -102,6 +126,35 @@ struct Pass {
   int64_t token, token_end;
 
   int64_t Tiles() const { return (token_end - token + kPanelTokens - 1) / kPanelTokens; }
+};
+
+// The bytes that the panel packed next is made of.
+struct NextPanel {
+  const std::byte* rows = nullptr;
+  int64_t height = 0;
+  int64_t stride;
+  int64_t bytes;  // of a row
+
+  // After the panel of `row` and the blocks from `begin` on: the next rows or the next blocks.
+  NextPanel(const MatMulTask& task, const PanelFormat& format, const Pass& pass, int64_t row,
+            int64_t begin)
+      : stride(task.row_bytes) {
+    const bool same_blocks = row + kPanelHeight < pass.row_end;
+    const int64_t first = same_blocks ? row + kPanelHeight : pass.row;
+    const int64_t block = same_blocks ? begin : begin + kPanelDepth;
+    const int64_t blocks = std::min(kPanelDepth, BlockCount(task.cols) - block);
+    if (blocks <= 0) return;
+    rows = task.weights + first * stride + block * format.reader.block_bytes;
+    height = std::min(kPanelHeight, pass.row_end - first);
+    bytes = blocks * format.reader.block_bytes;
+  }
+
+  // Asks for part `part` of `parts`. Inline, since GCC drops calls of functions that do no more.
+  [[gnu::always_inline]] void Prefetch(int64_t part, int64_t parts) const {
+    for (int64_t r = height * part / parts; r < height * (part + 1) / parts; ++r) {
+      PrefetchBlock<PrefetchTo::kSecondLevel>(rows + r * stride, bytes);
+    }
+  }
 };
 
 // A pass's panels from block `begin` of 256 columns on.
@@ -120,10 +173,13 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
   PanelScratch::Vector* sums = scratch.sums;
   for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
     PackPanel(task, format, row, begin, count, scratch.panel);
-    for (int64_t token = pass.token; token < pass.token_end; token += kPanelTokens) {
+    const NextPanel next(task, format, pass, row, begin);
+    for (int64_t tile = 0; tile < pass.Tiles(); ++tile) {
+      const int64_t token = pass.token + tile * kPanelTokens;
       TileTokens tokens(task, token);
-      if (kWidePanels) tokens.wide_codes = scratch.WideTile((token - pass.token) / kPanelTokens);
+      if (kWidePanels) tokens.wide_codes = scratch.WideTile(tile);
       if (begin == 0) std::fill_n(sums, kTileVectors, Zero());
+      next.Prefetch(tile, pass.Tiles());
       format.multiply(scratch.panel, depth, tokens, at, sums);
       sums += kTileVectors;
     }
