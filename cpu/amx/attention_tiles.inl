@@ -62,7 +62,8 @@ struct Operand {
   int64_t step;
 };
 
-// Tiles by number: sums of two by two, the left operand's two and the right one's.
+// Tiles by number: sums of two by two, the left operand's two and the right one's. The fewer are in
+// use, the faster are loads beside products when another hardware thread shares the core.
 constexpr int kSums = 0, kLeft = 4, kRight = 6;
 
 template <int kRows>
@@ -72,38 +73,33 @@ template <int kRows>
 }
 
 // Past the cache, where the left operand stays.
-template <int kCols>
 [[gnu::always_inline]] inline void LoadRight(const Operand& right, const std::byte* at) {
   Tiles::LoadPastCache<kRight>(at, right.line);
-  if constexpr (kCols > 1) Tiles::LoadPastCache<kRight + 1>(at + right.tile, right.line);
 }
 
-// multiply.operator()<sums, left, right>() for the tiles that are loaded.
-template <int kRows, int kCols, class Multiply>
-[[gnu::always_inline]] inline void ForLoaded(const Multiply& multiply) {
-  multiply.template operator()<kSums, kLeft, kRight>();
-  if constexpr (kCols > 1) multiply.template operator()<kSums + 1, kLeft, kRight + 1>();
-  if constexpr (kRows > 1) multiply.template operator()<kSums + 2, kLeft + 1, kRight>();
-  if constexpr (kRows > 1 && kCols > 1) {
-    multiply.template operator()<kSums + 3, kLeft + 1, kRight + 1>();
-  }
+// multiply.operator()<sums, left>() for the rows that are loaded and column kCol.
+template <int kRows, int kCol, class Multiply>
+[[gnu::always_inline]] inline void ForRows(const Multiply& multiply) {
+  multiply.template operator()<kSums + kCol, kLeft>();
+  if constexpr (kRows > 1) multiply.template operator()<kSums + 2 + kCol, kLeft + 1>();
 }
 
 // One step of sums of bfloat16 parts.
 template <int kParts>
 struct PartProducts {
+  static constexpr int kColsAtOnce = 1;
+
   template <int kRows, int kCols>
   [[gnu::always_inline]] static void Step(const Operand& left, const std::byte* left_at,
                                           const Operand& right, const std::byte* right_at) {
+    static_assert(kCols == 1);
     const auto multiply = [] {
-      ForLoaded<kRows, kCols>([]<int S, int L, int R>() __attribute__((always_inline)) {
-        Tiles::MultiplyBf16<S, L, R>();
+      ForRows<kRows, 0>([]<int S, int L>() __attribute__((always_inline)) {
+        Tiles::MultiplyBf16<S, L, kRight>();
       });
     };
     const auto load_left = [&](int part) { LoadLeft<kRows>(left, left_at + part * left.part); };
-    const auto load_right = [&](int part) {
-      LoadRight<kCols>(right, right_at + part * right.part);
-    };
+    const auto load_right = [&](int part) { LoadRight(right, right_at + part * right.part); };
     load_right(0);
     if constexpr (kParts > 2) {
       load_left(2);
@@ -128,16 +124,25 @@ struct PartProducts {
 // One step of sums of bytes.
 template <bool kLeftSigned>
 struct ByteProducts {
+  static constexpr int kColsAtOnce = 2;
+
   template <int kRows, int kCols>
   [[gnu::always_inline]] static void Step(const Operand& left, const std::byte* left_at,
                                           const Operand& right, const std::byte* right_at) {
     LoadLeft<kRows>(left, left_at);
-    LoadRight<kCols>(right, right_at);
-    ForLoaded<kRows, kCols>([]<int S, int L, int R>() __attribute__((always_inline)) {
+    Column<kRows, 0>(right, right_at);
+    if constexpr (kCols > 1) Column<kRows, 1>(right, right_at + right.tile);
+  }
+
+ private:
+  template <int kRows, int kCol>
+  [[gnu::always_inline]] static void Column(const Operand& right, const std::byte* at) {
+    LoadRight(right, at);
+    ForRows<kRows, kCol>([]<int S, int L>() __attribute__((always_inline)) {
       if constexpr (kLeftSigned) {
-        Tiles::MultiplySigned<S, L, R>();
+        Tiles::MultiplySigned<S, L, kRight>();
       } else {
-        Tiles::MultiplyUnsigned<S, L, R>();
+        Tiles::MultiplyUnsigned<S, L, kRight>();
       }
     });
   }
@@ -170,11 +175,12 @@ template <class Products, int kRows, int kCols>
 template <class Products, int kRows>
 void MultiplyRowOfTiles(const Operand& left, Operand right, int64_t cols, int64_t steps,
                         std::byte* sums, int64_t stride) {
+  constexpr int kCols = Products::kColsAtOnce;
   int64_t c = 0;
-  for (; c + 2 <= cols; c += 2) {
-    MultiplyTiles<Products, kRows, 2>(left, right, steps, sums, stride);
-    right.first += 2 * right.tile;
-    sums += 2 * kLineBytes;
+  for (; c + kCols <= cols; c += kCols) {
+    MultiplyTiles<Products, kRows, kCols>(left, right, steps, sums, stride);
+    right.first += kCols * right.tile;
+    sums += kCols * kLineBytes;
   }
   if (c < cols) MultiplyTiles<Products, kRows, 1>(left, right, steps, sums, stride);
 }
@@ -194,7 +200,7 @@ void MultiplyGrid(Operand left, int64_t rows, const Operand& right, int64_t cols
 
 inline TileConfig ConfigOfAttention() {
   TileConfig config;
-  for (int tile = 0; tile < kRight + 2; ++tile) {
+  for (int tile = 0; tile <= kRight; ++tile) {
     config.rows[tile] = kTileLines;
     config.row_bytes[tile] = kLineBytes;
   }

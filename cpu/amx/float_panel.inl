@@ -131,12 +131,12 @@ void PackFloatTiles(const MatMulTask& task, int64_t row, int64_t col, uint16_t* 
   }
 }
 
-// Tiles by number: sums of two tiles of rows, the parts of the tokens, weights.
+// Tiles by number: sums of two tiles of rows, the parts of the tokens, one of weights.
 constexpr int kFloatTokens = 2, kFloatWeights = 5;
 
 inline TileConfig ConfigOfFloats() {
   TileConfig config;
-  for (int tile = 0; tile < kFloatWeights + 2; ++tile) {
+  for (int tile = 0; tile <= kFloatWeights; ++tile) {
     config.rows[tile] = kTileLines;
     config.row_bytes[tile] = 64;
   }
@@ -147,13 +147,13 @@ inline TileConfig ConfigOfFloats() {
 // together do not lie below the last bit.
 template <int kRows, int kPart>
 [[gnu::always_inline]] inline void MultiplyParts(const uint16_t* weights) {
-  Tiles::Load<kFloatWeights + kRows>(weights, 64);
-  Tiles::MultiplyBf16<kRows, kFloatTokens, kFloatWeights + kRows>();
+  Tiles::Load<kFloatWeights>(weights, 64);
+  Tiles::MultiplyBf16<kRows, kFloatTokens, kFloatWeights>();
   if constexpr (kPart < 2) {
-    Tiles::MultiplyBf16<kRows, kFloatTokens + 1, kFloatWeights + kRows>();
+    Tiles::MultiplyBf16<kRows, kFloatTokens + 1, kFloatWeights>();
   }
   if constexpr (kPart < 1) {
-    Tiles::MultiplyBf16<kRows, kFloatTokens + 2, kFloatWeights + kRows>();
+    Tiles::MultiplyBf16<kRows, kFloatTokens + 2, kFloatWeights>();
   }
 }
 
