@@ -36,16 +36,18 @@ struct Scratch {
   ActivationBlock* activations;  // tile after tile, each [BlockRoom(cols)][tokens of the tile]
   Accumulator* sums;             // [kGroupRows][kTileTokens], or [8 rows][parts][kTileTokens]
   WeightBlock* panel;            // [kGroupRows][BlockRoom(cols)], or [rows][kUnpackedBlocks]
+  std::byte* ends;               // [8 rows][parts] of rows that end inside a block
 
   Scratch(std::byte* bytes, int64_t cols)
       : activations(reinterpret_cast<ActivationBlock*>(bytes)),
         sums(reinterpret_cast<Accumulator*>(activations + BlockRoom(cols) * kArrangedTokens)),
-        panel(reinterpret_cast<WeightBlock*>(sums + kSums)) {}
+        panel(reinterpret_cast<WeightBlock*>(sums + kSums)),
+        ends(reinterpret_cast<std::byte*>(panel + kGroupRows * BlockRoom(cols))) {}
 
   static size_t Bytes(int64_t cols) {
     const size_t blocks = static_cast<size_t>(BlockRoom(cols));
     return blocks * kArrangedTokens * sizeof(ActivationBlock) + kSums * sizeof(Accumulator) +
-           kGroupRows * blocks * sizeof(WeightBlock);
+           kGroupRows * blocks * sizeof(WeightBlock) + 8 * kPartsMax * RowReader::kEndMax;
   }
 };
 
@@ -166,29 +168,51 @@ inline void ReadFactors(const quant::FormatTraits& format, const StreamedRows& s
   }
 }
 
+// From a row's end to the next one's in Scratch::ends; `end` is behind the last block.
+inline int64_t EndStride(const RowReader& reader, int64_t whole, int64_t end) {
+  return (((end - whole) * reader.block_bytes) + 63) / 64 * 64;
+}
+
+// Zeros behind the bytes that rows end with, which stay when these are copied there.
+inline void ClearEnds(const RowReader& reader, const Scratch& scratch) {
+  const int64_t end = BlockCount(reader.cols);
+  const int64_t whole = reader.WholeBlocks(end);
+  if (whole == end) return;
+  std::memset(scratch.ends, 0, static_cast<size_t>(8 * kPartsMax * EndStride(reader, whole, end)));
+}
+
+// How the end of a row that ends inside a block is read: where it lies, with the bytes that follow,
+// which meet activations of zero, or from a copy with zeros behind it.
+enum class RowEnds { kInPlace, kCopied };
+
 // All tokens times rows as they lie in the file, blocks [streams.begin, end) of them.
 inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, int64_t end,
-                             int64_t tokens, const ActivationBlock* activations,
-                             Accumulator* sums) {
+                             RowEnds ends, const ActivationBlock* activations,
+                             const Scratch& scratch) {
   const RowReader& reader = format.reader;
-  const int64_t whole = reader.WholeBlocks(end);
+  const int64_t whole = ends == RowEnds::kInPlace ? end : reader.WholeBlocks(end);
   const std::byte* rows = streams.blocks;
   float factors[8 * kPartsMax];
   ReadFactors(*reader.traits, streams, factors);
   streams.factors = factors;
   streams.blocks += reader.traits->head_bytes + streams.begin * reader.block_bytes;
   streams.count = whole - streams.begin;
-  format.stream(streams, *reader.traits, activations, sums);
+  format.stream(streams, *reader.traits, activations, scratch.sums);
   if (whole == end) return;
+  const int64_t bytes = reader.EndBytes(whole);
+  const int64_t stride = EndStride(reader, whole, end);
+  std::byte* copy = scratch.ends;
   for (int64_t r = 0; r < streams.rows; ++r) {
-    RowReader::End ends[kPartsMax];
-    for (int64_t p = 0; p < streams.parts; ++p) {
-      reader.CopyEnd(rows + r * streams.row_bytes + p * streams.part_bytes, whole, ends[p]);
+    for (int64_t p = 0; p < streams.parts; ++p, copy += stride) {
+      reader.CopyEnd(rows + r * streams.row_bytes + p * streams.part_bytes, whole, bytes, copy);
     }
-    format.stream({ends[0].bytes, factors + r * streams.parts, 0, sizeof(ends[0]), 1, streams.parts,
-                   whole, end - whole},
-                  *reader.traits, activations, sums + r * streams.parts * tokens);
   }
+  streams.blocks = scratch.ends;
+  streams.row_bytes = streams.parts * stride;
+  streams.part_bytes = stride;
+  streams.begin = whole;
+  streams.count = end - whole;
+  format.stream(streams, *reader.traits, activations, scratch.sums);
 }
 
 // The same with some blocks of each row unpacked first; sums[row][part][kTileTokens].
@@ -212,15 +236,12 @@ inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& stre
   }
 }
 
-// At most eight rows from `row` on, of each of some parts of `part` rows, times the tokens of a
-// tile.
-inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int64_t part,
-                          const Tile& tile, const Scratch& scratch) {
-  const int64_t rounded = RoundUpTokens(tile.tokens);
-  const int64_t stride = format.stream != nullptr ? rounded : kTileTokens;
+// scratch.sums = at most eight rows from `row` on, of each of `parts` parts of `part` rows, times
+// the tokens of a tile.
+inline void SumParts(const MatMulTask& task, const BlockFormat& format, int64_t part, int64_t parts,
+                     const Tile& tile, RowEnds ends, const Scratch& scratch) {
   const int64_t blocks = BlockCount(task.cols);
-  const int64_t run = RunBlocks() / rounded;
-  const int64_t parts = (task.row_end - task.row_begin) / part;
+  const int64_t run = RunBlocks() / RoundUpTokens(tile.tokens);
   for (int64_t begin = 0; begin < blocks; begin += run) {
     const StreamedRows streams = {task.weights + tile.row * task.row_bytes,
                                   nullptr,
@@ -232,22 +253,55 @@ inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int
                                   0};
     const int64_t end = std::min(begin + run, blocks);
     if (format.stream != nullptr) {
-      MultiplyStreamed(format, streams, end, rounded, tile.activations, scratch.sums);
+      MultiplyStreamed(format, streams, end, ends, tile.activations, scratch);
     } else {
       MultiplyUnpacked(format, streams, end, format.kernel(tile.tokens), tile.activations, scratch);
     }
   }
-  for (int64_t t = 0; t < tile.tokens; ++t) {
-    for (int64_t p = 0; p < parts; ++p) {
-      StoreRows(scratch.sums + p * stride + t, parts * stride, tile.rows, task.store,
-                task.out + (tile.token + t) * task.out_stride + p * part + tile.row);
+}
+
+// Whether a sum of at most eight is NaN.
+inline bool AnyNan(const Accumulator* accumulators, int64_t stride, int64_t rows) {
+  float sums[8];
+  SumEight(accumulators, stride, sums);
+  bool nan = false;
+  for (int64_t r = 0; r < 8; ++r) nan |= r < rows && std::isnan(sums[r]);
+  return nan;
+}
+
+// At most eight rows from `row` on, of each of some parts of `part` rows, times the tokens of a
+// tile.
+inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int64_t part,
+                          const Tile& tile, const Scratch& scratch) {
+  const int64_t stride = format.stream != nullptr ? RoundUpTokens(tile.tokens) : kTileTokens;
+  const int64_t parts = (task.row_end - task.row_begin) / part;
+  const auto for_each = [&](const auto& each) {
+    for (int64_t t = 0; t < tile.tokens; ++t) {
+      for (int64_t p = 0; p < parts; ++p) each(scratch.sums + p * stride + t, t, p);
     }
+  };
+  // The last row has no other one behind it. Bytes that are none of a row's own can make its sum
+  // NaN, if they hold a scale that is none or infinite, but nothing else.
+  const bool in_place = format.reader.EndsInPlace() && tile.row + tile.rows < task.row_begin + part;
+  SumParts(task, format, part, parts, tile, in_place ? RowEnds::kInPlace : RowEnds::kCopied,
+           scratch);
+  if (in_place) {
+    bool nan = false;
+    for_each([&](const Accumulator* sums, int64_t, int64_t) {
+      nan |= AnyNan(sums, parts * stride, tile.rows);
+    });
+    if (nan) SumParts(task, format, part, parts, tile, RowEnds::kCopied, scratch);
   }
+  for_each([&](const Accumulator* sums, int64_t t, int64_t p) {
+    StoreRows(sums, parts * stride, tile.rows, task.store,
+              task.out + (tile.token + t) * task.out_stride + p * part + tile.row);
+  });
 }
 
 // All tokens, one or two tiles: parts of the rows side by side, and the rows that are left over.
 inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const Scratch& scratch) {
   ArrangeTiles(task, format, 0, task.tokens, scratch.activations);
+  if (format.stream != nullptr) ClearEnds(format.reader, scratch);
   const int64_t parts = task.tokens == 1 ? kStreams : kPartsMax;
   const int64_t part = (task.row_end - task.row_begin) / parts;
   MatMulTask even = task;

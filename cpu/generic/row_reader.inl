@@ -148,20 +148,43 @@ struct RowReader {
     for (int64_t i = 0; i < end - begin; i += scales_from) ScaleBlock(out[i], factor);
   }
 
-  // Blocks from `whole` on of a row that ends inside a block: its last bytes are zero and decode to
-  // zero scales and offsets.
-  struct End {
-    alignas(64) std::byte bytes[kUnitMax * kBlock * sizeof(float)] = {};
-  };
-  void CopyEnd(const std::byte* row, int64_t whole, End& end) const {
-    std::memcpy(end.bytes, row + traits->head_bytes + whole * block_bytes,
-                static_cast<size_t>(traits->row_bytes(cols - whole * kBlock) - traits->head_bytes));
+  // A row that ends inside a block has bytes behind its whole blocks, the last of a unit among
+  // them. They are copied to where zeros follow, which decode to zero scales and offsets.
+  static constexpr int64_t kEndMax = kUnitMax * kBlock * int64_t{sizeof(float)};
+
+  // Whether rows end inside a block or unit, and the next row's blocks follow at once, no fewer
+  // bytes than are missing.
+  bool EndsInPlace() const {
+    const int64_t blocks = BlockCount(cols);
+    const int64_t whole = WholeBlocks(blocks);
+    return whole < blocks && whole > 0 && traits->head_bytes == 0;
   }
 
+  int64_t EndBytes(int64_t whole) const {
+    return traits->row_bytes(cols - whole * kBlock) - traits->head_bytes;
+  }
+
+  [[gnu::always_inline]] void CopyEnd(const std::byte* row, int64_t whole, int64_t bytes,
+                                      std::byte* out) const {
+    const std::byte* from = row + traits->head_bytes + whole * block_bytes;
+    if (bytes < 16) {
+      std::memcpy(out, from, static_cast<size_t>(bytes));
+      return;
+    }
+    for (int64_t i = 0; i + 16 < bytes; i += 16) {
+      std::memcpy(out + i, from + i, 16);
+      asm volatile("" ::: "memory");  // or GCC calls a function, which takes longer
+    }
+    std::memcpy(out + bytes - 16, from + bytes - 16, 16);
+  }
+
+  // Blocks from `whole` on.
   [[gnu::noinline]] void ReadEnd(const std::byte* row, int64_t whole, int64_t end,
                                  WeightBlock* out) const {
-    End bytes;
-    CopyEnd(row, whole, bytes);
-    unpack(bytes.bytes, end - whole, {0, PrefetchTo::kFirstLevel}, *traits, out);
+    alignas(64) std::byte copy[kEndMax];
+    const int64_t bytes = EndBytes(whole);
+    CopyEnd(row, whole, bytes, copy);
+    std::memset(copy + bytes, 0, static_cast<size_t>((end - whole) * block_bytes - bytes));
+    unpack(copy, end - whole, {0, PrefetchTo::kFirstLevel}, *traits, out);
   }
 };

@@ -4,6 +4,7 @@
 #if defined(__aarch64__)
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "cpu/cpu_features.h"

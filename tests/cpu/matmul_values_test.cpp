@@ -81,6 +81,34 @@ TEST_P(MatMulValuesTest, AnyNumberOfRows) {
   }
 }
 
+// Rows that end inside a block of 256 columns are read with the bytes that follow.
+TEST_P(MatMulValuesTest, NextRowDoesNotMatterWhereRowsEndInsideABlock) {
+  constexpr int64_t kRows = 77;
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    for (const int64_t cols : {544, 672, 768, 1120}) {
+      if (!format.quantized() || cols % format.block_values != 0) continue;
+      for (const int64_t tokens : {1, 2, 3, 8, 16, 20, 64}) {
+        MatMulProblem problem(kernels(), format, kRows, cols, tokens);
+        const std::vector<float> before = problem.Run();
+        // Scales that are NaN, where all bits of a number are that.
+        const auto changed = [](int64_t row) { return row % 5 == 2 || row == kRows - 1; };
+        for (int64_t row = 0; row < kRows; ++row) {
+          const auto bytes = static_cast<size_t>(format.head_bytes + format.block_bytes);
+          if (!changed(row)) continue;
+          std::memset(problem.weights() + row * format.row_bytes(cols), 0xff, bytes);
+        }
+        const std::vector<float> after = problem.Run();
+        for (int64_t i = 0; i < kRows * tokens; ++i) {
+          if (changed(i % kRows)) continue;
+          ASSERT_EQ(after[static_cast<size_t>(i)], before[static_cast<size_t>(i)])
+              << problem.kernel().name << ", row " << i % kRows << ", " << cols << " columns, "
+              << tokens << " tokens";
+        }
+      }
+    }
+  }
+}
+
 // Gives every code field of a block one byte value, leaving its scales alone.
 template <class Block>
 void SetCodes(Block& block, int value) {
