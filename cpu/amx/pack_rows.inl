@@ -2,10 +2,11 @@
 // target region of matmul.cpp, after bf16_panel.inl and unpackers.inl.
 //
 // Sixteen bytes of each row, transposed, are four vectors whose lane r holds four bytes of row r.
-// A code becomes a float in one permutation: put into the mantissa of 1.0 it is 1 + code / unit.
-// One FMA gives (1 + code / unit) * (unit * scale) - (unit + bias) * scale, which is exact, since
-// the last product has at most 24 bits: scales have 11 bits (Q4_0, Q8_0) or 18 (Q6_K), unit + bias
-// 5, 9 and 3. Where there are offsets, 1 is subtracted first.
+// A code becomes a float in one permutation: put into the mantissa of a power of two, the unit, it
+// is unit + code. One FMA gives (unit + code) * scale - (unit + bias) * scale, which is exact,
+// since the last product has at most 24 bits: scales have 11 bits, unit + bias 5 (Q4_0) or 9 (Q8_0,
+// IQ4_NL), or 18 and 3 (Q6_K). Where that does not hold, or there are offsets, unit + bias is
+// subtracted first.
 
 // The bytes of a block of 256 columns in each of 16 rows.
 using RowBlocks = const std::byte* const*;
@@ -33,19 +34,18 @@ using RowBlocks = const std::byte* const*;
   out[3] = _mm512_unpackhi_epi64(high01, high23);
 }
 
-// Codes of kBits bits (7 or 8).
-template <int kBits, bool kOffsets = false>
+// How the codes of a format lie in floats, and whether what they begin with is subtracted first.
+enum class CodeFloats { kInOneStep, kSubtractedFirst };
+
+// Codes of kBits bits (7 or 8): code - kBias times the scale, less an offset.
+template <int kBits, int kBias, CodeFloats kHow = CodeFloats::kInOneStep>
 struct MantissaCodes {
-  static constexpr bool kHasOffsets = kOffsets;
-
-  // Which byte of a float the code is put into, and by how much that divides it.
-  static constexpr int kByte = kBits == 7 ? 2 : 1;
+  static constexpr bool kSubtract = kHow == CodeFloats::kSubtractedFirst;
+  static constexpr int kByte = kBits == 7 ? 2 : 1;  // of a float
   static constexpr float kUnit = kBits == 7 ? 0x1p7f : 0x1p15f;
+  static constexpr float kBegin = kUnit + kBias;
 
-  // What the codes must contain: the exponent of 1.0 has a bit in the byte of 7-bit codes.
-  static constexpr char kMark = kBits == 7 ? static_cast<char>(0x80) : 0;
-
-  // 1 + code / kUnit of codes 2 * kPair, 2 * kPair + 1 of rows 8 * kHalf to 8 * kHalf + 7.
+  // kUnit + code of codes 2 * kPair, 2 * kPair + 1 of rows 8 * kHalf to 8 * kHalf + 7.
   template <int kPair, int kHalf>
   [[gnu::always_inline]] static __m512 Floats(__m512i fours) {
     constexpr auto kFrom = [](int lane) {
@@ -54,21 +54,22 @@ struct MantissaCodes {
     const __m512i bytes = _mm512_setr_epi32(
         kFrom(0), kFrom(1), kFrom(2), kFrom(3), kFrom(4), kFrom(5), kFrom(6), kFrom(7), kFrom(8),
         kFrom(9), kFrom(10), kFrom(11), kFrom(12), kFrom(13), kFrom(14), kFrom(15));
-    return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi8(
-        _mm512_set1_epi32(0x3f800000), 0x1111111111111111ULL << kByte, bytes, fours));
+    const __m512i unit = _mm512_castps_si512(_mm512_set1_ps(kUnit));
+    const __m512 floats = _mm512_castsi512_ps(
+        _mm512_mask_permutexvar_epi8(unit, 0x1111111111111111ULL << kByte, bytes, fours));
+    return kSubtract ? _mm512_sub_ps(floats, _mm512_set1_ps(kBegin)) : floats;
+  }
+
+  // What the floats of a group of columns of 16 rows are multiplied with, and what is subtracted.
+  [[gnu::always_inline]] static GroupScales Scales(__m512 scales) {
+    const __m512 begin = _mm512_set1_ps(kSubtract ? 0 : kBegin);
+    return {PairedRows(scales), PairedRows(_mm512_mul_ps(scales, begin))};
+  }
+  [[gnu::always_inline]] static GroupScales Scales(__m512 scales, __m512 offsets) {
+    static_assert(kSubtract);
+    return {PairedRows(scales), PairedRows(offsets)};
   }
 };
-
-// What the codes of a group of columns of 16 rows are multiplied with, and what is subtracted then.
-template <class Codes>
-[[gnu::always_inline]] inline GroupScales ScalesOf(__m512 scales, float bias) {
-  return {PairedRows(_mm512_mul_ps(scales, _mm512_set1_ps(Codes::kUnit))),
-          PairedRows(_mm512_mul_ps(scales, _mm512_set1_ps(Codes::kUnit + bias)))};
-}
-template <class Codes>
-[[gnu::always_inline]] inline GroupScales ScalesOf(__m512 scales, __m512 offsets) {
-  return {PairedRows(_mm512_mul_ps(scales, _mm512_set1_ps(Codes::kUnit))), PairedRows(offsets)};
-}
 
 // The two lines of four columns.
 template <class Codes>
@@ -76,28 +77,21 @@ template <class Codes>
                                             __m512i* line) {
   const auto put = [&]<int kPair>(std::integral_constant<int, kPair>)
       __attribute__((always_inline)) {
-    __m512 low = Codes::template Floats<kPair, 0>(fours);
-    __m512 high = Codes::template Floats<kPair, 1>(fours);
-    if constexpr (Codes::kHasOffsets) {
-      low = _mm512_sub_ps(low, _mm512_set1_ps(1));
-      high = _mm512_sub_ps(high, _mm512_set1_ps(1));
-    }
-    low = _mm512_fmsub_ps(low, group.scales.low, group.offsets.low);
-    high = _mm512_fmsub_ps(high, group.scales.high, group.offsets.high);
+    const __m512 low = _mm512_fmsub_ps(Codes::template Floats<kPair, 0>(fours), group.scales.low,
+                                       group.offsets.low);
+    const __m512 high = _mm512_fmsub_ps(Codes::template Floats<kPair, 1>(fours), group.scales.high,
+                                        group.offsets.high);
     line[kPair] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
   };
   put(std::integral_constant<int, 0>());
   put(std::integral_constant<int, 1>());
 }
 
-// (codes & mask) | mark
-template <class Codes>
-[[gnu::always_inline]] inline __m512i Mark(__m512i codes, int mask) {
-  return _mm512_ternarylogic_epi32(codes, _mm512_set1_epi8(static_cast<char>(mask)),
-                                   _mm512_set1_epi8(Codes::kMark), 0xea);
+[[gnu::always_inline]] inline __m512i LowHalves(__m512i bytes) {
+  return _mm512_and_si512(bytes, _mm512_set1_epi8(0x0f));
 }
 
-// The halves that begin the eight blocks of kStride bytes of 16 rows.
+// Two bytes of the eight blocks of kStride bytes of 16 rows.
 template <int kStride>
 struct HalvesOfRows {
   alignas(64) uint16_t bits[8][16];
@@ -114,56 +108,15 @@ struct HalvesOfRows {
       }
     }
   }
-  __m512 Of(int64_t block) const {
-    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(bits[block])));
+  __m256i Bits(int64_t block) const {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(bits[block]));
   }
+  __m512 Floats(int64_t block) const { return _mm512_cvtph_ps(Bits(block)); }
 };
 
 // A format's Pack writes 256 columns of 16 rows to eight blocks of a panel; `lines` are those of
 // the rows' tile in the first.
 constexpr int64_t kBlockLines = kPanelVectors * kTileLines;
-
-struct PackRowsQ4_0 {
-  using Codes = MantissaCodes<7>;
-
-  static void Pack(RowBlocks rows, __m512i* lines) {
-    constexpr int kStride = sizeof(quant::Q4_0::Block);
-    const HalvesOfRows<kStride> halves(rows, 0);
-    for (int64_t b = 0; b < 8; ++b, lines += kBlockLines) {
-      const GroupScales scales = ScalesOf<Codes>(halves.Of(b), 8);
-      __m512i fours[4];
-      LoadFours(rows, b * kStride + 2, fours);
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        PutFours<Codes>(Mark<Codes>(fours[k], 0x0f), scales, lines + 2 * k);
-        PutFours<Codes>(Mark<Codes>(_mm512_srli_epi32(fours[k], 4), 0x0f), scales,
-                        lines + 8 + 2 * k);
-      }
-    }
-  }
-};
-
-struct PackRowsQ8_0 {
-  using Codes = MantissaCodes<8>;
-
-  static void Pack(RowBlocks rows, __m512i* lines) {
-    constexpr int kStride = sizeof(quant::Q8_0::Block);
-    const HalvesOfRows<kStride> halves(rows, 0);
-    for (int64_t b = 0; b < 8; ++b, lines += kBlockLines) {
-      const GroupScales scales = ScalesOf<Codes>(halves.Of(b), 128);
-      for (int64_t h = 0; h < 2; ++h) {
-        __m512i fours[4];
-        LoadFours(rows, b * kStride + 2 + 16 * h, fours);
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; ++k) {
-          const __m512i codes =
-              _mm512_xor_si512(fours[k], _mm512_set1_epi8(static_cast<char>(0x80)));
-          PutFours<Codes>(codes, scales, lines + 8 * h + 2 * k);
-        }
-      }
-    }
-  }
-};
 
 // For each of 16 lanes that Packer::RowScales gives for a row, those of 16 rows.
 template <class Packer>
@@ -178,11 +131,140 @@ struct ScalesOfRows {
   }
 };
 
+// 4-bit codes, of which 16 bytes hold the first 16 columns of 32 in their low halves and the others
+// in their high ones. A format says where these bytes are, what codes are for the bytes' low halves
+// (whatever their high ones hold), and gives the scales.
+template <class Format>
+struct PackRowsNibbles {
+  static void Pack(RowBlocks rows, __m512i* lines) {
+    using Codes = typename Format::Codes;
+    const typename Format::Scales scales(rows);
+    for (int64_t b = 0; b < 8; ++b, lines += kBlockLines) {
+      const GroupScales group = scales.Of(b);
+      __m512i fours[4];
+      LoadFours(rows, b * Format::kStride + Format::kCodes, fours);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        PutFours<Codes>(Format::CodesOf(fours[k]), group, lines + 2 * k);
+        PutFours<Codes>(Format::CodesOf(_mm512_srli_epi32(fours[k], 4)), group, lines + 8 + 2 * k);
+      }
+    }
+  }
+};
+
+struct NibblesQ4_0 {
+  using Codes = MantissaCodes<7, 8>;
+  static constexpr int64_t kStride = sizeof(quant::Q4_0::Block), kCodes = 2;
+
+  static __m512i CodesOf(__m512i nibbles) { return LowHalves(nibbles); }
+
+  struct Scales : HalvesOfRows<kStride> {
+    explicit Scales(RowBlocks rows) : HalvesOfRows<kStride>(rows, 0) {}
+    GroupScales Of(int64_t block) const { return Codes::Scales(Floats(block)); }
+  };
+};
+using PackRowsQ4_0 = PackRowsNibbles<NibblesQ4_0>;
+
+struct NibblesQ4_1 {
+  using Codes = MantissaCodes<7, 0, CodeFloats::kSubtractedFirst>;
+  static constexpr int64_t kStride = sizeof(quant::Q4_1::Block), kCodes = 4;
+
+  static __m512i CodesOf(__m512i nibbles) { return LowHalves(nibbles); }
+
+  struct Scales {
+    HalvesOfRows<kStride> factors, minima;
+    explicit Scales(RowBlocks rows)
+        : factors(rows, 0), minima(rows, offsetof(quant::Q4_1::Block, m)) {}
+    GroupScales Of(int64_t block) const {
+      return Codes::Scales(factors.Floats(block), Negate(minima.Floats(block)));
+    }
+  };
+};
+using PackRowsQ4_1 = PackRowsNibbles<NibblesQ4_1>;
+
+// The level + 128 of each low half.
+[[gnu::always_inline]] inline __m512i Iq4Codes(__m512i nibbles) {
+  return _mm512_shuffle_epi8(_mm512_load_si512(kIq4Bytes.bytes), LowHalves(nibbles));
+}
+
+struct NibblesIQ4_NL {
+  using Codes = MantissaCodes<8, 128>;
+  static constexpr int64_t kStride = sizeof(quant::IQ4_NL::Block), kCodes = 2;
+
+  static __m512i CodesOf(__m512i nibbles) { return Iq4Codes(nibbles); }
+
+  struct Scales : HalvesOfRows<kStride> {
+    explicit Scales(RowBlocks rows) : HalvesOfRows<kStride>(rows, 0) {}
+    GroupScales Of(int64_t block) const { return Codes::Scales(Floats(block)); }
+  };
+};
+using PackRowsIQ4_NL = PackRowsNibbles<NibblesIQ4_NL>;
+
+struct NibblesIQ4_XS {
+  using Codes = MantissaCodes<8, 128, CodeFloats::kSubtractedFirst>;
+  using Block = quant::IQ4_XS::Block;
+  static constexpr int64_t kStride = 16, kCodes = offsetof(Block, codes);
+
+  static __m512i CodesOf(__m512i nibbles) { return Iq4Codes(nibbles); }
+
+  static __m512 RowScales(const std::byte* row) {
+    const auto& block = *reinterpret_cast<const Block*>(row);
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(PackedScales(block))),
+                         BroadcastHalf(block.d));
+  }
+  struct Scales : ScalesOfRows<NibblesIQ4_XS> {
+    explicit Scales(RowBlocks rows) : ScalesOfRows(rows) {}
+    GroupScales Of(int64_t block) const { return Codes::Scales(groups[block]); }
+  };
+};
+using PackRowsIQ4_XS = PackRowsNibbles<NibblesIQ4_XS>;
+
+struct NibblesMXFP4 {
+  using Codes = MantissaCodes<7, E2M1Bytes::kBias, CodeFloats::kSubtractedFirst>;
+  static constexpr int64_t kStride = sizeof(quant::MXFP4::Block), kCodes = 1;
+
+  static __m512i CodesOf(__m512i nibbles) {
+    return _mm512_shuffle_epi8(_mm512_load_si512(kE2M1Bytes.bytes), LowHalves(nibbles));
+  }
+
+  struct Scales : HalvesOfRows<kStride> {
+    explicit Scales(RowBlocks rows) : HalvesOfRows<kStride>(rows, 0) {}
+    GroupScales Of(int64_t block) const {
+      const __m512i exponents =
+          _mm512_and_si512(_mm512_cvtepu16_epi32(Bits(block)), _mm512_set1_epi32(0xff));
+      return Codes::Scales(ScalesOfExponents(exponents));
+    }
+  };
+};
+using PackRowsMXFP4 = PackRowsNibbles<NibblesMXFP4>;
+
+struct PackRowsQ8_0 {
+  using Codes = MantissaCodes<8, 128>;
+
+  static void Pack(RowBlocks rows, __m512i* lines) {
+    constexpr int kStride = sizeof(quant::Q8_0::Block);
+    const HalvesOfRows<kStride> halves(rows, 0);
+    for (int64_t b = 0; b < 8; ++b, lines += kBlockLines) {
+      const GroupScales scales = Codes::Scales(halves.Floats(b));
+      for (int64_t h = 0; h < 2; ++h) {
+        __m512i fours[4];
+        LoadFours(rows, b * kStride + 2 + 16 * h, fours);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+          const __m512i codes =
+              _mm512_xor_si512(fours[k], _mm512_set1_epi8(static_cast<char>(0x80)));
+          PutFours<Codes>(codes, scales, lines + 8 * h + 2 * k);
+        }
+      }
+    }
+  }
+};
+
 // Q4_K and Q5_K: run c of 32 bytes holds pair 2c of groups in its low and pair 2c + 1 in its high
 // halves; bit p of byte b of the 32 bytes of high bits belongs to column b of pair p.
 template <class Block, bool kFifthBits>
 struct PackRowsPairs {
-  using Codes = MantissaCodes<7, true>;
+  using Codes = MantissaCodes<7, 0, CodeFloats::kSubtractedFirst>;
 
   // Scales in even lanes, minima in odd ones.
   static __m512 RowScales(const std::byte* row) {
@@ -212,11 +294,10 @@ struct PackRowsPairs {
         for (int half = 0; half < 2; ++half) {
           const int pair = 2 * c + half;
           const GroupScales group =
-              ScalesOf<Codes>(scales.groups[2 * pair], scales.groups[2 * pair + 1]);
+              Codes::Scales(scales.groups[2 * pair], scales.groups[2 * pair + 1]);
 #pragma GCC unroll 4
           for (int k = 0; k < 4; ++k) {
-            __m512i codes =
-                Mark<Codes>(_mm512_srlv_epi32(fours[k], _mm512_set1_epi32(4 * half)), 0x0f);
+            __m512i codes = LowHalves(_mm512_srlv_epi32(fours[k], _mm512_set1_epi32(4 * half)));
             if constexpr (kFifthBits) codes = FifthBit(codes, bits[k], pair);
             put(codes, pair, 4 * h + k, group);
           }
@@ -239,7 +320,7 @@ using PackRowsQ5_K = PackRowsPairs<quant::Q5_K::Block, true>;
 // halves of bytes l and 32 + l, those of 64 + l and 96 + l in the high ones; bits 2n and 2n + 1 of
 // byte l of the high bits belong to column 32n + l.
 struct PackRowsQ6_K {
-  using Codes = MantissaCodes<7>;
+  using Codes = MantissaCodes<7, 32>;
   using Block = quant::Q6_K::Block;
 
   static __m512 RowScales(const std::byte* row) {
@@ -260,12 +341,12 @@ struct PackRowsQ6_K {
           for (int upper = 0; upper < 2; ++upper) {
             const int n = 2 * upper + run;
             const int64_t block = 4 * half + n;
-            const GroupScales group = ScalesOf<Codes>(scales.groups[2 * block + j], 32);
+            const GroupScales group = Codes::Scales(scales.groups[2 * block + j]);
             const __m512i nibble = _mm512_set1_epi32(4 * upper);
             const __m512i rotate = _mm512_set1_epi32(4 - 2 * n);
 #pragma GCC unroll 4
             for (int k = 0; k < 4; ++k) {
-              const __m512i codes = OrMasked(Mark<Codes>(_mm512_srlv_epi32(low[k], nibble), 0x0f),
+              const __m512i codes = OrMasked(LowHalves(_mm512_srlv_epi32(low[k], nibble)),
                                              _mm512_rolv_epi32(high[k], rotate), 0x30);
               PutFours<Codes>(codes, group, lines + block * kBlockLines + 8 * j + 2 * k);
             }
