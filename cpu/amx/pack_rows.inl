@@ -102,8 +102,8 @@ struct HalvesOfRows {
       for (int b = 0; b < 8; ++b) {
         uint16_t half;
         std::memcpy(&half, rows[r] + at + b * kStride, sizeof(half));
-        asm(""
-            : "+r"(half));  // or GCC collects them in vectors, which takes the permutations' port
+        // Or GCC collects them in vectors, which takes the port of the permutations.
+        asm("" : "+r"(half));
         bits[b][r] = half;
       }
     }

@@ -282,7 +282,8 @@ inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int
   };
   // The last row has no other one behind it. Bytes that are none of a row's own can make its sum
   // NaN, if they hold a scale that is none or infinite, but nothing else.
-  const bool in_place = format.reader.EndsInPlace() && tile.row + tile.rows < task.row_begin + part;
+  const bool in_place = format.stream != nullptr && format.reader.EndsInPlace() &&
+                        tile.row + tile.rows < task.row_begin + part;
   SumParts(task, format, part, parts, tile, in_place ? RowEnds::kInPlace : RowEnds::kCopied,
            scratch);
   if (in_place) {
