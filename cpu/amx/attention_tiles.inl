@@ -62,8 +62,8 @@ struct Operand {
   int64_t step;
 };
 
-// Tiles by number: sums of two by two, the left operand's two and the right one's. The fewer are in
-// use, the faster are loads beside products when another hardware thread shares the core.
+// Tiles by number: sums of two by two, the left operand's two and one of the right one; few, for
+// the reason that bf16_panel.inl gives.
 constexpr int kSums = 0, kLeft = 4, kRight = 6;
 
 template <int kRows>

@@ -128,7 +128,8 @@ void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
   for (int64_t s = 0; s < 4; ++s) PackLines<Traits, Codes>(rows, groups, s, v, blocks);
 }
 
-// Tiles by number: sums, tokens and weights of two steps or two tiles of rows.
+// Tiles by number: sums of two tiles of rows, one of tokens, one of weights. The fewer are in use,
+// the faster are loads beside products when another hardware thread shares the core.
 constexpr int kSums = 0, kTokens = 2, kWeights = 3;
 
 inline TileConfig ConfigOfPanels() {

@@ -133,7 +133,7 @@ struct NextPanel {
   const std::byte* rows = nullptr;
   int64_t height = 0;
   int64_t stride;
-  int64_t bytes;  // of a row
+  int64_t bytes = 0;  // of a row
 
   // After the panel of `row` and the blocks from `begin` on: the next rows or the next blocks.
   NextPanel(const MatMulTask& task, const PanelFormat& format, const Pass& pass, int64_t row,
