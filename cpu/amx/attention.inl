@@ -68,7 +68,7 @@ struct TileProducts {
     if (wanted.empty()) return;
     VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
       if constexpr (Format::kHasScales) {
-        TakeCodes(tile, query);
+        TakeCodes(tile, query, seen);
       } else {
         TakeWeights<kPartsOf<Format>>(tile, query, seen);
       }
@@ -127,17 +127,23 @@ struct TileProducts {
                            kScoreStride * int64_t{sizeof(float)});
   }
 
-  // A query vector's weights, zero where it sees nothing, as lines of parts.
-  template <int kParts>
-  void TakeWeights(const QueryTile& tile, int query, const SeenScores& seen) const {
-    const PositionRange steps = StepsWanted(32);
-    float* weights = tile.ScoresOf(query);
-    int64_t done = 32 * steps.begin;
+  // Writes zeros over the weights of what a query vector does not see in these steps.
+  static void ClearUnseen(float* weights, const SeenScores& seen, PositionRange steps,
+                          int64_t step) {
+    int64_t done = steps.begin * step;
     for (int s = 0; s < seen.count; ++s) {
       std::fill(weights + done, weights + Greatest(done, seen.offsets[s].begin), 0.0f);
       done = seen.offsets[s].end;
     }
-    std::fill(weights + done, weights + Greatest(done, 32 * steps.end), 0.0f);
+    std::fill(weights + done, weights + Greatest(done, steps.end * step), 0.0f);
+  }
+
+  // A query vector's weights as lines of parts.
+  template <int kParts>
+  void TakeWeights(const QueryTile& tile, int query, const SeenScores& seen) const {
+    const PositionRange steps = StepsWanted(32);
+    float* weights = tile.ScoresOf(query);
+    ClearUnseen(weights, seen, steps, 32);
     std::byte* line = WeightsOf(tile, query, 0);
     const int64_t part = panels.unit_blocks * kTileLines * kWeightBytes;
     for (int64_t step = steps.begin; step < steps.end; ++step) {
@@ -146,21 +152,32 @@ struct TileProducts {
     }
   }
 
-  // A query vector's codes, low and high bytes apart.
-  void TakeCodes(const QueryTile& tile, int query) const {
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd =
-        _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  // A query vector's scaled weights as codes, low and high bytes apart, in the order of
+  // ValueGroupOf.
+  void TakeCodes(const QueryTile& tile, int query, const SeenScores& seen) const {
+    // The low bytes of a lane's four codes in its first 32 bits, the high ones in the third; or in
+    // the second and the fourth.
+    const __m512i even = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, 1, 5, 9, 13, -1, -1, -1, -1));
+    const __m512i odd = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(-1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, 1, 5, 9, 13));
     const PositionRange steps = StepsWanted(64);
+    float* weights = tile.ScoresOf(query);
+    ClearUnseen(weights, seen, steps, 64);
+    const F32 inverse = ChooseWeightStep(tile, query, seen.scaled);
+    std::byte* low = WeightsOf(tile, query, 0);
+    std::byte* high = WeightsOf(tile, query, 1);
+    const auto two = [&](const float* some) __attribute__((always_inline)) {
+      const F32 first = ShiftedCode(Load(some), inverse);
+      const F32 second = ShiftedCode(Load(some + kLanes), inverse);
+      return _mm512_or_si512(_mm512_shuffle_epi8(_mm512_castps_si512(first), even),
+                             _mm512_shuffle_epi8(_mm512_castps_si512(second), odd));
+    };
     for (int64_t step = steps.begin; step < steps.end; ++step) {
-      const FourCodes* codes = tile.WeightCodesOf(query) + 64 / kValueTileTokens * step;
-      const __m512i first = _mm512_loadu_si512(codes);
-      const __m512i second = _mm512_loadu_si512(codes + 8);
-      _mm512_store_si512(WeightsOf(tile, query, 0) + step * kLineBytes,
-                         _mm512_permutex2var_epi32(first, even, second));
-      _mm512_store_si512(WeightsOf(tile, query, 1) + step * kLineBytes,
-                         _mm512_permutex2var_epi32(first, odd, second));
+      const __m512i first = two(weights + 64 * step);
+      const __m512i second = two(weights + 64 * step + 2 * kLanes);
+      _mm512_store_si512(low + step * kLineBytes, _mm512_unpacklo_epi64(first, second));
+      _mm512_store_si512(high + step * kLineBytes, _mm512_unpackhi_epi64(first, second));
     }
   }
 

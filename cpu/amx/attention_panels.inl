@@ -230,6 +230,10 @@ bool PackValueStep(const StepValues<Format>& values, int64_t v_dim, std::byte* t
   return SumByHalves(check) == 0.0f;
 }
 
+// Which four of a step's positions meet the codes of line `line`: TakeCodes has the codes of
+// sixteen positions in four lanes, those of four vectors side by side.
+constexpr int64_t ValueGroupOf(int64_t line) { return line % 4 * 4 + line / 4; }
+
 // 64 positions, as groups of four, to the tiles of a step. What lies in the memory of positions
 // that are not there is multiplied by the code zero.
 template <class Format>
@@ -238,7 +242,7 @@ void PackValueCodes(const StepValues<Format>& values, int64_t v_dim, std::byte* 
     const int64_t d = t * kLanes;
     const int64_t left = Least(kLanes, v_dim - d);
     for (int64_t line = 0; line < kTileLines; ++line) {
-      const std::byte* group = values.groups[line];
+      const std::byte* group = values.groups[ValueGroupOf(line)];
       const __m512i codes = group == nullptr ? _mm512_setzero_si512()
                                              : _mm512_maskz_loadu_epi32(
                                                    FirstLanes(left), group + d * kValueTileTokens);

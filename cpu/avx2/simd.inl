@@ -98,6 +98,13 @@ inline float SumByHalves(F32 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// The largest lane of a vector without NaN.
+inline float LargestLane(F32 v) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 // [x1, x0, x3, x2, ...]
 inline F32 SwapPairs(F32 v) { return _mm256_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
@@ -190,9 +197,9 @@ inline void AddValueDots(const ValueCodes& values, const FourCodes& weights, Dot
   AddIntsTo(dots.low, _mm256_madd_epi16(values.low, four));
   AddIntsTo(dots.high, _mm256_madd_epi16(values.high, four));
 }
-// kLanes weight codes, from 0 to 32767 and rounded here, as kLanes / 4 FourCodes.
+// kLanes weight codes, from 0 to 32767 in the lower halves of the lanes, as kLanes / 4 FourCodes.
 inline void StoreWeightCodes(F32 codes, FourCodes* target) {
-  const __m256i ints = _mm256_cvtps_epi32(codes);
+  const __m256i ints = _mm256_and_si256(_mm256_castps_si256(codes), _mm256_set1_epi32(0xffff));
   const __m128i words =
       _mm_packs_epi32(_mm256_castsi256_si128(ints), _mm256_extracti128_si256(ints, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(target), words);

@@ -87,6 +87,9 @@ inline float SumByHalves(F32 v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// The largest lane of a vector without NaN.
+inline float LargestLane(F32 v) { return _mm512_reduce_max_ps(v); }
+
 // [x1, x0, x3, x2, ...]
 inline F32 SwapPairs(F32 v) { return _mm512_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
@@ -161,9 +164,9 @@ inline void AddValueDots(ValueCodes values, const FourCodes& weights, Dots& dots
   AddByteProducts(_mm512_set1_epi32(static_cast<int>(weights.low)), values, dots.low);
   AddByteProducts(_mm512_set1_epi32(static_cast<int>(weights.high)), values, dots.high);
 }
-// kLanes weight codes, from 0 to 32767 and rounded here, as kLanes / 4 FourCodes.
+// kLanes weight codes, from 0 to 32767 in the lower halves of the lanes, as kLanes / 4 FourCodes.
 inline void StoreWeightCodes(F32 codes, FourCodes* target) {
-  const __m256i words = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(codes));
+  const __m256i words = _mm512_cvtepi32_epi16(_mm512_castps_si512(codes));
   const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
   const __m256i parts = _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), parts);

@@ -281,7 +281,9 @@ struct VectorProducts {
   static void BeginSpan(const QueryTile& /*tile*/) {}
   static void Score(const QueryTile& tile) { ScoreUnit(tile); }
   static void Finish(const QueryTile& /*tile*/, int /*query*/) {}
-  static void Take(const QueryTile& /*tile*/, int /*query*/, const SeenScores& /*seen*/) {}
+  static void Take(const QueryTile& tile, int query, const SeenScores& seen) {
+    if (KvHasScales(tile.task->v_element)) StoreCodes(tile, query, seen);
+  }
   static void Weigh(const QueryTile& tile) { WeighUnit(tile); }
 };
 

@@ -5,14 +5,6 @@
 // Included inside an instruction set's namespace and target region, after attention_tile.inl and
 // before attention_softmax.inl.
 
-inline float LargestLane(F32 lanes) {
-  float values[kLanes];
-  Store(values, lanes);
-  float largest = values[0];
-  for (const float value : values) largest = largest > value ? largest : value;
-  return largest;
-}
-
 // What becomes of a query's exponentials: the largest product with the scale of a value, and NaN
 // in `taint` where such a scale is NaN, because the value was not finite.
 struct ScaledWeights {
@@ -66,37 +58,21 @@ inline bool AreFinite(const float* scales, int64_t count) {
   return SumByHalves(products) == 0.0f;
 }
 
-inline void ClearCodes(FourCodes* codes, PositionRange offsets) {
-  if (offsets.empty()) return;
-  std::memset(
-      codes + offsets.begin / kValueTileTokens, 0,
-      static_cast<size_t>((offsets.end - offsets.begin) / kValueTileTokens) * sizeof(FourCodes));
-}
-
-// From scaled weights in the given ranges of offsets to a query's codes and their scale.
-void StoreCodes(const QueryTile& tile, int query, const PositionRange* offsets, int count,
-                const ScaledWeights& scaled) {
+// Says by what a query's scaled weights are multiplied to become codes, and keeps the scale of the
+// codes.
+inline F32 ChooseWeightStep(const QueryTile& tile, int query, const ScaledWeights& scaled) {
   constexpr float kCodeMax = kKvWeightCodeMax;
   constexpr float kVanishing = 0x1p-100f;  // kCodeMax divided by less may overflow
-  const float* weights = tile.ScoresOf(query);
-  FourCodes* codes = tile.WeightCodesOf(query);
   const float max = LargestLane(scaled.largest);
   const bool vanishes = !(max >= kVanishing);
-  const F32 inverse = Broadcast(vanishes ? 0.0f : kCodeMax / max);
-  int64_t done = 0;
-  for (int s = 0; s < count; ++s) {
-    ClearCodes(codes, {done, offsets[s].begin});
-    for (int64_t i = offsets[s].begin; i < offsets[s].end; i += kLanes) {
-      StoreWeightCodes(Mul(Load(weights + i), inverse), codes + i / kValueTileTokens);
-    }
-    done = offsets[s].end;
-  }
-  ClearCodes(codes, {done, kAttentionSpan});
-  float lanes[kLanes];
-  Store(lanes, scaled.taint);
-  float step = vanishes ? 0.0f : max / kCodeMax;
-  for (const float lane : lanes) step += lane;
-  tile.weight_step[query - tile.unit_first] = step;
+  tile.weight_step[query - tile.unit_first] =
+      (vanishes ? 0.0f : max / kCodeMax) + SumByHalves(scaled.taint);
+  return Broadcast(vanishes ? 0.0f : kCodeMax / max);
+}
+
+// A weight times `inverse`, rounded: the code is what the lower 16 bits of the float say.
+inline F32 ShiftedCode(F32 weight, F32 inverse) {
+  return MulAdd(weight, inverse, Broadcast(0x1p23f));
 }
 
 // From a unit's sums of integers to its weighted values.

@@ -116,6 +116,30 @@ inline void AddQ8Vectors(const FourCodes* weights, const int8_t* values, int64_t
   }
 }
 
+inline void ClearCodes(FourCodes* codes, PositionRange offsets) {
+  if (offsets.empty()) return;
+  std::memset(
+      codes + offsets.begin / kValueTileTokens, 0,
+      static_cast<size_t>((offsets.end - offsets.begin) / kValueTileTokens) * sizeof(FourCodes));
+}
+
+// From the scaled weights of what a query sees to its codes.
+void StoreCodes(const QueryTile& tile, int query, const SeenScores& seen) {
+  const float* weights = tile.ScoresOf(query);
+  FourCodes* codes = tile.WeightCodesOf(query);
+  const F32 inverse = ChooseWeightStep(tile, query, seen.scaled);
+  int64_t done = 0;
+  for (int s = 0; s < seen.count; ++s) {
+    const PositionRange offsets = seen.offsets[s];
+    ClearCodes(codes, {done, offsets.begin});
+    for (int64_t i = offsets.begin; i < offsets.end; i += kLanes) {
+      StoreWeightCodes(ShiftedCode(Load(weights + i), inverse), codes + i / kValueTileTokens);
+    }
+    done = offsets.end;
+  }
+  ClearCodes(codes, {done, kAttentionSpan});
+}
+
 // As kValueStretch, in groups of tokens: longer, because sums of integers are added up from zero.
 inline constexpr int64_t kQ8ValueStretch = 32;
 

@@ -18,34 +18,39 @@ inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t span_b
   return {tiles_begin, tiles_end};
 }
 
-// The largest and the smallest of a query vector's scores in a span, NaN aside, lane by lane.
+// The largest and the smallest of a query vector's scores in a span, NaN aside, lane by lane; in
+// several vectors, because each comparison waits for the one before.
 struct ScoreRange {
-  F32 max[kSumVectors];
-  F32 min[kSumVectors];
+  static constexpr int kVectors = 4;
+  F32 max[kVectors];
+  F32 min[kVectors];
 
   ScoreRange() {
     for (F32& lanes : max) lanes = Broadcast(-INFINITY);
     for (F32& lanes : min) lanes = Broadcast(INFINITY);
   }
+  // Whole tiles.
   void Add(const float* scores, PositionRange offsets) {
-#pragma GCC unroll 2
-    for (int64_t i = offsets.begin; i < offsets.end; i += kSumLanes) {
-      for (int v = 0; v < kSumVectors; ++v) {
-        const F32 lanes = Load(scores + i + v * kLanes);
-        max[v] = Max(lanes, max[v]);
-        min[v] = Min(lanes, min[v]);
-      }
-    }
+    int64_t i = offsets.begin;
+    for (; i + kVectors * kLanes <= offsets.end; i += kVectors * kLanes)
+      AddAt<kVectors>(scores + i);
+    for (; i < offsets.end; i += kSumLanes) AddAt<kSumVectors>(scores + i);
   }
-  float Largest() const {
-    F32 lanes = max[0];
-    for (int v = 1; v < kSumVectors; ++v) lanes = Max(lanes, max[v]);
-    return LargestLane(lanes);
-  }
+  float Largest() const { return LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3]))); }
   float Smallest() const {
-    F32 lanes = min[0];
-    for (int v = 1; v < kSumVectors; ++v) lanes = Min(lanes, min[v]);
-    return -LargestLane(Sub(Zero(), lanes));
+    return -LargestLane(Sub(Zero(), Min(Min(min[0], min[1]), Min(min[2], min[3]))));
+  }
+
+ private:
+  template <int kCount>
+  void AddAt(const float* scores) {
+    static_assert(kCount <= kVectors);
+#pragma GCC unroll 4
+    for (int v = 0; v < kCount; ++v) {
+      const F32 lanes = Load(scores + v * kLanes);
+      max[v] = Max(lanes, max[v]);
+      min[v] = Min(lanes, min[v]);
+    }
   }
 };
 
@@ -125,13 +130,13 @@ struct SeenScores {
   PositionRange offsets[kSpanSegmentsMax];
   const Segment* segments[kSpanSegmentsMax];
   int count;
+  ScaledWeights scaled;  // of q8 values
 };
 
-// From scores to exponentials relative to `base`, and for q8 values on to codes. Returns the sum of
+// From scores to exponentials relative to `base`, times the scales of q8 values. Returns the sum of
 // the exponentials.
 template <class Exp>
-float WeighScores(const QueryTile& tile, int query, const SeenScores& seen, float base,
-                  const Exp& exp) {
+float WeighScores(const QueryTile& tile, int query, SeenScores& seen, float base, const Exp& exp) {
   float* scores = tile.ScoresOf(query);
   F32 sums[kSumVectors];
   for (F32& sum : sums) sum = Zero();
@@ -153,7 +158,7 @@ float WeighScores(const QueryTile& tile, int query, const SeenScores& seen, floa
     Exponentials(scores, {offsets.begin, whole}, base, sums, exp, FiniteScales{scales, scaled});
     Exponentials(scores, {whole, offsets.end}, base, sums, exp, AnyScales{scales, scaled});
   }
-  StoreCodes(tile, query, seen.offsets, seen.count, scaled);
+  seen.scaled = scaled;
   return SumLanes(sums);
 }
 

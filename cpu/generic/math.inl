@@ -21,16 +21,23 @@ inline float SumLanes(const F32 (&vectors)[kSumVectors]) {
   return SumByHalves(sums[0]);
 }
 
-// x = n ln 2 + r with |r| <= ln 2 / 2; x becomes e^r by its Taylor series to r^7, whose remainder
-// is below 2^-27. ln 2 is split so that n times the upper part is exact. Several vectors take each
-// step together, because one alone would mostly wait for its own results.
+// What is added to a float, and taken off again, to round it to a whole number if it is below 2^22.
+inline constexpr float kRoundingShift = 0x1.8p23f;
+
+// x = n ln 2 + r with |r| <= ln 2 / 2, a little more where x log2(e) lies between two whole
+// numbers; x becomes e^r. The polynomial is 1 + r + r^2 q(r), q of degree 4 with the least largest
+// relative error (Remez): 2^-28.3. ln 2 is split so that n times the upper part is exact. Several
+// vectors take each step together, because one alone would mostly wait for its own results.
 template <int kCount>
 inline void SplitExp(F32 (&x)[kCount], F32 (&n)[kCount]) {
-  constexpr float kTaylor[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f,
-                               0.5f,          1.0f,          1.0f};
+  constexpr float kCoefficients[] = {0x1.1239f2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f,
+                                     0x1.fffffcp-2f, 1.0f,           1.0f};
+  const F32 shift = Broadcast(kRoundingShift);
   F32 r[kCount];
 #pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) n[v] = Round(Mul(x[v], Broadcast(0x1.715476p+0f)));  // log2(e)
+  for (int v = 0; v < kCount; ++v) {
+    n[v] = Sub(MulAdd(x[v], Broadcast(0x1.715476p+0f), shift), shift);  // log2(e)
+  }
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
     r[v] = NegMulAdd(n[v], Broadcast(0x1.62e4p-1f), x[v]);  // ln 2, 15 bits
@@ -38,12 +45,12 @@ inline void SplitExp(F32 (&x)[kCount], F32 (&n)[kCount]) {
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
     r[v] = NegMulAdd(n[v], Broadcast(0x1.7f7d1cp-20f), r[v]);  // the rest of ln 2
-    x[v] = Broadcast(1.0f / 5040.0f);
+    x[v] = Broadcast(0x1.6a2412p-10f);
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 6; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kCount; ++v) x[v] = MulAdd(x[v], r[v], Broadcast(kTaylor[i]));
+    for (int v = 0; v < kCount; ++v) x[v] = MulAdd(x[v], r[v], Broadcast(kCoefficients[i]));
   }
 }
 

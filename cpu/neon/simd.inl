@@ -100,6 +100,9 @@ inline float SumByHalves(F32 v) {
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
+// The largest lane of a vector without NaN.
+inline float LargestLane(F32 v) { return vmaxvq_f32(v); }
+
 // [x1, x0, x3, x2, ...]
 inline F32 SwapPairs(F32 v) { return vrev64q_f32(v); }
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
@@ -166,9 +169,9 @@ inline void AddValueDots(ValueCodes values, const FourCodes& weights, Dots& dots
   dots.low = vdotq_lane_s32(dots.low, values, both, 0);
   dots.high = vdotq_lane_s32(dots.high, values, both, 1);
 }
-// kLanes weight codes, from 0 to 32767 and rounded here, as kLanes / 4 FourCodes.
+// kLanes weight codes, from 0 to 32767 in the lower halves of the lanes, as kLanes / 4 FourCodes.
 inline void StoreWeightCodes(F32 codes, FourCodes* target) {
-  const int16x4_t words = vmovn_s32(vcvtnq_s32_f32(codes));
+  const int16x4_t words = vmovn_s32(vreinterpretq_s32_f32(codes));
   const int16x4_t low = vshr_n_s16(vshl_n_s16(words, 8), 8);
   const int16x4_t high = vshr_n_s16(vsub_s16(low, words), 8);
   vst1_s8(target->parts, vmovn_s16(vcombine_s16(low, high)));

@@ -18,16 +18,16 @@ inline float SumLanes(float (&lanes)[kSumLanes]) {
   return lanes[0];
 }
 
-// e^x within 2 ulp: x = n ln 2 + r, then the Taylor series of e^r to r^7.
+// e^x within 2 ulp: x = n ln 2 + r, then e^r by the polynomial of cpu/generic/math.inl.
 inline float Exp(float x) {
   if (std::isnan(x)) return x;
   const float bounded = std::clamp(x, -105.0f, 89.0f);
-  const float n = std::nearbyint(bounded * 0x1.715476p+0f);  // x log2(e)
-  float r = std::fma(-n, 0x1.62e4p-1f, bounded);             // ln 2, 15 bits
-  r = std::fma(-n, 0x1.7f7d1cp-20f, r);                      // the rest of ln 2
-  constexpr float kCoefficients[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f,
-                                     0.5f,          1.0f,          1.0f};
-  float sum = 1.0f / 5040.0f;
+  const float n = std::fma(bounded, 0x1.715476p+0f, 0x1.8p23f) - 0x1.8p23f;  // x log2(e), rounded
+  float r = std::fma(-n, 0x1.62e4p-1f, bounded);                             // ln 2, 15 bits
+  r = std::fma(-n, 0x1.7f7d1cp-20f, r);                                      // the rest of ln 2
+  constexpr float kCoefficients[] = {0x1.1239f2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f,
+                                     0x1.fffffcp-2f, 1.0f,           1.0f};
+  float sum = 0x1.6a2412p-10f;
   for (const float coefficient : kCoefficients) sum = std::fma(sum, r, coefficient);
   return std::ldexp(sum, static_cast<int>(n));
 }
