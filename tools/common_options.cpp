@@ -97,7 +97,8 @@ void ModelGroup::AddLoading(OptionList& list) {
   list.Group(kModelGroup);
   list.Flag("--mlock", &lock_memory, "Keep the model in memory, never swapped out");
   list.Flag("--no-mmap", &no_mmap,
-            "Read the model into memory instead of mapping the file; for slow file systems");
+            "Read the model into memory instead of mapping the file: for slow file systems, and "
+            "faster where the page cache holds it in small pages");
 }
 
 ModelOptions ModelGroup::Options() const {
