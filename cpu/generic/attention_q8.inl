@@ -1,6 +1,6 @@
 // Attention over q8 keys and values: products of integers, exact whatever their order.
 //
-// Included inside an instruction set's namespace and target region, after attention_tile.inl and
+// Included inside an instruction set's namespace and target region, after attention_softmax.inl and
 // before attention.inl.
 //
 // A score is the integer dot product of a query's codes with a key's, times the two scales. Weights
