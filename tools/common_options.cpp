@@ -98,7 +98,7 @@ void ModelGroup::AddLoading(OptionList& list) {
   list.Flag("--mlock", &lock_memory, "Keep the model in memory, never swapped out");
   list.Flag("--no-mmap", &no_mmap,
             "Read the model into memory instead of mapping the file: for slow file systems, and "
-            "faster where the page cache holds it in small pages");
+            "worth a try for faster decoding");
 }
 
 ModelOptions ModelGroup::Options() const {

@@ -72,7 +72,7 @@ inline F32 ChooseWeightStep(const QueryTile& tile, int query, const ScaledWeight
 
 // A weight times `inverse`, rounded: the code is what the lower 16 bits of the float say.
 inline F32 ShiftedCode(F32 weight, F32 inverse) {
-  return MulAdd(weight, inverse, Broadcast(0x1p23f));
+  return MulAdd(weight, inverse, Broadcast(kRoundingShift));
 }
 
 // From a unit's sums of integers to its weighted values.

@@ -32,8 +32,9 @@ struct ScoreRange {
   // Whole tiles.
   void Add(const float* scores, PositionRange offsets) {
     int64_t i = offsets.begin;
-    for (; i + kVectors * kLanes <= offsets.end; i += kVectors * kLanes)
+    for (; i + kVectors * kLanes <= offsets.end; i += kVectors * kLanes) {
       AddAt<kVectors>(scores + i);
+    }
     for (; i < offsets.end; i += kSumLanes) AddAt<kSumVectors>(scores + i);
   }
   float Largest() const { return LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3]))); }

@@ -162,7 +162,7 @@ void WeighCodes(const Query& query, SeenPositions& seen, Partial& span) {
   const float step = (vanishes ? 0.0f : max / kCodeMax) + taint;
   std::vector<int> dots(static_cast<size_t>(task.v_dim), 0);
   ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
-    const float rounded = std::fma(seen[position], inverse, 0x1p23f) - 0x1p23f;
+    const float rounded = std::fma(seen[position], inverse, 0x1.8p23f) - 0x1.8p23f;
     const int code = std::isfinite(rounded) ? static_cast<int>(rounded) : 0;
     for (int64_t d = 0; d < task.v_dim; ++d) {
       dots[static_cast<size_t>(d)] +=
