@@ -9,8 +9,9 @@ set_property(CACHE KVANT_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT KVANT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVANT_CUDA: expected ON, OFF or AUTO, found ${KVANT_CUDA}")
 endif()
-# Machine code for these compute capabilities, and PTX of 9.0, which newer devices compile.
-set(kvant_cuda_architectures 75 80 86 89 90a)
+# Machine code for these compute capabilities (that of 8.0 runs on 8.6 and 8.9), and PTX of 9.0, which
+# newer devices compile.
+set(kvant_cuda_architectures 75 80 90a)
 set(kvant_cuda_ptx 90)
 
 set(kvant_cuda_image "")
@@ -47,7 +48,7 @@ if(kvant_cuda_image)
   list(APPEND codes -gencode arch=compute_${kvant_cuda_ptx},code=compute_${kvant_cuda_ptx})
   file(GLOB kernel_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cuda/kernels/*.h)
   add_custom_command(OUTPUT ${kvant_cuda_image}
-    COMMAND ${KVANT_NVCC} -std=c++20 -O3 -I ${CMAKE_SOURCE_DIR} ${codes} -Xfatbin=-compress-all -fatbin
+    COMMAND ${KVANT_NVCC} -std=c++20 -O3 --threads 2 -I ${CMAKE_SOURCE_DIR} ${codes} -Xfatbin=-compress-all -fatbin
             ${CMAKE_SOURCE_DIR}/cuda/kernels.cu -o ${kvant_cuda_image}
     DEPENDS ${CMAKE_SOURCE_DIR}/cuda/kernels.cu ${kernel_headers}
     COMMENT "Compiling the kernels for CUDA devices" VERBATIM)

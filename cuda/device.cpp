@@ -1,6 +1,7 @@
 // Calls of the driver for one device, through the context that all of the process share.
 #include "cuda/device.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -19,14 +20,21 @@ constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHAR
 
 constexpr int kOldestMajor = 7;
 constexpr int kOldestMinor = 5;
+constexpr int kHopperMajor = 9;  // and 0: hopper.h's instructions are those of 9.0 alone
 
 // The most thread blocks of the second and third dimension.
 constexpr int64_t kGridMax = 65535;
 constexpr int64_t kGridMaxX = 2147483647;
 
-constexpr int kStagesMax = 2;
 constexpr int kDimMax = 256;
 constexpr int kDimStep = 8;
+
+// Shared memory of the kernels of hopper.h, by size: 64, 128 and 256 dimensions.
+int HopperBytes(int size) {
+  return size == 0   ? HopperLayout<64>::kBytes
+         : size == 1 ? HopperLayout<128>::kBytes
+                     : HopperLayout<256>::kBytes;
+}
 
 }  // namespace
 
@@ -92,14 +100,26 @@ Status Device::LoadKernels() {
   KVANT_TRY(
       driver_.Check(call().module_load_data(&module_, KernelImage().data()), "cuModuleLoadData"));
   // In the order of Kernel.
-  constexpr std::array<const char*, kKernels> kNames = {
-      "kvant_store",        "kvant_merge",         "kvant_copy",
-      "kvant_attention_64", "kvant_attention_128", "kvant_attention_256"};
+  constexpr std::array<const char*, kKernels> kNames = {"kvant_store",
+                                                        "kvant_merge",
+                                                        "kvant_copy",
+                                                        "kvant_spans_64_1",
+                                                        "kvant_spans_128_1",
+                                                        "kvant_spans_256_1",
+                                                        "kvant_spans_64_4",
+                                                        "kvant_spans_128_4",
+                                                        "kvant_spans_256_4",
+                                                        "kvant_hopper_64",
+                                                        "kvant_hopper_128",
+                                                        "kvant_hopper_256",
+                                                        "kvant_hopper_codes_64",
+                                                        "kvant_hopper_codes_128",
+                                                        "kvant_hopper_codes_256"};
   for (size_t i = 0; i < kKernels; ++i) {
     KVANT_TRY(driver_.Check(call().module_get_function(&kernels_[i], module_, kNames[i]),
                             "cuModuleGetFunction"));
   }
-  for (size_t i = kAttention64; i < kKernels; ++i) {
+  for (size_t i = kSpans; i < kKernels; ++i) {
     KVANT_TRY(driver_.Check(
         call().func_set_attribute(kernels_[i], kMaxDynamicSharedBytes, facts_.shared_bytes_max),
         "cuFuncSetAttribute"));
@@ -184,7 +204,8 @@ Status Device::Fill(Stream stream, Address to, std::byte value, size_t bytes) {
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-Status Device::Launch(Kernel kernel, const Grid& grid, size_t shared_bytes, const void* params) {
+Status Device::Launch(int kernel, const Grid& grid, int threads, size_t shared_bytes,
+                      const void* params) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
   if (grid.x > kGridMaxX || grid.y > kGridMax || grid.z > kGridMax) {
     return MakeError(
@@ -195,29 +216,30 @@ Status Device::Launch(Kernel kernel, const Grid& grid, size_t shared_bytes, cons
   KVANT_TRY(Bind());
   void* arguments[] = {const_cast<void*>(params)};
   return driver_.Check(
-      call().launch_kernel(kernels_[kernel], static_cast<unsigned>(grid.x),
-                           static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z), kThreads,
-                           1, 1, static_cast<unsigned>(shared_bytes), StreamOf(Stream::kWork),
-                           arguments, nullptr),
+      call().launch_kernel(kernels_[static_cast<size_t>(kernel)], static_cast<unsigned>(grid.x),
+                           static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
+                           static_cast<unsigned>(threads), 1, 1,
+                           static_cast<unsigned>(shared_bytes), StreamOf(Stream::kWork), arguments,
+                           nullptr),
       "cuLaunchKernel");
 }
 
 Status Device::Store(const StoreParams& params, Grid grid) {
-  return Launch(kStore, grid, 0, &params);
+  return Launch(kStore, grid, kThreads, 0, &params);
 }
 
 Status Device::Merge(const MergeParams& params, Grid grid) {
-  return Launch(kMerge, grid, 0, &params);
+  return Launch(kMerge, grid, kThreads, kMergeSharedBytes, &params);
 }
 
-Status Device::Copy(const CopyParams& params, Grid grid) { return Launch(kCopy, grid, 0, &params); }
+Status Device::Copy(const CopyParams& params, Grid grid) {
+  return Launch(kCopy, grid, kThreads, 0, &params);
+}
 
-int Device::StagesOf(const SharedLayout& layout) const {
-  int stages = kStagesMax;
-  while (stages > 0 && layout.bytes(stages) > static_cast<uint32_t>(facts_.shared_bytes_max)) {
-    --stages;
-  }
-  return stages;
+int Device::RoundOf(const LayerBlocks& blocks, int tiles) const {
+  int round = kRoundMost;
+  while (round > 0 && SpanLayoutOf(blocks, tiles, round).bytes > facts_.shared_bytes_max) --round;
+  return round;
 }
 
 Status Device::CanAttend(const LayerBlocks& blocks) const {
@@ -227,22 +249,40 @@ Status Device::CanAttend(const LayerBlocks& blocks) const {
                      "CUDA: expected heads of a multiple of {} dimensions up to {}, found {}",
                      kDimStep, kDimMax, dim);
   }
-  const SharedLayout layout = LayoutOf(blocks);
-  if (StagesOf(layout) > 0) return {};
+  if (RoundOf(blocks, 4) > 0) return {};
   return MakeError(ErrorCode::kNotSupported,
                    "CUDA device {}: attention of {} and {} dimensions takes {} bytes of shared "
                    "memory, found {}",
-                   facts_.name, blocks.k_dim, blocks.v_dim, layout.bytes(1),
+                   facts_.name, blocks.k_dim, blocks.v_dim, SpanLayoutOf(blocks, 4, 1).bytes,
                    facts_.shared_bytes_max);
 }
 
-Status Device::Attend(AttentionParams params, Grid grid) {
-  const SharedLayout layout = LayoutOf(params.blocks);
-  params.stages = StagesOf(layout);
-  const Kernel kernel = params.blocks.v_dim <= 64    ? kAttention64
-                        : params.blocks.v_dim <= 128 ? kAttention128
-                                                     : kAttention256;
-  return Launch(kernel, grid, layout.bytes(params.stages), &params);
+AttentionPlan Device::PlanOf(const LayerBlocks& blocks, int64_t queries, Rows rows) const {
+  const auto size_of = [](int dims) { return dims <= 64 ? 0 : dims <= 128 ? 1 : 2; };
+  AttentionPlan plan;
+  const int size = size_of(std::max(blocks.k_dim, blocks.v_dim));
+  if (rows == Rows::kManyOfOneSequence && facts_.major == kHopperMajor && facts_.minor == 0 &&
+      HopperBytes(size) <= facts_.shared_bytes_max) {
+    const bool codes = blocks.k_element == Element::kInt8 || blocks.v_element == Element::kInt8;
+    plan.kernel = (codes ? kHopperCodes : kHopper) + size;
+    plan.threads = kHopperThreads;
+    plan.block_queries = size < 2 ? HopperLayout<128>::kQueries : HopperLayout<256>::kQueries;
+    plan.shared_bytes = static_cast<size_t>(HopperBytes(size));
+    return plan;
+  }
+  // Query vectors of a thread block share what they read.
+  const int tiles = rows == Rows::kFew && queries <= kWarpQueries ? 1 : 4;
+  plan.kernel = (tiles == 1 ? kSpans : kSpans4) + size_of(blocks.v_dim);
+  plan.threads = kSpanThreads;
+  plan.block_queries = tiles * kWarpQueries;
+  plan.round = RoundOf(blocks, tiles);
+  plan.shared_bytes = static_cast<size_t>(SpanLayoutOf(blocks, tiles, plan.round).bytes);
+  return plan;
+}
+
+Status Device::Attend(AttentionParams params, const AttentionPlan& plan, Grid grid) {
+  params.round = plan.round;
+  return Launch(plan.kernel, grid, plan.threads, plan.shared_bytes, &params);
 }
 
 // ---- Order --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 #include "cuda/driver.h"
-#include "cuda/kernels/params.h"
+#include "cuda/kernels/layouts.h"
 
 namespace kvant::cuda {
 
@@ -124,6 +124,15 @@ inline constexpr int kStreams = 2;
 // Marks in a stream that others wait for.
 inline constexpr int kEvents = 8;
 
+// How a device attends for rows.
+struct AttentionPlan {
+  int kernel = 0;
+  int threads = 0;        // of a thread block
+  int block_queries = 0;  // query vectors of a kv head that it attends for
+  int round = 0;          // AttentionParams::round
+  size_t shared_bytes = 0;
+};
+
 class Device : public std::enable_shared_from_this<Device> {
  public:
   // The first device of the driver. kNotSupported without a driver, a device that is new enough
@@ -146,8 +155,11 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Fill(Stream stream, Address to, std::byte value, size_t bytes);
 
   Status Store(const StoreParams& params, Grid grid);
-  // Sets params.stages. The shape must be one that CanAttend.
-  Status Attend(AttentionParams params, Grid grid);
+  // For pieces of at most so many query vectors of a kv head. What the shape must be: CanAttend.
+  enum class Rows : uint8_t { kFew, kMany, kManyOfOneSequence };  // of many no results are merged
+  AttentionPlan PlanOf(const LayerBlocks& blocks, int64_t queries, Rows rows) const;
+  // Sets what params has of the plan.
+  Status Attend(AttentionParams params, const AttentionPlan& plan, Grid grid);
   Status Merge(const MergeParams& params, Grid grid);
   Status Copy(const CopyParams& params, Grid grid);
 
@@ -184,17 +196,27 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class Graph;
   using Object = DriverFunctions::Object;
 
-  enum Kernel : uint8_t { kStore, kMerge, kCopy, kAttention64, kAttention128, kAttention256 };
-  static constexpr size_t kKernels = 6;
+  // Kernels of attention are followed by those for up to 128 and 256 dimensions. kSpans is for 16
+  // query vectors, kSpans4 for 64.
+  enum Kernel : uint8_t {
+    kStore,
+    kMerge,
+    kCopy,
+    kSpans,
+    kSpans4 = kSpans + 3,
+    kHopper = kSpans4 + 3,
+    kHopperCodes = kHopper + 3
+  };
+  static constexpr size_t kKernels = kHopperCodes + 3;
 
   Device(const Driver& driver, DeviceFacts facts) : driver_(driver), facts_(std::move(facts)) {}
   Status Start();
   Status LoadKernels();
   Status Bind();  // makes the device's context the calling thread's
-  Status Launch(Kernel kernel, const Grid& grid, size_t shared_bytes, const void* params);
+  Status Launch(int kernel, const Grid& grid, int threads, size_t shared_bytes, const void* params);
   Object StreamOf(Stream stream) const { return streams_[static_cast<size_t>(stream)]; }
-  // Stages that fit; 0: none does.
-  int StagesOf(const SharedLayout& layout) const;
+  // Blocks that a thread block of span_rows.h takes at a time; 0: none fits.
+  int RoundOf(const LayerBlocks& blocks, int tiles) const;
 
   const DriverFunctions& call() const { return driver_.call(); }
 

@@ -1,14 +1,16 @@
 // The kernels for the device: thin entries to the templates of cuda/kernels/, whose names
 // cuda/device.cpp looks for.
-#include "cuda/kernels/attention.h"
+#include "cuda/kernels/hopper.h"
+#include "cuda/kernels/span_rows.h"
 
 namespace kvant::cuda {
 namespace {
 
-extern __shared__ __align__(16) std::byte shared_bytes[];
+extern __shared__ __align__(128) std::byte shared_bytes[];
 
-__device__ GpuBlock ThisBlock() {
-  GpuBlock block;
+template <class Block>
+__device__ Block ThisBlock() {
+  Block block;
   block.x = static_cast<int>(blockIdx.x);
   block.y = static_cast<int>(blockIdx.y);
   block.z = static_cast<int>(blockIdx.z);
@@ -18,29 +20,53 @@ __device__ GpuBlock ThisBlock() {
 
 }  // namespace
 
-#define KVANT_ATTENTION(dims, blocks_per_sm)                            \
-  extern "C" __global__ void __launch_bounds__(kThreads, blocks_per_sm) \
-      kvant_attention_##dims(AttentionParams params) {                  \
-    GpuBlock block = ThisBlock();                                       \
-    AttentionTile<dims>::Run(block, params);                            \
+#define KVANT_SPANS(dims, tiles, blocks_per_sm)                                      \
+  extern "C" __global__ void __launch_bounds__(kSpanThreads, blocks_per_sm)          \
+      kvant_spans_##dims##_##tiles(const __grid_constant__ AttentionParams params) { \
+    SpanBlock block = ThisBlock<SpanBlock>();                                        \
+    SpanRows<dims, tiles>::Run(block, params);                                       \
   }
 
-KVANT_ATTENTION(64, 3)
-KVANT_ATTENTION(128, 2)
-KVANT_ATTENTION(256, 2)
+KVANT_SPANS(64, 1, 2)
+KVANT_SPANS(128, 1, 2)
+KVANT_SPANS(256, 1, 1)
+KVANT_SPANS(64, 4, 1)
+KVANT_SPANS(128, 4, 1)
+KVANT_SPANS(256, 4, 1)
+
+// Empty on devices that have none of these instructions; cuda/device.cpp does not start it there.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define KVANT_HOPPER_BODY(dims, codes)          \
+  HopperBlock block = ThisBlock<HopperBlock>(); \
+  HopperRows<dims, codes>::Run(block, params);
+#else
+#define KVANT_HOPPER_BODY(dims, codes)
+#endif
+#define KVANT_HOPPER(name, dims, codes)                           \
+  extern "C" __global__ void __launch_bounds__(kHopperThreads, 1) \
+      name(const __grid_constant__ AttentionParams params) {      \
+    KVANT_HOPPER_BODY(dims, codes)                                \
+  }
+
+KVANT_HOPPER(kvant_hopper_64, 64, false)
+KVANT_HOPPER(kvant_hopper_128, 128, false)
+KVANT_HOPPER(kvant_hopper_256, 256, false)
+KVANT_HOPPER(kvant_hopper_codes_64, 64, true)
+KVANT_HOPPER(kvant_hopper_codes_128, 128, true)
+KVANT_HOPPER(kvant_hopper_codes_256, 256, true)
 
 extern "C" __global__ void __launch_bounds__(kThreads) kvant_store(StoreParams params) {
-  GpuBlock block = ThisBlock();
+  GpuBlock block = ThisBlock<GpuBlock>();
   StoreRow(block, params);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) kvant_merge(MergeParams params) {
-  GpuBlock block = ThisBlock();
+  GpuBlock block = ThisBlock<GpuBlock>();
   MergeSpans(block, params, static_cast<int>(gridDim.y));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) kvant_copy(CopyParams params) {
-  GpuBlock block = ThisBlock();
+  GpuBlock block = ThisBlock<GpuBlock>();
   CopyRanges(block, params, static_cast<int>(gridDim.y));
 }
 

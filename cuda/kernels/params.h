@@ -16,16 +16,17 @@ inline constexpr int kBlockPositions = 32;
 inline constexpr int kKeyTilePositions = 16;
 inline constexpr int kValueTilePositions = 4;
 
-// Positions over which one softmax of a pass of few rows runs before results are merged: a span's
-// result depends on nothing but the row, so a row has the same bits in any company.
+// Positions over which one softmax runs before results are joined (spans.h).
 inline constexpr int kSpanPositions = 256;
-// Query vectors that a thread block attends for: 16 a warp.
-inline constexpr int kTileQueries = 64;
+// Query vectors of a tile of tensor cores.
+inline constexpr int kWarpQueries = 16;
 inline constexpr int kThreads = 128;
-// Floats before the sums in a partial result: the greatest score and the sum of weights.
-inline constexpr int kPartialHead = 2;
+inline constexpr int kThreadsMax = 384;  // of any kernel
+// Floats before the sums in a partial result: the greatest score, the sum of weights, and nothing.
+inline constexpr int kPartialHead = 4;
 
-// Rows of a pass that are attended to together, at most 32, and what they see.
+// Rows of a pass that are attended to together, and what they see: up to 32 rows of any sequences,
+// or any number of one sequence, all of which may see all entries.
 struct Piece {
   int32_t first_row;
   int32_t rows;           // 0: there is no piece
@@ -35,10 +36,14 @@ struct Piece {
   int32_t hidden_end;
   int32_t begin;  // the positions [begin, end) are all that some row sees
   int32_t end;
+  int32_t
+      all_begin;  // [all_begin, all_end) are those that every row sees, if it may see their entry
+  int32_t all_end;
+  int32_t spans_at;  // into PassTables::span_entries
 };
 
 // `count` positions from `position` on, in one block.
-struct Entry {
+struct alignas(16) Entry {
   int32_t block;
   int32_t position;
   int32_t count;
@@ -60,6 +65,8 @@ struct PassTables {
   const Piece* pieces;
   const Hidden* hidden;
   const Entry* entries;
+  // Of a piece with n spans n + 1 numbers: the entry that each span begins with, and entries_end.
+  const int32_t* span_entries;
 };
 
 enum class Element : int32_t { kF16, kInt8 };
@@ -91,14 +98,14 @@ struct StoreParams {
 
 enum class Window : int32_t { kSliding, kSections };
 
-// Attention of the pieces [first_piece, first_piece + grid.x / query_tiles), by
-// cpu::AttentionTask's formulas.
+// Attention by cpu::AttentionTask's formulas. Thread block x has the query vectors of number
+// first_block + x: query_tiles thread blocks for each piece.
 struct AttentionParams {
   LayerBlocks blocks;
   PassTables tables;
   const float* input;  // rows of input_stride floats, which begin with the queries of all heads
   float* output;       // rows of output_stride floats, which begin with the results of all heads
-  float* partials;     // of few rows: [rows][heads][spans] results; null: many rows
+  float* partials;     // [rows][heads][spans] results, a thread block for each span; null: none
   int64_t input_stride;
   int64_t output_stride;
   const float* slopes;     // [heads]; null: none
@@ -109,14 +116,13 @@ struct AttentionParams {
   int32_t distance_stride;
   int32_t heads_per_kv;
   int32_t query_tiles;  // thread blocks of a piece and kv head
-  int32_t first_piece;
+  int32_t first_block;
+  int32_t round;  // of span_rows.h: blocks that its warps take at a time
   int32_t spans;  // of a row's partial results: those from the piece's first span on
   float scale;
   float score_cap;  // 0: none
   int32_t window;   // 0: all positions
   Window window_kind;
-  // Of the shared memory: what a stage of keys and values takes, and how many there are.
-  int32_t stages;
 };
 
 // Merges the partial results of a row and head: a thread block for each.
@@ -144,54 +150,5 @@ struct CopyRange {
 struct CopyParams {
   const CopyRange* ranges;
 };
-
-// The sizes of the shared memory of an attention.
-struct SharedLayout {
-  int32_t k_padded;      // k_dim as whole steps of the tensor cores
-  int32_t v_padded;      // v_dim, likewise
-  int32_t query_stride;  // halves from a query to the next
-  int32_t value_stride;
-  uint32_t queries;  // bytes of [kTileQueries][query_stride]
-  uint32_t keys;     // bytes of [k_padded][kKeyStride]
-  uint32_t values;   // bytes of [kBlockPositions][value_stride]
-  uint32_t raw_keys;
-  uint32_t raw_values;
-  uint32_t scales;     // of one stage, keys and values
-  uint32_t stage;      // bytes of one stage
-  uint32_t converted;  // bytes where codes become halves
-
-  constexpr uint32_t bytes(int stages) const {
-    return queries + static_cast<uint32_t>(stages) * stage + converted;
-  }
-};
-
-// Halves from a dimension of keys in shared memory to the next: 32 positions, and 8 more, so that
-// eight rows of a matrix load lie in different banks.
-inline constexpr int kKeyStride = kBlockPositions + 8;
-
-#ifdef __CUDACC__
-#define KVANT_BOTH __host__ __device__
-#else
-#define KVANT_BOTH
-#endif
-
-KVANT_BOTH constexpr SharedLayout LayoutOf(const LayerBlocks& blocks) {
-  SharedLayout at = {};
-  at.k_padded = (blocks.k_dim + 15) / 16 * 16;
-  at.v_padded = (blocks.v_dim + 15) / 16 * 16;
-  at.query_stride = at.k_padded + 8;
-  at.value_stride = at.v_padded + 8;
-  at.queries = static_cast<uint32_t>(kTileQueries * at.query_stride * 2);
-  at.keys = static_cast<uint32_t>(at.k_padded * kKeyStride * 2);
-  at.values = static_cast<uint32_t>(kBlockPositions * at.value_stride * 2);
-  const bool k_codes = blocks.k_element == Element::kInt8;
-  const bool v_codes = blocks.v_element == Element::kInt8;
-  at.raw_keys = static_cast<uint32_t>(k_codes ? kBlockPositions * blocks.k_dim : 0);
-  at.raw_values = static_cast<uint32_t>(v_codes ? kBlockPositions * blocks.v_dim : 0);
-  at.scales = static_cast<uint32_t>(((k_codes ? 1 : 0) + (v_codes ? 1 : 0)) * kBlockPositions * 4);
-  at.stage = (k_codes ? at.raw_keys : at.keys) + (v_codes ? at.raw_values : at.values) + at.scales;
-  at.converted = (k_codes ? at.keys : 0) + (v_codes ? at.values : 0);
-  return at;
-}
 
 }  // namespace kvant::cuda

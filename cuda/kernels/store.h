@@ -12,9 +12,11 @@ inline constexpr float kHalfMax = 65504.0f;
 // 127 divided by less may overflow.
 inline constexpr float kVanishing = 0x1p-110f;
 
-KVANT_GPU Half ToFiniteHalf(float value) {
-  return ToHalf(value != value ? value : Lesser(Greater(value, -kHalfMax), kHalfMax));
+// As near as a finite half comes; what is not a number stays so.
+KVANT_GPU float ClampToHalf(float value) {
+  return value != value ? value : Lesser(Greater(value, -kHalfMax), kHalfMax);
 }
+KVANT_GPU Half ToFiniteHalf(float value) { return ToHalf(ClampToHalf(value)); }
 
 // What a warp makes of a vector whose numbers are quantized.
 struct CodeScale {

@@ -301,8 +301,7 @@ class AttentionNode final : public Node {
   void RunOnDevice(const PassContext& pass, const ThreadPool::Member& member) const {
     const int64_t rows = pass.RowCount(in_.queries);
     const Range range = OwnedRange(rows, 1, member.index, member.count);
-    pass.device->Attend(*pass.kv,
-                        {.ticket = pass.run * kTicketsOfRun + static_cast<uint64_t>(number()) + 1,
+    pass.device->Attend({.ticket = pass.run * kTicketsOfRun + static_cast<uint64_t>(number()) + 1,
                          .cache_id = cache_id_,
                          .shape = &shape_,
                          .scale = scale_,

@@ -21,10 +21,9 @@ static_assert(sizeof(uint32_t) * 8 >= kv::kRowTile);
 // Bits of a call's progress that count rows; the others are its ticket.
 constexpr int kRowBits = 20;
 
-// Stretches that a pass of many rows is cut into, and the fewest pieces of one.
+// Stretches that a pass of many rows is cut into at most.
 constexpr int64_t kStretches = 4;
 static_assert(kStretches <= cuda::kEvents);
-constexpr int64_t kPiecesMin = 2;
 
 // Graphs that are kept. A text needs one for each layer and power of two of its length.
 constexpr size_t kGraphsMax = 4096;
@@ -39,10 +38,12 @@ cuda::Address AddressOf(const T* pointer) {
 }  // namespace
 
 cuda::PassTables DeviceAttention::Tables::OnDevice() const {
-  return {memory.pointer<const int32_t>(PositionsAt()), memory.pointer<const int32_t>(BlocksAt()),
+  return {memory.pointer<const int32_t>(PositionsAt()),
+          memory.pointer<const int32_t>(BlocksAt()),
           memory.pointer<const cuda::Piece>(PiecesAt()),
           memory.pointer<const cuda::Hidden>(HiddenAt()),
-          memory.pointer<const cuda::Entry>(EntriesAt())};
+          memory.pointer<const cuda::Entry>(EntriesAt()),
+          memory.pointer<const int32_t>(SpansAt())};
 }
 
 Result<std::unique_ptr<DeviceAttention>> DeviceAttention::Create(
@@ -103,8 +104,10 @@ Status DeviceAttention::SendTables(cuda::Device& device, const kv::PassView& vie
   const int layer = static_cast<int>(tables.layer);
   size_t entries = 0;
   size_t hidden = 0;
+  size_t spans = 0;
   for (const kv::PassView::Work& work : view.work(layer)) {
     hidden += view.Hidden(layer, work).size();
+    spans += static_cast<size_t>(view.EndOf(layer, work) / cuda::kSpanPositions + 2);
     for (const auto& run : view.BlockRuns(layer, work)) {
       entries += static_cast<size_t>((run.count + kv::kBlockTokens - 1) / kv::kBlockTokens);
     }
@@ -117,18 +120,18 @@ Status DeviceAttention::SendTables(cuda::Device& device, const kv::PassView& vie
   room(tables.rows_max, positions.size());
   room(tables.pieces_max, view.work(layer).size());
   room(tables.hidden_max, std::max<size_t>(hidden, 1));
+  room(tables.spans_max, spans);
   room(tables.entries_max, entries);
   KVANT_TRY(Grow(device, cuda::MemoryKind::kHost, tables.host, tables.Size()));
   KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, tables.memory, tables.Size()));
   FillPieces(view, tables, positions);
-  const size_t used = tables.EntriesAt() + entries * sizeof(cuda::Entry);
+  const size_t used = tables.EntriesAt() + tables.entries * sizeof(cuda::Entry);
   return device.Upload(cuda::Stream::kWork, tables.memory.address(), tables.At<std::byte>(0), used);
 }
 
-void DeviceAttention::FillPieces(const kv::PassView& view, Tables& tables,
-                                 std::span<const int64_t> positions) {
+void DeviceAttention::FillRows(const kv::PassView& view, Tables& tables,
+                               std::span<const int64_t> positions) {
   const int layer = static_cast<int>(tables.layer);
-  const kv::GroupShape& shape = view.shape(layer);
   auto* rows = tables.At<int32_t>(tables.PositionsAt());
   auto* blocks = tables.At<int32_t>(tables.BlocksAt());
   for (size_t part = 0; part < view.parts().size(); ++part) {
@@ -141,52 +144,118 @@ void DeviceAttention::FillPieces(const kv::PassView& view, Tables& tables,
       blocks[row] = stores ? static_cast<int32_t>(view.BlockOf(layer, number, position)) : -1;
     }
   }
-  auto* piece = tables.At<cuda::Piece>(tables.PiecesAt());
-  auto* hidden = tables.At<cuda::Hidden>(tables.HiddenAt());
-  auto* entry = tables.At<cuda::Entry>(tables.EntriesAt());
-  int32_t hidden_count = 0;
-  int32_t entry_count = 0;
-  tables.pieces = tables.piece_rows_max = tables.spans = 0;
+}
+
+// Work of one part that follows other such work of the part goes to the same piece.
+void DeviceAttention::FillPieces(const kv::PassView& view, Tables& tables,
+                                 std::span<const int64_t> positions) {
+  FillRows(view, tables, positions);
+  const int layer = static_cast<int>(tables.layer);
+  auto* pieces = tables.At<cuda::Piece>(tables.PiecesAt());
+  auto* spans = tables.At<int32_t>(tables.SpansAt());
+  const auto* entries = tables.At<cuda::Entry>(tables.EntriesAt());
+  tables.pieces = tables.piece_rows_max = tables.spans = tables.entries = 0;
+  tables.of_one_part = true;
+  size_t part = 0;           // that the work begins in
+  bool of_one_part = false;  // the work before, which began in `part`
   for (const kv::PassView::Work& work : view.work(layer)) {
-    *piece = {.first_row = static_cast<int32_t>(work.first_row),
-              .rows = static_cast<int32_t>(work.rows),
-              .entries_begin = entry_count,
-              .entries_end = 0,
-              .hidden_begin = hidden_count,
-              .hidden_end = 0,
-              .begin = INT32_MAX,
-              .end = 0};
-    for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
-      const int64_t position = positions[static_cast<size_t>(row)];
-      piece->begin = std::min(piece->begin, static_cast<int32_t>(shape.FirstVisible(position)));
-      piece->end = std::max(piece->end, static_cast<int32_t>(position + 1));
+    const size_t part_before = part;
+    while (work.first_row >= view.parts()[part].first_row + view.parts()[part].rows) ++part;
+    const bool joins = of_one_part && part == part_before;
+    const kv::PartRows& of = view.parts()[part];
+    of_one_part = work.first_row + work.rows <= of.first_row + of.rows;
+    tables.of_one_part = tables.of_one_part && of_one_part;
+    if (!joins) {
+      const auto hidden =
+          static_cast<int32_t>(tables.pieces == 0 ? 0 : pieces[tables.pieces - 1].hidden_end);
+      pieces[tables.pieces++] = {.first_row = static_cast<int32_t>(work.first_row),
+                                 .rows = 0,
+                                 .entries_begin = static_cast<int32_t>(tables.entries),
+                                 .entries_end = static_cast<int32_t>(tables.entries),
+                                 .hidden_begin = hidden,
+                                 .hidden_end = hidden,
+                                 .begin = INT32_MAX,
+                                 .end = 0,
+                                 .all_begin = 0,
+                                 .all_end = INT32_MAX,
+                                 .spans_at = 0};
     }
-    for (const cpu::HiddenPositions& range : view.Hidden(layer, work)) {
-      hidden[hidden_count++] = {static_cast<int32_t>(range.begin), static_cast<int32_t>(range.end),
-                                RowsOf(range.rows)};
-    }
-    for (const auto& run : view.BlockRuns(layer, work)) {
-      for (int64_t first = 0; first < run.count; first += kv::kBlockTokens) {
-        entry[entry_count++] = {
-            static_cast<int32_t>(kv::Successor(run.block, first / kv::kBlockTokens)),
-            static_cast<int32_t>(run.first_position + first),
-            static_cast<int32_t>(std::min<int64_t>(kv::kBlockTokens, run.count - first)),
-            RowsOf(run.rows)};
-      }
-    }
-    piece->entries_end = entry_count;
-    piece->hidden_end = hidden_count;
-    // Runs are joined, so those of several parts are not in the order of positions.
-    std::stable_sort(
-        entry + piece->entries_begin, entry + entry_count,
-        [](const cuda::Entry& a, const cuda::Entry& b) { return a.position < b.position; });
-    const int64_t spans =
-        (piece->end - 1) / cuda::kSpanPositions - piece->begin / cuda::kSpanPositions + 1;
-    tables.spans = std::max(tables.spans, static_cast<size_t>(spans));
-    tables.piece_rows_max = std::max(tables.piece_rows_max, static_cast<size_t>(work.rows));
-    ++tables.pieces;
-    ++piece;
+    AddWork(view, work, tables, positions);
   }
+  int32_t span_count = 0;
+  for (size_t i = 0; i < tables.pieces; ++i) {
+    cuda::Piece& piece = pieces[i];
+    piece.spans_at = span_count;
+    const int32_t first = piece.begin / cuda::kSpanPositions;
+    const int32_t last = (piece.end - 1) / cuda::kSpanPositions;
+    int32_t entry = piece.entries_begin;
+    for (int32_t span = first; span <= last; ++span) {
+      while (entry < piece.entries_end && entries[entry].position < span * cuda::kSpanPositions) {
+        ++entry;
+      }
+      spans[span_count++] = entry;
+    }
+    spans[span_count++] = piece.entries_end;
+    tables.spans = std::max(tables.spans, static_cast<size_t>(last - first + 1));
+    tables.piece_rows_max = std::max(tables.piece_rows_max, static_cast<size_t>(piece.rows));
+  }
+}
+
+void DeviceAttention::AddWork(const kv::PassView& view, const kv::PassView::Work& work,
+                              Tables& tables, std::span<const int64_t> positions) {
+  const int layer = static_cast<int>(tables.layer);
+  const kv::GroupShape& shape = view.shape(layer);
+  cuda::Piece& piece = tables.At<cuda::Piece>(tables.PiecesAt())[tables.pieces - 1];
+  auto* hidden = tables.At<cuda::Hidden>(tables.HiddenAt());
+  auto* entries = tables.At<cuda::Entry>(tables.EntriesAt());
+  const bool joins = piece.rows > 0;  // and all rows are of one sequence, and see what it has
+  piece.rows += static_cast<int32_t>(work.rows);
+  for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
+    const auto position = static_cast<int32_t>(positions[static_cast<size_t>(row)]);
+    const auto first = static_cast<int32_t>(shape.FirstVisible(position));
+    piece.begin = std::min(piece.begin, first);
+    piece.end = std::max(piece.end, position + 1);
+    piece.all_begin = std::max(piece.all_begin, first);
+    piece.all_end = std::min(piece.all_end, position + 1);
+  }
+  for (const cpu::HiddenPositions& range : view.Hidden(layer, work)) {
+    const cuda::Hidden found = {static_cast<int32_t>(range.begin), static_cast<int32_t>(range.end),
+                                joins ? ~0u : RowsOf(range.rows)};
+    const auto same = [&](const cuda::Hidden& other) {
+      return other.begin == found.begin && other.end == found.end;
+    };
+    if (joins && std::any_of(hidden + piece.hidden_begin, hidden + piece.hidden_end, same))
+      continue;
+    hidden[piece.hidden_end++] = found;
+  }
+  for (const auto& run : view.BlockRuns(layer, work)) {
+    for (int64_t first = 0; first < run.count; first += kv::kBlockTokens) {
+      const cuda::Entry entry = {
+          static_cast<int32_t>(kv::Successor(run.block, first / kv::kBlockTokens)),
+          static_cast<int32_t>(run.first_position + first),
+          static_cast<int32_t>(std::min<int64_t>(kv::kBlockTokens, run.count - first)),
+          joins ? ~0u : RowsOf(run.rows)};
+      if (joins && entry.position <= entries[tables.entries - 1].position) {
+        // The sequence has one block there; its end may have moved.
+        cuda::Entry& last = entries[tables.entries - 1];
+        if (entry.position == last.position) last.count = std::max(last.count, entry.count);
+        continue;
+      }
+      entries[tables.entries++] = entry;
+    }
+  }
+  piece.entries_end = static_cast<int32_t>(tables.entries);
+  if (joins) {
+    std::for_each(entries + piece.entries_begin, entries + piece.entries_end,
+                  [](cuda::Entry& entry) { entry.rows = ~0u; });
+    std::for_each(hidden + piece.hidden_begin, hidden + piece.hidden_end,
+                  [](cuda::Hidden& range) { range.rows = ~0u; });
+    return;
+  }
+  // Runs are joined, so those of several parts are not in the order of positions.
+  std::stable_sort(
+      entries + piece.entries_begin, entries + piece.entries_end,
+      [](const cuda::Entry& a, const cuda::Entry& b) { return a.position < b.position; });
 }
 
 // ---- Calls --------------------------------------------------------------------------------------
@@ -196,12 +265,11 @@ void DeviceAttention::Publish(const DeviceAttentionCall& call, int64_t rows) {
   progress_.notify_all();
 }
 
-void DeviceAttention::Attend(const kv::PassView& view, const DeviceAttentionCall& call,
-                             int64_t rows_needed) {
+void DeviceAttention::Attend(const DeviceAttentionCall& call, int64_t rows_needed) {
   uint64_t before = claimed_.load(std::memory_order_relaxed);
   // Only a member that is running claims a call, so that nobody waits for one that never comes.
   if (before != call.ticket && claimed_.compare_exchange_strong(before, call.ticket)) {
-    space_->Do([&](cuda::Device& device) { return Drive(device, view, call); });
+    space_->Do([&](cuda::Device& device) { return Drive(device, call); });
     Publish(call, call.row_count);  // after an error, too: the pass ends, and nobody may wait
     return;
   }
@@ -212,21 +280,25 @@ void DeviceAttention::Attend(const kv::PassView& view, const DeviceAttentionCall
   }
 }
 
-Status DeviceAttention::Drive(cuda::Device& device, const kv::PassView& view,
-                              const DeviceAttentionCall& call) {
+Status DeviceAttention::Drive(cuda::Device& device, const DeviceAttentionCall& call) {
   const Tables& tables = TablesOf(call.cache_id);
   const int64_t spans = static_cast<int64_t>(std::bit_ceil(tables.spans));
   KVANT_TRY(Buffers(device, call, spans));
   KVANT_ASSIGN(cuda::AttentionParams params, ParamsOf(device, call));
+  const cuda::AttentionPlan plan = device.PlanOf(
+      params.blocks, static_cast<int64_t>(tables.piece_rows_max) * params.heads_per_kv,
+      !call.many           ? cuda::Device::Rows::kFew
+      : tables.of_one_part ? cuda::Device::Rows::kManyOfOneSequence
+                           : cuda::Device::Rows::kMany);
   params.query_tiles = static_cast<int32_t>(
-      (static_cast<int64_t>(tables.piece_rows_max) * params.heads_per_kv + cuda::kTileQueries - 1) /
-      cuda::kTileQueries);
+      (static_cast<int64_t>(tables.piece_rows_max) * params.heads_per_kv + plan.block_queries - 1) /
+      plan.block_queries);
   params.spans = static_cast<int32_t>(spans);
-  if (call.many) return RunMany(device, view, call, params);
+  if (call.many) return RunMany(device, call, params, plan);
   params.partials = partials_.pointer<float>();
-  return RunFew(device, call, params,
+  return RunFew(device, call, params, plan,
                 {call.cache_id, call.shape, call.row_count, static_cast<int64_t>(tables.pieces),
-                 params.query_tiles, spans});
+                 static_cast<int64_t>(tables.piece_rows_max), spans});
 }
 
 Status DeviceAttention::Buffers(cuda::Device& device, const DeviceAttentionCall& call,
@@ -304,18 +376,19 @@ Status DeviceAttention::SendRows(cuda::Device& device, const DeviceAttentionCall
 }
 
 Status DeviceAttention::RunFew(cuda::Device& device, const DeviceAttentionCall& call,
-                               const cuda::AttentionParams& params, const GraphKey& key) {
+                               const cuda::AttentionParams& params, const cuda::AttentionPlan& plan,
+                               const GraphKey& key) {
   if (graphs_.size() >= kGraphsMax) graphs_.clear();
   const auto [found, is_new] = graphs_.try_emplace(key);
   cuda::Graph& graph = found->second;
   if (is_new) {  // a shape that never comes again is not worth a recording
     ++stats_.plain_calls;
-    KVANT_TRY(LaunchFew(device, call, params, key));
+    KVANT_TRY(LaunchFew(device, call, params, plan, key));
     return device.Wait(cuda::Stream::kWork);
   }
   if (!graph) {
     KVANT_TRY(device.BeginRecording());
-    const Status launched = LaunchFew(device, call, params, key);
+    const Status launched = LaunchFew(device, call, params, plan, key);
     auto recorded = device.EndRecording();
     if (!launched.ok()) return launched;
     KVANT_ASSIGN(graph, std::move(recorded));
@@ -331,9 +404,11 @@ Status DeviceAttention::RunFew(cuda::Device& device, const DeviceAttentionCall& 
 }
 
 Status DeviceAttention::LaunchFew(cuda::Device& device, const DeviceAttentionCall& call,
-                                  const cuda::AttentionParams& params, const GraphKey& key) {
+                                  const cuda::AttentionParams& params,
+                                  const cuda::AttentionPlan& plan, const GraphKey& key) {
   KVANT_TRY(SendRows(device, call, params));
-  KVANT_TRY(device.Attend(params, {key.pieces * key.query_tiles, call.shape->kv_heads, key.spans}));
+  KVANT_TRY(device.Attend(params, plan,
+                          {key.pieces * params.query_tiles, call.shape->kv_heads, key.spans}));
   KVANT_TRY(device.Merge({.tables = params.tables,
                           .partials = params.partials,
                           .output = params.output,
@@ -344,40 +419,55 @@ Status DeviceAttention::LaunchFew(cuda::Device& device, const DeviceAttentionCal
                           .v_dim = params.blocks.v_dim,
                           .window = params.window,
                           .window_kind = params.window_kind},
-                         {call.row_count, call.shape->heads, 1}));
+                         {call.row_count, call.shape->heads,
+                          (params.blocks.v_dim + cuda::kMergedDims - 1) / cuda::kMergedDims}));
   return device.Download(cuda::Stream::kWork, call.out, output_.address(),
                          static_cast<size_t>(call.row_count * call.out_row_floats) * sizeof(float));
 }
 
-Status DeviceAttention::RunMany(cuda::Device& device, const kv::PassView& view,
-                                const DeviceAttentionCall& call, cuda::AttentionParams params) {
+int64_t DeviceAttention::RowsBefore(Tables& tables, int64_t block, const cuda::AttentionPlan& plan,
+                                    const cuda::AttentionParams& params) const {
+  const auto piece_number = static_cast<size_t>(block / params.query_tiles);
+  const auto* pieces = tables.At<cuda::Piece>(tables.PiecesAt());
+  if (piece_number == tables.pieces) {
+    const cuda::Piece& last = pieces[tables.pieces - 1];
+    return last.first_row + last.rows;
+  }
+  const cuda::Piece& piece = pieces[piece_number];
+  const int64_t queries = block % params.query_tiles * plan.block_queries;
+  return piece.first_row + std::min<int64_t>(queries / params.heads_per_kv, piece.rows);
+}
+
+Status DeviceAttention::RunMany(cuda::Device& device, const DeviceAttentionCall& call,
+                                cuda::AttentionParams params, const cuda::AttentionPlan& plan) {
   ++stats_.long_calls;
-  const auto work = view.work(call.cache_id);
-  const int64_t pieces = std::ssize(work);
-  const int64_t each = std::max(kPiecesMin, (pieces + kStretches - 1) / kStretches);
+  Tables& tables = TablesOf(call.cache_id);
   KVANT_TRY(SendRows(device, call, params));
-  const auto row_of = [&](int64_t piece) {
-    return piece < pieces ? work[static_cast<size_t>(piece)].first_row : call.row_count;
-  };
+  const int64_t blocks = static_cast<int64_t>(tables.pieces) * params.query_tiles;
+  const int64_t full =
+      (device.facts().multiprocessors + call.shape->kv_heads - 1) / call.shape->kv_heads;
+  const int64_t each = std::max(full, (blocks + kStretches - 1) / kStretches);
   int event = 0;
-  for (int64_t first = 0; first < pieces; first += each, ++event) {
-    const int64_t end = std::min(pieces, first + each);
-    params.first_piece = static_cast<int32_t>(first);
-    KVANT_TRY(device.Attend(params, {(end - first) * params.query_tiles, call.shape->kv_heads, 1}));
+  int64_t sent = 0;  // rows
+  for (int64_t first = 0; first < blocks; first += each, ++event) {
+    const int64_t end = std::min(blocks, first + each);
+    params.first_block = static_cast<int32_t>(first);
+    KVANT_TRY(device.Attend(params, plan, {end - first, call.shape->kv_heads, 1}));
     // The results go to the host while the next stretch is computed.
     KVANT_TRY(device.Record(cuda::Stream::kWork, event));
     KVANT_TRY(device.Follow(cuda::Stream::kResults, event));
-    const int64_t offset = row_of(first) * call.out_row_floats;
-    const int64_t floats = row_of(end) * call.out_row_floats - offset;
-    KVANT_TRY(device.Download(cuda::Stream::kResults, call.out + offset,
-                              AddressOf(params.output + offset),
-                              static_cast<size_t>(floats) * sizeof(float)));
+    const int64_t rows = RowsBefore(tables, end, plan, params);
+    const int64_t offset = sent * call.out_row_floats;
+    KVANT_TRY(device.Download(
+        cuda::Stream::kResults, call.out + offset, AddressOf(params.output + offset),
+        static_cast<size_t>((rows - sent) * call.out_row_floats) * sizeof(float)));
     KVANT_TRY(device.Record(cuda::Stream::kResults, event));
+    sent = rows;
   }
   event = 0;
-  for (int64_t first = 0; first < pieces; first += each, ++event) {
+  for (int64_t first = 0; first < blocks; first += each, ++event) {
     KVANT_TRY(device.Wait(event));
-    Publish(call, row_of(std::min(pieces, first + each)));
+    Publish(call, RowsBefore(tables, std::min(blocks, first + each), plan, params));
   }
   return {};
 }

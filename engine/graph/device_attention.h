@@ -4,9 +4,9 @@
 // For a pass, Begin sends what it is: positions, blocks, and who sees what. For a node, Attend
 // sends the rows, starts the kernels and brings the results back into the arena, which is pinned.
 // Calls of few rows are recorded as a graph the second time that their shape comes, and replayed
-// from then on: rows, pieces of work, and spans up to the next power of two. A pass of many rows is
-// cut into stretches of pieces, so that the CPU goes on with one stretch while the device computes
-// the next.
+// from then on: rows, pieces of work, and spans up to the next power of two. A pass of many rows
+// that fills the device more than once is cut into stretches, so that the CPU goes on with one
+// stretch while the device computes the next.
 //
 // An error stays: the pass ends with it, and so do all later ones (status()).
 //
@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/id_vector.h"
 #include "base/result.h"
 #include "cuda/device.h"
@@ -65,7 +66,7 @@ class DeviceAttention {
 
   // The first member that calls drives the device until all rows are there. Returns when rows [0,
   // rows_needed) are.
-  void Attend(const kv::PassView& view, const DeviceAttentionCall& call, int64_t rows_needed);
+  void Attend(const DeviceAttentionCall& call, int64_t rows_needed);
 
   Status status() const;
 
@@ -83,17 +84,22 @@ class DeviceAttention {
   struct Tables {
     cuda::Memory host;
     cuda::Memory memory;
-    size_t rows_max = 0, pieces_max = 0, hidden_max = 0, entries_max = 0;
+    size_t rows_max = 0, pieces_max = 0, hidden_max = 0, spans_max = 0, entries_max = 0;
     size_t pieces = 0;
     size_t piece_rows_max = 0;
-    size_t spans = 0;    // of the piece that sees most
-    int64_t layer = -1;  // a cache layer of the group
+    size_t entries = 0;
+    size_t spans = 0;          // of the piece that sees most
+    bool of_one_part = false;  // each piece is
+    int64_t layer = -1;        // a cache layer of the group
 
     size_t PositionsAt() const { return 0; }
     size_t BlocksAt() const { return rows_max * sizeof(int32_t); }
     size_t PiecesAt() const { return 2 * BlocksAt(); }
     size_t HiddenAt() const { return PiecesAt() + pieces_max * sizeof(cuda::Piece); }
-    size_t EntriesAt() const { return HiddenAt() + hidden_max * sizeof(cuda::Hidden); }
+    size_t SpansAt() const { return HiddenAt() + hidden_max * sizeof(cuda::Hidden); }
+    size_t EntriesAt() const {
+      return RoundUp(SpansAt() + spans_max * sizeof(int32_t), alignof(cuda::Entry));
+    }
     size_t Size() const { return EntriesAt() + entries_max * sizeof(cuda::Entry); }
     template <class T>
     T* At(size_t offset) {
@@ -108,7 +114,7 @@ class DeviceAttention {
   struct GraphKey {
     int cache_id;
     const AttentionShape* shape;
-    int64_t rows, pieces, query_tiles, spans;
+    int64_t rows, pieces, piece_rows, spans;
     auto operator<=>(const GraphKey&) const = default;
   };
 
@@ -118,18 +124,26 @@ class DeviceAttention {
   Status SendTables(cuda::Device& device, const kv::PassView& view, Tables& tables,
                     std::span<const int64_t> positions);
   void FillPieces(const kv::PassView& view, Tables& tables, std::span<const int64_t> positions);
+  void FillRows(const kv::PassView& view, Tables& tables, std::span<const int64_t> positions);
+  // Adds what the rows of the work see to the last piece.
+  void AddWork(const kv::PassView& view, const kv::PassView::Work& work, Tables& tables,
+               std::span<const int64_t> positions);
+  // The rows that are done once so many thread blocks of a pass are.
+  int64_t RowsBefore(Tables& tables, int64_t block, const cuda::AttentionPlan& plan,
+                     const cuda::AttentionParams& params) const;
   // Makes room; recorded graphs, which know the old addresses, go.
   Status Grow(cuda::Device& device, cuda::MemoryKind kind, cuda::Memory& memory, size_t bytes);
 
-  Status Drive(cuda::Device& device, const kv::PassView& view, const DeviceAttentionCall& call);
+  Status Drive(cuda::Device& device, const DeviceAttentionCall& call);
   Status Buffers(cuda::Device& device, const DeviceAttentionCall& call, int64_t spans);
-  Status Start(cuda::Device& device, const kv::PassView& view, const DeviceAttentionCall& call);
   Status RunFew(cuda::Device& device, const DeviceAttentionCall& call,
-                const cuda::AttentionParams& params, const GraphKey& key);
+                const cuda::AttentionParams& params, const cuda::AttentionPlan& plan,
+                const GraphKey& key);
   Status LaunchFew(cuda::Device& device, const DeviceAttentionCall& call,
-                   const cuda::AttentionParams& params, const GraphKey& key);
-  Status RunMany(cuda::Device& device, const kv::PassView& view, const DeviceAttentionCall& call,
-                 cuda::AttentionParams params);
+                   const cuda::AttentionParams& params, const cuda::AttentionPlan& plan,
+                   const GraphKey& key);
+  Status RunMany(cuda::Device& device, const DeviceAttentionCall& call,
+                 cuda::AttentionParams params, const cuda::AttentionPlan& plan);
   Status SendRows(cuda::Device& device, const DeviceAttentionCall& call,
                   const cuda::AttentionParams& params);
   Result<cuda::AttentionParams> ParamsOf(cuda::Device& device, const DeviceAttentionCall& call);

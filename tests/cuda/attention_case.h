@@ -10,10 +10,13 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <type_traits>
 #include <vector>
 
+#include "base/result.h"
 #include "cpu/kernels.h"
-#include "cuda/kernels/attention.h"
+#include "cuda/device.h"
+#include "cuda/kernels/store.h"
 
 namespace kvant::cuda {
 
@@ -43,10 +46,13 @@ struct Shape {
   bool cap, slopes, sinks, distances, hidden;
 };
 
+enum class Rows : uint8_t { kFew, kMany };
+
 // Sequences that share their first blocks and attend together, or one with many rows.
 class Case {
  public:
-  Case(const Shape& shape, unsigned seed, bool many) : shape_(shape), many_(many), random_(seed) {
+  Case(const Shape& shape, unsigned seed, Rows rows)
+      : shape_(shape), many_(rows == Rows::kMany), random_(seed) {
     LayOutBlocks();
     MakeSequences();
     StoreAll();
@@ -54,10 +60,17 @@ class Case {
 
   // Compares every result with the reference.
   void Check();
+  // Many rows may be taken for few, whose spans have thread blocks of their own.
+  void SetMany(bool many) { many_ = many; }
   // What the rows of one part give, in a piece of all parts or alone.
   std::vector<float> ResultsOf(size_t part, bool alone);
   size_t parts() const { return parts_.size(); }
-  void SetMany(bool many) { many_ = many; }
+  // Attends on a device from now on; null: on the host.
+  void SetDevice(Device* device) { device_ = device; }
+  // The results of the rows from `first` on, which are all that the pass has.
+  std::vector<float> ResultsFrom(int first) const;
+  int64_t rows() const { return rows_; }
+  int64_t row_floats() const { return static_cast<int64_t>(heads()) * shape_.v_dim; }
 
  private:
   struct Part {
@@ -172,12 +185,23 @@ class Case {
     std::vector<int32_t> positions, blocks;
     std::vector<Piece> pieces;
     std::vector<Entry> entries;
+    std::vector<int32_t> span_entries;
     std::vector<Hidden> hidden;
   };
-  Tables TablesOf(const std::vector<size_t>& parts) const;
-  std::vector<float> Attend(const std::vector<size_t>& parts,
-                            const std::vector<float>& input) const;
-  void RunTiles(AttentionParams params, int pieces) const;
+  // Rows before `first_row` are no part of the pass.
+  Tables TablesOf(const std::vector<size_t>& parts, int first_row) const;
+  std::vector<float> Attend(const std::vector<size_t>& parts, const std::vector<float>& input,
+                            int first_row = 0) const;
+  // In all ways of cutting the work that a device may choose, which give the same `results`.
+  void RunTiles(AttentionParams params, int pieces, int piece_rows,
+                std::vector<float>& results) const;
+  // On the device itself.
+  Status RunOnDevice(Device& device, AttentionParams params, Tables& tables, int piece_rows,
+                     const std::vector<float>& input, size_t partials,
+                     std::vector<float>& out) const;
+  template <class Block, class Kernel>
+  void RunKernel(const AttentionParams& params, int shared_bytes, int blocks) const;
+  MergeParams MergeOf(const AttentionParams& params, int pieces) const;
   void Merge(const AttentionParams& params, int pieces, int rows) const;
   std::vector<double> Reference(const Part& part, int row, int head, double* most) const;
   bool Sees(size_t part, int row_position, int position) const {
@@ -209,6 +233,7 @@ class Case {
   std::vector<float> input_;
   std::vector<float> slopes_, sinks_, distances_;
   float scale_ = 0.3f;
+  Device* device_ = nullptr;
 };
 
 inline void Case::StoreOne(const float* row, int position, int block) {
@@ -297,150 +322,6 @@ inline double Case::Value(int block, int head, int slot, int d) const {
     return Format::kHasScales ? number * static_cast<double>(scales[head * kBlockPositions + slot])
                               : number;
   });
-}
-
-// The pass of these parts, in pieces of at most 32 rows.
-inline Case::Tables Case::TablesOf(const std::vector<size_t>& parts) const {
-  Tables tables;
-  for (const size_t number : parts) {
-    const Part& part = parts_[number];
-    for (int i = 0; i < part.rows; ++i) {
-      tables.positions.push_back(part.length + i);
-      tables.blocks.push_back(-1);
-    }
-  }
-  const int rows = static_cast<int>(tables.positions.size());
-  for (int first = 0; first < rows; first += 32) {
-    Piece piece{};
-    piece.first_row = first;
-    piece.rows = std::min(32, rows - first);
-    piece.begin = INT32_MAX;
-    for (int row = first; row < first + piece.rows; ++row) {
-      const int position = tables.positions[static_cast<size_t>(row)];
-      piece.begin = std::min(piece.begin, First(position));
-      piece.end = std::max(piece.end, position + 1);
-    }
-    piece.entries_begin = static_cast<int>(tables.entries.size());
-    piece.hidden_begin = static_cast<int>(tables.hidden.size());
-    int bit = 0;
-    for (const size_t number : parts) {
-      const Part& part = parts_[number];
-      const uint32_t bits = many_ ? ~0u : ((1u << part.rows) - 1) << bit;
-      bit += part.rows;
-      for (size_t i = 0; i < part.blocks.size(); ++i) {
-        const int position = static_cast<int>(i) * kBlockPositions;
-        const int count = std::min(kBlockPositions, part.length + part.rows - position);
-        const auto same =
-            std::find_if(tables.entries.begin() + piece.entries_begin, tables.entries.end(),
-                         [&](const Entry& entry) { return entry.block == part.blocks[i]; });
-        if (same != tables.entries.end()) {
-          same->rows |= bits;
-        } else {
-          tables.entries.push_back({part.blocks[i], position, count, bits});
-        }
-      }
-      const auto& [begin, end] = hidden_of_part_[number];
-      if (begin < end) tables.hidden.push_back({begin, end, bits});
-    }
-    std::stable_sort(tables.entries.begin() + piece.entries_begin, tables.entries.end(),
-                     [](const Entry& a, const Entry& b) { return a.position < b.position; });
-    piece.entries_end = static_cast<int>(tables.entries.size());
-    piece.hidden_end = static_cast<int>(tables.hidden.size());
-    tables.pieces.push_back(piece);
-  }
-  tables.pieces.push_back({});  // a grid may be larger than the pass
-  return tables;
-}
-
-// With one stage of shared memory and with two.
-inline void Case::RunTiles(AttentionParams params, int pieces) const {
-  const SharedLayout layout = LayoutOf(blocks_);
-  HostBlock block;
-  for (const int stages : {1, 2}) {
-    params.stages = stages;
-    Bytes shared(layout.bytes(stages));
-    block.shared = shared.data();
-    for (block.z = 0; block.z < (many_ ? 1 : params.spans); ++block.z) {
-      for (block.y = 0; block.y < shape_.kv_heads; ++block.y) {
-        for (block.x = 0; block.x < pieces * params.query_tiles; ++block.x) {
-          shared.Spoil();
-          if (shape_.v_dim <= 64) {
-            AttentionTile<64>::Run(block, params);
-          } else if (shape_.v_dim <= 128) {
-            AttentionTile<128>::Run(block, params);
-          } else {
-            AttentionTile<256>::Run(block, params);
-          }
-        }
-      }
-    }
-  }
-}
-
-inline void Case::Merge(const AttentionParams& params, int pieces, int rows) const {
-  MergeParams merge{};
-  merge.tables = params.tables;
-  merge.partials = params.partials;
-  merge.output = params.output;
-  merge.output_stride = params.output_stride;
-  merge.sinks = params.sinks;
-  merge.pieces = pieces;
-  merge.spans = params.spans;
-  merge.v_dim = shape_.v_dim;
-  merge.window = shape_.window;
-  merge.window_kind = shape_.window_kind;
-  HostBlock block;
-  block.z = 0;
-  for (block.y = 0; block.y < heads(); ++block.y) {
-    for (block.x = 0; block.x < rows; ++block.x) MergeSpans(block, merge, heads());
-  }
-}
-
-inline std::vector<float> Case::Attend(const std::vector<size_t>& parts,
-                                       const std::vector<float>& input) const {
-  Tables tables = TablesOf(parts);
-  const int rows = static_cast<int>(tables.positions.size());
-  const int out_stride = heads() * shape_.v_dim + 16;
-  std::vector<float> out(static_cast<size_t>(rows * out_stride), NAN);
-  int spans = 1;
-  int piece_rows = 0;
-  for (const Piece& piece : tables.pieces) {
-    if (piece.rows == 0) continue;
-    piece_rows = std::max(piece_rows, piece.rows);
-    spans = std::max(spans, (piece.end - 1) / kSpanPositions - piece.begin / kSpanPositions + 1);
-  }
-  ++spans;  // and deeper than the pieces
-  AttentionParams params{};
-  params.blocks = blocks_;
-  params.tables = {tables.positions.data(), tables.blocks.data(), tables.pieces.data(),
-                   tables.hidden.data(), tables.entries.data()};
-  params.input = input.data();
-  params.output = out.data();
-  params.input_stride = stride_;
-  params.output_stride = out_stride;
-  params.slopes = shape_.slopes ? slopes_.data() : nullptr;
-  params.sinks = shape_.sinks ? sinks_.data() : nullptr;
-  params.distances = shape_.distances ? distances_.data() : nullptr;
-  params.distance_least = kLeast;
-  params.distance_count = params.distance_stride = kDistances;
-  params.heads_per_kv = shape_.heads_per_kv;
-  params.query_tiles = (piece_rows * shape_.heads_per_kv + kTileQueries - 1) / kTileQueries;
-  params.spans = spans;
-  params.scale = scale_;
-  params.score_cap = shape_.cap ? 1.5f : 0.0f;
-  params.window = shape_.window;
-  params.window_kind = shape_.window_kind;
-  std::vector<float> partials(
-      static_cast<size_t>(rows * heads() * spans * (kPartialHead + shape_.v_dim)), NAN);
-  if (!many_) params.partials = partials.data();
-  RunTiles(params, static_cast<int>(tables.pieces.size()));
-  if (!many_) Merge(params, static_cast<int>(tables.pieces.size()), rows);
-  std::vector<float> results;
-  for (int row = 0; row < rows; ++row) {
-    const float* of = out.data() + row * out_stride;
-    results.insert(results.end(), of, of + heads() * shape_.v_dim);
-  }
-  return results;
 }
 
 }  // namespace kvant::cuda

@@ -1,7 +1,12 @@
 // The kernels for devices, compiled for the host, on random shapes (attention_case.h).
-#include "tests/cuda/attention_case.h"
+#include "tests/cuda/attention_passes.h"
 
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
 
 #include "tests/this_build.h"
 
@@ -118,39 +123,74 @@ Shape RandomShape(std::mt19937& random) {
   return shape;
 }
 
-// Sanitizers take ten times as long.
-unsigned Cases(unsigned all) { return test::kSanitized ? all / 6 : all; }
+// The device whose kernels are to be tested: KVANT_TEST_OFFLOAD=driver asks for that of the
+// machine.
+Device* TestedDevice() {
+  static const std::shared_ptr<Device> device = [] {
+    const char* offload = std::getenv("KVANT_TEST_OFFLOAD");
+    if (offload == nullptr || std::string_view(offload) != "driver") {
+      return std::shared_ptr<Device>();
+    }
+    auto opened = Device::Open();
+    if (!opened.ok()) throw std::runtime_error(opened.error().message);
+    return *std::move(opened);
+  }();
+  return device.get();
+}
+
+Case MakeCase(const Shape& shape, unsigned seed, Rows rows) {
+  Case made(shape, seed, rows);
+  made.SetDevice(TestedDevice());
+  return made;
+}
+
+// On a device all of them; the host takes half of them, and with sanitizers, which take ten times
+// as long, few.
+unsigned Cases(unsigned all) {
+  return test::kSanitized ? all / 8 : TestedDevice() != nullptr ? all : all / 2;
+}
 
 TEST(CudaAttention, FewRowsOfSequencesThatShareBlocks) {
   std::mt19937 random(1);
   for (unsigned seed = 0; seed < Cases(60); ++seed) {
     SCOPED_TRACE(seed);
-    Case(RandomShape(random), seed, false).Check();
+    MakeCase(RandomShape(random), seed, Rows::kFew).Check();
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(CudaAttention, ManyRowsOfOneSequence) {
   std::mt19937 random(2);
-  for (unsigned seed = 0; seed < Cases(12); ++seed) {
+  for (unsigned seed = 0; seed < Cases(24); ++seed) {
     SCOPED_TRACE(seed);
-    Case(RandomShape(random), seed, true).Check();
+    MakeCase(RandomShape(random), seed, Rows::kMany).Check();
     if (HasFatalFailure()) return;
+  }
+}
+
+// Nor on where a text is cut into passes.
+TEST(CudaAttention, ARowOfALongPassHasTheSameBitsWhereverItBegins) {
+  std::mt19937 random(4);
+  for (unsigned seed = 0; seed < Cases(16); ++seed) {
+    SCOPED_TRACE(seed);
+    const Case tested = MakeCase(RandomShape(random), seed, Rows::kMany);
+    const std::vector<float> all = tested.ResultsFrom(0);
+    for (const int first : {1, 37, 63}) {
+      const std::vector<float> rest = tested.ResultsFrom(first);
+      ASSERT_TRUE(std::equal(rest.begin(), rest.end(), all.end() - std::ssize(rest))) << first;
+    }
   }
 }
 
 // Nor on whether spans are merged by the thread block that has computed them, as in a long pass.
 TEST(CudaAttention, ALongPassGivesTheBitsOfShortOnes) {
-  std::mt19937 random(4);
+  std::mt19937 random(5);
   for (unsigned seed = 0; seed < Cases(12); ++seed) {
     SCOPED_TRACE(seed);
-    Case tested(RandomShape(random), seed, false);
-    for (size_t part = 0; part < tested.parts(); ++part) {
-      const std::vector<float> few = tested.ResultsOf(part, true);
-      tested.SetMany(true);
-      ASSERT_EQ(few, tested.ResultsOf(part, true)) << part;
-      tested.SetMany(false);
-    }
+    Case tested = MakeCase(RandomShape(random), seed, Rows::kMany);
+    const std::vector<float> many = tested.ResultsFrom(0);
+    tested.SetMany(false);
+    ASSERT_EQ(many, tested.ResultsFrom(0));
   }
 }
 
@@ -159,7 +199,7 @@ TEST(CudaAttention, ARowHasTheSameBitsInAnyCompany) {
   std::mt19937 random(3);
   for (unsigned seed = 0; seed < Cases(30); ++seed) {
     SCOPED_TRACE(seed);
-    Case tested(RandomShape(random), seed, false);
+    Case tested = MakeCase(RandomShape(random), seed, Rows::kFew);
     for (size_t part = 0; part < tested.parts(); ++part) {
       ASSERT_EQ(tested.ResultsOf(part, true), tested.ResultsOf(part, false)) << part;
     }

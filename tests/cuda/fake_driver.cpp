@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/kernels/attention.h"
+#include "cuda/kernels/hopper.h"
+#include "cuda/kernels/span_rows.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -91,7 +92,7 @@ int Do(void* stream, std::function<void()> work) {
   return 0;
 }
 
-template <class Params, class Run>
+template <class Block, class Params, class Run>
 std::function<void()> Kernel(void** arguments, unsigned grid[3], unsigned shared, const Run& run) {
   const Params params = *static_cast<const Params*>(arguments[0]);
   const unsigned x = grid[0], y = grid[1], z = grid[2];
@@ -102,7 +103,7 @@ std::function<void()> Kernel(void** arguments, unsigned grid[3], unsigned shared
         for (unsigned ix = 0; ix < x; ++ix) {
           // What a block finds in shared memory is not zeros.
           std::memset(bytes.data(), 0xff, bytes.size() * sizeof(std::max_align_t));
-          HostBlock block;
+          Block block;
           block.x = static_cast<int>(ix);
           block.y = static_cast<int>(iy);
           block.z = static_cast<int>(iz);
@@ -290,9 +291,21 @@ EXPORT int cuModuleLoadData(void** module, const void* /*image*/) {
 EXPORT int cuModuleUnload(void* /*module*/) { return 0; }
 EXPORT int cuModuleGetFunction(void** function, void* /*module*/, const char* name) {
   BEGIN;
-  static Function functions[] = {{"kvant_store"},         {"kvant_merge"},
-                                 {"kvant_copy"},          {"kvant_attention_64"},
-                                 {"kvant_attention_128"}, {"kvant_attention_256"}};
+  static Function functions[] = {{"kvant_store"},
+                                 {"kvant_merge"},
+                                 {"kvant_copy"},
+                                 {"kvant_spans_64_1"},
+                                 {"kvant_spans_128_1"},
+                                 {"kvant_spans_256_1"},
+                                 {"kvant_spans_64_4"},
+                                 {"kvant_spans_128_4"},
+                                 {"kvant_spans_256_4"},
+                                 {"kvant_hopper_64"},
+                                 {"kvant_hopper_128"},
+                                 {"kvant_hopper_256"},
+                                 {"kvant_hopper_codes_64"},
+                                 {"kvant_hopper_codes_128"},
+                                 {"kvant_hopper_codes_256"}};
   for (Function& known : functions) {
     if (std::strcmp(known.name, name) != 0) continue;
     *function = &known;
@@ -311,38 +324,57 @@ EXPORT int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsi
                           unsigned shared_bytes, void* stream, void** params, void** /*extra*/) {
   BEGIN;
   const auto* called = static_cast<const Function*>(function);
-  if (block_x != kThreads || block_y != 1 || block_z != 1 || grid_x * grid_y * grid_z == 0 ||
-      static_cast<int>(shared_bytes) > called->shared_bytes) {
+  const std::string name = called->name;
+  const int threads = name.starts_with("kvant_hopper")  ? kHopperThreads
+                      : name.starts_with("kvant_spans") ? kSpanThreads
+                                                        : kThreads;
+  if (block_x != static_cast<unsigned>(threads) || block_y != 1 || block_z != 1 ||
+      grid_x * grid_y * grid_z == 0 || static_cast<int>(shared_bytes) > called->shared_bytes) {
     return kInvalidValue;
   }
   unsigned grid[3] = {grid_x, grid_y, grid_z};
-  const std::string name = called->name;
   if (name == "kvant_store") {
-    return Do(stream,
-              Kernel<StoreParams>(params, grid, shared_bytes,
-                                  [](HostBlock& b, const StoreParams& p, int) { StoreRow(b, p); }));
+    return Do(stream, Kernel<HostBlock, StoreParams>(
+                          params, grid, shared_bytes,
+                          [](HostBlock& b, const StoreParams& p, int) { StoreRow(b, p); }));
   }
   if (name == "kvant_merge") {
-    return Do(stream, Kernel<MergeParams>(params, grid, shared_bytes,
-                                          [](HostBlock& b, const MergeParams& p, int heads) {
-                                            MergeSpans(b, p, heads);
-                                          }));
+    return Do(stream, Kernel<HostBlock, MergeParams>(params, grid, shared_bytes,
+                                                     [](HostBlock& b, const MergeParams& p,
+                                                        int heads) { MergeSpans(b, p, heads); }));
   }
   if (name == "kvant_copy") {
-    return Do(stream, Kernel<CopyParams>(params, grid, shared_bytes,
-                                         [](HostBlock& b, const CopyParams& p, int parts) {
-                                           CopyRanges(b, p, parts);
-                                         }));
+    return Do(stream, Kernel<HostBlock, CopyParams>(params, grid, shared_bytes,
+                                                    [](HostBlock& b, const CopyParams& p,
+                                                       int parts) { CopyRanges(b, p, parts); }));
   }
-  const auto attend = [&]<int kDims>() {
-    return Do(stream, Kernel<AttentionParams>(params, grid, shared_bytes,
-                                              [](HostBlock& b, const AttentionParams& p, int) {
-                                                AttentionTile<kDims>::Run(b, p);
-                                              }));
+  const auto attend = [&]<class Block, class Rows>() {
+    return Do(stream, Kernel<Block, AttentionParams>(
+                          params, grid, shared_bytes,
+                          [](Block& b, const AttentionParams& p, int) { Rows::Run(b, p); }));
   };
-  if (name == "kvant_attention_64") return attend.template operator()<64>();
-  if (name == "kvant_attention_128") return attend.template operator()<128>();
-  return attend.template operator()<256>();
+  if (name == "kvant_spans_64_1") return attend.template operator()<SpanBlock, SpanRows<64, 1>>();
+  if (name == "kvant_spans_128_1") return attend.template operator()<SpanBlock, SpanRows<128, 1>>();
+  if (name == "kvant_spans_256_1") return attend.template operator()<SpanBlock, SpanRows<256, 1>>();
+  if (name == "kvant_spans_64_4") return attend.template operator()<SpanBlock, SpanRows<64, 4>>();
+  if (name == "kvant_spans_128_4") return attend.template operator()<SpanBlock, SpanRows<128, 4>>();
+  if (name == "kvant_spans_256_4") return attend.template operator()<SpanBlock, SpanRows<256, 4>>();
+  if (name == "kvant_hopper_64") {
+    return attend.template operator()<HopperBlock, HopperRows<64, false>>();
+  }
+  if (name == "kvant_hopper_128") {
+    return attend.template operator()<HopperBlock, HopperRows<128, false>>();
+  }
+  if (name == "kvant_hopper_256") {
+    return attend.template operator()<HopperBlock, HopperRows<256, false>>();
+  }
+  if (name == "kvant_hopper_codes_64") {
+    return attend.template operator()<HopperBlock, HopperRows<64, true>>();
+  }
+  if (name == "kvant_hopper_codes_128") {
+    return attend.template operator()<HopperBlock, HopperRows<128, true>>();
+  }
+  return attend.template operator()<HopperBlock, HopperRows<256, true>>();
 }
 
 // ---- Order --------------------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+// Who sees what: the position of a query, the positions that it sees, and what a score becomes.
+#pragma once
+
+#include "cuda/kernels/store.h"
+
+namespace kvant::cuda {
+
+KVANT_GPU int FirstVisible(Window kind, int window, int position) {
+  if (window == 0) return 0;
+  if (kind == Window::kSections) return position - position % window;
+  return position < window ? 0 : position - window + 1;
+}
+
+KVANT_GPU const std::byte* BlockOf(const LayerBlocks& from, int block) {
+  return from.memory + static_cast<uint64_t>(block) * from.block_bytes;
+}
+
+// A row of a warp's tile of queries, of which a thread has two: lane / 4 and lane / 4 + 8.
+struct QueryRow {
+  int32_t row;   // of the piece; -1: there is no query
+  int32_t head;  // of all heads
+  int32_t position;
+  int32_t first;  // the first position that it sees
+};
+
+KVANT_GPU QueryRow RowOf(const AttentionParams& p, const Piece& piece, int kv_head, int first_query,
+                         int queries, int number) {
+  if (number >= queries) return {-1, 0, 0, 0};
+  const int query = first_query + number;
+  const int row = query / p.heads_per_kv;
+  const int position = p.tables.positions[piece.first_row + row];
+  return {row, kv_head * p.heads_per_kv + query % p.heads_per_kv, position,
+          FirstVisible(p.window_kind, p.window, position)};
+}
+
+// Whether a row of a piece may see an entry. In a piece of more rows than an entry has bits all
+// rows may see all entries.
+KVANT_GPU bool MaySee(uint32_t rows, int row) { return (rows >> (row & 31) & 1) != 0; }
+
+KVANT_GPU bool IsHidden(const AttentionParams& p, const Piece& piece, const QueryRow& row,
+                        int position) {
+  for (int h = piece.hidden_begin; h < piece.hidden_end; ++h) {
+    const Hidden& hidden = p.tables.hidden[h];
+    if (position >= hidden.begin && position < hidden.end && MaySee(hidden.rows, row.row)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+KVANT_GPU float Changed(const AttentionParams& p, const QueryRow& row, int position, float score) {
+  if (p.score_cap > 0.0f) score = p.score_cap * Tanh(score / p.score_cap);
+  const int distance = position - row.position;
+  if (p.slopes != nullptr) score += p.slopes[row.head] * static_cast<float>(distance);
+  if (p.distances != nullptr) {
+    int index = distance - p.distance_least;
+    index = index < 0 ? 0 : index >= p.distance_count ? p.distance_count - 1 : index;
+    score += p.distances[row.head * p.distance_stride + index];
+  }
+  return score;
+}
+
+// Whether a position of a block has a key and a value. Where all its rows must not see it there
+// may be anything.
+KVANT_GPU bool IsWritten(const AttentionParams& p, const Piece& piece, const Entry& entry,
+                         int slot) {
+  if (slot >= entry.count) return false;
+  for (int h = piece.hidden_begin; h < piece.hidden_end; ++h) {
+    const Hidden& hidden = p.tables.hidden[h];
+    const int position = entry.position + slot;
+    if (position >= hidden.begin && position < hidden.end && (entry.rows & ~hidden.rows) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The positions that some query of a tile sees, and those that all see.
+struct TileRange {
+  int32_t begin, end;
+  int32_t all_begin, all_end;
+};
+KVANT_GPU TileRange RangeOf(const AttentionParams& p, const Piece& piece, int first_query,
+                            int queries) {
+  const int first_row = first_query / p.heads_per_kv;
+  const int last_row = (first_query + queries - 1) / p.heads_per_kv;
+  TileRange range = {INT32_MAX, 0, 0, INT32_MAX};
+  for (int row = first_row; row <= last_row; ++row) {
+    const int position = p.tables.positions[piece.first_row + row];
+    const int first = FirstVisible(p.window_kind, p.window, position);
+    range.begin = Least(range.begin, first);
+    range.end = Most(range.end, position + 1);
+    range.all_begin = Most(range.all_begin, first);
+    range.all_end = Least(range.all_end, position + 1);
+  }
+  return range;
+}
+
+}  // namespace kvant::cuda
