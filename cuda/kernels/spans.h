@@ -11,6 +11,7 @@
 // products are those of the tensor cores: mma.sync and wgmma give the same bits.
 #pragma once
 
+#include "cuda/kernels/layouts.h"
 #include "cuda/kernels/mask.h"
 
 namespace kvant::cuda {
