@@ -131,19 +131,9 @@ class GpuBlock {
     *static_cast<uint4*>(to) = bytes > 0 ? *static_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
 #endif
   }
-  KVANT_GPU static void EndGroup() {
+  KVANT_GPU static void Wait() {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-  }
-  // Waits until at most so many groups, 0 or 1, are under way.
-  KVANT_GPU static void Wait(int under_way) {
-#if __CUDA_ARCH__ >= 800
-    if (under_way == 0) {
-      asm volatile("cp.async.wait_group 0;" ::: "memory");
-    } else {
-      asm volatile("cp.async.wait_group 1;" ::: "memory");
-    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
   }
 
@@ -317,8 +307,6 @@ class HostBlock {
       std::memset(to, 0, 16);
     }
   }
-  static void EndGroup() {}
-  static void Wait(int /*under_way*/) {}
   static Words2 Load8(const std::byte* from) { return Load<Words2>(from); }
   static Words4 Load16(const std::byte* from) { return Load<Words4>(from); }
   static void Store8(float* to, float a, float b) {

@@ -69,21 +69,21 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
     Begin(block, p, piece, group, first_query, queries);
     Score(block, group);
     for (int span = first_span_; span < last_span_; ++span) {
-      EndScores(block);
+      EndLast(block);
       Weigh(block, p, piece, span);
       AddValues(block);
       AddWeights(block);
-      EndValues(block);
+      EndLast(block);
       // The next scores are computed while this span's results are joined, if registers allow it.
       if constexpr (kScoresFirst) Score(block, group);
       JoinSums(block, span);
       if constexpr (!kScoresFirst) Score(block, group);
     }
-    EndScores(block);
+    EndLast(block);
     Weigh(block, p, piece, last_span_);
     AddValues(block);
     AddWeights(block);
-    EndValues(block);
+    EndLast(block);
     JoinSums(block, last_span_);
     Finish(block, p, piece);
   }
@@ -110,7 +110,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
         });
         each([&](HopperRows& of, int group) { of.ScoreTile(block, group, tile); });
       }
-      each([&](HopperRows& of, int /*group*/) { of.EndScores(block); });
+      each([&](HopperRows& of, int /*group*/) { of.EndLast(block); });
       each([&](HopperRows& of, int /*group*/) { of.Weigh(block, p, piece, span); });
       for (int tile = 0; tile < At::kTiles; ++tile) {
         block.InGroup(0, [&] { ProduceValues(block, p, piece, span, tile); });
@@ -118,7 +118,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
       }
       each([&](HopperRows& of, int /*group*/) {
         of.AddWeights(block);
-        of.EndValues(block);
+        of.EndLast(block);
         of.JoinSums(block, span);
       });
     }
@@ -146,7 +146,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
 #pragma unroll
     for (int tile = 0; tile < At::kTiles; ++tile) ScoreTile(block, group, tile);
   }
-  // Scores of a tile, once the products are there.
+  // Begins with the scores of a tile.
   template <class Block>
   KVANT_GPU void ScoreTile(Block& block, int group, int tile) {
     block.WaitFull(number_ + tile);
@@ -184,19 +184,12 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
     block.template WaitProducts<1>();
     block.GiveBack(number_ + tile - 1);
   }
+  // All scores, or all sums of values, of a span are there.
   template <class Block>
   KVANT_GPU void EndLast(Block& block) {
     block.template WaitProducts<0>();
     block.GiveBack(number_ + At::kTiles - 1);
     number_ += At::kTiles;
-  }
-  template <class Block>
-  KVANT_GPU void EndScores(Block& block) {
-    EndLast(block);
-  }
-  template <class Block>
-  KVANT_GPU void EndValues(Block& block) {
-    EndLast(block);
   }
 
   template <class Block>

@@ -224,10 +224,10 @@ class HopperCopies {
       const uint32_t high = words[n / 2].w[n % 2 * 2 + 1] ^ bias;
       const uint32_t first_pairs = Permute(low, high, 0x5140);
       const uint32_t later_pairs = Permute(low, high, 0x7362);
-      rows[0].w[n] = LowCodes(first_pairs);
-      rows[1].w[n] = HighCodes(first_pairs);
-      rows[2].w[n] = LowCodes(later_pairs);
-      rows[3].w[n] = HighCodes(later_pairs);
+      rows[0].w[n] = Codes(first_pairs, 0);
+      rows[1].w[n] = Codes(first_pairs, 1);
+      rows[2].w[n] = Codes(later_pairs, 0);
+      rows[3].w[n] = Codes(later_pairs, 1);
     }
   }
 

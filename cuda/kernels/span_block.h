@@ -56,8 +56,7 @@ class SpanBlock : public GpuBlock {
     for (int at = lane * 16; at < bytes; at += 32 * 16) {
       CopyAhead(to + at / row_bytes * row + at % row_bytes, from + at);
     }
-    EndGroup();
-    Wait(0);
+    Wait();
     __syncwarp();
 #endif
   }

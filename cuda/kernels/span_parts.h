@@ -1,5 +1,5 @@
-// What the warps of span_rows.h read from shared memory, as the operands of products that they
-// need, and the queries that are put there before.
+// Parts of span_rows.h: the blocks of a span, the queries in shared memory, what warps read from
+// there as operands of products, and the results that threads write.
 #pragma once
 
 #include "cuda/kernels/span_block.h"

@@ -55,14 +55,8 @@ KVANT_GPU float Share(float max, float total, float sink) {
 inline constexpr uint32_t kBiased = 0x64806480;    // 1024 + 128, twice
 inline constexpr uint32_t kExponent = 0x64646464;  // of the halves from 1024 to 2047
 
-// Two bytes of a word, from 0 to 255, as halves from -128 to 127.
-KVANT_GPU HalfPair LowCodes(uint32_t word) {
-  return Subtract(Permute(word, kExponent, 0x4140), kBiased);
-}
-KVANT_GPU HalfPair HighCodes(uint32_t word) {
-  return Subtract(Permute(word, kExponent, 0x4342), kBiased);
-}
-
+// The two lower bytes of a word (half 0) or the two upper ones, from 0 to 255, as halves from -128
+// to 127.
 KVANT_GPU HalfPair Codes(uint32_t word, int half) {
   return Subtract(Permute(word, kExponent, half == 0 ? 0x4140 : 0x4342), kBiased);
 }

@@ -235,7 +235,8 @@ void DeviceAttention::AddWork(const kv::PassView& view, const kv::PassView::Work
           static_cast<int32_t>(run.first_position + first),
           static_cast<int32_t>(std::min<int64_t>(kv::kBlockTokens, run.count - first)),
           joins ? ~0u : RowsOf(run.rows)};
-      if (joins && entry.position <= entries[tables.entries - 1].position) {
+      if (joins && static_cast<int32_t>(tables.entries) > piece.entries_begin &&
+          entry.position <= entries[tables.entries - 1].position) {
         // The sequence has one block there; its end may have moved.
         cuda::Entry& last = entries[tables.entries - 1];
         if (entry.position == last.position) last.count = std::max(last.count, entry.count);
