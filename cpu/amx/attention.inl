@@ -25,6 +25,51 @@
 // Fewer query vectors than this, if their products are exact, are no work for tiles.
 constexpr int64_t kTileQueriesMin = 16;
 
+// A query vector's weights become lines of parts, 32 positions each.
+template <int kParts>
+struct PartLines {
+  std::byte* lines;
+  int64_t part;    // bytes between the parts of a line
+  float* weights;  // where they are kept, too, by offset in the span; null: nowhere
+
+  void operator()(int64_t offset, const F32 (&vectors)[kStepVectors]) const {
+    std::byte* line = lines + offset / 32 * kLineBytes;
+    PutPairs<kParts, true>(vectors[0], vectors[1], line, part);
+    PutPairs<kParts, true>(vectors[2], vectors[3], line + kLineBytes, part);
+    if (weights == nullptr) return;
+    for (int v = 0; v < kStepVectors; ++v) Store(weights + offset + v * kLanes, vectors[v]);
+  }
+};
+
+// A query vector's weights become codes, 64 a line, low and high bytes apart, in the order of
+// ValueGroupOf.
+struct CodeLines {
+  std::byte* low;
+  std::byte* high;
+  const float* scales;  // by which weights become codes
+
+  void operator()(int64_t offset, const F32 (&weights)[kStepVectors]) const {
+    // The low bytes of a lane's four codes in its first 32 bits, the high ones in the third; or in
+    // the second and the fourth.
+    const __m512i even = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, 1, 5, 9, 13, -1, -1, -1, -1));
+    const __m512i odd = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(-1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, 1, 5, 9, 13));
+    const auto codes = [&](int v) __attribute__((always_inline)) {
+      return _mm512_castps_si512(ShiftedCode(weights[v], Load(scales + offset + v * kLanes)));
+    };
+    const auto two = [&](int v) __attribute__((always_inline)) {
+      return _mm512_or_si512(_mm512_shuffle_epi8(codes(v), even),
+                             _mm512_shuffle_epi8(codes(v + 1), odd));
+    };
+    const __m512i first = two(0);
+    const __m512i second = two(2);
+    _mm512_store_si512(low + offset, _mm512_unpacklo_epi64(first, second));
+    _mm512_store_si512(high + offset, _mm512_unpackhi_epi64(first, second));
+  }
+};
+static_assert(kStepTokens == kLineBytes);
+
 // The products of AttendTile.
 struct TileProducts {
   AttentionPanels panels;
@@ -52,27 +97,27 @@ struct TileProducts {
     VisitKvFormat(tile.task->k_element, [&]<class Format>(Format) { ScoreOf<Format>(tile); });
   }
 
-  // From sums of integers to scores.
+  // From sums of integers to products with scaled keys.
   void Finish(const QueryTile& tile, int query) const {
     if (wanted.empty() || !KvHasScales(tile.task->k_element)) return;
     const PositionRange tiles = StepsWanted(kKeyTileTokens);
     float* scores = tile.ScoresOf(query);
-    const F32 factor = Broadcast(tile.query_factor[query]);
     for (int64_t i = tiles.begin * kKeyTileTokens; i < tiles.end * kKeyTileTokens; i += kLanes) {
-      const F32 product = Mul(ToFloat(LoadInts(scores + i)), Load(panels.key_scales + i));
-      Store(scores + i, Mul(product, factor));
+      Store(scores + i, Mul(ToFloat(LoadInts(scores + i)), Load(panels.key_scales + i)));
     }
   }
 
-  void Take(const QueryTile& tile, int query, const SeenScores& seen) const {
-    if (wanted.empty()) return;
-    VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
-      if constexpr (Format::kHasScales) {
-        TakeCodes(tile, query, seen);
-      } else {
-        TakeWeights<kPartsOf<Format>>(tile, query, seen);
-      }
-    });
+  template <class Format>
+  auto SinkOf(const QueryTile& tile, int query, PositionRange steps) const {
+    ClearLines<Format>(tile, query, {0, steps.begin});
+    ClearLines<Format>(tile, query, {steps.end, kAttentionSpan});
+    if constexpr (Format::kHasScales) {
+      return CodeLines{WeightsOf(tile, query, 0), WeightsOf(tile, query, 1), tile.code_scales};
+    } else {
+      return PartLines<kPartsOf<Format>>{
+          WeightsOf(tile, query, 0), panels.unit_blocks * kTileLines * kWeightBytes,
+          panels.left_out_count > 0 ? tile.ScoresOf(query) : nullptr};
+    }
   }
 
   void Weigh(const QueryTile& tile) const {
@@ -127,57 +172,19 @@ struct TileProducts {
                            kScoreStride * int64_t{sizeof(float)});
   }
 
-  // Writes zeros over the weights of what a query vector does not see in these steps.
-  static void ClearUnseen(float* weights, const SeenScores& seen, PositionRange steps,
-                          int64_t step) {
-    int64_t done = steps.begin * step;
-    for (int s = 0; s < seen.count; ++s) {
-      std::fill(weights + done, weights + Greatest(done, seen.offsets[s].begin), 0.0f);
-      done = seen.offsets[s].end;
-    }
-    std::fill(weights + done, weights + Greatest(done, steps.end * step), 0.0f);
-  }
-
-  // A query vector's weights as lines of parts.
-  template <int kParts>
-  void TakeWeights(const QueryTile& tile, int query, const SeenScores& seen) const {
-    const PositionRange steps = StepsWanted(32);
-    float* weights = tile.ScoresOf(query);
-    ClearUnseen(weights, seen, steps, 32);
-    std::byte* line = WeightsOf(tile, query, 0);
-    const int64_t part = panels.unit_blocks * kTileLines * kWeightBytes;
-    for (int64_t step = steps.begin; step < steps.end; ++step) {
-      const float* some = weights + 32 * step;
-      PutPairs<kParts, true>(Load(some), Load(some + kLanes), line + step * kLineBytes, part);
-    }
-  }
-
-  // A query vector's scaled weights as codes, low and high bytes apart, in the order of
-  // ValueGroupOf.
-  void TakeCodes(const QueryTile& tile, int query, const SeenScores& seen) const {
-    // The low bytes of a lane's four codes in its first 32 bits, the high ones in the third; or in
-    // the second and the fourth.
-    const __m512i even = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, 1, 5, 9, 13, -1, -1, -1, -1));
-    const __m512i odd = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(-1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, 1, 5, 9, 13));
-    const PositionRange steps = StepsWanted(64);
-    float* weights = tile.ScoresOf(query);
-    ClearUnseen(weights, seen, steps, 64);
-    const F32 inverse = ChooseWeightStep(tile, query, seen.scaled);
-    std::byte* low = WeightsOf(tile, query, 0);
-    std::byte* high = WeightsOf(tile, query, 1);
-    const auto two = [&](const float* some) __attribute__((always_inline)) {
-      const F32 first = ShiftedCode(Load(some), inverse);
-      const F32 second = ShiftedCode(Load(some + kLanes), inverse);
-      return _mm512_or_si512(_mm512_shuffle_epi8(_mm512_castps_si512(first), even),
-                             _mm512_shuffle_epi8(_mm512_castps_si512(second), odd));
-    };
-    for (int64_t step = steps.begin; step < steps.end; ++step) {
-      const __m512i first = two(weights + 64 * step);
-      const __m512i second = two(weights + 64 * step + 2 * kLanes);
-      _mm512_store_si512(low + step * kLineBytes, _mm512_unpacklo_epi64(first, second));
-      _mm512_store_si512(high + step * kLineBytes, _mm512_unpackhi_epi64(first, second));
+  // Zeros as weights in these offsets of the span, whole steps of the softmax, as far as the unit
+  // sees something there.
+  template <class Format>
+  void ClearLines(const QueryTile& tile, int query, PositionRange offsets) const {
+    constexpr int64_t kStep = kStepOf<Format>;
+    static_assert(kStepTokens % kStep == 0);
+    const PositionRange steps = StepsWanted(kStep);
+    const PositionRange lines = Intersect(steps, {offsets.begin / kStep, offsets.end / kStep});
+    if (lines.empty()) return;
+    constexpr int kParts = Format::kHasScales ? 2 : kPartsOf<Format>;
+    for (int part = 0; part < kParts; ++part) {
+      std::memset(WeightsOf(tile, query, part) + lines.begin * kLineBytes, 0,
+                  static_cast<size_t>((lines.end - lines.begin) * kLineBytes));
     }
   }
 

@@ -105,6 +105,7 @@ void PackQueries(QueryTile& tile, const AttentionPanels& panels) {
       if constexpr (Format::kHasScales) {
         tile.query_factor[query] = PackQueryCodes(task, QueryOf(tile, query), line);
       } else {
+        tile.query_factor[query] = 1.0f;
         PackQuery<Format>(task, QueryOf(tile, query), line);
       }
     }
@@ -230,7 +231,7 @@ bool PackValueStep(const StepValues<Format>& values, int64_t v_dim, std::byte* t
   return SumByHalves(check) == 0.0f;
 }
 
-// Which four of a step's positions meet the codes of line `line`: TakeCodes has the codes of
+// Which four of a step's positions meet the codes of line `line`: CodeLines has the codes of
 // sixteen positions in four lanes, those of four vectors side by side.
 constexpr int64_t ValueGroupOf(int64_t line) { return line % 4 * 4 + line / 4; }
 

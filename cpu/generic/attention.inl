@@ -25,6 +25,7 @@ void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
   for (int q = 0; q < count; ++q) {
     const int query = first + q;
     const float* source = QueryOf(tile, query) + begin;
+    tile.query_factor[query] = task.scale;
     if (!KvHasScales(task.k_element)) {
       for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
       continue;
@@ -59,13 +60,12 @@ void PackQueries(QueryTile& tile) {
 
 // ---- Scores -------------------------------------------------------------------------------------
 
-// scores[q][token] = scale * (query q . key of token) for kTiles adjacent key tiles.
+// scores[q][token] = query q . key of token for kTiles adjacent key tiles.
 //
 // Here and in AddValueVectors the loops over constant counts are unrolled by order: GCC would
 // otherwise do it too late to keep the sums out of memory.
 template <int kQueries, int kTiles, class Element>
-inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, float scale,
-                          float* scores) {
+inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, float* scores) {
   constexpr int kVectors = kTiles * kKeyTileVectors;
   const int64_t tile_elements = int64_t{k_dim} * kKeyTileTokens;
   F32 sums[kQueries][kVectors];
@@ -96,7 +96,7 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      Store(scores + q * kScoreStride + v * kLanes, Mul(Broadcast(scale), sums[q][v]));
+      Store(scores + q * kScoreStride + v * kLanes, sums[q][v]);
     }
   }
 }
@@ -109,7 +109,7 @@ void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const S
   const int64_t token = p - segment.run->first_position;
   float* scores = tile.ScoresOf(first) + (p - tile.span_begin);
   const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
-  ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, tile.task->scale, scores);
+  ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, scores);
 }
 
 // The same for all of `positions`, which begin at a tile.
@@ -272,6 +272,16 @@ void WeighUnit(const QueryTile& tile) {
 
 // ---- Tasks --------------------------------------------------------------------------------------
 
+// A query's weights take the place of its scores.
+struct FloatSink {
+  float* weights;
+
+  void operator()(int64_t offset, const F32 (&vectors)[kStepVectors]) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kStepVectors; ++v) Store(weights + offset + v * kLanes, vectors[v]);
+  }
+};
+
 // The products of this file.
 struct VectorProducts {
   static void Begin(QueryTile& tile) {
@@ -281,8 +291,13 @@ struct VectorProducts {
   static void BeginSpan(const QueryTile& /*tile*/) {}
   static void Score(const QueryTile& tile) { ScoreUnit(tile); }
   static void Finish(const QueryTile& /*tile*/, int /*query*/) {}
-  static void Take(const QueryTile& tile, int query, const SeenScores& seen) {
-    if (KvHasScales(tile.task->v_element)) StoreCodes(tile, query, seen);
+  template <class Format>
+  static auto SinkOf(const QueryTile& tile, int query, PositionRange steps) {
+    if constexpr (Format::kHasScales) {
+      return CodeSink(tile, query, steps);
+    } else {
+      return FloatSink{tile.ScoresOf(query)};
+    }
   }
   static void Weigh(const QueryTile& tile) { WeighUnit(tile); }
 };

@@ -1,5 +1,6 @@
 // Scores of keys that begin with their values (KeyForm::kValueFirst): the product of a query's
-// first part with the value, read where values lie, is added to what the key tiles have given.
+// first part with the value, read where values lie, is added to what the key tiles have given, both
+// times their factors.
 //
 // Included inside an instruction set's namespace and target region, after attention_q8.inl and
 // before attention.inl.
@@ -7,10 +8,11 @@
 // Float products are kept in sixteen lanes, lane = dimension % 16, as in SumLanes; those of q8
 // codes are exact integers. So neither blocks nor vector widths change a bit.
 
-// scores[q][token] += scale * (query q . value of token) for kTokens adjacent tokens.
+// scores[q][token] = key_factors[q] * scores[q][token] + scale * (query q . value of token) for
+// kTokens adjacent tokens.
 template <int kQueries, int kTokens, class Element>
 inline void AddValueProducts(const float* const* queries, int64_t v_dim, const Element* values,
-                             float scale, float* scores) {
+                             const float* key_factors, float scale, float* scores) {
   F32 sums[kQueries][kTokens][kSumVectors];
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
@@ -55,7 +57,10 @@ inline void AddValueProducts(const float* const* queries, int64_t v_dim, const E
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) scores[q * kScoreStride + t] += scale * SumLanes(sums[q][t]);
+    for (int t = 0; t < kTokens; ++t) {
+      float& score = scores[q * kScoreStride + t];
+      score = score * key_factors[q] + scale * SumLanes(sums[q][t]);
+    }
   }
 }
 
@@ -70,7 +75,7 @@ void AddValueScores(const QueryTile& tile, int first, const KvRun& run, Position
     AddValueProducts<kQueries, kCount>(
         queries, v_dim,
         reinterpret_cast<const Element*>(run.values) + (p - run.first_position) * v_dim,
-        tile.task->scale, tile.ScoresOf(first) + (p - tile.span_begin));
+        tile.query_factor + first, tile.task->scale, tile.ScoresOf(first) + (p - tile.span_begin));
   };
   int64_t p = positions.begin;
   for (; p + kTokens <= positions.end; p += kTokens) {
@@ -133,6 +138,7 @@ inline void AddQ8ValueProducts(const QueryTile& tile, int first, const int8_t* v
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
     const float factor = tile.latent_factor[first + q];
+    const float key_factor = tile.query_factor[first + q];
 #pragma GCC unroll 8
     for (int g = 0; g < kGroups; ++g) {
       int32_t dots[kValueTileTokens];
@@ -141,7 +147,8 @@ inline void AddQ8ValueProducts(const QueryTile& tile, int first, const int8_t* v
       const int64_t count = Least(kValueTileTokens, tokens - token);
       float* place = scores + q * kScoreStride + token;
       for (int64_t t = 0; t < count; ++t) {
-        place[t] += static_cast<float>(dots[t]) * value_scales[token + t] * factor;
+        const float product = static_cast<float>(dots[t]) * value_scales[token + t];
+        place[t] = place[t] * key_factor + product * factor;
       }
     }
   }

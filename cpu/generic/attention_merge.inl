@@ -1,5 +1,6 @@
-// Partial results of attention, a span's maximum, sum of exponentials and weighted values, and how
-// they become a query vector's result: in order of position, whoever computed them.
+// Partial results of attention, a span's maximum (of scores times log2(e)), sum of exponentials and
+// weighted values, and how they become a query vector's result: in order of position, whoever
+// computed them.
 //
 // Included inside an instruction set's namespace and target region, after attention_tile.inl and
 // before attention.inl.
@@ -10,8 +11,9 @@ void MergePartial(const QueryTile& tile, int query, float part_max, float part_t
   if (part_total == 0.0f) return;  // nothing that this row sees
   const float max = tile.max[query];
   const float merged_max = max > part_max ? max : part_max;
-  const F32 old_factor = Exp(Broadcast(max - merged_max));
-  const F32 part_factor = Exp(Broadcast(part_max - merged_max));
+  F32 factors[] = {Broadcast(max - merged_max), Broadcast(part_max - merged_max)};
+  Exp2<24, false>(factors);
+  const auto [old_factor, part_factor] = factors;
 
   const F32 total = Mul(Broadcast(part_total), part_factor);
   tile.total[query] = FirstLane(MulAdd(Broadcast(tile.total[query]), old_factor, total));
@@ -28,7 +30,8 @@ void MergeSink(const QueryTile& tile, int query) {
   const AttentionTask& task = *tile.task;
   if (task.sinks == nullptr) return;
   for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(tile.span_sums + i, Zero());
-  MergePartial(tile, query, task.sinks[query % task.heads_per_kv], 1.0f, tile.span_sums);
+  const float sink = task.sinks[query % task.heads_per_kv] * kLog2E;
+  MergePartial(tile, query, sink, 1.0f, tile.span_sums);
 }
 
 // The partial result of a query vector in the span at work: maximum, sum of exponentials, from 16

@@ -8,12 +8,11 @@
 
 // ---- Scores -------------------------------------------------------------------------------------
 
-// scores[q][token] = scale * (query q . key of token) for kTiles adjacent key tiles; queries are
-// [dims4][kQueries] words of four codes.
+// scores[q][token] = scale of the key * (query q . key of token) for kTiles adjacent key tiles;
+// queries are [dims4][kQueries] words of four codes.
 template <int kQueries, int kTiles>
-inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums,
-                            const float* query_factors, int dims4, const uint8_t* keys,
-                            const float* key_scales, float* scores) {
+inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums, int dims4,
+                            const uint8_t* keys, const float* key_scales, float* scores) {
   constexpr int kVectors = kTiles * kKeyTileVectors;
   constexpr int kRowBytes = kKeyTileTokens * 4;
   I32 sums[kQueries][kVectors];
@@ -43,8 +42,7 @@ inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums,
     const F32 key_scale = Load(key_scales + v * kLanes);
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
-      const F32 product = Mul(ToFloat(sums[q][v]), key_scale);
-      Store(scores + q * kScoreStride + v * kLanes, Mul(product, Broadcast(query_factors[q])));
+      Store(scores + q * kScoreStride + v * kLanes, Mul(ToFloat(sums[q][v]), key_scale));
     }
   }
 }
@@ -58,9 +56,9 @@ void ScoreQ8Block(const QueryTile& tile, int first, const float* packed, const K
   const auto score = [&]<int kCount>(std::integral_constant<int, kCount>, int64_t p) {
     const int64_t token = p - run.first_position;
     ScoreQ8KeyTiles<kQueries, kCount>(
-        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, tile.query_factor + first,
-        dims4, reinterpret_cast<const uint8_t*>(run.keys) + token * dims4 * 4,
-        run.key_scales + token, tile.ScoresOf(first) + (p - tile.span_begin));
+        reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, dims4,
+        reinterpret_cast<const uint8_t*>(run.keys) + token * dims4 * 4, run.key_scales + token,
+        tile.ScoresOf(first) + (p - tile.span_begin));
   };
   int64_t p = positions.begin;
   for (; p + (kTiles - 1) * kKeyTileTokens < positions.end; p += kTiles * kKeyTileTokens) {
@@ -123,22 +121,24 @@ inline void ClearCodes(FourCodes* codes, PositionRange offsets) {
       static_cast<size_t>((offsets.end - offsets.begin) / kValueTileTokens) * sizeof(FourCodes));
 }
 
-// From the scaled weights of what a query sees to its codes.
-void StoreCodes(const QueryTile& tile, int query, const SeenScores& seen) {
-  const float* weights = tile.ScoresOf(query);
-  FourCodes* codes = tile.WeightCodesOf(query);
-  const F32 inverse = ChooseWeightStep(tile, query, seen.scaled);
-  int64_t done = 0;
-  for (int s = 0; s < seen.count; ++s) {
-    const PositionRange offsets = seen.offsets[s];
-    ClearCodes(codes, {done, offsets.begin});
-    for (int64_t i = offsets.begin; i < offsets.end; i += kLanes) {
-      StoreWeightCodes(ShiftedCode(Load(weights + i), inverse), codes + i / kValueTileTokens);
-    }
-    done = offsets.end;
+// A query's weights become codes.
+struct CodeSink {
+  FourCodes* codes;     // of the query
+  const float* scales;  // by which weights become codes
+
+  CodeSink(const QueryTile& tile, int query, PositionRange steps)
+      : codes(tile.WeightCodesOf(query)), scales(tile.code_scales) {
+    ClearCodes(codes, {0, steps.begin});
+    ClearCodes(codes, {steps.end, kAttentionSpan});
   }
-  ClearCodes(codes, {done, kAttentionSpan});
-}
+  void operator()(int64_t offset, const F32 (&weights)[kStepVectors]) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kStepVectors; ++v) {
+      const int64_t at = offset + v * kLanes;
+      StoreWeightCodes(ShiftedCode(weights[v], Load(scales + at)), codes + at / kValueTileTokens);
+    }
+  }
+};
 
 // As kValueStretch, in groups of tokens: longer, because sums of integers are added up from zero.
 inline constexpr int64_t kQ8ValueStretch = 32;

@@ -1,109 +1,82 @@
-// The softmax of attention: from the scores of a query vector in a span to its weights, relative to
-// the span's largest score, and to the codes by which q8 values are multiplied.
+// The softmax of attention: from what the products of a query vector and the keys of a span have
+// given to weights relative to the span's largest score, which the kernel's sink takes.
 //
 // Included inside an instruction set's namespace and target region, after attention_codes.inl and
 // before attention_spans.inl. It keeps the invariants of attention.inl: exponentials are summed in
 // lanes by position % 16, and which exponential is used, the quick one or the one for all numbers,
 // changes no bit.
+//
+// Scores are exponents of 2 here: a weight is 2^(product * factor - max), where the factor holds
+// log2(e). What some families do to scores, and factors that could overflow, are applied to the
+// products before; then the factor is 1.
 
-// Writes -infinity over the scores of whole tiles that `seen` does not cover, and returns these
-// whole tiles, as offsets in the span.
-inline PositionRange MaskEdges(float* scores, PositionRange seen, int64_t span_begin) {
-  const int64_t begin = seen.begin - span_begin;
-  const int64_t end = seen.end - span_begin;
-  const int64_t tiles_begin = TileFloor(begin);
-  const int64_t tiles_end = TileFloor(end + kKeyTileTokens - 1);
-  for (int64_t i = tiles_begin; i < begin; ++i) scores[i] = -INFINITY;
-  for (int64_t i = end; i < tiles_end; ++i) scores[i] = -INFINITY;
-  return {tiles_begin, tiles_end};
+// What a row may see of the span's segments.
+inline SeenOffsets FindSeen(const QueryTile& tile, int row) {
+  SeenOffsets seen;
+  for (int s = 0; s < tile.segment_count; ++s) {
+    if ((tile.segments[s].rows >> row & 1) == 0) continue;
+    const PositionRange positions = Intersect(tile.segments[s].positions, tile.seen[row]);
+    if (positions.empty()) continue;
+    const PositionRange range = {positions.begin - tile.span_begin,
+                                 positions.end - tile.span_begin};
+    if (seen.count > 0 && seen.ranges[seen.count - 1].end == range.begin) {
+      seen.ranges[seen.count - 1].end = range.end;
+    } else {
+      seen.ranges[seen.count++] = range;
+    }
+  }
+  if (seen.count > 0) {
+    seen.steps = {seen.ranges[0].begin / kStepTokens * kStepTokens,
+                  static_cast<int64_t>(
+                      RoundUp(static_cast<size_t>(seen.ranges[seen.count - 1].end), kStepTokens))};
+  }
+  return seen;
 }
 
-// The largest and the smallest of a query vector's scores in a span, NaN aside, lane by lane; in
-// several vectors, because each comparison waits for the one before.
-struct ScoreRange {
-  static constexpr int kVectors = 4;
-  F32 max[kVectors];
-  F32 min[kVectors];
+// Writes -infinity over the scores that a row does not see in its steps.
+inline void MaskUnseen(const QueryTile& tile, int row, const SeenOffsets& seen, float* scores) {
+  const auto mask = [scores](PositionRange range) {
+    std::fill(scores + range.begin, scores + Greatest(range.begin, range.end), -INFINITY);
+  };
+  int64_t done = seen.steps.begin;
+  for (int r = 0; r < seen.count; ++r) {
+    mask({done, seen.ranges[r].begin});
+    done = seen.ranges[r].end;
+  }
+  mask({done, seen.steps.end});
+  ForEachHidden(tile, row, seen.steps, mask);
+}
 
-  ScoreRange() {
+// The largest and the smallest of a query vector's scores in whole steps, NaN aside; in several
+// vectors, because each comparison waits for the one before.
+struct ScoreRange {
+  float largest;
+  float smallest;
+
+  ScoreRange(const float* scores, PositionRange steps) {
+    F32 max[kStepVectors];
+    F32 min[kStepVectors];
     for (F32& lanes : max) lanes = Broadcast(-INFINITY);
     for (F32& lanes : min) lanes = Broadcast(INFINITY);
-  }
-  // Whole tiles.
-  void Add(const float* scores, PositionRange offsets) {
-    int64_t i = offsets.begin;
-    for (; i + kVectors * kLanes <= offsets.end; i += kVectors * kLanes) {
-      AddAt<kVectors>(scores + i);
-    }
-    for (; i < offsets.end; i += kSumLanes) AddAt<kSumVectors>(scores + i);
-  }
-  float Largest() const { return LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3]))); }
-  float Smallest() const {
-    return -LargestLane(Sub(Zero(), Min(Min(min[0], min[1]), Min(min[2], min[3]))));
-  }
-
- private:
-  template <int kCount>
-  void AddAt(const float* scores) {
-    static_assert(kCount <= kVectors);
+    for (int64_t i = steps.begin; i < steps.end; i += kStepTokens) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) {
-      const F32 lanes = Load(scores + v * kLanes);
-      max[v] = Max(lanes, max[v]);
-      min[v] = Min(lanes, min[v]);
+      for (int v = 0; v < kStepVectors; ++v) {
+        const F32 lanes = Load(scores + i + v * kLanes);
+        max[v] = Max(lanes, max[v]);
+        min[v] = Min(lanes, min[v]);
+      }
     }
+    static_assert(kStepVectors == 4);
+    largest = LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3])));
+    smallest = -LargestLane(Sub(Zero(), Min(Min(min[0], min[1]), Min(min[2], min[3]))));
   }
 };
 
-// scores = finish(exp(scores - max), offset) for kVectors vectors from an offset on; adds the
-// exponentials to the sums by lane.
-template <int kVectors, class Exp, class Finish>
-inline void ExponentialsAt(int64_t offset, float* scores, float max, F32 (&sums)[kSumVectors],
-                           const Exp& exp, const Finish& finish) {
-  F32 weights[kVectors];
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    weights[v] = Sub(Load(scores + offset + v * kLanes), Broadcast(max));
-  }
-  exp(weights);
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    const int64_t at = offset + v * kLanes;
-    sums[v % kSumVectors] = Add(sums[v % kSumVectors], weights[v]);
-    Store(scores + at, finish(weights[v], at));
-  }
-}
-
-// The same for whole tiles.
-template <class Exp, class Finish>
-inline void Exponentials(float* scores, PositionRange offsets, float max, F32 (&sums)[kSumVectors],
-                         const Exp& exp, const Finish& finish) {
-  constexpr int kVectors = 4;
-  static_assert(kVectors % kSumVectors == 0 && kKeyTileTokens % kSumLanes == 0);
-  int64_t i = offsets.begin;
-  for (; i + kVectors * kLanes <= offsets.end; i += kVectors * kLanes) {
-    ExponentialsAt<kVectors>(i, scores, max, sums, exp, finish);
-  }
-  for (; i < offsets.end; i += kSumLanes) {
-    ExponentialsAt<kSumVectors>(i, scores, max, sums, exp, finish);
-  }
-}
-
-// Writes -infinity over the scores of hidden positions in the offsets of a span.
-inline void MaskHidden(const QueryTile& tile, int row, PositionRange offsets, float* scores) {
-  for (const HiddenPositions& hidden : tile.task->hidden) {
-    if ((tile.RowsOf(hidden.rows) >> row & 1) == 0) continue;
-    const PositionRange masked =
-        Intersect(offsets, {hidden.begin - tile.span_begin, hidden.end - tile.span_begin});
-    for (int64_t i = masked.begin; i < masked.end; ++i) scores[i] = -INFINITY;
-  }
-}
-
-// What some families do to the scores of a query vector before the softmax.
-inline void AdjustScores(const QueryTile& tile, int query, PositionRange seen, float* scores) {
+// What some families do to the scores of a query vector, and its factor, applied to products.
+inline void ToScores(const QueryTile& tile, int query, const SeenOffsets& seen, float factor,
+                     float* scores) {
   const AttentionTask& task = *tile.task;
   const DistanceBias& bias = task.distance_bias;
-  if (task.score_cap == 0.0f && task.bias_slopes == nullptr && bias.values == nullptr) return;
   static_assert(kLanes <= kDistancePadding);
   const int heads = task.heads_per_kv;
   const F32 cap = Broadcast(task.score_cap);
@@ -111,84 +84,96 @@ inline void AdjustScores(const QueryTile& tile, int query, PositionRange seen, f
   float lane_numbers[kLanes];
   for (int i = 0; i < kLanes; ++i) lane_numbers[i] = static_cast<float>(i);
   const int64_t origin = task.OriginOf(tile.first_row + query / heads);
-  for (int64_t p = TileFloor(seen.begin); p < seen.end; p += kLanes) {
-    F32 score = Load(scores + (p - tile.span_begin));
-    if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
-    const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - origin)));
-    if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
-    if (bias.values != nullptr) score = Add(score, Load(bias.At(query % heads, p - origin)));
-    Store(scores + (p - tile.span_begin), score);
+  for (int r = 0; r < seen.count; ++r) {
+    for (int64_t i = TileFloor(seen.ranges[r].begin); i < seen.ranges[r].end; i += kLanes) {
+      const int64_t p = tile.span_begin + i;
+      F32 score = Mul(Load(scores + i), Broadcast(factor));
+      if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
+      const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - origin)));
+      if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
+      if (bias.values != nullptr) score = Add(score, Load(bias.At(query % heads, p - origin)));
+      Store(scores + i, Mul(score, Broadcast(kLog2E)));
+    }
   }
 }
 
-struct Unscaled {
-  F32 operator()(F32 weights, int64_t /*offset*/) const { return weights; }
+// Makes what products have given scores but for the factor that it returns.
+inline float Prepare(const QueryTile& tile, int query, const SeenOffsets& seen, float* scores) {
+  const AttentionTask& task = *tile.task;
+  const float natural = task.key_form == KeyForm::kValueFirst ? 1.0f : tile.query_factor[query];
+  const float factor = natural * kLog2E;
+  const bool moderate = factor >= 0x1p-100f && factor <= 0x1p100f;
+  const bool adjusts =
+      task.score_cap != 0.0f || task.bias_slopes != nullptr || task.distance_bias.values != nullptr;
+  if (moderate && !adjusts) return factor;
+  ToScores(tile, query, seen, natural, scores);
+  return 1.0f;
+}
+
+// Exponents of 2 from scores: score * factor - base.
+struct ExponentMap {
+  float factor;
+  float base;
+
+  F32 operator()(F32 scores) const { return MulSub(scores, Broadcast(factor), Broadcast(base)); }
 };
 
-// What SoftmaxQuery has found in a span for one query vector: what it sees, in whole tiles, as
-// offsets in the span.
-struct SeenScores {
-  PositionRange offsets[kSpanSegmentsMax];
-  const Segment* segments[kSpanSegmentsMax];
-  int count;
-  ScaledWeights scaled;  // of q8 values
-};
-
-// From scores to exponentials relative to `base`, times the scales of q8 values. Returns the sum of
-// the exponentials.
-template <class Exp>
-float WeighScores(const QueryTile& tile, int query, SeenScores& seen, float base, const Exp& exp) {
-  float* scores = tile.ScoresOf(query);
+// Gives sink(offset, weights) the weights of each step; returns their sum.
+template <int kErrorBits, bool kNormal, class Sink>
+float WeighScores(const float* scores, PositionRange steps, ExponentMap map, Sink sink) {
   F32 sums[kSumVectors];
   for (F32& sum : sums) sum = Zero();
-  if (!KvHasScales(tile.task->v_element)) {
-    for (int s = 0; s < seen.count; ++s) {
-      Exponentials(scores, seen.offsets[s], base, sums, exp, Unscaled());
+  for (int64_t i = steps.begin; i < steps.end; i += kStepTokens) {
+    F32 weights[kStepVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kStepVectors; ++v) weights[v] = map(Load(scores + i + v * kLanes));
+    Exp2<kErrorBits, kNormal>(weights);
+#pragma GCC unroll 4
+    for (int v = 0; v < kStepVectors; ++v) {
+      sums[v % kSumVectors] = Add(sums[v % kSumVectors], weights[v]);
     }
-    return SumLanes(sums);
+    sink(i, weights);
   }
-  ScaledWeights scaled = {Zero(), Zero()};
-  for (int s = 0; s < seen.count; ++s) {
-    const Segment& segment = *seen.segments[s];
-    const int64_t run_offset = segment.run->first_position - tile.span_begin;
-    const RunScales scales = {segment.run->value_scales, run_offset, segment.run->count};
-    const PositionRange offsets = seen.offsets[s];
-    const int64_t end = run_offset + segment.run->count;
-    const int64_t whole =
-        segment.finite_scales ? Least(offsets.end, end / kSumLanes * kSumLanes) : offsets.begin;
-    Exponentials(scores, {offsets.begin, whole}, base, sums, exp, FiniteScales{scales, scaled});
-    Exponentials(scores, {whole, offsets.end}, base, sums, exp, AnyScales{scales, scaled});
-  }
-  seen.scaled = scaled;
   return SumLanes(sums);
 }
 
-// Turns the scores of one query vector into weights relative to the span's maximum, and says for
-// which offsets.
-void SoftmaxQuery(const QueryTile& tile, int query, SeenScores& all) {
-  const int row = query / tile.task->heads_per_kv;
-  float* scores = tile.ScoresOf(query);
-  all.count = 0;
-  ScoreRange range;
-  for (int s = 0; s < tile.segment_count; ++s) {
-    if ((tile.segments[s].rows >> row & 1) == 0) continue;
-    const PositionRange seen = Intersect(tile.segments[s].positions, tile.SeenBy(query));
-    if (seen.empty()) continue;
-    AdjustScores(tile, query, seen, scores);
-    const PositionRange offsets = MaskEdges(scores, seen, tile.span_begin);
-    MaskHidden(tile, row, offsets, scores);
-    range.Add(scores, offsets);
-    all.offsets[all.count] = offsets;
-    all.segments[all.count++] = &tile.segments[s];
+// NaN if a position with a weight that is not zero has a value whose scale is not finite, else 0.
+inline float TaintOf(const QueryTile& tile, const float* scores, PositionRange steps,
+                     const ExponentMap& map) {
+  F32 taint = Zero();
+  for (int64_t i = steps.begin; i < steps.end; i += kLanes) {
+    F32 weights[] = {map(Load(scores + i))};
+    Exp2<18, false>(weights);
+    taint = Add(taint, MulNonZero(weights[0], Load(tile.code_taints + i)));
   }
-  const float max = range.Largest();
+  return SumByHalves(taint);
+}
+
+// Turns what the products of one query vector have given into weights relative to the span's
+// largest score. Products have, beside what AttendTile asks for, SinkOf<Format>(tile, query,
+// steps), a sink for weights that meet values of a format in these steps; others are zeros. A sink
+// of codes leaves the scores as they are.
+template <class Products>
+void SoftmaxQuery(const QueryTile& tile, int query, const SeenOffsets& seen,
+                  const Products& products) {
+  float* scores = tile.ScoresOf(query);
+  const float factor = Prepare(tile, query, seen, scores);
+  MaskUnseen(tile, query / tile.task->heads_per_kv, seen, scores);
+  const ScoreRange range(scores, seen.steps);
+  const float max = range.largest == -INFINITY ? -INFINITY : range.largest * factor;
   // Where all is hidden, weights are zero relative to any finite number.
-  const float base = max == -INFINITY ? 0.0f : max;
+  const ExponentMap map = {factor, max == -INFINITY ? 0.0f : max};
   const int place = query - tile.unit_first;
   tile.span_max[place] = max;
-  if (range.Smallest() - base >= kExpNormalMin) {
-    tile.span_total[place] = WeighScores(tile, query, all, base, NormalExp());
-  } else {
-    tile.span_total[place] = WeighScores(tile, query, all, base, FullExp());
-  }
+  const bool normal = range.smallest * factor - map.base >= kExp2NormalMin;
+  tile.span_total[place] = VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
+    // Codes are rounded to 2^-16 of the largest.
+    constexpr int kErrorBits = Format::kHasScales ? 18 : 24;
+    const auto sink = products.template SinkOf<Format>(tile, query, seen.steps);
+    return normal ? WeighScores<kErrorBits, true>(scores, seen.steps, map, sink)
+                  : WeighScores<kErrorBits, false>(scores, seen.steps, map, sink);
+  });
+  if (!KvHasScales(tile.task->v_element)) return;
+  tile.weight_step[place] = tile.code_step;
+  if (tile.code_tainted) tile.weight_step[place] += TaintOf(tile, scores, seen.steps, map);
 }

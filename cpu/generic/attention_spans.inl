@@ -25,15 +25,6 @@ void PlaceRows(QueryTile& tile, int64_t first_row, int rows) {
   }
 }
 
-// Whether the scales of all values of a run in these positions are finite, if it has any.
-inline bool HasFiniteScales(const AttentionTask& task, const KvRun& run, PositionRange positions) {
-  if (!KvHasScales(task.v_element)) return true;
-  const int64_t begin = TileFloor(positions.begin) - run.first_position;
-  const int64_t end =
-      Least(run.count, TileFloor(positions.end + kKeyTileTokens - 1) - run.first_position);
-  return AreFinite(run.value_scales + begin, end - begin);
-}
-
 // Collects the parts of runs, from run `*next` on, that lie in the span, and moves `*next` over
 // the first runs that end in it.
 void FindSegments(QueryTile& tile, size_t* next) {
@@ -41,6 +32,8 @@ void FindSegments(QueryTile& tile, size_t* next) {
   const PositionRange span = {tile.span_begin, tile.span_begin + kAttentionSpan};
   const PositionRange wanted = Intersect(span, tile.seen_by_any);
   tile.segment_count = 0;
+  tile.segments_for_all = true;
+  tile.coded = {0, 0};
   bool all_end = true;
   for (size_t i = *next; i < task.runs.size(); ++i) {
     const KvRun& run = task.runs[i];
@@ -51,8 +44,8 @@ void FindSegments(QueryTile& tile, size_t* next) {
     const uint64_t rows = tile.RowsOf(run.rows);
     const PositionRange positions = Intersect(wanted, {run.first_position, run_end});
     if (rows == 0 || positions.empty()) continue;
-    tile.segments[tile.segment_count++] = {positions, &run, rows,
-                                           HasFiniteScales(task, run, positions)};
+    tile.segments[tile.segment_count++] = {positions, &run, rows};
+    tile.segments_for_all &= rows == QueryTile::Bits(tile.rows);
   }
 }
 
@@ -61,12 +54,13 @@ void FindSegments(QueryTile& tile, size_t* next) {
 //   BeginSpan(tile)        the span's segments are known
 //   Score(tile)            the unit's scores of all positions that it sees
 //   Finish(tile, query)    the same for a query vector, whose scores are about to be read
-//   Take(tile, query, seen)  a query vector's weights are known
+//   SinkOf(...)            what takes a query vector's weights (attention_softmax.inl)
 //   Weigh(tile)            the unit's weighted values
 template <class Products>
 void AttendTile(QueryTile& tile, Products& products) {
   const AttentionSlice& slice = tile.task->slice;
   const bool whole = slice.partials == nullptr;
+  const int heads = tile.task->heads_per_kv;
   products.Begin(tile);
   size_t next_run = 0;
   const int64_t first = tile.seen_by_any.begin / kAttentionSpan;
@@ -82,11 +76,13 @@ void AttendTile(QueryTile& tile, Products& products) {
     ForEachUnit(tile, [&] {
       const int unit_end = tile.unit_first + tile.unit_count;
       products.Score(tile);
-      for (int q = tile.unit_first; q < unit_end; ++q) {
-        products.Finish(tile, q);
-        SeenScores seen;
-        SoftmaxQuery(tile, q, seen);
-        products.Take(tile, q, seen);
+      for (int row = tile.unit_row; row < tile.unit_row + tile.unit_rows; ++row) {
+        const SeenOffsets seen = FindSeen(tile, row);
+        if (KvHasScales(tile.task->v_element)) ChooseCodeScales(tile, row, seen);
+        for (int q = row * heads; q < (row + 1) * heads; ++q) {
+          products.Finish(tile, q);
+          SoftmaxQuery(tile, q, seen, products);
+        }
       }
       products.Weigh(tile);
       for (int q = tile.unit_first; q < unit_end; ++q) FinishSpan(tile, q);

@@ -70,8 +70,24 @@ inline int64_t TileFloor(int64_t position) { return position / kKeyTileTokens * 
 struct Segment {
   PositionRange positions;
   const KvRun* run;
-  uint64_t rows;       // bit r: row r of the tile may see it
-  bool finite_scales;  // none of its values' scales is NaN
+  uint64_t rows;  // bit r: row r of the tile may see it
+};
+
+// Vectors that the exponential takes at a time, and their positions.
+inline constexpr int kStepVectors = 4;
+inline constexpr int64_t kStepTokens = kStepVectors * kLanes;
+static_assert(kAttentionSpan % kStepTokens == 0 && kStepTokens % kSumLanes == 0);
+
+// What a row may see of a span, hidden positions aside, as offsets in the span: ranges in whole
+// steps.
+struct SeenOffsets {
+  PositionRange steps = {0, 0};
+  PositionRange ranges[kSpanSegmentsMax];
+  int count = 0;
+
+  bool whole() const {
+    return count == 1 && ranges[0].begin == steps.begin && ranges[0].end == steps.end;
+  }
 };
 
 // Some rows with all their heads, and their working memory. Query vector j is head j % heads of
@@ -89,8 +105,9 @@ struct QueryTile {
   // [k_dim / 4 rounded up][queries of the block] words of four codes for q8 keys.
   float* packed;         // blocks across the rows of a unit
   float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
-  float* query_factor;   // [queries]: scale of a query's codes times task->scale
-  int32_t* query_sum;    // [queries]: sum of a query's codes
+  // [queries]: what the products with key tiles are multiplied by to become scores.
+  float* query_factor;
+  int32_t* query_sum;  // [queries]: sum of a query's codes
   // The same for the part of a query that meets q8 values, and its codes: [queries][latent_stride]
   // words of four, each four times, as LoadValuesAsKeys has tokens side by side.
   float* latent_factor;
@@ -105,6 +122,15 @@ struct QueryTile {
   int64_t span_begin;  // position
   Segment* segments;   // [rows * kSpanSegmentsMax]
   int segment_count;
+  bool segments_for_all;  // every row of the tile may see every segment
+
+  // What weights of the row at work, times the scales of q8 values, are codes by
+  // (ChooseCodeScales), by offset in the span.
+  float* code_scales;  // [kAttentionSpan]
+  float* code_taints;  // [kAttentionSpan]: NaN for scales that are not finite, if code_tainted
+  bool code_tainted;
+  float code_step;
+  PositionRange coded;  // offsets for which the above holds for all rows that see just these
 
   int unit_row;  // the unit's first row in the tile
   int unit_rows;
@@ -152,6 +178,18 @@ inline PositionRange SeenByAny(const QueryTile& tile, int first, int count) {
   return any;
 }
 
+// visit(range) for the hidden positions of a row in these offsets of the span.
+template <class Visit>
+inline void ForEachHidden(const QueryTile& tile, int row, PositionRange offsets,
+                          const Visit& visit) {
+  for (const HiddenPositions& hidden : tile.task->hidden) {
+    if ((tile.RowsOf(hidden.rows) >> row & 1) == 0) continue;
+    const PositionRange range =
+        Intersect(offsets, {hidden.begin - tile.span_begin, hidden.end - tile.span_begin});
+    if (!range.empty()) visit(range);
+  }
+}
+
 // Rows of at most `queries` query vectors, but at least one.
 inline int RowsOfQueries(int queries, int64_t rows, int heads_per_kv) {
   return static_cast<int>(Least(rows, Greatest(1, queries / heads_per_kv)));
@@ -195,6 +233,7 @@ size_t PlaceTile(std::byte* base, int64_t rows, int heads_per_kv, int k_dim, int
   place(tile.latent_sum, latent_queries);
   place(tile.latent_factor, latent_queries);
   place(tile.segments, tile_rows * kSpanSegmentsMax);
+  for (float** array : {&tile.code_scales, &tile.code_taints}) place(*array, kAttentionSpan);
   return size;
 }
 

@@ -24,62 +24,75 @@ inline float SumLanes(const F32 (&vectors)[kSumVectors]) {
 // What is added to a float, and taken off again, to round it to a whole number if it is below 2^22.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
-// x = n ln 2 + r with |r| <= ln 2 / 2, a little more where x log2(e) lies between two whole
-// numbers; x becomes e^r. The polynomial is 1 + r + r^2 q(r), q of degree 4 with the least largest
-// relative error (Remez): 2^-28.3. ln 2 is split so that n times the upper part is exact. Several
-// vectors take each step together, because one alone would mostly wait for its own results.
-template <int kCount>
-inline void SplitExp(F32 (&x)[kCount], F32 (&n)[kCount]) {
+inline constexpr float kLog2E = 0x1.715476p+0f;
+
+// e^x within 2 ulp, for every x: infinity above 88.7, gradually 0 below -87.3, NaN for NaN. x is
+// n ln 2 + r with |r| <= ln 2 / 2, a little more where x log2(e) lies between two whole numbers.
+// The polynomial is 1 + r + r^2 q(r), q of degree 4 with the least largest relative error (Remez):
+// 2^-28.3. ln 2 is split so that n times the upper part is exact.
+inline F32 Exp(F32 x) {
   constexpr float kCoefficients[] = {0x1.1239f2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f,
                                      0x1.fffffcp-2f, 1.0f,           1.0f};
   const F32 shift = Broadcast(kRoundingShift);
+  x = Min(Broadcast(89.0f), Max(Broadcast(-105.0f), x));
+  const F32 n = Sub(MulAdd(x, Broadcast(kLog2E), shift), shift);
+  F32 r = NegMulAdd(n, Broadcast(0x1.62e4p-1f), x);  // ln 2, 15 bits
+  r = NegMulAdd(n, Broadcast(0x1.7f7d1cp-20f), r);   // the rest of ln 2
+  F32 power = Broadcast(0x1.6a2412p-10f);
+#pragma GCC unroll 8
+  for (const float coefficient : kCoefficients) power = MulAdd(power, r, Broadcast(coefficient));
+  return ScaleByPowerOfTwo(power, n);
+}
+
+inline constexpr float kExp2NormalMin = -125.0f;
+
+// 2^r for |r| <= 1/2 as a polynomial 1 + r q(r) with the least largest relative error (Remez), the
+// coefficients from the highest on. kErrorBits: that error, rounded coefficients included, is below
+// 2^-kErrorBits.
+template <int kErrorBits>
+inline constexpr auto kExp2Coefficients = std::array<float, 0>();
+template <>
+inline constexpr std::array kExp2Coefficients<24> = {0x1.487178p-13f,
+                                                     0x1.5f85c2p-10f,
+                                                     0x1.3b21c8p-7f,
+                                                     0x1.c6ada8p-5f,
+                                                     0x1.ebfbe6p-3f,
+                                                     0x1.62e432p-1f,
+                                                     1.0f};
+template <>
+inline constexpr std::array kExp2Coefficients<18> = {0x1.408baap-7f, 0x1.ca9018p-5f, 0x1.ebf1b4p-3f,
+                                                     0x1.62dfc8p-1f, 1.0f};
+
+// x = 2^x for x < 1/2 or NaN, gradually 0 below -126; where kNormal only for x >= kExp2NormalMin,
+// with the same bits. x is n + r, n whole and |r| <= 1/2. Several vectors take each step together,
+// because one alone would mostly wait for its own results.
+template <int kErrorBits, bool kNormal, int kCount>
+inline void Exp2(F32 (&x)[kCount]) {
+  constexpr auto& kCoefficients = kExp2Coefficients<kErrorBits>;
+  constexpr size_t kDegree = kCoefficients.size() - 1;
+  const F32 shift = Broadcast(kRoundingShift);
+  F32 n[kCount];
   F32 r[kCount];
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
-    n[v] = Sub(MulAdd(x[v], Broadcast(0x1.715476p+0f), shift), shift);  // log2(e)
+    if constexpr (!kNormal) x[v] = Max(Broadcast(-151.0f), x[v]);
+    n[v] = Sub(Add(x[v], shift), shift);
   }
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
-    r[v] = NegMulAdd(n[v], Broadcast(0x1.62e4p-1f), x[v]);  // ln 2, 15 bits
+    r[v] = Sub(x[v], n[v]);
+    x[v] = Broadcast(kCoefficients[0]);
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) {
-    r[v] = NegMulAdd(n[v], Broadcast(0x1.7f7d1cp-20f), r[v]);  // the rest of ln 2
-    x[v] = Broadcast(0x1.6a2412p-10f);
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < 6; ++i) {
+  for (size_t i = 1; i <= kDegree; ++i) {
 #pragma GCC unroll 8
     for (int v = 0; v < kCount; ++v) x[v] = MulAdd(x[v], r[v], Broadcast(kCoefficients[i]));
   }
-}
-
-// x = e^x within 2 ulp, for every x: infinity above 88.7, gradually 0 below -87.3, NaN for NaN.
-struct FullExp {
-  template <int kCount>
-  void operator()(F32 (&x)[kCount]) const {
-    F32 n[kCount];
-    for (F32& lanes : x) lanes = Min(Broadcast(89.0f), Max(Broadcast(-105.0f), lanes));
-    SplitExp(x, n);
-    for (int v = 0; v < kCount; ++v) x[v] = ScaleByPowerOfTwo(x[v], n[v]);
+#pragma GCC unroll 8
+  for (int v = 0; v < kCount; ++v) {
+    x[v] = kNormal ? ScaleDownByPowerOfTwo(x[v], n[v]) : ScaleByPowerOfTwo(x[v], n[v]);
   }
-};
-inline F32 Exp(F32 x) {
-  F32 lanes[] = {x};
-  FullExp()(lanes);
-  return lanes[0];
 }
-
-// The same bits for x in [kExpNormalMin, 0] or NaN, in two thirds of the operations.
-inline constexpr float kExpNormalMin = -86.5f;
-struct NormalExp {
-  template <int kCount>
-  void operator()(F32 (&x)[kCount]) const {
-    F32 n[kCount];
-    SplitExp(x, n);
-    for (int v = 0; v < kCount; ++v) x[v] = ScaleDownByPowerOfTwo(x[v], n[v]);
-  }
-};
 
 // tanh(x) = 1 - 2 / (e^2x + 1), within 2^-21.
 inline F32 Tanh(F32 x) {

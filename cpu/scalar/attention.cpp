@@ -79,7 +79,13 @@ float ValueProduct(const Query& query, const KvRun& run, int64_t token) {
   });
 }
 
-// The product of what a key tile holds and the query, times the task's scale.
+// What the product of a query and what a key tile holds is multiplied by to become a score.
+float TileFactor(const Query& query) {
+  const AttentionTask& task = query.task;
+  return KvHasScales(task.k_element) ? query.codes.scale() * task.scale : task.scale;
+}
+
+// The product of what a key tile holds and the query.
 float TileProduct(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
   const size_t token = static_cast<size_t>(position - run.first_position);
@@ -92,21 +98,25 @@ float TileProduct(const Query& query, const KvRun& run, int64_t position) {
     if constexpr (Format::kHasScales) {
       int dot = 0;
       for (int64_t d = 0; d < task.k_dim; ++d) dot += query.codes[d] * number(d);
-      return static_cast<float>(dot) * run.key_scales[token] * (query.codes.scale() * task.scale);
+      return static_cast<float>(dot) * run.key_scales[token];
     } else {
       float dot = 0.0f;
       for (int64_t d = 0; d < task.k_dim; ++d) dot = std::fma(query.values[d], number(d), dot);
-      return task.scale * dot;
+      return dot;
     }
   });
 }
 
-float Score(const Query& query, const KvRun& run, int64_t position) {
+// The product of a query and a key, which a factor common to all keys makes an exponent of 2.
+float Product(const Query& query, const KvRun& run, int64_t position) {
+  const float product = TileProduct(query, run, position);
+  if (query.task.key_form != KeyForm::kValueFirst) return product;
+  return product * TileFactor(query) + ValueProduct(query, run, position - run.first_position);
+}
+
+// What some families do to a score.
+float Adjusted(const Query& query, float score, int64_t position) {
   const AttentionTask& task = query.task;
-  float score = TileProduct(query, run, position);
-  if (task.key_form == KeyForm::kValueFirst) {
-    score += ValueProduct(query, run, position - run.first_position);
-  }
   if (task.score_cap > 0.0f) score = task.score_cap * Tanh(score / task.score_cap);
   const int64_t distance = position - task.OriginOf(query.row);
   if (task.bias_slopes != nullptr) {
@@ -118,14 +128,14 @@ float Score(const Query& query, const KvRun& run, int64_t position) {
 
 // Softmax over a part of the positions, not yet divided: sums[d] = sum of e^(score - max) value[d].
 struct Partial {
-  float max = -std::numeric_limits<float>::infinity();
-  float total = 0.0f;  // sum of e^(score - max)
-  float* sums;         // [v_dim]
+  float max = -std::numeric_limits<float>::infinity();  // of scores times log2(e)
+  float total = 0.0f;                                   // sum of e^(score - max)
+  float* sums;                                          // [v_dim]
   bool empty = true;
 };
 
-// The positions [begin, end) of a span that a query sees, and a number for each: the score, then
-// the weight e^(score - max).
+// The positions [begin, end) of a span that a query sees, and a number for each: what products
+// become, then the weight e^(score - max).
 struct SeenPositions {
   int64_t begin;
   int64_t end;
@@ -145,28 +155,33 @@ void WeighValues(const Query& query, SeenPositions& seen, Partial& span) {
   });
 }
 
-// Weights times the scales of their values become integers.
+// Weights times the scales of their values become integers, relative to the largest scale.
 template <class Format>
 void WeighCodes(const Query& query, SeenPositions& seen, Partial& span) {
   const AttentionTask& task = query.task;
   constexpr float kCodeMax = kKvWeightCodeMax;
-  float max = 0.0f;
+  float largest = 0.0f;
   float taint = 0.0f;  // NaN where a value was not finite
   ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
-    seen[position] *= run.value_scales[position - run.first_position];
-    max = std::max(max, seen[position]);
-    taint += seen[position] * 0.0f;
+    const float scale = run.value_scales[position - run.first_position];
+    if (std::isfinite(scale)) {
+      largest = std::max(largest, scale);
+    } else if (seen[position] != 0.0f) {
+      taint = std::numeric_limits<float>::quiet_NaN();
+    }
   });
-  const bool vanishes = max < 0x1p-100f;
-  const float inverse = vanishes ? 0.0f : kCodeMax / max;
-  const float step = (vanishes ? 0.0f : max / kCodeMax) + taint;
+  const bool vanishes = largest < 0x1p-100f;
+  const float inverse = vanishes ? 0.0f : kCodeMax / largest;
+  const float step = (vanishes ? 0.0f : largest / kCodeMax) + taint;
   std::vector<int> dots(static_cast<size_t>(task.v_dim), 0);
   ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
-    const float rounded = std::fma(seen[position], inverse, 0x1.8p23f) - 0x1.8p23f;
+    const int64_t token = position - run.first_position;
+    const float code_scale =
+        std::isfinite(run.value_scales[token]) ? run.value_scales[token] * inverse : 0.0f;
+    const float rounded = std::fma(seen[position], code_scale, 0x1.8p23f) - 0x1.8p23f;
     const int code = std::isfinite(rounded) ? static_cast<int>(rounded) : 0;
     for (int64_t d = 0; d < task.v_dim; ++d) {
-      dots[static_cast<size_t>(d)] +=
-          code * Value<Format>(task, run, position - run.first_position, d);
+      dots[static_cast<size_t>(d)] += code * Value<Format>(task, run, token, d);
     }
   });
   for (int64_t d = 0; d < task.v_dim; ++d) {
@@ -178,19 +193,29 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
   const AttentionTask& task = query.task;
   SeenPositions seen = {begin, end, {}};
   std::fill_n(span.sums, task.v_dim, 0.0f);
+  const float natural = task.key_form == KeyForm::kValueFirst ? 1.0f : TileFactor(query);
+  const bool adjusts =
+      task.score_cap != 0.0f || task.bias_slopes != nullptr || task.distance_bias.values != nullptr;
+  float factor = natural * kLog2E;
+  const bool multiplied_first = adjusts || !(factor >= 0x1p-100f && factor <= 0x1p100f);
+  if (multiplied_first) factor = 1.0f;
   ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
-    const float score = Score(query, run, position);
-    seen[position] = score;
-    span.max = span.max > score ? span.max : score;
+    float number = Product(query, run, position);
+    if (multiplied_first) number = Adjusted(query, number * natural, position) * kLog2E;
+    seen[position] = number;
+    span.max = span.max > number ? span.max : number;
     span.empty = false;
   });
+  if (!span.empty) span.max *= factor;
+  const float base = std::isinf(span.max) && span.max < 0 ? 0.0f : span.max;
   float lanes[kSumLanes] = {};
-  ForEachPosition(query, begin, end, [&](const KvRun&, int64_t position) {
-    seen[position] = Exp(seen[position] - span.max);
-    lanes[position % kSumLanes] += seen[position];
-  });
-  span.total = SumLanes(lanes);
   VisitKvFormat(task.v_element, [&]<class Format>(Format) {
+    ForEachPosition(query, begin, end, [&](const KvRun&, int64_t position) {
+      seen[position] =
+          Exp2 < Format::kHasScales ? 18 : 24 > (std::fma(seen[position], factor, -base));
+      lanes[position % kSumLanes] += seen[position];
+    });
+    span.total = SumLanes(lanes);
     if constexpr (Format::kHasScales) {
       WeighCodes<Format>(query, seen, span);
     } else {
@@ -201,8 +226,8 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
 
 void Merge(const Partial& span, int64_t v_dim, Partial& result) {
   const float max = result.max > span.max ? result.max : span.max;
-  const float old_factor = Exp(result.max - max);
-  const float span_factor = Exp(span.max - max);
+  const float old_factor = Exp2<24>(result.max - max);
+  const float span_factor = Exp2<24>(span.max - max);
   result.max = max;
   result.total = std::fma(result.total, old_factor, span.total * span_factor);
   for (int64_t d = 0; d < v_dim; ++d) {
@@ -244,7 +269,8 @@ void WriteResult(const Query& query, Partial& result) {
   const AttentionTask& task = query.task;
   if (task.sinks != nullptr) {
     std::vector<float> zeros(static_cast<size_t>(task.v_dim), 0.0f);
-    const Partial sink{.max = task.sinks[query.head], .total = 1.0f, .sums = zeros.data()};
+    const float score = task.sinks[query.head] * kLog2E;
+    const Partial sink{.max = score, .total = 1.0f, .sums = zeros.data()};
     Merge(sink, task.v_dim, result);
   }
   float* out = task.out + query.row * task.out_row_stride + query.head * task.v_dim;

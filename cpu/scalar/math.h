@@ -7,6 +7,8 @@
 
 namespace kvant::cpu::scalar {
 
+inline constexpr float kLog2E = 0x1.715476p+0f;
+
 // Sums are kept in sixteen lanes, lane = index % 16.
 inline constexpr int kSumLanes = 16;
 
@@ -22,13 +24,37 @@ inline float SumLanes(float (&lanes)[kSumLanes]) {
 inline float Exp(float x) {
   if (std::isnan(x)) return x;
   const float bounded = std::clamp(x, -105.0f, 89.0f);
-  const float n = std::fma(bounded, 0x1.715476p+0f, 0x1.8p23f) - 0x1.8p23f;  // x log2(e), rounded
-  float r = std::fma(-n, 0x1.62e4p-1f, bounded);                             // ln 2, 15 bits
-  r = std::fma(-n, 0x1.7f7d1cp-20f, r);                                      // the rest of ln 2
+  const float n = std::fma(bounded, kLog2E, 0x1.8p23f) - 0x1.8p23f;  // x log2(e), rounded
+  float r = std::fma(-n, 0x1.62e4p-1f, bounded);                     // ln 2, 15 bits
+  r = std::fma(-n, 0x1.7f7d1cp-20f, r);                              // the rest of ln 2
   constexpr float kCoefficients[] = {0x1.1239f2p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f,
                                      0x1.fffffcp-2f, 1.0f,           1.0f};
   float sum = 0x1.6a2412p-10f;
   for (const float coefficient : kCoefficients) sum = std::fma(sum, r, coefficient);
+  return std::ldexp(sum, static_cast<int>(n));
+}
+
+// 2^x for x < 1/2 or NaN, by the polynomial of cpu/generic/math.inl whose errors are below
+// 2^-kErrorBits, the coefficients from the highest on.
+template <int kErrorBits>
+inline float Exp2(float x) {
+  static_assert(kErrorBits == 24 || kErrorBits == 18);
+  if (std::isnan(x)) return x;
+  const float bounded = std::max(x, -151.0f);
+  const float n = std::nearbyint(bounded);
+  const float r = bounded - n;
+  float sum = 0.0f;
+  if constexpr (kErrorBits == 24) {
+    for (const float coefficient : {0x1.487178p-13f, 0x1.5f85c2p-10f, 0x1.3b21c8p-7f,
+                                    0x1.c6ada8p-5f, 0x1.ebfbe6p-3f, 0x1.62e432p-1f, 1.0f}) {
+      sum = std::fma(sum, r, coefficient);
+    }
+  } else {
+    for (const float coefficient :
+         {0x1.408baap-7f, 0x1.ca9018p-5f, 0x1.ebf1b4p-3f, 0x1.62dfc8p-1f, 1.0f}) {
+      sum = std::fma(sum, r, coefficient);
+    }
+  }
   return std::ldexp(sum, static_cast<int>(n));
 }
 

@@ -313,14 +313,16 @@ inline int64_t FirstVisible(const Shape& shape, int64_t position) {
 //
 // Let u be the relative error of a rounding. A score is a chain of k_dim fused operations and one
 // product, so it is off by at most (k_dim + 2) u scale sum|q k|; of keys that begin with values it
-// is a sum of two such. A weight e^(score - max) has that
-// as a relative error, and u |score - max| from the subtraction, 2 ulp = 4 u from the exponential;
-// merging a span adds the same two for its factor, and 2 u for the products. Weights enter
-// numerator and denominator. A numerator's sum has at most 512 roundings in its span and 2 for
-// each merge, a denominator's fewer, the division one. A sink merges like one more span. A cap has
-// an error of its own and a bias one rounding of the score. Weights that meet q8 values are rounded
-// to multiples of the largest product of a weight and a scale in the span over kKvWeightCodeMax.
-// Products of parts have an error of their own (AttentionTask::count).
+// is a sum of two such. A weight 2^(factor * product - max) has that
+// as a relative error, and of |score - max| 2 u from the factor's and u from the exponent's
+// rounding, 2 ulp = 4 u from the exponential, or 2^-18 if it meets q8 values; merging a span adds u
+// |score - max| and 4 u for its factor, and 2 u for the products. Weights enter numerator and
+// denominator. A numerator's sum has at most 512 roundings in its span and 2 for each merge, a
+// denominator's fewer, the division one. A sink merges like one more span. A cap has an error of
+// its own and a bias one rounding of the score. Weights that meet q8 values, times their scales,
+// are rounded to multiples of the product of the largest weight and the largest scale that the row
+// sees in the span over kKvWeightCodeMax. Products of parts have an error of their own
+// (AttentionTask::count).
 struct Exact {
   std::vector<double> out;    // [v_dim]
   std::vector<double> bound;  // [v_dim]
@@ -399,7 +401,8 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
   const double sink = has_sink ? static_cast<double>(shape.sinks[static_cast<size_t>(head)]) : 0;
   const double max = has_sink ? std::max(sink, *highest) : *highest;
   const double spread = max - *lowest;
-  const double weight_error = score_error + kRounding * (2 * spread + 4 + 4 + 2);
+  const double exponential_error = shape.v_element == KvElement::kQ8 ? 0x1p-18 : 4 * kRounding;
+  const double weight_error = score_error + exponential_error + kRounding * (4 * spread + 4 + 2);
   const double spans =
       static_cast<double>(position / kAttentionSpan - begin / kAttentionSpan + 1 + has_sink);
   const double visible = static_cast<double>(scores.size());
@@ -419,8 +422,9 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
     double sum = 0.0;
     double magnitude = 0.0;
     double code_error = 0.0;
-    double span_largest = 0.0;  // weight times scale
-    double span_codes = 0.0;    // sum of the values' codes without their signs
+    double largest_weight = 0.0;  // of a span, as the next ones
+    double largest_scale = 0.0;
+    double span_codes = 0.0;  // sum of the values' codes without their signs
     for (size_t i = 0; i < scores.size(); ++i) {
       const int64_t position_i = begin + static_cast<int64_t>(i);
       const double weight = weights[i];
@@ -428,11 +432,12 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
       const double value_scale = value_scales[i];
       sum += weight * value;
       magnitude += weight * std::abs(value);
-      span_largest = std::max(span_largest, weight * value_scale);
+      largest_weight = std::max(largest_weight, weight);
+      largest_scale = std::max(largest_scale, value_scale);
       if (value_scale > 0) span_codes += std::abs(value) / value_scale;
       if (position_i == position || position_i % kAttentionSpan == kAttentionSpan - 1) {
-        code_error += 0.5 * span_largest / kKvWeightCodeMax * span_codes;
-        span_largest = span_codes = 0.0;
+        code_error += 0.5 * largest_weight * largest_scale / kKvWeightCodeMax * span_codes;
+        largest_weight = largest_scale = span_codes = 0.0;
       }
     }
     exact.out.push_back(sum / total);

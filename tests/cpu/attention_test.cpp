@@ -89,6 +89,50 @@ TEST_P(Attention, IsWithinItsRoundingsForPeakedScores) {
   ExpectNearExact(shape, cache, rows);
 }
 
+// Every 37th value is up to 2^10 times as large as the others, and the last value is zero.
+TEST_P(Attention, IsWithinItsRoundingsForValuesOfDifferentSizes) {
+  Shape shape;
+  shape.cache_end = 1100;
+  for (const KvElement element : {KvElement::kF16, KvElement::kQ8}) {
+    for (const TokenCount count : {TokenCount::kFew, TokenCount::kMany}) {
+      shape.v_element = element;
+      shape.count = count;
+      Cache cache(shape, {4096});
+      std::mt19937 generator(11);
+      for (int64_t p = 0; p < shape.cache_end; ++p) {
+        const std::vector<float> key = RandomVector(shape.k_dim, generator, 1.5f);
+        std::vector<float> value = RandomVector(shape.v_dim, generator);
+        const float size = p % 37 == 0 ? std::ldexp(1.0f, static_cast<int>(p % 11)) : 1.0f;
+        for (float& number : value) number *= p + 1 == shape.cache_end ? 0.0f : size;
+        cache.Put(p, key.data(), value.data());
+      }
+      ExpectNearExact(shape, cache, RandomRows(shape, {0, 36, 37, 600, 1098, 1099}, 12));
+    }
+  }
+}
+
+// Scores that a float holds are reached by factors that would overflow or vanish on the way.
+TEST_P(Attention, TakesQueriesOfAnySize) {
+  Shape shape;
+  shape.heads_per_kv = 2;
+  shape.cache_end = 600;
+  for (const KvElement element : {KvElement::kF32, KvElement::kQ8}) {
+    shape.k_element = element;
+    Cache cache(shape, {4096});
+    std::mt19937 generator(13);
+    for (int64_t p = 0; p < shape.cache_end; ++p) {
+      std::vector<float> key = RandomVector(shape.k_dim, generator);
+      for (float& number : key) number *= 0x1p-110f;
+      cache.Put(p, key.data(), RandomVector(shape.v_dim, generator).data());
+    }
+    Rows rows = RandomRows(shape, {0, 599}, 14);
+    for (float& value : rows.queries) value *= 0x1p110f;
+    ExpectNearExact(shape, cache, rows);
+    std::fill(rows.queries.begin(), rows.queries.end(), 0.0f);
+    if (element == KvElement::kF32) ExpectNearExact(shape, cache, rows);
+  }
+}
+
 TEST_P(Attention, TakesMoreHeadsThanOneTileHolds) {
   Shape shape;
   shape.k_dim = shape.v_dim = 16;
