@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__)
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>

@@ -90,8 +90,14 @@ inline float SumByHalves(F32 v) {
 // The largest lane of a vector without NaN.
 inline float LargestLane(F32 v) { return _mm512_reduce_max_ps(v); }
 
-// [x1, x0, x3, x2, ...]
-inline F32 SwapPairs(F32 v) { return _mm512_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1)); }
+// Lane i gets what lane i ^ kDistance has, a power of two below kLanes.
+template <int kDistance>
+inline F32 SwapLanes(F32 v) {
+  if constexpr (kDistance == 8) return _mm512_shuffle_f32x4(v, v, _MM_SHUFFLE(1, 0, 3, 2));
+  if constexpr (kDistance == 4) return _mm512_shuffle_f32x4(v, v, _MM_SHUFFLE(2, 3, 0, 1));
+  if constexpr (kDistance == 2) return _mm512_permute_ps(v, _MM_SHUFFLE(1, 0, 3, 2));
+  if constexpr (kDistance == 1) return _mm512_permute_ps(v, _MM_SHUFFLE(2, 3, 0, 1));
+}
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
 inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

@@ -58,7 +58,7 @@ void RopeInterleaved(float* vector, int64_t n_rot, const float* cosines, const f
     const F32 pairs = LoadPartial(vector + i, count);
     const F32 cosine = LoadDuplicated(cosines + i / 2, count / 2);
     const F32 sine = LoadDuplicated(sines + i / 2, count / 2);
-    StorePartial(vector + i, MulSubAdd(pairs, cosine, Mul(SwapPairs(pairs), sine)), count);
+    StorePartial(vector + i, MulSubAdd(pairs, cosine, Mul(SwapLanes<1>(pairs), sine)), count);
   }
 }
 
@@ -88,25 +88,45 @@ void Rope(float* vectors, int64_t n_heads, int64_t head_dim, int64_t n_rot, Rope
   }
 }
 
-// One vector of a power of two of values; sums and differences of pairs at growing distance.
-inline void HadamardInPlace(float* values, int64_t order) {
-  for (int64_t half = 1; half < order; half *= 2) {
-    for (int64_t begin = 0; begin < order; begin += 2 * half) {
-      float* first = values + begin;
-      float* second = first + half;
-      int64_t i = 0;
-      for (; i + kLanes <= half; i += kLanes) {
-        const F32 a = Load(first + i);
-        const F32 b = Load(second + i);
-        Store(first + i, Add(a, b));
-        Store(second + i, Sub(a, b));
-      }
-      for (; i < half; ++i) {
-        const float a = first[i];
-        const float b = second[i];
-        first[i] = a + b;
-        second[i] = a - b;
-      }
+// The Hadamard transform of a power of two of values takes sums and differences of pairs at growing
+// distance. Here pairs at a distance below kLanes, of all values of a vector.
+template <int kDistance = 1>
+inline F32 HadamardInside(F32 v) {
+  if constexpr (kDistance < kLanes) {
+    alignas(64) static constexpr auto kSigns = [] {
+      std::array<float, kLanes> signs = {};
+      for (int i = 0; i < kLanes; ++i) signs[static_cast<size_t>(i)] = i & kDistance ? -1.0f : 1.0f;
+      return signs;
+    }();
+    return HadamardInside<2 * kDistance>(MulAdd(v, Load(kSigns.data()), SwapLanes<kDistance>(v)));
+  } else {
+    return v;
+  }
+}
+
+// Pairs at `distance`, at least kLanes.
+inline void HadamardAt(int64_t distance, float* values, int64_t order) {
+  for (int64_t begin = 0; begin < order; begin += 2 * distance) {
+    float* first = values + begin;
+    float* second = first + distance;
+    for (int64_t i = 0; i < distance; i += kLanes) {
+      const F32 a = Load(first + i);
+      const F32 b = Load(second + i);
+      Store(first + i, Add(a, b));
+      Store(second + i, Sub(a, b));
+    }
+  }
+}
+
+// The transform of fewer values than a vector has.
+inline void HadamardOfFew(float* values, int64_t order) {
+  for (int64_t distance = 1; distance < order; distance *= 2) {
+    for (int64_t i = 0; i < order; ++i) {
+      if ((i & distance) != 0) continue;
+      const float a = values[i];
+      const float b = values[i + distance];
+      values[i] = a + b;
+      values[i + distance] = a - b;
     }
   }
 }
@@ -114,8 +134,18 @@ inline void HadamardInPlace(float* values, int64_t order) {
 void Rotate(float* vectors, int64_t n_vectors, int64_t dim) {
   const int64_t order = dim & -dim;
   const float factor = 1.0f / std::sqrt(static_cast<float>(order));
-  for (int64_t begin = 0; begin < n_vectors * dim; begin += order) {
-    HadamardInPlace(vectors + begin, order);
-    for (int64_t i = begin; i < begin + order; ++i) vectors[i] *= factor;
+  for (float* values = vectors; values != vectors + n_vectors * dim; values += order) {
+    if (order < kLanes) {
+      HadamardOfFew(values, order);
+      for (int64_t i = 0; i < order; ++i) values[i] *= factor;
+      continue;
+    }
+    for (int64_t i = 0; i < order; i += kLanes) Store(values + i, HadamardInside(Load(values + i)));
+    for (int64_t distance = kLanes; distance < order; distance *= 2) {
+      HadamardAt(distance, values, order);
+    }
+    for (int64_t i = 0; i < order; i += kLanes) {
+      Store(values + i, Mul(Load(values + i), Broadcast(factor)));
+    }
   }
 }

@@ -4,6 +4,7 @@
 
 #if defined(__aarch64__)
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>

@@ -103,8 +103,12 @@ inline float SumByHalves(F32 v) {
 // The largest lane of a vector without NaN.
 inline float LargestLane(F32 v) { return vmaxvq_f32(v); }
 
-// [x1, x0, x3, x2, ...]
-inline F32 SwapPairs(F32 v) { return vrev64q_f32(v); }
+// Lane i gets what lane i ^ kDistance has, a power of two below kLanes.
+template <int kDistance>
+inline F32 SwapLanes(F32 v) {
+  if constexpr (kDistance == 2) return vextq_f32(v, v, 2);
+  if constexpr (kDistance == 1) return vrev64q_f32(v);
+}
 // [p0, p0, p1, p1, ...] from the first pairs (0 <= pairs <= kLanes / 2) floats at source.
 inline F32 LoadDuplicated(const float* source, int64_t pairs) {
   const F32 values = LoadPartial(source, pairs);
