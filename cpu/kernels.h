@@ -56,6 +56,20 @@ struct ArrangedActivations {
   bool operator==(const ArrangedActivations&) const = default;
 };
 
+// The rows of a second matrix, which are multiplied beside those of the first with the same
+// numbers, and who takes the products instead of MatMulTask::out, while they are near: the gated
+// unit.
+struct MatMulPair {
+  const std::byte* weights;  // as MatMulTask::weights, of the same format and size
+  // Takes the products of token `token` with rows [row, row + count) of both matrices; it may write
+  // over them. Called once for each token and for each of some stretches of rows that begin at
+  // row_begin and at multiples of kMatMulPairRows after it.
+  void (*take)(const void* context, int64_t token, int64_t row, int64_t count, float* first,
+               float* second);
+  const void* context;
+};
+inline constexpr int64_t kMatMulPairRows = 64;
+
 // out[t * out_stride + r] = (or +=) dot(weights row r, activations row t) for row_begin <= r <
 // row_end.
 struct MatMulTask {
@@ -76,6 +90,8 @@ struct MatMulTask {
   // What `scratch` holds; kernels for kFloat32 ignore it. Null: activations are rearranged in every
   // call.
   ArrangedActivations* arranged = nullptr;
+  // Of kernels that take pairs, with many tokens. Null: there is one matrix.
+  const MatMulPair* pair = nullptr;
 };
 
 struct MatMulKernel {
@@ -88,7 +104,8 @@ struct MatMulKernel {
   // For float formats: multiplies many tokens, in panels; uses the same scratch. Null where the
   // instruction set has no float panels.
   void (*run_many)(const MatMulTask& task) = nullptr;
-  bool generic = false;  // takes any format's blocks value by value
+  bool generic = false;      // takes any format's blocks value by value
+  bool takes_pairs = false;  // of `run` with many tokens: MatMulTask::pair
 };
 
 // ---- Rows of blocks

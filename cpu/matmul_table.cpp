@@ -42,6 +42,7 @@ MatMulKernel BuildKernel(const quant::FormatTraits& format, const MatMulFamily& 
                                     : family.generic;
   kernel.generic = entry == nullptr;
   if (entry != nullptr) kernel.run_many = entry->run_many;
+  kernel.takes_pairs = family.panels && format.quantized();
   return kernel;
 }
 

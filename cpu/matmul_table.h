@@ -26,6 +26,7 @@ struct MatMulFamily {
   size_t (*int8_scratch_bytes)(int64_t cols);
   size_t (*float_scratch_bytes)(int64_t cols);
   const char* quantized = "int8";  // the arithmetic of quantized formats, for their kernels' names
+  bool panels = false;             // quantized formats have panels for many tokens
 };
 
 // One kernel per format, at the place that quant::FormatIndex gives. The names live as long as the

@@ -98,5 +98,5 @@ size_t ScratchBytesOfTiles(int64_t cols) {
 std::vector<MatMulKernel> BuildKernels() {
   return BuildMatMulTable({kIsaName, kSpecial, RunTiles<UnpackGeneric<false, 16>>,
                            RunTiles<UnpackGeneric<true, 16>>, ScratchBytesOfTiles,
-                           ScratchBytesOfTiles, "int8/bf16"});
+                           ScratchBytesOfTiles, "int8/bf16", true});
 }

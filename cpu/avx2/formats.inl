@@ -80,5 +80,5 @@ constexpr MatMulEntry kSpecial[] = {
 std::vector<MatMulKernel> BuildKernels() {
   return BuildMatMulTable({kIsaName, kSpecial, RunRare<UnpackGeneric<false, 16>>,
                            RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
-                           FloatScratchBytes});
+                           FloatScratchBytes, "int8", true});
 }

@@ -80,8 +80,9 @@ constexpr MatMulEntry kSpecial[] = {
 }  // namespace
 
 std::vector<MatMulKernel> MatMulKernels() {
-  return WithSpecialKernels(avx512vnni::MatMulKernels(), {"avx512vbmi", kSpecial, nullptr, nullptr,
-                                                          QuantizedScratchBytes, nullptr});
+  return WithSpecialKernels(
+      avx512vnni::MatMulKernels(),
+      {"avx512vbmi", kSpecial, nullptr, nullptr, QuantizedScratchBytes, nullptr, "int8", true});
 }
 
 }  // namespace kvant::cpu::avx512vbmi

@@ -27,7 +27,7 @@ std::vector<MatMulKernel> MatMulKernels() {
   return WithKernelsOf(avx2::MatMulKernels(),
                        BuildMatMulTable({"avx512vnni", kSpecial, RunRare<UnpackGeneric<false, 16>>,
                                          RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
-                                         FloatScratchBytes}));
+                                         FloatScratchBytes, "int8", true}));
 }
 
 }  // namespace kvant::cpu::avx512vnni

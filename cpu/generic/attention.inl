@@ -320,7 +320,7 @@ void MergeTile(QueryTile& tile) {
     tile.span_begin = c * kAttentionSpan;
     for (int q = 0; q < tile.queries; ++q) {
       const float* record = PartialOf(tile, q);
-      MergePartial(tile, q, record[0], record[1], record + 16);
+      MergePartials(tile, q, 1, record, record + 1, record + 16);
     }
   }
   WriteResults(tile);

@@ -5,23 +5,53 @@
 // Included inside an instruction set's namespace and target region, after attention_tile.inl and
 // before attention.inl.
 
-// Merges a partial result of one query vector into its result so far.
-void MergePartial(const QueryTile& tile, int query, float part_max, float part_total,
-                  const float* part_sums) {
-  if (part_total == 0.0f) return;  // nothing that this row sees
-  const float max = tile.max[query];
-  const float merged_max = max > part_max ? max : part_max;
-  F32 factors[] = {Broadcast(max - merged_max), Broadcast(part_max - merged_max)};
-  Exp2<24, false>(factors);
-  const auto [old_factor, part_factor] = factors;
+// What a result so far and a partial result are multiplied by when they merge.
+struct MergeFactors {
+  F32 old;
+  F32 part;
 
-  const F32 total = Mul(Broadcast(part_total), part_factor);
-  tile.total[query] = FirstLane(MulAdd(Broadcast(tile.total[query]), old_factor, total));
-  tile.max[query] = merged_max;
-  float* sums = tile.sums + query * tile.value_stride;
-  for (int64_t i = 0; i < tile.value_stride; i += kLanes) {
-    const F32 weighted = Mul(Load(part_sums + i), part_factor);
-    Store(sums + i, MulAdd(Load(sums + i), old_factor, weighted));
+  MergeFactors(F32 max, F32 part_max, F32 merged_max) {
+    F32 factors[] = {Sub(max, merged_max), Sub(part_max, merged_max)};
+    Exp2<24, false>(factors);
+    old = factors[0];
+    part = factors[1];
+  }
+};
+
+inline void MergeSums(float* sums, const float* part_sums, int64_t count, F32 old, F32 part) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    Store(sums + i, MulAdd(Load(sums + i), old, Mul(Load(part_sums + i), part)));
+  }
+}
+
+// Merges partial results of `count` query vectors from `first` on into their results so far: `sums`
+// of each are value_stride apart. kLanes query vectors at a time share their exponentials.
+void MergePartials(const QueryTile& tile, int first, int count, const float* part_max,
+                   const float* part_total, const float* part_sums) {
+  for (int begin = 0; begin < count; begin += kLanes) {
+    const int64_t some = Least(kLanes, count - begin);
+    float* max = tile.max + first + begin;
+    float* total = tile.total + first + begin;
+    const F32 old_max = LoadPartial(max, some);
+    const F32 new_max = LoadPartial(part_max + begin, some);
+    const F32 merged_max = Max(old_max, new_max);
+    const MergeFactors factors(old_max, new_max, merged_max);
+    alignas(64) float old[kLanes];
+    alignas(64) float part[kLanes];
+    alignas(64) float merged[2][kLanes];
+    Store(old, factors.old);
+    Store(part, factors.part);
+    const F32 weighed = Mul(LoadPartial(part_total + begin, some), factors.part);
+    Store(merged[0], merged_max);
+    Store(merged[1], MulAdd(LoadPartial(total, some), factors.old, weighed));
+    for (int i = 0; i < some; ++i) {
+      if (part_total[begin + i] == 0.0f) continue;  // nothing that this row sees
+      max[i] = merged[0][i];
+      total[i] = merged[1][i];
+      const int64_t query = first + begin + i;
+      MergeSums(tile.sums + query * tile.value_stride, part_sums + (begin + i) * tile.value_stride,
+                tile.value_stride, Broadcast(old[i]), Broadcast(part[i]));
+    }
   }
 }
 
@@ -31,7 +61,8 @@ void MergeSink(const QueryTile& tile, int query) {
   if (task.sinks == nullptr) return;
   for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(tile.span_sums + i, Zero());
   const float sink = task.sinks[query % task.heads_per_kv] * kLog2E;
-  MergePartial(tile, query, sink, 1.0f, tile.span_sums);
+  const float total = 1.0f;
+  MergePartials(tile, query, 1, &sink, &total, tile.span_sums);
 }
 
 // The partial result of a query vector in the span at work: maximum, sum of exponentials, from 16
@@ -44,16 +75,19 @@ inline float* PartialOf(const QueryTile& tile, int query) {
   return task.slice.partials + record * AttentionPartialFloats(task.v_dim);
 }
 
-// Takes a query vector's span into its result, or leaves it for the merge.
-void FinishSpan(const QueryTile& tile, int query) {
-  const float max = tile.span_max[query - tile.unit_first];
-  const float total = tile.span_total[query - tile.unit_first];
-  const float* sums = tile.SpanSumsOf(query);
-  if (tile.task->slice.partials == nullptr) return MergePartial(tile, query, max, total, sums);
-  float* record = PartialOf(tile, query);
-  record[0] = max;
-  record[1] = total;
-  for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(record + 16 + i, Load(sums + i));
+// Takes the unit's span into its results, or leaves it for the merge.
+void FinishSpan(const QueryTile& tile) {
+  if (tile.task->slice.partials == nullptr) {
+    return MergePartials(tile, tile.unit_first, tile.unit_count, tile.span_max, tile.span_total,
+                         tile.span_sums);
+  }
+  for (int q = 0; q < tile.unit_count; ++q) {
+    float* record = PartialOf(tile, tile.unit_first + q);
+    record[0] = tile.span_max[q];
+    record[1] = tile.span_total[q];
+    const float* sums = tile.span_sums + q * tile.value_stride;
+    for (int64_t i = 0; i < tile.value_stride; i += kLanes) Store(record + 16 + i, Load(sums + i));
+  }
 }
 
 void WriteResult(const QueryTile& tile, int query) {

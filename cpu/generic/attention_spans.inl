@@ -74,7 +74,6 @@ void AttendTile(QueryTile& tile, Products& products) {
     }
     products.BeginSpan(tile);
     ForEachUnit(tile, [&] {
-      const int unit_end = tile.unit_first + tile.unit_count;
       products.Score(tile);
       for (int row = tile.unit_row; row < tile.unit_row + tile.unit_rows; ++row) {
         const SeenOffsets seen = FindSeen(tile, row);
@@ -85,7 +84,7 @@ void AttendTile(QueryTile& tile, Products& products) {
         }
       }
       products.Weigh(tile);
-      for (int q = tile.unit_first; q < unit_end; ++q) FinishSpan(tile, q);
+      FinishSpan(tile);
     });
   }
   if (whole) WriteResults(tile);

@@ -77,25 +77,35 @@ struct PanelFormat {
   }
 };
 
-// Block `block` of 256 columns of kPanelLanes rows from `row` on, of which there is at least one.
-inline void PackWholeBlock(const MatMulTask& task, const PanelFormat& format, int64_t row,
+// Where the rows of a panel or of one of its vectors begin: a matrix of the task and a row of it.
+struct PanelRows {
+  const std::byte* weights;
+  int64_t row;
+
+  const std::byte* Row(const MatMulTask& task, int64_t r) const {
+    return weights + (row + r) * task.row_bytes;
+  }
+};
+
+// Block `block` of 256 columns of kPanelLanes rows, of which there is at least one.
+inline void PackWholeBlock(const MatMulTask& task, const PanelFormat& format, const PanelRows& from,
                            int64_t block, int64_t v, PanelScratch::Vector* panel) {
   const int64_t bytes = format.reader.block_bytes;
+  const int64_t last = task.row_end - 1 - from.row;
   const std::byte* rows[kPanelLanes];
   for (int64_t r = 0; r < kPanelLanes; ++r) {
-    rows[r] = task.weights + std::min(row + r, task.row_end - 1) * task.row_bytes + block * bytes;
+    rows[r] = from.Row(task, std::min(r, last)) + block * bytes;
   }
   format.pack_rows(rows, v, panel);
 }
 
 // The same for all formats and blocks; rows from task.row_end on are zeros.
-inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, int64_t row,
+inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, const PanelRows& from,
                          int64_t block, int64_t v, PanelScratch::Vector* panel) {
   WeightBlock rows[kPanelLanes];
   for (int64_t r = 0; r < kPanelLanes; ++r) {
-    if (row + r < task.row_end) {
-      format.reader.Read(task.weights + (row + r) * task.row_bytes, block, block + 1, Ahead(),
-                         rows + r);
+    if (from.row + r < task.row_end) {
+      format.reader.Read(from.Row(task, r), block, block + 1, Ahead(), rows + r);
     } else {
       new (rows + r) WeightBlock(ZeroBlock());
     }
@@ -103,15 +113,15 @@ inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, int6
   format.pack(rows, v, panel);
 }
 
-// Blocks [begin, begin + count) of 256 columns of the rows of a panel from `row` on.
-inline void PackPanel(const MatMulTask& task, const PanelFormat& format, int64_t row, int64_t begin,
-                      int64_t count, PanelScratch::Vector* panel) {
+// Blocks [begin, begin + count) of 256 columns of the rows of a panel.
+inline void PackPanel(const MatMulTask& task, const PanelFormat& format, const PanelRows& rows,
+                      int64_t begin, int64_t count, PanelScratch::Vector* panel) {
   const int64_t whole = format.pack_rows != nullptr ? task.cols / 256 : 0;
   for (int64_t v = 0; v < kPanelVectors; ++v) {
-    const int64_t first = row + v * kPanelLanes;
+    const PanelRows first = {rows.weights, rows.row + v * kPanelLanes};
     for (int64_t i = 0; i < count; ++i) {
       PanelScratch::Vector* blocks = panel + i * 8 * format.block_vectors;
-      if (begin + i < whole && first < task.row_end) {
+      if (begin + i < whole && first.row < task.row_end) {
         PackWholeBlock(task, format, first, begin + i, v, blocks);
       } else {
         PackUnpacked(task, format, first, begin + i, v, blocks);
@@ -120,12 +130,21 @@ inline void PackPanel(const MatMulTask& task, const PanelFormat& format, int64_t
   }
 }
 
-// Rows and tokens that pass by each other: at most kPassPanels panels and kPassTiles tiles.
+// Rows, of one matrix or of both of a pair, and tokens that pass by each other: at most kPassPanels
+// panels and kPassTiles tiles.
 struct Pass {
   int64_t row, row_end;
   int64_t token, token_end;
 
   int64_t Tiles() const { return (token_end - token + kPanelTokens - 1) / kPanelTokens; }
+  int64_t PanelsOfMatrix() const { return (row_end - row + kPanelHeight - 1) / kPanelHeight; }
+  int64_t Panels(const MatMulTask& task) const {
+    return (task.pair != nullptr ? 2 : 1) * PanelsOfMatrix();
+  }
+  PanelRows At(const MatMulTask& task, int64_t panel) const {
+    const int64_t each = PanelsOfMatrix();
+    return {panel < each ? task.weights : task.pair->weights, row + panel % each * kPanelHeight};
+  }
 };
 
 // The bytes that the panel packed next is made of.
@@ -135,17 +154,17 @@ struct NextPanel {
   int64_t stride;
   int64_t bytes = 0;  // of a row
 
-  // After the panel of `row` and the blocks from `begin` on: the next rows or the next blocks.
-  NextPanel(const MatMulTask& task, const PanelFormat& format, const Pass& pass, int64_t row,
+  // After `panel` and the blocks from `begin` on: the next rows or the next blocks.
+  NextPanel(const MatMulTask& task, const PanelFormat& format, const Pass& pass, int64_t panel,
             int64_t begin)
       : stride(task.row_bytes) {
-    const bool same_blocks = row + kPanelHeight < pass.row_end;
-    const int64_t first = same_blocks ? row + kPanelHeight : pass.row;
+    const bool same_blocks = panel + 1 < pass.Panels(task);
+    const PanelRows next = pass.At(task, same_blocks ? panel + 1 : 0);
     const int64_t block = same_blocks ? begin : begin + kPanelDepth;
     const int64_t blocks = std::min(kPanelDepth, BlockCount(task.cols) - block);
     if (blocks <= 0) return;
-    rows = task.weights + first * stride + block * format.reader.block_bytes;
-    height = std::min(kPanelHeight, pass.row_end - first);
+    rows = next.Row(task, 0) + block * format.reader.block_bytes;
+    height = std::min(kPanelHeight, pass.row_end - next.row);
     bytes = blocks * format.reader.block_bytes;
   }
 
@@ -171,9 +190,9 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
     }
   }
   PanelScratch::Vector* sums = scratch.sums;
-  for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
-    PackPanel(task, format, row, begin, count, scratch.panel);
-    const NextPanel next(task, format, pass, row, begin);
+  for (int64_t panel = 0; panel < pass.Panels(task); ++panel) {
+    PackPanel(task, format, pass.At(task, panel), begin, count, scratch.panel);
+    const NextPanel next(task, format, pass, panel, begin);
     for (int64_t tile = 0; tile < pass.Tiles(); ++tile) {
       const int64_t token = pass.token + tile * kPanelTokens;
       TileTokens tokens(task, token);
@@ -201,20 +220,45 @@ inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch
   }
 }
 
+// The same for a pair, whose taker gets both products of each token.
+inline void GivePairs(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
+  constexpr int64_t kRows = kPassPanels / 2 * kPanelHeight;
+  alignas(64) float products[2][kRows];
+  const int64_t panels = pass.PanelsOfMatrix();
+  for (int64_t token = pass.token; token < pass.token_end; ++token) {
+    const PanelScratch::Vector* from = sums + (token - pass.token) * kPanelVectors;
+    for (float* out : products) {
+      for (int64_t i = 0; i < panels * kPanelVectors; i += kPanelVectors) {
+        for (int64_t v = 0; v < kPanelVectors; ++v) {
+          StoreLanes(from[v], kPanelLanes, Store::kSet, out + (i + v) * kPanelLanes);
+        }
+        from += pass.Tiles() * kTileVectors;
+      }
+    }
+    task.pair->take(task.pair->context, token, pass.row, pass.row_end - pass.row, products[0],
+                    products[1]);
+  }
+}
+
 [[gnu::noinline]] inline void RunPanels(const MatMulTask& task, const PanelFormat& format) {
   constexpr int64_t kPassTokens = kPassTiles * kPanelTokens;
-  constexpr int64_t kPassRows = kPassPanels * kPanelHeight;
+  static_assert(kPassPanels / 2 * kPanelHeight % kMatMulPairRows == 0);
+  const int64_t pass_rows = kPassPanels / (task.pair != nullptr ? 2 : 1) * kPanelHeight;
   if (task.arranged != nullptr) *task.arranged = {};
   const PanelScratch scratch(task.scratch.data());
   const PanelActivations activations = PanelActivations::Of(task, format.scales);
   for (int64_t token = 0; token < task.tokens; token += kPassTokens) {
-    for (int64_t row = task.row_begin; row < task.row_end; row += kPassRows) {
-      const Pass pass = {row, std::min(row + kPassRows, task.row_end), token,
+    for (int64_t row = task.row_begin; row < task.row_end; row += pass_rows) {
+      const Pass pass = {row, std::min(row + pass_rows, task.row_end), token,
                          std::min(token + kPassTokens, task.tokens)};
       for (int64_t begin = 0; begin < BlockCount(task.cols); begin += kPanelDepth) {
         MultiplyDepth(task, format, activations, pass, begin, scratch);
       }
-      PutSums(task, pass, scratch.sums);
+      if (task.pair != nullptr) {
+        GivePairs(task, pass, scratch.sums);
+      } else {
+        PutSums(task, pass, scratch.sums);
+      }
     }
   }
 }

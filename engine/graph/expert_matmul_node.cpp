@@ -85,8 +85,38 @@ class ExpertProduct {
       const bool panels = UsesPanels(operand) && task.count == cpu::TokenCount::kMany;
       panels ? kernel.run_many(task) : kernel.run(task);
     }
-    Multiply(pass, operands_[operand], expert, rows, weight_rows);
-    AddBias(pass, operands_[operand], expert, rows, weight_rows);
+    if (operands_[operand].scales.empty() && operands_[operand].bias.empty()) return;
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      float* out = pass.FloatRow(out_, row) + operands_[operand].out_col;
+      Finish(operands_[operand], expert, weight_rows, out + weight_rows.begin);
+    }
+  }
+
+  // Whether gates and ups can be computed side by side.
+  bool TakesPairs(const PassContext& pass) const {
+    return pass.TokenCount(out_) == cpu::TokenCount::kMany && kernels_.front() == kernels_.back() &&
+           kernels_.front()->takes_pairs;
+  }
+  // The products of an expert's rows with `gates` of the first operand and with the rows of the
+  // last one that lie `up` after these: take(row, first gate, count, gates, ups) gets them in
+  // parts.
+  template <class Take>
+  void RunPair(const PassContext& pass, const ThreadPool::Member& member, int64_t expert,
+               const ExpertRows& rows, const Range& gates, int64_t up,
+               cpu::ArrangedActivations& arranged, const Take& take) const {
+    const auto finish = [&](int64_t row, int64_t gate, int64_t count, float* gate_products,
+                            float* up_products) {
+      Finish(operands_.front(), expert, {gate, gate + count}, gate_products);
+      Finish(operands_.back(), expert, {up + gate, up + gate + count}, up_products);
+      take(rows.begin + row, gate, count, gate_products, up_products);
+    };
+    cpu::MatMulTask task = Task(pass, 0, expert, rows, gates);
+    task.scratch = pass.Scratch(member);
+    task.arranged = &arranged;
+    const cpu::MatMulTask second = Task(pass, operands() - 1, expert, rows, gates);
+    const cpu::MatMulPair pair = PairOf(second.weights + up * second.row_bytes, finish);
+    task.pair = &pair;
+    kernels_.front()->run(task);
   }
 
   size_t ScratchBytes() const {
@@ -162,24 +192,17 @@ class ExpertProduct {
     return task;
   }
 
-  void Multiply(const PassContext& pass, const ExpertOperand& operand, int64_t expert,
-                const ExpertRows& rows, const Range& weight_rows) const {
-    if (operand.scales.empty()) return;
-    const float scale = operand.scales[static_cast<size_t>(expert)];
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      float* out = pass.FloatRow(out_, row) + operand.out_col;
-      for (int64_t i = weight_rows.begin; i < weight_rows.end; ++i) out[i] *= scale;
+  // Scales the products of one token with `rows` of an expert, and adds their bias.
+  static void Finish(const ExpertOperand& operand, int64_t expert, const Range& rows,
+                     float* products) {
+    const int64_t count = rows.end - rows.begin;
+    if (!operand.scales.empty()) {
+      const float scale = operand.scales[static_cast<size_t>(expert)];
+      for (int64_t i = 0; i < count; ++i) products[i] *= scale;
     }
-  }
-
-  void AddBias(const PassContext& pass, const ExpertOperand& operand, int64_t expert,
-               const ExpertRows& rows, const Range& weight_rows) const {
     if (operand.bias.empty()) return;
-    const float* bias = operand.bias.data() + expert * operand.weight->dims[1];
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      float* out = pass.FloatRow(out_, row) + operand.out_col;
-      for (int64_t i = weight_rows.begin; i < weight_rows.end; ++i) out[i] += bias[i];
-    }
+    const float* bias = operand.bias.data() + expert * operand.weight->dims[1] + rows.begin;
+    for (int64_t i = 0; i < count; ++i) products[i] += bias[i];
   }
 
   bool panels_;
@@ -234,9 +257,17 @@ class ExpertUnitNode final : public Node {
     const int64_t piece = (GatedColumns::kPiece + tile - 1) / tile * tile;
     const int64_t first_up = up == 0 ? gated_.cols() : 0;
     cpu::ArrangedActivations& arranged = pass.Arranged(member, *this);
+    const auto activate = [&](int64_t row, int64_t col, int64_t count, float* gate,
+                              const float* up_products) {
+      gated_.RunRow(pass, row, {col, col + count}, gate, up_products);
+    };
     ForShare(product_.Offsets(pass), gated_.cols(), tile, member,
              [&](int64_t expert, const ExpertRows& rows, const Range& cols) {
                arranged = {};
+               if (product_.TakesPairs(pass)) {
+                 return product_.RunPair(pass, member, expert, rows, cols, first_up, arranged,
+                                         activate);
+               }
                for (int64_t begin = cols.begin; begin < cols.end; begin += piece) {
                  const Range gates = {begin, std::min(begin + piece, cols.end)};
                  const Range ups = {first_up + gates.begin, first_up + gates.end};

@@ -11,6 +11,17 @@
 
 namespace kvant::graph {
 
+// A second matrix whose products with a token go, beside those of the first, to
+// take(token, row, count, first, second), as cpu::MatMulPair says; it must outlive the pair.
+template <class Take>
+cpu::MatMulPair PairOf(const std::byte* weights, const Take& take) {
+  return {
+      weights,
+      [](const void* context, int64_t token, int64_t row, int64_t count, float* first,
+         float* second) { (*static_cast<const Take*>(context))(token, row, count, first, second); },
+      &take};
+}
+
 class GatedColumns {
  public:
   // Columns are cut at multiples of this, so that shares meet at the borders of cache lines of
@@ -35,6 +46,9 @@ class GatedColumns {
 
   // The product of these rows and columns. Where no floats are asked for, it overwrites the gate.
   void Run(const PassContext& pass, const Range& rows, const Range& cols) const;
+  // The same for a row whose gates and ups in these columns lie elsewhere.
+  void RunRow(const PassContext& pass, int64_t row, const Range& cols, float* gate,
+              const float* up) const;
 
   // "silu * up + quantize int8 avx2 [1024]".
   std::string Describe() const;

@@ -91,8 +91,38 @@ class Product {
       arranged = {};
       MultiplyFloats(pass, piece, scratch);
     }
-    Multiply(pass, operands_[operand], piece);
-    AddBias(pass, operands_[operand], piece);
+    if (operands_[operand].scale == 1 && operands_[operand].bias.empty()) return;
+    for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
+      float* out = pass.FloatRow(out_, token) + operands_[operand].out_col;
+      Finish(operands_[operand], piece.rows, out + piece.rows.begin);
+    }
+  }
+
+  // Whether pieces of equal height of the first and the last operand can be computed side by side.
+  bool TakesPairs(cpu::TokenCount count) const {
+    return count == cpu::TokenCount::kMany && kernels_.front() == kernels_.back() &&
+           kernels_.front()->takes_pairs;
+  }
+  // Computes two such pieces of the same tokens: take(token, first row, count, products with rows
+  // of the first piece, with those of the second) gets them in parts.
+  template <class Take>
+  void RunPair(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
+               const std::array<Piece, 2>& pieces, const Take& take) const {
+    const auto& [first, second] = pieces;
+    const auto finish = [&](int64_t token, int64_t row, int64_t count, float* products,
+                            float* second_products) {
+      const int64_t second_row = row + second.rows.begin - first.rows.begin;
+      Finish(operands_[first.operand], {row, row + count}, products);
+      Finish(operands_[second.operand], {second_row, second_row + count}, second_products);
+      take(first.tokens.begin + token, row, count, products, second_products);
+    };
+    cpu::MatMulTask task = KernelTask(pass, first, pass.Scratch(member));
+    task.arranged = &pass.Arranged(member, node);
+    const cpu::MatMulPair pair = PairOf(operands_[second.operand].weight->data +
+                                            (second.rows.begin - first.rows.begin) * task.row_bytes,
+                                        finish);
+    task.pair = &pair;
+    kernels_[first.operand]->run(task);
   }
 
   size_t ScratchBytes(const PassLimits& limits) const {
@@ -210,21 +240,15 @@ class Product {
     }
   }
 
-  void Multiply(const PassContext& pass, const MatMulOperand& operand, const Piece& piece) const {
-    if (operand.scale == 1) return;
-    for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
-      float* out = pass.FloatRow(out_, token) + operand.out_col;
-      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row) out[row] *= operand.scale;
+  // Scales the products of one token with `rows`, and adds their bias.
+  static void Finish(const MatMulOperand& operand, const Range& rows, float* products) {
+    const int64_t count = rows.end - rows.begin;
+    if (operand.scale != 1) {
+      for (int64_t i = 0; i < count; ++i) products[i] *= operand.scale;
     }
-  }
-
-  void AddBias(const PassContext& pass, const MatMulOperand& operand, const Piece& piece) const {
     if (operand.bias.empty()) return;
-    for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
-      float* out = pass.FloatRow(out_, token) + operand.out_col;
-      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
-        out[row] += operand.bias[static_cast<size_t>(row)];
-    }
+    const float* bias = operand.bias.data() + rows.begin;
+    for (int64_t i = 0; i < count; ++i) products[i] += bias[i];
   }
 
   const cpu::FloatGemm& float_gemm_;
@@ -352,9 +376,16 @@ class GatedUnitNode final : public Node {
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const ValueId out = gated_.gate_up();
+    const auto activate = [&](int64_t token, int64_t col, int64_t count, float* gate, float* up) {
+      gated_.RunRow(pass, token, {col, col + count}, gate, up);
+    };
     ForColumns({pass.RowCount(out), pass.TokenCount(out)}, ShareOf(member),
                [&](const Range& cols, const Range& tokens) {
-                 for (const Product::Piece& piece : PiecesOf(cols, tokens)) {
+                 const std::array pieces = PiecesOf(cols, tokens);
+                 if (product_.TakesPairs(pass.TokenCount(out))) {
+                   return product_.RunPair(pass, member, *this, pieces, activate);
+                 }
+                 for (const Product::Piece& piece : pieces) {
                    product_.Run(pass, member, *this, piece);
                  }
                  gated_.Run(pass, tokens, cols);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "base/thread_pool.h"
 #include "cpu/float_gemm.h"
@@ -255,6 +256,60 @@ TEST_P(MatMulInvarianceTest, OutputsBetweenStridesStay) {
       task.row_end = 17;
       problem.Multiply(task);
       test::ExpectSameBits(out, expected, problem.kernel().name);
+    }
+  }
+}
+
+// Rows [6, row_end) of one matrix and as many of another from `shift` rows later on, as a pair:
+// each token's products come once, in stretches that begin where they may.
+TEST_P(MatMulInvarianceTest, PairsHaveTheBitsOfEachMatrixAlone) {
+  constexpr int64_t kFirst = 6;
+  constexpr int64_t kShift = 3;
+  constexpr int64_t kRows = 400;
+  for (const quant::FormatTraits& format : quant::AllFormats()) {
+    if (!kernels().matmul[static_cast<size_t>(quant::FormatIndex(format))].takes_pairs) continue;
+    for (const auto& [cols, tokens, row_end] :
+         {std::tuple<int64_t, int64_t, int64_t>{256, 64, 70}, {1280, 67, 134}, {256, 515, 397}}) {
+      const MatMulProblem problem(kernels(), format, kRows, cols, tokens);
+      const MatMulProblem second(kernels(), format, kRows, cols, 1, 2);
+      const std::vector<float> expected = problem.Run();
+      std::vector<float> of_second(expected.size());
+      MatMulTask task = problem.Task(of_second.data());
+      task.weights = second.weights();
+      problem.Multiply(task);
+
+      std::vector<std::vector<int>> taken(static_cast<size_t>(tokens),
+                                          std::vector<int>(static_cast<size_t>(kRows)));
+      const auto take = [&](int64_t token, int64_t row, int64_t count, float* a, float* b) {
+        ASSERT_EQ((row - kFirst) % kMatMulPairRows, 0);
+        const float* first = expected.data() + token * kRows + row;
+        const float* shifted = of_second.data() + token * kRows + row + kShift;
+        ASSERT_EQ(std::memcmp(a, first, static_cast<size_t>(count) * sizeof(float)), 0);
+        ASSERT_EQ(std::memcmp(b, shifted, static_cast<size_t>(count) * sizeof(float)), 0);
+        for (int64_t r = row; r < row + count; ++r) {
+          ++taken[static_cast<size_t>(token)][static_cast<size_t>(r)];
+        }
+        std::fill_n(a, count, NAN);
+        std::fill_n(b, count, NAN);
+      };
+      using Take = decltype(take);
+      const MatMulPair pair = {
+          second.weights() + kShift * format.row_bytes(cols),
+          [](const void* context, int64_t token, int64_t row, int64_t count, float* a, float* b) {
+            (*static_cast<const Take*>(context))(token, row, count, a, b);
+          },
+          &take};
+      task = problem.Task(nullptr);
+      task.row_begin = kFirst;
+      task.row_end = row_end;
+      task.pair = &pair;
+      problem.Multiply(task);
+      for (const std::vector<int>& rows : taken) {
+        for (int64_t r = 0; r < kRows; ++r) {
+          ASSERT_EQ(rows[static_cast<size_t>(r)], r >= kFirst && r < row_end ? 1 : 0)
+              << problem.kernel().name << ", row " << r;
+        }
+      }
     }
   }
 }
