@@ -84,11 +84,12 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   const __m256i half = _mm256_srai_epi32(whole, 1);
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(whole, half)));
 }
-// The same for v near one and integral n in [-125, 0], where the product is never subnormal; what
-// is not finite stays so.
-inline F32 ScaleDownByPowerOfTwo(F32 v, F32 n) {
+// v * 2^n for v near one and integral n <= 0, 0 where x < -126; NaN where x is NaN. The caller sees
+// to it that the product is not below 2^-126 elsewhere.
+inline F32 ScaleUnlessTiny(F32 v, F32 n, F32 x) {
   const __m256i exponents = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
-  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponents));
+  const F32 scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponents));
+  return _mm256_and_ps(scaled, _mm256_cmp_ps(x, Broadcast(-126.0f), _CMP_NLT_UQ));
 }
 
 // The sum of all lanes by halves: i + (i + 4), then i + (i + 2), ...

@@ -75,8 +75,12 @@ inline F32 Round(F32 v) {
 }
 // v * 2^n for integral n in [-160, 160], rounded once.
 inline F32 ScaleByPowerOfTwo(F32 v, F32 n) { return _mm512_scalef_ps(v, n); }
-// The same for n in [-125, 0].
-inline F32 ScaleDownByPowerOfTwo(F32 v, F32 n) { return ScaleByPowerOfTwo(v, n); }
+// v * 2^n for v near one and integral n <= 0, 0 where x < -126; NaN where x is NaN. The caller sees
+// to it that the product is not below 2^-126 elsewhere.
+inline F32 ScaleUnlessTiny(F32 v, F32 n, F32 x) {
+  const __mmask16 large = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+  return _mm512_maskz_scalef_ps(large, v, n);
+}
 
 // The sum of all lanes by halves: i + (i + 8), then i + (i + 4), ...
 inline float SumByHalves(F32 v) {

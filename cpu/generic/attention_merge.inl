@@ -12,7 +12,7 @@ struct MergeFactors {
 
   MergeFactors(F32 max, F32 part_max, F32 merged_max) {
     F32 factors[] = {Sub(max, merged_max), Sub(part_max, merged_max)};
-    Exp2<24, false>(factors);
+    Exp2<24>(factors);
     old = factors[0];
     part = factors[1];
   }

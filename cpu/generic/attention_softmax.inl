@@ -3,8 +3,7 @@
 //
 // Included inside an instruction set's namespace and target region, after attention_codes.inl and
 // before attention_spans.inl. It keeps the invariants of attention.inl: exponentials are summed in
-// lanes by position % 16, and which exponential is used, the quick one or the one for all numbers,
-// changes no bit.
+// lanes by position % 16.
 //
 // Scores are exponents of 2 here: a weight is 2^(product * factor - max), where the factor holds
 // log2(e). What some families do to scores, and factors that could overflow, are applied to the
@@ -47,30 +46,18 @@ inline void MaskUnseen(const QueryTile& tile, int row, const SeenOffsets& seen, 
   ForEachHidden(tile, row, seen.steps, mask);
 }
 
-// The largest and the smallest of a query vector's scores in whole steps, NaN aside; in several
-// vectors, because each comparison waits for the one before.
-struct ScoreRange {
-  float largest;
-  float smallest;
-
-  ScoreRange(const float* scores, PositionRange steps) {
-    F32 max[kStepVectors];
-    F32 min[kStepVectors];
-    for (F32& lanes : max) lanes = Broadcast(-INFINITY);
-    for (F32& lanes : min) lanes = Broadcast(INFINITY);
-    for (int64_t i = steps.begin; i < steps.end; i += kStepTokens) {
+// The largest of a query vector's scores in whole steps, NaN aside; in several vectors, because
+// each comparison waits for the one before.
+inline float LargestScore(const float* scores, PositionRange steps) {
+  F32 max[kStepVectors];
+  for (F32& lanes : max) lanes = Broadcast(-INFINITY);
+  for (int64_t i = steps.begin; i < steps.end; i += kStepTokens) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kStepVectors; ++v) {
-        const F32 lanes = Load(scores + i + v * kLanes);
-        max[v] = Max(lanes, max[v]);
-        min[v] = Min(lanes, min[v]);
-      }
-    }
-    static_assert(kStepVectors == 4);
-    largest = LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3])));
-    smallest = -LargestLane(Sub(Zero(), Min(Min(min[0], min[1]), Min(min[2], min[3]))));
+    for (int v = 0; v < kStepVectors; ++v) max[v] = Max(Load(scores + i + v * kLanes), max[v]);
   }
-};
+  static_assert(kStepVectors == 4);
+  return LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3])));
+}
 
 // What some families do to the scores of a query vector, and its factor, applied to products.
 inline void ToScores(const QueryTile& tile, int query, const SeenOffsets& seen, float factor,
@@ -119,7 +106,7 @@ struct ExponentMap {
 };
 
 // Gives sink(offset, weights) the weights of each step; returns their sum.
-template <int kErrorBits, bool kNormal, class Sink>
+template <int kErrorBits, class Sink>
 float WeighScores(const float* scores, PositionRange steps, ExponentMap map, Sink sink) {
   F32 sums[kSumVectors];
   for (F32& sum : sums) sum = Zero();
@@ -127,7 +114,7 @@ float WeighScores(const float* scores, PositionRange steps, ExponentMap map, Sin
     F32 weights[kStepVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kStepVectors; ++v) weights[v] = map(Load(scores + i + v * kLanes));
-    Exp2<kErrorBits, kNormal>(weights);
+    Exp2<kErrorBits>(weights);
 #pragma GCC unroll 4
     for (int v = 0; v < kStepVectors; ++v) {
       sums[v % kSumVectors] = Add(sums[v % kSumVectors], weights[v]);
@@ -143,7 +130,7 @@ inline float TaintOf(const QueryTile& tile, const float* scores, PositionRange s
   F32 taint = Zero();
   for (int64_t i = steps.begin; i < steps.end; i += kLanes) {
     F32 weights[] = {map(Load(scores + i))};
-    Exp2<18, false>(weights);
+    Exp2<18>(weights);
     taint = Add(taint, MulNonZero(weights[0], Load(tile.code_taints + i)));
   }
   return SumByHalves(taint);
@@ -159,19 +146,17 @@ void SoftmaxQuery(const QueryTile& tile, int query, const SeenOffsets& seen,
   float* scores = tile.ScoresOf(query);
   const float factor = Prepare(tile, query, seen, scores);
   MaskUnseen(tile, query / tile.task->heads_per_kv, seen, scores);
-  const ScoreRange range(scores, seen.steps);
-  const float max = range.largest == -INFINITY ? -INFINITY : range.largest * factor;
+  const float largest = LargestScore(scores, seen.steps);
+  const float max = largest == -INFINITY ? -INFINITY : largest * factor;
   // Where all is hidden, weights are zero relative to any finite number.
   const ExponentMap map = {factor, max == -INFINITY ? 0.0f : max};
   const int place = query - tile.unit_first;
   tile.span_max[place] = max;
-  const bool normal = range.smallest * factor - map.base >= kExp2NormalMin;
   tile.span_total[place] = VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
     // Codes are rounded to 2^-16 of the largest.
     constexpr int kErrorBits = Format::kHasScales ? 18 : 24;
-    const auto sink = products.template SinkOf<Format>(tile, query, seen.steps);
-    return normal ? WeighScores<kErrorBits, true>(scores, seen.steps, map, sink)
-                  : WeighScores<kErrorBits, false>(scores, seen.steps, map, sink);
+    return WeighScores<kErrorBits>(scores, seen.steps, map,
+                                   products.template SinkOf<Format>(tile, query, seen.steps));
   });
   if (!KvHasScales(tile.task->v_element)) return;
   tile.weight_step[place] = tile.code_step;

@@ -44,8 +44,6 @@ inline F32 Exp(F32 x) {
   return ScaleByPowerOfTwo(power, n);
 }
 
-inline constexpr float kExp2NormalMin = -125.0f;
-
 // 2^r for |r| <= 1/2 as a polynomial 1 + r q(r) with the least largest relative error (Remez), the
 // coefficients from the highest on. kErrorBits: that error, rounded coefficients included, is below
 // 2^-kErrorBits.
@@ -63,35 +61,33 @@ template <>
 inline constexpr std::array kExp2Coefficients<18> = {0x1.408baap-7f, 0x1.ca9018p-5f, 0x1.ebf1b4p-3f,
                                                      0x1.62dfc8p-1f, 1.0f};
 
-// x = 2^x for x < 1/2 or NaN, gradually 0 below -126; where kNormal only for x >= kExp2NormalMin,
-// with the same bits. x is n + r, n whole and |r| <= 1/2. Several vectors take each step together,
-// because one alone would mostly wait for its own results.
-template <int kErrorBits, bool kNormal, int kCount>
+// x = 2^x for x < 1/2 or NaN, 0 below -126: subnormal numbers, which no sum of weights feels, would
+// take a hundred cycles each on many CPUs. x is n + r, n whole and |r| <= 1/2. Several vectors take
+// each step together, because one alone would mostly wait for its own results.
+template <int kErrorBits, int kCount>
 inline void Exp2(F32 (&x)[kCount]) {
   constexpr auto& kCoefficients = kExp2Coefficients<kErrorBits>;
   constexpr size_t kDegree = kCoefficients.size() - 1;
   const F32 shift = Broadcast(kRoundingShift);
   F32 n[kCount];
   F32 r[kCount];
+  F32 power[kCount];
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
-    if constexpr (!kNormal) x[v] = Max(Broadcast(-151.0f), x[v]);
     n[v] = Sub(Add(x[v], shift), shift);
   }
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
     r[v] = Sub(x[v], n[v]);
-    x[v] = Broadcast(kCoefficients[0]);
+    power[v] = Broadcast(kCoefficients[0]);
   }
 #pragma GCC unroll 8
   for (size_t i = 1; i <= kDegree; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kCount; ++v) x[v] = MulAdd(x[v], r[v], Broadcast(kCoefficients[i]));
+    for (int v = 0; v < kCount; ++v) power[v] = MulAdd(power[v], r[v], Broadcast(kCoefficients[i]));
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) {
-    x[v] = kNormal ? ScaleDownByPowerOfTwo(x[v], n[v]) : ScaleByPowerOfTwo(x[v], n[v]);
-  }
+  for (int v = 0; v < kCount; ++v) x[v] = ScaleUnlessTiny(power[v], n[v], x[v]);
 }
 
 // tanh(x) = 1 - 2 / (e^2x + 1), within 2^-21.

@@ -87,11 +87,13 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   const int32x4_t half = vshrq_n_s32(whole, 1);
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(vsubq_s32(whole, half)));
 }
-// The same for v near one and integral n in [-125, 0], where the product is never subnormal; what
-// is not finite stays so.
-inline F32 ScaleDownByPowerOfTwo(F32 v, F32 n) {
+// v * 2^n for v near one and integral n <= 0, 0 where x < -126; NaN where x is NaN. The caller sees
+// to it that the product is not below 2^-126 elsewhere.
+inline F32 ScaleUnlessTiny(F32 v, F32 n, F32 x) {
   const int32x4_t exponents = vshlq_n_s32(vcvtnq_s32_f32(n), 23);
-  return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(v), exponents));
+  const int32x4_t scaled = vaddq_s32(vreinterpretq_s32_f32(v), exponents);
+  const uint32x4_t tiny = vcltq_f32(x, vdupq_n_f32(-126.0f));
+  return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_s32(scaled), tiny));
 }
 
 // The sum of all lanes by halves: i + (i + 2), then 0 + 1.

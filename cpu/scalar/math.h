@@ -34,15 +34,15 @@ inline float Exp(float x) {
   return std::ldexp(sum, static_cast<int>(n));
 }
 
-// 2^x for x < 1/2 or NaN, by the polynomial of cpu/generic/math.inl whose errors are below
-// 2^-kErrorBits, the coefficients from the highest on.
+// 2^x for x < 1/2 or NaN, 0 below -126, by the polynomial of cpu/generic/math.inl whose errors are
+// below 2^-kErrorBits, the coefficients from the highest on.
 template <int kErrorBits>
 inline float Exp2(float x) {
   static_assert(kErrorBits == 24 || kErrorBits == 18);
   if (std::isnan(x)) return x;
-  const float bounded = std::max(x, -151.0f);
-  const float n = std::nearbyint(bounded);
-  const float r = bounded - n;
+  if (x < -126.0f) return 0.0f;
+  const float n = std::nearbyint(x);
+  const float r = x - n;
   float sum = 0.0f;
   if constexpr (kErrorBits == 24) {
     for (const float coefficient : {0x1.487178p-13f, 0x1.5f85c2p-10f, 0x1.3b21c8p-7f,
