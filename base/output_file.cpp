@@ -1,5 +1,6 @@
 // The temporary file lies in the same folder, because rename and link work only within one file
-// system. Small writes collect in a buffer of 1 MiB; larger ones go to the descriptor directly.
+// system. Whole pieces are copied first, too: Linux cuts a write up whose bytes have yet to be read
+// from a mapped file, and then takes smaller pages for it.
 #include "base/output_file.h"
 
 #include <dirent.h>
@@ -14,6 +15,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -21,8 +24,6 @@
 
 namespace kvant {
 namespace {
-
-constexpr size_t kBufferBytes = size_t{1} << 20;
 
 // Names of temporaries: the name of the file, this, and six letters or digits.
 constexpr std::string_view kMark = ".kvant-";
@@ -122,6 +123,19 @@ int OpenNamed(const SplitPath& split, std::string& path) {
 
 }  // namespace
 
+// The pieces of a reserved file of which a part is there.
+struct OutputFile::OpenPieces {
+  struct Piece {
+    std::unique_ptr<std::byte[]> bytes;
+    size_t written = 0;
+  };
+  uint64_t file_bytes;
+  std::mutex mutex = {};  // of what follows, but for the bytes of pieces
+  std::map<uint64_t, Piece> by_position = {};
+};
+
+OutputFile::OutputFile() = default;
+
 OutputFile::~OutputFile() { Discard(); }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept { *this = std::move(other); }
@@ -133,6 +147,7 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(position_, other.position_);
   std::swap(buffer_, other.buffer_);
+  std::swap(open_pieces_, other.open_pieces_);
   return *this;
 }
 
@@ -150,7 +165,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path, Temporary tempora
     KVANT_TRY(file.OpenTemporary(temporary));
     if (exists) fchmod(file.fd_, info.st_mode & 07777);
   }
-  file.buffer_.reserve(kBufferBytes);
+  file.buffer_.reserve(kPieceBytes);
   return file;
 }
 
@@ -172,14 +187,15 @@ Status OutputFile::OpenTemporary(Temporary temporary) {
 }
 
 Status OutputFile::Write(std::span<const std::byte> bytes) {
-  KVANT_CHECK(fd_ >= 0);
+  KVANT_CHECK(fd_ >= 0 && open_pieces_ == nullptr);
   position_ += bytes.size();
-  if (buffer_.size() + bytes.size() > kBufferBytes) KVANT_TRY(Flush());
-  if (bytes.size() < kBufferBytes) {
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-    return {};
+  while (!bytes.empty()) {
+    const auto part = bytes.first(std::min(bytes.size(), kPieceBytes - buffer_.size()));
+    buffer_.insert(buffer_.end(), part.begin(), part.end());
+    if (buffer_.size() == kPieceBytes) KVANT_TRY(Flush());
+    bytes = bytes.subspan(part.size());
   }
-  return WriteAll(bytes);
+  return {};
 }
 
 Status OutputFile::Flush() {
@@ -199,19 +215,55 @@ Status OutputFile::WriteAll(std::span<const std::byte> bytes) const {
 }
 
 Status OutputFile::Reserve(uint64_t size) {
-  KVANT_CHECK(fd_ >= 0 && size >= position_);
+  KVANT_CHECK(fd_ >= 0 && size >= position_ && open_pieces_ == nullptr);
   struct stat info {};
   if (fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     return MakeError(ErrorCode::kInvalid, "{}: expected a regular file, found another kind", path_);
   }
-  KVANT_TRY(Flush());
   // Some file systems cannot allocate ahead; there the size alone is set.
-  if (fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0) return {};
-  if (errno != EOPNOTSUPP && errno != EINVAL) return WriteError();
-  return ftruncate(fd_, static_cast<off_t>(size)) == 0 ? Status() : WriteError();
+  if (fallocate(fd_, 0, 0, static_cast<off_t>(size)) != 0) {
+    if (errno != EOPNOTSUPP && errno != EINVAL) return WriteError();
+    if (ftruncate(fd_, static_cast<off_t>(size)) != 0) return WriteError();
+  }
+  open_pieces_.reset(new OpenPieces{.file_bytes = size});
+  KVANT_TRY(WriteAt(position_ - buffer_.size(), buffer_));
+  buffer_ = std::vector<std::byte>();
+  return {};
 }
 
 Status OutputFile::WriteAt(uint64_t position, std::span<const std::byte> bytes) const {
+  KVANT_CHECK(open_pieces_ != nullptr && position + bytes.size() <= open_pieces_->file_bytes);
+  while (!bytes.empty()) {
+    const size_t offset = position % kPieceBytes;
+    const size_t count = std::min(bytes.size(), kPieceBytes - offset);
+    KVANT_TRY(WriteInPiece(position - offset, offset, bytes.first(count)));
+    bytes = bytes.subspan(count);
+    position += count;
+  }
+  return {};
+}
+
+// Bytes are copied without the lock; who adds the last ones takes the piece out and writes it.
+Status OutputFile::WriteInPiece(uint64_t begin, size_t offset,
+                                std::span<const std::byte> bytes) const {
+  const auto piece_bytes =
+      static_cast<size_t>(std::min<uint64_t>(kPieceBytes, open_pieces_->file_bytes - begin));
+  std::unique_lock lock(open_pieces_->mutex);
+  OpenPieces::Piece& piece = open_pieces_->by_position[begin];
+  if (piece.bytes == nullptr) {
+    piece.bytes = std::make_unique_for_overwrite<std::byte[]>(piece_bytes);
+  }
+  lock.unlock();
+  std::memcpy(piece.bytes.get() + offset, bytes.data(), bytes.size());
+  lock.lock();
+  piece.written += bytes.size();
+  if (piece.written < piece_bytes) return {};
+  const auto complete = open_pieces_->by_position.extract(begin);
+  lock.unlock();
+  return WriteAllAt(begin, {complete.mapped().bytes.get(), piece_bytes});
+}
+
+Status OutputFile::WriteAllAt(uint64_t position, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t count = pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(position));
     if (count < 0 && errno == EINTR) continue;
@@ -232,6 +284,7 @@ Error OutputFile::CreateError() const {
 
 Status OutputFile::Commit() {
   KVANT_CHECK(fd_ >= 0);
+  KVANT_CHECK(open_pieces_ == nullptr || open_pieces_->by_position.empty());
   KVANT_TRY(Flush());
   if (place_ != Place::kFinal) {
     if (fsync(fd_) != 0) return WriteError();

@@ -8,11 +8,17 @@
 // replaced, it is called PATH.kvant-XXXXXX and locked; Create removes those for the same path
 // whose process is gone.
 //
+// Whatever sizes are written, the system gets pieces of kPieceBytes that begin at multiples of it,
+// the last one shorter. A file system that can then keeps the file in pages of 2 MiB, from which a
+// mapped model is read faster than from small ones. What fails may so show at a later call than the
+// one that gave the bytes.
+//
 // Errors (kIo) name the path and the reason, a full disk included.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +29,9 @@ namespace kvant {
 
 class OutputFile {
  public:
-  OutputFile() = default;
+  static constexpr size_t kPieceBytes = size_t{4} << 20;
+
+  OutputFile();
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;
@@ -35,7 +43,7 @@ class OutputFile {
   static Result<OutputFile> Create(const std::string& path,
                                    Temporary temporary = Temporary::kUnnamedIfPossible);
 
-  // Appends; small writes are buffered.
+  // Appends, until Reserve.
   Status Write(std::span<const std::byte> bytes);
   Status Write(const void* data, size_t size) {
     return Write({static_cast<const std::byte*>(data), size});
@@ -49,7 +57,9 @@ class OutputFile {
   // file.
   Status Reserve(uint64_t size);
 
-  // Writes inside a reserved file. Thread-safe.
+  // Writes inside a reserved file; by Commit every byte of it has to be written, and once only.
+  // Memory holds each piece that is begun and not complete: of N threads that take ranges in the
+  // file's order, at most 2 N + 1. Thread-safe.
   Status WriteAt(uint64_t position, std::span<const std::byte> bytes) const;
 
   // Flushes to the disk and gives the file its final name.
@@ -61,6 +71,8 @@ class OutputFile {
   Status LinkUnnamed();
   Status Flush();
   Status WriteAll(std::span<const std::byte> bytes) const;
+  Status WriteInPiece(uint64_t begin, size_t offset, std::span<const std::byte> bytes) const;
+  Status WriteAllAt(uint64_t position, std::span<const std::byte> bytes) const;
   Error CreateError() const;  // by errno
   Error NameError() const;    // by errno
   Status WriteError() const;  // by errno
@@ -73,7 +85,9 @@ class OutputFile {
   std::string temporary_path_;  // while the temporary has a name
   int fd_ = -1;
   uint64_t position_ = 0;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // the piece that Write has begun
+  struct OpenPieces;
+  std::unique_ptr<OpenPieces> open_pieces_;  // since Reserve
 };
 
 }  // namespace kvant

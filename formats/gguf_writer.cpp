@@ -283,8 +283,12 @@ Status GgufWriter::Reserve() {
 Status GgufWriter::WritePiece(size_t tensor, uint64_t offset,
                               std::span<const std::byte> bytes) const {
   KVANT_CHECK(tensor < tensors_.size());
-  KVANT_CHECK(offset + bytes.size() <= tensors_[tensor].size_bytes);
-  return file_.WriteAt(data_begin_ + tensors_[tensor].offset + offset, bytes);
+  const uint64_t tensor_begin = data_begin_ + tensors_[tensor].offset;
+  const uint64_t tensor_bytes = tensors_[tensor].size_bytes;
+  KVANT_TRY(file_.WriteAt(tensor_begin + offset, bytes));
+  if (offset + bytes.size() < tensor_bytes) return {};
+  const std::vector<std::byte> zeros(RoundUp(tensor_bytes, alignment_) - tensor_bytes);
+  return file_.WriteAt(tensor_begin + tensor_bytes, zeros);
 }
 
 Status GgufWriter::WriteTensor(std::span<const std::byte> bytes) {

@@ -64,8 +64,9 @@ class GgufWriter {
   Status Finish();
 
   // Another way from Begin to Finish: after Reserve, which takes the file's whole size from the
-  // disk, pieces of tensors come in any order and from several threads. Begin's path must be a
-  // regular file. Finish trusts that every byte was written.
+  // disk, pieces of tensors come in any order and from several threads, every byte once before
+  // Finish. What they cost in memory depends on the order (OutputFile::WriteAt). Begin's path must
+  // be a regular file.
   Status Reserve();
   Status WritePiece(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) const;
 

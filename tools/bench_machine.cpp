@@ -137,9 +137,8 @@ Result<double> MeasureFileRead(ThreadPool& team, const cpu::PeakLoops& peaks, si
   KVANT_ASSIGN(const MemoryFile file, MemoryFile::Create("kvant-bench"));
   {
     KVANT_ASSIGN(OutputFile output, OutputFile::Create(file.path()));
-    KVANT_TRY(output.Reserve(bytes));
-    const std::vector<std::byte> ones(size_t{1} << 20, std::byte{1});
-    for (size_t at = 0; at < bytes; at += ones.size()) KVANT_TRY(output.WriteAt(at, ones));
+    const std::vector<std::byte> ones(OutputFile::kPieceBytes, std::byte{1});
+    while (output.position() < bytes) KVANT_TRY(output.Write(ones));
     KVANT_TRY(output.Commit());
   }
   KVANT_ASSIGN(const MappedFile mapping, MappedFile::Open(file.path()));

@@ -1,8 +1,9 @@
 // Writes a quantized model: carries out a plan of engine/quantize/plan.h.
 //
 // The file streams through: threads take pieces of a few hundred rows, decode, encode and write
-// them where they belong, so that memory holds a piece per thread and the pages of the source that
-// are in use. The bytes written do not depend on the number of threads or the instruction set.
+// them where they belong, so that memory holds a piece per thread, the pages of the source that
+// are in use, and at most 8 MiB a thread and 4 MiB of the output (OutputFile::WriteAt). The bytes
+// written do not depend on the number of threads or the instruction set.
 //
 // The output appears whole or not at all; of a split one, each shard does, and the earlier ones are
 // removed if a later one fails.

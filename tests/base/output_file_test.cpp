@@ -1,15 +1,18 @@
 // Output files appear whole or not at all, keep what was there until then, leave nothing behind
-// when the process is killed, and report a full disk.
+// when the process is killed, report a full disk, and reach the system in pieces.
 #include "base/output_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <random>
 #include <thread>
 
 #include "tests/shared_data.h"
@@ -61,7 +64,7 @@ TEST(OutputFile, KeepsTheOldFileWithoutCommit) {
   {
     auto file = OutputFile::Create(path);
     ASSERT_TRUE(file.ok());
-    ASSERT_TRUE(file->Write(std::vector<std::byte>(3 << 20)).ok());
+    ASSERT_TRUE(file->Write(std::vector<std::byte>(5 << 20)).ok());
     EXPECT_EQ(Text(path), "old");
   }
   EXPECT_EQ(Text(path), "old");
@@ -88,7 +91,7 @@ void KillAWriter(const std::string& path, Temporary temporary) {
   const pid_t child = fork();
   if (child == 0) {
     auto file = OutputFile::Create(path, temporary);
-    if (!file.ok() || !file->Write(std::vector<std::byte>(3 << 20)).ok()) _exit(1);
+    if (!file.ok() || !file->Write(std::vector<std::byte>(5 << 20)).ok()) _exit(1);
     raise(SIGKILL);
   }
   int status = 0;
@@ -174,24 +177,84 @@ TEST(OutputFile, ANewFileHasTheModeOfTheMask) {
   EXPECT_EQ(Mode(folder / "a"), 0640u);
 }
 
-// Sizes around the buffer, in pieces that do not divide it.
+constexpr size_t kPiece = OutputFile::kPieceBytes;
+
+std::vector<std::byte> RandomBytes(size_t size) {
+  std::minstd_rand random(static_cast<uint32_t>(size));
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() >> 8);
+  return bytes;
+}
+
 TEST(OutputFile, WritesPiecesOfEverySize) {
   test::TemporaryFolder folder;
   const std::string path = folder / "a";
   auto file = OutputFile::Create(path);
   ASSERT_TRUE(file.ok());
   std::vector<std::byte> expected;
-  constexpr size_t kBuffer = size_t{1} << 20;
-  uint8_t value = 0;
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}, kBuffer - 1, kBuffer, kBuffer + 1,
-                            size_t{7}, 3 * kBuffer + 5, size_t{3}}) {
-    const std::vector<std::byte> piece(size, std::byte{++value});
-    ASSERT_TRUE(file->Write(piece).ok());
-    expected.insert(expected.end(), piece.begin(), piece.end());
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{1000}, kPiece - 1001, kPiece - 1, kPiece, size_t{1}, kPiece,
+        kPiece + 1, size_t{7}, kPiece - 8, 3 * kPiece + 5, size_t{3}}) {
+    const std::vector<std::byte> bytes = RandomBytes(size);
+    ASSERT_TRUE(file->Write(bytes).ok());
+    expected.insert(expected.end(), bytes.begin(), bytes.end());
     EXPECT_EQ(file->position(), expected.size());
   }
   ASSERT_TRUE(file->Commit().ok());
   EXPECT_TRUE(test::ReadFile(path) == expected);
+}
+
+// Threads take ranges of a reserved file in order; the first bytes were written before.
+void WriteReserved(OutputFile& file, std::span<const std::byte> bytes, size_t head, size_t range) {
+  ASSERT_TRUE(file.Write(bytes.first(head)).ok());
+  ASSERT_TRUE(file.Reserve(bytes.size()).ok());
+  std::atomic<size_t> next{head};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (size_t at = next.fetch_add(range); at < bytes.size(); at = next.fetch_add(range)) {
+        const auto part = bytes.subspan(at, std::min(range, bytes.size() - at));
+        EXPECT_TRUE(file.WriteAt(at, part).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(OutputFile, FillsReservedFilesFromSeveralThreads) {
+  test::TemporaryFolder folder;
+  const std::string path = folder / "a";
+  const std::vector<std::byte> bytes = RandomBytes(3 * kPiece + 1);
+  for (const size_t size :
+       {size_t{1}, kPiece - 1, kPiece, kPiece + 1, 3 * kPiece, 3 * kPiece + 1}) {
+    for (const size_t head : {size_t{0}, size_t{100}, kPiece - 1, kPiece, kPiece + 1}) {
+      for (const size_t range : {size_t{36'864}, size_t{1'000'003}, kPiece, 2 * kPiece + 1}) {
+        if (head > size) continue;
+        auto file = OutputFile::Create(path);
+        ASSERT_TRUE(file.ok());
+        WriteReserved(*file, std::span(bytes).first(size), head, range);
+        ASSERT_TRUE(file->Commit().ok());
+        const std::vector<std::byte> found = test::ReadFile(path);
+        EXPECT_TRUE(std::ranges::equal(found, std::span(bytes).first(size)))
+            << size << " bytes, " << head << " before, in ranges of " << range;
+      }
+    }
+  }
+}
+
+TEST(OutputFile, FillsAReservedFileFromItsEnd) {
+  test::TemporaryFolder folder;
+  const std::vector<std::byte> bytes = RandomBytes(2 * kPiece + 12'345);
+  auto file = OutputFile::Create(folder / "a");
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->Reserve(bytes.size()).ok());
+  constexpr size_t kRange = 100'000;
+  for (size_t end = bytes.size(); end > 0; end -= std::min(end, kRange)) {
+    const size_t begin = end - std::min(end, kRange);
+    ASSERT_TRUE(file->WriteAt(begin, std::span(bytes).subspan(begin, end - begin)).ok());
+  }
+  ASSERT_TRUE(file->Commit().ok());
+  EXPECT_TRUE(test::ReadFile(folder / "a") == bytes);
 }
 
 TEST(OutputFile, SurvivesMoves) {
@@ -221,7 +284,7 @@ TEST(OutputFile, ReportsAFullDisk) {
 
   auto large = OutputFile::Create("/dev/full");
   ASSERT_TRUE(large.ok());
-  const Status at_write = large->Write(std::vector<std::byte>(2 << 20));
+  const Status at_write = large->Write(std::vector<std::byte>(OutputFile::kPieceBytes));
   ASSERT_FALSE(at_write.ok());
   EXPECT_THAT(at_write.error().message, HasSubstr("No space left on device"));
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full")) << "it was not replaced";
@@ -260,6 +323,94 @@ TEST(OutputFile, WritesIntoAFileWithoutAName) {
   EXPECT_EQ(pread(fd, text, 8, 0), 8);
   EXPECT_STREQ(text, "headtail");
   close(fd);
+}
+
+// A file without a name shows what has reached the system.
+TEST(OutputFile, GivesTheSystemWholePieces) {
+  const int fd = memfd_create("kvant-test", MFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const auto size = [&] {
+    struct stat info {};
+    EXPECT_EQ(fstat(fd, &info), 0);
+    return static_cast<size_t>(info.st_size);
+  };
+  const auto byte = [&](size_t position) {
+    std::byte value{};
+    EXPECT_EQ(pread(fd, &value, 1, static_cast<off_t>(position)), 1);
+    return value;
+  };
+  const std::vector<std::byte> ones(2 * kPiece, std::byte{1});
+  auto file = OutputFile::Create(fmt::format("/proc/self/fd/{}", fd));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->Write(std::span(ones).first(kPiece - 1)).ok());
+  EXPECT_EQ(size(), 0u);
+  ASSERT_TRUE(file->Write(std::span(ones).first(kPiece + 2)).ok());
+  EXPECT_EQ(size(), 2 * kPiece);
+  ASSERT_TRUE(file->Reserve(4 * kPiece).ok());
+  const uint64_t at = file->position();
+  ASSERT_TRUE(file->WriteAt(3 * kPiece, std::span(ones).first(kPiece - 1)).ok());
+  ASSERT_TRUE(file->WriteAt(at, std::span(ones).first(3 * kPiece - at - 1)).ok());
+  EXPECT_EQ(byte(2 * kPiece), std::byte{0});
+  EXPECT_EQ(byte(3 * kPiece), std::byte{0});
+  ASSERT_TRUE(file->WriteAt(3 * kPiece - 1, std::span(ones).first(1)).ok());
+  EXPECT_EQ(byte(2 * kPiece), std::byte{1});
+  EXPECT_EQ(byte(3 * kPiece), std::byte{0});
+  ASSERT_TRUE(file->WriteAt(4 * kPiece - 1, std::span(ones).first(1)).ok());
+  EXPECT_EQ(byte(4 * kPiece - 1), std::byte{1});
+  EXPECT_TRUE(file->Commit().ok());
+  close(fd);
+}
+
+// Writes beyond `bytes` of any file fail while it lives, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(size_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = SIG_DFL;
+};
+
+TEST(OutputFile, ReportsThePieceThatFails) {
+  test::TemporaryFolder folder;
+  const std::string path = folder / "a";
+  const std::vector<std::byte> bytes = RandomBytes(2 * kPiece);
+  for (const Temporary temporary : {Temporary::kUnnamedIfPossible, Temporary::kNamed}) {
+    const auto expect_failure = [&](const Status& status) {
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::kIo);
+      EXPECT_EQ(status.error().message, path + ": cannot write: File too large");
+    };
+    {
+      auto appended = OutputFile::Create(path, temporary);
+      auto reserved = OutputFile::Create(path, temporary);
+      ASSERT_TRUE(appended.ok() && reserved.ok() && reserved->Reserve(2 * kPiece).ok());
+      const FileSizeLimit limit(kPiece + 5);  // within the second piece
+      ASSERT_TRUE(appended->Write(std::span(bytes).first(kPiece + 6)).ok());
+      expect_failure(appended->Commit());
+      ASSERT_TRUE(reserved->WriteAt(kPiece, std::span(bytes).first(kPiece - 1)).ok());
+      ASSERT_TRUE(reserved->WriteAt(0, std::span(bytes).first(kPiece)).ok());
+      expect_failure(reserved->WriteAt(2 * kPiece - 1, std::span(bytes).first(1)));
+      auto too_large = OutputFile::Create(path, temporary);
+      ASSERT_TRUE(too_large.ok() && too_large->Write(std::span(bytes).first(100)).ok());
+      expect_failure(too_large->Reserve(2 * kPiece));
+      auto at_once = OutputFile::Create(path, temporary);
+      ASSERT_TRUE(at_once.ok());
+      expect_failure(at_once->Write(bytes));
+    }
+    EXPECT_EQ(FileCount(folder), 0u);
+  }
 }
 
 TEST(OutputFile, RefusesImpossiblePaths) {

@@ -20,16 +20,28 @@ std::span<const int64_t> Dims(const GgufTensor& tensor) {
   return {tensor.dims, static_cast<size_t>(tensor.n_dims)};
 }
 
+enum class Order : uint8_t { kWhole, kPieces };
+
+// In two pieces, the second one first.
+Status WritePieces(const GgufWriter& writer, size_t index, std::span<const std::byte> bytes) {
+  const size_t half = bytes.size() / 2;
+  KVANT_TRY(writer.WritePiece(index, half, bytes.subspan(half)));
+  return half == 0 ? Status() : writer.WritePiece(index, 0, bytes.first(half));
+}
+
 // Copies all metadata and tensors.
-Status Copy(const GgufFile& file, const std::string& path, uint32_t alignment) {
+Status Copy(const GgufFile& file, const std::string& path, uint32_t alignment,
+            Order order = Order::kWhole) {
   GgufWriter writer(alignment);
   for (const auto& [key, value] : file.metadata()) writer.AddValue(std::string(key), value);
   for (const GgufTensor& tensor : file.tensors()) {
     KVANT_TRY(writer.AddTensor(std::string(tensor.name), *tensor.format, Dims(tensor)));
   }
   KVANT_TRY(writer.Begin(path));
-  for (const GgufTensor& tensor : file.tensors()) {
-    KVANT_TRY(writer.WriteTensor({tensor.data, tensor.size_bytes}));
+  if (order == Order::kPieces) KVANT_TRY(writer.Reserve());
+  for (size_t i = 0; i < file.tensors().size(); ++i) {
+    const std::span bytes(file.tensors()[i].data, file.tensors()[i].size_bytes);
+    KVANT_TRY(order == Order::kPieces ? WritePieces(writer, i, bytes) : writer.WriteTensor(bytes));
   }
   return writer.Finish();
 }
@@ -42,6 +54,18 @@ TEST(GgufWriter, WritesTheBytesThatPythonWrites) {
   const Status status = Copy(*file, folder / "copy.gguf", 32);
   ASSERT_TRUE(status.ok()) << status.error().message;
   EXPECT_EQ(test::ReadFile(folder / "copy.gguf"), test::ReadFile(source));
+}
+
+TEST(GgufWriter, WritesTheSameBytesInPieces) {
+  test::TemporaryFolder folder;
+  const std::string source = test::SourcePath("tests/reference/gguf/every-type.gguf");
+  auto file = GgufFile::Open(source);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  for (const uint32_t alignment : {32u, 65536u}) {
+    ASSERT_TRUE(Copy(*file, folder / "whole.gguf", alignment).ok());
+    ASSERT_TRUE(Copy(*file, folder / "pieces.gguf", alignment, Order::kPieces).ok());
+    EXPECT_EQ(test::ReadFile(folder / "pieces.gguf"), test::ReadFile(folder / "whole.gguf"));
+  }
 }
 
 TEST(GgufWriter, WritesAnyAlignment) {
