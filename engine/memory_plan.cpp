@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "cuda/kernels/params.h"
+#include "engine/graph/device_attention.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/policies/encoder.h"
@@ -169,16 +169,23 @@ uint64_t OffloadedCacheBytes(const Model& model, const SessionOptions& options,
 }
 
 uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options) {
+  const graph::Plan& plan = model.plan();
   uint64_t row = 0;
-  for (const graph::Value& value : model.plan().values()) {
+  for (const graph::Value& value : plan.values()) {
     if (value.kind == cpu::ActivationKind::kFloat32 && value.rows == graph::RowSpace::kPass) {
       row = std::max<uint64_t>(row, value.row_bytes);
     }
   }
-  const auto chunk = static_cast<uint64_t>(options.chunk);
-  const auto few = static_cast<uint64_t>(std::min(options.sequences, kSharedRowsMax));
-  const auto spans = static_cast<uint64_t>(options.context / cuda::kSpanPositions + 1);
-  return 2 * std::bit_ceil(chunk * row) + std::bit_ceil(few * row * std::bit_ceil(spans));
+  const graph::PassLimits limits = {.chunk = options.chunk,
+                                    .context = options.context,
+                                    .sequences = std::min(options.sequences, kSharedRowsMax)};
+  const std::vector<kv::GroupShape> groups =
+      GroupLayers(model, options, OffloadableLayers(model, options));
+  const auto on_device = std::count_if(groups.begin(), groups.end(), [](const auto& shape) {
+    return shape.store == kv::DeviceStore::kName;
+  });
+  return 2 * std::bit_ceil(static_cast<uint64_t>(options.chunk) * row) + plan.DeviceBytes(limits) +
+         static_cast<uint64_t>(on_device) * graph::DeviceAttention::TableBytes(limits);
 }
 
 Status CheckMemory(const kv::CacheOptions& cache) {

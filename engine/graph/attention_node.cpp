@@ -70,6 +70,11 @@ class AttentionNode final : public Node {
            PartialBytes();
   }
 
+  size_t DeviceBytes(const PassLimits& limits) const override {
+    const int64_t spans = (limits.context + cuda::kSpanPositions - 1) / cuda::kSpanPositions;
+    return DevicePartialBytes(shape_, limits.chunk, spans);
+  }
+
   void AddWork(const PassShape& pass, Work& work) const override {
     for (const PassShape::Part& part : pass.parts) {
       double seen = 0;  // positions, over all rows

@@ -28,6 +28,8 @@ static_assert(kStretches <= cuda::kEvents);
 // Graphs that are kept. A text needs one for each layer and power of two of its length.
 constexpr size_t kGraphsMax = 4096;
 
+size_t BitCeil(int64_t number) { return std::bit_ceil(static_cast<size_t>(number)); }
+
 uint32_t RowsOf(uint64_t bits) { return static_cast<uint32_t>(bits); }
 
 template <class T>
@@ -36,6 +38,12 @@ cuda::Address AddressOf(const T* pointer) {
 }
 
 }  // namespace
+
+size_t DevicePartialBytes(const AttentionShape& shape, int64_t rows, int64_t spans) {
+  const size_t most = std::min(BitCeil(rows), static_cast<size_t>(cpu::kManyTokens - 1));
+  const auto floats = static_cast<size_t>(shape.heads * (cuda::kPartialHead + shape.v_dim));
+  return most * BitCeil(spans) * floats * sizeof(float);
+}
 
 cuda::PassTables DeviceAttention::Tables::OnDevice() const {
   return {memory.pointer<const int32_t>(PositionsAt()),
@@ -95,8 +103,19 @@ Status DeviceAttention::Grow(cuda::Device& device, cuda::MemoryKind kind, cuda::
   KVANT_TRY(device.Wait(cuda::Stream::kWork));
   KVANT_TRY(device.Wait(cuda::Stream::kResults));
   memory = cuda::Memory();
-  KVANT_ASSIGN(memory, device.Allocate(kind, std::bit_ceil(bytes)));
+  KVANT_ASSIGN(memory, device.Allocate(kind, bytes));
   return {};
+}
+
+size_t DeviceAttention::TableBytes(const PassLimits& limits) {
+  // Each piece of work is of several parts, or of 32 rows of one.
+  const int64_t work = std::min(limits.sequences, limits.chunk) + limits.chunk / kv::kRowTile + 1;
+  Tables tables;
+  tables.rows_max = BitCeil(limits.chunk);
+  tables.pieces_max = tables.hidden_max = BitCeil(work);
+  tables.spans_max = BitCeil(work * (limits.context / cuda::kSpanPositions + 2));
+  tables.entries_max = BitCeil(work * (limits.context / kv::kBlockTokens + 1));
+  return tables.Size();
 }
 
 Status DeviceAttention::SendTables(cuda::Device& device, const kv::PassView& view, Tables& tables,
@@ -304,15 +323,14 @@ Status DeviceAttention::Drive(cuda::Device& device, const DeviceAttentionCall& c
 
 Status DeviceAttention::Buffers(cuda::Device& device, const DeviceAttentionCall& call,
                                 int64_t spans) {
-  const auto bytes = [](int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); };
-  KVANT_TRY(
-      Grow(device, cuda::MemoryKind::kDevice, input_, bytes(call.row_count * call.row_floats)));
-  KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, output_,
-                 bytes(call.row_count * call.out_row_floats)));
+  const auto bytes = [&call](int64_t floats) {
+    return BitCeil(call.row_count * floats) * sizeof(float);
+  };
+  KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, input_, bytes(call.row_floats)));
+  KVANT_TRY(Grow(device, cuda::MemoryKind::kDevice, output_, bytes(call.out_row_floats)));
   if (call.many) return {};
-  return Grow(
-      device, cuda::MemoryKind::kDevice, partials_,
-      bytes(call.row_count * call.shape->heads * spans * (cuda::kPartialHead + call.shape->v_dim)));
+  return Grow(device, cuda::MemoryKind::kDevice, partials_,
+              DevicePartialBytes(*call.shape, call.row_count, spans));
 }
 
 Result<const DeviceAttention::Constants*> DeviceAttention::ConstantsOf(

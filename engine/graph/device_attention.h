@@ -51,6 +51,10 @@ struct DeviceAttentionCall {
   int64_t out_row_floats = 0;
 };
 
+// Bytes of the partial results of a call of few rows, each of which sees at most so many spans of
+// cuda::kSpanPositions. Both are rounded up, so that buffers seldom grow.
+size_t DevicePartialBytes(const AttentionShape& shape, int64_t rows, int64_t spans);
+
 class DeviceAttention {
  public:
   // kNotSupported if the device cannot attend for a layer of the cache that it has.
@@ -58,6 +62,9 @@ class DeviceAttention {
                                                          const kv::Cache& cache,
                                                          std::span<std::byte> arena);
   ~DeviceAttention();
+
+  // The most that the tables of a group take while no positions are pruned.
+  static size_t TableBytes(const PassLimits& limits);
 
   bool Has(int cache_id) const { return cache_.DeviceOf(cache_id) != nullptr; }
 

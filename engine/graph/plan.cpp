@@ -212,6 +212,14 @@ size_t Plan::SharedBytes(const PassLimits& limits) const {
   return bytes;
 }
 
+size_t Plan::DeviceBytes(const PassLimits& limits) const {
+  size_t bytes = 0;
+  for (const NodeList& nodes : stages_) {
+    for (const auto& node : nodes) bytes = std::max(bytes, node->DeviceBytes(limits));
+  }
+  return bytes;
+}
+
 Work Plan::WorkOf(const PassShape& pass) const {
   Work work;
   for (const NodeList& nodes : stages_) {

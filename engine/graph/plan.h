@@ -261,6 +261,12 @@ class Node {
     return 0;
   }
 
+  // Memory of a device for what its thread blocks leave to be merged, where it computes this node.
+  virtual size_t DeviceBytes(const PassLimits& limits) const {
+    (void)limits;
+    return 0;
+  }
+
   const std::string& name() const { return name_; }
   const std::vector<ValueId>& reads() const { return reads_; }
   const std::vector<ValueId>& writes() const { return writes_; }
@@ -323,6 +329,7 @@ class Plan {
   ArenaLayout Layout(int64_t chunk) const;
   size_t ScratchBytes(const PassLimits& limits) const;  // of one thread, a multiple of 64
   size_t SharedBytes(const PassLimits& limits) const;   // of all threads
+  size_t DeviceBytes(const PassLimits& limits) const;   // of a device
 
   // Of all nodes: what a log keeps of a row.
   int64_t tail_floats() const { return tail_floats_; }

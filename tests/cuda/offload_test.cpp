@@ -247,6 +247,43 @@ TEST(Offload, LayersThatDoNotFitStayWithTheCpu) {
   EXPECT_FALSE(Runner::Create(model, options).ok());
 }
 
+// Five spans: prompts in passes of many and of few rows, and as many sequences as share a pass, on
+// a device that has nothing beyond the plan. Without the last byte it has room for one layer less.
+TEST(Offload, PassesTakeNoMoreMemoryThanPlanned) {
+  const EmulatedDriver driver;
+  TinyShape shape = MixedShape(33);
+  shape.context = 1100;
+  const auto model = OpenTiny(shape);
+  for (const int64_t sequences : {int64_t{1}, kSharedRowsMax}) {
+    SessionOptions options = OnDevice(KvElement::kF16, sequences);
+    options.chunk = kSharedRowsMax + 1;
+    options.kv_check = false;
+    const auto plan = PlanMemory(*model, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    driver.SetMemory(plan->device);
+    const auto runner = OpenRunner(model, options);
+    EXPECT_EQ(runner->stats().offloaded_layers, shape.layers);
+    const size_t at_first = driver.used_bytes();
+    std::vector<SequenceId> ids = {NewSequence(*runner)};
+    for (const int64_t rows : {960, 1, 2, 33, 63}) {
+      ExpectOk(runner->Append(ids[0], RandomTokens(rows, 1)));
+    }
+    while (std::ssize(ids) < sequences) ids.push_back(*runner->Fork(ids[0]));
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<TokenId> tokens = RandomTokens(sequences, 2);
+      std::vector<StepInput> inputs;
+      for (size_t i = 0; i < ids.size(); ++i) inputs.push_back({ids[i], {&tokens[i], 1}});
+      ExpectOk(runner->Step(inputs));
+    }
+    // The kernel's results: of 63 rows in eight spans, v_dim sums and four numbers a head.
+    const auto partials = static_cast<size_t>(63 * 8 * shape.heads * (shape.head_dim + 4) * 4);
+    EXPECT_GT(driver.used_bytes(), at_first + partials);
+
+    driver.SetMemory(driver.used_bytes() + plan->device - 1);
+    EXPECT_EQ(OpenRunner(model, options)->stats().offloaded_layers, shape.layers - 1);
+  }
+}
+
 TEST(Offload, RefusesWhatItCannotDo) {
   const EmulatedDriver driver;
   const auto model = MixedModel();
