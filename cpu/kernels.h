@@ -175,7 +175,9 @@ inline constexpr int64_t kMaskedRowsMax = 64;
 // The slice of a task that one call attends to: spans [begin, end); span s begins at position
 // s * kAttentionSpan. A call for a slice writes no result but leaves, for attention_merge, one
 // record of AttentionPartialFloats(v_dim) floats for each of its spans and query vectors: span s of
-// query vector q has the record (s - first) * rows * heads_per_kv + q of `partials`.
+// query vector q has the record (s - first) * rows * heads_per_kv + q of `partials`: its largest
+// score times log2(e), then the sum of its weights relative to that, and from number 16 on what
+// these weigh of the values.
 struct AttentionSlice {
   int64_t first = 0;  // the first span of the task
   int64_t begin = 0;

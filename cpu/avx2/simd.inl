@@ -84,12 +84,11 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   const __m256i half = _mm256_srai_epi32(whole, 1);
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(whole, half)));
 }
-// v * 2^n for v near one and integral n <= 0, 0 where x < -126; NaN where x is NaN. The caller sees
-// to it that the product is not below 2^-126 elsewhere.
-inline F32 ScaleUnlessTiny(F32 v, F32 n, F32 x) {
+// v * 2^n for v near one and integral n <= 0; 0 where n < -125, NaN where n is NaN.
+inline F32 ScaleUnlessTiny(F32 v, F32 n) {
   const __m256i exponents = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
   const F32 scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), exponents));
-  return _mm256_and_ps(scaled, _mm256_cmp_ps(x, Broadcast(-126.0f), _CMP_NLT_UQ));
+  return _mm256_and_ps(scaled, _mm256_cmp_ps(n, Broadcast(-125.0f), _CMP_NLT_UQ));
 }
 
 // The sum of all lanes by halves: i + (i + 4), then i + (i + 2), ...

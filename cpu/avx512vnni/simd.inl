@@ -75,10 +75,9 @@ inline F32 Round(F32 v) {
 }
 // v * 2^n for integral n in [-160, 160], rounded once.
 inline F32 ScaleByPowerOfTwo(F32 v, F32 n) { return _mm512_scalef_ps(v, n); }
-// v * 2^n for v near one and integral n <= 0, 0 where x < -126; NaN where x is NaN. The caller sees
-// to it that the product is not below 2^-126 elsewhere.
-inline F32 ScaleUnlessTiny(F32 v, F32 n, F32 x) {
-  const __mmask16 large = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+// v * 2^n for v near one and integral n <= 0; 0 where n < -125, NaN where n is NaN.
+inline F32 ScaleUnlessTiny(F32 v, F32 n) {
+  const __mmask16 large = _mm512_cmp_ps_mask(n, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
   return _mm512_maskz_scalef_ps(large, v, n);
 }
 

@@ -11,8 +11,8 @@ struct MergeFactors {
   F32 part;
 
   MergeFactors(F32 max, F32 part_max, F32 merged_max) {
-    F32 factors[] = {Sub(max, merged_max), Sub(part_max, merged_max)};
-    Exp2<24>(factors);
+    F32 factors[] = {max, part_max};
+    Exp2<28>({merged_max, Broadcast(1.0f)}, factors);
     old = factors[0];
     part = factors[1];
   }

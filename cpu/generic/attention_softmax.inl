@@ -5,9 +5,9 @@
 // before attention_spans.inl. It keeps the invariants of attention.inl: exponentials are summed in
 // lanes by position % 16.
 //
-// Scores are exponents of 2 here: a weight is 2^(product * factor - max), where the factor holds
+// Weights are powers of 2: 2^((product - largest product) * factor), where the factor holds
 // log2(e). What some families do to scores, and factors that could overflow, are applied to the
-// products before; then the factor is 1.
+// products before; then the factor is log2(e).
 
 // What a row may see of the span's segments.
 inline SeenOffsets FindSeen(const QueryTile& tile, int row) {
@@ -79,7 +79,7 @@ inline void ToScores(const QueryTile& tile, int query, const SeenOffsets& seen, 
       const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - origin)));
       if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
       if (bias.values != nullptr) score = Add(score, Load(bias.At(query % heads, p - origin)));
-      Store(scores + i, Mul(score, Broadcast(kLog2E)));
+      Store(scores + i, score);
     }
   }
 }
@@ -94,27 +94,19 @@ inline float Prepare(const QueryTile& tile, int query, const SeenOffsets& seen, 
       task.score_cap != 0.0f || task.bias_slopes != nullptr || task.distance_bias.values != nullptr;
   if (moderate && !adjusts) return factor;
   ToScores(tile, query, seen, natural, scores);
-  return 1.0f;
+  return kLog2E;
 }
-
-// Exponents of 2 from scores: score * factor - base.
-struct ExponentMap {
-  float factor;
-  float base;
-
-  F32 operator()(F32 scores) const { return MulSub(scores, Broadcast(factor), Broadcast(base)); }
-};
 
 // Gives sink(offset, weights) the weights of each step; returns their sum.
 template <int kErrorBits, class Sink>
-float WeighScores(const float* scores, PositionRange steps, ExponentMap map, Sink sink) {
+float WeighScores(const float* scores, PositionRange steps, Exponents exponents, Sink sink) {
   F32 sums[kSumVectors];
   for (F32& sum : sums) sum = Zero();
   for (int64_t i = steps.begin; i < steps.end; i += kStepTokens) {
     F32 weights[kStepVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kStepVectors; ++v) weights[v] = map(Load(scores + i + v * kLanes));
-    Exp2<kErrorBits>(weights);
+    for (int v = 0; v < kStepVectors; ++v) weights[v] = Load(scores + i + v * kLanes);
+    Exp2<kErrorBits>(exponents, weights);
 #pragma GCC unroll 4
     for (int v = 0; v < kStepVectors; ++v) {
       sums[v % kSumVectors] = Add(sums[v % kSumVectors], weights[v]);
@@ -126,11 +118,11 @@ float WeighScores(const float* scores, PositionRange steps, ExponentMap map, Sin
 
 // NaN if a position with a weight that is not zero has a value whose scale is not finite, else 0.
 inline float TaintOf(const QueryTile& tile, const float* scores, PositionRange steps,
-                     const ExponentMap& map) {
+                     const Exponents& exponents) {
   F32 taint = Zero();
   for (int64_t i = steps.begin; i < steps.end; i += kLanes) {
-    F32 weights[] = {map(Load(scores + i))};
-    Exp2<18>(weights);
+    F32 weights[] = {Load(scores + i)};
+    Exp2<18>(exponents, weights);
     taint = Add(taint, MulNonZero(weights[0], Load(tile.code_taints + i)));
   }
   return SumByHalves(taint);
@@ -147,18 +139,17 @@ void SoftmaxQuery(const QueryTile& tile, int query, const SeenOffsets& seen,
   const float factor = Prepare(tile, query, seen, scores);
   MaskUnseen(tile, query / tile.task->heads_per_kv, seen, scores);
   const float largest = LargestScore(scores, seen.steps);
-  const float max = largest == -INFINITY ? -INFINITY : largest * factor;
   // Where all is hidden, weights are zero relative to any finite number.
-  const ExponentMap map = {factor, max == -INFINITY ? 0.0f : max};
+  const Exponents exponents = {Broadcast(largest == -INFINITY ? 0.0f : largest), Broadcast(factor)};
   const int place = query - tile.unit_first;
-  tile.span_max[place] = max;
+  tile.span_max[place] = largest * factor;
   tile.span_total[place] = VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
     // Codes are rounded to 2^-16 of the largest.
-    constexpr int kErrorBits = Format::kHasScales ? 18 : 24;
-    return WeighScores<kErrorBits>(scores, seen.steps, map,
+    constexpr int kErrorBits = Format::kHasScales ? 18 : 28;
+    return WeighScores<kErrorBits>(scores, seen.steps, exponents,
                                    products.template SinkOf<Format>(tile, query, seen.steps));
   });
   if (!KvHasScales(tile.task->v_element)) return;
   tile.weight_step[place] = tile.code_step;
-  if (tile.code_tainted) tile.weight_step[place] += TaintOf(tile, scores, seen.steps, map);
+  if (tile.code_tainted) tile.weight_step[place] += TaintOf(tile, scores, seen.steps, exponents);
 }

@@ -50,44 +50,51 @@ inline F32 Exp(F32 x) {
 template <int kErrorBits>
 inline constexpr auto kExp2Coefficients = std::array<float, 0>();
 template <>
-inline constexpr std::array kExp2Coefficients<24> = {0x1.487178p-13f,
-                                                     0x1.5f85c2p-10f,
-                                                     0x1.3b21c8p-7f,
-                                                     0x1.c6ada8p-5f,
-                                                     0x1.ebfbe6p-3f,
-                                                     0x1.62e432p-1f,
+inline constexpr std::array kExp2Coefficients<28> = {0x1.417a2cp-13f,
+                                                     0x1.5f094ap-10f,
+                                                     0x1.3b2dd2p-7f,
+                                                     0x1.c6af7ap-5f,
+                                                     0x1.ebfbdcp-3f,
+                                                     0x1.62e430p-1f,
                                                      1.0f};
 template <>
 inline constexpr std::array kExp2Coefficients<18> = {0x1.408baap-7f, 0x1.ca9018p-5f, 0x1.ebf1b4p-3f,
                                                      0x1.62dfc8p-1f, 1.0f};
 
-// x = 2^x for x < 1/2 or NaN, 0 below -126: subnormal numbers, which no sum of weights feels, would
-// take a hundred cycles each on many CPUs. x is n + r, n whole and |r| <= 1/2. Several vectors take
-// each step together, because one alone would mostly wait for its own results.
+// Exponents of 2, relative to a largest one: (x - base) * factor, at most 1/2.
+struct Exponents {
+  F32 base;
+  F32 factor;
+};
+
+// x = 2^((x - base) * factor), 1 for the base itself, NaN for NaN; 0 below 2^-125.5, because
+// subnormal numbers, which no sum of weights feels, take many CPUs a hundred cycles each. The
+// exponent is n + r, n whole and |r| <= 1/2. Several vectors take each step together, because one
+// alone would mostly wait for its own results.
 template <int kErrorBits, int kCount>
-inline void Exp2(F32 (&x)[kCount]) {
+inline void Exp2(Exponents exponents, F32 (&x)[kCount]) {
   constexpr auto& kCoefficients = kExp2Coefficients<kErrorBits>;
   constexpr size_t kDegree = kCoefficients.size() - 1;
   const F32 shift = Broadcast(kRoundingShift);
   F32 n[kCount];
-  F32 r[kCount];
+#pragma GCC unroll 8
+  for (int v = 0; v < kCount; ++v) {
+    x[v] = Sub(x[v], exponents.base);
+    n[v] = Sub(MulAdd(x[v], exponents.factor, shift), shift);
+  }
   F32 power[kCount];
 #pragma GCC unroll 8
   for (int v = 0; v < kCount; ++v) {
-    n[v] = Sub(Add(x[v], shift), shift);
-  }
-#pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) {
-    r[v] = Sub(x[v], n[v]);
+    x[v] = MulSub(x[v], exponents.factor, n[v]);
     power[v] = Broadcast(kCoefficients[0]);
   }
 #pragma GCC unroll 8
   for (size_t i = 1; i <= kDegree; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kCount; ++v) power[v] = MulAdd(power[v], r[v], Broadcast(kCoefficients[i]));
+    for (int v = 0; v < kCount; ++v) power[v] = MulAdd(power[v], x[v], Broadcast(kCoefficients[i]));
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < kCount; ++v) x[v] = ScaleUnlessTiny(power[v], n[v], x[v]);
+  for (int v = 0; v < kCount; ++v) x[v] = ScaleUnlessTiny(power[v], n[v]);
 }
 
 // tanh(x) = 1 - 2 / (e^2x + 1), within 2^-21.

@@ -87,12 +87,11 @@ inline F32 ScaleByPowerOfTwo(F32 v, F32 n) {
   const int32x4_t half = vshrq_n_s32(whole, 1);
   return Mul(Mul(v, PowerOfTwo(half)), PowerOfTwo(vsubq_s32(whole, half)));
 }
-// v * 2^n for v near one and integral n <= 0, 0 where x < -126; NaN where x is NaN. The caller sees
-// to it that the product is not below 2^-126 elsewhere.
-inline F32 ScaleUnlessTiny(F32 v, F32 n, F32 x) {
+// v * 2^n for v near one and integral n <= 0; 0 where n < -125, NaN where n is NaN.
+inline F32 ScaleUnlessTiny(F32 v, F32 n) {
   const int32x4_t exponents = vshlq_n_s32(vcvtnq_s32_f32(n), 23);
   const int32x4_t scaled = vaddq_s32(vreinterpretq_s32_f32(v), exponents);
-  const uint32x4_t tiny = vcltq_f32(x, vdupq_n_f32(-126.0f));
+  const uint32x4_t tiny = vcltq_f32(n, vdupq_n_f32(-125.0f));
   return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_s32(scaled), tiny));
 }
 

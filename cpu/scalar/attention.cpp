@@ -198,21 +198,21 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
       task.score_cap != 0.0f || task.bias_slopes != nullptr || task.distance_bias.values != nullptr;
   float factor = natural * kLog2E;
   const bool multiplied_first = adjusts || !(factor >= 0x1p-100f && factor <= 0x1p100f);
-  if (multiplied_first) factor = 1.0f;
+  if (multiplied_first) factor = kLog2E;
   ForEachPosition(query, begin, end, [&](const KvRun& run, int64_t position) {
     float number = Product(query, run, position);
-    if (multiplied_first) number = Adjusted(query, number * natural, position) * kLog2E;
+    if (multiplied_first) number = Adjusted(query, number * natural, position);
     seen[position] = number;
     span.max = span.max > number ? span.max : number;
     span.empty = false;
   });
-  if (!span.empty) span.max *= factor;
   const float base = std::isinf(span.max) && span.max < 0 ? 0.0f : span.max;
+  span.max *= factor;
   float lanes[kSumLanes] = {};
   VisitKvFormat(task.v_element, [&]<class Format>(Format) {
+    constexpr int kErrorBits = Format::kHasScales ? 18 : 28;
     ForEachPosition(query, begin, end, [&](const KvRun&, int64_t position) {
-      seen[position] =
-          Exp2 < Format::kHasScales ? 18 : 24 > (std::fma(seen[position], factor, -base));
+      seen[position] = Exp2<kErrorBits>(seen[position], base, factor);
       lanes[position % kSumLanes] += seen[position];
     });
     span.total = SumLanes(lanes);
@@ -226,8 +226,8 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
 
 void Merge(const Partial& span, int64_t v_dim, Partial& result) {
   const float max = result.max > span.max ? result.max : span.max;
-  const float old_factor = Exp2<24>(result.max - max);
-  const float span_factor = Exp2<24>(span.max - max);
+  const float old_factor = Exp2<28>(result.max, max, 1.0f);
+  const float span_factor = Exp2<28>(span.max, max, 1.0f);
   result.max = max;
   result.total = std::fma(result.total, old_factor, span.total * span_factor);
   for (int64_t d = 0; d < v_dim; ++d) {

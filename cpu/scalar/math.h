@@ -34,19 +34,19 @@ inline float Exp(float x) {
   return std::ldexp(sum, static_cast<int>(n));
 }
 
-// 2^x for x < 1/2 or NaN, 0 below -126, by the polynomial of cpu/generic/math.inl whose errors are
-// below 2^-kErrorBits, the coefficients from the highest on.
+// 2^((x - base) * factor) as Exp2 of cpu/generic/math.inl, with the same coefficients.
 template <int kErrorBits>
-inline float Exp2(float x) {
-  static_assert(kErrorBits == 24 || kErrorBits == 18);
-  if (std::isnan(x)) return x;
-  if (x < -126.0f) return 0.0f;
-  const float n = std::nearbyint(x);
-  const float r = x - n;
+inline float Exp2(float x, float base, float factor) {
+  static_assert(kErrorBits == 28 || kErrorBits == 18);
+  const float difference = x - base;
+  const float n = std::fma(difference, factor, 0x1.8p23f) - 0x1.8p23f;
+  if (std::isnan(n)) return n;
+  if (n < -125.0f) return 0.0f;
+  const float r = std::fma(difference, factor, -n);
   float sum = 0.0f;
-  if constexpr (kErrorBits == 24) {
-    for (const float coefficient : {0x1.487178p-13f, 0x1.5f85c2p-10f, 0x1.3b21c8p-7f,
-                                    0x1.c6ada8p-5f, 0x1.ebfbe6p-3f, 0x1.62e432p-1f, 1.0f}) {
+  if constexpr (kErrorBits == 28) {
+    for (const float coefficient : {0x1.417a2cp-13f, 0x1.5f094ap-10f, 0x1.3b2dd2p-7f,
+                                    0x1.c6af7ap-5f, 0x1.ebfbdcp-3f, 0x1.62e430p-1f, 1.0f}) {
       sum = std::fma(sum, r, coefficient);
     }
   } else {

@@ -379,8 +379,8 @@ class ExpandedAttentionNode final : public Node {
   void Merge(const float* part, float* result) const {
     if (part[1] == 0.0f) return;  // nothing that this row sees
     const float max = std::max(result[0], part[0]);
-    const float old_factor = std::exp(result[0] - max);
-    const float part_factor = std::exp(part[0] - max);
+    const float old_factor = std::exp2(result[0] - max);
+    const float part_factor = std::exp2(part[0] - max);
     result[0] = max;
     result[1] = result[1] * old_factor + part[1] * part_factor;
     for (int64_t d = 0; d < shape_.v_dim; ++d) {
