@@ -5,10 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvant::test {
@@ -39,7 +40,9 @@ inline void WriteFile(const std::string& path, std::span<const std::byte> bytes)
 
 inline std::vector<std::byte> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ostringstream copy;
+  copy << file.rdbuf();
+  const std::string text = std::move(copy).str();
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());
   return {begin, begin + text.size()};
 }

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -225,20 +226,24 @@ TEST(OutputFile, FillsReservedFilesFromSeveralThreads) {
   test::TemporaryFolder folder;
   const std::string path = folder / "a";
   const std::vector<std::byte> bytes = RandomBytes(3 * kPiece + 1);
-  for (const size_t size :
-       {size_t{1}, kPiece - 1, kPiece, kPiece + 1, 3 * kPiece, 3 * kPiece + 1}) {
-    for (const size_t head : {size_t{0}, size_t{100}, kPiece - 1, kPiece, kPiece + 1}) {
-      for (const size_t range : {size_t{36'864}, size_t{1'000'003}, kPiece, 2 * kPiece + 1}) {
-        if (head > size) continue;
-        auto file = OutputFile::Create(path);
-        ASSERT_TRUE(file.ok());
-        WriteReserved(*file, std::span(bytes).first(size), head, range);
-        ASSERT_TRUE(file->Commit().ok());
-        const std::vector<std::byte> found = test::ReadFile(path);
-        EXPECT_TRUE(std::ranges::equal(found, std::span(bytes).first(size)))
-            << size << " bytes, " << head << " before, in ranges of " << range;
-      }
-    }
+  struct Case {
+    size_t size, head, range;
+  };
+  constexpr size_t kAll = 3 * kPiece + 1;
+  for (const auto& [size, head, range] :
+       {Case{1, 0, kPiece}, Case{1, 1, kPiece}, Case{kPiece - 1, 100, 36'864},
+        Case{kPiece, 0, 1'000'003}, Case{kPiece, kPiece - 1, kPiece},
+        Case{kPiece + 1, kPiece, 36'864}, Case{kPiece + 1, kPiece + 1, kPiece},
+        Case{3 * kPiece, 0, kPiece}, Case{kAll, kPiece - 1, 36'864}, Case{kAll, kPiece, 1'000'003},
+        Case{kAll, kPiece + 1, kPiece}, Case{kAll, 100, 2 * kPiece + 1}}) {
+    auto file = OutputFile::Create(path);
+    ASSERT_TRUE(file.ok());
+    WriteReserved(*file, std::span(bytes).first(size), head, range);
+    ASSERT_TRUE(file->Commit().ok());
+    const std::vector<std::byte> found = test::ReadFile(path);
+    ASSERT_EQ(found.size(), size);
+    EXPECT_EQ(std::memcmp(found.data(), bytes.data(), size), 0)
+        << size << " bytes, " << head << " before, in ranges of " << range;
   }
 }
 

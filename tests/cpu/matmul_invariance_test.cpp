@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <tuple>
 
 #include "base/thread_pool.h"
@@ -269,7 +270,9 @@ TEST_P(MatMulInvarianceTest, PairsHaveTheBitsOfEachMatrixAlone) {
   for (const quant::FormatTraits& format : quant::AllFormats()) {
     if (!kernels().matmul[static_cast<size_t>(quant::FormatIndex(format))].takes_pairs) continue;
     for (const auto& [cols, tokens, row_end] :
-         {std::tuple<int64_t, int64_t, int64_t>{256, 64, 70}, {1280, 67, 134}, {256, 515, 397}}) {
+         {std::tuple<int64_t, int64_t, int64_t>{256, 64, 70}, {768, 67, 134}, {256, 515, 397}}) {
+      // Several passes have nothing to do with the format.
+      if (tokens > 100 && std::string_view(format.name) != "Q8_0") continue;
       const MatMulProblem problem(kernels(), format, kRows, cols, tokens);
       const MatMulProblem second(kernels(), format, kRows, cols, 1, 2);
       const std::vector<float> expected = problem.Run();
