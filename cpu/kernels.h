@@ -205,10 +205,10 @@ inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) 
 // position[r]) }, less the hidden ones; o is `origins`. A sink is one more score without a value.
 // Products with q8 codes are exact integers: queries meet q8 keys as q8 vectors, and the weights of
 // a softmax span, relative to the largest and each times the scale of its value, meet q8 values as
-// codes in [0, kKvWeightCodeMax], of which the largest scale that the row sees in the span is the
-// last. So a value whose scale is 2^n times that of others takes n of their weights' 15 bits. A
-// position whose weight underflows to 0 may count
-// as hidden where values are q8, even if the scale of its value is NaN.
+// codes. The code kKvWeightCodeMax stands for the weight 1 and the largest scale that the row sees
+// in the span, so a value whose scale is 2^n times that of others takes n of their weights' 15
+// bits. A position whose weight underflows to 0 may count as hidden where values are q8, even if
+// the scale of its value is NaN.
 //
 // Of KeyForm::kValueFirst q . k is a sum of two products, of the query's first v_dim numbers with
 // the value and of the others with what the key tiles hold; either is one of q8 codes where what it

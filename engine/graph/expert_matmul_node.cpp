@@ -195,14 +195,11 @@ class ExpertProduct {
   // Scales the products of one token with `rows` of an expert, and adds their bias.
   static void Finish(const ExpertOperand& operand, int64_t expert, const Range& rows,
                      float* products) {
-    const int64_t count = rows.end - rows.begin;
-    if (!operand.scales.empty()) {
-      const float scale = operand.scales[static_cast<size_t>(expert)];
-      for (int64_t i = 0; i < count; ++i) products[i] *= scale;
-    }
-    if (operand.bias.empty()) return;
-    const float* bias = operand.bias.data() + expert * operand.weight->dims[1] + rows.begin;
-    for (int64_t i = 0; i < count; ++i) products[i] += bias[i];
+    const float scale = operand.scales.empty() ? 1.0f : operand.scales[static_cast<size_t>(expert)];
+    const float* bias = operand.bias.empty()
+                            ? nullptr
+                            : operand.bias.data() + expert * operand.weight->dims[1] + rows.begin;
+    ScaleAndAddBias({products, static_cast<size_t>(rows.end - rows.begin)}, scale, bias);
   }
 
   bool panels_;

@@ -242,13 +242,8 @@ class Product {
 
   // Scales the products of one token with `rows`, and adds their bias.
   static void Finish(const MatMulOperand& operand, const Range& rows, float* products) {
-    const int64_t count = rows.end - rows.begin;
-    if (operand.scale != 1) {
-      for (int64_t i = 0; i < count; ++i) products[i] *= operand.scale;
-    }
-    if (operand.bias.empty()) return;
-    const float* bias = operand.bias.data() + rows.begin;
-    for (int64_t i = 0; i < count; ++i) products[i] += bias[i];
+    ScaleAndAddBias({products, static_cast<size_t>(rows.end - rows.begin)}, operand.scale,
+                    operand.bias.empty() ? nullptr : operand.bias.data() + rows.begin);
   }
 
   const cpu::FloatGemm& float_gemm_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,15 @@ struct MatMulOperand {
   int64_t out_col = 0;
   float scale = 1;  // of the products, before the bias; 1 where they are added to the output
 };
+
+// products = products * scale + bias, number by number, rounded twice; bias: as many, or null.
+inline void ScaleAndAddBias(std::span<float> products, float scale, const float* bias) {
+  if (scale != 1) {
+    for (float& product : products) product *= scale;
+  }
+  if (bias == nullptr) return;
+  for (size_t i = 0; i < products.size(); ++i) products[i] += bias[i];
+}
 
 // out = scale * the rows of the embedding table for the pass's tokens.
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
