@@ -4,8 +4,11 @@
 // Thread-safety: pure functions over their arguments.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+
+#include "base/aligned_buffer.h"
 
 namespace kvant::cpu {
 
@@ -66,8 +69,47 @@ inline void StoreCodeSums(int32_t first, int32_t second, const ActivationRow& ro
   row.pair_starts[0] = kDotOriginBits - 128 * (first + second);
 }
 
-size_t ActivationRowBytes(int64_t cols);
-ActivationRow ActivationRowAt(std::byte* record, int64_t cols);
+// Where the arrays of an activation row lie in its record, in bytes from the codes, which come
+// first. Every array starts at a multiple of 64 bytes, so that vectors of a block never straddle a
+// cache line.
+struct ActivationLayout {
+  static constexpr size_t kAlignment = 64;
+
+  size_t scales;
+  size_t sums;
+  size_t pair_sums;
+  size_t starts;
+  size_t pair_starts;
+  size_t bytes;
+
+  explicit ActivationLayout(int64_t cols) {
+    const size_t n = static_cast<size_t>(cols);
+    scales = RoundUp(n, kAlignment);
+    const size_t by_pair = RoundUp(n, 512) / 32 * sizeof(float);
+    const size_t by_group = RoundUp(n, 256) / 16 * sizeof(float);
+    sums = scales + by_pair;
+    pair_sums = sums + by_group;
+    starts = pair_sums + by_pair;
+    pair_starts = starts + by_group;
+    // An odd number of lines: columns of records that follow each other then fall into different
+    // sets of the first-level cache.
+    const size_t halves = RoundUp(2 * n, kAlignment) + kAlignment;
+    bytes = std::max(pair_starts + by_pair, halves) / kAlignment / 2 * 2 * kAlignment + kAlignment;
+  }
+};
+
+inline size_t ActivationRowBytes(int64_t cols) { return ActivationLayout(cols).bytes; }
+
+inline ActivationRow ActivationRowAt(std::byte* record, int64_t cols) {
+  const ActivationLayout layout(cols);
+  return {reinterpret_cast<int8_t*>(record),
+          reinterpret_cast<float*>(record + layout.scales),
+          reinterpret_cast<float*>(record + layout.sums),
+          reinterpret_cast<float*>(record + layout.pair_sums),
+          reinterpret_cast<int32_t*>(record + layout.starts),
+          reinterpret_cast<int32_t*>(record + layout.pair_starts),
+          reinterpret_cast<uint16_t*>(record)};
+}
 
 // Multiplies what a row of `cols` columns stands for, up to rounding.
 void MultiplyActivations(const ActivationRow& row, ActivationForm form, int64_t cols, float factor);

@@ -10,9 +10,9 @@
 #include "cpu/generic/panel_operands.inl"
 #include "cpu/avx512vnni/panel_lanes.inl"
 #include "cpu/amx/bf16_panel.inl"
+#include "cpu/amx/panel_lines.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpackers.inl"
-#include "cpu/amx/pack_rows.inl"
 #include "cpu/avx512vnni/float_elements.inl"
 #include "cpu/amx/float_panel.inl"
 // clang-format on
@@ -24,14 +24,11 @@ const MatMulKernel& WithoutTiles(const quant::FormatTraits& format) {
 
 void RunWithoutTiles(const MatMulTask& task) { WithoutTiles(*task.format).run(task); }
 
-// Packer: packs the rows of whole blocks, where a format has one.
-template <class Unpacker, class Packer = void>
+template <class Unpacker>
 void RunTiles(const MatMulTask& task) {
   if (task.count == TokenCount::kFew) return RunWithoutTiles(task);
-  PanelFormat format = PanelFormat::Of<Unpacker>(task);
-  if constexpr (!std::is_void_v<Packer>) format.pack_rows = PackRows<Packer>;
   Tiles::Configure(ConfigOfPanels());
-  RunPanels(task, format);
+  RunPanels(task, PanelFormat::Of<Unpacker>(task));
   Tiles::Release();
 }
 
@@ -39,18 +36,18 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunWithoutTiles, RunFloatTiles<ElementF32>},
     {quant::F16::kType, RunWithoutTiles, RunFloatTiles<ElementF16>},
     {quant::Bf16::kType, RunWithoutTiles, RunFloatTiles<ElementBf16>},
-    {quant::Q4_0::kType, RunTiles<UnpackQ4_0, PackRowsQ4_0>},
-    {quant::Q4_1::kType, RunTiles<UnpackQ4_1, PackRowsQ4_1>},
+    {quant::Q4_0::kType, RunTiles<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunTiles<UnpackQ4_1>},
     {quant::Q5_0::kType, RunTiles<UnpackQ5_0>},
     {quant::Q5_1::kType, RunTiles<UnpackQ5_1>},
-    {quant::Q8_0::kType, RunTiles<UnpackQ8_0, PackRowsQ8_0>},
+    {quant::Q8_0::kType, RunTiles<UnpackQ8_0>},
     {quant::Q2_K::kType, RunTiles<UnpackQ2_K>},
     {quant::Q3_K::kType, RunTiles<UnpackQ3_K>},
-    {quant::Q4_K::kType, RunTiles<UnpackQ4_K, PackRowsQ4_K>},
-    {quant::Q5_K::kType, RunTiles<UnpackQ5_K, PackRowsQ5_K>},
-    {quant::Q6_K::kType, RunTiles<UnpackQ6_K, PackRowsQ6_K>},
-    {quant::IQ4_NL::kType, RunTiles<UnpackIQ4_NL, PackRowsIQ4_NL>},
-    {quant::IQ4_XS::kType, RunTiles<UnpackIQ4_XS, PackRowsIQ4_XS>},
+    {quant::Q4_K::kType, RunTiles<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunTiles<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunTiles<UnpackQ6_K>},
+    {quant::IQ4_NL::kType, RunTiles<UnpackIQ4_NL>},
+    {quant::IQ4_XS::kType, RunTiles<UnpackIQ4_XS>},
     {quant::IQ1_S::kType, RunTiles<UnpackIQ1_S>},
     {quant::IQ1_M::kType, RunTiles<UnpackIQ1_M>},
     {quant::IQ2_XXS::kType, RunTiles<UnpackIQ2_XXS>},
@@ -60,7 +57,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ3_S::kType, RunTiles<UnpackIQ3_S>},
     {quant::TQ1_0::kType, RunTiles<UnpackTQ1_0>},
     {quant::TQ2_0::kType, RunTiles<UnpackTQ2_0>},
-    {quant::MXFP4::kType, RunTiles<UnpackMXFP4, PackRowsMXFP4>},
+    {quant::MXFP4::kType, RunTiles<UnpackMXFP4>},
     {quant::NVFP4::kType, RunTiles<UnpackNVFP4>},
     {quant::Q1_0::kType, RunTiles<UnpackQ1_0>},
     {quant::Q2_0::kType, RunTiles<UnpackQ2_0>},

@@ -5,8 +5,10 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/avx512vnni/matmul.h"
 #include "cpu/cpu_features.h"
@@ -32,6 +34,7 @@ namespace {
 #include "cpu/avx512vnni/int8_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpack_pieces.inl"
+#include "cpu/avx512vnni/pack_rows.inl"
 #include "cpu/avx512vnni/point_layouts.inl"
 #include "cpu/avx512vbmi/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"

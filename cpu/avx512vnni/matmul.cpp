@@ -4,8 +4,10 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/avx2/matmul.h"
 #include "cpu/cpu_features.h"

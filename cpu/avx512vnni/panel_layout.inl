@@ -88,3 +88,32 @@ void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
     }
   }
 }
+
+// Where vector `v` of eight blocks of a panel goes: pack_rows.inl.
+template <class Codes>
+class PanelLines {
+  using Traits = PanelTraits<Codes::kHasOffsets, Codes::kScaleValues>;
+
+ public:
+  using Group = __m512i*;
+
+  PanelLines(int64_t v, __m512* panel) : vectors_(reinterpret_cast<__m512i*>(panel) + v) {}
+
+  [[gnu::always_inline]] Group BeginGroup(int pair, int half, const RowScales& rows) const {
+    const Group block = vectors_ + pair * Traits::kBlock;
+    if (half >= Traits::kScales) return block;
+    __m512* out = reinterpret_cast<__m512*>(block + Traits::kCodes + half * Traits::kScaleStride);
+    const __m512 scales = PanelScales(_mm512_castps_si512(rows.scales));
+    out[0] = scales;
+    out[kPanelVectors] = PanelOrigins(scales);
+    if constexpr (Traits::kHasOffsets) out[2 * kPanelVectors] = rows.offsets;
+    return block;
+  }
+  [[gnu::always_inline]] void Put(Group block, int line, __m512i codes) const {
+    const __m512i rest = _mm512_set1_epi8(static_cast<char>(128 - Codes::kBias));
+    block[line * kPanelVectors] = Codes::kBias == 128 ? codes : _mm512_add_epi8(codes, rest);
+  }
+
+ private:
+  __m512i* vectors_;
+};

@@ -11,7 +11,24 @@ struct Iq4Bytes {
 };
 constexpr Iq4Bytes kIq4Bytes;
 
+struct RowsOfIQ4_NL : PackedRows<RowsOfIQ4_NL> {
+  using Format = quant::IQ4_NL;
+  struct Codes : RowCodes {
+    static constexpr int kBits = 8;
+    static constexpr int kBias = 128;
+    static constexpr bool kShortScales = true;
+  };
+  using Low = Format::Codes;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  using Scales = HalfScales<Format::Block>;
+  // The level + 128 of each.
+  [[gnu::always_inline]] static __m512i CodesOf(__m512i bits) {
+    return _mm512_shuffle_epi8(_mm512_load_si512(kIq4Bytes.bytes), bits);
+  }
+};
+
 struct UnpackIQ4_NL {
+  using Rows = RowsOfIQ4_NL;
   using Codes = CodeTraits<128, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::IQ4_NL::Block);
   static constexpr int kScaleValues = 32;
@@ -30,7 +47,29 @@ struct UnpackIQ4_NL {
   }
 };
 
+struct RowsOfIQ4_XS : PackedRows<RowsOfIQ4_XS> {
+  using Format = quant::IQ4_XS;
+  struct Codes : RowCodes {
+    static constexpr int kBits = 8;
+    static constexpr int kBias = 128;
+  };
+  using Low = Format::Codes;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  struct Scales : LanesOfRows<Scales> {
+    using LanesOfRows<Scales>::LanesOfRows;
+    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
+      const auto& block = *reinterpret_cast<const Format::Block*>(row);
+      return TimesHalf(_mm512_cvtepi8_epi32(PackedScales(block)), block.d);
+    }
+    RowScales Of(int pair, int /*half*/) const { return {lanes[pair]}; }
+  };
+  [[gnu::always_inline]] static __m512i CodesOf(__m512i bits) {
+    return RowsOfIQ4_NL::CodesOf(bits);
+  }
+};
+
 struct UnpackIQ4_XS {
+  using Rows = RowsOfIQ4_XS;
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = sizeof(quant::IQ4_XS::Block);
   static constexpr int kScaleValues = 32;

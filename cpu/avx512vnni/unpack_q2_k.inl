@@ -18,7 +18,37 @@ template <class Pieces>
   return _mm512_mul_ps(_mm512_cvtepi32_ps(lanes), BroadcastHalf(factor));
 }
 
+struct RowsOfQ2_K : PackedRows<RowsOfQ2_K> {
+  using Format = quant::Q2_K;
+  struct Codes : RowCodes {
+    static constexpr bool kHasOffsets = true;
+    static constexpr int kScaleValues = 16;
+  };
+  using Low = Format::Codes;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  template <bool kMinima>
+  struct Lanes : LanesOfRows<Lanes<kMinima>> {
+    using LanesOfRows<Lanes>::LanesOfRows;
+    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
+      const auto& block = *reinterpret_cast<const Format::Block*>(row);
+      const __m128i pairs = LoadBytes16(block.scales);
+      const __m128i numbers =
+          _mm_and_si128(kMinima ? _mm_srli_epi16(pairs, 4) : pairs, _mm_set1_epi8(15));
+      return TimesHalf(_mm512_cvtepu8_epi32(numbers), kMinima ? block.dmin : block.d);
+    }
+  };
+  struct Scales {
+    Lanes<false> factors;
+    Lanes<true> minima;
+    explicit Scales(RowBlocks rows) : factors(rows), minima(rows) {}
+    RowScales Of(int pair, int half) const {
+      return {factors.lanes[2 * pair + half], minima.lanes[2 * pair + half]};
+    }
+  };
+};
+
 struct UnpackQ2_K {
+  using Rows = RowsOfQ2_K;
   using Codes = CodeTraits<0, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q2_K::Block);
   static constexpr int kScaleValues = 16;
@@ -36,7 +66,29 @@ struct UnpackQ2_K {
   }
 };
 
+struct RowsOfQ3_K : PackedRows<RowsOfQ3_K> {
+  using Format = quant::Q3_K;
+  struct Codes : RowCodes {
+    static constexpr int kBias = 4;
+    static constexpr bool kShortScales = true;
+    static constexpr int kScaleValues = 16;
+  };
+  using High = Format::High;
+  using Low = Format::Low;
+  static constexpr int64_t kHigh = offsetof(Format::Block, high);
+  static constexpr int64_t kLow = offsetof(Format::Block, low);
+  struct Scales : LanesOfRows<Scales> {
+    using LanesOfRows<Scales>::LanesOfRows;
+    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
+      const auto& block = *reinterpret_cast<const Format::Block*>(row);
+      return TimesHalf(_mm512_cvtepi8_epi32(PackedScales(block)), block.d);
+    }
+    RowScales Of(int pair, int half) const { return {lanes[2 * pair + half]}; }
+  };
+};
+
 struct UnpackQ3_K {
+  using Rows = RowsOfQ3_K;
   using Codes = CodeTraits<4, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q3_K::Block);
   static constexpr int kScaleValues = 16;

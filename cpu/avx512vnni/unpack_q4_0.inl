@@ -41,7 +41,19 @@ template <int kStride>
   out.scales = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
 }
 
+struct RowsOfQ4_0 : PackedRows<RowsOfQ4_0> {
+  using Format = quant::Q4_0;
+  struct Codes : RowCodes {
+    static constexpr int kBias = 8;
+    static constexpr bool kShortScales = true;
+  };
+  using Low = Format::Codes;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  using Scales = HalfScales<Format::Block>;
+};
+
 struct UnpackQ4_0 {
+  using Rows = RowsOfQ4_0;
   using Codes = CodeTraits<8, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
   static constexpr int kScaleValues = 32;
@@ -55,7 +67,18 @@ struct UnpackQ4_0 {
   }
 };
 
+struct RowsOfQ4_1 : PackedRows<RowsOfQ4_1> {
+  using Format = quant::Q4_1;
+  struct Codes : RowCodes {
+    static constexpr bool kHasOffsets = true;
+  };
+  using Low = Format::Codes;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  using Scales = HalfScales<Format::Block, offsetof(Format::Block, m)>;
+};
+
 struct UnpackQ4_1 {
+  using Rows = RowsOfQ4_1;
   using Codes = CodeTraits<0, true>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_1::Block);
   static constexpr int kScaleValues = 32;

@@ -54,7 +54,31 @@ template <class Block>
   out.scales = _mm512_moveldup_ps(out.offsets);
 }
 
+// Scales and minima of pairs of groups, which UnpackPairs leaves side by side in the offsets.
+template <class Block>
+struct PairScales : LanesOfRows<PairScales<Block>> {
+  using LanesOfRows<PairScales>::LanesOfRows;
+  using LanesOfRows<PairScales>::lanes;
+  [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
+    WeightBlock out;
+    UnpackPairs(*reinterpret_cast<const Block*>(row), out);
+    return out.offsets;
+  }
+  RowScales Of(int pair, int /*half*/) const { return {lanes[2 * pair], lanes[2 * pair + 1]}; }
+};
+
+struct RowsOfQ4_K : PackedRows<RowsOfQ4_K> {
+  using Format = quant::Q4_K;
+  struct Codes : RowCodes {
+    static constexpr bool kHasOffsets = true;
+  };
+  using Low = Format::Codes;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  using Scales = PairScales<Format::Block>;
+};
+
 struct UnpackQ4_K {
+  using Rows = RowsOfQ4_K;
   using Codes = CodeTraits<0, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
   static constexpr int kScaleValues = 32;
@@ -69,7 +93,20 @@ struct UnpackQ4_K {
   }
 };
 
+struct RowsOfQ5_K : PackedRows<RowsOfQ5_K> {
+  using Format = quant::Q5_K;
+  struct Codes : RowCodes {
+    static constexpr bool kHasOffsets = true;
+  };
+  using High = Format::High;
+  using Low = Format::Low;
+  static constexpr int64_t kHigh = offsetof(Format::Block, high);
+  static constexpr int64_t kLow = offsetof(Format::Block, low);
+  using Scales = PairScales<Format::Block>;
+};
+
 struct UnpackQ5_K {
+  using Rows = RowsOfQ5_K;
   using Codes = CodeTraits<0, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
   static constexpr int kScaleValues = 32;

@@ -1,6 +1,28 @@
 // Q6_K for AVX-512: quant/q6_k.h. Included inside the target region of matmul.cpp.
 
+struct RowsOfQ6_K : PackedRows<RowsOfQ6_K> {
+  using Format = quant::Q6_K;
+  struct Codes : RowCodes {
+    static constexpr int kBias = 32;
+    static constexpr bool kShortScales = true;
+    static constexpr int kScaleValues = 16;
+  };
+  using High = Format::High;
+  using Low = Format::Low;
+  static constexpr int64_t kHigh = offsetof(Format::Block, high);
+  static constexpr int64_t kLow = offsetof(Format::Block, low);
+  struct Scales : LanesOfRows<Scales> {
+    using LanesOfRows<Scales>::LanesOfRows;
+    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
+      const auto& block = *reinterpret_cast<const Format::Block*>(row);
+      return TimesHalf(_mm512_cvtepi8_epi32(LoadBytes16(block.scales)), block.d);
+    }
+    RowScales Of(int pair, int half) const { return {lanes[2 * pair + half]}; }
+  };
+};
+
 struct UnpackQ6_K {
+  using Rows = RowsOfQ6_K;
   using Codes = CodeTraits<32, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q6_K::Block);
   static constexpr int kScaleValues = 16;

@@ -1,14 +1,31 @@
 // Q8_0 for AVX-512: quant/q8_0.h. Included inside the target region of matmul.cpp.
 
+// Signed codes as unsigned ones.
+[[gnu::always_inline]] inline __m512i Unsigned(__m512i codes) {
+  return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+}
+
+struct RowsOfQ8_0 : PackedRows<RowsOfQ8_0> {
+  using Format = quant::Q8_0;
+  struct Codes : RowCodes {
+    static constexpr int kBits = 8;
+    static constexpr int kBias = 128;
+    static constexpr bool kShortScales = true;
+  };
+  using Low = quant::BitPlane<8, 32>;
+  static constexpr int64_t kLow = offsetof(Format::Block, codes);
+  using Scales = HalfScales<Format::Block>;
+  static __m512i CodesOf(__m512i bits) { return Unsigned(bits); }
+};
+
 struct UnpackQ8_0 {
+  using Rows = RowsOfQ8_0;
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q8_0::Block);
   static constexpr int kScaleValues = 32;
 
-  // The signed codes of two blocks as unsigned ones.
   [[gnu::always_inline]] static __m512i TwoBlocks(const quant::Q8_0::Block* blocks) {
-    const __m512i codes = Join(LoadBytes32(blocks[0].codes), LoadBytes32(blocks[1].codes));
-    return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+    return Unsigned(Join(LoadBytes32(blocks[0].codes), LoadBytes32(blocks[1].codes)));
   }
 
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,

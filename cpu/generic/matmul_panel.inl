@@ -68,12 +68,15 @@ struct PanelFormat {
     using Traits = PanelTraitsOf<Unpacker>;
     bool wide = false;
     if constexpr (kWidePanels) wide = Traits::kWide;
-    return {{UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
-            PackBlock<Traits, typename Unpacker::Codes>,
-            MultiplyTile<Traits>,
-            Traits::kBlock,
-            Traits::kScales,
-            wide};
+    PanelFormat format = {
+        {UnpackBlocks<Unpacker>, BlockBytes<Unpacker>(*task.format), task.format, task.cols},
+        PackBlock<Traits, typename Unpacker::Codes>,
+        MultiplyTile<Traits>,
+        Traits::kBlock,
+        Traits::kScales,
+        wide};
+    if constexpr (requires { typename Unpacker::Rows; }) format.pack_rows = Unpacker::Rows::Pack;
+    return format;
   }
 };
 
@@ -207,9 +210,13 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
 
 // The outputs of a pass, token by token, so that each gets the rows of all panels at a time.
 inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
+  constexpr int64_t kAhead = 4;  // tokens, whose outputs lie far apart
   for (int64_t token = pass.token; token < pass.token_end; ++token) {
     const PanelScratch::Vector* from = sums + (token - pass.token) * kPanelVectors;
     float* out = task.out + token * task.out_stride;
+    for (int64_t row = pass.row; row < pass.row_end; row += 16) {
+      __builtin_prefetch(out + kAhead * task.out_stride + row, 1);
+    }
     for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
       for (int64_t v = 0; v < kPanelVectors; ++v) {
         const int64_t first = row + v * kPanelLanes;
