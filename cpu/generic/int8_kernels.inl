@@ -173,7 +173,10 @@ template <int kStride, int kRows, int kTokens>
 // the first of which is number `begin` of its row.
 struct StreamedRows {
   const std::byte* blocks;  // of the first row of the first part
-  const float* factors;     // [rows][parts], where rows have some
+  // Where rows have a factor: [rows][parts], and the heads that it is read from when a row's turn
+  // has come, because then they are in the cache; null where it has been read before.
+  float* factors;
+  const std::byte* heads;
   int64_t row_bytes;        // from row to row
   int64_t part_bytes;       // from a part's row to the next part's
   int64_t rows, parts;
@@ -188,6 +191,20 @@ template <class Codes>
 constexpr bool TakesBlockByBlock() {
   if constexpr (requires { Codes::kBlockByBlock; }) return Codes::kBlockByBlock;
   return false;
+}
+
+// The factors of kRows rows, from row `row` of part `part` on.
+template <class Unpacker, int kRows>
+[[gnu::always_inline]] inline const float* FactorsOf(const StreamedRows& streams,
+                                                     const quant::FormatTraits& traits,
+                                                     int64_t row, int64_t part) {
+  if constexpr (!HasRowFactor<Unpacker>) return nullptr;
+  float* factors = streams.factors + row * streams.parts + part;
+  if (streams.heads != nullptr) {
+    const std::byte* head = streams.heads + row * streams.row_bytes + part * streams.part_bytes;
+    for (int r = 0; r < kRows; ++r) factors[r] = traits.row_factor(head + r * streams.part_bytes);
+  }
+  return factors;
 }
 
 // A block of each of some rows, `step` bytes apart, to the dots of their units; zeros unless
@@ -238,7 +255,8 @@ template <class Unpacker, int kTokens>
         held = reinterpret_cast<Accumulator(*)[kTokens]>(sums);
         if (streams.begin == 0) std::fill_n(sums, kRows * kTokens, Zero());
       }
-      [[maybe_unused]] const float* factors = streams.factors + row * streams.parts + part;
+      [[maybe_unused]] const float* factors =
+          FactorsOf<Unpacker, kRows>(streams, traits, row, part);
       for (int64_t i = 0; i < count; i += kUnit, block += kUnit * bytes) {
         const bool whole = kUnit == 1 || i + 1 < count;
         // Not unrolled: every copy of an unpacker takes long to compile.

@@ -156,18 +156,6 @@ inline void RunPass(const MatMulTask& task, const BlockFormat& format, int64_t b
   }
 }
 
-// The factors of rows that have some; `streams` has at most eight rows, whose heads it begins with.
-inline void ReadFactors(const quant::FormatTraits& format, const StreamedRows& streams,
-                        float* factors) {
-  if (format.head_bytes == 0) return;
-  for (int64_t r = 0; r < streams.rows; ++r) {
-    for (int64_t p = 0; p < streams.parts; ++p) {
-      *factors++ =
-          format.row_factor(streams.blocks + r * streams.row_bytes + p * streams.part_bytes);
-    }
-  }
-}
-
 // From a row's end to the next one's in Scratch::ends; `end` is behind the last block.
 inline int64_t EndStride(const RowReader& reader, int64_t whole, int64_t end) {
   return (((end - whole) * reader.block_bytes) + 63) / 64 * 64;
@@ -193,8 +181,8 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
   const int64_t whole = ends == RowEnds::kInPlace ? end : reader.WholeBlocks(end);
   const std::byte* rows = streams.blocks;
   float factors[8 * kPartsMax];
-  ReadFactors(*reader.traits, streams, factors);
   streams.factors = factors;
+  if (reader.traits->head_bytes > 0) streams.heads = rows;
   streams.blocks += reader.traits->head_bytes + streams.begin * reader.block_bytes;
   streams.count = whole - streams.begin;
   format.stream(streams, *reader.traits, activations, scratch.sums);
@@ -208,6 +196,7 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
     }
   }
   streams.blocks = scratch.ends;
+  streams.heads = nullptr;
   streams.row_bytes = streams.parts * stride;
   streams.part_bytes = stride;
   streams.begin = whole;
@@ -244,6 +233,7 @@ inline void SumParts(const MatMulTask& task, const BlockFormat& format, int64_t 
   const int64_t run = RunBlocks() / RoundUpTokens(tile.tokens);
   for (int64_t begin = 0; begin < blocks; begin += run) {
     const StreamedRows streams = {task.weights + tile.row * task.row_bytes,
+                                  nullptr,
                                   nullptr,
                                   task.row_bytes,
                                   part * task.row_bytes,
