@@ -208,7 +208,7 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
 inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& streams, int64_t end,
                              const TileKernel& kernel, const ActivationBlock* activations,
                              const Scratch& scratch) {
-  const Ahead ahead = {kStreamPrefetchBytes, PrefetchTo::kFirstLevel};
+  const Ahead ahead = {StreamPrefetchBytes(format.reader.block_bytes), PrefetchTo::kFirstLevel};
   Accumulator* sums = scratch.sums;
   for (int64_t row = 0; row < streams.rows; ++row) {
     for (int64_t p = 0; p < streams.parts; p += kernel.rows, sums += kernel.rows * kTileTokens) {
