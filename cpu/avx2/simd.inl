@@ -60,8 +60,18 @@ inline F32 MulNonZero(F32 a, F32 b) {
 inline F32 MulAdd(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 inline F32 MulSub(F32 a, F32 b, F32 c) { return _mm256_fmsub_ps(a, b, c); }
 inline F32 NegMulAdd(F32 a, F32 b, F32 c) { return _mm256_fnmadd_ps(a, b, c); }
-// c += *a * b, rounded once.
-inline void AddScaledVector(const float* a, F32 b, F32& c) { c = MulAdd(Broadcast(*a), b, c); }
+
+// A factor of several products, AddTo(b, c): c += factor * b, rounded once.
+struct FactorVector {
+  F32 factor;
+  explicit FactorVector(const float* source) : factor(Broadcast(*source)) {}
+  void AddTo(F32 b, F32& c) const { c = MulAdd(factor, b, c); }
+};
+template <class Use>
+inline void UseFactors(const Use& use) {
+  use.template operator()<FactorVector>();
+}
+
 // Even lanes a * b - c, odd lanes a * b + c, rounded once.
 inline F32 MulSubAdd(F32 a, F32 b, F32 c) { return _mm256_fmaddsub_ps(a, b, c); }
 

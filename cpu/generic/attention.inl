@@ -64,7 +64,7 @@ void PackQueries(QueryTile& tile) {
 //
 // Here and in AddValueVectors the loops over constant counts are unrolled by order: GCC would
 // otherwise do it too late to keep the sums out of memory.
-template <int kQueries, int kTiles, class Element>
+template <class Factor, int kQueries, int kTiles, class Element>
 inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, float* scores) {
   constexpr int kVectors = kTiles * kKeyTileVectors;
   const int64_t tile_elements = int64_t{k_dim} * kKeyTileTokens;
@@ -86,10 +86,9 @@ inline void ScoreKeyTiles(const float* queries, int k_dim, const Element* keys, 
     }
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
+      const Factor query(queries + d * kQueries + q);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        AddScaledVector(queries + d * kQueries + q, key[v], sums[q][v]);
-      }
+      for (int v = 0; v < kVectors; ++v) query.AddTo(key[v], sums[q][v]);
     }
   }
 #pragma GCC unroll 8
@@ -109,7 +108,9 @@ void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const S
   const int64_t token = p - segment.run->first_position;
   float* scores = tile.ScoresOf(first) + (p - tile.span_begin);
   const Element* keys = reinterpret_cast<const Element*>(segment.run->keys) + token * k_dim;
-  ScoreKeyTiles<kQueries, kTiles>(packed, k_dim, keys, scores);
+  UseFactors([&]<class Factor>() {
+    ScoreKeyTiles<Factor, kQueries, kTiles>(packed, k_dim, keys, scores);
+  });
 }
 
 // The same for all of `positions`, which begin at a tile.
@@ -162,7 +163,7 @@ void ScoreUnit(const QueryTile& tile) {
 
 // sums[q] += weights[q][i] * values[i] over `tokens` adjacent tokens and kVectors
 // vectors of v_dim from d on; the only vector holds `rest` values where kPartial.
-template <int kQueries, int kVectors, bool kPartial, class Element>
+template <class Factor, int kQueries, int kVectors, bool kPartial, class Element>
 inline void AddValueVectors(const float* weights, const Element* values, int64_t v_dim,
                             int64_t tokens, int64_t d, int64_t rest, float* sums,
                             int64_t sum_stride) {
@@ -182,10 +183,9 @@ inline void AddValueVectors(const float* weights, const Element* values, int64_t
     }
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
+      const Factor weight(weights + q * kScoreStride + i);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        AddScaledVector(weights + q * kScoreStride + i, value[v], total[q][v]);
-      }
+      for (int v = 0; v < kVectors; ++v) weight.AddTo(value[v], total[q][v]);
     }
   }
 #pragma GCC unroll 8
@@ -196,7 +196,7 @@ inline void AddValueVectors(const float* weights, const Element* values, int64_t
 }
 
 // The same for all of v_dim.
-template <int kQueries, class Element>
+template <class Factor, int kQueries, class Element>
 void AddValues(const QueryTile& tile, int query, const Segment& segment, PositionRange positions) {
   constexpr int kVectors = BlockWidth(kQueries, 1);
   const int64_t v_dim = tile.task->v_dim;
@@ -208,16 +208,16 @@ void AddValues(const QueryTile& tile, int query, const Segment& segment, Positio
     const float* weights = tile.ScoresOf(query) + (p - tile.span_begin);
     int64_t d = 0;
     for (; d + kVectors * kLanes <= v_dim; d += kVectors * kLanes) {
-      AddValueVectors<kQueries, kVectors, false>(weights, values, v_dim, count, d, 0, sums,
-                                                 tile.value_stride);
+      AddValueVectors<Factor, kQueries, kVectors, false>(weights, values, v_dim, count, d, 0, sums,
+                                                         tile.value_stride);
     }
     for (; d + kLanes <= v_dim; d += kLanes) {
-      AddValueVectors<kQueries, 1, false>(weights, values, v_dim, count, d, 0, sums,
-                                          tile.value_stride);
+      AddValueVectors<Factor, kQueries, 1, false>(weights, values, v_dim, count, d, 0, sums,
+                                                  tile.value_stride);
     }
     if (d < v_dim) {
-      AddValueVectors<kQueries, 1, true>(weights, values, v_dim, count, d, v_dim - d, sums,
-                                         tile.value_stride);
+      AddValueVectors<Factor, kQueries, 1, true>(weights, values, v_dim, count, d, v_dim - d, sums,
+                                                 tile.value_stride);
     }
   }
 }
@@ -226,12 +226,14 @@ template <class Element>
 void AddValuesOf(int queries, const QueryTile& tile, int query, const Segment& segment,
                  PositionRange positions) {
   if (positions.empty()) return;
-  switch (queries) {
-    case 1: return AddValues<1, Element>(tile, query, segment, positions);
-    case 2: return AddValues<2, Element>(tile, query, segment, positions);
-    case 4: return AddValues<4, Element>(tile, query, segment, positions);
-    default: return AddValues<kBlockQueries, Element>(tile, query, segment, positions);
-  }
+  UseFactors([&]<class Factor>() {
+    switch (queries) {
+      case 1: return AddValues<Factor, 1, Element>(tile, query, segment, positions);
+      case 2: return AddValues<Factor, 2, Element>(tile, query, segment, positions);
+      case 4: return AddValues<Factor, 4, Element>(tile, query, segment, positions);
+      default: return AddValues<Factor, kBlockQueries, Element>(tile, query, segment, positions);
+    }
+  });
 }
 
 // A block's positions in order: those before what all its query vectors see, vector by vector; the
