@@ -59,7 +59,7 @@ CpuFeatures DetectCpuFeatures();
 // "CPU lacks avx512_vnni", "the operating system does not save AVX-512 registers".
 std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> required);
 
-// Whether this is an AMD CPU that computes 512 bits at once, as most of Zen 5 do and Zen 4 does not.
+// Whether this is an AMD CPU that computes 512 bits at once, as most of Zen 5 do, but not Zen 4.
 bool HasWideAmdUnits();
 
 // Bytes of a core's first-level data cache, as the operating system says; 0 where it does not.

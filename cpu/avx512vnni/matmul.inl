@@ -57,7 +57,7 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
     {quant::IQ3_K::kType, RunRare<UnpackShifted<quant::IQ3_K>>},
     {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
-    {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ5_K::kType, RunRare<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
     {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
     {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
