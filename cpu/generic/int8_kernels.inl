@@ -200,16 +200,17 @@ constexpr bool TakesBlockByBlock() {
   return false;
 }
 
-// The factors of kRows rows, from row `row` of part `part` on.
+// The factors of kRows rows, from row `row` of part `part` on, where rows have some.
 template <class Unpacker, int kRows>
 [[gnu::always_inline]] inline const float* FactorsOf(const StreamedRows& streams,
                                                      const quant::FormatTraits& traits, int64_t row,
                                                      int64_t part) {
-  if constexpr (!HasRowFactor<Unpacker>) return nullptr;
   float* factors = streams.factors + row * streams.parts + part;
-  if (streams.heads != nullptr) {
-    const std::byte* head = streams.heads + row * streams.row_bytes + part * streams.part_bytes;
-    for (int r = 0; r < kRows; ++r) factors[r] = traits.row_factor(head + r * streams.part_bytes);
+  if constexpr (HasRowFactor<Unpacker>) {
+    if (streams.heads != nullptr) {
+      const std::byte* head = streams.heads + row * streams.row_bytes + part * streams.part_bytes;
+      for (int r = 0; r < kRows; ++r) factors[r] = traits.row_factor(head + r * streams.part_bytes);
+    }
   }
   return factors;
 }
