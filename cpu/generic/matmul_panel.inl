@@ -210,7 +210,8 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
 
 // The outputs of a pass, token by token, so that each gets the rows of all panels at a time.
 inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
-  constexpr int64_t kAhead = 4;  // tokens, whose outputs lie far apart
+  // Outputs of the next tokens lie too far apart for a prefetcher of the CPU.
+  constexpr int64_t kAhead = 4;
   for (int64_t token = pass.token; token < pass.token_end; ++token) {
     const PanelScratch::Vector* from = sums + (token - pass.token) * kPanelVectors;
     float* out = task.out + token * task.out_stride;
