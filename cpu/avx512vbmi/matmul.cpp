@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -35,6 +36,9 @@ namespace {
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpack_pieces.inl"
 #include "cpu/avx512vnni/pack_rows.inl"
+#include "cpu/avx512vnni/pack_small_blocks.inl"
+#include "cpu/avx512vnni/strip_layout.inl"
+#include "cpu/avx512vnni/strips.inl"
 #include "cpu/avx512vnni/point_layouts.inl"
 #include "cpu/avx512vbmi/spread_points.inl"
 #include "cpu/avx512vnni/unpack_grids.inl"
@@ -51,11 +55,11 @@ namespace {
 // clang-format on
 
 template <class Unpacker>
-constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
+constexpr MatMulFunction RunRare = RunWithStrips<Unpacker, Streams::kOneToken>;
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::Q3_K::kType, RunQuantized<UnpackQ3_K>},
-    {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
+    {quant::Q3_K::kType, RunWithStrips<UnpackQ3_K>},
+    {quant::NVFP4::kType, RunWithStrips<UnpackNVFP4>},
     {quant::IQ1_S::kType, RunRare<UnpackTwoIQ1_S>},
     {quant::IQ1_M::kType, RunRare<UnpackTwoIQ1_M>},
     {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
@@ -63,10 +67,10 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ2_S::kType, RunRare<UnpackTwoIQ2_S>},
     {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
     {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
-    {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
-    {quant::IQ3_K::kType, RunQuantized<UnpackShifted<quant::IQ3_K>>},
-    {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
-    {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
+    {quant::IQ2_K::kType, RunWithStrips<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunWithStrips<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunWithStrips<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunWithStrips<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
     {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
     {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
@@ -74,9 +78,9 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ4_KS::kType, RunRare<UnpackShifted<quant::IQ4_KS>>},
     {quant::IQ5_KS::kType, RunRare<UnpackShifted<quant::IQ5_KS>>},
     {quant::IQ2_KL::kType, RunRare<UnpackIQ2_KL>},
-    {quant::MXFP4::kType, RunQuantized<UnpackBytesMXFP4>},
-    {quant::Q1_0::kType, RunQuantized<UnpackBytesQ1_0>},
-    {quant::Q2_0::kType, RunQuantized<UnpackBytesQ2_0>},
+    {quant::MXFP4::kType, RunWithStrips<UnpackBytesMXFP4>},
+    {quant::Q1_0::kType, RunWithStrips<UnpackBytesQ1_0>},
+    {quant::Q2_0::kType, RunWithStrips<UnpackBytesQ2_0>},
     {quant::IQ1_BN::kType, RunRare<UnpackBytesIQ1_BN>},
 };
 
@@ -85,7 +89,7 @@ constexpr MatMulEntry kSpecial[] = {
 std::vector<MatMulKernel> MatMulKernels() {
   return WithSpecialKernels(
       avx512vnni::MatMulKernels(),
-      {"avx512vbmi", kSpecial, nullptr, nullptr, QuantizedScratchBytes, nullptr, "int8", true});
+      {"avx512vbmi", kSpecial, nullptr, nullptr, ScratchBytesWithStrips, nullptr, "int8", true});
 }
 
 }  // namespace kvant::cpu::avx512vbmi

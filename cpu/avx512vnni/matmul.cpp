@@ -4,6 +4,7 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -28,7 +29,7 @@ namespace {
 std::vector<MatMulKernel> MatMulKernels() {
   return WithKernelsOf(avx2::MatMulKernels(),
                        BuildMatMulTable({"avx512vnni", kSpecial, RunRare<UnpackGeneric<false, 16>>,
-                                         RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+                                         RunRare<UnpackGeneric<true, 16>>, ScratchBytesWithStrips,
                                          FloatScratchBytes, "int8", true}));
 }
 

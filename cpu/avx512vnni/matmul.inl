@@ -15,6 +15,8 @@
 #include "cpu/avx512vnni/int8_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
 #include "cpu/avx512vnni/unpackers.inl"
+#include "cpu/avx512vnni/strip_layout.inl"
+#include "cpu/avx512vnni/strips.inl"
 #include "cpu/avx512vnni/float_elements.inl"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
@@ -22,22 +24,22 @@
 
 // Formats that take long to unpack.
 template <class Unpacker>
-constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
+constexpr MatMulFunction RunRare = RunWithStrips<Unpacker, Streams::kOneToken>;
 
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
     {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
     {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
-    {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>},
-    {quant::Q5_0::kType, RunQuantized<UnpackQ5_0>},
-    {quant::Q5_1::kType, RunQuantized<UnpackQ5_1>},
-    {quant::Q8_0::kType, RunQuantized<UnpackQ8_0>},
-    {quant::Q2_K::kType, RunQuantized<UnpackQ2_K>},
-    {quant::Q3_K::kType, RunQuantized<UnpackQ3_K>},
-    {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
-    {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
+    {quant::Q4_0::kType, RunWithStrips<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunWithStrips<UnpackQ4_1>},
+    {quant::Q5_0::kType, RunWithStrips<UnpackQ5_0>},
+    {quant::Q5_1::kType, RunWithStrips<UnpackQ5_1>},
+    {quant::Q8_0::kType, RunWithStrips<UnpackQ8_0>},
+    {quant::Q2_K::kType, RunWithStrips<UnpackQ2_K>},
+    {quant::Q3_K::kType, RunWithStrips<UnpackQ3_K>},
+    {quant::Q4_K::kType, RunWithStrips<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunWithStrips<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunWithStrips<UnpackQ6_K>},
     {quant::IQ1_S::kType, RunRare<UnpackIQ1_S>},
     {quant::IQ1_M::kType, RunRare<UnpackIQ1_M>},
     {quant::IQ2_XXS::kType, RunRare<UnpackIQ2_XXS>},
@@ -45,18 +47,18 @@ constexpr MatMulEntry kSpecial[] = {
     {quant::IQ2_S::kType, RunRare<UnpackIQ2_S>},
     {quant::IQ3_XXS::kType, RunRare<UnpackIQ3_XXS>},
     {quant::IQ3_S::kType, RunRare<UnpackIQ3_S>},
-    {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
-    {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
+    {quant::IQ4_NL::kType, RunWithStrips<UnpackIQ4_NL>},
+    {quant::IQ4_XS::kType, RunWithStrips<UnpackIQ4_XS>},
     {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
-    {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
-    {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
-    {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
-    {quant::Q1_0::kType, RunQuantized<UnpackQ1_0>},
-    {quant::Q2_0::kType, RunQuantized<UnpackQ2_0>},
-    {quant::Q6_0::kType, RunQuantized<UnpackQ6_0>},
-    {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
+    {quant::TQ2_0::kType, RunWithStrips<UnpackTQ2_0>},
+    {quant::MXFP4::kType, RunWithStrips<UnpackMXFP4>},
+    {quant::NVFP4::kType, RunWithStrips<UnpackNVFP4>},
+    {quant::Q1_0::kType, RunWithStrips<UnpackQ1_0>},
+    {quant::Q2_0::kType, RunWithStrips<UnpackQ2_0>},
+    {quant::Q6_0::kType, RunWithStrips<UnpackQ6_0>},
+    {quant::IQ2_K::kType, RunWithStrips<UnpackShifted<quant::IQ2_K>>},
     {quant::IQ3_K::kType, RunRare<UnpackShifted<quant::IQ3_K>>},
-    {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ4_K::kType, RunWithStrips<UnpackShifted<quant::IQ4_K>>},
     {quant::IQ5_K::kType, RunRare<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
     {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},

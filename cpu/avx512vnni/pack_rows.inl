@@ -2,14 +2,11 @@
 // (BitPlane of quant/block.h). Included inside the target region of matmul.cpp, after
 // unpack_pieces.inl and the panels, which define
 //
-//   PanelLines<Codes>(v, panel)   where vector `v` of eight blocks of a panel goes:
+//   PanelLines<Codes>(v, panel)   where vector `v` of eight blocks of a panel goes, one of Lines:
 //     BeginGroup(pair, half, scales) -> Group   group `half` of 16 columns of pair `pair`
 //     Put(group, line, codes)       four columns of 16 rows, a row a lane; line 0 to 7 of the pair
 //
 // Sixteen bytes of each row, transposed, are four vectors whose lane r holds four bytes of row r.
-
-// The bytes of a block of 256 columns in each of 16 rows.
-using RowBlocks = const std::byte* const*;
 
 // Lane r of out[k]: bytes 4k to 4k + 3 from byte `at` of row r on.
 [[gnu::always_inline]] inline void LoadFours(RowBlocks rows, int64_t at, __m512i (&out)[4]) {
@@ -34,65 +31,63 @@ using RowBlocks = const std::byte* const*;
   out[3] = _mm512_unpackhi_epi64(high01, high23);
 }
 
-// Two bytes of the eight blocks of kStride bytes of 16 rows.
-template <int kStride>
-struct HalvesOfRows {
-  alignas(64) uint16_t bits[8][16];
-
-  [[gnu::always_inline]] HalvesOfRows(RowBlocks rows, int64_t at) {
-    for (int r = 0; r < 16; ++r) {
-#pragma GCC unroll 8
-      for (int b = 0; b < 8; ++b) {
-        uint16_t half;
-        std::memcpy(&half, rows[r] + at + b * kStride, sizeof(half));
-        // Or GCC collects them in vectors, which takes the port of the permutations.
-        asm("" : "+r"(half));
-        bits[b][r] = half;
-      }
-    }
-  }
-  __m256i Bits(int64_t block) const {
-    return _mm256_load_si256(reinterpret_cast<const __m256i*>(bits[block]));
-  }
-  __m512 Floats(int64_t block) const { return _mm512_cvtph_ps(Bits(block)); }
-};
-
-// The halves that begin the eight blocks of 16 rows, as scales; with kMinimum, at which byte of a
-// block those of its minimum are.
-template <class Block, int kMinimum = 0>
-struct HalfScales {
-  HalvesOfRows<sizeof(Block)> factors;
-
-  explicit HalfScales(RowBlocks rows) : factors(rows, 0) {}
-  RowScales Of(int64_t pair, int64_t /*half*/) const { return {factors.Floats(pair)}; }
-};
-template <class Block, int kMinimum>
-  requires(kMinimum > 0)
-struct HalfScales<Block, kMinimum> {
-  HalvesOfRows<sizeof(Block)> factors, minima;
-
-  explicit HalfScales(RowBlocks rows) : factors(rows, 0), minima(rows, kMinimum) {}
-  RowScales Of(int64_t pair, int64_t /*half*/) const {
-    return {factors.Floats(pair), Negate(minima.Floats(pair))};
+// What a format's rows have in common: PackTo(rows, lines) for the lines of a panel.
+template <class Rows>
+struct PanelRowsOf {
+  // 16 rows of a block of 256 columns to vector `v` of eight blocks of a panel.
+  static void Pack(RowBlocks rows, int64_t v, __m512* panel) {
+    Rows::PackTo(rows, PanelLines<typename Rows::Codes>(v, panel));
   }
 };
 
-// What OfRow::OfRow(block) gives for 16 rows, lane by lane: lanes[l] has lane l of row r in lane r.
-template <class OfRow>
-struct LanesOfRows {
-  __m512 lanes[16];
+// Lane r: bytes `at` to `at` + 3 of row r.
+[[gnu::always_inline]] inline __m512i LoadWords(RowBlocks rows, int64_t at) {
+  __m512i quarters[4];  // as in LoadFours, in all lanes of a quarter
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const auto load = [&](int q) __attribute__((always_inline)) {
+      int word;
+      std::memcpy(&word, rows[4 * q + j] + at, sizeof(word));
+      return _mm_cvtsi32_si128(word);
+    };
+    __m512i v = _mm512_castsi128_si512(_mm_broadcastd_epi32(load(0)));
+    v = _mm512_mask_broadcastd_epi32(v, 0x00f0, load(1));
+    v = _mm512_mask_broadcastd_epi32(v, 0x0f00, load(2));
+    quarters[j] = _mm512_mask_broadcastd_epi32(v, 0xf000, load(3));
+  }
+  const __m512i first = _mm512_mask_blend_epi32(0xaaaa, quarters[0], quarters[1]);
+  const __m512i second = _mm512_mask_blend_epi32(0xaaaa, quarters[2], quarters[3]);
+  return _mm512_mask_blend_epi32(0xcccc, first, second);
+}
 
-  explicit LanesOfRows(RowBlocks rows) {
-    __m512i v[16];
-    for (int r = 0; r < 16; ++r) v[r] = _mm512_castps_si512(OfRow::OfRow(rows[r]));
-    TransposeLanes(v);
-    for (int l = 0; l < 16; ++l) lanes[l] = _mm512_castsi512_ps(v[l]);
+// The halves in the lower or the upper parts of words, as floats.
+[[gnu::always_inline]] inline __m512 LowerHalves(__m512i words) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+}
+[[gnu::always_inline]] inline __m512 UpperHalves(__m512i words) {
+  return LowerHalves(_mm512_srli_epi32(words, 16));
+}
+
+// The small numbers that a block of 256 columns has for its scales, of 16 rows: number i of row r
+// is byte i % 4 of lane r of fours[i / 4].
+struct RowNumbers {
+  __m512i fours[4];
+
+  __m512i Unsigned(int i) const {
+    return _mm512_and_si512(_mm512_srlv_epi32(fours[i / 4], _mm512_set1_epi32(i % 4 * 8)),
+                            _mm512_set1_epi32(255));
+  }
+  __m512i Signed(int i) const {
+    return _mm512_srai_epi32(_mm512_sllv_epi32(fours[i / 4], _mm512_set1_epi32(24 - i % 4 * 8)),
+                             24);
   }
 };
 
-// Sixteen numbers as floats times a factor.
-[[gnu::always_inline]] inline __m512 TimesHalf(__m512i numbers, quant::PackedHalf factor) {
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), BroadcastHalf(factor));
+[[gnu::always_inline]] inline __m512i AndBytes(__m512i bytes, int mask) {
+  return _mm512_and_si512(bytes, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+[[gnu::always_inline]] inline __m512 Times(__m512i numbers, __m512 factors) {
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), factors);
 }
 
 // The planes of a format without high bits.
@@ -114,55 +109,42 @@ struct PlaneShape {
 //   Scales         Scales(rows), Of(pair, half) -> RowScales
 //   CodesOf(bits)  codes, where these are not the bits
 template <class Rows>
-struct PackedRows {
+struct PackedRows : PanelRowsOf<Rows> {
   using High = NoPlane;
   static constexpr int64_t kHigh = 0;
   static __m512i CodesOf(__m512i bits) { return bits; }
 
-  // 16 rows of a block of 256 columns to vector `v` of eight blocks of a panel.
-  static void Pack(RowBlocks rows, int64_t v, __m512* panel) {
+  // 16 rows of a block of 256 columns.
+  template <class Lines>
+  static void PackTo(RowBlocks rows, const Lines& lines) {
     using Low = typename Rows::Low;
-    using Block = typename Rows::Format::Block;
     constexpr bool kHasHigh = !std::is_same_v<typename Rows::High, NoPlane>;
     using Outer = std::conditional_t<kHasHigh, typename Rows::High, Low>;
-    constexpr int kBlocks = 256 / Rows::Format::kBlockValues;
-    constexpr int kGroups = 16 / kBlocks;
     constexpr int kFields = PlaneShape<Outer>::kFields, kRun = PlaneShape<Outer>::kRunGroups;
+    static_assert(Rows::Format::kBlockValues == 256);
     const typename Rows::Scales scales(rows);
-    const PanelLines<typename Rows::Codes> lines(v, panel);
-    for (int block = 0; block < kBlocks; ++block) {
-      const int64_t at = block * static_cast<int64_t>(sizeof(Block));
-      for (int chunk = 0; chunk < kGroups / kFields; ++chunk) {
-        __m512i high[4];
-        if constexpr (kHasHigh) LoadFours(rows, at + Rows::kHigh + 16 * chunk, high);
-        const int first = chunk / kRun * kFields * kRun + chunk % kRun;
-        for (int group = first; group < first + kFields * kRun; group += kRun) {
-          if (Low::Shift(16 * group) != 0) continue;
-          PackGroups(rows, at, high, {block * kGroups, group}, scales, lines);
-        }
+    for (int chunk = 0; chunk < 16 / kFields; ++chunk) {
+      __m512i high[4];
+      if constexpr (kHasHigh) LoadFours(rows, Rows::kHigh + 16 * chunk, high);
+      const int first = chunk / kRun * kFields * kRun + chunk % kRun;
+      for (int group = first; group < first + kFields * kRun; group += kRun) {
+        if (Low::Shift(16 * group) == 0) PackGroups(rows, high, group, scales, lines);
       }
     }
   }
 
  private:
-  struct Place {
-    int first;  // group of the block
-    int group;  // in the block
-  };
-
-  // The groups whose low bits are in the same 16 bytes as those of `place`.
+  // The groups whose low bits are in the same 16 bytes as those of group `first`.
   template <class Scales, class Lines>
-  [[gnu::always_inline]] static void PackGroups(RowBlocks rows, int64_t at, const __m512i* high,
-                                                Place place, const Scales& scales,
-                                                const Lines& lines) {
+  [[gnu::always_inline]] static void PackGroups(RowBlocks rows, const __m512i* high, int first,
+                                                const Scales& scales, const Lines& lines) {
     using Low = typename Rows::Low;
     using Shape = PlaneShape<Low>;
     __m512i low[4];
-    LoadFours(rows, at + Rows::kLow + Low::Byte(16 * place.group), low);
+    LoadFours(rows, Rows::kLow + Low::Byte(16 * first), low);
 #pragma GCC unroll 4
     for (int f = 0; f < Shape::kFields; ++f) {
-      const int in_block = place.group + f * Shape::kRunGroups;
-      const int group = place.first + in_block;
+      const int group = first + f * Shape::kRunGroups;
       const auto to = lines.BeginGroup(group / 2, group % 2, scales.Of(group / 2, group % 2));
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k) {
@@ -171,7 +153,7 @@ struct PackedRows {
         if constexpr (Shape::kFields > 1)
           bits = _mm512_and_si512(bits, _mm512_set1_epi8(Low::kMask));
         if constexpr (!std::is_same_v<typename Rows::High, NoPlane>) {
-          bits = AddHigh(bits, high[k], in_block);
+          bits = AddHigh(bits, high[k], group);
         }
         lines.Put(to, 4 * (group % 2) + k, Rows::CodesOf(bits));
       }

@@ -47,48 +47,6 @@ inline __m512 PanelScales(__m512i bits) {
   return _mm512_max_ps(_mm512_set1_ps(-0x1p104f), at_most);
 }
 
-// One block of 256 columns of 16 rows, brought into the order of int8_blocks.inl where lane 4q + v
-// is group 4v + q, to vector `v` of eight blocks of a panel.
-template <class Traits, class Codes>
-void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
-  for (int r = 0; r < 16; ++r) PutInGroupOrder<Codes>(rows[r]);
-  constexpr int64_t kStride = Traits::kBlock;
-  __m512i* panel = reinterpret_cast<__m512i*>(blocks);
-  __m512i lanes[16];
-  for (int64_t s = 0; s < 4; ++s) {
-    for (int r = 0; r < 16; ++r) lanes[r] = (&rows[r].codes0)[s];
-    TransposeLanes(lanes);
-    const __m512i rest = _mm512_set1_epi8(static_cast<char>(128 - Codes::kBias));
-    for (int64_t lane = 0; lane < 16; ++lane) {
-      const int64_t group = lane % 4 * 4 + lane / 4;
-      __m512i* block = panel + group / 2 * kStride;
-      block[(group % 2 * 4 + s) * kPanelVectors + v] =
-          Codes::kBias == 128 ? lanes[lane] : _mm512_add_epi8(lanes[lane], rest);
-    }
-  }
-  for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].scales);
-  TransposeLanes(lanes);
-  for (int64_t lane = 0; lane < 16; ++lane) {
-    const int64_t group = lane % 4 * 4 + lane / 4;
-    if (group % 2 >= Traits::kScales) continue;
-    __m512* out = reinterpret_cast<__m512*>(panel + group / 2 * kStride + Traits::kCodes +
-                                            group % 2 * Traits::kScaleStride + v);
-    const __m512 scales = PanelScales(lanes[lane]);
-    out[0] = scales;
-    out[kPanelVectors] = PanelOrigins(scales);
-  }
-  if constexpr (Traits::kHasOffsets) {
-    for (int r = 0; r < 16; ++r) lanes[r] = _mm512_castps_si512(rows[r].offsets);
-    TransposeLanes(lanes);
-    for (int64_t lane = 0; lane < 16; ++lane) {
-      const int64_t group = lane % 4 * 4 + lane / 4;
-      if (group % 2 >= Traits::kScales) continue;
-      panel[group / 2 * kStride + Traits::kCodes + group % 2 * Traits::kScaleStride +
-            2 * kPanelVectors + v] = lanes[lane];
-    }
-  }
-}
-
 // Where vector `v` of eight blocks of a panel goes: pack_rows.inl.
 template <class Codes>
 class PanelLines {
@@ -117,3 +75,46 @@ class PanelLines {
  private:
   __m512i* vectors_;
 };
+
+// What lines must know of the codes of blocks.
+template <class Codes, int kScaleValuesOfCodes>
+struct BlockCodes {
+  static constexpr int kBias = Codes::kBias;
+  static constexpr bool kHasOffsets = Codes::kHasOffsets;
+  static constexpr int kScaleValues = kScaleValuesOfCodes;
+};
+
+// One block of 256 columns of 16 rows, brought into the order of int8_blocks.inl where lane 4q + v
+// is group 4v + q, to lines of a panel or strip.
+template <class Codes, class Lines>
+[[gnu::always_inline]] inline void PackLanes(WeightBlock* rows, const Lines& lines) {
+  for (int r = 0; r < 16; ++r) PutInGroupOrder<Codes>(rows[r]);
+  __m512i scales[16], offsets[16], codes[16];
+  for (int r = 0; r < 16; ++r) scales[r] = _mm512_castps_si512(rows[r].scales);
+  TransposeLanes(scales);
+  if constexpr (Codes::kHasOffsets) {
+    for (int r = 0; r < 16; ++r) offsets[r] = _mm512_castps_si512(rows[r].offsets);
+    TransposeLanes(offsets);
+  }
+  typename Lines::Group groups[16];
+  for (int lane = 0; lane < 16; ++lane) {
+    const int group = lane % 4 * 4 + lane / 4;
+    RowScales of_rows = {_mm512_castsi512_ps(scales[lane])};
+    if constexpr (Codes::kHasOffsets) of_rows.offsets = _mm512_castsi512_ps(offsets[lane]);
+    groups[lane] = lines.BeginGroup(group / 2, group % 2, of_rows);
+  }
+  for (int s = 0; s < 4; ++s) {
+    for (int r = 0; r < 16; ++r) codes[r] = (&rows[r].codes0)[s];
+    TransposeLanes(codes);
+    for (int lane = 0; lane < 16; ++lane) {
+      const int group = lane % 4 * 4 + lane / 4;
+      lines.Put(groups[lane], group % 2 * 4 + s, codes[lane]);
+    }
+  }
+}
+
+template <class Traits, class Codes>
+void PackBlock(WeightBlock* rows, int64_t v, __m512* blocks) {
+  using Lines = PanelLines<BlockCodes<Codes, 32 / Traits::kScales>>;
+  PackLanes<Codes>(rows, Lines(v, blocks));
+}

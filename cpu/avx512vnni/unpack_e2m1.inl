@@ -50,20 +50,17 @@ struct PlacesOfMXFP4 {
 constexpr PlacesOfMXFP4 kPlacesOfMXFP4;
 
 // Eight blocks of MXFP4.
-struct RowsOfMXFP4 : PackedRows<RowsOfMXFP4> {
+struct RowsOfMXFP4 : SmallBlockRows<RowsOfMXFP4> {
   using Format = quant::MXFP4;
   struct Codes : RowCodes {
     static constexpr int kBias = E2M1Bytes::kBias;
   };
-  using Low = Format::Codes;
-  static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  struct Scales : HalvesOfRows<sizeof(Format::Block)> {
-    explicit Scales(RowBlocks rows) : HalvesOfRows(rows, 0) {}
-    RowScales Of(int pair, int /*half*/) const {
-      return {ScalesOfExponents(
-          _mm512_and_si512(_mm512_cvtepu16_epi32(Bits(pair)), _mm512_set1_epi32(0xff)))};
-    }
-  };
+  static constexpr int kLow = offsetof(Format::Block, codes);
+  template <int kBegin, class Bytes>
+  [[gnu::always_inline]] static RowScales ScalesOf(const Bytes& bytes) {
+    return {ScalesOfExponents(
+        _mm512_and_si512(bytes.template From<kBegin>(), _mm512_set1_epi32(0xff)))};
+  }
   [[gnu::always_inline]] static __m512i CodesOf(__m512i bits) {
     return _mm512_shuffle_epi8(_mm512_load_si512(kE2M1Bytes.bytes), bits);
   }

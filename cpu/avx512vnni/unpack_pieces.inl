@@ -84,3 +84,11 @@ template <int kStride>
 [[gnu::always_inline]] inline __m512 BroadcastHalf(quant::PackedHalf half) {
   return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(half.bits())));
 }
+
+// codes + 16 * the low four bits of each word, one for each code of a lane.
+[[gnu::always_inline]] inline __m512i AddFourBits(__m512i codes, __m512i words) {
+  const __m512i four = _mm512_and_si512(words, _mm512_set1_epi32(15));
+  // Copies of the four bits 7 apart: bit i comes to bit 8i + 4, and no two meet.
+  const __m512i spread = _mm512_mullo_epi32(four, _mm512_set1_epi32(0x00204081 << 4));
+  return OrMasked(codes, spread, 0x10);
+}

@@ -26,23 +26,25 @@ struct RowsOfQ2_K : PackedRows<RowsOfQ2_K> {
   };
   using Low = Format::Codes;
   static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  template <bool kMinima>
-  struct Lanes : LanesOfRows<Lanes<kMinima>> {
-    using LanesOfRows<Lanes>::LanesOfRows;
-    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
-      const auto& block = *reinterpret_cast<const Format::Block*>(row);
-      const __m128i pairs = LoadBytes16(block.scales);
-      const __m128i numbers =
-          _mm_and_si128(kMinima ? _mm_srli_epi16(pairs, 4) : pairs, _mm_set1_epi8(15));
-      return TimesHalf(_mm512_cvtepu8_epi32(numbers), kMinima ? block.dmin : block.d);
-    }
-  };
   struct Scales {
-    Lanes<false> factors;
-    Lanes<true> minima;
-    explicit Scales(RowBlocks rows) : factors(rows), minima(rows) {}
+    __m512 d, dmin;
+    RowNumbers numbers, minima;
+
+    explicit Scales(RowBlocks rows) {
+      static_assert(offsetof(Format::Block, dmin) == offsetof(Format::Block, d) + 2);
+      const __m512i factors = LoadWords(rows, offsetof(Format::Block, d));
+      d = LowerHalves(factors);
+      dmin = UpperHalves(factors);
+      __m512i bytes[4];
+      LoadFours(rows, offsetof(Format::Block, scales), bytes);
+      for (int i = 0; i < 4; ++i) {
+        numbers.fours[i] = AndBytes(bytes[i], 15);
+        minima.fours[i] = AndBytes(_mm512_srli_epi32(bytes[i], 4), 15);
+      }
+    }
     RowScales Of(int pair, int half) const {
-      return {factors.lanes[2 * pair + half], minima.lanes[2 * pair + half]};
+      const int group = 2 * pair + half;
+      return {Times(numbers.Unsigned(group), d), Times(minima.Unsigned(group), dmin)};
     }
   };
 };
@@ -77,13 +79,33 @@ struct RowsOfQ3_K : PackedRows<RowsOfQ3_K> {
   using Low = Format::Low;
   static constexpr int64_t kHigh = offsetof(Format::Block, high);
   static constexpr int64_t kLow = offsetof(Format::Block, low);
-  struct Scales : LanesOfRows<Scales> {
-    using LanesOfRows<Scales>::LanesOfRows;
-    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
-      const auto& block = *reinterpret_cast<const Format::Block*>(row);
-      return TimesHalf(_mm512_cvtepi8_epi32(PackedScales(block)), block.d);
+  struct Scales {
+    __m512 d;
+    RowNumbers numbers;  // and 32
+
+    explicit Scales(RowBlocks rows) {
+      constexpr int64_t kLast = sizeof(Format::Block) - 16;  // all scales and d
+      static_assert(offsetof(Format::Block, scales_low) == kLast + 2 &&
+                    offsetof(Format::Block, scales_high) == kLast + 10 &&
+                    offsetof(Format::Block, d) == kLast + 14);
+      __m512i words[4];
+      LoadFours(rows, kLast, words);
+      d = UpperHalves(words[3]);
+      const auto word = [&](int i) __attribute__((always_inline)) {
+        return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_ror_epi32(words[i], 16),
+                                       _mm512_ror_epi32(words[i + 1], 16));
+      };
+      const __m512i low[2] = {word(0), word(1)};
+      const __m512i high = word(2);
+      for (int i = 0; i < 4; ++i) {
+        const __m512i four = i < 2 ? low[i] : _mm512_srli_epi32(low[i - 2], 4);
+        const __m512i two = _mm512_rolv_epi32(high, _mm512_set1_epi32((4 - 2 * i) & 31));
+        numbers.fours[i] = OrMasked(AndBytes(four, 15), two, 0x30);
+      }
     }
-    RowScales Of(int pair, int half) const { return {lanes[2 * pair + half]}; }
+    RowScales Of(int pair, int half) const {
+      return {Times(_mm512_sub_epi32(numbers.Unsigned(2 * pair + half), _mm512_set1_epi32(32)), d)};
+    }
   };
 };
 

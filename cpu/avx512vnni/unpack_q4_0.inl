@@ -41,15 +41,13 @@ template <int kStride>
   out.scales = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
 }
 
-struct RowsOfQ4_0 : PackedRows<RowsOfQ4_0> {
+struct RowsOfQ4_0 : SmallBlockRows<RowsOfQ4_0>, HalfScales {
   using Format = quant::Q4_0;
   struct Codes : RowCodes {
     static constexpr int kBias = 8;
     static constexpr bool kShortScales = true;
   };
-  using Low = Format::Codes;
-  static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  using Scales = HalfScales<Format::Block>;
+  static constexpr int kLow = offsetof(Format::Block, codes);
 };
 
 struct UnpackQ4_0 {
@@ -67,14 +65,12 @@ struct UnpackQ4_0 {
   }
 };
 
-struct RowsOfQ4_1 : PackedRows<RowsOfQ4_1> {
+struct RowsOfQ4_1 : SmallBlockRows<RowsOfQ4_1>, HalfScalesAndMinima {
   using Format = quant::Q4_1;
   struct Codes : RowCodes {
     static constexpr bool kHasOffsets = true;
   };
-  using Low = Format::Codes;
-  static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  using Scales = HalfScales<Format::Block, offsetof(Format::Block, m)>;
+  static constexpr int kLow = offsetof(Format::Block, codes);
 };
 
 struct UnpackQ4_1 {

@@ -54,17 +54,28 @@ template <class Block>
   out.scales = _mm512_moveldup_ps(out.offsets);
 }
 
-// Scales and minima of pairs of groups, which UnpackPairs leaves side by side in the offsets.
+// The same of 16 rows.
 template <class Block>
-struct PairScales : LanesOfRows<PairScales<Block>> {
-  using LanesOfRows<PairScales>::LanesOfRows;
-  using LanesOfRows<PairScales>::lanes;
-  [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
-    WeightBlock out;
-    UnpackPairs(*reinterpret_cast<const Block*>(row), out);
-    return out.offsets;
+struct PairScales {
+  __m512 d, dmin;
+  RowNumbers scales, minima;
+
+  explicit PairScales(RowBlocks rows) {
+    static_assert(offsetof(Block, d) == 0 && offsetof(Block, dmin) == 2 &&
+                  offsetof(Block, pairs) == 4);
+    __m512i words[4];
+    LoadFours(rows, 0, words);
+    d = LowerHalves(words[0]);
+    dmin = UpperHalves(words[0]);
+    const __m512i upper = _mm512_srli_epi32(words[3], 4);
+    scales.fours[0] = AndBytes(words[1], 0x3f);
+    scales.fours[1] = OrMasked(AndBytes(words[3], 15), _mm512_srli_epi32(words[1], 2), 0x30);
+    minima.fours[0] = AndBytes(words[2], 0x3f);
+    minima.fours[1] = OrMasked(AndBytes(upper, 15), _mm512_srli_epi32(words[2], 2), 0x30);
   }
-  RowScales Of(int pair, int /*half*/) const { return {lanes[2 * pair], lanes[2 * pair + 1]}; }
+  RowScales Of(int pair, int /*half*/) const {
+    return {Times(scales.Unsigned(pair), d), Times(minima.Unsigned(pair), dmin)};
+  }
 };
 
 struct RowsOfQ4_K : PackedRows<RowsOfQ4_K> {

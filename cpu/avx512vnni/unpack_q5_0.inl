@@ -11,14 +11,6 @@ template <int kStride>
   return Join(even, even, odd, odd);
 }
 
-// codes + 16 * the low four bits of each word, one for each code of a lane.
-[[gnu::always_inline]] inline __m512i AddFourBits(__m512i codes, __m512i words) {
-  const __m512i four = _mm512_and_si512(words, _mm512_set1_epi32(15));
-  // Copies of the four bits 7 apart: bit i comes to bit 8i + 4, and no two meet.
-  const __m512i spread = _mm512_mullo_epi32(four, _mm512_set1_epi32(0x00204081 << 4));
-  return OrMasked(codes, spread, 0x10);
-}
-
 // codes + 16 * bits [4s, 4s + 4) of a group's 16 high bits.
 [[gnu::always_inline]] inline __m512i AddFifthBits(__m512i codes, __m512i words, int s) {
   const __m512i odd_groups =
@@ -38,45 +30,14 @@ template <int kStride>
   out.codes3 = AddFifthBits(out.codes3, words, 3);
 }
 
-// Rows whose high bits are a word of 32, bit i for value i.
-template <class Rows>
-struct FiveBitRows {
-  static void Pack(RowBlocks rows, int64_t v, __m512* panel) {
-    using Block = typename Rows::Format::Block;
-    constexpr int64_t kStride = sizeof(Block);
-    const typename Rows::Scales scales(rows);
-    const PanelLines<typename Rows::Codes> lines(v, panel);
-    for (int pair = 0; pair < 8; ++pair) {
-      __m512i low[4];
-      LoadFours(rows, pair * kStride + int64_t{offsetof(Block, low)}, low);
-      alignas(64) uint32_t words[16];
-      for (int r = 0; r < 16; ++r) {
-        std::memcpy(&words[r], rows[r] + pair * kStride + offsetof(Block, high), sizeof(uint32_t));
-      }
-      const __m512i high = _mm512_load_si512(words);
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const auto to = lines.BeginGroup(pair, half, scales.Of(pair, half));
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; ++k) {
-          const int line = 4 * half + k;
-          const __m512i codes = half == 0 ? low[k] : _mm512_srli_epi32(low[k], 4);
-          lines.Put(to, line,
-                    AddFourBits(_mm512_and_si512(codes, _mm512_set1_epi8(0x0f)),
-                                _mm512_srlv_epi32(high, _mm512_set1_epi32(4 * line))));
-        }
-      }
-    }
-  }
-};
-
-struct RowsOfQ5_0 : FiveBitRows<RowsOfQ5_0> {
+struct RowsOfQ5_0 : SmallBlockRows<RowsOfQ5_0>, HalfScales {
   using Format = quant::Q5_0;
   struct Codes : RowCodes {
     static constexpr int kBias = 16;
     static constexpr bool kShortScales = true;
   };
-  using Scales = HalfScales<Format::Block>;
+  static constexpr int kLow = offsetof(Format::Block, low);
+  static constexpr int kHigh = offsetof(Format::Block, high);
 };
 
 struct UnpackQ5_0 {
@@ -96,12 +57,13 @@ struct UnpackQ5_0 {
   }
 };
 
-struct RowsOfQ5_1 : FiveBitRows<RowsOfQ5_1> {
+struct RowsOfQ5_1 : SmallBlockRows<RowsOfQ5_1>, HalfScalesAndMinima {
   using Format = quant::Q5_1;
   struct Codes : RowCodes {
     static constexpr bool kHasOffsets = true;
   };
-  using Scales = HalfScales<Format::Block, offsetof(Format::Block, m)>;
+  static constexpr int kLow = offsetof(Format::Block, low);
+  static constexpr int kHigh = offsetof(Format::Block, high);
 };
 
 struct UnpackQ5_1 {

@@ -11,13 +11,17 @@ struct RowsOfQ6_K : PackedRows<RowsOfQ6_K> {
   using Low = Format::Low;
   static constexpr int64_t kHigh = offsetof(Format::Block, high);
   static constexpr int64_t kLow = offsetof(Format::Block, low);
-  struct Scales : LanesOfRows<Scales> {
-    using LanesOfRows<Scales>::LanesOfRows;
-    [[gnu::always_inline]] static __m512 OfRow(const std::byte* row) {
-      const auto& block = *reinterpret_cast<const Format::Block*>(row);
-      return TimesHalf(_mm512_cvtepi8_epi32(LoadBytes16(block.scales)), block.d);
+  struct Scales {
+    __m512 d;
+    RowNumbers numbers;
+
+    explicit Scales(RowBlocks rows) {
+      constexpr int64_t kLast = sizeof(Format::Block) - 4;
+      static_assert(offsetof(Format::Block, d) == kLast + 2);
+      d = UpperHalves(LoadWords(rows, kLast));
+      LoadFours(rows, offsetof(Format::Block, scales), numbers.fours);
     }
-    RowScales Of(int pair, int half) const { return {lanes[2 * pair + half]}; }
+    RowScales Of(int pair, int half) const { return {Times(numbers.Signed(2 * pair + half), d)}; }
   };
 };
 

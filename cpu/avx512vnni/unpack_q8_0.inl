@@ -5,16 +5,15 @@
   return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
 }
 
-struct RowsOfQ8_0 : PackedRows<RowsOfQ8_0> {
+struct RowsOfQ8_0 : SmallBlockRows<RowsOfQ8_0>, HalfScales {
   using Format = quant::Q8_0;
   struct Codes : RowCodes {
     static constexpr int kBits = 8;
     static constexpr int kBias = 128;
     static constexpr bool kShortScales = true;
   };
-  using Low = quant::BitPlane<8, 32>;
-  static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  using Scales = HalfScales<Format::Block>;
+  static constexpr int kLowBits = 8;
+  static constexpr int kLow = offsetof(Format::Block, codes);
   static __m512i CodesOf(__m512i bits) { return Unsigned(bits); }
 };
 

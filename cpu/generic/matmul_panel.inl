@@ -48,6 +48,16 @@ struct PanelScratch {
   static constexpr size_t Bytes() { return (kSums + kPanel + kWide) * sizeof(Vector); }
 };
 
+// Where the bytes of a block of 256 columns begin in each of kPanelLanes rows.
+struct RowBlocks {
+  const std::byte* first;
+  int64_t stride;
+
+  [[gnu::always_inline]] const std::byte* operator[](int64_t row) const {
+    return first + row * stride;
+  }
+};
+
 // What the loops below must know of a format's panels.
 struct PanelFormat {
   RowReader reader;
@@ -59,9 +69,9 @@ struct PanelFormat {
   int64_t block_vectors;
   int scales;  // of a row in 32 columns
   bool wide;   // whether the activations have 16 bits
-  // In place of `reader` and `pack`, for blocks of 256 columns that rows have whole: the same from
-  // the bytes of kPanelLanes rows of a block.
-  void (*pack_rows)(const std::byte* const* rows, int64_t v, PanelScratch::Vector* panel) = nullptr;
+  // In place of `reader` and `pack`, for blocks of 256 columns that kPanelLanes rows have whole:
+  // the same from their bytes.
+  void (*pack_rows)(RowBlocks rows, int64_t v, PanelScratch::Vector* panel) = nullptr;
 
   template <class Unpacker>
   static PanelFormat Of(const MatMulTask& task) {
@@ -90,19 +100,7 @@ struct PanelRows {
   }
 };
 
-// Block `block` of 256 columns of kPanelLanes rows, of which there is at least one.
-inline void PackWholeBlock(const MatMulTask& task, const PanelFormat& format, const PanelRows& from,
-                           int64_t block, int64_t v, PanelScratch::Vector* panel) {
-  const int64_t bytes = format.reader.block_bytes;
-  const int64_t last = task.row_end - 1 - from.row;
-  const std::byte* rows[kPanelLanes];
-  for (int64_t r = 0; r < kPanelLanes; ++r) {
-    rows[r] = from.Row(task, std::min(r, last)) + block * bytes;
-  }
-  format.pack_rows(rows, v, panel);
-}
-
-// The same for all formats and blocks; rows from task.row_end on are zeros.
+// Block `block` of 256 columns of kPanelLanes rows; those from task.row_end on are zeros.
 inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, const PanelRows& from,
                          int64_t block, int64_t v, PanelScratch::Vector* panel) {
   WeightBlock rows[kPanelLanes];
@@ -124,8 +122,9 @@ inline void PackPanel(const MatMulTask& task, const PanelFormat& format, const P
     const PanelRows first = {rows.weights, rows.row + v * kPanelLanes};
     for (int64_t i = 0; i < count; ++i) {
       PanelScratch::Vector* blocks = panel + i * 8 * format.block_vectors;
-      if (begin + i < whole && first.row < task.row_end) {
-        PackWholeBlock(task, format, first, begin + i, v, blocks);
+      if (begin + i < whole && first.row + kPanelLanes <= task.row_end) {
+        const std::byte* bytes = first.Row(task, 0) + (begin + i) * format.reader.block_bytes;
+        format.pack_rows({bytes, task.row_bytes}, v, blocks);
       } else {
         PackUnpacked(task, format, first, begin + i, v, blocks);
       }

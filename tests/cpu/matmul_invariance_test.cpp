@@ -55,6 +55,37 @@ TEST_P(MatMulInvarianceTest, TokensTogetherOrAlone) {
   }
 }
 
+// Rows that are unpacked in several parts (strips, with AVX-512), by formats with one and two
+// scales in 32 columns, with offsets and without; the last part is short and ends inside a block.
+TEST_P(MatMulInvarianceTest, LongRowsOfTokensTogetherOrAlone) {
+  constexpr int64_t kRows = 50;
+  for (const auto& [name, cols] : {std::pair<const char*, int64_t>{"Q4_0", 8480},
+                                   {"Q8_0", 4128},
+                                   {"Q4_1", 8480},
+                                   {"Q6_K", 8448},
+                                   {"Q2_K", 4352},
+                                   {"IQ4_K", 4352},
+                                   {"MXFP4", 4512}}) {
+    const MatMulProblem problem(kernels(), *quant::FindFormat(name), kRows, cols, 33);
+    for (const int64_t tokens : {9, 33}) {
+      std::vector<float> together(static_cast<size_t>(tokens * kRows));
+      MatMulTask task = problem.Task(together.data());
+      task.tokens = tokens;
+      problem.Multiply(task);
+      for (int64_t token = 0; token < tokens; ++token) {
+        std::vector<float> alone(kRows);
+        MatMulTask one = problem.Task(alone.data());
+        one.activations += token * one.activation_stride;
+        one.tokens = 1;
+        problem.Multiply(one);
+        test::ExpectSameBits(
+            std::span(together).subspan(static_cast<size_t>(token * kRows), alone.size()), alone,
+            problem.kernel().name);
+      }
+    }
+  }
+}
+
 TEST_P(MatMulInvarianceTest, RowsSplitAnywhere) {
   constexpr int64_t kRows = 71;
   for (const quant::FormatTraits& format : quant::AllFormats()) {
