@@ -79,6 +79,7 @@ class BytesOfRows {
 //   CodesOf(bits)     codes, where these are not the bits
 template <class Rows>
 struct SmallBlockRows : PanelRowsOf<Rows> {
+  static constexpr int64_t kStripTokens = 5;
   static constexpr int kLowBits = 4;
   static constexpr int kHigh = 0;
   static __m512i CodesOf(__m512i bits) { return bits; }

@@ -1,4 +1,4 @@
-// Products of strips with 9 to 63 tokens in AVX-512 VNNI. Included inside the target region of
+// Products of strips with 5 to 63 tokens in AVX-512 VNNI. Included inside the target region of
 // matmul.cpp, after int8_panel.inl, whose registers and instructions it shares, and
 // matmul_panel.inl.
 //
@@ -309,10 +309,15 @@ inline void PackStrip(const MatMulTask& task, const StripFormat& format, const S
     return task.weights + (place.row + std::min(first + r, place.rows - 1)) * task.row_bytes;
   };
   const int64_t begin = place.col / kBlock;
+  const int64_t bytes = format.reader.block_bytes;
   int64_t block = 0;
   if (format.pack_rows != nullptr && first + kPanelLanes <= place.rows) {
     for (; block < place.cols / kBlock; ++block) {
-      const std::byte* blocks = row(0) + (begin + block) * format.reader.block_bytes;
+      const std::byte* blocks = row(0) + (begin + block) * bytes;
+      // Also where the bytes lie in the second level: small pages are translated ahead.
+      for (int64_t r = 0; r < kPanelLanes; ++r) {
+        PrefetchBlock<PrefetchTo::kFirstLevel>(blocks + r * task.row_bytes + bytes, bytes);
+      }
       format.pack_rows({blocks, task.row_bytes}, strip, block, v);
     }
   }
@@ -367,11 +372,12 @@ inline void PutProducts(const MatMulTask& task, const StripPlace& place, int64_t
     const StripView strip = {scratch.strip, place.cols, place.col == 0,
                              place.col + place.cols == task.cols};
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      // Tiles differ by one token at most.
+      // Tiles differ by one token at most. A tile of three is multiplied as four.
       const int64_t token = tile * task.tokens / tiles;
       const int64_t count = (tile + 1) * task.tokens / tiles - token;
       const TileSums sums = {scratch.sums + tile * 16 * kTrackSums, scratch.stack};
-      format.multiply[count - kStripTokensMin](strip, TileTokens(task, token), at, next, sums);
+      const int64_t kernel = std::max<int64_t>(count - kStripTokensMin, 0);
+      format.multiply[kernel](strip, TileTokens(task, token), at, next, sums);
       if (strip.last) PutProducts(task, place, token, count, sums.stack);
     }
   };
@@ -383,17 +389,18 @@ inline void PutProducts(const MatMulTask& task, const StripPlace& place, int64_t
   }
 }
 
-// From so many tokens on strips take less time than blocks: of formats whose rows are packed from
-// their bytes, and of others.
-constexpr int64_t kStripTokens = 9, kStripTokensOfOthers = 28;
-static_assert(kStripTokens / 2 >= kStripTokensMin && kStripTokensMin * 2 > kStripTokensMax);
+// From so many tokens on strips take less time than blocks; formats that are packed from the rows'
+// bytes say it.
+template <class Unpacker>
+constexpr int64_t StripTokens() {
+  if constexpr (requires { typename Unpacker::Rows; }) return Unpacker::Rows::kStripTokens;
+  return 28;
+}
 
 // All numbers of tokens.
 template <class Unpacker, Streams kStreamed = Streams::kEveryCount>
 void RunWithStrips(const MatMulTask& task) {
-  constexpr int64_t kFrom =
-      requires { typename Unpacker::Rows; } ? kStripTokens : kStripTokensOfOthers;
-  if (task.count == TokenCount::kFew && task.tokens >= kFrom) {
+  if (task.count == TokenCount::kFew && task.tokens >= StripTokens<Unpacker>()) {
     return RunStrips(task, StripFormat::Of<Unpacker>(task));
   }
   RunQuantized<Unpacker, kStreamed>(task);
