@@ -12,6 +12,7 @@ struct RowsOfQ8_0 : SmallBlockRows<RowsOfQ8_0>, HalfScales {
     static constexpr int kBias = 128;
     static constexpr bool kShortScales = true;
   };
+  static constexpr int64_t kStripTokens = 9;
   static constexpr int kLowBits = 8;
   static constexpr int kLow = offsetof(Format::Block, codes);
   static __m512i CodesOf(__m512i bits) { return Unsigned(bits); }

@@ -64,6 +64,10 @@ constexpr int64_t kStreamPrefetchBytes = 2304, kStreamPrefetchBlocks = 16;
 inline int64_t StreamPrefetchBytes(int64_t bytes) {
   return std::max(kStreamPrefetchBytes, kStreamPrefetchBlocks * bytes);
 }
+// Several tokens, between whose products weights are read in bursts, also ask for them in the
+// second level from further on, where one token asks for them in the first (1.03 to 1.1 times as
+// fast with Q4_0 and Q4_K on Zen 5, Q8_0 0.98 to 1.04).
+constexpr int64_t kFarPrefetches = 4;
 // Where streams ask for weights: a first-level cache of 48 KiB has room for them (1.05 to 1.25
 // times as fast on Zen 5, not measured on Intel's CPUs), one of 32 has not (the second level was
 // faster on Zen 4).
@@ -253,6 +257,7 @@ template <class Unpacker, int kTokens>
   const int64_t step = streams.part_bytes;
   const int64_t count = streams.count;
   const Ahead ahead = {StreamPrefetchBytes(bytes), StreamPrefetchTo()};
+  const Ahead far = {kFarPrefetches * ahead.bytes, PrefetchTo::kSecondLevel};
   activations += streams.begin * kTokens;
   for (int64_t row = 0; row < streams.rows; ++row) {
     for (int64_t part = 0; part < streams.parts; part += kRows, sums += kRows * kTokens) {
@@ -292,6 +297,9 @@ template <class Unpacker, int kTokens>
           for (int r = 0; r < kTogether; ++r) {
             const std::byte* row_block = from + r * step;
             PrefetchAhead(ahead, row_block, kUnit * bytes);
+            if (kTokens > 1 && ahead.to == PrefetchTo::kFirstLevel) {
+              PrefetchAhead(far, row_block, kUnit * bytes);
+            }
             if constexpr (UnpacksTwo<Unpacker> && kTogether == 2 && kUnit == 1) continue;
             UnpackUnit<Unpacker, kUnit>(row_block, bytes, whole, traits, weights[r]);
             if constexpr (HasRowFactor<Unpacker>) {
