@@ -400,7 +400,8 @@ constexpr int64_t StripTokens() {
 // All numbers of tokens.
 template <class Unpacker, Streams kStreamed = Streams::kEveryCount>
 void RunWithStrips(const MatMulTask& task) {
-  if (task.count == TokenCount::kFew && task.tokens >= StripTokens<Unpacker>()) {
+  if (task.count == TokenCount::kFew && task.tokens >= StripTokens<Unpacker>() &&
+      task.tokens < kManyTokens) {
     return RunStrips(task, StripFormat::Of<Unpacker>(task));
   }
   RunQuantized<Unpacker, kStreamed>(task);
