@@ -19,11 +19,13 @@ constexpr int64_t kStripColumns = 4096;
 // The track that belongs to a lane of an accumulator.
 template <LaneOrder kOrder, int kScaleValues>
 constexpr int TrackOfLane(unsigned lane) {
-  if constexpr (kScaleValues == 16)
-    return static_cast<int>(lane % 4 * 4 + lane / 4);  // GroupOfLane()
+  if constexpr (kScaleValues == 16) {  // GroupOfLane()
+    return static_cast<int>(lane % 4 * 4 + lane / 4);
+  }
+  // PairOfUnitLane()
   constexpr int kPairs[] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
   constexpr int kGroups[] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
-  return kOrder == LaneOrder::kPairs ? kPairs[lane] : kGroups[lane];  // PairOfUnitLane()
+  return kOrder == LaneOrder::kPairs ? kPairs[lane] : kGroups[lane];
 }
 
 // What a strip's kernel must know about a format.
