@@ -191,9 +191,9 @@ struct PackedRows : PanelRowsOf<Rows> {
 
   // The high bits of a group above its low ones.
   [[gnu::always_inline]] static __m512i AddHigh(__m512i low, __m512i high, int group) {
-    using High = typename Rows::High;
+    using Plane = typename Rows::High;
     constexpr int kLowBits = PlaneShape<typename Rows::Low>::kWidth;
-    const __m512i rotate = _mm512_set1_epi32(kLowBits - High::Shift(16 * group));
-    return OrMasked(low, _mm512_rolv_epi32(high, rotate), High::kMask << kLowBits);
+    const __m512i rotate = _mm512_set1_epi32(kLowBits - Plane::Shift(16 * group));
+    return OrMasked(low, _mm512_rolv_epi32(high, rotate), Plane::kMask << kLowBits);
   }
 };

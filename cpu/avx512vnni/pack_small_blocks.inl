@@ -21,19 +21,22 @@ class BytesOfRows {
   template <int kAt>
   [[gnu::always_inline]] __m512i Four() const {
     constexpr int kRest = kAt % 4;
-    if constexpr (kRest == 0) return Aligned<kAt>();
-    constexpr uint64_t kUpper = kRest == 1   ? 0x8888888888888888
-                                : kRest == 2 ? 0xcccccccccccccccc
-                                             : 0xeeeeeeeeeeeeeeee;
-    return _mm512_mask_blend_epi8(kUpper, Rotate<8 * kRest>(Aligned<kAt - kRest>()),
-                                  Rotate<8 * kRest>(Aligned<kAt - kRest + 4>()));
+    if constexpr (kRest == 0) {
+      return Aligned<kAt>();
+    } else {
+      constexpr uint64_t kUpper = kRest == 1   ? 0x8888888888888888
+                                  : kRest == 2 ? 0xcccccccccccccccc
+                                               : 0xeeeeeeeeeeeeeeee;
+      return _mm512_mask_blend_epi8(kUpper, Rotate<8 * kRest>(Aligned<kAt - kRest>()),
+                                    Rotate<8 * kRest>(Aligned<kAt - kRest + 4>()));
+    }
   }
 
   // Lane r: byte kAt of row r, and above it anything.
   template <int kAt>
   [[gnu::always_inline]] __m512i From() const {
-    if constexpr (kAt % 4 == 0) return Aligned<kAt>();
-    return _mm512_srli_epi32(Aligned<kAt / 4 * 4>(), kAt % 4 * 8);
+    const __m512i four = Aligned<kAt / 4 * 4>();
+    return kAt % 4 == 0 ? four : _mm512_srli_epi32(four, kAt % 4 * 8);
   }
 
   // The half at kAt of each row.
