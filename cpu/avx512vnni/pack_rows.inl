@@ -31,6 +31,16 @@
   out[3] = _mm512_unpackhi_epi64(high01, high23);
 }
 
+// Four bytes from byte kBytes of `fours` on, 1 to 3, the last of them from `next`, lane by lane.
+template <int kBytes>
+[[gnu::always_inline]] inline __m512i FoursFrom(__m512i fours, __m512i next) {
+  constexpr uint64_t kUpper = kBytes == 1   ? 0x8888888888888888
+                              : kBytes == 2 ? 0xcccccccccccccccc
+                                            : 0xeeeeeeeeeeeeeeee;
+  return _mm512_mask_blend_epi8(kUpper, _mm512_ror_epi32(fours, 8 * kBytes),
+                                _mm512_ror_epi32(next, 8 * kBytes));
+}
+
 // What a format's rows have in common: PackTo(rows, lines) for the lines of a panel.
 template <class Rows>
 struct PanelRowsOf {

@@ -2,8 +2,8 @@
 // matmul.cpp, after pack_rows.inl.
 //
 // The eight blocks of 256 columns are read from end to end, 16 bytes of 16 rows at a time, whatever
-// they belong to: scales come with the codes, and where rows begin at multiples of 16 bytes, no
-// load crosses a cache line.
+// they belong to: scales come with the codes, and where these columns begin at a multiple of 16
+// bytes, no load crosses a cache line.
 
 // Some bytes of 16 rows, four in a lane. They are loaded in ascending order.
 template <int kBytes>
@@ -24,11 +24,7 @@ class BytesOfRows {
     if constexpr (kRest == 0) {
       return Aligned<kAt>();
     } else {
-      constexpr uint64_t kUpper = kRest == 1   ? 0x8888888888888888
-                                  : kRest == 2 ? 0xcccccccccccccccc
-                                               : 0xeeeeeeeeeeeeeeee;
-      return _mm512_mask_blend_epi8(kUpper, Rotate<8 * kRest>(Aligned<kAt - kRest>()),
-                                    Rotate<8 * kRest>(Aligned<kAt - kRest + 4>()));
+      return FoursFrom<kRest>(Aligned<kAt - kRest>(), Aligned<kAt - kRest + 4>());
     }
   }
 
@@ -43,7 +39,7 @@ class BytesOfRows {
   template <int kAt>
   [[gnu::always_inline]] __m512 Halves() const {
     static_assert(kAt % 2 == 0);
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(From<kAt>()));
+    return LowerHalves(From<kAt>());
   }
 
  private:
@@ -63,10 +59,6 @@ class BytesOfRows {
   template <int kAt>
   [[gnu::always_inline]] __m512i Aligned() const {
     return fours_[kAt / 16][(kAt - Begin(kAt / 16)) / 4];
-  }
-  template <int kBits>
-  [[gnu::always_inline]] static __m512i Rotate(__m512i v) {
-    return _mm512_ror_epi32(v, kBits);
   }
 
   RowBlocks rows_;

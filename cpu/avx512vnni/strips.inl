@@ -162,7 +162,9 @@ template <class Traits, int kTokens>
   const __m512* from = sums.from;
   __m512* to = sums.to;
   int64_t adds = sums.adds;
+  // The numbers of lines and the places of scales in KVANT_STRIP_OF_TOKENS.
   static_assert(kPanelTokens == 6 && kPanelVectors == 2);
+  static_assert(Traits::kCodes == (Traits::kScaleValues == 32 ? 16 : 8));
   if constexpr (kTokens == 4) {
     KVANT_STRIP_OF_TOKENS(4)
   } else if constexpr (kTokens == 5) {

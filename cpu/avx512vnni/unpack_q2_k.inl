@@ -91,12 +91,8 @@ struct RowsOfQ3_K : PackedRows<RowsOfQ3_K> {
       __m512i words[4];
       LoadFours(rows, kLast, words);
       d = UpperHalves(words[3]);
-      const auto word = [&](int i) __attribute__((always_inline)) {
-        return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_ror_epi32(words[i], 16),
-                                       _mm512_ror_epi32(words[i + 1], 16));
-      };
-      const __m512i low[2] = {word(0), word(1)};
-      const __m512i high = word(2);
+      const __m512i low[2] = {FoursFrom<2>(words[0], words[1]), FoursFrom<2>(words[1], words[2])};
+      const __m512i high = FoursFrom<2>(words[2], words[3]);
       for (int i = 0; i < 4; ++i) {
         const __m512i four = i < 2 ? low[i] : _mm512_srli_epi32(low[i - 2], 4);
         const __m512i two = _mm512_rolv_epi32(high, _mm512_set1_epi32((4 - 2 * i) & 31));

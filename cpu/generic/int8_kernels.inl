@@ -65,8 +65,8 @@ inline int64_t StreamPrefetchBytes(int64_t bytes) {
   return std::max(kStreamPrefetchBytes, kStreamPrefetchBlocks * bytes);
 }
 // Several tokens, between whose products weights are read in bursts, also ask for them in the
-// second level from further on, where one token asks for them in the first (1.03 to 1.1 times as
-// fast with Q4_0 and Q4_K on Zen 5, Q8_0 0.98 to 1.04).
+// second level from further on, where one token asks for them in the first. On Zen 5, the one CPU
+// measured, whole models are 0.97 to 1.11 times as fast with it, most of them faster.
 constexpr int64_t kFarPrefetches = 4;
 // Where streams ask for weights: a first-level cache of 48 KiB has room for them (1.05 to 1.25
 // times as fast on Zen 5, not measured on Intel's CPUs), one of 32 has not (the second level was
