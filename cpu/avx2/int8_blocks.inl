@@ -240,6 +240,7 @@ constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 2;
 constexpr int kPairTokens = 0;
 constexpr int kHeldTokens = 8;
+constexpr bool kCountTokens = true;
 
 // From two vectors of LaneOrder::kPairs the 32 codes of one pair, in plain order: of the pair in
 // the lower halves, and of the pair in the upper ones.

@@ -299,6 +299,7 @@ constexpr int kStreams = 4;
 // Tokens of MultiplyAddPair: the dots, sums and codes of two rows fill the registers.
 constexpr int kPairTokens = 4;
 constexpr int kHeldTokens = 4;
+constexpr bool kCountTokens = false;
 
 // dots += the products of codes, four neighbours in each lane. In assembly, because GCC 12 copies
 // the sums of the intrinsic and reads the activations once for each row.

@@ -9,6 +9,8 @@
 //   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
 //   kStreams          parts of the rows that one token reads side by side
 //   kPairTokens       tokens that are multiplied with two rows together; 0: rows go one by one
+//   kCountTokens      whether three, five, six and seven tokens are multiplied one by one, as many
+//                     as there are, not as four or eight
 //   kHeldTokens       tokens whose sums stay in registers while rows are unpacked and multiplied
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
@@ -193,7 +195,24 @@ struct StreamedRows {
   int64_t part_bytes;  // from a part's row to the next part's
   int64_t rows, parts;
   int64_t begin, count;
+  int64_t tokens;  // of a tile
 };
+
+// Whether a tile of kTokens may have fewer, which are counted while the program runs: those of 3
+// and of 5 to 8 tokens. Their sums stay in memory, and a row's weights in registers.
+template <int kTokens>
+constexpr bool kCounted = kCountTokens && kTokens == kTileTokens;
+
+// sums[t] += a block of a row . token t.
+template <class Codes>
+[[gnu::always_inline]] inline void MultiplyCounted(const WeightBlock& weights,
+                                                   const ActivationBlock* activations,
+                                                   int64_t tokens, Accumulator* sums) {
+#pragma GCC unroll 1
+  for (int64_t t = 0; t < tokens; ++t) {
+    MultiplyAdd<Codes, 1>(weights, activations + t, sums + t);
+  }
+}
 
 template <class Codes, int kTokens>
 struct UnitDots;  // where there are units
@@ -252,7 +271,7 @@ template <class Unpacker, int kTokens>
   constexpr int kUnit = UnitBlocks<Codes>();
   constexpr int kRows = RowsAtOnce<kTokens>();
   constexpr int kTogether = std::min(kRows, kRowsAtOnce);
-  constexpr bool kHeld = kTokens <= HeldTokens(kUnit);
+  constexpr bool kHeld = kTokens <= HeldTokens(kUnit) && !kCounted<kTokens>;
   const int64_t bytes = BlockBytes<Unpacker>(traits);
   const int64_t step = streams.part_bytes;
   const int64_t count = streams.count;
@@ -310,7 +329,13 @@ template <class Unpacker, int kTokens>
           if constexpr (UnpacksTwo<Unpacker> && kTogether == 2 && kUnit == 1) {
             Unpacker::UnpackTwo(from, from + step, weights[0]);
           }
-          MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, held + first);
+          if constexpr (kCounted<kTokens>) {
+            static_assert(kTogether == 1 && kUnit == 1);
+            MultiplyCounted<Codes>(weights[0][0], activations + i * kTokens, streams.tokens,
+                                   held[first]);
+          } else {
+            MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, held + first);
+          }
           if constexpr (!kHeld) KeepInMemory();
         }
       }
@@ -326,6 +351,7 @@ struct UnpackedRows {
   int64_t stride;
   int64_t begin;
   int64_t count;
+  int64_t tokens;  // of a tile
 };
 
 // sums[r * kTileTokens + t] += rows[r] . token t; activations [block][kTokens].
@@ -335,6 +361,17 @@ template <class Codes, int kRows, int kTokens>
   constexpr int kAtOnce = TokensAtOnce(kTokens);
   constexpr int kUnit = UnitBlocks<Codes>();
   activations += rows.begin * kTokens;
+  if constexpr (kCounted<kTokens>) {
+    static_assert(kRows == 1 && kUnit == 1);
+    // Eight at once, with their sums in registers, take less time than seven that are counted.
+    if (rows.tokens < kTokens - 1) {
+      if (rows.begin == 0) std::fill_n(sums, kTokens, Zero());
+      for (int64_t i = 0; i < rows.count; ++i, activations += kTokens) {
+        MultiplyCounted<Codes>(rows.blocks[i], activations, rows.tokens, sums);
+      }
+      return;
+    }
+  }
   const Accumulator* before = SumsBefore(rows.begin, sums);
 #pragma GCC unroll 1
   for (int first = 0; first < kTokens; first += kAtOnce) {
@@ -357,9 +394,11 @@ template <class Codes, int kRows, int kTokens>
   }
 }
 
-// The number of tokens that `tokens` are multiplied as.
+// The room for `tokens` in a tile, and the number that they are multiplied as where they are not
+// counted.
 constexpr int64_t RoundUpTokens(int64_t tokens) {
-  return tokens <= 2 ? tokens : tokens <= 4 ? 4 : kTileTokens;
+  if (tokens <= 2 || tokens == 4) return tokens;
+  return tokens == 3 && !kCountTokens ? 4 : kTileTokens;
 }
 
 // How a tile of tokens is multiplied with unpacked rows, so many at a time.

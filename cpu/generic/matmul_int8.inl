@@ -119,8 +119,8 @@ inline void MultiplyTileOfRows(const MatMulTask& task, const TileKernel& kernel,
       // A last row without a second one is its own; nobody reads the sums of that.
       const int64_t room = BlockRoom(task.cols);
       const int64_t stride = r + kernel.rows <= tile.rows ? room : 0;
-      kernel.multiply({scratch.panel + r * room + begin, stride, begin, count}, tile.activations,
-                      scratch.sums + r * kTileTokens);
+      kernel.multiply({scratch.panel + r * room + begin, stride, begin, count, tile.tokens},
+                      tile.activations, scratch.sums + r * kTileTokens);
     }
   }
   for (int64_t t = 0; t < tile.tokens; ++t) {
@@ -219,7 +219,8 @@ inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& stre
           format.reader.Read(first + r * streams.part_bytes, begin, stop, ahead,
                              scratch.panel + r * kUnpackedBlocks);
         }
-        kernel.multiply({scratch.panel, kUnpackedBlocks, begin, stop - begin}, activations, sums);
+        kernel.multiply({scratch.panel, kUnpackedBlocks, begin, stop - begin, streams.tokens},
+                        activations, sums);
       }
     }
   }
@@ -240,7 +241,8 @@ inline void SumParts(const MatMulTask& task, const BlockFormat& format, int64_t 
                                   tile.rows,
                                   parts,
                                   begin,
-                                  0};
+                                  0,
+                                  tile.tokens};
     const int64_t end = std::min(begin + run, blocks);
     if (format.stream != nullptr) {
       MultiplyStreamed(format, streams, end, ends, tile.activations, scratch);

@@ -110,3 +110,4 @@ constexpr int kRowsAtOnce = 2;
 constexpr int kStreams = 1;
 constexpr int kPairTokens = 8;
 constexpr int kHeldTokens = 8;
+constexpr bool kCountTokens = false;

@@ -18,3 +18,4 @@ constexpr int kRowsAtOnce = 1;
 constexpr int kStreams = 1;
 constexpr int kPairTokens = 0;
 constexpr int kHeldTokens = 8;
+constexpr bool kCountTokens = false;
