@@ -1,4 +1,4 @@
-// How codes of 16 rows become lines of a tile, for cpu/avx512vnni/pack_rows.inl. Included inside
+// How codes of 16 rows become lines of a tile, for cpu/generic/pack_rows.inl. Included inside
 // the target region of matmul.cpp, after bf16_panel.inl.
 //
 // A code becomes a float in one permutation: put into the mantissa of a power of two, the unit, it
@@ -65,3 +65,6 @@ class PanelLines {
 
   __m512i* lines_;
 };
+
+template <class Unpacker>
+using PanelLinesOf = PanelLines<typename Unpacker::Rows::Codes>;

@@ -4,6 +4,10 @@
 
 // clang-format off
 #include "cpu/avx2/unpack_pieces.inl"
+#include "cpu/avx2/row_vectors.inl"
+#include "cpu/generic/pack_rows.inl"
+#include "cpu/generic/pack_small_blocks.inl"
+#include "cpu/generic/packed_formats.inl"
 #include "cpu/avx2/packed_scales.inl"
 #include "cpu/avx2/unpack_generic.inl"
 #include "cpu/avx2/unpack_q2_k.inl"
@@ -24,42 +28,42 @@
 
 // Formats that take long to unpack.
 template <class Unpacker>
-constexpr MatMulFunction RunRare = RunQuantized<Unpacker, Streams::kOneToken>;
+constexpr MatMulFunction RunRare = RunWithStrips<Unpacker, Streams::kOneToken>;
 
 constexpr MatMulEntry kSpecial[] = {
     {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
     {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
     {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
-    {quant::Q4_0::kType, RunQuantized<UnpackQ4_0>},
-    {quant::Q4_1::kType, RunQuantized<UnpackQ4_1>},
-    {quant::Q5_0::kType, RunQuantized<UnpackQ5_0>},
-    {quant::Q5_1::kType, RunQuantized<UnpackQ5_1>},
-    {quant::Q8_0::kType, RunQuantized<UnpackQ8_0>},
-    {quant::Q2_K::kType, RunQuantized<UnpackQ2_K>},
-    {quant::Q3_K::kType, RunQuantized<UnpackQ3_K>},
-    {quant::Q4_K::kType, RunQuantized<UnpackQ4_K>},
-    {quant::Q5_K::kType, RunQuantized<UnpackQ5_K>},
-    {quant::Q6_K::kType, RunQuantized<UnpackQ6_K>},
-    {quant::IQ1_S::kType, RunQuantized<UnpackIQ1_S>},
-    {quant::IQ1_M::kType, RunQuantized<UnpackIQ1_M>},
-    {quant::IQ2_XXS::kType, RunQuantized<UnpackIQ2_XXS>},
-    {quant::IQ2_XS::kType, RunQuantized<UnpackIQ2_XS>},
-    {quant::IQ2_S::kType, RunQuantized<UnpackIQ2_S>},
-    {quant::IQ3_XXS::kType, RunQuantized<UnpackIQ3_XXS>},
-    {quant::IQ3_S::kType, RunQuantized<UnpackIQ3_S>},
-    {quant::IQ4_NL::kType, RunQuantized<UnpackIQ4_NL>},
-    {quant::IQ4_XS::kType, RunQuantized<UnpackIQ4_XS>},
-    {quant::MXFP4::kType, RunQuantized<UnpackMXFP4>},
-    {quant::NVFP4::kType, RunQuantized<UnpackNVFP4>},
+    {quant::Q4_0::kType, RunWithStrips<UnpackQ4_0>},
+    {quant::Q4_1::kType, RunWithStrips<UnpackQ4_1>},
+    {quant::Q5_0::kType, RunWithStrips<UnpackQ5_0>},
+    {quant::Q5_1::kType, RunWithStrips<UnpackQ5_1>},
+    {quant::Q8_0::kType, RunWithStrips<UnpackQ8_0>},
+    {quant::Q2_K::kType, RunWithStrips<UnpackQ2_K>},
+    {quant::Q3_K::kType, RunWithStrips<UnpackQ3_K>},
+    {quant::Q4_K::kType, RunWithStrips<UnpackQ4_K>},
+    {quant::Q5_K::kType, RunWithStrips<UnpackQ5_K>},
+    {quant::Q6_K::kType, RunWithStrips<UnpackQ6_K>},
+    {quant::IQ1_S::kType, RunWithStrips<UnpackIQ1_S>},
+    {quant::IQ1_M::kType, RunWithStrips<UnpackIQ1_M>},
+    {quant::IQ2_XXS::kType, RunWithStrips<UnpackIQ2_XXS>},
+    {quant::IQ2_XS::kType, RunWithStrips<UnpackIQ2_XS>},
+    {quant::IQ2_S::kType, RunWithStrips<UnpackIQ2_S>},
+    {quant::IQ3_XXS::kType, RunWithStrips<UnpackIQ3_XXS>},
+    {quant::IQ3_S::kType, RunWithStrips<UnpackIQ3_S>},
+    {quant::IQ4_NL::kType, RunWithStrips<UnpackIQ4_NL>},
+    {quant::IQ4_XS::kType, RunWithStrips<UnpackIQ4_XS>},
+    {quant::MXFP4::kType, RunWithStrips<UnpackMXFP4>},
+    {quant::NVFP4::kType, RunWithStrips<UnpackNVFP4>},
     {quant::TQ1_0::kType, RunRare<UnpackTQ1_0>},
-    {quant::TQ2_0::kType, RunQuantized<UnpackTQ2_0>},
-    {quant::Q1_0::kType, RunQuantized<UnpackQ1_0>},
-    {quant::Q2_0::kType, RunQuantized<UnpackQ2_0>},
-    {quant::Q6_0::kType, RunQuantized<UnpackQ6_0>},
-    {quant::IQ2_K::kType, RunQuantized<UnpackShifted<quant::IQ2_K>>},
-    {quant::IQ3_K::kType, RunQuantized<UnpackShifted<quant::IQ3_K>>},
-    {quant::IQ4_K::kType, RunQuantized<UnpackShifted<quant::IQ4_K>>},
-    {quant::IQ5_K::kType, RunQuantized<UnpackShifted<quant::IQ5_K>>},
+    {quant::TQ2_0::kType, RunWithStrips<UnpackTQ2_0>},
+    {quant::Q1_0::kType, RunWithStrips<UnpackQ1_0>},
+    {quant::Q2_0::kType, RunWithStrips<UnpackQ2_0>},
+    {quant::Q6_0::kType, RunWithStrips<UnpackQ6_0>},
+    {quant::IQ2_K::kType, RunWithStrips<UnpackShifted<quant::IQ2_K>>},
+    {quant::IQ3_K::kType, RunWithStrips<UnpackShifted<quant::IQ3_K>>},
+    {quant::IQ4_K::kType, RunWithStrips<UnpackShifted<quant::IQ4_K>>},
+    {quant::IQ5_K::kType, RunWithStrips<UnpackShifted<quant::IQ5_K>>},
     {quant::IQ6_K::kType, RunRare<UnpackShifted<quant::IQ6_K>>},
     {quant::IQ2_KS::kType, RunRare<UnpackShifted<quant::IQ2_KS>>},
     {quant::IQ3_KS::kType, RunRare<UnpackShifted<quant::IQ3_KS>>},
@@ -79,6 +83,6 @@ constexpr MatMulEntry kSpecial[] = {
 // One kernel per format, at the place that quant::FormatIndex gives.
 std::vector<MatMulKernel> BuildKernels() {
   return BuildMatMulTable({kIsaName, kSpecial, RunRare<UnpackGeneric<false, 16>>,
-                           RunRare<UnpackGeneric<true, 16>>, QuantizedScratchBytes,
+                           RunRare<UnpackGeneric<true, 16>>, ScratchBytesWithStrips,
                            FloatScratchBytes, "int8", true});
 }

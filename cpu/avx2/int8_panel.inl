@@ -11,12 +11,10 @@ constexpr bool kWidePanels = true;
 
 enum class PanelProducts { kLinesTogether, kLineAlone, kWide };
 
-// How panels hold the codes of a format with one scale per row for kScaleValues columns.
-template <class CodesType, int kScaleValues>
-struct PanelTraits {
+// How kLines lines of codes, those of a scale, are multiplied.
+template <class CodesType, int kLines>
+struct LineProducts {
   static constexpr bool kHasOffsets = CodesType::kHasOffsets;
-  static constexpr int kScales = 32 / kScaleValues;
-  static constexpr int kLines = kScaleValues / 4;  // of a scale
   static constexpr PanelProducts kProducts = CodesType::kCodeMax > 127 ? PanelProducts::kWide
                                              : CodesType::kCodeMax > 63
                                                  ? PanelProducts::kLineAlone
@@ -32,10 +30,33 @@ struct PanelTraits {
   static constexpr bool kBiased = !kWide && CodesType::kBias != 0;
   static constexpr int kFactor = kBiased ? 128 / std::max(CodesType::kBias, 1) : 1;
   static constexpr float kScaleFactor = 1.0f / kFactor;
+
+  template <class Codes>
+  static __m256i Stored(__m256i codes) {
+    return codes;
+  }
+};
+
+// Codes of eight bits have no strips: signs of each token for each line take longer than blocks.
+template <class Codes, int kLines>
+using StripProducts = LineProducts<Codes, kLines>;
+template <class Codes>
+constexpr bool kHasStrips = Codes::kCodeMax <= 127;
+
+// How panels hold the codes of a format with one scale per row for kScaleValues columns.
+template <class CodesType, int kScaleValues>
+struct PanelTraits : LineProducts<CodesType, kScaleValues / 4> {
+  using Products = LineProducts<CodesType, kScaleValues / 4>;
+  static constexpr bool kWide = Products::kWide;
+  static constexpr int kScales = 32 / kScaleValues;
   // Vectors of a block: before the first scale, from one scale to the next, altogether.
   static constexpr int kCodes = (kWide ? 16 : 8) * kPanelVectors;
-  static constexpr int kScaleStride = (kHasOffsets ? 3 : 2) * kPanelVectors;
+  static constexpr int kScaleStride = (Products::kHasOffsets ? 3 : 2) * kPanelVectors;
   static constexpr int kBlock = kCodes + kScales * kScaleStride;
+  // From the activations of a block to those of the next, in bytes.
+  static constexpr int kCodeStep = kWide ? 64 : 32;
+  static constexpr int kScaleStep = 4;
+  static constexpr int kSumStep = 4 * kScales;
 
   // Columns 4 * line to 4 * line + 3 of eight rows; in 16 bits two lines of two columns.
   template <class Codes>
@@ -60,6 +81,9 @@ struct PanelTraits {
 
 template <class Unpacker>
 using PanelTraitsOf = PanelTraits<typename Unpacker::Codes, Unpacker::kScaleValues>;
+
+template <class Unpacker>
+using PanelLinesOf = PanelLines<PanelTraitsOf<Unpacker>, typename Unpacker::Codes>;
 
 // What VPMADDWD widens with.
 struct alignas(32) PanelFactors {

@@ -4,8 +4,11 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/cpu_features.h"
 #include "cpu/float_gemm.h"

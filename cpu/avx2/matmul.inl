@@ -14,5 +14,19 @@
 #include "cpu/avx2/panel_tile.inl"
 #include "cpu/avx2/int8_panel.inl"
 #include "cpu/generic/matmul_panel.inl"
+#include "cpu/generic/strip_operands.inl"
+#include "cpu/avx2/strip_layout.inl"
+#include "cpu/avx2/strip_tile.inl"
+#define KVANT_STRIP_TOKENS 4
+#include "cpu/avx2/strip_track.inl"
+#undef KVANT_STRIP_TOKENS
+#define KVANT_STRIP_TOKENS 5
+#include "cpu/avx2/strip_track.inl"
+#undef KVANT_STRIP_TOKENS
+#define KVANT_STRIP_TOKENS 6
+#include "cpu/avx2/strip_track.inl"
+#undef KVANT_STRIP_TOKENS
+#include "cpu/avx2/strips.inl"
+#include "cpu/generic/matmul_strips.inl"
 #include "cpu/avx2/formats.inl"
 // clang-format on

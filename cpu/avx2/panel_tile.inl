@@ -27,9 +27,16 @@ constexpr int64_t kPassPanels = 8;
 using TileTokens = TokenRecords<kPanelTokens>;
 
 // clang-format off
-#define KVANT_FOR_TOKENS(op, argument) \
-  op(argument, r8, 0, 1) op(argument, r9, 2, 3) op(argument, r10, 4, 5) \
-  op(argument, r11, 6, 7) op(argument, r12, 8, 9) op(argument, r13, 10, 11)
+#define KVANT_FOR_4_TOKENS(op, argument) \
+  op(argument, r8, 0, 1) op(argument, r9, 2, 3) op(argument, r10, 4, 5) op(argument, r11, 6, 7)
+#define KVANT_FOR_5_TOKENS(op, argument) KVANT_FOR_4_TOKENS(op, argument) op(argument, r12, 8, 9)
+#define KVANT_FOR_6_TOKENS(op, argument) KVANT_FOR_5_TOKENS(op, argument) op(argument, r13, 10, 11)
+
+// What strips define otherwise: strip_tile.inl.
+#define KVANT_FOR_TOKENS KVANT_FOR_6_TOKENS
+#define KVANT_SCALE KVANT_SCALE_EXACTLY
+#define KVANT_OFFSETS_AFTER "+4"
+#define KVANT_SCALE_CONSTANTS
 
 // A line's codes, or other two vectors of the block.
 #define KVANT_LOAD_LINE(line) \
@@ -39,7 +46,7 @@ using TileTokens = TokenRecords<kPanelTokens>;
 // total += (dot * scale - origin) * (the activations' scale). An integer sum becomes a float
 // without a conversion: it starts at the bits of kDotOrigin, so that read as a float it is
 // kDotOrigin + dot, exactly. `at` vectors into the block are the scales, then the origins.
-#define KVANT_SCALE(at, record, sum0, sum1) \
+#define KVANT_SCALE_EXACTLY(at, record, sum0, sum1) \
   "vbroadcastss (%%" #record ", %[scales]), %%ymm14\n\t" \
   "vfmsub213ps 32*(" #at "+2)(%[panel]), %%ymm12, %%ymm" #sum0 "\n\t" \
   "vfmsub213ps 32*(" #at "+3)(%[panel]), %%ymm13, %%ymm" #sum1 "\n\t" \
@@ -62,8 +69,8 @@ using TileTokens = TokenRecords<kPanelTokens>;
   "vmovaps 32*(" #at ")(%[panel]), %%ymm12\n\t" \
   "vmovaps 32*(" #at "+1)(%[panel]), %%ymm13\n\t" \
   KVANT_FOR_TOKENS(KVANT_SCALE, at) \
-  "vmovaps 32*(" #at "+4)(%[panel]), %%ymm12\n\t" \
-  "vmovaps 32*(" #at "+5)(%[panel]), %%ymm13\n\t" \
+  "vmovaps 32*(" #at KVANT_OFFSETS_AFTER ")(%[panel]), %%ymm12\n\t" \
+  "vmovaps 32*(" #at KVANT_OFFSETS_AFTER ")+32(%[panel]), %%ymm13\n\t" \
   KVANT_FOR_TOKENS(KVANT_OFFSET, scale) KVANT_FOR_TOKENS(KVANT_STORE_TOTALS, 0)
 
 // The body of MultiplyTile, a block of 32 columns after the other; a tile's constants are read from
@@ -77,16 +84,16 @@ using TileTokens = TokenRecords<kPanelTokens>;
       block \
       "add %[block_bytes], %[panel]\n\t" \
       "add %[code_bytes], %[codes]\n\t" \
-      "add $4, %[scales]\n\t" \
-      "add %[scale_bytes], %[starts]\n\t" \
-      "add %[scale_bytes], %[sums]\n\t" \
+      "add %[scale_bytes], %[scales]\n\t" \
+      "add %[sum_bytes], %[starts]\n\t" \
+      "add %[sum_bytes], %[sums]\n\t" \
       "decq %[blocks]\n\t" \
       "jnz 1b\n\t" \
       : [panel] "+r"(panel), [codes] "+r"(at.codes), [scales] "+r"(at.scales), \
         [starts] "+r"(at.starts), [sums] "+r"(at.sums), [blocks] "+m"(blocks) \
-      : [totals] "r"(totals), [records] "m"(records), KVANT_TILE_CONSTANTS \
-        [block_bytes] "i"(32 * Traits::kBlock), [scale_bytes] "i"(4 * Traits::kScales), \
-        [code_bytes] "i"(Traits::kWide ? 64 : 32) \
+      : [totals] "r"(totals), [records] "m"(records), KVANT_TILE_CONSTANTS KVANT_SCALE_CONSTANTS \
+        [block_bytes] "i"(32 * Traits::kBlock), [code_bytes] "i"(Traits::kCodeStep), \
+        [scale_bytes] "i"(Traits::kScaleStep), [sum_bytes] "i"(Traits::kSumStep) \
       : "memory", "cc", "rax", "r8", "r9", "r10", "r11", "r12", "r13", \
         "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", \
         "ymm11", "ymm12", "ymm13", "ymm14", "ymm15")
@@ -94,74 +101,89 @@ using TileTokens = TokenRecords<kPanelTokens>;
 
 // ---- Packing ------------------------------------------------------------------------------------
 
-// Where four columns of a WeightBlock belong: line `line` of 32 columns, or scale line / 4.
-struct PanelPlace {
-  int64_t columns32, line;
-};
-template <LaneOrder kOrder>
-constexpr PanelPlace PlaceOf(int64_t vector, int64_t lane) {
-  if constexpr (kOrder == LaneOrder::kGroups) {
-    const int64_t group = vector / 4 * 8 + lane % 4 * 2 + lane / 4;
-    return {group / 2, group % 2 * 4 + vector % 4};
-  } else {
-    static_assert(kOrder == LaneOrder::kPairs);
-    return {vector / 2 * 2 + lane / 4, vector % 2 * 4 + lane % 4};
-  }
-}
-
 // kDotOrigin times a scale is exact because the scale's last two bits are zero and it is at most
 // 2^104. No format has scales of more than 22 bits, only MXFP4 has larger finite ones, and this
 // makes sure: with an infinite origin even a block of zeros would give NaN. A NaN stays one.
-inline __m256 PanelScales(__m256i bits) {
-  const __m256 scales = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(~3)));
-  const __m256 at_most = _mm256_min_ps(_mm256_set1_ps(0x1p104f), scales);
+inline __m256 PanelScales(__m256 scales) {
+  const __m256 exact = _mm256_and_ps(scales, _mm256_castsi256_ps(_mm256_set1_epi32(~3)));
+  const __m256 at_most = _mm256_min_ps(_mm256_set1_ps(0x1p104f), exact);
   return _mm256_max_ps(_mm256_set1_ps(-0x1p104f), at_most);
 }
 
-// The scales of eight rows, and offsets where there are some: of half `half` of blocks in
-// LaneOrder::kGroups, of all pairs otherwise.
-template <class Traits, LaneOrder kOrder>
-void PackScales(const WeightBlock* rows, int64_t half, int64_t v, __m256* panel) {
-  static_assert(kOrder == LaneOrder::kGroups || Traits::kScales == 1);
-  __m256i scales[kPanelLanes];
-  __m256i offsets[kPanelLanes];
-  for (int64_t r = 0; r < kPanelLanes; ++r) {
-    scales[r] = _mm256_castps_si256(rows[r].scales[half]);
-    if (Traits::kHasOffsets) offsets[r] = _mm256_castps_si256(rows[r].offsets[half]);
-  }
-  TransposeLanes(scales);
-  if (Traits::kHasOffsets) TransposeLanes(offsets);
-  for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-    const PanelPlace place = kOrder == LaneOrder::kGroups
-                                 ? PlaceOf<LaneOrder::kGroups>(4 * half, lane)
-                                 : PanelPlace{lane % 4 * 2 + lane / 4, 0};
-    const int64_t scale = place.line / 4;
-    if (scale >= Traits::kScales) continue;
-    __m256* out = panel + place.columns32 * Traits::kBlock + Traits::kCodes +
-                  scale * Traits::kScaleStride + v;
-    const __m256 exact = PanelScales(scales[lane]);
-    out[0] = _mm256_mul_ps(exact, _mm256_set1_ps(Traits::kScaleFactor));
-    out[kPanelVectors] = _mm256_mul_ps(out[0], _mm256_set1_ps(kDotOrigin));
-    if (Traits::kHasOffsets) out[2 * kPanelVectors] = _mm256_castsi256_ps(offsets[lane]);
-  }
-}
-
-// One block of 256 columns of eight rows, in an order of int8_blocks.inl, to vector `v` of eight
-// blocks of a panel.
+// Where vector `v` of eight blocks of a panel goes: cpu/generic/pack_rows.inl.
 template <class Traits, class Codes>
-void PackBlock(WeightBlock* rows, int64_t v, __m256* panel) {
-  for (int64_t i = 0; i < 8; ++i) {
+class PanelLines {
+ public:
+  using Group = __m256i*;
+
+  PanelLines(int64_t v, __m256* panel) : vectors_(reinterpret_cast<__m256i*>(panel) + v) {}
+
+  [[gnu::always_inline]] Group BeginGroup(int pair, int half, const RowScales& rows) const {
+    const Group block = vectors_ + pair * Traits::kBlock;
+    if (half >= Traits::kScales) return block;
+    __m256* out = reinterpret_cast<__m256*>(block + Traits::kCodes + half * Traits::kScaleStride);
+    out[0] = _mm256_mul_ps(PanelScales(rows.scales), _mm256_set1_ps(Traits::kScaleFactor));
+    out[kPanelVectors] = _mm256_mul_ps(out[0], _mm256_set1_ps(kDotOrigin));
+    if constexpr (Traits::kHasOffsets) out[2 * kPanelVectors] = rows.offsets;
+    return block;
+  }
+  [[gnu::always_inline]] void Put(Group block, int line, __m256i codes) const {
+    Traits::template PutLine<Codes>(codes, line, block);
+  }
+
+ private:
+  __m256i* vectors_;
+};
+
+// The group of 16 columns, or the pair of groups, that a lane of one of a block's vectors of scales
+// belongs to.
+constexpr int GroupOfLane(int half, int lane) { return 8 * half + lane % 4 * 2 + lane / 4; }
+constexpr int PairOfLane(int lane) { return lane % 4 * 2 + lane / 4; }
+
+// One block of 256 columns of eight rows, in an order of int8_blocks.inl, to lines of a panel or
+// strip.
+template <class Codes, class Lines>
+[[gnu::always_inline]] inline void PackLanes(const WeightBlock* rows, const Lines& lines) {
+  constexpr bool kGroups = Codes::kOrder == LaneOrder::kGroups;
+  static_assert(kGroups || Codes::kOrder == LaneOrder::kPairs);
+  typename Lines::Group groups[16];
+  for (int h = 0; h < (kGroups ? 2 : 1); ++h) {
+    __m256i scales[kPanelLanes];
+    __m256i offsets[kPanelLanes];
+    for (int64_t r = 0; r < kPanelLanes; ++r) {
+      scales[r] = _mm256_castps_si256(rows[r].scales[h]);
+      if (Codes::kHasOffsets) offsets[r] = _mm256_castps_si256(rows[r].offsets[h]);
+    }
+    TransposeLanes(scales);
+    if (Codes::kHasOffsets) TransposeLanes(offsets);
+    for (int lane = 0; lane < kPanelLanes; ++lane) {
+      RowScales of_rows = {_mm256_castsi256_ps(scales[lane])};
+      if (Codes::kHasOffsets) of_rows.offsets = _mm256_castsi256_ps(offsets[lane]);
+      if constexpr (kGroups) {
+        const int group = GroupOfLane(h, lane);
+        groups[group] = lines.BeginGroup(group / 2, group % 2, of_rows);
+      } else {
+        const int pair = PairOfLane(lane);
+        for (int i = 0; i < 2; ++i) groups[2 * pair + i] = lines.BeginGroup(pair, i, of_rows);
+      }
+    }
+  }
+  for (int i = 0; i < 8; ++i) {
     __m256i lanes[kPanelLanes];
     for (int64_t r = 0; r < kPanelLanes; ++r) lanes[r] = rows[r].codes[i];
     TransposeLanes(lanes);
-    for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-      const PanelPlace place = PlaceOf<Codes::kOrder>(i, lane);
-      __m256i* block = reinterpret_cast<__m256i*>(panel + place.columns32 * Traits::kBlock);
-      Traits::template PutLine<Codes>(lanes[lane], place.line, block + v);
+    for (int lane = 0; lane < kPanelLanes; ++lane) {
+      // Vectors 4h to 4h + 3 hold the fours of half h's groups, 2i and 2i + 1 those of two pairs.
+      const int group = kGroups ? GroupOfLane(i / 4, lane) : i / 2 * 4 + lane / 4 * 2 + i % 2;
+      const int four = kGroups ? i % 4 : lane % 4;
+      lines.Put(groups[group], group % 2 * 4 + four, lanes[lane]);
     }
   }
-  constexpr int64_t kVectors = Codes::kOrder == LaneOrder::kGroups ? 2 : 1;  // of scales
-  for (int64_t h = 0; h < kVectors; ++h) PackScales<Traits, Codes::kOrder>(rows, h, v, panel);
+}
+
+template <class Traits, class Codes>
+void PackBlock(WeightBlock* rows, int64_t v, __m256* panel) {
+  PackLanes<Codes>(rows, PanelLines<Traits, Codes>(v, panel));
 }
 
 inline WeightBlock ZeroBlock() {

@@ -21,6 +21,7 @@ template <int kStride>
 }
 
 struct UnpackIQ4_NL {
+  using Rows = RowsOfIQ4_NL;
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::IQ4_NL::Block);
   static constexpr int kScaleValues = 32;
@@ -38,6 +39,7 @@ struct UnpackIQ4_NL {
 };
 
 struct UnpackIQ4_XS {
+  using Rows = RowsOfIQ4_XS;
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = sizeof(quant::IQ4_XS::Block);
   static constexpr int kScaleValues = 32;
@@ -59,6 +61,7 @@ inline __m256i BiasedE2M1Levels() {
 }
 
 struct UnpackMXFP4 {
+  using Rows = RowsOfMXFP4;
   using Codes = CodeTraits<16, 31, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::MXFP4::Block);
   static constexpr int kScaleValues = 32;

@@ -70,7 +70,7 @@ template <int kUnit = 8, class Table, class NumbersOf>
 
 // Points of four values in LaneOrder::kQuads: numbers_of(pair, half) has four of its eight numbers.
 template <class Table, class NumbersOf>
-[[gnu::always_inline]] inline void LoadFours(const Table& table, NumbersOf numbers_of,
+[[gnu::always_inline]] inline void LoadQuads(const Table& table, NumbersOf numbers_of,
                                              __m256i* out) {
   static_assert(sizeof(table.points[0]) == 4);
   const int8_t* base = table.points[0];
@@ -364,7 +364,7 @@ struct PointsIQ3_XXS {
     const auto of = [&](int pair, int half) __attribute__((always_inline)) {
       return PointNumbersOf<8>::At(block.points + 8 * pair + 4 * half);
     };
-    LoadFours(quant::kIq3XxsGrid, of, out.codes);
+    LoadQuads(quant::kIq3XxsGrid, of, out.codes);
     return out;
   }
 };
@@ -419,7 +419,7 @@ struct PointsIQ3_S {
     const auto of = [&](int pair, int half) __attribute__((always_inline)) {
       return numbers.Of(pair, half);
     };
-    LoadFours(quant::kIq3SGrid, of, out.codes);
+    LoadQuads(quant::kIq3SGrid, of, out.codes);
     return out;
   }
 };

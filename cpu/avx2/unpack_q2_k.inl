@@ -7,6 +7,7 @@
 }
 
 struct UnpackQ2_K {
+  using Rows = RowsOfQ2_K;
   using Codes = CodeTraits<0, 3, true>;
   static constexpr int64_t kBytes = sizeof(quant::Q2_K::Block);
   static constexpr int kScaleValues = 16;
@@ -29,6 +30,7 @@ struct UnpackQ2_K {
 };
 
 struct UnpackQ3_K {
+  using Rows = RowsOfQ3_K;
   using Codes = CodeTraits<4, 7, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q3_K::Block);
   static constexpr int kScaleValues = 16;

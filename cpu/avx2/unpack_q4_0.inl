@@ -15,6 +15,7 @@ template <class Block>
 }
 
 struct UnpackQ4_0 {
+  using Rows = RowsOfQ4_0;
   using Codes = CodeTraits<8, 15, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
   static constexpr int kScaleValues = 32;
@@ -30,6 +31,7 @@ struct UnpackQ4_0 {
 };
 
 struct UnpackQ4_1 {
+  using Rows = RowsOfQ4_1;
   using Codes = CodeTraits<0, 15, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_1::Block);
   static constexpr int kScaleValues = 32;

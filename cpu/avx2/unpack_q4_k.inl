@@ -27,6 +27,7 @@ template <class Block>
 }
 
 struct UnpackQ4_K {
+  using Rows = RowsOfQ4_K;
   using Codes = CodeTraits<0, 15, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = sizeof(quant::Q4_K::Block);
   static constexpr int kScaleValues = 32;
@@ -42,6 +43,7 @@ struct UnpackQ4_K {
 };
 
 struct UnpackQ5_K {
+  using Rows = RowsOfQ5_K;
   using Codes = CodeTraits<0, 31, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = sizeof(quant::Q5_K::Block);
   static constexpr int kScaleValues = 32;

@@ -27,6 +27,7 @@ template <class Block>
 }
 
 struct UnpackQ5_0 {
+  using Rows = RowsOfQ5_0;
   using Codes = CodeTraits<16, 31, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q5_0::Block);
   static constexpr int kScaleValues = 32;
@@ -41,6 +42,7 @@ struct UnpackQ5_0 {
 };
 
 struct UnpackQ5_1 {
+  using Rows = RowsOfQ5_1;
   using Codes = CodeTraits<0, 31, true, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q5_1::Block);
   static constexpr int kScaleValues = 32;

@@ -1,6 +1,7 @@
 // Q6_K for AVX2: quant/q6_k.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ6_K {
+  using Rows = RowsOfQ6_K;
   using Codes = CodeTraits<32, 63, false>;
   static constexpr int64_t kBytes = sizeof(quant::Q6_K::Block);
   static constexpr int kScaleValues = 16;

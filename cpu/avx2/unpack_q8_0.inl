@@ -1,6 +1,7 @@
 // Q8_0 for AVX2: quant/q8_0.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ8_0 {
+  using Rows = RowsOfQ8_0;
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q8_0::Block);
   static constexpr int kScaleValues = 32;

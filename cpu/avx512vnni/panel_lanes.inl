@@ -28,23 +28,6 @@ inline void TransposeLanes(__m512i* v) {
   }
 }
 
-// What a group of columns of 16 rows is multiplied with, and what is subtracted.
-struct RowScales {
-  __m512 scales;
-  __m512 offsets = _mm512_setzero_ps();
-};
-
-// What panels must know of a format's codes, which are less than 2^kBits. What differs from this
-// says the format.
-struct RowCodes {
-  static constexpr int kBits = 7;  // 7 or 8
-  static constexpr int kBias = 0;
-  static constexpr bool kHasOffsets = false;
-  static constexpr int kScaleValues = 32;
-  // Whether (2^(kBits or 15) + kBias) * scale is exact in a float.
-  static constexpr bool kShortScales = false;
-};
-
 inline WeightBlock ZeroBlock() {
   const __m512i zero = _mm512_setzero_si512();
   return {zero, zero, zero, zero, _mm512_setzero_ps(), _mm512_setzero_ps()};

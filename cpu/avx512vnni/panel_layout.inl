@@ -76,6 +76,9 @@ class PanelLines {
   __m512i* vectors_;
 };
 
+template <class Unpacker>
+using PanelLinesOf = PanelLines<typename Unpacker::Rows::Codes>;
+
 // What lines must know of the codes of blocks.
 template <class Codes, int kScaleValuesOfCodes>
 struct BlockCodes {

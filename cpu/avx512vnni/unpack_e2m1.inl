@@ -22,15 +22,6 @@ constexpr E2M1Bytes kE2M1Bytes;
   out.codes3 = LookUp64<16>(kE2M1Bytes.bytes, _mm512_srli_epi16(second, 4));
 }
 
-// 2^(exponent - 128): the bits of the normal number, which are less than those of the subnormal one
-// exactly where the exponent is 0 or 1.
-[[gnu::always_inline]] inline __m512 ScalesOfExponents(__m512i exponents) {
-  const __m512i one = _mm512_set1_epi32(1);
-  const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, one), 23);
-  const __m512i subnormal = _mm512_slli_epi32(_mm512_add_epi32(exponents, one), 21);
-  return _mm512_castsi512_ps(_mm512_max_epi32(normal, subnormal));
-}
-
 // Blocks begin at even and at odd bytes in turn, so words of 16 bits are counted from some byte on:
 // those of the codes of blocks 0, 2, 4 and 6 from byte 1, of the others from byte 8. From byte 0:
 // the words that hold each block's exponent, in its lower or upper half, twice.
@@ -50,22 +41,6 @@ struct PlacesOfMXFP4 {
 constexpr PlacesOfMXFP4 kPlacesOfMXFP4;
 
 // Eight blocks of MXFP4.
-struct RowsOfMXFP4 : SmallBlockRows<RowsOfMXFP4> {
-  using Format = quant::MXFP4;
-  struct Codes : RowCodes {
-    static constexpr int kBias = E2M1Bytes::kBias;
-  };
-  static constexpr int kLow = offsetof(Format::Block, codes);
-  template <int kBegin, class Bytes>
-  [[gnu::always_inline]] static RowScales ScalesOf(const Bytes& bytes) {
-    return {ScalesOfExponents(
-        _mm512_and_si512(bytes.template From<kBegin>(), _mm512_set1_epi32(0xff)))};
-  }
-  [[gnu::always_inline]] static __m512i CodesOf(__m512i bits) {
-    return _mm512_shuffle_epi8(_mm512_load_si512(kE2M1Bytes.bytes), bits);
-  }
-};
-
 struct UnpackMXFP4 {
   using Rows = RowsOfMXFP4;
   using Codes = CodeTraits<E2M1Bytes::kBias, false, LaneOrder::kPairs>;

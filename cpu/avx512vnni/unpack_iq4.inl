@@ -11,20 +11,6 @@ struct Iq4Bytes {
 };
 constexpr Iq4Bytes kIq4Bytes;
 
-struct RowsOfIQ4_NL : SmallBlockRows<RowsOfIQ4_NL>, HalfScales {
-  using Format = quant::IQ4_NL;
-  struct Codes : RowCodes {
-    static constexpr int kBits = 8;
-    static constexpr int kBias = 128;
-    static constexpr bool kShortScales = true;
-  };
-  static constexpr int kLow = offsetof(Format::Block, codes);
-  // The level + 128 of each.
-  [[gnu::always_inline]] static __m512i CodesOf(__m512i bits) {
-    return _mm512_shuffle_epi8(_mm512_load_si512(kIq4Bytes.bytes), bits);
-  }
-};
-
 struct UnpackIQ4_NL {
   using Rows = RowsOfIQ4_NL;
   using Codes = CodeTraits<128, false, LaneOrder::kPairs>;
@@ -42,40 +28,6 @@ struct UnpackIQ4_NL {
     out.codes2 = _mm512_shuffle_epi8(table, out.codes2);
     out.codes3 = _mm512_shuffle_epi8(table, out.codes3);
     return out;
-  }
-};
-
-struct RowsOfIQ4_XS : PackedRows<RowsOfIQ4_XS> {
-  using Format = quant::IQ4_XS;
-  struct Codes : RowCodes {
-    static constexpr int kBits = 8;
-    static constexpr int kBias = 128;
-  };
-  using Low = Format::Codes;
-  static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  struct Scales {
-    __m512 d;
-    __m512i high, low;  // two and four bits of each number
-
-    explicit Scales(RowBlocks rows) {
-      static_assert(offsetof(Format::Block, d) == 0 && offsetof(Format::Block, scales_high) == 2 &&
-                    offsetof(Format::Block, scales_low) == 4);
-      const __m512i first = LoadWords(rows, 0);
-      d = LowerHalves(first);
-      high = _mm512_srli_epi32(first, 16);
-      low = LoadWords(rows, 4);
-    }
-    RowScales Of(int pair, int /*half*/) const {
-      const __m512i four = _mm512_and_si512(_mm512_srlv_epi32(low, _mm512_set1_epi32(4 * pair)),
-                                            _mm512_set1_epi32(15));
-      const __m512i two = _mm512_and_si512(_mm512_srlv_epi32(high, _mm512_set1_epi32(2 * pair)),
-                                           _mm512_set1_epi32(3));
-      const __m512i number = _mm512_or_si512(four, _mm512_slli_epi32(two, 4));
-      return {Times(_mm512_sub_epi32(number, _mm512_set1_epi32(32)), d)};
-    }
-  };
-  [[gnu::always_inline]] static __m512i CodesOf(__m512i bits) {
-    return RowsOfIQ4_NL::CodesOf(bits);
   }
 };
 

@@ -41,15 +41,6 @@ template <int kStride>
   out.scales = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
 }
 
-struct RowsOfQ4_0 : SmallBlockRows<RowsOfQ4_0>, HalfScales {
-  using Format = quant::Q4_0;
-  struct Codes : RowCodes {
-    static constexpr int kBias = 8;
-    static constexpr bool kShortScales = true;
-  };
-  static constexpr int kLow = offsetof(Format::Block, codes);
-};
-
 struct UnpackQ4_0 {
   using Rows = RowsOfQ4_0;
   using Codes = CodeTraits<8, false, LaneOrder::kPairs>;
@@ -63,14 +54,6 @@ struct UnpackQ4_0 {
     UnpackEighteenByteBlocks(bytes, out);
     return out;
   }
-};
-
-struct RowsOfQ4_1 : SmallBlockRows<RowsOfQ4_1>, HalfScalesAndMinima {
-  using Format = quant::Q4_1;
-  struct Codes : RowCodes {
-    static constexpr bool kHasOffsets = true;
-  };
-  static constexpr int kLow = offsetof(Format::Block, codes);
 };
 
 struct UnpackQ4_1 {

@@ -54,40 +54,6 @@ template <class Block>
   out.scales = _mm512_moveldup_ps(out.offsets);
 }
 
-// The same of 16 rows.
-template <class Block>
-struct PairScales {
-  __m512 d, dmin;
-  RowNumbers scales, minima;
-
-  explicit PairScales(RowBlocks rows) {
-    static_assert(offsetof(Block, d) == 0 && offsetof(Block, dmin) == 2 &&
-                  offsetof(Block, pairs) == 4);
-    __m512i words[4];
-    LoadFours(rows, 0, words);
-    d = LowerHalves(words[0]);
-    dmin = UpperHalves(words[0]);
-    const __m512i upper = _mm512_srli_epi32(words[3], 4);
-    scales.fours[0] = AndBytes(words[1], 0x3f);
-    scales.fours[1] = OrMasked(AndBytes(words[3], 15), _mm512_srli_epi32(words[1], 2), 0x30);
-    minima.fours[0] = AndBytes(words[2], 0x3f);
-    minima.fours[1] = OrMasked(AndBytes(upper, 15), _mm512_srli_epi32(words[2], 2), 0x30);
-  }
-  RowScales Of(int pair, int /*half*/) const {
-    return {Times(scales.Unsigned(pair), d), Times(minima.Unsigned(pair), dmin)};
-  }
-};
-
-struct RowsOfQ4_K : PackedRows<RowsOfQ4_K> {
-  using Format = quant::Q4_K;
-  struct Codes : RowCodes {
-    static constexpr bool kHasOffsets = true;
-  };
-  using Low = Format::Codes;
-  static constexpr int64_t kLow = offsetof(Format::Block, codes);
-  using Scales = PairScales<Format::Block>;
-};
-
 struct UnpackQ4_K {
   using Rows = RowsOfQ4_K;
   using Codes = CodeTraits<0, true, LaneOrder::kPairs>;
@@ -102,18 +68,6 @@ struct UnpackQ4_K {
     UnpackPairs(block, out);
     return out;
   }
-};
-
-struct RowsOfQ5_K : PackedRows<RowsOfQ5_K> {
-  using Format = quant::Q5_K;
-  struct Codes : RowCodes {
-    static constexpr bool kHasOffsets = true;
-  };
-  using High = Format::High;
-  using Low = Format::Low;
-  static constexpr int64_t kHigh = offsetof(Format::Block, high);
-  static constexpr int64_t kLow = offsetof(Format::Block, low);
-  using Scales = PairScales<Format::Block>;
 };
 
 struct UnpackQ5_K {

@@ -30,16 +30,6 @@ template <int kStride>
   out.codes3 = AddFifthBits(out.codes3, words, 3);
 }
 
-struct RowsOfQ5_0 : SmallBlockRows<RowsOfQ5_0>, HalfScales {
-  using Format = quant::Q5_0;
-  struct Codes : RowCodes {
-    static constexpr int kBias = 16;
-    static constexpr bool kShortScales = true;
-  };
-  static constexpr int kLow = offsetof(Format::Block, low);
-  static constexpr int kHigh = offsetof(Format::Block, high);
-};
-
 struct UnpackQ5_0 {
   using Rows = RowsOfQ5_0;
   using Codes = CodeTraits<16, false>;
@@ -55,15 +45,6 @@ struct UnpackQ5_0 {
     out.scales = LoadPairHalves<kStride>(bytes);
     return out;
   }
-};
-
-struct RowsOfQ5_1 : SmallBlockRows<RowsOfQ5_1>, HalfScalesAndMinima {
-  using Format = quant::Q5_1;
-  struct Codes : RowCodes {
-    static constexpr bool kHasOffsets = true;
-  };
-  static constexpr int kLow = offsetof(Format::Block, low);
-  static constexpr int kHigh = offsetof(Format::Block, high);
 };
 
 struct UnpackQ5_1 {

@@ -1,30 +1,5 @@
 // Q6_K for AVX-512: quant/q6_k.h. Included inside the target region of matmul.cpp.
 
-struct RowsOfQ6_K : PackedRows<RowsOfQ6_K> {
-  using Format = quant::Q6_K;
-  struct Codes : RowCodes {
-    static constexpr int kBias = 32;
-    static constexpr bool kShortScales = true;
-    static constexpr int kScaleValues = 16;
-  };
-  using High = Format::High;
-  using Low = Format::Low;
-  static constexpr int64_t kHigh = offsetof(Format::Block, high);
-  static constexpr int64_t kLow = offsetof(Format::Block, low);
-  struct Scales {
-    __m512 d;
-    RowNumbers numbers;
-
-    explicit Scales(RowBlocks rows) {
-      constexpr int64_t kLast = sizeof(Format::Block) - 4;
-      static_assert(offsetof(Format::Block, d) == kLast + 2);
-      d = UpperHalves(LoadWords(rows, kLast));
-      LoadFours(rows, offsetof(Format::Block, scales), numbers.fours);
-    }
-    RowScales Of(int pair, int half) const { return {Times(numbers.Signed(2 * pair + half), d)}; }
-  };
-};
-
 struct UnpackQ6_K {
   using Rows = RowsOfQ6_K;
   using Codes = CodeTraits<32, false>;

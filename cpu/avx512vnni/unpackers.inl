@@ -3,8 +3,10 @@
 
 // clang-format off
 #include "cpu/avx512vnni/unpack_pieces.inl"
-#include "cpu/avx512vnni/pack_rows.inl"
-#include "cpu/avx512vnni/pack_small_blocks.inl"
+#include "cpu/avx512vnni/row_vectors.inl"
+#include "cpu/generic/pack_rows.inl"
+#include "cpu/generic/pack_small_blocks.inl"
+#include "cpu/generic/packed_formats.inl"
 #include "cpu/avx2/packed_scales.inl"
 #include "cpu/avx512vnni/piece_order.inl"
 #include "cpu/avx512vnni/plane_pieces.inl"

@@ -6,28 +6,48 @@
 
 constexpr bool kWidePanels = false;
 
+// How lines of codes are stored for products.
+struct StoredLines {
+  static constexpr float kScaleFactor = 1.0f;
+
+  template <class Codes>
+  static __m256i Stored(__m256i codes) {
+    return _mm256_add_epi8(codes, _mm256_set1_epi8(static_cast<char>(128 - Codes::kBias)));
+  }
+};
+
+template <class /*Codes*/, int /*kLines*/>
+using StripProducts = StoredLines;
+template <class /*Codes*/>
+constexpr bool kHasStrips = true;
+
 // How panels hold a format with one scale per row for kScaleValues columns.
 template <bool kOffsets, int kScaleValues>
-struct PanelTraits {
+struct PanelTraits : StoredLines {
   static constexpr bool kHasOffsets = kOffsets;
   static constexpr int kScales = 32 / kScaleValues;
   static constexpr bool kWide = false;
-  static constexpr float kScaleFactor = 1.0f;
   // Vectors of a block: before the first scale, from one scale to the next, altogether.
   static constexpr int kCodes = 8 * kPanelVectors;
   static constexpr int kScaleStride = (kHasOffsets ? 3 : 2) * kPanelVectors;
   static constexpr int kBlock = kCodes + kScales * kScaleStride;
+  // From the activations of a block to those of the next, in bytes.
+  static constexpr int kCodeStep = 32;
+  static constexpr int kScaleStep = 4;
+  static constexpr int kSumStep = 4 * kScales;
 
   // Columns 4 * line to 4 * line + 3 of eight rows.
   template <class Codes>
   static void PutLine(__m256i codes, int64_t line, __m256i* block) {
-    const __m256i rest = _mm256_set1_epi8(static_cast<char>(128 - Codes::kBias));
-    block[line * kPanelVectors] = _mm256_add_epi8(codes, rest);
+    block[line * kPanelVectors] = Stored<Codes>(codes);
   }
 };
 
 template <class Unpacker>
 using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScaleValues>;
+
+template <class Unpacker>
+using PanelLinesOf = PanelLines<PanelTraitsOf<Unpacker>, typename Unpacker::Codes>;
 
 constexpr int kPanelBlockMax = PanelTraits<true, 16>::kBlock;
 

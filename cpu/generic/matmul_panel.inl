@@ -9,6 +9,8 @@
 //                                activations of 16 bits
 //   PanelTraitsOf<Unpacker>      what MultiplyTile must know about a format: kScales, kBlock
 //   kPanelBlockMax               the largest kBlock: vectors of 32 columns of a panel
+//   PanelLinesOf<Unpacker>(v, panel)   where vector `v` of eight blocks of a panel goes, one of
+//                                Lines (pack_rows.inl); of unpackers with Rows
 //   PackBlock<Traits, Codes>, MultiplyTile<Traits>, ZeroBlock, StoreLanes
 //
 // A panel, some rows unpacked 512 columns at a time, stays in the first-level cache while the
@@ -85,8 +87,14 @@ struct PanelFormat {
         Traits::kBlock,
         Traits::kScales,
         wide};
-    if constexpr (requires { typename Unpacker::Rows; }) format.pack_rows = Unpacker::Rows::Pack;
+    if constexpr (requires { typename Unpacker::Rows; }) format.pack_rows = PackRows<Unpacker>;
     return format;
+  }
+
+ private:
+  template <class Unpacker>
+  static void PackRows(RowBlocks rows, int64_t v, PanelScratch::Vector* panel) {
+    Unpacker::Rows::PackTo(rows, PanelLinesOf<Unpacker>(v, panel));
   }
 };
 

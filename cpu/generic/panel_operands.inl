@@ -56,3 +56,20 @@ struct TokenRecords {
     }
   }
 };
+
+// What a group of columns of the rows of a vector is multiplied with, and what is subtracted.
+struct RowScales {
+  Accumulator scales;
+  Accumulator offsets = Zero();
+};
+
+// What the lines of panels and strips must know of a format's codes, which are less than 2^kBits.
+// What differs from this says the format.
+struct RowCodes {
+  static constexpr int kBits = 7;  // 7 or 8
+  static constexpr int kBias = 0;
+  static constexpr bool kHasOffsets = false;
+  static constexpr int kScaleValues = 32;
+  // Whether (2^(kBits or 15) + kBias) * scale is exact in a float.
+  static constexpr bool kShortScales = false;
+};

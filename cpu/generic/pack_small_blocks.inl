@@ -1,11 +1,11 @@
-// Panels and strips packed from rows of blocks of 32 values. Included inside the target region of
-// matmul.cpp, after pack_rows.inl.
+// Panels and strips packed from rows of blocks of 32 values. An instruction set includes this file
+// after pack_rows.inl.
 //
-// The eight blocks of 256 columns are read from end to end, 16 bytes of 16 rows at a time, whatever
-// they belong to: scales come with the codes, and where these columns begin at a multiple of 16
-// bytes, no load crosses a cache line.
+// The eight blocks of 256 columns are read from end to end, 16 bytes of each row at a time,
+// whatever they belong to: scales come with the codes, and where these columns begin at a multiple
+// of 16 bytes, no load crosses a cache line.
 
-// Some bytes of 16 rows, four in a lane. They are loaded in ascending order.
+// Some bytes of kPanelLanes rows, four in a lane. They are loaded in ascending order.
 template <int kBytes>
 class BytesOfRows {
  public:
@@ -19,7 +19,7 @@ class BytesOfRows {
 
   // Lane r: bytes kAt to kAt + 3 of row r.
   template <int kAt>
-  [[gnu::always_inline]] __m512i Four() const {
+  [[gnu::always_inline]] RowInts Four() const {
     constexpr int kRest = kAt % 4;
     if constexpr (kRest == 0) {
       return Aligned<kAt>();
@@ -30,14 +30,14 @@ class BytesOfRows {
 
   // Lane r: byte kAt of row r, and above it anything.
   template <int kAt>
-  [[gnu::always_inline]] __m512i From() const {
-    const __m512i four = Aligned<kAt / 4 * 4>();
-    return kAt % 4 == 0 ? four : _mm512_srli_epi32(four, kAt % 4 * 8);
+  [[gnu::always_inline]] RowInts From() const {
+    const RowInts four = Aligned<kAt / 4 * 4>();
+    return kAt % 4 == 0 ? four : ShiftDown(four, kAt % 4 * 8);
   }
 
   // The half at kAt of each row.
   template <int kAt>
-  [[gnu::always_inline]] __m512 Halves() const {
+  [[gnu::always_inline]] RowFloats Halves() const {
     static_assert(kAt % 2 == 0);
     return LowerHalves(From<kAt>());
   }
@@ -57,12 +57,12 @@ class BytesOfRows {
     }
   }
   template <int kAt>
-  [[gnu::always_inline]] __m512i Aligned() const {
+  [[gnu::always_inline]] RowInts Aligned() const {
     return fours_[kAt / 16][(kAt - Begin(kAt / 16)) / 4];
   }
 
   RowBlocks rows_;
-  __m512i fours_[kGroups][4];
+  RowInts fours_[kGroups][4];
 };
 
 // A format's rows, of which it says
@@ -73,13 +73,13 @@ class BytesOfRows {
 //   ScalesOf<kBegin>(bytes)   RowScales of the block that begins there
 //   CodesOf(bits)     codes, where these are not the bits
 template <class Rows>
-struct SmallBlockRows : PanelRowsOf<Rows> {
-  static constexpr int64_t kStripTokens = 5;
+struct SmallBlockRows {
+  static constexpr int64_t kStripTokens = kStripTokensOfSmallBlocks;
   static constexpr int kLowBits = 4;
   static constexpr int kHigh = 0;
-  static __m512i CodesOf(__m512i bits) { return bits; }
+  static RowInts CodesOf(RowInts bits) { return bits; }
 
-  // 16 rows of a block of 256 columns.
+  // kPanelLanes rows of a block of 256 columns.
   template <class Lines>
   static void PackTo(RowBlocks rows, const Lines& lines) {
     PackBlocks(rows, lines, std::make_integer_sequence<int, 8>());
@@ -117,12 +117,12 @@ struct SmallBlockRows : PanelRowsOf<Rows> {
   [[gnu::always_inline]] static void PutFour(const Bytes& bytes, const Lines& lines,
                                              const typename Lines::Group& to) {
     constexpr int kFours = Rows::kLowBits == 8 ? 8 : 4;
-    __m512i bits = bytes.template Four<kBegin + Rows::kLow + 4 * (kLine % kFours)>();
-    if constexpr (kLine >= kFours) bits = _mm512_srli_epi32(bits, 4);
-    if constexpr (kFours == 4) bits = _mm512_and_si512(bits, _mm512_set1_epi8(0x0f));
+    RowInts bits = bytes.template Four<kBegin + Rows::kLow + 4 * (kLine % kFours)>();
+    if constexpr (kLine >= kFours) bits = ShiftDown(bits, 4);
+    if constexpr (kFours == 4) bits = AndBytes(bits, 0x0f);
     if constexpr (Rows::kHigh > 0) {
-      const __m512i high = bytes.template Four<kBegin + Rows::kHigh>();
-      bits = AddFourBits(bits, _mm512_srli_epi32(high, 4 * kLine));
+      const RowInts high = bytes.template Four<kBegin + Rows::kHigh>();
+      bits = AddFourBits(bits, ShiftDown(high, 4 * kLine));
     }
     lines.Put(to, kLine, Rows::CodesOf(bits));
   }

@@ -1,0 +1,80 @@
+// Strips of AVX2 and AVX-VNNI: how they lie in memory. Included inside the target region of
+// matmul.cpp, after the panels and strip_operands.inl, and before strip_tracks.inl and
+// cpu/generic/matmul_strips.inl.
+//
+// An item is as many columns as a lane of WeightBlock takes at once: 32 in LaneOrder::kPairs, 16 in
+// LaneOrder::kGroups, also where two groups share a scale.
+//
+//   codes    [columns / 4][2] lines, as in a panel, but never in 16 bits
+//   scales   [2] vectors of floats
+//   offsets  [2] where the format has them
+
+// Columns of a strip: 8 items of each track, or 16. It stays in the second-level cache.
+constexpr int64_t kStripColumns = 2048;
+
+// From so many tokens on strips take less time than blocks: formats of planes, of blocks of 32
+// values, Q8_0, and those that are unpacked row by row. Measured on Zen 5.
+constexpr int64_t kStripTokensOfPlanes = 9, kStripTokensOfSmallBlocks = 9, kStripTokensOfQ8_0 = 9,
+                  kStripTokensOfOthers = 13;
+
+// What a strip's kernel must know about a format.
+template <class Codes>
+struct StripTraits : StripProducts<Codes, Codes::kOrder == LaneOrder::kPairs ? 8 : 4> {
+  static constexpr int kItemColumns = Codes::kOrder == LaneOrder::kPairs ? 32 : 16;
+  static constexpr bool kHasOffsets = Codes::kHasOffsets;
+  static constexpr int kCodes = kItemColumns / 4 * kPanelVectors;
+  static constexpr int kBlock = kCodes + (kHasOffsets ? 2 : 1) * kPanelVectors;
+  static constexpr int kItem = kBlock;
+  static constexpr int64_t kTrack = kStripColumns / (kPanelLanes * kItemColumns) * kItem;
+  // From the activations of an item of a track to those of the next, in bytes.
+  static constexpr int kCodeStep = kPanelLanes * kItemColumns;
+  static constexpr int kScaleStep = kPanelLanes * kItemColumns / 32 * 4;
+  static constexpr int kSumStep = kPanelLanes * 4;
+
+  static constexpr int TrackOfLane(unsigned lane) { return PairOfLane(static_cast<int>(lane)); }
+};
+
+template <class Unpacker>
+using StripTraitsOf = StripTraits<typename Unpacker::Codes>;
+
+// Room for a strip, in vectors.
+constexpr int64_t kStripVectors =
+    kPanelLanes * StripTraits<CodeTraits<0, 3, true, LaneOrder::kGroups>>::kTrack;
+
+// Where vector `v` of block `block` of 256 columns of a strip goes: cpu/generic/pack_rows.inl.
+template <class Traits, class Codes>
+class StripLines {
+  static constexpr bool kGroups = Traits::kItemColumns == 16;
+
+ public:
+  using Group = __m256i*;
+
+  StripLines(__m256* strip, int64_t block, int64_t v)
+      : first_(reinterpret_cast<__m256i*>(strip) + (kGroups ? 2 : 1) * block * Traits::kItem + v) {}
+
+  [[gnu::always_inline]] Group BeginGroup(int pair, int half, const RowScales& rows) const {
+    const int item = kGroups ? 2 * pair + half : pair;
+    const Group to =
+        first_ + item % kPanelLanes * Traits::kTrack + item / kPanelLanes * Traits::kItem;
+    if (!kGroups && half == 1) return to;
+    __m256* out = reinterpret_cast<__m256*>(to + Traits::kCodes);
+    out[0] = _mm256_mul_ps(rows.scales, _mm256_set1_ps(Traits::kScaleFactor));
+    if constexpr (Traits::kHasOffsets) out[kPanelVectors] = rows.offsets;
+    return to;
+  }
+  [[gnu::always_inline]] void Put(Group to, int line, __m256i codes) const {
+    to[(kGroups ? line % 4 : line) * kPanelVectors] = Traits::template Stored<Codes>(codes);
+  }
+
+ private:
+  __m256i* first_;
+};
+
+// Formats whose single tokens are multiplied as points of a grid, which round otherwise, have none.
+template <class Unpacker>
+constexpr int64_t StripTokens() {
+  if constexpr (requires { typename Unpacker::FewTokens; }) return kManyTokens;
+  if constexpr (!kHasStrips<typename Unpacker::Codes>) return kManyTokens;
+  if constexpr (requires { typename Unpacker::Rows; }) return Unpacker::Rows::kStripTokens;
+  return kStripTokensOfOthers;
+}
