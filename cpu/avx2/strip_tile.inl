@@ -5,7 +5,9 @@
 //
 // The totals of a track pass through the first-level cache, as those of a panel do. An item ends in
 // the operations of MultiplyAddOne() in int8_blocks.inl: a conversion (here a subtraction, since an
-// integer sum starts at the bits of kDotOrigin), the product of both scales, an FMA.
+// integer sum starts at the bits of kDotOrigin), the product of both scales, an FMA. Where integers
+// count Traits::kFactor times, scales are divided by that power of two, which changes no bit of the
+// total unless the product of both scales is below 2^-119.
 
 // clang-format off
 #undef KVANT_FOR_TOKENS
