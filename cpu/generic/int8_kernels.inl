@@ -131,16 +131,30 @@ template <class Codes, int kTokens, int kStride>
   }
 }
 
-// local[r][t] += weights[r] . token t, for kRows rows of a unit.
+// Whether half of kAtOnce tokens are enough from token `first` of a tile of kTokens on, which has
+// `tokens`.
+template <int kTokens, int kAtOnce>
+constexpr bool HalfIsEnough(int first, int64_t tokens) {
+  return kAtOnce > 1 && kAtOnce < kTokens && first > 0 && tokens - first <= kAtOnce / 2;
+}
+
+// local[r][t] += weights[r] . token t, for kRows rows of a unit and `tokens` of a tile.
 template <class Codes, int kRows, int kTokens>
 [[gnu::always_inline]] inline void MultiplyUnits(const WeightBlock (*weights)[UnitBlocks<Codes>()],
                                                  const ActivationBlock* activations,
+                                                 [[maybe_unused]] int64_t tokens,
                                                  Accumulator (*local)[kTokens]) {
   constexpr bool kTogether = kTokens > 1 || Pairable<ActivationBlock>;
   if constexpr (kPairTokens > 0 && kRows == 2 && kTogether) {
     constexpr int kAtOnce = TokensAtOnceInStreams(kTokens, UnitBlocks<Codes>());
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; t += kAtOnce) {
+      if (HalfIsEnough<kTokens, kAtOnce>(t, tokens)) {
+        constexpr int kHalf = std::max(kAtOnce / 2, 1);
+        MultiplyPairOfUnits<Codes, kHalf, kTokens>(weights[0], weights[1], activations + t,
+                                                   local[0] + t, local[1] + t);
+        continue;
+      }
       MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights[0], weights[1], activations + t,
                                                    local[0] + t, local[1] + t);
     }
@@ -334,7 +348,8 @@ template <class Unpacker, int kTokens>
             MultiplyCounted<Codes>(weights[0][0], activations + i * kTokens, streams.tokens,
                                    held[first]);
           } else {
-            MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, held + first);
+            MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, streams.tokens,
+                                            held + first);
           }
           if constexpr (!kHeld) KeepInMemory();
         }
@@ -354,15 +369,38 @@ struct UnpackedRows {
   int64_t tokens;  // of a tile
 };
 
+// The same of kAtOnce tokens, from `activations` and `sums` on; `before`: what is added to.
+template <class Codes, int kRows, int kTokens, int kAtOnce>
+[[gnu::always_inline]] inline void MultiplyRowsAtOnce(const UnpackedRows& rows,
+                                                      const ActivationBlock* activations,
+                                                      const Accumulator* before,
+                                                      Accumulator* sums) {
+  constexpr int kUnit = UnitBlocks<Codes>();
+  Accumulator local[kRows][kAtOnce];
+  LoadSums<kTileTokens>(before, local);
+  for (int64_t i = 0; i < rows.count; i += kUnit, activations += kUnit * kTokens) {
+    const WeightBlock* weights = rows.blocks + i;
+    if constexpr (kPairTokens > 0 && kRows == 2) {
+      MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights, weights + rows.stride, activations,
+                                                   local[0], local[1]);
+    } else {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        MultiplyUnit<Codes, kAtOnce, kTokens>(weights + r * rows.stride, activations, local[r]);
+      }
+    }
+  }
+  StoreSums<kTileTokens>(local, sums);
+}
+
 // sums[r * kTileTokens + t] += rows[r] . token t; activations [block][kTokens].
 template <class Codes, int kRows, int kTokens>
 [[gnu::noinline]] void MultiplyRows(const UnpackedRows& rows, const ActivationBlock* activations,
                                     Accumulator* sums) {
   constexpr int kAtOnce = TokensAtOnce(kTokens);
-  constexpr int kUnit = UnitBlocks<Codes>();
   activations += rows.begin * kTokens;
   if constexpr (kCounted<kTokens>) {
-    static_assert(kRows == 1 && kUnit == 1);
+    static_assert(kRows == 1 && UnitBlocks<Codes>() == 1);
     // Eight at once, with their sums in registers, take less time than seven that are counted.
     if (rows.tokens < kTokens - 1) {
       if (rows.begin == 0) std::fill_n(sums, kTokens, Zero());
@@ -375,116 +413,13 @@ template <class Codes, int kRows, int kTokens>
   const Accumulator* before = SumsBefore(rows.begin, sums);
 #pragma GCC unroll 1
   for (int first = 0; first < kTokens; first += kAtOnce) {
-    Accumulator local[kRows][kAtOnce];
-    LoadSums<kTileTokens>(before + first, local);
-    const ActivationBlock* tokens = activations + first;
-    for (int64_t i = 0; i < rows.count; i += kUnit, tokens += kUnit * kTokens) {
-      const WeightBlock* weights = rows.blocks + i;
-      if constexpr (kPairTokens > 0 && kRows == 2) {
-        MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights, weights + rows.stride, tokens,
-                                                     local[0], local[1]);
-      } else {
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          MultiplyUnit<Codes, kAtOnce, kTokens>(weights + r * rows.stride, tokens, local[r]);
-        }
-      }
+    if (HalfIsEnough<kTokens, kAtOnce>(first, rows.tokens)) {
+      constexpr int kHalf = std::max(kAtOnce / 2, 1);
+      MultiplyRowsAtOnce<Codes, kRows, kTokens, kHalf>(rows, activations + first, before + first,
+                                                       sums + first);
+      return;
     }
-    StoreSums<kTileTokens>(local, sums + first);
+    MultiplyRowsAtOnce<Codes, kRows, kTokens, kAtOnce>(rows, activations + first, before + first,
+                                                       sums + first);
   }
 }
-
-// The room for `tokens` in a tile, and the number that they are multiplied as where they are not
-// counted.
-constexpr int64_t RoundUpTokens(int64_t tokens) {
-  if (tokens <= 2 || tokens == 4) return tokens;
-  return tokens == 3 && !kCountTokens ? 4 : kTileTokens;
-}
-
-// How a tile of tokens is multiplied with unpacked rows, so many at a time.
-struct TileKernel {
-  void (*multiply)(const UnpackedRows& rows, const ActivationBlock* activations, Accumulator* sums);
-  int64_t rows;
-
-  template <class Codes, int kTokens>
-  static TileKernel Of(int64_t /*tokens*/) {
-    constexpr int kRows = std::min(RowsAtOnce<kTokens>(), kRowsAtOnce);
-    return {MultiplyRows<ProductCodes<Codes>, kRows, kTokens>, kRows};
-  }
-
-  // For the last tile, which may be smaller than the others.
-  template <class Codes>
-  static TileKernel ForAny(int64_t tokens) {
-    switch (RoundUpTokens(tokens)) {
-      case 1: return Of<Codes, 1>(tokens);
-      case 2: return Of<Codes, 2>(tokens);
-      case 4: return Of<Codes, 4>(tokens);
-      default: return Of<Codes, kTileTokens>(tokens);
-    }
-  }
-};
-
-// MultiplyStreams for a format and a number of tokens.
-using StreamFunction = void (*)(const StreamedRows& streams, const quant::FormatTraits& traits,
-                                const ActivationBlock* activations, Accumulator* sums);
-
-// The numbers of tokens for which a format's rows are multiplied as they are unpacked. For formats
-// that take long to unpack it costs little to put the blocks of several tokens into memory first.
-enum class Streams { kEveryCount, kOneToken };
-
-// The unit of a token that begins with block `i`; Codes: as ActivationCodes gives it.
-template <class Codes>
-[[gnu::noinline]] void ArrangeActivations(const ActivationRow& row, int64_t cols, int64_t i,
-                                          ActivationBlock* out, [[maybe_unused]] int64_t stride) {
-  if constexpr (UnitBlocks<Codes>() == 1) {
-    new (out) ActivationBlock(PrepareBlock<Codes>(row, cols, i));
-  } else {
-    PrepareUnit<Codes>(row, cols, i, out, stride);
-  }
-}
-
-// What the loops of matmul_int8.inl must know of a format's blocks, for some number of tokens.
-struct BlockFormat {
-  RowReader reader;
-  StreamFunction stream;  // may be null
-  TileKernel (*kernel)(int64_t tokens);
-  void (*arrange)(const ActivationRow& row, int64_t cols, int64_t i, ActivationBlock* out,
-                  int64_t stride);
-  const void* order;  // has another address for each `arrange`
-
-  // kTokens: as RoundUpTokens gives it; kTileTokens stands for more, too.
-  template <class Format, Streams kStreamed, int kTokens>
-  static BlockFormat Of(const MatMulTask& task) {
-    using Unpacker = UnpackerFor<Format, kTokens>;
-    using Codes = CodesFor<Unpacker, kTokens>;
-    BlockFormat format = {
-        {UnpackerOf<Unpacker, Codes>(), BlockBytes<Unpacker>(*task.format), task.format, task.cols,
-         UnitBlocks<Codes>(), UnitsShareScales<Codes>() ? UnitBlocks<Codes>() : 1},
-        nullptr,
-        TileKernel::Of<Codes, kTokens>,
-        ArrangeActivations<ActivationCodes<Codes>>,
-        OrderOf<ActivationCodes<Codes>>()};
-    if constexpr (kTokens == 1 || kStreamed == Streams::kEveryCount) {
-      // The unpacker of any format does not say whether rows have a factor.
-      if (HasRowFactor<Unpacker> || task.format->head_bytes == 0) {
-        format.stream = MultiplyStreams<Unpacker, kTokens>;
-      }
-    }
-    if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
-    return format;
-  }
-
-  template <class Unpacker, class Codes>
-  static UnpackFunction UnpackerOf() {
-    if constexpr (UnitBlocks<Codes>() == 1)
-      return UnpackBlocks<Unpacker>;
-    else
-      return UnpackUnits<Unpacker, Codes>;
-  }
-
-  template <class Codes>
-  static const void* OrderOf() {
-    static constexpr char kOrder = 0;
-    return &kOrder;
-  }
-};

@@ -11,6 +11,101 @@
 // first-level cache. Two tiles that are nearly full take less time as two times eight tokens, which
 // unpack some rows twice.
 
+// The room for `tokens` in a tile, and the number that they are multiplied as where they are not
+// counted.
+constexpr int64_t RoundUpTokens(int64_t tokens) {
+  if (tokens <= 2 || tokens == 4) return tokens;
+  return tokens == 3 && !kCountTokens ? 4 : kTileTokens;
+}
+
+// How a tile of tokens is multiplied with unpacked rows, so many at a time.
+struct TileKernel {
+  void (*multiply)(const UnpackedRows& rows, const ActivationBlock* activations, Accumulator* sums);
+  int64_t rows;
+
+  template <class Codes, int kTokens>
+  static TileKernel Of(int64_t /*tokens*/) {
+    constexpr int kRows = std::min(RowsAtOnce<kTokens>(), kRowsAtOnce);
+    return {MultiplyRows<ProductCodes<Codes>, kRows, kTokens>, kRows};
+  }
+
+  // For the last tile, which may be smaller than the others.
+  template <class Codes>
+  static TileKernel ForAny(int64_t tokens) {
+    switch (RoundUpTokens(tokens)) {
+      case 1: return Of<Codes, 1>(tokens);
+      case 2: return Of<Codes, 2>(tokens);
+      case 4: return Of<Codes, 4>(tokens);
+      default: return Of<Codes, kTileTokens>(tokens);
+    }
+  }
+};
+
+// MultiplyStreams for a format and a number of tokens.
+using StreamFunction = void (*)(const StreamedRows& streams, const quant::FormatTraits& traits,
+                                const ActivationBlock* activations, Accumulator* sums);
+
+// The numbers of tokens for which a format's rows are multiplied as they are unpacked. For formats
+// that take long to unpack it costs little to put the blocks of several tokens into memory first.
+enum class Streams { kEveryCount, kOneToken };
+
+// The unit of a token that begins with block `i`; Codes: as ActivationCodes gives it.
+template <class Codes>
+[[gnu::noinline]] void ArrangeActivations(const ActivationRow& row, int64_t cols, int64_t i,
+                                          ActivationBlock* out, [[maybe_unused]] int64_t stride) {
+  if constexpr (UnitBlocks<Codes>() == 1) {
+    new (out) ActivationBlock(PrepareBlock<Codes>(row, cols, i));
+  } else {
+    PrepareUnit<Codes>(row, cols, i, out, stride);
+  }
+}
+
+// What the loops below must know of a format's blocks, for some number of tokens.
+struct BlockFormat {
+  RowReader reader;
+  StreamFunction stream;  // may be null
+  TileKernel (*kernel)(int64_t tokens);
+  void (*arrange)(const ActivationRow& row, int64_t cols, int64_t i, ActivationBlock* out,
+                  int64_t stride);
+  const void* order;  // has another address for each `arrange`
+
+  // kTokens: as RoundUpTokens gives it; kTileTokens stands for more, too.
+  template <class Format, Streams kStreamed, int kTokens>
+  static BlockFormat Of(const MatMulTask& task) {
+    using Unpacker = UnpackerFor<Format, kTokens>;
+    using Codes = CodesFor<Unpacker, kTokens>;
+    BlockFormat format = {
+        {UnpackerOf<Unpacker, Codes>(), BlockBytes<Unpacker>(*task.format), task.format, task.cols,
+         UnitBlocks<Codes>(), UnitsShareScales<Codes>() ? UnitBlocks<Codes>() : 1},
+        nullptr,
+        TileKernel::Of<Codes, kTokens>,
+        ArrangeActivations<ActivationCodes<Codes>>,
+        OrderOf<ActivationCodes<Codes>>()};
+    if constexpr (kTokens == 1 || kStreamed == Streams::kEveryCount) {
+      // The unpacker of any format does not say whether rows have a factor.
+      if (HasRowFactor<Unpacker> || task.format->head_bytes == 0) {
+        format.stream = MultiplyStreams<Unpacker, kTokens>;
+      }
+    }
+    if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
+    return format;
+  }
+
+  template <class Unpacker, class Codes>
+  static UnpackFunction UnpackerOf() {
+    if constexpr (UnitBlocks<Codes>() == 1)
+      return UnpackBlocks<Unpacker>;
+    else
+      return UnpackUnits<Unpacker, Codes>;
+  }
+
+  template <class Codes>
+  static const void* OrderOf() {
+    static constexpr char kOrder = 0;
+    return &kOrder;
+  }
+};
+
 // Rows whose sums are held together. Their weights stay in the second-level cache while tile after
 // tile passes by.
 constexpr int64_t kGroupRows = 16;
