@@ -1,5 +1,5 @@
 // Strips of AVX2 and AVX-VNNI: how they lie in memory. Included inside the target region of
-// matmul.cpp, after the panels and strip_operands.inl, and before strip_tracks.inl and
+// matmul.cpp, after the panels and strip_operands.inl, and before strip_tile.inl and
 // cpu/generic/matmul_strips.inl.
 //
 // An item is as many columns as a lane of WeightBlock takes at once: 32 in LaneOrder::kPairs, 16 in
