@@ -9,8 +9,11 @@
 //   LoadWords(rows, at)           lane r: bytes `at` to `at` + 3 of row r
 //   FoursFrom<kBytes>(fours, next)   four bytes from byte kBytes of `fours` on, 1 to 3, the last of
 //                                 them from `next`
-//   ShiftDown(v, bits), MoveUp(v, bits)   lanes of 32 bits to the right; to the left, or to the
-//                                 right by -bits, where bits that leave a byte are anything
+//   kStripTokensOfPlanes, kStripTokensOfSmallBlocks, kStripTokensOfQ8_0   the least numbers of
+//                                 tokens that strips are for
+//   ShiftDown(v, bits), ShiftUp(v, bits)   lanes of 32 bits, filled with zeros
+//   MoveUp(v, bits)               to the left, or to the right by -bits; what comes into a lane
+//                                 from beyond its ends is anything
 //   AndBytes(v, mask), And(v, mask), OrMasked(a, b, mask)   with a byte; a | b & mask
 //   SignExtend(v, bits)           the lower 32 - bits bits of lanes as numbers with a sign
 //   Less(v, number), Times(ints, floats), Negate(floats)
@@ -26,7 +29,7 @@
 
 inline RowFloats UpperHalves(RowInts words) { return LowerHalves(ShiftDown(words, 16)); }
 
-// The small numbers that a block of 256 columns has for its scales, of rows: number i of row r
+// The small numbers that a block of 256 columns has for its scales, of all rows: number i of row r
 // is byte i % 4 of lane r of fours[i / 4].
 struct RowNumbers {
   RowInts fours[4];
