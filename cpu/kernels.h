@@ -53,6 +53,7 @@ struct ArrangedActivations {
   const void* order = nullptr;  // another address for each order of values; null: nothing
   int64_t begin = 0;            // tokens of the product
   int64_t end = 0;
+  int64_t tile = 0;  // tokens whose blocks lie side by side
   bool operator==(const ArrangedActivations&) const = default;
 };
 

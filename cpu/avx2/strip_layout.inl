@@ -12,11 +12,6 @@
 // Columns of a strip: 8 items of each track, or 16. It stays in the second-level cache.
 constexpr int64_t kStripColumns = 2048;
 
-// From so many tokens on strips take less time than blocks: formats of planes, of blocks of 32
-// values, Q8_0, and those that are unpacked row by row. Measured on Zen 5.
-constexpr int64_t kStripTokensOfPlanes = 9, kStripTokensOfSmallBlocks = 9, kStripTokensOfQ8_0 = 9,
-                  kStripTokensOfOthers = 13;
-
 // What a strip's kernel must know about a format.
 template <class Codes>
 struct StripTraits : StripProducts<Codes, Codes::kOrder == LaneOrder::kPairs ? 8 : 4> {
@@ -70,11 +65,17 @@ class StripLines {
   __m256i* first_;
 };
 
-// Formats whose single tokens are multiplied as points of a grid, which round otherwise, have none.
+// From so many tokens on strips take less time than blocks, measured on Zen 5: of formats that are
+// packed from the bytes of rows those with a scale for 32 values, the others, and formats that are
+// unpacked row by row. Formats whose single tokens are multiplied as points of a grid, which round
+// otherwise, have no strips.
 template <class Unpacker>
 constexpr int64_t StripTokens() {
+  using Codes = typename Unpacker::Codes;
   if constexpr (requires { typename Unpacker::FewTokens; }) return kManyTokens;
-  if constexpr (!kHasStrips<typename Unpacker::Codes>) return kManyTokens;
-  if constexpr (requires { typename Unpacker::Rows; }) return Unpacker::Rows::kStripTokens;
-  return kStripTokensOfOthers;
+  if constexpr (!kHasStrips<Codes>) return kManyTokens;
+  if constexpr (requires { typename Unpacker::Rows; }) {
+    return Codes::kOrder == LaneOrder::kPairs ? 9 : 17;
+  }
+  return kStreamedTokens + 1;
 }

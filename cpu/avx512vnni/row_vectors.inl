@@ -4,10 +4,6 @@
 using RowInts = __m512i;
 using RowFloats = __m512;
 
-// From so many tokens on strips take less time than blocks: formats of planes, of blocks of 32
-// values, Q8_0. Measured on Zen 5.
-constexpr int64_t kStripTokensOfPlanes = 9, kStripTokensOfSmallBlocks = 5, kStripTokensOfQ8_0 = 9;
-
 [[gnu::always_inline]] inline __m512i ShiftDown(__m512i v, int bits) {
   return _mm512_srlv_epi32(v, _mm512_set1_epi32(bits));
 }

@@ -131,11 +131,28 @@ template <class Codes, int kTokens, int kStride>
   }
 }
 
-// Whether half of kAtOnce tokens are enough from token `first` of a tile of kTokens on, which has
-// `tokens`.
-template <int kTokens, int kAtOnce>
-constexpr bool HalfIsEnough(int first, int64_t tokens) {
-  return kAtOnce > 1 && kAtOnce < kTokens && first > 0 && tokens - first <= kAtOnce / 2;
+// Tokens that are multiplied together, at least; those that a tile of kTileTokens has, at least.
+constexpr int kFewestAtOnce = Pairable<ActivationBlock> ? 2 : 1;
+constexpr int kFewestOfTile = 3;
+
+// Calls multiply<n>(first) until all `tokens` of a tile of kTokens have had their turn, from token
+// kFirst on: for kAtOnce at a time, and for half or a quarter of them where so few are left. One
+// that is missing costs less than another turn.
+template <int kTokens, int kAtOnce, int kFirst = 0, class Multiply>
+[[gnu::always_inline]] inline void TakeTurns(int64_t tokens, const Multiply& multiply) {
+  if constexpr (kFirst < kTokens) {
+    if constexpr (kTokens == kTileTokens && kFirst + kAtOnce - 1 > kFewestOfTile) {
+      const int64_t left = tokens - kFirst;
+      if (kFirst > 0 && left <= 0) return;
+      if constexpr (kAtOnce > kFewestAtOnce) {
+        if (left < std::max(kAtOnce - 1, 2)) {
+          return TakeTurns<kTokens, kAtOnce / 2, kFirst>(tokens, multiply);
+        }
+      }
+    }
+    multiply.template operator()<kAtOnce>(kFirst);
+    TakeTurns<kTokens, kAtOnce, kFirst + kAtOnce>(tokens, multiply);
+  }
 }
 
 // local[r][t] += weights[r] . token t, for kRows rows of a unit and `tokens` of a tile.
@@ -147,16 +164,14 @@ template <class Codes, int kRows, int kTokens>
   constexpr bool kTogether = kTokens > 1 || Pairable<ActivationBlock>;
   if constexpr (kPairTokens > 0 && kRows == 2 && kTogether) {
     constexpr int kAtOnce = TokensAtOnceInStreams(kTokens, UnitBlocks<Codes>());
-#pragma GCC unroll 4
-    for (int t = 0; t < kTokens; t += kAtOnce) {
-      if (HalfIsEnough<kTokens, kAtOnce>(t, tokens)) {
-        constexpr int kHalf = std::max(kAtOnce / 2, 1);
-        MultiplyPairOfUnits<Codes, kHalf, kTokens>(weights[0], weights[1], activations + t,
-                                                   local[0] + t, local[1] + t);
-        continue;
-      }
-      MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights[0], weights[1], activations + t,
-                                                   local[0] + t, local[1] + t);
+    const auto multiply = [&]<int kNow>(int t) __attribute__((always_inline)) {
+      MultiplyPairOfUnits<Codes, kNow, kTokens>(weights[0], weights[1], activations + t,
+                                                local[0] + t, local[1] + t);
+    };
+    if constexpr (kAtOnce < kTokens) {
+      TakeTurns<kTokens, kAtOnce>(tokens, multiply);
+    } else {
+      multiply.template operator()<kTokens>(0);  // sums that registers hold are there for all
     }
   } else {
 #pragma GCC unroll 4
@@ -210,6 +225,7 @@ struct StreamedRows {
   int64_t rows, parts;
   int64_t begin, count;
   int64_t tokens;  // of a tile
+  int64_t room;    // for the tokens of a tile, in activations and sums
 };
 
 // Whether a tile of kTokens may have fewer, which are counted while the program runs: those of 3
@@ -291,9 +307,10 @@ template <class Unpacker, int kTokens>
   const int64_t count = streams.count;
   const Ahead ahead = {StreamPrefetchBytes(bytes), StreamPrefetchTo()};
   const Ahead far = {kFarPrefetches * ahead.bytes, PrefetchTo::kSecondLevel};
-  activations += streams.begin * kTokens;
+  const int64_t room = kCounted<kTokens> ? streams.room : kTokens;
+  activations += streams.begin * room;
   for (int64_t row = 0; row < streams.rows; ++row) {
-    for (int64_t part = 0; part < streams.parts; part += kRows, sums += kRows * kTokens) {
+    for (int64_t part = 0; part < streams.parts; part += kRows, sums += kRows * room) {
       const std::byte* block = streams.blocks + row * streams.row_bytes + part * step;
       Accumulator local[kRows][kTokens];
       Accumulator(*held)[kTokens] = local;
@@ -301,7 +318,7 @@ template <class Unpacker, int kTokens>
         LoadSums<kTokens>(SumsBefore(streams.begin, sums), local);
       } else {
         held = reinterpret_cast<Accumulator(*)[kTokens]>(sums);
-        if (streams.begin == 0) std::fill_n(sums, kRows * kTokens, Zero());
+        if (streams.begin == 0) std::fill_n(sums, kRows * room, Zero());
       }
       [[maybe_unused]] const float* factors =
           FactorsOf<Unpacker, kRows>(streams, traits, row, part);
@@ -345,8 +362,7 @@ template <class Unpacker, int kTokens>
           }
           if constexpr (kCounted<kTokens>) {
             static_assert(kTogether == 1 && kUnit == 1);
-            MultiplyCounted<Codes>(weights[0][0], activations + i * kTokens, streams.tokens,
-                                   held[first]);
+            MultiplyCounted<Codes>(weights[0][0], activations + i * room, streams.tokens, sums);
           } else {
             MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, streams.tokens,
                                             held + first);
@@ -371,10 +387,9 @@ struct UnpackedRows {
 
 // The same of kAtOnce tokens, from `activations` and `sums` on; `before`: what is added to.
 template <class Codes, int kRows, int kTokens, int kAtOnce>
-[[gnu::always_inline]] inline void MultiplyRowsAtOnce(const UnpackedRows& rows,
-                                                      const ActivationBlock* activations,
-                                                      const Accumulator* before,
-                                                      Accumulator* sums) {
+[[gnu::noinline]] void MultiplyRowsAtOnce(const UnpackedRows& rows,
+                                          const ActivationBlock* activations,
+                                          const Accumulator* before, Accumulator* sums) {
   constexpr int kUnit = UnitBlocks<Codes>();
   Accumulator local[kRows][kAtOnce];
   LoadSums<kTileTokens>(before, local);
@@ -397,29 +412,11 @@ template <class Codes, int kRows, int kTokens, int kAtOnce>
 template <class Codes, int kRows, int kTokens>
 [[gnu::noinline]] void MultiplyRows(const UnpackedRows& rows, const ActivationBlock* activations,
                                     Accumulator* sums) {
-  constexpr int kAtOnce = TokensAtOnce(kTokens);
   activations += rows.begin * kTokens;
-  if constexpr (kCounted<kTokens>) {
-    static_assert(kRows == 1 && UnitBlocks<Codes>() == 1);
-    // Eight at once, with their sums in registers, take less time than seven that are counted.
-    if (rows.tokens < kTokens - 1) {
-      if (rows.begin == 0) std::fill_n(sums, kTokens, Zero());
-      for (int64_t i = 0; i < rows.count; ++i, activations += kTokens) {
-        MultiplyCounted<Codes>(rows.blocks[i], activations, rows.tokens, sums);
-      }
-      return;
-    }
-  }
   const Accumulator* before = SumsBefore(rows.begin, sums);
-#pragma GCC unroll 1
-  for (int first = 0; first < kTokens; first += kAtOnce) {
-    if (HalfIsEnough<kTokens, kAtOnce>(first, rows.tokens)) {
-      constexpr int kHalf = std::max(kAtOnce / 2, 1);
-      MultiplyRowsAtOnce<Codes, kRows, kTokens, kHalf>(rows, activations + first, before + first,
-                                                       sums + first);
-      return;
-    }
-    MultiplyRowsAtOnce<Codes, kRows, kTokens, kAtOnce>(rows, activations + first, before + first,
-                                                       sums + first);
-  }
+  TakeTurns<kTokens, TokensAtOnce(kTokens)>(
+      rows.tokens, [&]<int kNow>(int t) __attribute__((always_inline)) {
+        MultiplyRowsAtOnce<Codes, kRows, kTokens, kNow>(rows, activations + t, before + t,
+                                                        sums + t);
+      });
 }

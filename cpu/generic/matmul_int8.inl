@@ -8,13 +8,18 @@
 // where it takes long, some blocks of a row at a time are unpacked into the first-level cache. More
 // tokens are cut into tiles of eight, which pass by 16 unpacked rows, a run of blocks after the
 // other, so that the tile's activations for the run and the sums of the rows stay in the
-// first-level cache. Two tiles that are nearly full take less time as two times eight tokens, which
-// unpack some rows twice.
+// first-level cache. Where tokens are counted, up to 32 of them multiply blocks as these are
+// unpacked; where they are not, two tiles that are nearly full do it one after the other.
+
+// Tokens of a tile that multiply blocks as they are unpacked. Where they are counted no registers
+// limit them, but their sums and activations must stay in the first-level cache.
+constexpr int64_t kStreamedTokens = kCountTokens ? 4 * kTileTokens : kTileTokens;
 
 // The room for `tokens` in a tile, and the number that they are multiplied as where they are not
 // counted.
 constexpr int64_t RoundUpTokens(int64_t tokens) {
   if (tokens <= 2 || tokens == 4) return tokens;
+  if (tokens > kTileTokens) return (tokens + kTileTokens - 1) / kTileTokens * kTileTokens;
   return tokens == 3 && !kCountTokens ? 4 : kTileTokens;
 }
 
@@ -126,10 +131,11 @@ static_assert(kRowsAtOnce * kUnpackedBlocks <= kGroupRows);
 
 // The parts of a thread's scratch memory.
 struct Scratch {
-  static constexpr size_t kSums = kTileTokens * std::max<size_t>(kGroupRows, 8 * kPartsMax);
+  static constexpr size_t kSums =
+      std::max<size_t>(kTileTokens * kGroupRows, kStreamedTokens * 8 * kPartsMax);
 
   ActivationBlock* activations;  // tile after tile, each [BlockRoom(cols)][tokens of the tile]
-  Accumulator* sums;             // [kGroupRows][kTileTokens], or [8 rows][parts][kTileTokens]
+  Accumulator* sums;             // [kGroupRows][kTileTokens], or [8 rows][parts][tokens of a tile]
   WeightBlock* panel;            // [kGroupRows][BlockRoom(cols)], or [rows][kUnpackedBlocks]
   std::byte* ends;               // [8 rows][parts] of rows that end inside a block
 
@@ -164,16 +170,16 @@ inline void StoreRows(const Accumulator* accumulators, int64_t stride, int64_t r
   }
 }
 
-// Tokens [begin, end) into the scratch, tile after tile, unless they lie there already; the places
-// of missing tokens hold zeros.
+// Tokens [begin, end) into the scratch, tile after tile of at most `tile_tokens`, unless they lie
+// there already; the places of missing tokens hold zeros.
 inline void ArrangeTiles(const MatMulTask& task, const BlockFormat& format, int64_t begin,
-                         int64_t end, ActivationBlock* out) {
-  const ArrangedActivations wanted = {format.order, begin, end};
+                         int64_t end, int64_t tile_tokens, ActivationBlock* out) {
+  const ArrangedActivations wanted = {format.order, begin, end, tile_tokens};
   if (task.arranged != nullptr && *task.arranged == wanted) return;
   const int64_t blocks = BlockCount(task.cols);
   const int64_t unit = format.reader.unit;
-  for (int64_t tile = begin; tile < end; tile += kTileTokens) {
-    const int64_t tokens = std::min<int64_t>(kTileTokens, end - tile);
+  for (int64_t tile = begin; tile < end; tile += tile_tokens) {
+    const int64_t tokens = std::min(tile_tokens, end - tile);
     const int64_t rounded = RoundUpTokens(tokens);
     for (int64_t t = 0; t < rounded; ++t) {
       const int64_t token = std::min(tile + t, end - 1);
@@ -191,7 +197,7 @@ inline void ArrangeTiles(const MatMulTask& task, const BlockFormat& format, int6
       }
     }
     for (int64_t i = 0; i < blocks; ++i) PairIfPairable(out + i * rounded, rounded);
-    out += BlockRoom(task.cols) * kTileTokens;
+    out += BlockRoom(task.cols) * tile_tokens;
   }
   if (task.arranged != nullptr) *task.arranged = wanted;
 }
@@ -239,7 +245,7 @@ inline void UnpackRows(const MatMulTask& task, const RowReader& reader, int64_t 
 // All rows times the tokens [begin, end), whose tiles pass by rows that have been unpacked.
 inline void RunPass(const MatMulTask& task, const BlockFormat& format, int64_t begin, int64_t end,
                     const Scratch& scratch) {
-  ArrangeTiles(task, format, begin, end, scratch.activations);
+  ArrangeTiles(task, format, begin, end, kTileTokens, scratch.activations);
   for (int64_t row = task.row_begin; row < task.row_end; row += kGroupRows) {
     const int64_t row_count = std::min(kGroupRows, task.row_end - row);
     UnpackRows(task, format.reader, row, row_count, scratch.panel);
@@ -337,7 +343,8 @@ inline void SumParts(const MatMulTask& task, const BlockFormat& format, int64_t 
                                   parts,
                                   begin,
                                   0,
-                                  tile.tokens};
+                                  tile.tokens,
+                                  RoundUpTokens(tile.tokens)};
     const int64_t end = std::min(begin + run, blocks);
     if (format.stream != nullptr) {
       MultiplyStreamed(format, streams, end, ends, tile.activations, scratch);
@@ -386,35 +393,44 @@ inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int
   });
 }
 
-// All tokens, one or two tiles: parts of the rows side by side, and the rows that are left over.
+// All tokens, tile after tile: parts of the rows side by side, and the rows that are left over.
 inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const Scratch& scratch) {
-  ArrangeTiles(task, format, 0, task.tokens, scratch.activations);
+  const int64_t tile_tokens = task.tokens > kTileTokens ? kStreamedTokens : kTileTokens;
+  ArrangeTiles(task, format, 0, task.tokens, tile_tokens, scratch.activations);
   if (format.stream != nullptr) ClearEnds(format.reader, scratch);
   const int64_t parts = task.tokens == 1 ? kStreams : kPartsMax;
+  const auto multiply = [&](const MatMulTask& rows, int64_t part) {
+    for (int64_t row = 0; row < part; row += 8) {
+      for (int64_t token = 0; token < task.tokens; token += tile_tokens) {
+        const Tile tile{rows.row_begin + row, std::min<int64_t>(8, part - row), token,
+                        std::min(tile_tokens, task.tokens - token),
+                        scratch.activations + token * BlockRoom(task.cols)};
+        MultiplyParts(rows, format, part, tile, scratch);
+      }
+    }
+  };
   const int64_t part = (task.row_end - task.row_begin) / parts;
   MatMulTask even = task;
   even.row_end = task.row_begin + part * parts;
-  for (int64_t row = 0; row < part; row += 8) {
-    for (int64_t token = 0; token < task.tokens; token += kTileTokens) {
-      const Tile tile{task.row_begin + row, std::min<int64_t>(8, part - row), token,
-                      std::min<int64_t>(kTileTokens, task.tokens - token),
-                      scratch.activations + token * BlockRoom(task.cols)};
-      MultiplyParts(even, format, part, tile, scratch);
-    }
-  }
+  multiply(even, part);
   MatMulTask rest = task;
   rest.row_begin = even.row_end;
-  if (rest.row_begin < rest.row_end) RunPass(rest, format, 0, task.tokens, scratch);
+  if (rest.row_begin == rest.row_end) return;
+  if (tile_tokens == kTileTokens) return RunPass(rest, format, 0, task.tokens, scratch);
+  multiply(rest, rest.row_end - rest.row_begin);
 }
 
-// Tokens beyond the first tile of two that are streamed.
-constexpr int64_t kSecondTile = 5;
+// Whether so many tokens read parts of the rows side by side.
+inline bool ReadsParts(const BlockFormat& format, int64_t tokens) {
+  if (tokens <= kTileTokens) return true;
+  if (format.stream == nullptr) return false;
+  if (kCountTokens) return tokens <= kStreamedTokens;
+  return tokens >= kTileTokens + 5 && tokens <= 2 * kTileTokens;
+}
 
 [[gnu::noinline]] inline void RunInt8(const MatMulTask& task, const BlockFormat& format) {
   const Scratch scratch(task.scratch.data(), task.cols);
-  const bool two_tiles = format.stream != nullptr && task.tokens >= kTileTokens + kSecondTile &&
-                         task.tokens <= 2 * kTileTokens;
-  if (task.tokens <= kTileTokens || two_tiles) return RunStreams(task, format, scratch);
+  if (ReadsParts(format, task.tokens)) return RunStreams(task, format, scratch);
   for (int64_t begin = 0; begin < task.tokens; begin += kArrangedTokens) {
     RunPass(task, format, begin, std::min(begin + kArrangedTokens, task.tokens), scratch);
   }

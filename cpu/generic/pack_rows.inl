@@ -9,8 +9,6 @@
 //   LoadWords(rows, at)           lane r: bytes `at` to `at` + 3 of row r
 //   FoursFrom<kBytes>(fours, next)   four bytes from byte kBytes of `fours` on, 1 to 3, the last of
 //                                 them from `next`
-//   kStripTokensOfPlanes, kStripTokensOfSmallBlocks, kStripTokensOfQ8_0   the least numbers of
-//                                 tokens that strips are for
 //   ShiftDown(v, bits), ShiftUp(v, bits)   lanes of 32 bits, filled with zeros
 //   MoveUp(v, bits)               to the left, or to the right by -bits; what comes into a lane
 //                                 from beyond its ends is anything
@@ -68,7 +66,6 @@ struct RowPlanes {
 //   CodesOf(bits)  codes, where these are not the bits
 template <class Rows>
 struct PackedRows {
-  static constexpr int64_t kStripTokens = kStripTokensOfPlanes;
   using High = NoPlane;
   static constexpr int64_t kHigh = 0;
   static RowInts CodesOf(RowInts bits) { return bits; }

@@ -74,7 +74,6 @@ class BytesOfRows {
 //   CodesOf(bits)     codes, where these are not the bits
 template <class Rows>
 struct SmallBlockRows {
-  static constexpr int64_t kStripTokens = kStripTokensOfSmallBlocks;
   static constexpr int kLowBits = 4;
   static constexpr int kHigh = 0;
   static RowInts CodesOf(RowInts bits) { return bits; }

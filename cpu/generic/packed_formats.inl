@@ -50,7 +50,6 @@ struct RowsOfQ8_0 : SmallBlockRows<RowsOfQ8_0>, HalfScales {
   struct Codes : SignedRowCodes {
     static constexpr bool kShortScales = true;
   };
-  static constexpr int64_t kStripTokens = kStripTokensOfQ8_0;
   static constexpr int kLowBits = 8;
   static constexpr int kLow = offsetof(Format::Block, codes);
   static RowInts CodesOf(RowInts bits) { return StoreSigned(bits); }

@@ -42,8 +42,9 @@ TEST_P(MatMulInvarianceTest, TokensTogetherOrAlone) {
         task.tokens = 1;
         problem.Multiply(task);
       }
-      for (const int64_t tokens : {int64_t{2}, int64_t{3}, int64_t{5}, int64_t{7}, int64_t{8},
-                                   int64_t{9}, int64_t{13}, int64_t{16}, int64_t{31}, most}) {
+      for (const int64_t tokens :
+           {int64_t{2}, int64_t{3}, int64_t{5}, int64_t{6}, int64_t{7}, int64_t{8}, int64_t{9},
+            int64_t{13}, int64_t{16}, int64_t{17}, int64_t{31}, int64_t{32}, most}) {
         std::vector<float> together(static_cast<size_t>(tokens * 19));
         MatMulTask task = problem.Task(together.data());
         task.tokens = tokens;
@@ -238,7 +239,8 @@ TEST_P(MatMulInvarianceTest, AddIsSetThenOneAddition) {
 TEST_P(MatMulInvarianceTest, ArrangedActivationsGiveTheSameBits) {
   constexpr int64_t kRows = 5;
   constexpr int64_t kCols = 512;
-  constexpr const char* kFormats[] = {"Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "Q8_0"};
+  constexpr const char* kFormats[] = {"Q8_0", "IQ4_KS", "Q4_0",  "Q4_K",
+                                      "Q6_K", "Q2_K",   "MXFP4", "Q8_0"};
   const quant::FormatTraits& q8_0 = *quant::FindFormat("Q8_0");
   size_t scratch_bytes = 0;  // kernels may come from several instruction sets
   for (const char* name : kFormats) {
