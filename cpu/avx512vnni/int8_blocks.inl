@@ -282,14 +282,15 @@ struct UnitDots {
   }
 };
 
-// sums[t] += the unit . activations[t], Meet::kInDots.
-template <class Codes, int kTokens, int kStride>
+// sums[t] += the unit . activations[t], Meet::kInDots. The activations of a unit's second block lie
+// `stride` behind those of its first.
+template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyAddUnit(const WeightBlock* unit,
                                                    const ActivationBlock* activations,
-                                                   Accumulator* sums) {
+                                                   int64_t stride, Accumulator* sums) {
   UnitDots<Codes, kTokens> dots;
   dots.template Take<0>(unit[0], activations);
-  dots.template Take<1>(unit[1], activations + kStride);
+  dots.template Take<1>(unit[1], activations + stride);
   dots.AddTo(activations, sums);
 }
 
@@ -377,21 +378,21 @@ template <class Codes, int kTokens>
 }
 
 // The same of the units that begin with a and b.
-template <class Codes, int kTokens, int kStride>
+template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyAddPairOfUnits(const WeightBlock* a,
                                                           const WeightBlock* b,
                                                           const ActivationBlock* tokens,
-                                                          Accumulator* sums_a,
+                                                          int64_t stride, Accumulator* sums_a,
                                                           Accumulator* sums_b) {
   if constexpr (Codes::kMeet == Meet::kInDots) {
-    MultiplyAddUnit<Codes, kTokens, kStride>(a, tokens, sums_a);
-    MultiplyAddUnit<Codes, kTokens, kStride>(b, tokens, sums_b);
+    MultiplyAddUnit<Codes, kTokens>(a, tokens, stride, sums_a);
+    MultiplyAddUnit<Codes, kTokens>(b, tokens, stride, sums_b);
   } else {
     AddPair<Codes, kTokens>(
         *a, *b, tokens, sums_a,
         sums_b, [&](__m512i * dots_a, __m512i * dots_b) __attribute__((always_inline)) {
           AddPairOfCodes<kTokens>(a[0], b[0], tokens, dots_a, dots_b);
-          AddPairOfCodes<kTokens>(a[1], b[1], tokens + kStride, dots_a, dots_b);
+          AddPairOfCodes<kTokens>(a[1], b[1], tokens + stride, dots_a, dots_b);
         });
   }
 }

@@ -76,13 +76,16 @@ class StripLines {
   __m512i* first_;
 };
 
-// From so many tokens on strips take less time than blocks. Measured on Zen 5: formats that are
-// packed from the bytes of rows, in blocks of 32 values with codes of four bits (and a fifth), or
-// other ones; formats that are unpacked row by row.
+// From so many tokens on strips take less time than blocks, measured on Zen 5: of formats that are
+// packed from the bytes of rows those with a scale for 32 values (in blocks of 32 with codes of
+// four bits, and a fifth, or other ones) and those with a scale for 16; formats that are unpacked
+// row by row.
 template <class Unpacker>
 constexpr int64_t StripTokens() {
-  if constexpr (requires { Unpacker::Rows::kLowBits; })
+  if constexpr (requires { Unpacker::Rows::kLowBits; }) {
     return Unpacker::Rows::kLowBits == 4 ? 5 : 9;
-  if constexpr (requires { typename Unpacker::Rows; }) return 9;
+  } else if constexpr (requires { typename Unpacker::Rows; }) {
+    return Unpacker::kScaleValues == 32 ? 9 : kStreamedTokens + 1;
+  }
   return 28;
 }

@@ -35,7 +35,7 @@
 //                     that to the second)
 //   JoinUnit<Codes>(blocks, out)   arranges the blocks of a unit as they are multiplied; `out` may
 //                     be `blocks`
-//   MultiplyAddUnit<Codes, tokens, stride>(blocks, activations, accumulators), where activations of
+//   MultiplyAddUnit<Codes, tokens>(blocks, activations, stride, accumulators), where activations of
 //                     the unit's blocks lie `stride` apart
 //   MultiplyAddPairOfUnits, the same of two rows
 //   UnitDots<Codes, tokens>   where Codes has kBlockByBlock: takes the blocks of a unit one after
@@ -107,76 +107,108 @@ constexpr int TokensAtOnceInStreams(int tokens, int unit) {
   return tokens <= HeldTokens(unit) && !Pairable<ActivationBlock> ? 1 : TokensAtOnce(tokens);
 }
 
-// sums[t] += a unit of a row . token t; the activations of a unit's blocks lie kStride apart.
-template <class Codes, int kTokens, int kStride>
+// Whether a tile of kTokens may have fewer, which are counted while the program runs: those of 3
+// and of 5 and more tokens. Their sums stay in memory, and a row's weights in registers.
+template <int kTokens>
+constexpr bool kCounted = kCountTokens && kTokens == kTileTokens;
+
+// Whether a tile of kTokens has any number of them, so that the room for them is known when the
+// program runs.
+template <int kTokens>
+constexpr bool kAnyRoom = kCounted<kTokens> || kTokens > kTileTokens;
+
+// Tokens of a tile that multiply blocks as they are unpacked. Where their sums stay in memory no
+// registers limit them, but these sums and the activations must stay in the first-level cache.
+constexpr int64_t kStreamedTokens = kCountTokens                  ? 4 * kTileTokens
+                                    : HeldTokens(1) < kTileTokens ? 2 * kTileTokens
+                                                                  : kTileTokens;
+
+// sums[t] += a unit of a row . token t; the activations of a unit's blocks lie `stride` apart.
+template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyUnit(const WeightBlock* weights,
                                                 const ActivationBlock* activations,
+                                                [[maybe_unused]] int64_t stride,
                                                 Accumulator* sums) {
   if constexpr (UnitBlocks<Codes>() == 1) {
     MultiplyAdd<Codes, kTokens>(*weights, activations, sums);
   } else {
-    MultiplyAddUnit<Codes, kTokens, kStride>(weights, activations, sums);
+    MultiplyAddUnit<Codes, kTokens>(weights, activations, stride, sums);
   }
 }
 
 // The same of two rows, where kPairTokens is not 0.
-template <class Codes, int kTokens, int kStride>
+template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyPairOfUnits(const WeightBlock* a, const WeightBlock* b,
                                                        const ActivationBlock* activations,
+                                                       [[maybe_unused]] int64_t stride,
                                                        Accumulator* sums_a, Accumulator* sums_b) {
   if constexpr (UnitBlocks<Codes>() == 1) {
     MultiplyAddPair<Codes, kTokens>(*a, *b, activations, sums_a, sums_b);
   } else {
-    MultiplyAddPairOfUnits<Codes, kTokens, kStride>(a, b, activations, sums_a, sums_b);
+    MultiplyAddPairOfUnits<Codes, kTokens>(a, b, activations, stride, sums_a, sums_b);
   }
 }
 
-// Tokens that are multiplied together, at least; those that a tile of kTileTokens has, at least.
+// Keeps a compiler from moving what memory holds into registers across a loop, some of which it
+// would then keep on the stack.
+[[gnu::always_inline]] inline void KeepInMemory() { asm volatile("" ::: "memory"); }
+
+// Tokens that are multiplied together, at least.
 constexpr int kFewestAtOnce = Pairable<ActivationBlock> ? 2 : 1;
-constexpr int kFewestOfTile = 3;
 
-// Calls multiply<n>(first) until all `tokens` of a tile of kTokens have had their turn, from token
-// kFirst on: for kAtOnce at a time, and for half or a quarter of them where so few are left. One
-// that is missing costs less than another turn.
-template <int kTokens, int kAtOnce, int kFirst = 0, class Multiply>
-[[gnu::always_inline]] inline void TakeTurns(int64_t tokens, const Multiply& multiply) {
-  if constexpr (kFirst < kTokens) {
-    if constexpr (kTokens == kTileTokens && kFirst + kAtOnce - 1 > kFewestOfTile) {
-      const int64_t left = tokens - kFirst;
-      if (kFirst > 0 && left <= 0) return;
-      if constexpr (kAtOnce > kFewestAtOnce) {
-        if (left < std::max(kAtOnce - 1, 2)) {
-          return TakeTurns<kTokens, kAtOnce / 2, kFirst>(tokens, multiply);
-        }
-      }
+// Calls multiply<n>(first) until all tokens have had their turn: kAtOnce at a time, and half or a
+// quarter of them where so few are left. One that is missing costs less than another turn.
+template <int kAtOnce, class Multiply>
+[[gnu::always_inline]] inline void TakeTurn(int64_t first, int64_t left, const Multiply& multiply) {
+  if constexpr (kAtOnce > kFewestAtOnce) {
+    if (left < std::max(kAtOnce - 1, 2)) {
+      constexpr int kHalf = kAtOnce / 2;
+      TakeTurn<kHalf>(first, left, multiply);
+      if (left > kHalf) TakeTurn<kHalf>(first + kHalf, left - kHalf, multiply);
+      return;
     }
-    multiply.template operator()<kAtOnce>(kFirst);
-    TakeTurns<kTokens, kAtOnce, kFirst + kAtOnce>(tokens, multiply);
+  }
+  multiply.template operator()<kAtOnce>(first);
+}
+template <int kAtOnce, class Multiply>
+[[gnu::always_inline]] inline void TakeTurns(int64_t tokens, const Multiply& multiply) {
+#pragma GCC unroll 1
+  for (int64_t first = 0; first < tokens; first += kAtOnce) {
+    TakeTurn<kAtOnce>(first, tokens - first, multiply);
   }
 }
 
-// local[r][t] += weights[r] . token t, for kRows rows of a unit and `tokens` of a tile.
+// sums[r * room + t] += weights[r] . token t, for kRows rows of a unit and the tokens of a tile:
+// kTokens, or `tokens` where their sums are in memory.
 template <class Codes, int kRows, int kTokens>
 [[gnu::always_inline]] inline void MultiplyUnits(const WeightBlock (*weights)[UnitBlocks<Codes>()],
-                                                 const ActivationBlock* activations,
+                                                 const ActivationBlock* activations, int64_t room,
                                                  [[maybe_unused]] int64_t tokens,
-                                                 Accumulator (*local)[kTokens]) {
+                                                 Accumulator* sums) {
   constexpr bool kTogether = kTokens > 1 || Pairable<ActivationBlock>;
   if constexpr (kPairTokens > 0 && kRows == 2 && kTogether) {
-    constexpr int kAtOnce = TokensAtOnceInStreams(kTokens, UnitBlocks<Codes>());
-    const auto multiply = [&]<int kNow>(int t) __attribute__((always_inline)) {
-      MultiplyPairOfUnits<Codes, kNow, kTokens>(weights[0], weights[1], activations + t,
-                                                local[0] + t, local[1] + t);
+    constexpr int kUnit = UnitBlocks<Codes>();
+    constexpr int kAtOnce = TokensAtOnceInStreams(kTokens, kUnit);
+    const auto multiply = [&]<int kNow>(int64_t t) __attribute__((always_inline)) {
+      // What every turn loads is not to be loaded, and stored, before it is clear which one comes.
+      if (kTokens > kTileTokens) KeepInMemory();
+      MultiplyPairOfUnits<Codes, kNow>(weights[0], weights[1], activations + t, room, sums + t,
+                                       sums + room + t);
     };
-    if constexpr (kAtOnce < kTokens) {
-      TakeTurns<kTokens, kAtOnce>(tokens, multiply);
+    if constexpr (kTokens > kTileTokens) {
+      TakeTurns<kAtOnce>(tokens, multiply);
+    } else if constexpr (kTokens == kTileTokens && kTokens > HeldTokens(kUnit)) {
+      static_assert(kTileTokens == 2 * kAtOnce);  // more than half of a tile is there
+      multiply.template operator()<kAtOnce>(0);
+      TakeTurn<kAtOnce>(kAtOnce, tokens - kAtOnce, multiply);
     } else {
-      multiply.template operator()<kTokens>(0);  // sums that registers hold are there for all
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; t += kAtOnce) multiply.template operator()<kAtOnce>(t);
     }
   } else {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      MultiplyUnit<Codes, kTokens, kTokens>(weights[r], activations, local[r]);
+      MultiplyUnit<Codes, kTokens>(weights[r], activations, room, sums + r * room);
     }
   }
 }
@@ -189,28 +221,22 @@ inline const Accumulator* SumsBefore(int64_t block, const Accumulator* sums) {
   return block == 0 ? reinterpret_cast<const Accumulator*>(kZeroSums) : sums;
 }
 template <int kStride, int kRows, int kTokens>
-[[gnu::always_inline]] inline void LoadSums(const Accumulator* sums,
-                                            Accumulator (&local)[kRows][kTokens]) {
+[[gnu::always_inline]] inline void LoadSums(const Accumulator* sums, Accumulator* local) {
   static_assert(((kRows - 1) * kStride + kTokens) * sizeof(Accumulator) <= sizeof(kZeroSums));
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) local[r][t] = sums[r * kStride + t];
+    for (int t = 0; t < kTokens; ++t) local[r * kTokens + t] = sums[r * kStride + t];
   }
 }
 template <int kStride, int kRows, int kTokens>
-[[gnu::always_inline]] inline void StoreSums(const Accumulator (&local)[kRows][kTokens],
-                                             Accumulator* sums) {
+[[gnu::always_inline]] inline void StoreSums(const Accumulator* local, Accumulator* sums) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) sums[r * kStride + t] = local[r][t];
+    for (int t = 0; t < kTokens; ++t) sums[r * kStride + t] = local[r * kTokens + t];
   }
 }
-
-// Keeps a compiler from moving what memory holds into registers across a loop, some of which it
-// would then keep on the stack.
-[[gnu::always_inline]] inline void KeepInMemory() { asm volatile("" ::: "memory"); }
 
 // Adjacent rows of some parts of the rows, which are read side by side, and `count` blocks of each,
 // the first of which is number `begin` of its row.
@@ -227,11 +253,6 @@ struct StreamedRows {
   int64_t tokens;  // of a tile
   int64_t room;    // for the tokens of a tile, in activations and sums
 };
-
-// Whether a tile of kTokens may have fewer, which are counted while the program runs: those of 3
-// and of 5 to 8 tokens. Their sums stay in memory, and a row's weights in registers.
-template <int kTokens>
-constexpr bool kCounted = kCountTokens && kTokens == kTileTokens;
 
 // sums[t] += a block of a row . token t.
 template <class Codes>
@@ -289,9 +310,9 @@ template <class Unpacker, int kRows, int kBlockOfUnit, class Dots>
 }
 
 // sums[row][part][t] += the row of the part . token t, while a block's weights are in registers;
-// activations [block][kTokens]. The sums of more than HeldTokens stay in memory: registers would
-// have room for those of one row, but products take a third less time where two rows share what is
-// loaded of the activations.
+// activations [block][kTokens], or [block][room] where kAnyRoom. The sums of more than HeldTokens
+// stay in memory: registers would have room for those of one row, but products take a third less
+// time where two rows share what is loaded of the activations.
 template <class Unpacker, int kTokens>
 [[gnu::noinline]] void MultiplyStreams(const StreamedRows& streams,
                                        const quant::FormatTraits& traits,
@@ -307,17 +328,16 @@ template <class Unpacker, int kTokens>
   const int64_t count = streams.count;
   const Ahead ahead = {StreamPrefetchBytes(bytes), StreamPrefetchTo()};
   const Ahead far = {kFarPrefetches * ahead.bytes, PrefetchTo::kSecondLevel};
-  const int64_t room = kCounted<kTokens> ? streams.room : kTokens;
+  const int64_t room = kAnyRoom<kTokens> ? streams.room : kTokens;
   activations += streams.begin * room;
   for (int64_t row = 0; row < streams.rows; ++row) {
     for (int64_t part = 0; part < streams.parts; part += kRows, sums += kRows * room) {
       const std::byte* block = streams.blocks + row * streams.row_bytes + part * step;
-      Accumulator local[kRows][kTokens];
-      Accumulator(*held)[kTokens] = local;
+      Accumulator local[kRows * kTokens];
+      Accumulator* held = kHeld ? local : sums;
       if constexpr (kHeld) {
-        LoadSums<kTokens>(SumsBefore(streams.begin, sums), local);
+        LoadSums<kTokens, kRows, kTokens>(SumsBefore(streams.begin, sums), local);
       } else {
-        held = reinterpret_cast<Accumulator(*)[kTokens]>(sums);
         if (streams.begin == 0) std::fill_n(sums, kRows * room, Zero());
       }
       [[maybe_unused]] const float* factors =
@@ -337,7 +357,7 @@ template <class Unpacker, int kTokens>
                                                  activations + (i + 1) * kTokens, dots);
 #pragma GCC unroll 4
             for (int r = 0; r < kTogether; ++r) {
-              dots[r].AddTo(activations + i * kTokens, held[first + r]);
+              dots[r].AddTo(activations + i * kTokens, held + (first + r) * kTokens);
             }
             if constexpr (!kHeld) KeepInMemory();
             continue;
@@ -364,13 +384,13 @@ template <class Unpacker, int kTokens>
             static_assert(kTogether == 1 && kUnit == 1);
             MultiplyCounted<Codes>(weights[0][0], activations + i * room, streams.tokens, sums);
           } else {
-            MultiplyUnits<Codes, kTogether>(weights, activations + i * kTokens, streams.tokens,
-                                            held + first);
+            MultiplyUnits<Codes, kTogether, kTokens>(weights, activations + i * room, room,
+                                                     streams.tokens, held + first * room);
           }
           if constexpr (!kHeld) KeepInMemory();
         }
       }
-      if constexpr (kHeld) StoreSums<kTokens>(local, sums);
+      if constexpr (kHeld) StoreSums<kTokens, kRows, kTokens>(local, sums);
     }
   }
 }
@@ -391,21 +411,22 @@ template <class Codes, int kRows, int kTokens, int kAtOnce>
                                           const ActivationBlock* activations,
                                           const Accumulator* before, Accumulator* sums) {
   constexpr int kUnit = UnitBlocks<Codes>();
-  Accumulator local[kRows][kAtOnce];
-  LoadSums<kTileTokens>(before, local);
+  Accumulator local[kRows * kAtOnce];
+  LoadSums<kTileTokens, kRows, kAtOnce>(before, local);
   for (int64_t i = 0; i < rows.count; i += kUnit, activations += kUnit * kTokens) {
     const WeightBlock* weights = rows.blocks + i;
     if constexpr (kPairTokens > 0 && kRows == 2) {
-      MultiplyPairOfUnits<Codes, kAtOnce, kTokens>(weights, weights + rows.stride, activations,
-                                                   local[0], local[1]);
+      MultiplyPairOfUnits<Codes, kAtOnce>(weights, weights + rows.stride, activations, kTokens,
+                                          local, local + kAtOnce);
     } else {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        MultiplyUnit<Codes, kAtOnce, kTokens>(weights + r * rows.stride, activations, local[r]);
+        MultiplyUnit<Codes, kAtOnce>(weights + r * rows.stride, activations, kTokens,
+                                     local + r * kAtOnce);
       }
     }
   }
-  StoreSums<kTileTokens>(local, sums);
+  StoreSums<kTileTokens, kRows, kAtOnce>(local, sums);
 }
 
 // sums[r * kTileTokens + t] += rows[r] . token t; activations [block][kTokens].
@@ -414,9 +435,12 @@ template <class Codes, int kRows, int kTokens>
                                     Accumulator* sums) {
   activations += rows.begin * kTokens;
   const Accumulator* before = SumsBefore(rows.begin, sums);
-  TakeTurns<kTokens, TokensAtOnce(kTokens)>(
-      rows.tokens, [&]<int kNow>(int t) __attribute__((always_inline)) {
-        MultiplyRowsAtOnce<Codes, kRows, kTokens, kNow>(rows, activations + t, before + t,
-                                                        sums + t);
-      });
+  const auto multiply = [&]<int kNow>(int64_t t) __attribute__((always_inline)) {
+    MultiplyRowsAtOnce<Codes, kRows, kTokens, kNow>(rows, activations + t, before + t, sums + t);
+  };
+  if constexpr (kTokens == kTileTokens) {
+    TakeTurns<TokensAtOnce(kTokens)>(rows.tokens, multiply);
+  } else {
+    multiply.template operator()<kTokens>(0);
+  }
 }

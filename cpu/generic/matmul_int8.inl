@@ -8,12 +8,9 @@
 // where it takes long, some blocks of a row at a time are unpacked into the first-level cache. More
 // tokens are cut into tiles of eight, which pass by 16 unpacked rows, a run of blocks after the
 // other, so that the tile's activations for the run and the sums of the rows stay in the
-// first-level cache. Where tokens are counted, up to 32 of them multiply blocks as these are
-// unpacked; where they are not, two tiles that are nearly full do it one after the other.
-
-// Tokens of a tile that multiply blocks as they are unpacked. Where they are counted no registers
-// limit them, but their sums and activations must stay in the first-level cache.
-constexpr int64_t kStreamedTokens = kCountTokens ? 4 * kTileTokens : kTileTokens;
+// first-level cache. Up to kStreamedTokens multiply blocks as these are unpacked, where that takes
+// little time; where that is a tile of eight, two tiles that are nearly full do it one after the
+// other.
 
 // The room for `tokens` in a tile, and the number that they are multiplied as where they are not
 // counted.
@@ -74,7 +71,8 @@ struct BlockFormat {
                   int64_t stride);
   const void* order;  // has another address for each `arrange`
 
-  // kTokens: as RoundUpTokens gives it; kTileTokens stands for more, too.
+  // kTokens: as RoundUpTokens gives it, for up to kTileTokens; kTileTokens stands for more, too,
+  // and kStreamedTokens for those between both where they are streamed.
   template <class Format, Streams kStreamed, int kTokens>
   static BlockFormat Of(const MatMulTask& task) {
     using Unpacker = UnpackerFor<Format, kTokens>;
@@ -83,7 +81,7 @@ struct BlockFormat {
         {UnpackerOf<Unpacker, Codes>(), BlockBytes<Unpacker>(*task.format), task.format, task.cols,
          UnitBlocks<Codes>(), UnitsShareScales<Codes>() ? UnitBlocks<Codes>() : 1},
         nullptr,
-        TileKernel::Of<Codes, kTokens>,
+        TileKernel::Of<Codes, std::min(kTokens, kTileTokens)>,
         ArrangeActivations<ActivationCodes<Codes>>,
         OrderOf<ActivationCodes<Codes>>()};
     if constexpr (kTokens == 1 || kStreamed == Streams::kEveryCount) {
@@ -92,7 +90,7 @@ struct BlockFormat {
         format.stream = MultiplyStreams<Unpacker, kTokens>;
       }
     }
-    if constexpr (kTokens == kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
+    if constexpr (kTokens >= kTileTokens) format.kernel = TileKernel::ForAny<Codes>;
     return format;
   }
 
@@ -399,32 +397,27 @@ inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const 
   ArrangeTiles(task, format, 0, task.tokens, tile_tokens, scratch.activations);
   if (format.stream != nullptr) ClearEnds(format.reader, scratch);
   const int64_t parts = task.tokens == 1 ? kStreams : kPartsMax;
-  const auto multiply = [&](const MatMulTask& rows, int64_t part) {
-    for (int64_t row = 0; row < part; row += 8) {
-      for (int64_t token = 0; token < task.tokens; token += tile_tokens) {
-        const Tile tile{rows.row_begin + row, std::min<int64_t>(8, part - row), token,
-                        std::min(tile_tokens, task.tokens - token),
-                        scratch.activations + token * BlockRoom(task.cols)};
-        MultiplyParts(rows, format, part, tile, scratch);
-      }
-    }
-  };
   const int64_t part = (task.row_end - task.row_begin) / parts;
   MatMulTask even = task;
   even.row_end = task.row_begin + part * parts;
-  multiply(even, part);
+  for (int64_t row = 0; row < part; row += 8) {
+    for (int64_t token = 0; token < task.tokens; token += tile_tokens) {
+      const Tile tile{task.row_begin + row, std::min<int64_t>(8, part - row), token,
+                      std::min(tile_tokens, task.tokens - token),
+                      scratch.activations + token * BlockRoom(task.cols)};
+      MultiplyParts(even, format, part, tile, scratch);
+    }
+  }
   MatMulTask rest = task;
   rest.row_begin = even.row_end;
-  if (rest.row_begin == rest.row_end) return;
-  if (tile_tokens == kTileTokens) return RunPass(rest, format, 0, task.tokens, scratch);
-  multiply(rest, rest.row_end - rest.row_begin);
+  if (rest.row_begin < rest.row_end) RunPass(rest, format, 0, task.tokens, scratch);
 }
 
 // Whether so many tokens read parts of the rows side by side.
 inline bool ReadsParts(const BlockFormat& format, int64_t tokens) {
   if (tokens <= kTileTokens) return true;
   if (format.stream == nullptr) return false;
-  if (kCountTokens) return tokens <= kStreamedTokens;
+  if (kStreamedTokens > kTileTokens) return tokens <= kStreamedTokens;
   return tokens >= kTileTokens + 5 && tokens <= 2 * kTileTokens;
 }
 
@@ -438,6 +431,12 @@ inline bool ReadsParts(const BlockFormat& format, int64_t tokens) {
 
 template <class Unpacker, Streams kStreamed = Streams::kEveryCount>
 void RunInt8(const MatMulTask& task) {
+  if constexpr (kStreamedTokens > kTileTokens && !kCountTokens &&
+                kStreamed == Streams::kEveryCount) {
+    if (task.tokens > kTileTokens && task.tokens <= kStreamedTokens) {
+      return RunInt8(task, BlockFormat::Of<Unpacker, kStreamed, kStreamedTokens>(task));
+    }
+  }
   switch (RoundUpTokens(task.tokens)) {
     case 1: return RunInt8(task, BlockFormat::Of<Unpacker, kStreamed, 1>(task));
     case 2: return RunInt8(task, BlockFormat::Of<Unpacker, kStreamed, 2>(task));
