@@ -9,8 +9,8 @@
 //   kRowsAtOnce       rows of few tokens whose blocks lie in registers together
 //   kStreams          parts of the rows that one token reads side by side
 //   kPairTokens       tokens that are multiplied with two rows together; 0: rows go one by one
-//   kCountTokens      whether three, five, six and seven tokens are multiplied one by one, as many
-//                     as there are, not as four or eight
+//   kCountTokens      whether three and five to 32 tokens are multiplied one by one with a block as
+//                     it is unpacked
 //   kHeldTokens       tokens whose sums stay in registers while rows are unpacked and multiplied
 //   Zero(), SumEight(accumulators, stride, floats)
 //   MultiplyAdd<Codes, tokens>(weights, activations, accumulators)
