@@ -2,15 +2,14 @@
 // fewer than 64 tokens, or of any number where an instruction set has no panels. It includes this
 // file after int8_kernels.inl.
 //
-// Weights stream from memory once. Up to eight tokens read parts of the rows side by side, because
-// a core has more reads under way from several ascending streams than from one. One token
-// multiplies blocks as they are unpacked, and so do two to eight where that takes little time;
-// where it takes long, some blocks of a row at a time are unpacked into the first-level cache. More
-// tokens are cut into tiles of eight, which pass by 16 unpacked rows, a run of blocks after the
-// other, so that the tile's activations for the run and the sums of the rows stay in the
-// first-level cache. Up to kStreamedTokens multiply blocks as these are unpacked, where that takes
-// little time; where that is a tile of eight, two tiles that are nearly full do it one after the
-// other.
+// Weights stream from memory once. Few tokens read parts of the rows side by side, because a core
+// has more reads under way from several ascending streams than from one. One token multiplies
+// blocks as they are unpacked, and so do up to kStreamedTokens where that takes little time; where
+// it takes long, some blocks of a row at a time are unpacked into the first-level cache for two to
+// eight tokens. Where kStreamedTokens is a tile of eight, two tiles that are nearly full read parts
+// one after the other. More tokens are cut into tiles of eight, which pass by 16 unpacked rows, a
+// run of blocks after the other, so that the tile's activations for the run and the sums of the
+// rows stay in the first-level cache.
 
 // The room for `tokens` in a tile, and the number that they are multiplied as where they are not
 // counted.
