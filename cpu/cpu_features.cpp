@@ -141,17 +141,27 @@ std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> 
   return "";
 }
 
+bool IsAmd() {
+#if defined(__x86_64__)
+  static const bool amd = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_AMD_ebx &&
+           edx == signature_AMD_edx && ecx == signature_AMD_ecx;
+  }();
+  return amd;
+#else
+  return false;
+#endif
+}
+
 // CPUID 8000001Ah says it, but virtual machines often hide that; family and model from AMD's
 // revision guides. Of family 1Ah models 20h to 2Fh and 60h to 6Fh, for laptops, compute 256.
 bool HasWideAmdUnits() {
 #if defined(__x86_64__)
   static const bool wide = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0 || ebx != signature_AMD_ebx ||
-        edx != signature_AMD_edx || ecx != signature_AMD_ecx) {
-      return false;
-    }
+    if (!IsAmd()) return false;
     if (CpuidBit(0x8000001a, Register::kEax, 3)) return true;
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
     const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
     const unsigned models = eax >> 16 & 15;  // the upper half of the model's number

@@ -76,16 +76,20 @@ class StripLines {
   __m512i* first_;
 };
 
-// From so many tokens on strips take less time than blocks, measured on Zen 5: of formats that are
-// packed from the bytes of rows those with a scale for 32 values (in blocks of 32 with codes of
-// four bits, and a fifth, or other ones) and those with a scale for 16; formats that are unpacked
-// row by row.
 template <class Unpacker>
-constexpr int64_t StripTokens() {
+constexpr bool kStripped = true;
+
+// From so many tokens on strips take less time than blocks. They are written to the second-level
+// cache and read again for every tile, so it depends on the CPU. Measured on Emerald Rapids, whose
+// thresholds Intel's CPUs have, and on Zen 5, whose AMD's have: there, of formats that are packed
+// from the bytes of rows, it is less where scales are for 32 values, least where these are blocks
+// of their own with codes of four bits, and a fifth, or other ones.
+template <class Unpacker>
+int64_t StripTokens() {
+  if constexpr (!requires { typename Unpacker::Rows; }) return IsAmd() ? 28 : 40;
+  if (!IsAmd() || Unpacker::kScaleValues != 32) return kStreamedTokens + 1;
   if constexpr (requires { Unpacker::Rows::kLowBits; }) {
-    return Unpacker::Rows::kLowBits == 4 ? 5 : 9;
-  } else if constexpr (requires { typename Unpacker::Rows; }) {
-    return Unpacker::kScaleValues == 32 ? 9 : kStreamedTokens + 1;
+    if (Unpacker::Rows::kLowBits == 4) return 5;
   }
-  return 28;
+  return 9;
 }

@@ -66,13 +66,15 @@ constexpr int64_t kStreamPrefetchBytes = 2304, kStreamPrefetchBlocks = 16;
 inline int64_t StreamPrefetchBytes(int64_t bytes) {
   return std::max(kStreamPrefetchBytes, kStreamPrefetchBlocks * bytes);
 }
-// Several tokens, between whose products weights are read in bursts, also ask for them in the
-// second level from further on, where one token asks for them in the first. On Zen 5, the one CPU
-// measured, whole models are 0.97 to 1.11 times as fast with it, most of them faster.
+// On AMD's CPUs several tokens, between whose products weights are read in bursts, also ask for
+// them in the second level from further on, where one token asks for them in the first. On Zen 5
+// whole models are 0.97 to 1.11 times as fast with it, most of them faster; on Emerald Rapids
+// products from memory are 0.95 to 1.
 constexpr int64_t kFarPrefetches = 4;
-// Where streams ask for weights: a first-level cache of 48 KiB has room for them (1.05 to 1.25
-// times as fast on Zen 5, not measured on Intel's CPUs), one of 32 has not (the second level was
-// faster on Zen 4).
+inline bool PrefetchesFar(PrefetchTo to) { return to == PrefetchTo::kFirstLevel && IsAmd(); }
+// Where streams ask for weights: a first-level cache of 48 KiB has room for them (one token is 1.05
+// to 1.25 times as fast on Zen 5, 0.99 to 1.13 on Emerald Rapids), one of 32 has not (the second
+// level was faster on Zen 4).
 inline PrefetchTo StreamPrefetchTo() {
   return FirstLevelDataBytes() >= 48 * 1024 ? PrefetchTo::kFirstLevel : PrefetchTo::kSecondLevel;
 }
@@ -328,6 +330,7 @@ template <class Unpacker, int kTokens>
   const int64_t count = streams.count;
   const Ahead ahead = {StreamPrefetchBytes(bytes), StreamPrefetchTo()};
   const Ahead far = {kFarPrefetches * ahead.bytes, PrefetchTo::kSecondLevel};
+  const bool prefetches_far = PrefetchesFar(ahead.to);
   const int64_t room = kAnyRoom<kTokens> ? streams.room : kTokens;
   activations += streams.begin * room;
   for (int64_t row = 0; row < streams.rows; ++row) {
@@ -367,9 +370,7 @@ template <class Unpacker, int kTokens>
           for (int r = 0; r < kTogether; ++r) {
             const std::byte* row_block = from + r * step;
             PrefetchAhead(ahead, row_block, kUnit * bytes);
-            if (kTokens > 1 && ahead.to == PrefetchTo::kFirstLevel) {
-              PrefetchAhead(far, row_block, kUnit * bytes);
-            }
+            if (kTokens > 1 && prefetches_far) PrefetchAhead(far, row_block, kUnit * bytes);
             if constexpr (UnpacksTwo<Unpacker> && kTogether == 2 && kUnit == 1) continue;
             UnpackUnit<Unpacker, kUnit>(row_block, bytes, whole, traits, weights[r]);
             if constexpr (HasRowFactor<Unpacker>) {

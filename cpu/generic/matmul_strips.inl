@@ -7,8 +7,8 @@
 //   StripLines<Traits, Codes>(strip, block, v)   where vector `v` of block `block` of 256 columns
 //                             goes, one of Lines (pack_rows.inl)
 //   PackLanes<Codes>(rows, lines)   packs kPanelLanes rows of a WeightBlock
-//   StripTokens<Unpacker>()   the least number of tokens that a format's strips are for;
-//                             kManyTokens: it has none
+//   kStripped<Unpacker>       whether a format has strips
+//   StripTokens<Unpacker>()   the least number of tokens that they are for on this CPU
 //   MultiplyTrack<Traits, kTokens>(items, count, tokens, activations, sums)   adds the products of
 //                             `count` items of a track and the tokens of a tile to sums
 //
@@ -255,9 +255,9 @@ inline void PutProducts(const MatMulTask& task, const StripPlace& place, int64_t
 // All numbers of tokens.
 template <class Unpacker, Streams kStreamed = Streams::kEveryCount>
 void RunWithStrips(const MatMulTask& task) {
-  constexpr int64_t kLeast = StripTokens<Unpacker>();
-  if constexpr (kLeast < kManyTokens) {
-    if (task.count == TokenCount::kFew && task.tokens >= kLeast && task.tokens < kManyTokens) {
+  if constexpr (kStripped<Unpacker>) {
+    if (task.count == TokenCount::kFew && task.tokens >= StripTokens<Unpacker>() &&
+        task.tokens < kManyTokens) {
       return RunStrips(task, StripFormat::Of<Unpacker>(task));
     }
   }
