@@ -59,6 +59,7 @@ CpuFeatures DetectCpuFeatures();
 // "CPU lacks avx512_vnni", "the operating system does not save AVX-512 registers".
 std::string WhyRefused(const CpuFeatures& features, std::span<const CpuFeature> required);
 
+// Whether this is an x86-64 CPU of AMD's.
 bool IsAmd();
 
 // Whether this is an AMD CPU that computes 512 bits at once, as most of Zen 5 do, but not Zen 4.
