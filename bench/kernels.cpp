@@ -3,6 +3,7 @@
 // reference, then timed.
 //
 //   kvant_bench_kernels [--problems=FILE] [Google Benchmark's own flags]
+//   kvant_bench_kernels --on-demand=ISA/PROBLEM     for bench/compare_kernels
 //
 // GB/s counts the bytes of the weights, or of the keys and values; MAC/cycle divides by core
 // cycles, at the clock that a chain of dependent operations shows at start-up. Both are those of
@@ -13,7 +14,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
+#include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -72,18 +76,21 @@ bool IsProblem(const ProblemLine& line) {
          line["cols"] % format->block_values == 0;
 }
 
-// Calls run() as often as the benchmark wants; returns the seconds of the fastest call.
-template <class Run>
-double FastestRun(benchmark::State& state, const Run& run) {
-  double best = std::numeric_limits<double>::infinity();
-  for ([[maybe_unused]] auto _ : state) {
-    const auto start = std::chrono::steady_clock::now();
-    run();
-    benchmark::ClobberMemory();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::min(best, seconds.count());
-  }
-  return best;
+// A problem that is ready to run, and what one run reads and multiplies.
+struct ReadyProblem {
+  std::function<void()> run;
+  double bytes = 0;  // of weights, or of keys and values
+  double macs = 0;
+  std::string failure;  // where the kernel differs from the reference, or ""
+};
+
+// Seconds of one run.
+double TimeRun(const ReadyProblem& problem) {
+  const auto start = std::chrono::steady_clock::now();
+  problem.run();
+  benchmark::ClobberMemory();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return seconds.count();
 }
 
 double MeasureCyclesPerSecond() {
@@ -114,31 +121,21 @@ std::string CheckProblem(const MatMulProblem& problem) {
   return "";
 }
 
-void RunMatMul(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
-               double cycles_per_second) {
+ReadyProblem ReadyMatMul(const KernelTable& kernels, const ProblemLine& line) {
   const quant::FormatTraits& format = *quant::FindFormat(line.name);
   const int64_t rows = line["rows"];
   const int64_t cols = line["cols"];
   const int64_t tokens = line["tokens"];
-  const MatMulProblem problem(kernels, format, rows, cols, tokens);
-  const std::string failure = CheckProblem(problem);
-  if (!failure.empty()) {
-    state.SkipWithError(failure.c_str());
-    return;
-  }
-  std::vector<float> out(static_cast<size_t>(rows * tokens));
-  const MatMulTask task = problem.Task(out.data());
-  const double seconds = FastestRun(state, [&] { problem.Multiply(task); });
-  const double bytes = static_cast<double>(rows * format.row_bytes(cols));
-  const double macs = static_cast<double>(rows * cols * tokens);
-  state.counters["GB/s"] = bytes * 1e-9 / seconds;
-  state.counters["MAC/cycle"] = macs / cycles_per_second / seconds;
+  const auto problem = std::make_shared<MatMulProblem>(kernels, format, rows, cols, tokens);
+  const auto out = std::make_shared<std::vector<float>>(static_cast<size_t>(rows * tokens));
+  return {[problem, out] { problem->Multiply(problem->Task(out->data())); },
+          static_cast<double>(rows * format.row_bytes(cols)),
+          static_cast<double>(rows * cols * tokens), CheckProblem(*problem)};
 }
 
 // Attention of the last rows of a context in one kv head. As many heads as exceed the caches take
 // turns, so that keys and values come from memory.
-void RunAttention(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
-                  double cycles_per_second) {
+ReadyProblem ReadyAttention(const KernelTable& kernels, const ProblemLine& line) {
   test::Shape shape;
   shape.k_dim = shape.v_dim = static_cast<int>(line["dim"]);
   shape.heads_per_kv = static_cast<int>(line["heads"]);
@@ -147,35 +144,49 @@ void RunAttention(benchmark::State& state, const KernelTable& kernels, const Pro
   const auto bytes =
       static_cast<size_t>(shape.cache_end * 2 * shape.k_dim) * KvElementBytes(shape.k_element);
   constexpr size_t kBytes = 96u << 20;
-  std::vector<std::unique_ptr<test::Cache>> caches;
+  std::vector<std::shared_ptr<test::Cache>> caches;
   for (size_t i = 0; i * bytes < kBytes || i == 0; ++i) {
-    caches.push_back(std::make_unique<test::Cache>(shape, std::vector<int64_t>{1 << 20}));
+    caches.push_back(std::make_shared<test::Cache>(shape, std::vector<int64_t>{1 << 20}));
     test::FillRandom(shape, *caches.back(), static_cast<uint32_t>(i));
   }
   const test::Rows rows = test::RandomRows(shape, test::LastPositions(shape, line["rows"]), 1);
   const std::vector<float> found = test::Attend(kernels, shape, *caches[0], rows);
   const test::Exact exact =
       test::ExactAttention(shape, *caches[0], rows.queries.data(), 0, rows.positions[0]);
-  for (size_t d = 0; d < exact.out.size(); ++d) {
+  std::string failure;
+  for (size_t d = 0; d < exact.out.size() && failure.empty(); ++d) {
     if (std::abs(found[d] - exact.out[d]) <= exact.bound[d]) continue;
-    state.SkipWithError("further from the reference than rounding explains");
-    return;
+    failure = "further from the reference than rounding explains";
   }
-  std::vector<float> out(found.size());
-  const auto scratch = AlignedBuffer::Allocate(
-      kernels.attention_scratch_bytes(line["rows"], shape.heads_per_kv, shape.k_dim, shape.v_dim,
-                                      shape.key_form),
-      "scratch");
-  size_t turn = 0;
-  const double seconds = FastestRun(state, [&] {
+  const size_t scratch_bytes = kernels.attention_scratch_bytes(
+      line["rows"], shape.heads_per_kv, shape.k_dim, shape.v_dim, shape.key_form);
+  const std::shared_ptr<std::byte[]> scratch = AllocateBytes(scratch_bytes);
+  const auto run = [&kernels, shape, caches, rows, scratch, scratch_bytes,
+                    out = std::vector<float>(found.size()), turn = size_t{0}]() mutable {
     test::AttendInto(kernels, shape, caches[turn++ % caches.size()]->runs(), {}, rows.positions,
-                     rows.queries.data(), out.data(), {scratch->data(), scratch->size()});
-  });
-  state.counters["GB/s"] = static_cast<double>(bytes) * 1e-9 / seconds;
+                     rows.queries.data(), out.data(), {scratch.get(), scratch_bytes});
+  };
   const double macs =
       static_cast<double>(line["rows"] * line["heads"] * 2 * line["dim"]) *
       (static_cast<double>(line["context"]) - static_cast<double>(line["rows"]) / 2);
-  state.counters["MAC/cycle"] = macs / cycles_per_second / seconds;
+  return {run, static_cast<double>(bytes), macs, failure};
+}
+
+ReadyProblem MakeReady(const KernelTable& kernels, const ProblemLine& line) {
+  return FindElement(line.name) ? ReadyAttention(kernels, line) : ReadyMatMul(kernels, line);
+}
+
+void RunProblem(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,
+                double cycles_per_second) {
+  const ReadyProblem problem = MakeReady(kernels, line);
+  if (!problem.failure.empty()) {
+    state.SkipWithError(problem.failure.c_str());
+    return;
+  }
+  double fastest = std::numeric_limits<double>::infinity();
+  for ([[maybe_unused]] auto _ : state) fastest = std::min(fastest, TimeRun(problem));
+  state.counters["GB/s"] = problem.bytes * 1e-9 / fastest;
+  state.counters["MAC/cycle"] = problem.macs / cycles_per_second / fastest;
 }
 
 enum class Weights { kNone, kImportance };
@@ -241,6 +252,9 @@ std::vector<std::string> TakeProblemPaths(int& argc, char** argv) {
   return paths;
 }
 
+constexpr std::string_view kProblemForm =
+    "'FORMAT rows=N cols=N tokens=N' or 'attention_TYPE rows=N heads=N dim=N context=N'";
+
 // False where the file cannot be read or a line is wrong, which has been said then.
 bool RegisterProblems(const std::string& path, double cycles_per_second) {
   std::ifstream file(path);
@@ -254,25 +268,53 @@ bool RegisterProblems(const std::string& path, double cycles_per_second) {
     if (text.empty() || text[0] == '#') continue;
     const ProblemLine line = ParseProblem(text);
     if (!IsProblem(line)) {
-      fmt::print(
-          stderr,
-          "{}:{}: expected 'FORMAT rows=N cols=N tokens=N' or 'attention_TYPE rows=N heads=N "
-          "dim=N context=N', found '{}'\n",
-          path, line_number, text);
+      fmt::print(stderr, "{}:{}: expected {}, found '{}'\n", path, line_number, kProblemForm, text);
       return false;
     }
     for (const IsaReport& isa : ReportIsas()) {
       const Result<const KernelTable*> kernels = ChooseKernels(isa.name);
       if (!kernels.ok()) continue;
       const std::string name = fmt::format("{}/{}", isa.name, text);
-      benchmark::RegisterBenchmark(name.c_str(), FindElement(line.name) ? RunAttention : RunMatMul,
-                                   *kernels.value(), line, cycles_per_second);
+      benchmark::RegisterBenchmark(name.c_str(), RunProblem, *kernels.value(), line,
+                                   cycles_per_second);
     }
   }
   return true;
 }
 
+// Runs "ISA/PROBLEM" for as many milliseconds as each line of stdin says and answers with the mean
+// seconds of a run, so that several such processes can take turns. Returns the exit status.
+int RunOnDemand(const std::string& name) {
+  const size_t slash = std::min(name.find('/'), name.size());
+  const Result<const KernelTable*> kernels = ChooseKernels(name.substr(0, slash));
+  const ProblemLine line = ParseProblem(name.substr(std::min(slash + 1, name.size())));
+  if (!kernels.ok() || !IsProblem(line)) {
+    fmt::print(stderr, "--on-demand: {}\n",
+               kernels.ok()
+                   ? fmt::format("expected ISA/PROBLEM with {}, found '{}'", kProblemForm, name)
+                   : kernels.error().message);
+    return 2;
+  }
+  const ReadyProblem problem = MakeReady(*kernels.value(), line);
+  if (!problem.failure.empty()) {
+    fmt::print(stderr, "{}: {}\n", name, problem.failure);
+    return 1;
+  }
+  for (double milliseconds = 0; std::cin >> milliseconds;) {
+    double seconds = TimeRun(problem);
+    int64_t runs = 1;
+    for (; seconds < milliseconds * 1e-3; ++runs) seconds += TimeRun(problem);
+    fmt::print("{:.9g}\n", seconds / static_cast<double>(runs));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 int Main(int argc, char** argv) {
+  constexpr std::string_view kOnDemand = "--on-demand=";
+  if (argc == 2 && std::string_view(argv[1]).starts_with(kOnDemand)) {
+    return RunOnDemand(argv[1] + kOnDemand.size());
+  }
   const std::vector<std::string> paths = TakeProblemPaths(argc, argv);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

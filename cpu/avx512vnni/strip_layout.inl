@@ -79,17 +79,29 @@ class StripLines {
 template <class Unpacker>
 constexpr bool kStripped = true;
 
+template <class Rows, class... Others>
+constexpr bool kOneOf = (std::is_same_v<Rows, Others> || ...);
+
 // From so many tokens on strips take less time than blocks. They are written to the second-level
 // cache and read again for every tile, so it depends on the CPU. Measured on Emerald Rapids, whose
-// thresholds Intel's CPUs have, and on Zen 5, whose AMD's have: there, of formats that are packed
-// from the bytes of rows, it is less where scales are for 32 values, least where these are blocks
-// of their own with codes of four bits, and a fifth, or other ones.
+// thresholds Intel's CPUs have, type by type, and on Zen 5, whose AMD's have: there, of formats
+// that are packed from the bytes of rows, it is less where scales are for 32 values, least where
+// these are blocks of their own with codes of four bits, and a fifth, or other ones.
 template <class Unpacker>
 int64_t StripTokens() {
-  if constexpr (!requires { typename Unpacker::Rows; }) return IsAmd() ? 28 : 40;
-  if (!IsAmd() || Unpacker::kScaleValues != 32) return kStreamedTokens + 1;
-  if constexpr (requires { Unpacker::Rows::kLowBits; }) {
-    if (Unpacker::Rows::kLowBits == 4) return 5;
+  if constexpr (!requires { typename Unpacker::Rows; }) {
+    return IsAmd() ? 28 : 40;
+  } else {
+    using Rows = typename Unpacker::Rows;
+    if (IsAmd()) {
+      if (Unpacker::kScaleValues == 16) return 17;
+      if constexpr (requires { Rows::kLowBits; }) {
+        if (Rows::kLowBits == 4) return 5;
+      }
+      return 9;
+    }
+    if (kOneOf<Rows, RowsOfQ8_0>) return 25;
+    if (kOneOf<Rows, RowsOfQ2_K, RowsOfQ6_K>) return 21;
+    return kOneOf<Rows, RowsOfQ4_0, RowsOfIQ4_NL, RowsOfQ4_K> ? 18 : 17;
   }
-  return 9;
 }

@@ -122,8 +122,13 @@ constexpr bool kAnyRoom = kCounted<kTokens> || kTokens > kTileTokens;
 // Tokens of a tile that multiply blocks as they are unpacked. Where their sums stay in memory no
 // registers limit them, but these sums and the activations must stay in the first-level cache.
 constexpr int64_t kStreamedTokens = kCountTokens                  ? 4 * kTileTokens
-                                    : HeldTokens(1) < kTileTokens ? 2 * kTileTokens
+                                    : HeldTokens(1) < kTileTokens ? 3 * kTileTokens
                                                                   : kTileTokens;
+// The same on this CPU: where vectors of sums have 64 bytes, more than 16 tokens fill 32 KiB.
+inline int64_t StreamedTokens() {
+  const bool fills = sizeof(Accumulator) == 64 && FirstLevelDataBytes() < 48 * 1024;
+  return fills ? std::min<int64_t>(kStreamedTokens, 2 * kTileTokens) : kStreamedTokens;
+}
 
 // sums[t] += a unit of a row . token t; the activations of a unit's blocks lie `stride` apart.
 template <class Codes, int kTokens>

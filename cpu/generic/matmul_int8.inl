@@ -15,7 +15,8 @@
 // counted.
 constexpr int64_t RoundUpTokens(int64_t tokens) {
   if (tokens <= 2 || tokens == 4) return tokens;
-  if (tokens > kTileTokens) return (tokens + kTileTokens - 1) / kTileTokens * kTileTokens;
+  // Turns of kPairTokens, of which one token may be missing.
+  if (tokens > kTileTokens) return tokens + (kPairTokens > 0 && (tokens + 1) % kPairTokens == 0);
   return tokens == 3 && !kCountTokens ? 4 : kTileTokens;
 }
 
@@ -113,23 +114,38 @@ struct BlockFormat {
 constexpr int64_t kGroupRows = 16;
 // Tokens whose activations are arranged at once.
 constexpr int64_t kArrangedTokens = 64;
-// Activation blocks of a run, blocks of a row times tokens: 14 KiB, so that a run's weights and
-// sums find room beside them in a first-level cache of 32 KiB; twice as much where it has 48.
-inline int64_t RunBlocks() { return FirstLevelDataBytes() >= 48 * 1024 ? 64 : 32; }
+// Blocks of a row that at most kTileTokens pass at once: their activations are 28 KiB, or 14 in a
+// first-level cache of 32 KiB, so that the weights and the sums find room beside them.
+inline int64_t RunBlocks(int64_t room) {
+  return (FirstLevelDataBytes() >= 48 * 1024 ? 64 : 32) / room;
+}
+// The same of more tokens, whose sums with `rows` rows take as much of it: all that is left.
+inline int64_t RunBlocks(int64_t room, int64_t rows, int64_t unit) {
+  const int64_t sums = rows * static_cast<int64_t>(sizeof(Accumulator));
+  const int64_t block = static_cast<int64_t>(sizeof(ActivationBlock));
+  const int64_t bytes = std::max<int64_t>(FirstLevelDataBytes(), 32 * 1024);  // 0: not known
+  return std::max((bytes / room - sums) / block / unit, int64_t{1}) * unit;
+}
 // Blocks of a row that are unpacked at a time for two to eight tokens.
 constexpr int64_t kUnpackedBlocks = 8;
 // How far ahead of its use a weight is asked for, at least, where rows are read one after the
 // other; measured on reads from memory.
 constexpr int64_t kPrefetchBytes = 6144;
-// Parts of the rows that are read side by side.
+// Parts of the rows that are read side by side: of more tokens than a tile has fewer, so that less
+// of the first-level cache holds sums.
 constexpr int kPartsMax = std::max(kStreams, kRowsAtOnce);
+constexpr int kPartsOfMany = std::min(kPartsMax, 2);
+inline int64_t PartsFor(int64_t tokens) {
+  if (tokens == 1) return kStreams;
+  return tokens > kTileTokens ? kPartsOfMany : kPartsMax;
+}
 
 static_assert(kRowsAtOnce * kUnpackedBlocks <= kGroupRows);
 
 // The parts of a thread's scratch memory.
 struct Scratch {
-  static constexpr size_t kSums =
-      std::max<size_t>(kTileTokens * kGroupRows, kStreamedTokens * 8 * kPartsMax);
+  static constexpr size_t kSums = std::max<size_t>(
+      {kTileTokens * kGroupRows, kTileTokens * 8 * kPartsMax, kStreamedTokens * 8 * kPartsOfMany});
 
   ActivationBlock* activations;  // tile after tile, each [BlockRoom(cols)][tokens of the tile]
   Accumulator* sums;             // [kGroupRows][kTileTokens], or [8 rows][parts][tokens of a tile]
@@ -209,7 +225,7 @@ struct Tile {
 // The unpacked rows of scratch.panel times a tile.
 inline void MultiplyTileOfRows(const MatMulTask& task, const TileKernel& kernel, const Tile& tile,
                                const Scratch& scratch) {
-  const int64_t run = RunBlocks() / RoundUpTokens(tile.tokens);
+  const int64_t run = RunBlocks(RoundUpTokens(tile.tokens));
   const int64_t blocks = BlockCount(task.cols);
   for (int64_t begin = 0; begin < blocks; begin += run) {
     const int64_t count = std::min(run, blocks - begin);
@@ -329,7 +345,9 @@ inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& stre
 inline void SumParts(const MatMulTask& task, const BlockFormat& format, int64_t part, int64_t parts,
                      const Tile& tile, RowEnds ends, const Scratch& scratch) {
   const int64_t blocks = BlockCount(task.cols);
-  const int64_t run = RunBlocks() / RoundUpTokens(tile.tokens);
+  const int64_t room = RoundUpTokens(tile.tokens);
+  const int64_t run =
+      tile.tokens > kTileTokens ? RunBlocks(room, 8 * parts, format.reader.unit) : RunBlocks(room);
   for (int64_t begin = 0; begin < blocks; begin += run) {
     const StreamedRows streams = {task.weights + tile.row * task.row_bytes,
                                   nullptr,
@@ -341,7 +359,7 @@ inline void SumParts(const MatMulTask& task, const BlockFormat& format, int64_t 
                                   begin,
                                   0,
                                   tile.tokens,
-                                  RoundUpTokens(tile.tokens)};
+                                  room};
     const int64_t end = std::min(begin + run, blocks);
     if (format.stream != nullptr) {
       MultiplyStreamed(format, streams, end, ends, tile.activations, scratch);
@@ -392,10 +410,10 @@ inline void MultiplyParts(const MatMulTask& task, const BlockFormat& format, int
 
 // All tokens, tile after tile: parts of the rows side by side, and the rows that are left over.
 inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const Scratch& scratch) {
-  const int64_t tile_tokens = task.tokens > kTileTokens ? kStreamedTokens : kTileTokens;
+  const int64_t tile_tokens = task.tokens > kTileTokens ? StreamedTokens() : kTileTokens;
   ArrangeTiles(task, format, 0, task.tokens, tile_tokens, scratch.activations);
   if (format.stream != nullptr) ClearEnds(format.reader, scratch);
-  const int64_t parts = task.tokens == 1 ? kStreams : kPartsMax;
+  const int64_t parts = PartsFor(task.tokens);
   const int64_t part = (task.row_end - task.row_begin) / parts;
   MatMulTask even = task;
   even.row_end = task.row_begin + part * parts;
@@ -416,7 +434,7 @@ inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const 
 inline bool ReadsParts(const BlockFormat& format, int64_t tokens) {
   if (tokens <= kTileTokens) return true;
   if (format.stream == nullptr) return false;
-  if (kStreamedTokens > kTileTokens) return tokens <= kStreamedTokens;
+  if (kStreamedTokens > kTileTokens) return tokens <= StreamedTokens();
   return tokens >= kTileTokens + 5 && tokens <= 2 * kTileTokens;
 }
 
