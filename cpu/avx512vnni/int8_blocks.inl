@@ -269,6 +269,14 @@ struct UnitDots {
     blocks[kBlockOfUnit].offsets = block.offsets;
   }
 
+  // In place of a block that is not there.
+  template <int kBlockOfUnit>
+  [[gnu::always_inline]] void Leave() {
+    for (__m512i& each : dots[kBlockOfUnit]) each = _mm512_setzero_si512();
+    blocks[kBlockOfUnit].scales = _mm512_setzero_ps();
+    blocks[kBlockOfUnit].offsets = _mm512_setzero_ps();
+  }
+
   // The activations are those of the first block.
   [[gnu::always_inline]] void AddTo(const ActivationBlock* activations, Accumulator* sums) const {
     WeightBlock joined;

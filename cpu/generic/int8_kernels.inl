@@ -297,10 +297,9 @@ template <class Unpacker, int kRows>
   return factors;
 }
 
-// A block of each of some rows, `step` bytes apart, to the dots of their units; zeros unless
-// `there`.
+// A block of each of some rows, `step` bytes apart, to the dots of their units.
 template <class Unpacker, int kRows, int kBlockOfUnit, class Dots>
-[[gnu::always_inline]] inline void StreamBlocks(const std::byte* blocks, int64_t step, bool there,
+[[gnu::always_inline]] inline void StreamBlocks(const std::byte* blocks, int64_t step,
                                                 const Ahead& ahead,
                                                 const quant::FormatTraits& traits,
                                                 [[maybe_unused]] const float* factors,
@@ -311,7 +310,6 @@ template <class Unpacker, int kRows, int kBlockOfUnit, class Dots>
     PrefetchAhead(ahead, block, BlockBytes<Unpacker>(traits));
     WeightBlock weights = Unpacker::Unpack(block, traits);
     if constexpr (HasRowFactor<Unpacker>) ScaleBlock(weights, factors[r]);
-    if (!there) weights = WeightBlock{};
     dots[r].template Take<kBlockOfUnit>(weights, activations);
   }
 }
@@ -358,11 +356,16 @@ template <class Unpacker, int kTokens>
           const std::byte* from = block + first * step;
           if constexpr (kTokens == 1 && TakesBlockByBlock<Codes>() && !UnpacksTwo<Unpacker>) {
             UnitDots<Codes, kTokens> dots[kTogether];
-            StreamBlocks<Unpacker, kTogether, 0>(from, step, true, ahead, traits, factors + first,
+            StreamBlocks<Unpacker, kTogether, 0>(from, step, ahead, traits, factors + first,
                                                  activations + i * kTokens, dots);
-            StreamBlocks<Unpacker, kTogether, 1>(from + (whole ? bytes : 0), step, whole, ahead,
-                                                 traits, factors + first,
-                                                 activations + (i + 1) * kTokens, dots);
+            if (whole) {
+              StreamBlocks<Unpacker, kTogether, 1>(from + bytes, step, ahead, traits,
+                                                   factors + first, activations + (i + 1) * kTokens,
+                                                   dots);
+            } else {
+#pragma GCC unroll 4
+              for (auto& each : dots) each.template Leave<1>();
+            }
 #pragma GCC unroll 4
             for (int r = 0; r < kTogether; ++r) {
               dots[r].AddTo(activations + i * kTokens, held + (first + r) * kTokens);
