@@ -120,9 +120,10 @@ template <int kTokens>
 constexpr bool kAnyRoom = kCounted<kTokens> || kTokens > kTileTokens;
 
 // Tokens of a tile that multiply blocks as they are unpacked. Where their sums stay in memory no
-// registers limit them, but these sums and the activations must stay in the first-level cache.
+// registers limit them, but these sums and the activations must stay in the first-level cache. Of
+// three tiles and one or two more tokens, these would wait alone for rows unpacked in memory.
 constexpr int64_t kStreamedTokens = kCountTokens                  ? 4 * kTileTokens
-                                    : HeldTokens(1) < kTileTokens ? 3 * kTileTokens
+                                    : HeldTokens(1) < kTileTokens ? 3 * kTileTokens + 2
                                                                   : kTileTokens;
 // The same on this CPU: where vectors of sums have 64 bytes, more than 16 tokens fill 32 KiB.
 inline int64_t StreamedTokens() {
