@@ -42,9 +42,9 @@ TEST_P(MatMulInvarianceTest, TokensTogetherOrAlone) {
         task.tokens = 1;
         problem.Multiply(task);
       }
-      for (const int64_t tokens :
-           {int64_t{2}, int64_t{3}, int64_t{5}, int64_t{6}, int64_t{7}, int64_t{8}, int64_t{9},
-            int64_t{13}, int64_t{16}, int64_t{17}, int64_t{19}, int64_t{31}, int64_t{32}, most}) {
+      for (const int64_t tokens : {int64_t{2}, int64_t{3}, int64_t{5}, int64_t{6}, int64_t{7},
+                                   int64_t{8}, int64_t{9}, int64_t{13}, int64_t{16}, int64_t{17},
+                                   int64_t{19}, int64_t{26}, int64_t{31}, int64_t{32}, most}) {
         std::vector<float> together(static_cast<size_t>(tokens * 19));
         MatMulTask task = problem.Task(together.data());
         task.tokens = tokens;
