@@ -101,8 +101,8 @@ class KvBench {
       test.n_gen = steps;
       Operation operation("beam step", beams);
       for (int64_t i = 0; i < options_.repetitions; ++i) {
-        KVANT_ASSIGN(const double seconds, RunBeams(*runner, tokens, test));
-        operation.seconds.push_back(seconds / static_cast<double>(steps));
+        KVANT_ASSIGN(const SpeedTimes times, RunBeams(*runner, tokens, test));
+        operation.seconds.push_back(times.seconds / static_cast<double>(steps));
       }
       operation.bytes = runner->stats().kv_bytes_used;
       if (single == 0) single = Median(operation.seconds);

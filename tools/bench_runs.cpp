@@ -151,14 +151,19 @@ Status SpeedRunner::SetDepth(int64_t depth) {
   return {};
 }
 
+namespace {
+
+uint64_t BusBytes(const Runner& runner) {
+  const RunnerStats stats = runner.stats();
+  return stats.bytes_to_device + stats.bytes_to_host;
+}
+
+}  // namespace
+
 Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   for (const SequenceId sequence : sequences_) KVANT_TRY(runner_->Rewind(sequence, depth_));
   Times times;
-  const auto bus_bytes = [this] {
-    const RunnerStats stats = runner_->stats();
-    return stats.bytes_to_device + stats.bytes_to_host;
-  };
-  const uint64_t bus_before = bus_bytes();
+  const uint64_t bus_before = BusBytes(*runner_);
   const auto start = Clock::now();
   if (test.n_prompt > 0) {
     KVANT_TRY(StepAll(test.n_prompt));
@@ -166,7 +171,7 @@ Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   }
   for (int64_t i = 0; i < test.n_gen; ++i) KVANT_TRY(StepAll(1));
   times.seconds = SecondsSince(start);
-  times.bus_bytes = bus_bytes() - bus_before;
+  times.bus_bytes = BusBytes(*runner_) - bus_before;
   for (const SequenceId sequence : sequences_) KVANT_TRY(CheckLogits(runner_->logits(sequence)));
   return times;
 }
@@ -187,7 +192,8 @@ Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number
   return seconds;
 }
 
-Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const SpeedCase& test) {
+Result<SpeedTimes> RunBeams(Runner& runner, std::span<const TokenId> prompt,
+                            const SpeedCase& test) {
   BeamGenerateOptions generate;
   generate.search.beams = static_cast<int32_t>(test.beams);
   generate.search.max_new_tokens = test.n_gen + 1;
@@ -196,10 +202,14 @@ Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const S
   // reordering of each.
   Clock::time_point first;
   Clock::time_point last;
+  uint64_t bus_before = 0;
   int64_t choices = 0;
   generate.on_step = [&](size_t, const BeamSearch&) {
     last = Clock::now();
-    if (choices++ == 0) first = last;
+    if (choices++ == 0) {
+      first = last;
+      bus_before = BusBytes(runner);
+    }
     return BeamStep::kGoOn;
   };
   const size_t length = static_cast<size_t>(std::max<int64_t>(test.depth, 1));
@@ -211,7 +221,8 @@ Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const S
   if (!source.frames.empty()) generate.frames = {&source.frames, 1};
   KVANT_ASSIGN(const auto found, GenerateBeams(runner, {&tokens, 1}, generate));
   if (found.front().cancelled) return MakeError(ErrorCode::kCancelled, "cancelled");
-  return std::chrono::duration<double>(last - first).count();
+  return SpeedTimes{.seconds = std::chrono::duration<double>(last - first).count(),
+                    .bus_bytes = BusBytes(runner) - bus_before};
 }
 
 }  // namespace kvant::tools

@@ -44,6 +44,12 @@ struct SourceInput {
 // So many positions of it.
 SourceInput RandomSource(const Model& model, int64_t positions, uint64_t seed);
 
+struct SpeedTimes {
+  double seconds = 0;        // of the test
+  double first_seconds = 0;  // until the logits of the prompt
+  uint64_t bus_bytes = 0;    // to and from a device that attends
+};
+
 // Sequences of random tokens and the tests that are run on them.
 class SpeedRunner {
  public:
@@ -55,11 +61,7 @@ class SpeedRunner {
   // Fills the sequences with so many tokens each; later tests begin there.
   Status SetDepth(int64_t depth);
 
-  struct Times {
-    double seconds = 0;        // of the test
-    double first_seconds = 0;  // until the logits of the prompt
-    uint64_t bus_bytes = 0;    // to and from a device that attends
-  };
+  using Times = SpeedTimes;
   // Back to the depth, and the test from there. kInvalid if logits are no numbers.
   Result<Times> Run(const SpeedCase& test);
 
@@ -78,9 +80,9 @@ class SpeedRunner {
 // Seconds in which a source of test.source tokens is encoded; `number` makes it another one.
 Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number);
 
-// Seconds of n_gen steps of a beam search after a prompt of test.depth tokens (at least one), which
+// What n_gen steps of a beam search take after a prompt of test.depth tokens (at least one), which
 // a runner with a prefix cache has computed once, and behind a source if test.source is above 0.
-Result<double> RunBeams(Runner& runner, std::span<const TokenId> prompt, const SpeedCase& test);
+Result<SpeedTimes> RunBeams(Runner& runner, std::span<const TokenId> prompt, const SpeedCase& test);
 
 // kvant bench MODEL: all tests of one model.
 Status BenchSpeed(const BenchOptions& options, const BenchModel& model, BenchReport& report);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/cuda/emulated_device.h"
 #include "tests/shared_data.h"
 #include "tests/tools/program.h"
 
@@ -161,6 +162,20 @@ TEST_F(BenchTest, CountsTheLayersOfWindows) {
   const double quantized = 7 * layer + 256 * 512;
   EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32);
   EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+}
+
+// Rows with queries, keys and values, and results of both layers, whoever searches.
+TEST_F(BenchTest, CountsTheBytesOverTheBusToADevice) {
+  const EmulatedDriver driver;
+  const json rows = Rows({"--synthetic", "gpt-oss-tiny:Q8_0", "-p", "0", "-n", "3", "-d", "40",
+                          "-r", "1", "-t", "1", "--beams", "1,4", "--offload", "attention"});
+  ASSERT_EQ(rows.size(), 2u);
+  const uint64_t row = 2 * (4 * 64 + 2 * 2 * 64 + 4 * 64) * sizeof(float);
+  for (const json& found : rows) {
+    const uint64_t beams = found["n_beams"].get<uint64_t>();
+    EXPECT_GT(found["bus_bytes_per_step"].get<uint64_t>(), beams * row);
+    EXPECT_LT(found["bus_bytes_per_step"].get<uint64_t>(), beams * row + 16384);
+  }
 }
 
 // The sizes of moe-tiny.
