@@ -2,6 +2,9 @@
 //
 //     device_attention DEPTH ROWS KV_HEADS HEADS_PER_KV DIM f16|q8 [REPETITIONS]
 //
+// DIM is that of keys and of values, or LATENT+ROPE: latent attention in its absorbed form, of one
+// kv head.
+//
 // Each row is a query behind DEPTH positions; up to 63 rows share all of them, as beams do, more
 // are a prompt's chunk behind them. The layers of a cache that is larger than the device's own
 // caches are attended to one after the other, as in a model. Prints one line of JSON: the median
@@ -28,9 +31,18 @@ namespace {
 constexpr int64_t kFewRows = 63;
 
 struct Problem {
-  int64_t depth, rows, kv_heads, heads_per_kv, dim;
+  int64_t depth, rows, kv_heads, heads_per_kv, v_dim, k_dim;
+  bool latent;
   bool q8;
   int repetitions;
+
+  int64_t heads() const { return kv_heads * heads_per_kv; }
+  int64_t query_dim() const { return k_dim + (latent ? v_dim : 0); }
+  cuda::LayerBlocks BlocksOf(const kv::GroupShape& shape, int64_t layer) const {
+    cuda::LayerBlocks blocks = kv::DeviceStore::Describe(shape, static_cast<size_t>(layer));
+    blocks.key_form = latent ? cuda::KeyForm::kValueFirst : cuda::KeyForm::kStored;
+    return blocks;
+  }
 };
 
 int64_t Number(const char* text) { return std::strtoll(text, nullptr, 10); }
@@ -135,24 +147,25 @@ Result<Seconds> Measure(cuda::Device& device, const Problem& p, const kv::GroupS
                         const cuda::Memory& cache, cuda::AttentionParams params) {
   const bool few = p.rows <= kFewRows;
   const int64_t end = p.depth + (few ? 1 : p.rows);
-  params.blocks = kv::DeviceStore::Describe(shape, 0);
-  const int64_t heads = p.kv_heads * p.heads_per_kv;
-  const size_t row_bytes = static_cast<size_t>(heads * p.dim) * sizeof(float);
-  KVANT_ASSIGN(const cuda::Memory input,
-               device.Allocate(cuda::MemoryKind::kDevice, row_bytes * static_cast<size_t>(p.rows)));
-  KVANT_ASSIGN(const cuda::Memory output,
-               device.Allocate(cuda::MemoryKind::kDevice, row_bytes * static_cast<size_t>(p.rows)));
+  const int64_t heads = p.heads();
+  const auto rows_of = [&](int64_t dim) {
+    return device.Allocate(cuda::MemoryKind::kDevice,
+                           static_cast<size_t>(p.rows * heads * dim) * sizeof(float));
+  };
+  KVANT_ASSIGN(const cuda::Memory input, rows_of(p.query_dim()));
+  KVANT_ASSIGN(const cuda::Memory output, rows_of(p.v_dim));
   KVANT_TRY(device.Fill(cuda::Stream::kWork, input.address(), std::byte{0x3c}, input.bytes()));
   const int64_t spans = few ? (end - 1) / cuda::kSpanPositions + 1 : 1;
   KVANT_ASSIGN(
       const cuda::Memory partials,
       device.Allocate(cuda::MemoryKind::kDevice,
-                      static_cast<size_t>(p.rows * heads * spans * (cuda::kPartialHead + p.dim)) *
+                      static_cast<size_t>(p.rows * heads * spans * (cuda::kPartialHead + p.v_dim)) *
                           sizeof(float)));
   params.input = input.pointer<const float>();
   params.output = output.pointer<float>();
   params.partials = few ? partials.pointer<float>() : nullptr;
-  params.input_stride = params.output_stride = heads * p.dim;
+  params.input_stride = heads * p.query_dim();
+  params.output_stride = heads * p.v_dim;
   params.heads_per_kv = static_cast<int32_t>(p.heads_per_kv);
   const int64_t queries = p.rows * p.heads_per_kv;
   const cuda::AttentionPlan plan =
@@ -163,7 +176,7 @@ Result<Seconds> Measure(cuda::Device& device, const Problem& p, const kv::GroupS
   params.spans = static_cast<int32_t>(spans);
   params.scale = 0.1f;
   const auto attend = [&](int64_t layer) {
-    params.blocks = kv::DeviceStore::Describe(shape, static_cast<size_t>(layer));
+    params.blocks = p.BlocksOf(shape, layer);
     params.blocks.memory = cache.pointer();
     return device.Attend(params, plan, {params.query_tiles, p.kv_heads, spans});
   };
@@ -175,10 +188,10 @@ Result<Seconds> Measure(cuda::Device& device, const Problem& p, const kv::GroupS
                          .sinks = nullptr,
                          .pieces = 1,
                          .spans = params.spans,
-                         .v_dim = static_cast<int32_t>(p.dim),
+                         .v_dim = static_cast<int32_t>(p.v_dim),
                          .window = 0,
                          .window_kind = cuda::Window::kSliding},
-                        {p.rows, heads, (p.dim + cuda::kMergedDims - 1) / cuda::kMergedDims});
+                        {p.rows, heads, (p.v_dim + cuda::kMergedDims - 1) / cuda::kMergedDims});
   };
   KVANT_ASSIGN(const double alone, TimeOf(device, std::ssize(shape.layers), p.repetitions, attend));
   double merged = alone;
@@ -196,7 +209,8 @@ Status Run(const Problem& p) {
   KVANT_ASSIGN(const std::shared_ptr<cuda::Device> device, cuda::Device::Open());
   kv::GroupShape shape;
   shape.kv_heads = static_cast<int>(p.kv_heads);
-  shape.k_dim = shape.v_dim = static_cast<int>(p.dim);
+  shape.k_dim = static_cast<int>(p.k_dim);
+  shape.v_dim = static_cast<int>(p.v_dim);
   shape.k_type = shape.v_type = p.q8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
   shape.layers = {0};
   const bool few = p.rows <= kFewRows;
@@ -207,7 +221,7 @@ Status Run(const Problem& p) {
       few ? std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kCacheBytes / bytes))) : 1;
   for (int64_t layer = 1; layer < layers; ++layer) shape.layers.push_back(static_cast<int>(layer));
   cuda::AttentionParams params{};
-  params.blocks = kv::DeviceStore::Describe(shape, 0);
+  params.blocks = p.BlocksOf(shape, 0);
   KVANT_TRY(device->CanAttend(params.blocks));
   KVANT_ASSIGN(const cuda::Memory cache,
                device->Allocate(cuda::MemoryKind::kDevice,
@@ -215,18 +229,18 @@ Status Run(const Problem& p) {
   KVANT_TRY(FillCache(*device, cache, p.q8));
   KVANT_ASSIGN(const cuda::Memory tables, MakeTables(*device, p, &params.tables));
   KVANT_ASSIGN(const Seconds seconds, Measure(*device, p, shape, cache, params));
-  const int64_t heads = p.kv_heads * p.heads_per_kv;
   const double seen = few ? static_cast<double>(p.depth + 1)
                           : static_cast<double>(p.depth) + static_cast<double>(p.rows + 1) / 2;
-  const double macs = 2 * static_cast<double>(p.rows * heads * p.dim) * seen;
+  const double macs = static_cast<double>(p.rows * p.heads() * (p.query_dim() + p.v_dim)) * seen;
   fmt::print(
       "{{\"device\": \"{}\", \"depth\": {}, \"rows\": {}, \"kv_heads\": {}, \"heads\": {}, "
-      "\"dim\": {}, \"type\": \"{}\", \"layers\": {}, \"microseconds\": {:.2f}, "
+      "\"k_dim\": {}, \"v_dim\": {}, \"type\": \"{}\", \"layers\": {}, \"microseconds\": {:.2f}, "
       "\"microseconds_merged\": {:.2f}, \"gigabytes_per_second\": {:.1f}, "
       "\"gigabytes_per_second_merged\": {:.1f}, \"teraflops\": {:.2f}}}\n",
-      device->facts().name, p.depth, p.rows, p.kv_heads, heads, p.dim, p.q8 ? "q8" : "f16", layers,
-      seconds.alone * 1e6, seconds.merged * 1e6, bytes / seconds.alone * 1e-9,
-      bytes / seconds.merged * 1e-9, 2 * macs / seconds.alone * 1e-12);
+      device->facts().name, p.depth, p.rows, p.kv_heads, p.heads(), p.query_dim(), p.v_dim,
+      p.q8 ? "q8" : "f16", layers, seconds.alone * 1e6, seconds.merged * 1e6,
+      bytes / seconds.alone * 1e-9, bytes / seconds.merged * 1e-9,
+      2 * macs / seconds.alone * 1e-12);
   return {};
 }
 
@@ -236,21 +250,29 @@ Status Run(const Problem& p) {
 int main(int argc, char** argv) {
   if (argc < 7 || argc > 8 ||
       (std::strcmp(argv[6], "f16") != 0 && std::strcmp(argv[6], "q8") != 0)) {
-    fmt::print(
-        stderr,
-        "usage: device_attention DEPTH ROWS KV_HEADS HEADS_PER_KV DIM f16|q8 [REPETITIONS]\n");
+    fmt::print(stderr,
+               "usage: device_attention DEPTH ROWS KV_HEADS HEADS_PER_KV DIM|LATENT+ROPE f16|q8 "
+               "[REPETITIONS]\n");
     return 2;
   }
+  const char* rope = std::strchr(argv[5], '+');
   kvant::Problem problem{kvant::Number(argv[1]),
                          kvant::Number(argv[2]),
                          kvant::Number(argv[3]),
                          kvant::Number(argv[4]),
                          kvant::Number(argv[5]),
+                         kvant::Number(rope == nullptr ? argv[5] : rope + 1),
+                         rope != nullptr,
                          std::strcmp(argv[6], "q8") == 0,
                          argc == 8 ? static_cast<int>(kvant::Number(argv[7])) : 20};
   if (problem.depth < 0 || problem.rows < 1 || problem.kv_heads < 1 || problem.heads_per_kv < 1 ||
-      problem.repetitions < 1) {
+      problem.v_dim < 1 || problem.k_dim < 1 || problem.repetitions < 1) {
     fmt::print(stderr, "device_attention: expected positive numbers\n");
+    return 2;
+  }
+  if (problem.latent && problem.kv_heads != 1) {
+    fmt::print(stderr, "device_attention: expected one kv head with latents, found {}\n",
+               problem.kv_heads);
     return 2;
   }
   const kvant::Status status = kvant::Run(problem);

@@ -114,7 +114,8 @@ Status Device::LoadKernels() {
                                                         "kvant_hopper_256",
                                                         "kvant_hopper_codes_64",
                                                         "kvant_hopper_codes_128",
-                                                        "kvant_hopper_codes_256"};
+                                                        "kvant_hopper_codes_256",
+                                                        "kvant_latents"};
   for (size_t i = 0; i < kKernels; ++i) {
     KVANT_TRY(driver_.Check(call().module_get_function(&kernels_[i], module_, kNames[i]),
                             "cuModuleGetFunction"));
@@ -229,40 +230,48 @@ Status Device::Store(const StoreParams& params, Grid grid) {
 }
 
 Status Device::Merge(const MergeParams& params, Grid grid) {
-  return Launch(kMerge, grid, kThreads, kMergeSharedBytes, &params);
+  return Launch(kMerge, grid, kMergeThreads, kMergeSharedBytes, &params);
 }
 
 Status Device::Copy(const CopyParams& params, Grid grid) {
   return Launch(kCopy, grid, kThreads, 0, &params);
 }
 
-int Device::RoundOf(const LayerBlocks& blocks, int tiles) const {
-  int round = kRoundMost;
-  while (round > 0 && SpanLayoutOf(blocks, tiles, round).bytes > facts_.shared_bytes_max) --round;
-  return round;
+SpanLayout Device::LayoutOf(const LayerBlocks& blocks, int tiles) const {
+  const bool latent = blocks.key_form == KeyForm::kValueFirst;
+  const auto layout = [&](int round) {
+    return latent ? LatentLayoutOf(blocks, round) : SpanLayoutOf(blocks, tiles, round);
+  };
+  int round = latent ? kLatentStages : kRoundMost;
+  while (round > 1 && layout(round).bytes > facts_.shared_bytes_max) --round;
+  return layout(round);
 }
 
 Status Device::CanAttend(const LayerBlocks& blocks) const {
-  for (const int dim : {blocks.k_dim, blocks.v_dim}) {
-    if (dim >= kDimStep && dim <= kDimMax && dim % kDimStep == 0) continue;
+  const bool latent = blocks.key_form == KeyForm::kValueFirst;
+  const auto check = [](int dim, int most) -> Status {
+    if (dim >= kDimStep && dim <= most && dim % kDimStep == 0) return {};
     return MakeError(ErrorCode::kNotSupported,
                      "CUDA: expected heads of a multiple of {} dimensions up to {}, found {}",
-                     kDimStep, kDimMax, dim);
-  }
-  if (RoundOf(blocks, 4) > 0) return {};
+                     kDimStep, most, dim);
+  };
+  KVANT_TRY(check(blocks.k_dim, kDimMax));
+  KVANT_TRY(check(blocks.v_dim, latent ? kLatentMost : kDimMax));
+  const SpanLayout layout = LayoutOf(blocks, 4);
+  if (layout.bytes <= facts_.shared_bytes_max) return {};
   return MakeError(ErrorCode::kNotSupported,
                    "CUDA device {}: attention of {} and {} dimensions takes {} bytes of shared "
                    "memory, found {}",
-                   facts_.name, blocks.k_dim, blocks.v_dim, SpanLayoutOf(blocks, 4, 1).bytes,
-                   facts_.shared_bytes_max);
+                   facts_.name, blocks.k_dim, blocks.v_dim, layout.bytes, facts_.shared_bytes_max);
 }
 
 AttentionPlan Device::PlanOf(const LayerBlocks& blocks, int64_t queries, Rows rows) const {
   const auto size_of = [](int dims) { return dims <= 64 ? 0 : dims <= 128 ? 1 : 2; };
   AttentionPlan plan;
   const int size = size_of(std::max(blocks.k_dim, blocks.v_dim));
-  if (rows == Rows::kManyOfOneSequence && facts_.major == kHopperMajor && facts_.minor == 0 &&
-      HopperBytes(size) <= facts_.shared_bytes_max) {
+  const bool latent = blocks.key_form == KeyForm::kValueFirst;
+  if (!latent && rows == Rows::kManyOfOneSequence && facts_.major == kHopperMajor &&
+      facts_.minor == 0 && HopperBytes(size) <= facts_.shared_bytes_max) {
     const bool codes = blocks.k_element == Element::kInt8 || blocks.v_element == Element::kInt8;
     plan.kernel = (codes ? kHopperCodes : kHopper) + size;
     plan.threads = kHopperThreads;
@@ -271,12 +280,13 @@ AttentionPlan Device::PlanOf(const LayerBlocks& blocks, int64_t queries, Rows ro
     return plan;
   }
   // Query vectors of a thread block share what they read.
-  const int tiles = rows == Rows::kFew && queries <= kWarpQueries ? 1 : 4;
-  plan.kernel = (tiles == 1 ? kSpans : kSpans4) + size_of(blocks.v_dim);
+  const int tiles = latent || (rows == Rows::kFew && queries <= kWarpQueries) ? 1 : 4;
+  plan.kernel = latent ? kLatents : (tiles == 1 ? kSpans : kSpans4) + size_of(blocks.v_dim);
   plan.threads = kSpanThreads;
   plan.block_queries = tiles * kWarpQueries;
-  plan.round = RoundOf(blocks, tiles);
-  plan.shared_bytes = static_cast<size_t>(SpanLayoutOf(blocks, tiles, plan.round).bytes);
+  const SpanLayout layout = LayoutOf(blocks, tiles);
+  plan.round = layout.round;
+  plan.shared_bytes = static_cast<size_t>(layout.bytes);
   return plan;
 }
 

@@ -163,7 +163,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Merge(const MergeParams& params, Grid grid);
   Status Copy(const CopyParams& params, Grid grid);
 
-  // Whether heads of these dimensions are small enough for the device's shared memory.
+  // Whether heads, or latents, of these dimensions are small enough for the device's shared memory.
   // kNotSupported says what was expected.
   Status CanAttend(const LayerBlocks& blocks) const;
 
@@ -205,9 +205,10 @@ class Device : public std::enable_shared_from_this<Device> {
     kSpans,
     kSpans4 = kSpans + 3,
     kHopper = kSpans4 + 3,
-    kHopperCodes = kHopper + 3
+    kHopperCodes = kHopper + 3,
+    kLatents = kHopperCodes + 3
   };
-  static constexpr size_t kKernels = kHopperCodes + 3;
+  static constexpr size_t kKernels = kLatents + 1;
 
   Device(const Driver& driver, DeviceFacts facts) : driver_(driver), facts_(std::move(facts)) {}
   Status Start();
@@ -215,8 +216,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Bind();  // makes the device's context the calling thread's
   Status Launch(int kernel, const Grid& grid, int threads, size_t shared_bytes, const void* params);
   Object StreamOf(Stream stream) const { return streams_[static_cast<size_t>(stream)]; }
-  // Blocks that a thread block of span_rows.h takes at a time; 0: none fits.
-  int RoundOf(const LayerBlocks& blocks, int tiles) const;
+  // With as many blocks at a time as there is room for, one at least.
+  SpanLayout LayoutOf(const LayerBlocks& blocks, int tiles) const;
 
   const DriverFunctions& call() const { return driver_.call(); }
 

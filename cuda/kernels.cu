@@ -1,6 +1,7 @@
 // The kernels for the device: thin entries to the templates of cuda/kernels/, whose names
 // cuda/device.cpp looks for.
 #include "cuda/kernels/hopper.h"
+#include "cuda/kernels/latent_rows.h"
 #include "cuda/kernels/span_rows.h"
 
 namespace kvant::cuda {
@@ -23,16 +24,22 @@ __device__ Block ThisBlock() {
 #define KVANT_SPANS(dims, tiles, blocks_per_sm)                                      \
   extern "C" __global__ void __launch_bounds__(kSpanThreads, blocks_per_sm)          \
       kvant_spans_##dims##_##tiles(const __grid_constant__ AttentionParams params) { \
-    SpanBlock block = ThisBlock<SpanBlock>();                                        \
+    GpuBlock block = ThisBlock<GpuBlock>();                                          \
     SpanRows<dims, tiles>::Run(block, params);                                       \
   }
 
-KVANT_SPANS(64, 1, 2)
-KVANT_SPANS(128, 1, 2)
-KVANT_SPANS(256, 1, 1)
+KVANT_SPANS(64, 1, 3)
+KVANT_SPANS(128, 1, 3)
+KVANT_SPANS(256, 1, 2)
 KVANT_SPANS(64, 4, 1)
 KVANT_SPANS(128, 4, 1)
 KVANT_SPANS(256, 4, 1)
+
+extern "C" __global__ void __launch_bounds__(kSpanThreads, 1)
+    kvant_latents(const __grid_constant__ AttentionParams params) {
+  GpuBlock block = ThisBlock<GpuBlock>();
+  LatentRows::Run(block, params);
+}
 
 // Empty on devices that have none of these instructions; cuda/device.cpp does not start it there.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -60,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kvant_store(StoreParams p
   StoreRow(block, params);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) kvant_merge(MergeParams params) {
+extern "C" __global__ void __launch_bounds__(kMergeThreads) kvant_merge(MergeParams params) {
   GpuBlock block = ThisBlock<GpuBlock>();
   MergeSpans(block, params, static_cast<int>(gridDim.y));
 }

@@ -184,7 +184,8 @@ uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options) {
   const auto on_device = std::count_if(groups.begin(), groups.end(), [](const auto& shape) {
     return shape.store == kv::DeviceStore::kName;
   });
-  return 2 * std::bit_ceil(static_cast<uint64_t>(options.chunk) * row) + plan.DeviceBytes(limits) +
+  // Rows that come, their results, and rows that are stored.
+  return 3 * std::bit_ceil(static_cast<uint64_t>(options.chunk) * row) + plan.DeviceBytes(limits) +
          static_cast<uint64_t>(on_device) * graph::DeviceAttention::TableBytes(limits);
 }
 

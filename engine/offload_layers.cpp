@@ -10,14 +10,16 @@ namespace {
 
 constexpr int64_t kDeviceHeadStep = 8;
 constexpr int64_t kDeviceHeadMax = 256;
+constexpr int64_t kDeviceLatentMax = 512;
 
-bool HasHeads(int64_t dim) {
-  return dim > 0 && dim <= kDeviceHeadMax && dim % kDeviceHeadStep == 0;
+bool IsDimension(int64_t dim, int64_t most) {
+  return dim > 0 && dim <= most && dim % kDeviceHeadStep == 0;
 }
 
 bool CanOffload(const graph::CacheLayer& layer) {
-  return layer.state_floats == 0 && layer.keeps == graph::Keeps::kTokens && !layer.latent &&
-         HasHeads(layer.k_dim) && HasHeads(layer.v_dim);
+  return layer.state_floats == 0 && layer.keeps == graph::Keeps::kTokens &&
+         IsDimension(layer.k_dim, kDeviceHeadMax) &&
+         IsDimension(layer.v_dim, layer.latent ? kDeviceLatentMax : kDeviceHeadMax);
 }
 
 Offload default_offload = Offload::kNone;
@@ -58,9 +60,9 @@ Status CheckOffload(const Model& model, const SessionOptions& options) {
   if (!OffloadableLayers(model, options).empty()) return {};
   return MakeError(ErrorCode::kNotSupported,
                    "offload: none of the layers can be offloaded; expected attention over the "
-                   "tokens of a sequence, not latent, with heads of a multiple of {} dimensions up "
-                   "to {}",
-                   kDeviceHeadStep, kDeviceHeadMax);
+                   "tokens of a sequence, with heads of a multiple of {} dimensions up to {}, or "
+                   "latents up to {}",
+                   kDeviceHeadStep, kDeviceHeadMax, kDeviceLatentMax);
 }
 
 std::vector<int> OffloadableLayers(const Model& model, const SessionOptions& options) {

@@ -19,8 +19,8 @@ SessionOptions WithDefaultOffload(const Model& model, SessionOptions options);
 Status CheckOffload(const Model& model, const SessionOptions& options);
 
 // The cache ids of the layers that the options name and that a device can compute: attentions over
-// a sequence's own tokens, other than latent ones, with heads of a multiple of 8 dimensions up to
-// 256. Ascending; empty without an offload.
+// a sequence's own tokens, with heads of a multiple of 8 dimensions up to 256, or latents of up to
+// 512. Ascending; empty without an offload.
 std::vector<int> OffloadableLayers(const Model& model, const SessionOptions& options);
 
 }  // namespace kvant

@@ -11,12 +11,13 @@ endif()
 foreach(entry
     "Runner=*RunnerKinds*/mixed_q8_window_33:*Runner*/mixed_f16_window_7:-*RunnerKinds*/mixed_f16_window_7"
     "Beams=BeamGenerator*:*BeamEdges*:*Draft*/*f16*"
+    "Latents=*RunnerKinds*/latent_f16:*RunnerKinds*/latent_q8:*Beam*/latent_f16:*Draft*/latent_q8:LatentCache*:*LatentBits*"
     "Recurrent=*Recurrent*/qwen35_four:*State*/qwen35_four:*Recurrent*/falcon_h1"
     "Sessions=*/SessionFile*:Preemption*:PrefixCache*:Scheduler*:Shakespeare*:Gemma3*:KvTensors*")
   string(REGEX MATCH "^[^=]+" name ${entry})
   string(REGEX REPLACE "^[^=]+=" "" filter ${entry})
   add_test(OnDevice/${name} ${program} --gtest_filter=${filter} --gtest_brief=1)
-  set_tests_properties(OnDevice/${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "KVANT_TEST_OFFLOAD=emulated")
+  set_tests_properties(OnDevice/${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT "KVANT_TEST_OFFLOAD=emulated")
 endforeach()
 
 # "Suite." or "Suite/0.  # TypeParam = float" opens a suite; its tests follow indented.

@@ -95,6 +95,7 @@ class GpuBlock {
   int x, y, z;
   std::byte* shared;
 
+  KVANT_GPU void SetThreads(int /*threads*/) {}
   template <class Step>
   KVANT_GPU void Each(const Step& step) {
     step(static_cast<int>(threadIdx.x));
@@ -136,6 +137,8 @@ class GpuBlock {
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
   }
+  // The lanes of a warp have come here; what each wrote to memory is there for the others.
+  KVANT_GPU static void WarpBarrier() { __syncwarp(); }
 
   // Loads through the caches; the address is a multiple of the size.
   KVANT_GPU static Words2 Load8(const std::byte* from) {
@@ -175,6 +178,17 @@ class GpuBlock {
     const unsigned address = static_cast<unsigned>(
         __cvta_generic_to_shared(matrix + (row + lane % rows) * stride + col + lane / 16 * 8));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b[0].value), "=r"(b[1].value), "=r"(b[2].value), "=r"(b[3].value)
+                 : "r"(address));
+  }
+  // b = four blocks of 8 x 8 halves, one below the other, of the transpose of a row-major matrix
+  // from (row, col) on: eight of its rows are columns of b.
+  KVANT_GPU static void LoadTransposedB(PerThread<uint32_t> (&b)[4], const Half* matrix, int stride,
+                                        int row, int col) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const unsigned address = static_cast<unsigned>(
+        __cvta_generic_to_shared(matrix + (row + lane % 8) * stride + col + lane / 8 * 8));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(b[0].value), "=r"(b[1].value), "=r"(b[2].value), "=r"(b[3].value)
                  : "r"(address));
   }
@@ -275,6 +289,7 @@ class HostBlock {
   int first = 0;
   int last = kThreads;
 
+  void SetThreads(int threads) { last = threads; }
   template <class Step>
   void Each(const Step& step) {
     for (int thread = first; thread < last; ++thread) step(thread);
@@ -299,6 +314,8 @@ class HostBlock {
     last = end;
   }
   void Barrier() {}
+  static void Wait() {}
+  static void WarpBarrier() {}
   static void CopyAhead(void* to, const void* from) { std::memcpy(to, from, 16); }
   static void CopyAhead(void* to, const void* from, int bytes) {
     if (bytes > 0) {
@@ -330,6 +347,16 @@ class HostBlock {
         const Half* pair = matrix + (row + (lane % 4 * 2 + part % 2 * 8) % rows) * stride + col +
                            lane / 4 + part / 2 * 8;
         b[part][thread] = Pair(pair[0], pair[stride]);
+      }
+    }
+  }
+  void LoadTransposedB(PerThread<uint32_t> (&b)[4], const Half* matrix, int stride, int row,
+                       int col) const {
+    for (int thread = first; thread < last; ++thread) {
+      for (int part = 0; part < 4; ++part) {
+        const Half* pair =
+            matrix + (row + thread % 32 / 4) * stride + col + part * 8 + thread % 4 * 2;
+        b[part][thread] = Pair(pair[0], pair[1]);
       }
     }
   }

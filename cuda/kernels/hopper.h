@@ -49,7 +49,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
   }
 
  private:
-  static constexpr bool kScoresFirst = !kCodes && kDims <= 128;
+  static constexpr bool kScoresFirst = !kCodes && kDims <= 64;
 
 #ifdef __CUDACC__
 
@@ -139,6 +139,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
         joined_total_[half][t] = 0.0f;
       }
     });
+    if constexpr (At::kJoinedInRegisters) ClearBefore(block, joined_);
   }
 
   template <class Block>
@@ -236,8 +237,6 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
     });
   }
 
-  // Caps and biases the scores, and hides single positions. What few models need has its scores in
-  // an array, so that others keep their registers.
   template <class Block>
   KVANT_GPU void Change(Block& block, const AttentionParams& p, const Piece& piece, int span) {
     block.Each([&](int t) {
@@ -248,14 +247,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
         for (int i = 0; i < 4; ++i) scores[4 * n + i] = ScoreAt(n)[i][t];
       }
       const QueryRow rows[2] = {rows_[0][t], rows_[1][t]};
-#pragma unroll 1
-      for (int n = 0; n < kSpanPositions / 2; ++n) {
-        if (scores[n] == -Infinity()) continue;
-        const QueryRow& row = rows[n / 2 % 2];
-        const int position = span * kSpanPositions + n / 4 * 8 + t % 4 * 2 + n % 2;
-        scores[n] =
-            IsHidden(p, piece, row, position) ? -Infinity() : Changed(p, row, position, scores[n]);
-      }
+      ChangeScores(p, piece, rows, span * kSpanPositions + t % 4 * 2, scores);
 #pragma unroll
       for (int n = 0; n < kSpanPositions / 8; ++n) {
 #pragma unroll
@@ -331,9 +323,18 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
     EndTile(block, tile);
   }
 
-  // A thread's joined sums: four of them, those of the other threads, the next four.
+  // Four of a thread's joined sums; in shared memory those of the other threads follow, then the
+  // next four.
   KVANT_GPU static Words4* JoinedAt(std::byte* shared, int t, int n) {
     return reinterpret_cast<Words4*>(shared + At::kJoined) + n * At::kQueries * 2 + (t - 128);
+  }
+  KVANT_GPU Words4 Joined(std::byte* shared, int t, int n) const {
+    if constexpr (At::kJoinedInRegisters) {
+      return {{AsBits(joined_[n][0][t]), AsBits(joined_[n][1][t]), AsBits(joined_[n][2][t]),
+               AsBits(joined_[n][3][t])}};
+    } else {
+      return *JoinedAt(shared, t, n);
+    }
   }
 
   template <class Block>
@@ -356,14 +357,16 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
       }
 #pragma unroll
       for (int n = 0; n < kDims / 8; ++n) {
-        Words4* place = JoinedAt(block.shared, t, n);
-        Words4 words = first ? Words4{{0, 0, 0, 0}} : *place;
+        const bool none = !At::kJoinedInRegisters && first;
+        Words4 words = none ? Words4{{0, 0, 0, 0}} : Joined(block.shared, t, n);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          words.w[i] = AsBits(
-              Join(factors[i / 2], AsFloat(words.w[i]), seen[i / 2] ? sums_[n][i][t] : 0.0f));
+          const float joined =
+              Join(factors[i / 2], AsFloat(words.w[i]), seen[i / 2] ? sums_[n][i][t] : 0.0f);
+          words.w[i] = AsBits(joined);
+          if constexpr (At::kJoinedInRegisters) joined_[n][i][t] = joined;
         }
-        *place = words;
+        if constexpr (!At::kJoinedInRegisters) *JoinedAt(block.shared, t, n) = words;
       }
     });
   }
@@ -382,11 +385,11 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
         to[half] = p.output + static_cast<int64_t>(piece.first_row + row.row) * p.output_stride +
                    row.head * v_dim;
       }
-#pragma unroll 1
+#pragma unroll
       for (int n = 0; n < kDims / 8; ++n) {
         const int column = 8 * n + t % 4 * 2;
         if (column >= v_dim) break;
-        const Words4 words = *JoinedAt(block.shared, t, n);
+        const Words4 words = Joined(block.shared, t, n);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if (rows_[half][t].row < 0) continue;
@@ -416,6 +419,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
   PerThread<float> scores_[At::kTiles][At::kTile / 8][4];
   PerThread<HalfPair> weights_[kSpanPositions / 16][4];
   PerThread<float> sums_[kDims / 8][4];
+  PerThread<float> joined_[At::kJoinedInRegisters ? kDims / 8 : 1][4];  // of the spans before
 };
 
 }  // namespace kvant::cuda

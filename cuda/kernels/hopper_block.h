@@ -37,7 +37,6 @@ enum class Sums : uint8_t { kNew, kGoOn };
 
 class HopperBlock : public GpuBlock {
  public:
-  KVANT_GPU void SetThreads(int /*threads*/) {}
   // The warpgroup of this thread.
   KVANT_GPU static int Group() { return static_cast<int>(threadIdx.x) / 128; }
   template <int kRegisters, bool kMore>
@@ -210,7 +209,6 @@ class HopperBlock : public GpuBlock {
 // On the host a warpgroup's steps are run when what they wait for is there.
 class HopperBlock : public HostBlock {
  public:
-  void SetThreads(int threads) { last = threads; }
   template <class Body>
   void InGroup(int group, const Body& body) {
     const int all = last;

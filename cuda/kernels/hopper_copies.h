@@ -61,7 +61,6 @@ class HopperCopies {
     const int number = piece.spans_at + span - piece.begin / kSpanPositions;
     const int first = p.tables.span_entries[number];
     const int end = p.tables.span_entries[number + 1];
-    const bool hides = piece.hidden_begin < piece.hidden_end;
     SpanHead* head = HeadOf(block.shared, span);
     block.Each([&](int t) {
       if (t >= kSpanBlocks) return;
@@ -81,8 +80,8 @@ class HopperCopies {
                            begin + kSpanPositions <= range_.all_end
                        ? 1
                        : 0;
-      head->hides = hides ? 1 : 0;
-      head->changes = p.score_cap > 0.0f || p.slopes != nullptr || p.distances != nullptr ? 1 : 0;
+      head->hides = HidesPositions(piece) ? 1 : 0;
+      head->changes = ChangesScores(p) ? 1 : 0;
     });
     block.GroupBarrier();
     if (!kCodes) return;

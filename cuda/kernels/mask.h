@@ -60,6 +60,55 @@ KVANT_GPU float Changed(const AttentionParams& p, const QueryRow& row, int posit
   return score;
 }
 
+// Whether scores change before they are compared, or single positions are hidden.
+KVANT_GPU bool ChangesScores(const AttentionParams& p) {
+  return p.score_cap > 0.0f || p.slopes != nullptr || p.distances != nullptr;
+}
+KVANT_GPU bool HidesPositions(const Piece& piece) { return piece.hidden_begin < piece.hidden_end; }
+
+// Caps, biases and hides the scores of a thread's two rows: scores[4 n + i] is that of row i / 2 at
+// position first + 8 n + i % 2. Few models need it: in a loop, and from an array, so that it takes
+// neither the registers nor the instruction cache of what all need.
+template <int kScores>
+KVANT_GPU void ChangeScores(const AttentionParams& p, const Piece& piece, const QueryRow (&rows)[2],
+                            int first, float (&scores)[kScores]) {
+#pragma unroll 1
+  for (int n = 0; n < kScores; ++n) {
+    if (scores[n] == -Infinity()) continue;
+    const QueryRow& row = rows[n / 2 % 2];
+    const int position = first + n / 4 * 8 + n % 2;
+    scores[n] =
+        IsHidden(p, piece, row, position) ? -Infinity() : Changed(p, row, position, scores[n]);
+  }
+}
+
+// All rows see all positions of an entry, and scores stay as they are.
+KVANT_GPU bool NothingToMask(const AttentionParams& p, const Piece& piece, const Entry& entry) {
+  const uint32_t all_rows = piece.rows < 32 ? (1u << piece.rows) - 1 : ~0u;
+  return entry.position >= piece.all_begin && entry.position + kBlockPositions <= piece.all_end &&
+         entry.count == kBlockPositions && (all_rows & ~entry.rows) == 0 && !ChangesScores(p) &&
+         !HidesPositions(piece);
+}
+
+// The same for positions of an entry, from slot `slot` on; those of positions that a row does not
+// see become -infinity.
+template <int kScores>
+KVANT_GPU void MaskScores(const AttentionParams& p, const Piece& piece, const Entry& entry,
+                          const QueryRow (&rows)[2], int slot, float (&scores)[kScores]) {
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) {
+    const QueryRow& row = rows[n / 2 % 2];
+    const int place = slot + n / 4 * 8 + n % 2;
+    const int position = entry.position + place;
+    const bool seen = row.row >= 0 && MaySee(entry.rows, row.row) && place < entry.count &&
+                      position <= row.position && position >= row.first;
+    if (!seen) scores[n] = -Infinity();
+  }
+  if (ChangesScores(p) || HidesPositions(piece)) {
+    ChangeScores(p, piece, rows, entry.position + slot, scores);
+  }
+}
+
 // Whether a position of a block has a key and a value. Where all its rows must not see it there
 // may be anything.
 KVANT_GPU bool IsWritten(const AttentionParams& p, const Piece& piece, const Entry& entry,

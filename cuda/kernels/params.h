@@ -70,6 +70,8 @@ struct PassTables {
 };
 
 enum class Element : int32_t { kF16, kInt8 };
+// What a query meets: the position's key, or its value and then its key (latent attention).
+enum class KeyForm : int32_t { kStored, kValueFirst };
 
 // The blocks of a group as one layer sees them.
 struct LayerBlocks {
@@ -84,6 +86,7 @@ struct LayerBlocks {
   int32_t v_dim;
   Element k_element;
   Element v_element;
+  KeyForm key_form = KeyForm::kStored;
 };
 
 // Stores the keys and values of rows; a thread block for each row and kv head.

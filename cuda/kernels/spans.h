@@ -90,17 +90,18 @@ KVANT_GPU const Piece& PieceOf(const PassTables& tables, int pieces, int row) {
   return tables.pieces[low];
 }
 
-// Joins the spans of a row (x) and head (y), for 32 dimensions (z): 128 spans at a time. All
+// Joins the spans of a row (x) and head (y), for 32 dimensions (z): 256 spans at a time. All
 // threads bring their sums to shared memory and find what multiplies them; one warp joins them.
 template <class Block>
 KVANT_GPU void MergeSpans(Block& block, const MergeParams& p, int heads) {
+  block.SetThreads(kMergeThreads);
   const Piece& piece = PieceOf(p.tables, p.pieces, block.x);
   if (block.x < piece.first_row || block.x >= piece.first_row + piece.rows) return;
   const int position = p.tables.positions[block.x];
   const int origin = piece.begin / kSpanPositions;
   const int first = FirstVisible(p.window_kind, p.window, position) / kSpanPositions - origin;
   const int last = Least(position / kSpanPositions - origin, p.spans - 1);
-  const int64_t size = kPartialHead + p.v_dim;
+  const int size = kPartialHead + p.v_dim;
   const float* partials =
       p.partials + (static_cast<int64_t>(block.x) * heads + block.y) * p.spans * size;
   float* sums = reinterpret_cast<float*>(block.shared);  // [kMergedSpans][kMergedDims]
@@ -113,20 +114,21 @@ KVANT_GPU void MergeSpans(Block& block, const MergeParams& p, int heads) {
   for (int begin = first; begin <= last; begin += kMergedSpans) {
     const int count = Least(kMergedSpans, last + 1 - begin);
     block.Each([&](int t) {
-      const int d = Least(block.z * kMergedDims + t % 32, p.v_dim - 1);
-#pragma unroll 16
-      for (int i = 0; i < kMergedSpans; i += kThreads / 32) {
-        const int span = i + t / 32;
-        if (span < count) {
-          sums[span * kMergedDims + t % 32] = partials[(begin + span) * size + kPartialHead + d];
-        }
-      }
       // Of a span in which the row sees nothing the sums change nothing.
       if (t < count) {
-        const float* head = partials + (begin + t) * size;
-        const float seen = head[1];
-        most[t] = seen == 0.0f ? -Infinity() : head[0];
+        const Words2 head =
+            Block::Load8(reinterpret_cast<const std::byte*>(partials + (begin + t) * size));
+        const float seen = AsFloat(head.w[1]);
+        most[t] = seen == 0.0f ? -Infinity() : AsFloat(head.w[0]);
         factors[t].w[2] = AsBits(seen);
+      }
+      // As many loads as there are registers for are under way at once.
+      const int d = Least(block.z * kMergedDims + t % 32, p.v_dim - 1);
+      const float* from = partials + (begin + t / 32) * size + kPartialHead + d;
+      float* to = sums + t;
+#pragma unroll
+      for (int i = 0; i < kMergedSpans; i += kMergeThreads / 32) {
+        if (i + t / 32 < count) to[i * kMergedDims] = from[i * size];
       }
     });
     block.Barrier();
@@ -145,7 +147,7 @@ KVANT_GPU void MergeSpans(Block& block, const MergeParams& p, int heads) {
       factors[t].w[0] = AsBits(seen ? found.before : 1.0f);
       factors[t].w[1] = AsBits(seen ? found.now : 0.0f);
     });
-    for (int end = 31; end < kThreads; end += 32) carried = Greater(carried, to_here[end]);
+    for (int end = 31; end < kMergeThreads; end += 32) carried = Greater(carried, to_here[end]);
     block.Barrier();
     block.Warps(1, [&] {
       block.Each([&](int t) {

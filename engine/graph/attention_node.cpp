@@ -166,7 +166,7 @@ class AttentionNode final : public Node {
   // What the cache keeps of a position for this layer.
   uint64_t BytesPerPosition(const PassShape::CacheTypes& types) const {
     kv::GroupShape stored;
-    stored.kv_heads = is_latent() ? 1 : static_cast<int>(shape_.kv_heads);
+    stored.kv_heads = static_cast<int>(shape_.cached_heads());
     stored.k_dim = static_cast<int>(shape_.k_dim);
     stored.v_dim = static_cast<int>(shape_.v_dim);
     stored.k_type = types.keys;
@@ -306,21 +306,38 @@ class AttentionNode final : public Node {
   void RunOnDevice(const PassContext& pass, const ThreadPool::Member& member) const {
     const int64_t rows = pass.RowCount(in_.queries);
     const Range range = OwnedRange(rows, 1, member.index, member.count);
-    pass.device->Attend({.ticket = pass.run * kTicketsOfRun + static_cast<uint64_t>(number()) + 1,
-                         .cache_id = cache_id_,
-                         .shape = &shape_,
-                         .scale = scale_,
-                         .many = pass.TokenCount(in_.queries) == cpu::TokenCount::kMany,
-                         .rows = pass.Floats(in_.queries),
-                         .row_count = rows,
-                         .row_floats = pass.RowFloats(in_.queries),
-                         // A layer that reads what another has stored has queries alone.
-                         .stores = in_.queries == in_.kv,
-                         .out = pass.Floats(out_.floats),
-                         .out_row_floats = pass.RowFloats(out_.floats)},
-                        range.end);
+    // A layer that reads what another has stored has queries alone.
+    const bool stores = is_latent() || in_.queries == in_.kv;
+    const bool turns = is_latent() && pass.kv->shape(cache_id_).rotate_values;
+    pass.device->Attend(
+        {.ticket = pass.run * kTicketsOfRun + static_cast<uint64_t>(number()) + 1,
+         .cache_id = cache_id_,
+         .shape = &shape_,
+         .scale = scale_,
+         .many = pass.TokenCount(in_.queries) == cpu::TokenCount::kMany,
+         .rows = pass.Floats(in_.queries),
+         .row_count = rows,
+         .row_floats = pass.RowFloats(in_.queries),
+         .prepare = turns ? [&] { TurnAllQueries(pass, rows); } : std::function<void()>(),
+         .stored = stores ? pass.Floats(in_.kv) : nullptr,
+         .stored_floats = stores ? pass.RowFloats(in_.kv) : 0,
+         .key_column = in_.key_column + (is_latent() ? shape_.v_dim : 0),
+         .value_column = in_.value_column,
+         .out = pass.Floats(out_.floats),
+         .out_row_floats = pass.RowFloats(out_.floats)},
+        range.end);
     for (int64_t head = 0; head < shape_.kv_heads && range.begin < range.end; ++head) {
       Finish(pass, range.begin, range.end - range.begin, head);
+    }
+  }
+
+  // As TurnQueries does, in place.
+  void TurnAllQueries(const PassContext& pass, int64_t rows) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t head = 0; head < shape_.heads; ++head) {
+        kernels_.rotate(pass.FloatRow(in_.queries, row) + head * shape_.query_dim(), 1,
+                        shape_.v_dim);
+      }
     }
   }
 

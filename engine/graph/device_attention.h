@@ -15,7 +15,9 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -41,15 +43,24 @@ struct DeviceAttentionCall {
   const AttentionShape* shape = nullptr;  // lives as long as the DeviceAttention
   float scale = 0;
   bool many = false;  // the rows are many tokens of one sequence
-  // Rows that begin with the queries of all heads. Where they hold keys and values, too, these are
-  // stored.
+  // Rows that begin with the queries of all heads.
   const float* rows = nullptr;
   int64_t row_count = 0;
   int64_t row_floats = 0;
-  bool stores = false;
+  // What is still to be done to the rows; empty: nothing.
+  std::function<void()> prepare = {};
+  // Rows, as many, whose keys and values are stored: those of all kv heads from these columns on.
+  // They may be `rows`; null: nothing is stored.
+  const float* stored = nullptr;
+  int64_t stored_floats = 0;
+  int64_t key_column = 0;
+  int64_t value_column = 0;
   float* out = nullptr;  // the results of all heads, [heads][v_dim], row by row
   int64_t out_row_floats = 0;
 };
+
+// Sizes are rounded up to a power of two, so that buffers seldom grow.
+inline size_t BitCeil(int64_t number) { return std::bit_ceil(static_cast<size_t>(number)); }
 
 // Bytes of the partial results of a call of few rows, each of which sees at most so many spans of
 // cuda::kSpanPositions. Both are rounded up, so that buffers seldom grow.
@@ -58,8 +69,10 @@ size_t DevicePartialBytes(const AttentionShape& shape, int64_t rows, int64_t spa
 class DeviceAttention {
  public:
   // kNotSupported if the device cannot attend for a layer of the cache that it has.
+  // `layers` are the cache layers of the plan.
   static Result<std::unique_ptr<DeviceAttention>> Create(std::shared_ptr<kv::DeviceSpace> space,
                                                          const kv::Cache& cache,
+                                                         std::span<const CacheLayer> layers,
                                                          std::span<std::byte> arena);
   ~DeviceAttention();
 
@@ -167,6 +180,7 @@ class DeviceAttention {
   std::map<const AttentionShape*, Constants> constants_;
   std::map<GraphKey, cuda::Graph> graphs_;
   cuda::Memory input_;
+  cuda::Memory stored_;  // where they are no part of the input
   cuda::Memory output_;
   cuda::Memory partials_;
   Stats stats_;

@@ -1,5 +1,6 @@
 // Which form of latent attention a pass has: the one place that decides it.
 #include "cpu/kernels.h"
+#include "engine/graph/device_attention.h"
 #include "engine/graph/latent_nodes.h"
 
 namespace kvant::graph {
@@ -26,6 +27,8 @@ LatentForm FormOf(const LatentShape& shape, int64_t rows, int64_t end) {
 LatentForm FormOf(const LatentShape& shape, const PassContext& pass) {
   const int64_t rows = pass.rows[RowSpace::kPass];
   if (pass.kv == nullptr || rows == 0) return LatentForm::kAbsorbed;
+  // The matrices of the heads are the CPU's, and the latents are not there.
+  if (pass.device != nullptr && pass.device->Has(shape.cache_id)) return LatentForm::kAbsorbed;
   return FormOf(shape, rows, pass.positions[static_cast<size_t>(rows - 1)] + 1);
 }
 

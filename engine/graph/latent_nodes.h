@@ -28,7 +28,7 @@ namespace kvant::graph {
 // one sequence at the positions [end - rows, end). The absorbed one multiplies each row with the
 // matrices of the heads, and longer vectors with every position that a row sees; the expanded one
 // multiplies every visible position with the matrices. Passes of few tokens are always absorbed, so
-// that a row's bits do not depend on its company.
+// that a row's bits do not depend on its company, and so are those whose latents are a device's.
 LatentForm FormOf(const LatentShape& shape, int64_t rows, int64_t end);
 LatentForm FormOf(const LatentShape& shape, const PassContext& pass);
 LatentForm FormOf(const LatentShape& shape, const PassShape& pass, const PassShape::Part& part);

@@ -8,6 +8,7 @@
 
 #include "cpu/kernels.h"
 #include "engine/graph/attention_shares.h"
+#include "engine/graph/device_attention.h"
 #include "engine/graph/latent_nodes.h"
 #include "engine/kv/pass_view.h"
 
@@ -88,6 +89,8 @@ class LatentStoreNode final : public Node {
     const kv::GroupShape& stored = pass.kv->shape(store_.cache_id);
     if (stored.rotate_keys) kernels_.rotate(key, 1, shape_.rope);
     if (stored.rotate_values) kernels_.rotate(value, 1, shape_.latent);
+    // The device stores them before it attends.
+    if (pass.device != nullptr && pass.device->Has(store_.cache_id)) return;
     const kv::PassView::Place place =
         pass.kv->PlaceOf(store_.cache_id, 0, part, pass.positions[static_cast<size_t>(row)]);
     kernels_.store_key(key, shape_.rope, stored.k_type, place.key_column, place.key_tile,

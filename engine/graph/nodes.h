@@ -32,6 +32,7 @@ struct LatentShape {
   int64_t v_dim = 0;  // of what a head gives
   // An observer wants to see what the matrices of the absorbed form are multiplied with.
   bool always_absorbed = false;
+  int cache_id = 0;  // of the layer
 
   int64_t head_dim() const { return nope + rope; }
   int64_t row_dim() const { return latent + rope; }
@@ -69,6 +70,8 @@ struct AttentionShape {
 
   int64_t query_dim() const { return latent.has_value() ? v_dim + k_dim : k_dim; }
   int64_t HeadsPerKv() const { return heads / kv_heads; }
+  // The heads of the cache layer.
+  int64_t cached_heads() const { return latent.has_value() ? 1 : kv_heads; }
   // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
   int64_t key_column() const { return heads * k_dim; }
   int64_t value_column() const { return key_column() + kv_heads * k_dim; }

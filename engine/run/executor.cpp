@@ -59,8 +59,8 @@ Status Executor::Prepare() {
   pass_.arrivals = arrivals_;
   pass_.kv = view_.has_value() ? &*view_ : nullptr;
   if (core_.device != nullptr) {
-    KVANT_ASSIGN(device_,
-                 graph::DeviceAttention::Create(core_.device, *core_.cache, arena_.bytes()));
+    KVANT_ASSIGN(device_, graph::DeviceAttention::Create(core_.device, *core_.cache,
+                                                         plan.cache_layers(), arena_.bytes()));
     pass_.device = device_.get();
   }
   return {};

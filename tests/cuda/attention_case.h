@@ -44,6 +44,9 @@ struct Shape {
   int window;
   Window window_kind;
   bool cap, slopes, sinks, distances, hidden;
+  KeyForm key_form = KeyForm::kStored;
+
+  int query_dim() const { return k_dim + (key_form == KeyForm::kValueFirst ? v_dim : 0); }
 };
 
 enum class Rows : uint8_t { kFew, kMany };
@@ -103,6 +106,7 @@ class Case {
     blocks_.v_dim = shape_.v_dim;
     blocks_.k_element = shape_.k_element;
     blocks_.v_element = shape_.v_element;
+    blocks_.key_form = shape_.key_form;
     memory_ = Bytes(blocks_.block_bytes * kBlocks);
     blocks_.memory = memory_.data();
   }
@@ -140,7 +144,7 @@ class Case {
         hidden_of_part_.push_back({0, 0});
       }
     }
-    stride_ = heads() * shape_.k_dim + shape_.kv_heads * (shape_.k_dim + shape_.v_dim);
+    stride_ = heads() * shape_.query_dim() + shape_.kv_heads * (shape_.k_dim + shape_.v_dim);
     input_.resize(static_cast<size_t>(rows_) * static_cast<size_t>(stride_));
     for (float& x : input_) x = Random(2.0f);
     for (int head = 0; head < heads(); ++head) {
@@ -172,7 +176,7 @@ class Case {
     }
   }
 
-  int key_column() const { return heads() * shape_.k_dim; }
+  int key_column() const { return heads() * shape_.query_dim(); }
   int value_column() const { return key_column() + shape_.kv_heads * shape_.k_dim; }
   int heads() const { return shape_.kv_heads * shape_.heads_per_kv; }
 
@@ -180,6 +184,8 @@ class Case {
   // Numbers that are stored.
   double Key(int block, int head, int slot, int d) const;
   double Value(int block, int head, int slot, int d) const;
+  // The product of a query and what it meets at a position.
+  double Score(const float* query, int block, int head, int slot) const;
 
   struct Tables {
     std::vector<int32_t> positions, blocks;

@@ -16,16 +16,13 @@ std::vector<double> Case::Reference(const Part& part, int row, int head, double*
   const size_t number = static_cast<size_t>(&part - parts_.data());
   const int row_position = part.length + row;
   const int kv_head = head / shape_.heads_per_kv;
-  const float* query = input_.data() + (part.first_row + row) * stride_ + head * shape_.k_dim;
+  const float* query = input_.data() + (part.first_row + row) * stride_ + head * shape_.query_dim();
   std::vector<double> scores;
   std::vector<int> positions;
   for (int position = 0; position <= row_position; ++position) {
     if (!Sees(number, row_position, position)) continue;
     const int block = part.blocks[static_cast<size_t>(position / kBlockPositions)];
-    double score = 0;
-    for (int d = 0; d < shape_.k_dim; ++d) {
-      score += static_cast<double>(query[d]) * Key(block, kv_head, position % kBlockPositions, d);
-    }
+    double score = Score(query, block, kv_head, position % kBlockPositions);
     score *= static_cast<double>(scale_);
     if (shape_.cap) score = 1.5 * std::tanh(score / 1.5);
     const int distance = position - row_position;
@@ -59,6 +56,19 @@ std::vector<double> Case::Reference(const Part& part, int row, int head, double*
   }
   for (double& sum : sums) sum = scores.empty() ? 0.0 : sum / total;
   return sums;
+}
+
+double Case::Score(const float* query, int block, int head, int slot) const {
+  double score = 0;
+  if (shape_.key_form == KeyForm::kValueFirst) {
+    for (int d = 0; d < shape_.v_dim; ++d) {
+      score += static_cast<double>(*query++) * Value(block, head, slot, d);
+    }
+  }
+  for (int d = 0; d < shape_.k_dim; ++d) {
+    score += static_cast<double>(*query++) * Key(block, head, slot, d);
+  }
+  return score;
 }
 
 void Case::Check() {
@@ -123,6 +133,19 @@ Shape RandomShape(std::mt19937& random) {
   return shape;
 }
 
+Shape RandomLatents(std::mt19937& random) {
+  const auto pick = [&random](std::initializer_list<int> from) {
+    return from.begin()[random() % from.size()];
+  };
+  Shape shape = RandomShape(random);
+  shape.k_dim = pick({8, 24, 32, 64, 128});
+  shape.v_dim = pick({8, 40, 64, 136, 256, 504, 512, 512});
+  shape.kv_heads = 1;
+  shape.heads_per_kv = pick({1, 3, 5, 16, 40});
+  shape.key_form = KeyForm::kValueFirst;
+  return shape;
+}
+
 // The device whose kernels are to be tested: KVANT_TEST_OFFLOAD=driver asks for that of the
 // machine.
 Device* TestedDevice() {
@@ -165,6 +188,35 @@ TEST(CudaAttention, ManyRowsOfOneSequence) {
     SCOPED_TRACE(seed);
     MakeCase(RandomShape(random), seed, Rows::kMany).Check();
     if (HasFatalFailure()) return;
+  }
+}
+
+// Rows of many sequences, and of one, in any company.
+TEST(CudaAttention, Latents) {
+  std::mt19937 random(6);
+  for (unsigned seed = 0; seed < Cases(24); ++seed) {
+    SCOPED_TRACE(seed);
+    Case tested = MakeCase(RandomLatents(random), seed, Rows::kFew);
+    tested.Check();
+    if (HasFatalFailure()) return;
+    for (size_t part = 0; part < tested.parts(); ++part) {
+      ASSERT_EQ(tested.ResultsOf(part, true), tested.ResultsOf(part, false)) << part;
+    }
+  }
+}
+
+TEST(CudaAttention, ALongPassOfLatentsGivesTheBitsOfShortOnes) {
+  std::mt19937 random(7);
+  for (unsigned seed = 0; seed < Cases(8); ++seed) {
+    SCOPED_TRACE(seed);
+    Case tested = MakeCase(RandomLatents(random), seed, Rows::kMany);
+    tested.Check();
+    if (HasFatalFailure()) return;
+    const std::vector<float> many = tested.ResultsFrom(0);
+    const std::vector<float> rest = tested.ResultsFrom(37);
+    ASSERT_TRUE(std::equal(rest.begin(), rest.end(), many.end() - std::ssize(rest)));
+    tested.SetMany(false);
+    ASSERT_EQ(many, tested.ResultsFrom(0));
   }
 }
 

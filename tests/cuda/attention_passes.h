@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/hopper.h"
+#include "cuda/kernels/latent_rows.h"
 #include "cuda/kernels/span_rows.h"
 #include "tests/cuda/attention_case.h"
 
@@ -122,16 +123,22 @@ inline void Case::RunTiles(AttentionParams params, int pieces, int piece_rows,
       };
       if (!many_) {
         const int blocks = tiles(kWarpQueries);
-        RunKernel<SpanBlock, SpanRows<kDims, 1>>(params, bytes(1), blocks);
+        RunKernel<HostBlock, SpanRows<kDims, 1>>(params, bytes(1), blocks);
         compare();
       }
       const int blocks = tiles(4 * kWarpQueries);
-      RunKernel<SpanBlock, SpanRows<kDims, 4>>(params, bytes(4), blocks);
+      RunKernel<HostBlock, SpanRows<kDims, 4>>(params, bytes(4), blocks);
       compare();
     }
   };
   const int dims = std::max(shape_.k_dim, shape_.v_dim);
-  if (dims <= 64) {
+  if (shape_.key_form == KeyForm::kValueFirst) {
+    for (params.round = 1; params.round <= kLatentStages; ++params.round) {
+      const int blocks = tiles(kWarpQueries);
+      RunKernel<HostBlock, LatentRows>(params, LatentLayoutOf(blocks_, params.round).bytes, blocks);
+      compare();
+    }
+  } else if (dims <= 64) {
     run.template operator()<64>();
   } else if (dims <= 128) {
     run.template operator()<128>();

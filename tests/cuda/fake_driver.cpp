@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cuda/kernels/hopper.h"
+#include "cuda/kernels/latent_rows.h"
 #include "cuda/kernels/span_rows.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -305,7 +306,8 @@ EXPORT int cuModuleGetFunction(void** function, void* /*module*/, const char* na
                                  {"kvant_hopper_256"},
                                  {"kvant_hopper_codes_64"},
                                  {"kvant_hopper_codes_128"},
-                                 {"kvant_hopper_codes_256"}};
+                                 {"kvant_hopper_codes_256"},
+                                 {"kvant_latents"}};
   for (Function& known : functions) {
     if (std::strcmp(known.name, name) != 0) continue;
     *function = &known;
@@ -327,6 +329,8 @@ EXPORT int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsi
   const std::string name = called->name;
   const int threads = name.starts_with("kvant_hopper")  ? kHopperThreads
                       : name.starts_with("kvant_spans") ? kSpanThreads
+                      : name == "kvant_latents"         ? kSpanThreads
+                      : name == "kvant_merge"           ? kMergeThreads
                                                         : kThreads;
   if (block_x != static_cast<unsigned>(threads) || block_y != 1 || block_z != 1 ||
       grid_x * grid_y * grid_z == 0 || static_cast<int>(shared_bytes) > called->shared_bytes) {
@@ -353,12 +357,13 @@ EXPORT int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsi
                           params, grid, shared_bytes,
                           [](Block& b, const AttentionParams& p, int) { Rows::Run(b, p); }));
   };
-  if (name == "kvant_spans_64_1") return attend.template operator()<SpanBlock, SpanRows<64, 1>>();
-  if (name == "kvant_spans_128_1") return attend.template operator()<SpanBlock, SpanRows<128, 1>>();
-  if (name == "kvant_spans_256_1") return attend.template operator()<SpanBlock, SpanRows<256, 1>>();
-  if (name == "kvant_spans_64_4") return attend.template operator()<SpanBlock, SpanRows<64, 4>>();
-  if (name == "kvant_spans_128_4") return attend.template operator()<SpanBlock, SpanRows<128, 4>>();
-  if (name == "kvant_spans_256_4") return attend.template operator()<SpanBlock, SpanRows<256, 4>>();
+  if (name == "kvant_spans_64_1") return attend.template operator()<HostBlock, SpanRows<64, 1>>();
+  if (name == "kvant_spans_128_1") return attend.template operator()<HostBlock, SpanRows<128, 1>>();
+  if (name == "kvant_spans_256_1") return attend.template operator()<HostBlock, SpanRows<256, 1>>();
+  if (name == "kvant_spans_64_4") return attend.template operator()<HostBlock, SpanRows<64, 4>>();
+  if (name == "kvant_spans_128_4") return attend.template operator()<HostBlock, SpanRows<128, 4>>();
+  if (name == "kvant_spans_256_4") return attend.template operator()<HostBlock, SpanRows<256, 4>>();
+  if (name == "kvant_latents") return attend.template operator()<HostBlock, LatentRows>();
   if (name == "kvant_hopper_64") {
     return attend.template operator()<HopperBlock, HopperRows<64, false>>();
   }

@@ -31,6 +31,13 @@ std::shared_ptr<const Model> MixedModel() {
   return OpenTiny(shape);
 }
 
+// Layers with latent attention.
+std::shared_ptr<const Model> LatentModel() {
+  TinyShape shape = LatentShape();
+  shape.context = 900;
+  return OpenTiny(shape);
+}
+
 // The logits of all of 150 tokens in pieces of 90, 40 and 1: a long pass, short ones, and decoding.
 std::vector<float> AllLogits(Runner& runner) {
   const std::vector<TokenId> tokens = RandomTokens(150, 5);
@@ -60,14 +67,31 @@ float Largest(std::span<const float> values) {
 
 TEST(Offload, GivesTheLogitsOfTheCpu) {
   const EmulatedDriver driver;
-  const auto model = MixedModel();
+  for (const auto& model : {MixedModel(), LatentModel()}) {
+    for (const KvElement type : {KvElement::kF16, KvElement::kQ8}) {
+      const std::vector<float> expected = AllLogits(*OpenRunner(model, Options(type, 4)));
+      const auto runner = OpenRunner(model, OnDevice(type));
+      const std::vector<float> found = AllLogits(*runner);
+      EXPECT_EQ(runner->stats().offloaded_layers, std::ssize(model->cache_layers()));
+      EXPECT_GT(runner->stats().device_calls_many, 0u);
+      EXPECT_NE(expected, found);  // another arithmetic
+      EXPECT_LT(Distance(expected, found),
+                (type == KvElement::kF16 ? 4e-3f : 2e-2f) * Largest(expected));
+    }
+  }
+}
+
+// A long pass is absorbed where the device has the latents, and expanded beside it.
+TEST(Offload, LatentsOfSomeLayers) {
+  const EmulatedDriver driver;
+  const auto model = LatentModel();
   for (const KvElement type : {KvElement::kF16, KvElement::kQ8}) {
     const std::vector<float> expected = AllLogits(*OpenRunner(model, Options(type, 4)));
-    const auto runner = OpenRunner(model, OnDevice(type));
+    SessionOptions options = OnDevice(type);
+    options.offload_layers = {1};
+    const auto runner = OpenRunner(model, options);
     const std::vector<float> found = AllLogits(*runner);
-    EXPECT_EQ(runner->stats().offloaded_layers, std::ssize(model->cache_layers()));
-    EXPECT_GT(runner->stats().device_calls_many, 0u);
-    EXPECT_NE(expected, found);  // another arithmetic
+    EXPECT_EQ(runner->stats().offloaded_layers, 1);
     EXPECT_LT(Distance(expected, found),
               (type == KvElement::kF16 ? 4e-3f : 2e-2f) * Largest(expected));
   }

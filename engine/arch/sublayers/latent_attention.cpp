@@ -171,6 +171,7 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
                                                   .v_dim = sizes.latent,
                                                   .rope = static_cast<int>(rope),
                                                   .latent = true});
+  sizes.cache_id = cache_id;
   AddObservers(matrices, sizes, made.queries, made.kv, builder);
   plan.Add(RowSpace::kPass,
            graph::MakeLatentStore(plan.kernels(), {.shape = sizes,
