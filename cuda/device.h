@@ -196,8 +196,8 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class Graph;
   using Object = DriverFunctions::Object;
 
-  // Kernels of attention are followed by those for up to 128 and 256 dimensions. kSpans is for 16
-  // query vectors, kSpans4 for 64.
+  // Kernels of attention, but kLatents, are followed by those for up to 128 and 256 dimensions.
+  // kSpans is for 16 query vectors, kSpans4 for 64.
   enum Kernel : uint8_t {
     kStore,
     kMerge,

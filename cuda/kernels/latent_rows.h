@@ -3,12 +3,12 @@
 // its key. A value is read once, as a key and as a value.
 //
 // A thread block takes 16 query vectors and a span of positions, or all spans, two blocks of the
-// cache at a time: all threads copy them to shared memory while the two before are computed. Each
-// warp computes the scores of eight positions of one block, and adds up 64 dimensions of the
-// weighted values of both. A block is a step of the softmax: what was summed up before is
-// multiplied by what its greatest score asks for. A block in which a row sees nothing leaves the
-// row's sums as they are, so that a row's bits do not depend on the blocks that others see beside
-// it. The spans are joined as in spans.h.
+// cache at a time: all threads copy them to shared memory, where that has room for four, while the
+// two before are computed. Each warp computes the scores of eight positions of one block, and adds
+// up 64 dimensions of the weighted values of both. A block is a step of the softmax: what was summed
+// up before is multiplied by what its greatest score asks for. A block in which a row sees nothing
+// leaves the row's sums as they are, so that a row's bits do not depend on the blocks that others
+// see beside it. The spans are joined as in spans.h.
 #pragma once
 
 #include "cuda/kernels/span_slots.h"
@@ -48,6 +48,7 @@ class LatentRows : public SpanSlots<kLatentMost, 1, 1> {
     if (brought) Bring(block, p, FirstOf(span), stage);
     StageQueries<1>(block, p, at_, p.blocks.v_dim, piece, first_query, queries_);
     BeginJoined(block);
+    block.Barrier();  // also where the span has no entries
     for (int s = first_span_; s <= last_span_; ++s) {
       const Span next_span = s < last_span_ ? SpanOf(p, piece, s + 1) : Span{0, 0, 0};
       BeginSpan(block);

@@ -131,7 +131,8 @@ struct HopperLayout {
   static constexpr int kSlotBytes =
       ((kKeyBytes > kValueBytes ? kKeyBytes : kValueBytes) + 127) / 128 * 128;
   static constexpr int kRing = kQueries / 8 * kQueryStrip;
-  static constexpr int kJoined = kRing + kSlots * kSlotBytes;  // [dims / 2][threads] floats
+  // [dims / 2][threads] floats, if they are no registers.
+  static constexpr int kJoined = kRing + kSlots * kSlotBytes;
   static constexpr int kScales = kJoined + (kJoinedInRegisters ? 0 : kQueries * dims * 4);
   // [kHopperHeads]: scales of keys, then the factors of values.
   static constexpr int kScaleBytes = kSpanPositions * 8;

@@ -120,7 +120,7 @@ struct AttentionParams {
   int32_t heads_per_kv;
   int32_t query_tiles;  // thread blocks of a piece and kv head
   int32_t first_block;
-  int32_t round;  // of span_rows.h: blocks that its warps take at a time
+  int32_t round;  // SpanLayout::round
   int32_t spans;  // of a row's partial results: those from the piece's first span on
   float scale;
   float score_cap;  // 0: none

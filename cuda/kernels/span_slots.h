@@ -1,4 +1,5 @@
-// What the warps of span_rows.h bring to their slots in shared memory, and multiply there.
+// What the warps of span_rows.h bring to their slots in shared memory, and multiply there;
+// latent_rows.h fills slots in its own way.
 //
 // Each warp has a slot in shared memory: its lanes copy the keys of its block there, and once they
 // are read, its values. The copies of all warps are under way at the same time, and other thread

@@ -7,6 +7,8 @@
 //     in order, from zero.
 //   - The spans in which a row sees something are joined one after the other.
 //
+// Within a span of latents the sums are those of latent_rows.h.
+//
 // What a row does not see has a weight of zero, adds nothing and changes no maximum. Sums of 16
 // products are those of the tensor cores: mma.sync and wgmma give the same bits.
 #pragma once

@@ -32,6 +32,7 @@ LatentForm FormOf(const LatentShape& shape, const PassContext& pass) {
   return FormOf(shape, rows, pass.positions[static_cast<size_t>(rows - 1)] + 1);
 }
 
+// An estimate: it does not know what a device has.
 LatentForm FormOf(const LatentShape& shape, const PassShape& pass, const PassShape::Part& part) {
   return pass.cache.has_value() ? FormOf(shape, part.rows, part.end) : LatentForm::kAbsorbed;
 }

@@ -17,6 +17,7 @@
 #include "cpu/kernels.h"
 #include "cuda/device.h"
 #include "cuda/kernels/store.h"
+#include "tests/cuda/warp_block.h"
 
 namespace kvant::cuda {
 
@@ -44,6 +45,7 @@ struct Shape {
   int window;
   Window window_kind;
   bool cap, slopes, sinks, distances, hidden;
+  bool pruned;  // of few rows, no block of the first span is left
   KeyForm key_form = KeyForm::kStored;
 
   int query_dim() const { return k_dim + (key_form == KeyForm::kValueFirst ? v_dim : 0); }
@@ -65,6 +67,8 @@ class Case {
   void Check();
   // Many rows may be taken for few, whose spans have thread blocks of their own.
   void SetMany(bool many) { many_ = many; }
+  // How the warps of a thread block run on the host.
+  void SetOrder(WarpOrder order) { order_ = order; }
   // What the rows of one part give, in a piece of all parts or alone.
   std::vector<float> ResultsOf(size_t part, bool alone);
   size_t parts() const { return parts_.size(); }
@@ -120,7 +124,8 @@ class Case {
       free.pop_back();
       return block;
     };
-    const int shared = many_ ? 0 : Pick(0, 12);
+    constexpr int kSharedMost = 12;
+    const int shared = many_ ? 0 : Pick(shape_.pruned ? kSharedMost : 0, kSharedMost);
     std::vector<int> prefix;
     for (int i = 0; i < shared; ++i) prefix.push_back(take());
     const int parts = many_ ? 1 : Pick(1, 5);
@@ -137,7 +142,9 @@ class Case {
       parts_.push_back(std::move(part));
     }
     for (size_t i = 0; i < parts_.size(); ++i) {
-      if (shape_.hidden && parts_[i].length > 10) {
+      if (shape_.pruned && parts_[i].length > kSpanPositions) {
+        hidden_of_part_.push_back({0, kSpanPositions});
+      } else if (shape_.hidden && parts_[i].length > 10) {
         const int begin = Pick(0, parts_[i].length - 8);
         hidden_of_part_.push_back({begin, begin + Pick(1, 7)});
       } else {
@@ -238,8 +245,10 @@ class Case {
   int stride_ = 0;
   std::vector<float> input_;
   std::vector<float> slopes_, sinks_, distances_;
-  float scale_ = 0.3f;
+  // Scores are of up to some ten.
+  float scale_ = shape_.key_form == KeyForm::kValueFirst ? 0.15f : 0.3f;
   Device* device_ = nullptr;
+  WarpOrder order_ = WarpOrder::kTogether;
 };
 
 inline void Case::StoreOne(const float* row, int position, int block) {

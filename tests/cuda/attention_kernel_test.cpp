@@ -130,6 +130,7 @@ Shape RandomShape(std::mt19937& random) {
   shape.sinks = coin();
   shape.distances = coin();
   shape.hidden = coin();
+  shape.pruned = shape.hidden && coin();
   return shape;
 }
 
@@ -254,6 +255,26 @@ TEST(CudaAttention, ARowHasTheSameBitsInAnyCompany) {
     Case tested = MakeCase(RandomShape(random), seed, Rows::kFew);
     for (size_t part = 0; part < tested.parts(); ++part) {
       ASSERT_EQ(tested.ResultsOf(part, true), tested.ResultsOf(part, false)) << part;
+    }
+  }
+}
+
+// The warps of a thread block wait for each other where they must: whichever comes first, and with
+// the thread sanitizer all at once.
+TEST(CudaAttention, WarpsMayRunInAnyOrder) {
+  std::mt19937 random(8);
+  const std::vector<WarpOrder> orders =
+      test::kSanitized ? std::vector{WarpOrder::kFree}
+                       : std::vector{WarpOrder::kAscending, WarpOrder::kDescending};
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    Shape shape = seed % 2 == 0 ? RandomShape(random) : RandomLatents(random);
+    shape.pruned = seed % 8 < 2;
+    Case tested(shape, seed, seed % 4 < 2 ? Rows::kFew : Rows::kMany);
+    const std::vector<float> expected = tested.ResultsFrom(0);
+    for (const WarpOrder order : orders) {
+      tested.SetOrder(order);
+      ASSERT_EQ(expected, tested.ResultsFrom(0));
     }
   }
 }

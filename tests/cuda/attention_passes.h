@@ -43,6 +43,8 @@ inline Case::Tables Case::TablesOf(const std::vector<size_t>& parts, int first_r
       for (size_t i = 0; i < part.blocks.size(); ++i) {
         const int position = static_cast<int>(i) * kBlockPositions;
         if (position + kBlockPositions <= piece.begin) continue;
+        const auto& [hidden_begin, hidden_end] = hidden_of_part_[number];
+        if (position >= hidden_begin && position + kBlockPositions <= hidden_end) continue;
         const int count = std::min(kBlockPositions, part.length + part.rows - position);
         const auto same =
             std::find_if(tables.entries.begin() + piece.entries_begin, tables.entries.end(),
@@ -86,7 +88,11 @@ void Case::RunKernel(const AttentionParams& params, int shared_bytes, int blocks
     for (block.y = 0; block.y < shape_.kv_heads; ++block.y) {
       for (block.x = 0; block.x < blocks; ++block.x) {
         shared.Spoil();
-        Kernel::Run(block, params);
+        if constexpr (std::is_same_v<Block, HostBlock>) {
+          RunThreadBlock(block, kSpanThreads, order_, [&](auto& of) { Kernel::Run(of, params); });
+        } else {
+          Kernel::Run(block, params);
+        }
       }
     }
   }
@@ -169,7 +175,11 @@ inline void Case::Merge(const AttentionParams& params, int pieces, int rows) con
   block.shared = shared.data();
   for (block.z = 0; block.z * kMergedDims < shape_.v_dim; ++block.z) {
     for (block.y = 0; block.y < heads(); ++block.y) {
-      for (block.x = 0; block.x < rows; ++block.x) MergeSpans(block, merge, heads());
+      for (block.x = 0; block.x < rows; ++block.x) {
+        shared.Spoil();
+        RunThreadBlock(block, kMergeThreads, order_,
+                       [&](auto& of) { MergeSpans(of, merge, heads()); });
+      }
     }
   }
 }

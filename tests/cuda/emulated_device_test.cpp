@@ -141,6 +141,13 @@ TEST(CudaDevice, SaysWhatItCannotDo) {
     EXPECT_EQ(status.error().code, ErrorCode::kNotSupported);
     EXPECT_THAT(status.error().message, HasSubstr(std::to_string(dim)));
   }
+  // Latents may be larger than heads, but not any size.
+  blocks.key_form = KeyForm::kValueFirst;
+  blocks.k_dim = 64;
+  blocks.v_dim = 512;
+  EXPECT_TRUE((*device)->CanAttend(blocks).ok());
+  blocks.v_dim = 520;
+  EXPECT_THAT((*device)->CanAttend(blocks).error().message, HasSubstr("up to 512, found 520"));
   const Status grid = (*device)->Copy({nullptr}, {1, 70000, 1});
   ASSERT_FALSE(grid.ok());
   EXPECT_THAT(grid.error().message, HasSubstr("70000"));
