@@ -5,10 +5,10 @@
 // A thread block takes 16 query vectors and a span of positions, or all spans, two blocks of the
 // cache at a time: all threads copy them to shared memory, where that has room for four, while the
 // two before are computed. Each warp computes the scores of eight positions of one block, and adds
-// up 64 dimensions of the weighted values of both. A block is a step of the softmax: what was summed
-// up before is multiplied by what its greatest score asks for. A block in which a row sees nothing
-// leaves the row's sums as they are, so that a row's bits do not depend on the blocks that others
-// see beside it. The spans are joined as in spans.h.
+// up 64 dimensions of the weighted values of both. A block is a step of the softmax: what was
+// summed up before is multiplied by what its greatest score asks for. A block in which a row sees
+// nothing leaves the row's sums as they are, so that a row's bits do not depend on the blocks that
+// others see beside it. The spans are joined as in spans.h.
 #pragma once
 
 #include "cuda/kernels/span_slots.h"

@@ -1,5 +1,5 @@
-// Parts of span_rows.h and latent_rows.h: the blocks of a span, the queries in shared memory, what warps read from
-// there as operands of products, and the results that threads write.
+// Parts of span_rows.h and latent_rows.h: the blocks of a span, the queries in shared memory, what
+// warps read from there as operands of products, and the results that threads write.
 #pragma once
 
 #include "cuda/kernels/spans.h"
