@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "tools/synthetic_model.h"
+#include "tools/bench/synthetic_model.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) {

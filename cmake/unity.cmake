@@ -1,12 +1,11 @@
-# kvant_compile_as_one(TARGET MOST SOURCE...): compiles up to so many sources of a folder (of engine/,
-# of a folder in it) as one.
+# kvant_compile_as_one(TARGET MOST SOURCE...): compiles up to MOST sources of one folder as one.
 function(kvant_compile_as_one target most)
   if(NOT KVANT_UNITY)
     return()
   endif()
   foreach(source ${ARGN})
-    string(REGEX REPLACE "^(engine/[^/]*/|[^/]*/).*" "\\1" folder ${source})
-    string(MAKE_C_IDENTIFIER ${folder} folder)
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
     math(EXPR count_${folder} "0${count_${folder}} + 1")
     math(EXPR part "(${count_${folder}} - 1) / ${most}")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}${part})

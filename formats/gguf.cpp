@@ -12,7 +12,7 @@
 #include "formats/name_index.h"
 #include "formats/quoted.h"
 #include "formats/unpack_interleaved.h"
-#include "quant/interleaved.h"
+#include "quant/interleaved/interleaved.h"
 #include "quant/unsupported_types.h"
 
 namespace kvant::formats {

@@ -115,8 +115,9 @@ struct UnpackedTensors {
 class GgufFile {
  public:
   // Opens a file, or all shards of a split model given any shard ("name-00002-of-00005.gguf").
-  // Unless tensors are only listed, those whose rows lie interleaved (quant/interleaved.h) are
-  // unpacked into memory of this object, and unpacked() says so.
+  // Unless tensors are only listed, those whose rows lie interleaved
+  // (quant/interleaved/interleaved.h) are unpacked into memory of this object, and unpacked() says
+  // so.
   static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
                                UnreadableTensors unreadable = UnreadableTensors::kRefused,
                                const ReadProgress& progress = {});

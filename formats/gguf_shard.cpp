@@ -13,7 +13,7 @@
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
 #include "formats/quoted.h"
-#include "quant/interleaved.h"
+#include "quant/interleaved/interleaved.h"
 #include "quant/unsupported_types.h"
 
 namespace kvant::formats {

@@ -14,8 +14,8 @@
 #include "base/mapped_file.h"
 #include "base/result.h"
 #include "formats/quoted.h"
-#include "quant/f16.h"
 #include "quant/format.h"
+#include "quant/formats/f16.h"
 
 namespace kvant::formats {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
-#include "quant/interleaved.h"
+#include "quant/interleaved/interleaved.h"
 
 namespace kvant::formats {
 namespace {

@@ -1,5 +1,5 @@
-// Tensors whose rows lie interleaved (quant/interleaved.h), in plain rows: done once, when a file
-// is opened by somebody who computes with it.
+// Tensors whose rows lie interleaved (quant/interleaved/interleaved.h), in plain rows: done once,
+// when a file is opened by somebody who computes with it.
 #pragma once
 
 #include "base/result.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cuda/driver.h"
-#include "engine/offload_layers.h"
+#include "engine/model/offload_layers.h"
 #include "tests/this_build.h"
 
 namespace kvant::test {

@@ -27,7 +27,7 @@ inline const std::map<std::string, std::set<std::string>> kRooms = {
 // common, and includes files of its own line and of lines above it here, never of lines below.
 inline const std::vector<std::string_view> kEngineOrder = {
     "engine/limits.h",
-    "engine/kv_type.",
+    "engine/kv/kv_type.",
     "engine/tokenizer/",
     "engine/jinja/",
     "engine/kv/accounting/",
@@ -36,13 +36,9 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/kv/",
     "engine/graph/",
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
-    "engine/model.",
-    "engine/offload_layers.",
-    "engine/session_options.",
-    "engine/memory_plan.",
-    "engine/offload.",
-    "engine/run",  // run/ and runner.*, which is made of its classes
-    "engine/",     // what implements Session
+    "engine/model/",
+    "engine/run/",
+    "engine/text/",
     "engine/evaluate/",
     "engine/generate/",
     "engine/convert/",

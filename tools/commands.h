@@ -2,7 +2,7 @@
 // own options, does the work and returns the exit code. tools/main.cpp has the table.
 #pragma once
 
-#include "tools/command_line.h"
+#include "tools/options/command_line.h"
 
 namespace kvant::tools {
 

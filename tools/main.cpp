@@ -15,9 +15,9 @@
 #include "base/version.h"
 #include "cpu/kernels.h"
 #include "tools/commands.h"
-#include "tools/console.h"
-#include "tools/llama_words.h"
-#include "tools/lost_file.h"
+#include "tools/options/llama_words.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/lost_file.h"
 
 namespace kvant::tools {
 namespace {

@@ -18,12 +18,12 @@
 #include "cpu/codec_table.h"
 #include "cpu/intrinsics.h"
 #include "quant/format_list.h"
-#include "quant/grid_cubes.h"
-#include "quant/grid_minima.h"
-#include "quant/iq_grids.h"
-#include "quant/scale_search.h"
-#include "quant/trellis_cells.h"
-#include "quant/unit_values.h"
+#include "quant/formats/iq_grids.h"
+#include "quant/formats/unit_values.h"
+#include "quant/search/grid_cubes.h"
+#include "quant/search/grid_minima.h"
+#include "quant/search/scale_search.h"
+#include "quant/search/trellis_cells.h"
 
 #include "cpu/avx2/begin.inl"
 
@@ -36,8 +36,8 @@ constexpr int kCodebookVectorBytes = 32;
 
 // clang-format off
 #include "cpu/avx2/lane_operations.inl"
-#include "quant/lane_batch.inl"
-#include "quant/scale_search.inl"
+#include "quant/search/lane_batch.inl"
+#include "quant/search/scale_search.inl"
 #include "cpu/generic/encode.inl"
 #include "cpu/generic/codebook_encode.inl"
 #include "cpu/generic/float_rows.inl"

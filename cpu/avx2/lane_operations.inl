@@ -1,6 +1,6 @@
-// The operations of quant/lane_operations.inl: the lesser and the greater of two, `b` where they
-// do not compare, numbers from a table of 8, 16, 32 or 64 floats in permutations, and bits of two.
-// Included inside the folder's namespace and target region.
+// The operations of quant/search/lane_operations.inl: the lesser and the greater of two, `b` where
+// they do not compare, numbers from a table of 8, 16, 32 or 64 floats in permutations, and bits of
+// two. Included inside the folder's namespace and target region.
 
 inline __m256 GreaterOf(__m256 a, __m256 b) { return _mm256_max_ps(a, b); }
 inline __m256 LesserOf(__m256 a, __m256 b) { return _mm256_min_ps(a, b); }
@@ -79,7 +79,7 @@ Bits SelectBits(Bits mask, Bits a, Bits b) {
   return (a & mask) | (b & ~mask);
 }
 
-// Those of quant/byte_operations.inl, for vectors of 16 bytes and of 32.
+// Those of quant/search/byte_operations.inl, for vectors of 16 bytes and of 32.
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {
   if constexpr (sizeof(Bytes) == 16) {

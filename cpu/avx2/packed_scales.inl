@@ -1,7 +1,7 @@
 // Scales of a few bits in bytes, for the x86 instruction sets that have AVX2. Included inside the
 // target region of matmul.cpp.
 
-// The sixteen scales of a block of Q3_K (quant/q3_k.h), less 32.
+// The sixteen scales of a block of Q3_K (quant/formats/q3_k.h), less 32.
 [[gnu::always_inline]] inline __m128i PackedScales(const quant::Q3_K::Block& block) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales_low));
   const __m128i low =
@@ -13,8 +13,8 @@
   return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
 }
 
-// The eight scales of a block of IQ4_XS (quant/iq4_xs.h), less 32, in the lower bytes. Without
-// PDEP, which takes hundreds of cycles on some CPUs.
+// The eight scales of a block of IQ4_XS (quant/formats/iq4_xs.h), less 32, in the lower bytes.
+// Without PDEP, which takes hundreds of cycles on some CPUs.
 [[gnu::always_inline]] inline __m128i PackedScales(const quant::IQ4_XS::Block& block) {
   int low;
   int16_t high;
@@ -47,7 +47,7 @@
   return _mm_and_si128(_mm_or_si128(two, _mm_slli_epi32(two, 12)), _mm_set1_epi8(3));
 }
 
-// The sixteen scales of a block: quant/iq2_k.h to quant/iq6_k.h.
+// The sixteen scales of a block: quant/formats/iq2_k.h to quant/formats/iq6_k.h.
 [[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ2_K::Block& block) {
   return _mm_sub_epi8(SixteenNibbles(block.scales), _mm_set1_epi8(8));
 }
@@ -82,7 +82,7 @@ template <class Block>
   return _mm_cvtsi32_si128(word);
 }
 
-// Bytes that hold a scale + 127 and, in bit 0, whether levels are shifted: quant/iq4_ks.h.
+// Bytes that hold a scale + 127 and, in bit 0, whether levels are shifted: quant/formats/iq4_ks.h.
 [[gnu::always_inline]] inline __m128i ScaleBytesOf(const quant::IQ4_KS::Block& block) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales));
 }
@@ -122,7 +122,7 @@ template <HasScaleBytes Block>
   const __m128i high = _mm_and_si128(DoubledBits(block.bits.value()), _mm_set1_epi8(16));
   return _mm_sub_epi8(_mm_or_si128(Doubled(low), high), _mm_set1_epi8(16));
 }
-// The scales of quant/iq2_kl.h.
+// The scales of quant/formats/iq2_kl.h.
 [[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ2_KL::Block& block) {
   const __m128i bytes = LoadFour(block.scales_low);
   const __m128i low =
@@ -169,7 +169,7 @@ template <HasScaleBytes Block>
   return _mm_shuffle_epi8(levels, codes);
 }
 
-// The scales of quant/iq1_kt.h to quant/iq4_kt.h.
+// The scales of quant/formats/iq1_kt.h to quant/formats/iq4_kt.h.
 [[gnu::always_inline]] inline __m128i SixteenScales(const quant::IQ1_KT::Block& block) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.scales));
   return LevelsOf(_mm_and_si128(Doubled(bytes), _mm_set1_epi8(15)));

@@ -1,7 +1,8 @@
-// Formats whose codes name points of a grid, for AVX2: quant/iq1_s.h, quant/iq1_m.h,
-// quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. So panels are
-// unpacked; fewer tokens have unpackers of their own (unpack_points.inl). Included inside the
-// target region of matmul.cpp, after unpack_points.inl.
+// Formats whose codes name points of a grid, for AVX2: quant/formats/iq1_s.h,
+// quant/formats/iq1_m.h, quant/formats/iq2_xxs.h, quant/formats/iq2_xs.h, quant/formats/iq2_s.h,
+// quant/formats/iq3_xxs.h, quant/formats/iq3_s.h. So panels are unpacked; fewer tokens have
+// unpackers of their own (unpack_points.inl). Included inside the target region of matmul.cpp,
+// after unpack_points.inl.
 
 // The coordinates of points of eight, and of four.
 template <class Grid>

@@ -1,6 +1,6 @@
-// Formats whose 4-bit codes stand for the levels of a table, for AVX2: quant/iq4_nl.h,
-// quant/iq4_xs.h, quant/mxfp4.h, quant/nvfp4.h. Included inside the target region of matmul.cpp,
-// after unpack_q4_0.inl.
+// Formats whose 4-bit codes stand for the levels of a table, for AVX2: quant/formats/iq4_nl.h,
+// quant/formats/iq4_xs.h, quant/formats/mxfp4.h, quant/formats/nvfp4.h. Included inside the target
+// region of matmul.cpp, after unpack_q4_0.inl.
 
 // The entries of a table of 16 bytes that the low nibbles and the high nibbles of 16 bytes stand
 // for, in the lower and the upper half.

@@ -1,7 +1,8 @@
 // Formats whose codes name points of a grid, for AVX2 and AVX-VNNI with fewer than 64 tokens:
-// quant/iq1_s.h, quant/iq1_m.h, quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h,
-// quant/iq3_s.h, in the orders of point_blocks.inl. Included inside the target region of
-// matmul.cpp, after unpack_pieces.inl and packed_scales.inl.
+// quant/formats/iq1_s.h, quant/formats/iq1_m.h, quant/formats/iq2_xxs.h, quant/formats/iq2_xs.h,
+// quant/formats/iq2_s.h, quant/formats/iq3_xxs.h, quant/formats/iq3_s.h, in the orders of
+// point_blocks.inl. Included inside the target region of matmul.cpp, after unpack_pieces.inl and
+// packed_scales.inl.
 //
 // What a core waits for here is its loads, of which it has two or three in a cycle and 72 under
 // way. So numbers of points are read several at a time, or made in a vector, and taken apart in

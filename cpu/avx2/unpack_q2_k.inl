@@ -1,5 +1,5 @@
-// Q2_K, Q3_K, TQ1_0 and TQ2_0 for AVX2: quant/q2_k.h, quant/q3_k.h, quant/tq1_0.h, quant/tq2_0.h.
-// Included inside the target region of matmul.cpp.
+// Q2_K, Q3_K, TQ1_0 and TQ2_0 for AVX2: quant/formats/q2_k.h, quant/formats/q3_k.h,
+// quant/formats/tq1_0.h, quant/formats/tq2_0.h. Included inside the target region of matmul.cpp.
 
 // 32 codes of two bits: bits 2k and 2k + 1 of every byte.
 [[gnu::always_inline]] inline __m256i TwoBits(__m256i bytes, int k) {

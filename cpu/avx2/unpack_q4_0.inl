@@ -1,5 +1,5 @@
-// Q4_0 and Q4_1 for AVX2: quant/q4_0.h, quant/q4_1.h. Included inside the target region of
-// matmul.cpp.
+// Q4_0 and Q4_1 for AVX2: quant/formats/q4_0.h, quant/formats/q4_1.h. Included inside the target
+// region of matmul.cpp.
 
 // The 4-bit codes of eight blocks.
 template <class Block>

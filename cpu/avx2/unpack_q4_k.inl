@@ -1,5 +1,5 @@
-// Q4_K and Q5_K for AVX2: quant/q4_k.h, quant/q5_k.h. Included inside the target region of
-// matmul.cpp.
+// Q4_K and Q5_K for AVX2: quant/formats/q4_k.h, quant/formats/q5_k.h. Included inside the target
+// region of matmul.cpp.
 
 // The eight bytes, one per pair of groups, times a factor, in LaneOrder::kPairs.
 [[gnu::always_inline]] inline __m256 ScalePairs(uint64_t bytes, quant::PackedHalf factor) {
@@ -9,7 +9,7 @@
   return _mm256_mul_ps(_mm256_cvtepi32_ps(pairs), BroadcastHalf(factor));
 }
 
-// quant/scale_min_pairs.h, four pairs at a time in the bytes of a word.
+// quant/formats/scale_min_pairs.h, four pairs at a time in the bytes of a word.
 template <class Block>
 [[gnu::always_inline]] inline void UnpackPairs(const Block& block, WeightBlock& out) {
   uint32_t words[3];

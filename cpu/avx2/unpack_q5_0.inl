@@ -1,5 +1,5 @@
-// Q5_0 and Q5_1 for AVX2: quant/q5_0.h, quant/q5_1.h. Included inside the target region of
-// matmul.cpp, after unpack_q4_0.inl.
+// Q5_0 and Q5_1 for AVX2: quant/formats/q5_0.h, quant/formats/q5_1.h. Included inside the target
+// region of matmul.cpp, after unpack_q4_0.inl.
 
 // Bits [16k, 16k + 16) of a word per half as bit 4 of its bytes.
 [[gnu::always_inline]] inline __m256i FifthBits(__m256i words, int k) {

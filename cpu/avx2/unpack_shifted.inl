@@ -1,7 +1,7 @@
-// ik_llama.cpp's formats of shifted levels for AVX2: quant/shifted_fit.h, quant/iq2_k.h to
-// quant/iq6_k.h, quant/iq2_ks.h to quant/iq5_ks.h. Included inside the target region of matmul.cpp,
-// after unpack_pieces.inl and packed_scales.inl. One unpacker serves them all: a format has planes
-// of bits, levels and scales.
+// ik_llama.cpp's formats of shifted levels for AVX2: quant/search/shifted_fit.h,
+// quant/formats/iq2_k.h to quant/formats/iq6_k.h, quant/formats/iq2_ks.h to quant/formats/iq5_ks.h.
+// Included inside the target region of matmul.cpp, after unpack_pieces.inl and packed_scales.inl.
+// One unpacker serves them all: a format has planes of bits, levels and scales.
 
 // Fields [32k, 32k + 32) of an array, a byte each.
 template <int kWidth>
@@ -24,7 +24,7 @@ template <int kWidth>
 // Codes [32k, 32k + 32) of a block, whose upper bits have a plane of their own.
 template <class Format>
 [[gnu::always_inline]] inline __m256i CodeBytes(const typename Format::Block& block, int k) {
-  if constexpr (requires { block.words; }) {  // quant/iq4_kss.h
+  if constexpr (requires { block.words; }) {  // quant/formats/iq4_kss.h
     const __m256i words = _mm256_and_si256(LoadTwice(block.words + 8 * k), _mm256_set1_epi16(-2));
     const __m256i codes = _mm256_xor_si256(words, _mm256_srli_epi16(words, 1));
     return LowNibbles(ShiftHalves(codes, 0, 4));
@@ -119,7 +119,7 @@ struct PairBytes {
 };
 constexpr PairBytes kPairBytes;
 
-// Pairs of levels, quant/iq2_kl.h.
+// Pairs of levels, quant/formats/iq2_kl.h.
 struct UnpackIQ2_KL {
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_KL::Block);
@@ -151,7 +151,7 @@ struct UnpackIQ2_KL {
   }
 };
 
-// Eight blocks of Q6_0, quant/q6_0.h.
+// Eight blocks of Q6_0, quant/formats/q6_0.h.
 struct UnpackQ6_0 {
   using Codes = CodeTraits<32, 63, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q6_0::Block);
@@ -182,7 +182,7 @@ struct UnpackQ6_0 {
   }
 };
 
-// Eight blocks of Q8_KV, quant/q8_kv.h.
+// Eight blocks of Q8_KV, quant/formats/q8_kv.h.
 struct UnpackQ8_KV {
   using Codes = SignedCodes<false>;
   static constexpr int64_t kBytes = 256;
@@ -203,7 +203,7 @@ struct UnpackQ8_KV {
   }
 };
 
-// Four blocks of IQ2_BN, quant/iq2_bn.h.
+// Four blocks of IQ2_BN, quant/formats/iq2_bn.h.
 struct UnpackIQ2_BN {
   using Codes = CodeTraits<1, 3, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::IQ2_BN::Block);
@@ -227,7 +227,7 @@ struct UnpackIQ2_BN {
   }
 };
 
-// Two blocks of Q1_0, quant/q1_0.h.
+// Two blocks of Q1_0, quant/formats/q1_0.h.
 struct UnpackQ1_0 {
   using Codes = CodeTraits<1, 2, false>;
   static constexpr int64_t kBytes = 2 * sizeof(quant::Q1_0::Block);
@@ -259,7 +259,7 @@ struct UnpackQ1_0 {
   }
 };
 
-// Four blocks of Q2_0, quant/q2_0.h.
+// Four blocks of Q2_0, quant/formats/q2_0.h.
 struct UnpackQ2_0 {
   using Codes = CodeTraits<1, 3, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::Q2_0::Block);

@@ -75,7 +75,7 @@ struct PlanePieces<quant::BitPlane<4, kRun>> {
   }
 };
 
-// Where the numbers of the pairs of quant/iq2_kl.h lie: a lane's eight in the 64-bit word
+// Where the numbers of the pairs of quant/formats/iq2_kl.h lie: a lane's eight in the 64-bit word
 // high[word] of the upper bits, four each, for vectors 2k and 2k + 1, in its 32-bit piece
 // low[k][lane] of the lower ones. The byte that VPMULTISHIFTQB takes begins at bit low_bits[s % 2]
 // or high_bits[s].

@@ -1,5 +1,5 @@
-// MXFP4 for AVX-512 VBMI: quant/mxfp4.h. Included inside the target region of matmul.cpp, after
-// cpu/avx512vnni/unpack_e2m1.inl.
+// MXFP4 for AVX-512 VBMI: quant/formats/mxfp4.h. Included inside the target region of matmul.cpp,
+// after cpu/avx512vnni/unpack_e2m1.inl.
 
 // Bytes of two vectors, 64 bytes apart: those that hold the first eight codes, and those sixteen
 // codes on, of each of eight blocks; and in 32-bit lanes each block's exponent, twice.

@@ -1,5 +1,5 @@
-// Formats of one or two bits for AVX-512 VBMI: quant/q1_0.h, quant/q2_0.h, quant/iq1_bn.h. Included
-// inside the target region of matmul.cpp, after plane_pieces.inl.
+// Formats of one or two bits for AVX-512 VBMI: quant/formats/q1_0.h, quant/formats/q2_0.h,
+// quant/formats/iq1_bn.h. Included inside the target region of matmul.cpp, after plane_pieces.inl.
 
 // The bits, counted in its 64-bit word, at which the four fields of kWidth bits of each lane
 // begin, in LaneOrder::kGroups, where a lane's 32 bits are the fields of its group.

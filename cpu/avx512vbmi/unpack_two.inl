@@ -1,6 +1,6 @@
-// Two blocks at once of the formats with large grids, for AVX-512 VBMI: quant/iq1_s.h,
-// quant/iq1_m.h, quant/iq2_s.h. Included inside the target region of matmul.cpp, after
-// spread_points.inl and cpu/avx512vnni/unpack_grids.inl, whose unpackers serve single blocks.
+// Two blocks at once of the formats with large grids, for AVX-512 VBMI: quant/formats/iq1_s.h,
+// quant/formats/iq1_m.h, quant/formats/iq2_s.h. Included inside the target region of matmul.cpp,
+// after spread_points.inl and cpu/avx512vnni/unpack_grids.inl, whose unpackers serve single blocks.
 //
 // VPERMI2B looks up a byte of 64 points, those of two blocks; a point has two bytes of digits.
 

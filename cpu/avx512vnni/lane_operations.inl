@@ -1,6 +1,6 @@
-// The operations of quant/lane_operations.inl: the lesser and the greater of two, `b` where they
-// do not compare, numbers from a table of 8, 16, 32 or 64 floats in permutations, and bits of two.
-// Included inside the folder's namespace and target region.
+// The operations of quant/search/lane_operations.inl: the lesser and the greater of two, `b` where
+// they do not compare, numbers from a table of 8, 16, 32 or 64 floats in permutations, and bits of
+// two. Included inside the folder's namespace and target region.
 
 inline __m512 GreaterOf(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
 inline __m512 LesserOf(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
@@ -59,7 +59,7 @@ Bits SelectBits(Bits mask, Bits a, Bits b) {
                                 reinterpret_cast<__m512i>(b), kFirstOfTwo));
 }
 
-// Those of quant/byte_operations.inl, for vectors of 16 bytes and of 64.
+// Those of quant/search/byte_operations.inl, for vectors of 16 bytes and of 64.
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {
   if constexpr (sizeof(Bytes) == 16) {

@@ -54,8 +54,8 @@ struct PairOrder {
 constexpr PairOrder<quant::IQ2_KL::Low> kPairsLow;
 constexpr PairOrder<quant::IQ2_KL::High> kPairsHigh;
 
-// The numbers of the pairs of quant/iq2_kl.h in LaneOrder::kGroups, two in each lane of a vector:
-// in the lower five bits of 16-bit words.
+// The numbers of the pairs of quant/formats/iq2_kl.h in LaneOrder::kGroups, two in each lane of a
+// vector: in the lower five bits of 16-bit words.
 struct PairNumbers {
   __m512i low0, low1, high;
 

@@ -1,5 +1,5 @@
-// Where the digits of packed points (quant/iq_grids.h) and the signs beside them go in the four
-// vectors of codes of a block. Included inside the target region of matmul.cpp, after
+// Where the digits of packed points (quant/formats/iq_grids.h) and the signs beside them go in the
+// four vectors of codes of a block. Included inside the target region of matmul.cpp, after
 // unpack_pieces.inl and before the folder's own spread_points.inl, which defines
 //
 //   Spread<Layout>(low, high, signs, levels, out)   the codes of `out`: signed levels + 128, for

@@ -1,6 +1,6 @@
 // Formats whose 4-bit codes are floats of 2 exponent bits and 1 mantissa bit, for AVX-512:
-// quant/mxfp4.h, quant/nvfp4.h. Included inside the target region of matmul.cpp, after the folder's
-// look_up.inl.
+// quant/formats/mxfp4.h, quant/formats/nvfp4.h. Included inside the target region of matmul.cpp,
+// after the folder's look_up.inl.
 
 // Levels + 16, four times.
 struct E2M1Bytes {

@@ -1,6 +1,7 @@
 // Formats of small blocks, or of whole bytes, that are not llama.cpp's oldest, for AVX-512:
-// quant/q6_0.h, quant/q8_kv.h, quant/iq2_bn.h, quant/q1_0.h, quant/q2_0.h, quant/tq2_0.h. Included
-// inside the target region of matmul.cpp, after unpack_q2_k.inl.
+// quant/formats/q6_0.h, quant/formats/q8_kv.h, quant/formats/iq2_bn.h, quant/formats/q1_0.h,
+// quant/formats/q2_0.h, quant/formats/tq2_0.h. Included inside the target region of matmul.cpp,
+// after unpack_q2_k.inl.
 
 // Words of 16 bits of two vectors, which begin at blocks a and a + 2 of Q6_0 or, the second one,
 // `late` words before. The codes: of four blocks bytes 0 to 7 of the lower bits, then bytes 8
@@ -28,7 +29,7 @@ struct WordsOfQ6_0 {
 constexpr WordsOfQ6_0 kFirstWordsOfQ6_0(0, 16);
 constexpr WordsOfQ6_0 kLastWordsOfQ6_0(6, 24);
 
-// Eight blocks of Q6_0, quant/q6_0.h.
+// Eight blocks of Q6_0, quant/formats/q6_0.h.
 struct UnpackQ6_0 {
   using Codes = CodeTraits<32, false, LaneOrder::kPairs>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q6_0::Block);
@@ -66,7 +67,7 @@ struct UnpackQ6_0 {
   }
 };
 
-// Eight blocks of Q8_KV, quant/q8_kv.h.
+// Eight blocks of Q8_KV, quant/formats/q8_kv.h.
 struct UnpackQ8_KV {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = 256;
@@ -86,7 +87,7 @@ struct UnpackQ8_KV {
   }
 };
 
-// Four blocks of IQ2_BN, quant/iq2_bn.h.
+// Four blocks of IQ2_BN, quant/formats/iq2_bn.h.
 struct UnpackIQ2_BN {
   using Codes = CodeTraits<1, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::IQ2_BN::Block);
@@ -118,7 +119,7 @@ struct UnpackTQ2_0 {
   }
 };
 
-// Two blocks of Q1_0, quant/q1_0.h.
+// Two blocks of Q1_0, quant/formats/q1_0.h.
 struct UnpackQ1_0 {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = 2 * sizeof(quant::Q1_0::Block);
@@ -144,7 +145,7 @@ struct UnpackQ1_0 {
   }
 };
 
-// Four blocks of Q2_0, quant/q2_0.h.
+// Four blocks of Q2_0, quant/formats/q2_0.h.
 struct UnpackQ2_0 {
   using Codes = CodeTraits<1, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::Q2_0::Block);

@@ -1,6 +1,7 @@
-// Formats whose codes name points of a grid, for AVX-512: quant/iq1_s.h, quant/iq1_m.h,
-// quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. Included inside
-// the target region of matmul.cpp, after point_layouts.inl and spread_points.inl.
+// Formats whose codes name points of a grid, for AVX-512: quant/formats/iq1_s.h,
+// quant/formats/iq1_m.h, quant/formats/iq2_xxs.h, quant/formats/iq2_xs.h, quant/formats/iq2_s.h,
+// quant/formats/iq3_xxs.h, quant/formats/iq3_s.h. Included inside the target region of matmul.cpp,
+// after point_layouts.inl and spread_points.inl.
 //
 // Points of small grids are looked up as 16 bits in vectors that hold the whole table, and spread
 // afterwards. Those of 1024 and more are loaded one by one as they are: beyond 512 points that took

@@ -1,6 +1,6 @@
-// IQ4_NL and IQ4_XS for AVX-512: quant/iq4_nl.h, quant/iq4_xs.h. Included inside the target region
-// of matmul.cpp, after unpack_q4_0.inl, cpu/avx2/packed_scales.inl and the folder's
-// plane_pieces.inl and look_up.inl.
+// IQ4_NL and IQ4_XS for AVX-512: quant/formats/iq4_nl.h, quant/formats/iq4_xs.h. Included inside
+// the target region of matmul.cpp, after unpack_q4_0.inl, cpu/avx2/packed_scales.inl and the
+// folder's plane_pieces.inl and look_up.inl.
 
 // Levels + 128, four times.
 struct Iq4Bytes {

@@ -1,5 +1,5 @@
-// Q2_K and Q3_K for AVX-512: quant/q2_k.h, quant/q3_k.h. Included inside the target region of
-// matmul.cpp, after the folder's plane_pieces.inl and cpu/avx2/packed_scales.inl.
+// Q2_K and Q3_K for AVX-512: quant/formats/q2_k.h, quant/formats/q3_k.h. Included inside the target
+// region of matmul.cpp, after the folder's plane_pieces.inl and cpu/avx2/packed_scales.inl.
 
 // Fields of two bits.
 template <class Pieces>

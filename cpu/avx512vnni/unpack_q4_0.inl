@@ -1,5 +1,5 @@
-// Q4_0 and Q4_1 for AVX-512: quant/q4_0.h, quant/q4_1.h. Included inside the target region of
-// matmul.cpp.
+// Q4_0 and Q4_1 for AVX-512: quant/formats/q4_0.h, quant/formats/q4_1.h. Included inside the target
+// region of matmul.cpp.
 
 // The 4-bit codes of eight blocks of kStride bytes; `codes` are the first block's. A block's bytes
 // hold group 2b in their low and group 2b + 1 in their high halves, so lane 4q + v takes block 2v +

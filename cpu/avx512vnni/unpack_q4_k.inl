@@ -1,5 +1,5 @@
-// Q4_K and Q5_K for AVX-512: quant/q4_k.h, quant/q5_k.h. Included inside the target region of
-// matmul.cpp.
+// Q4_K and Q5_K for AVX-512: quant/formats/q4_k.h, quant/formats/q5_k.h. Included inside the target
+// region of matmul.cpp.
 
 // The 4-bit codes of a block in LaneOrder::kPairs: run c of 32 bytes holds pair 2c in its low and
 // pair 2c + 1 in its high halves.
@@ -33,8 +33,8 @@
   out.codes3 = add(out.codes3, 3);
 }
 
-// quant/scale_min_pairs.h: scale and minimum of pair p come to lanes 2p and 2p + 1, next to each
-// other as d and dmin are in the block.
+// quant/formats/scale_min_pairs.h: scale and minimum of pair p come to lanes 2p and 2p + 1, next to
+// each other as d and dmin are in the block.
 template <class Block>
 [[gnu::always_inline]] inline void UnpackPairs(const Block& block, WeightBlock& out) {
   static_assert(offsetof(Block, d) == 0 && offsetof(Block, dmin) == 2 && sizeof(Block) >= 20);

@@ -1,5 +1,5 @@
-// Q5_0 and Q5_1 for AVX-512: quant/q5_0.h, quant/q5_1.h. Included inside the target region of
-// matmul.cpp, after unpack_q4_0.inl.
+// Q5_0 and Q5_1 for AVX-512: quant/formats/q5_0.h, quant/formats/q5_1.h. Included inside the target
+// region of matmul.cpp, after unpack_q4_0.inl.
 
 // The words of the high bits of eight blocks, in lane order: block 2v + q / 2.
 template <int kStride>

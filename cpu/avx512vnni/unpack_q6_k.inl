@@ -1,4 +1,4 @@
-// Q6_K for AVX-512: quant/q6_k.h. Included inside the target region of matmul.cpp.
+// Q6_K for AVX-512: quant/formats/q6_k.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ6_K {
   using Rows = RowsOfQ6_K;

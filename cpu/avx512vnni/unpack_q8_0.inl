@@ -1,4 +1,4 @@
-// Q8_0 for AVX-512: quant/q8_0.h. Included inside the target region of matmul.cpp.
+// Q8_0 for AVX-512: quant/formats/q8_0.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ8_0 {
   using Rows = RowsOfQ8_0;

@@ -1,7 +1,8 @@
-// ik_llama.cpp's formats of shifted levels for AVX-512: quant/shifted_fit.h, quant/iq2_k.h to
-// quant/iq6_k.h, quant/iq2_ks.h to quant/iq5_ks.h. Included inside the target region of matmul.cpp,
-// after plane_pieces.inl, cpu/avx2/packed_scales.inl and the folder's look_up.inl. One unpacker
-// serves them all: a format has planes of bits, levels and scales.
+// ik_llama.cpp's formats of shifted levels for AVX-512: quant/search/shifted_fit.h,
+// quant/formats/iq2_k.h to quant/formats/iq6_k.h, quant/formats/iq2_ks.h to quant/formats/iq5_ks.h.
+// Included inside the target region of matmul.cpp, after plane_pieces.inl,
+// cpu/avx2/packed_scales.inl and the folder's look_up.inl. One unpacker serves them all: a format
+// has planes of bits, levels and scales.
 
 // The codes of a block in LaneOrder::kGroups, in the lower bits of each byte.
 template <class Format>
@@ -159,7 +160,7 @@ struct PairWords {
 };
 constexpr PairWords kPairWords;
 
-// Pairs of levels, quant/iq2_kl.h.
+// Pairs of levels, quant/formats/iq2_kl.h.
 struct UnpackIQ2_KL {
   using Codes = CodeTraits<128, false>;
   static constexpr int64_t kBytes = sizeof(quant::IQ2_KL::Block);

@@ -1,4 +1,4 @@
-// TQ1_0 for AVX-512: quant/tq1_0.h. Included inside the target region of matmul.cpp.
+// TQ1_0 for AVX-512: quant/formats/tq1_0.h. Included inside the target region of matmul.cpp.
 
 struct UnpackTQ1_0 {
   using Codes = CodeTraits<1, false, LaneOrder::kPairs>;

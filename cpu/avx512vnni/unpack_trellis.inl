@@ -1,7 +1,7 @@
-// ik_llama.cpp's trellis formats for AVX-512: quant/trellis.h, quant/iq1_kt.h to quant/iq4_kt.h.
-// Included inside the target region of matmul.cpp, after unpack_shifted.inl. Numbers are computed
-// from indices where they are used: a product gives 16 states, a dot product the sums of their
-// fields.
+// ik_llama.cpp's trellis formats for AVX-512: quant/formats/trellis.h, quant/formats/iq1_kt.h to
+// quant/formats/iq4_kt.h. Included inside the target region of matmul.cpp, after
+// unpack_shifted.inl. Numbers are computed from indices where they are used: a product gives 16
+// states, a dot product the sums of their fields.
 
 // Sixteen indices, from 16 * k on.
 [[gnu::always_inline]] inline __m512i SixteenIndices(const quant::IQ1_KT::Block& block, int k) {
@@ -125,7 +125,7 @@ struct TernaryPlaces {
 };
 constexpr TernaryPlaces kTernaryPlaces;
 
-// Four blocks of IQ1_BN, quant/iq1_bn.h.
+// Four blocks of IQ1_BN, quant/formats/iq1_bn.h.
 struct UnpackIQ1_BN {
   using Codes = CodeTraits<1, false>;
   static constexpr int64_t kBytes = 4 * sizeof(quant::IQ1_BN::Block);

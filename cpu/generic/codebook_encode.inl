@@ -1,6 +1,7 @@
-// Encoders of the codebook formats: the searches of quant/grid_fit.inl, quant/level_fit.inl,
-// quant/shifted_fit.inl, quant/shifted_row_fit.inl and quant/trellis_fit.inl in the vectors of the
-// including instruction set, one block or row after the other.
+// Encoders of the codebook formats: the searches of quant/search/grid_fit.inl,
+// quant/search/level_fit.inl, quant/search/shifted_fit.inl, quant/search/shifted_row_fit.inl and
+// quant/search/trellis_fit.inl in the vectors of the including instruction set, one block or row
+// after the other.
 //
 // Included inside an instruction set's namespace and target region, with cpu/codec_table.h before
 // it. The vectors of this file are its own: nested, they do not meet those of other searches.
@@ -10,17 +11,17 @@ namespace codebook {
 constexpr int kVectorBytes = kCodebookVectorBytes;
 
 // clang-format off
-#include "quant/lanes.inl"
-#include "quant/level_search.inl"
-#include "quant/level_fit.inl"
-#include "quant/shifted_fit.inl"
-#include "quant/shifted_row_fit.inl"
-#include "quant/pair_fit.inl"
-#include "quant/trellis_search.inl"
-#include "quant/trellis_fit.inl"
-#include "quant/grid_search.inl"
-#include "quant/cube_search.inl"
-#include "quant/grid_fit.inl"
+#include "quant/search/lanes.inl"
+#include "quant/search/level_search.inl"
+#include "quant/search/level_fit.inl"
+#include "quant/search/shifted_fit.inl"
+#include "quant/search/shifted_row_fit.inl"
+#include "quant/search/pair_fit.inl"
+#include "quant/search/trellis_search.inl"
+#include "quant/search/trellis_fit.inl"
+#include "quant/search/grid_search.inl"
+#include "quant/search/cube_search.inl"
+#include "quant/search/grid_fit.inl"
 // clang-format on
 
 template <class Format, auto kSearch>

@@ -1,5 +1,6 @@
 // Encoders that fit kLanes blocks side by side, for the formats whose header has a kShape and a
-// Pack: the search of quant/scale_search.inl in the vectors of the including instruction set.
+// Pack: the search of quant/search/scale_search.inl in the vectors of the including instruction
+// set.
 //
 // Included inside an instruction set's namespace and target region, after the two files of quant/.
 

@@ -1,6 +1,7 @@
 // Rows of F32, F16 and BF16: the conversions of base/half.h, kLanes values at a time.
 //
-// Included inside an instruction set's namespace and target region, after quant/lane_batch.inl.
+// Included inside an instruction set's namespace and target region, after
+// quant/search/lane_batch.inl.
 
 using Halves [[gnu::vector_size(2 * kLanes)]] = uint16_t;
 

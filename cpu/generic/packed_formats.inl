@@ -1,5 +1,5 @@
-// The formats whose rows are packed from their bytes, quant/q4_0.h and so on. An instruction set
-// includes this file after pack_small_blocks.inl.
+// The formats whose rows are packed from their bytes, quant/formats/q4_0.h and so on. An
+// instruction set includes this file after pack_small_blocks.inl.
 
 // ---- Blocks of 32 values ------------------------------------------------------------------------
 
@@ -162,7 +162,8 @@ struct RowsOfQ3_K : PackedRows<RowsOfQ3_K> {
   };
 };
 
-// quant/scale_min_pairs.h: d and dmin, next to each other, and then scales and minima of pairs.
+// quant/formats/scale_min_pairs.h: d and dmin, next to each other, and then scales and minima of
+// pairs.
 template <class Block>
 struct PairScales {
   RowFloats d, dmin;

@@ -1,5 +1,5 @@
-// The operations of quant/byte_operations.inl in NEON, for vectors of 16 bytes. Included inside the
-// folder's namespace and target region.
+// The operations of quant/search/byte_operations.inl in NEON, for vectors of 16 bytes. Included
+// inside the folder's namespace and target region.
 
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {

@@ -1,6 +1,7 @@
 // Formats of small blocks, or of whole bytes, that are not llama.cpp's oldest, for NEON:
-// quant/q6_0.h, quant/q8_kv.h, quant/iq1_bn.h, quant/iq2_bn.h, quant/q1_0.h, quant/q2_0.h. Included
-// inside the target region of matmul.cpp, after unpack_pieces.inl.
+// quant/formats/q6_0.h, quant/formats/q8_kv.h, quant/formats/iq1_bn.h, quant/formats/iq2_bn.h,
+// quant/formats/q1_0.h, quant/formats/q2_0.h. Included inside the target region of matmul.cpp,
+// after unpack_pieces.inl.
 
 // Eight blocks of Q6_0.
 struct UnpackQ6_0 {

@@ -1,6 +1,6 @@
-// Formats whose codes name points of a grid, for NEON: quant/iq1_s.h, quant/iq1_m.h,
-// quant/iq2_xxs.h, quant/iq2_xs.h, quant/iq2_s.h, quant/iq3_xxs.h, quant/iq3_s.h. Included inside
-// the target region of matmul.cpp.
+// Formats whose codes name points of a grid, for NEON: quant/formats/iq1_s.h,
+// quant/formats/iq1_m.h, quant/formats/iq2_xxs.h, quant/formats/iq2_xs.h, quant/formats/iq2_s.h,
+// quant/formats/iq3_xxs.h, quant/formats/iq3_s.h. Included inside the target region of matmul.cpp.
 
 // Sixteen coordinates: of two points, or of four.
 template <class Grid>

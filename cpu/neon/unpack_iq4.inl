@@ -1,5 +1,6 @@
-// Formats whose 4-bit codes stand for the levels of a table, for NEON: quant/iq4_nl.h,
-// quant/iq4_xs.h, quant/mxfp4.h, quant/nvfp4.h. Included inside the target region of matmul.cpp.
+// Formats whose 4-bit codes stand for the levels of a table, for NEON: quant/formats/iq4_nl.h,
+// quant/formats/iq4_xs.h, quant/formats/mxfp4.h, quant/formats/nvfp4.h. Included inside the target
+// region of matmul.cpp.
 
 // What the low nibbles and the high nibbles of sixteen bytes stand for.
 [[gnu::always_inline]] inline void LookUpLevels(const int8_t* table, const uint8_t* codes,

@@ -1,5 +1,5 @@
-// Q2_K, Q3_K and the ternary formats for NEON: quant/q2_k.h, quant/q3_k.h, quant/tq2_0.h,
-// quant/tq1_0.h. Included inside the target region of matmul.cpp.
+// Q2_K, Q3_K and the ternary formats for NEON: quant/formats/q2_k.h, quant/formats/q3_k.h,
+// quant/formats/tq2_0.h, quant/formats/tq1_0.h. Included inside the target region of matmul.cpp.
 
 // 128 codes from a run of 32 bytes: bits 2k and 2k + 1 of byte b are value 32k + b.
 [[gnu::always_inline]] inline void TakeTwoBits(const uint8_t* run, int8x16_t* out) {

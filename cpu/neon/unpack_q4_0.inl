@@ -1,5 +1,5 @@
-// Formats of 32-value blocks with 4-bit codes: quant/q4_0.h, quant/q4_1.h. Included inside the
-// target region of matmul.cpp.
+// Formats of 32-value blocks with 4-bit codes: quant/formats/q4_0.h, quant/formats/q4_1.h. Included
+// inside the target region of matmul.cpp.
 //
 // Byte b of a block's sixteen holds the codes of values b and b + 16.
 

@@ -1,7 +1,7 @@
-// Q4_K and Q5_K for NEON: quant/q4_k.h, quant/q5_k.h. Included inside the target region of
-// matmul.cpp.
+// Q4_K and Q5_K for NEON: quant/formats/q4_k.h, quant/formats/q5_k.h. Included inside the target
+// region of matmul.cpp.
 
-// quant/scale_min_pairs.h, four pairs at a time in the bytes of a word.
+// quant/formats/scale_min_pairs.h, four pairs at a time in the bytes of a word.
 template <class Block>
 [[gnu::always_inline]] inline void UnpackPairs(const Block& block, WeightBlock& out) {
   uint32_t words[3];

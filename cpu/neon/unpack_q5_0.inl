@@ -1,5 +1,5 @@
-// Q5_0 and Q5_1 for NEON: quant/q5_0.h, quant/q5_1.h. Included inside the target region of
-// matmul.cpp.
+// Q5_0 and Q5_1 for NEON: quant/formats/q5_0.h, quant/formats/q5_1.h. Included inside the target
+// region of matmul.cpp.
 //
 // Byte b of a block's sixteen holds the lower bits of values b and b + 16; the fifth bits are those
 // of a word.

@@ -1,4 +1,4 @@
-// Q8_0 for NEON: quant/q8_0.h. Included inside the target region of matmul.cpp.
+// Q8_0 for NEON: quant/formats/q8_0.h. Included inside the target region of matmul.cpp.
 
 struct UnpackQ8_0 {
   using Codes = CodeTraits<32, false>;

@@ -1,6 +1,7 @@
-// ik_llama.cpp's formats of shifted levels for NEON: quant/shifted_fit.h, quant/iq2_k.h to
-// quant/iq6_k.h, quant/iq2_ks.h to quant/iq5_ks.h. Included inside the target region of matmul.cpp,
-// after unpack_pieces.inl. Scales are few and taken one by one, while vectors do the rest.
+// ik_llama.cpp's formats of shifted levels for NEON: quant/search/shifted_fit.h,
+// quant/formats/iq2_k.h to quant/formats/iq6_k.h, quant/formats/iq2_ks.h to quant/formats/iq5_ks.h.
+// Included inside the target region of matmul.cpp, after unpack_pieces.inl. Scales are few and
+// taken one by one, while vectors do the rest.
 
 // Values [16 * kGroup, 16 * kGroup + 16) of a plane of bits, whose fields begin at bit kBit; the
 // other bits are any.
@@ -13,7 +14,7 @@ template <class Plane, int kGroup, int kBit>
 template <class Format, int kGroup>
 [[gnu::always_inline]] inline uint8x16_t CodesOfGroup(const typename Format::Block& block) {
   const uint8x16_t mask = vdupq_n_u8(Format::kLevels.kCount - 1);
-  if constexpr (requires { block.words; }) {  // quant/iq4_kss.h
+  if constexpr (requires { block.words; }) {  // quant/formats/iq4_kss.h
     const auto* words = reinterpret_cast<const uint8_t*>(block.words + kGroup / 2 * 8);
     const uint16x8_t even = vandq_u16(vreinterpretq_u16_u8(vld1q_u8(words)), vdupq_n_u16(0xfffe));
     const uint8x16_t codes = vreinterpretq_u8_u16(veorq_u16(even, vshrq_n_u16(even, 1)));
@@ -116,7 +117,7 @@ struct PairBytes {
 };
 constexpr PairBytes kPairBytes;
 
-// Pairs of levels, quant/iq2_kl.h.
+// Pairs of levels, quant/formats/iq2_kl.h.
 struct UnpackIQ2_KL {
   using Format = quant::IQ2_KL;
   using Codes = CodeTraits<32, false>;

@@ -1,7 +1,7 @@
-// ik_llama.cpp's trellis formats for NEON: quant/trellis.h, quant/iq1_kt.h to quant/iq4_kt.h.
-// Included inside the target region of matmul.cpp, after unpack_shifted.inl. Numbers are computed
-// from indices where they are used: a product gives four states, a dot product the sums of their
-// fields.
+// ik_llama.cpp's trellis formats for NEON: quant/formats/trellis.h, quant/formats/iq1_kt.h to
+// quant/formats/iq4_kt.h. Included inside the target region of matmul.cpp, after
+// unpack_shifted.inl. Numbers are computed from indices where they are used: a product gives four
+// states, a dot product the sums of their fields.
 
 template <class Format>
 struct UnpackTrellis {

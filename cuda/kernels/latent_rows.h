@@ -1,6 +1,6 @@
-// Latent attention in its absorbed form (engine/graph/latent_nodes.h): all heads are query heads of
-// one kv head, a query begins with v_dim numbers that meet a position's value, and k_dim that meet
-// its key. A value is read once, as a key and as a value.
+// Latent attention in its absorbed form (engine/graph/attention/latent_nodes.h): all heads are
+// query heads of one kv head, a query begins with v_dim numbers that meet a position's value, and
+// k_dim that meet its key. A value is read once, as a key and as a value.
 //
 // A thread block takes 16 query vectors and a span of positions, or all spans, two blocks of the
 // cache at a time: all threads copy them to shared memory, where that has room for four, while the

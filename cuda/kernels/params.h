@@ -11,7 +11,7 @@
 
 namespace kvant::cuda {
 
-// The layout of tiles, which engine/graph/device_attention.cpp compares with the CPU's.
+// The layout of tiles, which engine/graph/device/device_attention.cpp compares with the CPU's.
 inline constexpr int kBlockPositions = 32;
 inline constexpr int kKeyTilePositions = 16;
 inline constexpr int kValueTilePositions = 4;

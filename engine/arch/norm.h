@@ -1,9 +1,9 @@
-// Norms as data: engine/graph/norm.h has the formulas.
+// Norms as data: engine/graph/rowwise/norm.h has the formulas.
 #pragma once
 
 #include <string_view>
 
-#include "engine/graph/norm.h"
+#include "engine/graph/rowwise/norm.h"
 
 namespace kvant::arch {
 

@@ -9,7 +9,7 @@
 #include "cpu/kernels.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/sublayers/attention.h"
-#include "engine/graph/rope.h"
+#include "engine/graph/rowwise/rope.h"
 
 namespace kvant::arch {
 

@@ -40,7 +40,7 @@
 #include "engine/arch/sublayers/rwkv7_mix.h"
 #include "engine/arch/sublayers/short_conv.h"
 #include "engine/arch/sublayers/streams.h"
-#include "engine/graph/rope.h"
+#include "engine/graph/rowwise/rope.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {

@@ -12,8 +12,8 @@
 #include "engine/graph/builder.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/rope.h"
-#include "engine/graph/stream_nodes.h"
+#include "engine/graph/rowwise/rope.h"
+#include "engine/graph/rowwise/stream_nodes.h"
 
 namespace kvant::arch {
 

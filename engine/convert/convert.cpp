@@ -69,7 +69,7 @@ PieceOrder OrderOf(const HfFamily& family) {
   return family.languages.names.empty() ? PieceOrder::kOwn : PieceOrder::kFairseq;
 }
 
-// Which tokens are languages, and where they stand (engine/languages.h).
+// Which tokens are languages, and where they stand (engine/text/languages.h).
 void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabulary,
                   Parameters& out) {
   std::vector<int32_t> ids;

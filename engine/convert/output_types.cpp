@@ -1,6 +1,6 @@
 // The types of the matrices that a conversion writes.
 #include "engine/convert/weights.h"
-#include "quant/q8_0.h"
+#include "quant/formats/q8_0.h"
 
 namespace kvant::convert {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "quant/mxfp4.h"
+#include "quant/formats/mxfp4.h"
 
 namespace kvant::convert {
 namespace {

@@ -29,7 +29,7 @@ struct TranslatorVocabulary {
   std::optional<Vocabulary> target_pieces;
   std::vector<int32_t> languages;          // tokens
   std::optional<int32_t> source_language;  // where none is named
-  // Words of engine/languages.h.
+  // Words of engine/text/languages.h.
   std::string_view source_place;
   std::string_view target_place;
 

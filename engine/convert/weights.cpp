@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "engine/convert/left_out.h"
 #include "formats/quoted.h"
-#include "quant/mxfp4.h"
+#include "quant/formats/mxfp4.h"
 
 namespace kvant::convert {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 #include "engine/evaluate/windows.h"
-#include "engine/graph/observer.h"
+#include "engine/graph/rowwise/observer.h"
 #include "formats/imatrix.h"
 #include "kvant/session.h"
 

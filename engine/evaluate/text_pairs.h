@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "engine/evaluate/estimate.h"
-#include "engine/languages.h"
+#include "engine/text/languages.h"
 #include "kvant/session.h"
 
 namespace kvant::evaluate {

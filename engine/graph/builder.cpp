@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "base/result.h"
-#include "engine/graph/observer.h"
-#include "quant/f16.h"
-#include "quant/f32.h"
+#include "engine/graph/rowwise/observer.h"
+#include "quant/formats/f16.h"
+#include "quant/formats/f32.h"
 
 namespace kvant::graph {
 namespace {

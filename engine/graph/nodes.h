@@ -13,9 +13,9 @@
 
 #include "cpu/float_gemm.h"
 #include "cpu/kernels.h"
-#include "engine/graph/norm.h"
 #include "engine/graph/plan.h"
-#include "engine/graph/rope.h"
+#include "engine/graph/rowwise/norm.h"
+#include "engine/graph/rowwise/rope.h"
 #include "formats/gguf.h"
 
 namespace kvant::graph {

@@ -26,9 +26,9 @@
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "engine/graph/rope.h"
+#include "engine/graph/recurrent/tail.h"
 #include "engine/graph/rows.h"
-#include "engine/graph/tail.h"
+#include "engine/graph/rowwise/rope.h"
 #include "engine/graph/work.h"
 #include "formats/gguf.h"
 
@@ -236,7 +236,8 @@ class Node {
     (void)share;
     (void)visit;
   }
-  // Floats of a row that it keeps in logs of states (engine/graph/tail.h); 0: it changes no state.
+  // Floats of a row that it keeps in logs of states (engine/graph/recurrent/tail.h); 0: it changes
+  // no state.
   virtual int64_t TailFloats() const { return 0; }
   // Computes a share of the state after the rows of a log, for the only part of the pass, whose
   // state before them is that before `range`. Run keeps these rows, from float tail_offset() on.

@@ -4,8 +4,9 @@
 // Rules are rows of a table, one format per row: the first row that fits a tensor decides.
 //
 // Source of the facts: llama_tensor_get_type and llama_model_quantize_impl in llama.cpp, commit
-// c392e5094, file src/llama-quant.cpp; tests/engine/recipes.json holds what that program made. Of
-// the recipes of ik_llama.cpp (file types from 135 on): the same function there, August 2026.
+// c392e5094, file src/llama-quant.cpp; tests/engine/quantize/recipes.json holds what that program
+// made. Of the recipes of ik_llama.cpp (file types from 135 on): the same function there, August
+// 2026.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "engine/graph/device_attention.h"
+#include "engine/graph/device/device_attention.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 #include "engine/run/core.h"

@@ -12,7 +12,7 @@
 #include "engine/arch/spec.h"
 #include "engine/graph/run_stage.h"
 #include "engine/kv/pass_view.h"
-#include "engine/memory_plan.h"
+#include "engine/run/memory_plan.h"
 
 namespace kvant::run {
 

@@ -1,6 +1,6 @@
-// A log of the last rows of a sequence (engine/graph/tail.h): which positions it holds, and their
-// memory. With it a rewind on a model with recurrent layers need not compute the tokens between an
-// earlier state and its target again.
+// A log of the last rows of a sequence (engine/graph/recurrent/tail.h): which positions it holds,
+// and their memory. With it a rewind on a model with recurrent layers need not compute the tokens
+// between an earlier state and its target again.
 //
 // What a log holds belongs to the tokens of its sequence at these positions: whoever changes the
 // tokens cuts the log. Thread-safety: none.
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/graph/tail.h"
+#include "engine/graph/recurrent/tail.h"
 
 namespace kvant::run {
 

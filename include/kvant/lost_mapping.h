@@ -3,7 +3,8 @@
 // A file that is made shorter while it is mapped (base/mapped_file.h) has lost pages: touching them
 // raises SIGBUS, which ends the process. There is no way back, but a handler for SIGBUS can ask
 // MappedFileAt for the address of the fault (si_addr), tell its user and end the process, as the
-// program does (tools/lost_file.cpp). Files that were read instead of mapped have no such risk.
+// program does (tools/terminal/lost_file.cpp). Files that were read instead of mapped have no such
+// risk.
 #pragma once
 
 namespace kvant {

@@ -9,7 +9,7 @@
 #include "kvant/memory_plan.h"
 #include "kvant/runner.h"
 #include "tests/cuda/emulated_device.h"
-#include "tests/engine/runner_kinds.h"
+#include "tests/engine/run/runner_kinds.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/temporary_folder.h"
 

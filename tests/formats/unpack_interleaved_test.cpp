@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "formats/gguf_writer.h"
 #include "kvant/model.h"
-#include "quant/interleaved.h"
+#include "quant/interleaved/interleaved.h"
 #include "tests/quant/fixtures.h"
 #include "tests/temporary_folder.h"
 

@@ -20,7 +20,7 @@
 #include "engine/kv/policies/fixed.h"
 #include "engine/kv/session_file.h"
 #include "engine/kv/session_reader.h"
-#include "tests/engine/session_fields.h"
+#include "tests/engine/kv/session_fields.h"
 
 namespace {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "quant/format.h"
-#include "quant/iq_grids.h"
-#include "quant/level_fit.h"
-#include "quant/shifted_fit.h"
+#include "quant/formats/iq_grids.h"
+#include "quant/search/level_fit.h"
+#include "quant/search/shifted_fit.h"
 #include "tests/quant/round_trip.h"
 
 namespace kvant::quant {

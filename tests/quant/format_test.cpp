@@ -1,7 +1,7 @@
 // The table of formats against the published sizes and ids, and decoding against blocks that the
 // Python package gguf decoded.
 #include "quant/format.h"
-#include "quant/iq3_kt.h"
+#include "quant/formats/iq3_kt.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "quant/iq_grids.h"
+#include "quant/formats/iq_grids.h"
 #include "tests/quant/fixtures.h"
 
 namespace kvant::quant {

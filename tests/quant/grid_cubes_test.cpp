@@ -1,12 +1,12 @@
 // Lists of the points of cubes against the grid itself.
-#include "quant/grid_cubes.h"
+#include "quant/search/grid_cubes.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
-#include "quant/iq_grids.h"
+#include "quant/formats/iq_grids.h"
 
 namespace kvant::quant {
 namespace {

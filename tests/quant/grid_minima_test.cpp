@@ -1,5 +1,5 @@
 // Shared minima against the grids themselves.
-#include "quant/grid_minima.h"
+#include "quant/search/grid_minima.h"
 
 #include <gtest/gtest.h>
 

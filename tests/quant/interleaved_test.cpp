@@ -1,6 +1,6 @@
 // Interleaved rows against what ik_llama.cpp makes of the same numbers in a plain type, and against
 // its own conversion where it has no plain type.
-#include "quant/interleaved.h"
+#include "quant/interleaved/interleaved.h"
 
 #include <gtest/gtest.h>
 

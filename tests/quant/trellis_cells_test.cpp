@@ -1,6 +1,6 @@
 // The cells in which the encoders of the trellis formats look for points: every index is in one
 // leaf, with the numbers of the generator, and every box is the smallest around what lies in it.
-#include "quant/trellis_cells.h"
+#include "quant/search/trellis_cells.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "quant/trellis.h"
+#include "quant/formats/trellis.h"
 
 namespace kvant::quant {
 namespace {

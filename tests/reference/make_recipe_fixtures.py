@@ -1,9 +1,9 @@
-"""Writes tests/engine/recipes.json: the tensor types that llama-quantize gives to models of many shapes.
+"""Writes tests/engine/quantize/recipes.json: the tensor types that llama-quantize gives to models of many shapes.
 
 usage: make_recipe_fixtures.py LLAMA_QUANTIZE OUT.json
        make_recipe_fixtures.py LLAMA_QUANTIZE OUT.json --ik
 
-With --ik, tests/engine/recipes_ik.json: the recipes that only ik_llama.cpp has (August 2026), as its
+With --ik, tests/engine/quantize/recipes_ik.json: the recipes that only ik_llama.cpp has (August 2026), as its
 llama-quantize says with --dry-run.
 
 The models have real structures and tiny matrices (256 columns where nothing else is said, two

@@ -5,7 +5,7 @@
     seeded/NAME.npy    float32 logits of every token, [tokens][vocab]
 
 Value i of a tensor is mean + spread * u, where u in (-1, 1) comes from the top 16 bits of the i-th number of splitmix64, seeded with
-the FNV-1a hash of the tensor's name. tests/engine/seeded_model.h makes the same numbers, so the weights need not be stored.
+the FNV-1a hash of the tensor's name. tests/engine/arch/seeded_model.h makes the same numbers, so the weights need not be stored.
 
 Usage: make_seeded_models.py [NAME_BEGINNING]
 The pinned packages are transformers 4.57.1, 5.23.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/seeded_model.h"
+#include "tests/engine/arch/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/tools/sequences.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/engine/hf_folder.h"
+#include "tests/engine/convert/hf_folder.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
 #include "tests/tools/program.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "formats/npy.h"
-#include "tests/engine/seeded_model.h"
+#include "tests/engine/arch/seeded_model.h"
 #include "tests/temporary_folder.h"
 #include "tests/this_build.h"
 #include "tests/tools/program.h"

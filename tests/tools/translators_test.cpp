@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/translator_folder.h"
+#include "tests/engine/convert/translator_folder.h"
 #include "tests/this_build.h"
 #include "tests/tools/program.h"
 

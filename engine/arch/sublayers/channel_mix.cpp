@@ -3,8 +3,8 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayers/rwkv_parts.h"
-#include "engine/graph/gate_nodes.h"
-#include "engine/graph/rwkv_nodes.h"
+#include "engine/graph/matmul/gate_nodes.h"
+#include "engine/graph/recurrent/rwkv_nodes.h"
 
 namespace kvant::arch {
 namespace {

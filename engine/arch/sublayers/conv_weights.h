@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "engine/arch/metadata.h"
 #include "engine/graph/builder.h"
-#include "engine/graph/recurrent_nodes.h"
+#include "engine/graph/recurrent/recurrent_nodes.h"
 
 namespace kvant::arch {
 

@@ -21,7 +21,7 @@
 #include "base/result.h"
 #include "cpu/kernels.h"
 #include "engine/arch/metadata.h"
-#include "engine/graph/expert_nodes.h"
+#include "engine/graph/matmul/expert_nodes.h"
 
 namespace kvant::arch {
 

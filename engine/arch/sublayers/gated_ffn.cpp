@@ -3,7 +3,7 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
-#include "engine/graph/stream_nodes.h"
+#include "engine/graph/rowwise/stream_nodes.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {

@@ -1,5 +1,6 @@
 // Latent attention: attention whose keys and values are made from one small row for each position,
-// which is what the cache keeps (DeepSeek-V2, arXiv 2405.04434; engine/graph/latent_nodes.h).
+// which is what the cache keeps (DeepSeek-V2, arXiv 2405.04434;
+// engine/graph/attention/latent_nodes.h).
 //   q = q matrix . x, or q_b . norm(q_a . x)        [heads][nope + rope]
 //   [c, k_pe] = kv_a . x; c = norm(c)               [latent + rope]
 //   k = [Wk c, k_pe], v = Wv c for each head; the last `rope` numbers of q and k are rotated
@@ -19,7 +20,7 @@
 #include "cpu/kernels.h"
 #include "engine/arch/metadata.h"
 #include "engine/graph/nodes.h"
-#include "engine/graph/rope.h"
+#include "engine/graph/rowwise/rope.h"
 
 namespace kvant::arch {
 

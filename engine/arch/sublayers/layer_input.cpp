@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
-#include "engine/graph/gate_nodes.h"
+#include "engine/graph/matmul/gate_nodes.h"
 
 namespace kvant::arch {
 

@@ -4,7 +4,7 @@
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/arch/sublayers/conv_weights.h"
-#include "engine/graph/recurrent_nodes.h"
+#include "engine/graph/recurrent/recurrent_nodes.h"
 
 namespace kvant::arch {
 namespace {

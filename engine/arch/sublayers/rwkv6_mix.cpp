@@ -4,8 +4,8 @@
 
 #include "base/result.h"
 #include "engine/arch/sublayers/rwkv_parts.h"
-#include "engine/graph/latent_nodes.h"
-#include "engine/graph/rwkv_nodes.h"
+#include "engine/graph/attention/latent_nodes.h"
+#include "engine/graph/recurrent/rwkv_nodes.h"
 
 namespace kvant::arch {
 namespace {

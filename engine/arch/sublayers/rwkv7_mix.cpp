@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "engine/arch/sublayers/rwkv_parts.h"
-#include "engine/graph/rwkv_nodes.h"
+#include "engine/graph/recurrent/rwkv_nodes.h"
 
 namespace kvant::arch {
 namespace {

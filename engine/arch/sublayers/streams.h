@@ -1,6 +1,7 @@
-// Several streams of rows beside the one that layers compute on (engine/graph/stream_nodes.h has
-// the formulas): what a stack makes of them before its first layer and behind its last one, and the
-// blocks with which a layer of such a stack begins and ends. The router of both blocks is
+// Several streams of rows beside the one that layers compute on
+// (engine/graph/rowwise/stream_nodes.h has the formulas): what a stack makes of them before its
+// first layer and behind its last one, and the blocks with which a layer of such a stack begins and
+// ends. The router of both blocks is
 //   router = altup_router . (altup_router_norm(r) / dim)
 // where r is the first stream in the one block, and the stream of the layers in the other.
 //
@@ -16,7 +17,7 @@
 #include "engine/arch/metadata.h"
 #include "engine/arch/norm.h"
 #include "engine/graph/builder.h"
-#include "engine/graph/stream_nodes.h"
+#include "engine/graph/rowwise/stream_nodes.h"
 
 namespace kvant::arch {
 

@@ -1,0 +1,70 @@
+// The nodes of RWKV's layers besides products, norms and the scan: mixes of a row with the one
+// before it, and what the recurrence of RWKV 7 needs and gives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/recurrent/recurrent_nodes.h"
+
+namespace kvant::graph {
+
+// Mixes of each row with the one before it in its sequence, which is zeros before the first:
+//   out = row + (factors + deltas) * (row before - row)
+// Its state is the last row, [cols]. Of several nodes with the same state, one keeps it.
+struct TokenMix {
+  struct Target {
+    WeightVector factors;   // [cols]
+    Activations out;        // floats, quantized, or both
+    int64_t delta_col = 0;  // the first of the columns of `deltas`
+  };
+  enum class Keeps : uint8_t { kNothing, kLastRow };
+
+  int64_t cols = 0;
+  StateSlice state = {};
+  Keeps keeps = Keeps::kLastRow;
+  ValueId deltas = kNoValue;  // kNoValue: none
+  std::vector<Target> targets = {};
+};
+std::unique_ptr<Node> MakeTokenMix(const cpu::KernelTable& kernels, std::string name, TokenMix mix,
+                                   ValueId in);
+
+// Makes of `rkv`, the queries, keys and values of all heads, and of `rates`, as wide as one of
+// these, what the scan of RWKV 7 reads:
+//   u = key * erased, over its length in each head; erasers = -u, writers = u * rates
+//   key = key * (1 + kept * (rates - 1))
+//   value = value + mixes * (first value - value)
+// In the first layer, which has no mixes, the values become the first ones.
+struct Wkv7Inputs {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  WeightVector erased = {};  // [heads * head_dim]
+  WeightVector kept = {};    // likewise
+  ValueId rkv = kNoValue;
+  ValueId rates = kNoValue;
+  ValueId mixes = kNoValue;         // kNoValue in the first layer
+  ValueId first_values = kNoValue;  // [heads * head_dim]
+  ValueId erasers = kNoValue;       // [heads * head_dim] erasers, as many writers
+};
+std::unique_ptr<Node> MakeWkv7Inputs(const cpu::KernelTable& kernels, std::string name,
+                                     Wkv7Inputs inputs);
+
+// out = (in + bonus of each head * its value) * gates, where the bonus is the sum of query * key *
+// weights. `in` is overwritten.
+struct Wkv7Result {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  WeightVector weights = {};  // [heads * head_dim]
+  ValueId rkv = kNoValue;
+  ValueId gates = kNoValue;
+  ValueId in = kNoValue;
+};
+std::unique_ptr<Node> MakeWkv7Result(const cpu::KernelTable& kernels, std::string name,
+                                     Wkv7Result result, const Activations& out);
+
+}  // namespace kvant::graph

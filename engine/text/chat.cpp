@@ -1,0 +1,238 @@
+#include "kvant/chat.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <fstream>
+
+#include "base/result.h"
+#include "engine/jinja/lexer.h"
+#include "engine/jinja/template.h"
+#include "engine/text/chat_built_in.h"
+#include "engine/tokenizer/vocabulary.h"
+#include "formats/gguf.h"
+
+namespace kvant {
+namespace {
+
+constexpr const char* kTemplateKey = "tokenizer.chat_template";
+constexpr const char* kToolTemplateKey = "tokenizer.chat_template.tool_use";
+
+using Variables = std::vector<std::pair<std::string, jinja::Value>>;
+
+// The names by which templates know special tokens.
+void AddSpecialTokens(const Tokenizer& tokenizer, Variables& variables) {
+  const SpecialTokens& special = tokenizer.special();
+  const std::array<std::pair<const char*, std::optional<TokenId>>, 7> rows = {{
+      {"bos_token", special.bos},
+      {"eos_token", special.eos},
+      {"unk_token", special.unk},
+      {"sep_token", special.sep},
+      {"pad_token", special.pad},
+      {"mask_token", special.mask},
+      {"cls_token", special.cls},
+  }};
+  for (const auto& [name, id] : rows) {
+    if (id.has_value()) variables.emplace_back(name, jinja::Value::Own(tokenizer.piece(*id)));
+  }
+}
+
+// What a template calls the reasoning of an assistant.
+const char* ReasoningName(std::string_view source) {
+  for (const char* name : {"reasoning_content", "thinking"}) {
+    if (source.find(name) != std::string_view::npos) return name;
+  }
+  return "reasoning";
+}
+
+Result<jinja::Value> MessageValues(std::span<const ChatMessage> messages, const char* reasoning) {
+  std::vector<jinja::Value> list;
+  for (const ChatMessage& message : messages) {
+    jinja::DictBuilder builder;
+    builder.SetText("role", jinja::Text::Foreign(message.role));
+    builder.SetText("content", jinja::Text::Foreign(message.content));
+    if (!message.reasoning.empty()) {
+      builder.SetText(reasoning, jinja::Text::Foreign(message.reasoning));
+    }
+    KVANT_ASSIGN(jinja::Value value, builder.Finish());
+    list.push_back(std::move(value));
+  }
+  return jinja::Value::Make(jinja::Sequence::Kind::kList, std::move(list));
+}
+
+}  // namespace
+
+struct ChatTemplate::Parts {
+  const Tokenizer* tokenizer = nullptr;
+  const char* reasoning = "reasoning_content";
+  jinja::Template general;
+  std::optional<jinja::Template> with_tools;  // of models that have another one for tools
+  Variables special;
+
+  Result<ChatText> Render(jinja::Value messages, const ChatRenderOptions& options) const;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+Result<ChatTemplate> ChatTemplate::Parse(const Tokenizer& tokenizer, const std::string& name,
+                                         std::string_view source) {
+  auto parts = std::make_unique<Parts>();
+  parts->tokenizer = &tokenizer;
+  parts->reasoning = ReasoningName(source);
+  KVANT_ASSIGN(parts->general, jinja::Template::Parse(name, source));
+  AddSpecialTokens(tokenizer, parts->special);
+  return ChatTemplate(std::unique_ptr<const Parts>(std::move(parts)));
+}
+
+Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
+                                          const Tokenizer& tokenizer) {
+  KVANT_ASSIGN(const std::optional<std::string_view> source, file.GetString(kTemplateKey));
+  if (!source.has_value()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: the model has no chat template: {} is absent; --chat-template names one",
+                     file.path(), kTemplateKey);
+  }
+  const std::string name = file.path() + ": " + kTemplateKey;
+  auto parts = std::make_unique<Parts>();
+  parts->tokenizer = &tokenizer;
+  parts->reasoning = ReasoningName(*source);
+  auto general = jinja::Template::Parse(name, *source);
+  if (!general.ok()) return Error{ErrorCode::kCorrupt, general.error().message};
+  parts->general = std::move(general).value();
+  KVANT_ASSIGN(const std::optional<std::string_view> tools, file.GetString(kToolTemplateKey));
+  if (tools.has_value()) {
+    auto with_tools = jinja::Template::Parse(file.path() + ": " + kToolTemplateKey, *tools);
+    if (!with_tools.ok()) return Error{ErrorCode::kCorrupt, with_tools.error().message};
+    parts->with_tools = std::move(with_tools).value();
+  }
+  AddSpecialTokens(tokenizer, parts->special);
+  return ChatTemplate(std::unique_ptr<const Parts>(std::move(parts)));
+}
+
+Result<ChatTemplate> ChatTemplate::Named(const Tokenizer& tokenizer,
+                                         const std::string& name_or_path) {
+  for (const BuiltInTemplate& row : BuiltInTemplates()) {
+    if (row.name == name_or_path) return Parse(tokenizer, name_or_path, row.source);
+  }
+  std::ifstream file(name_or_path, std::ios::binary);
+  std::string source(jinja::kTemplateBytesMax + 1, '\0');
+  file.read(source.data(), static_cast<std::streamsize>(source.size()));
+  source.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  if (source.empty()) {
+    std::string names;
+    for (const BuiltInTemplate& row : BuiltInTemplates()) {
+      names += (names.empty() ? "" : ", ") + std::string(row.name);
+    }
+    return MakeError(ErrorCode::kInvalid,
+                     "--chat-template {}: expected a file with a template or one of {}",
+                     name_or_path, names);
+  }
+  return Parse(tokenizer, name_or_path, source);
+}
+
+Result<ChatTemplate> ChatTemplate::OfModel(const Model& model) {
+  return OfFile(model.file(), model.tokenizer());
+}
+
+Result<ChatTemplate> ChatTemplate::Parse(const Model& model, const std::string& name,
+                                         std::string_view source) {
+  return Parse(model.tokenizer(), name, source);
+}
+
+Result<ChatTemplate> ChatTemplate::Named(const Model& model, const std::string& name_or_path) {
+  return Named(model.tokenizer(), name_or_path);
+}
+
+std::vector<std::string_view> ChatTemplate::BuiltInNames() {
+  std::vector<std::string_view> names;
+  for (const BuiltInTemplate& row : BuiltInTemplates()) names.push_back(row.name);
+  return names;
+}
+
+Result<ChatText> ChatTemplate::Parts::Render(jinja::Value messages,
+                                             const ChatRenderOptions& options) const {
+  Variables variables = special;
+  variables.emplace_back("messages", std::move(messages));
+  variables.emplace_back("add_generation_prompt", options.add_generation_prompt);
+  variables.emplace_back("documents", jinja::None{});
+  jinja::Value tools = jinja::None{};
+  if (!options.tools.empty()) {
+    KVANT_ASSIGN(tools, jinja::ValueOfJson(options.tools, "the tools"));
+    if (!tools.IsSequence()) {
+      return MakeError(ErrorCode::kInvalid, "the tools: expected a JSON array, found a {}",
+                       tools.TypeName());
+    }
+  }
+  const bool has_tools = tools.Truth();
+  variables.emplace_back("tools", std::move(tools));
+  if (options.enable_thinking.has_value()) {
+    variables.emplace_back("enable_thinking", *options.enable_thinking);
+  }
+  if (!options.variables.empty()) {
+    KVANT_ASSIGN(const jinja::Value more,
+                 jinja::ValueOfJson(options.variables, "the variables of the template"));
+    if (!more.IsDict()) {
+      return MakeError(ErrorCode::kInvalid,
+                       "the variables of the template: expected a JSON object, found a {}",
+                       more.TypeName());
+    }
+    for (const auto& [key, value] : more.dict().items) {
+      variables.emplace_back(key.text().bytes(), value);
+    }
+  }
+  const int64_t now = options.now.value_or(static_cast<int64_t>(std::time(nullptr)));
+  const jinja::Template& chosen = has_tools && with_tools.has_value() ? *with_tools : general;
+  KVANT_ASSIGN(jinja::Text text, chosen.Render(variables, now));
+  ChatText out;
+  out.foreign = text.foreign();
+  out.text = std::move(text).TakeBytes();
+  return out;
+}
+
+Result<ChatText> ChatTemplate::RenderText(std::span<const ChatMessage> messages,
+                                          const ChatRenderOptions& options) const {
+  KVANT_ASSIGN(jinja::Value values, MessageValues(messages, parts_->reasoning));
+  return parts_->Render(std::move(values), options);
+}
+
+Result<std::string> ChatTemplate::Render(std::span<const ChatMessage> messages,
+                                         const ChatRenderOptions& options) const {
+  KVANT_ASSIGN(ChatText text, RenderText(messages, options));
+  return std::move(text.text);
+}
+
+Result<ChatText> ChatTemplate::RenderJson(std::string_view messages,
+                                          const ChatRenderOptions& options) const {
+  KVANT_ASSIGN(jinja::Value values, jinja::ValueOfJson(messages, "the messages"));
+  if (!values.IsSequence()) {
+    return MakeError(ErrorCode::kInvalid, "the messages: expected a JSON array, found a {}",
+                     values.TypeName());
+  }
+  return parts_->Render(std::move(values), options);
+}
+
+Result<std::vector<TokenId>> ChatTemplate::Tokens(std::span<const ChatMessage> messages,
+                                                  const ChatRenderOptions& options) const {
+  KVANT_ASSIGN(const ChatText text, RenderText(messages, options));
+  return Tokens(text);
+}
+
+Result<std::vector<TokenId>> ChatTemplate::Tokens(const ChatText& text) const {
+  const auto* const vocabulary = dynamic_cast<const VocabularyTokenizer*>(parts_->tokenizer);
+  if (vocabulary == nullptr) {
+    return MakeError(ErrorCode::kNotSupported, "a tokenizer of kind {} has no conversations",
+                     parts_->tokenizer->kind());
+  }
+  KVANT_ASSIGN(Encoding encoding, vocabulary->EncodeAround(text.text, text.foreign));
+  std::vector<TokenId>& ids = encoding.ids;
+  const SpecialTokens& special = parts_->tokenizer->special();
+  if (special.add_bos && special.bos.has_value() && (ids.empty() || ids[0] != *special.bos)) {
+    ids.insert(ids.begin(), *special.bos);
+  }
+  return std::move(ids);
+}
+
+}  // namespace kvant

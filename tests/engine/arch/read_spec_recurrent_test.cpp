@@ -1,0 +1,198 @@
+// Metadata of architectures with recurrent layers: which layers these are, and sizes that
+// contradict each other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/gguf.h"
+#include "tests/engine/arch/spec_of_metadata.h"
+
+namespace kvant::test {
+namespace {
+
+using testing::HasSubstr;
+
+// A layer without kv heads is a recurrent one in families that have such layers (RS-19), and an
+// error in others.
+TEST(ReadSpec, Rs19LayersWithoutKvHeadsAreRecurrent) {
+  const auto with = [](const std::vector<int32_t>& kv_heads, uint32_t taps) {
+    return [=](GgufWriter& writer) {
+      writer.Remove("lfm2.attention.head_count_kv");
+      if (!kv_heads.empty()) writer.AddI32s("lfm2.attention.head_count_kv", kv_heads);
+      if (taps > 0) writer.AddU32("lfm2.shortconv.l_cache", taps);
+    };
+  };
+  const auto spec = ReadSpecOf(with({0, 2}, 3), "lfm2");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  const auto& layers = spec->stacks.front().layers;
+  EXPECT_EQ(std::get<arch::ShortConv>(layers[0].sublayers[0].block).taps, 3);
+  EXPECT_EQ(std::get<arch::Attention>(layers[1].sublayers[0].block).kv_heads, 2);
+  EXPECT_THAT(SpecMessage(with({0, 0}, 3), "lfm2"), HasSubstr("expected kv heads in some layer"));
+  EXPECT_THAT(SpecMessage(with({0, 3}, 3), "lfm2"), HasSubstr("4 heads are no multiple of 3"));
+  EXPECT_THAT(SpecMessage(with({0, -1}, 3), "lfm2"), HasSubstr("head_count_kv: expected 1 to"));
+  EXPECT_THAT(SpecMessage(with({0}, 3), "lfm2"), HasSubstr("expected 2 32-bit integers, found 1"));
+  EXPECT_THAT(SpecMessage(with({}, 3), "lfm2"), HasSubstr("head_count_kv is missing"));
+  EXPECT_THAT(SpecMessage(with({0, 2}, 0), "lfm2"), HasSubstr("shortconv.l_cache is missing"));
+  EXPECT_THAT(SpecMessage(with({0, 2}, 1), "lfm2"),
+              HasSubstr("l_cache: expected 2 to 64, found 1"));
+  EXPECT_THAT(SpecMessage(with({0, 2}, 65), "lfm2"), HasSubstr("expected 1 to 64, found 65"));
+  EXPECT_THAT(SpecMessage([](GgufWriter& writer) {
+                writer.Remove("llama.attention.head_count_kv");
+                writer.AddI32s("llama.attention.head_count_kv", {2, 0});
+              }),
+              HasSubstr("expected 1 to"));
+}
+
+// Which layers are recurrent follows from an interval or from flags, which must not contradict each
+// other (RS-19); heads must divide what they are heads of.
+TEST(ReadSpec, Rs19DeltaNetsAreCheckedAgainstTheirSizes) {
+  using Change = std::function<void(GgufWriter&)>;
+  const auto with = [](const Change& change) {
+    return [change](GgufWriter& writer) {
+      const auto add = [&](const std::string& key, uint32_t value) {
+        writer.AddU32("qwen35." + key, value);
+      };
+      add("ssm.conv_kernel", 4);
+      add("ssm.group_count", 2);
+      add("ssm.time_step_rank", 4);
+      add("ssm.state_size", 8);
+      add("ssm.inner_size", 48);
+      add("full_attention_interval", 2);
+      change(writer);
+    };
+  };
+  const auto replaced = [&](const std::string& key, uint32_t value) {
+    return SpecMessage(with([=](GgufWriter& writer) {
+                         writer.Remove("qwen35." + key);
+                         if (value > 0) writer.AddU32("qwen35." + key, value);
+                       }),
+                       "qwen35");
+  };
+  const auto spec = ReadSpecOf(with([](GgufWriter&) {}), "qwen35");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  const auto& layers = spec->stacks.front().layers;
+  const auto& net = std::get<arch::DeltaNet>(layers[0].sublayers[0].block);
+  EXPECT_EQ(net.value_dim, 12);
+  EXPECT_EQ(net.KeyHead(3), 1);  // key heads take turns
+  EXPECT_TRUE(std::get<arch::Attention>(layers[1].sublayers[0].block).gated);
+  EXPECT_THAT(replaced("ssm.time_step_rank", 3), HasSubstr("a multiple of 2 key heads, found 3"));
+  EXPECT_THAT(replaced("ssm.inner_size", 50), HasSubstr("a multiple of 4 value heads, found 50"));
+  EXPECT_THAT(replaced("ssm.inner_size", 0), HasSubstr("ssm.inner_size is missing"));
+  EXPECT_THAT(replaced("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
+  EXPECT_THAT(replaced("ssm.conv_kernel", 1), HasSubstr("expected 2 to 64, found 1"));
+  EXPECT_THAT(replaced("full_attention_interval", 3), HasSubstr("expected kv heads in some layer"));
+  const auto flags = [&](const std::vector<bool>& recurrent) {
+    return with([=](GgufWriter& writer) {
+      formats::GgufArray array;
+      array.type = formats::GgufType::kBool;
+      array.count = recurrent.size();
+      static const std::byte bytes[] = {std::byte{1}, std::byte{0}, std::byte{1}};
+      array.data = recurrent[0] ? bytes : bytes + 1;
+      writer.AddValue("qwen35.attention.recurrent_layers", {formats::GgufType::kArray, array});
+    });
+  };
+  EXPECT_TRUE(ReadSpecOf(flags({true, false}), "qwen35").ok());
+  EXPECT_THAT(
+      SpecMessage(flags({false, true}), "qwen35"),
+      HasSubstr("layer 0: expected what full_attention_interval 2 makes it, found attention"));
+}
+
+TEST(ReadSpec, Rs19HeadsOfMamba2AreCheckedAgainstTheirSizes) {
+  const auto message = [](const std::string& key, uint32_t value) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          const std::pair<const char*, uint32_t> sizes[] = {{"ssm.conv_kernel", 4},
+                                                            {"ssm.group_count", 2},
+                                                            {"ssm.time_step_rank", 4},
+                                                            {"ssm.state_size", 8},
+                                                            {"ssm.inner_size", 48}};
+          for (const auto& [name, size] : sizes) {
+            const uint32_t number = name == key ? value : size;
+            if (number > 0) writer.AddU32(std::string("mamba2.") + name, number);
+          }
+        },
+        "mamba2");
+  };
+  EXPECT_EQ(message("", 0), "accepted");
+  EXPECT_THAT(message("ssm.group_count", 3), HasSubstr("a divisor of 4 heads, found 3"));
+  EXPECT_THAT(message("ssm.inner_size", 50), HasSubstr("a multiple of 4 heads, found 50"));
+  EXPECT_THAT(message("ssm.time_step_rank", 0), HasSubstr("ssm.time_step_rank is missing"));
+  EXPECT_THAT(message("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
+}
+
+TEST(ReadSpec, HeadsAndShiftsOfRwkvAreChecked) {
+  const auto message = [](const std::string& family, const std::string& key, uint32_t value) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          const std::pair<const char*, uint32_t> sizes[] = {
+              {"wkv.head_size", 16},           {"time_mix_extra_dim", 8},
+              {"time_decay_extra_dim", 8},     {"attention.decay_lora_rank", 8},
+              {"attention.iclr_lora_rank", 8}, {"attention.value_residual_mix_lora_rank", 8},
+              {"attention.gate_lora_rank", 8}, {"rescale_every_n_layers", 1},
+              {"token_shift_count", 2}};
+          writer.AddF32(family + ".attention.layer_norm_epsilon", 1e-5f);
+          for (const auto& [name, size] : sizes) {
+            const uint32_t number = name == key ? value : size;
+            if (number > 0) writer.AddU32(family + "." + name, number);
+          }
+        },
+        family);
+  };
+  for (const char* family : {"rwkv6", "rwkv7"}) {
+    EXPECT_EQ(message(family, "", 0), "accepted");
+    EXPECT_EQ(message(family, "token_shift_count", 0), "accepted");
+    EXPECT_THAT(message(family, "wkv.head_size", 0), HasSubstr("wkv.head_size is missing"));
+    EXPECT_THAT(message(family, "wkv.head_size", 24), HasSubstr("a divisor of 64, found 24"));
+    EXPECT_THAT(message(family, "wkv.head_size", 1u << 20), HasSubstr("expected 1 to 4096"));
+    EXPECT_THAT(message(family, "token_shift_count", 1), HasSubstr("expected 2, found 1"));
+  }
+  EXPECT_THAT(message("rwkv6", "time_mix_extra_dim", 0), HasSubstr("extra_dim is missing"));
+  EXPECT_THAT(message("rwkv7", "attention.gate_lora_rank", 0), HasSubstr("rank is missing"));
+}
+
+TEST(ReadSpec, Rs19SizesOfMamba1AreChecked) {
+  const auto message = [](const std::string& key, uint32_t value) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          const std::pair<const char*, uint32_t> sizes[] = {{"ssm.conv_kernel", 4},
+                                                            {"ssm.time_step_rank", 4},
+                                                            {"ssm.state_size", 8},
+                                                            {"ssm.inner_size", 48}};
+          for (const auto& [name, size] : sizes) {
+            const uint32_t number = name == key ? value : size;
+            if (number > 0) writer.AddU32(std::string("mamba.") + name, number);
+          }
+        },
+        "mamba");
+  };
+  EXPECT_EQ(message("", 0), "accepted");
+  EXPECT_THAT(message("ssm.conv_kernel", 1), HasSubstr("found 1"));
+  EXPECT_THAT(message("ssm.inner_size", 0), HasSubstr("ssm.inner_size is missing"));
+  EXPECT_THAT(message("ssm.time_step_rank", 1u << 30), HasSubstr("time_step_rank: expected 1 to"));
+  EXPECT_THAT(message("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
+}
+
+TEST(ReadSpec, Rs19ALayerOfNemotronHIsOneSublayer) {
+  const auto message = [](const std::vector<int32_t>& kv_heads,
+                          const std::vector<int32_t>& widths) {
+    return SpecMessage(
+        [=](GgufWriter& writer) {
+          writer.AddU32("nemotron_h.ssm.conv_kernel", 4);
+          writer.AddU32("nemotron_h.ssm.group_count", 2);
+          writer.AddU32("nemotron_h.ssm.time_step_rank", 4);
+          writer.AddU32("nemotron_h.ssm.state_size", 8);
+          writer.AddU32("nemotron_h.ssm.inner_size", 48);
+          writer.Remove("nemotron_h.attention.head_count_kv");
+          writer.Remove("nemotron_h.feed_forward_length");
+          writer.AddI32s("nemotron_h.attention.head_count_kv", kv_heads);
+          writer.AddI32s("nemotron_h.feed_forward_length", widths);
+        },
+        "nemotron_h");
+  };
+  EXPECT_EQ(message({0, 2}, {16, 0}), "accepted");
+  EXPECT_THAT(message({0, 2}, {16, 16}), HasSubstr("layer 1: expected kv heads or a feed-forward"));
+  EXPECT_THAT(message({0, 0}, {16, 0}), HasSubstr("expected kv heads in some layer"));
+  EXPECT_THAT(message({0, 2}, {-1, 0}), HasSubstr("feed_forward_length"));
+}
+
+}  // namespace
+}  // namespace kvant::test

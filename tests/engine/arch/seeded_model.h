@@ -1,0 +1,139 @@
+// Models of tests/reference/seeded: small Hugging Face folders whose weights are made again from
+// the names of their tensors, with the logits that transformers computes from them. How numbers
+// follow from a name is told in tests/reference/make_seeded_models.py.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/convert/convert.h"
+#include "kvant/model.h"
+#include "tests/engine/convert/hf_folder.h"
+#include "tests/shared_data.h"
+
+namespace kvant::test {
+
+// The folders of encoder-decoders, of those that read frames, and of encoders alone.
+inline constexpr const char* kSeededPairs = "encoder_decoders/";
+inline constexpr const char* kSeededSpeech = "speech/";
+inline constexpr const char* kSeededEncoders = "encoders/";
+
+// "gemma", "olmo2" and so on.
+inline std::vector<std::string> SeededModelNames(const std::string& folder = "") {
+  std::vector<std::string> names;
+  const std::string path = SourcePath("tests/reference/seeded/" + folder);
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The numbers of a tensor, by its row of the reference.
+inline HfWeights SeededWeights(const nlohmann::json& row) {
+  HfWeights weights{row["shape"].get<std::vector<int64_t>>(), {}};
+  int64_t count = 1;
+  for (const int64_t size : weights.shape) count *= size;
+  uint64_t state = 0xcbf29ce484222325;
+  for (const char byte : row["name"].get<std::string>()) {
+    state = (state ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  }
+  const double mean = row["mean"];
+  const double spread = row["spread"];
+  for (int64_t i = 0; i < count; ++i) {
+    state += 0x9e3779b97f4a7c15;
+    uint64_t x = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    x ^= x >> 31;
+    const double top = static_cast<double>(x >> 48);
+    weights.values.push_back(static_cast<float>(mean + spread * ((top - 32767.5) / 32768.0)));
+  }
+  return weights;
+}
+
+class SeededModel {
+ public:
+  explicit SeededModel(const std::string& name)
+      : path_(SourcePath("tests/reference/seeded/" + name)),
+        json_(nlohmann::json::parse(std::ifstream(path_ + ".json"))),
+        config(json_["config"]) {}
+
+  int64_t context() const { return json_["context"]; }
+  std::vector<TokenId> Tokens() const { return json_["tokens"].get<std::vector<TokenId>>(); }
+  std::string LogitsPath() const { return path_ + ".npy"; }
+  // Of encoder-decoders: the tokens of the source, and what the encoder makes of them.
+  std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
+  // Of those that read frames: these, [numbers of a frame][frames]; every how many of the encoder's
+  // rows are in the file.
+  std::vector<float> Frames() const { return SeededWeights(json_["frames"]).values; }
+  size_t EncodedStep() const { return json_.value("encoded_step", size_t{1}); }
+  std::string EncodedPath() const { return path_ + ".encoded.npy"; }
+  std::string SearchesPath() const { return path_ + ".searches.jsonl"; }
+
+  // The model as a GGUF file of 32-bit floats.
+  Result<std::string> Convert() {
+    folder_.config = config;
+    folder_.weights.clear();
+    for (const auto& row : json_["tensors"])
+      folder_.weights[rename(row["name"])] = SeededWeights(row);
+    for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
+    for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
+    folder_.Write();
+    if (!generation.is_null()) folder_.WriteJson("generation_config.json", generation);
+    if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
+    const std::string output = folder_ / "out.gguf";
+    KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
+    return output;
+  }
+
+  // Tensors of the folder get other names.
+  std::function<std::string(const std::string&)> rename = [](const std::string& name) {
+    return name;
+  };
+
+  // A file beside tokenizer.json; "": there is none.
+  std::string vocabulary_file;
+
+  // generation_config.json; null: there is none.
+  nlohmann::json generation;
+
+  // Further tokens of the folder's tokenizer.json.
+  std::vector<nlohmann::json> added_tokens;
+
+  // Further tensors of the folder.
+  std::map<std::string, HfWeights> extra;
+
+  // What refuses the folder; "accepted" if nothing does.
+  std::string Message() {
+    const auto path = Convert();
+    return path.ok() ? "accepted" : path.error().message;
+  }
+
+  std::shared_ptr<const Model> Open(const ModelOptions& options = {}) {
+    const auto path = Convert();
+    EXPECT_TRUE(path.ok()) << path.error().message;
+    if (!path.ok()) return nullptr;
+    auto model = Model::Open(*path, options);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    return model.ok() ? *model : nullptr;
+  }
+
+ private:
+  std::string path_;
+  nlohmann::json json_;
+  HfFolder folder_;
+
+ public:
+  nlohmann::json config;  // of the folder, to be changed by a test
+};
+
+}  // namespace kvant::test

@@ -1,0 +1,163 @@
+// What the cache of known prefixes may give away: whole blocks that every window still has, of
+// sequences that hold what their tokens alone give; and what it forgets first.
+#include <gtest/gtest.h>
+
+#include "engine/kv/kv_cache.h"
+#include "tests/engine/run/runner_kinds.h"
+#include "tests/temporary_folder.h"
+
+namespace kvant::test {
+namespace {
+
+// Tokens that a new sequence with this text takes from what is known; its bits are checked.
+uint64_t Reused(Runner& runner, const std::shared_ptr<const Model>& model,
+                std::span<const TokenId> tokens) {
+  const SequenceId id = NewSequence(runner);
+  const uint64_t before = runner.stats().tokens_reused;
+  ExpectOk(runner.Append(id, tokens));
+  EXPECT_EQ(MaxDifference(runner.logits(id), LogitsAlone(model, KvElement::kF32, tokens)), 0.0);
+  ExpectOk(runner.FreeSequence(id));
+  return runner.stats().tokens_reused - before;
+}
+
+std::vector<TokenId> TokensOf(const Runner& runner, SequenceId id) {
+  return {runner.tokens(id).begin(), runner.tokens(id).end()};
+}
+
+TEST(PrefixCache, TheLastTokenIsNeverTakenFromIt) {
+  const auto model = OpenTiny(MixedShape(7), OwnGemm());
+  for (const size_t length : {31, 32, 33, 63, 64, 65, 96}) {
+    const auto runner = OpenKnowing(model);
+    const std::vector<TokenId> tokens = RandomTokens(length, 1);
+    EXPECT_EQ(Reused(*runner, model, tokens), 0u);
+    EXPECT_EQ(Reused(*runner, model, tokens), (length - 1) / 32 * 32) << length;
+  }
+}
+
+// A long first pass has dropped the early blocks of windows before they become known. A prefix is
+// used only where all positions that its next token sees are there.
+TEST(PrefixCache, PrefixesEndWhereWindowsAreWhole) {
+  for (const int64_t window : {1, 2, 33, 34, 35}) {
+    TinyShape shape = MixedShape(window);
+    shape.context = 900;
+    const auto model = OpenTiny(shape, OwnGemm());
+    const std::vector<TokenId> tokens = RandomTokens(512, 5);
+    for (int64_t depth = 4; depth < 10; ++depth) {
+      const auto runner = OpenKnowing(model);
+      EXPECT_EQ(Reused(*runner, model, tokens), 0u);
+      const int64_t dropped =
+          (512 - window + 1 - kv::kRewindSlack) / kv::kBlockTokens * kv::kBlockTokens;
+      const int64_t length = depth * kv::kBlockTokens;
+      // A window of one position needs nothing but the next token itself.
+      const bool whole = window == 1 || length - window + 1 >= dropped;
+      const auto text = std::span(tokens).first(static_cast<size_t>(length) + 1);
+      EXPECT_EQ(Reused(*runner, model, text), whole ? static_cast<uint64_t>(length) : 0u)
+          << "window " << window << " depth " << depth;
+    }
+  }
+}
+
+// Whatever a sequence went through, blocks that become known afterwards are those of its tokens.
+TEST(PrefixCache, KnowsWhatSequencesHoldNow) {
+  const auto model = OpenTiny(MixedShape(7), OwnGemm());
+  const auto runner = OpenKnowing(model);
+  const SequenceId id = NewSequence(*runner);
+  ExpectOk(runner->Append(id, RandomTokens(300, 1)));
+  ExpectOk(runner->Reset(id));
+  ExpectOk(runner->Append(id, RandomTokens(100, 2)));
+  EXPECT_EQ(Reused(*runner, model, RandomTokens(100, 2)), 96u);
+  ExpectOk(runner->Rewind(id, 40));
+  ExpectOk(runner->Append(id, RandomTokens(60, 3)));
+  EXPECT_EQ(Reused(*runner, model, TokensOf(*runner, id)), 96u);
+  // A fork that grows by one block.
+  ExpectOk(runner->Reset(id));
+  ExpectOk(runner->Append(id, RandomTokens(33, 4)));
+  const SequenceId fork = *runner->Fork(id);
+  ExpectOk(runner->Append(fork, RandomTokens(32, 5)));
+  EXPECT_EQ(Reused(*runner, model, TokensOf(*runner, fork)), 64u);
+  // A loaded sequence is known at once.
+  const TemporaryFolder folder;
+  ExpectOk(runner->Save(folder / "saved", {&fork, 1}));
+  const auto later = OpenKnowing(model);
+  const auto loaded = later->Load(folder / "saved");
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(Reused(*later, model, TokensOf(*later, loaded->front())), 64u);
+}
+
+// After a prune or an import the cache is not what the tokens alone give, in copies neither.
+TEST(PrefixCache, SequencesWithHolesOrFromElsewhereStayUnknown) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const TemporaryFolder folder;
+  for (const char* how : {"kept", "moved", "fork", "reorder", "restore", "load", "import"}) {
+    const std::string_view way = how;
+    const auto runner = OpenKnowing(model);
+    SequenceId id = NewSequence(*runner);
+    ExpectOk(runner->Append(id, RandomTokens(100, 1)));
+    ExpectOk(
+        runner->Prune(id, 10, 50, way == "kept" ? PrunePositions::kKept : PrunePositions::kMoved));
+    if (way == "fork") id = *runner->Fork(id);
+    if (way == "reorder") {
+      const SequenceId other = NewSequence(*runner);
+      ExpectOk(runner->Reorder(std::vector{id, other}, std::vector{0, 0}));
+      id = other;
+    }
+    if (way == "restore") {
+      const SnapshotId snapshot = *runner->TakeSnapshot(id);
+      ExpectOk(runner->Reset(id));
+      ExpectOk(runner->Restore(id, snapshot));
+    }
+    if (way == "load") {
+      ExpectOk(runner->Save(folder / "saved", {&id, 1}));
+      id = runner->Load(folder / "saved")->front();
+    }
+    if (way == "import") {
+      const auto tensors = runner->Export({&id, 1}, KvLayout::kBhsd);
+      ASSERT_TRUE(tensors.ok());
+      id = runner->Import(*tensors, KvLayout::kBhsd)->front();
+    }
+    ExpectOk(runner->Append(id, RandomTokens(70, 2)));
+    const std::vector<TokenId> tokens = TokensOf(*runner, id);
+    // The first block of a hole behind position 10 is that of the first text, not of this one.
+    EXPECT_EQ(Reused(*runner, model, tokens), way == "kept" ? 96u : 0u) << how;
+  }
+}
+
+TEST(PrefixCache, ARefusedStepGivesPrefixesBack) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const uint64_t block = OpenKnowing(model)->stats().groups[0].block_bytes;
+  const auto runner = OpenKnowing(model, 3, 6 * block);
+  const SequenceId first = NewSequence(*runner);
+  const std::vector<TokenId> tokens = RandomTokens(300, 1);
+  ExpectOk(runner->Append(first, std::span(tokens).first(97)));
+  const SequenceId second = NewSequence(*runner);
+  const RunnerStats before = runner->stats();
+  EXPECT_EQ(runner->Append(second, tokens).error().code, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(runner->length(second), 0);
+  EXPECT_EQ(runner->stats().tokens_reused, before.tokens_reused);
+  EXPECT_EQ(runner->stats().kv_bytes_used, before.kv_bytes_used);
+  ExpectOk(runner->Check());
+}
+
+// Under pressure the text that was used last stays known.
+TEST(PrefixCache, ForgetsFirstWhatWasUsedLongestAgo) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const uint64_t block = OpenKnowing(model)->stats().groups[0].block_bytes;
+  for (const bool again : {false, true}) {
+    const auto runner = OpenKnowing(model, 2, 12 * block);
+    const std::vector<TokenId> a = RandomTokens(97, 1);
+    const std::vector<TokenId> b = RandomTokens(97, 2);
+    EXPECT_EQ(Reused(*runner, model, a), 0u);
+    EXPECT_EQ(Reused(*runner, model, b), 0u);
+    if (again) {
+      EXPECT_EQ(Reused(*runner, model, a), 96u);
+    }
+    const SequenceId id = NewSequence(*runner);
+    ExpectOk(runner->Append(id, RandomTokens(200, 3)));  // seven blocks beside six known ones
+    ExpectOk(runner->FreeSequence(id));
+    EXPECT_EQ(Reused(*runner, model, again ? a : b), 96u);
+    EXPECT_EQ(Reused(*runner, model, again ? b : a), 64u);
+  }
+}
+
+}  // namespace
+}  // namespace kvant::test

@@ -1,0 +1,312 @@
+#include "tools/bench/bench_options.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/limits.h"
+#include "kvant/kv_type.h"
+#include "tools/options/model_names.h"
+#include "tools/options/number_list.h"
+#include "tools/terminal/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr HelpText kBenchHelp = {
+    "MODEL... | --synthetic SHAPE[:TYPE] [-p N] [-n N] [-d N] [OPTIONS]",
+    "Measures how many tokens per second a model processes (prefill, -p) and generates (decode,\n"
+    "-n), a row for each test, and what share of the machine's limits that is. Numbers may be\n"
+    "lists and ranges: 512,1024 or 1-4 or 0-8192+4096 or 1-8*2. Rows have the form and the field\n"
+    "names of llama-bench. tokens/s of a batch counts the tokens of all its sequences; beams\n"
+    "count as one text. Encoder-decoders read a source, which is a row, and decode behind it.",
+    "  kvant bench model.gguf\n"
+    "  kvant bench --synthetic 1b:Q4_K_M -t 1-2\n"
+    "  kvant bench a.gguf b.gguf -p 512 -n 128 -d 0,8192 --kv-type f16,q8 -r 3\n"
+    "  kvant bench model.gguf -p 0 -n 64 --batch 1-8*2 -o json | jq '.[].avg_ts'\n"
+    "  kvant bench --synthetic opus-mt:Q8_0 --source-length 32,512 --beams 1,4,8\n"
+    "  kvant bench --machine\n"
+    "  kvant bench model.gguf --compare-no-cache\n"
+    "  kvant bench model.gguf --kv-ops -d 512,8192\n",
+};
+
+// Tests of more tokens would take days.
+constexpr int64_t kTokensMax = int64_t{1} << 24;
+
+// Of encoder-decoders, where nothing else is asked for.
+constexpr int64_t kUsualSource = 512;
+constexpr std::array<int64_t, 3> kUsualBeams = {1, 4, 8};
+
+// The options as they are written.
+struct Texts {
+  std::vector<std::string> models, synthetic, prompts, generated, pairs, depths, batches, beams;
+  std::vector<std::string> sources, threads, chunks, kv_types, k_types, v_types;
+  std::optional<std::string> output, error_output;
+  bool machine = false;
+  bool compare_no_cache = false;
+  bool kv_operations = false;
+};
+
+void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
+  list.Group("Tests");
+  list.Texts("-p,--n-prompt", &texts.prompts, "N", "Tokens of the prefill test; 0 drops it", "512");
+  list.Texts("-n,--n-gen", &texts.generated, "N", "Tokens of the decode test; 0 drops it", "128");
+  list.Texts("--prompt-gen", &texts.pairs, "P,N",
+             "One test of a prompt of P tokens and N generated ones; may be repeated");
+  list.Texts("-d,--n-depth", &texts.depths, "N",
+             "Tokens that the sequence holds before a test begins", "0");
+  list.Texts("--batch", &texts.batches, "N", "Sequences that are decoded together", "1");
+  list.Texts("--beams", &texts.beams, "N", "Beams of the beam search in decode tests", "1");
+  list.Texts(
+      "--source-length", &texts.sources, "N",
+      "Tokens of the source that an encoder-decoder reads, in a test of its own, and decodes "
+      "behind",
+      "512, or as many as it reads");
+  list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
+  list.Flag("--machine", &texts.machine,
+            "Measure the machine alone: memory bandwidth and arithmetic");
+  list.Flag("--compare-no-cache", &texts.compare_no_cache,
+            "Compare runs with and without the KV cache: one token after each length of -d, and "
+            "-n tokens in a row");
+  list.Flag("--kv-ops", &texts.kv_operations,
+            "Operations of the KV cache at the depths of -d: beams, reorder, fork, rewind, files");
+}
+
+void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
+  list.Group("Model");
+  list.Texts("-m,--model", &texts.models, "FILE", "The same as the argument MODEL");
+  list.Texts("--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
+             "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, gemma3-4b, "
+             "qwen35-9b, deepseek-lite, gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts), "
+             "opus-mt or flan-t5-base; in any type of 'kvant quantize'");
+  options.loading.AddPre(list);
+  options.loading.AddLoading(list);
+  list.Group("Speed and memory");
+  list.Texts(kThreadsNames, &texts.threads, "N", "Threads",
+             fmt::format("{}, the performance cores available", DefaultThreadCount()));
+  list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
+  list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
+  list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
+  options.placement.Add(list);
+  options.states.Add(list);
+  options.offload.Add(list);
+  list.Texts(kChunkNames, &texts.chunks, "N",
+             "Tokens of a prompt that are computed together, at most",
+             std::to_string(kDefaultChunk));
+  list.Flag("--no-kv-cache", &options.no_kv_cache,
+            "Compute the whole sequence anew for every token");
+  list.Group("Output");
+  list.Text("-o,--output", &texts.output, "FORM", "Form of the result: md, csv, json, jsonl or sql",
+            "md");
+  list.Text("--output-err", &texts.error_output, "FORM", "The same on stderr, in this form");
+  list.Flag("--no-bounds", &options.no_bounds, "Do not measure the machine's limits");
+  list.Flag("--progress", &options.progress, "Lines of progress even where stderr is no terminal");
+  list.Flag("-q,--quiet", &options.quiet, "No progress on the terminal");
+  list.IdleValue("--mmap", "see --no-mmap");
+  AddIdleOptions(list);
+}
+
+Result<std::vector<KvType>> ParseKvTypes(const char* option,
+                                         const std::vector<std::string>& texts) {
+  std::vector<KvType> types;
+  for (const std::string& text : texts) {
+    for (const std::string& name : SplitList(text)) {
+      const auto type = ParseKvType(name);
+      if (!type.ok()) {
+        return MakeError(ErrorCode::kInvalid, "{}: {}", option, type.error().message);
+      }
+      types.push_back(*type);
+    }
+  }
+  return types;
+}
+
+// --kv-type gives pairs of the same type; -ctk and -ctv, where given, every combination.
+Result<std::vector<KvTypes>> CombineKvTypes(const Texts& texts) {
+  KVANT_ASSIGN(auto both, ParseKvTypes("--kv-type", texts.kv_types));
+  KVANT_ASSIGN(const auto keys, ParseKvTypes("--cache-type-k", texts.k_types));
+  KVANT_ASSIGN(const auto values, ParseKvTypes("--cache-type-v", texts.v_types));
+  if (both.empty()) both = {KvType::kF16};
+  std::vector<KvTypes> types;
+  for (const KvType k : keys.empty() ? both : keys) {
+    for (const KvType v : values.empty() ? both : values) {
+      if (keys.empty() && values.empty() && k != v) continue;
+      types.push_back({k, v});
+    }
+  }
+  return types;
+}
+
+using Fallback = std::vector<std::string>;
+
+Status ParseTests(Texts& texts, BenchOptions* options) {
+  const bool speed = options->mode == BenchMode::kSpeed;
+  const bool operations = options->mode == BenchMode::kKvOperations;
+  const auto numbers = [](const char* option, std::vector<std::string>& given, Fallback fallback,
+                          Bounds<int64_t> bounds) {
+    return ParseNumbers(option, given.empty() ? fallback : given, bounds);
+  };
+  const Bounds<int64_t> tokens{0, kTokensMax};
+  const Bounds<int64_t> sequences{1, kSequencesMax};
+  KVANT_ASSIGN(options->prompts, numbers("--n-prompt", texts.prompts, {"512"}, tokens));
+  KVANT_ASSIGN(options->generated, numbers("--n-gen", texts.generated,
+                                           {speed        ? "128"
+                                            : operations ? "16"
+                                                         : "100"},
+                                           tokens));
+  KVANT_ASSIGN(options->pairs, ParsePairs("--prompt-gen", texts.pairs, {1, kTokensMax}));
+  KVANT_ASSIGN(options->depths, numbers("--n-depth", texts.depths,
+                                        {speed        ? "0"
+                                         : operations ? "512,8192"
+                                                      : "64-512*2"},
+                                        tokens));
+  KVANT_ASSIGN(options->batches, numbers("--batch", texts.batches, {"1"}, sequences));
+  KVANT_ASSIGN(options->beams,
+               numbers("--beams", texts.beams, {operations ? "1-8*2" : "1"}, sequences));
+  KVANT_ASSIGN(options->sources, ParseNumbers("--source-length", texts.sources, {1, kTokensMax}));
+  options->prompts_given = !texts.prompts.empty();
+  options->beams_given = !texts.beams.empty();
+  const std::string all_threads = std::to_string(DefaultThreadCount());
+  KVANT_ASSIGN(options->threads,
+               numbers("--threads", texts.threads, {all_threads}, {1, kThreadsMax}));
+  KVANT_ASSIGN(options->chunks,
+               numbers("--chunk", texts.chunks, {std::to_string(kDefaultChunk)}, {1, kTokensMax}));
+  KVANT_ASSIGN(options->kv_types, CombineKvTypes(texts));
+  return {};
+}
+
+Status ParseOutput(const Texts& texts, BenchOptions* options) {
+  if (texts.output) {
+    KVANT_ASSIGN(options->output, ParseOutputForm("--output", *texts.output));
+  }
+  if (texts.error_output) {
+    KVANT_ASSIGN(options->error_output, ParseOutputForm("--output-err", *texts.error_output));
+  }
+  return {};
+}
+
+Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* options) {
+  options->models = texts.models;
+  options->models.insert(options->models.end(), line.positionals().begin(),
+                         line.positionals().end());
+  for (std::string& model : options->models) {
+    if (model.empty()) return MakeError(ErrorCode::kInvalid, "the name of the model is empty");
+    model = ModelPath(model);
+  }
+  for (const std::string& text : texts.synthetic) {
+    for (const std::string& part : SplitList(text)) {
+      const auto model = ParseSynthetic(part);
+      if (!model.ok()) {
+        return MakeError(ErrorCode::kInvalid, "--synthetic: {}", model.error().message);
+      }
+      options->synthetic.push_back(*model);
+    }
+  }
+  const bool any = !options->models.empty() || !options->synthetic.empty();
+  if (options->mode == BenchMode::kMachine) {
+    if (any) return MakeError(ErrorCode::kInvalid, "--machine measures no model: leave it away");
+    return {};
+  }
+  if (!any) {
+    return MakeError(ErrorCode::kInvalid,
+                     "no model given: name a GGUF file, as in 'kvant bench model.gguf', or "
+                     "--synthetic 1b");
+  }
+  return {};
+}
+
+Status CheckTests(const BenchOptions& options) {
+  SessionOptions session;
+  KVANT_TRY(options.offload.Set(&session));
+  const auto positive = [](const std::vector<int64_t>& numbers) {
+    for (const int64_t number : numbers) {
+      if (number > 0) return true;
+    }
+    return false;
+  };
+  if (options.mode == BenchMode::kSpeed && options.pairs.empty() && !positive(options.prompts) &&
+      !positive(options.generated)) {
+    return MakeError(ErrorCode::kInvalid, "-p 0 and -n 0 leave no test to run");
+  }
+  const bool lengths =
+      options.mode == BenchMode::kKvOperations || options.mode == BenchMode::kCompareNoCache;
+  if (lengths && !(positive(options.depths) && positive(options.generated))) {
+    return MakeError(ErrorCode::kInvalid, "-d and -n: expected at least 1, found 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string LlamaKvTypeName(KvType element) {
+  return element == KvType::kQ8 ? "q8_0" : std::string(KvTypeName(element));
+}
+
+Result<BenchOptions> BenchOptions::For(const Model& model) const {
+  BenchOptions out = *this;
+  if (!model.has_encoder()) {
+    if (sources.empty()) return out;
+    return MakeError(ErrorCode::kInvalid,
+                     "--source-length: expected an encoder-decoder, found a model that reads no "
+                     "source");
+  }
+  KVANT_TRY(model.CheckDecoder());
+  const int64_t most = model.source_length();
+  const bool frames = model.frame_shape().has_value();
+  for (const int64_t length : sources) {
+    if (frames && length != most) {
+      return MakeError(ErrorCode::kInvalid,
+                       "--source-length: expected the {} positions that the model's frames become, "
+                       "found {}",
+                       most, length);
+    }
+    if (length <= most) continue;
+    return MakeError(ErrorCode::kInvalid,
+                     "--source-length: expected at most the {} tokens that the model reads, found "
+                     "{}",
+                     most, length);
+  }
+  if (sources.empty()) out.sources = {frames ? most : std::min(kUsualSource, most)};
+  if (!prompts_given) out.prompts.clear();
+  if (!beams_given) out.beams.assign(kUsualBeams.begin(), kUsualBeams.end());
+  return out;
+}
+
+SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
+                                     int64_t chunk) const {
+  SessionOptions session;
+  session.k_type = types.k;
+  session.v_type = types.v;
+  states.Set(&session);
+  KVANT_CHECK(offload.Set(&session).ok());  // CheckTests has tried it
+  session.threads = static_cast<int>(threads_now);
+  session.placement = placement.placement;
+  session.chunk = chunk;
+  session.kv_cache = !no_kv_cache;
+  session.cancel = &CancelFlag();
+  return session;
+}
+
+std::optional<int> ParseBenchOptions(CommandLine& line, BenchOptions* options) {
+  Texts texts;
+  OptionList list;
+  AddTestOptions(list, texts, *options);
+  AddOtherOptions(list, texts, *options);
+  if (const auto code = line.Parse(list, kBenchHelp)) return code;
+  if (texts.machine + texts.compare_no_cache + texts.kv_operations > 1) {
+    return line.UsageError("--machine, --compare-no-cache and --kv-ops exclude each other");
+  }
+  if (texts.machine) options->mode = BenchMode::kMachine;
+  if (texts.compare_no_cache) options->mode = BenchMode::kCompareNoCache;
+  if (texts.kv_operations) options->mode = BenchMode::kKvOperations;
+  for (const Status& status : {ParseModels(line, texts, options), ParseTests(texts, options),
+                               ParseOutput(texts, options), CheckTests(*options)}) {
+    if (!status.ok()) return line.UsageError(status.error().message);
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvant::tools

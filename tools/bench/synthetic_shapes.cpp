@@ -1,0 +1,345 @@
+#include "tools/bench/synthetic_shapes.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "tools/bench/synthetic_pairs.h"
+
+namespace kvant::tools {
+namespace {
+
+using Shape = SyntheticShape;
+using Tensors = std::vector<SyntheticTensor>;
+
+constexpr int64_t kWindowsBetween = 6;  // of gemma3: every sixth layer sees all positions
+constexpr int64_t kDeltaBetween = 4;    // of qwen35: every fourth layer has attention
+
+const std::array kShapes = {
+    // For tests of the program.
+    Shape{"tiny", &arch::llama::kFamily, 256, 2, 4, 2, 512, 512},
+    Shape{"1b", &arch::llama::kFamily, 2048, 16, 32, 8, 8192, 32000},
+    Shape{"3b", &arch::llama::kFamily, 3072, 28, 24, 8, 8192, 32000},
+    Shape{"8b", &arch::llama::kFamily, 4096, 32, 32, 8, 14336, 32000},
+    Shape{.name = "qwen3-4b",
+          .family = &arch::qwen3::kFamily,
+          .dim = 2560,
+          .layers = 36,
+          .heads = 32,
+          .kv_heads = 8,
+          .ffn = 9728,
+          .vocab = 151936,
+          .head_dim = 128,
+          .tied = true},
+    Shape{.name = "gemma3-tiny",
+          .family = &arch::gemma3::kFamily,
+          .dim = 256,
+          .layers = 7,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn = 512,
+          .vocab = 512,
+          .head_dim = 128,
+          .window = 16,
+          .tied = true},
+    Shape{.name = "gemma3-4b",
+          .family = &arch::gemma3::kFamily,
+          .dim = 2560,
+          .layers = 34,
+          .heads = 8,
+          .kv_heads = 4,
+          .ffn = 10240,
+          .vocab = 262208,
+          .head_dim = 256,
+          .window = 1024,
+          .tied = true},
+    Shape{"moe-tiny", &arch::qwen3moe::kFamily, 256, 2, 4, 2, 256, 512, 64, 8, 2},
+    Shape{"moe-30b-a3b", &arch::qwen3moe::kFamily, 2048, 48, 32, 4, 768, 151936, 128, 128, 8},
+    // Six layers of it.
+    Shape{"moe-4b", &arch::qwen3moe::kFamily, 2048, 6, 32, 4, 768, 151936, 128, 128, 8},
+    Shape{.name = "gpt-oss-tiny",
+          .family = &arch::gpt_oss::kFamily,
+          .dim = 256,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn = 256,
+          .vocab = 512,
+          .head_dim = 64,
+          .experts = 8,
+          .experts_used = 2,
+          .window = 16},
+    Shape{.name = "gpt-oss-20b",
+          .family = &arch::gpt_oss::kFamily,
+          .dim = 2880,
+          .layers = 24,
+          .heads = 64,
+          .kv_heads = 8,
+          .ffn = 2880,
+          .vocab = 201088,
+          .head_dim = 64,
+          .experts = 32,
+          .experts_used = 4,
+          .window = 128},
+    Shape{.name = "deepseek-tiny",
+          .family = &arch::deepseek2::kFamily,
+          .dim = 256,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 1,
+          .ffn = 256,
+          .vocab = 512,
+          .experts = 8,
+          .experts_used = 2,
+          .latent = Shape::Latent{128, 64, 32, 64, 256, 512}},
+    Shape{.name = "deepseek-lite",
+          .family = &arch::deepseek2::kFamily,
+          .dim = 2048,
+          .layers = 27,
+          .heads = 16,
+          .kv_heads = 1,
+          .ffn = 1408,
+          .vocab = 102400,
+          .experts = 64,
+          .experts_used = 6,
+          .latent = Shape::Latent{512, 128, 64, 128, 2816, 10944}},
+    Shape{.name = "qwen35-tiny",
+          .family = &arch::qwen35::kFamily,
+          .dim = 256,
+          .layers = 4,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn = 512,
+          .vocab = 512,
+          .head_dim = 128,
+          .delta = Shape::Delta{2, 4, 64, 4}},
+    Shape{.name = "qwen35-9b",
+          .family = &arch::qwen35::kFamily,
+          .dim = 4096,
+          .layers = 32,
+          .heads = 16,
+          .kv_heads = 4,
+          .ffn = 12288,
+          .vocab = 248320,
+          .head_dim = 256,
+          .delta = Shape::Delta{16, 32, 128, 4}},
+    Shape{.name = "opus-mt-tiny",
+          .family = &arch::marian::kFamily,
+          .dim = 256,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .ffn = 512,
+          .vocab = 512,
+          .tied = true,
+          .encoder = Shape::Encoder{2, 64, false}},
+    Shape{.name = "opus-mt",
+          .family = &arch::marian::kFamily,
+          .dim = 512,
+          .layers = 6,
+          .heads = 8,
+          .kv_heads = 8,
+          .ffn = 2048,
+          .vocab = 58101,
+          .tied = true,
+          .encoder = Shape::Encoder{6, 512, false}},
+    Shape{.name = "flan-t5-tiny",
+          .family = &arch::t5::kFamily,
+          .dim = 256,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .ffn = 512,
+          .vocab = 512,
+          .encoder = Shape::Encoder{3, 64, true}},
+    Shape{.name = "flan-t5-base",
+          .family = &arch::t5::kFamily,
+          .dim = 768,
+          .layers = 12,
+          .heads = 12,
+          .kv_heads = 12,
+          .ffn = 2048,
+          .vocab = 32128,
+          .encoder = Shape::Encoder{12, 512, true}},
+};
+
+bool IsGptOss(const Shape& shape) { return shape.family == &arch::gpt_oss::kFamily; }
+bool IsGemma3(const Shape& shape) { return shape.family == &arch::gemma3::kFamily; }
+
+SyntheticTensor NormWeight(const std::string& name, int64_t cols) {
+  return {.name = name + ".weight", .cols = cols, .value = 1.0f};
+}
+SyntheticTensor Bias(const std::string& name, int64_t cols, int64_t rows = 1) {
+  return {.name = name + ".bias", .cols = cols, .rows = rows, .value = 0.0f};
+}
+
+void ListFeedForward(const Shape& shape, int64_t layer, const std::string& prefix, Tensors& list) {
+  const auto add_dense = [&](int64_t width, const std::string& suffix) {
+    list.push_back({prefix + "ffn_gate" + suffix, shape.dim, width});
+    list.push_back({prefix + "ffn_up" + suffix, shape.dim, width});
+    list.push_back({prefix + "ffn_down" + suffix, width, shape.dim});
+  };
+  if (shape.experts == 0) return add_dense(shape.ffn, ".weight");
+  if (shape.latent.has_value()) {
+    if (layer == 0) return add_dense(shape.latent->dense_ffn, ".weight");
+    add_dense(shape.latent->shared_ffn, "_shexp.weight");
+  }
+  list.push_back({prefix + "ffn_gate_inp.weight", shape.dim, shape.experts});
+  list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
+  list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
+  list.push_back({prefix + "ffn_down_exps.weight", shape.ffn, shape.dim, shape.experts});
+  if (!IsGptOss(shape)) return;
+  list.push_back(Bias(prefix + "ffn_gate_inp", shape.experts));
+  list.push_back(Bias(prefix + "ffn_gate_exps", shape.ffn, shape.experts));
+  list.push_back(Bias(prefix + "ffn_up_exps", shape.ffn, shape.experts));
+  list.push_back(Bias(prefix + "ffn_down_exps", shape.dim, shape.experts));
+}
+
+void ListAttention(const Shape& shape, const std::string& prefix, Tensors& list) {
+  const int64_t q_rows = shape.HeadDim() * shape.heads;
+  const int64_t kv_rows = shape.HeadDim() * shape.kv_heads;
+  // Those of qwen35 have a gate for each query.
+  list.push_back({prefix + "attn_q.weight", shape.dim, shape.delta ? 2 * q_rows : q_rows});
+  list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
+  list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
+  list.push_back({prefix + "attn_output.weight", q_rows, shape.dim});
+  if (IsGptOss(shape)) {
+    list.push_back(Bias(prefix + "attn_q", q_rows));
+    list.push_back(Bias(prefix + "attn_k", kv_rows));
+    list.push_back(Bias(prefix + "attn_v", kv_rows));
+    list.push_back(Bias(prefix + "attn_output", shape.dim));
+    list.push_back({.name = prefix + "attn_sinks.weight", .cols = shape.heads, .value = 0.0f});
+  } else if (shape.family != &arch::llama::kFamily) {
+    list.push_back(NormWeight(prefix + "attn_q_norm", shape.HeadDim()));
+    list.push_back(NormWeight(prefix + "attn_k_norm", shape.HeadDim()));
+  }
+}
+
+void ListLatentAttention(const Shape& shape, const Shape::Latent& latent, const std::string& prefix,
+                         Tensors& list) {
+  list.push_back({prefix + "attn_q.weight", shape.dim, shape.heads * (latent.nope + latent.rope)});
+  list.push_back({prefix + "attn_kv_a_mqa.weight", shape.dim, latent.rank + latent.rope});
+  list.push_back(NormWeight(prefix + "attn_kv_a_norm", latent.rank));
+  list.push_back({prefix + "attn_k_b.weight", latent.nope, latent.rank, shape.heads});
+  list.push_back({prefix + "attn_v_b.weight", latent.rank, latent.v_dim, shape.heads});
+  list.push_back({prefix + "attn_output.weight", shape.heads * latent.v_dim, shape.dim});
+}
+
+void ListDeltaNet(const Shape& shape, const Shape::Delta& delta, const std::string& prefix,
+                  Tensors& list) {
+  const int64_t values = delta.value_heads * delta.head_dim;
+  const int64_t qkv = 2 * delta.key_heads * delta.head_dim + values;
+  list.push_back({prefix + "attn_qkv.weight", shape.dim, qkv});
+  list.push_back({prefix + "attn_gate.weight", shape.dim, values});
+  list.push_back({prefix + "ssm_beta.weight", shape.dim, delta.value_heads});
+  list.push_back({prefix + "ssm_alpha.weight", shape.dim, delta.value_heads});
+  list.push_back({.name = prefix + "ssm_conv1d.weight",
+                  .cols = delta.taps,
+                  .rows = qkv,
+                  .value = 1.0f / static_cast<float>(delta.taps)});
+  list.push_back({.name = prefix + "ssm_a", .cols = delta.value_heads, .value = -0.1f});
+  list.push_back(Bias(prefix + "ssm_dt", delta.value_heads));
+  list.push_back(NormWeight(prefix + "ssm_norm", delta.head_dim));
+  list.push_back({prefix + "ssm_out.weight", values, shape.dim});
+}
+
+void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
+  const std::string prefix = fmt::format("blk.{}.", layer);
+  list.push_back(NormWeight(prefix + "attn_norm", shape.dim));
+  if (shape.latent.has_value()) {
+    ListLatentAttention(shape, *shape.latent, prefix, list);
+  } else if (shape.delta.has_value() && (layer + 1) % kDeltaBetween != 0) {
+    ListDeltaNet(shape, *shape.delta, prefix, list);
+  } else {
+    ListAttention(shape, prefix, list);
+  }
+  if (IsGemma3(shape) || IsGptOss(shape) || shape.delta.has_value()) {
+    list.push_back(NormWeight(prefix + "post_attention_norm", shape.dim));
+  }
+  if (!IsGptOss(shape) && !shape.delta.has_value()) {
+    list.push_back(NormWeight(prefix + "ffn_norm", shape.dim));
+  }
+  ListFeedForward(shape, layer, prefix, list);
+  if (IsGemma3(shape)) list.push_back(NormWeight(prefix + "post_ffw_norm", shape.dim));
+}
+
+// The keys of what only some shapes have.
+void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
+  const auto add = [&](std::string_view name, int64_t value) {
+    writer.AddU32(fmt::format("{}.{}", shape.family->name, name), static_cast<uint32_t>(value));
+  };
+  if (shape.latent.has_value()) {
+    add("attention.kv_lora_rank", shape.latent->rank);
+    add("attention.key_length", shape.latent->rank + shape.latent->rope);
+    add("attention.value_length", shape.latent->rank);
+    add("attention.key_length_mla", shape.latent->nope + shape.latent->rope);
+    add("attention.value_length_mla", shape.latent->v_dim);
+    add("leading_dense_block_count", 1);
+    add("expert_shared_count", shape.latent->shared_ffn / shape.ffn);
+    // What files of DeepSeek-V2 say, and other engines expect.
+    writer.AddF32(fmt::format("{}.expert_weights_scale", shape.family->name), 1.0f);
+  }
+  if (shape.delta.has_value()) {
+    add("ssm.conv_kernel", shape.delta->taps);
+    add("ssm.group_count", shape.delta->key_heads);
+    add("ssm.time_step_rank", shape.delta->value_heads);
+    add("ssm.state_size", shape.delta->head_dim);
+    add("ssm.inner_size", shape.delta->value_heads * shape.delta->head_dim);
+    add("full_attention_interval", kDeltaBetween);
+    const std::vector<int32_t> sections = {11, 11, 10, 0};  // of a text all turn alike
+    writer.AddI32s(fmt::format("{}.rope.dimension_sections", shape.family->name), sections);
+  }
+  if (shape.experts > 0) {
+    add("expert_count", shape.experts);
+    add("expert_used_count", shape.experts_used);
+    add("expert_feed_forward_length", shape.ffn);
+  }
+  if (shape.window > 0) add("attention.sliding_window", shape.window);
+  if (IsGemma3(shape)) add("attention.sliding_window_pattern", kWindowsBetween);
+}
+
+// Dimensions of a head that the rope turns.
+int64_t RotatedDims(const Shape& shape) {
+  if (shape.latent.has_value()) return shape.latent->rope;
+  return shape.delta.has_value() ? shape.HeadDim() / 4 : shape.HeadDim();
+}
+
+}  // namespace
+
+std::span<const SyntheticShape> SyntheticShapes() { return kShapes; }
+
+std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape) {
+  if (shape.encoder.has_value()) return PairTensors(shape);
+  Tensors list = {{"token_embd.weight", shape.dim, shape.vocab}};
+  for (int64_t layer = 0; layer < shape.layers; ++layer) ListLayer(shape, layer, list);
+  list.push_back(NormWeight("output_norm", shape.dim));
+  if (!shape.tied) list.push_back({"output.weight", shape.dim, shape.vocab});
+  return list;
+}
+
+void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer) {
+  if (shape.encoder.has_value()) return AddPairShape(shape, writer);
+  const auto key = [&](std::string_view name) {
+    return fmt::format("{}.{}", shape.family->name, name);
+  };
+  const auto add = [&](std::string_view name, int64_t value) {
+    writer.AddU32(key(name), static_cast<uint32_t>(value));
+  };
+  writer.AddString("general.architecture", shape.family->name);
+  add("context_length", 131072);
+  add("embedding_length", shape.dim);
+  add("block_count", shape.layers);
+  add("feed_forward_length", shape.latent.has_value() ? shape.latent->dense_ffn : shape.ffn);
+  add("attention.head_count", shape.heads);
+  add("attention.head_count_kv", shape.kv_heads);
+  add("rope.dimension_count", RotatedDims(shape));
+  if (shape.head_dim != 0) {
+    add("attention.key_length", shape.head_dim);
+    add("attention.value_length", shape.head_dim);
+  }
+  AddKinds(shape, writer);
+  writer.AddF32(key("rope.freq_base"), 500000.0f);
+  writer.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+}
+
+}  // namespace kvant::tools

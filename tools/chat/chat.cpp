@@ -1,0 +1,120 @@
+// kvant chat: a conversation with a model, on a terminal or through pipes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "base/result.h"
+#include "tools/chat/chat_file.h"
+#include "tools/chat/chat_talk.h"
+#include "tools/commands.h"
+#include "tools/options/model_names.h"
+#include "tools/options/sampling_defaults.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr const char* kOwnModel = "dialogue";
+
+constexpr HelpText kChatHelp = {
+    "[MODEL] [OPTIONS]",
+    "Talks with a model; without MODEL with the small one that comes along, which adds and\n"
+    "subtracts, counts days and months, and spells words. The template of the model's file turns\n"
+    "messages into its prompt. Only what is new is computed in each turn.\n"
+    "\n"
+    "On a terminal: Enter sends, Alt+Enter, Ctrl+J or a backslash before Enter begins another "
+    "line,\n"
+    "Ctrl+C stops the answer, Ctrl+D ends. /help lists the commands: /undo, /regen, /edit, /save "
+    "...\n"
+    "What was typed is kept in $XDG_STATE_HOME/kvant/chat_history.\n"
+    "\n"
+    "Without a terminal every line of standard input is a message or a command (a backslash at "
+    "its\n"
+    "end goes on in the next line), and standard output gets the answers and nothing else.",
+    "  kvant chat\n"
+    "  kvant chat model.gguf --system-prompt \"Answer in one sentence.\"\n"
+    "  kvant chat model.gguf -p \"Why is the sky blue?\" --single-turn > answer.txt\n"
+    "  printf 'Hello\\nWhat did I just say?\\n' | kvant chat model.gguf --temp 0 --stats\n"
+    "  kvant chat model.gguf --chat-template chatml --reasoning hide --context-shift -c 4096\n",
+};
+
+// Whether the editor can be used here.
+bool OnTerminalBothWays() {
+  const char* const term = std::getenv("TERM");
+  const bool dumb = term != nullptr && std::string_view(term) == "dumb";
+  return isatty(STDIN_FILENO) == 1 && StdoutIsTerminal() && !dumb;
+}
+
+Result<std::unique_ptr<ChatSession>> OpenChat(const ChatOptions& options,
+                                              const std::string& model_path) {
+  KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+  StatusLine status(options.quiet ? StatusUse::kHidden : StatusUse::kShown);
+  status.Set(fmt::format("loading {}", model_path));
+  ChatSetup setup;
+  KVANT_ASSIGN(setup.model, Model::Open(model_path, options.model.Options()));
+  status.Clear();
+  KVANT_ASSIGN(ChatTemplate chat_template, options.conversation.Template(*setup.model));
+  setup.open = [&options, session_options, model = setup.model](int64_t sequences) {
+    SessionOptions with_room = session_options;
+    with_room.sequences = sequences;
+    return options.session.OpenRunner(model, with_room);
+  };
+  setup.sampling = options.sampling.Options();
+  setup.max_tokens = options.max_tokens;
+  for (const std::string& text : options.stop_texts) {
+    setup.stop_texts.push_back(options.prompt.escape ? Unescape(text) : text);
+  }
+  setup.ignore_eos = options.ignore_eos;
+  setup.context_shift = options.context_shift;
+  setup.beams = options.beams;
+  if (options.reasoning == ReasoningUse::kOff) setup.render.enable_thinking = false;
+  KVANT_ASSIGN(auto session, ChatSession::Create(std::move(setup), std::move(chat_template)));
+  KVANT_ASSIGN(const std::string system_text, options.conversation.System());
+  session->SetSystem(system_text);
+  if (options.load.has_value()) {
+    std::string note;
+    KVANT_TRY(LoadChat(*options.load, *session, &note));
+    if (!note.empty()) Note("the tokens will be computed again: " + note);
+    if (!system_text.empty()) session->SetSystem(system_text);
+  }
+  return session;
+}
+
+}  // namespace
+
+int ChatCommand(CommandLine& line) {
+  ChatOptions options;
+  OptionList list;
+  options.Add(list);
+  if (const auto code = line.Parse(list, kChatHelp)) return *code;
+  Positionals positionals;
+  if (const auto code = TakePositionals(line, options.model, ModelNeed::kOptional, StdinUse::kNone,
+                                        &positionals)) {
+    return *code;
+  }
+  if (const Status status = options.Check(list); !status.ok()) {
+    return line.UsageError(status.error().message);
+  }
+  if (positionals.model.empty()) {
+    positionals.model = ModelPath(kOwnModel);
+    if (positionals.model == kOwnModel) {
+      return line.UsageError(
+          "expected a model, found none: the one that comes along, models/dialogue/dialogue.gguf, "
+          "is "
+          "not beside this program");
+    }
+  }
+  const auto first = options.prompt.Read({});
+  if (!first.ok()) return Fail(first.error());
+  const std::string note = TakeModelSampling(positionals.model, list, options.sampling);
+  if (!note.empty() && !options.quiet) Note(note);
+  auto session = OpenChat(options, positionals.model);
+  if (!session.ok()) return Fail(session.error());
+  ResultStream out;
+  ChatTalk talk(options, std::move(*session), out);
+  if (OnTerminalBothWays()) return talk.OnTerminal(positionals.model, *first);
+  return talk.OnLines(*first);
+}
+
+}  // namespace kvant::tools

@@ -1,0 +1,123 @@
+#include "tools/chat/chat_options.h"
+
+#include "engine/limits.h"
+#include "tools/terminal/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr int64_t kChatBeamsMax = 64;
+
+Status TakeReasoning(const std::string& text, std::optional<ReasoningUse>* use) {
+  struct Row {
+    const char* name;
+    ReasoningUse use;
+  };
+  constexpr Row kRows[] = {
+      {"show", ReasoningUse::kShow}, {"hide", ReasoningUse::kHide}, {"off", ReasoningUse::kOff}};
+  for (const Row& row : kRows) {
+    if (text != row.name) continue;
+    *use = row.use;
+    return {};
+  }
+  return MakeError(ErrorCode::kInvalid, "expected show, hide or off, found '{}'", Visible(text));
+}
+
+constexpr std::string_view kNoTemplate =
+    "{%- for message in messages %}{{ message.content }}{{ '\n' }}{% endfor -%}";
+
+}  // namespace
+
+void ConversationGroup::Add(OptionList& list, const std::string& group) {
+  list.Group(group);
+  list.Text("--system-prompt", &system, "TEXT", "The system's message, before all others");
+  list.Text("--system-prompt-file", &system_file, "FILE", "The same from a file, as it is");
+  list.Text("--chat-template,--chat-template-file", &template_name, "NAME|FILE",
+            "Use this template instead of the model's own: one that comes with kvant, such as "
+            "chatml, or a file with a Jinja template",
+            "the one in the model's file");
+  list.Flag("--no-chat-template", &no_template,
+            "Use no template: messages as they are, with a line break after each");
+}
+
+Status ConversationGroup::Check(const OptionList& list) {
+  return list.Exclude({"--chat-template"}, "--no-chat-template");
+}
+
+Result<ChatTemplate> ConversationGroup::Template(const Model& model) const {
+  if (no_template) return ChatTemplate::Parse(model, "--no-chat-template", kNoTemplate);
+  if (template_name.has_value()) return ChatTemplate::Named(model, *template_name);
+  return ChatTemplate::OfModel(model);
+}
+
+Result<std::string> ConversationGroup::System() const {
+  if (system.has_value() && system_file.has_value()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--system-prompt and --system-prompt-file exclude each other");
+  }
+  if (!system_file.has_value()) return system.value_or("");
+  TextGroup text;
+  text.file = system_file;
+  KVANT_ASSIGN(const auto content, text.Read({}));
+  return content.value_or("");
+}
+
+Result<std::vector<TokenId>> ConversationGroup::Prompt(const Model& model,
+                                                       const std::string& message) const {
+  KVANT_ASSIGN(const ChatTemplate chat_template, Template(model));
+  KVANT_ASSIGN(const std::string system_text, System());
+  std::vector<ChatMessage> messages;
+  if (!system_text.empty()) {
+    messages.push_back({.role = "system", .content = system_text, .reasoning = {}});
+  }
+  messages.push_back({.role = "user", .content = message, .reasoning = {}});
+  return chat_template.Tokens(messages);
+}
+
+void ChatOptions::Add(OptionList& list) {
+  conversation.Add(list, "Conversation");
+  prompt.Add(list, "Conversation", "first message");
+  list.Flag("--single-turn", &single_turn, "End after the first answer");
+  list.Checked(
+      "--reasoning", [this](const std::string& text) { return TakeReasoning(text, &reasoning); },
+      "show|hide|off",
+      "What the model thinks before it answers: show it, hide it, or ask the template for answers "
+      "without it",
+      "show on a terminal, else hide");
+  list.Text("--load", &load, "FILE", "Go on with a conversation that /save has saved");
+  list.Flag("--context-shift", &context_shift,
+            "When the context is full, forget the oldest messages instead of asking, and let an "
+            "answer go on by forgetting the earlier half of what is behind the system's message");
+  list.Group("Generation");
+  list.Integer("-n,--predict,--n-predict", &max_tokens, {-1, kContextMax},
+               "Tokens of an answer at most; -1 is until an end token or a full context");
+  list.Texts("--stop,-r,--reverse-prompt", &stop_texts, "TEXT",
+             "End an answer before this text, which is not shown; may be repeated");
+  list.Flag("--ignore-eos", &ignore_eos, "Never choose an end token");
+  list.Integer("--beams", &beams, {1, kChatBeamsMax},
+               "Follow so many texts at once and answer with the best, when it is complete; 1 is "
+               "off");
+  list.Group("Output");
+  list.Flag("--stats,--json", &stats,
+            "A line of JSON on stderr for each answer: tokens of the conversation, processed and "
+            "reused, seconds");
+  list.Flag("-q,--quiet", &quiet, "No heading, gauges and notes");
+  sampling.Add(list);
+  model.AddPath(list);
+  model.AddPre(list);
+  model.AddLoading(list);
+  session.Add(list, SessionUse::kTexts, "the length the model was trained for");
+  AddIdleOptions(list);
+}
+
+Status ChatOptions::Check(const OptionList& list) const {
+  KVANT_TRY(sampling.Check(list));
+  if (conversation.no_template) KVANT_TRY(ConversationGroup::Check(list));
+  if (session.no_kv_cache) KVANT_TRY(list.Exclude({"--context-shift"}, "--no-kv-cache"));
+  if (max_tokens == 0) {
+    return MakeError(ErrorCode::kInvalid, "-n: expected -1 or at least 1 token, found 0");
+  }
+  return {};
+}
+
+}  // namespace kvant::tools

@@ -1,0 +1,61 @@
+// The options of `kvant chat`, and those of conversations that `kvant run --chat` has, too.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kvant/chat.h"
+#include "tools/options/common_options.h"
+
+namespace kvant::tools {
+
+// How messages become a prompt.
+struct ConversationGroup {
+  std::optional<std::string> template_name;
+  bool no_template = false;  // messages as they are, a line each
+  std::optional<std::string> system;
+  std::optional<std::string> system_file;
+
+  void Add(OptionList& list, const std::string& group);
+
+  // The template that is asked for, else that of the model. kInvalid where there is neither.
+  Result<ChatTemplate> Template(const Model& model) const;
+  // kInvalid for options that contradict each other.
+  static Status Check(const OptionList& list);
+  // The text of the system's message, "" if there is none.
+  Result<std::string> System() const;
+  // The ids of a conversation of one message of the user, up to where its answer begins.
+  Result<std::vector<TokenId>> Prompt(const Model& model, const std::string& message) const;
+};
+
+enum class ReasoningUse : uint8_t {
+  kShow,
+  kHide,
+  kOff,  // the template is asked for answers without
+};
+
+struct ChatOptions {
+  ModelGroup model;
+  TextGroup prompt;  // the first message
+  ConversationGroup conversation;
+  SessionGroup session;
+  SamplingGroup sampling;
+  std::optional<ReasoningUse> reasoning;
+  std::optional<std::string> load;
+  std::vector<std::string> stop_texts;
+  int64_t max_tokens = -1;
+  int64_t beams = 1;
+  bool ignore_eos = false;
+  bool single_turn = false;
+  bool context_shift = false;
+  bool stats = false;
+  bool quiet = false;
+
+  void Add(OptionList& list);
+  Status Check(const OptionList& list) const;
+};
+
+}  // namespace kvant::tools

@@ -1,0 +1,348 @@
+#include "tools/chat/chat_talk.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/result.h"
+#include "tools/chat/chat_file.h"
+#include "tools/options/json.h"
+#include "tools/terminal/text_width.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr const char* kDimStyle = "\x1b[2m";
+constexpr const char* kBoldStyle = "\x1b[1m";
+constexpr const char* kPlainStyle = "\x1b[0m";
+
+// NO_COLOR as https://no-color.org has it.
+bool WantsColours() {
+  const char* const none = std::getenv("NO_COLOR");
+  return StdoutIsTerminal() && (none == nullptr || *none == '\0');
+}
+
+size_t TalkColumns() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 80;
+}
+
+// Text of a model as a terminal may have it: line breaks and tabs, and nothing else to obey.
+std::string ForTerminal(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of("\n\t"), text.size());
+    out += Visible(text.substr(0, end));
+    if (end < text.size()) out += text[end];
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+// Text of a user as messages have it.
+std::string AsUtf8(std::string_view text) {
+  Utf8Stream stream;
+  std::string out = stream.Push(text);
+  return out + stream.Finish();
+}
+
+std::string RateText(int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? fmt::format(" {:.1f}/s", static_cast<double>(tokens) / seconds)
+                                   : "";
+}
+
+std::string GaugeText(int64_t tokens, int64_t context) {
+  constexpr int64_t kCells = 10;
+  const int64_t full = std::clamp<int64_t>(tokens * kCells / context, 0, kCells);
+  return "[" + std::string(static_cast<size_t>(full), '#') +
+         std::string(static_cast<size_t>(kCells - full), '.') + "]";
+}
+
+// Why an answer ended where it should not have; "" where it should.
+std::string EarlyEndNote(FinishReason reason, int64_t context) {
+  switch (reason) {
+    case FinishReason::kContext:
+      return fmt::format("the context of {} tokens is full: the answer ends here", context);
+    case FinishReason::kMemory: return "the KV cache's memory is full: the answer ends here";
+    default: return "";
+  }
+}
+
+// Seconds, as JSON has them.
+double RoundedToMicroseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+
+}  // namespace
+
+ChatTalk::ChatTalk(const ChatOptions& options, std::unique_ptr<ChatSession> session,
+                   ResultStream& out)
+    : options_(options),
+      session_(std::move(session)),
+      out_(out),
+      progress_(options.quiet ? StatusUse::kHidden : StatusUse::kShown) {}
+
+// ---- The two ways of talking --------------------------------------------------------------------
+
+int ChatTalk::OnTerminal(const std::string& model_name, const std::optional<std::string>& first) {
+  terminal_ = true;
+  colours_ = WantsColours();
+  reasoning_ = options_.reasoning.value_or(ReasoningUse::kShow);
+  history_ = std::make_unique<InputHistory>(HistoryPath());
+  editor_ = std::make_unique<LineEditor>(
+      STDIN_FILENO, STDOUT_FILENO, history_.get(),
+      [this](std::string_view before_cursor) { return Complete(before_cursor); });
+  if (!options_.quiet) {
+    ShowLine(fmt::format("{}, a context of {} tokens; /help shows what you can do", model_name,
+                         session_->context()));
+  }
+  LineEditor::Prompt prompt;
+  if (colours_) prompt = {.text = "> ", .style = kBoldStyle, .style_end = kPlainStyle};
+  if (first.has_value()) {
+    ShowLine("> " + *first);
+    TakeText(*first);
+  }
+  while (!end_.has_value()) {
+    std::string text;
+    switch (editor_->ReadText(prompt, std::exchange(initial_, ""), &text)) {
+      case LineEditor::End::kText: break;
+      case LineEditor::End::kInterrupted:
+        TakeSignal();
+        if (text.empty()) ShowLine("Ctrl+D or /exit ends the program");
+        continue;
+      case LineEditor::End::kEndOfInput: return kExitDone;
+      case LineEditor::End::kHungUp: return CancelFlag().load() ? SignalExitCode() : kExitDone;
+    }
+    history_->Add(text);
+    TakeText(text);
+  }
+  return *end_;
+}
+
+// A text of the terminal; errors do not end the talk there.
+void ChatTalk::TakeText(const std::string& text) {
+  const bool command = text.starts_with('/') && !text.starts_with("//");
+  if (text.find_first_not_of(" \t\n") == std::string::npos) return;
+  const Status status = command ? Obey(text) : Say(text.starts_with("//") ? text.substr(1) : text);
+  if (!status.ok()) Tell(status.error());
+  if (options_.single_turn && turns_ > 0 && !end_.has_value()) end_ = kExitDone;
+  if (out_.failed()) end_ = out_.Finish(kExitDone);
+}
+
+int ChatTalk::OnLines(const std::optional<std::string>& first) {
+  reasoning_ = options_.reasoning.value_or(ReasoningUse::kHide);
+  std::optional<std::string> text = first;
+  while (true) {
+    if (!text.has_value()) {
+      auto turn = ReadTurn();
+      if (!turn.ok()) return Fail(turn.error());
+      text = std::move(*turn);
+      if (!text.has_value()) return out_.Finish(kExitDone);
+    }
+    const bool command = text->starts_with('/') && !text->starts_with("//");
+    Status status;
+    if (command) {
+      status = Obey(*text);
+    } else if (text->find_first_not_of(" \t\r\n") != std::string::npos) {
+      status = Say(text->starts_with("//") ? text->substr(1) : *text);
+    }
+    if (!status.ok()) return Fail(status.error());
+    if (out_.failed()) return out_.Finish(kExitDone);
+    if (end_.has_value()) return *end_;
+    if (options_.single_turn && turns_ > 0) return out_.Finish(kExitDone);
+    text.reset();
+  }
+}
+
+// The next line of standard input; lines that end with a backslash go on in the next one.
+Result<std::optional<std::string>> ChatTalk::ReadTurn() {
+  std::string turn;
+  while (true) {
+    if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
+    const size_t end = bytes_.find('\n');
+    if (end != std::string::npos || (input_ended_ && !bytes_.empty())) {
+      const size_t length = std::min(end, bytes_.size());
+      turn += bytes_.substr(0, length);
+      bytes_.erase(0, length + 1);
+      if (turn.ends_with('\r')) turn.pop_back();
+      if (!turn.ends_with('\\') || (input_ended_ && bytes_.empty())) return std::optional(turn);
+      turn.back() = '\n';
+      continue;
+    }
+    if (input_ended_) return turn.empty() ? std::optional<std::string>() : std::optional(turn);
+    char buffer[65536];
+    const ssize_t count = read(STDIN_FILENO, buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      return MakeError(ErrorCode::kIo, "standard input: cannot read: {}", std::strerror(errno));
+    }
+    input_ended_ = count == 0;
+    bytes_.append(buffer, static_cast<size_t>(count));
+  }
+}
+
+// ---- Answers ------------------------------------------------------------------------------------
+
+Status ChatTalk::Say(std::string text) {
+  std::string message = AsUtf8(text);
+  if (!attached_.empty()) message = AsUtf8(std::exchange(attached_, "")) + "\n" + message;
+  session_->AddUser(message);
+  const Status status = Answer();
+  // A message without an answer is none; the history has it.
+  const auto& entries = session_->entries();
+  if (!entries.empty() && entries.back().message.role == "user") session_->Undo();
+  return status;
+}
+
+Status ChatTalk::Answer() {
+  auto report = AnswerOnce();
+  while (terminal_ && !report.ok() && report.error().code == ErrorCode::kContextFull) {
+    if (!AskToForget(report.error())) {
+      ShowLine("[not sent]");
+      return {};
+    }
+    KVANT_ASSIGN(const int64_t forgotten, session_->Forget());
+    if (forgotten == 0) break;
+    ShowLine(fmt::format("{} messages are left out from now on", forgotten));
+    report = AnswerOnce();
+  }
+  if (!report.ok()) {
+    if (report.error().code != ErrorCode::kContextFull || terminal_) return report.error();
+    return MakeError(ErrorCode::kContextFull,
+                     "{}; --context-shift forgets the oldest messages, -c makes it larger",
+                     report.error().message);
+  }
+  After(*report);
+  return {};
+}
+
+bool ChatTalk::AskToForget(const Error& error) {
+  ShowLine(error.message + ".");
+  std::string answer;
+  const auto end = editor_->ReadText({.text = "Forget the oldest messages? [y/N] "}, "", &answer);
+  return end == LineEditor::End::kText && (answer == "y" || answer == "Y" || answer == "yes");
+}
+
+Result<ChatReport> ChatTalk::AnswerOnce() {
+  part_.reset();
+  line_open_ = false;
+  ChatSink sink;
+  sink.take = [this](AnswerPart part, std::string_view text) { return Show(part, text); };
+  sink.progress = [this](int64_t done, int64_t tokens) {
+    progress_.Set(fmt::format("prefill {} of {} tokens", done, tokens));
+  };
+  auto report = session_->Answer(sink);
+  progress_.Clear();
+  return report;
+}
+
+bool ChatTalk::Show(AnswerPart part, std::string_view text) {
+  progress_.Clear();
+  if (part == AnswerPart::kReasoning && reasoning_ != ReasoningUse::kShow) {
+    if (part_ != part) progress_.Set("thinking");
+    return !out_.failed();
+  }
+  if (part_ != part) {
+    // Blanks before the first word are not shown.
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    if (text.empty()) return true;
+    std::string front;
+    if (part_.has_value() && line_open_) front = "\n";
+    if (part_.has_value()) front += "\n";
+    if (colours_) front += part == AnswerPart::kReasoning ? kDimStyle : kPlainStyle;
+    part_ = part;
+    if (!front.empty() && !out_.Write(front)) return false;
+  }
+  line_open_ = !text.ends_with('\n');
+  return out_.Write(terminal_ ? ForTerminal(text) : std::string(text));
+}
+
+// The end of what is shown of an answer, on any way of talking.
+void ChatTalk::EndAnswer(const ChatReport& report) {
+  if (colours_ && part_ == AnswerPart::kReasoning) out_.Write(kPlainStyle);
+  const bool none = report.finish_reason == FinishReason::kCancelled && !part_.has_value();
+  if ((line_open_ || !part_.has_value()) && !none) out_.Write("\n");
+  if (report.forgotten_messages > 0 && !options_.quiet) {
+    Note(fmt::format("the context is full: the {} oldest messages are left out from now on",
+                     report.forgotten_messages));
+  }
+  const std::string note = EarlyEndNote(report.finish_reason, session_->context());
+  if (!note.empty()) Note(note);
+}
+
+void ChatTalk::After(const ChatReport& report) {
+  last_ = report;
+  ++turns_;
+  EndAnswer(report);
+  if (options_.stats) WriteError(Dump(StatsJson()) + "\n");
+  if (report.finish_reason != FinishReason::kCancelled) {
+    if (terminal_ && !options_.quiet) ShowGauge(report);
+    return;
+  }
+  if (out_.failed()) return;
+  if (!terminal_ || SignalExitCode() != 128 + SIGINT) {
+    end_ = SignalExitCode();
+    return;
+  }
+  TakeSignal();
+  ShowLine(report.generated_tokens > 0 ? "[stopped]" : "[stopped before the answer]");
+}
+
+void ChatTalk::ShowGauge(const ChatReport& report) {
+  const int64_t tokens = report.shifted ? session_->held_tokens() : report.conversation_tokens;
+  ShowLine(fmt::format(
+      "{} {}/{}  new {}{}  kept {}  answer {}{}", GaugeText(tokens, session_->context()), tokens,
+      session_->context(), report.processed_tokens,
+      RateText(report.processed_tokens, report.prefill_seconds), report.reused_tokens,
+      report.generated_tokens, RateText(report.generated_tokens, report.decode_seconds)));
+}
+
+// What is no answer: dimmed, and no wider than the terminal; to stderr where there is none.
+void ChatTalk::ShowLine(std::string_view line) {
+  if (!terminal_) {
+    WriteError(fmt::format("{}\n", Visible(line)));
+    return;
+  }
+  const std::string visible = Visible(line);
+  const std::string_view shown = CutToColumns(visible, TalkColumns() - 1);
+  out_.Write(
+      fmt::format("{}{}{}\n", colours_ ? kDimStyle : "", shown, colours_ ? kPlainStyle : ""));
+}
+
+void ChatTalk::Tell(const Error& error) {
+  if (error.code == ErrorCode::kCancelled) {
+    if (SignalExitCode() == 128 + SIGINT) {
+      TakeSignal();
+      ShowLine("[stopped]");
+    } else {
+      end_ = SignalExitCode();
+    }
+    return;
+  }
+  Fail(error);
+}
+
+Json ChatTalk::StatsJson() const {
+  return {{"turn", turns_},
+          {"messages", session_->entries().size()},
+          {"forgotten_messages", session_->forgotten()},
+          {"conversation_tokens", last_.conversation_tokens},
+          {"processed_tokens", last_.processed_tokens},
+          {"reused_tokens", last_.reused_tokens},
+          {"replayed_tokens", last_.replayed_tokens},
+          {"generated_tokens", last_.generated_tokens},
+          {"held_tokens", session_->held_tokens()},
+          {"context", session_->context()},
+          {"finish_reason", FinishReasonName(last_.finish_reason)},
+          {"prefill_seconds", RoundedToMicroseconds(last_.prefill_seconds)},
+          {"decode_seconds", RoundedToMicroseconds(last_.decode_seconds)}};
+}
+
+}  // namespace kvant::tools

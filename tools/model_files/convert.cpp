@@ -1,0 +1,90 @@
+// kvant convert: a Hugging Face folder becomes a GGUF file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "base/thread_pool.h"
+#include "engine/convert/convert.h"
+#include "kvant/model.h"
+#include "tools/commands.h"
+#include "tools/options/common_options.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/transfer_progress.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr const char* kDescription =
+    "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file.\n"
+    "Memory for one tensor is enough. What cannot be converted faithfully is refused with the "
+    "reason.\n"
+    "License, languages, tags, base models and datasets come from README.md, settings for "
+    "sampling\n"
+    "from generation_config.json.\nModels: ";
+
+constexpr size_t kColumns = 96;
+
+// With the models of all families, which are separated by commas.
+std::string Description() {
+  std::string text = kDescription;
+  size_t line = text.rfind('\n') + 1;
+  for (const KnownArchitecture& known : KnownArchitectures()) {
+    std::string_view models = known.models;
+    while (!models.empty()) {
+      const std::string_view model = models.substr(0, models.find(", "));
+      models.remove_prefix(std::min(models.size(), model.size() + 2));
+      if (!text.ends_with(": ")) text += ',';
+      const bool fits = text.size() - line + model.size() + 2 <= kColumns;
+      if (!text.ends_with(": ")) text += fits ? ' ' : '\n';
+      if (!fits) line = text.size();
+      text += model;
+    }
+  }
+  return text;
+}
+
+constexpr const char* kExamples =
+    "  kvant convert TinyLlama-1.1B-Chat-v1.0 tinyllama.gguf\n"
+    "  kvant convert Phi-3-mini-4k-instruct phi3-q8_0.gguf --type q8_0\n";
+
+}  // namespace
+
+int ConvertCommand(CommandLine& line) {
+  std::optional<std::string> type;
+  std::optional<std::string> name;
+  SessionGroup session;
+  OptionList list;
+  list.Group("Output");
+  list.Text("--type,--outtype", &type, "TYPE",
+            "Type of matrices: f32, f16, bf16 or q8_0; vectors are always f32",
+            "the type that the folder has them in");
+  list.Text("--name", &name, "NAME", "Name of the model in the file, general.name",
+            "the one that README.md, config.json or the folder's name gives it");
+  session.AddThreads(list);
+  const std::string description = Description();
+  const HelpText help = {"DIR OUT.gguf [OPTIONS]", description.c_str(), kExamples};
+  if (const auto code = line.Parse(list, help)) return *code;
+  if (line.positionals().size() != 2) {
+    return line.UsageError("expected a folder and the file to write");
+  }
+  TransferProgress progress("converted");
+  convert::ConvertOptions options;
+  options.type = type.value_or("");
+  options.name = name.value_or("");
+  options.threads = session.threads ? static_cast<int>(*session.threads) : DefaultThreadCount();
+  options.on_progress = [&](const convert::ConvertProgress& now) {
+    return progress.Update(now.bytes_done, now.bytes_total, now.tensor);
+  };
+  const std::string& output = line.positionals()[1];
+  const auto summary = convert::ConvertFolder(line.positionals()[0], output, options);
+  progress.Clear();
+  if (!summary.ok()) return Fail(summary.error());
+  ResultStream out;
+  out.Write(fmt::format("{}: {}, {} tensors, {} parameters, matrices in {}\n", Visible(output),
+                        summary->arch, summary->tensors, summary->parameters, summary->type));
+  return out.Finish(kExitDone);
+}
+
+}  // namespace kvant::tools

@@ -1,0 +1,19 @@
+// kvant inspect --memory: what a run will need, and what fits into a budget.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/run/memory_plan.h"
+#include "tools/options/json.h"
+
+namespace kvant::tools {
+
+// The plan for these options. With a budget of bytes above 0: also how many sequences, and how long
+// a one, fit beside weights and buffers.
+Result<Json> MemoryJson(const Model& model, const SessionOptions& options, uint64_t budget);
+
+// The same for people, from what MemoryJson gave.
+std::string MemoryText(const Json& memory);
+
+}  // namespace kvant::tools

@@ -1,0 +1,18 @@
+// kvant inspect --shares: how evenly a team of threads shares the phases of a pass, of as many
+// threads as one likes, whatever this machine has.
+#pragma once
+
+#include <string>
+
+#include "kvant/session.h"
+#include "tools/options/json.h"
+
+namespace kvant::tools {
+
+// For two passes: a prompt's chunk, from its beginning, and one token at the end of the context.
+Result<Json> SharesJson(const Model& model, const SessionOptions& options);
+
+// The same for people, from what SharesJson gave.
+std::string SharesText(const Json& shares);
+
+}  // namespace kvant::tools

@@ -1,0 +1,410 @@
+#include "tools/options/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "base/result.h"
+#include "tools/options/llama_words.h"
+#include "tools/terminal/console.h"
+
+namespace kvant::tools {
+namespace {
+
+constexpr size_t kHelpColumns = 96;
+constexpr size_t kHelpIndent = 30;
+constexpr char kNoBreak = '\x1f';  // a blank where no line may end
+
+// Values that llama.cpp accepts after -fa; the option itself takes none in its older versions.
+bool IsFlashAttentionValue(const std::string& word) {
+  static constexpr const char* kValues[] = {"on", "off", "auto", "0", "1"};
+  return std::find(std::begin(kValues), std::end(kValues), word) != std::end(kValues);
+}
+
+// The option that a word names, null for unknown ones and for plain arguments.
+const CLI::Option* FindOption(const CLI::App& app, const std::string& word) {
+  if (word.size() < 2 || word[0] != '-') return nullptr;
+  return app.get_option_no_throw(word.substr(0, word.find('=')));
+}
+
+bool ReplaceDashWord(std::string& word) {
+  for (const DashWord& dash_word : DashWords()) {
+    if (word != dash_word.spelling) continue;
+    word = dash_word.name;
+    return true;
+  }
+  return false;
+}
+
+// "-temp": several letters after one dash. "-t4" and "-n-1" are short options with their value.
+bool IsUnknownShort(const std::string& word) {
+  if (word.size() < 3 || word[0] != '-' || word[1] == '-') return false;
+  return std::string_view("0123456789+-.").find(word[2]) == std::string_view::npos;
+}
+
+bool TakesValue(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
+
+// Whole numbers without an exponent, others in their shortest form.
+std::string NumberText(int64_t value) { return std::to_string(value); }
+std::string NumberText(float value) {
+  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+}
+
+// Reads the whole text as a number within the bounds. `kind` is "a whole number".
+template <class T>
+Status ParseNumber(const std::string& text, const char* kind, Bounds<T> bounds, T* target) {
+  T value{};
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  const bool read = error == std::errc() && stop == end;
+  if (!read || !(value >= bounds.min && value <= bounds.max)) {
+    return MakeError(ErrorCode::kInvalid, "expected {} from {} to {}, found '{}'", kind,
+                     NumberText(bounds.min), NumberText(bounds.max), text);
+  }
+  *target = value;
+  return {};
+}
+
+std::string LongName(const std::string& names) {
+  for (const std::string& name : CLI::detail::split(names, ',')) {
+    if (name.starts_with("--")) return name;
+  }
+  return names.substr(0, names.find(','));
+}
+
+// The same for a declared option.
+std::string LongName(const CLI::Option& option) {
+  if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
+  return "-" + option.get_snames().front();
+}
+
+// "-n, --predict, --n-predict N"
+std::string OptionHead(const CLI::Option& option) {
+  std::string head;
+  for (const std::string& name : option.get_snames()) head += ", -" + name;
+  for (const DashWord& word : DashWords()) {
+    if (option.check_name(word.name)) head += fmt::format(", {}", word.spelling);
+  }
+  for (const std::string& name : option.get_lnames()) head += ", --" + name;
+  head.erase(0, 2);
+  if (head.starts_with("--")) head = "    " + head;  // as wide as "-x, "
+  if (TakesValue(option)) head += " " + option.get_type_name();
+  return head;
+}
+
+// Lines of at most `width` columns, the following ones indented by `indent` spaces.
+std::string Wrap(std::string_view text, size_t width, size_t indent) {
+  std::string out;
+  size_t column = indent;
+  std::istringstream words{std::string(text)};
+  std::string word;
+  bool line_start = true;
+  while (words >> word) {
+    if (!line_start && column + 1 + word.size() > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+      line_start = true;
+    }
+    if (!line_start) out += " ";
+    column += word.size() + (line_start ? 0 : 1);
+    out += word;
+    line_start = false;
+  }
+  std::replace(out.begin(), out.end(), kNoBreak, ' ');
+  return out;
+}
+
+std::string OptionHelp(const CLI::Option& option) {
+  std::string line = "  " + OptionHead(option);
+  const size_t column = line.size();
+  std::string text = option.get_description();
+  if (!option.get_default_str().empty()) {
+    text += fmt::format(" (default:{}{})", kNoBreak, option.get_default_str());
+  }
+  if (column + 2 > kHelpIndent) {
+    line += "\n";
+    line.append(kHelpIndent, ' ');
+  } else {
+    line.append(kHelpIndent - column, ' ');
+  }
+  return line + Wrap(text, kHelpColumns, kHelpIndent) + "\n";
+}
+
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // accepted, but not shown
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const DashWord& word : DashWords()) {
+      if (option->check_name(word.name)) names.emplace_back(word.spelling);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+OptionList::OptionList() : app_(std::make_unique<CLI::App>()) {
+  app_->set_help_flag();
+  app_->allow_extras();
+}
+
+OptionList::~OptionList() = default;
+
+CLI::Option* OptionList::Declare(CLI::Option* option, const std::string& type,
+                                 const std::string& fallback) {
+  return option->type_name(type)->default_str(fallback)->group(group_)->take_last();
+}
+
+std::string OptionList::Spelled(const std::string& name) const {
+  const auto typed = typed_.find(name);
+  if (typed == typed_.end()) return name;
+  const bool is_long = typed->second.starts_with("--") || !name.starts_with("--");
+  return is_long ? typed->second : fmt::format("{}, {}", typed->second, name);
+}
+
+Status OptionList::Need(std::initializer_list<const char*> options, std::string_view what) const {
+  for (const char* option : options) {
+    if (!Given(option)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: expected {} with it", Spelled(option), what);
+  }
+  return {};
+}
+
+Status OptionList::Exclude(std::initializer_list<const char*> options,
+                           std::string_view other) const {
+  for (const char* option : options) {
+    if (!Given(option)) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with {}", Spelled(option),
+                     other);
+  }
+  return {};
+}
+
+void OptionList::Checked(const std::string& names,
+                         const std::function<Status(const std::string&)>& take,
+                         const std::string& type, const std::string& description,
+                         const std::string& fallback) {
+  const auto read = [this, take, name = LongName(names)](const std::string& text) {
+    const Status status = take(text);
+    if (!status.ok()) throw CLI::ValidationError(Spelled(name), status.error().message);
+  };
+  Declare(app_->add_option_function<std::string>(names, read, description), type, fallback);
+}
+
+void OptionList::CheckedEach(const std::string& names,
+                             const std::function<Status(const std::string&)>& take,
+                             const std::string& type, const std::string& description) {
+  const auto read = [this, take, name = LongName(names)](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const Status status = take(text);
+      if (!status.ok()) throw CLI::ValidationError(Spelled(name), status.error().message);
+    }
+  };
+  Declare(app_->add_option_function<std::vector<std::string>>(names, read, description), type, "")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void OptionList::Integer(const std::string& names, int64_t* target, Bounds<int64_t> bounds,
+                         const std::string& description) {
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a whole number", bounds, target);
+  };
+  Checked(names, take, "N", description, std::to_string(*target));
+}
+
+void OptionList::Integer(const std::string& names, std::optional<int64_t>* target,
+                         Bounds<int64_t> bounds, const std::string& description,
+                         const std::string& fallback) {
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a whole number", bounds, &target->emplace());
+  };
+  Checked(names, take, "N", description, fallback);
+}
+
+void OptionList::Real(const std::string& names, float* target, Bounds<float> bounds,
+                      const std::string& description) {
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a number", bounds, target);
+  };
+  Checked(names, take, "N", description, fmt::format("{}", *target));
+}
+
+void OptionList::Real(const std::string& names, std::optional<float>* target, Bounds<float> bounds,
+                      const std::string& description, const std::string& fallback) {
+  const auto take = [=](const std::string& text) {
+    return ParseNumber(text, "a number", bounds, &target->emplace());
+  };
+  Checked(names, take, "N", description, fallback);
+}
+
+void OptionList::Text(const std::string& names, std::optional<std::string>* target,
+                      const std::string& type, const std::string& description,
+                      const std::string& fallback) {
+  const auto read = [target](const std::string& text) { *target = text; };
+  Declare(app_->add_option_function<std::string>(names, read, description), type, fallback);
+}
+
+void OptionList::Texts(const std::string& names, std::vector<std::string>* target,
+                       const std::string& type, const std::string& description,
+                       const std::string& fallback) {
+  Declare(app_->add_option(names, *target, description), type, fallback)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void OptionList::Flag(const std::string& names, bool* target, const std::string& description) {
+  app_->add_flag_callback(
+          names, [target] { *target = true; }, description)
+      ->group(group_);
+}
+
+void OptionList::IdleValue(const std::string& names, const std::string& reason) {
+  const auto note = [this, reason, name = LongName(names)](const std::string&) {
+    Note(fmt::format("{} has no effect: {}", typed_.at(name), reason));
+  };
+  app_->add_option_function<std::string>(names, note, "")->take_last()->group("");
+}
+
+void OptionList::IdleFlag(const std::string& names, const std::string& reason) {
+  const auto note = [this, reason, name = LongName(names)] {
+    Note(fmt::format("{} has no effect: {}", typed_.at(name), reason));
+  };
+  app_->add_flag_callback(names, note, "")->group("");
+}
+
+int CommandLine::UsageError(std::string_view message) const {
+  return Fail(fmt::format("{} (see 'kvant {} --help')", message, command_), kExitUsage);
+}
+
+// Rewrites what CLI11 does not know (llama.cpp's dash words, an empty value after '='), and finds
+// what must be known before it runs: a call for help, a word that only looks like a short option.
+CommandLine::Words CommandLine::Normalize(OptionList& options) const {
+  const CLI::App& app = *options.app_;
+  Words out;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    std::string word = arguments_[i];
+    if (word == "--") {
+      out.words.insert(out.words.end(), arguments_.begin() + static_cast<std::ptrdiff_t>(i),
+                       arguments_.end());
+      break;
+    }
+    // "-n=3", "-ctk=q8"
+    const size_t equals = word.starts_with("--") ? std::string::npos : word.find('=');
+    std::string head = word.substr(0, equals);
+    const bool dash_word = ReplaceDashWord(head);
+    const bool attached = equals != std::string::npos && FindOption(app, head) != nullptr;
+    if (dash_word && equals == std::string::npos) word = head;
+    out.help |= word == "-h" || word == "--help";
+    out.list_options |= word == "--list-options";
+    if (!dash_word && !attached && IsUnknownShort(word) && out.unknown.empty()) out.unknown = word;
+    const CLI::Option* option = FindOption(app, attached ? head : word);
+    const CLI::Option* named = option;
+    if (option == nullptr && !word.starts_with("--")) named = FindOption(app, word.substr(0, 2));
+    if (named != nullptr) {
+      const std::string& typed = arguments_[i];
+      const size_t end = option == nullptr ? 2 : typed.find('=');
+      options.typed_[LongName(*named)] = typed.substr(0, end);
+    }
+    const bool takes_value = option != nullptr && TakesValue(*option);
+    if (attached && takes_value) {
+      out.words.push_back(head);
+      out.words.push_back(word.substr(equals + 1));
+      continue;
+    }
+    if (takes_value && word.starts_with("--") && word.ends_with('=')) {
+      out.words.push_back(word.substr(0, word.size() - 1));
+      out.words.emplace_back();
+      continue;
+    }
+    out.words.push_back(word);
+    if (i + 1 == arguments_.size()) break;
+    // A value is taken as it is, whatever it looks like.
+    if (takes_value && word.find('=') == std::string::npos) out.words.push_back(arguments_[++i]);
+    if (word == "--flash-attn" && IsFlashAttentionValue(arguments_[i + 1])) ++i;
+  }
+  return out;
+}
+
+int CommandLine::UnknownOption(const CLI::App& app, const std::string& word) const {
+  const std::string_view missing = NotPossibleYet(word);
+  if (!missing.empty()) {
+    return UsageError(
+        fmt::format("{}: {} are not there yet", word.substr(0, word.find('=')), missing));
+  }
+  std::string nearest = Nearest(word.substr(0, word.find('=')), OptionNames(app));
+  if (FindOption(app, "-" + word) != nullptr) nearest = "-" + word;  // -temp for --temp
+  const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  return UsageError(fmt::format("unknown option {}{}", word, hint));
+}
+
+// Splits what CLI11 left over into positional arguments and unknown options.
+std::optional<int> CommandLine::SortRemaining(const CLI::App& app) {
+  bool only_positionals = false;
+  for (const std::string& word : app.remaining()) {
+    if (!only_positionals && word == "--") {
+      only_positionals = true;
+      continue;
+    }
+    if (only_positionals || word == "-" || !word.starts_with('-')) {
+      positionals_.push_back(word);
+      continue;
+    }
+    return UnknownOption(app, word);
+  }
+  return std::nullopt;
+}
+
+std::string CommandLine::Help(const CLI::App& app, const HelpText& help) const {
+  std::string out =
+      fmt::format("Usage: kvant {} {}\n\n{}\n", command_, help.usage, help.description);
+  for (const std::string& group : app.get_groups()) {
+    if (group.empty()) continue;
+    out += fmt::format("\n{}\n", group);
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_group() == group) out += OptionHelp(*option);
+    }
+  }
+  return out + fmt::format("\nExamples\n{}", help.examples);
+}
+
+std::optional<int> CommandLine::Parse(OptionList& options, const HelpText& help) {
+  bool unused = false;
+  options.Group("Other");
+  options.Flag("-h,--help", &unused, "Show this help");
+  options.Group("");
+  options.Flag("--list-options", &unused, "");  // for shell completion
+  CLI::App& app = *options.app_;
+  Words words = Normalize(options);
+  if (words.help || words.list_options) {
+    ResultStream out;
+    if (words.help) out.Write(Help(app, help));
+    for (const std::string& name : OptionNames(app)) {
+      if (words.list_options) out.Write(name + "\n");
+    }
+    return out.Finish(kExitDone);
+  }
+  if (!words.unknown.empty()) return UnknownOption(app, words.unknown);
+  std::reverse(words.words.begin(), words.words.end());
+  try {
+    app.parse(words.words);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string message = error.what();
+    return UsageError(options.Spelled(message.substr(0, message.find(':'))) + " needs a value");
+  } catch (const CLI::Error& error) {
+    return UsageError(error.what());
+  }
+  return SortRemaining(app);
+}
+
+}  // namespace kvant::tools

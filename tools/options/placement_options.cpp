@@ -1,0 +1,49 @@
+// --pin and --numa, and what is noted on stderr of a runner that was opened.
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "kvant/thread_placement.h"
+#include "tools/options/common_options.h"
+#include "tools/terminal/console.h"
+
+namespace kvant::tools {
+
+void PlacementGroup::Add(OptionList& list) {
+  list.Checked(
+      "--pin", [this](const std::string& text) { return ParsePin(Visible(text), &placement); },
+      "CPUS",
+      "Keep each thread on a CPU of its own: cores (one thread on every core first), or a list, "
+      "0-31,64, or a mask, 0xff; none leaves it to the system",
+      "none");
+  list.Checked(
+      "--numa", [this](const std::string& text) { return ParseNuma(Visible(text), &placement); },
+      "HOW",
+      "On machines with several memory nodes: distribute threads and memory over all of them, with "
+      "the weights that a thread reads on its own node, or isolate all on one",
+      "none");
+}
+
+void PlacementGroup::NoteRest(const Runner& runner) const {
+  static std::once_flag noted;
+  std::call_once(noted, [&] {
+    if (placement.numa == Numa::kNone) return;
+    if (CountNumaNodes() == 1) {
+      return Note("--numa: this machine has one memory node, there is nothing to place");
+    }
+    const RunnerStats stats = runner.stats();
+    if (stats.weight_pages_placed == stats.weight_pages) return;
+    Note(fmt::format("--numa: {} of {} pages of weights stay where the system has put them",
+                     stats.weight_pages - stats.weight_pages_placed, stats.weight_pages));
+  });
+}
+
+void SessionGroup::NoteOpened(const Runner& runner) const {
+  placement.NoteRest(runner);
+  const int64_t trained = runner.model().context_length();
+  if (runner.context() <= trained) return;
+  Note(fmt::format("a context of {} is beyond the {} positions the model was trained for",
+                   runner.context(), trained));
+}
+
+}  // namespace kvant::tools

@@ -1,0 +1,17 @@
+// The settings for sampling that a model's file recommends (general.sampling.*) in place of those
+// that the user has not chosen.
+#pragma once
+
+#include <string>
+
+#include "tools/options/command_line.h"
+#include "tools/options/common_options.h"
+
+namespace kvant::tools {
+
+// What was taken, as a note for the user; "" if nothing was. `list` tells what the user has chosen.
+// A file that cannot be opened recommends nothing: whoever runs it will say why.
+std::string TakeModelSampling(const std::string& model_path, const OptionList& list,
+                              SamplingGroup& sampling);
+
+}  // namespace kvant::tools

@@ -1,0 +1,38 @@
+// One streamed text of kvant run: how it takes up what a file has saved, and how it is saved.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kvant/generator.h"
+#include "kvant/session.h"
+#include "tools/run/run_modes.h"
+#include "tools/run/run_session.h"
+
+namespace kvant::tools {
+
+struct TextRun {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Session> session;
+  std::vector<TokenId> prompt;
+  bool may_save_part = true;  // a part of the prompt may be saved without anything being lost
+};
+
+// Takes up what was saved, and puts the prompt behind it. Of a model with an encoder the source is
+// read, or is that of the saved text, which goes on at its end. `saved`: null without a file.
+Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
+              const SessionLock* saved, TextRun* run);
+
+// Of models with an encoder: what is forced and banned, from the first token of the text on, which
+// may be a saved one.
+Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
+                     GenerateOptions* generate);
+
+// Saves the text as it was shown: generated tokens that the loop has shown and not yet computed are
+// computed, and guesses behind its end forgotten.
+Status SaveText(const ContinueRunOptions& options, const Generation& generation, TextRun& run);
+
+}  // namespace kvant::tools
