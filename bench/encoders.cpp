@@ -28,7 +28,9 @@
 #include <fmt/format.h>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/blocks.h"
+#include "cpu/kernels/table.h"
 #include "formats/gguf.h"
 #include "quant/format.h"
 

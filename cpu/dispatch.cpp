@@ -1,9 +1,7 @@
-// Chooses the kernels at run time: the row of cpu/isa_list.h that the caller names, or else the
-// first row that this build has and that the processor and its operating system can run.
-#include <cstdlib>
-#include <string>
+#include "cpu/dispatch.h"
 
-#include "base/result.h"
+#include <cstdlib>
+
 #include "cpu/isa_list.h"
 
 namespace kvant::cpu {

@@ -3,7 +3,7 @@
 //
 // A library is called single-threaded on tiles whose borders are fixed by position, so the number
 // of threads never changes a bit. Different backends may differ in the last bits; `own` gives the
-// bits of the few-row kernels of cpu/kernels.h.
+// bits of the few-row kernels of cpu/kernels/matmul.h.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 
 namespace kvant::cpu {
 

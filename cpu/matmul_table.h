@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 
 namespace kvant::cpu {
 

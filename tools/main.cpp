@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/version.h"
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
 #include "tools/commands.h"
 #include "tools/options/llama_words.h"
 #include "tools/terminal/console.h"

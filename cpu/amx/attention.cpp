@@ -13,6 +13,7 @@
 #include "base/aligned_buffer.h"
 #include "cpu/avx512vbmi/isa.h"
 #include "cpu/intrinsics.h"
+#include "cpu/kernels/table.h"
 #include "cpu/kv_format_list.h"
 
 #include "cpu/amx/begin.inl"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
 
 namespace kvant::cpu::amx {
 

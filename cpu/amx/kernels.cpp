@@ -1,6 +1,7 @@
 // The kernel table for AMX: that of AVX-512 VBMI with this folder's matrix kernels, attention
 // and peak loops.
 #include "cpu/amx/isa.h"
+#include "cpu/kernels/table.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 

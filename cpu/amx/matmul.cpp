@@ -13,6 +13,7 @@
 #include "cpu/cpu_features.h"
 #include "cpu/float_gemm.h"
 #include "cpu/intrinsics.h"
+#include "cpu/kernels/table.h"
 #include "cpu/matmul_table.h"
 #include "quant/format_list.h"
 

@@ -1,10 +1,10 @@
 // Products with 64 and more tokens for AMX; all other matrix kernels are those of cpu/avx512vbmi.
-// The interface and its numerics are described in cpu/kernels.h.
+// The interface and its numerics are described in cpu/kernels/matmul.h.
 #pragma once
 
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 
 namespace kvant::cpu::amx {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/blocks.h"
 
 namespace kvant::cpu::avx2 {
 

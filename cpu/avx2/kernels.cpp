@@ -1,6 +1,7 @@
 // The kernel table for AVX2: the generic kernels over this folder's simd.inl, and the matrix
 // kernels of matmul.h.
 #include "cpu/avx2/isa.h"
+#include "cpu/kernels/table.h"
 
 #if defined(__x86_64__)
 

@@ -1,5 +1,6 @@
 // The kernel table for AVX-512 with VBMI: that of cpu/avx512vnni with this folder's matrix kernels.
 #include "cpu/avx512vbmi/isa.h"
+#include "cpu/kernels/table.h"
 
 #if defined(__x86_64__)
 

@@ -1,10 +1,10 @@
 // Matrix products for AVX-512 with VBMI. The interface and its numerics are described in
-// cpu/kernels.h.
+// cpu/kernels/matmul.h.
 #pragma once
 
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 
 namespace kvant::cpu::avx512vbmi {
 

@@ -1,6 +1,7 @@
 // The kernel table for AVX-512 with VNNI: the generic kernels over this folder's simd.inl, and the
 // matrix kernels of matmul.h.
 #include "cpu/avx512vnni/isa.h"
+#include "cpu/kernels/table.h"
 
 #if defined(__x86_64__)
 

@@ -6,7 +6,10 @@
 #include <span>
 
 #include "cpu/cpu_features.h"
-#include "cpu/kernels.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::cpu::avxvnni {
 

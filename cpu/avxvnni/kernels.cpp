@@ -1,5 +1,6 @@
 // The kernel table for AVX-VNNI: that of AVX2 with this folder's matrix kernels.
 #include "cpu/avxvnni/isa.h"
+#include "cpu/kernels/table.h"
 
 #if defined(__x86_64__)
 

@@ -1,6 +1,6 @@
 // Activations: one formula each over a vector, for all instruction sets, and their list. A new one
-// is a formula and a line of the list here, and its name in cpu/kernels.h, where its meaning
-// stands.
+// is a formula and a line of the list here, and its name in cpu/kernels/activation.h, where its
+// meaning stands.
 //
 // Included inside an instruction set's namespace and target region, after math.inl; by cpu/scalar
 // with vectors of one float. Formulas give NaN for NaN.

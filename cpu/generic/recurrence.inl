@@ -2,8 +2,8 @@
 // matrix, and gates.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl, and in
-// cpu/scalar. Semantics are those of cpu/kernels.h. A column's operations are the same whatever the
-// width of vectors, so that every instruction set gives the same bits.
+// cpu/scalar. Semantics are those of cpu/kernels/recurrence.h. A column's operations are the same
+// whatever the width of vectors, so that every instruction set gives the same bits.
 
 void CausalConv(const ConvTask& task) {
   for (int64_t c = 0; c < task.cols; c += kLanes) {

@@ -1,7 +1,7 @@
 // The kernels that walk one row of floats: norm, addition, rotary embedding.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl and
-// math.inl. Semantics are those of cpu/kernels.h. Rows of any length: whole vectors, then one
+// math.inl. Semantics are those of cpu/kernels/table.h. Rows of any length: whole vectors, then one
 // partial vector.
 
 // sums += the squares of `count` values.

@@ -1,8 +1,9 @@
 // The scan of Mamba 1, whose steps differ from column to column.
 //
 // Included inside an instruction set's namespace and target region, after its simd.inl and
-// recurrence.inl, and in cpu/scalar. Semantics are those of cpu/kernels.h. A column's operations
-// are the same whatever the width of vectors, so that every instruction set gives the same bits.
+// recurrence.inl, and in cpu/scalar. Semantics are those of cpu/kernels/recurrence.h. A column's
+// operations are the same whatever the width of vectors, so that every instruction set gives the
+// same bits.
 
 // The lanes of vector v that belong to columns.
 inline int64_t LanesOf(int64_t cols, int v) {

@@ -1,5 +1,6 @@
 // The kernel table for NEON with products of byte matrices: cpu/neon's with other matrix products.
 #include "cpu/i8mm/isa.h"
+#include "cpu/kernels/table.h"
 
 #if defined(__aarch64__)
 

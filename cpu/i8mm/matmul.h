@@ -1,10 +1,10 @@
 // Matrix products for NEON with products of byte matrices. The interface and its numerics are
-// described in cpu/kernels.h.
+// described in cpu/kernels/matmul.h.
 #pragma once
 
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 
 namespace kvant::cpu::i8mm {
 

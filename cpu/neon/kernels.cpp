@@ -1,5 +1,6 @@
 // The kernel table for NEON: the generic kernels over this folder's simd.inl, and the matrix
 // kernels of matmul.h.
+#include "cpu/kernels/table.h"
 #include "cpu/neon/isa.h"
 
 #if defined(__aarch64__)

@@ -1,7 +1,7 @@
-// The reference attention; semantics in cpu/kernels.h.
+// The reference attention; semantics in cpu/kernels/attention.h.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
 
 namespace kvant::cpu::scalar {
 

@@ -2,7 +2,9 @@
 // other folders are tested against them.
 #pragma once
 
-#include "cpu/kernels.h"
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::cpu::scalar {
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cpu/codec_table.h"
+#include "cpu/kernels/table.h"
 #include "cpu/kv_format_list.h"
 #include "cpu/scalar/attention.h"
 #include "cpu/scalar/isa.h"

@@ -1,11 +1,12 @@
 // Matrix products and the activation quantizer in plain C++: the reference. The interface and
-// its numerics are described in cpu/kernels.h.
+// its numerics are described in cpu/kernels/matmul.h.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/kernels/matmul.h"
 
 namespace kvant::cpu::scalar {
 

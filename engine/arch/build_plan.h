@@ -6,10 +6,13 @@
 
 #include "base/result.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
 #include "engine/arch/spec.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 class MatMulObserver;

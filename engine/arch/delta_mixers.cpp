@@ -1,7 +1,7 @@
 #include "engine/arch/delta_mixers.h"
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/read_ropes.h"
 

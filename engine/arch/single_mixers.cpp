@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 
 namespace kvant::arch {
 namespace {

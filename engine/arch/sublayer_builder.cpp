@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 #include "engine/arch/spec.h"
 
 namespace kvant::arch {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/kernels/table.h"
 #include "quant/formats/mxfp4.h"
 
 namespace kvant::convert {

@@ -11,8 +11,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/blocks.h"
 #include "engine/convert/weights.h"
+#include "quant/format.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::convert {
 

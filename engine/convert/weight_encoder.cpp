@@ -1,6 +1,8 @@
 // The bytes of a tensor of the file, its rows spread over threads.
 #include "base/check.h"
 #include "base/result.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/table.h"
 #include "engine/convert/row_encoder.h"
 #include "engine/convert/weights.h"
 

@@ -14,11 +14,14 @@
 #include "base/aligned_buffer.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
 #include "engine/arch/hf/hf_family.h"
 #include "formats/json_object.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::convert {
 

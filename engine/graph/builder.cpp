@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/rowwise/observer.h"
 #include "quant/formats/f16.h"
 #include "quant/formats/f32.h"

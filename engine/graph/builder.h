@@ -12,13 +12,18 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/activations.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/matmul/expert_nodes.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
 
 namespace kvant::graph {
 

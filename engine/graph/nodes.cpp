@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cpu/kernels/table.h"
 
 namespace kvant::graph {
 namespace {

@@ -12,11 +12,18 @@
 #include <vector>
 
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/rope.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/rowwise/norm.h"
 #include "engine/graph/rowwise/rope.h"
 #include "formats/gguf.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -9,6 +9,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/cut.h"
 
 namespace kvant::graph {
@@ -51,6 +52,11 @@ std::vector<ShareWork> Node::SharesOf(const PassShape& pass, int64_t shares) con
     result[i].work = work * (result[i].units / static_cast<double>(units));
   }
   return result;
+}
+
+void PassContext::Quantize(const cpu::KernelTable& kernels, const float* from, int64_t count,
+                           const RecordColumn& to) const {
+  kernels.Quantize(TokenCount(to.id), from, count, RecordAt(to.id, to.row, to.cols, to.col));
 }
 
 cpu::ArrangedActivations& PassContext::Arranged(const ThreadPool::Member& member,

@@ -25,12 +25,19 @@
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/token_count.h"
 #include "engine/graph/recurrent/tail.h"
 #include "engine/graph/rows.h"
 #include "engine/graph/rowwise/rope.h"
 #include "engine/graph/work.h"
 #include "formats/gguf.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::kv {
 class PassView;
@@ -171,9 +178,7 @@ struct PassContext {
   // Writes `count` values to a record from a column on, in the form that products with as many
   // tokens as the value has read.
   void Quantize(const cpu::KernelTable& kernels, const float* from, int64_t count,
-                const RecordColumn& to) const {
-    kernels.Quantize(TokenCount(to.id), from, count, RecordAt(to.id, to.row, to.cols, to.col));
-  }
+                const RecordColumn& to) const;
   std::span<std::byte> Scratch(const ThreadPool::Member& member) const {
     return ThreadScratch(member).subspan(sizeof(ScratchRecord));
   }

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/token_count.h"
 
 namespace kvant::graph {
 

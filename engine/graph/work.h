@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "cpu/kernels.h"
+#include "cpu/kv_format_list.h"
 #include "engine/graph/rows.h"
 
 namespace kvant::formats {

@@ -1,5 +1,5 @@
-// Finds a token's numbers in key tiles and value tiles (cpu/kernels.h), and copies them from and to
-// plain rows.
+// Finds a token's numbers in key tiles and value tiles (cpu/kernels/attention.h), and copies them
+// from and to plain rows.
 #include "engine/kv/kv_rows.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/kernels/table.h"
 #include "cpu/kv_format_list.h"
 
 namespace kvant::kv {

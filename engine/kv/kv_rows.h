@@ -6,8 +6,13 @@
 #include <cstdint>
 #include <span>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_cache.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::kv {
 

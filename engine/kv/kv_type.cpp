@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kv_format_list.h"
 
 namespace kvant {
 namespace {

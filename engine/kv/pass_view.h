@@ -11,7 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_cache.h"
 
 namespace kvant::kv {

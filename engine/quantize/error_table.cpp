@@ -8,10 +8,13 @@
 
 #include "base/aligned_buffer.h"
 #include "base/first_error.h"
+#include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/table.h"
 #include "formats/check_tensors.h"
 #include "formats/quoted.h"
+#include "quant/format.h"
 
 namespace kvant::quantize {
 namespace {

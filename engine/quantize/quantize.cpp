@@ -11,12 +11,14 @@
 #include "base/output_file.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/table.h"
 #include "formats/check_tensors.h"
 #include "formats/gguf_resplit.h"
 #include "formats/gguf_split.h"
 #include "formats/gguf_writer.h"
 #include "formats/quoted.h"
+#include "quant/format.h"
 
 namespace kvant::quantize {
 namespace {

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "base/available_memory.h"
+#include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/table.h"
 #include "engine/quantize/recipe.h"
 #include "formats/quoted.h"
 #include "kvant/session.h"
+#include "quant/format.h"
 
 namespace kvant::quantize {
 namespace {

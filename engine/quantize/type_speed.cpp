@@ -6,8 +6,13 @@
 #include <cstring>
 
 #include "base/aligned_buffer.h"
+#include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/table.h"
+#include "quant/format.h"
 
 namespace kvant::quantize {
 namespace {

@@ -8,7 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
+#include "cpu/kernels/table.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/run/engine.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/run/engine.h"
 

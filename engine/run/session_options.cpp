@@ -5,7 +5,9 @@
 
 #include "base/cpu_topology.h"
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/token_count.h"
+#include "cpu/kv_format_list.h"
 #include "engine/arch/spec.h"
 #include "engine/graph/plan.h"
 #include "engine/limits.h"

@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
+#include "cpu/kv_format_list.h"
 #include "tests/cpu/attention_reference.h"
 #include "tests/cpu/isa_test.h"
 #include "tests/shared_data.h"

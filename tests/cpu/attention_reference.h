@@ -13,7 +13,12 @@
 #include <fmt/format.h>
 
 #include "base/half.h"
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
+#include "cpu/kv_format_list.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {

@@ -5,7 +5,9 @@
 #include <memory>
 #include <random>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
 #include "tests/cpu/attention_reference.h"
 #include "tests/cpu/isa_test.h"
 

@@ -5,7 +5,11 @@
 #include <limits>
 #include <random>
 
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
+#include "cpu/kv_format_list.h"
 #include "tests/cpu/attention_reference.h"
 #include "tests/cpu/isa_test.h"
 

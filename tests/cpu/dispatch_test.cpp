@@ -9,9 +9,11 @@
 #include <span>
 #include <sstream>
 
+#include "base/result.h"
 #include "cpu/cpu_features.h"
+#include "cpu/dispatch.h"
 #include "cpu/isa_list.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/table.h"
 
 namespace kvant::cpu {
 namespace {

@@ -5,7 +5,9 @@
 #include <limits>
 #include <random>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/blocks.h"
+#include "cpu/kernels/table.h"
+#include "quant/format.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {

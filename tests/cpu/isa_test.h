@@ -11,7 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::cpu::test {
 

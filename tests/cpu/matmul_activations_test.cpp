@@ -7,6 +7,8 @@
 #include <limits>
 #include <random>
 
+#include "cpu/activations.h"
+#include "cpu/kernels/table.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu {

@@ -18,8 +18,12 @@
 
 #include "base/aligned_buffer.h"
 #include "base/half.h"
+#include "cpu/activations.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
 #include "quant/format.h"
 #include "tests/cpu/isa_test.h"
 

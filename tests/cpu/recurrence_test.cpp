@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/half.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/recurrence.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kv_format_list.h"
 #include "tests/cpu/isa_test.h"
 
 namespace kvant::cpu::test {

@@ -14,7 +14,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kv_format_list.h"
 #include "cuda/device.h"
 #include "cuda/kernels/store.h"
 #include "tests/cuda/warp_block.h"

@@ -14,7 +14,9 @@
 
 #include <xxhash.h>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
 #include "engine/kv/policies/fixed.h"

@@ -15,8 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "cpu/dispatch.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/table.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/spec.h"
 #include "engine/limits.h"

@@ -15,6 +15,8 @@
 #include "base/result.h"
 #include "base/version.h"
 #include "cpu/cpu_features.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/table.h"
 #include "tools/options/json.h"
 #include "tools/options/stopwatch.h"
 

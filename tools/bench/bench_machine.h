@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
 #include "cpu/peaks.h"
 #include "tools/bench/bench_options.h"
 #include "tools/bench/bench_report.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
 #include "kvant/model.h"
 #include "kvant/session_options.h"
 #include "tools/bench/bench_output.h"

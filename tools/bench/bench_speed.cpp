@@ -1,5 +1,6 @@
 // The tests of kvant bench one after the other, and a row for each.
 #include "tools/bench/bench_speed.h"
+#include "cpu/kernels/table.h"
 #include "engine/run/memory_plan.h"
 
 #include <fmt/format.h>

@@ -14,10 +14,12 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/table.h"
 #include "engine/tokenizer/kinds.h"
 #include "formats/gguf_writer.h"
 #include "kvant/random.h"
+#include "quant/format.h"
 #include "quant/formats/q4_0.h"
 
 namespace kvant::tools {

@@ -9,8 +9,9 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/dispatch.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/table.h"
 #include "engine/text/languages.h"
 #include "formats/check_tensors.h"
 #include "formats/gguf.h"

@@ -2,7 +2,7 @@
 // scores that fall with the distance (ALiBi) instead of a rotary embedding. transformers keeps
 // query, key and value of a head together.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -2,7 +2,8 @@
 // a rotary embedding over neighbouring pairs of a half of each head. Only the classes of
 // transformers itself are converted.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // Command R7B and Command A: Command R's layer, with a window in three of four layers, which alone
 // have a rotary embedding.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -2,7 +2,8 @@
 // bias; norms of queries and keys with weights of their own for each head in the larger model, and
 // a factor on logits. Both transformers and the file turn neighbouring pairs.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -5,7 +5,7 @@
 // V2 has a softmax router and a group is worth its best expert; V3 and the others have a sigmoid
 // router with a bias of the choice, and a group is worth its best two.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_latent.h"

@@ -1,7 +1,8 @@
 // ERNIE 4.5, the dense models: the Llama layer with optional biases. Both transformers and the file
 // turn neighbouring pairs.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

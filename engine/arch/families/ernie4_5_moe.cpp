@@ -2,7 +2,7 @@
 // pairs, as transformers has it too; the choice of experts has a bias of its own, and a shared
 // expert may stand beside them. Layers without experts may come first, and between others.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

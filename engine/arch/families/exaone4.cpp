@@ -1,7 +1,8 @@
 // EXAONE 4: norms after both sublayers and none before them, norms of queries and keys. The large
 // model has a window in three of four layers, which alone have a rotary embedding.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

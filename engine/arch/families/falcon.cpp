@@ -3,7 +3,8 @@
 // ALiBi in place of a rotary embedding, one after the other. transformers keeps the query heads of
 // a key with that key and its value.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // GLM 4 (0414): norms before and after both sublayers, biases of q, k and v, gate and up as one
 // matrix, and a rotary embedding over neighbouring pairs of a half of each head.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

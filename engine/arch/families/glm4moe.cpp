@@ -2,7 +2,7 @@
 // the file has them, rotary embedding over halves of the first half of a head, and experts behind a
 // sigmoid router whose choice has a bias of its own; the first layers have none.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,7 @@
 // GPT-2: layer norms, a feed-forward without gates, biases everywhere, and learned positions
 // instead of a rotary embedding. transformers stores the matrices of its layers transposed.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

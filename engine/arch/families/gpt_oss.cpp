@@ -2,7 +2,8 @@
 // layer experts with clamped gates, whose weights are a softmax over those that are chosen. YaRN's
 // ramp lies between pairs.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

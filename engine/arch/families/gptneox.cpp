@@ -2,7 +2,8 @@
 // a part of each head. In most models attention and feed-forward stand beside each other, each with
 // a norm of its own. transformers keeps query, key and value of a head together.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // Granite 4: Mamba 2, and attention in the layers that have kv heads, with experts or a gated
 // feed-forward in each layer, and the scales of Granite 3.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,7 @@
 // Granite 3, the models with experts: the layer of Granite with experts, whose weights are a
 // softmax over those that are chosen, and with a shared expert in some models.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // Hunyuan, the dense models: the Llama layer with rotary embedding over halves, and norms of
 // queries and keys after it. The base of the embedding follows from a factor in config.json.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,7 @@
 // Hunyuan, the models with experts: the layer of the dense models with experts in every layer,
 // whose weights are normalized, and a shared one beside them.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // LFM2: gated convolutions over the last rows, and attention with norms of heads in the layers that
 // have kv heads. What these models call the norm of the embedding is the final one.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

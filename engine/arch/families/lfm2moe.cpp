@@ -1,7 +1,7 @@
 // LFM2, the models with experts: the mixers of LFM2, and experts chosen by a sigmoid router in all
 // layers but the first.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

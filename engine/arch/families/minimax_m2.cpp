@@ -1,7 +1,7 @@
 // MiniMax M2: norms of queries and keys over whole projections, a partial rotation over halves, and
 // in every layer experts behind a sigmoid router whose choice has a bias of its own.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

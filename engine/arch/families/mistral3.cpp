@@ -2,7 +2,8 @@
 // divided by one of its own, and queries whose temperature grows with their position. transformers
 // turns pairs of half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

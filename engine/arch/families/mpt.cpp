@@ -1,7 +1,7 @@
 // MPT: layer norms without biases, a feed-forward without gates, queries, keys and values within a
 // bound, and scores that fall with the distance (ALiBi) instead of a rotary embedding.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -2,7 +2,8 @@
 // feed-forward without gates that squares its positive values, and a rotary embedding over a part
 // of each head.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -2,7 +2,8 @@
 // the whole projection. OLMo 3 has a window in three of four layers; these do without the scaling
 // of positions.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

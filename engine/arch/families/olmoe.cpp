@@ -1,7 +1,7 @@
 // OLMoE: the Llama layer with norms of queries and keys over the whole projection, rotary embedding
 // over halves, and experts whose weights are not normalized.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // Phi 1, 1.5 and 2: attention and a feed-forward without gates beside each other, which read one
 // layer norm; biases everywhere, and a rotary embedding over a part of each head.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -2,7 +2,8 @@
 // every layer; files hold qkv and gate/up as one matrix each. The long-context models divide their
 // frequencies by one of two lists of factors, which the conversion writes as tensors.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_tensors.h"

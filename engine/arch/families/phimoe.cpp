@@ -1,7 +1,7 @@
 // Phi-3.5 MoE: layer norms, biases of the attention and of the output, LongRoPE, and two experts
 // that a sparse mixer chooses one after the other.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

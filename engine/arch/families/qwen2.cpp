@@ -1,7 +1,8 @@
 // Qwen 2 and 2.5, the dense models: the Llama layer with biases of q, k and v and rotary embedding
 // over halves.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // Qwen 3, the dense models: the Llama layer with norms of each head's query and key, heads of any
 // size and rotary embedding over halves.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,7 @@
 // Qwen 3.5 and 3.6, the dense models: the mixers of Qwen3-Next, whose value heads take turns with
 // the key heads, and gated feed-forwards.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/delta_mixers.h"
 #include "engine/arch/family.h"

@@ -1,7 +1,6 @@
 // Qwen 3.5 and 3.6, the models with experts: the mixers of the dense ones, and experts with a
 // shared one in each layer.
 #include "base/result.h"
-#include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/delta_mixers.h"
 #include "engine/arch/family.h"

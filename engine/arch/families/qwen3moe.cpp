@@ -1,7 +1,7 @@
 // Qwen 3, the models with experts: the layer of Qwen 3 with a mixture of experts in place of the
 // feed-forward.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

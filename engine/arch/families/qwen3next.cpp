@@ -1,7 +1,6 @@
 // Qwen3-Next: gated delta nets, every fourth layer attention whose result has gates, and experts
 // with a shared one in each layer.
 #include "base/result.h"
-#include "cpu/kernels.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/delta_mixers.h"
 #include "engine/arch/family.h"

@@ -1,7 +1,8 @@
 // Seed-OSS: the Llama layer with biases of q, k and v and rotary embedding over halves. Files call
 // the norm before the feed-forward by the name of one after the attention.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -1,7 +1,8 @@
 // SmolLM 3: the Llama layer, without a rotary embedding in every fourth layer. transformers turns
 // pairs of half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

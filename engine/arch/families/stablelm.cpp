@@ -1,7 +1,8 @@
 // StableLM: the Llama layer with layer norms and a rotary embedding over a part of each head. In
 // some models attention and feed-forward stand beside each other and read one norm.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

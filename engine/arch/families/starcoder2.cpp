@@ -1,6 +1,7 @@
 // StarCoder 2: layer norms, a feed-forward without gates, and biases everywhere.
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"

@@ -6,7 +6,8 @@
 #include <cstdlib>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/matmul.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/matmul/gate_nodes.h"

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 #include "engine/graph/matmul/expert_nodes.h"
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/metadata.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/rowwise/rope.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/nodes.h"

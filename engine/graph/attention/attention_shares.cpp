@@ -1,6 +1,6 @@
 #include "engine/graph/attention/attention_shares.h"
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
 #include "engine/graph/cut.h"
 #include "engine/kv/pass_view.h"
 

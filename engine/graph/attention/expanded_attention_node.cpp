@@ -15,7 +15,10 @@
 #include <fmt/format.h>
 
 #include "base/aligned_buffer.h"
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
 #include "cpu/kv_format_list.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/cut.h"

@@ -1,5 +1,5 @@
 // Which form of latent attention a pass has: the one place that decides it.
-#include "cpu/kernels.h"
+#include "cpu/kernels/token_count.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/device/device_attention.h"
 

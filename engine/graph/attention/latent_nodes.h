@@ -16,11 +16,15 @@
 #include <string>
 
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/rowwise/rope.h"
 #include "engine/graph/work.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

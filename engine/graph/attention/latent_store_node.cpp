@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/rope.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/attention/attention_shares.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/device/device_attention.h"

@@ -5,7 +5,10 @@
 #include <cstring>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/token_count.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/stores/device_space.h"
 #include "engine/kv/stores/device_store.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
 #include "engine/graph/device/device_attention.h"
 
 namespace kvant::graph {

@@ -20,10 +20,15 @@
 #include <vector>
 
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/matmul.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "cpu/kernels/table.h"
+
 namespace kvant::graph {
 namespace {
 

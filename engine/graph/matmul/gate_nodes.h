@@ -6,9 +6,13 @@
 #include <memory>
 #include <string>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

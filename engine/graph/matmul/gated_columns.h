@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/cut.h"
 #include "engine/graph/matmul/head_matrices.h"

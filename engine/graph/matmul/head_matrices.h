@@ -4,9 +4,15 @@
 #include <cstdint>
 #include <span>
 
+#include "cpu/activations.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/token_count.h"
 #include "engine/graph/attention/latent_nodes.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -12,8 +12,13 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cpu/activations.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/blocks.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
 #include "engine/graph/cut.h"
 #include "engine/graph/matmul/gated_columns.h"
 #include "engine/graph/nodes.h"

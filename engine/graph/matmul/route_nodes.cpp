@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/matmul/expert_nodes.h"
 #include "engine/graph/rowwise/observer.h"
 

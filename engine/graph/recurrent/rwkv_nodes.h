@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
 #include "engine/graph/nodes.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/recurrent/recurrent_nodes.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/recurrent/part_states.h"
 #include "engine/graph/recurrent/recurrent_nodes.h"
 #include "engine/graph/rowwise/norm.h"

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/recurrence.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kv_format_list.h"
 #include "engine/graph/recurrent/part_states.h"
 #include "engine/graph/recurrent/recurrent_nodes.h"
 

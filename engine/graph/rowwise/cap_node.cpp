@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/nodes.h"
 
 namespace kvant::graph {

@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/table.h"
 #include "engine/graph/nodes.h"
 
 namespace kvant::graph {

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "cpu/kernels/table.h"
+
 namespace kvant::graph {
 namespace {
 

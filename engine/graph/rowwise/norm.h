@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cpu/kernels.h"
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -1,5 +1,6 @@
 // Nodes that norm rows: into what products read, in place and piece by piece, and on the way into
 // another value.
+#include "cpu/kernels/table.h"
 #include "engine/graph/rowwise/norm.h"
 
 #include <fmt/format.h>

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 
 namespace kvant::graph {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/accounting/policy.h"
 
 namespace kvant::kv {

@@ -10,7 +10,8 @@
 #include <random>
 #include <set>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/kv_format_list.h"
 #include "engine/arch/family.h"
 #include "engine/convert/convert.h"
 #include "engine/quantize/plan.h"

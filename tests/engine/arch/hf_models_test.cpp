@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_format_list.h"
 #include "engine/arch/family.h"
 #include "formats/npy.h"
 #include "tests/engine/arch/seeded_model.h"

@@ -6,7 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_format_list.h"
 #include "formats/gguf.h"
 #include "formats/npy.h"
 #include "kvant/session.h"

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/result.h"
+#include "cpu/dispatch.h"
 #include "cpu/float_gemm.h"
-#include "cpu/kernels.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
 #include "formats/gguf.h"

@@ -8,7 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_format_list.h"
 #include "engine/arch/family.h"
 #include "formats/gguf.h"
 #include "formats/npy.h"

@@ -2,7 +2,8 @@
 // the model without cache.
 #include <gtest/gtest.h>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_format_list.h"
 #include "formats/npy.h"
 #include "tests/engine/evaluate/logit_comparison.h"
 #include "tests/engine/tiny_model.h"

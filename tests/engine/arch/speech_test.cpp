@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_format_list.h"
 #include "engine/arch/spec.h"
 #include "formats/npy.h"
 #include "kvant/beam_generator.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cpu/kernels.h"
+#include "cpu/kv_format_list.h"
 #include "formats/npy.h"
 #include "kvant/session.h"
 #include "tests/engine/evaluate/logit_comparison.h"

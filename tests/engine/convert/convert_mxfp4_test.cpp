@@ -9,7 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/kv_format_list.h"
 #include "engine/convert/convert.h"
 #include "formats/gguf.h"
 #include "tests/engine/arch/seeded_model.h"

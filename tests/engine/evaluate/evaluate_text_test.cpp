@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kv_format_list.h"
 #include "engine/evaluate/importance.h"
 #include "engine/evaluate/multiple_choice.h"
 #include "engine/evaluate/perplexity.h"

@@ -13,7 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/kv_format_list.h"
 #include "formats/json.h"
 #include "kvant/beam_generator.h"
 #include "kvant/beam_search.h"

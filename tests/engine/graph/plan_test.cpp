@@ -1,6 +1,6 @@
 // Slots of a plan: values that live at the same time never share memory, whatever the graph.
 #include "engine/graph/plan.h"
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
 
 #include <gtest/gtest.h>
 

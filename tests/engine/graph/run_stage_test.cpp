@@ -1,7 +1,9 @@
 // Running a stage: every node in order, wide ones share by share, narrow ones once and between
 // phases, on teams of any size; and what a plan says of phases and work.
 #include "engine/graph/run_stage.h"
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/activations.h"
+#include "cpu/kv_format_list.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "tests/engine/kv/make_cache.h"

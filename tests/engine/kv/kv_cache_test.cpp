@@ -2,7 +2,8 @@
 // each.
 #include "engine/kv/kv_cache.h"
 #include "base/result.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kv_format_list.h"
 
 #include <gtest/gtest.h>
 

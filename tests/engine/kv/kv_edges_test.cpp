@@ -6,7 +6,11 @@
 #include <cstring>
 #include <set>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/rope.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"
 #include "tests/engine/kv/make_cache.h"

@@ -13,7 +13,12 @@
 #include <tuple>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/rope.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/policies/state.h"

@@ -10,7 +10,12 @@
 #include <random>
 
 #include "base/aligned_buffer.h"
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_rows.h"
 #include "engine/kv/pass_view.h"

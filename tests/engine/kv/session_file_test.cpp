@@ -1,7 +1,8 @@
 // Sequences on disk: what continues after a load has the bits of what was never interrupted, and a
 // file that is not whole and right is refused without a trace.
 #include "engine/kv/session_file.h"
-#include "cpu/kernels.h"
+#include "cpu/activations.h"
+#include "cpu/kv_format_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,9 +14,10 @@
 #include <limits>
 #include <random>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch.h"
 #include "formats/gguf_resplit.h"
 #include "formats/gguf_writer.h"
+#include "quant/format.h"
 #include "quant/interleaved/interleaved.h"
 #include "tests/temporary_folder.h"
 

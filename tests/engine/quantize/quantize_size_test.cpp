@@ -15,12 +15,14 @@
 #include <limits>
 #include <random>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/dispatch.h"
 #include "engine/evaluate/distribution.h"
 #include "engine/quantize/type_speed.h"
 #include "formats/gguf_writer.h"
 #include "kvant/model.h"
 #include "kvant/session.h"
+#include "quant/format.h"
 #include "tests/temporary_folder.h"
 
 namespace kvant::quantize {

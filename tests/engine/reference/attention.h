@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/spec.h"
 #include "tests/engine/reference/weights.h"
 

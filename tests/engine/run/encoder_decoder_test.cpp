@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_format_list.h"
 #include "formats/npy.h"
 #include "kvant/beam_generator.h"
 #include "tests/engine/arch/seeded_model.h"

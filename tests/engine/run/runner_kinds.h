@@ -6,7 +6,8 @@
 
 #include <algorithm>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/accounting/policy.h"
 #include "kvant/runner.h"
 #include "tests/engine/tiny_model.h"

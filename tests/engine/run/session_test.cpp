@@ -2,7 +2,7 @@
 // against itself without a cache, in pieces of any size, on any number of threads, with windows,
 // rewinds, cancels and full contexts.
 #include "kvant/session.h"
-#include "cpu/kernels.h"
+#include "cpu/kv_format_list.h"
 #include "formats/gguf.h"
 
 #include <gmock/gmock.h>

@@ -11,7 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "base/result.h"
+#include "cpu/dispatch.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kv_format_list.h"
 #include "engine/kv/pass_view.h"
 #include "engine/run/memory_plan.h"
 #include "formats/gguf.h"

@@ -1,0 +1,32 @@
+// Which instruction sets this build has, and the choice of one at run time.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace kvant::cpu {
+
+struct KernelTable;
+
+// One row of cpu/isa_list.h as seen on this machine.
+struct IsaReport {
+  const char* name;
+  bool compiled;
+  bool supported;
+  std::string reason;  // why it was refused: "CPU lacks avx512_vnni"
+};
+
+// All instruction sets, best first.
+std::vector<IsaReport> ReportIsas();
+
+// The best supported instruction set, or the named one ("scalar", "avx2", "avx512vnni"; "" = best).
+// kInvalid for an unknown name, kNotSupported for one that this CPU or build lacks.
+Result<const KernelTable*> ChooseKernels(std::string_view name);
+
+// The same, with the name from the environment variable KVANT_ISA.
+Result<const KernelTable*> ChooseKernelsFromEnvironment();
+
+}  // namespace kvant::cpu
