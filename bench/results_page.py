@@ -1,16 +1,19 @@
-"""Makes the tables and plots of RESULTS.md from results/figures.csv; `bench/plot --results` runs it.
+"""Makes the tables and plots of RESULTS.md and results/by-type.md from results/figures.csv; `bench/plot --results` runs it.
 
 A line of figures.csv is what kvant and one other engine (or none) did in one run: machine; date; commit; state of the machine (quiet, shared or
 busy); model and type; test (pp or tg with its tokens); depth and type of the cache; kvant's tokens/s; what that is of a limit; peer, its
 version, its best way and its tokens/s (or a word, where it made none); the ratio as it was measured (empty: one number over the other); the command.
 
 Where several lines have the same machine, model, test, depth, cache and peer, the quietest counts, among those the newest, then the last.
+RESULTS.md has one table: a row for each machine and kind of model, with the median and the range of the ratios that count. results/by-type.md
+has a table for each machine, with a row for each model and type.
 Machines, engines and rows stand in the order of their first lines, rows of the main model first.
 """
 import csv
 import math
 import os
 import re
+import statistics
 import sys
 
 from svg import Svg, steps_up_to
@@ -139,7 +142,36 @@ def table_of(machine, figures):
             shown += cells.used()
             row += [cells.ours.kvant if cells.ours else "", cells.ours.limit if cells.ours else "", *(cells.peer_text(peer) for peer in peers)]
         lines.append(f"| {' | '.join(row)} |".replace("|  |", "| |").replace("|  |", "| |"))
-    return [*lines, "", f"Runs: {'; '.join(run_texts(unique(shown)))}.", ""]
+    return [*lines, "", "Runs:", "", *(f"- {run}." for run in run_texts(unique(shown))), ""]
+
+
+def ratio_text(figures, kind, peer):
+    """The median and the range of the ratios that count beside one engine, and how many they are."""
+    of_peer = [f for f in figures if f.kind == kind and f.peer == peer and f.ratio]
+    places = unique((f.machine, f.row, f.depth) for f in of_peer)
+    ratios = [Cells([f for f in of_peer if (f.machine, f.row, f.depth) == place]).by_peer[peer].ratio for place in places]
+    if len(ratios) < 2:
+        return f"{ratios[0]:.2f}" if ratios else ""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}; {len(ratios)})"
+
+
+def summary_of(figures):
+    """The table of RESULTS.md: by machine and kind of model, then all machines behind a long text."""
+    kinds = {"1B, by type": lambda f: f.depth == 0 and f.model == MAIN_MODEL, "larger models": lambda f: f.depth == 0 and f.model != MAIN_MODEL}
+    rows = [(machine, what, [f for f in figures if f.machine == machine and is_one(f)]) for machine in unique(f.machine for f in figures)
+            for what, is_one in kinds.items()]
+    for depth in unique(f.depth for f in figures if f.depth):
+        deep = [f for f in figures if f.depth == depth]
+        machines = len({f.machine for f in deep if f.ratio})
+        rows.append((f"{machines} machine{'s'[:machines - 1]}", f"1B behind {depth} tokens", [f for f in deep if f.model == MAIN_MODEL]))
+    columns = [(kind, peer) for kind in KINDS for peer in peers_of(figures)]
+    head = ["Machine", "Models", *(f"{KINDS[kind]} / {peer}" for kind, peer in columns)]
+    lines = [f"| {' | '.join(head)} |", "| --- | --- |" + " ---: |" * len(columns)]
+    for machine, what, members in rows:
+        cells = [ratio_text(members, kind, peer) for kind, peer in columns]
+        if any(cells):
+            lines.append(f"| {' | '.join([machine, what, *cells])} |".replace("|  |", "| |").replace("|  |", "| |"))
+    return lines
 
 
 # ---- By type ---------------------------------------------------------------------------------------
@@ -252,21 +284,26 @@ def draw_by_depth(figures):
     return svg.finish()
 
 
-# ---- The page --------------------------------------------------------------------------------------
+# ---- The pages -------------------------------------------------------------------------------------
+
+
+def filled(path, name, lines):
+    """A page with what stands between its two markers replaced."""
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(END) < page.index(BEGIN):
+        raise Bad(f"{name}: expected one line {BEGIN} and behind it one {END}")
+    return page[:page.index(BEGIN)] + "\n".join([BEGIN, "", *lines, ""]) + page[page.index(END):]
 
 
 def pages(folder):
     """What every written file should hold: {path: text}."""
     figures = read_figures(os.path.join(folder, "results", "figures.csv"))
-    path = os.path.join(folder, "RESULTS.md")
-    with open(path, encoding="utf-8") as file:
-        page = file.read()
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(END) < page.index(BEGIN):
-        raise Bad(f"RESULTS.md: expected one line {BEGIN} and behind it one {END}")
     tables = [line for machine in unique(f.machine for f in figures if f.depth == 0) for line in table_of(machine, figures)]
-    text = page[:page.index(BEGIN)] + "\n".join([BEGIN, "", *tables, ""]) + page[page.index(END):]
+    written = {"RESULTS.md": [*summary_of(figures), ""], os.path.join("results", "by-type.md"): tables}
+    texts = {os.path.join(folder, name): filled(os.path.join(folder, name), name, lines) for name, lines in written.items()}
     plots = {"by-type.svg": draw_by_type(figures), "by-depth.svg": draw_by_depth(figures)}
-    return {path: text, **{os.path.join(folder, "results", name): svg for name, svg in plots.items()}}
+    return {**texts, **{os.path.join(folder, "results", name): svg for name, svg in plots.items()}}
 
 
 def update(folder, only_check):

@@ -138,8 +138,10 @@ TEST_F(BenchScripts, ResultsAreWhatTheirFiguresSay) { Script("plot --results --c
 
 TEST_F(BenchScripts, ResultsTakeTheNewestFigureOfTheQuietestMachine) {
   std::filesystem::create_directory(folder_ / "results");
-  std::ofstream(folder_ / "RESULTS.md")
-      << "before\n<!-- written by bench/plot --results -->\nold\n<!-- end of what it writes -->\n";
+  for (const std::string_view page : {"RESULTS.md", "results/by-type.md"}) {
+    std::ofstream(folder_ / page) << "before\n<!-- written by bench/plot --results -->\nold\n"
+                                     "<!-- end of what it writes -->\n";
+  }
   const std::string fields =
       "machine,date,commit,state,model,type,test,depth,kv,kvant,limit,peer,version,way,"
       "peer_tokens,ratio,command\n";
@@ -157,16 +159,22 @@ TEST_F(BenchScripts, ResultsTakeTheNewestFigureOfTheQuietestMachine) {
       "Abacus,2026-01-03,a3,shared,1b,Q4_0,pp512,0,f16,90,,them,v1,,20,,run it\n"
       "Abacus,2026-01-01,a1,busy,1b,Q4_0,pp512,0,f16,7,,others,v2,,2,3.49,run it\n"
       "Abacus,2026-01-02,a2,quiet,1b,Q4_0,tg64,0,f16,5,80 %,,,,,,run it\n"
+      "Abacus,2026-01-02,a2,quiet,1b,Q8_0,pp512,0,f16,33,,them,v1,,10,,run it\n"
       "Abacus,2026-01-02,a2,quiet,tiny,Q8_0,tg64,0,f16,6,,them,v1,,crashes,,run it\n"
       "Abacus,2026-01-02,a2,quiet,1b,Q4_0,tg64,4096,int8,4,,them,v1,,2,,run it\n");
   Script("plot --results \"$TMP\" --check", 1);
   EXPECT_THAT(read("RESULTS.md"), HasSubstr("\nold\n"));
   Script("plot --results \"$TMP\"");
-  const std::string page = read("RESULTS.md");
+  const std::string summary = read("RESULTS.md");
+  EXPECT_TRUE(summary.starts_with("before\n")) << summary;
+  EXPECT_THAT(summary, HasSubstr("| Machine | Models | Prefill / them | Prefill / others | "));
+  EXPECT_THAT(summary, HasSubstr("| Abacus | 1B, by type | 2.40 (1.50 to 3.30; 2) | 3.49 | | |\n"));
+  EXPECT_THAT(summary, HasSubstr("| 1 machine | 1B behind 4096 tokens | | | 2.00 | |\n"));
+  const std::string page = read("results/by-type.md");
   EXPECT_TRUE(page.starts_with("before\n")) << page;
   EXPECT_THAT(page, HasSubstr("| Q4_0 | 30 | | 1.50 (20) | 3.49 (7 : 2) | 5 | 80 % | | |\n"));
   EXPECT_THAT(page, HasSubstr("| tiny Q8_0 | | | | | 6 | | crashes | |\n"));
-  EXPECT_THAT(page, HasSubstr("2026-01-02, commit a2, quiet: pp512 of Q4_0, "));
+  EXPECT_THAT(page, HasSubstr("\n- 2026-01-02, commit a2, quiet: pp512 of Q4_0 and Q8_0, "));
   EXPECT_THAT(page, testing::Not(HasSubstr("2026-01-03")));
   EXPECT_THAT(read("results/by-type.svg"), HasSubstr(">beside others<"));
   EXPECT_THAT(read("results/by-depth.svg"), HasSubstr(">4096, int8<"));
@@ -177,7 +185,8 @@ TEST_F(BenchScripts, ResultsTakeTheNewestFigureOfTheQuietestMachine) {
     write(std::string(bad));
     Script("plot --results \"$TMP\"", 1);
   }
-  EXPECT_EQ(read("RESULTS.md"), page);
+  EXPECT_EQ(read("RESULTS.md"), summary);
+  EXPECT_EQ(read("results/by-type.md"), page);
 }
 
 // An engine whose encoder writes zeros, whose error is therefore 1.
