@@ -26,38 +26,27 @@ inline const std::map<std::string, std::set<std::string>> kRooms = {
 // engine/ from the bottom up. A file belongs to the line with the longest beginning of its path in
 // common, and includes files of its own line and of lines above it here, never of lines below.
 inline const std::vector<std::string_view> kEngineOrder = {
-    "engine/limits.h",
-    "engine/kv/kv_type.",
-    "engine/tokenizer/",
-    "engine/jinja/",
-    "engine/kv/accounting/",
-    "engine/kv/policies",
-    "engine/kv/stores/",
-    "engine/kv/",
+    "engine/limits.h",       "engine/kv/kv_type.", "engine/tokenizer/", "engine/jinja/",
+    "engine/kv/accounting/", "engine/kv/policies", "engine/kv/stores/", "engine/kv/",
     "engine/graph/",
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
-    "engine/model/",
-    "engine/run/",
-    "engine/text/",
-    "engine/evaluate/",
-    "engine/generate/",
-    "engine/convert/",
-    "engine/quantize/",
-    "engine/capi/",
+    "engine/model/",         "engine/run/",        "engine/text/",      "engine/evaluate/",
+    "engine/generate/",      "engine/convert/",    "engine/quantize/",  "engine/capi/",
 };
 
 // Folders of cpu/, and the other folders there that they may include. Files of cpu/ itself know
 // all, and all know them.
 inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
-    {"cpu/generic", {}},
-    {"cpu/scalar", {"cpu/generic"}},
-    {"cpu/avx2", {"cpu/generic"}},
-    {"cpu/avxvnni", {"cpu/generic", "cpu/avx2"}},
-    {"cpu/avx512vnni", {"cpu/generic", "cpu/avx2"}},
-    {"cpu/avx512vbmi", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
-    {"cpu/amx", {"cpu/generic", "cpu/avx2", "cpu/avx512vnni", "cpu/avx512vbmi"}},
-    {"cpu/neon", {"cpu/generic"}},
-    {"cpu/i8mm", {"cpu/generic", "cpu/neon"}},
+    {"cpu/kernels", {}},
+    {"cpu/generic", {"cpu/kernels"}},
+    {"cpu/scalar", {"cpu/kernels", "cpu/generic"}},
+    {"cpu/avx2", {"cpu/kernels", "cpu/generic"}},
+    {"cpu/avxvnni", {"cpu/kernels", "cpu/generic", "cpu/avx2"}},
+    {"cpu/avx512vnni", {"cpu/kernels", "cpu/generic", "cpu/avx2"}},
+    {"cpu/avx512vbmi", {"cpu/kernels", "cpu/generic", "cpu/avx2", "cpu/avx512vnni"}},
+    {"cpu/amx", {"cpu/kernels", "cpu/generic", "cpu/avx2", "cpu/avx512vnni", "cpu/avx512vbmi"}},
+    {"cpu/neon", {"cpu/kernels", "cpu/generic"}},
+    {"cpu/i8mm", {"cpu/kernels", "cpu/generic", "cpu/neon"}},
 };
 
 // Public headers that rooms below engine/ may include.

@@ -3,9 +3,15 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/float_gemm.h"
+#include "cpu/kernels/matmul.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/builder.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
+#include "formats/gguf.h"
 
 namespace kvant::arch {
 namespace {

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/kernels/matmul.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/builder.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/plan.h"
+#include "engine/graph/rowwise/norm.h"
 #include "engine/graph/rowwise/rope.h"
 #include "engine/graph/rowwise/stream_nodes.h"
 

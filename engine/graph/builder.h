@@ -15,9 +15,10 @@
 #include "cpu/activations.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/matmul.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/matmul/expert_nodes.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
 

@@ -22,7 +22,7 @@
 #include "base/result.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/norm.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/attention/attention_nodes.h"
 
 namespace kvant::arch {
 

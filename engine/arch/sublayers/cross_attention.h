@@ -11,8 +11,10 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/builder.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/plan.h"
 
 namespace kvant::arch {
 

@@ -4,7 +4,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/graph/nodes.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/matmul.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 namespace {

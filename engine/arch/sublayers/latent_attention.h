@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/metadata.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/rowwise/rope.h"
 
 namespace kvant::arch {

@@ -13,10 +13,12 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/norm.h"
 #include "engine/graph/builder.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/norm.h"
 
 namespace kvant::arch {
 

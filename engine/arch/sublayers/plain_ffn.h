@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
-#include "engine/graph/nodes.h"
 
 namespace kvant::arch {
 

@@ -12,7 +12,10 @@
 #include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/sublayer_builder.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/norm.h"
 
 namespace kvant::arch {
 

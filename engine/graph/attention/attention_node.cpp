@@ -10,12 +10,15 @@
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/token_count.h"
 #include "cpu/kv_format_list.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/attention/attention_nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/attention/attention_shares.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/attention/uncached_attention.h"
 #include "engine/graph/cut.h"
 #include "engine/graph/device/device_attention.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 
 namespace kvant::graph {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/work.h"
 
 namespace kvant::graph {

@@ -17,16 +17,19 @@
 
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/rope.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/rowwise/rope.h"
 #include "engine/graph/work.h"
+#include "formats/gguf.h"
 
 namespace kvant::cpu {
 struct KernelTable;
 }  // namespace kvant::cpu
 
 namespace kvant::graph {
+
+class MatMulObserver;
 
 // The form with fewer multiplications (bench/results/shapes.md has their times), for rows of
 // one sequence at the positions [end - rows, end). The absorbed one multiplies each row with the

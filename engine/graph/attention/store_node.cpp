@@ -9,9 +9,12 @@
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/rope.h"
 #include "cpu/kernels/table.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/attention/attention_nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/attention/attention_shares.h"
 #include "engine/graph/device/device_attention.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 
 namespace kvant::graph {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/graph/nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 
 namespace kvant::graph {
 

@@ -27,7 +27,7 @@
 #include "base/id_vector.h"
 #include "base/result.h"
 #include "cuda/device.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/kv/pass_view.h"
 
 namespace kvant::kv {

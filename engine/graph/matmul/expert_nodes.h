@@ -22,7 +22,7 @@
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/matmul.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
 

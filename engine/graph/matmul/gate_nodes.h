@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cpu/kernels/activation.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/plan.h"
 
 namespace kvant::cpu {

@@ -8,7 +8,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/table.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/plan.h"
 
 namespace kvant::graph {

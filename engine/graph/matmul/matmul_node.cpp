@@ -19,9 +19,11 @@
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/token_count.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/cut.h"
 #include "engine/graph/matmul/gated_columns.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/plan.h"
 #include "formats/gguf.h"
 #include "quant/format.h"
 

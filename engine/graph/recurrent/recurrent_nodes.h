@@ -16,8 +16,9 @@
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/recurrence.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/plan.h"
+#include "engine/graph/rowwise/norm.h"
 
 namespace kvant::cpu {
 struct KernelTable;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/recurrent/recurrent_nodes.h"
 

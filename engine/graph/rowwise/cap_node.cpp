@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include "cpu/kernels/table.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::graph {
 namespace {

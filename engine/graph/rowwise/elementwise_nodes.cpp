@@ -6,7 +6,10 @@
 
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/table.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
+#include "formats/gguf.h"
 
 namespace kvant::graph {
 namespace {

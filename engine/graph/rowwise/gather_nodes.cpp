@@ -5,7 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::graph {
 namespace {

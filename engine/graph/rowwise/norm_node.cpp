@@ -1,12 +1,14 @@
 // Nodes that norm rows: into what products read, in place and piece by piece, and on the way into
 // another value.
-#include "cpu/kernels/table.h"
 #include "engine/graph/rowwise/norm.h"
 
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "engine/graph/nodes.h"
+#include "cpu/kernels/table.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/plan.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::graph {
 namespace {

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/attention/latent_nodes.h"
-#include "engine/graph/nodes.h"
+#include "engine/graph/plan.h"
 #include "engine/graph/rowwise/observer.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::graph {
 namespace {

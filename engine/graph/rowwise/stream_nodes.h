@@ -11,8 +11,13 @@
 #include <memory>
 #include <string>
 
-#include "engine/graph/nodes.h"
+#include "cpu/kernels/activation.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/plan.h"
+
+namespace kvant::cpu {
+struct KernelTable;
+}  // namespace kvant::cpu
 
 namespace kvant::graph {
 

@@ -1,6 +1,6 @@
-// Nodes that work row by row: embedding, quantization, rotary tables. The loops that stand
-// here, over one row of an embedding or of a rotary table, run once per token and have no kernel.
-#include "engine/graph/nodes.h"
+// The nodes for embeddings, quantization and rotary tables stand here. The loops over one row of an
+// embedding or of a rotary table run once per token and have no kernel.
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "cpu/kernels/table.h"
+#include "engine/graph/rowwise/rope.h"
 
 namespace kvant::graph {
 namespace {
@@ -153,13 +154,6 @@ class SelectRowsNode final : public Node {
 };
 
 }  // namespace
-
-std::vector<ValueId> Activations::ids() const {
-  std::vector<ValueId> list;
-  if (floats != kNoValue) list.push_back(floats);
-  if (int8 != kNoValue) list.push_back(int8);
-  return list;
-}
 
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out) {
   return std::make_unique<EmbedNode>(table, scale, out);

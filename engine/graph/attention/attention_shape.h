@@ -1,0 +1,83 @@
+// The sizes and the mask of an attention, and where a row holds its vectors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cpu/kernels/attention.h"
+#include "engine/graph/plan.h"
+
+namespace kvant::graph {
+
+// Sizes of latent attention (latent_nodes.h): a query head has `nope` numbers that are not rotated
+// and then `rope` that are; a position has a latent and `rope` rotated numbers.
+struct LatentShape {
+  int64_t heads = 0;
+  int64_t nope = 0;
+  int64_t rope = 0;
+  int64_t latent = 0;
+  int64_t v_dim = 0;  // of what a head gives
+  // An observer wants to see what the matrices of the absorbed form are multiplied with.
+  bool always_absorbed = false;
+  int cache_id = 0;  // of the layer
+
+  int64_t head_dim() const { return nope + rope; }
+  int64_t row_dim() const { return latent + rope; }
+};
+
+enum class LatentForm : uint8_t { kAbsorbed, kExpanded };
+
+// What distances add to scores: cpu::DistanceBias, of all heads.
+struct DistanceTable {
+  int64_t least = 0;
+  int64_t count = 0;
+  std::vector<float> values = {};  // [heads][count + 2 * cpu::kDistancePadding]; empty: nothing
+};
+
+// Heads and mask of an attention.
+struct AttentionShape {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t k_dim = 0;
+  int64_t v_dim = 0;
+  int64_t window = 0;   // positions a query sees at most, itself included; 0 = all
+  float score_cap = 0;  // score = score_cap * tanh(score / score_cap); 0 = no cap
+  // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
+  std::vector<float> bias_slopes = {};
+  cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
+  // A score of each head that takes part in the softmax and has no value, [heads]; empty: none.
+  std::vector<float> sinks = {};
+  // Every row sees all positions that the cache layer holds: those of a source.
+  bool sees_all = false;
+  DistanceTable distances = {};
+  // Of latent attention in absorbed form: a key is its value and k_dim more numbers. All heads have
+  // the same, so kv_heads only says in how many tasks they are taken.
+  std::optional<LatentShape> latent = {};
+  bool as_few = false;  // cpu::FloatGemm::as_few
+
+  int64_t query_dim() const { return latent.has_value() ? v_dim + k_dim : k_dim; }
+  int64_t HeadsPerKv() const { return heads / kv_heads; }
+  // The heads of the cache layer.
+  int64_t cached_heads() const { return latent.has_value() ? 1 : kv_heads; }
+  // A row of qkv is [heads][k_dim] queries, [kv_heads][k_dim] keys, [kv_heads][v_dim] values.
+  int64_t key_column() const { return heads * k_dim; }
+  int64_t value_column() const { return key_column() + kv_heads * k_dim; }
+  int64_t qkv_columns() const { return value_column() + kv_heads * v_dim; }
+  // The first position that a query at `position` sees.
+  int64_t FirstVisible(int64_t position) const {
+    return cpu::FirstInWindow(window_kind, window, position);
+  }
+};
+
+// Where the vectors of a row lie. Keys and values are those of a pass without cache.
+struct AttentionInput {
+  ValueId queries = kNoValue;  // [heads][query_dim] from column 0 on
+  ValueId kv = kNoValue;       // kNoValue: those of PassContext::source
+  int64_t key_column = 0;
+  int64_t value_column = 0;
+
+  std::vector<ValueId> ids() const;
+};
+
+}  // namespace kvant::graph
