@@ -108,12 +108,15 @@ def check_consoles(page, program):
                     yield block.line, str(error)
 
 
-def check_commands_page(root, program):
-    """The page of all commands is what the program's help gives."""
+def commands_page(program):
+    """The page of all commands, as the program's help gives it."""
     import make_commands
 
-    path = root / COMMANDS_PAGE
-    if not path.exists() or path.read_text(encoding="utf-8") != make_commands.page_of(program):
+    return make_commands.page_of(program)
+
+
+def check_commands_page(path, program):
+    if path.read_text(encoding="utf-8") != commands_page(program):
         yield 1, f"differs from the help: run `python3 cmake/make_commands.py PROGRAM {COMMANDS_PAGE}`"
 
 
@@ -128,7 +131,7 @@ def check_page(root, path, pages, known, arguments):
     if arguments.run:
         yield from check_consoles(page, arguments.program)
     if name == COMMANDS_PAGE:
-        yield from check_commands_page(root, arguments.program)
+        yield from check_commands_page(path, arguments.program)
 
 
 def summary(name, page, size):
