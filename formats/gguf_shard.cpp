@@ -394,7 +394,7 @@ Status GgufParser::PlaceTensors() {
     if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
       return Corrupt(
           "tensor {} has {} bytes at offset {}, beyond the {} bytes of tensor data "
-          "in the file",
+          "in the file: is it complete?",
           Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
     }
     tensor.data = bytes_.data() + data_begin + offset;

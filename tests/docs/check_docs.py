@@ -5,7 +5,7 @@
 
 A block of code of the language `console` is run: each line `$ COMMAND` with the lines behind it as the output (both streams), in a
 temporary folder that the blocks of a page share. A line `...` stands for any lines. `console fails` shows commands that end with an
-error, `console figures` numbers that differ from run to run. Of other commands the flags must be in the help, of programs in
+error, `console figures` numbers and instruction sets that differ from run to run. Of other commands the flags must be in the help, of programs in
 Python and C++ the syntax must be right. Prints a line for each page, and one for each problem; the exit code is 1 if there are any.
 """
 import argparse
@@ -90,7 +90,7 @@ def check_programs(root, page, compiler):
                 compile(text, "page", "exec")
             except SyntaxError as error:
                 yield block.line + (error.lineno or 1) - 1, f"not Python: {error.msg}"
-        elif block.language in ("cpp", "c") and compiler and "int main(" in text:
+        elif block.language in ("cpp", "c") and compiler and "#include" in text:
             language = ["-x", "c++", "-std=c++20"] if block.language == "cpp" else ["-x", "c", "-std=c99"]
             run = subprocess.run([*compiler, *language, "-fsyntax-only", "-I", str(root / "include"), "-"], input=text, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, encoding="utf-8")

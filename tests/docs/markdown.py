@@ -3,7 +3,7 @@ import re
 
 FENCE = re.compile(r"\s*(```+|~~~+)\s*(.*)$")
 HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
-ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
+ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
 LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]*(?:\([^()]*\))?[^()\s]*)\)")
 HTML_LINK = re.compile(r"<(?:img|source|a)\b[^>]*?\b(?:src|srcset|href)=\"([^\"]*)\"")
 SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
@@ -21,6 +21,11 @@ class Block:
     @property
     def language(self):
         return self.info.split()[0] if self.info else ""
+
+    @property
+    def shows_errors(self):
+        """Whether its commands are meant to fail."""
+        return "fails" in self.info.split()
 
     @property
     def text(self):

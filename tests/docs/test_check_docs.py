@@ -163,9 +163,9 @@ class CheckDocs(unittest.TestCase):
         self.expect("```python\nif True\n```\n", "docs/page.md:2: not Python")
         compiler = os.environ.get("CXX", "g++")
         if subprocess.run(["bash", "-c", f"command -v {compiler}"], stdout=subprocess.DEVNULL).returncode == 0:
-            self.write("docs/page.md", "```cpp\nint main() { return 0; }\n```\n")
+            self.write("docs/page.md", "```cpp\n#include <string>\nstd::string f() { return {}; }\n```\n")
             self.assertEqual(self.check("--cxx", compiler)[0], 0)
-            self.expect("```cpp\nint main() { return x; }\n```\n", "docs/page.md:2: does not compile", arguments=("--cxx", compiler))
+            self.expect("```cpp\n#include <string>\nstd::string f() { return x; }\n```\n", "docs/page.md:2: does not compile", arguments=("--cxx", compiler))
 
     def test_the_page_of_commands(self):
         self.expect("# Commands\n", "docs/commands.md:1: differs from the help", name="docs/commands.md")
@@ -183,6 +183,10 @@ class Sentences(unittest.TestCase):
         self.assertEqual(self.split("One is here. kvant is two! \"Three\"? (Four.) `five` is. [six](a.b)."),
                          ["One is here.", "kvant is two!", "\"Three\"?", "(Four.)", "code is.", "six."])
         self.assertEqual(self.split("It reads e.g. a file, 1.5 times ... and more. End"), ["It reads e.g. a file, 1.5 times ... and more.", "End"])
+
+    def test_items_and_paragraphs(self):
+        page = markdown.Page("Seed 12. It *was* 7.\n\n1. One\n   more\n- **Two.** Three\n\n> Four\n")
+        self.assertEqual([" ".join(words) for _, words in page.sentences()], ["Seed 12.", "It was 7.", "One more", "Two.", "Three", "Four"])
 
     def test_anchors(self):
         page = markdown.Page("# A `b`: C, d_e\n\n## Twice\n\n## Twice\n")
