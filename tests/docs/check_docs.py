@@ -117,7 +117,7 @@ def commands_page(program):
 
 def check_commands_page(path, program):
     if path.read_text(encoding="utf-8") != commands_page(program):
-        yield 1, f"differs from the help: run `python3 cmake/make_commands.py PROGRAM {COMMANDS_PAGE}`"
+        yield 1, "differs from the help: run `cmake --build build/release --target kvant_docs`"
 
 
 def check_page(root, path, pages, known, arguments):
