@@ -157,7 +157,7 @@ class CheckDocs(unittest.TestCase):
         self.expect("```sh\nkvant run m.gguf -p 'a\n```\n", "cannot be read as a command")
 
     def test_paths(self):
-        self.expect("`base/{file,none}.h`, `base/*.cpp` and `cpu/`\n", "there is no base/none.h", "there is no base/*.cpp", "there is no cpu/")
+        self.expect("`base/{file,none}.h`, `base/*.cpp`, `base/foo.h` and `cpu/`\n", "there is no base/none.h", "there is no base/*.cpp", "there is no cpu/")
 
     def test_programs(self):
         self.expect("```python\nif True\n```\n", "docs/page.md:2: not Python")
