@@ -25,7 +25,6 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/tools/completion/kvant.bash)
 endif()
 install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/kvant FILES_MATCHING PATTERN *.gguf)
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING REGEX "\\.(md|svg)$")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 
 install(EXPORT kvant NAMESPACE kvant:: FILE kvant-targets.cmake DESTINATION ${package_dir})
