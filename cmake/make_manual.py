@@ -3,38 +3,19 @@
 
     make_manual.py PROGRAM FOLDER
 """
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-OPTION = re.compile(r" {2,6}(-.*?)(?:  +(.*))?$")  # "  -p, --prompt TEXT           The prompt"
+sys.dont_write_bytecode = True  # no folder of it in the source tree
 
-
-def text_of(program, *words):
-    return subprocess.run([program, *words, "--help"], check=True, capture_output=True, text=True).stdout
+from help_text import commands, has_options, options, sections, split_head, text_of
 
 
 def escape(text):
     """A line for troff: hyphens are those of options, and nothing at its beginning is a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return "\\&" + text if text.startswith(".") else text
-
-
-def sections(text):
-    """What stands before the first heading, and (heading, lines) for each."""
-    lines = text.splitlines()
-    found, current = [], []
-    head = current
-    for number, line in enumerate(lines):
-        following = lines[number + 1] if number + 1 < len(lines) else ""
-        before = lines[number - 1] if number > 0 else ""
-        if line and not line.startswith(" ") and before == "" and following.startswith("  "):
-            current = []
-            found.append((line, current))
-        else:
-            current.append(line)
-    return head, found
 
 
 def paragraphs(lines):
@@ -52,35 +33,27 @@ def paragraphs(lines):
     return out
 
 
-def options(lines):
-    """.TP for every option; a continuation is indented further than any name."""
+def option_list(lines):
+    """.TP for every option."""
     out = []
-    for line in lines:
-        found = OPTION.match(line)
-        if found:
-            out += [".TP", ".B " + escape(found[1].strip())]
-            if found[2]:
-                out.append(escape(found[2].strip()))
-        elif line.strip():
-            out.append(escape(line.strip()))
+    for names, meaning in options(lines):
+        out += [".TP", ".B " + escape(names)]
+        if meaning:
+            out.append(escape(meaning))
     return out
 
 
 def page(name, version, summary, text, also):
     head, rest = sections(text)
-    usage = [line for line in head if line.startswith("Usage:") or (line.startswith("       ") and head.index(line) < 4)]
-    body = [line for line in head if line not in usage]
-    while body and not body[0]:
-        body.pop(0)
+    usage, body = split_head(head)
     out = [f'.TH "{name.upper()}" "1" "" "kvant {version}" "User Commands"', ".SH NAME", f"{escape(name)} \\- {escape(summary)}", ".SH SYNOPSIS",
            ".nf"]
-    out += [escape(re.sub(r"^(Usage:|       )\s*", "", line)) for line in usage] + [".fi"]
+    out += [escape(line) for line in usage] + [".fi"]
     if body:
         out += [".SH DESCRIPTION", *paragraphs(body)]
     for heading, lines in rest:
         out.append(f".SH {escape(heading.upper())}")
-        with_options = any(OPTION.match(line) for line in lines)
-        out += options(lines) if with_options else [".nf", *[escape(line.strip()) for line in lines if line.strip()], ".fi"]
+        out += option_list(lines) if has_options(lines) else [".nf", *[escape(line.strip()) for line in lines if line.strip()], ".fi"]
     out += [".SH EXIT STATUS", "0 done, 1 failed, 2 wrong usage, 128 + N ended by signal N.", ".SH SEE ALSO",
             ",\n".join(f".BR {escape(other)} (1)" for other in also).replace(",\n", " ,\n") if also else ""]
     return "\n".join(line for line in out if line) + "\n"
@@ -93,16 +66,14 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     text = text_of(program)
     version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
-    commands = {}
-    for heading, lines in sections(text)[1]:
-        if heading == "Commands":
-            commands = dict(line.split(None, 1) for line in lines if line.strip())
-    if not commands:
-        raise SystemExit(f"make_manual: {program} --help lists no commands")
-    names = [f"kvant-{command}" for command in commands]
+    try:
+        found = commands(text)
+    except ValueError as error:
+        raise SystemExit(f"make_manual: {program}: {error}")
+    names = [f"kvant-{command}" for command in found]
     summary = "run GGUF language models on the CPU"
     (folder / "kvant.1").write_text(page("kvant", version, summary, text, names))
-    for command, what in commands.items():
+    for command, what in found.items():
         (folder / f"kvant-{command}.1").write_text(
             page(f"kvant-{command}", version, what[0].lower() + what[1:], text_of(program, command), ["kvant"]))
 

@@ -4,13 +4,22 @@
 find_program(KVANT_PYTHON NAMES python3 DOC "Python 3, for the manual pages")
 mark_as_advanced(KVANT_PYTHON)
 if(TARGET kvant_cli AND KVANT_PYTHON AND NOT CMAKE_CROSSCOMPILING AND NOT KVANT_SANITIZE)
+  # Writes the parts of docs/ that are made: the page of commands, and a picture.
+  add_custom_target(kvant_docs
+    COMMAND ${KVANT_PYTHON} ${CMAKE_SOURCE_DIR}/cmake/make_commands.py $<TARGET_FILE:kvant_cli>
+      ${CMAKE_SOURCE_DIR}/docs/commands.md
+    COMMAND ${KVANT_PYTHON} ${CMAKE_SOURCE_DIR}/docs/draw_speed.py VERBATIM)
   set(manual ${CMAKE_BINARY_DIR}/man)
   add_custom_command(OUTPUT ${manual}/kvant.1
     COMMAND ${KVANT_PYTHON} ${CMAKE_SOURCE_DIR}/cmake/make_manual.py $<TARGET_FILE:kvant_cli> ${manual}
-    DEPENDS kvant_cli ${CMAKE_SOURCE_DIR}/cmake/make_manual.py VERBATIM)
+    DEPENDS kvant_cli ${CMAKE_SOURCE_DIR}/cmake/make_manual.py ${CMAKE_SOURCE_DIR}/cmake/help_text.py VERBATIM)
   add_custom_target(kvant_manual ALL DEPENDS ${manual}/kvant.1)
   install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN *.1)
 endif()
+
+# The documents, as the README has links to them.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common
+  FILES_MATCHING REGEX "\\.(md|svg)$")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME kvant)

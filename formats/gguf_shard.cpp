@@ -12,6 +12,7 @@
 #include "formats/gguf_limits.h"
 #include "formats/gguf_value.h"
 #include "formats/name_index.h"
+#include "formats/other_files.h"
 #include "formats/quoted.h"
 #include "quant/interleaved/interleaved.h"
 #include "quant/unsupported_types.h"
@@ -104,8 +105,8 @@ Status GgufParser::ReadHeader() {
   char magic[4];
   if (!cursor_.Read(magic)) return EndsInside("the magic number of a GGUF file");
   if (std::memcmp(magic, kMagic, sizeof(magic)) != 0) {
-    return Corrupt("not a GGUF file: it starts with {}, expected \"GGUF\"",
-                   Quoted({magic, sizeof(magic)}));
+    return Corrupt("not a GGUF file: it starts with {}, expected \"GGUF\"{}",
+                   Quoted({magic, sizeof(magic)}), OtherFileHint(bytes_));
   }
   uint32_t version = 0;
   if (!cursor_.Read(version)) return EndsInside("the header");
@@ -393,7 +394,7 @@ Status GgufParser::PlaceTensors() {
     if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
       return Corrupt(
           "tensor {} has {} bytes at offset {}, beyond the {} bytes of tensor data "
-          "in the file",
+          "in the file: is it complete?",
           Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
     }
     tensor.data = bytes_.data() + data_begin + offset;

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "formats/json.h"
+#include "formats/other_files.h"
 #include "formats/quoted.h"
 
 namespace kvant::formats {
@@ -94,8 +95,8 @@ Result<Json> SafetensorsParser::ReadHeader() {
   }
   std::memcpy(&header_bytes, bytes_.data(), sizeof(header_bytes));
   if (header_bytes > kHeaderBytesMax) {
-    return Corrupt("not a safetensors file: its header would have {} bytes, expected at most {}",
-                   header_bytes, kHeaderBytesMax);
+    return Corrupt("not a safetensors file: its header would have {} bytes, expected at most {}{}",
+                   header_bytes, kHeaderBytesMax, OtherFileHint(bytes_));
   }
   const uint64_t remaining = bytes_.size() - sizeof(header_bytes);
   if (header_bytes > remaining) {

@@ -67,6 +67,8 @@ std::string ProgramHelp() {
          "  --version   Show version, commit, compiler, instruction sets and libraries\n"
          "\n"
          "Examples\n"
+         "  kvant chat\n"
+         "  kvant run shakespeare -p \"ROMEO:\"\n"
          "  kvant run model.gguf -p \"Once upon a time\"\n"
          "  kvant inspect model.gguf\n"
          "  kvant bench model.gguf -p 512 -n 128\n";

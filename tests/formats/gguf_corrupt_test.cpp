@@ -52,6 +52,14 @@ TEST(GgufCorrupt, WhatIsNoGguf) {
   ExpectCorrupt(Bytes().Raw("#!/bin/sh\n", 10), "not a GGUF file: it starts with \"#!/b\"");
   ExpectCorrupt(Bytes().Raw("\x1b[2J", 4).Fill(100), "it starts with \"\\x1b[2J\"");
   ExpectCorrupt(Bytes().Raw("FUGG", 4).Fill(100), "it starts with \"FUGG\"");
+  const auto expect_hint = [](std::string_view text, const std::string& hint) {
+    ExpectCorrupt(Bytes().Raw(text.data(), text.size()).Fill(100),
+                  "expected \"GGUF\"; it is " + hint);
+  };
+  expect_hint("version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS");
+  expect_hint("<!DOCTYPE html>\n", "a web page");
+  expect_hint("PK\x03\x04", "a zip archive");
+  expect_hint(std::string_view("\x40\0\0\0\0\0\0\0{\"", 10), "a safetensors file");
 }
 
 TEST(GgufCorrupt, HeaderCounts) {

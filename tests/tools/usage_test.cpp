@@ -134,6 +134,28 @@ TEST(Usage, FilesThatAreNoModels) {
   }
 }
 
+TEST(Usage, NamesThatNoModelHasAndFoldersToConvert) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const std::string command : {"run", "chat", "inspect", "hash"}) {
+    ExpectFailure({command, "llama-of-my-dreams"}, 1,
+                  "llama-of-my-dreams: no such file, and no model that comes with kvant: dialogue, "
+                  "lfm2-tiny, number-words, qwen35-tiny, shakespeare");
+  }
+  TemporaryFolder folder;
+  std::ofstream(folder / "config.json") << "{}";
+  ExpectFailure({"run", folder.path().string()}, 1,
+                "a folder of Hugging Face; 'kvant convert " + folder.path().string() +
+                    " model.gguf' makes a GGUF file of it");
+}
+
+// An option that the help leaves out is one that nobody finds.
+TEST(Usage, OptionsWithoutAGroupAreInTheHelp) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  EXPECT_THAT(RunProgram({"hash", "--help"}).out, HasSubstr("\nOptions\n  -c, --check MANIFEST"));
+  EXPECT_THAT(RunProgram({"split", "--help"}).out,
+              HasSubstr("\nOptions\n      --max-size, --split-max-size SIZE"));
+}
+
 TEST(Usage, ImpossibleNumbers) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   const auto expect = [](std::vector<std::string> options, const std::string& part) {

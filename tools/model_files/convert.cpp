@@ -22,7 +22,7 @@ constexpr const char* kDescription =
     "reason.\n"
     "License, languages, tags, base models and datasets come from README.md, settings for "
     "sampling\n"
-    "from generation_config.json.\nModels: ";
+    "from generation_config.json.\n\nModels\n  ";
 
 constexpr size_t kColumns = 96;
 
@@ -30,16 +30,17 @@ constexpr size_t kColumns = 96;
 std::string Description() {
   std::string text = kDescription;
   size_t line = text.rfind('\n') + 1;
+  bool is_first = true;
   for (const KnownArchitecture& known : KnownArchitectures()) {
     std::string_view models = known.models;
     while (!models.empty()) {
       const std::string_view model = models.substr(0, models.find(", "));
       models.remove_prefix(std::min(models.size(), model.size() + 2));
-      if (!text.ends_with(": ")) text += ',';
-      const bool fits = text.size() - line + model.size() + 2 <= kColumns;
-      if (!text.ends_with(": ")) text += fits ? ' ' : '\n';
-      if (!fits) line = text.size();
+      const bool fits = text.size() - line + model.size() + 3 <= kColumns;
+      if (!is_first) text += fits ? ", " : ",\n  ";
+      if (!fits) line = text.size() - 2;
       text += model;
+      is_first = false;
     }
   }
   return text;

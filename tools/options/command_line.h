@@ -87,7 +87,7 @@ class OptionList {
   CLI::Option* Declare(CLI::Option* option, const std::string& type, const std::string& fallback);
 
   std::unique_ptr<CLI::App> app_;
-  std::string group_;
+  std::string group_ = "Options";
   std::map<std::string, std::string> typed_;  // first long name -> the word on the command line
 };
 

@@ -131,6 +131,9 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
         "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
   }
   out->model = ModelPath(out->model);
+  if (const std::string hint = NoModelHint(out->model); model_given && !hint.empty()) {
+    return Fail(hint);
+  }
   return std::nullopt;
 }
 

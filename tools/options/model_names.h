@@ -10,4 +10,8 @@ namespace kvant::tools {
 // like a path, or if no model has that name.
 std::string ModelPath(const std::string& name);
 
+// Why there is no model at what ModelPath gave, where more can be said than that there is none: an
+// unknown name, or a Hugging Face folder. "" otherwise.
+std::string NoModelHint(const std::string& path);
+
 }  // namespace kvant::tools

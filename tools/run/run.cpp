@@ -37,9 +37,8 @@ constexpr HelpText kRunHelp = {
     "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.\n"
     "\n"
     "With --session FILE the whole text is saved, and the next run with that file goes on behind\n"
-    "it: without a prompt at its end, with one by that prompt, unless the prompt repeats the "
-    "saved\n"
-    "text as its own beginning. A note on stderr tells which.",
+    "it. Without a prompt it goes on at the end of the text. A prompt is appended to the text,\n"
+    "unless the prompt begins with the saved text. A note on stderr tells which.",
     "  kvant run model.gguf -p \"Once upon a time\"\n"
     "  kvant run model.gguf -p \"The capital of France is\" --temp 0 -n 16\n"
     "  kvant run model.gguf -f prompt.txt -c 8192 --seed 1 > answer.txt\n"

@@ -13,9 +13,9 @@ namespace {
 constexpr HelpText kSeqHelp = {
     "MODEL -f PROGRAM [OPTIONS]",
     "Runs one operation per line on named sequences in one KV cache, and prints a line of JSON\n"
-    "for each: the operation, the length of the sequences it touched, their likeliest next token\n"
-    "and a hash of their logits, equal where the bits are. # begins a comment. The first line\n"
-    "that fails ends the program; nothing it touched has changed.\n"
+    "for each. It has the operation and, of the sequences that were touched, the length, the\n"
+    "likeliest next token and a hash of the logits. Equal hashes mean equal bits. # begins a\n"
+    "comment. The first line that fails ends the program; nothing it touched has changed.\n"
     "\n"
     "  new A                   an empty sequence; free A, reset A\n"
     "  encode S \"text\"         a source of an encoder-decoder, or encode S 1 15 27; new A S is "

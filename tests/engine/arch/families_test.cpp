@@ -1,6 +1,7 @@
 // What holds for every family of the list: a folder of random weights with all tensors of its rows
 // is converted, computes what the double-precision reference computes from its ModelSpec, in any
 // pieces, and still runs when its matrices are quantized. A new family is tested by being listed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -403,11 +404,17 @@ TEST_P(Families, RunWithQuantizedMatrices) {
 }
 
 // The lists of the documentation follow the list of families.
-TEST(FamilyList, TheReadmeNamesAllModels) {
-  std::ifstream stream(SourcePath("README.md"));
-  const std::string readme(std::istreambuf_iterator<char>(stream), {});
+TEST(FamilyList, TheDocumentsNameAllModels) {
+  const auto text = [](const char* name) {
+    std::ifstream stream(SourcePath(name));
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const std::string readme = text("README.md");
+  const std::string page = text("docs/models.md");
   for (const KnownArchitecture& known : KnownArchitectures()) {
     EXPECT_NE(readme.find(known.models), std::string::npos) << known.models;
+    EXPECT_NE(page.find(fmt::format("| `{}` | {} |", known.name, known.models)), std::string::npos)
+        << known.name;
   }
 }
 
