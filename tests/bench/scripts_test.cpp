@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <vector>
 
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
@@ -190,6 +191,42 @@ TEST_F(BenchScripts, ResultsTakeTheNewestFigureOfTheQuietestMachine) {
 }
 
 // An engine whose encoder writes zeros, whose error is therefore 1.
+TEST_F(BenchScripts, MeasureTypesTellsLossAndSpeed) {
+  const auto measure = [](const std::string& arguments) {
+    const std::string source = KVANT_SOURCE_DIR;
+    const ProgramRun run = RunShell(
+        "cd '" + source + "' && KVANT=\"$KVANT\" python3 bench/measure_types " + arguments);
+    EXPECT_EQ(run.code, 0) << run.error;
+    return run.out;
+  };
+  EXPECT_THAT(measure("speed --shape tiny Q8_0 F16"),
+              testing::MatchesRegex("type,bits,bytes,prefill,decode\n"
+                                    "Q8_0,8\\.[0-9]+,[0-9]+,[0-9.]+,[0-9.]+\n"
+                                    "F16,16\\.[0-9]+,[0-9]+,[0-9.]+,[0-9.]+\n"));
+  std::istringstream lines(
+      measure("loss models/shakespeare/shakespeare-bf16.gguf README.md Q8_0 Q4_0 BF16"));
+  std::string head, type;
+  std::getline(lines, head);
+  EXPECT_EQ(head, "type,bits,divergence,same_top,perplexity_ratio");
+  std::vector<double> divergence;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string bits, loss;
+    std::getline(std::getline(std::getline(fields, type, ','), bits, ','), loss, ',');
+    divergence.push_back(std::stod(loss));
+  }
+  ASSERT_EQ(divergence.size(), 3u);
+  EXPECT_GT(divergence[1], divergence[0]);
+  EXPECT_GT(divergence[0], 0);
+  EXPECT_EQ(divergence[2], 0);
+
+  std::stringstream page;
+  page << std::ifstream(SourcePath("docs/quantization.md")).rdbuf();
+  EXPECT_THAT(
+      page.str(),
+      HasSubstr(measure("table bench/results/types-loss.csv bench/results/types-speed.csv")));
+}
+
 TEST_F(BenchScripts, CompareEncodersCompilesAnEngine) {
   const std::string source = KVANT_SOURCE_DIR;
   if (!std::filesystem::exists(source + "/build/release/bench/encoders")) {

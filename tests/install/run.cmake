@@ -13,6 +13,7 @@ file(COPY ${source}/examples DESTINATION ${work})
 run(${CMAKE_COMMAND} -S ${work}/examples -B ${work}/build -G Ninja
     -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_COMPILER=${CXX})
 run(${CMAKE_COMMAND} --build ${work}/build)
+run(${work}/build/complete ${model} "ROMEO:")
 run(${work}/build/continuous_decoding ${model} "ROMEO:")
 run(${work}/build/growing_cache ${model})
 run(${work}/build/complete_c ${model} "ROMEO:")
