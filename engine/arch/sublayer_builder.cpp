@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "cpu/kernels/matmul.h"
 #include "engine/arch/spec.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 

@@ -5,7 +5,9 @@
 
 #include "base/result.h"
 #include "cpu/kernels/table.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/rowwise/observer.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 #include "quant/formats/f16.h"
 #include "quant/formats/f32.h"
 

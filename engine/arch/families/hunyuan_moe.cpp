@@ -8,6 +8,7 @@
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
 #include "engine/arch/read_ropes.h"
+#include "engine/graph/attention/attention_nodes.h"
 
 namespace kvant::arch::hunyuan_moe {
 namespace {

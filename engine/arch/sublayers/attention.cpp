@@ -10,7 +10,11 @@
 #include "cpu/kernels/matmul.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/matmul/gate_nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 namespace {

@@ -3,8 +3,11 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayers/rwkv_parts.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/matmul/gate_nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/recurrent/rwkv_nodes.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 namespace {

@@ -1,6 +1,7 @@
 #include "engine/arch/sublayers/conv_weights.h"
 
 #include "base/result.h"
+#include "engine/graph/activations.h"
 #include "engine/limits.h"
 
 namespace kvant::arch {

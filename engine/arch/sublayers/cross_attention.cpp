@@ -3,6 +3,9 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/graph/attention/attention_nodes.h"
+#include "engine/graph/attention/attention_shape.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 namespace {

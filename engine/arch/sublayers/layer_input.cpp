@@ -6,7 +6,10 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/matmul/gate_nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 

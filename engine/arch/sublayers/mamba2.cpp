@@ -3,6 +3,8 @@
 #include "base/result.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/arch/sublayers/conv_weights.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/recurrent/recurrent_nodes.h"
 
 namespace kvant::arch {

@@ -4,7 +4,9 @@
 
 #include "base/result.h"
 #include "engine/arch/sublayers/rwkv_parts.h"
+#include "engine/graph/activations.h"
 #include "engine/graph/attention/latent_nodes.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/recurrent/rwkv_nodes.h"
 
 namespace kvant::arch {

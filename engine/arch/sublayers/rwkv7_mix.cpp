@@ -6,7 +6,10 @@
 
 #include "base/result.h"
 #include "engine/arch/sublayers/rwkv_parts.h"
+#include "engine/graph/activations.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/recurrent/rwkv_nodes.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "engine/arch/norm.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 

@@ -10,6 +10,7 @@
 #include "engine/graph/cut.h"
 #include "engine/graph/matmul/expert_nodes.h"
 #include "engine/graph/matmul/gated_columns.h"
+#include "engine/graph/matmul/matmul_nodes.h"
 #include "quant/format.h"
 
 namespace kvant::graph {

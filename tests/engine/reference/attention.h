@@ -9,6 +9,7 @@
 
 #include "cpu/kernels/rope.h"
 #include "engine/arch/spec.h"
+#include "engine/graph/attention/attention_nodes.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {

@@ -8,6 +8,7 @@
 
 #include "cpu/kernels/rope.h"
 #include "engine/arch/spec.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "engine/evaluate/importance.h"
+#include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/plan.h"
 #include "kvant/memory_plan.h"
