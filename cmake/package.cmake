@@ -14,7 +14,8 @@ if(TARGET kvant_cli AND KVANT_PYTHON AND NOT CMAKE_CROSSCOMPILING AND NOT KVANT_
     COMMAND ${KVANT_PYTHON} ${CMAKE_SOURCE_DIR}/cmake/make_manual.py $<TARGET_FILE:kvant_cli> ${manual}
     DEPENDS kvant_cli ${CMAKE_SOURCE_DIR}/cmake/make_manual.py ${CMAKE_SOURCE_DIR}/cmake/help_text.py VERBATIM)
   add_custom_target(kvant_manual ALL DEPENDS ${manual}/kvant.1)
-  install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN *.1)
+  install(DIRECTORY ${manual}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT common
+    FILES_MATCHING PATTERN *.1)
 endif()
 
 # The documents, as the README has links to them.

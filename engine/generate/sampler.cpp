@@ -3,10 +3,10 @@
 #include "kvant/sampler.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/result.h"
+#include "base/system_random.h"
 #include "engine/generate/portable_math.h"
 #include "engine/generate/samplers/candidates.h"
 #include "engine/generate/samplers/stage.h"
@@ -168,7 +168,7 @@ Result<Sampler> Sampler::Create(const SamplingOptions& options, int32_t vocab_si
                                 const Tokenizer* tokenizer) {
   KVANT_TRY(CheckOptions(options, vocab_size));
   KVANT_ASSIGN(const SamplerChain rows, ChainOf(options));
-  const uint64_t seed = options.seed.has_value() ? *options.seed : std::random_device{}();
+  const uint64_t seed = options.seed.has_value() ? *options.seed : SystemRandom();
   const size_t vocab = static_cast<size_t>(vocab_size);
   // Gathering k candidates keeps up to 2k at a time.
   const size_t list_max = options.top_k <= 0 || options.top_k >= vocab_size

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <system_error>
 #include <utility>
 
 #include "base/result.h"
+#include "base/system_random.h"
 #include "kvant/beam_generator.h"
 #include "kvant/memory_plan.h"
 #include "kvant/scheduler.h"
@@ -67,7 +67,7 @@ bool HasStates(const Model& model, const SessionOptions& options) {
 Result<std::unique_ptr<ChatSession>> ChatSession::Create(ChatSetup setup,
                                                          ChatTemplate chat_template) {
   if (!setup.sampling.seed.has_value()) {
-    setup.sampling.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+    setup.sampling.seed = (uint64_t{SystemRandom()} << 32) | SystemRandom();
   }
   std::unique_ptr<ChatSession> session(new ChatSession(std::move(setup), std::move(chat_template)));
   const Model& model = session->model();

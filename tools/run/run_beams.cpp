@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <random>
 #include <sstream>
 
 #include "base/result.h"
+#include "base/system_random.h"
 #include "engine/generate/model_generation.h"
 #include "engine/generate/samplers/stage.h"
 #include "engine/limits.h"
@@ -88,7 +88,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model,
     out.temperature = sampling.temperature;
     out.top_k = sampling.top_k;
     out.top_p = sampling.top_p;
-    out.seed = sampling.seed.has_value() ? *sampling.seed : std::random_device{}();
+    out.seed = sampling.seed.has_value() ? *sampling.seed : SystemRandom();
   }
   return out;
 }
