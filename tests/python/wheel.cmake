@@ -1,5 +1,5 @@
-# Makes a wheel of the library in BUILD_DIR, installs it into a fresh environment of PYTHON, and runs
-# the Python examples there; they see nothing of the source tree.
+# Makes a wheel of BUILD_DIR/dist/prefix, installs it into a fresh environment of PYTHON, and runs the
+# Python examples and the program there; they see nothing of the source tree.
 set(work ${BUILD_DIR}/wheel_test)
 set(source ${CMAKE_CURRENT_LIST_DIR}/../..)
 set(model ${source}/models/shakespeare/shakespeare.gguf)
@@ -8,14 +8,14 @@ file(REMOVE_RECURSE ${work})
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
-run(${PYTHON} ${source}/python/make_wheel.py ${BUILD_DIR}/libkvant.so ${work})
+run(${PYTHON} ${source}/python/make_wheel.py ${BUILD_DIR}/dist/prefix ${work})
 file(GLOB wheel ${work}/kvant-*.whl)
 # NumPy is the system's: nothing comes from elsewhere.
 run(${PYTHON} -m venv --system-site-packages ${work}/venv)
 run(${work}/venv/bin/python -m pip install -q --no-index --no-deps ${wheel})
 # The tag promises a glibc that has every symbol, as another reader of the libraries sees it.
 execute_process(
-  COMMAND sh -c "objdump -T ${work}/venv/lib/python3*/site-packages/kvant/lib/*.so* |
+  COMMAND sh -c "objdump -T ${work}/venv/lib/python3*/site-packages/kvant/lib/*.so* ${work}/venv/bin/kvant |
     grep -o 'GLIBC_2[.][0-9]*' | sort -uV | tail -1"
   OUTPUT_VARIABLE newest OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX REPLACE "^GLIBC_2[.]" "" newest "${newest}")
@@ -34,4 +34,20 @@ execute_process(COMMAND ${work}/venv/bin/python ${work}/examples/growing_cache.p
                 RESULT_VARIABLE code ERROR_VARIABLE message)
 if(NOT code EQUAL 1 OR NOT message MATCHES "no-such-model.gguf")
   message(FATAL_ERROR "expected exit code 1 and the name of the file, found ${code}: ${message}")
+endif()
+
+# The program is the one of the prefix, not a script that starts it, and finds the models by name.
+run(${CMAKE_COMMAND} -E compare_files ${work}/venv/bin/kvant ${BUILD_DIR}/dist/prefix/bin/kvant)
+foreach(program ${work}/venv/bin/kvant ${BUILD_DIR}/kvant)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E echo "What is 174 + 403?" COMMAND ${program} chat --temp 0
+    OUTPUT_VARIABLE answer COMMAND_ERROR_IS_FATAL ANY)
+  list(APPEND answers "${answer}")
+endforeach()
+list(REMOVE_DUPLICATES answers)
+if(NOT answers MATCHES "577\\." OR answers MATCHES ";")
+  message(FATAL_ERROR "expected one answer with 577, found: ${answers}")
+endif()
+execute_process(COMMAND ${work}/venv/bin/kvant run RESULT_VARIABLE code ERROR_VARIABLE message)
+if(NOT code EQUAL 2)
+  message(FATAL_ERROR "kvant run without a model: expected exit code 2, found ${code}: ${message}")
 endif()
