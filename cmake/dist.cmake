@@ -90,10 +90,8 @@ install(FILES $<TARGET_FILE:kvant_dist_shared> $<TARGET_SONAME_FILE:kvant_dist_s
   $<TARGET_LINKER_FILE:kvant_dist_shared> DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dist
   EXCLUDE_FROM_ALL)
 
-set(prefix ${kvant_dist_folder}/prefix)
 add_custom_target(kvant_dist
-  COMMAND ${CMAKE_COMMAND} -E rm -rf ${prefix}
-  COMMAND ${CMAKE_COMMAND} --install ${CMAKE_BINARY_DIR} --prefix ${prefix} --component common
-  COMMAND ${CMAKE_COMMAND} --install ${CMAKE_BINARY_DIR} --prefix ${prefix} --component dist
+  COMMAND ${CMAKE_COMMAND} -DBUILD_DIR=${CMAKE_BINARY_DIR} -DPREFIX=${kvant_dist_folder}/prefix
+          -P ${CMAKE_SOURCE_DIR}/cmake/dist/install.cmake
   COMMENT "Installing what is given away" VERBATIM)
 add_dependencies(kvant_dist kvant_dist_cli kvant_dist_shared kvant_manual)
