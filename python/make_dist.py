@@ -85,6 +85,7 @@ def make_deb(prefix, out, version, time):
         for file in [root, *root.rglob("*")]:
             if not file.is_symlink():
                 file.chmod(0o755 if file.is_dir() or file.stat().st_mode & 0o100 else 0o644)
+            os.utime(file, (time, time), follow_symlinks=False)
         subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z6", "--build", str(root), str(path)], check=True, stdout=subprocess.DEVNULL,
                        env={**os.environ, "SOURCE_DATE_EPOCH": str(time)})
     return path

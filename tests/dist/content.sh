@@ -59,6 +59,20 @@ cc -std=c99 "$source/examples/complete.c" -o "$work/complete" $(pkg-config --cfl
 "$work/complete" "${root[0]}/share/kvant/models/shakespeare/shakespeare.gguf" "ROMEO:" >"$work/c_text"
 [[ -s $work/c_text ]] || wrong "no text of complete.c"
 
+# By CMake the component c, and no other.
+mkdir "$work/cmake"
+cat >"$work/cmake/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.25)
+project(in_c LANGUAGES C)
+find_package(kvant 0.1 REQUIRED COMPONENTS c)
+find_package(kvant 0.1 QUIET COMPONENTS cpp)
+if(NOT TARGET kvant::c OR kvant_FOUND)
+  message(FATAL_ERROR "expected kvant::c alone")
+endif()
+EOF
+cmake -S "$work/cmake" -B "$work/cmake/build" -DCMAKE_PREFIX_PATH="${root[0]}" >"$work/cmake/log" 2>&1 ||
+  wrong "find_package: $(cat "$work/cmake/log")"
+
 # Manual, completions, and the licenses of all that is linked in.
 commands=$("$program" --help | grep -cE '^  [a-z]+  ')
 pages=("${root[0]}"/share/man/man1/*.1)
