@@ -67,7 +67,9 @@ target_sources(kvant_dist_objects INTERFACE $<TARGET_OBJECTS:kvant_dist_own>
   $<FILTER:$<TARGET_OBJECTS:kvant>,EXCLUDE,/float_gemm|/version\\.cpp> $<TARGET_OBJECTS:kvant_once>)
 target_link_libraries(kvant_dist_objects INTERFACE
   ${kvant_static_libraries} Threads::Threads ${CMAKE_DL_LIBS})
-target_link_options(kvant_dist_objects INTERFACE -static-libstdc++ -s)
+# Debian's libstdc++ has code that calls arc4random of glibc 2.36. kvant does not use that code, and
+# --gc-sections leaves it out.
+target_link_options(kvant_dist_objects INTERFACE -static-libstdc++ -Wl,--gc-sections -s)
 
 set(kvant_dist_folder ${CMAKE_BINARY_DIR}/dist)
 get_target_property(kvant_abi kvant_shared SOVERSION)

@@ -1,5 +1,6 @@
 // The library fmt, compiled into what is given away: Debian has it as a shared library alone. The
-// header has all of its code; the templates that fmt's own src/format.cc instantiates are named here.
+// header has all of its code; the templates that fmt's own src/format.cc instantiates are named
+// here.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
