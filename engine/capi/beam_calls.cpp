@@ -115,8 +115,8 @@ kvant_status kvant_beam_options_of_model(const kvant_model* model, kvant_beam_op
                                          size_t size) {
   return Call(model, [&]() -> Status {
     KVANT_TRY(Need(model, "model"));
-    if (!model->generation->ok()) return model->generation->error();
-    return Fill(options, size, BeamsInC((*model->generation)->options));
+    if (!model->search->ok()) return model->search->error();
+    return Fill(options, size, BeamsInC(**model->search));
   });
 }
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/capi/border.h"
-#include "engine/generate/model_generation.h"
 #include "kvant/beam_options.h"
 #include "kvant/chat.h"
 #include "kvant/kv_tensors.h"
@@ -26,7 +25,7 @@ struct kvant_model {
   kvant_sampling_options sampling = {};  // as the file recommends
   std::string samplers;                  // what `sampling` points to
   // What the file asks for in searches, or why it cannot be read.
-  std::optional<kvant::Result<kvant::ModelGeneration>> generation;
+  std::optional<kvant::Result<kvant::BeamOptions>> search;
 };
 
 struct kvant_tokenizer {

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "engine/capi/handles.h"
-#include "engine/generate/model_sampling.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
 
@@ -73,19 +72,10 @@ nlohmann::json JsonOf(const formats::GgufValue& value) {
 
 // The sampling settings that the model's file recommends, in the struct of C.
 void TakeRecommended(kvant_model& handle) {
-  const ModelSampling model = ReadModelSampling(handle.model->file());
-  SamplingOptions options;
-  for (const ModelSampling::Setting& entry : model.settings) {
-    if (const auto* member = std::get_if<float SamplingOptions::*>(&entry.setting->value)) {
-      options.** member = static_cast<float>(entry.value);
-    } else {
-      options.*std::get<int32_t SamplingOptions::*>(entry.setting->value) =
-          static_cast<int32_t>(entry.value);
-    }
-  }
+  const SamplingOptions options = handle.model->DefaultSampling();
   handle.sampling = SamplingInC(options);
-  if (!model.samplers.has_value()) return;
-  for (const std::string& name : *model.samplers) {
+  if (!options.samplers.has_value()) return;
+  for (const std::string& name : *options.samplers) {
     handle.samplers += (handle.samplers.empty() ? "" : ";") + name;
   }
   handle.sampling.samplers = handle.samplers.c_str();
@@ -147,11 +137,7 @@ kvant_status kvant_model_open(const char* path, const kvant_model_options* optio
       handle->keys.emplace_back(key);
     }
     TakeRecommended(*handle);
-    handle->generation = ReadModelGeneration(handle->model->file());
-    if (handle->generation->ok()) {
-      (*handle->generation)->options.end_tokens =
-          handle->model->tokenizer().special().end_of_generation;
-    }
+    handle->search = handle->model->DefaultSearch();
     return Give(model, std::move(handle));
   });
 }

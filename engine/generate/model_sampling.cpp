@@ -32,8 +32,7 @@ std::optional<double> UsableNumber(const SamplerSetting& setting, const formats:
   const auto number = SettingNumber(value);
   const double min = setting.key == "temp" ? 0 : setting.min;
   if (!number || !(*number >= min && *number <= setting.max)) return std::nullopt;
-  const bool is_whole = std::holds_alternative<int32_t SamplingOptions::*>(setting.value);
-  if (is_whole && std::holds_alternative<double>(value.value)) return std::nullopt;
+  if (setting.is_whole() && std::holds_alternative<double>(value.value)) return std::nullopt;
   return number;
 }
 

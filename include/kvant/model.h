@@ -19,6 +19,8 @@
 
 namespace kvant {
 
+struct BeamOptions;
+struct SamplingOptions;
 namespace formats {
 class GgufFile;
 }
@@ -95,6 +97,12 @@ class Model {
   // The token that the text of an encoder-decoder begins with, as the file says it, or BOS; nothing
   // where there is neither.
   std::optional<TokenId> decoder_start() const;
+  // How the model's file asks for its texts to be sampled (general.sampling.*) where a user asks
+  // for nothing else. Settings that the file does not name have their usual values.
+  SamplingOptions DefaultSampling() const;
+  // How the model's file asks for its texts to be searched (ARCHITECTURE.generation.*), with the
+  // model's end tokens. kCorrupt, with the key, if what the file asks for makes no sense.
+  Result<BeamOptions> DefaultSearch() const;
   // What the cache holds keys and values of, or states, for all plans.
   std::span<const graph::CacheLayer> cache_layers() const;
   const cpu::KernelTable& kernels() const { return *kernels_; }

@@ -46,14 +46,17 @@ bool OnTerminalBothWays() {
   return isatty(STDIN_FILENO) == 1 && StdoutIsTerminal() && !dumb;
 }
 
-Result<std::unique_ptr<ChatSession>> OpenChat(const ChatOptions& options,
-                                              const std::string& model_path) {
+// Takes what the model's file recommends for what the user has not chosen into the options.
+Result<std::unique_ptr<ChatSession>> OpenChat(const OptionList& list, const std::string& model_path,
+                                              ChatOptions& options) {
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
   StatusLine status(options.quiet ? StatusUse::kHidden : StatusUse::kShown);
   status.Set(fmt::format("loading {}", model_path));
   ChatSetup setup;
   KVANT_ASSIGN(setup.model, Model::Open(model_path, options.model.Options()));
   status.Clear();
+  const std::string taken = TakeModelSampling(*setup.model, list, options.sampling);
+  if (!taken.empty() && !options.quiet) Note(taken);
   KVANT_ASSIGN(ChatTemplate chat_template, options.conversation.Template(*setup.model));
   setup.open = [&options, session_options, model = setup.model](int64_t sequences) {
     SessionOptions with_room = session_options;
@@ -107,9 +110,7 @@ int ChatCommand(CommandLine& line) {
   }
   const auto first = options.prompt.Read({});
   if (!first.ok()) return Fail(first.error());
-  const std::string note = TakeModelSampling(positionals.model, list, options.sampling);
-  if (!note.empty() && !options.quiet) Note(note);
-  auto session = OpenChat(options, positionals.model);
+  auto session = OpenChat(list, positionals.model, options);
   if (!session.ok()) return Fail(session.error());
   ResultStream out;
   ChatTalk talk(options, std::move(*session), out);

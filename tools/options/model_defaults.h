@@ -11,9 +11,8 @@
 namespace kvant::tools {
 
 // What was taken, as a note for the user; "" if nothing was. `list` tells what the user has chosen.
-// A file that cannot be opened recommends nothing: whoever runs it will say why. kCorrupt if what
-// it asks of a search makes no sense.
-Result<std::string> TakeModelDefaults(const std::string& model_path, const OptionList& list,
+// kCorrupt if what the file asks of a search makes no sense.
+Result<std::string> TakeModelDefaults(const Model& model, const OptionList& list,
                                       RunOptions& options);
 
 }  // namespace kvant::tools

@@ -10,8 +10,6 @@
 namespace kvant::tools {
 
 // What was taken, as a note for the user; "" if nothing was. `list` tells what the user has chosen.
-// A file that cannot be opened recommends nothing: whoever runs it will say why.
-std::string TakeModelSampling(const std::string& model_path, const OptionList& list,
-                              SamplingGroup& sampling);
+std::string TakeModelSampling(const Model& model, const OptionList& list, SamplingGroup& sampling);
 
 }  // namespace kvant::tools

@@ -118,8 +118,7 @@ SamplingOptions SamplingGroup::Options() const {
   SamplingOptions out = options;
   for (const SamplerRow* row : AllSamplers()) {
     for (const SamplerSetting& setting : row->settings) {
-      const auto* member = std::get_if<int32_t SamplingOptions::*>(&setting.value);
-      if (member != nullptr) out.** member = static_cast<int32_t>(whole.at(setting.name));
+      if (setting.is_whole()) setting.Set(out, static_cast<double>(whole.at(setting.name)));
     }
   }
   if (!breakers.empty()) out.dry_sequence_breakers.clear();

@@ -328,10 +328,19 @@ void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, Re
   }
 }
 
-// The whole of the command after parsing. On success `finish_reason` tells how it ended.
-Status Run(const RunOptions& options, const Positionals& positionals, ResultStream& out,
-           FinishReason* finish_reason) {
-  const auto start = std::chrono::steady_clock::now();
+Result<RunModel> OpenModel(const RunOptions& options, const std::string& path) {
+  RunModel opened;
+  opened.start = std::chrono::steady_clock::now();
+  StatusLine status(options.status_use());
+  status.Set(fmt::format("loading {}", path));
+  KVANT_ASSIGN(opened.model, Model::Open(path, options.model.Options()));
+  return opened;
+}
+
+// The whole of the command after the model was opened. On success `finish_reason` tells how it
+// ended.
+Status Run(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
+           ResultStream& out, FinishReason* finish_reason) {
   std::optional<SessionLock> saved;
   if (options.continuation.File().has_value()) {
     KVANT_ASSIGN(SessionLock lock, SessionLock::Take(*options.continuation.File()));
@@ -340,17 +349,15 @@ Status Run(const RunOptions& options, const Positionals& positionals, ResultStre
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
   StatusLine status(options.status_use());
-  status.Set(fmt::format("loading {}", positionals.model));
   TextRun run;
-  KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
+  run.model = opened.model;
   const Tokenizer& tokenizer = run.model->tokenizer();
   KVANT_TRY(run.model->CheckDecoder());
   KVANT_ASSIGN(auto sampler,
                Sampler::Create(options.Sampling(), run.model->vocab_size(), &tokenizer));
-  status.Clear();
   KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
   KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
-  const double load_seconds = SecondsSince(start);
+  const double load_seconds = SecondsSince(opened.start);
 
   GenerateOptions generate = ToGenerateOptions(options);
   generate.continues = true;
@@ -432,16 +439,18 @@ int RunCommand(CommandLine& line) {
   }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
-  const auto note = TakeModelDefaults(positionals.model, list, options);
+  const auto opened = OpenModel(options, positionals.model);
+  if (!opened.ok()) return Fail(opened.error());
+  const auto note = TakeModelDefaults(*opened->model, list, options);
   if (!note.ok()) return Fail(note.error());
   if (const Status modes = CheckModes(list, options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
   if (!note->empty() && !options.quiet) Note(*note);
-  const Status status = options.batch.prompts.has_value()
-                            ? RunBatch(options, positionals, out, &finish_reason)
-                        : options.beams.on() ? RunBeams(options, positionals, out, &finish_reason)
-                                             : Run(options, positionals, out, &finish_reason);
+  const Status status =
+      options.batch.prompts.has_value() ? RunBatch(options, *opened, out, &finish_reason)
+      : options.beams.on() ? RunBeams(options, positionals, *opened, out, &finish_reason)
+                           : Run(options, positionals, *opened, out, &finish_reason);
   if (!status.ok()) {
     out.EndLineOnTerminal();
     return Fail(status.error());

@@ -123,11 +123,11 @@ void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
       "Texts under way at the same time, at most; the samples of a prompt always are together");
 }
 
-Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
+Status RunBatch(const RunOptions& options, const RunModel& opened, ResultStream& out,
                 FinishReason* finish_reason) {
   KVANT_ASSIGN(auto prompts, ReadPrompts(*options.batch.prompts));
   if (options.beams.on()) {
-    return RunBeamBatch(options, positionals, std::move(prompts), out, finish_reason);
+    return RunBeamBatch(options, opened, std::move(prompts), out, finish_reason);
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   BatchOptions batch;
@@ -138,10 +138,8 @@ Status RunBatch(const RunOptions& options, const Positionals& positionals, Resul
   batch.special = options.special;
   batch.cancel = &CancelFlag();
   StatusLine status(options.status_use());
-  status.Set(fmt::format("loading {}", positionals.model));
-  KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
+  const std::shared_ptr<const Model>& model = opened.model;
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
-  status.Clear();
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
   int64_t most = runner->options().context;
   Translation translation;

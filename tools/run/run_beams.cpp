@@ -138,10 +138,10 @@ Status AddText(const RunOptions& options, const std::optional<std::string>& text
 }
 
 // `texts` is how many texts are searched; the prompts come later, when the context is known.
-Result<BeamRun> Prepare(const RunOptions& options, const Positionals& positionals, size_t texts) {
+Result<BeamRun> Prepare(const RunOptions& options, const RunModel& opened, size_t texts) {
   BeamRun run;
+  run.model = opened.model;
   KVANT_ASSIGN(run.session, options.session.Options());
-  KVANT_ASSIGN(run.model, Model::Open(positionals.model, options.model.Options()));
   KVANT_TRY(run.model->CheckDecoder());
   if (run.model->has_encoder() && !run.model->frame_shape().has_value()) {
     KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.beams.languages));
@@ -373,12 +373,11 @@ void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   AddProcessorOptions(list, options);
 }
 
-Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
-                FinishReason* finish_reason) {
+Status RunBeams(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
+                ResultStream& out, FinishReason* finish_reason) {
   KVANT_ASSIGN(const auto text, options.prompt.Read(positionals));
   StatusLine status(options.status_use());
-  status.Set(fmt::format("loading {}", positionals.model));
-  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, 1));
+  KVANT_ASSIGN(BeamRun run, Prepare(options, opened, 1));
   KVANT_TRY(AddText(options, text, run));
   run.generate.on_step = [&](size_t, const BeamSearch& search) {
     status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
@@ -417,12 +416,10 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, Resul
   return {};
 }
 
-Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
+Status RunBeamBatch(const RunOptions& options, const RunModel& opened,
                     std::vector<PromptLine> lines, ResultStream& out, FinishReason* finish_reason) {
   StatusLine status(options.status_use());
-  status.Set(fmt::format("loading {}", positionals.model));
-  KVANT_ASSIGN(BeamRun run, Prepare(options, positionals, lines.size()));
-  status.Clear();
+  KVANT_ASSIGN(BeamRun run, Prepare(options, opened, lines.size()));
   int64_t most = run.runner->options().context;
   const int64_t longest = run.generate.search.max_length;
   if (longest > 0) most = std::min(most, longest - 1);

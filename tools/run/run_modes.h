@@ -2,6 +2,8 @@
 // batches.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -130,14 +132,20 @@ struct PromptLine {
 // The keys that every line of the answer begins with: "prompt", its number from 0, and its id.
 Json AnswerTo(size_t number, const PromptLine& line);
 
-// Each is the whole of the command after parsing; `finish_reason` tells whether it was interrupted.
-// Batches fail where a line could not be answered, after all others were.
-Status RunBeams(const RunOptions& options, const Positionals& positionals, ResultStream& out,
-                FinishReason* finish_reason);
-Status RunBeamBatch(const RunOptions& options, const Positionals& positionals,
+// The model of a run, which is opened once, and when its loading began.
+struct RunModel {
+  std::shared_ptr<const Model> model;
+  std::chrono::steady_clock::time_point start;
+};
+
+// Each is the whole of the command after the model was opened; `finish_reason` tells whether it was
+// interrupted. Batches fail where a line could not be answered, after all others were.
+Status RunBeams(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
+                ResultStream& out, FinishReason* finish_reason);
+Status RunBeamBatch(const RunOptions& options, const RunModel& opened,
                     std::vector<PromptLine> prompts, ResultStream& out,
                     FinishReason* finish_reason);
-Status RunBatch(const RunOptions& options, const Positionals& positionals, ResultStream& out,
+Status RunBatch(const RunOptions& options, const RunModel& opened, ResultStream& out,
                 FinishReason* finish_reason);
 
 // Whether these options want one text of a model with an encoder to be sampled, or kept in a file,

@@ -10,6 +10,14 @@
 
 namespace kvant {
 
+void SamplerSetting::Set(SamplingOptions& options, double number) const {
+  std::visit(
+      [&]<class Number>(Number SamplingOptions::*member) {
+        options.*member = static_cast<Number>(number);
+      },
+      value);
+}
+
 std::span<const SamplerRow* const> AllSamplers() {
 #define KVANT_SAMPLER(name) &name,
   static constexpr std::array samplers = {

@@ -36,6 +36,9 @@ struct SamplerSetting {
   double max;
   std::string_view range;  // in messages: "0 to 1"
   std::string_view help;
+
+  bool is_whole() const { return std::holds_alternative<int32_t SamplingOptions::*>(value); }
+  void Set(SamplingOptions& options, double number) const;
 };
 
 class SamplerStage {
