@@ -41,21 +41,44 @@ size_t EndOfDirective(std::string_view text, size_t begin) {
   return std::min(end, text.size());
 }
 
+// The end of the template parameter list that begins at `begin`, one past its last `>`.
+size_t EndOfTemplate(std::string_view text, size_t begin) {
+  int angles = 0;
+  int parentheses = 0;
+  for (size_t i = begin; i < text.size(); ++i) {
+    if (text[i] == '(') ++parentheses;
+    if (text[i] == ')') --parentheses;
+    if (parentheses > 0) continue;
+    if (text[i] == '<') ++angles;
+    if (text[i] == '>' && --angles == 0) return i + 1;
+  }
+  return text.size();
+}
+
+std::string WithoutTemplates(std::string header) {
+  static const std::regex kTemplate("\\btemplate\\s*<");
+  for (std::smatch match; std::regex_search(header, match, kTemplate);) {
+    const auto begin = static_cast<size_t>(match.position());
+    header.erase(begin, EndOfTemplate(header, begin) - begin);
+  }
+  return header;
+}
+
 // The header without template parameter lists and without anything in parentheses.
 std::string WithoutParameters(const std::string& header) {
   std::string kept;
   int depth = 0;
-  for (size_t i = 0; i < header.size(); ++i) {
-    if (header[i] == '(') ++depth;
-    if (depth == 0) kept += header[i];
-    if (header[i] == ')') --depth;
+  for (const char c : WithoutTemplates(header)) {
+    if (c == '(') ++depth;
+    if (depth == 0) kept += c;
+    if (c == ')') --depth;
   }
-  static const std::regex kTemplate("template *<[^{}]*?>(?= *[a-zA-Z\\[])");
-  return std::regex_replace(kept, kTemplate, "");
+  return kept;
 }
 
 // The name of the function that `header` declares, or "" if it declares none.
-std::string FunctionName(const std::string& header) {
+std::string FunctionName(const std::string& with_template) {
+  const std::string header = WithoutTemplates(with_template);
   static const std::regex kTest("\\b(?:TYPED_)?TEST(?:_F|_P)?\\((\\w+), *(\\w+)\\)");
   static const std::regex kCall(
       "((?:[\\w~]+(?:<[^()<> ]*>)?::)*(?:operator *[^\\s\\w(]+|[\\w~]+)) *\\(");

@@ -397,14 +397,28 @@ constexpr int kTable[] = {
 }  // namespace a
 TEST(Suite, Name) {
 }
+template <class T>
+void Run(T x) {
+}
+template <class A, template <class, class> class B = Box, int kSize = sizeof(struct Row)>
+[[gnu::noinline]] void Nested(A x, const B<A, int>& y) {
+  x.template Take<1>(y);
+}
+template <class T>
+class Held {
+  template <class U>
+  static void Take(U u) {
+  }
+};
 )text";
   std::vector<std::string> found;
   for (const FunctionSize& function : FindFunctions(text)) {
     found.push_back(function.name + ":" + std::to_string(function.line) + "+" +
                     std::to_string(function.lines));
   }
-  const std::vector<std::string> expected = {"Row:6+3", "Box<T>::Get:13+4", "operator==:17+1",
-                                             "Suite.Name:23+2"};
+  const std::vector<std::string> expected = {
+      "Row:6+3",  "Box<T>::Get:13+4", "operator==:17+1", "Suite.Name:23+2",
+      "Run:26+2", "Nested:29+3",      "Take:35+2"};
   EXPECT_EQ(found, expected);
 }
 
