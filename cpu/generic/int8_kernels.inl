@@ -315,6 +315,28 @@ template <class Unpacker, int kRows, int kBlockOfUnit, class Dots>
   }
 }
 
+// sums[r] += a unit of row r . one token, whose blocks are taken one after the other: `bytes` lie
+// from one to the other, and there is a second one where the unit is `whole`.
+template <class Unpacker, class Codes, int kRows>
+[[gnu::always_inline]] inline void StreamUnit(const std::byte* blocks, int64_t step, int64_t bytes,
+                                              bool whole, const Ahead& ahead,
+                                              const quant::FormatTraits& traits,
+                                              const float* factors,
+                                              const ActivationBlock* activations,
+                                              Accumulator* sums) {
+  UnitDots<Codes, 1> dots[kRows];
+  StreamBlocks<Unpacker, kRows, 0>(blocks, step, ahead, traits, factors, activations, dots);
+  if (whole) {
+    StreamBlocks<Unpacker, kRows, 1>(blocks + bytes, step, ahead, traits, factors, activations + 1,
+                                     dots);
+  } else {
+#pragma GCC unroll 4
+    for (auto& each : dots) each.template Leave<1>();
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) dots[r].AddTo(activations, sums + r);
+}
+
 // sums[row][part][t] += the row of the part . token t, while a block's weights are in registers;
 // activations [block][kTokens], or [block][room] where kAnyRoom. The sums of more than HeldTokens
 // stay in memory: registers would have room for those of one row, but products take a third less
@@ -356,21 +378,8 @@ template <class Unpacker, int kTokens>
         for (int first = 0; first < kRows; first += kTogether) {
           const std::byte* from = block + first * step;
           if constexpr (kTokens == 1 && TakesBlockByBlock<Codes>() && !UnpacksTwo<Unpacker>) {
-            UnitDots<Codes, kTokens> dots[kTogether];
-            StreamBlocks<Unpacker, kTogether, 0>(from, step, ahead, traits, factors + first,
-                                                 activations + i * kTokens, dots);
-            if (whole) {
-              StreamBlocks<Unpacker, kTogether, 1>(from + bytes, step, ahead, traits,
-                                                   factors + first, activations + (i + 1) * kTokens,
-                                                   dots);
-            } else {
-#pragma GCC unroll 4
-              for (auto& each : dots) each.template Leave<1>();
-            }
-#pragma GCC unroll 4
-            for (int r = 0; r < kTogether; ++r) {
-              dots[r].AddTo(activations + i * kTokens, held + (first + r) * kTokens);
-            }
+            StreamUnit<Unpacker, Codes, kTogether>(from, step, bytes, whole, ahead, traits,
+                                                   factors + first, activations + i, held + first);
             if constexpr (!kHeld) KeepInMemory();
             continue;
           }

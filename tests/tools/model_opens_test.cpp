@@ -10,8 +10,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 #include "tests/temporary_folder.h"
-#include "tests/tools/models.h"
-#include "tests/tools/program.h"
+#include "tests/tools/sequences.h"
 
 namespace kvant::test {
 namespace {
@@ -64,8 +63,6 @@ class OpenCounter {
   int count_ = 0;
   std::thread reader_;
 };
-
-std::string Shakespeare() { return SourcePath("models/shakespeare/shakespeare.gguf"); }
 
 // The model with the keys of its first layer as zeros in Q8_0_R8, whose rows are interleaved.
 void WriteInterleaved(const std::string& path) {
