@@ -92,6 +92,72 @@ KVANT_GPU const Piece& PieceOf(const PassTables& tables, int pieces, int row) {
   return tables.pieces[low];
 }
 
+// What threads of MergeSpans share.
+struct MergeMemory {
+  float* sums;      // [kMergedSpans][kMergedDims]
+  float* most;      // [kMergedSpans], greatest scores of spans
+  float* to_here;   // [kMergedSpans], and up to them
+  Words4* factors;  // [kMergedSpans]: before, now, the total
+
+  template <class Block>
+  KVANT_GPU static MergeMemory In(Block& block) {
+    float* sums = reinterpret_cast<float*>(block.shared);
+    float* most = sums + kMergedSpans * kMergedDims;
+    float* to_here = most + kMergedSpans;
+    return {sums, most, to_here, reinterpret_cast<Words4*>(to_here + kMergedSpans)};
+  }
+};
+
+// Brings the heads and sums of `count` spans, which begin at `partials`, to shared memory.
+template <class Block>
+KVANT_GPU void LoadSpans(Block& block, const MergeParams& p, const float* partials, int count,
+                         const MergeMemory& memory) {
+  const int size = kPartialHead + p.v_dim;
+  block.Each([&](int t) {
+    // Of a span in which the row sees nothing the sums change nothing.
+    if (t < count) {
+      const Words2 head = Block::Load8(reinterpret_cast<const std::byte*>(partials + t * size));
+      const float seen = AsFloat(head.w[1]);
+      memory.most[t] = seen == 0.0f ? -Infinity() : AsFloat(head.w[0]);
+      memory.factors[t].w[2] = AsBits(seen);
+    }
+    // As many loads as there are registers for are under way at once.
+    const int d = Least(block.z * kMergedDims + t % 32, p.v_dim - 1);
+    const float* from = partials + t / 32 * size + kPartialHead + d;
+    float* to = memory.sums + t;
+#pragma unroll
+    for (int i = 0; i < kMergedSpans; i += kMergeThreads / 32) {
+      if (i + t / 32 < count) to[i * kMergedDims] = from[i * size];
+    }
+  });
+  block.Barrier();
+}
+
+// Finds what multiplies the sums of each span; `carried` is the greatest score before them, and
+// becomes the greatest with them.
+template <class Block>
+KVANT_GPU void FindFactors(Block& block, int count, const MergeMemory& memory, float& carried) {
+  // The greatest score up to each span, within a warp and beyond.
+  PerThread<float> up_to;
+  block.Each([&](int t) { up_to[t] = t < count ? memory.most[t] : -Infinity(); });
+  block.WarpPrefixMax(up_to);
+  block.Each([&](int t) { memory.to_here[t] = up_to[t]; });
+  block.Barrier();
+  block.Each([&](int t) {
+    if (t >= count) return;
+    float before = t % 32 == 0 ? carried : Greater(carried, memory.to_here[t - 1]);
+    for (int end = 31; end < t - t % 32; end += 32) before = Greater(before, memory.to_here[end]);
+    const SpanFactors found = JoinSpan(before, memory.most[t]);
+    const bool seen = AsFloat(memory.factors[t].w[2]) != 0.0f;
+    memory.factors[t].w[0] = AsBits(seen ? found.before : 1.0f);
+    memory.factors[t].w[1] = AsBits(seen ? found.now : 0.0f);
+  });
+  for (int end = 31; end < kMergeThreads; end += 32) {
+    carried = Greater(carried, memory.to_here[end]);
+  }
+  block.Barrier();
+}
+
 // Joins the spans of a row (x) and head (y), for 32 dimensions (z): 256 spans at a time. All
 // threads bring their sums to shared memory and find what multiplies them; one warp joins them.
 template <class Block>
@@ -106,59 +172,22 @@ KVANT_GPU void MergeSpans(Block& block, const MergeParams& p, int heads) {
   const int size = kPartialHead + p.v_dim;
   const float* partials =
       p.partials + (static_cast<int64_t>(block.x) * heads + block.y) * p.spans * size;
-  float* sums = reinterpret_cast<float*>(block.shared);  // [kMergedSpans][kMergedDims]
-  float* most = sums + kMergedSpans * kMergedDims;       // greatest scores of spans
-  float* to_here = most + kMergedSpans;                  // and up to them
-  Words4* factors = reinterpret_cast<Words4*>(to_here + kMergedSpans);  // before, now, the total
-  float carried = -Infinity();                                          // the greatest score so far
+  const MergeMemory memory = MergeMemory::In(block);
+  float carried = -Infinity();  // the greatest score so far
   PerThread<float> total, sum;
   block.Each([&](int t) { total[t] = sum[t] = 0.0f; });
   for (int begin = first; begin <= last; begin += kMergedSpans) {
     const int count = Least(kMergedSpans, last + 1 - begin);
-    block.Each([&](int t) {
-      // Of a span in which the row sees nothing the sums change nothing.
-      if (t < count) {
-        const Words2 head =
-            Block::Load8(reinterpret_cast<const std::byte*>(partials + (begin + t) * size));
-        const float seen = AsFloat(head.w[1]);
-        most[t] = seen == 0.0f ? -Infinity() : AsFloat(head.w[0]);
-        factors[t].w[2] = AsBits(seen);
-      }
-      // As many loads as there are registers for are under way at once.
-      const int d = Least(block.z * kMergedDims + t % 32, p.v_dim - 1);
-      const float* from = partials + (begin + t / 32) * size + kPartialHead + d;
-      float* to = sums + t;
-#pragma unroll
-      for (int i = 0; i < kMergedSpans; i += kMergeThreads / 32) {
-        if (i + t / 32 < count) to[i * kMergedDims] = from[i * size];
-      }
-    });
-    block.Barrier();
-    // The greatest score up to each span, within a warp and beyond.
-    PerThread<float> up_to;
-    block.Each([&](int t) { up_to[t] = t < count ? most[t] : -Infinity(); });
-    block.WarpPrefixMax(up_to);
-    block.Each([&](int t) { to_here[t] = up_to[t]; });
-    block.Barrier();
-    block.Each([&](int t) {
-      if (t >= count) return;
-      float before = t % 32 == 0 ? carried : Greater(carried, to_here[t - 1]);
-      for (int end = 31; end < t - t % 32; end += 32) before = Greater(before, to_here[end]);
-      const SpanFactors found = JoinSpan(before, most[t]);
-      const bool seen = AsFloat(factors[t].w[2]) != 0.0f;
-      factors[t].w[0] = AsBits(seen ? found.before : 1.0f);
-      factors[t].w[1] = AsBits(seen ? found.now : 0.0f);
-    });
-    for (int end = 31; end < kMergeThreads; end += 32) carried = Greater(carried, to_here[end]);
-    block.Barrier();
+    LoadSpans(block, p, partials + begin * size, count, memory);
+    FindFactors(block, count, memory, carried);
     block.Warps(1, [&] {
       block.Each([&](int t) {
 #pragma unroll 8
         for (int span = 0; span < count; ++span) {
-          const Words4 of = factors[span];
+          const Words4 of = memory.factors[span];
           const SpanFactors join = {0.0f, AsFloat(of.w[0]), AsFloat(of.w[1])};
           total[t] = Join(join, total[t], AsFloat(of.w[2]));
-          sum[t] = Join(join, sum[t], sums[span * kMergedDims + t]);
+          sum[t] = Join(join, sum[t], memory.sums[span * kMergedDims + t]);
         }
       });
     });

@@ -32,6 +32,65 @@ KVANT_GPU int CodeOf(float value, const CodeScale& scale) {
   return scale.inverse == 0.0f ? 0 : static_cast<int>(Round(value * scale.inverse));
 }
 
+// The greatest magnitude of every 32nd number of a vector, from `first` on.
+KVANT_GPU float MostOf(const float* vector, int dim, int first) {
+  float most = 0.0f;
+  for (int d = first; d < dim; d += 32) {
+    const float magnitude = vector[d] < 0.0f ? -vector[d] : vector[d];
+    // What is not a number must not vanish in the comparison.
+    most = IsFinite(magnitude) ? Greater(most, magnitude) : Infinity();
+  }
+  return most;
+}
+
+// Stores every 32nd number of the key of a token and kv head, from number `lane` on.
+KVANT_GPU void StoreKey(const LayerBlocks& to, std::byte* bytes, int head, int token,
+                        const float* key, const CodeScale& scale, int lane) {
+  const int tile = token / kKeyTilePositions;
+  const int slot = token % kKeyTilePositions;
+  std::byte* keys = bytes + to.keys;
+  if (to.k_element == Element::kF16) {
+    Half* numbers =
+        reinterpret_cast<Half*>(keys) + static_cast<int64_t>(head) * kBlockPositions * to.k_dim;
+    for (int d = lane; d < to.k_dim; d += 32) {
+      numbers[(tile * to.k_dim + d) * kKeyTilePositions + slot] = ToFiniteHalf(key[d]);
+    }
+    return;
+  }
+  std::byte* codes = keys + static_cast<int64_t>(head) * kBlockPositions * to.k_dim;
+  for (int d = lane; d < to.k_dim; d += 32) {
+    codes[tile * kKeyTilePositions * to.k_dim + (d / 4 * kKeyTilePositions + slot) * 4 + d % 4] =
+        static_cast<std::byte>(CodeOf(key[d], scale) + 128);
+  }
+  if (lane == 0) {
+    reinterpret_cast<float*>(bytes + to.key_scales)[head * kBlockPositions + token] = scale.scale;
+  }
+}
+
+// Stores every 32nd number of the value of a token and kv head, from number `lane` on.
+KVANT_GPU void StoreValue(const LayerBlocks& to, std::byte* bytes, int head, int token,
+                          const float* value, const CodeScale& scale, int lane) {
+  const int tile = token / kValueTilePositions;
+  const int slot = token % kValueTilePositions;
+  std::byte* values = bytes + to.values;
+  if (to.v_element == Element::kF16) {
+    Half* numbers =
+        reinterpret_cast<Half*>(values) + static_cast<int64_t>(head) * kBlockPositions * to.v_dim;
+    for (int d = lane; d < to.v_dim; d += 32) {
+      numbers[token * to.v_dim + d] = ToFiniteHalf(value[d]);
+    }
+    return;
+  }
+  std::byte* codes = values + static_cast<int64_t>(head) * kBlockPositions * to.v_dim;
+  for (int d = lane; d < to.v_dim; d += 32) {
+    codes[(tile * to.v_dim + d) * kValueTilePositions + slot] =
+        static_cast<std::byte>(CodeOf(value[d], scale));
+  }
+  if (lane == 0) {
+    reinterpret_cast<float*>(bytes + to.value_scales)[head * kBlockPositions + token] = scale.scale;
+  }
+}
+
 // A thread block is one row (x) and kv head (y): warp 0 stores the key, warp 1 the value.
 template <class Block>
 KVANT_GPU void StoreRow(Block& block, const StoreParams& p) {
@@ -46,62 +105,15 @@ KVANT_GPU void StoreRow(Block& block, const StoreParams& p) {
   block.Warps(2, [&] {
     PerThread<float> absmax;
     block.Each([&](int t) {
-      const float* vector = t < 32 ? key : value;
-      const int dim = t < 32 ? to.k_dim : to.v_dim;
-      float most = 0.0f;
-      for (int d = t % 32; d < dim; d += 32) {
-        const float magnitude = vector[d] < 0.0f ? -vector[d] : vector[d];
-        // What is not a number must not vanish in the comparison.
-        most = IsFinite(magnitude) ? Greater(most, magnitude) : Infinity();
-      }
-      absmax[t] = most;
+      absmax[t] = MostOf(t < 32 ? key : value, t < 32 ? to.k_dim : to.v_dim, t % 32);
     });
     block.WarpMax(absmax);
     block.Each([&](int t) {
       const CodeScale scale = ScaleOf(absmax[t]);
-      const int lane = t % 32;
       if (t < 32) {
-        const int tile = token / kKeyTilePositions;
-        const int slot = token % kKeyTilePositions;
-        std::byte* keys = bytes + to.keys;
-        if (to.k_element == Element::kF16) {
-          Half* head = reinterpret_cast<Half*>(keys) +
-                       static_cast<int64_t>(block.y) * kBlockPositions * to.k_dim;
-          for (int d = lane; d < to.k_dim; d += 32) {
-            head[(tile * to.k_dim + d) * kKeyTilePositions + slot] = ToFiniteHalf(key[d]);
-          }
-        } else {
-          std::byte* head = keys + static_cast<int64_t>(block.y) * kBlockPositions * to.k_dim;
-          for (int d = lane; d < to.k_dim; d += 32) {
-            head[tile * kKeyTilePositions * to.k_dim + (d / 4 * kKeyTilePositions + slot) * 4 +
-                 d % 4] = static_cast<std::byte>(CodeOf(key[d], scale) + 128);
-          }
-          if (lane == 0) {
-            reinterpret_cast<float*>(bytes + to.key_scales)[block.y * kBlockPositions + token] =
-                scale.scale;
-          }
-        }
-        return;
-      }
-      const int tile = token / kValueTilePositions;
-      const int slot = token % kValueTilePositions;
-      std::byte* values = bytes + to.values;
-      if (to.v_element == Element::kF16) {
-        Half* head = reinterpret_cast<Half*>(values) +
-                     static_cast<int64_t>(block.y) * kBlockPositions * to.v_dim;
-        for (int d = lane; d < to.v_dim; d += 32) {
-          head[token * to.v_dim + d] = ToFiniteHalf(value[d]);
-        }
+        StoreKey(to, bytes, block.y, token, key, scale, t);
       } else {
-        std::byte* head = values + static_cast<int64_t>(block.y) * kBlockPositions * to.v_dim;
-        for (int d = lane; d < to.v_dim; d += 32) {
-          head[(tile * to.v_dim + d) * kValueTilePositions + slot] =
-              static_cast<std::byte>(CodeOf(value[d], scale));
-        }
-        if (lane == 0) {
-          reinterpret_cast<float*>(bytes + to.value_scales)[block.y * kBlockPositions + token] =
-              scale.scale;
-        }
+        StoreValue(to, bytes, block.y, token, value, scale, t - 32);
       }
     });
   });
