@@ -13,7 +13,6 @@
 #include "tools/commands.h"
 #include "tools/options/common_options.h"
 #include "tools/options/frames_file.h"
-#include "tools/run/run_modes.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
