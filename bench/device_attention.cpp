@@ -211,7 +211,7 @@ Status Run(const Problem& p) {
   shape.kv_heads = static_cast<int>(p.kv_heads);
   shape.k_dim = static_cast<int>(p.k_dim);
   shape.v_dim = static_cast<int>(p.v_dim);
-  shape.k_type = shape.v_type = p.q8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
+  shape.k_type = shape.v_type = p.q8 ? KvType::kQ8 : KvType::kF16;
   shape.layers = {0};
   const bool few = p.rows <= kFewRows;
   const int64_t end = p.depth + (few ? 1 : p.rows);

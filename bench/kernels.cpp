@@ -61,16 +61,16 @@ ProblemLine ParseProblem(const std::string& line) {
   return problem;
 }
 
-std::optional<KvElement> FindElement(const std::string& name) {
-  if (name == "attention_f32") return KvElement::kF32;
-  if (name == "attention_f16") return KvElement::kF16;
-  if (name == "attention_q8") return KvElement::kQ8;
+std::optional<KvType> FindKvType(const std::string& name) {
+  if (name == "attention_f32") return KvType::kF32;
+  if (name == "attention_f16") return KvType::kF16;
+  if (name == "attention_q8") return KvType::kQ8;
   return std::nullopt;
 }
 
 // "q4_k rows=8192 cols=2048 tokens=1", "attention_f16 rows=1 heads=4 dim=64 context=8192".
 bool IsProblem(const ProblemLine& line) {
-  if (FindElement(line.name)) return line.Has({"rows", "heads", "dim", "context"});
+  if (FindKvType(line.name)) return line.Has({"rows", "heads", "dim", "context"});
   const quant::FormatTraits* format = quant::FindFormat(line.name);
   return format != nullptr && line.Has({"rows", "cols", "tokens"}) &&
          line["cols"] % format->block_values == 0;
@@ -139,10 +139,10 @@ ReadyProblem ReadyAttention(const KernelTable& kernels, const ProblemLine& line)
   test::Shape shape;
   shape.k_dim = shape.v_dim = static_cast<int>(line["dim"]);
   shape.heads_per_kv = static_cast<int>(line["heads"]);
-  shape.k_element = shape.v_element = *FindElement(line.name);
+  shape.k_type = shape.v_type = *FindKvType(line.name);
   shape.cache_end = line["context"];
   const auto bytes =
-      static_cast<size_t>(shape.cache_end * 2 * shape.k_dim) * KvElementBytes(shape.k_element);
+      static_cast<size_t>(shape.cache_end * 2 * shape.k_dim) * KvNumberBytes(shape.k_type);
   constexpr size_t kBytes = 96u << 20;
   std::vector<std::shared_ptr<test::Cache>> caches;
   for (size_t i = 0; i * bytes < kBytes || i == 0; ++i) {
@@ -173,7 +173,7 @@ ReadyProblem ReadyAttention(const KernelTable& kernels, const ProblemLine& line)
 }
 
 ReadyProblem MakeReady(const KernelTable& kernels, const ProblemLine& line) {
-  return FindElement(line.name) ? ReadyAttention(kernels, line) : ReadyMatMul(kernels, line);
+  return FindKvType(line.name) ? ReadyAttention(kernels, line) : ReadyMatMul(kernels, line);
 }
 
 void RunProblem(benchmark::State& state, const KernelTable& kernels, const ProblemLine& line,

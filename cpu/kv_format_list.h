@@ -1,7 +1,7 @@
 // The formats of keys and values in the cache: an entry of the list per format. Each says, once,
 // where a number of a token lies, how many bytes a tile has, what a number is worth, and whether
-// tokens have scales; kernels for speed may walk the same places by strides. Formats are quoted by
-// cpu::KvElement.
+// tokens have scales; kernels for speed may walk the same places by strides. Formats are named by
+// KvType.
 //
 // Keys lie in tiles of kKeyTileTokens tokens, so that sixteen scores fill one vector without a
 // horizontal sum; values in tiles of kValueTileTokens tokens. A place is in bytes from the begin of
@@ -9,7 +9,13 @@
 // dimension.
 //
 // A format defines
-//   kElement, kName, kHasScales        kHasScales: one float per token and head for each side
+//   kType                              its number in interfaces and files
+//   kName, kOtherName                  in options and messages; another name that is understood
+//   kHasScales                         one float per token and head for each side
+//   kIsRotated                         vectors are rotated before they are stored, unless a session
+//                                      wants them as they are: so that outliers spread
+//   kDimMax                            dimensions of a head, at most
+//   kOnDevice                          whether a CUDA device stores and reads it
 //   Number                             as a number is stored, without a scale
 //   KeyPlace(slot, d), KeyTileBytes(k_dim)
 //   ValuePlace(slot, d, v_dim), ValueTileBytes(v_dim)
@@ -24,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "base/half.h"
@@ -31,17 +38,21 @@
 
 namespace kvant::cpu {
 
-using KvElement = KvType;
-
 // Positions of a tile.
 inline constexpr int kKeyTileTokens = 16;
 inline constexpr int kValueTileTokens = 4;
+
+// Dimensions of a head that is stored as int8, at most.
+inline constexpr int kKvQ8DimMax = 1024;
 
 // Numbers as they are: keys [k_dim][16], values [4][v_dim].
 template <class NumberType>
 struct KvNumbers {
   using Number = NumberType;
+  static constexpr std::string_view kOtherName = "";
   static constexpr bool kHasScales = false;
+  static constexpr bool kIsRotated = false;
+  static constexpr int kDimMax = std::numeric_limits<int>::max();
   static constexpr std::byte kKeyFlip{0};
   static constexpr size_t KeyDims(size_t k_dim) { return k_dim; }
   static constexpr size_t KeyPlace(size_t slot, size_t d) {
@@ -64,16 +75,18 @@ struct KvNumbers {
 };
 
 struct KvF32 : KvNumbers<float> {
-  static constexpr KvElement kElement = KvElement::kF32;
+  static constexpr KvType kType = KvType::kF32;
   static constexpr std::string_view kName = "f32";
+  static constexpr bool kOnDevice = false;
   static float FromFloat(float value) { return value; }
   static float KeyNumber(const std::byte* bytes) { return Load(bytes); }
   static float ValueNumber(const std::byte* bytes) { return Load(bytes); }
 };
 
 struct KvF16 : KvNumbers<uint16_t> {
-  static constexpr KvElement kElement = KvElement::kF16;
+  static constexpr KvType kType = KvType::kF16;
   static constexpr std::string_view kName = "f16";
+  static constexpr bool kOnDevice = true;
   // Clamped to the finite range, so that only NaN in gives a number that is not finite.
   static uint16_t FromFloat(float value) {
     constexpr float kMax = 65504.0f;
@@ -87,9 +100,13 @@ struct KvF16 : KvNumbers<uint16_t> {
 // products of unsigned and signed bytes read, values [v_dim][4] signed bytes.
 struct KvInt8 {
   using Number = int8_t;
-  static constexpr KvElement kElement = KvElement::kQ8;
+  static constexpr KvType kType = KvType::kQ8;
   static constexpr std::string_view kName = "q8";
+  static constexpr std::string_view kOtherName = "q8_0";  // llama.cpp's nearest kind
   static constexpr bool kHasScales = true;
+  static constexpr bool kIsRotated = true;
+  static constexpr int kDimMax = kKvQ8DimMax;
+  static constexpr bool kOnDevice = true;
   static constexpr std::byte kKeyFlip{0x80};
   static constexpr size_t KeyDims(size_t k_dim) { return (k_dim + 3) / 4 * 4; }
   static constexpr size_t KeyPlace(size_t slot, size_t d) {
@@ -110,48 +127,64 @@ struct KvFormatTypes {};
 using KvFormatList = KvFormatTypes<KvF32, KvF16, KvInt8>;
 
 template <class Visit, class First, class... Rest>
-constexpr decltype(auto) VisitKvFormatOf(KvFormatTypes<First, Rest...> /*list*/, KvElement element,
+constexpr decltype(auto) VisitKvFormatOf(KvFormatTypes<First, Rest...> /*list*/, KvType type,
                                          const Visit& visit) {
   if constexpr (sizeof...(Rest) > 0) {
-    if (element != First::kElement) {
-      return VisitKvFormatOf(KvFormatTypes<Rest...>(), element, visit);
-    }
+    if (type != First::kType) return VisitKvFormatOf(KvFormatTypes<Rest...>(), type, visit);
   }
   return visit(First());
 }
 
-// visit(Format()) for the format of an element.
+// visit(Format()) for the format of a type.
 template <class Visit>
-constexpr decltype(auto) VisitKvFormat(KvElement element, const Visit& visit) {
-  return VisitKvFormatOf(KvFormatList(), element, visit);
+constexpr decltype(auto) VisitKvFormat(KvType type, const Visit& visit) {
+  return VisitKvFormatOf(KvFormatList(), type, visit);
 }
 
-constexpr bool KvHasScales(KvElement element) {
-  return VisitKvFormat(element, []<class Format>(Format) { return Format::kHasScales; });
+// A row of the list.
+struct KvTraits {
+  KvType type;
+  std::string_view name;
+  std::string_view other_name;  // "": none
+  bool has_scales;
+  bool is_rotated;
+  int dim_max;
+  bool on_device;
+};
+
+template <class Format>
+inline constexpr KvTraits kKvTraits = {Format::kType,      Format::kName,      Format::kOtherName,
+                                       Format::kHasScales, Format::kIsRotated, Format::kDimMax,
+                                       Format::kOnDevice};
+
+constexpr const KvTraits& KvTraitsOf(KvType type) {
+  return VisitKvFormat(type,
+                       []<class Format>(Format) -> const KvTraits& { return kKvTraits<Format>; });
 }
+
+constexpr bool KvHasScales(KvType type) { return KvTraitsOf(type).has_scales; }
 
 // Bytes of one number, without scales; of the tiles of one kv head.
-constexpr size_t KvElementBytes(KvElement element) {
-  return VisitKvFormat(element,
-                       []<class Format>(Format) { return sizeof(typename Format::Number); });
+constexpr size_t KvNumberBytes(KvType type) {
+  return VisitKvFormat(type, []<class Format>(Format) { return sizeof(typename Format::Number); });
 }
-constexpr size_t KvKeyTileBytes(KvElement element, int k_dim) {
-  return VisitKvFormat(element, [k_dim]<class Format>(Format) {
+constexpr size_t KvKeyTileBytes(KvType type, int k_dim) {
+  return VisitKvFormat(type, [k_dim]<class Format>(Format) {
     return Format::KeyTileBytes(static_cast<size_t>(k_dim));
   });
 }
-constexpr size_t KvValueTileBytes(KvElement element, int v_dim) {
-  return VisitKvFormat(element, [v_dim]<class Format>(Format) {
+constexpr size_t KvValueTileBytes(KvType type, int v_dim) {
+  return VisitKvFormat(type, [v_dim]<class Format>(Format) {
     return Format::ValueTileBytes(static_cast<size_t>(v_dim));
   });
 }
 
 // Where a token of a block or run lies: bytes from the first tile to the token's.
-constexpr size_t KeyTileOffset(KvElement element, int k_dim, size_t token) {
-  return token / kKeyTileTokens * KvKeyTileBytes(element, k_dim);
+constexpr size_t KeyTileOffset(KvType type, int k_dim, size_t token) {
+  return token / kKeyTileTokens * KvKeyTileBytes(type, k_dim);
 }
-constexpr size_t ValueTileOffset(KvElement element, int v_dim, size_t token) {
-  return token / kValueTileTokens * KvValueTileBytes(element, v_dim);
+constexpr size_t ValueTileOffset(KvType type, int v_dim, size_t token) {
+  return token / kValueTileTokens * KvValueTileBytes(type, v_dim);
 }
 
 }  // namespace kvant::cpu

@@ -272,7 +272,7 @@ AttentionPlan Device::PlanOf(const LayerBlocks& blocks, int64_t queries, Rows ro
   const bool latent = blocks.key_form == KeyForm::kValueFirst;
   if (!latent && rows == Rows::kManyOfOneSequence && facts_.major == kHopperMajor &&
       facts_.minor == 0 && HopperBytes(size) <= facts_.shared_bytes_max) {
-    const bool codes = blocks.k_element == Element::kInt8 || blocks.v_element == Element::kInt8;
+    const bool codes = blocks.k_type == Element::kInt8 || blocks.v_type == Element::kInt8;
     plan.kernel = (codes ? kHopperCodes : kHopper) + size;
     plan.threads = kHopperThreads;
     plan.block_queries = size < 2 ? HopperLayout<128>::kQueries : HopperLayout<256>::kQueries;

@@ -76,15 +76,14 @@ struct TileProducts {
   PositionRange wanted;  // what the unit sees of the span's segments, as offsets in the span
 
   void Begin(QueryTile& tile) {
-    VisitKvFormat(tile.task->k_element,
+    VisitKvFormat(tile.task->k_type,
                   [&]<class Format>(Format) { PackQueries<Format>(tile, panels); });
     std::memset(panels.zeros, 0, static_cast<size_t>(panels.value_tiles * kLineBytes));
   }
 
   void BeginSpan(const QueryTile& tile) {
-    VisitKvFormat(tile.task->k_element,
-                  [&]<class Format>(Format) { PackKeys<Format>(tile, panels); });
-    VisitKvFormat(tile.task->v_element,
+    VisitKvFormat(tile.task->k_type, [&]<class Format>(Format) { PackKeys<Format>(tile, panels); });
+    VisitKvFormat(tile.task->v_type,
                   [&]<class Format>(Format) { PackValues<Format>(tile, panels); });
   }
 
@@ -94,12 +93,12 @@ struct TileProducts {
     wanted = Intersect(segments, SeenByAny(tile, tile.unit_first, tile.unit_count));
     wanted = {wanted.begin - tile.span_begin, wanted.end - tile.span_begin};
     if (wanted.empty()) return;
-    VisitKvFormat(tile.task->k_element, [&]<class Format>(Format) { ScoreOf<Format>(tile); });
+    VisitKvFormat(tile.task->k_type, [&]<class Format>(Format) { ScoreOf<Format>(tile); });
   }
 
   // From sums of integers to products with scaled keys.
   void Finish(const QueryTile& tile, int query) const {
-    if (wanted.empty() || !KvHasScales(tile.task->k_element)) return;
+    if (wanted.empty() || !KvHasScales(tile.task->k_type)) return;
     const PositionRange tiles = StepsWanted(kKeyTileTokens);
     float* scores = tile.ScoresOf(query);
     for (int64_t i = tiles.begin * kKeyTileTokens; i < tiles.end * kKeyTileTokens; i += kLanes) {
@@ -127,7 +126,7 @@ struct TileProducts {
       }
       return;
     }
-    VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
+    VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
       if constexpr (Format::kHasScales) {
         WeighCodes(tile);
         ScaleQ8Sums(tile);
@@ -251,7 +250,7 @@ struct TileProducts {
 // same runs belong to such passes.
 bool TakesTiles(const AttentionTask& task) {
   if (task.key_form != KeyForm::kStored) return false;
-  const bool exact = KvHasScales(task.k_element) && KvHasScales(task.v_element);
+  const bool exact = KvHasScales(task.k_type) && KvHasScales(task.v_type);
   if (!exact && task.count == TokenCount::kFew) return false;
   if (exact && task.rows * task.heads_per_kv < kTileQueriesMin) return false;
   return std::all_of(task.runs.begin(), task.runs.end(),

@@ -26,7 +26,7 @@ void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
     const int query = first + q;
     const float* source = QueryOf(tile, query) + begin;
     tile.query_factor[query] = task.scale;
-    if (!KvHasScales(task.k_element)) {
+    if (!KvHasScales(task.k_type)) {
       for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
       continue;
     }
@@ -145,7 +145,7 @@ void ScoreUnit(const QueryTile& tile) {
       PositionRange positions = Intersect(segment.positions, SeenByAny(tile, first, count));
       if (positions.empty()) return;
       positions.begin = TileFloor(positions.begin);
-      VisitKvFormat(tile.task->k_element, [&]<class Format>(Format) {
+      VisitKvFormat(tile.task->k_type, [&]<class Format>(Format) {
         if constexpr (Format::kHasScales) {
           ScoreQ8BlockOf(tile, first, count, packed, *segment.run, positions);
         } else {
@@ -260,7 +260,7 @@ void WeighUnit(const QueryTile& tile) {
   for (int s = 0; s < tile.segment_count; ++s) {
     const Segment& segment = tile.segments[s];
     ForEachBlockOf(tile, segment, [&](int first, int count, const float*) {
-      VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
+      VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
         if constexpr (Format::kHasScales) {
           AddQ8SegmentOf(tile, first, count, segment);
         } else {
@@ -269,7 +269,7 @@ void WeighUnit(const QueryTile& tile) {
       });
     });
   }
-  if (KvHasScales(tile.task->v_element)) ScaleQ8Sums(tile);
+  if (KvHasScales(tile.task->v_type)) ScaleQ8Sums(tile);
 }
 
 // ---- Tasks --------------------------------------------------------------------------------------

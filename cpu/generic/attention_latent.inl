@@ -87,7 +87,7 @@ void AddValueScores(const QueryTile& tile, int first, const KvRun& run, Position
 // Writes the codes of the part of each query vector that meets q8 values.
 void PackLatents(const QueryTile& tile) {
   const AttentionTask& task = *tile.task;
-  if (!KvHasScales(task.v_element)) return;
+  if (!KvHasScales(task.v_type)) return;
   for (int query = 0; query < tile.queries; ++query) {
     alignas(4) int8_t codes[kKvQ8DimMax];
     tile.latent_factor[query] =
@@ -176,7 +176,7 @@ void AddQ8ValueScores(const QueryTile& tile, int first, const KvRun& run, Positi
 template <int kQueries>
 void AddValueScoresOfBlock(const QueryTile& tile, int first, const Segment& segment,
                            PositionRange positions) {
-  VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
+  VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
     if constexpr (Format::kHasScales) {
       AddQ8ValueScores<kQueries>(tile, first, *segment.run, positions);
     } else {

@@ -143,13 +143,13 @@ void SoftmaxQuery(const QueryTile& tile, int query, const SeenOffsets& seen,
   const Exponents exponents = {Broadcast(largest == -INFINITY ? 0.0f : largest), Broadcast(factor)};
   const int place = query - tile.unit_first;
   tile.span_max[place] = largest * factor;
-  tile.span_total[place] = VisitKvFormat(tile.task->v_element, [&]<class Format>(Format) {
+  tile.span_total[place] = VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
     // Codes are rounded to 2^-16 of the largest.
     constexpr int kErrorBits = Format::kHasScales ? 18 : 28;
     return WeighScores<kErrorBits>(scores, seen.steps, exponents,
                                    products.template SinkOf<Format>(tile, query, seen.steps));
   });
-  if (!KvHasScales(tile.task->v_element)) return;
+  if (!KvHasScales(tile.task->v_type)) return;
   tile.weight_step[place] = tile.code_step;
   if (tile.code_tainted) tile.weight_step[place] += TaintOf(tile, scores, seen.steps, exponents);
 }

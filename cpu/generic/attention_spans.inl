@@ -77,7 +77,7 @@ void AttendTile(QueryTile& tile, Products& products) {
       products.Score(tile);
       for (int row = tile.unit_row; row < tile.unit_row + tile.unit_rows; ++row) {
         const SeenOffsets seen = FindSeen(tile, row);
-        if (KvHasScales(tile.task->v_element)) ChooseCodeScales(tile, row, seen);
+        if (KvHasScales(tile.task->v_type)) ChooseCodeScales(tile, row, seen);
         for (int q = row * heads; q < (row + 1) * heads; ++q) {
           products.Finish(tile, q);
           SoftmaxQuery(tile, q, seen, products);

@@ -19,7 +19,7 @@ inline void StoreNumbers(uint16_t* to, F32 numbers, int64_t count) {
   StoreF16Partial(to, ClampToF16(numbers), count);
 }
 
-void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+void StoreKey(const float* key, int64_t k_dim, KvType element, int slot, std::byte* tile,
               float* scale) {
   VisitKvFormat(element, [&]<class Format>(Format) {
     using Number = typename Format::Number;
@@ -46,7 +46,7 @@ void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std:
   });
 }
 
-void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* tile,
+void StoreValue(const float* value, int64_t v_dim, KvType element, int slot, std::byte* tile,
                 float* scale) {
   VisitKvFormat(element, [&]<class Format>(Format) {
     using Number = typename Format::Number;

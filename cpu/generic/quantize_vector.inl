@@ -3,7 +3,7 @@
 // Included inside an instruction set's namespace and target region, after its simd.inl and
 // math.inl.
 
-// Codes and scale of KvElement::kQ8; codes[count] and following up to a multiple of 4 become 0.
+// Codes and scale of KvType::kQ8; codes[count] and following up to a multiple of 4 become 0.
 inline float QuantizeVector(const float* values, int64_t count, int8_t* codes) {
   // Without the sign, floats are ordered as their bits are, and what is not finite comes last.
   constexpr uint32_t kInfinity = 0x7f800000u;

@@ -194,7 +194,7 @@ inline void ScanState(const ScanTask& task, Number* state) {
 }
 
 void Scan(const ScanTask& task) {
-  if (task.state_element == KvElement::kF16) {
+  if (task.state_type == KvType::kF16) {
     ScanState(task, static_cast<uint16_t*>(task.state));
   } else {
     ScanState(task, static_cast<float*>(task.state));

@@ -41,7 +41,7 @@ inline void SelectiveScanState(const SelectiveScanTask& task, Number* numbers) {
 }
 
 void SelectiveScan(const SelectiveScanTask& task) {
-  if (task.state_element == KvElement::kF16) {
+  if (task.state_type == KvType::kF16) {
     SelectiveScanState(task, static_cast<uint16_t*>(task.state));
   } else {
     SelectiveScanState(task, static_cast<float*>(task.state));

@@ -13,9 +13,6 @@
 
 namespace kvant::cpu {
 
-// Dimensions of a q8 vector at most.
-inline constexpr int kKvQ8DimMax = 1024;
-
 // The largest code of a weight that meets q8 values: sums over the kAttentionSpan positions of a
 // span stay below 2^31.
 inline constexpr int kKvWeightCodeMax = 32767;
@@ -105,8 +102,8 @@ struct AttentionTask {
   int heads_per_kv;
   int k_dim;
   int v_dim;
-  KvElement k_element;
-  KvElement v_element;
+  KvType k_type;
+  KvType v_type;
   float scale;
   int64_t window;
   // By first position; the runs of a row do not overlap. They may start after the first visible

@@ -49,14 +49,14 @@ struct ScanTask {
   const float* decays;  // one for each row, or [depth] for each
   const float* gains;   // one for each row, with the same stride; of kAdd and kDelta
   int64_t gate_stride;
-  void* state;  // of state_element; columns beyond `cols` are zeros and stay so
+  void* state;  // of state_type; columns beyond `cols` are zeros and stay so
   float* out;
   int64_t out_stride;
   const float* bonus = nullptr;    // [depth], of kWkv6
   const float* erasers = nullptr;  // [depth] for each row, of kWkv7
   const float* writers = nullptr;  // likewise, with the same stride
   int64_t eraser_stride = 0;
-  KvElement state_element = KvElement::kF32;  // or kF16
+  KvType state_type = KvType::kF32;  // or kF16
 };
 
 // The scan of Mamba 1, whose steps differ from column to column: for each row in turn and each
@@ -76,10 +76,10 @@ struct SelectiveScanTask {
   int64_t bc_stride;
   const float* rates;  // [depth][kScanColumns]; zeros in columns beyond `cols`
   const float* skips;  // [cols]
-  void* state;         // of state_element, as in ScanTask
+  void* state;         // of state_type, as in ScanTask
   float* out;
   int64_t out_stride;
-  KvElement state_element = KvElement::kF32;  // or kF16
+  KvType state_type = KvType::kF32;  // or kF16
 };
 
 }  // namespace kvant::cpu

@@ -85,13 +85,13 @@ struct KernelTable {
 
   // Writes one token's key (k_dim floats) as column `slot` (0..15) of a key tile, and the scale of
   // a q8 key. F16 is rounded to nearest even and clamped to the finite range.
-  void (*store_key)(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+  void (*store_key)(const float* key, int64_t k_dim, KvType type, int slot, std::byte* tile,
                     float* scale);
 
   // Writes one token's value (v_dim floats) as token `slot` (0..3) of a value tile, and the scale
   // of a q8 value.
-  void (*store_value)(const float* value, int64_t v_dim, KvElement element, int slot,
-                      std::byte* group, float* scale);
+  void (*store_value)(const float* value, int64_t v_dim, KvType type, int slot, std::byte* group,
+                      float* scale);
 
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
                                     KeyForm key_form);

@@ -51,7 +51,7 @@ void ForEachPosition(const Query& query, int64_t begin, int64_t end, const Visit
 template <class Format>
 auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
   const size_t t = static_cast<size_t>(token);
-  const std::byte* group = run.values + ValueTileOffset(task.v_element, task.v_dim, t);
+  const std::byte* group = run.values + ValueTileOffset(task.v_type, task.v_dim, t);
   return Format::ValueNumber(group + Format::ValuePlace(t % kValueTileTokens,
                                                         static_cast<size_t>(d),
                                                         static_cast<size_t>(task.v_dim)));
@@ -60,7 +60,7 @@ auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d
 // The product of a query's first part and a value, times the task's scale.
 float ValueProduct(const Query& query, const KvRun& run, int64_t token) {
   const AttentionTask& task = query.task;
-  return VisitKvFormat(task.v_element, [&]<class Format>(Format) {
+  return VisitKvFormat(task.v_type, [&]<class Format>(Format) {
     if constexpr (Format::kHasScales) {
       int dot = 0;
       for (int64_t d = 0; d < task.v_dim; ++d) {
@@ -82,16 +82,16 @@ float ValueProduct(const Query& query, const KvRun& run, int64_t token) {
 // What the product of a query and what a key tile holds is multiplied by to become a score.
 float TileFactor(const Query& query) {
   const AttentionTask& task = query.task;
-  return KvHasScales(task.k_element) ? query.codes.scale() * task.scale : task.scale;
+  return KvHasScales(task.k_type) ? query.codes.scale() * task.scale : task.scale;
 }
 
 // The product of what a key tile holds and the query.
 float TileProduct(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
   const size_t token = static_cast<size_t>(position - run.first_position);
-  const std::byte* tile = run.keys + KeyTileOffset(task.k_element, task.k_dim, token);
+  const std::byte* tile = run.keys + KeyTileOffset(task.k_type, task.k_dim, token);
   const size_t slot = token % kKeyTileTokens;
-  return VisitKvFormat(task.k_element, [&]<class Format>(Format) {
+  return VisitKvFormat(task.k_type, [&]<class Format>(Format) {
     const auto number = [&](int64_t d) {
       return Format::KeyNumber(tile + Format::KeyPlace(slot, static_cast<size_t>(d)));
     };
@@ -209,7 +209,7 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
   const float base = std::isinf(span.max) && span.max < 0 ? 0.0f : span.max;
   span.max *= factor;
   float lanes[kSumLanes] = {};
-  VisitKvFormat(task.v_element, [&]<class Format>(Format) {
+  VisitKvFormat(task.v_type, [&]<class Format>(Format) {
     constexpr int kErrorBits = Format::kHasScales ? 18 : 28;
     ForEachPosition(query, begin, end, [&](const KvRun&, int64_t position) {
       seen[position] = Exp2<kErrorBits>(seen[position], base, factor);
@@ -316,9 +316,9 @@ void ForEachQuery(const AttentionTask& task, bool quantize, const Visit& visit) 
     for (int64_t head = 0; head < task.heads_per_kv; ++head) {
       const float* latent = task.queries + row * task.query_row_stride + head * task.query_dim();
       const float* values = latent + task.query_dim() - task.k_dim;
-      const bool codes = quantize && KvHasScales(task.k_element);
+      const bool codes = quantize && KvHasScales(task.k_type);
       const bool latent_codes =
-          quantize && task.key_form == KeyForm::kValueFirst && KvHasScales(task.v_element);
+          quantize && task.key_form == KeyForm::kValueFirst && KvHasScales(task.v_type);
       visit(Query{task, values, row, head, QuantizedVector(values, codes ? task.k_dim : 0), latent,
                   QuantizedVector(latent, latent_codes ? task.v_dim : 0)});
     }

@@ -108,7 +108,7 @@ void ForEachNumber(const float* values, int64_t count, int64_t padded, float* sc
   }
 }
 
-void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std::byte* tile,
+void StoreKey(const float* key, int64_t k_dim, KvType element, int slot, std::byte* tile,
               float* scale) {
   VisitKvFormat(element, [&]<class Format>(Format) {
     const auto padded = static_cast<int64_t>(Format::KeyDims(static_cast<size_t>(k_dim)));
@@ -120,7 +120,7 @@ void StoreKey(const float* key, int64_t k_dim, KvElement element, int slot, std:
   });
 }
 
-void StoreValue(const float* value, int64_t v_dim, KvElement element, int slot, std::byte* group,
+void StoreValue(const float* value, int64_t v_dim, KvType element, int slot, std::byte* group,
                 float* scale) {
   VisitKvFormat(element, [&]<class Format>(Format) {
     ForEachNumber<Format>(value, v_dim, v_dim, scale, [&](int64_t d, auto number) {

@@ -1,4 +1,4 @@
-// A key, value or query vector as int8 with one scale, in plain code: KvElement::kQ8.
+// A key, value or query vector as int8 with one scale, in plain code: KvType::kQ8.
 #pragma once
 
 #include <algorithm>

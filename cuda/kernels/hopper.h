@@ -260,7 +260,7 @@ class HopperRows : public HopperCopies<kDims, kCodes> {
   template <class Block>
   KVANT_GPU void Weigh(Block& block, const AttentionParams& p, const Piece& piece, int span) {
     const SpanHead* head = HeadOf(block.shared, span);
-    if (kCodes && p.blocks.k_element == Element::kInt8) ScaleScores(block, span);
+    if (kCodes && p.blocks.k_type == Element::kInt8) ScaleScores(block, span);
     if (head->seen == 0) Mask(block, *head, span);
     if (head->changes != 0 || head->hides != 0) Change(block, p, piece, span);
     block.Each([&](int t) {

@@ -89,11 +89,11 @@ class HopperCopies {
       for (int at = t; at < kSpanPositions; at += kThreads) {
         const std::byte* bytes = BlockOf(p.blocks, head->blocks[at / kBlockPositions]);
         const int of_head = block.y * kBlockPositions + at % kBlockPositions;
-        if (p.blocks.k_element == Element::kInt8) {
+        if (p.blocks.k_type == Element::kInt8) {
           KeyScalesOf(block.shared, span)[at] =
               reinterpret_cast<const float*>(bytes + p.blocks.key_scales)[of_head];
         }
-        if (p.blocks.v_element == Element::kInt8) {
+        if (p.blocks.v_type == Element::kInt8) {
           FactorsAt(block.shared, span)[at] =
               FactorsOf(reinterpret_cast<const float*>(bytes + p.blocks.value_scales)[of_head]);
         }
@@ -106,15 +106,15 @@ class HopperCopies {
   KVANT_GPU void ProduceKeys(Block& block, const AttentionParams& p, int span, int tile) {
     std::byte* to = block.shared + At::kRing + number_ % At::kSlots * At::kSlotBytes;
     block.WaitEmpty(number_);
-    if (kCodes && p.blocks.k_element == Element::kInt8) {
+    if (kCodes && p.blocks.k_type == Element::kInt8) {
       BringKeyCodes(block, p.blocks, span, tile, to);
     } else if (p.blocks.k_dim == kDims) {
       BringKeys<true>(block, p.blocks, span, tile, to);
     } else {
       BringKeys<false>(block, p.blocks, span, tile, to);
     }
-    block.ArriveFull(number_, kCodes && p.blocks.k_element == Element::kInt8 ? Brought::kWritten
-                                                                             : Brought::kCopied);
+    block.ArriveFull(number_, kCodes && p.blocks.k_type == Element::kInt8 ? Brought::kWritten
+                                                                          : Brought::kCopied);
     ++number_;
   }
 
@@ -123,15 +123,15 @@ class HopperCopies {
                                int tile) {
     std::byte* to = block.shared + At::kRing + number_ % At::kSlots * At::kSlotBytes;
     block.WaitEmpty(number_);
-    if (kCodes && p.blocks.v_element == Element::kInt8) {
+    if (kCodes && p.blocks.v_type == Element::kInt8) {
       BringValueCodes(block, p, piece, span, tile, to);
     } else if (p.blocks.v_dim == kDims) {
       BringValues<true>(block, p, piece, span, tile, to);
     } else {
       BringValues<false>(block, p, piece, span, tile, to);
     }
-    block.ArriveFull(number_, kCodes && p.blocks.v_element == Element::kInt8 ? Brought::kWritten
-                                                                             : Brought::kCopied);
+    block.ArriveFull(number_, kCodes && p.blocks.v_type == Element::kInt8 ? Brought::kWritten
+                                                                          : Brought::kCopied);
     ++number_;
   }
 

@@ -180,11 +180,10 @@ class LatentRows : public SpanSlots<kLatentMost, 1, 1> {
     block.Each([&](int t) {
       const int slot = 8 * n + t % 4 * 2;
       const Words2 ones = {{0x3f800000, 0x3f800000}};
-      const bool v_codes = from.v_element == Element::kInt8;
+      const bool v_codes = from.v_type == Element::kInt8;
       value_scales[t] = v_codes ? Block::Load8(bytes + from.value_scales + slot * 4) : ones;
-      key_scales[t] = from.k_element == Element::kInt8
-                          ? Block::Load8(bytes + from.key_scales + slot * 4)
-                          : ones;
+      key_scales[t] =
+          from.k_type == Element::kInt8 ? Block::Load8(bytes + from.key_scales + slot * 4) : ones;
       if (v_codes) {
         value_scale[t] = reinterpret_cast<const float*>(bytes + from.value_scales)[t % 32];
       }
@@ -215,7 +214,7 @@ class LatentRows : public SpanSlots<kLatentMost, 1, 1> {
   KVANT_GPU void MeetValues(Block& block, const AttentionParams& p, const std::byte* values, int n,
                             PerThread<float> (&sums)[2][4]) {
     const int v_dim = kAllDims ? kLatentMost : p.blocks.v_dim;
-    const bool codes = p.blocks.v_element == Element::kInt8;
+    const bool codes = p.blocks.v_type == Element::kInt8;
 #pragma unroll 2
     for (int first = 0; first < v_dim; first += 32) {
       PerThread<uint32_t> b[4];
@@ -247,7 +246,7 @@ class LatentRows : public SpanSlots<kLatentMost, 1, 1> {
     const int steps_before = at_.steps - (k_dim + 15) / 16;
     for (int step = 0; step * 16 < k_dim; ++step) {
       PerThread<uint32_t> b[2];
-      if (p.blocks.k_element == Element::kInt8) {
+      if (p.blocks.k_type == Element::kInt8) {
         block.Each([&](int t) {
 #pragma unroll
           for (int part = 0; part < 2; ++part) b[part][t] = KeyCodes(keys, k_dim, step, n, part, t);

@@ -42,8 +42,8 @@ struct SpanLayout {
 };
 KVANT_BOTH constexpr int SlotBytes(int bytes) { return (bytes + 127) / 128 * 128; }
 KVANT_BOTH constexpr SpanLayout BlockLayoutOf(const LayerBlocks& blocks) {
-  const bool k_codes = blocks.k_element == Element::kInt8;
-  const bool v_codes = blocks.v_element == Element::kInt8;
+  const bool k_codes = blocks.k_type == Element::kInt8;
+  const bool v_codes = blocks.v_type == Element::kInt8;
   SpanLayout at = {};
   at.steps = (blocks.k_dim + 15) / 16;
   at.key_bytes = kBlockPositions * blocks.k_dim * (k_codes ? 1 : 2);

@@ -84,8 +84,8 @@ struct LayerBlocks {
   int32_t kv_heads;
   int32_t k_dim;  // multiples of 8
   int32_t v_dim;
-  Element k_element;
-  Element v_element;
+  Element k_type;
+  Element v_type;
   KeyForm key_form = KeyForm::kStored;
 };
 

@@ -26,7 +26,7 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
         BlockOf(from, entry.block) + from.keys + static_cast<int64_t>(block.y) * at_.key_bytes;
     if (from.k_dim != kDims) {
       CopyRows(block, to, at_.key_bytes, keys, at_.key_bytes, at_.key_bytes);
-    } else if (from.k_element == Element::kInt8) {
+    } else if (from.k_type == Element::kInt8) {
       CopyRows<kBlockPositions * kDims, kCopyStep, kCopyStep>(block, to, keys);
     } else {
       CopyRows<kBlockPositions * kDims * 2, kCopyStep, kCopyStep>(block, to, keys);
@@ -37,14 +37,14 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
     std::byte* to = Slot(block, warp);
     const std::byte* values =
         BlockOf(from, entry.block) + from.values + static_cast<int64_t>(block.y) * at_.value_bytes;
-    if (from.v_element == Element::kInt8) {
+    if (from.v_type == Element::kInt8) {
       const std::byte* scales =
           BlockOf(from, entry.block) + from.value_scales + block.y * kBlockPositions * 4;
       block.Each([&](int t) { value_scale_[t] = reinterpret_cast<const float*>(scales)[t % 32]; });
     }
     if (from.v_dim != kDims) {
       CopyRows(block, to, at_.value_row, values, at_.value_row_bytes, at_.value_bytes);
-    } else if (from.v_element == Element::kInt8) {
+    } else if (from.v_type == Element::kInt8) {
       CopyRows<kBlockPositions * kDims, kDims * 4, kDims * 4 + kCodePad>(block, to, values);
     } else {
       CopyRows<kBlockPositions * kDims * 2, kDims * 2, kDims * 2 + kValuePad>(block, to, values);
@@ -53,7 +53,7 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
   // scores_ = what the queries give for the warp's block, once its keys are there.
   template <class Block>
   KVANT_GPU void ScoreEntry(Block& block, const AttentionParams& p, const Entry& entry, int warp) {
-    const bool codes = p.blocks.k_element == Element::kInt8;
+    const bool codes = p.blocks.k_type == Element::kInt8;
     PerThread<Words2> scales[4];  // under way while the keys are
     if (codes) LoadKeyScales(block, p.blocks, entry, scales);
     block.Each([&](int t) {
@@ -97,7 +97,7 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
     block.Each([&](int t) {
       const int slot = t % 32;
       const bool written = IsWritten(p, piece, entry, slot);
-      if (p.blocks.v_element == Element::kInt8) {
+      if (p.blocks.v_type == Element::kInt8) {
         const ScaleFactors of = written ? FactorsOf(scales[t]) : ScaleFactors{0, 0};
         factors[slot] = of.part;
         factors[kBlockPositions + slot] = of.power;
@@ -112,7 +112,7 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
   template <class Block>
   KVANT_GPU void AddValues(Block& block, const AttentionParams& p, int warp, int begin, int end) {
     const bool whole = p.blocks.v_dim == kDims;
-    if (p.blocks.v_element == Element::kInt8) {
+    if (p.blocks.v_type == Element::kInt8) {
       whole ? AddBlocks<true, kDims>(block, p, warp, begin, end)
             : AddBlocks<true, 0>(block, p, warp, begin, end);
     } else {

@@ -49,7 +49,7 @@ KVANT_GPU void StoreKey(const LayerBlocks& to, std::byte* bytes, int head, int t
   const int tile = token / kKeyTilePositions;
   const int slot = token % kKeyTilePositions;
   std::byte* keys = bytes + to.keys;
-  if (to.k_element == Element::kF16) {
+  if (to.k_type == Element::kF16) {
     Half* numbers =
         reinterpret_cast<Half*>(keys) + static_cast<int64_t>(head) * kBlockPositions * to.k_dim;
     for (int d = lane; d < to.k_dim; d += 32) {
@@ -73,7 +73,7 @@ KVANT_GPU void StoreValue(const LayerBlocks& to, std::byte* bytes, int head, int
   const int tile = token / kValueTilePositions;
   const int slot = token % kValueTilePositions;
   std::byte* values = bytes + to.values;
-  if (to.v_element == Element::kF16) {
+  if (to.v_type == Element::kF16) {
     Half* numbers =
         reinterpret_cast<Half*>(values) + static_cast<int64_t>(head) * kBlockPositions * to.v_dim;
     for (int d = lane; d < to.v_dim; d += 32) {

@@ -62,9 +62,9 @@ struct PassShape {
     int64_t source = 0;         // positions of its source
   };
   struct CacheTypes {
-    cpu::KvElement keys;
-    cpu::KvElement values;
-    cpu::KvElement states = cpu::KvElement::kF32;  // what scans keep
+    KvType k_type;
+    KvType v_type;
+    KvType state_type = KvType::kF32;  // what scans keep
   };
 
   RowCounts rows;
@@ -74,7 +74,7 @@ struct PassShape {
 
   // Of all parts' states, so many numbers of scans in each.
   double ScanBytes(int64_t numbers) const {
-    const bool halves = cache.has_value() && cache->states == cpu::KvElement::kF16;
+    const bool halves = cache.has_value() && cache->state_type == KvType::kF16;
     return static_cast<double>(parts.size()) * static_cast<double>(numbers) * (halves ? 2 : 4);
   }
 };

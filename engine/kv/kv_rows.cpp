@@ -30,7 +30,7 @@ struct Spot {
 
   // One side, keys or values: the tile that holds the token, and the token's column in it.
   struct Side {
-    cpu::KvElement type;
+    KvType type;
     size_t dim;
     size_t column;
     std::byte* bytes;
@@ -57,7 +57,7 @@ void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64
                 std::byte* elements, float* scale) {
   const Spot spot(cache, at, entry, position, Access::kRead);
   const Spot::Side& key = spot.key;
-  const size_t bytes = cpu::KvElementBytes(key.type);
+  const size_t bytes = cpu::KvNumberBytes(key.type);
   cpu::VisitKvFormat(key.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < key.dim; ++d) {
       std::memcpy(elements + d * bytes, key.bytes + Format::KeyPlace(key.column, d), bytes);
@@ -71,7 +71,7 @@ void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int6
                  const std::byte* elements, float scale) {
   const Spot spot(cache, at, entry, position, Access::kChange);
   const Spot::Side& key = spot.key;
-  const size_t bytes = cpu::KvElementBytes(key.type);
+  const size_t bytes = cpu::KvNumberBytes(key.type);
   cpu::VisitKvFormat(key.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < Format::KeyDims(key.dim); ++d) {
       std::byte* number = key.bytes + Format::KeyPlace(key.column, d);
@@ -90,7 +90,7 @@ void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int
                   std::byte* elements, float* scale) {
   const Spot spot(cache, at, entry, position, Access::kRead);
   const Spot::Side& value = spot.value;
-  const size_t bytes = cpu::KvElementBytes(value.type);
+  const size_t bytes = cpu::KvNumberBytes(value.type);
   cpu::VisitKvFormat(value.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < value.dim; ++d) {
       std::memcpy(elements + d * bytes,
@@ -104,7 +104,7 @@ void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, in
                    const std::byte* elements, float scale) {
   const Spot spot(cache, at, entry, position, Access::kChange);
   const Spot::Side& value = spot.value;
-  const size_t bytes = cpu::KvElementBytes(value.type);
+  const size_t bytes = cpu::KvNumberBytes(value.type);
   cpu::VisitKvFormat(value.type, [&]<class Format>(Format) {
     for (size_t d = 0; d < value.dim; ++d) {
       std::memcpy(value.bytes + Format::ValuePlace(value.column, d, value.dim),
@@ -114,9 +114,8 @@ void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, in
   });
 }
 
-void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int64_t dim,
-               float* values) {
-  const size_t bytes = cpu::KvElementBytes(type);
+void DecodeRow(KvType type, const std::byte* elements, float scale, int64_t dim, float* values) {
+  const size_t bytes = cpu::KvNumberBytes(type);
   cpu::VisitKvFormat(type, [&]<class Format>(Format) {
     for (size_t d = 0; d < static_cast<size_t>(dim); ++d) {
       const auto number = static_cast<float>(Format::ValueNumber(elements + d * bytes));

@@ -37,8 +37,7 @@ void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, in
                    const std::byte* elements, float scale);
 
 // Canonical elements as floats. Rows of a group with rotate_keys or rotate_values stay rotated.
-void DecodeRow(cpu::KvElement type, const std::byte* elements, float scale, int64_t dim,
-               float* values);
+void DecodeRow(KvType type, const std::byte* elements, float scale, int64_t dim, float* values);
 
 // A token's place in a cache layer and head.
 struct Row {

@@ -1,5 +1,6 @@
 #include "kvant/kv_type.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/result.h"
@@ -8,33 +9,37 @@
 namespace kvant {
 namespace {
 
-struct Row {
-  cpu::KvElement type;
-  std::string_view name;
-  std::string_view other_name;  // accepted too; empty: none
-};
-
-constexpr std::array kRows = {
-    Row{cpu::KvElement::kF32, "f32", ""},
-    Row{cpu::KvElement::kF16, "f16", ""},
-    Row{cpu::KvElement::kQ8, "q8", "q8_0"},
-};
+// In the list's order.
+template <class... Formats>
+constexpr std::array<KvType, sizeof...(Formats)> TypesOf(cpu::KvFormatTypes<Formats...> /*list*/) {
+  return {Formats::kType...};
+}
+constexpr std::array kTypes = TypesOf(cpu::KvFormatList());
 
 }  // namespace
 
-std::string_view KvTypeName(cpu::KvElement type) {
-  for (const Row& row : kRows) {
-    if (row.type == type) return row.name;
+std::span<const KvType> AllKvTypes() { return kTypes; }
+
+std::string_view KvTypeName(KvType type) { return cpu::KvTraitsOf(type).name; }
+
+std::string KvTypeNames(std::span<const KvType> types) {
+  std::string names;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (i > 0) names += i + 1 < types.size() ? ", " : " or ";
+    names += KvTypeName(types[i]);
   }
-  return "";
+  return names;
 }
 
-Result<cpu::KvElement> ParseKvType(std::string_view name) {
-  for (const Row& row : kRows) {
-    if (name == row.name || (name == row.other_name && !name.empty())) return row.type;
-  }
-  return MakeError(ErrorCode::kInvalid, "KV cache type: expected f32, f16 or q8, found \"{}\"",
-                   name);
+Result<KvType> ParseKvType(std::string_view name) {
+  const auto is_named = [name](KvType type) {
+    const cpu::KvTraits& traits = cpu::KvTraitsOf(type);
+    return !name.empty() && (name == traits.name || name == traits.other_name);
+  };
+  const auto* const found = std::ranges::find_if(kTypes, is_named);
+  if (found != kTypes.end()) return *found;
+  return MakeError(ErrorCode::kInvalid, "KV cache type: expected {}, found \"{}\"",
+                   KvTypeNames(kTypes), name);
 }
 
 }  // namespace kvant

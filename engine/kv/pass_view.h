@@ -60,7 +60,7 @@ class PassView {
   };
   StatePlace StateOf(int layer, int part) const;
   // What the scans of a layer with a state keep their numbers as.
-  cpu::KvElement StateElement(int layer) const { return shape(layer).k_type; }
+  KvType StateType(int layer) const { return shape(layer).k_type; }
 
   // Where a token of a tile's part stores its key and value.
   struct Place {

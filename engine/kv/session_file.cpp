@@ -22,8 +22,8 @@ static_assert(std::endian::native == std::endian::little,
 using ReadRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, std::byte*, float*);
 
 void PutRows(SectionWriter& out, const Cache& cache, CacheHead at, BlockId block, uint32_t rows,
-             cpu::KvElement type, int dim, ReadRow read) {
-  const size_t bytes = cpu::KvElementBytes(type) * static_cast<size_t>(dim);
+             KvType type, int dim, ReadRow read) {
+  const size_t bytes = cpu::KvNumberBytes(type) * static_cast<size_t>(dim);
   std::vector<std::byte> elements(bytes);
   std::vector<float> scales;
   for (uint32_t row = 0; row < rows; ++row) {

@@ -22,7 +22,7 @@ using WriteRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, c
 
 // One side, keys or values, of a block in one layer and head.
 struct Side {
-  cpu::KvElement type;
+  KvType type;
   int dim;
   WriteRow write;
 };
@@ -37,7 +37,7 @@ Status CheckScale(const SectionReader& in, float scale) {
 Status GetRows(SectionReader& in, Cache& cache, CacheHead at, BlockId block, int64_t rows,
                const Side& side) {
   const size_t count = static_cast<size_t>(rows);
-  const size_t bytes = cpu::KvElementBytes(side.type) * static_cast<size_t>(side.dim);
+  const size_t bytes = cpu::KvNumberBytes(side.type) * static_cast<size_t>(side.dim);
   const bool has_scales = cpu::VisitKvFormat(side.type, [](auto f) { return f.kHasScales; });
   const std::byte* elements = nullptr;
   const std::byte* scales = nullptr;

@@ -1,8 +1,10 @@
 #include "engine/model/offload_layers.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/result.h"
+#include "cpu/kv_format_list.h"
 #include "engine/graph/plan.h"
 
 namespace kvant {
@@ -46,11 +48,14 @@ Status CheckOffload(const Model& model, const SessionOptions& options) {
   if (!options.kv_cache) {
     return MakeError(ErrorCode::kInvalid, "offload: expected a KV cache, found none");
   }
+  const auto on_device = [](KvType type) { return cpu::KvTraitsOf(type).on_device; };
   for (const KvType type : {options.k_type, options.v_type}) {
-    if (type == KvType::kF16 || type == KvType::kQ8) continue;
+    if (on_device(type)) continue;
+    std::vector<KvType> expected;
+    std::ranges::copy_if(AllKvTypes(), std::back_inserter(expected), on_device);
     return MakeError(ErrorCode::kNotSupported,
-                     "offload: expected keys and values of type f16 or q8, found {}",
-                     KvTypeName(type));
+                     "offload: expected keys and values of type {}, found {}",
+                     KvTypeNames(expected), KvTypeName(type));
   }
   for (const int layer : options.offload_layers) {
     if (layer >= 0 && layer < layers) continue;

@@ -35,14 +35,14 @@ std::string_view PolicyOf(const graph::CacheLayer& layer) {
 // The words of 32 bits of a recurrent layer's state, and what its scans keep.
 struct StateWords {
   int64_t words;
-  cpu::KvElement type;
+  KvType type;
 };
 
 StateWords StateWordsOf(const graph::CacheLayer& layer, const SessionOptions& options) {
-  if (layer.scan_floats == 0 || options.state_type == cpu::KvElement::kF32) {
-    return {layer.state_floats, cpu::KvElement::kF32};
+  if (layer.scan_floats == 0 || options.state_type == KvType::kF32) {
+    return {layer.state_floats, KvType::kF32};
   }
-  return {layer.state_floats - layer.scan_floats / 2, cpu::KvElement::kF16};
+  return {layer.state_floats - layer.scan_floats / 2, KvType::kF16};
 }
 
 // Recurrent layers with states of this size. Their type is not that of keys and values: what states
@@ -59,8 +59,8 @@ kv::GroupShape StateGroup(const StateWords& state, const SessionOptions& options
 
 // Of keys and values. What an encoder keeps, of one layer for a moment, is as exact as its sums.
 struct RowTypes {
-  cpu::KvElement keys;
-  cpu::KvElement values;
+  KvType k_type;
+  KvType v_type;
 };
 
 RowTypes RowTypesOf(const graph::CacheLayer& layer, const SessionOptions& options) {
@@ -69,7 +69,7 @@ RowTypes RowTypesOf(const graph::CacheLayer& layer, const SessionOptions& option
     case graph::Keeps::kSource:
       return {options.source_k_type.value_or(options.k_type),
               options.source_v_type.value_or(options.v_type)};
-    case graph::Keeps::kEncoder: return {cpu::KvElement::kF32, cpu::KvElement::kF32};
+    case graph::Keeps::kEncoder: return {KvType::kF32, KvType::kF32};
   }
   return {options.k_type, options.v_type};
 }
@@ -83,10 +83,10 @@ kv::GroupShape RowGroup(const graph::CacheLayer& layer, int64_t source,
   shape.kv_heads = static_cast<int>(layer.kv_heads);
   shape.k_dim = static_cast<int>(layer.k_dim);
   shape.v_dim = static_cast<int>(layer.v_dim);
-  shape.k_type = types.keys;
-  shape.v_type = types.values;
-  shape.rotate_keys = options.kv_rotation && types.keys == cpu::KvElement::kQ8;
-  shape.rotate_values = options.kv_rotation && types.values == cpu::KvElement::kQ8;
+  shape.k_type = types.k_type;
+  shape.v_type = types.v_type;
+  shape.rotate_keys = options.kv_rotation && cpu::KvTraitsOf(types.k_type).is_rotated;
+  shape.rotate_values = options.kv_rotation && cpu::KvTraitsOf(types.v_type).is_rotated;
   shape.policy = PolicyOf(layer);
   shape.source = layer.keeps == graph::Keeps::kTokens ? 0 : source;
   return shape;

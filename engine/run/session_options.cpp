@@ -17,6 +17,19 @@ namespace kvant {
 
 static_assert(kSharedRowsMax == cpu::kManyTokens - 1);
 
+namespace {
+
+// kNotSupported for keys or values that the type has no room for.
+Status CheckHeadDim(KvType type, int64_t dim) {
+  const cpu::KvTraits& traits = cpu::KvTraitsOf(type);
+  if (dim <= traits.dim_max) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "KV cache type {}: expected heads of at most {} dimensions, found {}",
+                   traits.name, traits.dim_max, dim);
+}
+
+}  // namespace
+
 Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options) {
   if (options.context == 0) options.context = model.context_length();
   if (options.context < 1 || options.context > kContextMax) {
@@ -62,15 +75,8 @@ Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options
   options.source_v_type = options.source_v_type.value_or(options.v_type);
   for (const graph::CacheLayer& layer : model.plan().cache_layers()) {
     const bool of_source = layer.keeps == graph::Keeps::kSource;
-    const KvType keys = of_source ? *options.source_k_type : options.k_type;
-    const KvType values = of_source ? *options.source_v_type : options.v_type;
-    const int64_t dim = std::max(keys == cpu::KvElement::kQ8 ? layer.k_dim : 0,
-                                 values == cpu::KvElement::kQ8 ? layer.v_dim : 0);
-    if (dim > cpu::kKvQ8DimMax) {
-      return MakeError(ErrorCode::kNotSupported,
-                       "KV cache type q8: expected heads of at most {} dimensions, found {}",
-                       cpu::kKvQ8DimMax, dim);
-    }
+    KVANT_TRY(CheckHeadDim(of_source ? *options.source_k_type : options.k_type, layer.k_dim));
+    KVANT_TRY(CheckHeadDim(of_source ? *options.source_v_type : options.v_type, layer.v_dim));
   }
   options = WithDefaultOffload(model, std::move(options));
   KVANT_TRY(CheckOffload(model, options));

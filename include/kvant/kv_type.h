@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "kvant/result.h"
@@ -17,8 +19,13 @@ enum class KvType : uint8_t {
   kQ8,
 };
 
+std::span<const KvType> AllKvTypes();
+
 // "f32", "f16" or "q8".
 std::string_view KvTypeName(KvType type);
+
+// "f32, f16 or q8"
+std::string KvTypeNames(std::span<const KvType> types = AllKvTypes());
 
 // Reads these names, and "q8_0", which is what llama.cpp calls its nearest kind of "q8".
 Result<KvType> ParseKvType(std::string_view name);

@@ -85,12 +85,12 @@ TEST_P(AttentionDistances, Ed17AreThoseOfTheBucketsOfTransformers) {
       origins.push_back(p);
       last.push_back(both ? kFarthest : p);
     }
-    for (const KvElement element : {KvElement::kF32, KvElement::kF16}) {
+    for (const KvType element : {KvType::kF32, KvType::kF16}) {
       Shape shape;
       shape.k_dim = 8;
       shape.v_dim = 2;
       shape.heads_per_kv = kHeads;
-      shape.k_element = shape.v_element = element;
+      shape.k_type = shape.v_type = element;
       shape.cache_end = kPositions;
       shape.count = count;
       Cache cache(shape, {64});

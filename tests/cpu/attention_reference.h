@@ -27,8 +27,8 @@ struct Shape {
   int k_dim = 64;
   int v_dim = 64;
   int heads_per_kv = 4;
-  KvElement k_element = KvElement::kF32;
-  KvElement v_element = KvElement::kF32;
+  KvType k_type = KvType::kF32;
+  KvType v_type = KvType::kF32;
   int64_t window = 0;
   int64_t cache_begin = 0;  // first cached position, a multiple of 16
   int64_t cache_end = 0;
@@ -54,12 +54,12 @@ class Cache {
       const size_t tiles = static_cast<size_t>(CeilDiv(count, kKeyTileTokens));
       const size_t groups = static_cast<size_t>(CeilDiv(count, kValueTileTokens));
       const size_t value_bytes =
-          shape.v_element == KvElement::kQ8
-              ? groups * KvValueTileBytes(shape.v_element, shape.v_dim)
-              : static_cast<size_t>(count * shape.v_dim) * KvElementBytes(shape.v_element);
+          shape.v_type == KvType::kQ8
+              ? groups * KvValueTileBytes(shape.v_type, shape.v_dim)
+              : static_cast<size_t>(count * shape.v_dim) * KvNumberBytes(shape.v_type);
       Block& block = blocks_.emplace_back();
       block.keys = std::make_unique<GuardedArray<std::byte>>(
-          tiles * KvKeyTileBytes(shape.k_element, shape.k_dim));
+          tiles * KvKeyTileBytes(shape.k_type, shape.k_dim));
       block.values = std::make_unique<GuardedArray<std::byte>>(value_bytes);
       block.key_scales = std::make_unique<GuardedArray<float>>(tiles * kKeyTileTokens);
       block.value_scales = std::make_unique<GuardedArray<float>>(static_cast<size_t>(count));
@@ -75,8 +75,8 @@ class Cache {
     const Place place = PlaceOf(position);
     const int key_slot = static_cast<int>(position % kKeyTileTokens);
     const int value_slot = static_cast<int>(position % kValueTileTokens);
-    scalar.store_key(key, shape_.k_dim, shape_.k_element, key_slot, place.tile, place.key_scale);
-    scalar.store_value(value, shape_.v_dim, shape_.v_element, value_slot, place.group,
+    scalar.store_key(key, shape_.k_dim, shape_.k_type, key_slot, place.tile, place.key_scale);
+    scalar.store_value(value, shape_.v_dim, shape_.v_type, value_slot, place.group,
                        place.value_scale);
   }
 
@@ -84,25 +84,25 @@ class Cache {
   double Key(int64_t position, int d) const {
     const Place place = PlaceOf(position);
     const int64_t slot = position % kKeyTileTokens;
-    if (shape_.k_element == KvElement::kQ8) {
+    if (shape_.k_type == KvType::kQ8) {
       const int64_t i = (d / 4 * kKeyTileTokens + slot) * 4 + d % 4;
       return (static_cast<int>(place.tile[i]) - 128) * static_cast<double>(*place.key_scale);
     }
-    return Element(place.tile, shape_.k_element, d * kKeyTileTokens + slot);
+    return Element(place.tile, shape_.k_type, d * kKeyTileTokens + slot);
   }
   double Value(int64_t position, int d) const {
     const Place place = PlaceOf(position);
     const int64_t slot = position % kValueTileTokens;
-    if (shape_.v_element == KvElement::kQ8) {
+    if (shape_.v_type == KvType::kQ8) {
       const int8_t code = static_cast<int8_t>(place.group[d * kValueTileTokens + slot]);
       return static_cast<float>(code) * *place.value_scale;
     }
-    return Element(place.group, shape_.v_element, slot * shape_.v_dim + d);
+    return Element(place.group, shape_.v_type, slot * shape_.v_dim + d);
   }
 
   // Of q8 values; 0 for others, which have no codes.
   double ValueScale(int64_t position) const {
-    if (shape_.v_element != KvElement::kQ8) return 0;
+    if (shape_.v_type != KvType::kQ8) return 0;
     return static_cast<double>(*PlaceOf(position).value_scale);
   }
 
@@ -129,14 +129,14 @@ class Cache {
     while (position >= runs_[i].first_position + runs_[i].count) ++i;
     const size_t token = static_cast<size_t>(position - runs_[i].first_position);
     return {blocks_[i].keys->data() +
-                token / kKeyTileTokens * KvKeyTileBytes(shape_.k_element, shape_.k_dim),
+                token / kKeyTileTokens * KvKeyTileBytes(shape_.k_type, shape_.k_dim),
             blocks_[i].values->data() +
-                token / kValueTileTokens * KvValueTileBytes(shape_.v_element, shape_.v_dim),
+                token / kValueTileTokens * KvValueTileBytes(shape_.v_type, shape_.v_dim),
             blocks_[i].key_scales->data() + token, blocks_[i].value_scales->data() + token};
   }
 
-  static double Element(const std::byte* elements, KvElement type, int64_t i) {
-    if (type == KvElement::kF32) return reinterpret_cast<const float*>(elements)[i];
+  static double Element(const std::byte* elements, KvType type, int64_t i) {
+    if (type == KvType::kF32) return reinterpret_cast<const float*>(elements)[i];
     return F16ToF32(reinterpret_cast<const uint16_t*>(elements)[i]);
   }
 
@@ -171,8 +171,8 @@ inline Shape RandomShape(std::mt19937& generator) {
   shape.k_dim = OneOf(generator, {6, 8, 48, 64, 80, 96});
   shape.v_dim = OneOf(generator, {6, 8, 48, 64, 72, 75, 128});
   shape.heads_per_kv = OneOf(generator, {1, 2, 3, 4, 7, 8});
-  shape.k_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
-  shape.v_element = OneOf(generator, {KvElement::kF32, KvElement::kF16, KvElement::kQ8});
+  shape.k_type = OneOf(generator, {KvType::kF32, KvType::kF16, KvType::kQ8});
+  shape.v_type = OneOf(generator, {KvType::kF32, KvType::kF16, KvType::kQ8});
   shape.window = OneOf<int64_t>(generator, {0, 0, 1, 7, 32, 33, 600});
   if (generator() % 3 == 0) shape.window_kind = WindowKind::kSections;
   shape.cache_end = 1 + static_cast<int64_t>(generator() % 700);
@@ -253,8 +253,8 @@ inline AttentionTask MakeTask(const Shape& shape, std::span<const KvRun> runs,
           .heads_per_kv = shape.heads_per_kv,
           .k_dim = shape.k_dim,
           .v_dim = shape.v_dim,
-          .k_element = shape.k_element,
-          .v_element = shape.v_element,
+          .k_type = shape.k_type,
+          .v_type = shape.v_type,
           .scale = ScaleOf(shape),
           .window = shape.window,
           .runs = runs,
@@ -346,14 +346,14 @@ inline std::vector<double> AsQ8(const float* values, int dim) {
 }
 
 // A query as it meets what is stored as `element`.
-inline std::vector<double> AsMet(KvElement element, const float* values, int dim) {
-  return element == KvElement::kQ8 ? AsQ8(values, dim) : std::vector<double>(values, values + dim);
+inline std::vector<double> AsMet(KvType element, const float* values, int dim) {
+  return element == KvType::kQ8 ? AsQ8(values, dim) : std::vector<double>(values, values + dim);
 }
 
 // How far a product with what is stored as `element` may be from its value, beside roundings.
-inline double ProductError(const Shape& shape, KvElement element) {
-  if (!shape.in_parts || element == KvElement::kQ8) return 0.0;
-  return element == KvElement::kF16 ? 0x1p-15 : 0x1p-22;
+inline double ProductError(const Shape& shape, KvType element) {
+  if (!shape.in_parts || element == KvType::kQ8) return 0.0;
+  return element == KvType::kF16 ? 0x1p-15 : 0x1p-22;
 }
 
 // The scores of the visible positions, and how far a float computation of one may be from it.
@@ -365,8 +365,8 @@ struct ExactScores {
 inline ExactScores ScoreExactly(const Shape& shape, const Cache& cache, const float* values,
                                 int head, int64_t position) {
   const int first = shape.query_dim() - shape.k_dim;  // numbers that meet values
-  const std::vector<double> latent = AsMet(shape.v_element, values, first);
-  const std::vector<double> query = AsMet(shape.k_element, values + first, shape.k_dim);
+  const std::vector<double> latent = AsMet(shape.v_type, values, first);
+  const std::vector<double> query = AsMet(shape.k_type, values + first, shape.k_dim);
   ExactScores exact;
   for (int64_t p = FirstVisible(shape, position); p <= position; ++p) {
     double dot = 0.0;
@@ -379,7 +379,7 @@ inline ExactScores ScoreExactly(const Shape& shape, const Cache& cache, const fl
     for (int d = 0; d < shape.k_dim; ++d) add(query[static_cast<size_t>(d)] * cache.Key(p, d));
     const double scale = ScaleOf(shape);
     double score = scale * dot;
-    double error = ((shape.query_dim() + 4) * kRounding + ProductError(shape, shape.k_element)) *
+    double error = ((shape.query_dim() + 4) * kRounding + ProductError(shape, shape.k_type)) *
                    scale * magnitude;
     if (shape.score_cap > 0) {
       const double cap = shape.score_cap;
@@ -406,13 +406,13 @@ inline Exact ExactAttention(const Shape& shape, const Cache& cache, const float*
   const double sink = has_sink ? static_cast<double>(shape.sinks[static_cast<size_t>(head)]) : 0;
   const double max = has_sink ? std::max(sink, *highest) : *highest;
   const double spread = max - *lowest;
-  const double exponential_error = shape.v_element == KvElement::kQ8 ? 0x1p-18 : 4 * kRounding;
+  const double exponential_error = shape.v_type == KvType::kQ8 ? 0x1p-18 : 4 * kRounding;
   const double weight_error = score_error + exponential_error + kRounding * (4 * spread + 4 + 2);
   const double spans =
       static_cast<double>(position / kAttentionSpan - begin / kAttentionSpan + 1 + has_sink);
   const double visible = static_cast<double>(scores.size());
   const double sum_error = kRounding * (std::min(visible, double{kAttentionSpan}) + 2 * spans + 1) +
-                           ProductError(shape, shape.v_element);
+                           ProductError(shape, shape.v_type);
 
   double total = has_sink ? std::exp(sink - max) : 0.0;
   std::vector<double> weights;

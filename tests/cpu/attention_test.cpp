@@ -53,9 +53,9 @@ TEST_P(Attention, IsWithinItsRoundingsForRandomShapes) {
 TEST_P(Attention, IsWithinItsRoundingsOverManySpans) {
   Shape shape;
   shape.cache_end = 1301;
-  for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType element : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     for (const TokenCount count : {TokenCount::kFew, TokenCount::kMany}) {
-      shape.k_element = shape.v_element = element;
+      shape.k_type = shape.v_type = element;
       shape.count = count;
       Cache cache(shape, {4096});
       FillRandom(shape, cache, 5);
@@ -97,9 +97,9 @@ TEST_P(Attention, IsWithinItsRoundingsForPeakedScores) {
 TEST_P(Attention, IsWithinItsRoundingsForValuesOfDifferentSizes) {
   Shape shape;
   shape.cache_end = 1100;
-  for (const KvElement element : {KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType element : {KvType::kF16, KvType::kQ8}) {
     for (const TokenCount count : {TokenCount::kFew, TokenCount::kMany}) {
-      shape.v_element = element;
+      shape.v_type = element;
       shape.count = count;
       Cache cache(shape, {4096});
       std::mt19937 generator(11);
@@ -120,8 +120,8 @@ TEST_P(Attention, TakesQueriesOfAnySize) {
   Shape shape;
   shape.heads_per_kv = 2;
   shape.cache_end = 600;
-  for (const KvElement element : {KvElement::kF32, KvElement::kQ8}) {
-    shape.k_element = element;
+  for (const KvType element : {KvType::kF32, KvType::kQ8}) {
+    shape.k_type = element;
     Cache cache(shape, {4096});
     std::mt19937 generator(13);
     for (int64_t p = 0; p < shape.cache_end; ++p) {
@@ -133,7 +133,7 @@ TEST_P(Attention, TakesQueriesOfAnySize) {
     for (float& value : rows.queries) value *= 0x1p110f;
     ExpectNearExact(shape, cache, rows);
     std::fill(rows.queries.begin(), rows.queries.end(), 0.0f);
-    if (element == KvElement::kF32) ExpectNearExact(shape, cache, rows);
+    if (element == KvType::kF32) ExpectNearExact(shape, cache, rows);
   }
 }
 
@@ -208,14 +208,14 @@ TEST_P(Attention, APositionThatIsNotSeenContributesNothing) {
                                       {9, TokenCount::kFew},
                                       {0, TokenCount::kMany},
                                       {9, TokenCount::kMany}}) {
-    for (const KvElement element : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+    for (const KvType element : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
       Shape shape;
       shape.count = count;
       shape.k_dim = 24;
       shape.v_dim = 40;
       shape.heads_per_kv = 2;
       shape.window = window;
-      shape.k_element = shape.v_element = element;
+      shape.k_type = shape.v_type = element;
       shape.cache_end = 75;
       Cache cache(shape, {32});
       FillRandom(shape, cache, 11);
@@ -328,8 +328,8 @@ TEST_P(Attention, AHoleBetweenRunsIsNotSeen) {
                        .heads_per_kv = 1,
                        .k_dim = 16,
                        .v_dim = 16,
-                       .k_element = KvElement::kF32,
-                       .v_element = KvElement::kF32,
+                       .k_type = KvType::kF32,
+                       .v_type = KvType::kF32,
                        .scale = 1.0f,
                        .window = 0,
                        .runs = runs,
@@ -350,7 +350,7 @@ TEST_P(Attention, TheLargestSumsOfQ8ValuesFit) {
   shape.k_dim = 8;
   shape.v_dim = 75;
   shape.heads_per_kv = 15;  // blocks of 8, 4, 2 and 1
-  shape.v_element = KvElement::kQ8;
+  shape.v_type = KvType::kQ8;
   shape.cache_end = 2 * kAttentionSpan;
   Cache cache(shape, {96, 512});
   const std::vector<float> key(8, 0.0f);

@@ -22,7 +22,7 @@ constexpr float kF16Max = 65504.0f;
 std::vector<uint16_t> StoredAsF16(const KernelTable& kernels, const std::vector<float>& values) {
   const GuardedArray<float> source(values);
   const GuardedArray<uint16_t> row(values.size());
-  kernels.store_value(source.data(), static_cast<int64_t>(values.size()), KvElement::kF16, 0,
+  kernels.store_value(source.data(), static_cast<int64_t>(values.size()), KvType::kF16, 0,
                       reinterpret_cast<std::byte*>(row.data()), nullptr);
   return row.ToVector();
 }
@@ -88,7 +88,7 @@ TEST_P(KvStore, ValuesOfAnyLengthFillTheirRowOnly) {
     for (size_t i = 0; i < v_dim; ++i) values[i] = static_cast<float>(i) - 3.5f;
     const std::vector<uint16_t> halves = StoredAsF16(kernels(), values);
     const GuardedArray<float> row(v_dim);
-    kernels().store_value(values.data(), static_cast<int64_t>(v_dim), KvElement::kF32, 0,
+    kernels().store_value(values.data(), static_cast<int64_t>(v_dim), KvType::kF32, 0,
                           reinterpret_cast<std::byte*>(row.data()), nullptr);
     for (size_t i = 0; i < v_dim; ++i) {
       EXPECT_EQ(F16ToF32(halves[i]), values[i]);
@@ -98,7 +98,7 @@ TEST_P(KvStore, ValuesOfAnyLengthFillTheirRowOnly) {
 }
 
 template <class Element>
-void ExpectKeyInItsColumn(const KernelTable& kernels, KvElement element, size_t k_dim) {
+void ExpectKeyInItsColumn(const KernelTable& kernels, KvType element, size_t k_dim) {
   std::vector<float> values(k_dim);
   for (size_t d = 0; d < k_dim; ++d) values[d] = static_cast<float>(d) + 0.25f;
   const GuardedArray<float> key(values);
@@ -125,8 +125,8 @@ void ExpectKeyInItsColumn(const KernelTable& kernels, KvElement element, size_t 
 
 TEST_P(KvStore, AKeyFillsItsColumnOnly) {
   for (const size_t k_dim : {8u, 48u, 60u, 64u, 80u, 128u}) {
-    ExpectKeyInItsColumn<float>(kernels(), KvElement::kF32, k_dim);
-    ExpectKeyInItsColumn<uint16_t>(kernels(), KvElement::kF16, k_dim);
+    ExpectKeyInItsColumn<float>(kernels(), KvType::kF32, k_dim);
+    ExpectKeyInItsColumn<uint16_t>(kernels(), KvType::kF16, k_dim);
   }
 }
 
@@ -140,16 +140,16 @@ TEST_P(KvStore, Q8CodesAreNearestAndInTheirPlaces) {
       const float magnitude = std::ldexp(1.0f, static_cast<int>(generator() % 60) - 30);
       for (float& v : values) v = magnitude * (static_cast<float>(generator()) * 0x1p-31f - 1.0f);
       const GuardedArray<float> source(values);
-      const GuardedArray<uint8_t> tile(KvKeyTileBytes(KvElement::kQ8, dim));
-      const GuardedArray<int8_t> group(KvValueTileBytes(KvElement::kQ8, dim));
+      const GuardedArray<uint8_t> tile(KvKeyTileBytes(KvType::kQ8, dim));
+      const GuardedArray<int8_t> group(KvValueTileBytes(KvType::kQ8, dim));
       std::fill(tile.begin(), tile.end(), uint8_t{1});
       std::fill(group.begin(), group.end(), int8_t{1});
       float key_scale = -1.0f;
       float value_scale = -1.0f;
       const int value_slot = slot % kValueTileTokens;
-      kernels().store_key(source.data(), dim, KvElement::kQ8, slot,
+      kernels().store_key(source.data(), dim, KvType::kQ8, slot,
                           reinterpret_cast<std::byte*>(tile.data()), &key_scale);
-      kernels().store_value(source.data(), dim, KvElement::kQ8, value_slot,
+      kernels().store_value(source.data(), dim, KvType::kQ8, value_slot,
                             reinterpret_cast<std::byte*>(group.data()), &value_scale);
       double absmax = 0.0;
       for (const float v : values) absmax = std::max(absmax, std::abs(static_cast<double>(v)));
@@ -183,9 +183,9 @@ TEST_P(KvStore, Q8OfZerosIsZeroAndWhatIsNotFiniteStaysVisible) {
   for (const float odd : {0.0f, 1e-38f, kInfinity, -kInfinity, kNan}) {
     std::vector<float> values(20, 0.0f);
     values[7] = odd;
-    std::vector<std::byte> group(KvValueTileBytes(KvElement::kQ8, 20), std::byte{5});
+    std::vector<std::byte> group(KvValueTileBytes(KvType::kQ8, 20), std::byte{5});
     float scale = -1.0f;
-    kernels().store_value(values.data(), 20, KvElement::kQ8, 1, group.data(), &scale);
+    kernels().store_value(values.data(), 20, KvType::kQ8, 1, group.data(), &scale);
     if (std::abs(odd) < 1.0f) {
       EXPECT_EQ(scale, 0.0f);
     } else {
@@ -243,8 +243,8 @@ TEST_P(KvStore, EveryF16ValueIsReadExactly) {
                        .heads_per_kv = 1,
                        .k_dim = 1,
                        .v_dim = kValues,
-                       .k_element = KvElement::kF32,
-                       .v_element = KvElement::kF16,
+                       .k_type = KvType::kF32,
+                       .v_type = KvType::kF16,
                        .scale = 1.0f,
                        .window = 0,
                        .runs = {&run, 1},

@@ -164,13 +164,13 @@ void ExpectRoundedRows(const KernelTable& kernels, Task task, const std::vector<
   std::vector<float> out(out_size);
   task.out = out.data();
   task.state = halves.data();
-  task.state_element = KvElement::kF16;
+  task.state_type = KvType::kF16;
   Run(kernels, task);
 
   std::vector<float> expected(out_size);
   task.out = expected.data();
   task.state = rounded.data();
-  task.state_element = KvElement::kF32;
+  task.state_type = KvType::kF32;
   RunRowByRow(kernels, task, round);
   ExpectSameBits(out, expected, "rows of a state of F16");
   std::vector<float> state;

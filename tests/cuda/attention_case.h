@@ -24,8 +24,8 @@
 
 namespace kvant::cuda {
 
-inline cpu::KvElement CpuElement(Element element) {
-  return element == Element::kInt8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
+inline KvType CpuElement(Element element) {
+  return element == Element::kInt8 ? KvType::kQ8 : KvType::kF16;
 }
 
 // Memory that begins at a multiple of 16, and is full of NaN.
@@ -44,7 +44,7 @@ class Bytes {
 
 struct Shape {
   int k_dim, v_dim, kv_heads, heads_per_kv;
-  Element k_element, v_element;
+  Element k_type, v_type;
   int window;
   Window window_kind;
   bool cap, slopes, sinks, distances, hidden;
@@ -104,15 +104,15 @@ class Case {
     };
     blocks_ = {};
     blocks_.keys = 64;  // what other layers have
-    blocks_.values = blocks_.keys + heads * slab(shape_.k_element, shape_.k_dim);
-    blocks_.key_scales = blocks_.values + heads * slab(shape_.v_element, shape_.v_dim);
-    blocks_.value_scales = blocks_.key_scales + scales(shape_.k_element);
-    blocks_.block_bytes = blocks_.value_scales + scales(shape_.v_element) + 32;
+    blocks_.values = blocks_.keys + heads * slab(shape_.k_type, shape_.k_dim);
+    blocks_.key_scales = blocks_.values + heads * slab(shape_.v_type, shape_.v_dim);
+    blocks_.value_scales = blocks_.key_scales + scales(shape_.k_type);
+    blocks_.block_bytes = blocks_.value_scales + scales(shape_.v_type) + 32;
     blocks_.kv_heads = shape_.kv_heads;
     blocks_.k_dim = shape_.k_dim;
     blocks_.v_dim = shape_.v_dim;
-    blocks_.k_element = shape_.k_element;
-    blocks_.v_element = shape_.v_element;
+    blocks_.k_type = shape_.k_type;
+    blocks_.v_type = shape_.v_type;
     blocks_.key_form = shape_.key_form;
     memory_ = Bytes(blocks_.block_bytes * kBlocks);
     blocks_.memory = memory_.data();
@@ -276,8 +276,8 @@ inline void Case::StoreOne(const float* row, int position, int block) {
     const cpu::KernelTable& kernels = *cpu::ChooseKernels("scalar").value();
     const size_t slot = static_cast<size_t>(position % kBlockPositions);
     const auto check = [&](bool keys, Element element, int dim, const float* vector) {
-      const cpu::KvElement type = CpuElement(element);
-      const size_t bytes = static_cast<size_t>(dim * kBlockPositions) * cpu::KvElementBytes(type);
+      const KvType type = CpuElement(element);
+      const size_t bytes = static_cast<size_t>(dim * kBlockPositions) * cpu::KvNumberBytes(type);
       const std::byte* stored =
           blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes +
           (keys ? blocks_.keys : blocks_.values) + static_cast<uint64_t>(head) * bytes;
@@ -300,18 +300,18 @@ inline void Case::StoreOne(const float* row, int position, int block) {
         ASSERT_EQ(scale, scales[static_cast<size_t>(head) * kBlockPositions + slot]);
       }
     };
-    check(true, shape_.k_element, shape_.k_dim, row + key_column() + head * shape_.k_dim);
-    check(false, shape_.v_element, shape_.v_dim, row + value_column() + head * shape_.v_dim);
+    check(true, shape_.k_type, shape_.k_dim, row + key_column() + head * shape_.k_dim);
+    check(false, shape_.v_type, shape_.v_dim, row + value_column() + head * shape_.v_dim);
   }
 }
 
 inline double Case::Key(int block, int head, int slot, int d) const {
-  const cpu::KvElement type = CpuElement(shape_.k_element);
+  const KvType type = CpuElement(shape_.k_type);
   const size_t token = static_cast<size_t>(slot);
   const std::byte* bytes =
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.keys +
       static_cast<uint64_t>(head) * static_cast<uint64_t>(kBlockPositions * shape_.k_dim) *
-          cpu::KvElementBytes(type);
+          cpu::KvNumberBytes(type);
   const auto* scales = reinterpret_cast<const float*>(
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.key_scales);
   return cpu::VisitKvFormat(type, [&]<class Format>(Format) {
@@ -324,12 +324,12 @@ inline double Case::Key(int block, int head, int slot, int d) const {
 }
 
 inline double Case::Value(int block, int head, int slot, int d) const {
-  const cpu::KvElement type = CpuElement(shape_.v_element);
+  const KvType type = CpuElement(shape_.v_type);
   const size_t token = static_cast<size_t>(slot);
   const std::byte* bytes =
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.values +
       static_cast<uint64_t>(head) * static_cast<uint64_t>(kBlockPositions * shape_.v_dim) *
-          cpu::KvElementBytes(type);
+          cpu::KvNumberBytes(type);
   const auto* scales = reinterpret_cast<const float*>(
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.value_scales);
   return cpu::VisitKvFormat(type, [&]<class Format>(Format) {

@@ -121,8 +121,8 @@ Shape RandomShape(std::mt19937& random) {
   shape.v_dim = pick({8, 40, 64, 72, 128, 136, 256});
   shape.kv_heads = pick({1, 2, 3});
   shape.heads_per_kv = pick({1, 2, 3, 4, 7, 16});
-  shape.k_element = coin() ? Element::kInt8 : Element::kF16;
-  shape.v_element = coin() ? Element::kInt8 : Element::kF16;
+  shape.k_type = coin() ? Element::kInt8 : Element::kF16;
+  shape.v_type = coin() ? Element::kInt8 : Element::kF16;
   shape.window = coin() ? pick({1, 5, 33, 100, 300}) : 0;
   shape.window_kind = coin() ? Window::kSections : Window::kSliding;
   shape.cap = coin();

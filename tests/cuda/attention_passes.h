@@ -118,7 +118,7 @@ inline void Case::RunTiles(AttentionParams params, int pieces, int piece_rows,
       const int bytes = HopperLayout<kDims>::kBytes;
       RunKernel<HopperBlock, HopperRows<kDims, true>>(params, bytes, blocks);
       compare();
-      if (blocks_.k_element == Element::kF16 && blocks_.v_element == Element::kF16) {
+      if (blocks_.k_type == Element::kF16 && blocks_.v_type == Element::kF16) {
         RunKernel<HopperBlock, HopperRows<kDims, false>>(params, bytes, blocks);
         compare();
       }

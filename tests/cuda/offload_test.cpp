@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-SessionOptions OnDevice(KvElement type, int64_t sequences = 4) {
+SessionOptions OnDevice(KvType type, int64_t sequences = 4) {
   SessionOptions options = Options(type, sequences);
   options.offload = Offload::kAttention;
   return options;
@@ -68,7 +68,7 @@ float Largest(std::span<const float> values) {
 TEST(Offload, GivesTheLogitsOfTheCpu) {
   const EmulatedDriver driver;
   for (const auto& model : {MixedModel(), LatentModel()}) {
-    for (const KvElement type : {KvElement::kF16, KvElement::kQ8}) {
+    for (const KvType type : {KvType::kF16, KvType::kQ8}) {
       const std::vector<float> expected = AllLogits(*OpenRunner(model, Options(type, 4)));
       const auto runner = OpenRunner(model, OnDevice(type));
       const std::vector<float> found = AllLogits(*runner);
@@ -76,7 +76,7 @@ TEST(Offload, GivesTheLogitsOfTheCpu) {
       EXPECT_GT(runner->stats().device_calls_many, 0u);
       EXPECT_NE(expected, found);  // another arithmetic
       EXPECT_LT(Distance(expected, found),
-                (type == KvElement::kF16 ? 4e-3f : 2e-2f) * Largest(expected));
+                (type == KvType::kF16 ? 4e-3f : 2e-2f) * Largest(expected));
     }
   }
 }
@@ -85,7 +85,7 @@ TEST(Offload, GivesTheLogitsOfTheCpu) {
 TEST(Offload, LatentsOfSomeLayers) {
   const EmulatedDriver driver;
   const auto model = LatentModel();
-  for (const KvElement type : {KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
     const std::vector<float> expected = AllLogits(*OpenRunner(model, Options(type, 4)));
     SessionOptions options = OnDevice(type);
     options.offload_layers = {1};
@@ -93,7 +93,7 @@ TEST(Offload, LatentsOfSomeLayers) {
     const std::vector<float> found = AllLogits(*runner);
     EXPECT_EQ(runner->stats().offloaded_layers, 1);
     EXPECT_LT(Distance(expected, found),
-              (type == KvElement::kF16 ? 4e-3f : 2e-2f) * Largest(expected));
+              (type == KvType::kF16 ? 4e-3f : 2e-2f) * Largest(expected));
   }
 }
 
@@ -102,7 +102,7 @@ TEST(Offload, LatentsOfSomeLayers) {
 TEST(Offload, MemoryOfTheHostGivesTheSameBits) {
   const EmulatedDriver driver;
   const auto model = MixedModel();
-  SessionOptions options = OnDevice(KvElement::kQ8);
+  SessionOptions options = OnDevice(KvType::kQ8);
   options.kv_device = KvDevice::kCuda;
   const std::vector<float> expected = AllLogits(*OpenRunner(model, options));
   options.kv_device = KvDevice::kCpu;
@@ -116,7 +116,7 @@ TEST(Offload, MemoryOfTheHostGivesTheSameBits) {
 
 TEST(Offload, MostStepsReplayAGraph) {
   const EmulatedDriver driver;
-  const auto runner = OpenRunner(MixedModel(), OnDevice(KvElement::kF16));
+  const auto runner = OpenRunner(MixedModel(), OnDevice(KvType::kF16));
   const std::vector<TokenId> prompt = RandomTokens(70, 1);
   const SequenceId first = NewSequence(*runner);
   ExpectOk(runner->Append(first, prompt));
@@ -146,7 +146,7 @@ TEST(Offload, ASessionMovesBetweenCpuAndDevice) {
   const EmulatedDriver driver;
   TemporaryFolder folder;
   const auto model = MixedModel();
-  for (const KvElement type : {KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
     for (const bool from_device : {false, true}) {
       const auto from = OpenRunner(model, from_device ? OnDevice(type) : Options(type, 4));
       const auto to = OpenRunner(model, from_device ? Options(type, 4) : OnDevice(type));
@@ -172,7 +172,7 @@ TEST(Offload, ASessionMovesBetweenCpuAndDevice) {
 // Everything that a runner does with a device: passes, forks that are copied on write, a rewind, a
 // file. Returns the first error.
 Status UseRunner(const std::shared_ptr<const Model>& model, const std::string& path) {
-  SessionOptions options = OnDevice(KvElement::kQ8);
+  SessionOptions options = OnDevice(KvType::kQ8);
   options.kv_check = false;
   options.threads = 1;
   KVANT_ASSIGN(const auto runner, Runner::Create(model, options));
@@ -195,7 +195,7 @@ TEST(Offload, AFailureAtAnyCallEndsTheRequestAndNothingElse) {
   const EmulatedDriver driver;
   TemporaryFolder folder;
   const auto model = MixedModel();
-  const auto cpu = OpenRunner(model, Options(KvElement::kF16, 1));
+  const auto cpu = OpenRunner(model, Options(KvType::kF16, 1));
   const SequenceId other = NewSequence(*cpu);
   const Status whole = UseRunner(model, folder / "session");
   ASSERT_TRUE(whole.ok()) << whole.error().message;
@@ -220,7 +220,7 @@ TEST(Offload, AFailureAtAnyCallEndsTheRequestAndNothingElse) {
 
 TEST(Offload, AfterAFailureEveryStepFailsAndTheSequencesStay) {
   const EmulatedDriver driver;
-  const auto runner = OpenRunner(MixedModel(), OnDevice(KvElement::kF16));
+  const auto runner = OpenRunner(MixedModel(), OnDevice(KvType::kF16));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(40, 1)));
   driver.FailAt(3);
@@ -239,7 +239,7 @@ TEST(Offload, AfterAFailureEveryStepFailsAndTheSequencesStay) {
 TEST(Offload, LayersThatDoNotFitStayWithTheCpu) {
   const EmulatedDriver driver;
   const auto model = MixedModel();
-  SessionOptions options = OnDevice(KvElement::kF16, 1);
+  SessionOptions options = OnDevice(KvType::kF16, 1);
   const auto plan = PlanMemory(*model, options);
   ASSERT_TRUE(plan.ok());
   ASSERT_GT(plan->device, 0u);
@@ -256,7 +256,7 @@ TEST(Offload, LayersThatDoNotFitStayWithTheCpu) {
   driver.SetMemory(driver.used_bytes() + planned_for({0, 1}));
   const auto partly = OpenRunner(model, options);
   EXPECT_EQ(partly->stats().offloaded_layers, 2);
-  const std::vector<float> expected = AllLogits(*OpenRunner(model, Options(KvElement::kF16, 1)));
+  const std::vector<float> expected = AllLogits(*OpenRunner(model, Options(KvType::kF16, 1)));
   EXPECT_LT(Distance(expected, AllLogits(*partly)), 4e-3f * Largest(expected));
 
   options.kv_device = KvDevice::kCuda;
@@ -279,7 +279,7 @@ TEST(Offload, PassesTakeNoMoreMemoryThanPlanned) {
   shape.context = 1100;
   const auto model = OpenTiny(shape);
   for (const int64_t sequences : {int64_t{1}, kSharedRowsMax}) {
-    SessionOptions options = OnDevice(KvElement::kF16, sequences);
+    SessionOptions options = OnDevice(KvType::kF16, sequences);
     options.chunk = kSharedRowsMax + 1;
     options.kv_check = false;
     const auto plan = PlanMemory(*model, options);
@@ -312,7 +312,7 @@ TEST(Offload, RefusesWhatItCannotDo) {
   const EmulatedDriver driver;
   const auto model = MixedModel();
   const auto error_of = [&](const std::function<void(SessionOptions&)>& change) {
-    SessionOptions options = OnDevice(KvElement::kF16);
+    SessionOptions options = OnDevice(KvType::kF16);
     change(options);
     const auto runner = Runner::Create(model, options);
     return runner.ok() ? std::string() : runner.error().message;
@@ -330,7 +330,7 @@ TEST(Offload, RefusesWhatItCannotDo) {
               HasSubstr("nothing is offloaded"));
   TinyShape odd;
   odd.head_dim = 20;
-  const auto refused = Runner::Create(OpenTiny(odd), OnDevice(KvElement::kF16));
+  const auto refused = Runner::Create(OpenTiny(odd), OnDevice(KvType::kF16));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kNotSupported);
   EXPECT_THAT(refused.error().message, HasSubstr("multiple of 8"));

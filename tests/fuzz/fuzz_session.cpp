@@ -42,7 +42,6 @@ void Require(bool promise) {
 }
 
 Cache MakeCache(uint8_t kind) {
-  using cpu::KvElement;
   CacheOptions options;
   options.context = kContext;
   options.chunk = kChunk;
@@ -50,15 +49,15 @@ Cache MakeCache(uint8_t kind) {
   options.poison = true;
   if (kind % 3 == 2) {
     options.source = kSource;
-    options.groups = {{0, 1, 2, 2, KvElement::kF16, KvElement::kF16, {0}},
-                      {0, 1, 2, 2, KvElement::kQ8, KvElement::kQ8, {1}}};
+    options.groups = {{0, 1, 2, 2, KvType::kF16, KvType::kF16, {0}},
+                      {0, 1, 2, 2, KvType::kQ8, KvType::kQ8, {1}}};
     options.groups[1].policy = Fixed::kName;
     options.groups[1].source = kSource;
   } else if (kind % 3 == 0) {
-    options.groups = {{0, 1, 2, 2, KvElement::kF16, KvElement::kF16, {0}},
-                      {5, 1, 4, 3, KvElement::kQ8, KvElement::kQ8, {1}}};
+    options.groups = {{0, 1, 2, 2, KvType::kF16, KvType::kF16, {0}},
+                      {5, 1, 4, 3, KvType::kQ8, KvType::kQ8, {1}}};
   } else {
-    options.groups = {{40, 2, 2, 1, KvElement::kF32, KvElement::kQ8, {0}}};
+    options.groups = {{40, 2, 2, 1, KvType::kF32, KvType::kQ8, {0}}};
   }
   auto cache = Cache::Create(options);
   Require(cache.ok());

@@ -22,7 +22,7 @@ graph::Work CountEncoding(const Model& model, bool kv_cache, int64_t length) {
     pass.rows.Set(RowSpace::kFrames, graph::kFramesPerPosition * length);
   }
   pass.parts = {&part, 1};
-  if (kv_cache) pass.cache = {cpu::KvElement::kF32, cpu::KvElement::kF32};
+  if (kv_cache) pass.cache = {KvType::kF32, KvType::kF32};
   return model.plan(graph::kEncodePlan).WorkOf(pass);
 }
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/kv_format_list.h"
 #include "engine/limits.h"
 #include "kvant/kv_type.h"
 #include "tools/options/model_names.h"
@@ -87,7 +88,8 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Group("Speed and memory");
   list.Texts(kThreadsNames, &texts.threads, "N", "Threads",
              fmt::format("{}, the performance cores available", DefaultThreadCount()));
-  list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: f32, f16 or q8", "f16");
+  list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: " + KvTypeNames(),
+             "f16");
   list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
   list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
   options.placement.Add(list);
@@ -241,8 +243,9 @@ Status CheckTests(const BenchOptions& options) {
 
 }  // namespace
 
-std::string LlamaKvTypeName(KvType element) {
-  return element == KvType::kQ8 ? "q8_0" : std::string(KvTypeName(element));
+std::string LlamaKvTypeName(KvType type) {
+  const cpu::KvTraits& traits = cpu::KvTraitsOf(type);
+  return std::string(traits.other_name.empty() ? traits.name : traits.other_name);
 }
 
 Result<BenchOptions> BenchOptions::For(const Model& model) const {
@@ -278,8 +281,8 @@ Result<BenchOptions> BenchOptions::For(const Model& model) const {
 SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
                                      int64_t chunk) const {
   SessionOptions session;
-  session.k_type = types.k;
-  session.v_type = types.v;
+  session.k_type = types.k_type;
+  session.v_type = types.v_type;
   states.Set(&session);
   KVANT_CHECK(offload.Set(&session).ok());  // CheckTests has tried it
   session.threads = static_cast<int>(threads_now);

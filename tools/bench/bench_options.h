@@ -24,8 +24,8 @@ enum class BenchMode : uint8_t {
 };
 
 struct KvTypes {
-  KvType k;
-  KvType v;
+  KvType k_type;
+  KvType v_type;
 };
 
 struct BenchOptions {
@@ -71,6 +71,6 @@ struct BenchOptions {
 // Reads the command line. The exit code if there is nothing more to do.
 std::optional<int> ParseBenchOptions(CommandLine& line, BenchOptions* options);
 
-std::string LlamaKvTypeName(KvType element);  // llama-bench's: "f16", "q8_0" for q8
+std::string LlamaKvTypeName(KvType type);  // llama-bench's: "f16", "q8_0" for q8
 
 }  // namespace kvant::tools

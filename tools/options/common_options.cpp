@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -13,6 +15,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cpu/kv_format_list.h"
 #include "engine/limits.h"
 #include "kvant/kv_type.h"
 #include "tools/options/llama_words.h"
@@ -260,7 +263,7 @@ Status OffloadGroup::Set(SessionOptions* options) const {
 
 void SessionGroup::AddKvTypes(OptionList& list) {
   list.Group(kRunGroup);
-  list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: f32, f16 or q8",
+  list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: " + KvTypeNames(),
                std::string(KvTypeName(kv_type)));
   list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE", "The same for the keys alone");
   list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "The same for the values alone");
@@ -306,8 +309,9 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.k_type = k_type.value_or(kv_type);
   options.v_type = v_type.value_or(kv_type);
   options.source_k_type = options.source_v_type = source_kv_type;
-  const bool int8 = options.k_type == KvType::kQ8 || options.v_type == KvType::kQ8 ||
-                    source_kv_type == KvType::kQ8;
+  const bool rotates = std::ranges::any_of(
+      std::array{options.k_type, options.v_type, source_kv_type.value_or(options.k_type)},
+      [](KvType type) { return cpu::KvTraitsOf(type).is_rotated; });
   const std::pair<bool, const char*> cached[] = {
       {no_kv_rotation, "--no-kv-rotation"},
       {states.type.has_value(), "--state-type"},
@@ -324,7 +328,7 @@ Result<SessionOptions> SessionGroup::Options() const {
     if (!given || !no_kv_cache) continue;
     return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
   }
-  if (no_kv_rotation && !int8) {
+  if (no_kv_rotation && !rotates) {
     return MakeError(ErrorCode::kInvalid, "--no-kv-rotation: expected --kv-type q8 with it");
   }
   if (log_file.has_value() && !log_kv) {

@@ -95,8 +95,8 @@ class AttentionNode final : public Node {
           shape_.latent.has_value() && FormOf(*shape_.latent, pass, part) == LatentForm::kExpanded;
       if (!expanded) {
         const int64_t value_uses = shape_.latent.has_value() ? 2 : 1;  // as keys, too
-        add(pass.cache.has_value() && pass.cache->keys == cpu::KvElement::kQ8, shape_.k_dim);
-        add(pass.cache.has_value() && pass.cache->values == cpu::KvElement::kQ8,
+        add(pass.cache.has_value() && cpu::KvHasScales(pass.cache->k_type), shape_.k_dim);
+        add(pass.cache.has_value() && cpu::KvHasScales(pass.cache->v_type),
             value_uses * shape_.v_dim);
       }
       if (!pass.cache.has_value() || part.shares_cache) continue;
@@ -175,8 +175,8 @@ class AttentionNode final : public Node {
     stored.kv_heads = static_cast<int>(shape_.cached_heads());
     stored.k_dim = static_cast<int>(shape_.k_dim);
     stored.v_dim = static_cast<int>(shape_.v_dim);
-    stored.k_type = types.keys;
-    stored.v_type = types.values;
+    stored.k_type = types.k_type;
+    stored.v_type = types.v_type;
     stored.layers = {cache_id_};
     return stored.bytes_per_token();
   }
@@ -249,8 +249,8 @@ class AttentionNode final : public Node {
     task.heads_per_kv = static_cast<int>(heads_per_kv_);
     task.k_dim = static_cast<int>(shape_.k_dim);
     task.v_dim = static_cast<int>(shape_.v_dim);
-    task.k_element = stored.k_type;
-    task.v_element = stored.v_type;
+    task.k_type = stored.k_type;
+    task.v_type = stored.v_type;
     task.scale = scale_;
     task.window = shape_.window;
     task.window_kind = shape_.window_kind;

@@ -32,7 +32,7 @@ namespace kvant::graph {
 namespace {
 
 constexpr int64_t kSpan = cpu::kAttentionSpan;
-constexpr auto kExpandedType = cpu::KvElement::kF32;  // of expanded keys and values
+constexpr auto kExpandedType = KvType::kF32;  // of expanded keys and values
 
 // A thread's scratch memory, by arrays.
 struct ExpandedScratch {
@@ -266,7 +266,7 @@ class ExpandedAttentionNode final : public Node {
     if (stored.rotate_keys) kernels_.rotate(rotated, count, shape_.rope);
   }
 
-  void LoadLatents(cpu::KvElement type, const cpu::KvRun& run, int64_t token, int64_t count,
+  void LoadLatents(KvType type, const cpu::KvRun& run, int64_t token, int64_t count,
                    float* latents) const {
     const int64_t dims = shape_.latent;
     cpu::VisitKvFormat(type, [&]<class Format>(Format) {
@@ -292,7 +292,7 @@ class ExpandedAttentionNode final : public Node {
     });
   }
 
-  void LoadRotated(cpu::KvElement type, const cpu::KvRun& run, int64_t token, int64_t count,
+  void LoadRotated(KvType type, const cpu::KvRun& run, int64_t token, int64_t count,
                    float* rotated) const {
     const int64_t dims = shape_.rope;
     cpu::VisitKvFormat(type, [&]<class Format>(Format) {
@@ -364,7 +364,7 @@ class ExpandedAttentionNode final : public Node {
     task.heads_per_kv = 1;
     task.k_dim = static_cast<int>(shape_.head_dim());
     task.v_dim = static_cast<int>(shape_.v_dim);
-    task.k_element = task.v_element = kExpandedType;
+    task.k_type = task.v_type = kExpandedType;
     task.scale = scale_;
     task.window = 0;
     task.runs = span.runs;

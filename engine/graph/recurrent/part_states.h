@@ -18,10 +18,10 @@ struct PartStates {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t first_position = 0;
-  TailRows tail = {};                             // what the last of these rows are kept in
-  const float* before = nullptr;                  // null: there are no positions before these rows
-  float* after = nullptr;                         // null: nothing is kept
-  cpu::KvElement element = cpu::KvElement::kF32;  // of the numbers of scans
+  TailRows tail = {};             // what the last of these rows are kept in
+  const float* before = nullptr;  // null: there are no positions before these rows
+  float* after = nullptr;         // null: nothing is kept
+  KvType element = KvType::kF32;  // of the numbers of scans
 };
 
 // The panels of a scan in a slice of a state, each of so many numbers. What a slice holds is
@@ -29,7 +29,7 @@ struct PartStates {
 class ScanPanels {
  public:
   ScanPanels(const PartStates& part, int64_t numbers)
-      : part_(part), words_(part.element == cpu::KvElement::kF16 ? numbers / 2 : numbers) {}
+      : part_(part), words_(part.element == KvType::kF16 ? numbers / 2 : numbers) {}
 
   // Sets panel `index` after the rows of the part to that before them, and returns it; `scratch`
   // takes its place where nothing is kept.
@@ -62,7 +62,7 @@ inline PartStates PartStatesOf(const PassContext& pass, const StateSlice& slice,
           .tail = pass.tails.empty() ? TailRows() : pass.tails[static_cast<size_t>(part)],
           .before = place.before == nullptr ? nullptr : place.before + slice.offset,
           .after = place.after + slice.offset,
-          .element = pass.kv->StateElement(slice.cache_id)};
+          .element = pass.kv->StateType(slice.cache_id)};
 }
 
 // Calls keep(row of the pass, place in the log) for the member's share of the rows that logs keep.

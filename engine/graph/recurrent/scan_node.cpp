@@ -203,7 +203,7 @@ class ScanNode final : public Node {
   }
 
   // The scan of a row that a log has kept. What it gives for a query is of no interest.
-  void ScanRowAgain(int64_t panel, const float* kept, void* state, cpu::KvElement element) const {
+  void ScanRowAgain(int64_t panel, const float* kept, void* state, KvType element) const {
     const int64_t head = panel / shape_.panels();
     const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
     const float* keys = kept + shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
@@ -227,7 +227,7 @@ class ScanNode final : public Node {
                           .state = state,
                           .out = unused.data(),
                           .out_stride = 0,
-                          .state_element = element};
+                          .state_type = element};
     if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
     if (EraserFloats() > 0) {
       task.erasers = erasers + head * shape_.depth;
@@ -272,7 +272,7 @@ class ScanNode final : public Node {
         .state = state,
         .out = pass.FloatRow(values_.out, part.first_row) + head * shape_.cols + col,
         .out_stride = pass.RowFloats(values_.out),
-        .state_element = part.element};
+        .state_type = part.element};
     if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
     if (values_.erasers != kNoValue) {
       task.erasers = pass.FloatRow(values_.erasers, part.first_row) + head * shape_.depth;

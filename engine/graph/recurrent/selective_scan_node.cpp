@@ -130,7 +130,7 @@ class SelectiveScanNode final : public Node {
   static constexpr double kProducts = 12;
 
   // The scan of a row that a log has kept. What it gives for c is of no interest.
-  void ScanRowAgain(int64_t panel, const float* kept, void* state, cpu::KvElement element) const {
+  void ScanRowAgain(int64_t panel, const float* kept, void* state, KvType element) const {
     const int64_t col = panel * cpu::kScanColumns;
     const float* b = kept + 2 * scan_.cols;
     std::array<float, cpu::kScanColumns> unused;
@@ -149,7 +149,7 @@ class SelectiveScanNode final : public Node {
                              .state = state,
                              .out = unused.data(),
                              .out_stride = 0,
-                             .state_element = element});
+                             .state_type = element});
   }
 
   void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
@@ -172,7 +172,7 @@ class SelectiveScanNode final : public Node {
                              .state = state,
                              .out = pass.FloatRow(values_.out, part.first_row) + col,
                              .out_stride = pass.RowFloats(values_.out),
-                             .state_element = part.element});
+                             .state_type = part.element});
   }
 
   const cpu::KernelTable& kernels_;

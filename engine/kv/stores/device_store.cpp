@@ -7,8 +7,8 @@
 namespace kvant::kv {
 namespace {
 
-cuda::Element ElementOf(cpu::KvElement element) {
-  return element == cpu::KvElement::kQ8 ? cuda::Element::kInt8 : cuda::Element::kF16;
+cuda::Element ElementOf(KvType type) {
+  return cpu::KvHasScales(type) ? cuda::Element::kInt8 : cuda::Element::kF16;
 }
 
 }  // namespace
@@ -54,8 +54,8 @@ cuda::LayerBlocks DeviceStore::Describe(const GroupShape& shape, size_t layer) {
   blocks.kv_heads = shape.kv_heads;
   blocks.k_dim = shape.k_dim;
   blocks.v_dim = shape.v_dim;
-  blocks.k_element = ElementOf(shape.k_type);
-  blocks.v_element = ElementOf(shape.v_type);
+  blocks.k_type = ElementOf(shape.k_type);
+  blocks.v_type = ElementOf(shape.v_type);
   return blocks;
 }
 

@@ -12,7 +12,7 @@ namespace {
 // States of different blocks share no cache line.
 constexpr size_t kStateAlignment = 64;
 
-size_t ScaleBytes(cpu::KvElement element) {
+size_t ScaleBytes(KvType element) {
   return cpu::VisitKvFormat(element, []<class Format>(Format) {
     return Format::kHasScales ? kBlockTokens * sizeof(float) : 0;
   });

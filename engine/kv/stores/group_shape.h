@@ -32,8 +32,8 @@ struct GroupShape {
   int kv_heads = 0;
   int k_dim = 0;
   int v_dim = 0;
-  cpu::KvElement k_type = cpu::KvElement::kF16;
-  cpu::KvElement v_type = cpu::KvElement::kF16;
+  KvType k_type = KvType::kF16;
+  KvType v_type = KvType::kF16;
   std::vector<int> layers;  // cache ids, ascending
   // Keys (with their queries) and values are multiplied by cpu::KernelTable::rotate before they are
   // stored, and what is attended to is turned back.

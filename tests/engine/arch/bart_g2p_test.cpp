@@ -70,7 +70,7 @@ class BartG2p : public testing::Test {
   std::string path() const { return folder_ / "g2p.gguf"; }
 
   // The best text for each word.
-  std::vector<std::vector<TokenId>> Speak(const std::string& file, int beams, KvElement type) {
+  std::vector<std::vector<TokenId>> Speak(const std::string& file, int beams, KvType type) {
     const auto model = Model::Open(file);
     EXPECT_TRUE(model.ok()) << model.error().message;
     if (!model.ok()) return {};
@@ -132,8 +132,8 @@ class BartG2p : public testing::Test {
 };
 
 TEST_F(BartG2p, SearchesFindTheTextsOfTransformers) {
-  const auto greedy = Speak(path(), 1, KvElement::kF32);
-  const auto beams = Speak(path(), 4, KvElement::kF32);
+  const auto greedy = Speak(path(), 1, KvType::kF32);
+  const auto beams = Speak(path(), 4, KvType::kF32);
   ASSERT_EQ(greedy.size(), words_.size());
   ASSERT_EQ(beams.size(), words_.size());
   for (size_t i = 0; i < words_.size(); ++i) {
@@ -152,13 +152,13 @@ TEST_F(BartG2p, EightBitWeightsAndCachesSpeakAsWell) {
   const std::string small = path() + ".q8";
   const auto written = quantize::WriteQuantized(*file, *plan, small, {});
   ASSERT_TRUE(written.ok()) << written.error().message;
-  EXPECT_GE(Right(Speak(path(), 1, KvElement::kF32)), 95);
-  EXPECT_GE(Right(Speak(small, 1, KvElement::kQ8)), 94);  // one near tie is lost
+  EXPECT_GE(Right(Speak(path(), 1, KvType::kF32)), 95);
+  EXPECT_GE(Right(Speak(small, 1, KvType::kQ8)), 94);  // one near tie is lost
   // 4511 words tell more: 3026 in F32, and 3032 with 8 bits (on AVX-512), where rounding makes
   // about as many words right as wrong.
   words_ = Dictionary(20);
-  const int exact = Right(Speak(path(), 1, KvElement::kF32));
-  const int quantized = Right(Speak(small, 1, KvElement::kQ8));
+  const int exact = Right(Speak(path(), 1, KvType::kF32));
+  const int quantized = Right(Speak(small, 1, KvType::kQ8));
   RecordProperty("exact", exact);
   RecordProperty("quantized", quantized);
   EXPECT_GE(exact, 3020);

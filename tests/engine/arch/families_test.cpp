@@ -268,7 +268,7 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     EXPECT_TRUE(model.ok()) << model.error().message;
     if (!model.ok()) return {};
     SessionOptions options;
-    options.k_type = options.v_type = cpu::KvElement::kF32;
+    options.k_type = options.v_type = KvType::kF32;
     if (!(*model)->has_decoder()) return RowsOfSource(*model, options);
     if ((*model)->has_encoder()) return LogitsWithSource(*model, options, piece);
     const auto session = OpenSession(*model, options);

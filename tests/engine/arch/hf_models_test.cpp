@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, HfModels, testing::ValuesIn(FolderNames()),
 
 SessionOptions HfOptions() {
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   options.threads = 2;
   return options;
 }

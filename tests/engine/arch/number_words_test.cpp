@@ -41,7 +41,7 @@ class NumberWords : public testing::Test {
     return model.ok() ? *model : nullptr;
   }
 
-  static SessionOptions Session(KvElement type, int64_t sequences) {
+  static SessionOptions Session(KvType type, int64_t sequences) {
     SessionOptions options = Options(type, sequences);
     options.context = 40;
     options.strict = true;
@@ -49,7 +49,7 @@ class NumberWords : public testing::Test {
   }
 
   // The logits behind each of the tokens that the reference gave to the decoder, for all cases.
-  std::vector<float> Logits(const std::shared_ptr<const Model>& model, KvElement type) const {
+  std::vector<float> Logits(const std::shared_ptr<const Model>& model, KvType type) const {
     const auto runner = OpenRunner(model, Session(type, 1));
     std::vector<float> all;
     for (const json& line : cases_) {
@@ -68,7 +68,7 @@ class NumberWords : public testing::Test {
 
   // What the search finds for each case, as Hugging Face's generate searches.
   std::vector<std::vector<BeamHypothesis>> Search(const std::shared_ptr<const Model>& model,
-                                                  KvElement type, int beams) const {
+                                                  KvType type, int beams) const {
     std::vector<std::vector<TokenId>> sources;
     for (const json& line : cases_) sources.push_back(line["ids"]);
     const std::vector<std::vector<TokenId>> prompts(cases_.size(), {*model->decoder_start()});
@@ -109,7 +109,7 @@ TEST_F(NumberWords, LogitsAreThoseOfTransformersOnEveryInstructionSet) {
     if (!isa.compiled || !isa.supported) continue;
     const auto master = Open(Master(), isa.name);
     ASSERT_NE(master, nullptr);
-    const std::vector<float> logits = Logits(master, KvElement::kF32);
+    const std::vector<float> logits = Logits(master, KvType::kF32);
     ASSERT_EQ(logits.size(), expected->values.size());
     EXPECT_LE(MaxDifference(logits, expected->values), 5e-4) << isa.name;
   }
@@ -120,7 +120,7 @@ TEST_F(NumberWords, SearchesFindTheTextsOfTransformers) {
   ASSERT_NE(model, nullptr);
   for (size_t which = 0; which < 3; ++which) {
     const int beams = cases_[0]["searches"][which]["beams"];
-    const auto found = Search(model, KvElement::kF32, beams);
+    const auto found = Search(model, KvType::kF32, beams);
     ASSERT_EQ(found.size(), cases_.size());
     for (size_t i = 0; i < cases_.size(); ++i) {
       const json& search = cases_[i]["searches"][which];
@@ -140,11 +140,11 @@ TEST_F(NumberWords, EightBitWeightsAndCachesGiveTheSameAnswers) {
   const auto small = Open(Small());
   ASSERT_NE(master, nullptr);
   ASSERT_NE(small, nullptr);
-  const std::vector<float> exact = Logits(master, KvElement::kF32);
+  const std::vector<float> exact = Logits(master, KvType::kF32);
   const auto rows = exact.size() / static_cast<size_t>(master->vocab_size());
-  EXPECT_LE(MeanDivergence(exact, Logits(small, KvElement::kF32), rows), 5e-3);
-  EXPECT_LE(MeanDivergence(exact, Logits(small, KvElement::kQ8), rows), 5e-3);
-  const auto texts = Search(small, KvElement::kQ8, 1);
+  EXPECT_LE(MeanDivergence(exact, Logits(small, KvType::kF32), rows), 5e-3);
+  EXPECT_LE(MeanDivergence(exact, Logits(small, KvType::kQ8), rows), 5e-3);
+  const auto texts = Search(small, KvType::kQ8, 1);
   ASSERT_EQ(texts.size(), cases_.size());
   // The last case is no number.
   for (size_t i = 0; i + 1 < cases_.size(); ++i) {

@@ -52,7 +52,7 @@ TEST_P(RandomLlamas, MatchTheFloat64ForwardPassOnEveryInstructionSet) {
     auto model = Model::Open(base + ".gguf", options);
     ASSERT_TRUE(model.ok()) << model.error().message;
     SessionOptions session_options;
-    session_options.k_type = session_options.v_type = cpu::KvElement::kF32;
+    session_options.k_type = session_options.v_type = KvType::kF32;
     auto session = OpenSession(*model, session_options);
     const std::vector<float> logits = AllLogits(*session, tokens, 33);
     ASSERT_EQ(logits.size(), expected->values.size());

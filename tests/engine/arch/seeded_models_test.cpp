@@ -35,7 +35,7 @@ constexpr double kTolerance = 1e-4;
 
 SessionOptions SeededOptions(int64_t context) {
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   options.context = context;
   options.threads = 2;
   return options;
@@ -91,7 +91,7 @@ TEST_P(SeededModels, SmallerCachesAndForksAgree) {
       AllLogits(*OpenSession(model, SeededOptions(seeded.context())), tokens, tokens.size());
   const bool routed = model->file().FindTensor("blk.1.ffn_gate_inp.weight") != nullptr;
   for (const bool q8 : {false, true}) {
-    const cpu::KvElement type = q8 ? cpu::KvElement::kQ8 : cpu::KvElement::kF16;
+    const KvType type = q8 ? KvType::kQ8 : KvType::kF16;
     const double limit = routed ? (q8 ? 0.3 : 2e-3) : (q8 ? 0.01 : 1e-5);
     SessionOptions options = SeededOptions(seeded.context());
     options.k_type = options.v_type = type;

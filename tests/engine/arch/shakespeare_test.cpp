@@ -39,7 +39,7 @@ struct Agreement {
 
 SessionOptions ShakespeareOptions() {
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   return options;
 }
 

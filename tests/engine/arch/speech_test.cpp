@@ -100,7 +100,7 @@ TEST_P(Speech, Wh05EncoderAndLogitsAreThoseOfTransformers) {
     options.isa = isa;
     const auto model = seeded_.Open(options);
     ASSERT_NE(model, nullptr);
-    const auto runner = OpenRunner(model, Options(KvElement::kF32, 3));
+    const auto runner = OpenRunner(model, Options(KvType::kF32, 3));
     const EncodedSource source = Encode(*runner, frames);
     const auto dim = static_cast<size_t>(model->spec().encoder->stack.dim);
     ASSERT_EQ(source.rows.size(), static_cast<size_t>(model->source_length()) * dim);
@@ -125,7 +125,7 @@ TEST_P(Speech, Ed11WithoutACacheLogitsAreThoseOfTransformers) {
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> tokens = seeded_.Tokens();
   const std::vector<float> expected = NumbersOf(seeded_.LogitsPath());
-  SessionOptions options = Options(KvElement::kF32, 1);
+  SessionOptions options = Options(KvType::kF32, 1);
   options.kv_cache = false;
   const auto runner = OpenRunner(model, options);
   const EncodedSource source = Encode(*runner, seeded_.Frames());
@@ -159,7 +159,7 @@ BeamOptions SearchOfCase(const nlohmann::json& line) {
 TEST_P(Speech, Wh05SearchesFindTheTextsOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 5));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 5));
   const std::vector<std::vector<float>> frames = {seeded_.Frames()};
   std::ifstream file(seeded_.SearchesPath());
   size_t count = 0;
@@ -193,7 +193,7 @@ TEST_P(Speech, Wh18Int8KeysAndValuesOfSourcesAreClose) {
   const std::vector<TokenId> tokens = seeded_.Tokens();
   std::vector<std::vector<float>> found;
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
-    SessionOptions options = Options(KvElement::kF32, 1);
+    SessionOptions options = Options(KvType::kF32, 1);
     options.source_k_type = options.source_v_type = type;
     const auto runner = OpenRunner(model, options);
     const EncodedSource source = Encode(*runner, seeded_.Frames());
@@ -209,7 +209,7 @@ TEST_P(Speech, ThreadsChangeNoBit) {
   ASSERT_NE(model, nullptr);
   std::vector<float> expected;
   for (const int threads : {1, 2, 3, 8}) {
-    SessionOptions options = Options(KvElement::kF32, 1);
+    SessionOptions options = Options(KvType::kF32, 1);
     options.threads = threads;
     const auto runner = OpenRunner(model, options);
     const EncodedSource source = Encode(*runner, seeded_.Frames());
@@ -223,7 +223,7 @@ class Frames : public testing::Test {
   void SetUp() override {
     model_ = seeded_.Open();
     ASSERT_NE(model_, nullptr);
-    runner_ = OpenRunner(model_, Options(KvElement::kF32, 3));
+    runner_ = OpenRunner(model_, Options(KvType::kF32, 3));
     frames_ = seeded_.Frames();
   }
 
@@ -310,7 +310,7 @@ TEST_F(Frames, AreTheOnlySourcesOfASearchWithThem) {
 TEST_F(Frames, AreCountedAsMemoryOfEachSequence) {
   std::vector<uint64_t> activations;
   for (const int64_t sequences : {1, 2, 3}) {
-    SessionOptions options = Options(KvElement::kF32, sequences);
+    SessionOptions options = Options(KvType::kF32, sequences);
     options.chunk = 1;  // the rest does not depend on how many sequences there are
     const auto plan = PlanMemory(*model_, options);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -324,11 +324,11 @@ TEST_F(Frames, AreReadWhereTokensAreNotAndTheOtherWayRound) {
   const std::vector<TokenId> tokens = {3, 4};
   EXPECT_THAT(MessageOf(runner_->Encode(tokens)), HasSubstr("frames of 20 numbers, found tokens"));
   const auto text = SeededModel(std::string(kSeededPairs) + "bart").Open();
-  const auto other = OpenRunner(text, Options(KvElement::kF32, 1));
+  const auto other = OpenRunner(text, Options(KvType::kF32, 1));
   EXPECT_EQ(text->frame_shape(), std::nullopt);
   EXPECT_THAT(MessageOf(other->EncodeFrames(frames_)), HasSubstr("reads tokens, found frames"));
   const auto decoder = SeededModel("gpt2").Open();
-  const auto third = OpenRunner(decoder, Options(KvElement::kF32, 1));
+  const auto third = OpenRunner(decoder, Options(KvType::kF32, 1));
   EXPECT_THAT(MessageOf(third->EncodeFrames(frames_)), HasSubstr("no encoder"));
 }
 
@@ -353,7 +353,7 @@ TEST_P(EncodersAlone, Ed09RowsAreThoseOfTransformers) {
     options.isa = isa;
     const auto model = seeded_.Open(options);
     ASSERT_NE(model, nullptr);
-    const auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+    const auto runner = OpenRunner(model, Options(KvType::kF32, 1));
     std::vector<float> rows;
     const auto id = runner->Encode(seeded_.Source(), KeepRows(rows));
     ASSERT_TRUE(id.ok()) << id.error().message;
@@ -369,7 +369,7 @@ TEST_P(EncodersAlone, WriteNothing) {
   EXPECT_TRUE(model->has_encoder());
   EXPECT_FALSE(model->has_decoder());
   EXPECT_EQ(model->vocab_size(), 64);
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 1));
   const auto id = runner->Encode(seeded_.Source());
   ASSERT_TRUE(id.ok());
   for (const auto& refused : {runner->NewSequence(), runner->NewSequence(*id)}) {

@@ -16,7 +16,7 @@ namespace {
 
 SessionOptions TrainedOptions() {
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   return options;
 }
 

@@ -33,7 +33,7 @@ class TrainedToys : public testing::TestWithParam<std::string> {
   }
 
   static SessionOptions Exact() {
-    SessionOptions options = Options(KvElement::kF32, 1);
+    SessionOptions options = Options(KvType::kF32, 1);
     options.context = 512;
     options.strict = true;
     return options;
@@ -162,11 +162,11 @@ TEST_P(TrainedToys, BeamsAreThoseOfSessionsOfTheirOwn) {
   const std::vector<TokenId> prompt(text.begin(), text.begin() + 40);
   BeamOptions beams = Beams(4, 24);
   beams.end_tokens = model->tokenizer().special().end_of_generation;
-  SessionOptions options = OneThread(KvElement::kF16, 6);
+  SessionOptions options = OneThread(KvType::kF16, 6);
   options.context = 512;
   const auto runner = OpenRunner(model, options);
   const auto found = Generate(*runner, {prompt}, {.search = beams});
-  const auto expected = SearchAlone(model, KvElement::kF16, prompt, beams);
+  const auto expected = SearchAlone(model, KvType::kF16, prompt, beams);
   ExpectSameBits(found[0].hypotheses, expected, GetParam());
   // The sum of what the model says about each token, one by one.
   std::vector<TokenId> whole = prompt;

@@ -27,7 +27,7 @@ using nlohmann::json;
 
 std::vector<float> LogitsOf(const std::shared_ptr<const Model>& model) {
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   options.context = 64;
   const std::vector<TokenId> tokens = {5, 9, 3, 30, 7};
   return AllLogits(*OpenSession(model, options), tokens, tokens.size());

@@ -197,9 +197,8 @@ TEST(ConvertMxfp4, ComputesWhatFloatsCompute) {
   const auto logits = [&](const std::string& path) {
     const auto model = Model::Open(path);
     EXPECT_TRUE(model.ok()) << model.error().message;
-    return AllLogits(
-        *OpenSession(*model, {.k_type = cpu::KvElement::kF32, .v_type = cpu::KvElement::kF32}),
-        tokens, 7);
+    return AllLogits(*OpenSession(*model, {.k_type = KvType::kF32, .v_type = KvType::kF32}), tokens,
+                     7);
   };
   // What is quantized to 8 bits are the inputs of the experts.
   EXPECT_LT(MeanDivergence(logits(*floats), logits(*packed), 40), 1e-3);

@@ -145,7 +145,7 @@ TEST_P(Translators, TranslatesFromTextToTextAsGenerate) {
   ASSERT_NE(model, nullptr);
   const auto translation = MakeTranslation(*model, folder_.Languages());
   ASSERT_TRUE(translation.ok()) << translation.error().message;
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 4));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 4));
   ASSERT_NE(runner, nullptr);
   const bool legacy = std::string(GetParam()) == "nllb-legacy";
   size_t count = 0;
@@ -173,7 +173,7 @@ TEST(TranslatorChecks, Ed16RenormalizesBehindBannedTokens) {
   ASSERT_NE(model, nullptr);
   const auto translation = MakeTranslation(*model, {});
   ASSERT_TRUE(translation.ok()) << translation.error().message;
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 5));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 5));
   const auto own = ReadModelGeneration(model->file());
   ASSERT_TRUE(own.ok()) << own.error().message;
   EXPECT_TRUE(own->options.renormalize);
@@ -266,7 +266,7 @@ TEST(TranslatorFiles, TwoVocabulariesHaveTheirOwnSizes) {
     const auto model = folder->Open();
     ASSERT_NE(model, nullptr);
     EXPECT_EQ(model->vocab_size() - model->source_vocab_size(), logits.empty() ? 0 : kMore);
-    const auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+    const auto runner = OpenRunner(model, Options(KvType::kF32, 1));
     const SourceId source = *runner->Encode(Ids{5, 9, 0});
     const SequenceId sequence = *runner->NewSequence(source);
     ASSERT_TRUE(runner->Append(sequence, Ids{*model->decoder_start(), 7, 3}).ok());

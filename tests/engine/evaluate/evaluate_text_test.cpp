@@ -35,7 +35,7 @@ std::shared_ptr<const Model> OpenModel(const std::string& type, uint32_t seed,
 SessionOptions ExactOptions(int threads = 2) {
   SessionOptions options;
   options.context = 64;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   options.threads = threads;
   options.chunk = 10;  // windows take several steps
   return options;

@@ -55,7 +55,7 @@ TEST(TextScores, AreThoseOfEachTextAlone) {
   for (const TinyShape& shape : {TinyShape(), MixedShape(24)}) {
     const auto model = OpenTiny(shape, OwnGemm());
     for (const int64_t sequences : {1, 2, 9}) {
-      SessionOptions options = Options(KvElement::kF32, sequences);
+      SessionOptions options = Options(KvType::kF32, sequences);
       options.strict = true;
       const auto runner = OpenRunner(model, options);
       std::vector<Text> texts = RandomTexts(static_cast<uint32_t>(sequences), 24);
@@ -78,7 +78,7 @@ TEST(TextScores, AreThoseOfEachTextAlone) {
 
 TEST(TextScores, CommonBeginningsAreComputedOnce) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 8));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 8));
   std::vector<Text> texts(4);
   for (size_t i = 0; i < texts.size(); ++i) {
     texts[i].tokens = RandomTokens(100, 1);
@@ -96,7 +96,7 @@ TEST(TextScores, CommonBeginningsAreComputedOnce) {
 
 TEST(TextScores, RefuseWhatCannotBeScored) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 1);
+  SessionOptions options = Options(KvType::kF32, 1);
   options.context = 16;
   const auto runner = OpenRunner(model, options);
   const std::vector<TokenId> tokens = RandomTokens(18, 1);

@@ -70,7 +70,7 @@ TEST(BeamEdges, DrawnBeamsAreInTheOrderOfTheirSums) {
 // The least length is no longer than the room that a prompt leaves in the context.
 TEST(BeamEdges, TheLeastLengthEndsWhereTheContextDoes) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions session = OneThread(KvElement::kF16, 2);
+  SessionOptions session = OneThread(KvType::kF16, 2);
   session.context = 50;
   const auto runner = OpenRunner(model, session);
   BeamOptions options = Beams(2, 1000);
@@ -83,7 +83,7 @@ TEST(BeamEdges, TheLeastLengthEndsWhereTheContextDoes) {
 // What has come to its end is whole, whether its own request or all are ended in that moment.
 TEST(BeamEdges, AFinishedRequestIsNotCancelled) {
   const auto model = OpenTiny({}, OwnGemm());
-  const auto runner = OpenRunner(model, OneThread(KvElement::kF16, 6));
+  const auto runner = OpenRunner(model, OneThread(KvType::kF16, 6));
   BeamGenerateOptions options{.search = Beams(2, 5)};
   options.search.end_tokens.clear();
   const std::vector<std::vector<TokenId>> prompts = {RandomTokens(9, 1), RandomTokens(9, 2)};

@@ -329,7 +329,7 @@ TEST_P(BeamGenerators, CostThePromptOnceAndARowForEachBeam) {
 
 TEST(BeamGenerator, APermutationOfSequencesCopiesNothing) {
   const auto model = OpenTiny({}, OwnGemm());
-  auto runner = OpenRunner(model, OneThread(KvElement::kF16, 4));
+  auto runner = OpenRunner(model, OneThread(KvType::kF16, 4));
   std::vector<SequenceId> ids = {NewSequence(*runner)};
   ExpectOk(runner->Append(ids[0], RandomTokens(40, 1)));
   while (ids.size() < 4) ids.push_back(*runner->Fork(ids[0]));
@@ -352,7 +352,7 @@ TEST(BeamGenerator, APermutationOfSequencesCopiesNothing) {
 
 TEST(BeamGenerator, RefusesBeforeAnythingIsProcessed) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions session = OneThread(KvElement::kF16, 4);
+  SessionOptions session = OneThread(KvType::kF16, 4);
   session.context = 50;
   auto runner = OpenRunner(model, session);
   const auto code = [&](const std::vector<std::vector<TokenId>>& prompts,
@@ -379,7 +379,7 @@ TEST(BeamGenerator, RefusesBeforeAnythingIsProcessed) {
 // The last token of a text needs no position: as many are generated as by greedy.
 TEST(BeamGenerator, EachPromptHasItsOwnRoomInTheContext) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions session = OneThread(KvElement::kF16, 6);
+  SessionOptions session = OneThread(KvType::kF16, 6);
   session.context = 50;
   auto runner = OpenRunner(model, session);
   BeamOptions options = Beams(2, 1000);

@@ -10,7 +10,7 @@
 namespace kvant::test {
 
 // Checked and poisoned, without waiting for another thread.
-inline SessionOptions OneThread(KvElement type, int64_t sequences) {
+inline SessionOptions OneThread(KvType type, int64_t sequences) {
   SessionOptions options = Options(type, sequences);
   options.threads = 1;
   return options;
@@ -49,7 +49,7 @@ inline void ExpectSameBits(const std::vector<BeamHypothesis>& found,
 // The search for one prompt with a new session for every beam of every step: its text is processed
 // as the beam's was, the prompt in one call and then token by token.
 inline std::vector<BeamHypothesis> SearchAlone(const std::shared_ptr<const Model>& model,
-                                               KvElement type, const std::vector<TokenId>& prompt,
+                                               KvType type, const std::vector<TokenId>& prompt,
                                                const BeamOptions& options) {
   auto search = BeamSearch::Create(options, model->vocab_size());
   EXPECT_TRUE(search.ok() && search->Start(prompt).ok());

@@ -37,7 +37,7 @@ class WholeTextRunner {
  public:
   explicit WholeTextRunner(std::shared_ptr<const Model> model) {
     SessionOptions options;
-    options.k_type = options.v_type = cpu::KvElement::kF32;
+    options.k_type = options.v_type = KvType::kF32;
     options.threads = 1;
     options.kv_cache = false;
     auto runner = Runner::Create(std::move(model), options);
@@ -246,7 +246,7 @@ TEST_P(BeamSearchModels, FindWhatTransformersFinds) {
 
 TEST_P(BeamSearchModels, FindTheSameThroughSharedCachesInBatches) {
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   options.threads = 2;
   options.sequences = 64;
   options.kv_check = options.kv_poison = true;

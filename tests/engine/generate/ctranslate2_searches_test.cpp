@@ -75,7 +75,7 @@ TEST_P(CTranslate2Searches, FindTheSameTextsAndScores) {
   const auto model = seeded.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> tokens = seeded.Source();
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 5));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 5));
   for (const json& line : lines) {
     const auto length = line["source"].get<std::ptrdiff_t>();
     const std::vector<std::vector<TokenId>> sources = {{tokens.begin(), tokens.begin() + length}};

@@ -43,7 +43,7 @@ ScriptedDraft GuessFrom(const std::vector<TokenId>& known,
   });
 }
 
-SessionOptions Plain(KvElement type) {
+SessionOptions Plain(KvType type) {
   SessionOptions options = Options(type, 1);
   options.threads = 1;
   options.kv_check = options.kv_poison = false;
@@ -92,7 +92,7 @@ void ExpectSameText(const Outcome& found, const Outcome& expected, const char* d
   EXPECT_EQ(found.generation.finish_reason, expected.generation.finish_reason) << draft;
 }
 
-std::unique_ptr<ModelDraft> DraftOf(const std::shared_ptr<const Model>& model, KvElement type,
+std::unique_ptr<ModelDraft> DraftOf(const std::shared_ptr<const Model>& model, KvType type,
                                     int64_t context = 0) {
   SessionOptions options = Plain(type);
   options.context = context;
@@ -146,7 +146,7 @@ TEST_P(Drafts, GiveTheTextOfPlainGreedy) {
   TinyShape shape;
   shape.seed = 77;
   shape.layers = 1;
-  const auto other = DraftOf(OpenTiny(shape), KvElement::kF16, 900);
+  const auto other = DraftOf(OpenTiny(shape), KvType::kF16, 900);
   const Outcome bad = RunWith(request, other.get());
   ExpectSameText(bad, plain, "another model");
   EXPECT_LT(bad.generation.accepted_tokens, bad.generation.drafted_tokens / 2);
@@ -211,7 +211,7 @@ TEST(Draft, GivesTheTextOfTheSeed) {
 }
 
 DraftedRequest TinyRequest() {
-  DraftedRequest request{OpenTiny({}), Plain(KvElement::kF16), Temperature(0), {}};
+  DraftedRequest request{OpenTiny({}), Plain(KvType::kF16), Temperature(0), {}};
   request.generate.max_tokens = 200;
   request.generate.ignore_eos = true;
   return request;
@@ -225,10 +225,10 @@ TEST(Draft, AFullContextEndsTheTextAtTheSameToken) {
     const Outcome plain = RunWith(request, nullptr);
     EXPECT_EQ(plain.generation.finish_reason, FinishReason::kContext);
     EXPECT_EQ(std::ssize(plain.generation.ids), room + 1);
-    const auto same = DraftOf(request.model, KvElement::kF16, 40 + room);
+    const auto same = DraftOf(request.model, KvType::kF16, 40 + room);
     ExpectSameText(RunWith(request, same.get()), plain, "the same model");
     // A draft whose own context ends earlier has nothing more to say then.
-    const auto early = DraftOf(request.model, KvElement::kF16, 45);
+    const auto early = DraftOf(request.model, KvType::kF16, 45);
     ExpectSameText(RunWith(request, early.get()), plain, "a short context");
   }
 }
@@ -239,7 +239,7 @@ TEST(Draft, AShiftedContextShiftsAtTheSameTokens) {
   request.generate.shift_keep = 4;
   const Outcome plain = RunWith(request, nullptr);
   ASSERT_EQ(plain.generation.ids.size(), 200u);
-  const auto same = DraftOf(request.model, KvElement::kF16, 64);
+  const auto same = DraftOf(request.model, KvType::kF16, 64);
   NgramDraft ngram;
   for (Draft* draft : {static_cast<Draft*>(same.get()), static_cast<Draft*>(&ngram)}) {
     const Outcome found = RunWith(request, draft);
@@ -295,7 +295,7 @@ TEST(Draft, CancelledInTheMiddleKeepsTheBeginning) {
   DraftedRequest request = TinyRequest();
   const Outcome plain = RunWith(request, nullptr);
   std::atomic<bool> cancel{false};
-  const auto same = DraftOf(request.model, KvElement::kF16);
+  const auto same = DraftOf(request.model, KvType::kF16);
   for (const size_t shown_max : {1, 4, 30}) {
     // By the flag, which a token of the text sets; then by the text function itself.
     for (const bool by_flag : {true, false}) {

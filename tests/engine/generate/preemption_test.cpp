@@ -204,7 +204,7 @@ TEST(Preemption, LogitsStayWhenKnownBlocksWereGivenUpMeanwhile) {
     std::map<int64_t, std::vector<float>> found[2];
     uint64_t processed[2] = {};
     for (const bool tight : {false, true}) {
-      SessionOptions session = Options(KvElement::kF16, 3);
+      SessionOptions session = Options(KvType::kF16, 3);
       session.threads = 1;
       session.prefix_cache = true;
       const uint64_t block = OpenRunner(model, session)->stats().groups[0].block_bytes;

@@ -66,9 +66,9 @@ TEST(PromptCuts, NeverChangeABit) {
       const auto model = OpenTiny(shape, OwnGemm());
       for (const int64_t length : {40, 63, 64, 130, 512, 540, 700}) {
         const std::vector<TokenId> prompt = RandomTokens(static_cast<size_t>(length), 4);
-        const std::vector<float> alone = LogitsAlone(model, KvElement::kF16, prompt);
+        const std::vector<float> alone = LogitsAlone(model, KvType::kF16, prompt);
         for (const int64_t slice : {64, 100, 512}) {
-          auto runner = OpenRunner(model, Options(KvElement::kF16, 2));
+          auto runner = OpenRunner(model, Options(KvType::kF16, 2));
           const SequenceId other = NewSequence(*runner);
           const SequenceId id = NewSequence(*runner);
           ExpectOk(runner->Append(other, RandomTokens(20, 1)));
@@ -95,7 +95,7 @@ TEST(PromptCuts, NeverChangeABit) {
 
 // ---- Batches ------------------------------------------------------------------------------------
 
-SessionOptions OneThread(KvElement type, int64_t sequences) {
+SessionOptions OneThread(KvType type, int64_t sequences) {
   SessionOptions options = Options(type, sequences);
   options.threads = 1;
   return options;
@@ -195,11 +195,11 @@ TEST(Scheduler, ARequestMayHaveSamplingOfItsOwn) {
   requests[1].sampling->temperature = 0.5f;
   requests[1].sampling->seed = 7;
   const Texts together =
-      RunBatch(*OpenRunner(model, OneThread(KvElement::kF16, 4)), requests, options);
+      RunBatch(*OpenRunner(model, OneThread(KvType::kF16, 4)), requests, options);
   BatchOptions alone = options;
   alone.sampling = *requests[1].sampling;
   const Texts second =
-      RunBatch(*OpenRunner(model, OneThread(KvElement::kF16, 4)), {{requests[1].prompt, 2}}, alone);
+      RunBatch(*OpenRunner(model, OneThread(KvType::kF16, 4)), {{requests[1].prompt, 2}}, alone);
   for (const int32_t sample : {0, 1}) {
     EXPECT_EQ(together.at({1, sample}).ids, second.at({0, sample}).ids);
     EXPECT_EQ(together.at({1, sample}).seed, 7u + static_cast<uint64_t>(sample));
@@ -211,14 +211,12 @@ TEST(Scheduler, APieceThatIsRefusedEndsItsTextAlone) {
   const auto model = OpenTiny({}, OwnGemm());
   const std::vector<BatchRequest> requests = Requests({1, 1, 1});
   BatchOptions options = Sampled(20);
-  const Texts whole =
-      RunBatch(*OpenRunner(model, OneThread(KvElement::kF16, 3)), requests, options);
+  const Texts whole = RunBatch(*OpenRunner(model, OneThread(KvType::kF16, 3)), requests, options);
   size_t shown = 0;
   options.on_piece = [&](size_t request, int32_t, std::string_view) {
     return request != 1 || ++shown < 4;
   };
-  const Texts found =
-      RunBatch(*OpenRunner(model, OneThread(KvElement::kF16, 3)), requests, options);
+  const Texts found = RunBatch(*OpenRunner(model, OneThread(KvType::kF16, 3)), requests, options);
   EXPECT_EQ(found.at({1, 0}).finish_reason, FinishReason::kCancelled);
   EXPECT_LT(found.at({1, 0}).ids.size(), 20u);
   for (const size_t request : {0, 2}) {
@@ -229,7 +227,7 @@ TEST(Scheduler, APieceThatIsRefusedEndsItsTextAlone) {
 // A prompt that comes in slices is looked up as a whole: all blocks but that of the last token.
 TEST(Scheduler, PrefixesAreLookedUpForTheWholePrompt) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions session = OneThread(KvElement::kF16, 2);
+  SessionOptions session = OneThread(KvType::kF16, 2);
   session.prefix_cache = true;
   auto runner = OpenRunner(model, session);
   BatchOptions options = Sampled(3);
@@ -248,7 +246,7 @@ TEST(Scheduler, PrefixesAreLookedUpForTheWholePrompt) {
 class TextService {
  public:
   explicit TextService(const std::shared_ptr<const Model>& model, int64_t sequences = 3)
-      : model_(model), runner_(OpenRunner(model, OneThread(KvElement::kF16, sequences))) {
+      : model_(model), runner_(OpenRunner(model, OneThread(KvType::kF16, sequences))) {
     generate_.max_tokens = 20;
     generate_.ignore_eos = true;
     scheduler.emplace(*runner_, SchedulerOptions{.prompt_slice = 64});
@@ -353,7 +351,7 @@ TEST(Scheduler, HigherPrioritiesBeginFirst) {
 
 TEST(Scheduler, WhatHasNotEndedIsFreedWithIt) {
   const auto model = OpenTiny({}, OwnGemm());
-  auto runner = OpenRunner(model, OneThread(KvElement::kF16, 2));
+  auto runner = OpenRunner(model, OneThread(KvType::kF16, 2));
   GenerateOptions generate;
   const std::vector<TokenId> prompt = RandomTokens(200, 1);
   std::deque<TextRequest> texts;
@@ -460,7 +458,7 @@ TEST(LogitRows, AreSharedByReferenceAndUsedAgain) {
 // There is memory for as many rows as have different logits, and for the step that replaces them.
 TEST(LogitRows, ForksTakeNone) {
   const auto model = OpenTiny({}, OwnGemm());
-  auto runner = OpenRunner(model, OneThread(KvElement::kF16, 40));
+  auto runner = OpenRunner(model, OneThread(KvType::kF16, 40));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(10, 1)));
   for (int i = 1; i < 40; ++i) {

@@ -195,7 +195,7 @@ TEST(PlanOfAModel, WorkOfAPass) {
 
   // Rows at 98 and 99 see 20 positions each, 21 together; those at 3 and 4 see 4 and 5.
   const PassShape::Part parts[] = {{2, 100}, {2, 5}, {1, 5, true}};
-  const PassShape::CacheTypes types = {cpu::KvElement::kF16, cpu::KvElement::kQ8};
+  const PassShape::CacheTypes types = {KvType::kF16, KvType::kQ8};
   const Work cached = model->plan().WorkOf({.rows = {}, .parts = parts, .cache = types});
   EXPECT_EQ(cached.cache_bytes, 2 * (21 + 5) * 2 * (16 * 2 + 16 + 4));  // with the values' scales
   const double seen = 20 + 20 + 4 + 5 + 5;

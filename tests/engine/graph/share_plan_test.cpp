@@ -123,7 +123,7 @@ PassShape PassOf(const PassShape::Part& part) {
   pass.rows.Set(RowSpace::kPass, part.rows);
   pass.rows.Set(RowSpace::kHead, 1);
   pass.parts = {&part, 1};
-  pass.cache = {cpu::KvElement::kF16, cpu::KvElement::kF16};
+  pass.cache = {KvType::kF16, KvType::kF16};
   return pass;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // A full group and one with a window of 7, one layer each.
 CacheOptions TwoSmallGroups(int64_t sequences = 2) {
-  const auto f32 = cpu::KvElement::kF32;
+  const auto f32 = KvType::kF32;
   CacheOptions options;
   options.groups = {{0, 1, 4, 4, f32, f32, {0}}, {7, 1, 4, 4, f32, f32, {1}}};
   options.context = 600;

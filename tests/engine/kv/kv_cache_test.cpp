@@ -62,8 +62,8 @@ TEST(BlockPool, MatchesASetOfFreeNumbersOverRandomOperations) {
 }
 
 CacheOptions TwoGroups(int64_t window, int64_t context, int64_t chunk) {
-  const auto f16 = cpu::KvElement::kF16;
-  const auto f32 = cpu::KvElement::kF32;
+  const auto f16 = KvType::kF16;
+  const auto f32 = KvType::kF32;
   CacheOptions options;
   options.groups = {{0, 2, 48, 48, f16, f16, {0, 2}}, {window, 1, 24, 40, f32, f16, {1, 3, 4}}};
   options.context = context;
@@ -72,14 +72,14 @@ CacheOptions TwoGroups(int64_t window, int64_t context, int64_t chunk) {
 }
 
 TEST(KvCache, FormulaOfLlama2IsExact) {
-  const auto bytes = [](cpu::KvElement element) {
+  const auto bytes = [](KvType element) {
     GroupShape shape{0, 32, 128, 128, element, element, {}};
     for (int layer = 0; layer < 32; ++layer) shape.layers.push_back(layer);
     return Cache::BytesNeeded({.groups = {shape}, .context = 2048, .chunk = 512});
   };
-  EXPECT_EQ(bytes(cpu::KvElement::kF16), 1073741824u);
-  EXPECT_EQ(bytes(cpu::KvElement::kF32), 2147483648u);
-  EXPECT_EQ(bytes(cpu::KvElement::kQ8), 553648128u);
+  EXPECT_EQ(bytes(KvType::kF16), 1073741824u);
+  EXPECT_EQ(bytes(KvType::kF32), 2147483648u);
+  EXPECT_EQ(bytes(KvType::kQ8), 553648128u);
 }
 
 // Every row that the step writes lies where the runs say, and no two at the same place.
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(Windows, KvCacheWindow, testing::Values(1, 7, 32, 33, 1
 // planned for it: with that as its budget every step fits, and with a byte less some step does not.
 TEST(KvCache, ExactlyThePlannedBlocksAreNeeded) {
   constexpr int64_t kContext = 2000;
-  const auto f16 = cpu::KvElement::kF16;
+  const auto f16 = KvType::kF16;
   for (const int64_t window : {1, 2, 7, 31, 32, 33, 64, 65, 100}) {
     for (int64_t chunk = 1; chunk <= 2 * kBlockTokens + 1; ++chunk) {
       CacheOptions options;

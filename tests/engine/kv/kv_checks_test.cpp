@@ -13,7 +13,7 @@ namespace kvant::test {
 namespace {
 
 // Keys and values of a position never change once they are stored.
-class KvTypes : public testing::TestWithParam<KvElement> {};
+class KvTypes : public testing::TestWithParam<KvType> {};
 
 TEST_P(KvTypes, StoredPositionsStayWhatTheyAre) {
   const auto runner = OpenRunner(OpenTiny(TinyShape(), OwnGemm()), Options(GetParam(), 1));
@@ -37,15 +37,14 @@ TEST_P(KvTypes, StoredPositionsStayWhatTheyAre) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, KvTypes,
-                         testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
+INSTANTIATE_TEST_SUITE_P(All, KvTypes, testing::Values(KvType::kF32, KvType::kF16, KvType::kQ8),
                          [](const auto& test) { return std::string(KvTypeName(test.param)); });
 
 // All rows of logits where they are asked for, and the last of them is the default row.
 TEST(KvChecks, TheLastOfAllRowsIsTheDefaultOne) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
   const std::vector<TokenId> tokens = RandomTokens(130, 4);
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 2));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 2));
   const SequenceId scored = NewSequence(*runner);
   const SequenceId plain = NewSequence(*runner);
   int64_t rows = 0;
@@ -67,7 +66,7 @@ TEST(KvChecks, TheLastOfAllRowsIsTheDefaultOne) {
 // which takes no memory and gives the same tokens.
 TEST(KvChecks, ACacheComputesEveryTokenOnce) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 1);
+  SessionOptions options = Options(KvType::kF32, 1);
   const auto cached = OpenRunner(model, options);
   options.kv_cache = false;
   const auto uncached = OpenRunner(model, options);
@@ -98,7 +97,7 @@ TEST(KvChecks, ACacheComputesEveryTokenOnce) {
 TEST(KvChecks, EveryLayerHasItsOwnCache) {
   TinyShape shape;
   shape.layers = 4;
-  const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvElement::kF32, 3));
+  const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvType::kF32, 3));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(50, 1)));
   const auto tensors = runner->Export({&id, 1}, KvLayout::kBhsd);
@@ -122,7 +121,7 @@ TEST(KvChecks, EveryLayerHasItsOwnCache) {
   }
 }
 
-kv::CacheOptions Llama2(KvElement type, int64_t context) {
+kv::CacheOptions Llama2(KvType type, int64_t context) {
   kv::CacheOptions options;
   kv::GroupShape group{0, 32, 128, 128, type, type, {}};
   for (int layer = 0; layer < 32; ++layer) group.layers.push_back(layer);
@@ -137,7 +136,7 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 // Half a GiB for 1024 positions of Llama 2 7B in f16, and so on in proportion.
 TEST(KvChecks, MemoryIsProportionalToTheContext) {
   for (int64_t k = 1; k <= 32; k *= 2) {
-    EXPECT_EQ(kv::Cache::BytesNeeded(Llama2(KvElement::kF16, k * 1024)),
+    EXPECT_EQ(kv::Cache::BytesNeeded(Llama2(KvType::kF16, k * 1024)),
               static_cast<uint64_t>(k) * kGiB / 2);
   }
 }
@@ -145,19 +144,19 @@ TEST(KvChecks, MemoryIsProportionalToTheContext) {
 // 24 GiB less 4 GiB of weights hold 20 sequences of 2048 positions; with a fifth kept for
 // buffers 16.
 TEST(KvChecks, TheLargestBatchIsKnown) {
-  const kv::CacheOptions one = Llama2(KvElement::kF16, 2048);
+  const kv::CacheOptions one = Llama2(KvType::kF16, 2048);
   EXPECT_EQ(FitMemory(one, 20 * kGiB).sequences, 20);
   EXPECT_EQ(FitMemory(one, 20 * kGiB * 8 / 10).sequences, 16);
   EXPECT_EQ(FitMemory(one, 20 * kGiB - 1).sequences, 19);
-  EXPECT_EQ(FitMemory(Llama2(KvElement::kF16, 1 << 20), 20 * kGiB).context, 20 * 2048);
-  kv::CacheOptions eight = Llama2(KvElement::kF16, 1 << 20);
+  EXPECT_EQ(FitMemory(Llama2(KvType::kF16, 1 << 20), 20 * kGiB).context, 20 * 2048);
+  kv::CacheOptions eight = Llama2(KvType::kF16, 1 << 20);
   eight.sequences = 8;
   EXPECT_EQ(FitMemory(eight, 20 * kGiB).context, 20 * 2048 / 8);
 }
 
 // What a step needs is known before it begins.
 TEST(KvChecks, AStepThatDoesNotFitIsRefusedBeforeItBegins) {
-  SessionOptions options = Options(KvElement::kF32, 4);
+  SessionOptions options = Options(KvType::kF32, 4);
   options.chunk = 32;
   const uint64_t row_bytes = 2 * 2 * 2 * 16 * sizeof(float);
   options.kv_bytes_max = 6 * 32 * row_bytes;  // six blocks
@@ -193,7 +192,7 @@ TEST(KvChecks, ARefusalTellsWhatWouldFit) {
     shape.window = window;
     shape.context = 4096;
     const auto model = OpenTiny(shape, OwnGemm());
-    SessionOptions options = Options(KvElement::kF16, 3);
+    SessionOptions options = Options(KvType::kF16, 3);
     options.chunk = 48;
     options.threads = 1;
     options.kv_bytes_max = 16 * 32 * (2 * 2 * 2 * 16 * 2);
@@ -234,7 +233,7 @@ TEST(KvChecks, ARefusalTellsWhatWouldFit) {
 // Memory that is to be taken at the start is looked for before it is taken.
 TEST(KvChecks, PreallocationThatDoesNotFitIsRefused) {
   const auto model = OpenTiny(TinyShape(), OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 4);
+  SessionOptions options = Options(KvType::kF32, 4);
   options.kv_commit = true;
   options.context = int64_t{1} << 30;  // 2 TiB in all
   const auto huge = Runner::Create(model, options);
@@ -258,7 +257,7 @@ TEST(KvChecks, PreallocationThatDoesNotFitIsRefused) {
 TEST(KvChecks, CountersAddUp) {
   TinyShape shape;
   shape.window = 33;
-  SessionOptions options = Options(KvElement::kQ8, 6);
+  SessionOptions options = Options(KvType::kQ8, 6);
   options.prefix_cache = true;
   const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), options);
   uint64_t peak = 0;
@@ -312,7 +311,7 @@ TEST(KvChecks, FewerKvHeadsTakeFewerBytes) {
   one.kv_heads = 1;
   std::vector<uint64_t> bytes;
   for (const TinyShape& shape : {all, one}) {
-    const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvElement::kF16, 1));
+    const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvType::kF16, 1));
     const SequenceId id = NewSequence(*runner);
     ExpectOk(runner->Append(id, RandomTokens(100, 1)));
     bytes.push_back(runner->stats().kv_bytes_used);
@@ -367,7 +366,7 @@ TEST_P(RunnerKinds, LogitsComeBackAfterARewind) {
 // The two line forms, with the lengths that a prompt of 15 tokens and two more give.
 TEST(KvChecks, TheLogTellsShapesAndEvents) {
   TinyShape shape;
-  const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvElement::kF16, 2));
+  const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvType::kF16, 2));
   std::vector<std::string> lines;
   runner->SetKvLog([&](std::string_view line) { lines.emplace_back(line); });
   EXPECT_EQ(lines.size(), 4u);
@@ -407,8 +406,8 @@ TEST(KvChecks, DefaultsAreHalfPrecisionAndWindows) {
   TinyShape shape;
   shape.window = 33;
   const auto runner = OpenRunner(OpenTiny(shape), SessionOptions());
-  EXPECT_EQ(runner->options().k_type, KvElement::kF16);
-  EXPECT_EQ(runner->options().v_type, KvElement::kF16);
+  EXPECT_EQ(runner->options().k_type, KvType::kF16);
+  EXPECT_EQ(runner->options().v_type, KvType::kF16);
   EXPECT_FALSE(runner->options().kv_commit);
   EXPECT_TRUE(std::ranges::any_of(runner->stats().groups,
                                   [](const KvGroupStats& group) { return group.window == 33; }));

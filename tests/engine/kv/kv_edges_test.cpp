@@ -19,7 +19,7 @@ namespace kvant::kv {
 namespace {
 
 // A full group and one with a window, one layer each.
-CacheOptions TwoGroups(int64_t window, cpu::KvElement type = cpu::KvElement::kF32) {
+CacheOptions TwoGroups(int64_t window, KvType type = KvType::kF32) {
   CacheOptions options;
   options.groups = {{0, 2, 16, 16, type, type, {0}}, {window, 2, 16, 16, type, type, {1}}};
   options.context = 900;
@@ -94,11 +94,10 @@ TEST(KvEdges, AMoveKeepsEveryPositionThatTheWindowHeld) {
 // Keys of a layer without a rope know nothing of their position, so they move as they are, in every
 // format, also where old and new places overlap.
 TEST(KvEdges, KeysWithoutARopeMoveToTheBit) {
-  for (const cpu::KvElement type :
-       {cpu::KvElement::kF32, cpu::KvElement::kF16, cpu::KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     CacheOptions options = TwoGroups(7, type);
     for (GroupShape& group : options.groups) {
-      group.rotate_keys = group.rotate_values = type == cpu::KvElement::kQ8;
+      group.rotate_keys = group.rotate_values = type == KvType::kQ8;
     }
     Cache cache = MakeCache(options);
     const cpu::KernelTable& kernels = **cpu::ChooseKernels("scalar");

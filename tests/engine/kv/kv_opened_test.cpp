@@ -31,7 +31,6 @@
 namespace kvant::kv {
 namespace {
 
-using cpu::KvElement;
 
 int open_blocks = 0;  // of all distant stores
 
@@ -97,11 +96,11 @@ Result<std::unique_ptr<Store>> MakeDistant(const GroupShape& shape, int64_t /*bl
 // Groups of all formats, one with a window, one that rotates, and one of states.
 CacheOptions AllKinds() {
   CacheOptions options;
-  options.groups = {{0, 2, 16, 8, KvElement::kF16, KvElement::kF32, {0, 3}},
-                    {9, 1, 16, 16, KvElement::kQ8, KvElement::kQ8, {1}},
-                    {0, 1, 24, 12, KvElement::kF32, KvElement::kF16, {2}}};
+  options.groups = {{0, 2, 16, 8, KvType::kF16, KvType::kF32, {0, 3}},
+                    {9, 1, 16, 16, KvType::kQ8, KvType::kQ8, {1}},
+                    {0, 1, 24, 12, KvType::kF32, KvType::kF16, {2}}};
   options.groups[1].rotate_keys = options.groups[1].rotate_values = true;
-  GroupShape states{0, 1, 40, 0, KvElement::kF32, KvElement::kF32, {4, 5}};
+  GroupShape states{0, 1, 40, 0, KvType::kF32, KvType::kF32, {4, 5}};
   states.policy = State::kName;
   states.checkpoints = 2;
   options.groups.push_back(states);

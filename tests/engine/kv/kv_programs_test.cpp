@@ -24,7 +24,6 @@
 namespace kvant::kv {
 namespace {
 
-using cpu::KvElement;
 
 constexpr int64_t kProgramContext = 700;
 constexpr int64_t kChunk = 80;
@@ -53,7 +52,7 @@ std::vector<float> ValueOf(RowNumber number, int layer) {
   return digits;
 }
 
-CacheOptions Options(KvElement type, std::vector<int64_t> windows, bool poison,
+CacheOptions Options(KvType type, std::vector<int64_t> windows, bool poison,
                      std::string_view policy = {}) {
   CacheOptions options;
   int layer = 0;
@@ -239,8 +238,8 @@ class Program {
                             .heads_per_kv = 1,
                             .k_dim = kDim,
                             .v_dim = kDim,
-                            .k_element = shape.k_type,
-                            .v_element = shape.v_type,
+                            .k_type = shape.k_type,
+                            .v_type = shape.v_type,
                             .scale = 1.0f,
                             .window = shape.window,
                             .runs = view_.Runs(layer, 0, work, storage),
@@ -375,7 +374,7 @@ int Operations(int usual) {
   return usual * (factor == nullptr ? 1 : std::atoi(factor));
 }
 
-class KvPrograms : public testing::TestWithParam<KvElement> {};
+class KvPrograms : public testing::TestWithParam<KvType> {};
 
 TEST_P(KvPrograms, EverySequenceSeesItsOwnRows) {
   for (const int64_t window : {1, 7, 32, 33, 100}) {
@@ -396,11 +395,11 @@ TEST_P(KvPrograms, SectionsEndWhereTheyEnd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, KvPrograms,
-                         testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
+                         testing::Values(KvType::kF32, KvType::kF16, KvType::kQ8),
                          [](const auto& type) {
-                           return type.param == KvElement::kF32   ? "f32"
-                                  : type.param == KvElement::kF16 ? "f16"
-                                                                  : "q8";
+                           return type.param == KvType::kF32   ? "f32"
+                                  : type.param == KvType::kF16 ? "f16"
+                                                               : "q8";
                          });
 
 }  // namespace

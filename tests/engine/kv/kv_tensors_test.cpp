@@ -25,7 +25,7 @@ class HfCaches : public testing::TestWithParam<const char*> {
     auto model = Model::Open(
         SourcePath(std::string("tests/reference/beam_search/") + GetParam() + ".gguf"), OwnGemm());
     EXPECT_TRUE(model.ok()) << model.error().message;
-    return OpenRunner(*model, Options(KvElement::kF32, 4));
+    return OpenRunner(*model, Options(KvType::kF32, 4));
   }
 };
 
@@ -138,7 +138,7 @@ TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
         ExpectOk(runner->Append(*fork, {&token, 1}));
         ExpectOk(runner->Append(copy, {&token, 1}));
         const double difference = MaxDifference(runner->logits(*fork), runner->logits(copy));
-        if (GetParam().type == KvElement::kQ8) {
+        if (GetParam().type == KvType::kQ8) {
           EXPECT_LE(difference, 0.05);
         } else {
           ASSERT_EQ(difference, 0.0);
@@ -151,7 +151,7 @@ TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
 }
 
 TEST(KvTensors, LatentsFitOneLayoutOnly) {
-  const auto runner = OpenRunner(OpenTiny(LatentShape(), OwnGemm()), Options(KvElement::kF32, 1));
+  const auto runner = OpenRunner(OpenTiny(LatentShape(), OwnGemm()), Options(KvType::kF32, 1));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(10, 1)));
   EXPECT_TRUE(runner->Export(std::vector{id}, KvLayout::kBhsd).ok());
@@ -162,7 +162,7 @@ TEST(KvTensors, LatentsFitOneLayoutOnly) {
 
 TEST(KvTensors, WhatDoesNotFitIsNamed) {
   TinyShape shape;
-  const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvElement::kF32, 3));
+  const auto runner = OpenRunner(OpenTiny(shape, OwnGemm()), Options(KvType::kF32, 3));
   const SequenceId a = NewSequence(*runner);
   const SequenceId b = NewSequence(*runner);
   ExpectOk(runner->Append(a, RandomTokens(10, 1)));

@@ -15,7 +15,7 @@ uint64_t Reused(Runner& runner, const std::shared_ptr<const Model>& model,
   const SequenceId id = NewSequence(runner);
   const uint64_t before = runner.stats().tokens_reused;
   ExpectOk(runner.Append(id, tokens));
-  EXPECT_EQ(MaxDifference(runner.logits(id), LogitsAlone(model, KvElement::kF32, tokens)), 0.0);
+  EXPECT_EQ(MaxDifference(runner.logits(id), LogitsAlone(model, KvType::kF32, tokens)), 0.0);
   ExpectOk(runner.FreeSequence(id));
   return runner.stats().tokens_reused - before;
 }

@@ -37,7 +37,7 @@ TEST(RecurrentFiles, TablesOfStatesAreChecked) {
   const TemporaryFolder folder;
   const auto model = SeededModel("lfm2").Open(OwnGemm());
   ASSERT_NE(model, nullptr);
-  SessionOptions options = Options(KvElement::kF16, 1);
+  SessionOptions options = Options(KvType::kF16, 1);
   options.context = 256;
   {
     const auto runner = OpenRunner(model, options);

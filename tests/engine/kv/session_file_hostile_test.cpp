@@ -82,7 +82,7 @@ constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 
 struct HostileKind {
   const char* name;
-  KvElement type;
+  KvType type;
   TinyShape shape;
 };
 
@@ -91,9 +91,9 @@ void PrintTo(const HostileKind& kind, std::ostream* out) { *out << kind.name; }
 std::vector<HostileKind> HostileKinds() {
   TinyShape window;
   window.window = 7;
-  std::vector<HostileKind> kinds = {{"full_f32", KvElement::kF32, {}},
-                                    {"window_q8", KvElement::kQ8, window},
-                                    {"mixed_f16", KvElement::kF16, MixedShape(7)}};
+  std::vector<HostileKind> kinds = {{"full_f32", KvType::kF32, {}},
+                                    {"window_q8", KvType::kQ8, window},
+                                    {"mixed_f16", KvType::kF16, MixedShape(7)}};
   for (HostileKind& kind : kinds) {
     TinyShape& shape = kind.shape;
     shape.dim = shape.ffn = 32;

@@ -17,7 +17,7 @@
 namespace kvant::test {
 namespace {
 
-SessionOptions FileOptions(KvElement type) {
+SessionOptions FileOptions(KvType type) {
   SessionOptions options;
   options.k_type = options.v_type = type;
   options.sequences = 4;
@@ -49,7 +49,7 @@ TinyShape ShapeOf(Layers layers) {
 }
 
 // Two forks past a window, one of them with a hole, and a short sequence.
-Saved MakeSequences(KvElement type, Layers layers, int64_t length = 700) {
+Saved MakeSequences(KvType type, Layers layers, int64_t length = 700) {
   Saved saved;
   saved.shape = ShapeOf(layers);
   saved.model = OpenTiny(saved.shape);
@@ -67,7 +67,7 @@ Saved MakeSequences(KvElement type, Layers layers, int64_t length = 700) {
   return saved;
 }
 
-class SessionFile : public testing::TestWithParam<std::tuple<KvElement, Layers>> {};
+class SessionFile : public testing::TestWithParam<std::tuple<KvType, Layers>> {};
 
 TEST_P(SessionFile, ContinuesWithTheSameBits) {
   const auto [type, layers] = GetParam();
@@ -102,17 +102,17 @@ TEST_P(SessionFile, ContinuesWithTheSameBits) {
   EXPECT_EQ(later->length((*loaded)[0]), 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Types, SessionFile,
-    testing::Combine(testing::Values(KvElement::kF32, KvElement::kF16, KvElement::kQ8),
-                     testing::Values(Layers::kFull, Layers::kWindow, Layers::kMixed)));
+INSTANTIATE_TEST_SUITE_P(Types, SessionFile,
+                         testing::Combine(testing::Values(KvType::kF32, KvType::kF16, KvType::kQ8),
+                                          testing::Values(Layers::kFull, Layers::kWindow,
+                                                          Layers::kMixed)));
 
 TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {
   TinyShape shape;
   shape.dim = 32, shape.heads = 2, shape.kv_heads = 1, shape.ffn = 32, shape.layers = 1;
   shape.head_dim = 4;
   const auto model = OpenTiny(shape);
-  auto runner = OpenRunner(model, FileOptions(KvElement::kQ8));
+  auto runner = OpenRunner(model, FileOptions(KvType::kQ8));
   const SequenceId id = *runner->NewSequence();
   ExpectOk(runner->Append(id, RandomTokens(40, 1)));
   TemporaryFolder folder;
@@ -120,7 +120,7 @@ TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {
   const std::string broken = folder / "broken";
   ExpectOk(runner->Save(path, std::vector<SequenceId>{id}));
   const std::string bytes = ReadBytes(path);
-  auto later = OpenRunner(model, FileOptions(KvElement::kQ8));
+  auto later = OpenRunner(model, FileOptions(KvType::kQ8));
   const auto refused = [&](const std::string& content, const std::string& what) {
     WriteFile(broken, std::as_bytes(std::span(content)));
     const auto loaded = later->Load(broken);
@@ -143,7 +143,7 @@ TEST(SessionFiles, TruncatedOrChangedFilesAreRefused) {
 class CraftedSessionFile : public testing::Test {
  protected:
   // Two forks past a window, a short sequence, and an empty one.
-  void Save(KvElement type, Layers layers) {
+  void Save(KvType type, Layers layers) {
     saved_ = MakeSequences(type, layers);
     saved_.ids.push_back(*saved_.runner->NewSequence());
     type_ = type;
@@ -182,12 +182,12 @@ class CraftedSessionFile : public testing::Test {
   TemporaryFolder folder_;
   std::string path_ = folder_ / "session";
   Saved saved_;
-  KvElement type_ = KvElement::kF16;
+  KvType type_ = KvType::kF16;
   std::string bytes_;
 };
 
 TEST_F(CraftedSessionFile, IsReadAsItWasWrittenWhenNothingIsChanged) {
-  Save(KvElement::kQ8, Layers::kWindow);
+  Save(KvType::kQ8, Layers::kWindow);
   EXPECT_EQ(Refusal(Fields()), "accepted");
   SessionFields fields = Fields();
   fields.Seal();
@@ -197,14 +197,14 @@ TEST_F(CraftedSessionFile, IsReadAsItWasWrittenWhenNothingIsChanged) {
 
 TEST_F(CraftedSessionFile, TablesBeginWhereTheirPolicyHasThem) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, Layers::kFull);
+  Save(KvType::kF16, Layers::kFull);
   const std::string full = "sequence 0 group 0 first position";
   EXPECT_THAT(Refusal<int64_t>(full, 1), HasSubstr("first position: expected 0, found 1"));
   for (const int64_t position : {int64_t{32}, int64_t{700}, int64_t{704}, int64_t{100000},
                                  INT64_MAX, INT64_MIN, int64_t{-1}}) {
     EXPECT_THAT(Refusal(full, position), HasSubstr("expected 0, found")) << position;
   }
-  Save(KvElement::kF16, Layers::kWindow);
+  Save(KvType::kF16, Layers::kWindow);
   const std::string window = "sequence 0 group 0 first position";
   const SessionFields fields = Fields();
   EXPECT_EQ(fields.Get<int64_t>(window), 384);  // (700 - 33 + 1 - 256) / 32 * 32
@@ -221,7 +221,7 @@ TEST_F(CraftedSessionFile, TablesBeginWhereTheirPolicyHasThem) {
 
 TEST_F(CraftedSessionFile, TablesHoldBlocksOfTheirSequence) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, Layers::kFull);
+  Save(KvType::kF16, Layers::kFull);
   const std::string entry = "sequence 0 group 0 entry 21 ";
   EXPECT_THAT(Refusal<int64_t>(entry + "number", 22), HasSubstr("expected 21 to 21, found 22"));
   EXPECT_THAT(Refusal<int64_t>(entry + "number", 20), HasSubstr("expected 21 to 21, found 20"));
@@ -242,7 +242,7 @@ TEST_F(CraftedSessionFile, TablesHoldBlocksOfTheirSequence) {
 
 TEST_F(CraftedSessionFile, BlocksAreThoseOfTheTables) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, Layers::kFull);
+  Save(KvType::kF16, Layers::kFull);
   const auto blocks = Fields().Get<uint32_t>("group 0 blocks");
   for (const uint32_t count : {0u, blocks - 1, blocks + 1, 0xffffffffu}) {
     EXPECT_THAT(Refusal("group 0 blocks", count),
@@ -256,7 +256,7 @@ TEST_F(CraftedSessionFile, BlocksAreThoseOfTheTables) {
 
 TEST_F(CraftedSessionFile, LengthsFlagsAndPrunedRangesHold) {
   using testing::HasSubstr;
-  Save(KvElement::kF16, Layers::kFull);
+  Save(KvType::kF16, Layers::kFull);
   EXPECT_THAT(Refusal<int64_t>("sequence 0 length", -1), HasSubstr("found -1"));
   EXPECT_THAT(Refusal<int64_t>("sequence 0 length", INT64_MIN), HasSubstr("found -9223"));
   EXPECT_THAT(Refusal<int64_t>("sequence 0 length", 901), HasSubstr("context of 900"));
@@ -288,7 +288,7 @@ TEST_F(CraftedSessionFile, LengthsFlagsAndPrunedRangesHold) {
 // holds.
 TEST_F(CraftedSessionFile, Int8RowsHaveScalesOfTheQuantizer) {
   using testing::HasSubstr;
-  Save(KvElement::kQ8, Layers::kFull);
+  Save(KvType::kQ8, Layers::kFull);
   const std::string keys = "group 0 block 1 lane 1 keys";
   EXPECT_EQ(Refusal<int8_t>(keys, -128), "accepted");
   EXPECT_THAT(Refusal<float>(keys + " scales", -0.5f), HasSubstr("found -0.5"));
@@ -298,7 +298,7 @@ TEST_F(CraftedSessionFile, Int8RowsHaveScalesOfTheQuantizer) {
 }
 
 TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {
-  Saved saved = MakeSequences(KvElement::kF16, Layers::kFull, 60);
+  Saved saved = MakeSequences(KvType::kF16, Layers::kFull, 60);
   TemporaryFolder folder;
   const std::string path = folder / "session";
   ExpectOk(saved.runner->Save(path, saved.ids));
@@ -308,25 +308,25 @@ TEST(SessionFiles, ThoseOfOtherModelsOrCachesAreRefusedByName) {
     const auto loaded = OpenRunner(model, options)->Load(path);
     return loaded.ok() ? std::string("ok") : loaded.error().message;
   };
-  EXPECT_THAT(refusal(OpenTiny(other), FileOptions(KvElement::kF16)),
+  EXPECT_THAT(refusal(OpenTiny(other), FileOptions(KvType::kF16)),
               testing::HasSubstr("another model"));
-  EXPECT_THAT(refusal(saved.model, FileOptions(KvElement::kQ8)), testing::HasSubstr("other types"));
-  SessionOptions small = FileOptions(KvElement::kF16);
+  EXPECT_THAT(refusal(saved.model, FileOptions(KvType::kQ8)), testing::HasSubstr("other types"));
+  SessionOptions small = FileOptions(KvType::kF16);
   small.context = 64;
   EXPECT_THAT(refusal(saved.model, small), testing::HasSubstr("do not fit"));
-  SessionOptions few = FileOptions(KvElement::kF16);
+  SessionOptions few = FileOptions(KvType::kF16);
   few.sequences = 2;
   EXPECT_THAT(refusal(saved.model, few), testing::HasSubstr("there is room for 2"));
   // A session is one sequence, and is what it was after a refusal.
-  const auto session = OpenSession(saved.model, FileOptions(KvElement::kF16));
+  const auto session = OpenSession(saved.model, FileOptions(KvType::kF16));
   EXPECT_EQ(session->Load(path).error().code, ErrorCode::kOutOfMemory);
   EXPECT_EQ(session->length(), 0);
   ExpectOk(session->Append(std::vector<TokenId>{5, 6}));
-  EXPECT_THAT(refusal(saved.model, FileOptions(KvElement::kF16)), testing::Eq("ok"));
+  EXPECT_THAT(refusal(saved.model, FileOptions(KvType::kF16)), testing::Eq("ok"));
 }
 
 TEST(SessionFiles, AFailedSaveKeepsTheOldFile) {
-  Saved saved = MakeSequences(KvElement::kF16, Layers::kFull, 60);
+  Saved saved = MakeSequences(KvType::kF16, Layers::kFull, 60);
   TemporaryFolder folder;
   const std::string path = folder / "session";
   ExpectOk(saved.runner->Save(path, saved.ids));

@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvElement>> {
+class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvType>> {
  protected:
   void SetUp() override {
     model_ = seeded_.Open(OwnGemm());
@@ -29,7 +29,7 @@ class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvEleme
   }
 
   std::unique_ptr<Runner> Open(int64_t sequences = 6) const {
-    SessionOptions options = Options(std::get<KvElement>(GetParam()), sequences);
+    SessionOptions options = Options(std::get<KvType>(GetParam()), sequences);
     options.context = 96;
     return OpenRunner(model_, options);
   }
@@ -73,13 +73,12 @@ class SourceFile : public testing::TestWithParam<std::tuple<const char*, KvEleme
 
 INSTANTIATE_TEST_SUITE_P(Seeded, SourceFile,
                          testing::Combine(testing::Values("t5", "bart"),
-                                          testing::Values(KvElement::kF32, KvElement::kF16,
-                                                          KvElement::kQ8)));
+                                          testing::Values(KvType::kF32, KvType::kF16,
+                                                          KvType::kQ8)));
 
 class HostileSourceFile : public SourceFile {};
 
-INSTANTIATE_TEST_SUITE_P(Seeded, HostileSourceFile,
-                         testing::Values(std::tuple("t5", KvElement::kQ8)));
+INSTANTIATE_TEST_SUITE_P(Seeded, HostileSourceFile, testing::Values(std::tuple("t5", KvType::kQ8)));
 
 // With the rows of sources no encoder runs, without them each source is encoded once; the bits are
 // those of sequences that were never saved.
@@ -163,13 +162,13 @@ TEST_P(SourceFile, Ed13RefusesWhatIsNotItsOwn) {
   SeededModel other(std::string(kSeededPairs) + "m2m100");
   const auto other_model = other.Open(OwnGemm());
   ASSERT_NE(other_model, nullptr);
-  SessionOptions options = Options(std::get<KvElement>(GetParam()), 6);
+  SessionOptions options = Options(std::get<KvType>(GetParam()), 6);
   options.context = 96;
   const auto stranger = error_of(*OpenRunner(other_model, options), path);
   EXPECT_EQ(stranger.first, ErrorCode::kNotSupported);
   EXPECT_THAT(stranger.second, HasSubstr("another model"));
   options.source_k_type = options.source_v_type =
-      std::get<KvElement>(GetParam()) == KvElement::kQ8 ? KvType::kF16 : KvType::kQ8;
+      std::get<KvType>(GetParam()) == KvType::kQ8 ? KvType::kF16 : KvType::kQ8;
   EXPECT_EQ(error_of(*OpenRunner(model_, options), path).first, ErrorCode::kNotSupported);
   // One bit anywhere, or an end that is missing.
   const SectionBytes file = ReadFile(path);

@@ -241,10 +241,10 @@ TEST(Combination, BeamsWithoutACache) {
   TinyShape shape;
   shape.window = 33;
   const auto model = OpenTiny(shape, OwnGemm());
-  SessionOptions uncached = OneThread(KvElement::kF32, 8);
+  SessionOptions uncached = OneThread(KvType::kF32, 8);
   uncached.kv_cache = false;
   auto oracle = OpenRunner(model, uncached);
-  auto runner = OpenRunner(model, OneThread(KvElement::kF32, 8));
+  auto runner = OpenRunner(model, OneThread(KvType::kF32, 8));
   const Prompts prompts = {RandomTokens(150, 1), RandomTokens(40, 2)};
   const BeamGenerateOptions options{.search = ManyEnds(4, 15)};
   const auto expected = Generate(*oracle, prompts, options);
@@ -261,7 +261,7 @@ TEST(Combination, BeamsWithoutACache) {
 
 TEST(Combination, TextsThatEndTogetherComeInOrder) {
   const auto model = OpenTiny({}, OwnGemm());
-  auto runner = OpenRunner(model, OneThread(KvElement::kF16, 6));
+  auto runner = OpenRunner(model, OneThread(KvType::kF16, 6));
   BatchOptions options;
   options.sampling.seed = 1;
   options.ignore_eos = true;
@@ -283,7 +283,7 @@ TEST(Combination, TextsThatEndTogetherComeInOrder) {
 TEST(Combination, ABatchInterruptedInAStepHandsOverWhatThereIs) {
   const auto model = OpenTiny({}, OwnGemm());
   std::atomic<bool> cancel{false};
-  SessionOptions session = OneThread(KvElement::kF16, 4);
+  SessionOptions session = OneThread(KvType::kF16, 4);
   session.cancel = &cancel;
   BatchOptions options;
   options.sampling.seed = 1;
@@ -334,13 +334,13 @@ TEST(Combination, Int8BeamsAreCloseToF32) {
     shape.window = window;
     const auto model = OpenTiny(shape, OwnGemm());
     const std::vector<TokenId> prompt = RandomTokens(100, 5);
-    auto runner = OpenRunner(model, OneThread(KvElement::kQ8, 4));
+    auto runner = OpenRunner(model, OneThread(KvType::kQ8, 4));
     BeamOptions options = Beams(4, 100);
     options.end_tokens.clear();
     const auto found = Generate(*runner, {prompt}, {.search = options});
     for (const BeamHypothesis& hypothesis : found[0].hypotheses) {
-      auto exact = OpenSession(model, OneThread(KvElement::kF32, 1));
-      auto int8 = OpenSession(model, OneThread(KvElement::kQ8, 1));
+      auto exact = OpenSession(model, OneThread(KvType::kF32, 1));
+      auto int8 = OpenSession(model, OneThread(KvType::kQ8, 1));
       ExpectOk(exact->Append(prompt));
       ExpectOk(int8->Append(prompt));
       const std::vector<float> expected = AllLogits(*exact, hypothesis.ids, 1);

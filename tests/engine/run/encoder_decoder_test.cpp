@@ -61,7 +61,7 @@ TEST_P(EncoderDecoders, Ed09EncoderAndLogitsAreThoseOfTransformers) {
     const auto model = seeded_.Open(options);
     ASSERT_NE(model, nullptr);
     for (const size_t piece : {size_t{1}, size_t{7}, tokens.size()}) {
-      SessionOptions session = Options(KvElement::kF32, 2);
+      SessionOptions session = Options(KvType::kF32, 2);
       const auto runner = OpenRunner(model, session);
       ASSERT_NE(runner, nullptr);
       std::vector<float> rows;
@@ -125,7 +125,7 @@ TEST_P(EncoderDecoders, Ed15AndB1SearchesFindTheTextsOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> source = seeded_.Source();
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 5));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 5));
   std::ifstream file(seeded_.SearchesPath());
   size_t count = 0;
   for (std::string text; std::getline(file, text); ++count) {

@@ -45,8 +45,8 @@ TEST_P(ExpertBits, ATokenAloneAndInAChunkAreEqual) {
   std::vector<float> expected;
   for (const size_t piece : {size_t{1}, size_t{7}, tokens.size()}) {
     for (const int threads : {1, 3}) {
-      const auto session = OpenSession(
-          model, {.k_type = KvElement::kF32, .v_type = KvElement::kF32, .threads = threads});
+      const auto session =
+          OpenSession(model, {.k_type = KvType::kF32, .v_type = KvType::kF32, .threads = threads});
       const std::vector<float> logits = AllLogits(*session, tokens, piece);
       if (expected.empty()) expected = logits;
       EXPECT_EQ(MaxDifference(logits, expected), 0.0) << piece << ", threads " << threads;
@@ -60,8 +60,8 @@ TEST_P(ExpertBits, ASequenceAloneAndBesideOthersAreEqual) {
   for (const size_t count : {size_t{20}, size_t{90}}) {
     const std::vector<TokenId> tokens = RandomTokens(count, 3);
     const std::vector<TokenId> other = RandomTokens(count, 4);
-    const std::vector<float> alone = LogitsAlone(model, KvElement::kF32, tokens);
-    const auto runner = OpenRunner(model, Options(KvElement::kF32, 3));
+    const std::vector<float> alone = LogitsAlone(model, KvType::kF32, tokens);
+    const auto runner = OpenRunner(model, Options(KvType::kF32, 3));
     const SequenceId first = NewSequence(*runner);
     const SequenceId second = NewSequence(*runner);
     const SequenceId third = NewSequence(*runner);
@@ -138,7 +138,7 @@ TEST_P(ExpertRouting, AgreesWithTheReference) {
   const Vector expected = ReferenceForward(model->file()).Logits(tokens);
   for (const size_t piece : {size_t{1}, tokens.size()}) {
     const auto session =
-        OpenSession(model, {.k_type = KvElement::kF32, .v_type = KvElement::kF32, .chunk = 70});
+        OpenSession(model, {.k_type = KvType::kF32, .v_type = KvType::kF32, .chunk = 70});
     const std::vector<float> logits = AllLogits(*session, tokens, piece);
     ASSERT_EQ(logits.size(), expected.size());
     double largest = 0;

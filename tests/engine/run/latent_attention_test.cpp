@@ -42,7 +42,7 @@ ModelOptions Panels() {
   return options;
 }
 
-SessionOptions Cached(KvElement type, int64_t chunk, int threads = 2) {
+SessionOptions Cached(KvType type, int64_t chunk, int threads = 2) {
   SessionOptions options;
   options.k_type = options.v_type = type;
   options.chunk = chunk;
@@ -133,7 +133,7 @@ TEST_P(LatentReference, BothFormsAgreeWithTheReference) {
   const std::vector<TokenId> tokens = RandomTokens(150, 5);
   const Vector expected = ReferenceForward(model->file()).Logits(tokens);
   for (const int64_t chunk : {1, 50, 70, 150}) {
-    const std::vector<float> logits = LogitsOf(model, Cached(KvElement::kF32, chunk), tokens);
+    const std::vector<float> logits = LogitsOf(model, Cached(KvType::kF32, chunk), tokens);
     ASSERT_EQ(logits.size(), expected.size());
     double largest = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -163,10 +163,10 @@ TEST(LatentForms, AgreeOverManyShapes) {
     const int64_t count = 64 + static_cast<int64_t>(random() % 700);
     ASSERT_EQ(FormOf(Sizes(shape), count, count), LatentForm::kExpanded);
     const std::vector<TokenId> tokens = RandomTokens(count, static_cast<uint32_t>(i));
-    for (const KvElement type : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
       const std::vector<float> absorbed = LogitsOf(model, Cached(type, 63), tokens);
       const std::vector<float> expanded = LogitsOf(model, Cached(type, count), tokens);
-      const double tolerance = type == KvElement::kQ8 ? 0.3 : 1e-4;
+      const double tolerance = type == KvType::kQ8 ? 0.3 : 1e-4;
       EXPECT_LE(MaxDifference(absorbed, expanded), tolerance)
           << "shape " << i << ", " << count << " tokens, type " << static_cast<int>(type);
     }
@@ -183,8 +183,8 @@ TEST(LatentForms, AgreeForQuantizedMatrices) {
       const auto model = OpenTiny(shape);
       ASSERT_NE(model, nullptr);
       const std::vector<TokenId> tokens = RandomTokens(300, 7);
-      const std::vector<float> absorbed = LogitsOf(model, Cached(KvElement::kF32, 63), tokens);
-      const std::vector<float> expanded = LogitsOf(model, Cached(KvElement::kF32, 300), tokens);
+      const std::vector<float> absorbed = LogitsOf(model, Cached(KvType::kF32, 63), tokens);
+      const std::vector<float> expanded = LogitsOf(model, Cached(KvType::kF32, 300), tokens);
       const bool plain = type[0] != 'Q';
       EXPECT_LE(MaxDifference(absorbed, expanded), plain ? 1e-3 : 0.5) << type << together;
     }
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, LatentBits,
 TEST_P(LatentBits, ATokenAloneAndInAChunkAreEqual) {
   const auto model = OpenTiny(ExpandedShape(GetParam()), Panels());
   const std::vector<TokenId> tokens = RandomTokens(60, 3);
-  for (const KvElement type : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     std::vector<float> expected;
     for (const int64_t chunk : {1, 7, 60}) {
       for (const int threads : {1, 3}) {
@@ -216,7 +216,7 @@ TEST_P(LatentBits, ATokenAloneAndInAChunkAreEqual) {
 TEST_P(LatentBits, OfAnExpandedPassDoNotDependOnThreads) {
   const auto model = OpenTiny(ExpandedShape(GetParam()), Panels());
   const std::vector<TokenId> tokens = RandomTokens(700, 3);
-  for (const KvElement type : {KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
     const std::vector<float> expected = LogitsOf(model, Cached(type, 200, 1), tokens);
     for (const int threads : {2, 5, 16}) {
       EXPECT_EQ(MaxDifference(LogitsOf(model, Cached(type, 200, threads), tokens), expected), 0.0)
@@ -230,8 +230,8 @@ TEST_P(LatentBits, ASequenceAloneAndBesideOthersAreEqual) {
   for (const size_t count : {size_t{20}, size_t{90}}) {
     const std::vector<TokenId> tokens = RandomTokens(count, 3);
     const std::vector<TokenId> other = RandomTokens(count, 4);
-    const std::vector<float> alone = LogitsAlone(model, KvElement::kQ8, tokens);
-    const auto runner = OpenRunner(model, Options(KvElement::kQ8, 3));
+    const std::vector<float> alone = LogitsAlone(model, KvType::kQ8, tokens);
+    const auto runner = OpenRunner(model, Options(KvType::kQ8, 3));
     const SequenceId first = NewSequence(*runner);
     const SequenceId second = NewSequence(*runner);
     const SequenceId third = NewSequence(*runner);
@@ -252,7 +252,7 @@ TEST(LatentFiles, BothLayoutsGiveTheSameBits) {
         shape.latent.both = both;
         const auto model = OpenTiny(shape);
         const std::vector<TokenId> tokens = RandomTokens(200, 4);
-        const std::vector<float> logits = LogitsOf(model, Cached(KvElement::kF32, 130), tokens);
+        const std::vector<float> logits = LogitsOf(model, Cached(KvType::kF32, 130), tokens);
         if (expected.empty()) expected = logits;
         EXPECT_EQ(MaxDifference(logits, expected), 0.0) << type << together << both;
       }
@@ -265,7 +265,7 @@ TEST(LatentFiles, BothLayoutsGiveTheSameBits) {
 TEST(LatentCache, KeepsOneRowOfAPosition) {
   const TinyShape shape = ExpandedShape();
   const auto model = OpenTiny(shape);
-  const auto plan = PlanMemory(*model, Cached(KvElement::kF16, 512));
+  const auto plan = PlanMemory(*model, Cached(KvType::kF16, 512));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   ASSERT_EQ(plan->groups.size(), 1u);
   EXPECT_EQ(plan->groups[0].kv_heads, 1);
@@ -281,7 +281,7 @@ TEST(LatentCache, MemoryForTransposesIsPlanned) {
     const auto model = OpenTiny(shape);
     uint64_t file = 0;
     for (const formats::GgufTensor& tensor : model->file().tensors()) file += tensor.size_bytes;
-    return PlanMemory(*model, Cached(KvElement::kF16, 512))->weights - file;
+    return PlanMemory(*model, Cached(KvType::kF16, 512))->weights - file;
   };
   EXPECT_EQ(weights(true), 0u);
   const auto nope = static_cast<uint64_t>(shape.head_dim - shape.latent.rope);
@@ -292,7 +292,7 @@ TEST(LatentCache, MemoryForTransposesIsPlanned) {
 // Positions that were taken out of the cache, or only hidden, in both forms.
 TEST(LatentCache, PrunedPositionsAreNotSeen) {
   const auto model = OpenTiny(ExpandedShape());
-  for (const KvElement type : {KvElement::kF32, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kQ8}) {
     const std::vector<TokenId> tokens = RandomTokens(700, 4);
     const std::vector<TokenId> more = RandomTokens(120, 5);
     std::vector<float> logits[2];
@@ -305,7 +305,7 @@ TEST(LatentCache, PrunedPositionsAreNotSeen) {
       ExpectOk(session->Append(more));
       logits[chunk > 63 ? 1 : 0].assign(session->logits().begin(), session->logits().end());
     }
-    EXPECT_LE(MaxDifference(logits[0], logits[1]), type == KvElement::kQ8 ? 0.15 : 1e-4);
+    EXPECT_LE(MaxDifference(logits[0], logits[1]), type == KvType::kQ8 ? 0.15 : 1e-4);
   }
 }
 
@@ -315,12 +315,12 @@ TEST(LatentCache, MovedPositionsAreThoseOfAShorterText) {
   shape.layers = 1;  // whose rows depend on nothing before them
   const auto model = OpenTiny(shape);
   const std::vector<TokenId> tokens = RandomTokens(300, 4);
-  const auto pruned = OpenSession(model, Cached(KvElement::kF32, 512));
+  const auto pruned = OpenSession(model, Cached(KvType::kF32, 512));
   ExpectOk(pruned->Append(tokens));
   ExpectOk(pruned->Prune(20, 100, PrunePositions::kMoved));
   std::vector<TokenId> kept(tokens.begin(), tokens.begin() + 20);
   kept.insert(kept.end(), tokens.end() - 100, tokens.end());
-  const auto shorter = OpenSession(model, Cached(KvElement::kF32, 512));
+  const auto shorter = OpenSession(model, Cached(KvType::kF32, 512));
   ExpectOk(shorter->Append(kept));
   const std::vector<TokenId> next = {7, 8};
   ExpectOk(pruned->Append(next));
@@ -339,7 +339,7 @@ TEST(LatentWork, IsThatOfTheForm) {
   const auto work = [&model](int64_t rows, int64_t end) {
     const graph::PassShape::Part part = {rows, end};
     return model->plan().WorkOf(
-        {.rows = {}, .parts = {&part, 1}, .cache = {{KvElement::kF32, KvElement::kF32}}});
+        {.rows = {}, .parts = {&part, 1}, .cache = {{KvType::kF32, KvType::kF32}}});
   };
   const auto heads = static_cast<double>(sizes.heads);
   const auto matrices = static_cast<double>(sizes.latent * (sizes.nope + sizes.v_dim));
@@ -368,7 +368,7 @@ TEST(LatentImportances, AreThoseOfEachHead) {
     const auto model = OpenTiny(shape, options);
     ASSERT_NE(model, nullptr);
     const std::vector<TokenId> tokens = RandomTokens(90, 3);
-    ExpectOk(OpenSession(model, Cached(KvElement::kF32, 70))->Append(tokens));
+    ExpectOk(OpenSession(model, Cached(KvType::kF32, 70))->Append(tokens));
     const auto imatrix = collector.Take();
     ASSERT_TRUE(imatrix.ok()) << imatrix.error().message;
     ReferenceForward reference(model->file());

@@ -22,7 +22,7 @@ namespace {
 struct TeamCase {
   const char* name;
   std::shared_ptr<const Model> (*open)();
-  KvElement type = KvElement::kF16;
+  KvType type = KvType::kF16;
 };
 
 std::shared_ptr<const Model> OpenTyped(TinyShape shape, const char* type) {
@@ -32,11 +32,11 @@ std::shared_ptr<const Model> OpenTyped(TinyShape shape, const char* type) {
 
 std::vector<TeamCase> TeamCases() {
   return {
-      {"llama_f32", [] { return OpenTyped({}, "F32"); }, KvElement::kF32},
-      {"llama_q4_int8_cache", [] { return OpenTyped({}, "Q4_0"); }, KvElement::kQ8},
+      {"llama_f32", [] { return OpenTyped({}, "F32"); }, KvType::kF32},
+      {"llama_q4_int8_cache", [] { return OpenTyped({}, "Q4_0"); }, KvType::kQ8},
       // More rows than a team has shares, so that whole tiles of tokens are split, too.
       {"wide_q8", [] { return OpenTyped({.dim = 256, .ffn = 1024, .context = 1200}, "Q8_0"); }},
-      {"windows_q4", [] { return OpenTyped(MixedShape(33), "Q4_0"); }, KvElement::kQ8},
+      {"windows_q4", [] { return OpenTyped(MixedShape(33), "Q4_0"); }, KvType::kQ8},
       {"latent_q8",
        [] {
          return OpenTyped(

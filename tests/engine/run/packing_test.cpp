@@ -168,7 +168,7 @@ TEST_F(Packing, LayersThatDifferComputeWhatTheReferenceComputes) {
   const auto model = Model::Open(path_);
   ASSERT_TRUE(model.ok()) << model.error().message;
   for (const size_t piece : {size_t{1}, size_t{9}, size_t{70}}) {
-    const auto session = OpenSession(*model, Options(KvElement::kF32, 1));
+    const auto session = OpenSession(*model, Options(KvType::kF32, 1));
     const std::vector<float> logits = AllLogits(*session, tokens, piece);
     ASSERT_EQ(logits.size(), expected.size());
     double largest = 0;

@@ -20,7 +20,7 @@ inline constexpr int64_t kRecurrentContext = 2200;
 
 struct RecurrentKind {
   std::string model;
-  KvElement state_type = KvElement::kF32;
+  KvType state_type = KvType::kF32;
 };
 
 inline std::vector<RecurrentKind> RecurrentKinds() {
@@ -31,7 +31,7 @@ inline std::vector<RecurrentKind> RecurrentKinds() {
     kinds.push_back({model});
   }
   for (const char* model : {"qwen3next", "falcon-h1", "mamba-bias", "rwkv7"}) {
-    kinds.push_back({model, KvElement::kF16});
+    kinds.push_back({model, KvType::kF16});
   }
   return kinds;
 }
@@ -44,7 +44,7 @@ class RecurrentModel : public testing::TestWithParam<RecurrentKind> {
   }
 
   static SessionOptions Strict(int64_t sequences) {
-    SessionOptions options = Options(KvElement::kF16, sequences);
+    SessionOptions options = Options(KvType::kF16, sequences);
     options.state_type = GetParam().state_type;
     options.context = kRecurrentContext;
     options.strict = true;
@@ -100,7 +100,7 @@ class RecurrentModel : public testing::TestWithParam<RecurrentKind> {
 inline std::string RecurrentKindName(const testing::TestParamInfo<RecurrentKind>& kind) {
   std::string name = kind.param.model;
   std::ranges::replace(name, '-', '_');
-  return kind.param.state_type == KvElement::kF16 ? name + "_f16" : name;
+  return kind.param.state_type == KvType::kF16 ? name + "_f16" : name;
 }
 
 }  // namespace kvant::test

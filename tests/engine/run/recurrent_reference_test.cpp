@@ -33,7 +33,7 @@ class RecurrentReference : public testing::TestWithParam<std::string> {
 
   std::unique_ptr<Session> Open() const {
     SessionOptions options;
-    options.k_type = options.v_type = cpu::KvElement::kF32;
+    options.k_type = options.v_type = KvType::kF32;
     options.threads = 2;
     return OpenSession(model_, options);
   }
@@ -127,7 +127,7 @@ TEST_P(ValueHeadOrders, Rs17TheOrderOfValueHeadsIsThatOfTheFamily) {
   }
   EXPECT_GT(found, 0u);
   SessionOptions options;
-  options.k_type = options.v_type = cpu::KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   const auto session = OpenSession(model, options);
   const std::vector<TokenId> tokens = seeded.Tokens();
   EXPECT_LE(MaxDifference(AllLogits(*session, tokens, 7), expected->values), kRecurrentTolerance);

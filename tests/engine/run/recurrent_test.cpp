@@ -40,7 +40,7 @@ TEST_P(Recurrent, Rs02TheCutOfAPromptAndTheThreadsChangeNoBit) {
 TEST_P(Recurrent, Rs03TheCacheAgreesWithTheWholeSequenceComputedAgain) {
   for (const size_t count : {1, 2, 3, 100, 1500}) {
     const auto tokens = Text(count, 2);
-    SessionOptions options = Options(KvElement::kF32, 1);
+    SessionOptions options = Options(KvType::kF32, 1);
     options.context = kRecurrentContext;
     const auto cached = Open(options);
     const SequenceId id = NewSequence(*cached);

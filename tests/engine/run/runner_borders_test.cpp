@@ -153,7 +153,7 @@ TEST(RunnerBorder, SequencesBeyondASharedPassHaveTheirOwnBits) {
   shape.ffn = 128;
   const auto model = OpenTiny(shape);
   constexpr int64_t kMost = kSharedRowsMax + 1;
-  const auto runner = OpenRunner(model, Options(KvElement::kF16, kMost));
+  const auto runner = OpenRunner(model, Options(KvType::kF16, kMost));
   std::vector<SequenceId> ids;
   std::vector<std::vector<TokenId>> texts;
   for (int64_t i = 0; i < kMost; ++i) {
@@ -171,8 +171,8 @@ TEST(RunnerBorder, SequencesBeyondASharedPassHaveTheirOwnBits) {
     ExpectOk(runner->Step(inputs));
     EXPECT_EQ(runner->stats().passes - passes, count == kMost ? 2u : 1u);
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      EXPECT_EQ(
-          MaxDifference(runner->logits(ids[i]), LogitsAlone(model, KvElement::kF16, texts[i])), 0.0)
+      EXPECT_EQ(MaxDifference(runner->logits(ids[i]), LogitsAlone(model, KvType::kF16, texts[i])),
+                0.0)
           << i << " of " << count;
     }
   }
@@ -182,7 +182,7 @@ TEST(RunnerBorder, SequencesBeyondASharedPassHaveTheirOwnBits) {
 TEST(RunnerBorder, WithoutACacheRowsAndLogitsAreThoseOfTheirTokens) {
   const auto model = OpenTiny({}, OwnGemm());
   const std::vector<TokenId> tokens = RandomTokens(30, 3);
-  SessionOptions options = Options(KvElement::kF32, 1);
+  SessionOptions options = Options(KvType::kF32, 1);
   const auto cached = OpenSession(model, options);
   options.kv_cache = false;
   const auto uncached = OpenSession(model, options);
@@ -210,7 +210,7 @@ TinyShape OneLayer(int64_t window) {
 // it: as if those positions had been pruned. Around them lie blocks of poison.
 TEST(RunnerBorder, AMoveBehindAWindowShowsNothingThatWasDropped) {
   const auto model = OpenTiny(OneLayer(100), OwnGemm());
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 2));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 2));
   const std::vector<TokenId> tokens = RandomTokens(700, 9);
   const TemporaryFolder folder;
   for (const int64_t first : {3, 10, 32, 45}) {
@@ -245,7 +245,7 @@ class RunnerMoves : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(LastTokens, RunnerMoves, testing::Values(50, 100));
 
 TEST_P(RunnerMoves, MovedKeysAreTurnedByTheRopeOfTheirLayer) {
-  const auto runner = OpenRunner(OpenTiny(MixedShape(33), OwnGemm()), Options(KvElement::kF32, 1));
+  const auto runner = OpenRunner(OpenTiny(MixedShape(33), OwnGemm()), Options(KvType::kF32, 1));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(120, 1)));
   const auto before = runner->Export({&id, 1}, KvLayout::kBhsd);

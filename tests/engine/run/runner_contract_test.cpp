@@ -62,7 +62,7 @@ TEST_P(RunnerKinds, LogitsComeBackAfterAnImport) {
   const SequenceId beside = *runner->Fork(copy);
   ExpectOk(runner->ComputeLogits(copy));
   // int8 was quantized again; a window that must be computed again comes from the tokens.
-  const double tolerance = GetParam().type == KvElement::kQ8 ? 0.05 : 0.0;
+  const double tolerance = GetParam().type == KvType::kQ8 ? 0.05 : 0.0;
   EXPECT_LE(MaxDifference(runner->logits(copy), runner->logits(id)), tolerance);
   EXPECT_EQ(runner->length(copy), 150);
   // What was imported is still what the next tokens see.
@@ -118,7 +118,7 @@ struct Cancelled {
     ModelOptions model_options = OwnGemm();
     model_options.observer = &observer;
     model = OpenTiny({}, model_options);
-    SessionOptions options = Options(KvElement::kF16, 3);
+    SessionOptions options = Options(KvType::kF16, 3);
     options.threads = 1;
     options.chunk = 16;
     options.cancel = &observer.cancel;
@@ -164,7 +164,7 @@ TEST(RunnerContract, AStepCancelledInALaterPassKeepsItsCompletePasses) {
   Runner& runner = *test.runner;
   const std::vector<TokenId> tokens = RandomTokens(60, 1);
   ASSERT_EQ(runner.options().chunk, 16);
-  const std::vector<float> expected = LogitsAlone(test.model, KvElement::kF16, tokens);
+  const std::vector<float> expected = LogitsAlone(test.model, KvType::kF16, tokens);
   std::set<int64_t> lengths;
   for (int at = 1; at < 400; ++at) {
     const SequenceId id = NewSequence(runner);
@@ -205,7 +205,7 @@ TEST(RunnerContract, ACancelledCheckLeavesNoGuessBehind) {
   ModelOptions model_options = OwnGemm();
   model_options.observer = &observer;
   const auto model = OpenTiny({}, model_options);
-  SessionOptions options = Options(KvElement::kF16, 1);
+  SessionOptions options = Options(KvType::kF16, 1);
   options.threads = 1;
   options.chunk = 2;  // a check takes three passes
   options.cancel = &observer.cancel;
@@ -242,7 +242,7 @@ TEST(RunnerContract, ACancelledCheckLeavesNoGuessBehind) {
 
 TEST(RunnerContract, ASequenceThatDoesNotExistHasNothing) {
   const auto model = OpenTiny({}, OwnGemm());
-  const auto runner = OpenRunner(model, Options(KvElement::kF16, 3));
+  const auto runner = OpenRunner(model, Options(KvType::kF16, 3));
   const SequenceId id = NewSequence(*runner);
   const SequenceId freed = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(10, 1)));
@@ -262,7 +262,7 @@ TEST(RunnerContract, ASequenceThatDoesNotExistHasNothing) {
 
 TEST(RunnerContract, RowsAreThereOnlyWhileTheyAreShown) {
   const auto model = OpenTiny({}, OwnGemm());
-  const auto runner = OpenRunner(model, Options(KvElement::kF16, 1));
+  const auto runner = OpenRunner(model, Options(KvType::kF16, 1));
   const SequenceId id = NewSequence(*runner);
   EXPECT_TRUE(runner->row(0).empty());
   int64_t calls = 0;
@@ -286,7 +286,7 @@ TEST(RunnerContract, RowsAreThereOnlyWhileTheyAreShown) {
 
 TEST(RunnerContract, EachWrongInputOfAStepIsNamed) {
   const auto model = OpenTiny({}, OwnGemm());
-  const auto runner = OpenRunner(model, Options(KvElement::kF16, 2));
+  const auto runner = OpenRunner(model, Options(KvType::kF16, 2));
   const SequenceId a = NewSequence(*runner);
   const SequenceId b = NewSequence(*runner);
   const std::vector<TokenId> good = {5, 6};

@@ -95,7 +95,7 @@ TEST(RunnerEdges, AllKnownBlocksMakeRoom) {
 TEST(RunnerEdges, AFileWithMoreSequencesThanThereIsRoomForLeavesNothing) {
   const auto model = OpenTiny({}, OwnGemm());
   const TemporaryFolder folder;
-  const auto runner = OpenRunner(model, Options(KvElement::kF16, 3));
+  const auto runner = OpenRunner(model, Options(KvType::kF16, 3));
   std::vector<SequenceId> ids;
   for (uint32_t i = 0; i < 3; ++i) {
     ids.push_back(NewSequence(*runner));
@@ -123,7 +123,7 @@ TEST(RunnerEdges, FullSequencesCanComputeTheirLastLogitsAgain) {
     shape.context = 640;
     const auto model = OpenTiny(shape, OwnGemm());
     for (const int64_t chunk : {1, 512}) {
-      SessionOptions options = Options(KvElement::kF32, 2);
+      SessionOptions options = Options(KvType::kF32, 2);
       options.threads = 1;
       options.chunk = chunk;
       const auto runner = OpenRunner(model, options);
@@ -133,14 +133,13 @@ TEST(RunnerEdges, FullSequencesCanComputeTheirLastLogitsAgain) {
       for (const SequenceId id : ids) {
         ASSERT_TRUE(runner->logits(id).empty());
         ExpectOk(runner->ComputeLogits(id));
-        EXPECT_EQ(MaxDifference(runner->logits(id), LogitsAlone(model, KvElement::kF32, tokens)),
-                  0.0)
+        EXPECT_EQ(MaxDifference(runner->logits(id), LogitsAlone(model, KvType::kF32, tokens)), 0.0)
             << "window " << window << " chunk " << chunk;
       }
       ExpectOk(runner->Rewind(ids[0], 300));
       ExpectOk(runner->ComputeLogits(ids[0]));
       EXPECT_EQ(MaxDifference(runner->logits(ids[0]),
-                              LogitsAlone(model, KvElement::kF32, std::span(tokens).first(300))),
+                              LogitsAlone(model, KvType::kF32, std::span(tokens).first(300))),
                 0.0);
     }
   }
@@ -155,7 +154,7 @@ TEST(RunnerEdges, AReplayFitsIntoABudgetOfARingMore) {
   for (const int64_t chunk : {17, 32, 512}) {
     uint64_t budget = 0;  // none for the first runner, which tells what the sequence holds
     for (const uint64_t missing : {uint64_t{0}, uint64_t{0}, uint64_t{1}}) {
-      SessionOptions options = Options(KvElement::kF32, 1);
+      SessionOptions options = Options(KvType::kF32, 1);
       options.threads = 1;
       options.chunk = chunk;
       options.kv_bytes_max = budget == 0 ? 0 : budget - missing;
@@ -177,7 +176,7 @@ TEST(RunnerEdges, AReplayFitsIntoABudgetOfARingMore) {
 
 TEST(RunnerEdges, WhatTokensAloneDoNotGiveIsNotComputedAgain) {
   const auto model = OpenTiny(WithWindow(33), OwnGemm());
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 3));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 3));
   const auto limit_of = [&](SequenceId id) {
     int64_t limit = runner->length(id);
     while (true) {
@@ -216,7 +215,7 @@ TEST(RunnerEdges, WhatTokensAloneDoNotGiveIsNotComputedAgain) {
 // complete passes took in stays, without logits.
 TEST(RunnerEdges, AStepThatIsCancelledAmongItsLogitsShowsNoMore) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 1);
+  SessionOptions options = Options(KvType::kF32, 1);
   options.threads = 1;
   options.chunk = 100;
   const std::vector<TokenId> tokens = RandomTokens(250, 1);
@@ -249,7 +248,7 @@ TEST(RunnerEdges, AStepThatIsCancelledAmongItsLogitsShowsNoMore) {
 // Parts of a pass that find no room leave the rows of the others where they are.
 TEST(RunnerEdges, ThePartsThatFindRoomHaveTheirOwnLogits) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 3);
+  SessionOptions options = Options(KvType::kF32, 3);
   options.threads = 1;
   options.kv_bytes_max = 2 * OpenRunner(model, options)->stats().groups[0].block_bytes;
   auto created = run::Engine::Create(model, options);
@@ -267,8 +266,7 @@ TEST(RunnerEdges, ThePartsThatFindRoomHaveTheirOwnLogits) {
     for (const run::LogitRow& row : rows) {
       shown.push_back(row.part);
       EXPECT_EQ(row.token + 1, texts[row.part].size());
-      EXPECT_EQ(MaxDifference(row.logits, LogitsAlone(model, KvElement::kF32, texts[row.part])),
-                0.0)
+      EXPECT_EQ(MaxDifference(row.logits, LogitsAlone(model, KvType::kF32, texts[row.part])), 0.0)
           << row.part;
     }
     return Status();
@@ -283,7 +281,7 @@ TEST(RunnerEdges, ThePartsThatFindRoomHaveTheirOwnLogits) {
 // However often a step is ended by its caller, the logits of its other sequences are given back.
 TEST(RunnerEdges, StepsThatFailKeepNoRowsOfLogits) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions options = Options(KvElement::kF32, 2);
+  SessionOptions options = Options(KvType::kF32, 2);
   options.threads = 1;
   auto created = run::Engine::Create(model, options);
   ASSERT_TRUE(created.ok()) << created.error().message;

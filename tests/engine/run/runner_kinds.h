@@ -14,7 +14,6 @@
 
 namespace kvant::test {
 
-using cpu::KvElement;
 
 // One arithmetic for any number of rows, so that equal bits can be asked for.
 inline ModelOptions OwnGemm() {
@@ -23,7 +22,7 @@ inline ModelOptions OwnGemm() {
   return options;
 }
 
-inline SessionOptions Options(KvElement type, int64_t sequences) {
+inline SessionOptions Options(KvType type, int64_t sequences) {
   SessionOptions options;
   options.k_type = options.v_type = type;
   options.sequences = sequences;
@@ -43,7 +42,7 @@ inline std::unique_ptr<Runner> OpenRunner(std::shared_ptr<const Model> model,
 // One that knows what its sequences computed.
 inline std::unique_ptr<Runner> OpenKnowing(const std::shared_ptr<const Model>& model,
                                            int64_t sequences = 4, uint64_t bytes_max = 0) {
-  SessionOptions options = Options(KvElement::kF32, sequences);
+  SessionOptions options = Options(KvType::kF32, sequences);
   options.prefix_cache = true;
   options.threads = 1;
   options.kv_bytes_max = bytes_max;
@@ -77,7 +76,7 @@ inline std::vector<float> LogitsOfAll(Runner& runner, SequenceId sequence,
 }
 
 // The logits after these tokens in a session of their own.
-inline std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model, KvElement type,
+inline std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model, KvType type,
                                       std::span<const TokenId> tokens) {
   SessionOptions options = Options(type, 1);
   options.kv_check = options.kv_poison = false;
@@ -89,7 +88,7 @@ inline std::vector<float> LogitsAlone(const std::shared_ptr<const Model>& model,
 
 struct Kind {
   const char* name;
-  KvElement type;
+  KvType type;
   int64_t window;
   std::string arch = "llama";
   bool mixed = false;  // layers without a window and with it in turn, so two groups in one cache
@@ -111,24 +110,24 @@ struct Kind {
 inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 inline std::vector<Kind> Kinds() {
-  return {{"f32", KvElement::kF32, 0},
-          {"f16", KvElement::kF16, 0},
-          {"q8", KvElement::kQ8, 0},
-          {"f32_window_1", KvElement::kF32, 1},
-          {"f16_window_7", KvElement::kF16, 7},
-          {"q8_window_33", KvElement::kQ8, 33},
-          {"f32_window_100", KvElement::kF32, 100},
-          {"phi3_q8_window_32", KvElement::kQ8, 32, "phi3"},
-          {"mixed_f32_window_1", KvElement::kF32, 1, "gemma3", true},
-          {"mixed_f16_window_7", KvElement::kF16, 7, "gemma3", true},
-          {"mixed_q8_window_33", KvElement::kQ8, 33, "gemma3", true},
-          {"mixed_f32_window_33", KvElement::kF32, 33, "gemma3", true},
-          {"f32_sections_48", KvElement::kF32, 48, "llama4"},
-          {"mixed_q8_sections_96", KvElement::kQ8, 96, "llama4", true},
-          {"mixed_f16_sections_40", KvElement::kF16, 40, "llama4", true},
-          {"latent_f32", KvElement::kF32, 0, "deepseek2"},
-          {"latent_f16", KvElement::kF16, 0, "deepseek2"},
-          {"latent_q8", KvElement::kQ8, 0, "deepseek2"}};
+  return {{"f32", KvType::kF32, 0},
+          {"f16", KvType::kF16, 0},
+          {"q8", KvType::kQ8, 0},
+          {"f32_window_1", KvType::kF32, 1},
+          {"f16_window_7", KvType::kF16, 7},
+          {"q8_window_33", KvType::kQ8, 33},
+          {"f32_window_100", KvType::kF32, 100},
+          {"phi3_q8_window_32", KvType::kQ8, 32, "phi3"},
+          {"mixed_f32_window_1", KvType::kF32, 1, "gemma3", true},
+          {"mixed_f16_window_7", KvType::kF16, 7, "gemma3", true},
+          {"mixed_q8_window_33", KvType::kQ8, 33, "gemma3", true},
+          {"mixed_f32_window_33", KvType::kF32, 33, "gemma3", true},
+          {"f32_sections_48", KvType::kF32, 48, "llama4"},
+          {"mixed_q8_sections_96", KvType::kQ8, 96, "llama4", true},
+          {"mixed_f16_sections_40", KvType::kF16, 40, "llama4", true},
+          {"latent_f32", KvType::kF32, 0, "deepseek2"},
+          {"latent_f16", KvType::kF16, 0, "deepseek2"},
+          {"latent_q8", KvType::kQ8, 0, "deepseek2"}};
 }
 
 class RunnerKinds : public testing::TestWithParam<Kind> {

@@ -58,7 +58,7 @@ struct History {
 
 class RunnerProgram {
  public:
-  RunnerProgram(std::shared_ptr<const Model> model, KvElement type, uint32_t seed)
+  RunnerProgram(std::shared_ptr<const Model> model, KvType type, uint32_t seed)
       : model_(std::move(model)), type_(type), random_(seed), histories_(kSequences) {
     SessionOptions options = Options(type, kSequences);
     options.chunk = 48;
@@ -242,7 +242,7 @@ class RunnerProgram {
   }
 
   std::shared_ptr<const Model> model_;
-  KvElement type_;
+  KvType type_;
   std::unique_ptr<Runner> runner_;
   std::mt19937 random_;
   std::vector<SequenceId> ids_;
@@ -280,7 +280,7 @@ TEST(RunnerProgramText, RunsInTheTerminal) {
   TinyModelWriter(shape).Write(path);
   const auto model = Model::Open(path, OwnGemm());
   ASSERT_TRUE(model.ok());
-  RunnerProgram program(*model, KvElement::kQ8, 5);
+  RunnerProgram program(*model, KvType::kQ8, 5);
   program.Run(60);
   std::string text = program.text();
   std::vector<std::string> expected;

@@ -242,9 +242,9 @@ TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {
     ExpectOk(runner->Append(id, std::span(kept).last(1)));
     // What a window has dropped for good before the move it cannot show afterwards.
     const bool complete = GetParam().window <= 45 || count == 100;
-    const double tolerance = GetParam().type == KvElement::kF32   ? 1e-4
-                             : GetParam().type == KvElement::kF16 ? 2e-2
-                                                                  : 0.3;
+    const double tolerance = GetParam().type == KvType::kF32   ? 1e-4
+                             : GetParam().type == KvType::kF16 ? 2e-2
+                                                               : 0.3;
     if (complete) {
       EXPECT_LT(MaxDifference(runner->logits(id), LogitsAlone(model, GetParam().type, kept)),
                 tolerance);
@@ -262,7 +262,7 @@ TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {
 
 TEST(Runner, BytesWrittenPerDecodeStepAreThoseOfOneToken) {
   const auto model = OpenTiny({}, OwnGemm());
-  auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+  auto runner = OpenRunner(model, Options(KvType::kF32, 1));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, RandomTokens(100, 1)));
   for (int i = 0; i < 40; ++i) {
@@ -278,11 +278,11 @@ TEST(Runner, BytesWrittenPerDecodeStepAreThoseOfOneToken) {
 
 TEST(Runner, AThousandRequestsLeaveNothingBehind) {
   const auto model = OpenTiny({}, OwnGemm());
-  auto runner = OpenRunner(model, Options(KvElement::kF16, 1));
+  auto runner = OpenRunner(model, Options(KvType::kF16, 1));
   const SequenceId id = NewSequence(*runner);
   const std::vector<TokenId> a = RandomTokens(30, 1);
   const std::vector<TokenId> b = RandomTokens(45, 2);
-  const std::vector<float> alone = LogitsAlone(model, KvElement::kF16, b);
+  const std::vector<float> alone = LogitsAlone(model, KvType::kF16, b);
   for (int i = 0; i < 1000; ++i) {
     ExpectOk(runner->Reset(id));
     EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
@@ -294,7 +294,7 @@ TEST(Runner, AThousandRequestsLeaveNothingBehind) {
 
 TEST(Runner, RefusesWithoutChangingAnything) {
   const auto model = OpenTiny({}, OwnGemm());
-  SessionOptions options = Options(KvElement::kF16, 2);
+  SessionOptions options = Options(KvType::kF16, 2);
   options.context = 64;
   auto runner = OpenRunner(model, options);
   const SequenceId a = NewSequence(*runner);
@@ -317,10 +317,10 @@ TEST(Runner, RefusesWithoutChangingAnything) {
 TEST(Runner, Int8IsCloseWithAndWithoutRotation) {
   const auto model = OpenTiny({}, OwnGemm());
   const std::vector<TokenId> tokens = RandomTokens(400, 4);
-  auto exact = OpenSession(model, Options(KvElement::kF32, 1));
+  auto exact = OpenSession(model, Options(KvType::kF32, 1));
   const std::vector<float> expected = AllLogits(*exact, tokens, 64);
   for (const bool rotation : {true, false}) {
-    SessionOptions options = Options(KvElement::kQ8, 1);
+    SessionOptions options = Options(KvType::kQ8, 1);
     options.kv_rotation = rotation;
     auto session = OpenSession(model, options);
     const std::vector<float> logits = AllLogits(*session, tokens, 64);

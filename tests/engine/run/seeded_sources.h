@@ -29,8 +29,7 @@ class SeededSources : public testing::TestWithParam<const char*> {
     ASSERT_NE(model_, nullptr);
   }
 
-  std::unique_ptr<run::Engine> OpenEngine(int64_t sequences,
-                                          KvElement type = KvElement::kF32) const {
+  std::unique_ptr<run::Engine> OpenEngine(int64_t sequences, KvType type = KvType::kF32) const {
     auto engine = run::Engine::Create(model_, Options(type, sequences));
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     return engine.ok() ? std::move(*engine) : nullptr;

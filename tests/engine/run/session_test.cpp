@@ -18,11 +18,10 @@
 namespace kvant::test {
 namespace {
 
-using cpu::KvElement;
 
 SessionOptions F32Cache(int64_t chunk = kDefaultChunk, int threads = 2) {
   SessionOptions options;
-  options.k_type = options.v_type = KvElement::kF32;
+  options.k_type = options.v_type = KvType::kF32;
   options.chunk = chunk;
   options.threads = threads;
   return options;
@@ -128,7 +127,7 @@ TEST_P(Shapes, TheNumberOfThreadsChangesNoBitBehindALongText) {
   shape.context = 2048;
   const auto model = OpenTiny(shape);
   const std::vector<TokenId> tokens = RandomTokens(1600, 11);
-  for (const KvElement element : {KvElement::kF32, KvElement::kQ8}) {
+  for (const KvType element : {KvType::kF32, KvType::kQ8}) {
     std::vector<float> expected;
     for (const int threads : {1, 4, 16}) {
       SessionOptions options = F32Cache(kDefaultChunk, threads);
@@ -352,7 +351,7 @@ TEST(Session, HalfPrecisionCacheIsCloseAndHalfTheSize) {
   const std::vector<TokenId> tokens = RandomTokens(120, 70);
   auto exact = OpenSession(model, F32Cache());
   SessionOptions half_options = F32Cache();
-  half_options.k_type = half_options.v_type = KvElement::kF16;
+  half_options.k_type = half_options.v_type = KvType::kF16;
   auto half = OpenSession(model, half_options);
   const std::vector<float> a = AllLogits(*exact, tokens, 64);
   const std::vector<float> b = AllLogits(*half, tokens, 64);

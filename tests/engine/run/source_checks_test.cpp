@@ -34,7 +34,7 @@ TEST_P(SourceChecks, Ed02BeamsTakeMemoryForTheirOwnTokensOnly) {
   std::map<int64_t, uint64_t> peak;
   uint64_t of_beam = 0;
   for (const int64_t beams : {1, 5}) {
-    const auto runner = OpenRunner(model_, Options(KvElement::kF32, beams));
+    const auto runner = OpenRunner(model_, Options(KvType::kF32, beams));
     const auto id = runner->Encode(source);
     ASSERT_TRUE(id.ok());
     for (int64_t beam = 0; beam < beams; ++beam) {
@@ -54,7 +54,7 @@ TEST_P(SourceChecks, Ed02BeamsTakeMemoryForTheirOwnTokensOnly) {
 }
 
 TEST_P(SourceChecks, Ed08NumbersBehindTheEndOfASourceChangeNothing) {
-  for (const KvElement type : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     for (const int64_t length : {1, 31, 33, 90}) {
       std::vector<std::vector<float>> found;
       for (const bool poisoned : {false, true}) {
@@ -87,11 +87,11 @@ TEST_P(SourceChecks, Ed08NumbersBehindTheEndOfASourceChangeNothing) {
 TEST_P(SourceChecks, Ed11StepsAreWhatComputingAllTokensAgainGives) {
   const std::vector<TokenId> tokens = RandomTokens(40, 9, kSourceVocab);
   const std::span<const TokenId> all(tokens);
-  SessionOptions without = Options(KvElement::kF32, 3);
+  SessionOptions without = Options(KvType::kF32, 3);
   without.kv_cache = false;
   for (const int64_t length : {1, 33, 40}) {
     const std::vector<TokenId> source = RandomTokens(length, 3, kSourceVocab);
-    const auto cached = OpenRunner(model_, Options(KvElement::kF32, 3));
+    const auto cached = OpenRunner(model_, Options(KvType::kF32, 3));
     const auto uncached = OpenRunner(model_, without);
     for (Runner* runner : {cached.get(), uncached.get()}) {
       ASSERT_TRUE(runner->NewSequenceOf(source).ok());
@@ -162,7 +162,7 @@ TEST_P(SourceChecks, Ed22FiveBeamsReadASourceOnce) {
 }
 
 TEST_P(SourceChecks, Kv80TheCacheOfASourceIsNeverWrittenAgain) {
-  const auto engine = OpenEngine(4, KvElement::kF16);
+  const auto engine = OpenEngine(4, KvType::kF16);
   run::SequenceState& first = Begin(*engine, RandomTokens(45, 3, kSourceVocab));
   const std::vector<std::byte> before = RowsOf(*engine, first.kv);
   ASSERT_FALSE(before.empty());
@@ -174,7 +174,7 @@ TEST_P(SourceChecks, Kv80TheCacheOfASourceIsNeverWrittenAgain) {
 
 TEST_P(SourceChecks, Ed23MemoryIsThatOfSourcesAndSequences) {
   constexpr int64_t kSequences = 3;
-  SessionOptions options = Options(KvElement::kF16, kSequences);
+  SessionOptions options = Options(KvType::kF16, kSequences);
   options.context = 64;
   options.kv_poison = false;
   const int64_t longest = model_->source_length();
@@ -200,7 +200,7 @@ TEST_P(SourceChecks, Ed23MemoryIsThatOfSourcesAndSequences) {
 }
 
 TEST_P(SourceChecks, B8BeamsReadTheirPromptAndSourceOnce) {
-  const auto runner = OpenRunner(model_, Options(KvElement::kF32, 5));
+  const auto runner = OpenRunner(model_, Options(KvType::kF32, 5));
   const std::vector<std::vector<TokenId>> sources = {RandomTokens(40, 3, kSourceVocab)};
   const std::vector<std::vector<TokenId>> prompts = {RandomTokens(20, 4, kSourceVocab)};
   BeamGenerateOptions options;
@@ -221,7 +221,7 @@ TEST_P(SourceChecks, B8BeamsReadTheirPromptAndSourceOnce) {
 
 // A sequence may be shorter than its source.
 TEST_P(SourceChecks, CountersTellTheRowsOfSources) {
-  const auto runner = OpenRunner(model_, Options(KvElement::kF32, 1));
+  const auto runner = OpenRunner(model_, Options(KvType::kF32, 1));
   const auto sequence = runner->NewSequenceOf(RandomTokens(70, 3, kSourceVocab));
   ASSERT_TRUE(sequence.ok());
   ExpectOk(runner->Append(*sequence, std::vector<TokenId>{5, 6}));
@@ -256,7 +256,7 @@ TEST(SourceDistances, Ed17BucketsAreThoseOfTransformers) {
 std::vector<std::vector<double>> LogProbs(SeededModel& seeded, const Model& model) {
   std::vector<std::vector<double>> rows;
   const auto runner = OpenRunner(std::shared_ptr<const Model>(&model, [](const Model*) {}),
-                                 Options(KvElement::kF32, 1));
+                                 Options(KvType::kF32, 1));
   const auto sequence = runner->NewSequenceOf(seeded.Source());
   EXPECT_TRUE(sequence.ok());
   for (const TokenId& token : seeded.Tokens()) {
@@ -352,7 +352,7 @@ TEST(SourceDistances, Ed17FollowPositionsBehindRewindsAndPrunes) {
   const auto model = seeded.Open(OwnGemm());
   ASSERT_NE(model, nullptr);
   ASSERT_EQ(model->spec().stacks.front().layers.size(), 1u);
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 1));
   const auto logits_of = [&](SequenceId id) {
     const auto logits = runner->logits(id);
     std::vector<float> copy(logits.begin(), logits.end());

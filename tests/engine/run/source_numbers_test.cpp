@@ -55,7 +55,7 @@ double PartOff(std::span<const float> found, std::span<const double> expected) {
 TEST_P(SourceNumbers, Ed08NumbersInFreedBlocksChangeNothing) {
   const std::vector<TokenId> kept = RandomTokens(40, 4, kSourceVocab);
   const std::vector<TokenId> later = RandomTokens(33, 5, kSourceVocab);
-  for (const KvElement type : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     const auto alone = [&](std::span<const TokenId> source) {
       const auto engine = OpenEngine(1, type);
       Begin(*engine, source);
@@ -89,7 +89,7 @@ TEST_P(SourceNumbers, Ed11StepsAreWhatTheReferenceComputesFromAllTokens) {
     ReferenceForward reference(*file);
     reference.Encode(source);
     const Vector expected = reference.Logits(tokens);
-    const auto runner = OpenRunner(model_, Options(KvElement::kF32, 1));
+    const auto runner = OpenRunner(model_, Options(KvType::kF32, 1));
     const auto sequence = runner->NewSequenceOf(source);
     ASSERT_TRUE(sequence.ok()) << sequence.error().message;
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -124,7 +124,7 @@ TEST(SourceDistanceNumbers, Ed17AreThoseOfTheReferenceOverTwoHundredPositions) {
       options.isa = isa.name;
       const auto model = seeded.Open(options);
       ASSERT_NE(model, nullptr);
-      const auto runner = OpenRunner(model, Options(KvElement::kF32, 2));
+      const auto runner = OpenRunner(model, Options(KvType::kF32, 2));
       std::vector<float> rows;
       const auto id = runner->Encode(source, {.rows = [&](std::span<const float> found) -> Status {
                                        rows.assign(found.begin(), found.end());
@@ -173,7 +173,7 @@ TEST(SourceStackNumbers, Ed19ThirtyTwoLayersStandOverFour) {
   ReferenceForward reference(*file);
   reference.Encode(source);
   const Vector expected = reference.Logits(tokens);
-  const auto runner = OpenRunner(model, Options(KvElement::kF32, 1));
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 1));
   const auto sequence = runner->NewSequenceOf(source);
   ASSERT_TRUE(sequence.ok()) << sequence.error().message;
   // Each layer rounds some numbers again.
@@ -189,7 +189,7 @@ TEST(SourceStackNumbers, Ed19ThirtyTwoLayersStandOverFour) {
 // byte less they have not.
 TEST_P(SourceNumbers, Ed23BeamsOfALongestSourceFitToTheByte) {
   constexpr int64_t kBeams = 4;
-  SessionOptions options = Options(KvElement::kF16, kBeams);
+  SessionOptions options = Options(KvType::kF16, kBeams);
   options.context = 64;
   const int64_t longest = model_->source_length();
   uint64_t of_source = 0;
@@ -245,7 +245,7 @@ uint64_t SourceBytes(const kv::Cache& cache) {
 // What can happen to texts of a source: 200 steps of five beams that change places, go back,
 // forget, end and begin again.
 TEST_P(SourceNumbers, Kv80NothingThatHappensToTextsTouchesTheirSource) {
-  for (const KvElement type : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     const auto engine = OpenEngine(5, type);
     kv::Cache& cache = *engine->core->cache;
     run::Sequences& sequences = *engine->sequences;

@@ -26,7 +26,7 @@ class Sources : public testing::TestWithParam<const char*> {
     ASSERT_NE(model_, nullptr);
   }
 
-  std::unique_ptr<Runner> Open(int64_t sequences, KvElement type = KvElement::kF32) const {
+  std::unique_ptr<Runner> Open(int64_t sequences, KvType type = KvType::kF32) const {
     SessionOptions options = Options(type, sequences);
     options.context = 96;
     return OpenRunner(model_, options);
@@ -51,7 +51,7 @@ class Sources : public testing::TestWithParam<const char*> {
 
   // The logits behind these tokens with that source, in a runner of their own; one token a step.
   std::vector<float> Alone(std::span<const TokenId> source, std::span<const TokenId> tokens,
-                           KvElement type = KvElement::kF32) const {
+                           KvType type = KvType::kF32) const {
     const auto runner = Open(1, type);
     const SequenceId sequence = NewOf(*runner, Encode(*runner, source));
     for (const TokenId& token : tokens) ExpectOk(runner->Append(sequence, {&token, 1}));
@@ -195,7 +195,7 @@ TEST_P(Sources, Ed06GoInAnyOrder) {
 }
 
 TEST_P(Sources, Ed07OfDifferentLengthsShareASteps) {
-  for (const KvElement type : {KvElement::kF32, KvElement::kF16, KvElement::kQ8}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     const auto runner = Open(5, type);
     std::vector<std::vector<TokenId>> sources;
     std::vector<SequenceId> all;
@@ -246,7 +246,7 @@ TEST_P(Sources, Ed10ThreadsChangeNothingAndTooLongOnesAreRefused) {
   const std::vector<TokenId> tokens = Source(70);
   std::vector<float> expected;
   for (const int threads : {1, 2, 3, 5, 8}) {
-    SessionOptions options = Options(KvElement::kF32, 1);
+    SessionOptions options = Options(KvType::kF32, 1);
     options.threads = threads;
     const auto runner = OpenRunner(model_, options);
     const std::vector<float> rows = EncodedRows(*runner, tokens);
@@ -267,7 +267,7 @@ TEST_P(Sources, Ed12HaveATypeOfTheirOwn) {
   const std::vector<TokenId> tokens = RandomTokens(20, 9, kSourceVocab);
   std::vector<std::vector<float>> found;
   for (const bool small : {false, true}) {
-    SessionOptions options = Options(KvElement::kF32, 1);
+    SessionOptions options = Options(KvType::kF32, 1);
     if (small) options.source_k_type = options.source_v_type = KvType::kQ8;
     const auto runner = OpenRunner(model_, options);
     const SequenceId sequence = NewOf(*runner, Encode(*runner, Source(60)));
@@ -279,7 +279,7 @@ TEST_P(Sources, Ed12HaveATypeOfTheirOwn) {
 }
 
 TEST_P(Sources, Ed14KnownBeginningsAreThoseOfTheSameSource) {
-  SessionOptions options = Options(KvElement::kF16, 3);
+  SessionOptions options = Options(KvType::kF16, 3);
   options.prefix_cache = true;
   const auto runner = OpenRunner(model_, options);
   const std::vector<TokenId> tokens = RandomTokens(70, 9, kSourceVocab);
@@ -291,7 +291,7 @@ TEST_P(Sources, Ed14KnownBeginningsAreThoseOfTheSameSource) {
     const RunnerStats after = runner->stats();
     EXPECT_EQ(after.tokens_reused - before.tokens_reused, reused);
     EXPECT_EQ(after.encoder_passes, passes);
-    const auto alone = OpenRunner(model_, Options(KvElement::kF16, 1));
+    const auto alone = OpenRunner(model_, Options(KvType::kF16, 1));
     const SequenceId own = NewOf(*alone, Encode(*alone, source));
     ExpectOk(alone->Append(own, std::span(tokens).first(64)));
     ExpectOk(alone->Append(own, std::span(tokens).subspan(64)));
@@ -319,7 +319,7 @@ TEST_P(Sources, Ed20AreThereWhereAModelReadsThemAndNowhereElse) {
   EXPECT_EQ(none.error().code, ErrorCode::kInvalid);
   EXPECT_EQ(runner->stats().passes, 0u);
   const auto decoder = SeededModel("gpt2").Open();
-  const auto other = OpenRunner(decoder, Options(KvElement::kF32, 1));
+  const auto other = OpenRunner(decoder, Options(KvType::kF32, 1));
   const auto refused = other->Encode(Source(2));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);

@@ -26,21 +26,21 @@ class StateType : public testing::TestWithParam<Kind> {
     ASSERT_NE(model_, nullptr);
   }
 
-  static SessionOptions WithStates(KvElement type) {
-    SessionOptions options = Options(KvElement::kF32, 1);
+  static SessionOptions WithStates(KvType type) {
+    SessionOptions options = Options(KvType::kF32, 1);
     options.context = 4000;
     options.state_type = type;
     return options;
   }
 
-  std::vector<float> LogitsAfter(const std::vector<TokenId>& tokens, KvElement type) const {
+  std::vector<float> LogitsAfter(const std::vector<TokenId>& tokens, KvType type) const {
     const auto runner = OpenRunner(model_, WithStates(type));
     const SequenceId id = NewSequence(*runner);
     ExpectOk(runner->Append(id, tokens));
     return {runner->logits(id).begin(), runner->logits(id).end()};
   }
 
-  uint64_t StateBytes(KvElement type) const {
+  uint64_t StateBytes(KvType type) const {
     const auto plan = PlanMemory(*model_, WithStates(type));
     uint64_t bytes = 0;
     for (const MemoryPlan::Group& group : plan.value().groups) {
@@ -67,8 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Seeded, StateType,
 
 TEST_P(StateType, Rs18AStateOfF16IsCloseAfter4000Tokens) {
   const auto tokens = RandomTokens(4000, 23, model()->vocab_size());
-  const std::vector<float> exact = LogitsAfter(tokens, KvElement::kF32);
-  const std::vector<float> rounded = LogitsAfter(tokens, KvElement::kF16);
+  const std::vector<float> exact = LogitsAfter(tokens, KvType::kF32);
+  const std::vector<float> rounded = LogitsAfter(tokens, KvType::kF16);
   const double difference = MaxDifference(rounded, exact);
   EXPECT_LE(difference, GetParam().tolerance);
   EXPECT_GT(difference, 0.0);
@@ -81,13 +81,13 @@ TEST_P(StateType, AStateOfF16TakesHalfTheBytesOfItsScans) {
   }
   const auto states = static_cast<uint64_t>(2 + kDefaultStateCheckpoints);
   // What a layer keeps is a multiple of 64 bytes.
-  EXPECT_NEAR(static_cast<double>(StateBytes(KvElement::kF32) - StateBytes(KvElement::kF16)),
+  EXPECT_NEAR(static_cast<double>(StateBytes(KvType::kF32) - StateBytes(KvType::kF16)),
               static_cast<double>(states * saved),
               static_cast<double>(states * 64 * model()->plan().cache_layers().size()));
 }
 
 TEST_P(StateType, AStateOfInt8IsRefused) {
-  EXPECT_EQ(PlanMemory(*model(), WithStates(KvElement::kQ8)).error().message,
+  EXPECT_EQ(PlanMemory(*model(), WithStates(KvType::kQ8)).error().message,
             "state type: expected f32 or f16, found q8");
 }
 
@@ -95,7 +95,7 @@ TEST_P(StateType, ASavedStateOfAnotherTypeIsRefused) {
   const TemporaryFolder folder;
   const auto tokens = RandomTokens(70, 24, model()->vocab_size());
   for (const auto& [saved, wanted] :
-       {std::pair{KvElement::kF16, KvElement::kF32}, {KvElement::kF32, KvElement::kF16}}) {
+       {std::pair{KvType::kF16, KvType::kF32}, {KvType::kF32, KvType::kF16}}) {
     const auto runner = OpenRunner(model(), WithStates(saved));
     const SequenceId id = NewSequence(*runner);
     ExpectOk(runner->Append(id, tokens));
