@@ -24,8 +24,6 @@ constexpr int kNodeNumberBits = 20;
 // a barrier of the team takes.
 constexpr int64_t kNarrowValues = 8192;
 
-constexpr std::string_view kPlaceNames[] = {"cpu"};
-
 // Of a value, for each row of its space.
 size_t BytesPerRow(const Value& value) {
   return value.row_bytes * static_cast<size_t>(value.per_row);
@@ -34,8 +32,6 @@ size_t BytesPerRow(const Value& value) {
 size_t Distance(size_t a, size_t b) { return a > b ? a - b : b - a; }
 
 }  // namespace
-
-std::string_view PlaceName(Place place) { return kPlaceNames[static_cast<size_t>(place)]; }
 
 Width WidthOfRows(int64_t rows, int64_t cols) {
   return rows == 1 || rows * cols <= kNarrowValues ? Width::kOne : Width::kTeam;
@@ -268,9 +264,8 @@ std::string Plan::Describe() const {
     fmt::format_to(out, "{}, phases for one row: {}\n", kStageNames[stage],
                    CountPhases(static_cast<Stage>(stage), one));
     for (const auto& node : stages_[stage]) {
-      fmt::format_to(out, "  {:>4} {} {:<20} {}  ({} -> {})\n", node->number(),
-                     PlaceName(node->place()), node->name(), node->Describe(), list(node->reads()),
-                     list(node->writes()));
+      fmt::format_to(out, "  {:>4} {:<20} {}  ({} -> {})\n", node->number(), node->name(),
+                     node->Describe(), list(node->reads()), list(node->writes()));
     }
   }
   return text;

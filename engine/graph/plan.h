@@ -155,6 +155,8 @@ struct PassContext {
   std::span<const TailRows> tails;           // of the pass's parts; empty: there are no logs
   PassLimits limits;
 
+  // Whether a device stores what this cache layer keeps, and attends to it.
+  bool OnDevice(int cache_id) const;
   const Value& ValueOf(ValueId id) const { return values[static_cast<size_t>(id)]; }
   int64_t RowCount(ValueId id) const { return rows[ValueOf(id).rows] * ValueOf(id).per_row; }
   cpu::TokenCount TokenCount(ValueId id) const { return rows.tokens(ValueOf(id).rows); }
@@ -191,10 +193,6 @@ struct PassContext {
     return {scratch + scratch_bytes * static_cast<size_t>(member.thread), scratch_bytes};
   }
 };
-
-// Where a node is computed.
-enum class Place : uint8_t { kCpu };
-std::string_view PlaceName(Place place);
 
 // How many threads compute a node.
 enum class Width : uint8_t {
@@ -276,7 +274,6 @@ class Node {
   const std::string& name() const { return name_; }
   const std::vector<ValueId>& reads() const { return reads_; }
   const std::vector<ValueId>& writes() const { return writes_; }
-  Place place() const { return place_; }
   int number() const { return number_; }  // in the plan
   int64_t tail_offset() const { return tail_offset_; }
   // The row space of the values that it writes, or of those it reads if it writes none.
@@ -288,7 +285,6 @@ class Node {
   std::string name_;
   std::vector<ValueId> reads_;
   std::vector<ValueId> writes_;
-  Place place_ = Place::kCpu;
   RowSpace rows_ = RowSpace::kPass;
   int number_ = 0;
   int64_t tail_offset_ = 0;

@@ -116,7 +116,7 @@ class Model {
   // descriptions and of the first and last 4 KiB of every tensor's data.
   uint64_t Fingerprint() const;
 
-  // The plans as text, one node a line: place, operation, shapes, kernels, buffers.
+  // The plans as text, one node a line: operation, shapes, kernels, buffers.
   std::string DescribePlan() const;
 
  private:

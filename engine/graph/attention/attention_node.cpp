@@ -46,7 +46,7 @@ class AttentionNode final : public Node {
   // later rows see more positions. Where tasks are few, each is cut into slices of positions.
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     if (pass.kv == nullptr) return RunUncached(pass, member);
-    if (pass.device != nullptr && pass.device->Has(cache_id_)) return RunOnDevice(pass, member);
+    if (pass.OnDevice(cache_id_)) return RunOnDevice(pass, member);
     if (Expanded(pass)) return;
     const std::span<const kv::PassView::Work> work = pass.kv->work(cache_id_);
     const int64_t tasks = static_cast<int64_t>(work.size()) * shape_.kv_heads;

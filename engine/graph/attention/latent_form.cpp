@@ -1,7 +1,6 @@
 // Which form of latent attention a pass has: the one place that decides it.
 #include "cpu/kernels/token_count.h"
 #include "engine/graph/attention/latent_nodes.h"
-#include "engine/graph/device/device_attention.h"
 
 namespace kvant::graph {
 
@@ -28,7 +27,7 @@ LatentForm FormOf(const LatentShape& shape, const PassContext& pass) {
   const int64_t rows = pass.rows[RowSpace::kPass];
   if (pass.kv == nullptr || rows == 0) return LatentForm::kAbsorbed;
   // The matrices of the heads are the CPU's, and the latents are not there.
-  if (pass.device != nullptr && pass.device->Has(shape.cache_id)) return LatentForm::kAbsorbed;
+  if (pass.OnDevice(shape.cache_id)) return LatentForm::kAbsorbed;
   return FormOf(shape, rows, pass.positions[static_cast<size_t>(rows - 1)] + 1);
 }
 

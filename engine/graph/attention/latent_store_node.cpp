@@ -11,7 +11,6 @@
 #include "cpu/kernels/table.h"
 #include "engine/graph/attention/attention_shares.h"
 #include "engine/graph/attention/latent_nodes.h"
-#include "engine/graph/device/device_attention.h"
 #include "engine/kv/pass_view.h"
 
 namespace kvant::graph {
@@ -92,7 +91,7 @@ class LatentStoreNode final : public Node {
     if (stored.rotate_keys) kernels_.rotate(key, 1, shape_.rope);
     if (stored.rotate_values) kernels_.rotate(value, 1, shape_.latent);
     // The device stores them before it attends.
-    if (pass.device != nullptr && pass.device->Has(store_.cache_id)) return;
+    if (pass.OnDevice(store_.cache_id)) return;
     const kv::PassView::Place place =
         pass.kv->PlaceOf(store_.cache_id, 0, part, pass.positions[static_cast<size_t>(row)]);
     kernels_.store_key(key, shape_.rope, stored.k_type, place.key_column, place.key_tile,

@@ -13,7 +13,6 @@
 #include "engine/graph/attention/attention_nodes.h"
 #include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/attention/attention_shares.h"
-#include "engine/graph/device/device_attention.h"
 #include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 
@@ -162,7 +161,7 @@ class RopeAndStoreNode final : public Node {
     const kv::GroupShape& stored = pass.kv->shape(cache_id_);
     if (stored.rotate_values) kernels_.rotate(heads.value, 1, shape_.v_dim);
     // The device stores them before it attends.
-    if (pass.device != nullptr && pass.device->Has(cache_id_)) return;
+    if (pass.OnDevice(cache_id_)) return;
     const kv::PassView::Place place =
         pass.kv->PlaceOf(cache_id_, heads.kv_head, part, pass.positions[static_cast<size_t>(row)]);
     kernels_.store_key(heads.key, shape_.k_dim, stored.k_type, place.key_column, place.key_tile,

@@ -46,6 +46,10 @@ bool StoresOthers(const DeviceAttentionCall& call) {
 
 }  // namespace
 
+bool PassContext::OnDevice(int cache_id) const {
+  return device != nullptr && device->Has(cache_id);
+}
+
 size_t DevicePartialBytes(const AttentionShape& shape, int64_t rows, int64_t spans) {
   const size_t most = std::min(BitCeil(rows), static_cast<size_t>(cpu::kManyTokens - 1));
   const auto floats = static_cast<size_t>(shape.heads * (cuda::kPartialHead + shape.v_dim));

@@ -207,7 +207,7 @@ TEST(PlanOfAModel, WorkOfAPass) {
 }
 
 // A rewritten list of row spaces or a slot too many shows here.
-TEST(PlanOfAModel, ArenaAndPlacesAreDescribed) {
+TEST(PlanOfAModel, ArenaAndNodesAreDescribed) {
   const auto model = test::OpenTiny({});
   const ArenaLayout layout = model->plan().Layout(100);
   EXPECT_EQ(layout.bytes, layout.bytes_of[RowSpace::kPass] + layout.bytes_of[RowSpace::kHead]);
@@ -217,7 +217,7 @@ TEST(PlanOfAModel, ArenaAndPlacesAreDescribed) {
   const std::string text = model->DescribePlan();
   for (const char* part :
        {"plan decode\n", "N = tokens of the pass", "R = rows with logits",
-        "body, phases for one row: 10", "head, phases for one row: 1", " cpu "}) {
+        "body, phases for one row: 10", "head, phases for one row: 1", " layer.0.attention "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
 }
