@@ -178,10 +178,6 @@ Status MappedFile::Lock() const {
                    size_, std::strerror(errno));
 }
 
-void MappedFile::WillNeed() const {
-  if (size_ != 0) madvise(data_, size_, MADV_WILLNEED);
-}
-
 void MappedFile::Release(std::span<const std::byte> part) const {
   const bool is_inside = std::greater_equal<>()(part.data(), data_) &&
                          std::less_equal<>()(part.data() + part.size(), data_ + size_);

@@ -32,9 +32,6 @@ class MappedFile {
   // Pins the pages in memory (mlock). kIo with the limit's name where the system refuses.
   Status Lock() const;
 
-  // Tells the system that the whole file will be read soon.
-  void WillNeed() const;
-
   // The pages that lie wholly in this part of bytes() need not stay in this process's memory; they
   // come back when they are read. No effect for FileAccess::kRead, and on memory of others.
   void Release(std::span<const std::byte> part) const;

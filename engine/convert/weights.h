@@ -65,7 +65,6 @@ struct OutputTensor {
   std::vector<float> values;  // of computed tensors
 
   int64_t columns() const { return dims[0]; }
-  int64_t matrix_rows() const { return dims.size() > 1 ? dims[1] : 1; }
   int64_t rows() const {
     int64_t rows = 1;
     for (size_t i = 1; i < dims.size(); ++i) rows *= dims[i];

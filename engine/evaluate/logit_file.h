@@ -39,7 +39,6 @@ class LogitFile {
  public:
   static Result<LogitFile> Open(const std::string& path);
 
-  LogitRows row_kind() const { return row_kind_; }
   int64_t window_size() const { return window_size_; }
   int64_t vocab() const { return vocab_; }
   int64_t windows() const { return windows_; }

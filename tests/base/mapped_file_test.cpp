@@ -48,7 +48,6 @@ TEST_P(MappedFileTest, GivesTheBytes) {
   EXPECT_EQ(file->path(), folder_ / "a");
   EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(file->bytes().data()) % 4096, 0u);
-  file->WillNeed();
 
   MappedFile moved = std::move(*file);
   EXPECT_TRUE(file->bytes().empty());
@@ -63,7 +62,6 @@ TEST_P(MappedFileTest, AnEmptyFileIsEmpty) {
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_TRUE(file->bytes().empty());
   EXPECT_TRUE(file->Lock().ok());
-  file->WillNeed();
 }
 
 TEST_P(MappedFileTest, RefusesWhatIsNoFile) {

@@ -31,7 +31,6 @@ class ReasoningText {
   // All that was taken, blanks around the reasoning excluded.
   const std::string& reasoning() const { return reasoning_; }
   const std::string& content() const { return content_; }
-  bool reasoned() const { return marks_.has_value(); }
 
  private:
   struct Marks {

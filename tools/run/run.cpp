@@ -374,12 +374,11 @@ Status Run(const RunOptions& options, const Positionals& positionals, const RunM
       status.Set(fmt::format("prefill {} of {} tokens", done, run.prompt.size()));
     };
   }
-  SessionLogits sequence(run.session.get());
   const auto on_text = [&](std::string_view piece) {
     status.Clear();
     return options.json || out.Write(piece);
   };
-  auto generated = Generate(sequence, tokenizer, sampler, run.prompt, generate, on_text);
+  auto generated = Generate(*run.session, tokenizer, sampler, run.prompt, generate, on_text);
   status.Clear();
   if (!generated.ok()) {
     return options.session.Explain(generated.error(), *run.model, session_options);

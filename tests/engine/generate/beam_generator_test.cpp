@@ -58,10 +58,9 @@ TEST_P(BeamGenerators, OneBeamIsGreedyAndItsLogProbsAreThoseOfTheLogits) {
   SamplingOptions greedy;
   greedy.temperature = 0;
   auto sampler = *Sampler::Create(greedy, model->vocab_size());
-  SessionLogits sequence(session.get());
   GenerateOptions options;
   options.max_tokens = 80;
-  const auto text = kvant::Generate(sequence, model->tokenizer(), sampler, prompt, options, {});
+  const auto text = kvant::Generate(*session, model->tokenizer(), sampler, prompt, options, {});
   ASSERT_TRUE(text.ok());
   std::vector<TokenId> ids = text->ids;
   if (text->finish_reason == FinishReason::kStop) ids.push_back(2);

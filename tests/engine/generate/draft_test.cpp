@@ -78,8 +78,7 @@ Outcome RunWith(DraftedRequest request, Draft* draft, const TextFunction& on_tex
   auto session = OpenSession(request.model, request.session);
   auto sampler = Sampler::Create(request.sampling, request.model->vocab_size());
   EXPECT_TRUE(sampler.ok());
-  SessionLogits sequence(session.get());
-  auto generation = Generate(sequence, request.model->tokenizer(), *sampler, request.prompt,
+  auto generation = Generate(*session, request.model->tokenizer(), *sampler, request.prompt,
                              request.generate, on_text);
   EXPECT_TRUE(generation.ok()) << generation.error().message;
   if (!generation.ok()) return {};

@@ -44,13 +44,15 @@ class ToyTokenizer final : public Tokenizer {
 };
 
 // After the prompt, logits name the script's tokens one after the other.
-class Script final : public LogitSource {
+class Script final : public SequenceHost {
  public:
   Script(std::vector<TokenId> script, int32_t vocab, int64_t context = 1000)
       : script_(std::move(script)), logits_(static_cast<size_t>(vocab)), context_(context) {}
 
-  Status Append(std::span<const TokenId> tokens) override {
-    appended.insert(appended.end(), tokens.begin(), tokens.end());
+  Status Step(std::span<const StepInput> inputs, const StepOptions&) override {
+    const StepInput& input = inputs.front();
+    if (input.logits == Logits::kAll) return OneWay();
+    appended.insert(appended.end(), input.tokens.begin(), input.tokens.end());
     ++calls;
     if (calls == fail_at) return MakeError(fail_code, "scripted failure");
     std::fill(logits_.begin(), logits_.end(), 0.0f);
@@ -58,18 +60,18 @@ class Script final : public LogitSource {
     if (next_ + 1 < script_.size()) ++next_;
     return {};
   }
-  Status AppendAll(std::span<const TokenId>, const Session::LogitRow&) override {
-    return MakeError(ErrorCode::kNotSupported, "a script has no rows");
-  }
-  Status Rewind(int64_t) override {
-    return MakeError(ErrorCode::kNotSupported, "a script goes forward");
-  }
-  Status Shift(int64_t, int64_t) override {
-    return MakeError(ErrorCode::kNotSupported, "a script has no cache");
-  }
-  std::span<const float> logits() const override { return logits_; }
-  int64_t length() const override { return static_cast<int64_t>(appended.size()); }
+  Result<SequenceId> NewSequence() override { return OneWay(); }
+  Status FreeSequence(SequenceId) override { return OneWay(); }
+  Result<SequenceId> Fork(SequenceId) override { return OneWay(); }
+  Status Reorder(std::span<const SequenceId>, std::span<const int>) override { return OneWay(); }
+  Status Rewind(SequenceId, int64_t, Replay) override { return OneWay(); }
+  Status Prune(SequenceId, int64_t, int64_t, PrunePositions) override { return OneWay(); }
+  Result<int64_t> ReusePrefix(SequenceId, std::span<const TokenId>) override { return int64_t{0}; }
+  std::span<const float> logits(SequenceId) const override { return logits_; }
+  int64_t length(SequenceId) const override { return static_cast<int64_t>(appended.size()); }
   int64_t context() const override { return context_; }
+  int64_t sequences_max() const override { return 1; }
+  PromptCut prompt_cut() const override { return {.chunk = INT64_MAX, .few_rows = 1}; }
 
   std::vector<TokenId> appended;
   int calls = 0;
@@ -77,6 +79,10 @@ class Script final : public LogitSource {
   ErrorCode fail_code = ErrorCode::kCancelled;
 
  private:
+  static Error OneWay() {
+    return MakeError(ErrorCode::kNotSupported, "a script is one sequence that goes forward");
+  }
+
   std::vector<TokenId> script_;
   size_t next_ = 0;
   std::vector<float> logits_;
@@ -107,10 +113,11 @@ Outcome GeneratePieces(const std::vector<std::string>& pieces, GenerateOptions o
   Script script(ids, tokenizer.vocab_size(), context);
   Sampler sampler = Greedy(tokenizer);
   Outcome outcome;
-  auto result = Generate(script, tokenizer, sampler, kPrompt, options, [&](std::string_view piece) {
-    outcome.pieces.emplace_back(piece);
-    return true;
-  });
+  auto result =
+      Generate(script, 0, tokenizer, sampler, kPrompt, options, [&](std::string_view piece) {
+        outcome.pieces.emplace_back(piece);
+        return true;
+      });
   EXPECT_TRUE(result.ok());
   if (result.ok()) outcome.generation = *result;
   outcome.appended = script.appended;
@@ -132,7 +139,7 @@ TEST(Generator, TheTextSoFarStaysWhenMemoryEnds) {
   script.fail_at = 3;
   script.fail_code = ErrorCode::kOutOfMemory;
   Sampler sampler = Greedy(tokenizer);
-  const auto result = Generate(script, tokenizer, sampler, kPrompt, {}, {});
+  const auto result = Generate(script, 0, tokenizer, sampler, kPrompt, {}, {});
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->finish_reason, FinishReason::kMemory);
   EXPECT_EQ(result->text, "ab");
@@ -218,7 +225,7 @@ TEST(Generator, EchoComesFirstAndIsNoPlaceForStopTexts) {
   GenerateOptions options = StopAt({"STOP"});
   options.echo = true;
   const std::vector<TokenId> prompt = {0, 2};
-  const auto result = Generate(script, tokenizer, sampler, prompt, options, nullptr);
+  const auto result = Generate(script, 0, tokenizer, sampler, prompt, options, nullptr);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->text, "STOP go");
 }
@@ -232,7 +239,7 @@ TEST(Generator, PrefillInSlicesReportsProgress) {
   std::vector<int64_t> done;
   options.on_prefill = [&](int64_t count) { done.push_back(count); };
   const std::vector<TokenId> prompt(7, 2);
-  ASSERT_TRUE(Generate(script, tokenizer, sampler, prompt, options, nullptr).ok());
+  ASSERT_TRUE(Generate(script, 0, tokenizer, sampler, prompt, options, nullptr).ok());
   EXPECT_EQ(done, (std::vector<int64_t>{3, 6, 7}));
   EXPECT_EQ(script.appended, prompt);
 }
@@ -242,7 +249,7 @@ TEST(Generator, CancellingKeepsWhatThereIs) {
   Script script({2, 3, 4, 1}, tokenizer.vocab_size());
   script.fail_at = 3;  // kCancelled, as a session reports it in the middle of a step
   Sampler sampler = Greedy(tokenizer);
-  const auto result = Generate(script, tokenizer, sampler, kPrompt, {}, nullptr);
+  const auto result = Generate(script, 0, tokenizer, sampler, kPrompt, {}, nullptr);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->text, "ab");
   EXPECT_EQ(result->finish_reason, FinishReason::kCancelled);
@@ -257,7 +264,7 @@ TEST(Generator, TextFunctionCanEndIt) {
   const ToyTokenizer tokenizer({"a", "b", "c"});
   Script script({2, 3, 4, 1}, tokenizer.vocab_size());
   Sampler sampler = Greedy(tokenizer);
-  const auto result = Generate(script, tokenizer, sampler, kPrompt, {},
+  const auto result = Generate(script, 0, tokenizer, sampler, kPrompt, {},
                                [](std::string_view piece) { return piece != "b"; });
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->ids, (std::vector<TokenId>{2, 3}));
@@ -268,17 +275,17 @@ TEST(Generator, ErrorsPassThrough) {
   const ToyTokenizer tokenizer({"a"});
   Sampler sampler = Greedy(tokenizer);
   Script script({2}, tokenizer.vocab_size(), 4);
-  const auto empty = Generate(script, tokenizer, sampler, {}, {}, nullptr);
+  const auto empty = Generate(script, 0, tokenizer, sampler, {}, {}, nullptr);
   ASSERT_FALSE(empty.ok());
   EXPECT_EQ(empty.error().code, ErrorCode::kInvalid);
   const std::vector<TokenId> prompt(5, 2);
-  const auto too_long = Generate(script, tokenizer, sampler, prompt, {}, nullptr);
+  const auto too_long = Generate(script, 0, tokenizer, sampler, prompt, {}, nullptr);
   ASSERT_FALSE(too_long.ok());
   EXPECT_EQ(too_long.error().code, ErrorCode::kContextFull);
   EXPECT_TRUE(script.appended.empty());
   script.fail_at = 1;
   script.fail_code = ErrorCode::kOutOfMemory;
-  const auto failed = Generate(script, tokenizer, sampler, kPrompt, {}, nullptr);
+  const auto failed = Generate(script, 0, tokenizer, sampler, kPrompt, {}, nullptr);
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().code, ErrorCode::kOutOfMemory);
 }

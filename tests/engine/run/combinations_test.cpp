@@ -174,11 +174,10 @@ TEST_P(Combinations, SamplesInBatchesAreThoseOfSingleRuns) {
       SamplingOptions sampling = options.sampling;
       sampling.seed = 40 + static_cast<uint64_t>(key.second);
       auto sampler = *Sampler::Create(sampling, model->vocab_size());
-      SessionLogits sequence(session.get());
       GenerateOptions single;
       single.max_tokens = options.max_tokens;
       const auto expected =
-          Generate(sequence, model->tokenizer(), sampler, prompts[key.first], single, {});
+          Generate(*session, model->tokenizer(), sampler, prompts[key.first], single, {});
       ASSERT_TRUE(expected.ok());
       EXPECT_EQ(text.ids, expected->ids) << key.first << " " << key.second;
       EXPECT_EQ(text.text, expected->text);
