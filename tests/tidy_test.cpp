@@ -346,6 +346,20 @@ TEST(Tidy, WordsAndCharacters) {
   }
 }
 
+// The formatter breaks a section line that is too long after its name.
+TEST(Tidy, SectionLinesAreNotBroken) {
+  const std::regex dashes(" *// -+");
+  for (const SourceFile& file : Sources()) {
+    if (!file.is_cpp()) continue;
+    int number = 0;
+    for (const std::string_view line : SplitLines(file.text)) {
+      ++number;
+      EXPECT_FALSE(std::regex_match(line.begin(), line.end(), dashes))
+          << file.path << ":" << number << ": dashes without the name of a section";
+    }
+  }
+}
+
 TEST(Tidy, FileNames) {
   const std::regex vague("(^|[/_])(utils?|helpers?|fast|misc|v2)([_./]|$)");
   for (const SourceFile& file : Sources()) {

@@ -169,8 +169,7 @@ void BeamSearch::Publish() {
   }
 }
 
-// ---- Candidates
-// ----------------------------------------------------------------------------------
+// ---- Candidates ---------------------------------------------------------------------------------
 
 // Fills candidates_ with the best continuations of a beam group's live beams, in order of choice.
 void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
@@ -263,8 +262,7 @@ void BeamSearch::PenalizeSharedTokens(size_t groups_before, std::span<float> row
   }
 }
 
-// ---- A step of each program
-// ----------------------------------------------------------------------
+// ---- A step of each program ---------------------------------------------------------------------
 
 // Candidates of rank below the number of beams finish if they end, or if this is the last step.
 void BeamSearch::StepHf(Group& group) {
@@ -351,8 +349,7 @@ void BeamSearch::StepWhisper(Group& group) {
   }
 }
 
-// ---- Beams and hypotheses
-// ------------------------------------------------------------------------
+// ---- Beams and hypotheses -----------------------------------------------------------------------
 
 bool BeamSearch::IsEnd(const Candidate& candidate) const {
   const auto& ends = options_.end_tokens;
@@ -437,8 +434,7 @@ float BeamSearch::Divide(float sum, int64_t length) const {
   return divisor == 0 ? kLogitNone : sum / divisor;
 }
 
-// ---- Results
-// -------------------------------------------------------------------------------------
+// ---- Results ------------------------------------------------------------------------------------
 
 std::vector<BeamHypothesis> BeamSearch::Results() const {
   std::vector<const Finished*> found;

@@ -100,8 +100,7 @@ TEST_P(MappedFileTest, FollowsLinks) {
   ExpectError(folder_ / "link", "No such file or directory");
 }
 
-// ---- Files that become shorter
-// -------------------------------------------------------------------
+// ---- Files that become shorter ------------------------------------------------------------------
 
 TEST(MappedFileAt, NamesTheFileOfAnAddress) {
   test::TemporaryFolder folder;

@@ -93,8 +93,7 @@ Status AddV2Parameters(const JsonObject& config, const HfShape& shape, Parameter
   return config.Wrong("topk_method", "greedy or group_limited_greedy");
 }
 
-// ---- DeepSeek V3, Kimi-K2, GLM-4.7-Flash
-// ---------------------------------------------------------
+// ---- DeepSeek V3, Kimi-K2, GLM-4.7-Flash --------------------------------------------------------
 
 constexpr std::string_view kV3Classes[] = {"DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"};
 

@@ -204,8 +204,7 @@ TEST(BeamLogProbs, EqualTokensAreKeptByLowerId) {
   EXPECT_EQ(Possible(Computed(options, flat)), (std::vector<TokenId>{0, 1, 2, 3}));
 }
 
-// ---- Sampling
-// ------------------------------------------------------------------------------------
+// ---- Sampling -----------------------------------------------------------------------------------
 
 // The tokens of the one step of a search.
 std::vector<BeamHypothesis> OneStep(BeamOptions options, uint64_t seed) {
@@ -302,8 +301,7 @@ TEST(BeamSampling, ASeedRepeatsItself) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(runs[0][i].ids, runs[1][i].ids);
 }
 
-// ---- Options
-// -------------------------------------------------------------------------------------
+// ---- Options ------------------------------------------------------------------------------------
 
 std::string Refusal(const std::function<void(BeamOptions&)>& change) {
   BeamOptions options;

@@ -73,8 +73,7 @@ class NaiveBeamSearch {
   }
   size_t Keep(size_t beams) const { return std::max<size_t>(2, 1 + o_.end_tokens.size()) * beams; }
 
-  // ---- Log-probabilities
-  // -------------------------------------------------------------------------
+  // ---- Log-probabilities ------------------------------------------------------------------------
 
   static void Softmax(std::vector<float>& row) {
     if (*std::max_element(row.begin(), row.end()) == kNever) return;
@@ -166,8 +165,7 @@ class NaiveBeamSearch {
     return all;
   }
 
-  // ---- Hugging Face
-  // --------------------------------------------------------------------------------
+  // ---- Hugging Face -----------------------------------------------------------------------------
 
   std::vector<NaiveBeam> Hf() const {
     const size_t n = Size(o_.beams);
@@ -207,8 +205,7 @@ class NaiveBeamSearch {
     return found;
   }
 
-  // ---- BeamSearchScorer: groups of Hugging Face, and ONNX Runtime GenAI
-  // ------------------------------
+  // ---- BeamSearchScorer: groups of Hugging Face, and ONNX Runtime GenAI -------------------------
 
   struct Group {
     std::vector<NaiveBeam> running, hypotheses;
@@ -285,8 +282,7 @@ class NaiveBeamSearch {
     return found;
   }
 
-  // ---- CTranslate2
-  // ---------------------------------------------------------------------------------
+  // ---- CTranslate2 ------------------------------------------------------------------------------
 
   std::vector<NaiveBeam> Ct2() const {
     const size_t n = Size(o_.beams);
@@ -323,8 +319,7 @@ class NaiveBeamSearch {
     return results;
   }
 
-  // ---- Whisper
-  // -------------------------------------------------------------------------------------
+  // ---- Whisper ----------------------------------------------------------------------------------
 
   std::vector<NaiveBeam> Whisper() const {
     const size_t n = Size(o_.beams);

@@ -82,8 +82,7 @@ SearchOutcome RunSearch(const BeamOptions& options, int32_t vocab, const FakeMod
   return RunSearch(*search, model, prompt);
 }
 
-// ---- Against the naive search
-// --------------------------------------------------------------------
+// ---- Against the naive search -------------------------------------------------------------------
 
 struct RandomCase {
   BeamOptions options;
@@ -205,8 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Scorings, BeamSearchRandom,
                                          BeamScoring::kOga),
                          ScoringName);
 
-// ---- Against all texts
-// ---------------------------------------------------------------------------
+// ---- Against all texts --------------------------------------------------------------------------
 
 struct EnumeratedText {
   std::vector<TokenId> ids;
@@ -266,8 +264,7 @@ TEST(BeamSearch, WithAllBeamsFindsTheBestOfAllTexts) {
   }
 }
 
-// ---- Beams and groups
-// ----------------------------------------------------------------------------
+// ---- Beams and groups ---------------------------------------------------------------------------
 
 TEST(BeamSearch, OneBeamIsGreedy) {
   TableModel model;
@@ -324,8 +321,7 @@ TEST(BeamSearch, FinishedGroupsHaveNoRows) {
   EXPECT_EQ(outcome.results[1].parents, (std::vector<int32_t>{1, 1, 1, 1}));
 }
 
-// ---- Edges
-// ---------------------------------------------------------------------------------------
+// ---- Edges --------------------------------------------------------------------------------------
 
 const FakeModel kFlat = [](const std::vector<TokenId>&) { return std::vector<float>(10, 1.5f); };
 

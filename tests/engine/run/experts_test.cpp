@@ -71,8 +71,7 @@ TEST_P(ExpertBits, ASequenceAloneAndBesideOthersAreEqual) {
   }
 }
 
-// ---- Routings
-// ------------------------------------------------------------------------------------
+// ---- Routings -----------------------------------------------------------------------------------
 
 struct RoutingCase {
   const char* name;
@@ -168,8 +167,7 @@ TEST(ExpertGroups, AreScoredAsTheFamilySays) {
   }
 }
 
-// ---- Importances and work
-// ------------------------------------------------------------------------
+// ---- Importances and work -----------------------------------------------------------------------
 
 TEST(Experts, ImportancesAreThoseOfEachExpert) {
   evaluate::ImportanceCollector collector(evaluate::OutputMatrix::kSkipped);
@@ -222,8 +220,7 @@ TEST(Experts, WorkCountsTheExpertsThatAPassUses) {
   EXPECT_NEAR(graph::ExpectedExperts(4, 4, 3), 4, 1e-9);
 }
 
-// ---- Metadata that make no sense
-// -----------------------------------------------------------------
+// ---- Metadata that make no sense ----------------------------------------------------------------
 
 std::string MessageOf(const TinyShape& shape) {
   const std::string path = TempPath("wrong.gguf");
