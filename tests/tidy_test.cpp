@@ -244,8 +244,8 @@ TEST(Tidy, FoldersOfTheEngineAndTheKernelsHaveALine) {
   }
 }
 
-// A comment that cites a document names one that is here; it does not cite numbers of a list that
-// is elsewhere.
+// A comment that cites a document names one that is here. Neither comments nor names of tests cite
+// numbers of a list that is elsewhere.
 TEST(Tidy, CitedDocumentsExist) {
   std::set<std::string> documents;
   for (const SourceFile& file : Sources()) {
@@ -254,10 +254,20 @@ TEST(Tidy, CitedDocumentsExist) {
   // In two halves so that this file passes.
   const std::regex number(
       "\\b(K"
-      "V|B)-[0-9]+[a-z]*\\b");
+      "V|B)-[0-9]+[a-z]*\\b|\\b(R"
+      "s|E"
+      "d|K"
+      "v|W"
+      "h)[0-9]{2}\\b");
+  const std::regex test("\\b(?:TYPED_)?TEST(?:_F|_P)?\\(\\w+,\\s*(\\w+)\\)");
+  const std::regex numbered("([A-Z][a-z][0-9]{2}|B[0-9]+)[A-Z].*");
   const std::regex document("[\\w-]+\\.md\\b");
   for (const SourceFile& file : Sources()) {
     if (!file.is_cpp()) continue;
+    for (std::sregex_iterator it(file.text.begin(), file.text.end(), test), end; it != end; ++it) {
+      EXPECT_FALSE(std::regex_match(it->str(1), numbered))
+          << file.path << ": the test " << it->str(1) << " cites a number";
+    }
     for (const std::string& comment : LineComments(file.text)) {
       EXPECT_FALSE(std::regex_search(comment, number)) << file.path << ": " << comment;
       for (std::sregex_iterator it(comment.begin(), comment.end(), document), end; it != end;

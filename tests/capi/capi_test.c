@@ -104,7 +104,7 @@ static int Same(const kvant_token* a, const kvant_token* b, size_t count) {
 }
 
 // KV-90: parameters, a generator, tokens in and out, their count, and back again.
-static void Kv90AppendGenerateRewind(const kvant_model* model) {
+static void AppendGenerateRewind(const kvant_model* model) {
   kvant_runner* runner = Runner(model, 2, 128);
   kvant_sampler* sampler = Greedy(model);
   kvant_sequence sequence = -1;
@@ -527,7 +527,7 @@ static kvant_status Overlay(const char* json, kvant_runner_options* runner,
 
 // Settings of another engine's configuration: taken where they mean something, told once where they
 // do not, refused by their name where they do not exist.
-static void Kv91ConfigurationOverlay(const kvant_model* model) {
+static void ConfigurationOverlay(const kvant_model* model) {
   kvant_runner_options runner;
   kvant_sampling_options sampling;
   kvant_beam_options beams;
@@ -733,14 +733,14 @@ int main(int argc, char** argv) {
   size_t keys = 0;
   while (kvant_model_metadata_key(model, keys) != NULL) ++keys;
   CHECK(keys > 5);
-  Kv90AppendGenerateRewind(model);
+  AppendGenerateRewind(model);
   SnapshotsFilesAndTensors(model, argv[3]);
   BatchesAreSingleTexts(model);
   SearchesInBothForms(model);
   ScoresAreLogProbabilities(model);
   SourcesAreReadOnce(pairs);
   ThreadsAndCancellation(model);
-  Kv91ConfigurationOverlay(model);
+  ConfigurationOverlay(model);
   OpeningTellsItsProgress(argv[1]);
   WrongArguments(model);
   OwnersGoInAnyOrder(argv[1]);

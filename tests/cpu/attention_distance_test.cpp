@@ -69,7 +69,7 @@ KVANT_FOR_EACH_ISA(AttentionDistances);
 
 // Queries at all of 201 positions, which see all of them, as in an encoder, or those up to their
 // own.
-TEST_P(AttentionDistances, Ed17AreThoseOfTheBucketsOfTransformers) {
+TEST_P(AttentionDistances, AreThoseOfTheBucketsOfTransformers) {
   constexpr int64_t kPositions = kFarthest + 1;
   for (const auto& [both, count] : {std::pair{true, TokenCount::kFew},
                                     {false, TokenCount::kFew},

@@ -42,7 +42,7 @@ def greedy(path, tokens, count):
     return [*tokens, *out["ids"]]
 
 
-class Kv90ObjectModel(unittest.TestCase):
+class ObjectModel(unittest.TestCase):
     def generator(self, path=SHAKESPEARE, options=None, **search):
         params = kvant.GeneratorParams(model(path), **(options or {}))
         params.set_search_options(**search)
@@ -229,7 +229,7 @@ class Kv90ObjectModel(unittest.TestCase):
             generator.append_tokens([0])
 
 
-class Kv91Overlay(unittest.TestCase):
+class Overlay(unittest.TestCase):
     def told(self, params, config):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -265,7 +265,7 @@ class Kv91Overlay(unittest.TestCase):
         self.assertEqual(params.search["max_length"], 0)
 
 
-class Kv91SearchOptions(unittest.TestCase):
+class SearchOptions(unittest.TestCase):
     def test_kv91_unknown_options_name_themselves(self):
         params = kvant.GeneratorParams(model())
         with self.assertRaisesRegex(kvant.InvalidError, "no option named 'max_lenght'"):

@@ -85,7 +85,7 @@ TEST_F(SourceProgram, RunSearchesAsTheFileAsks) {
   EXPECT_EQ(plain["source_ids"], found["source_ids"]);
 }
 
-TEST_F(SourceProgram, Ed11WithoutACacheTextsAreTheSame) {
+TEST_F(SourceProgram, WithoutACacheTextsAreTheSame) {
   const std::vector<std::string> run = {"run", path_, "-q", "--json", "--kv-type", "f32"};
   for (const std::vector<std::string>& mode : {std::vector<std::string>{"-p", "abc"},
                                                {"-p", "cab", "--beams", "2"},

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 // A layer without kv heads is a recurrent one in families that have such layers (RS-19), and an
 // error in others.
-TEST(ReadSpec, Rs19LayersWithoutKvHeadsAreRecurrent) {
+TEST(ReadSpec, LayersWithoutKvHeadsAreRecurrent) {
   const auto with = [](const std::vector<int32_t>& kv_heads, uint32_t taps) {
     return [=](GgufWriter& writer) {
       writer.Remove("lfm2.attention.head_count_kv");
@@ -44,7 +44,7 @@ TEST(ReadSpec, Rs19LayersWithoutKvHeadsAreRecurrent) {
 
 // Which layers are recurrent follows from an interval or from flags, which must not contradict each
 // other (RS-19); heads must divide what they are heads of.
-TEST(ReadSpec, Rs19DeltaNetsAreCheckedAgainstTheirSizes) {
+TEST(ReadSpec, DeltaNetsAreCheckedAgainstTheirSizes) {
   using Change = std::function<void(GgufWriter&)>;
   const auto with = [](const Change& change) {
     return [change](GgufWriter& writer) {
@@ -96,7 +96,7 @@ TEST(ReadSpec, Rs19DeltaNetsAreCheckedAgainstTheirSizes) {
       HasSubstr("layer 0: expected what full_attention_interval 2 makes it, found attention"));
 }
 
-TEST(ReadSpec, Rs19HeadsOfMamba2AreCheckedAgainstTheirSizes) {
+TEST(ReadSpec, HeadsOfMamba2AreCheckedAgainstTheirSizes) {
   const auto message = [](const std::string& key, uint32_t value) {
     return SpecMessage(
         [=](GgufWriter& writer) {
@@ -149,7 +149,7 @@ TEST(ReadSpec, HeadsAndShiftsOfRwkvAreChecked) {
   EXPECT_THAT(message("rwkv7", "attention.gate_lora_rank", 0), HasSubstr("rank is missing"));
 }
 
-TEST(ReadSpec, Rs19SizesOfMamba1AreChecked) {
+TEST(ReadSpec, SizesOfMamba1AreChecked) {
   const auto message = [](const std::string& key, uint32_t value) {
     return SpecMessage(
         [=](GgufWriter& writer) {
@@ -171,7 +171,7 @@ TEST(ReadSpec, Rs19SizesOfMamba1AreChecked) {
   EXPECT_THAT(message("ssm.state_size", 1u << 20), HasSubstr("expected 1 to 4096"));
 }
 
-TEST(ReadSpec, Rs19ALayerOfNemotronHIsOneSublayer) {
+TEST(ReadSpec, ALayerOfNemotronHIsOneSublayer) {
   const auto message = [](const std::vector<int32_t>& kv_heads,
                           const std::vector<int32_t>& widths) {
     return SpecMessage(

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, Speech, testing::ValuesIn(SeededModelNames(k
                            return name;
                          });
 
-TEST_P(Speech, Wh05EncoderAndLogitsAreThoseOfTransformers) {
+TEST_P(Speech, EncoderAndLogitsAreThoseOfTransformers) {
   const std::vector<float> frames = seeded_.Frames();
   const std::vector<TokenId> tokens = seeded_.Tokens();
   const std::vector<float> encoded = NumbersOf(seeded_.EncodedPath());
@@ -120,7 +120,7 @@ TEST_P(Speech, Wh05EncoderAndLogitsAreThoseOfTransformers) {
   }
 }
 
-TEST_P(Speech, Ed11WithoutACacheLogitsAreThoseOfTransformers) {
+TEST_P(Speech, WithoutACacheLogitsAreThoseOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> tokens = seeded_.Tokens();
@@ -156,7 +156,7 @@ BeamOptions SearchOfCase(const nlohmann::json& line) {
 }
 
 // Of the general `generate` and of Whisper's own, which leaves out the end of a text.
-TEST_P(Speech, Wh05SearchesFindTheTextsOfTransformers) {
+TEST_P(Speech, SearchesFindTheTextsOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
   const auto runner = OpenRunner(model, Options(KvType::kF32, 5));
@@ -187,7 +187,7 @@ TEST_P(Speech, Wh05SearchesFindTheTextsOfTransformers) {
 }
 
 // A part of WH-18: int8 keys and values of the source, with those of the text as they were.
-TEST_P(Speech, Wh18Int8KeysAndValuesOfSourcesAreClose) {
+TEST_P(Speech, Int8KeysAndValuesOfSourcesAreClose) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> tokens = seeded_.Tokens();
@@ -346,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, EncodersAlone,
                            return name;
                          });
 
-TEST_P(EncodersAlone, Ed09RowsAreThoseOfTransformers) {
+TEST_P(EncodersAlone, RowsAreThoseOfTransformers) {
   const std::vector<float> encoded = NumbersOf(seeded_.EncodedPath());
   for (const char* isa : PresentIsas()) {
     ModelOptions options;

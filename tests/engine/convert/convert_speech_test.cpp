@@ -47,7 +47,7 @@ struct SpecialId {
 };
 
 // Ids of openai/whisper, tokenizer.py.
-TEST(SpeechVocabulary, Wh06HasTheSpecialIdsOfTheThreeSizes) {
+TEST(SpeechVocabulary, HasTheSpecialIdsOfTheThreeSizes) {
   const std::map<int64_t, std::vector<SpecialId>> known = {{51864,
                                                             {{50256, "<|endoftext|>"},
                                                              {50257, "<|startoftranscript|>"},

@@ -167,7 +167,7 @@ TEST_P(Translators, TranslatesFromTextToTextAsGenerate) {
 
 // The padding token is banned; before that it is the likeliest of all. Only where probabilities
 // are normalized behind the ban are the scores those of the model's own settings.
-TEST(TranslatorChecks, Ed16RenormalizesBehindBannedTokens) {
+TEST(TranslatorChecks, RenormalizesBehindBannedTokens) {
   const TranslatorFolder folder("marian");
   const auto model = folder.Open();
   ASSERT_NE(model, nullptr);

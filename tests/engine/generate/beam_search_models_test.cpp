@@ -189,12 +189,12 @@ struct ModelOfCases {
 constexpr ModelOfCases kModels[] = {{"Mha", "mha"},
                                     {"GqaWindow", "gqa-window"},
                                     {"Processors", "mha", "processors.json", false, 200},
-                                    {"Rs12Lfm2", "lfm2", "recurrent.json", true, 30},
-                                    {"Rs12Mamba2", "mamba2", "recurrent.json", true, 30},
-                                    {"Rs12Qwen3next", "qwen3next", "recurrent.json", true, 30},
-                                    {"B1T5", "t5", "pairs.json", true, 75},
-                                    {"B1Bart", "bart", "pairs.json", true, 75},
-                                    {"B1M2m100", "m2m100", "pairs.json", true, 75}};
+                                    {"Lfm2", "lfm2", "recurrent.json", true, 30},
+                                    {"Mamba2", "mamba2", "recurrent.json", true, 30},
+                                    {"Qwen3next", "qwen3next", "recurrent.json", true, 30},
+                                    {"T5", "t5", "pairs.json", true, 75},
+                                    {"Bart", "bart", "pairs.json", true, 75},
+                                    {"M2m100", "m2m100", "pairs.json", true, 75}};
 
 class BeamSearchModels : public testing::TestWithParam<ModelOfCases> {
  protected:

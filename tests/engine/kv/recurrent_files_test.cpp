@@ -17,7 +17,7 @@
 namespace kvant::test {
 namespace {
 
-TEST(RecurrentFiles, Rs19LayersWithoutKvHeadsTakeNoRowsOfTheCache) {
+TEST(RecurrentFiles, LayersWithoutKvHeadsTakeNoRowsOfTheCache) {
   const auto model = SeededModel("lfm2").Open();
   ASSERT_NE(model, nullptr);
   SessionOptions options;

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Seeded, HostileSourceFile, testing::Values(std::tuple("
 
 // With the rows of sources no encoder runs, without them each source is encoded once; the bits are
 // those of sequences that were never saved.
-TEST_P(SourceFile, Ed13ContinuesWithTheSameBits) {
+TEST_P(SourceFile, ContinuesWithTheSameBits) {
   for (const SourceRows rows : {SourceRows::kSaved, SourceRows::kLeftOut}) {
     const auto runner = Open();
     const std::vector<SequenceId> ids = Write(*runner);
@@ -113,7 +113,7 @@ TEST_P(SourceFile, Ed13ContinuesWithTheSameBits) {
 
 // A file's source is that of the runner where the input is the same, and is found by its input
 // afterwards; its rows are in the file once.
-TEST_P(SourceFile, Ed13SourcesAreSharedWithThoseThatAreThere) {
+TEST_P(SourceFile, SourcesAreSharedWithThoseThatAreThere) {
   const auto runner = Open();
   const std::vector<SequenceId> ids = Write(*runner);
   const std::string both = folder_ / "both";
@@ -147,7 +147,7 @@ TEST_P(SourceFile, Ed13SourcesAreSharedWithThoseThatAreThere) {
   ExpectOk(fresh->Check());
 }
 
-TEST_P(SourceFile, Ed13RefusesWhatIsNotItsOwn) {
+TEST_P(SourceFile, RefusesWhatIsNotItsOwn) {
   const auto runner = Open();
   const std::vector<SequenceId> ids = Write(*runner);
   const std::string path = folder_ / "session";
@@ -185,7 +185,7 @@ TEST_P(SourceFile, Ed13RefusesWhatIsNotItsOwn) {
 }
 
 // Every number of the header, the sources and the beginnings of sequences, sealed again.
-TEST_P(HostileSourceFile, Ed13AnyNumberMayBeAnything) {
+TEST_P(HostileSourceFile, AnyNumberMayBeAnything) {
   const auto runner = Open();
   const std::vector<SequenceId> ids = Write(*runner);
   ExpectOk(runner->Save(folder_ / "session", ids));
@@ -237,7 +237,7 @@ TEST_P(HostileSourceFile, Ed13AnyNumberMayBeAnything) {
 }
 
 // n samples behind one source are those of n runs, each with its seed; the encoder runs once.
-TEST_P(SourceFile, Ed26SamplesAreThoseOfSeparateRuns) {
+TEST_P(SourceFile, SamplesAreThoseOfSeparateRuns) {
   constexpr int32_t kSamples = 5;
   BatchOptions options;
   options.sampling.temperature = 1.3f;

@@ -57,7 +57,7 @@ std::vector<TinyShape> AllocationShapes() {
   return {TinyShape(), windowed, MixedShape(20)};
 }
 
-TEST(Allocation, Ed24StepsBehindASourceAllocateNothing) {
+TEST(Allocation, StepsBehindASourceAllocateNothing) {
   for (const char* name : {"t5", "bart"}) {
     SeededModel seeded(std::string(kSeededPairs) + name);
     const auto model = seeded.Open();

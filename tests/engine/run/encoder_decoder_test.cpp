@@ -49,7 +49,7 @@ double Limit(double part, std::span<const float> expected) {
   return part * largest;
 }
 
-TEST_P(EncoderDecoders, Ed09EncoderAndLogitsAreThoseOfTransformers) {
+TEST_P(EncoderDecoders, EncoderAndLogitsAreThoseOfTransformers) {
   const std::vector<TokenId> source = seeded_.Source();
   const std::vector<TokenId> tokens = seeded_.Tokens();
   const std::vector<float> encoded = Numbers(seeded_.EncodedPath());
@@ -121,7 +121,7 @@ BeamOptions SearchOf(const nlohmann::json& line) {
   return search;
 }
 
-TEST_P(EncoderDecoders, Ed15AndB1SearchesFindTheTextsOfTransformers) {
+TEST_P(EncoderDecoders, SearchesFindTheTextsOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);
   const std::vector<TokenId> source = seeded_.Source();

@@ -118,7 +118,7 @@ class RecurrentPrograms : public RecurrentModel {
 INSTANTIATE_TEST_SUITE_P(Seeded, RecurrentPrograms, testing::ValuesIn(RecurrentKinds()),
                          RecurrentKindName);
 
-TEST_P(RecurrentPrograms, Rs05GiveTheBitsOfEachSequenceAlone) {
+TEST_P(RecurrentPrograms, GiveTheBitsOfEachSequenceAlone) {
   const char* factor = std::getenv("KVANT_TEST_FACTOR");
   const uint32_t programs = factor == nullptr ? 1 : static_cast<uint32_t>(std::atoi(factor));
   for (uint32_t seed = 0; seed < programs && !HasFailure(); ++seed) RunProgram(21 + seed, 600);

@@ -62,13 +62,13 @@ INSTANTIATE_TEST_SUITE_P(Seeded, RecurrentReference,
                                          "nemotron_h_moe-latent"),
                          TestName);
 
-TEST_P(RecurrentReference, Rs01AWholePromptAndSingleTokensHaveTheLogitsOfTransformers) {
+TEST_P(RecurrentReference, AWholePromptAndSingleTokensHaveTheLogitsOfTransformers) {
   EXPECT_LE(Difference(tokens_.size()), kRecurrentTolerance);
   EXPECT_LE(Difference(1), kRecurrentTolerance);
 }
 
 // A convolution looks back over 2 or 3 rows.
-TEST_P(RecurrentReference, Rs10APromptMayBeShorterThanWhatAConvolutionLooksBack) {
+TEST_P(RecurrentReference, APromptMayBeShorterThanWhatAConvolutionLooksBack) {
   const size_t vocab = expected_.size() / tokens_.size();
   for (const size_t length : {size_t{1}, size_t{2}}) {
     const auto session = Open();
@@ -102,9 +102,9 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// That its logits are those of transformers is Rs01; here the model is of the kind that it stands
-// for. With several key heads the other order gives other logits.
-TEST_P(ValueHeadOrders, Rs17TheOrderOfValueHeadsIsThatOfTheFamily) {
+// RecurrentReference compares the model's logits with those of transformers. Here the model must be
+// of the kind that it stands for: with several key heads the other order gives other logits.
+TEST_P(ValueHeadOrders, TheOrderOfValueHeadsIsThatOfTheFamily) {
   SeededModel seeded(GetParam().model);
   const auto model = seeded.Open();
   ASSERT_NE(model, nullptr);

@@ -19,7 +19,7 @@ class Recurrent : public RecurrentModel {};
 INSTANTIATE_TEST_SUITE_P(Seeded, Recurrent, testing::ValuesIn(RecurrentKinds()), RecurrentKindName);
 
 // Prompts shorter than what a convolution keeps are among the pieces (RS-10).
-TEST_P(Recurrent, Rs02TheCutOfAPromptAndTheThreadsChangeNoBit) {
+TEST_P(Recurrent, TheCutOfAPromptAndTheThreadsChangeNoBit) {
   const auto tokens = Text(130, 1);
   const std::vector<float> expected = Alone(tokens);
   for (const size_t piece : {1, 2, 31, 32, 33, 63}) {
@@ -37,7 +37,7 @@ TEST_P(Recurrent, Rs02TheCutOfAPromptAndTheThreadsChangeNoBit) {
   }
 }
 
-TEST_P(Recurrent, Rs03TheCacheAgreesWithTheWholeSequenceComputedAgain) {
+TEST_P(Recurrent, TheCacheAgreesWithTheWholeSequenceComputedAgain) {
   for (const size_t count : {1, 2, 3, 100, 1500}) {
     const auto tokens = Text(count, 2);
     SessionOptions options = Options(KvType::kF32, 1);
@@ -56,7 +56,7 @@ TEST_P(Recurrent, Rs03TheCacheAgreesWithTheWholeSequenceComputedAgain) {
   }
 }
 
-TEST_P(Recurrent, Rs04AForkCopiesNothingAndBothGoOnAsIfAlone) {
+TEST_P(Recurrent, AForkCopiesNothingAndBothGoOnAsIfAlone) {
   const auto runner = Open(Strict(2));
   const SequenceId first = NewSequence(*runner);
   const auto tokens = Text(70, 3);
@@ -78,7 +78,7 @@ TEST_P(Recurrent, Rs04AForkCopiesNothingAndBothGoOnAsIfAlone) {
 }
 
 // A cancelled pass wrote into the other block, which is filled with NaN when it is given back.
-TEST_P(Recurrent, Rs06ACancelledStepLeavesTheStateAsItWas) {
+TEST_P(Recurrent, ACancelledStepLeavesTheStateAsItWas) {
   std::atomic<bool> cancel = false;
   const auto runner = Open(Strict(1));
   const SequenceId id = NewSequence(*runner);
@@ -95,7 +95,7 @@ TEST_P(Recurrent, Rs06ACancelledStepLeavesTheStateAsItWas) {
   EXPECT_EQ(LogitsOf(*runner, id), Alone(tokens));
 }
 
-TEST_P(Recurrent, Rs07ARewindGoesToACheckpointOrReplaysFromTheOneBefore) {
+TEST_P(Recurrent, ARewindGoesToACheckpointOrReplaysFromTheOneBefore) {
   const auto tokens = Text(300, 5);
   const auto runner = Open(Strict(1));
   const SequenceId id = NewSequence(*runner);
@@ -126,7 +126,7 @@ TEST_P(Recurrent, Rs07ARewindGoesToACheckpointOrReplaysFromTheOneBefore) {
 
 // However long the text, a replay is about as long as the rewind, and the states are few.
 // An answer can be taken back, whatever the length of its prompt.
-TEST_P(Recurrent, Rs07TheEndOfAPromptIsKept) {
+TEST_P(Recurrent, TheEndOfAPromptIsKept) {
   for (const size_t length : {2, 45, 513}) {
     const auto runner = Open(Strict(1));
     const SequenceId id = NewSequence(*runner);
@@ -143,7 +143,7 @@ TEST_P(Recurrent, Rs07TheEndOfAPromptIsKept) {
   }
 }
 
-TEST_P(Recurrent, Rs07ReplaysAreAboutAsLongAsRewinds) {
+TEST_P(Recurrent, ReplaysAreAboutAsLongAsRewinds) {
   const auto tokens = Text(2112, 6);
   const auto runner = Open(Strict(1));
   const SequenceId id = NewSequence(*runner);
@@ -162,7 +162,7 @@ TEST_P(Recurrent, Rs07ReplaysAreAboutAsLongAsRewinds) {
   }
 }
 
-TEST_P(Recurrent, Rs08AReplayWritesNoRowThatIsKept) {
+TEST_P(Recurrent, AReplayWritesNoRowThatIsKept) {
   const auto runner = Open(Strict(1));
   const SequenceId id = NewSequence(*runner);
   ExpectOk(runner->Append(id, Text(250, 7)));
@@ -175,7 +175,7 @@ TEST_P(Recurrent, Rs08AReplayWritesNoRowThatIsKept) {
 }
 
 // What is computed again is counted, and the log says for what.
-TEST_P(Recurrent, Rs20EveryReplayIsCountedAndItsCauseNamed) {
+TEST_P(Recurrent, EveryReplayIsCountedAndItsCauseNamed) {
   const auto runner = Open(Strict(1));
   std::vector<std::string> replays;
   runner->SetKvLog([&](std::string_view line) {
@@ -190,7 +190,7 @@ TEST_P(Recurrent, Rs20EveryReplayIsCountedAndItsCauseNamed) {
   EXPECT_EQ(replays[0], "KV event: replay sequence=0 positions=[0,39) for=\"one state\"");
 }
 
-TEST_P(Recurrent, Rs09AResetSequenceBeginsWithZeros) {
+TEST_P(Recurrent, AResetSequenceBeginsWithZeros) {
   const auto runner = Open(Strict(1));
   const SequenceId id = NewSequence(*runner);
   const auto tokens = Text(5, 8);
@@ -201,7 +201,7 @@ TEST_P(Recurrent, Rs09AResetSequenceBeginsWithZeros) {
   EXPECT_EQ(LogitsOf(*runner, id), Alone(tokens));
 }
 
-TEST_P(Recurrent, Rs11SequencesOfDifferentLengthsInOneStepAreAsAlone) {
+TEST_P(Recurrent, SequencesOfDifferentLengthsInOneStepAreAsAlone) {
   const auto runner = Open(Strict(4));
   std::vector<std::vector<TokenId>> tokens;
   std::vector<SequenceId> ids;
@@ -223,7 +223,7 @@ TEST_P(Recurrent, Rs11SequencesOfDifferentLengthsInOneStepAreAsAlone) {
   }
 }
 
-TEST_P(Recurrent, Rs13AKnownPromptIsReusedUpToItsDeepestState) {
+TEST_P(Recurrent, AKnownPromptIsReusedUpToItsDeepestState) {
   SessionOptions options = Strict(2);
   options.prefix_cache = true;
   const auto runner = Open(options);
@@ -243,7 +243,7 @@ TEST_P(Recurrent, Rs13AKnownPromptIsReusedUpToItsDeepestState) {
   EXPECT_EQ(LogitsOf(*runner, second), Alone(other));
 }
 
-TEST_P(Recurrent, Rs14SavedSequencesGoOnWithTheSameBitsAndKeepTheirCheckpoints) {
+TEST_P(Recurrent, SavedSequencesGoOnWithTheSameBitsAndKeepTheirCheckpoints) {
   const TemporaryFolder folder;
   const std::string path = folder / "session";
   const auto tokens = Text(150, 11);
@@ -273,7 +273,7 @@ TEST_P(Recurrent, Rs14SavedSequencesGoOnWithTheSameBitsAndKeepTheirCheckpoints) 
   EXPECT_EQ(other->Load(path).error().code, ErrorCode::kNotSupported);
 }
 
-TEST_P(Recurrent, Rs15ThePlanIsExactAndCheckpointsMakeRoomForSequences) {
+TEST_P(Recurrent, ThePlanIsExactAndCheckpointsMakeRoomForSequences) {
   SessionOptions options = Strict(3);
   const auto plan = PlanMemory(*model(), options);
   ASSERT_TRUE(plan.ok());
@@ -304,7 +304,7 @@ TEST_P(Recurrent, Rs15ThePlanIsExactAndCheckpointsMakeRoomForSequences) {
 }
 
 // A draft of k tokens of which m are taken, as speculation does it.
-TEST_P(Recurrent, Rs16TakingBackADraftReplaysOnlyTheDraft) {
+TEST_P(Recurrent, TakingBackADraftReplaysOnlyTheDraft) {
   const auto runner = Open(Strict(1));
   const SequenceId id = NewSequence(*runner);
   std::vector<TokenId> tokens = Text(50, 13);
@@ -324,7 +324,7 @@ TEST_P(Recurrent, Rs16TakingBackADraftReplaysOnlyTheDraft) {
   }
 }
 
-TEST_P(Recurrent, Rs21ADecodeStepWritesOneStateAndOneRow) {
+TEST_P(Recurrent, ADecodeStepWritesOneStateAndOneRow) {
   const auto runner = Open(Strict(3));
   const SequenceId id = NewSequence(*runner);
   for (int i = 0; i < 2; ++i) ExpectOk(runner->Append(NewSequence(*runner), Text(40, 14)));

@@ -29,7 +29,7 @@ class SourceChecks : public SeededSources {};
 INSTANTIATE_TEST_SUITE_P(Seeded, SourceChecks, testing::Values("t5", "bart", "m2m100"));
 
 // All beams write tokens of their own, so they share nothing but the source.
-TEST_P(SourceChecks, Ed02BeamsTakeMemoryForTheirOwnTokensOnly) {
+TEST_P(SourceChecks, BeamsTakeMemoryForTheirOwnTokensOnly) {
   const std::vector<TokenId> source = RandomTokens(33, 3, kSourceVocab);
   std::map<int64_t, uint64_t> peak;
   uint64_t of_beam = 0;
@@ -53,7 +53,7 @@ TEST_P(SourceChecks, Ed02BeamsTakeMemoryForTheirOwnTokensOnly) {
   EXPECT_EQ(peak[5] - peak[1], 4 * of_beam);
 }
 
-TEST_P(SourceChecks, Ed08NumbersBehindTheEndOfASourceChangeNothing) {
+TEST_P(SourceChecks, NumbersBehindTheEndOfASourceChangeNothing) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     for (const int64_t length : {1, 31, 33, 90}) {
       std::vector<std::vector<float>> found;
@@ -84,7 +84,7 @@ TEST_P(SourceChecks, Ed08NumbersBehindTheEndOfASourceChangeNothing) {
 
 // Without a cache the source and all tokens are computed again for every step, by attention of its
 // own. A fork, a rewind and a sequence of another source in between change nothing there either.
-TEST_P(SourceChecks, Ed11StepsAreWhatComputingAllTokensAgainGives) {
+TEST_P(SourceChecks, StepsAreWhatComputingAllTokensAgainGives) {
   const std::vector<TokenId> tokens = RandomTokens(40, 9, kSourceVocab);
   const std::span<const TokenId> all(tokens);
   SessionOptions without = Options(KvType::kF32, 3);
@@ -130,7 +130,7 @@ TEST_P(SourceChecks, Ed11StepsAreWhatComputingAllTokensAgainGives) {
 }
 
 // What the pass is shown of a source: the positions that are read for all rows together.
-TEST_P(SourceChecks, Ed22FiveBeamsReadASourceOnce) {
+TEST_P(SourceChecks, FiveBeamsReadASourceOnce) {
   const auto engine = OpenEngine(5);
   run::SequenceState& first = Begin(*engine, RandomTokens(70, 3, kSourceVocab));
   for (int i = 1; i < 5; ++i) ASSERT_TRUE(engine->sequences->Fork(0).ok());
@@ -161,7 +161,7 @@ TEST_P(SourceChecks, Ed22FiveBeamsReadASourceOnce) {
   for (const kv::PartRows& part : parts) cache.Rollback(*const_cast<kv::Sequence*>(part.sequence));
 }
 
-TEST_P(SourceChecks, Kv80TheCacheOfASourceIsNeverWrittenAgain) {
+TEST_P(SourceChecks, TheCacheOfASourceIsNeverWrittenAgain) {
   const auto engine = OpenEngine(4, KvType::kF16);
   run::SequenceState& first = Begin(*engine, RandomTokens(45, 3, kSourceVocab));
   const std::vector<std::byte> before = RowsOf(*engine, first.kv);
@@ -172,7 +172,7 @@ TEST_P(SourceChecks, Kv80TheCacheOfASourceIsNeverWrittenAgain) {
   EXPECT_EQ(RowsOf(*engine, first.kv), before);
 }
 
-TEST_P(SourceChecks, Ed23MemoryIsThatOfSourcesAndSequences) {
+TEST_P(SourceChecks, MemoryIsThatOfSourcesAndSequences) {
   constexpr int64_t kSequences = 3;
   SessionOptions options = Options(KvType::kF16, kSequences);
   options.context = 64;
@@ -199,7 +199,7 @@ TEST_P(SourceChecks, Ed23MemoryIsThatOfSourcesAndSequences) {
   }
 }
 
-TEST_P(SourceChecks, B8BeamsReadTheirPromptAndSourceOnce) {
+TEST_P(SourceChecks, BeamsReadTheirPromptAndSourceOnce) {
   const auto runner = OpenRunner(model_, Options(KvType::kF32, 5));
   const std::vector<std::vector<TokenId>> sources = {RandomTokens(40, 3, kSourceVocab)};
   const std::vector<std::vector<TokenId>> prompts = {RandomTokens(20, 4, kSourceVocab)};
@@ -231,7 +231,7 @@ TEST_P(SourceChecks, CountersTellTheRowsOfSources) {
   EXPECT_EQ(rows, (std::vector<int64_t>{0, 2, 70}));  // encoder, own tokens, source
 }
 
-TEST(SourceDistances, Ed17BucketsAreThoseOfTransformers) {
+TEST(SourceDistances, BucketsAreThoseOfTransformers) {
   const auto tables =
       nlohmann::json::parse(std::ifstream(SourcePath("tests/reference/distance_buckets.json")));
   ASSERT_EQ(tables.size(), 9u);
@@ -299,7 +299,7 @@ std::vector<std::vector<double>> Expected(const SeededModel& seeded, size_t rows
 
 // T5 scales what its tied output reads by dim^-0.5, versions with an output of their own do not:
 // log-probabilities are those of transformers, and with the other rule they are not.
-TEST(SourceOutputs, Ed18LogProbabilitiesAreThoseOfTransformers) {
+TEST(SourceOutputs, LogProbabilitiesAreThoseOfTransformers) {
   for (const auto& [name, scaled] :
        {std::pair("t5", true), std::pair("t5-silu", true), std::pair("t5-gated", false),
         std::pair("t5-mt5", false), std::pair("t5-umt5", false)}) {
@@ -317,7 +317,7 @@ TEST(SourceOutputs, Ed18LogProbabilitiesAreThoseOfTransformers) {
   }
 }
 
-TEST(SourceOutputs, Ed19StacksHaveLayersAndHeadsOfTheirOwn) {
+TEST(SourceOutputs, StacksHaveLayersAndHeadsOfTheirOwn) {
   for (const char* name : {"bart", "mbart", "marian", "m2m100"}) {
     SeededModel seeded(std::string(kSeededPairs) + name);
     const auto model = seeded.Open(OwnGemm());
@@ -341,7 +341,7 @@ TEST(SourceOutputs, Ed19StacksHaveLayersAndHeadsOfTheirOwn) {
 // A hole that is hidden or closed, and a rewind to where it begins, against transformers with a
 // mask and with the other tokens alone. With one decoder layer what the cache keeps of a token
 // depends on no other token.
-TEST(SourceDistances, Ed17FollowPositionsBehindRewindsAndPrunes) {
+TEST(SourceDistances, FollowPositionsBehindRewindsAndPrunes) {
   const auto expected =
       nlohmann::json::parse(std::ifstream(SourcePath("tests/reference/distance_hole.json")));
   const auto source = expected["source"].get<std::vector<TokenId>>();

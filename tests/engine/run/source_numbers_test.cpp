@@ -52,7 +52,7 @@ double PartOff(std::span<const float> found, std::span<const double> expected) {
 
 // Freed blocks are full of NaN here. A source is read from them and beside them, while a sequence
 // still refers to a source that nobody else knows any more.
-TEST_P(SourceNumbers, Ed08NumbersInFreedBlocksChangeNothing) {
+TEST_P(SourceNumbers, NumbersInFreedBlocksChangeNothing) {
   const std::vector<TokenId> kept = RandomTokens(40, 4, kSourceVocab);
   const std::vector<TokenId> later = RandomTokens(33, 5, kSourceVocab);
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
@@ -80,7 +80,7 @@ TEST_P(SourceNumbers, Ed08NumbersInFreedBlocksChangeNothing) {
   }
 }
 
-TEST_P(SourceNumbers, Ed11StepsAreWhatTheReferenceComputesFromAllTokens) {
+TEST_P(SourceNumbers, StepsAreWhatTheReferenceComputesFromAllTokens) {
   const auto file = ConvertedFile(seeded_);
   ASSERT_NE(file, nullptr);
   const std::vector<TokenId> tokens = RandomTokens(60, 9, kSourceVocab);
@@ -104,7 +104,7 @@ TEST_P(SourceNumbers, Ed11StepsAreWhatTheReferenceComputesFromAllTokens) {
 
 // Both stacks, on every instruction set, over more positions than there are distances that differ:
 // 128 and 50 of these.
-TEST(SourceDistanceNumbers, Ed17AreThoseOfTheReferenceOverTwoHundredPositions) {
+TEST(SourceDistanceNumbers, AreThoseOfTheReferenceOverTwoHundredPositions) {
   for (const char* name : {"t5", "t5-gated"}) {
     SeededModel seeded(std::string(kSeededPairs) + name);
     seeded.config["n_positions"] = 256;
@@ -143,7 +143,7 @@ TEST(SourceDistanceNumbers, Ed17AreThoseOfTheReferenceOverTwoHundredPositions) {
 }
 
 // 32 layers over 4, as Whisper's turbo model has; 4 heads and 2.
-TEST(SourceStackNumbers, Ed19ThirtyTwoLayersStandOverFour) {
+TEST(SourceStackNumbers, ThirtyTwoLayersStandOverFour) {
   SeededModel seeded(std::string(kSeededPairs) + "bart");
   const auto described = nlohmann::json::parse(std::ifstream(
       SourcePath(std::string("tests/reference/seeded/") + kSeededPairs + "bart.json")));
@@ -187,7 +187,7 @@ TEST(SourceStackNumbers, Ed19ThirtyTwoLayersStandOverFour) {
 
 // The fewest bytes in which a longest source and four beams of the longest text have room; with one
 // byte less they have not.
-TEST_P(SourceNumbers, Ed23BeamsOfALongestSourceFitToTheByte) {
+TEST_P(SourceNumbers, BeamsOfALongestSourceFitToTheByte) {
   constexpr int64_t kBeams = 4;
   SessionOptions options = Options(KvType::kF16, kBeams);
   options.context = 64;
@@ -244,7 +244,7 @@ uint64_t SourceBytes(const kv::Cache& cache) {
 
 // What can happen to texts of a source: 200 steps of five beams that change places, go back,
 // forget, end and begin again.
-TEST_P(SourceNumbers, Kv80NothingThatHappensToTextsTouchesTheirSource) {
+TEST_P(SourceNumbers, NothingThatHappensToTextsTouchesTheirSource) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     const auto engine = OpenEngine(5, type);
     kv::Cache& cache = *engine->core->cache;
@@ -281,7 +281,7 @@ TEST_P(SourceNumbers, Kv80NothingThatHappensToTextsTouchesTheirSource) {
 }
 
 // What passes are shown of a prompt of 64 tokens and of a source, for one beam and for four.
-TEST_P(SourceNumbers, B8BeamsReadTheirPromptOnce) {
+TEST_P(SourceNumbers, BeamsReadTheirPromptOnce) {
   const auto engine = OpenEngine(4);
   Begin(*engine, RandomTokens(70, 3, kSourceVocab));
   const std::vector<TokenId> prompt = RandomTokens(64, 4, kSourceVocab);

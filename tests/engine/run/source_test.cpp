@@ -76,7 +76,7 @@ class Sources : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Seeded, Sources, testing::Values("t5", "bart", "m2m100"));
 
 // What steps write is what the decoder's own layers keep, however many sequences read the source.
-TEST_P(Sources, Ed01AreEncodedOnceForAllBeams) {
+TEST_P(Sources, AreEncodedOnceForAllBeams) {
   for (const int64_t beams : {1, 16}) {
     const auto runner = Open(beams);
     const SequenceId first = NewOf(*runner, Encode(*runner, Source(40)));
@@ -103,7 +103,7 @@ TEST_P(Sources, Ed01AreEncodedOnceForAllBeams) {
   }
 }
 
-TEST_P(Sources, Ed03SurviveRandomForksAndReorders) {
+TEST_P(Sources, SurviveRandomForksAndReorders) {
   constexpr int kSequences = 8;
   const auto runner = Open(kSequences);
   const SourceId source = Encode(*runner, Source(50));
@@ -135,7 +135,7 @@ TEST_P(Sources, Ed03SurviveRandomForksAndReorders) {
   ExpectOk(runner->Check());
 }
 
-TEST_P(Sources, Ed04RewindsKeepTheSource) {
+TEST_P(Sources, RewindsKeepTheSource) {
   const std::vector<TokenId> source = Source(40);
   const std::vector<TokenId> tokens = RandomTokens(20, 9, kSourceVocab);
   const std::vector<float> expected = Alone(source, tokens);
@@ -152,7 +152,7 @@ TEST_P(Sources, Ed04RewindsKeepTheSource) {
   EXPECT_EQ(runner->stats().encoder_passes, 1u);
 }
 
-TEST_P(Sources, Ed05AnEmptySequenceMayTakeAnotherSource) {
+TEST_P(Sources, AnEmptySequenceMayTakeAnotherSource) {
   const std::vector<TokenId> second = Source(25, 4);
   const std::vector<TokenId> tokens = RandomTokens(6, 9, kSourceVocab);
   const auto runner = Open(2);
@@ -170,7 +170,7 @@ TEST_P(Sources, Ed05AnEmptySequenceMayTakeAnotherSource) {
   ExpectOk(runner->Check());
 }
 
-TEST_P(Sources, Ed06GoInAnyOrder) {
+TEST_P(Sources, GoInAnyOrder) {
   const std::vector<TokenId> token = {4};
   std::vector<int> order = {0, 1, 2, 3};
   do {
@@ -194,7 +194,7 @@ TEST_P(Sources, Ed06GoInAnyOrder) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST_P(Sources, Ed07OfDifferentLengthsShareASteps) {
+TEST_P(Sources, OfDifferentLengthsShareAStep) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     const auto runner = Open(5, type);
     std::vector<std::vector<TokenId>> sources;
@@ -215,7 +215,7 @@ TEST_P(Sources, Ed07OfDifferentLengthsShareASteps) {
   }
 }
 
-TEST_P(Sources, Ed09EncoderComputesWhatTheReferenceComputes) {
+TEST_P(Sources, EncoderComputesWhatTheReferenceComputes) {
   const auto path = seeded_.Convert();
   ASSERT_TRUE(path.ok()) << path.error().message;
   const auto file = formats::GgufFile::Open(*path);
@@ -242,7 +242,7 @@ TEST_P(Sources, Ed09EncoderComputesWhatTheReferenceComputes) {
   }
 }
 
-TEST_P(Sources, Ed10ThreadsChangeNothingAndTooLongOnesAreRefused) {
+TEST_P(Sources, ThreadsChangeNothingAndTooLongOnesAreRefused) {
   const std::vector<TokenId> tokens = Source(70);
   std::vector<float> expected;
   for (const int threads : {1, 2, 3, 5, 8}) {
@@ -263,7 +263,7 @@ TEST_P(Sources, Ed10ThreadsChangeNothingAndTooLongOnesAreRefused) {
   EXPECT_EQ(runner->stats().encoder_passes, 0u);
 }
 
-TEST_P(Sources, Ed12HaveATypeOfTheirOwn) {
+TEST_P(Sources, HaveATypeOfTheirOwn) {
   const std::vector<TokenId> tokens = RandomTokens(20, 9, kSourceVocab);
   std::vector<std::vector<float>> found;
   for (const bool small : {false, true}) {
@@ -278,7 +278,7 @@ TEST_P(Sources, Ed12HaveATypeOfTheirOwn) {
   EXPECT_LT(MeanDivergence(found[0], found[1], 1), 0.01);
 }
 
-TEST_P(Sources, Ed14KnownBeginningsAreThoseOfTheSameSource) {
+TEST_P(Sources, KnownBeginningsAreThoseOfTheSameSource) {
   SessionOptions options = Options(KvType::kF16, 3);
   options.prefix_cache = true;
   const auto runner = OpenRunner(model_, options);
@@ -311,7 +311,7 @@ TEST_P(Sources, Ed14KnownBeginningsAreThoseOfTheSameSource) {
   expect(first, 0, 7);
 }
 
-TEST_P(Sources, Ed20AreThereWhereAModelReadsThemAndNowhereElse) {
+TEST_P(Sources, AreThereWhereAModelReadsThemAndNowhereElse) {
   const auto runner = Open(1);
   const SequenceId sequence = NewSequence(*runner);
   const Status none = runner->Append(sequence, Source(2));
@@ -325,7 +325,7 @@ TEST_P(Sources, Ed20AreThereWhereAModelReadsThemAndNowhereElse) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
 }
 
-TEST_P(Sources, Ed21CancelledOnesLeaveNothing) {
+TEST_P(Sources, CancelledOnesLeaveNothing) {
   const auto runner = Open(1);
   const std::atomic<bool> cancel = true;
   const auto cancelled = runner->Encode(Source(40), {.cancel = &cancel});
@@ -339,7 +339,7 @@ TEST_P(Sources, Ed21CancelledOnesLeaveNothing) {
   EXPECT_EQ(LogitsOf(*runner, sequence), Alone(Source(40), tokens));
 }
 
-TEST_P(Sources, Ed25AThousandEncodesOfFourSourcesTakeNoMoreMemory) {
+TEST_P(Sources, AThousandEncodesOfFourSourcesTakeNoMoreMemory) {
   const auto runner = Open(4);
   for (unsigned i = 0; i < 4; ++i) Encode(*runner, Source(40, i));
   const uint64_t used = runner->stats().kv_bytes_used;

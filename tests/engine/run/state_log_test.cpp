@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Seeded, StateLog,
                          RecurrentKindName);
 
 // Within the log a rewind scans the tokens since the state before it, and computes none again.
-TEST_P(StateLog, Rs07ARewindWithinTheLogReplaysNothing) {
+TEST_P(StateLog, ARewindWithinTheLogReplaysNothing) {
   const auto tokens = Text(300, 5);
   const auto runner = Open(WithLog(63));
   const SequenceId id = NewSequence(*runner);
@@ -68,7 +68,7 @@ TEST_P(StateLog, Rs07ARewindWithinTheLogReplaysNothing) {
 }
 
 // A prompt that is a single step leaves a state near its end, so the log reaches back to one.
-TEST_P(StateLog, Rs07ARewindIntoAPromptReplaysNothing) {
+TEST_P(StateLog, ARewindIntoAPromptReplaysNothing) {
   const auto tokens = Text(300, 7);
   const auto runner = Open(WithLog(32));
   const SequenceId id = NewSequence(*runner);
@@ -85,7 +85,7 @@ TEST_P(StateLog, Rs07ARewindIntoAPromptReplaysNothing) {
   }
 }
 
-TEST_P(StateLog, Rs16TakingBackADraftWithinTheLogReplaysNothing) {
+TEST_P(StateLog, TakingBackADraftWithinTheLogReplaysNothing) {
   const auto runner = Open(WithLog(16));
   const SequenceId id = NewSequence(*runner);
   std::vector<TokenId> tokens = Text(50, 13);

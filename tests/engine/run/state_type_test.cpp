@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Seeded, StateType,
                            return name;
                          });
 
-TEST_P(StateType, Rs18AStateOfF16IsCloseAfter4000Tokens) {
+TEST_P(StateType, AStateOfF16IsCloseAfter4000Tokens) {
   const auto tokens = RandomTokens(4000, 23, model()->vocab_size());
   const std::vector<float> exact = LogitsAfter(tokens, KvType::kF32);
   const std::vector<float> rounded = LogitsAfter(tokens, KvType::kF16);
