@@ -228,8 +228,6 @@ Status SafetensorsParser::CheckCoverage() {
 
 }  // namespace
 
-std::span<const SafetensorsType> SafetensorsTypes() { return kTypes; }
-
 Result<SafetensorsModel> SafetensorsModel::OpenFile(const std::string& path, FileAccess access) {
   SafetensorsModel model;
   KVANT_TRY(model.AddMapped(path, access));

@@ -78,9 +78,6 @@ class SafetensorsModel {
   NameIndex index_;
 };
 
-// Every type this reader knows.
-std::span<const SafetensorsType> SafetensorsTypes();
-
 // A tensor to be written; as many bytes as type and shape say.
 struct SafetensorsContent {
   std::string name;

@@ -28,17 +28,6 @@ void LogOtherParts(const formats::GgufFile& file) {
 
 }  // namespace
 
-std::vector<const Attention*> Attentions(const Stack& stack) {
-  std::vector<const Attention*> attentions;
-  for (const LayerSpec& layer : stack.layers) {
-    for (const Sublayer& sublayer : layer.sublayers) {
-      const auto* attention = std::get_if<Attention>(&sublayer.block);
-      if (attention != nullptr) attentions.push_back(attention);
-    }
-  }
-  return attentions;
-}
-
 Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
   KVANT_ASSIGN(const auto name, file.GetString("general.architecture"));
   if (!name.has_value()) {

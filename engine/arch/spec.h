@@ -127,10 +127,6 @@ struct ModelSpec {
   std::optional<Encoder> encoder = {};
 };
 
-// The attentions of a stack, in the order of their layers. Of those with keys of their own this is
-// the order of their cache ids.
-std::vector<const Attention*> Attentions(const Stack& stack);
-
 // Reads and checks the metadata of a file. kNotSupported for an unknown architecture, with the list
 // of known ones, and for features that its family lacks; kCorrupt for missing or contradicting
 // keys.

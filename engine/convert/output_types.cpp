@@ -14,8 +14,6 @@ constexpr OutputType kOutputTypes[] = {
 
 }  // namespace
 
-std::span<const OutputType> OutputTypes() { return kOutputTypes; }
-
 const OutputType* FindOutputType(std::string_view name) {
   for (const OutputType& type : kOutputTypes) {
     if (type.name == name) return &type;

@@ -37,7 +37,6 @@ struct OutputType {
   std::string_view format_name;  // "BF16"
   uint32_t file_type;            // general.file_type, as llama.cpp numbers them
 };
-std::span<const OutputType> OutputTypes();
 
 // The row of a name, or null.
 const OutputType* FindOutputType(std::string_view name);

@@ -23,6 +23,7 @@
 #include "engine/limits.h"
 #include "formats/gguf.h"
 #include "quant/format.h"
+#include "tests/engine/arch/attentions.h"
 
 namespace {
 
@@ -172,7 +173,7 @@ void CheckMessage(const Error& error) {
 void CheckStack(const arch::ModelSpec& spec, const arch::Stack& stack) {
   Require(stack.dim >= 1 && stack.dim <= int64_t{kDimMax});
   Require(!stack.layers.empty() && std::ssize(stack.layers) <= int64_t{kLayersMax});
-  for (const arch::Attention* attention : arch::Attentions(stack)) {
+  for (const arch::Attention* attention : test::Attentions(stack)) {
     Require(attention->heads % attention->kv_heads == 0);
     Require(attention->k_dim >= 1 && attention->k_dim <= int64_t{kHeadDimMax});
     Require(attention->rope == arch::Attention::kNoRope || attention->rope < spec.ropes.size());

@@ -87,15 +87,6 @@ void State::GiveUp(GroupBlocks& blocks, BlockTable& table, size_t checkpoint) co
   table.entries.erase(table.entries.begin() + static_cast<std::ptrdiff_t>(checkpoint));
 }
 
-void State::DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t position) const {
-  if (table.entries.empty()) return;
-  const auto current = table.entries.end() - 1;
-  const auto kept = std::find_if(table.entries.begin(), current,
-                                 [&](const TableEntry& entry) { return entry.number >= position; });
-  for (auto entry = table.entries.begin(); entry != kept; ++entry) blocks.Release(entry->id);
-  table.entries.erase(table.entries.begin(), kept);
-}
-
 // ---- Passes -------------------------------------------------------------------------------------
 
 Status State::Reserve(GroupBlocks& blocks, BlockTable& table, int64_t length, int64_t end) const {

@@ -22,8 +22,6 @@ class State final : public Policy {
   static BlockId WriteBlock(const BlockTable& table) { return table.entries.back().id; }
   // The block with the state after just `length` positions, kNoBlock where the table has none.
   static BlockId BlockAt(const BlockTable& table, int64_t length);
-  // Gives up the checkpoints before `position`.
-  void DropCheckpoints(GroupBlocks& blocks, BlockTable& table, int64_t position) const;
 
   std::string_view name() const override { return kName; }
   std::string Describe() const override { return "one state"; }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/arch/spec.h"
+#include "tests/engine/arch/attentions.h"
 #include "tests/engine/convert/hf_reference_folder.h"
 
 namespace kvant::test {
@@ -30,7 +31,7 @@ TEST(Gemma3Convert, UsualModelsHaveTheUsualKeysOnly) {
   const auto varied = HfReferenceFolder("gemma3/varied").Open();
   ASSERT_NE(varied, nullptr);
   EXPECT_EQ(u32(*varied, "gemma3.attention.sliding_window_pattern"), 3u);
-  for (const arch::Attention* attention : arch::Attentions(varied->spec().stacks.front())) {
+  for (const arch::Attention* attention : test::Attentions(varied->spec().stacks.front())) {
     EXPECT_FLOAT_EQ(attention->scale, 1.0f / std::sqrt(24.0f));
   }
   EXPECT_EQ(varied->spec().ropes[1].base, 500.0f);

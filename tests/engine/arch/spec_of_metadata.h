@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "engine/arch/spec.h"
 #include "formats/gguf.h"
+#include "tests/engine/arch/attentions.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {
@@ -37,7 +38,7 @@ inline Result<arch::ModelSpec> ReadSpecOf(const std::function<void(GgufWriter&)>
 }
 
 inline const arch::Attention& AttentionOf(const arch::ModelSpec& spec, size_t layer) {
-  return *arch::Attentions(spec.stacks.front())[layer];
+  return *test::Attentions(spec.stacks.front())[layer];
 }
 
 inline std::string SpecMessage(const std::function<void(GgufWriter&)>& change,

@@ -14,6 +14,7 @@
 #include "engine/arch/family.h"
 #include "engine/convert/convert.h"
 #include "formats/gguf.h"
+#include "tests/engine/arch/attentions.h"
 #include "tests/engine/convert/hf_folder.h"
 #include "tests/shared_data.h"
 
@@ -139,7 +140,7 @@ TEST(ConvertFolder, InterleavesTheRowsOfQAndK) {
   EXPECT_EQ(file->FindTensor("blk.0.ffn_down.weight")->dims[0], HfFolder::kFfn);
   const auto spec = arch::ReadSpec(*file);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(arch::Attentions(spec->stacks.front())[0]->kv_heads, 2);
+  EXPECT_EQ(test::Attentions(spec->stacks.front())[0]->kv_heads, 2);
 }
 
 TEST(ConvertFolder, KeepsFusedMatricesAndLongRopeFactors) {
@@ -156,7 +157,7 @@ TEST(ConvertFolder, KeepsFusedMatricesAndLongRopeFactors) {
             folder.weights.at("model.layers.1.self_attn.qkv_proj.weight").values);
   const auto spec = arch::ReadSpec(*file);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_EQ(arch::Attentions(spec->stacks.front())[1]->mask.window, 16);
+  EXPECT_EQ(test::Attentions(spec->stacks.front())[1]->mask.window, 16);
   EXPECT_EQ(spec->ropes.front().original_context, 32);
   EXPECT_THAT(spec->ropes.front().factors, testing::ElementsAre(1.0f, 1.5f, 2.0f, 2.5f));
   EXPECT_THAT(spec->ropes.front().factors_long, testing::ElementsAre(1.0f, 10.0f, 20.0f, 40.5f));

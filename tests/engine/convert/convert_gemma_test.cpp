@@ -14,6 +14,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 #include "kvant/tokenizer.h"
+#include "tests/engine/arch/attentions.h"
 #include "tests/engine/arch/seeded_model.h"
 #include "tests/engine/convert/hf_folder.h"
 #include "tests/engine/evaluate/logit_comparison.h"
@@ -154,7 +155,7 @@ TEST(ConvertGemma4, KeysThatNothingReadsAreLeftOut) {
 TEST(ConvertGemma4, SharedKeysAreThoseOfTheLastLayerOfTheSameKind) {
   const auto model = SeededModel("gemma4-shared").Open();
   ASSERT_NE(model, nullptr);
-  const auto attentions = arch::Attentions(model->spec().stacks.front());
+  const auto attentions = test::Attentions(model->spec().stacks.front());
   EXPECT_EQ(attentions[3]->keys_of, std::nullopt);
   EXPECT_EQ(attentions[4]->keys_of, 3u);
   EXPECT_EQ(attentions[5]->keys_of, 1u);
