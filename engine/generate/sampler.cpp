@@ -132,15 +132,13 @@ struct Sampler::Chain {
 Status Sampler::Chain::Add(const SamplerChain& rows, const SamplerSetup& setup) {
   using Kind = SamplerRow::Kind;
   draw = std::make_unique<PlainDraw>();
-  const auto named = [&rows](const SamplerRow* row) {
-    return std::find(rows.begin(), rows.end(), row) != rows.end();
-  };
-  // Infill counts the candidates that filters have left.
-  bool only_one_stays =
-      named(&kTemperatureSampler) && !named(&kInfillSampler) && IsGreedy(setup.options);
+  const auto is_temperature = [](const SamplerRow* row) { return row->kind == Kind::kTemperature; };
+  const auto counts = [](const SamplerRow* row) { return row->counts_candidates; };
+  bool only_one_stays = std::ranges::any_of(rows, is_temperature) &&
+                        std::ranges::none_of(rows, counts) && IsGreedy(setup.options);
   for (const SamplerRow* row : rows) {
     // In front of a temperature of 0, filters change nothing but the time it takes.
-    const bool is_filter = row->kind == Kind::kFilter || row == &kTopKSampler;
+    const bool is_filter = row->kind == Kind::kFilter || row->filters_logits;
     if (only_one_stays && is_filter) continue;
     if (row->kind == Kind::kTemperature) only_one_stays = false;
     KVANT_ASSIGN(auto stage, row->make(setup));

@@ -148,6 +148,7 @@ const SamplerRow kInfillSampler = {
     .order = SamplerRow::Order::kIfNamed,
     .settings = {},
     .make = MakeInfill,
+    .counts_candidates = true,
 };
 
 }  // namespace kvant

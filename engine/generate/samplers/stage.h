@@ -97,6 +97,11 @@ struct SamplerRow {
 
   // Null if the options turn it off.
   Result<std::unique_ptr<SamplerStage>> (*make)(const SamplerSetup& setup);
+
+  // kLogits that removes tokens as a kFilter does, and never the likeliest one.
+  bool filters_logits = false;
+  // What it does depends on how many candidates those before it have left.
+  bool counts_candidates = false;
 };
 
 #define KVANT_SAMPLER(name) extern const SamplerRow name;

@@ -36,6 +36,7 @@ const SamplerRow kTopKSampler = {
     .order = SamplerRow::Order::kDefault,
     .settings = kTopKSettings,
     .make = MakeTopK,
+    .filters_logits = true,
 };
 
 }  // namespace kvant
