@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/check.h"
 #include "base/result.h"
 #include "engine/evaluate/distribution.h"
 #include "formats/json.h"

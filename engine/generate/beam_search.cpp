@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
 #include "base/result.h"
 #include "engine/generate/portable_math.h"
 

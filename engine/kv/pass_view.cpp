@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/check.h"
 #include "cpu/kv_format_list.h"
 #include "engine/kv/policies/state.h"
 

@@ -11,7 +11,6 @@
 #include "engine/run/memory_plan.h"
 #include "kvant/beam_generator.h"
 #include "kvant/random.h"
-#include "tools/bench/bench_machine.h"
 #include "tools/bench/bench_speed.h"
 #include "tools/options/model_facts.h"
 #include "tools/options/stopwatch.h"

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/result.h"
-#include "tools/chat/chat_file.h"
 #include "tools/options/json.h"
 #include "tools/terminal/text_width.h"
 

@@ -9,10 +9,8 @@
 #include "base/result.h"
 #include "engine/kv/kv_cache.h"
 #include "kvant/kv_type.h"
-#include "tools/options/common_options.h"
 #include "tools/options/json.h"
 #include "tools/options/model_facts.h"
-#include "tools/terminal/console.h"
 
 namespace kvant::tools {
 namespace {

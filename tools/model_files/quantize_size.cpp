@@ -9,7 +9,6 @@
 #include "formats/gguf_resplit.h"
 #include "tools/options/common_options.h"
 #include "tools/options/evaluation_options.h"
-#include "tools/options/model_facts.h"
 
 namespace kvant::tools {
 namespace {

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "cpu/kernels/table.h"
 #include "engine/graph/rowwise/rope.h"
 
