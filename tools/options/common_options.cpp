@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -309,9 +307,9 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.k_type = k_type.value_or(kv_type);
   options.v_type = v_type.value_or(kv_type);
   options.source_k_type = options.source_v_type = source_kv_type;
-  const bool rotates = std::ranges::any_of(
-      std::array{options.k_type, options.v_type, source_kv_type.value_or(options.k_type)},
-      [](KvType type) { return cpu::KvTraitsOf(type).is_rotated; });
+  const auto rotates = [](KvType type) { return cpu::KvTraitsOf(type).is_rotated; };
+  const bool rotated = rotates(options.k_type) || rotates(options.v_type) ||
+                       rotates(source_kv_type.value_or(options.k_type));
   const std::pair<bool, const char*> cached[] = {
       {no_kv_rotation, "--no-kv-rotation"},
       {states.type.has_value(), "--state-type"},
@@ -328,7 +326,7 @@ Result<SessionOptions> SessionGroup::Options() const {
     if (!given || !no_kv_cache) continue;
     return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
   }
-  if (no_kv_rotation && !rotates) {
+  if (no_kv_rotation && !rotated) {
     return MakeError(ErrorCode::kInvalid, "--no-kv-rotation: expected --kv-type q8 with it");
   }
   if (log_file.has_value() && !log_kv) {

@@ -31,7 +31,6 @@
 namespace kvant::kv {
 namespace {
 
-
 int open_blocks = 0;  // of all distant stores
 
 // Keeps blocks in a map, each at a place that nobody else knows.

@@ -24,7 +24,6 @@
 namespace kvant::kv {
 namespace {
 
-
 constexpr int64_t kProgramContext = 700;
 constexpr int64_t kChunk = 80;
 constexpr int kCacheSequences = 7;

@@ -14,7 +14,6 @@
 
 namespace kvant::test {
 
-
 // One arithmetic for any number of rows, so that equal bits can be asked for.
 inline ModelOptions OwnGemm() {
   ModelOptions options;

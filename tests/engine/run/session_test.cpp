@@ -18,7 +18,6 @@
 namespace kvant::test {
 namespace {
 
-
 SessionOptions F32Cache(int64_t chunk = kDefaultChunk, int threads = 2) {
   SessionOptions options;
   options.k_type = options.v_type = KvType::kF32;
