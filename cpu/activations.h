@@ -1,5 +1,5 @@
-// What matrix kernels read their activations as: floats, or records that a kernel table's functions
-// write.
+// The two forms of activations that matrix kernels read: floats, or records that a kernel table's
+// functions write.
 //
 // Thread-safety: pure functions over their arguments.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace kvant::cpu {
 
-// What a matrix kernel reads its activations as.
+// The form of activations that a matrix kernel reads.
 enum class ActivationKind : uint8_t {
   kFloat32,  // float [cols]
   kInt8,     // ActivationRow below, in the form that the kernel table says
@@ -55,7 +55,7 @@ struct ActivationRow {
   }
 };
 
-// What a record holds.
+// The contents of a record of activations.
 enum class ActivationForm : uint8_t { kInt8, kBf16 };
 
 // Writes what follows from the sums of the two groups of 16 codes at the head of `row`, and from

@@ -71,7 +71,7 @@ bool CpuidBit(unsigned leaf, Register output, int bit, unsigned subleaf = 0) {
   return registers[static_cast<size_t>(output)] >> bit & 1u;
 }
 
-// Which register sets the operating system saves; 0 where it does not use XSAVE at all.
+// The register sets that the operating system saves; 0 where it does not use XSAVE at all.
 uint64_t ReadXcr0() {
   constexpr int kOsxsaveBit = 27;
   if (!CpuidBit(1, Register::kEcx, kOsxsaveBit)) return 0;

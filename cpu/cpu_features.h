@@ -1,4 +1,4 @@
-// What this processor and its operating system offer to the kernels.
+// The features that this processor and its operating system offer to the kernels.
 //
 // A vector feature counts only where the operating system saves its registers; the two reasons for
 // its absence are told apart because the remedies differ.

@@ -1,4 +1,4 @@
-// Which instruction sets this build has, and the choice of one at run time.
+// The instruction sets that this build has, and the choice of one at run time.
 #pragma once
 
 #include <string>
@@ -26,7 +26,8 @@ std::vector<IsaReport> ReportIsas();
 // kInvalid for an unknown name, kNotSupported for one that this CPU or build lacks.
 Result<const KernelTable*> ChooseKernels(std::string_view name);
 
-// The same, with the name from the environment variable KVANT_ISA.
+// Chooses the instruction set that the environment variable KVANT_ISA names, with the errors of
+// ChooseKernels.
 Result<const KernelTable*> ChooseKernelsFromEnvironment();
 
 }  // namespace kvant::cpu

@@ -1,4 +1,4 @@
-// What the distance between a query and a key adds to the score of a head, as in T5 (arXiv
+// A term that the distance between a query and a key adds to the score of a head, as in T5 (arXiv
 // 1910.10683). Thread-safety: plain data.
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace kvant::cpu {
 
-// What the distance of a key from a query, its position less the query's, adds to the score of a
-// head: one of `count` numbers for the distances from `least` on, the first and last of which also
-// hold for all distances beyond. There are kDistancePadding copies of either beside them, so that a
-// vector of neighbours is one load.
+// A table of biases by distance, which is the key's position less the query's. A head has `count`
+// values for the distances from `least` on; the first and the last value also hold for all
+// distances beyond. There are kDistancePadding copies of either beside them, so that a vector of
+// neighbours is one load.
 inline constexpr int64_t kDistancePadding = 16;
 struct DistanceBias {
   const float* values = nullptr;  // [heads_per_kv][stride()]; null: nothing is added
@@ -17,7 +17,7 @@ struct DistanceBias {
   int64_t count = 0;
 
   int64_t stride() const { return count + 2 * kDistancePadding; }
-  // Where a head's number for a distance stands, with those of the next ones behind it.
+  // The address of a head's value for a distance; the values of the next distances follow.
   const float* At(int64_t head, int64_t distance) const {
     const int64_t index = distance - least;
     const int64_t within = index < -kDistancePadding ? -kDistancePadding

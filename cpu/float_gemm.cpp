@@ -101,7 +101,7 @@ void RunOneDnn(const float* weights, int64_t rows, int64_t cols, const float* ac
 void RunOpenBlas(const float* weights, int64_t rows, int64_t cols, const float* activations,
                  int64_t activation_stride, int64_t tokens, float* out, int64_t out_stride,
                  Store store) {
-  // For the whole process, once: OpenBLAS has no such setting per thread.
+  // OpenBLAS has one setting for the whole process, none per thread, so this is set once.
   static const bool single_thread = (openblas_set_num_threads(1), true);
   static_cast<void>(single_thread);
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<blasint>(tokens),

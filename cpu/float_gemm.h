@@ -38,7 +38,8 @@ std::span<const FloatGemm> AllFloatGemms();
 // one that is absent from this build.
 Result<const FloatGemm*> ChooseFloatGemm(std::string_view name);
 
-// The same, with the name from the environment variable KVANT_FLOAT_GEMM.
+// Chooses the backend that the environment variable KVANT_FLOAT_GEMM names, with the errors of
+// ChooseFloatGemm.
 Result<const FloatGemm*> ChooseFloatGemmFromEnvironment();
 
 }  // namespace kvant::cpu

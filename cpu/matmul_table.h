@@ -17,7 +17,7 @@ struct MatMulEntry {
   MatMulFunction run_many = nullptr;
 };
 
-// What the kernels of one instruction set have in common.
+// The properties that the kernels of one instruction set have in common.
 struct MatMulFamily {
   const char* isa;
   std::span<const MatMulEntry> special;  // formats with a kernel of their own

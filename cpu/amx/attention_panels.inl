@@ -1,5 +1,5 @@
-// What attention's tile products read: queries of a tile, keys and values of a span, weights of a
-// unit, laid out as tiles in a thread's scratch memory.
+// The operands of attention's tile products: queries of a tile, keys and values of a span, weights
+// of a unit, laid out as tiles in a thread's scratch memory.
 //
 // Included inside the target region of attention.cpp, after attention_tiles.inl and
 // cpu/generic/attention_spans.inl.
@@ -82,7 +82,8 @@ void PackQuery(const AttentionTask& task, const float* query, std::byte* line) {
   }
 }
 
-// The same as codes; returns their scale times task->scale.
+// Stores a query as int8 codes in line `line` of tiles; returns the scale of the codes times
+// task->scale.
 inline float PackQueryCodes(const AttentionTask& task, const float* query, std::byte* line) {
   alignas(64) int8_t codes[kKvQ8DimMax + kLineBytes] = {};
   const float factor = QuantizeVector(query, task.k_dim, codes) * task.scale;
@@ -231,7 +232,7 @@ bool PackValueStep(const StepValues<Format>& values, int64_t v_dim, std::byte* t
   return SumByHalves(check) == 0.0f;
 }
 
-// Which four of a step's positions meet the codes of line `line`: CodeLines has the codes of
+// The four of a step's positions that meet the codes of line `line`: CodeLines has the codes of
 // sixteen positions in four lanes, those of four vectors side by side.
 constexpr int64_t ValueGroupOf(int64_t line) { return line % 4 * 4 + line / 4; }
 

@@ -16,12 +16,13 @@ constexpr int64_t kLineBytes = 64;
 constexpr int64_t kTileBytes = kTileLines * kLineBytes;
 constexpr int kPartsMax = 3;
 
-// What tiles hold of a format of keys or values.
+// The number of parts that tiles hold of one number of a key or value: one for codes, three for
+// f32, two for f16.
 template <class Format>
 constexpr int kPartsOf = Format::kHasScales                     ? 1
                          : sizeof(typename Format::Number) == 4 ? 3
                                                                 : 2;
-// Numbers of a line, that is dimensions or positions that one step multiplies.
+// Values of a line, that is dimensions or positions that one step multiplies.
 template <class Format>
 constexpr int64_t kStepOf = Format::kHasScales ? 64 : 32;
 
@@ -185,7 +186,7 @@ void MultiplyRowOfTiles(const Operand& left, Operand right, int64_t cols, int64_
   if (c < cols) MultiplyTiles<Products, kRows, 1>(left, right, steps, sums, stride);
 }
 
-// The same for `rows` by `cols` tiles.
+// Multiplies `rows` by `cols` tiles and stores their sums.
 template <class Products>
 void MultiplyGrid(Operand left, int64_t rows, const Operand& right, int64_t cols, int64_t steps,
                   std::byte* sums, int64_t stride) {

@@ -21,7 +21,8 @@ constexpr int64_t kPassPanels = 16;
 constexpr int64_t kTileLines = 16;
 using TileTokens = TokenRecords<kPanelTokens>;
 
-// What a panel's packing must know about a format: one scale per row for 32 or for 16 columns.
+// The traits of a format that packing of a panel needs: a row has one scale for 32 or for 16
+// columns.
 template <bool kOffsets, int kScaleValues>
 struct PanelTraits {
   static constexpr bool kHasOffsets = kOffsets;
@@ -34,7 +35,8 @@ using PanelTraitsOf = PanelTraits<Unpacker::Codes::kHasOffsets, Unpacker::kScale
 
 constexpr int kPanelBlockMax = PanelTraits<true, 16>::kBlock;
 
-// For the 16 rows of a tile, in the order of its dwords: rows 0 to 7 twice each, rows 8 to 15.
+// A value of each of the 16 rows of a tile, in the order of the tile's dwords: rows 0 to 7 twice
+// each, then rows 8 to 15.
 struct PairedRows {
   __m512 low, high;
 
@@ -46,7 +48,7 @@ struct PairedRows {
             _mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15), rows)) {}
 };
 
-// What the codes of a group of 16 columns become: code * 2^24 * scale - offset.
+// The scales and offsets of a group of 16 columns: a weight is code * 2^24 * scale - offset.
 struct GroupScales {
   PairedRows scales, offsets;
 };

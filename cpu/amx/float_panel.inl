@@ -55,7 +55,7 @@ inline __m512 UpperHalves(__m512 x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), upper));
 }
 
-// What a part leaves; zero of infinity.
+// The rest of x beside one of its parts; the rest of infinity is zero.
 inline __m512 RestOf(__m512 x, __m512 part) {
   const __m512 left = _mm512_sub_ps(x, part);
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(left, left, _CMP_ORD_Q), left);

@@ -1,7 +1,7 @@
-// What the kernels of this folder need: AMX with products of bfloat16 numbers and of bytes, that is
-// Intel's servers since Sapphire Rapids (2023), which have all of AVX-512 VBMI. Matrix products
-// with 64 and more tokens, their attention and that of q8 keys and values are this folder's, all
-// other kernels those of cpu/avx512vbmi.
+// The CPU features that the kernels of this folder need: AMX with products of bfloat16 numbers and
+// of bytes, that is Intel's servers since Sapphire Rapids (2023), which have all of AVX-512 VBMI.
+// The folder has kernels of its own for matrix products with 64 and more tokens, for their
+// attention and for attention over q8 keys and values. All other kernels come from cpu/avx512vbmi.
 #pragma once
 
 #include <span>

@@ -3,8 +3,8 @@
 //
 // Included inside the namespaces of matmul.cpp, attention.cpp and peaks.cpp.
 
-// What LDTILECFG reads: the shape of each of eight tiles, in bytes of a row and in rows (Intel's
-// Software Developer's Manual, volume 1, section 18.2).
+// The operand of LDTILECFG: the shape of each of eight tiles, in bytes of a row and in rows
+// (Intel's Software Developer's Manual, volume 1, section 18.2).
 struct TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -31,7 +31,7 @@ struct Tiles {
                  : "r"(source), "r"(stride), "i"(kTile)
                  : "memory");
   }
-  // The same for data that the first-level cache need not keep.
+  // Loads a tile that the first-level cache need not keep; rows lie `stride` bytes apart.
   template <int kTile>
   static void LoadPastCache(const void* source, int64_t stride) {
     asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
@@ -55,8 +55,8 @@ struct Tiles {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
   }
 
-  // The same for bytes and int32 sums, four numbers a lane: signed ones, or unsigned ones of kLeft
-  // with signed ones of kRight.
+  // Adds products of bytes to int32 sums as MultiplyBf16 does for bfloat16, four bytes a lane:
+  // signed by signed, or unsigned (kLeft) by signed (kRight).
   template <int kSums, int kLeft, int kRight>
   static void MultiplySigned() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));

@@ -70,7 +70,7 @@ template <class Codes>
   return Codes::kBias == 0 ? dot : _mm256_add_epi32(dot, bias);
 }
 
-// The same of eight pairs of groups, eight vectors each.
+// The integer dot products of eight pairs of groups, eight vectors each.
 template <class Codes>
 [[gnu::always_inline]] inline __m256i DotPairLanes(const __m256i* w, const __m256i* x,
                                                    __m256i bias) {

@@ -43,12 +43,13 @@ using SignedCodes = CodeTraits<kSignedBias, 128, kOffsets>;
 template <class Unpacker, int /*kTokens*/>
 using CodesFor = typename Unpacker::Codes;
 
-// What products must know of codes: whether they have a bias, and how many products fit 16 bits.
+// The traits of codes that products need: whether codes have a bias, and how many products fit 16
+// bits.
 template <class Codes>
 using ProductCodes = CodeTraits<Codes::kBias == 0 ? 0 : 1, ProductCodeMax(Codes::kCodeMax),
                                 Codes::kHasOffsets, Codes::kOrder>;
 
-// What the order of activations depends on.
+// The traits of codes that the order of activations depends on.
 template <class Codes>
 using ActivationCodes = CodeTraits<Codes::kBias, 0, true, Codes::kOrder>;
 

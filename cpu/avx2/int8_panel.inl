@@ -85,7 +85,7 @@ using PanelTraitsOf = PanelTraits<typename Unpacker::Codes, Unpacker::kScaleValu
 template <class Unpacker>
 using PanelLinesOf = PanelLines<PanelTraitsOf<Unpacker>, typename Unpacker::Codes>;
 
-// What VPMADDWD widens with.
+// The factor that VPMADDWD multiplies 16-bit sums by while it widens them.
 struct alignas(32) PanelFactors {
   int16_t words[16];
   explicit constexpr PanelFactors(int16_t factor) : words{} {
@@ -108,7 +108,7 @@ constexpr int kPanelBlockMax = PanelTraits<CodeTraits<0, 128, true>, 16>::kBlock
   "vpaddw %%ymm15, %%ymm" #sum0 ", %%ymm" #sum0 "\n\t" \
   "vpaddw %%ymm14, %%ymm" #sum1 ", %%ymm" #sum1 "\n\t"
 
-// The same where each line is widened.
+// Products of a line where each line is widened to 32 bits.
 #define KVANT_FIRST_ALONE(line, record, sum0, sum1) \
   KVANT_FIRST_TOGETHER(line, record, sum0, sum1) \
   "vpmaddwd %[factors], %%ymm" #sum0 ", %%ymm" #sum0 "\n\t" \
@@ -122,7 +122,8 @@ constexpr int kPanelBlockMax = PanelTraits<CodeTraits<0, 128, true>, 16>::kBlock
   "vpaddd %%ymm15, %%ymm" #sum0 ", %%ymm" #sum0 "\n\t" \
   "vpaddd %%ymm14, %%ymm" #sum1 ", %%ymm" #sum1 "\n\t"
 
-// The same in 16 bits; a token's activations lie kWideTokenBytes, 512 * 2, after another's.
+// Products of a line of 16-bit codes; a token's activations lie kWideTokenBytes, 512 * 2, after
+// another's.
 #define KVANT_FIRST_WIDE(line, record, sum0, sum1) \
   "vpbroadcastd 4*(" #line ")+512*" #sum0 "(%[codes]), %%ymm14\n\t" \
   "vpmaddwd %%ymm14, %%ymm12, %%ymm" #sum0 "\n\t" \

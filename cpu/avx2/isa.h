@@ -1,5 +1,5 @@
-// What the kernels of this folder need: AVX2 with FMA and F16C, that is Intel since Haswell (2013)
-// and AMD since Zen (2017).
+// The CPU features that the kernels of this folder need: AVX2 with FMA and F16C, that is Intel
+// since Haswell (2013) and AMD since Zen (2017).
 #pragma once
 
 #include <span>

@@ -79,7 +79,7 @@ Bits SelectBits(Bits mask, Bits a, Bits b) {
   return (a & mask) | (b & ~mask);
 }
 
-// Those of quant/search/byte_operations.inl, for vectors of 16 bytes and of 32.
+// The operations of quant/search/byte_operations.inl, for vectors of 16 bytes and of 32.
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {
   if constexpr (sizeof(Bytes) == 16) {

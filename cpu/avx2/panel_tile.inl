@@ -1,6 +1,7 @@
-// What the panels of AVX2 and AVX-VNNI have in common: eight rows per vector, two vectors of rows,
-// six tokens per tile. Included inside the target region of matmul.cpp, after int8_blocks.inl and
-// panel_operands.inl and before int8_panel.inl, which says how the integer dot products are made.
+// The parts that the panels of AVX2 and AVX-VNNI have in common: eight rows per vector, two vectors
+// of rows, six tokens per tile. Included inside the target region of matmul.cpp, after
+// int8_blocks.inl and panel_operands.inl and before int8_panel.inl, which says how the integer dot
+// products are made.
 //
 // A lane belongs to one output row, so sums never cross lanes. For every four columns there is one
 // line of codes per eight rows, which meets the four activations of a token, broadcast from where
@@ -32,7 +33,7 @@ using TileTokens = TokenRecords<kPanelTokens>;
 #define KVANT_FOR_5_TOKENS(op, argument) KVANT_FOR_4_TOKENS(op, argument) op(argument, r12, 8, 9)
 #define KVANT_FOR_6_TOKENS(op, argument) KVANT_FOR_5_TOKENS(op, argument) op(argument, r13, 10, 11)
 
-// What strips define otherwise: strip_tile.inl.
+// strip_tile.inl redefines the next four macros for strips.
 #define KVANT_FOR_TOKENS KVANT_FOR_6_TOKENS
 #define KVANT_SCALE KVANT_SCALE_EXACTLY
 #define KVANT_OFFSETS_AFTER "+4"

@@ -23,11 +23,12 @@ struct SignWords {
         odd(_mm256_or_si256(bytes, _mm256_set1_epi8(1))) {}
 };
 
-// Of the words of eight values in LaneOrder::kPoints: factors that shift each pair of sign bits up.
+// Factors that shift each pair of sign bits up, for the words of eight values in
+// LaneOrder::kPoints.
 [[gnu::always_inline]] inline __m256i ShiftEights() {
   return _mm256_set1_epi64x(0x0001000400100040);
 }
-// Of the first and the last four in LaneOrder::kQuads.
+// Factors for the words of the first and the last four values in LaneOrder::kQuads.
 [[gnu::always_inline]] inline __m256i ShiftFours(int s) {
   return s % 2 == 0 ? _mm256_set1_epi32(0x00100040) : _mm256_set1_epi32(0x00010004);
 }
@@ -91,7 +92,8 @@ template <class Codes, int kTokens>
   }
 }
 
-// The same of points of eight values, groups times their factors.
+// dots[t] = the dot products of the pairs with token t, for points of eight values; the dot product
+// of each group is multiplied by the group's factor.
 template <class Codes, int kTokens>
   requires(Codes::kOrder == LaneOrder::kPoints || Codes::kOrder == LaneOrder::kDigits)
 [[gnu::always_inline]] inline void DotPoints(const WeightBlock& weights,
@@ -102,7 +104,8 @@ template <class Codes, int kTokens>
     const __m256i factors = weights.factors[g];
 #pragma GCC unroll 2
     for (int e = 0; e < 2; ++e) {
-      // Of the first or of the second group of each pair, in both lanes of it.
+      // The factor of the first (e = 0) or the second group of each pair, in both lanes of the
+      // pair.
       const __m256i both =
           e == 0 ? _mm256_shuffle_epi32(factors, 0xa0) : _mm256_shuffle_epi32(factors, 0xf5);
       const int i = 4 * g + 2 * e;

@@ -1,6 +1,6 @@
-// What cpu/generic/pack_rows.inl asks for, for eight rows in AVX2. Included inside the target
-// region of matmul.cpp, after unpack_pieces.inl, which has Negate, and byte_products.inl, which has
-// kSignedBias and StoreSigned.
+// The vector operations that cpu/generic/pack_rows.inl uses, for eight rows in AVX2. Included
+// inside the target region of matmul.cpp, after unpack_pieces.inl, which has Negate, and
+// byte_products.inl, which has kSignedBias and StoreSigned.
 
 using RowInts = __m256i;
 using RowFloats = __m256;

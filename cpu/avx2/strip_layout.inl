@@ -12,7 +12,7 @@
 // Columns of a strip: 8 items of each track, or 16. It stays in the second-level cache.
 constexpr int64_t kStripColumns = 2048;
 
-// What a strip's kernel must know about a format.
+// The traits of a format that a strip's kernel needs.
 template <class Codes>
 struct StripTraits : StripProducts<Codes, Codes::kOrder == LaneOrder::kPairs ? 8 : 4> {
   static constexpr int kItemColumns = Codes::kOrder == LaneOrder::kPairs ? 32 : 16;

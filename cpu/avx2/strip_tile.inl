@@ -1,7 +1,7 @@
-// What the strips of AVX2 and AVX-VNNI do otherwise than their panels, whose instructions they
-// share. Included inside the target region of matmul.cpp, after int8_panel.inl and
-// strip_layout.inl. Then strip_track.inl of AVX2 or AVX-VNNI is included once for each number of
-// tokens of a tile, KVANT_STRIP_TOKENS, and strips.inl.
+// The instructions of strips of AVX2 and AVX-VNNI that differ from those of their panels; strips
+// and panels share the others. Included inside the target region of matmul.cpp, after
+// int8_panel.inl and strip_layout.inl. Then strip_track.inl of AVX2 or AVX-VNNI is included once
+// for each number of tokens of a tile, KVANT_STRIP_TOKENS, and strips.inl.
 //
 // The totals of a track pass through the first-level cache, as those of a panel do. An item ends in
 // the operations of MultiplyAddOne() in int8_blocks.inl: a conversion (here a subtraction, since an

@@ -37,14 +37,14 @@ template <int kStride>
   return _mm_insert_epi16(halves, LoadHalf(blocks + 3 * kStride), 3);
 }
 
-// The same for each pair of groups of a half.
+// The half that begins each of four blocks as a float, in both lanes of the block's pair of groups.
 template <int kStride>
 [[gnu::always_inline]] inline __m256 LoadHalvesOfGroups(const std::byte* blocks) {
   const __m128i halves = LoadFourHalves<kStride>(blocks);
   return _mm256_cvtph_ps(_mm_unpacklo_epi64(halves, halves));
 }
 
-// The same for the eight pairs of a block, in LaneOrder::kPairs.
+// The half that begins each of eight blocks as a float, in the block's lane of LaneOrder::kPairs.
 template <int kStride>
 [[gnu::always_inline]] inline __m256 LoadHalvesOfPairs(const std::byte* blocks) {
   return _mm256_cvtph_ps(_mm_unpacklo_epi64(LoadFourHalves<2 * kStride>(blocks),
@@ -64,7 +64,7 @@ template <int kStride>
   out[1] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(upper)), d);
 }
 
-// The same in LaneOrder::kGroups: one byte per group.
+// Sixteen signed bytes, one per group, times a factor, in LaneOrder::kGroups.
 [[gnu::always_inline]] inline void ScaleGroups(__m128i groups, quant::PackedHalf factor,
                                                __m256* out) {
   const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);

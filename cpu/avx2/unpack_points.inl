@@ -4,10 +4,10 @@
 // point_blocks.inl. Included inside the target region of matmul.cpp, after unpack_pieces.inl and
 // packed_scales.inl.
 //
-// What a core waits for here is its loads, of which it has two or three in a cycle and 72 under
-// way. So numbers of points are read several at a time, or made in a vector, and taken apart in
-// general registers. Points are inserted as they are: tables of 16-bit words, which are to be
-// spread afterwards, took as long, and VPGATHERDD and VPGATHERDQ longer.
+// A core waits for its loads here: it starts two or three in a cycle and has at most 72 under way.
+// So numbers of points are read several at a time, or made in a vector, and taken apart in general
+// registers. Points are inserted as they are: tables of 16-bit words, which are to be spread
+// afterwards, took as long, and VPGATHERDD and VPGATHERDQ longer.
 
 // 32 bytes, 16 from either place.
 [[gnu::always_inline]] inline __m256i LoadHalves(const void* lower, const void* upper) {
@@ -117,8 +117,9 @@ struct JoinedNumbers {
                 : _mm256_unpackhi_epi8(bytes, _mm256_setzero_si256());
 }
 
-// For VPSHUFB from 16 bytes in both halves, in the order of points: the 16-bit words of each pair
-// from byte(pair, k) and the one behind it, or, where kBytes is 1, a zero.
+// The operand of VPSHUFB that takes, from 16 bytes in both halves and in the order of points, the
+// 16-bit words of each pair from byte(pair, k) and the byte behind it, or, where kBytes is 1, a
+// zero.
 template <int kBytes, class Byte>
 [[gnu::always_inline]] inline __m256i WordsOfPairs(int g, Byte byte) {
   const auto pair = [&](int p) __attribute__((always_inline)) {

@@ -98,7 +98,8 @@ struct UnpackTrellis {
   }
 };
 
-// Of half h of a block: the byte of each value, and what brings its digit to the top.
+// The byte of each value of half h of a block, and the power that brings the value's digit to the
+// top.
 struct TernaryPlaces {
   alignas(32) uint8_t bytes[2][32] = {};
   alignas(32) uint16_t powers[2][2][16] = {};  // as unpacking bytes to words orders them

@@ -1,6 +1,7 @@
-// What the kernels of this folder need: AVX-512 VBMI beside all of cpu/avx512vnni, that is Intel's
-// servers since Ice Lake (2021) and AMD since Zen 4 (2022). Products of weights whose codes name
-// points of small grids are this folder's, all other kernels those of cpu/avx512vnni.
+// The CPU features that the kernels of this folder need: AVX-512 VBMI beside all of cpu/avx512vnni,
+// that is Intel's servers since Ice Lake (2021) and AMD since Zen 4 (2022). The folder has kernels
+// of its own for products of weights whose codes name points of small grids. All other kernels come
+// from cpu/avx512vnni.
 #pragma once
 
 #include <span>

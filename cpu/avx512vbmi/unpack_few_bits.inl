@@ -115,8 +115,8 @@ struct UnpackBytesQ2_0 {
   }
 };
 
-// For the two halves that packing words to bytes makes vector s of: which byte goes to the upper
-// half of a word, and the power of 3 that it is multiplied by.
+// The byte that goes to the upper half of each word, and the power of 3 that the byte is multiplied
+// by, for the two halves that packing words to bytes makes vector s of.
 struct PlacesOfIQ1_BN {
   alignas(64) uint8_t bytes[4][2][64] = {};
   alignas(64) uint16_t powers[4][2][32] = {};

@@ -16,7 +16,7 @@
 // blocks are arranged so that eight chained VPDPBUSD add up a pair in its lane. The integers are
 // the same, and so are the bits.
 
-// Which values a lane of the four vectors of a block sums up.
+// The values that a lane of the four vectors of a block sums up.
 enum class LaneOrder {
   kGroups,  // lane 4q + v: group 4v + q; vector s holds its values 4s..4s+3
   kPairs,  // lanes 2p and 2p + 1: pair p of groups, 32 values; vector s of lane 2p + h holds values
@@ -48,14 +48,15 @@ using CodesFor = UnitCodes<typename Unpacker::Codes, Unpacker::kScaleValues == 1
                                                      : kTokens <= 2               ? Meet::kInDots
                                                                                   : Meet::kInCodes>;
 
-// What products must know of codes: whether they have a bias, and offsets, and how halves meet.
+// The traits of codes that products need: whether codes have a bias and offsets, and how halves
+// meet.
 template <class Codes>
 using ProductCodes =
     UnitCodes<CodeTraits<Codes::kBias == 0 ? 0 : 1, Codes::kHasOffsets,
                          Codes::kMeet == Meet::kInDots ? Codes::kOrder : LaneOrder::kGroups>,
               Codes::kMeet>;
 
-// What the order of activations depends on.
+// The traits of codes that the order of activations depends on.
 template <class Codes>
 using ActivationCodes = Codes;
 
@@ -385,7 +386,7 @@ template <class Codes, int kTokens>
       });
 }
 
-// The same of the units that begin with a and b.
+// Adds the products of the units that begin with a and b and each token to sums_a[t] and sums_b[t].
 template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyAddPairOfUnits(const WeightBlock* a,
                                                           const WeightBlock* b,
@@ -431,8 +432,8 @@ template <class Block>
   out.codes3 = PieceOfPairs(v0, v1, v2, v3, 3);
 }
 
-// For lane 4q + v: piece s, 0 or 1, of half q % 2 of pair 2v + q / 2, which lies in lane 4v + q / 2
-// * 2 + s of `low` (first half) or of `high`.
+// Lane 4q + v takes piece s, 0 or 1, of half q % 2 of pair 2v + q / 2, which lies in lane 4v + q /
+// 2 * 2 + s of `low` (first half) or of `high`.
 [[gnu::always_inline]] inline __m512i GroupsOfPairs(__m512i low, __m512i high, int s) {
   const __m512i lanes =
       _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 2, 6, 10, 14, 18, 22, 26, 30);

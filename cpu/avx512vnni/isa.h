@@ -1,5 +1,5 @@
-// What the kernels of this folder need: AVX-512 F, BW, DQ, VL and VNNI, that is Intel since Cascade
-// Lake (2019) and AMD since Zen 4 (2022).
+// The CPU features that the kernels of this folder need: AVX-512 F, BW, DQ, VL and VNNI, that is
+// Intel since Cascade Lake (2019) and AMD since Zen 4 (2022).
 #pragma once
 
 #include <span>

@@ -59,7 +59,7 @@ Bits SelectBits(Bits mask, Bits a, Bits b) {
                                 reinterpret_cast<__m512i>(b), kFirstOfTwo));
 }
 
-// Those of quant/search/byte_operations.inl, for vectors of 16 bytes and of 64.
+// The operations of quant/search/byte_operations.inl, for vectors of 16 bytes and of 64.
 template <class Bytes>
 Bytes LookUpBytes(Bytes table, Bytes index) {
   if constexpr (sizeof(Bytes) == 16) {

@@ -1,5 +1,5 @@
-// What panels of rows in lanes share, those of AVX-512 VNNI and of AMX. Included inside the target
-// region of matmul.cpp, after int8_blocks.inl.
+// The code that panels of rows in lanes share, those of AVX-512 VNNI and of AMX. Included inside
+// the target region of matmul.cpp, after int8_blocks.inl.
 
 // Lane r of vector l becomes lane l of vector r.
 inline void TransposeLanes(__m512i* v) {

@@ -17,7 +17,7 @@ constexpr int64_t kPanelLanes = 16;
 constexpr int kPanelVectors = 2;
 constexpr bool kWidePanels = false;
 
-// What a panel's kernel must know about a format: one scale per row for 32 or for 16 columns.
+// The traits of a format that a panel's kernel needs: a row has one scale for 32 or for 16 columns.
 template <bool kOffsets, int kScaleValues>
 struct PanelTraits {
   static constexpr bool kHasOffsets = kOffsets;
@@ -79,7 +79,7 @@ class PanelLines {
 template <class Unpacker>
 using PanelLinesOf = PanelLines<typename Unpacker::Rows::Codes>;
 
-// What lines must know of the codes of blocks.
+// The traits of the codes of blocks that lines need.
 template <class Codes, int kScaleValuesOfCodes>
 struct BlockCodes {
   static constexpr int kBias = Codes::kBias;

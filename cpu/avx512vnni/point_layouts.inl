@@ -24,8 +24,8 @@ struct EightsInPairs {
   static constexpr int SignBit(int s, int byte) { return 8 * s + byte; }
 };
 
-// The same in LaneOrder::kGroups: a lane belongs to a group of two points, words and sign bytes of
-// 16 bits lie as its two words do.
+// Words of packed points of eight values in LaneOrder::kGroups: a lane belongs to a group of two
+// points, and the 16 bits of words and of sign bytes lie as the lane's two words do.
 struct EightsInGroups {
   static constexpr int kBits = 2;
   static constexpr int DigitBit(int digit) { return decltype(quant::kIq2XsPacked)::BitOf(digit); }

@@ -112,7 +112,8 @@ template <int kPair>
   return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), codes);
 }
 
-// What follows from the sums of 16 codes each, and from the scales: StoreCodeSums of groups.
+// Stores the sums and starts of `groups` groups, as StoreCodeSums does, from the sums of 16 codes
+// each and the scales.
 [[gnu::always_inline]] inline void StoreSums(__m512i sums, __m256 scales, int64_t groups,
                                              const ActivationRow& out) {
   const __mmask8 mask = static_cast<__mmask8>(FirstLanes(groups));

@@ -1,5 +1,6 @@
-// What cpu/generic/pack_rows.inl asks for, for 16 rows in AVX-512. Included inside the target
-// region of matmul.cpp, after unpack_pieces.inl, which has OrMasked, Negate and AddFourBits.
+// The vector operations that cpu/generic/pack_rows.inl uses, for 16 rows in AVX-512. Included
+// inside the target region of matmul.cpp, after unpack_pieces.inl, which has OrMasked, Negate and
+// AddFourBits.
 
 using RowInts = __m512i;
 using RowFloats = __m512;

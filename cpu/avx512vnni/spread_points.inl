@@ -1,7 +1,7 @@
 // Packed points to codes without AVX-512 VBMI, see point_layouts.inl: bytes are brought to their
 // places by VPSHUFB, digits to the lower bits by shifts of 16-bit words, signs are masks.
 
-// For VPSHUFB: byte j of each 64-bit word is from byte `from(j)` of it.
+// The operand of VPSHUFB that takes byte j of each 64-bit word from byte `from(j)` of the word.
 template <class From>
 [[gnu::always_inline]] inline __m512i BytesOfWords(From from) {
   const __m512i upper = _mm512_set_epi64(0x0808080808080808, 0, 0x0808080808080808, 0,

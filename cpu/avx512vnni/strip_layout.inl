@@ -22,7 +22,7 @@ constexpr int TrackOf(unsigned lane) {
   return kOrder == LaneOrder::kPairs ? kPairs[lane] : kGroups[lane];
 }
 
-// What a strip's kernel must know about a format.
+// The traits of a format that a strip's kernel needs.
 template <LaneOrder kOrder, bool kOffsets, int kScaleColumns>
 struct StripTraits {
   static constexpr bool kHasOffsets = kOffsets;

@@ -118,7 +118,7 @@
         "zmm21", "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", "zmm28", "zmm29", "zmm30", \
         "zmm31")
 
-// Of each format one item: the starts, the products, the ends.
+// One item of a format: the starts, the products, the ends.
 #define KVANT_STRIP_ITEM(n, lines, ends) \
   KVANT_MULTIPLY_TRACK(KVANT_STRIP_TOKENS_##n, \
                       KVANT_STRIP_TOKENS_##n(KVANT_STRIP_START) \

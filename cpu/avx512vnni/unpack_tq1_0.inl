@@ -27,7 +27,8 @@ struct UnpackTQ1_0 {
     const __m512i pieces =
         _mm512_setr_epi32(2 * s, 2 * s + 1, 2 * s, 2 * s + 1, 2 * s, 2 * s + 1, 2 * s, 2 * s + 1,
                           2 * s, 2 * s + 1, m, m + 1, m, m + 1, kLast ? 12 : m, kLast ? 12 : m + 1);
-    // Of words 0, 2, 4, 6, and of words 1, 3, 5, 7, four 16-bit products in each half of a word.
+    // Powers of 3 for words 0, 2, 4, 6 (`low`) and for words 1, 3, 5, 7 (`high`): four 16-bit
+    // products in each half of a word.
     constexpr int64_t kEach = 0x0001000100010001;
     constexpr int64_t kPowers[] = {1, 3, 9, 27, 81};
     constexpr int64_t k5 = kEach * kPowers[s / 2];

@@ -42,7 +42,7 @@ template <class Codes>
   return dot;
 }
 
-// The same of eight pairs of groups, eight vectors each.
+// The integer dot products of eight pairs of groups, eight vectors each.
 template <class Codes>
 [[gnu::always_inline]] inline __m256i DotPairLanes(const __m256i* w, const __m256i* x,
                                                    __m256i bias) {

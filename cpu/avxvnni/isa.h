@@ -1,6 +1,6 @@
-// What the kernels of this folder need: AVX2 and AVX-VNNI, that is Intel's cores for laptops and
-// desktops since Alder Lake (2021) and AMD since Zen 5 (2024). The matrix kernels are this
-// folder's, all others those of cpu/avx2.
+// The CPU features that the kernels of this folder need: AVX2 and AVX-VNNI, that is Intel's cores
+// for laptops and desktops since Alder Lake (2021) and AMD since Zen 5 (2024). The folder has
+// matrix kernels of its own. All other kernels come from cpu/avx2.
 #pragma once
 
 #include <span>

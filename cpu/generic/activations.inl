@@ -5,7 +5,7 @@
 // Included inside an instruction set's namespace and target region, after math.inl; by cpu/scalar
 // with vectors of one float. Formulas give NaN for NaN.
 
-// What f(gate) multiplies: up as it is.
+// The factor of f(gate) is `up` as it is.
 struct TimesUp {
   static F32 Factor(F32 up) { return up; }
 };

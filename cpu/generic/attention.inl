@@ -113,7 +113,7 @@ void ScoreTilesAt(const QueryTile& tile, int first, const float* packed, const S
   });
 }
 
-// The same for all of `positions`, which begin at a tile.
+// Scores of one block of query vectors over all of `positions`, which begin at a tile.
 template <int kQueries, class Element>
 void ScoreBlock(const QueryTile& tile, int first, const float* packed, const Segment& segment,
                 PositionRange positions) {
@@ -195,7 +195,7 @@ inline void AddValueVectors(const float* weights, const Element* values, int64_t
   }
 }
 
-// The same for all of v_dim.
+// Adds the weighted values of `positions` to the sums of kQueries query vectors, for all of v_dim.
 template <class Factor, int kQueries, class Element>
 void AddValues(const QueryTile& tile, int query, const Segment& segment, PositionRange positions) {
   constexpr int kVectors = BlockWidth(kQueries, 1);

@@ -64,7 +64,8 @@ inline void AddValueProducts(const float* const* queries, int64_t v_dim, const E
   }
 }
 
-// The same for all of a segment's positions that some of the query vectors see.
+// Adds the products with values to the scores of all of a segment's positions that some of the
+// query vectors see.
 template <int kQueries, class Element>
 void AddValueScores(const QueryTile& tile, int first, const KvRun& run, PositionRange positions) {
   constexpr int kTokens = BlockWidth(kQueries, kSumVectors);

@@ -5,7 +5,7 @@
 // Included inside an instruction set's namespace and target region, after attention_tile.inl and
 // before attention.inl.
 
-// What a result so far and a partial result are multiplied by when they merge.
+// The factors of a result so far and of a partial result when they merge.
 struct MergeFactors {
   F32 old;
   F32 part;

@@ -47,7 +47,7 @@ inline void ScoreQ8KeyTiles(const int32_t* queries, const int32_t* query_sums, i
   }
 }
 
-// The same for all of `positions`, which begin at a tile.
+// Scores of one block of query vectors over all of `positions`, which begin at a tile.
 template <int kQueries>
 void ScoreQ8Block(const QueryTile& tile, int first, const float* packed, const KvRun& run,
                   PositionRange positions) {
@@ -143,7 +143,8 @@ struct CodeSink {
 // As kValueStretch, in groups of tokens: longer, because sums of integers are added up from zero.
 inline constexpr int64_t kQ8ValueStretch = 32;
 
-// The same for all of v_dim and a segment's positions that some of the query vectors see.
+// Adds the weighted values of a segment's positions that some of the query vectors see, for all of
+// v_dim.
 template <int kQueries>
 void AddQ8Segment(const QueryTile& tile, int first, const Segment& segment) {
   constexpr int kVectors = BlockWidth(kQueries, 2);

@@ -6,10 +6,10 @@
 // lanes by position % 16.
 //
 // Weights are powers of 2: 2^((product - largest product) * factor), where the factor holds
-// log2(e). What some families do to scores, and factors that could overflow, are applied to the
-// products before; then the factor is log2(e).
+// log2(e). Score caps and biases of some families, and factors that could overflow, are applied to
+// the products before; then the factor is log2(e).
 
-// What a row may see of the span's segments.
+// The positions of the span's segments that a row may see.
 inline SeenOffsets FindSeen(const QueryTile& tile, int row) {
   SeenOffsets seen;
   for (int s = 0; s < tile.segment_count; ++s) {
@@ -59,7 +59,8 @@ inline float LargestScore(const float* scores, PositionRange steps) {
   return LargestLane(Max(Max(max[0], max[1]), Max(max[2], max[3])));
 }
 
-// What some families do to the scores of a query vector, and its factor, applied to products.
+// Turns the products of a query vector into scores: its factor, and the cap and biases of some
+// families.
 inline void ToScores(const QueryTile& tile, int query, const SeenOffsets& seen, float factor,
                      float* scores) {
   const AttentionTask& task = *tile.task;

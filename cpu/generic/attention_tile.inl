@@ -10,8 +10,8 @@ inline constexpr int kTileRows = kMaskedRowsMax;
 // How many query vectors go together, unless one row alone has more heads than that.
 struct TileCut {
   int tile_queries = 64;
-  // Those of a tile that go through a span together: their scores stay in the first-level cache,
-  // the span's keys and values in the second.
+  // Query vectors of a tile that go through a span together: their scores stay in the first-level
+  // cache, the span's keys and values in the second.
   int unit_queries = 8;
   int unit_multiple = 1;  // arrays of a unit have room for a multiple of so many query vectors
 };
@@ -78,8 +78,8 @@ inline constexpr int kStepVectors = 4;
 inline constexpr int64_t kStepTokens = kStepVectors * kLanes;
 static_assert(kAttentionSpan % kStepTokens == 0 && kStepTokens % kSumLanes == 0);
 
-// What a row may see of a span, hidden positions aside, as offsets in the span: ranges in whole
-// steps.
+// The positions of a span that a row may see, hidden positions aside, as offsets in the span:
+// ranges in whole steps.
 struct SeenOffsets {
   PositionRange steps = {0, 0};
   PositionRange ranges[kSpanSegmentsMax];
@@ -105,11 +105,12 @@ struct QueryTile {
   // [k_dim / 4 rounded up][queries of the block] words of four codes for q8 keys.
   float* packed;         // blocks across the rows of a unit
   float* packed_by_row;  // blocks inside a row, for segments that only some rows may see
-  // [queries]: what the products with key tiles are multiplied by to become scores.
+  // [queries]: the factor that makes a score of a product with a key tile.
   float* query_factor;
   int32_t* query_sum;  // [queries]: sum of a query's codes
-  // The same for the part of a query that meets q8 values, and its codes: [queries][latent_stride]
-  // words of four, each four times, as LoadValuesAsKeys has tokens side by side.
+  // Factor, sum and codes of the part of a query that meets q8 values. Codes:
+  // [queries][latent_stride] words of four, each four times, as LoadValuesAsKeys has tokens side by
+  // side.
   float* latent_factor;
   int32_t* latent_sum;
   int32_t* latent_codes;
@@ -124,7 +125,7 @@ struct QueryTile {
   int segment_count;
   bool segments_for_all;  // every row of the tile may see every segment
 
-  // What weights of the row at work, times the scales of q8 values, are codes by
+  // The scales by which the weights of the row at work, times the scales of q8 values, become codes
   // (ChooseCodeScales), by offset in the span.
   float* code_scales;  // [kAttentionSpan]
   float* code_taints;  // [kAttentionSpan]: NaN for scales that are not finite, if code_tainted
@@ -163,7 +164,8 @@ struct QueryTile {
   }
 };
 
-// What all query vectors [first, first + count) see, or what at least one of them sees.
+// The positions that all query vectors [first, first + count) see, and those that at least one
+// sees.
 inline PositionRange SeenByAll(const QueryTile& tile, int first, int count) {
   PositionRange all = tile.SeenBy(first);
   for (int q = first + 1; q < first + count; ++q) all = Intersect(all, tile.SeenBy(q));

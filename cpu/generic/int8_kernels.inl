@@ -82,13 +82,14 @@ inline PrefetchTo StreamPrefetchTo() {
 template <class Block>
 concept Pairable = requires(Block* activations) { PairTokens(activations, 2); };
 
-// The same block of `tokens` tokens, one or an even number.
+// Interleaves a block of `tokens` tokens, one or an even number, by pairs where the instruction set
+// has PairTokens.
 template <class Block>
 inline void PairIfPairable(Block* activations, int64_t tokens) {
   if constexpr (Pairable<Block>) PairTokens(activations, tokens);
 }
 
-// Rows that are multiplied with so many tokens together.
+// Rows that are multiplied together with kTokens tokens.
 template <int kTokens>
 constexpr int RowsAtOnce() {
   if (kTokens == 1) return kStreams;
@@ -125,7 +126,8 @@ constexpr bool kAnyRoom = kCounted<kTokens> || kTokens > kTileTokens;
 constexpr int64_t kStreamedTokens = kCountTokens                  ? 4 * kTileTokens
                                     : HeldTokens(1) < kTileTokens ? 3 * kTileTokens + 2
                                                                   : kTileTokens;
-// The same on this CPU: where vectors of sums have 64 bytes, more than 16 tokens fill 32 KiB.
+// The number of streamed tokens on this CPU: where vectors of sums have 64 bytes, more than 16
+// tokens fill 32 KiB.
 inline int64_t StreamedTokens() {
   const bool fills = sizeof(Accumulator) == 64 && FirstLevelDataBytes() < 48 * 1024;
   return fills ? std::min<int64_t>(kStreamedTokens, 2 * kTileTokens) : kStreamedTokens;
@@ -144,7 +146,8 @@ template <class Codes, int kTokens>
   }
 }
 
-// The same of two rows, where kPairTokens is not 0.
+// sums_a[t] += a unit of row a . token t, and sums_b[t] += a unit of row b . token t, where
+// kPairTokens is not 0.
 template <class Codes, int kTokens>
 [[gnu::always_inline]] inline void MultiplyPairOfUnits(const WeightBlock* a, const WeightBlock* b,
                                                        const ActivationBlock* activations,
@@ -198,7 +201,8 @@ template <class Codes, int kRows, int kTokens>
     constexpr int kUnit = UnitBlocks<Codes>();
     constexpr int kAtOnce = TokensAtOnceInStreams(kTokens, kUnit);
     const auto multiply = [&]<int kNow>(int64_t t) __attribute__((always_inline)) {
-      // What every turn loads is not to be loaded, and stored, before it is clear which one comes.
+      // The compiler must not load, and store, what every turn reads before it is clear which turn
+      // comes.
       if (kTokens > kTileTokens) KeepInMemory();
       MultiplyPairOfUnits<Codes, kNow>(weights[0], weights[1], activations + t, room, sums + t,
                                        sums + room + t);
@@ -424,7 +428,7 @@ struct UnpackedRows {
   int64_t tokens;  // of a tile
 };
 
-// The same of kAtOnce tokens, from `activations` and `sums` on; `before`: what is added to.
+// sums = before + the products of unpacked rows with kAtOnce tokens, from `activations` on.
 template <class Codes, int kRows, int kTokens, int kAtOnce>
 [[gnu::noinline]] void MultiplyRowsAtOnce(const UnpackedRows& rows,
                                           const ActivationBlock* activations,

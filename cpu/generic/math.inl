@@ -21,7 +21,7 @@ inline float SumLanes(const F32 (&vectors)[kSumVectors]) {
   return SumByHalves(sums[0]);
 }
 
-// What is added to a float, and taken off again, to round it to a whole number if it is below 2^22.
+// Added to a float below 2^22 and subtracted again, this number rounds the float to a whole number.
 inline constexpr float kRoundingShift = 0x1.8p23f;
 
 inline constexpr float kLog2E = 0x1.715476p+0f;

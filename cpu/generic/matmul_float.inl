@@ -45,7 +45,7 @@ template <class Element, int kRows, int kTokens>
   }
 }
 
-// The same over `cols` columns.
+// sums[r][t] += row r . token t over `cols` columns.
 template <class Element, int kRows, int kTokens>
 [[gnu::always_inline]] inline void AddFloatProducts(const ElementRows<Element>& rows,
                                                     const ElementRows<ElementF32>& tokens,

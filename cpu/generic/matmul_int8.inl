@@ -31,7 +31,7 @@ struct TileKernel {
     return {MultiplyRows<ProductCodes<Codes>, kRows, kTokens>, kRows};
   }
 
-  // For the last tile, which may be smaller than the others.
+  // The kernel for the last tile, which may be smaller than the others.
   template <class Codes>
   static TileKernel ForAny(int64_t tokens) {
     switch (RoundUpTokens(tokens)) {
@@ -62,7 +62,7 @@ template <class Codes>
   }
 }
 
-// What the loops below must know of a format's blocks, for some number of tokens.
+// The traits of a format's blocks that the loops below need, for some number of tokens.
 struct BlockFormat {
   RowReader reader;
   StreamFunction stream;  // may be null
@@ -119,7 +119,8 @@ constexpr int64_t kArrangedTokens = 64;
 inline int64_t RunBlocks(int64_t room) {
   return (FirstLevelDataBytes() >= 48 * 1024 ? 64 : 32) / room;
 }
-// The same of more tokens, whose sums with `rows` rows take as much of it: all that is left.
+// Blocks of a row that more tokens pass at once: all that fit the first-level cache beside their
+// sums with `rows` rows.
 inline int64_t RunBlocks(int64_t room, int64_t rows, int64_t unit) {
   const int64_t sums = rows * static_cast<int64_t>(sizeof(Accumulator));
   const int64_t block = static_cast<int64_t>(sizeof(ActivationBlock));
@@ -318,7 +319,7 @@ inline void MultiplyStreamed(const BlockFormat& format, StreamedRows streams, in
   format.stream(streams, *reader.traits, activations, scratch.sums);
 }
 
-// The same with some blocks of each row unpacked first; sums[row][part][kTileTokens].
+// All tokens times rows, some blocks of each row unpacked first; sums[row][part][kTileTokens].
 inline void MultiplyUnpacked(const BlockFormat& format, const StreamedRows& streams, int64_t end,
                              const TileKernel& kernel, const ActivationBlock* activations,
                              const Scratch& scratch) {

@@ -60,7 +60,7 @@ struct RowBlocks {
   }
 };
 
-// What the loops below must know of a format's panels.
+// The traits of a format's panels that the loops below need.
 struct PanelFormat {
   RowReader reader;
   // kPanelLanes rows of a block of 256 columns, which may be put in another order there, to vector
@@ -71,8 +71,8 @@ struct PanelFormat {
   int64_t block_vectors;
   int scales;  // of a row in 32 columns
   bool wide;   // whether the activations have 16 bits
-  // In place of `reader` and `pack`, for blocks of 256 columns that kPanelLanes rows have whole:
-  // the same from their bytes.
+  // Packs from the bytes of kPanelLanes rows, in place of `reader` and `pack`, blocks of 256
+  // columns that the rows have whole.
   void (*pack_rows)(RowBlocks rows, int64_t v, PanelScratch::Vector* panel) = nullptr;
 
   template <class Unpacker>
@@ -235,7 +235,7 @@ inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch
   }
 }
 
-// The same for a pair, whose taker gets both products of each token.
+// Gives the outputs of a pass to the taker of a pair, which gets both products of each token.
 inline void GivePairs(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
   constexpr int64_t kRows = kPassPanels / 2 * kPanelHeight;
   alignas(64) float products[2][kRows];

@@ -20,8 +20,8 @@
 // kPanelLanes-th item, and Sum() adds the lanes. So such items of a strip lie one behind the other,
 // a track, and each of the kPanelLanes tracks has a sum of its own.
 
-// What is asked for while a strip is multiplied: the bytes that the next is made of, some for each
-// track of each tile.
+// The bytes that are prefetched while a strip is multiplied: those that the next strip is made of,
+// some for each track of each tile.
 class NextStrip {
  public:
   NextStrip() = default;
@@ -97,7 +97,7 @@ template <class Traits, int kTokens>
   }
 }
 
-// What the loops below must know of a format's strips.
+// The traits of a format's strips that the loops below need.
 struct StripFormat {
   using Multiply = void (*)(const StripView& strip, const TileTokens& tokens,
                             const PanelActivations& at, NextStrip& next, const TileSums& sums);
@@ -106,7 +106,7 @@ struct StripFormat {
   // kPanelLanes rows of a block of 256 columns, which may be put in another order there, to vector
   // `v` of block `block` of a strip.
   void (*pack)(WeightBlock* rows, Accumulator* strip, int64_t block, int64_t v);
-  // The same from the rows' bytes, of blocks that rows have whole. May be null.
+  // Packs a block that the rows have whole from their bytes. May be null.
   void (*pack_rows)(RowBlocks rows, Accumulator* strip, int64_t block, int64_t v);
   Multiply multiply[kStripTokensMax - kStripTokensMin + 1];  // by tokens of a tile
   int item_columns;

@@ -135,7 +135,7 @@ struct HalfScales {
   }
 };
 
-// The same where the half of a minimum follows.
+// The scales and minima of blocks that begin with the half of a scale and the half of a minimum.
 struct HalfScalesAndMinima {
   template <int kBegin, class Bytes>
   [[gnu::always_inline]] static RowScales ScalesOf(const Bytes& bytes) {

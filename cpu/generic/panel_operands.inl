@@ -1,5 +1,5 @@
-// What tiles of products with 64 and more tokens read beside the weights: records of activations.
-// An instruction set includes this file before its own panels.
+// The records of activations that tiles of products with 64 and more tokens read beside the
+// weights. An instruction set includes this file before its own panels.
 
 // Where in an activation record the arrays lie that a format's panels are multiplied with, in bytes
 // from its beginning. A row of weights has one or two scales in a block of 32 columns.
@@ -20,7 +20,7 @@ struct PanelActivations {
             reinterpret_cast<std::byte*>(row.halves) - base};
   }
 
-  // The same from a later block of 32 columns on.
+  // The places of the arrays from a later block of 32 columns on.
   PanelActivations From(int64_t block, int scales_per_block) const {
     const int64_t scale_bytes = scales_per_block * int64_t{sizeof(float)};
     return {codes + 32 * block, scales + 4 * block, starts + scale_bytes * block,
@@ -57,14 +57,15 @@ struct TokenRecords {
   }
 };
 
-// What a group of columns of the rows of a vector is multiplied with, and what is subtracted.
+// The scales that a group of columns of a vector's rows is multiplied with, and the offsets that
+// are subtracted.
 struct RowScales {
   Accumulator scales;
   Accumulator offsets = Zero();
 };
 
-// What the lines of panels and strips must know of a format's codes, which are less than 2^kBits.
-// What differs from this says the format.
+// The traits of a format's codes, which are less than 2^kBits, that the lines of panels and strips
+// need. A format overrides the traits that differ.
 struct RowCodes {
   static constexpr int kBits = 7;  // 7 or 8
   static constexpr int kBias = 0;

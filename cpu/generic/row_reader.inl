@@ -4,7 +4,8 @@
 
 constexpr int64_t kBlock = quant::kBlockValuesMax;
 
-// What is asked for while blocks are unpacked: bytes so far behind them, into which cache.
+// The prefetch while blocks are unpacked: its distance ahead of them in bytes, and the cache that
+// it fills.
 enum class PrefetchTo { kFirstLevel, kSecondLevel };
 struct Ahead {
   int64_t bytes;
@@ -107,8 +108,8 @@ template <class Unpacker, int kUnit>
   }
 }
 
-// The same as UnpackBlocks, arranged in units as they are multiplied; `count` is odd at the end of
-// a row alone.
+// Unpacks `count` blocks as UnpackBlocks does and arranges them in units as they are multiplied;
+// `count` is odd only at the end of a row.
 template <class Unpacker, class Codes>
 [[gnu::noinline]] void UnpackUnits(const std::byte* bytes, int64_t count, const Ahead& ahead,
                                    const quant::FormatTraits& traits, WeightBlock* out) {
@@ -131,7 +132,7 @@ struct RowReader {
   int64_t unit = 1;         // blocks that are unpacked together
   int64_t scales_from = 1;  // blocks from one with scales to the next, once they are unpacked
 
-  // Of the blocks before `end`, those that need no zeros behind the row's bytes.
+  // The number of blocks before `end` that need no zeros behind the row's bytes.
   int64_t WholeBlocks(int64_t end) const {
     const int64_t whole = std::min(end, cols / kBlock);
     return whole == end ? whole : whole / unit * unit;

@@ -1,5 +1,5 @@
-// What the kernels of strips, products of few tokens in lanes that belong to rows, are given:
-// matmul_strips.inl. An instruction set includes this file after its panels and before its own
+// The operands of the kernels of strips (matmul_strips.inl): products of few tokens in lanes that
+// belong to rows. An instruction set includes this file after its panels and before its own
 // kernels.
 
 // Tokens of a tile.

@@ -16,7 +16,8 @@
   b = vreinterpretq_s8_s64(vzip2q_s64(first, second));
 }
 
-// The same block of `tokens` tokens, one or an even number; one stays as it is.
+// Interleaves the codes of a block of `tokens` tokens by pairs; the block of a single token stays
+// as it is.
 inline void PairTokens(ActivationBlock* blocks, int64_t tokens) {
   for (int64_t t = 0; t + 2 <= tokens; t += 2) {
     for (int k = 0; k < 16; ++k) PairCodes(blocks[t].codes[k], blocks[t + 1].codes[k]);

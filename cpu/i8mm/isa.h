@@ -1,5 +1,6 @@
-// What the kernels of this folder need: cpu/neon's features and products of matrices of bytes, that
-// is Arm cores since Cortex-A510, Neoverse V1 and N2 (2021), and Apple's since M2.
+// The CPU features that the kernels of this folder need: cpu/neon's features and products of
+// matrices of bytes, that is Arm cores since Cortex-A510, Neoverse V1 and N2 (2021), and Apple's
+// since M2.
 #pragma once
 
 #include <span>

@@ -17,7 +17,7 @@ namespace kvant::cpu {
 // span stay below 2^31.
 inline constexpr int kKvWeightCodeMax = 32767;
 
-// What the key of a position is.
+// The two layouts of a position's key.
 enum class KeyForm : uint8_t {
   kStored,      // the k_dim numbers of the key tiles
   kValueFirst,  // the position's value, then the k_dim numbers of the key tiles: latent attention
@@ -89,9 +89,9 @@ inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) 
 // bits. A position whose weight underflows to 0 may count as hidden where values are q8, even if
 // the scale of its value is NaN.
 //
-// Of KeyForm::kValueFirst q . k is a sum of two products, of the query's first v_dim numbers with
-// the value and of the others with what the key tiles hold; either is one of q8 codes where what it
-// meets is q8.
+// In KeyForm::kValueFirst q . k is a sum of two products: the query's first v_dim values meet the
+// position's value, and the others meet the key tiles. Either product is one of q8 codes where the
+// cached side is q8.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of query_dim() floats
   int64_t query_row_stride;  // floats between rows; heads of one row are query_dim() apart
@@ -124,9 +124,9 @@ struct AttentionTask {
   AttentionSlice slice = {};
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned
   KeyForm key_form = KeyForm::kStored;
-  // Of the pass that the rows belong to. Products of a pass with many tokens may have an arithmetic
-  // of their own (KernelTable::many_form), with errors of at most 2^-15 of a product with f16
-  // numbers and 2^-22 of one with f32.
+  // The size of the pass that the rows belong to. Products of a pass with many tokens may have an
+  // arithmetic of their own (KernelTable::many_form), with errors of at most 2^-15 of a product
+  // with f16 values and 2^-22 of one with f32.
   TokenCount count = TokenCount::kFew;
 
   int query_dim() const { return key_form == KeyForm::kValueFirst ? v_dim + k_dim : k_dim; }

@@ -14,11 +14,11 @@ namespace kvant::cpu {
 
 enum class Store : uint8_t { kSet, kAdd };
 
-// Which activations a scratch memory holds. Kernels for kInt8 rearrange the activations into the
-// scratch before they multiply, and write into this record what they have left there; later calls
-// for other weight rows of the same product find it again. The caller keeps one record beside each
-// scratch memory. It clears the record before a product with other activations, and whenever it has
-// used the scratch for anything else.
+// The activations that a scratch memory holds. Kernels for kInt8 rearrange the activations into the
+// scratch before they multiply, and note in this record what the scratch holds afterwards; later
+// calls for other weight rows of the same product find the activations there. The caller keeps one
+// record beside each scratch memory. It clears the record before a product with other activations,
+// and whenever it has used the scratch for anything else.
 struct ArrangedActivations {
   const void* order = nullptr;  // another address for each order of values; null: nothing
   int64_t begin = 0;            // tokens of the product
@@ -28,7 +28,7 @@ struct ArrangedActivations {
 };
 
 // The rows of a second matrix, which are multiplied beside those of the first with the same
-// numbers, and who takes the products instead of MatMulTask::out, while they are near: the gated
+// activations. The products go to `take` instead of MatMulTask::out, while they are near: the gated
 // unit.
 struct MatMulPair {
   const std::byte* weights;  // as MatMulTask::weights, of the same format and size
@@ -58,21 +58,22 @@ struct MatMulTask {
   Store store;
   std::span<std::byte> scratch;  // private to the calling thread, 64-byte aligned
   TokenCount count = TokenCount::kFew;
-  // What `scratch` holds; kernels for kFloat32 ignore it. Null: activations are rearranged in every
-  // call.
+  // The activations that `scratch` holds; kernels for kFloat32 ignore this field. Null: activations
+  // are rearranged in every call.
   ArrangedActivations* arranged = nullptr;
-  // Of kernels that take pairs, with many tokens. Null: there is one matrix.
+  // The second matrix, for kernels that take pairs, with many tokens. Null: there is one matrix.
   const MatMulPair* pair = nullptr;
 };
 
 struct MatMulKernel {
-  // For `kvant inspect --plan`: "q4_0 int8 avx512vnni", "q4_0 int8/bf16 amx" (few, many tokens).
+  // The name in `kvant inspect --plan`: "q4_0 int8 avx512vnni", "q4_0 int8/bf16 amx" (few, many
+  // tokens).
   const char* name;
   ActivationKind activation;
   int row_tile;  // callers split rows at multiples of this
   size_t (*scratch_bytes)(int64_t cols);
   void (*run)(const MatMulTask& task);
-  // For float formats: multiplies many tokens, in panels; uses the same scratch. Null where the
+  // Multiplies many tokens of float formats, in panels; uses the same scratch. Null where the
   // instruction set has no float panels.
   void (*run_many)(const MatMulTask& task) = nullptr;
   bool generic = false;      // takes any format's blocks value by value

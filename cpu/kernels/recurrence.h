@@ -32,9 +32,9 @@ enum class ScanRule : uint8_t {
 // Columns of a state that one call takes, which depend on no others.
 inline constexpr int64_t kScanColumns = 16;
 
-// For each row in turn: the state, [depth][kScanColumns], by its rule, then out = query . state.
+// Each row in turn updates the state, [depth][kScanColumns], by its rule; then out = query . state.
 // A state of F16 is rounded after each row (to nearest even, clamped to the finite range), so that
-// its bits do not depend on how rows are cut into tasks either; out is that of the state before it
+// its bits do not depend on how rows are cut into tasks either; out comes from the state before it
 // is rounded.
 struct ScanTask {
   ScanRule rule;

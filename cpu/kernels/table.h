@@ -43,12 +43,12 @@ struct KernelTable {
   // values. cols may be any number; the last group of 32 is padded with zero codes.
   void (*quantize)(const float* values, int64_t cols, const ActivationRow& out);
 
-  // What kernels for ActivationKind::kInt8 read where there are many tokens, and the function that
-  // writes it: `quantize`, or for kBf16 one that rounds.
+  // The form that kernels for ActivationKind::kInt8 read where there are many tokens, and the
+  // function that writes this form: `quantize`, or for kBf16 one that rounds.
   ActivationForm many_form = ActivationForm::kInt8;
   void (*quantize_many)(const float* values, int64_t cols, const ActivationRow& out);
 
-  // For the records of a pass with so many tokens.
+  // The form of the records of a pass with `count` tokens.
   ActivationForm FormFor(TokenCount count) const {
     return count == TokenCount::kMany ? many_form : ActivationForm::kInt8;
   }

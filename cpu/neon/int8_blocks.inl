@@ -7,7 +7,7 @@
 // four such sums into the four lanes of one vector, which meets four scales, also in plain order.
 // Integers are exact: how they are added never changes a bit.
 
-// What must be known about a format: how many values share a scale and an offset, 16 or 32.
+// The traits of a format: how many values share a scale and an offset, 16 or 32.
 template <int kScale, bool kOffsets>
 struct CodeTraits {
   static constexpr int kScaleValues = kScale;

@@ -1,5 +1,5 @@
-// What the kernels of this folder need: NEON with dot products of bytes, that is Arm cores since
-// Cortex-A76 and Neoverse N1 (2018) and Apple's since M1.
+// The CPU features that the kernels of this folder need: NEON with dot products of bytes, that is
+// Arm cores since Cortex-A76 and Neoverse N1 (2018) and Apple's since M1.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ struct KernelTable;
 
 namespace kvant::cpu::neon {
 
-// What begin.inl compiles for, beyond the first 64-bit Arm, which has NEON and halves.
+// The features that begin.inl compiles for, beyond the first 64-bit Arm, which has NEON and halves.
 inline constexpr CpuFeature kRequired[] = {
     CpuFeature::kAsimdDp,
     CpuFeature::kAsimdRdm,

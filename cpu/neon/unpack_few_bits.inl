@@ -70,7 +70,8 @@ struct UnpackIQ2_BN {
   }
 };
 
-// For the 64 values of a block of IQ1_BN: which byte, and the power of 3 that it is multiplied by.
+// The byte of each of the 64 values of a block of IQ1_BN, and the power of 3 that the byte is
+// multiplied by.
 struct TernaryPlaces {
   alignas(16) uint8_t bytes[64] = {};
   alignas(16) uint8_t powers[64] = {};

@@ -2,7 +2,7 @@
 // quant/formats/iq4_xs.h, quant/formats/mxfp4.h, quant/formats/nvfp4.h. Included inside the target
 // region of matmul.cpp.
 
-// What the low nibbles and the high nibbles of sixteen bytes stand for.
+// Looks up the levels of the low nibbles and of the high nibbles of sixteen bytes.
 [[gnu::always_inline]] inline void LookUpLevels(const int8_t* table, const uint8_t* codes,
                                                 int8x16_t* out) {
   const int8x16_t levels = vld1q_s8(table);

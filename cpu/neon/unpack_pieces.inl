@@ -50,7 +50,7 @@ template <int kStride>
   out[1] = vmulq_f32(vcvtq_f32_s32(vmovl_high_s16(integers)), factor);
 }
 
-// The same for sixteen.
+// Sixteen signed bytes times a factor.
 [[gnu::always_inline]] inline void ScaleSixteen(int8x16_t integers, float32x4_t factor,
                                                 float32x4_t* out) {
   ScaleEight(vmovl_s8(vget_low_s8(integers)), factor, out);

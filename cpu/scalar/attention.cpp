@@ -21,7 +21,7 @@ struct Query {
   int64_t row;
   int64_t head;
   QuantizedVector codes;
-  // Of KeyForm::kValueFirst:
+  // The following two are for KeyForm::kValueFirst only.
   const float* latent;  // [v_dim], what meets values
   QuantizedVector latent_codes;
 
@@ -79,13 +79,13 @@ float ValueProduct(const Query& query, const KvRun& run, int64_t token) {
   });
 }
 
-// What the product of a query and what a key tile holds is multiplied by to become a score.
+// The factor that makes a score of the product of a query and a key tile's part of a key.
 float TileFactor(const Query& query) {
   const AttentionTask& task = query.task;
   return KvHasScales(task.k_type) ? query.codes.scale() * task.scale : task.scale;
 }
 
-// The product of what a key tile holds and the query.
+// The product of a query and a key tile's part of a key.
 float TileProduct(const Query& query, const KvRun& run, int64_t position) {
   const AttentionTask& task = query.task;
   const size_t token = static_cast<size_t>(position - run.first_position);
@@ -114,7 +114,7 @@ float Product(const Query& query, const KvRun& run, int64_t position) {
   return product * TileFactor(query) + ValueProduct(query, run, position - run.first_position);
 }
 
-// What some families do to a score.
+// A score with the cap and the biases that some families apply.
 float Adjusted(const Query& query, float score, int64_t position) {
   const AttentionTask& task = query.task;
   if (task.score_cap > 0.0f) score = task.score_cap * Tanh(score / task.score_cap);
