@@ -1,4 +1,5 @@
-// What a tensor's element format is: the interface that every header of this folder fills in.
+// The properties of a tensor's element format: the interface that every header of this folder fills
+// in.
 //
 // A format is one header (bit diagram, struct, size assert, scalar encode and decode) and one line
 // in quant/format_list.h; nothing else names it. Formats store rows as consecutive blocks of a
@@ -38,7 +39,7 @@ struct FormatTraits {
   const char* name = nullptr;  // as written in GGUF tools: "Q4_K"
   int block_values = 0;        // values per block: 1 for float formats, else 32, 64 or 256
   int block_bytes = 0;
-  // What a row begins with, before its blocks: a factor of all its scales. 0 for most formats.
+  // Bytes before a row's blocks, which hold a factor of all its scales. 0 for most formats.
   int head_bytes = 0;
   bool has_offsets = false;
   // Without importances the format's few bits do so much harm that tools refuse; `encode` itself

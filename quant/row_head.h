@@ -1,4 +1,4 @@
-// What rows of some formats begin with: a number that multiplies all scales of the row.
+// The head of a row, which some formats have: a factor of all scales of the row.
 #pragma once
 
 #include <bit>

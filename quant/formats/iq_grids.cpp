@@ -164,7 +164,7 @@ constexpr uint64_t kIq3SSet[] = {
 };
 // clang-format on
 
-// What a digit stands for; the others are in the header.
+// The levels of the digits of IQ1; the levels of the other grids are in the header.
 constexpr int8_t kIq1Levels[] = {-8, 0, 8};
 
 template <class Grid, size_t kWords, size_t kBase>

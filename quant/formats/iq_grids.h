@@ -18,9 +18,9 @@ struct Grid {
   static constexpr int kCount = kCountValue;
   int8_t points[kCount][kDims];
 
-  // For searches: the lower and the upper half of a point's coordinates are one of kHalves patterns
-  // each. Points are in the order of their upper pattern: those with the pattern h are starts[h] to
-  // starts[h + 1], and lower[point] is their lower one.
+  // Searches look at halves: the lower and the upper half of a point's coordinates are one of
+  // kHalves patterns each. Points are in the order of their upper pattern: points starts[h] to
+  // starts[h+1] have the upper pattern h, and lower[point] is a point's lower pattern.
   static constexpr int kHalfDims = kDims / 2;
   static constexpr int kHalves =
       kDims == 8 ? kBaseValue * kBaseValue * kBaseValue * kBaseValue : kBaseValue * kBaseValue;
@@ -44,7 +44,7 @@ struct TernaryDigits {
 };
 extern const TernaryDigits kIq1Digits;
 
-// What the digits of a point's coordinates stand for.
+// The levels of the digits of a point's coordinates.
 inline constexpr int8_t kIq2Levels[] = {8, 25, 43};
 inline constexpr int8_t kIq3XxsLevels[] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr int8_t kIq3SLevels[] = {1, 3, 5, 7, 9, 11, 13, 15};
@@ -65,8 +65,8 @@ struct PackedPoints {
 // and no sixteen points that follow each other have more than two.
 struct PackedTernary {
   alignas(64) uint8_t lower[2048];
-  // Of points 16 i to 16 i + 15: the first first_count[i] have the upper byte first[i], the others
-  // last[i].
+  // The upper bytes of points 16 i to 16 i + 15: the first first_count[i] points have first[i], the
+  // others last[i].
   alignas(64) uint8_t first[128];
   alignas(64) uint8_t last[128];
   alignas(64) uint8_t first_count[128];

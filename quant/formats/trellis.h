@@ -1,6 +1,6 @@
-// What ik_llama.cpp's trellis formats have in common: an index of 13 to 16 bits stands for 8 values
-// (4 in IQ4_KT), which are numbers of a generator that begins with the index. Nothing is looked up,
-// and the numbers are spread like those of a normal distribution: sums of four numbers of 6 bits.
+// The generator that ik_llama.cpp's trellis formats have in common. It makes 8 values (4 in IQ4_KT)
+// from an index of 13 to 16 bits. Nothing is looked up, and the values are spread like those of a
+// normal distribution: sums of four numbers of 6 bits.
 //
 //   state[0] = 4096 + index;  state[k + 1] = 0xcbac1fed * state[k] mod 2^32
 //   number[k] = sum over the bytes b of state[k + 1] of (b mod 64), minus 126
@@ -42,7 +42,7 @@ constexpr int TrellisNumber(uint32_t index, int k) {
          126;
 }
 
-// What the fields of a block of 256 values become.
+// The fields of a block of 256 values.
 struct TrellisFit {
   int16_t scales[8];     // of 32 values, as the format stores it
   uint32_t negative[8];  // IQ3_KT: bit i % 32 of word i / 32 where a value is below zero

@@ -1,6 +1,6 @@
-// What the fits of the codebook formats start from: a block's values scaled by a power of two to
-// magnitudes below 2, with usable weights. The rules are those of quant/search/scale_search.h. They
-// are made in vectors, by quant/search/level_search.inl.
+// The input of the fits of the codebook formats: a block's values scaled by a power of two to
+// magnitudes below 2, with usable weights. The rules are those of quant/search/scale_search.h.
+// quant/search/level_search.inl makes these values in vectors.
 #pragma once
 
 #include <algorithm>

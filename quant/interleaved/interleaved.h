@@ -27,7 +27,7 @@ struct InterleavedType {
   void (*unpack)(const std::byte* from, int64_t cols, std::byte* to);
 
   const FormatTraits& format() const { return *FindFormat(plain); }
-  // Of each row; cols must be a multiple of block_values, and of the plain format's.
+  // Bytes of each row; cols must be a multiple of block_values, and of the plain format's.
   int64_t row_bytes(int64_t cols) const { return head_bytes + cols / block_values * block_bytes; }
 };
 

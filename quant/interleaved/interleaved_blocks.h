@@ -12,16 +12,16 @@
 namespace kvant::quant::interleaved {
 
 // ---- Codes -------------------------------------------------------------------------------------
-// Of 32 values of a row, four neighbours lie side by side, then those of the next row; so the four
-// bytes of row k begin at 4 k. A byte holds codes of values 4, 8 or 16 apart.
+// The codes of 32 values of a row lie four neighbours side by side, then four of the next row; so
+// the four bytes of row k begin at 4 k. A byte holds codes of values 4, 8 or 16 apart.
 
-// Of 4 rows: 16 bytes hold the values i and i + 8, i of 0, 16, 4, 20 plus 0 .. 3.
+// 4 rows: 16 bytes hold the values i and i + 8, i of 0, 16, 4, 20 plus 0 .. 3.
 inline int FourBits(const uint8_t* bytes, int i, int k) {
   const int j = i % 32;
   const int piece = (j >> 4 & 1) + (j >> 2 & 1) * 2;
   return bytes[i / 32 * 64 + piece * 16 + 4 * k + j % 4] >> (j >> 3 & 1) * 4 & 15;
 }
-// Of 4 rows: 16 bytes hold the values i, i + 4, i + 8 and i + 12, of each half of the 32.
+// 4 rows: 16 bytes hold the values i, i + 4, i + 8 and i + 12, of each half of the 32.
 inline int TwoBits(const uint8_t* bytes, int i, int k) {
   const int j = i % 32;
   return bytes[i / 32 * 32 + j / 16 * 16 + 4 * k + j % 4] >> (j >> 2 & 3) * 2 & 3;
@@ -34,7 +34,7 @@ inline int OneBit(const uint8_t* bytes, int i, int k, const uint8_t (&order)[8])
 inline constexpr uint8_t kAscending[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 inline constexpr uint8_t kOrderOfQ5K[8] = {0, 2, 1, 3, 4, 6, 5, 7};
 inline constexpr uint8_t kOrderOfIq5K[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-// Of 8 rows of 32 values: plain bytes, four of each row at a time.
+// 8 rows of 32 values: plain bytes, four of each row at a time.
 inline int ByteOfEight(const uint8_t* bytes, int b, int k) {
   return bytes[b / 4 * 32 + 4 * k + b % 4];
 }

@@ -1,5 +1,5 @@
-// The same as quant/interleaved/interleaved_blocks.h for codes that stand for shifted levels and
-// for points of grids.
+// The blocks of several interleaved rows, as in quant/interleaved/interleaved_blocks.h, whose codes
+// stand for shifted levels and for points of grids.
 #pragma once
 
 #include <cstdint>

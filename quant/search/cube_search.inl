@@ -2,10 +2,10 @@
 // next to the values: its points are dense enough for that. Included inside a namespace, and a
 // target region where there is one, after quant/search/grid_search.inl.
 //
-// What each choice of a coordinate adds to a vector's error is a byte, in parts of what matters to
-// that vector. Sums for four coordinates are tables of 16 bytes, so that the errors of 16 and more
-// points of a list are two look-ups and an addition. The differences between points that bytes do
-// not tell apart are some hundredths of a percent of the error.
+// A byte holds the error that each choice of a coordinate adds to a vector, in parts of what
+// matters to that vector. Sums for four coordinates are tables of 16 bytes, so that the errors of
+// 16 and more points of a list are two look-ups and an addition. The differences between points
+// that bytes do not tell apart are some hundredths of a percent of the error.
 
 using ByteLanes [[gnu::vector_size(kVectorBytes)]] = uint8_t;
 using SixteenBytes [[gnu::vector_size(16)]] = uint8_t;
@@ -35,15 +35,15 @@ inline uint16_t LeastOfWords(WordLanes v) {
   return LeastWord(parts[0]);
 }
 
-// Of coordinate kCoordinate, whose two choices are bytes 2 * kCoordinate and the next: what it adds
-// in number i of a table of the four coordinates it is one of.
+// The errors that coordinate kCoordinate, whose two choices are bytes 2 * kCoordinate and the next,
+// adds to the 16 entries of its table of four coordinates.
 template <int kCoordinate, size_t... kByte>
 SixteenBytes BytesOfChoices(SixteenBytes costs, std::index_sequence<kByte...> /*bytes*/) {
   return __builtin_shufflevector(
       costs, costs, (2 * kCoordinate + static_cast<int>(kByte >> (kCoordinate % 4) & 1))...);
 }
 
-// What the choices of kCount coordinates from kFirst on add.
+// The table of the errors that the choices of kCount coordinates from kFirst on add.
 template <int kFirst, int kCount = 4>
 SixteenBytes AddChoices(SixteenBytes costs) {
   constexpr auto kBytes = std::make_index_sequence<16>();
@@ -101,7 +101,7 @@ class CubeSearch {
     ChooseShifts<kRule == GridRule::kShiftPerGroup ? kGroupVectors : 1>(scales, minus, points);
   }
 
-  // The same with the shifts that the variants of the points stand for.
+  // Finds the nearest points with the shifts that the variants of the points stand for.
   [[gnu::noinline]] void NearestOfVariants(const float (&scales)[kVectors], Points& points) const {
     TwoCosts costs;
     for (int v = 0; v < kVectors; v += kWidth) {
@@ -111,16 +111,16 @@ class CubeSearch {
   }
 
  private:
-  // What a byte can hold is so much of the mean sum of two choices.
+  // A byte holds up to this part of the mean sum of two choices.
   static constexpr float kReach = 0.4f;
 
-  // Of each vector: its cube, and the bytes of its sixteen choices, four to a word.
+  // Each vector's cube, and the bytes of its sixteen choices, four to a word.
   struct Costs {
     alignas(64) int32_t cubes[kVectors];
     alignas(64) int32_t words[4][kVectors];
   };
-  // A second cube leaves to one of the coordinates the numbers that are missing, where that may be
-  // worth it: the least of what these two add.
+  // The second cube gives one of the coordinates the other pair of levels. It is searched only
+  // where the least error of that pair is below the error found in the first cube.
   struct TwoCosts {
     Costs first;
     Costs second;
@@ -131,7 +131,8 @@ class CubeSearch {
     return __builtin_convertvector(Max(Min(cost + 0.5f, Splat(255.0f)), Floats{}), Ints);
   }
 
-  // What the other pair of numbers adds to a coordinate, for the coordinate where that is least.
+  // The error that the other pair of levels adds to a coordinate, for the coordinate where that
+  // error is least.
   struct OtherPair {
     Floats least;
     Floats smaller;  // what the smaller number of the two adds

@@ -2,7 +2,7 @@
 // values best: the minimum of sum_i w_i (x_i - decode_i)^2 under the rules of
 // quant/search/scale_search.h for weights, for values that are not finite, and for very small ones.
 //
-// For a given scale the nearest point of the grid is taken, or one that is hardly farther, signs
+// The nearest point of the grid is taken for a given scale, or one that is hardly farther, signs
 // included: where a format stores seven of eight signs, the point is chosen together with the sign
 // that has to give way.
 //

@@ -2,7 +2,7 @@
 // their best scale alone, then the block's unit d is chosen for all, then every group takes the
 // multiple of d that seems to leave the least error, and d is fitted to what was chosen.
 //
-// For given points the error is a parabola of the scale. The parabolas of the points that were
+// The error for given points is a parabola of the scale. The parabolas of the points that were
 // nearest at two or three scales tell which multiple to take, so that the nearest points have to be
 // looked for at that one only.
 
@@ -115,7 +115,7 @@ struct GroupIdeals {
   int32_t variants[Shape::kBlockVectors] = {};  // of the points with those scales
   SumsOfGroups tried[Shape::kTried];
 
-  // What the best of the points tried would change with given scales.
+  // The least change of the squared error at given scales, over the points tried.
   Floats LeastChange(int k, Floats scale) const {
     Floats least = tried[0].Change(k, scale);
     for (int i = 1; i < Shape::kTried; ++i) least = Min(tried[i].Change(k, scale), least);
@@ -201,8 +201,8 @@ template <class Shape>
   return units[lanes[0]];
 }
 
-// For each group the multiple 2 s + 1 of `unit`, of four about the ideal, with which the best of
-// the points that were tried reduce the error most.
+// Chooses for each group the multiple 2 s + 1 of `unit`, of four about the ideal, with which the
+// best of the points that were tried reduce the error most.
 template <class Shape>
 void ChooseMultiples(const GroupIdeals<Shape>& ideals, float unit, GroupNumbers& multiples) {
   const Floats most = Splat(static_cast<float>(Shape::kScales - 1));

@@ -44,7 +44,7 @@ struct GridMinima {
   explicit GridMinima(const Grid& grid);
 };
 
-// Of every grid of quant/formats/iq_grids.h.
+// The minima of a grid; defined for every grid of quant/formats/iq_grids.h.
 template <class Grid>
 const GridMinima<Grid>& MinimaOf(const Grid& grid);
 

@@ -1,7 +1,7 @@
 // The nearest points of a grid to the vectors of a block, of which a lane is one. Included inside a
 // namespace, and a target region where there is one, after quant/search/level_search.inl.
 //
-// With the scale t, storing values x as codes c changes their squared error by
+// Storing values x as codes c with the scale t changes their squared error by
 //   sum_j w_j (x_j - t c_j)^2 - sum_j w_j x_j^2 = t (t * square - twice),
 //   square = sum_j w_j c_j^2,  twice = 2 sum_j w_j x_j c_j,
 // and t * square - twice is the sum of that of the lower half of the coordinates and that of the
@@ -35,8 +35,8 @@ struct GridSums {
   float BestScale() const { return square > 0 ? 0.5f * twice / square : 0; }
 };
 
-// What kVectors vectors are stored as. The variant of a vector is not 0 where its shift is -1, or
-// where one of its signs is changed to make their number even.
+// The points that kVectors vectors are stored as. The variant of a vector is not 0 where its shift
+// is -1, or where one of its signs is changed to make the number of minus signs even.
 template <int kVectors>
 struct GridPoints {
   alignas(64) float squares[kVectors];
@@ -137,8 +137,8 @@ class GridSearch {
   static constexpr float kReachOfFlips = !IsEven(kRule) ? kReach : kDims == 4 ? 8.5f : 1.0f;
   static constexpr int kForms = IsEven(kRule) ? 2 : 1;  // of a half: with a changed sign
 
-  // For the patterns of a part: the steps of t * square - twice, above kPatternBits that add up to
-  // the pattern of a lower half, and the steps of what changing the cheapest sign adds.
+  // The steps of the patterns of a part: the steps of t * square - twice, above kPatternBits that
+  // add up to the pattern of a lower half, and the steps that changing the cheapest sign adds.
   struct Part {
     WordLanes changes[kPatterns];
     WordLanes flips[IsEven(kRule) ? kPatterns : 1];
@@ -154,7 +154,7 @@ class GridSearch {
     }
   };
 
-  // What steps of all coordinates depend on, in the lanes of a vector of floats.
+  // The values that the steps of all coordinates depend on, in the lanes of a vector of floats.
   struct VectorSteps {
     Floats scale;
     Floats unit;        // steps of a change
@@ -192,7 +192,7 @@ class GridSearch {
     return LesserWords(number, WordLanes{} + static_cast<uint16_t>(most));
   }
 
-  // What a step is of the change.
+  // The number of steps that a change of 1 takes.
   Floats StepsOf(int v, Floats scale, Ints flips) const {
     const float apart = levels_[1] - levels_[0];
     Floats total{};
@@ -202,7 +202,7 @@ class GridSearch {
     return (kStepsMax / (apart * apart)) / (reach * size);
   }
 
-  // What the cheapest sign costs about, but for kFlipSteps.
+  // The steps that do not count: about what the cheapest changed sign costs, less kFlipSteps.
   Floats FreeFlips(int v, Floats scale, Floats unit) const {
     Floats least = Splat(std::numeric_limits<float>::max());
     for (int j = 0; j < kDims; ++j) {
@@ -283,7 +283,7 @@ class GridSearch {
     }
   }
 
-  // Of kWords vectors from v on.
+  // Finds the nearest points of kWords vectors from v on.
   void FindPoints(int v, const float* scales, Points& points) const {
     Part parts[4];
     FillParts(v, scales, parts);
@@ -318,15 +318,15 @@ class GridSearch {
     }
   }
 
-  // Of the variants that the points have.
+  // Stores the best points with the variants that `points` has.
   void StoreBest(int v, const Best& best, Points& points) const {
     StoreWords(points.uppers + v, best.upper);
     StoreWords(points.lowers + v, best.change & kPatternMask);
     for (int at = v; at < v + kWords; at += kWidth) SumPoints(at, points);
   }
 
-  // Of two vectors that together have an odd number of minus signs, the one changes for which this
-  // costs less.
+  // Changes one of two vectors that together have an odd number of minus signs: the one for which
+  // the change costs less.
   void ChooseChanged(int v, const float* scales, const Points& changed, Points& points) const {
     for (int at = v; at < v + kWords; at += 2) {
       if (odd_[at] == odd_[at + 1]) continue;

@@ -22,7 +22,7 @@ inline bool Any(Ints condition) {
   return any != 0;
 }
 
-// Of half precision: the largest finite number and the smallest subnormal one.
+// The largest finite number and the smallest subnormal one of half precision.
 constexpr float kHalfMax = 65504.0f;
 constexpr float kHalfMin = 0x1p-24f;
 
@@ -79,7 +79,7 @@ inline void TransposeTile(const float* const* rows, int64_t begin, float* tile) 
 
 // ---- Batches -------------------------------------------------------------------------------
 
-// What the weights of a batch come from.
+// The origin of the weights of a batch.
 enum class Weighting { kEqual, kMagnitude, kImportance };
 
 // Values of a block and their weights, each [count][kLanes].
@@ -116,7 +116,8 @@ struct Batch {
 
   // The nearest finite half to a number of the unit range, again in the unit range.
   Floats Stored(Floats number) const { return Loaded(ToHalf(number)); }
-  // The same for a scale, which stays different from zero.
+  // The nearest finite half to a scale of the unit range, again in the unit range; a scale stays
+  // different from zero.
   Floats StoredScale(Floats number) const { return Loaded(ToHalfScale(number)); }
 
   Floats ToHalf(Floats number) const {

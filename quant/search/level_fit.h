@@ -29,7 +29,7 @@ struct LevelFit {
 LevelFit FitIq4Nl(const float* values, const float* importance);
 LevelFit FitTernary(const float* values, const float* importance);       // levels -1, 0, 1
 LevelFit FitTernaryUpTo2(const float* values, const float* importance);  // levels -1, 0, 1, 2
-// The same for 64 values.
+// Fits 64 values to the levels -1, 0, 1, 2.
 LevelFit FitTernaryUpTo2Of64(const float* values, const float* importance);
 LevelFit FitSigns(const float* values, const float* importance);  // levels -1, 1 of 128 values
 

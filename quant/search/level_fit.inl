@@ -105,7 +105,7 @@ inline LevelFit SearchTernaryUpTo2Of64(const float* values, const float* importa
   return SearchTernaryLevels<4, 64>(kTernaryUpTo2, values, importance);
 }
 
-// With signs for codes the best scale is the weighted mean of the magnitudes.
+// Where codes are signs, the best scale is the weighted mean of the magnitudes.
 inline LevelFit SearchSigns(const float* values, const float* importance) {
   LevelFit fit{};
   const UnitBlock block(values, importance, 128);
@@ -163,7 +163,8 @@ inline Mxfp4Fit SearchMxfp4(const float* values, const float* importance) {
 }
 
 inline Nvfp4Fit SearchNvfp4(const float* values, const float* importance) {
-  // What the peak becomes with the smallest and the largest scale considered, in doubled levels.
+  // The magnitude of the peak, in doubled levels, with the smallest and the largest scale
+  // considered.
   constexpr float kTargetMax = 24;
   constexpr float kTargetMin = 4;
   constexpr int kScaleMax = 0x7e;

@@ -355,7 +355,8 @@ void FindGreatest(const float (&gains)[kScales], int (&lanes)[kOf]) {
   for (int u = 0; u < kOf; ++u) lanes[u] = ranked.Lane(u);
 }
 
-// The same among the first 16 / kOf lanes, among the next and so on.
+// The lane with the greatest gain among the first 16 / kOf lanes, among the next 16 / kOf and so
+// on.
 template <int kOf>
 void FindGreatestOfParts(const float (&gains)[16], int (&lanes)[kOf]) {
   RankedGains<16> ranked(gains);
@@ -368,7 +369,7 @@ struct LevelScale {
   float gain = 0;
 };
 
-// With the best scale for each lane's levels.
+// The gains of the lanes' levels, each lane with the scale that is best for its levels.
 template <int kScales>
 struct GainsOf {
   alignas(64) float gains[kScales];
@@ -416,8 +417,8 @@ LevelScale SearchLevelScale(const Levels<kCount>& levels, const LevelSamples& x,
   return best;
 }
 
-// The same, and then of scales around the best of the even targets and of the odd ones, `step` of
-// it apart.
+// The best of the scales magnitude / target for the given targets and of scales around the best of
+// the even targets and of the odd ones, `step` of that scale apart.
 template <int kCount, int kTargets>
 LevelScale SearchLevelScale(const Levels<kCount>& levels, const LevelSamples& x, float magnitude,
                             const float (&targets)[kTargets], float step) {

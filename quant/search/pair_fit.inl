@@ -87,13 +87,13 @@ struct NearestPoints {
   }
 
  private:
-  // With the last six bits of `mark`.
+  // An error whose last six bits are those of `mark`.
   static Floats Marked(Floats error, Ints mark) {
     return reinterpret_cast<Floats>(SelectBits(Ints{} + 63, mark, reinterpret_cast<Ints>(error)));
   }
 };
 
-// What a level adds to the error of values.
+// The error that a level adds for a value.
 inline Floats PairError(int level, Floats value, Floats weight) {
   const Floats difference = value - kPairsByLevel.levels[level];
   return weight * difference * difference;
@@ -255,7 +255,7 @@ struct PairFit {
 
   PairFit() { std::fill_n(levels, 16, 4 * 8 + 4); }  // the pair next to zero
 
-  // With a scale in units of `unit`, where that is better.
+  // Takes the scale multiple * unit, and the points nearest at that scale, where they gain more.
   void Try(const SixteenPairs& pairs, float multiple, float unit) {
     const float in_unit = multiple * unit;
     const Floats inverse = Splat(InverseOrZero(in_unit));

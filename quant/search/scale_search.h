@@ -47,22 +47,22 @@ struct BlockFit {
   int8_t codes[kSingleBlockValues];
 };
 
-// Without a minimum (m = 0). Values k * d with a half d and integer k in the range, some of which
-// are d * range.min or d * range.max, are kept exactly.
+// A shape without a minimum (m = 0). Values k * d with a half d and integer k in the range, some of
+// which are d * range.min or d * range.max, are kept exactly.
 struct ScaleShape {
   static constexpr bool kUsesImportance = true;
   CodeRange codes;
   Magnitude magnitude = Magnitude::kIgnored;
 };
 
-// Without a minimum and without a search: the largest magnitude becomes the code range.max (or
-// -range.max), and values k * d as above are kept exactly, with the same d > 0.
+// A shape without a minimum and without a search: the largest magnitude becomes the code range.max
+// (or -range.max), and values k * d as above are kept exactly, with the same d > 0.
 struct PeakShape {
   static constexpr bool kUsesImportance = false;
   CodeRange codes;
 };
 
-// With a minimum: codes are 0 .. code_max.
+// A shape with a minimum: codes are 0 .. code_max.
 struct LineShape {
   static constexpr bool kUsesImportance = true;
   int code_max;

@@ -55,8 +55,8 @@ inline constexpr int8_t kLevelPairs[32][2] = {
     {1, -10},   {1, 1},    {1, 13},    {1, 28},    {13, -40}, {13, -23}, {13, -10},  {13, 1},
     {13, 13},   {28, -63}, {28, -23},  {28, 1},    {28, 28},  {28, 47},  {47, -23},  {47, 13}};
 
-// What a format keeps of 256 values: each group of so many has a scale, an integer among `min`,
-// min + step, .. max.
+// The scales that a format keeps of 256 values: each group of group_values values has a scale, an
+// integer among `min`, min + step, .. max.
 struct GroupScales {
   int group_values;  // 16 or 32
   int min;

@@ -8,9 +8,9 @@ constexpr int kUnitsTogether = 4;
 template <int kCount, int kShiftsValue = 2>
 struct ShiftedSearch {
   static constexpr int kShifts = kShiftsValue;
-  // So many factors of a row are tried. Fewer do where stored scales are fine.
+  // The number of factors of a row that are tried. Fewer suffice where stored scales are fine.
   static constexpr int kRowUnits = kCount == 16 ? 2 : kUnitsTogether;
-  // The same of a block's d.
+  // The number of values of a block's d that are tried.
   static constexpr int kBlockUnits =
       kShifts == 2 && (kCount == 8 || kCount == 16) ? 2 : kUnitsTogether;
   static constexpr int kTargetsOfEnd = kCount == 16 ? 8 : 4;
@@ -18,7 +18,7 @@ struct ShiftedSearch {
   Levels<kCount> levels;
   float shift;
   float targets[kTargets * kShifts];  // without the shift, then the same with it
-  // The group of largest scale takes so much of the farthest multiple of d.
+  // The parts of the farthest multiple of d that the group of largest scale may take.
   float parts[kUnitsTogether];
 };
 
@@ -112,7 +112,7 @@ GroupScale SearchShiftedScale(const Search& search, const LevelSamples& x, float
   return {best.scale, lane >= Search::kTargets};
 }
 
-// What a group makes of a given unit, and the gain and the sums of that.
+// The stored scale that a group chooses for a given unit, with the gain and the sums of that scale.
 struct GroupChoice {
   int scale = 0;
   bool shifted = false;
@@ -168,8 +168,9 @@ struct StoredScales {
   }
 };
 
-// What a group makes of kUnits units: of the nearest multiples to the ideal scale those that leave
-// the greatest gain. Of four units, with the shift of the ideal scale; of one, with and without.
+// Chooses a group's stored scale for each of kUnits units: of the multiples nearest to the ideal
+// scale those that leave the greatest gain. Four units are tried with the shift of the ideal scale,
+// one unit with and without the shift.
 template <int kUnits, class Search>
 void ChooseScales(const Search& search, const GroupScales& grid, const LevelSamples& x,
                   const float (&units)[kUnits], const GroupScale& ideal, GroupChoice* choices) {
@@ -188,8 +189,8 @@ void ChooseScales(const Search& search, const GroupScales& grid, const LevelSamp
   lanes.KeepBest<kUnits>(sums, kFind, choices);
 }
 
-// The same of two groups at once, with four multiples of each of two units, or of one unit with and
-// without the shift. The choices of the first group come first.
+// Chooses the stored scales of two groups at once, with four multiples of each of two units, or of
+// one unit with and without the shift. The choices of the first group come first.
 template <int kUnits, class Search>
 void ChooseScalesOfTwo(const Search& search, const GroupScales& grid, const TwoGroups& groups,
                        const float (&units)[kUnits], const GroupScale* ideals,
@@ -210,7 +211,8 @@ void ChooseScalesOfTwo(const Search& search, const GroupScales& grid, const TwoG
   lanes.KeepBest<2 * kUnits>(sums, kFind, choices);
 }
 
-// The same, at once or one after the other. kFirstUnits: so many were tried first.
+// Chooses the stored scales of two groups, at once or one after the other. kFirstUnits is the
+// number of units that were tried first.
 template <int kFirstUnits, int kUnits, class Search>
 void ChooseOfPair(const Search& search, const GroupScales& grid, const TwoGroups& groups,
                   const float (&units)[kUnits], const GroupScale* ideals,
@@ -234,7 +236,7 @@ void StoreShifted(const ShiftedSearch<kCount, kShifts>& search, const LevelSampl
   }
 }
 
-// What the groups of a block make of kUnits values of d.
+// The stored scales that the groups of a block choose for kUnits values of d.
 template <int kUnits>
 struct ShiftedUnits {
   PackedHalf d[kUnits];

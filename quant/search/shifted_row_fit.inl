@@ -6,7 +6,7 @@
 constexpr GroupScales kScalesOfIq2Ks = {32, -16, 15, 1};
 constexpr GroupScales kScalesOfIq4Ks = {32, -127, 127, 2};
 
-// A block of a row: its values, and what its weights were divided by.
+// A block of a row: its values, and the factors that its values and weights were divided by.
 struct RowBlock {
   UnitBlock unit;
   double heaviest = 1;
@@ -19,7 +19,7 @@ struct RowBlock {
   }
 
   LevelSamples Group(int g, int count) const { return unit.Part(g * count, count); }
-  // What a factor of the row is in the block's unit.
+  // A factor of the row in the block's unit.
   float InUnit(float d) const { return static_cast<float>(double{d} / size); }
 };
 
@@ -166,7 +166,8 @@ inline ShiftedRowFit SearchIq5Ks(const float* values, const float* importance, i
   return SearchShiftedRow<FloatHead>(kSearch5, kScalesOfIq4Ks, values, importance, count);
 }
 
-// Of four codes whose bits are odd in number, the one whose other neighbour costs least gives way.
+// Makes the number of bits of four codes even: where it is odd, one code gives way to another of
+// the other parity, the one that costs least.
 inline void MakeEven(const ShiftedLevels<16>& table, const RowBlock& block, float scale,
                      bool shifted, const int (&places)[4], uint8_t* codes) {
   int bits = 0;

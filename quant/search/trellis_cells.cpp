@@ -85,7 +85,7 @@ class CellsBuilder {
     Halve(points.last(half));
   }
 
-  // The boxes of each `count` points.
+  // Writes the box of each `count` consecutive points.
   void AddBoxes(size_t count, std::vector<uint8_t>& boxes) const {
     constexpr size_t kFanout = TrellisCells::kFanout;
     constexpr int kOrder[] = {0, 2, 1, 3};

@@ -21,7 +21,7 @@ struct TrellisCells {
   // boxes, plus 128: [dims / 4][2][16][4]. The four are numbers 0, 2, 1 and 3.
   std::vector<uint8_t> cells;
   std::vector<uint8_t> leaves;
-  // Of the cells' points, as points lie.
+  // The means of the cells' points, laid out as points are.
   std::vector<int8_t> means;
   // Sixteen after sixteen, coordinates in pairs: [dims / 2][16][2].
   std::vector<int8_t> points;

@@ -7,7 +7,7 @@
 // the middle one. One search finds the points for all scales of a sign. The row's factor is the
 // best one for what was chosen.
 
-// What a format can store, and how it is searched.
+// The multiples of a row's factor that a format can store, and the settings of the search.
 struct TrellisGrid {
   std::span<const float> multiples;  // of the row's factor: what field n stands for, ascending
   float extreme;                     // the multiple that the largest scale of a row takes
@@ -35,7 +35,7 @@ inline float MiddleScale(const TrellisGrid& grid, const LevelSamples& x) {
   return grid.of_peak * std::fabs(PeakOf(x)) / grid.peak + (1 - grid.of_peak) * of_size;
 }
 
-// What a group becomes.
+// A fitted group: its stored scale, its points and their error.
 struct TrellisGroup {
   int scale = 0;
   float error = std::numeric_limits<float>::infinity();
@@ -212,8 +212,8 @@ constexpr std::array<float, 16> kMultiplesOfIq2Kt = [] {
 constexpr std::array<float, 16> kMultiplesOfIq3Kt = Ascending<0, 16>();
 constexpr std::array<float, 128> kMultiplesOfIq4Kt = Ascending<-64, 128>();
 
-// With even weights few leaves hold the nearest point; with uneven ones it lies in any of many, and
-// scales are worth trying that leave out large values of little weight.
+// Few leaves hold the nearest point where weights are even. Where they are uneven the point lies in
+// any of many leaves, and scales are worth trying that leave out large values of little weight.
 using EvenOfIq1Kt = TrellisEffort<8, 3, 2, 1, 1, 110>;
 using UnevenOfIq1Kt = TrellisEffort<8, 3, 2, 1, 1, 100>;
 using EvenOfIq2Kt = TrellisEffort<8, 3, 2, 1, 2, 105, CellDistance::kOfMean>;

@@ -66,8 +66,7 @@ struct TrellisTarget {
   float unit;
   float square = 0;  // sum_k w_k x_k^2
   int16_t weights[kDims];
-  // Of the values, and of their negatives: times weights and half the doubled base, over
-  // 2^kSquareBits.
+  // The values, and their negatives, times weights and half the doubled base, over 2^kSquareBits.
   int16_t products[2][kDims];
   // In the order of boxes: between which numbers they are at scales that boxes are near for, plus
   // 128, and roots of weights, the greatest 64.
@@ -188,8 +187,8 @@ SixteenDistances LengthsToBoxes(const TrellisTarget<kDims>& target, int sign,
   return distances;
 }
 
-// For sixteen points: the sums of w point^2, over 2^kSquareBits and less 2^15, in the lower words,
-// and of products and points.
+// The sums of sixteen points: of w point^2, over 2^kSquareBits and less 2^15, in the lower words,
+// and of products times points.
 struct PointSums {
   Words squares[kVectorsOf16];
   Ints products[kVectorsOf16];
@@ -238,7 +237,8 @@ class LeastErrors {
     }
   }
 
-  // Of `count` sixteens, as numbers in ascending order.
+  // Writes the numbers of the least of `count` sixteens of errors in ascending order; returns how
+  // many.
   int Choose(int count, int32_t* chosen) const {
     const Ints limit = Limit();
     Ints numbers = LanesFrom(0);
@@ -281,7 +281,7 @@ class LeastErrors {
 // there are two signs and misses more of the nearest points, above all where weights are uneven.
 enum class CellDistance : uint8_t { kOfBox, kOfMean };
 
-// What points are searched for, and how many of them are compared.
+// The points that are searched for, and how many of them are compared.
 template <int kPoint, int kScalesTogether, int kSignsOfScales, int kNearCells, int kNearLeaves,
           int kGivenUp, CellDistance kCellDistance = CellDistance::kOfBox>
 struct TrellisEffort {
@@ -360,7 +360,7 @@ class PointSearch {
     }
   }
 
-  // Of the vectors of one half of the group.
+  // Finds the points next to the vectors of one half of the group.
   void Find(int half, int sign, const Scales& scales, Found& found) {
     const int begin = half * kHalf;
     LeastErrors<Params::kLeaves, kMostNear> errors[kHalf];
@@ -376,7 +376,8 @@ class PointSearch {
     for (int v = begin; v < begin + kHalf; ++v) Scan(sign, v, scales, found);
   }
 
-  // Of what was found last for a sign: the point of vector v next to it in units of scale s.
+  // The point of vector v, among those that Find found last for a sign, that is nearest in units of
+  // scale s.
   int Point(const Found& found, int sign, int v, int s) const {
     const int place = found.places[v][s / kWidth][s % kWidth];
     return Leaf(sign, v, place & kPlace) * kLanes + (place >> kPlaceBits & (kLanes - 1));
@@ -385,7 +386,7 @@ class PointSearch {
  private:
   static constexpr int kMostCells = 256;
   using CellErrors = LeastErrors<Params::kCells, kMostCells / kLanes>;
-  // Of cells and leaves that are near: more are left out.
+  // Cells and leaves that are near, at most; more are left out.
   static constexpr int kMostNear = 32;
   static constexpr int kMostLeaves = 1 << kPlaceBits;
 
