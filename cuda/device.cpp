@@ -10,7 +10,7 @@
 namespace kvant::cuda {
 namespace {
 
-// Of cuda.h.
+// Constants of cuda.h.
 constexpr unsigned kNonBlockingStream = 1;
 constexpr unsigned kEventWithoutTimes = 2;
 constexpr unsigned kHostMemoryMapped = 2;  // CU_MEMHOSTALLOC_DEVICEMAP
@@ -165,7 +165,7 @@ Result<Memory> Device::Allocate(MemoryKind kind, size_t bytes) {
     void* memory = nullptr;
     KVANT_TRY(
         driver_.Check(call().mem_host_alloc(&memory, bytes, kHostMemoryMapped), "cuMemHostAlloc"));
-    // With unified addresses, which all devices here have, the device's address is the same.
+    // The device's address is the same with unified addresses, which all devices here have.
     return Memory(shared_from_this(), kind, reinterpret_cast<uintptr_t>(memory), bytes);
   }
   Address address = 0;

@@ -155,7 +155,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Fill(Stream stream, Address to, std::byte value, size_t bytes);
 
   Status Store(const StoreParams& params, Grid grid);
-  // For pieces of at most so many query vectors of a kv head. What the shape must be: CanAttend.
+  // The rows of a pass, and the plan of attention for pieces of at most `queries` query vectors of
+  // a kv head. CanAttend says what the shape must be.
   enum class Rows : uint8_t { kFew, kMany, kManyOfOneSequence };  // of many no results are merged
   AttentionPlan PlanOf(const LayerBlocks& blocks, int64_t queries, Rows rows) const;
   // Sets what params has of the plan.
@@ -216,7 +217,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Bind();  // makes the device's context the calling thread's
   Status Launch(int kernel, const Grid& grid, int threads, size_t shared_bytes, const void* params);
   Object StreamOf(Stream stream) const { return streams_[static_cast<size_t>(stream)]; }
-  // With as many blocks at a time as there is room for, one at least.
+  // The layout with as many blocks at a time as there is room for, one at least.
   SpanLayout LayoutOf(const LayerBlocks& blocks, int tiles) const;
 
   const DriverFunctions& call() const { return driver_.call(); }

@@ -9,13 +9,13 @@
 namespace kvant::cuda {
 namespace {
 
-// Of CUdevice_attribute.
+// Constants of CUdevice_attribute.
 constexpr int kMultiprocessorCount = 16;
 constexpr int kCapabilityMajor = 75;
 constexpr int kCapabilityMinor = 76;
 constexpr int kSharedBytesMax = 97;  // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 
-// Of CUresult.
+// A constant of CUresult.
 constexpr int kErrorOutOfMemory = 2;
 
 // More than any machine has; a driver that says more is not believed.

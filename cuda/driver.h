@@ -15,7 +15,7 @@
 
 namespace kvant::cuda {
 
-// What the driver tells of a device.
+// The properties of a device that the driver reports.
 struct DeviceFacts {
   std::string name;
   int major = 0;  // compute capability: 9.0 is sm_90

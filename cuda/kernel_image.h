@@ -6,8 +6,8 @@
 
 namespace kvant::cuda {
 
-// What cuModuleLoadData takes: machine code for several compute capabilities, and PTX for newer
-// ones. Empty where the build had no nvcc.
+// The image that cuModuleLoadData takes: machine code for several compute capabilities, and PTX for
+// newer ones. Empty where the build had no nvcc.
 std::span<const std::byte> KernelImage();
 
 }  // namespace kvant::cuda

@@ -31,7 +31,7 @@ namespace kvant::cuda {
 using Half = uint16_t;
 using HalfPair = uint32_t;
 
-// What one load of a thread brings.
+// The words that one load of a thread brings.
 struct alignas(8) Words2 {
   uint32_t w[2];
 };
@@ -121,7 +121,7 @@ class GpuBlock {
     *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
 #endif
   }
-  // The same for `bytes` of them, 0 or 16; the others become zeros.
+  // Copies `bytes` bytes, 0 or 16, to shared memory; the rest of the 16 bytes become zeros.
   KVANT_GPU static void CopyAhead(void* to, const void* from, int bytes) {
 #if __CUDA_ARCH__ >= 800
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -281,7 +281,7 @@ inline HalfPair Subtract(HalfPair a, HalfPair b) {
                   ToFloat(static_cast<Half>(a >> 16)) - ToFloat(static_cast<Half>(b >> 16)));
 }
 
-// The same on the host: a step is a loop over the threads [first, last).
+// A thread block on the host: a step is a loop over the threads [first, last).
 class HostBlock {
  public:
   int x, y, z;

@@ -63,11 +63,12 @@ class HopperBlock : public GpuBlock {
       Init(Empty(slot), 4 * groups);
     }
   }
-  // What was written to shared memory is there for the tensor cores once a barrier has passed.
+  // Lets the tensor cores see, once a barrier has passed, the data that this thread has written to
+  // shared memory.
   KVANT_GPU static void FenceForTensorCores() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-  // Of the producing warpgroup.
+  // A barrier of the producing warpgroup.
   KVANT_GPU static void GroupBarrier() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
   KVANT_GPU void WaitFull(int number) const {
@@ -77,9 +78,9 @@ class HopperBlock : public GpuBlock {
   KVANT_GPU void WaitEmpty(int number) const {
     Await(Empty(number % slots_), (number / slots_ & 1) ^ 1);
   }
-  // What was written needs a fence, which would make a thread wait for copies under way.
+  // Written data needs a fence, which would make a thread wait for copies under way.
   KVANT_GPU void ArriveFull(int number, Brought brought) const {
-    // Once for the copies under way, once for what was written.
+    // Arrives once for the copies under way, once for the written data.
     const uint32_t full = Full(number % slots_);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full) : "memory");
     if (brought == Brought::kWritten) FenceForTensorCores();
@@ -135,7 +136,7 @@ class HopperBlock : public GpuBlock {
     }
 #endif
   }
-  // The same, where a is in registers as for Mma.
+  // Multiplies like MultiplyShared, where a is in registers as for Mma.
   template <int kColumns>
   KVANT_GPU static void MultiplyRegisters(PerThread<float> (&c)[kColumns / 8][4],
                                           const PerThread<uint32_t> (&a)[4], const std::byte* b,

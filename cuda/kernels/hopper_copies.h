@@ -1,5 +1,6 @@
-// What a thread block of hopper.h brings to shared memory: its queries, and by one warpgroup the
-// keys and values of span after span, a tile at a time, of which codes become halves.
+// The copies that a thread block of hopper.h brings to shared memory: its queries, and by one
+// warpgroup the keys and values of span after span, a tile at a time. Codes become halves on the
+// way.
 #pragma once
 
 #include "cuda/kernels/hopper_block.h"
@@ -165,7 +166,8 @@ class HopperCopies {
 #pragma unroll
         for (int i = 0; i < kDims * kStrips / kThreads; ++i) {
           const int d = t / kStrips + i * (kThreads / kStrips);
-          // What there is not of the dimensions meets queries of zeros, and must be numbers.
+          // Dimensions that the model does not have meet queries of zeros, and must be numbers:
+          // zeros.
           if (kAllDims) {
             Block::CopyAhead(place + d * 16, at + d * 32);
           } else {
@@ -215,7 +217,7 @@ class HopperCopies {
     }
   }
 
-  // Of eight words of four codes, rows[n] is code n of each, as halves.
+  // Transposes eight words of four codes: rows[n] is code n of each word, as halves.
   KVANT_GPU static void Transpose(const Words4 (&words)[2], uint32_t bias, Words4 (&rows)[4]) {
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -230,7 +232,7 @@ class HopperCopies {
     }
   }
 
-  // What was never written meets weights of zero, and must be numbers: zeros.
+  // Positions that were never written meet weights of zero, and must be numbers: zeros.
   template <bool kAllDims, class Block>
   KVANT_GPU void BringValues(Block& block, const AttentionParams& p, const Piece& piece, int span,
                              int tile, std::byte* to) const {

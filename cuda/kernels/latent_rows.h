@@ -318,7 +318,7 @@ class LatentRows : public SpanSlots<kLatentMost, 1, 1> {
     });
   }
 
-  // What was summed up before, by the factors of the two rows of a thread.
+  // Multiplies the sums so far by the factors of the two rows of a thread.
   template <class Block>
   KVANT_GPU void Multiply(Block& block, const PerThread<float> (&factors)[2]) {
     block.Each([&](int t) {

@@ -13,14 +13,14 @@ namespace kvant::cuda {
 
 // ---- span_rows.h --------------------------------------------------------------------------------
 
-// Of a thread block, and blocks that its warps take at a time at most.
+// Threads of a thread block, and blocks that its warps take at a time at most.
 inline constexpr int kSpanThreads = 256;
 inline constexpr int kRoundMost = kSpanThreads / 32;
 // Bytes between rows of values, so that the rows that a warp reads at once lie in different banks:
 // eight of them, of positions of halves; two of codes, of four positions each.
 inline constexpr int kValuePad = 16;
 inline constexpr int kCodePad = 32;
-// Of a block: two halves for each position.
+// The factors of a block: two halves for each position.
 inline constexpr int kFactorBytes = kBlockPositions * 4;
 
 struct SpanLayout {
@@ -104,13 +104,13 @@ struct SpanHead {
   int32_t changes;  // scores are capped or biased
 };
 
-// In bytes, of a kernel for up to `dims` dimensions of keys and of values: 64, 128 or 256. What
-// there is not of them is zeros.
+// Places, in bytes, of a kernel for up to `dims` dimensions of keys and of values: 64, 128 or 256.
+// Dimensions that the model does not have are zeros.
 template <int dims>
 struct HopperLayout {
   static constexpr int kGroups = dims <= 128 ? 2 : 1;  // warpgroups that attend
   static constexpr int kQueries = 64 * kGroups;
-  // Of a thread that attends, and of one that brings.
+  // Registers of a thread that attends, and of one that brings copies.
   template <bool kCodes>
   static constexpr int kRegisters = dims > 128 ? 240
                                     : kCodes   ? 216

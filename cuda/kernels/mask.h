@@ -90,8 +90,8 @@ KVANT_GPU bool NothingToMask(const AttentionParams& p, const Piece& piece, const
          !HidesPositions(piece);
 }
 
-// The same for positions of an entry, from slot `slot` on; those of positions that a row does not
-// see become -infinity.
+// Caps, biases and hides the scores of positions of an entry, from slot `slot` on; the scores of
+// positions that a row does not see become -infinity.
 template <int kScores>
 KVANT_GPU void MaskScores(const AttentionParams& p, const Piece& piece, const Entry& entry,
                           const QueryRow (&rows)[2], int slot, float (&scores)[kScores]) {

@@ -1,5 +1,5 @@
-// What the host tells the kernels: addresses in the device's memory, and numbers. Plain data, the
-// same for the compiler of the device and of the host.
+// The parameters that the host gives the kernels: addresses in the device's memory, and numbers.
+// Plain data, laid out alike by the compiler of the device and of the host.
 //
 // A block of the cache holds, for each layer of its group: the keys of all heads, their values,
 // their key scales and their value scales, in the layout of tiles that the CPU has
@@ -57,20 +57,21 @@ struct Hidden {
   uint32_t rows;
 };
 
-// What a pass is for the layers of a group. The addresses stay the same from pass to pass, so that
-// a recorded graph stays right.
+// The tables of a pass for the layers of a group. The addresses stay the same from pass to pass, so
+// that a recorded graph stays right.
 struct PassTables {
   const int32_t* positions;  // [rows]
   const int32_t* blocks;     // [rows], the block that a row is stored in; -1: it is not stored
   const Piece* pieces;
   const Hidden* hidden;
   const Entry* entries;
-  // Of a piece with n spans n + 1 numbers: the entry that each span begins with, and entries_end.
+  // A piece with n spans has n + 1 numbers: the entry that each span begins with, and entries_end.
   const int32_t* span_entries;
 };
 
 enum class Element : int32_t { kF16, kInt8 };
-// What a query meets: the position's key, or its value and then its key (latent attention).
+// The form of a key that a query meets: the position's key, or its value and then its key (latent
+// attention).
 enum class KeyForm : int32_t { kStored, kValueFirst };
 
 // The blocks of a group as one layer sees them.

@@ -33,7 +33,7 @@ KVANT_GPU void CopyRows(Block& block, std::byte* to, int row, const std::byte* f
     }
   });
 }
-// The same for numbers that the compiler knows: no address is computed but each lane's first.
+// Copies rows whose sizes the compiler knows: no address is computed but each lane's first.
 template <int kBytes, int kRowBytes, int kRow, class Block>
 KVANT_GPU void CopyRows(Block& block, std::byte* to, const std::byte* from) {
   static_assert(kBytes % kCopyStep == 0 &&

@@ -155,7 +155,7 @@ class SpanResults {
     }
   }
 
-  // Of the spans before:
+  // The joined results of the spans before:
   PerThread<float> joined_max_[kTiles][2];
   PerThread<float> joined_total_[kTiles][2];
   PerThread<float> joined_[kTiles][kColumns][2][4];

@@ -1,5 +1,5 @@
-// What the warps of span_rows.h bring to their slots in shared memory, and multiply there;
-// latent_rows.h fills slots in its own way.
+// The blocks that the warps of span_rows.h bring to their slots in shared memory, and multiply
+// there; latent_rows.h fills slots in its own way.
 //
 // Each warp has a slot in shared memory: its lanes copy the keys of its block there, and once they
 // are read, its values. The copies of all warps are under way at the same time, and other thread
@@ -87,8 +87,8 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
     return reinterpret_cast<int32_t*>(block.shared + at_.whole);
   }
 
-  // What the values of a block's positions need: factors of codes, and which were written. `scales`
-  // are those of position `lane`.
+  // Writes the factors that the values of a block's positions need: scales of codes, or which
+  // positions were written. `scales` are those of position `lane`.
   template <class Block>
   KVANT_GPU void PutFactors(Block& block, const AttentionParams& p, const Piece& piece,
                             const Entry& entry, int place, const PerThread<float>& scales) {
@@ -168,7 +168,8 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
     });
   }
 
-  // Of 16 dimensions at a time: kSteps of them, or 0, which the compiler does not know.
+  // Adds the products of queries and keys, 16 dimensions in a step: kSteps steps, or, where kSteps
+  // is 0, a number of steps that the compiler does not know.
   template <bool kCodes, int kSteps, class Block>
   KVANT_GPU void AddSteps(Block& block, const AttentionParams& p, const std::byte* keys) {
     const int steps = kSteps > 0 ? kSteps : at_.steps;
@@ -229,7 +230,7 @@ class SpanSlots : public SpanResults<kDims, kTiles, kJoinedTiles> {
       }
     }
   }
-  // Of 16 positions, those that were not written become zeros.
+  // Sets the values of those of 16 positions that were not written to zeros.
   template <class Block>
   KVANT_GPU static void MaskValues(Block& block, const HalfPair* written,
                                    PerThread<uint32_t> (&b)[4]) {

@@ -9,8 +9,8 @@
 //
 // Within a span of latents the sums are those of latent_rows.h.
 //
-// What a row does not see has a weight of zero, adds nothing and changes no maximum. Sums of 16
-// products are those of the tensor cores: mma.sync and wgmma give the same bits.
+// A position that a row does not see has a weight of zero, adds nothing and changes no maximum.
+// Sums of 16 products are those of the tensor cores: mma.sync and wgmma give the same bits.
 #pragma once
 
 #include "cuda/kernels/layouts.h"
@@ -20,7 +20,7 @@ namespace kvant::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// What the scores of a span become, given the greatest of them.
+// The weights of the scores of a span, given the greatest score.
 KVANT_GPU float BaseOf(float max) { return max == -Infinity() ? 0.0f : MultiplyExact(max, kLog2E); }
 KVANT_GPU float WeightOf(float score, float base) {
   return Exp2(MultiplyAdd(score, kLog2E, -base));
@@ -41,8 +41,8 @@ KVANT_GPU float Join(const SpanFactors& factors, float sum, float span_sum) {
   return MultiplyAdd(sum, factors.before, MultiplyExact(span_sum, factors.now));
 }
 
-// What sums of weighted values are multiplied by, given the greatest score, the sum of weights
-// and a sink's score. A row that sees nothing has zeros.
+// The factor of sums of weighted values, given the greatest score, the sum of weights and a sink's
+// score. A row that sees nothing has zeros.
 KVANT_GPU float Share(float max, float total, float sink) {
   if (total == 0.0f) return 0.0f;
   if (sink == -Infinity()) return 1.0f / total;
@@ -92,7 +92,7 @@ KVANT_GPU const Piece& PieceOf(const PassTables& tables, int pieces, int row) {
   return tables.pieces[low];
 }
 
-// What threads of MergeSpans share.
+// The memory that the threads of MergeSpans share.
 struct MergeMemory {
   float* sums;      // [kMergedSpans][kMergedDims]
   float* most;      // [kMergedSpans], greatest scores of spans
@@ -114,7 +114,7 @@ KVANT_GPU void LoadSpans(Block& block, const MergeParams& p, const float* partia
                          const MergeMemory& memory) {
   const int size = kPartialHead + p.v_dim;
   block.Each([&](int t) {
-    // Of a span in which the row sees nothing the sums change nothing.
+    // A span in which the row sees nothing does not change the sums.
     if (t < count) {
       const Words2 head = Block::Load8(reinterpret_cast<const std::byte*>(partials + t * size));
       const float seen = AsFloat(head.w[1]);

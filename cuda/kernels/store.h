@@ -18,7 +18,7 @@ KVANT_GPU float ClampToHalf(float value) {
 }
 KVANT_GPU Half ToFiniteHalf(float value) { return ToHalf(ClampToHalf(value)); }
 
-// What a warp makes of a vector whose numbers are quantized.
+// The scale of a vector that a warp quantizes, and the scale's inverse.
 struct CodeScale {
   float scale;
   float inverse;
@@ -37,7 +37,7 @@ KVANT_GPU float MostOf(const float* vector, int dim, int first) {
   float most = 0.0f;
   for (int d = first; d < dim; d += 32) {
     const float magnitude = vector[d] < 0.0f ? -vector[d] : vector[d];
-    // What is not a number must not vanish in the comparison.
+    // A number that is not finite must not vanish in the comparison.
     most = IsFinite(magnitude) ? Greater(most, magnitude) : Infinity();
   }
   return most;
