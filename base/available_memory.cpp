@@ -43,7 +43,7 @@ std::optional<uint64_t> NumberAfter(const std::string& path, std::string_view na
   return std::nullopt;
 }
 
-// What a group has left of its limit.
+// The bytes that a group may still take under its limit.
 uint64_t LeftInGroup(const std::string& folder, const GroupFiles& files) {
   std::string word;
   std::ifstream(folder + std::string(files.limit)) >> word;
@@ -55,8 +55,8 @@ uint64_t LeftInGroup(const std::string& folder, const GroupFiles& files) {
   return *limit - std::min(*limit, used);
 }
 
-// The same of a group and all groups that it is in. In a container the groups that the file names
-// may be out of sight; the container's own is then the root.
+// The bytes that a group and all groups around it may still take. In a container the groups that
+// the file names may be out of sight; the container's own group is then the root.
 uint64_t LeftInGroups(const std::string& root, std::string group, const GroupFiles& files) {
   const std::string folder = root + std::string(files.folder);
   uint64_t left = LeftInGroup(folder, files);

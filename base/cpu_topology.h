@@ -59,7 +59,7 @@ class CpuMask {
 std::vector<int> UsableCpus();
 
 CpuTopology ReadCpuTopology(const std::filesystem::path& sys, std::span<const int> usable);
-// Of this machine and process.
+// The topology of this machine, as far as this process may use it.
 CpuTopology ThisCpuTopology();
 
 // The node of the CPU on which the caller runs.

@@ -163,8 +163,8 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access,
     madvise(address, size, MADV_HUGEPAGE);
     KVANT_TRY(ReadAll(file.fd, mapped.data_, size, path, progress));
   } else {
-    // What is read from the disk now comes in pages of 2 MiB, where the file system can do that:
-    // faster, and later reads of the weights miss the page tables less often.
+    // Data that is read from the disk from now on comes in pages of 2 MiB, where the file system
+    // can do that: this is faster, and later reads of the weights miss the page tables less often.
     madvise(address, size, MADV_HUGEPAGE);
     Remember(mapped.data_, size, path);
   }

@@ -1,6 +1,7 @@
-// What the library's own code adds to Status and Result (include/kvant/result.h): errors from a
-// format. The message names the file, tensor, key or flag, what was expected and what was found, in
-// one line. KVANT_CHECK (base/check.h) is for our own bugs only and is never reachable from input.
+// Errors from a format, which the library's own code adds to Status and Result
+// (include/kvant/result.h). The message names the file, tensor, key or flag, what was expected and
+// what was found, in one line. KVANT_CHECK (base/check.h) is for our own bugs only and is never
+// reachable from input.
 #pragma once
 
 #include <fmt/core.h>

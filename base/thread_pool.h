@@ -13,8 +13,8 @@
 // does not run delays the others only while it is in the midst of a share. Each thread first takes
 // the shares that it owns, the same ones in every phase, then what others have not begun.
 //
-// What a body or a step between phases throws ends on the calling thread, when all members are
-// done; the first one counts. A body that waits at a Barrier must not throw before it.
+// An exception that a body or a step between phases throws ends on the calling thread, when all
+// members are done; the first one counts. A body that waits at a Barrier must not throw before it.
 //
 // Thread-safety: Run must not be called from two threads at once, nor from inside a body.
 #pragma once
@@ -34,8 +34,8 @@ namespace kvant {
 
 class ThreadPool {
  public:
-  // What a body is told. In Run `index` is a member of the team, one of `count` members; in
-  // RunPhases it is the share of the phase that the body computes, one of `count` shares.
+  // The facts that a body is told. In Run `index` is a member of the team, one of `count` members;
+  // in RunPhases it is the share of the phase that the body computes, one of `count` shares.
   struct Member {
     ThreadPool* pool;
     int index;  // 0 <= index < count
@@ -64,7 +64,7 @@ class ThreadPool {
   // Runs body(context, member) on every member and returns when all have finished.
   void Run(Body body, void* context);
 
-  // The same for a callable object; nothing is allocated.
+  // Runs a callable object on every member; nothing is allocated.
   template <class Callable>
   void Run(Callable&& callable) {
     Run(&Call<std::remove_reference_t<Callable>>, Address(callable));
@@ -82,7 +82,7 @@ class ThreadPool {
     RunPhases(&Calls::Next, &Calls::Body, &calls);
   }
 
-  // The same for body(phase, member) and phases [0, phases), with nothing between them.
+  // Runs body(phase, member) for phases [0, phases), with nothing between them.
   template <class Callable>
   void RunPhases(int64_t phases, Callable&& body) {
     int64_t phase = -1;
@@ -161,7 +161,7 @@ class ThreadPool {
   std::vector<OwnShares> owned_;  // by thread
   Counter done_;                  // shares of the open phase
 
-  // What idle workers watch: 2 * phase, + 1 while no phase is open; changed by Run too.
+  // Idle workers watch this state: 2 * phase, + 1 while no phase is open; changed by Run too.
   Counter state_;
 };
 

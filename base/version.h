@@ -1,4 +1,4 @@
-// What this build is: version, commit, compiler and the libraries it was built with.
+// The version of this build: version, commit, compiler and the libraries it was built with.
 //
 // Generated from base/version.cpp.in by CMake. The commit is the one that was checked out when the
 // library was built ("unknown" outside a git checkout); uncommitted changes do not show in it.

@@ -85,8 +85,8 @@ struct GgufTensor {
   int n_dims = 0;
   int64_t dims[kGgufDimsMax] = {1, 1, 1, 1};  // dims[0] is the contiguous one (columns)
   const std::byte* data = nullptr;  // into the mapping of its shard, all size_bytes readable
-  // Of a type whose size is unknown, up to the next tensor, or to the end of the file: padding
-  // counts then.
+  // Bytes of the tensor. A tensor whose type has an unknown size reaches up to the next tensor, or
+  // to the end of the file: padding counts then.
   uint64_t size_bytes = 0;
   int shard = 0;  // which file of a split model
 
@@ -98,8 +98,8 @@ struct GgufTensor {
 // The type of a tensor for people: "Q4_K", "I32", or "type 99" where only the number is known.
 std::string TensorTypeName(const GgufTensor& tensor);
 
-// What to do with a file in which kvant cannot read the type of a tensor, so that its `format` is
-// null.
+// The treatment of a file in which kvant cannot read the type of a tensor, so that the tensor's
+// `format` is null.
 enum class UnreadableTensors : uint8_t {
   kRefused,  // kNotSupported, with the tensor and its type: for whoever computes with tensors
   kListed,   // for whoever lists tensors or copies their bytes
@@ -158,8 +158,9 @@ class GgufFile {
   // The tensors whose rows lay interleaved in the file.
   const UnpackedTensors& unpacked() const;
 
-  // The same file once more, whose tensors can be replaced apart from these. Both use the same
-  // mappings and unpacked rows, which last as long as one of them.
+  // Returns an object for the same file whose tensors can be replaced apart from the tensors of
+  // this one. Both use the same mappings and unpacked rows, which last as long as one of the
+  // objects.
   GgufFile Share() const;
 
   // Gives a tensor another format and other bytes, which belong to this object from then on. The

@@ -1,5 +1,5 @@
-// What the reader demands of a GGUF file and the writer therefore checks before it writes one:
-// lengths of names and the sizes of tensors.
+// The limits of a GGUF file that the reader demands and the writer therefore checks before it
+// writes one: lengths of names and the sizes of tensors.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ constexpr uint32_t kVersionMax = 3;
 constexpr uint64_t kMetadataBytesMin = 8 + 1 + 4 + 1;
 constexpr uint64_t kTensorInfoBytesMin = 8 + 1 + 4 + 0 + 4 + 8;
 
-// Of tensors whose type is unknown. The smallest known type has 7 values per byte.
+// The limit for tensors whose type is unknown. The smallest known type has 7 values per byte.
 constexpr int64_t kValuesPerByteMax = 64;
 
 class GgufParser {

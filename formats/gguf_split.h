@@ -43,8 +43,7 @@ std::optional<SplitName> ParseSplitName(std::string_view path);
 // "prefix-00002-of-00005.gguf" for number 1 of 5.
 std::string SplitPath(std::string_view prefix, uint32_t number, uint32_t count);
 
-// What a shard says about the model it belongs to. A file without split.count is whole: shard 0
-// of 1.
+// The place of a shard in its model. A file without split.count is whole: shard 0 of 1.
 struct SplitInfo {
   uint32_t number = 0;
   uint32_t count = 1;

@@ -30,8 +30,8 @@ Result<HashManifest> ParseHashManifest(std::string_view text, const std::string&
 // One line of a manifest, ended.
 std::string HashManifestLine(uint64_t hash, std::string_view name);
 
-// What a check found; everything is as the manifest says if all are empty and model_differs is
-// false.
+// The differences that a check found; everything is as the manifest says if all are empty and
+// model_differs is false.
 struct HashComparison {
   std::vector<std::string> differing;  // tensors with another hash
   std::vector<std::string> missing;    // in the manifest but not in the model

@@ -63,7 +63,7 @@ enum class ImatrixForm : uint8_t { kDat, kGguf };
 
 Result<Imatrix> ReadImatrix(const std::string& path);
 
-// The same from memory; `name` is used in messages.
+// Parses a matrix from memory; `name` is used in messages.
 Result<Imatrix> ParseImatrix(std::span<const std::byte> bytes, const std::string& name);
 
 // The file appears whole or not at all. Entries without any row are left out; the dat form gives

@@ -25,8 +25,9 @@ inline constexpr int kJsonDepthMax = 64;
 // UTF-8, for a key that occurs twice in an object, and for nesting beyond kJsonDepthMax.
 Result<Json> ParseJson(std::string_view text, const std::string& file);
 
-// The same for a whole file of at most `bytes_max` bytes, in which there may be Infinity and NaN as
-// Python writes them: the first is read as the largest float, the second as null.
+// Parses a whole file as ParseJson does. The file has at most `bytes_max` bytes and may have
+// Infinity and NaN as Python writes them: the first is read as the largest float, the second as
+// null.
 Result<Json> ReadJson(const std::string& path, uint64_t bytes_max);
 
 // A member of an object, or the alternative if there is none of that type. `object` may be any

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
-// The same limit as for the header of a file: both have one entry per tensor.
+// The limit of a file's header holds for the index too: both have one entry per tensor.
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
 std::string PathIn(const std::string& folder, std::string_view name) {

@@ -29,8 +29,9 @@ struct BatchRequest {
   int32_t samples = 1;
   // Replaces BatchOptions::sampling for this request.
   std::optional<SamplingOptions> sampling = {};
-  // Of encoder-decoders: what is read before the prompt, which is the beginning of what is written.
-  // It is encoded once for all samples. One of both is empty.
+  // For encoder-decoders: the source that the encoder reads, as tokens or as frames; one of the two
+  // is empty. The prompt is then the beginning of the generated text. The source is encoded once
+  // for all samples.
   std::vector<TokenId> source = {};
   std::vector<float> frames = {};
 };

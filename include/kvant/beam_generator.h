@@ -41,10 +41,10 @@ struct BeamGenerateOptions {
   // Where there is one prompt only: a sequence that holds its beginning, all but its last token at
   // most. Beams begin as forks of it, and it stays as it is; there must be room beside it.
   std::optional<SequenceId> beginning = {};
-  // Of encoder-decoders: what is read before each of the prompts, which are beginnings of what is
-  // written. Equal sources are encoded once.
+  // For encoder-decoders: the source of each prompt. The prompts are beginnings of the generated
+  // texts. Equal sources are encoded once.
   std::span<const std::vector<TokenId>> sources = {};
-  // The same of encoders that read frames of features (Runner::EncodeFrames).
+  // The sources of encoders that read frames of features (Runner::EncodeFrames).
   std::span<const std::vector<float>> frames = {};
 };
 

@@ -2,8 +2,8 @@
 // filters of sampling, in the order of include/kvant/beam_options.h.
 //
 // NaN counts as -infinity, +infinity as the largest number; a token at -infinity cannot be chosen.
-// The same logits and text give the same bits on every machine. Nothing is allocated after
-// creation. Thread-safety: one thread at a time per object.
+// Equal logits and texts give equal bits on every machine. Nothing is allocated after creation.
+// Thread-safety: one thread at a time per object.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct BeamText {
 
 class BeamLogProbs {
  public:
-  // For options that CheckBeamOptions has passed.
+  // The options must have passed CheckBeamOptions.
   BeamLogProbs(const BeamOptions& options, int32_t vocab_size);
 
   // Whether Process looks at the tokens of a text at all.

@@ -55,10 +55,10 @@ struct BeamOptions {
   int64_t max_new_tokens = 20;
   int64_t max_length = 0;  // above 0: instead of max_new_tokens; counts the prompt, too
 
-  // What changes the probabilities of the next token, in this order, which is Hugging Face's. Acts
-  // on log-probabilities, not normalized again, for hf with several beams; on logits, before the
-  // softmax, for hf with one beam, which is its greedy search, and for the others, as each of these
-  // programs does.
+  // Processors change the probabilities of the next token, in the order of the fields below, which
+  // is Hugging Face's. For hf with several beams they act on log-probabilities, which are not
+  // normalized again. For hf with one beam, which is its greedy search, and for the other programs
+  // they act on logits before the softmax, as each program does.
   float repetition_penalty = 1.0f;  // of tokens of the prompt or the beam: values above 0 are
                                     // divided by it, others multiplied
   int32_t no_repeat_ngram = 0;      // no n-gram of this length occurs twice; 0: off

@@ -58,7 +58,7 @@ class BeamSearch {
 
   // The rows that the next Step expects: 1 after Start, 0 once done.
   int64_t rows() const { return done_ ? 0 : rows_; }
-  // Of each live beam after a step: the row of that step which it continues, and its token.
+  // The row of the step that each live beam continues, and the token of each live beam.
   std::span<const int32_t> parents() const { return parents_; }
   std::span<const TokenId> tokens() const { return tokens_; }
   bool done() const { return done_; }

@@ -59,7 +59,7 @@ class ChatTemplate {
   static Result<ChatTemplate> Named(const Model& model, const std::string& name_or_path);
   static std::vector<std::string_view> BuiltInNames();
 
-  // The same for a vocabulary without a model. `tokenizer` must outlive the template.
+  // Templates for a vocabulary without a model. `tokenizer` must outlive the template.
   static Result<ChatTemplate> Parse(const Tokenizer& tokenizer, const std::string& name,
                                     std::string_view source);
   static Result<ChatTemplate> OfFile(const formats::GgufFile& file, const Tokenizer& tokenizer);
@@ -75,7 +75,7 @@ class ChatTemplate {
                              const ChatRenderOptions& options = {}) const;
   Result<ChatText> RenderText(std::span<const ChatMessage> messages,
                               const ChatRenderOptions& options = {}) const;
-  // The same for a JSON array of messages with any members (tool_calls, content in parts ...).
+  // Renders a JSON array of messages with any members (tool_calls, content in parts ...).
   Result<ChatText> RenderJson(std::string_view messages,
                               const ChatRenderOptions& options = {}) const;
 

@@ -76,7 +76,8 @@ KVANT_API void kvant_set_log(kvant_log_function function, void* user);
 
 // ---- Models ------------------------------------------------------------------------------------
 
-// Of what is done in pieces: how much of it is done. Other than 0 ends it.
+// Called while a piece of work goes on, with how much of it is done. A result other than 0 ends the
+// work.
 typedef int32_t (*kvant_progress_function)(void* user, int64_t done, int64_t total);
 
 typedef struct kvant_model_options {
@@ -182,7 +183,7 @@ KVANT_API void kvant_text_stream_free(kvant_text_stream* stream);
 KVANT_API kvant_status kvant_text_stream_push(kvant_text_stream* stream, kvant_token token,
                                               const char** piece, size_t* size,
                                               kvant_stream_state* state);
-// What was held back.
+// The bytes that the stream has held back.
 KVANT_API kvant_status kvant_text_stream_finish(kvant_text_stream* stream, const char** piece,
                                                 size_t* size);
 

@@ -43,12 +43,13 @@ typedef struct kvant_sampling_options {
 } kvant_sampling_options;
 
 KVANT_API kvant_status kvant_sampling_options_default(kvant_sampling_options* options, size_t size);
-// The same with what the model's file recommends. `samplers` is valid as long as the model.
+// The default options with the values that the model's file recommends. `samplers` is valid as long
+// as the model.
 KVANT_API kvant_status kvant_sampling_options_of_model(const kvant_model* model,
                                                        kvant_sampling_options* options,
                                                        size_t size);
-// For rows of vocab_size logits. The tokenizer is for DRY's breakers and for the tokens that it
-// says are never to be generated; it may be NULL, and so may the options.
+// A sampler takes rows of vocab_size logits. The tokenizer is for DRY's breakers and for the tokens
+// that it says are never to be generated; it may be NULL, and so may the options.
 KVANT_API kvant_status kvant_sampler_new(const kvant_tokenizer* tokenizer, int32_t vocab_size,
                                          const kvant_sampling_options* options,
                                          kvant_sampler** sampler);
@@ -204,8 +205,8 @@ typedef struct kvant_hypothesis {
 } kvant_hypothesis;
 
 KVANT_API kvant_status kvant_beam_options_default(kvant_beam_options* options, size_t size);
-// The same with what the model's file asks for, and its end tokens. Arrays are valid as long as the
-// model.
+// The default options with the values that the model's file asks for, and its end tokens. Arrays
+// are valid as long as the model.
 KVANT_API kvant_status kvant_beam_options_of_model(const kvant_model* model,
                                                    kvant_beam_options* options, size_t size);
 
@@ -219,12 +220,12 @@ KVANT_API kvant_status kvant_beam_search_start(kvant_beam_search* search, const 
                                                size_t count);
 KVANT_API kvant_status kvant_beam_search_step(kvant_beam_search* search, const float* const* rows,
                                               size_t count, size_t vocab);
-// The same with the logits that sequences keep.
+// Makes a step with the logits that sequences keep.
 KVANT_API kvant_status kvant_beam_search_step_of(kvant_beam_search* search, kvant_runner* runner,
                                                  const kvant_sequence* sequences, size_t count);
 // The rows that the next step expects; 0 once the search is done.
 KVANT_API size_t kvant_beam_search_rows(const kvant_beam_search* search);
-// Of each live beam: the row that it continues, and its token; valid until the next step.
+// The row that each live beam continues, and its token; valid until the next step.
 KVANT_API const int32_t* kvant_beam_search_parents(const kvant_beam_search* search, size_t* count);
 KVANT_API const kvant_token* kvant_beam_search_tokens(const kvant_beam_search* search,
                                                       size_t* count);

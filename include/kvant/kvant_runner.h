@@ -15,8 +15,9 @@ extern "C" {
 
 typedef enum kvant_kv_type { KVANT_F32 = 0, KVANT_F16 = 1, KVANT_Q8 = 2 } kvant_kv_type;
 
-// What a CUDA device computes (SessionOptions::offload), and where keys and values of offloaded
-// layers lie: there as far as it has room, there or not at all, or in the host's memory.
+// The parts that a CUDA device computes (SessionOptions::offload), and the memory for keys and
+// values of offloaded layers: the device's as far as it has room, the device's for all of them, or
+// the host's.
 typedef enum kvant_offload { KVANT_OFFLOAD_NONE = 0, KVANT_OFFLOAD_ATTENTION = 1 } kvant_offload;
 typedef enum kvant_kv_device {
   KVANT_KV_DEVICE_AUTO = 0,
@@ -79,7 +80,7 @@ typedef struct kvant_runner_stats {
 } kvant_runner_stats;
 
 KVANT_API kvant_status kvant_runner_options_default(kvant_runner_options* options, size_t size);
-// What a runner will take, before anything is reserved.
+// The memory that a runner will take, before anything is reserved.
 KVANT_API kvant_status kvant_plan_memory(const kvant_model* model,
                                          const kvant_runner_options* options,
                                          kvant_memory_plan* plan);
@@ -112,18 +113,19 @@ KVANT_API int64_t kvant_sequence_length(const kvant_runner* runner, kvant_sequen
 // NULL if there are none. Valid until a call that changes the sequence, and so are logits.
 KVANT_API const kvant_token* kvant_sequence_tokens(const kvant_runner* runner,
                                                    kvant_sequence sequence, size_t* count);
-// Of the last token, [vocab]. NULL before the first step, and after a rewind, a prune or an import
-// until kvant_sequence_compute_logits().
+// The logits of the last token, [vocab]. NULL before the first step, and after a rewind, a prune or
+// an import until kvant_sequence_compute_logits().
 KVANT_API const float* kvant_sequence_logits(const kvant_runner* runner, kvant_sequence sequence,
                                              size_t* count);
-// The same into memory of the caller, [count]; KVANT_INVALID where there are none or not so many.
+// Copies the logits into memory of the caller, [count]; KVANT_INVALID where there are no logits or
+// not so many.
 KVANT_API kvant_status kvant_sequence_copy_logits(const kvant_runner* runner,
                                                   kvant_sequence sequence, float* logits,
                                                   size_t count);
 KVANT_API kvant_status kvant_sequence_append(kvant_runner* runner, kvant_sequence sequence,
                                              const kvant_token* tokens, size_t count);
-// The same in passes, after each of which it tells how many of the tokens are done; what is not 0
-// ends it with KVANT_CANCELLED.
+// Appends tokens in passes; after each pass `progress` gets the number of tokens that are done. A
+// result other than 0 ends the call with KVANT_CANCELLED.
 KVANT_API kvant_status kvant_sequence_append_telling(kvant_runner* runner, kvant_sequence sequence,
                                                      const kvant_token* tokens, size_t count,
                                                      kvant_progress_function progress, void* user);
@@ -137,7 +139,7 @@ KVANT_API kvant_status kvant_sequence_reuse_prefix(kvant_runner* runner, kvant_s
                                                    int64_t* reused);
 KVANT_API kvant_status kvant_sequence_fork(kvant_runner* runner, kvant_sequence sequence,
                                            kvant_sequence* copy);
-// For all i at once: sequences[i] becomes what sequences[parents[i]] was.
+// All i at once: sequences[i] becomes what sequences[parents[i]] was.
 KVANT_API kvant_status kvant_sequence_reorder(kvant_runner* runner, const kvant_sequence* sequences,
                                               const int32_t* parents, size_t count);
 // Keeps the first `length` tokens, as if no more had been processed. What a window has dropped is
@@ -250,7 +252,8 @@ typedef int32_t (*kvant_encoded_function)(void* user, const float* rows, size_t 
 KVANT_API kvant_status kvant_source_new(kvant_runner* runner, const kvant_token* tokens,
                                         size_t count, kvant_encoded_function rows, void* user,
                                         kvant_source* source);
-// The same of frames of sound, [frame_bins][frames] numbers, see kvant_model_info.
+// Encodes frames of sound, [frame_bins][frames] values (see kvant_model_info), as
+// kvant_source_new() does tokens.
 KVANT_API kvant_status kvant_source_new_of_frames(kvant_runner* runner, const float* frames,
                                                   size_t count, kvant_encoded_function rows,
                                                   void* user, kvant_source* source);

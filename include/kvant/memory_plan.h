@@ -20,7 +20,7 @@ struct MemoryPlan {
     int64_t rows = 0;              // most positions that one sequence holds
     uint64_t bytes = 0;            // of one sequence
     uint64_t bytes_per_token = 0;  // of all layers of the group
-    // Of recurrent layers, which have none of the above but bytes: the most states that one
+    // Recurrent layers have none of the above but bytes. They have the most states that one
     // sequence holds (the present one, the next one and checkpoints), and the bytes of one state in
     // all layers of the group.
     int64_t states = 0;
@@ -36,12 +36,13 @@ struct MemoryPlan {
   // Buffers while a source of the greatest length is encoded, which are given back then; its keys
   // and values are among the groups.
   uint64_t encoder = 0;
-  // Of `kv`, what lies in a device's memory, if it has room for all layers that are offloaded.
+  // The part of `kv` that lies in a device's memory, if it has room for all layers that are
+  // offloaded.
   uint64_t kv_on_device = 0;
   // All that is taken of a device's memory, at once: pools of blocks, and buffers.
   uint64_t device = 0;
   std::vector<Group> groups;
-  // Of the host's memory.
+  // The bytes of the host's memory.
   uint64_t total() const { return weights + kv - kv_on_device + activations + logits + encoder; }
 };
 

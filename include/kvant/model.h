@@ -62,16 +62,17 @@ class Model {
   // the list of known ones; kCorrupt for missing tensors, wrong shapes or contradicting metadata.
   static Result<std::shared_ptr<const Model>> Open(const std::string& path,
                                                    const ModelOptions& options = {});
-  // The same of a file that is open already, in whatever way: `access` and `progress` have no
-  // effect.
+  // Creates a model from a file that is open already, in whatever way: `access` and `progress` have
+  // no effect. Errors are those of Open.
   static Result<std::shared_ptr<const Model>> Create(formats::GgufFile&& file,
                                                      const ModelOptions& options = {});
   ~Model();
 
   const formats::GgufFile& file() const { return *file_; }
-  // Of the texts that the model writes, and of those that it reads where there is no encoder.
+  // The tokenizer of the texts that the model writes, and of those that it reads where there is no
+  // encoder.
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  // Of the sources of an encoder; in most models it is the same.
+  // The tokenizer of the sources of an encoder; in most models tokenizer() serves both.
   const Tokenizer& source_tokenizer() const {
     return source_tokenizer_ == nullptr ? *tokenizer_ : *source_tokenizer_;
   }
@@ -87,8 +88,8 @@ class Model {
   int32_t source_vocab_size() const;
   // Positions of a source, at most; 0 for models without an encoder.
   int64_t source_length() const;
-  // What the encoder reads instead of tokens, as Whisper's reads frames of sound
-  // (Runner::EncodeFrames); nothing for others.
+  // The frames that the encoder reads instead of tokens, as Whisper's reads frames of sound
+  // (Runner::EncodeFrames); nothing for other models.
   std::optional<FrameShape> frame_shape() const;
   // An encoder alone gives rows (SourceOptions::rows) and writes no text.
   bool has_decoder() const;
@@ -103,7 +104,7 @@ class Model {
   // How the model's file asks for its texts to be searched (ARCHITECTURE.generation.*), with the
   // model's end tokens. kCorrupt, with the key, if what the file asks for makes no sense.
   Result<BeamOptions> DefaultSearch() const;
-  // What the cache holds keys and values of, or states, for all plans.
+  // The cache layers for all plans: keys and values, or states.
   std::span<const graph::CacheLayer> cache_layers() const;
   const cpu::KernelTable& kernels() const { return *kernels_; }
   const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }

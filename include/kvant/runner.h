@@ -94,8 +94,8 @@ struct RunnerStats {
   uint64_t encoder_passes = 0;  // sources that were encoded
   int64_t sequences = 0;        // alive
   int64_t snapshots = 0;
-  // Of an offload (SessionOptions::offload): layers that a device attends for, bytes over the bus,
-  // and attentions of few rows, those of them that were one launch of a recorded graph, and
+  // The figures of an offload (SessionOptions::offload): layers that a device attends for, bytes
+  // over the bus, attentions of few rows, how many of them were one launch of a recorded graph, and
   // attentions of many rows.
   int64_t offloaded_layers = 0;
   uint64_t bytes_to_device = 0;
@@ -103,8 +103,8 @@ struct RunnerStats {
   uint64_t device_calls_few = 0;
   uint64_t device_calls_replayed = 0;
   uint64_t device_calls_many = 0;
-  // Of a placement on several nodes (ThreadPlacement::numa): pages of weights, and those that lie
-  // on the node where they are read.
+  // The figures of a placement on several nodes (ThreadPlacement::numa): pages of weights, and how
+  // many of them lie on the node where they are read.
   uint64_t weight_pages = 0;
   uint64_t weight_pages_placed = 0;
   std::vector<KvGroupStats> groups;
@@ -144,10 +144,10 @@ class Runner final : public SequenceHost {
   // kept until its memory is needed. kInvalid for a model without an encoder; kContextFull for more
   // tokens than the encoder reads; kOutOfMemory if SessionOptions::sequences sources are in use.
   Result<SourceId> Encode(std::span<const TokenId> tokens, const SourceOptions& options = {});
-  // The same of frames of features, [bins][frames], as many as Model::frame_shape says, of which
-  // the encoder makes a position of every two. kInvalid for another number, for one that is no
-  // number or infinite, and where the encoder reads tokens; Encode is kInvalid where it reads
-  // frames.
+  // Encodes frames of features, [bins][frames], as Encode does tokens; there are as many as
+  // Model::frame_shape says, and the encoder makes a position of every two frames. kInvalid for
+  // another number of frames, for a value that is NaN or infinite, and where the encoder reads
+  // tokens; Encode is kInvalid where it reads frames.
   Result<SourceId> EncodeFrames(std::span<const float> frames, const SourceOptions& options = {});
   Status FreeSource(SourceId source);
   // Creates an empty sequence of this source. A sequence of an encoder-decoder needs one before its
@@ -156,7 +156,8 @@ class Runner final : public SequenceHost {
   // All three: the sequence alone refers to the source afterwards.
   Result<SequenceId> NewSequenceOf(std::span<const TokenId> source) override;
   Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames) override;
-  // What the source of a sequence was made from; empty where it is none of these, or there is none.
+  // The tokens or frames that a sequence's source was made from; empty where the source was made
+  // from the other, or there is no source.
   std::span<const TokenId> source_tokens(SequenceId sequence) const;
   std::span<const float> source_frames(SequenceId sequence) const;
   // Gives an empty sequence another source. kInvalid for one that has tokens.
@@ -195,7 +196,7 @@ class Runner final : public SequenceHost {
   // Creates a sequence with the same tokens and logits.
   Result<SequenceId> Fork(SequenceId sequence) override;
 
-  // For all i at once: sequences[i] becomes what sequences[parents[i]] was.
+  // All i at once: sequences[i] becomes what sequences[parents[i]] was.
   Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents) override;
 
   // Keeps the first `length` tokens: the state is as if no more had been processed. Windows hold
@@ -226,8 +227,9 @@ class Runner final : public SequenceHost {
 
   // Saves sequences so that a later process continues them with the same bits; blocks that they
   // share are saved once (format: engine/kv/session_file.h). The file appears whole or not at all.
-  // Of a sequence's source the encoder's input is saved, and the keys and values that the decoder
-  // made of it unless the options leave them out: then loading encodes it again, to the same bits.
+  // The file has the encoder's input of a sequence's source, and the keys and values that the
+  // decoder made of the source unless the options leave them out: then loading encodes the source
+  // again, to the same bits.
   Status Save(const std::string& path, std::span<const SequenceId> sequences,
               const SaveOptions& options = {}) const;
   // Creates sequences, in the order in which they were saved. kCorrupt for a damaged file,

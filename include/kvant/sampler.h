@@ -8,10 +8,10 @@
 // takes the likeliest token, after the penalties, DRY and XTC; the filters do not matter then.
 // A token whose logit is -infinity is no candidate: it is not counted where candidates are.
 //
-// The same logits, options, seed and accepted tokens give the same token on any machine:
-// probabilities are integers of 40 fractional bits computed with engine/generate/portable_math.h,
-// so that sums do not depend on their order; ties go to the lower token id; random numbers are
-// those of include/kvant/random.h.
+// Equal logits, options, seed and accepted tokens give the same token on any machine: probabilities
+// are integers of 40 fractional bits computed with engine/generate/portable_math.h, so that sums do
+// not depend on their order; ties go to the lower token id; random numbers are those of
+// include/kvant/random.h.
 //
 // Thread-safety: one thread at a time per object. After the first calls Sample allocates nothing,
 // DRY apart.

@@ -7,12 +7,12 @@
 // a request gets (PromptCut). Where memory is full, guesses are dropped first; then the request
 // that came last waits, and is computed again from its tokens when another has ended.
 //
-// What is computed again has the bits of the first time, in the same cut. With known prefixes
-// (SessionOptions::prefix_cache) there is one exception, which SessionOptions::strict excludes:
-// where blocks of the request's prefix were given up while it waited, they are computed in long
-// pieces, or in a short one if the prefix is shorter. That gives the bits that they had if it is
-// how the sequence that made them known came by them; a prefix from a short prompt or from
-// generated tokens may differ in its last bits.
+// A request that is computed again has the bits of the first time, in the same cut. With known
+// prefixes (SessionOptions::prefix_cache) there is one exception, which SessionOptions::strict
+// excludes. Where blocks of the request's prefix were given up while it waited, they are computed
+// in long pieces, or in a short one if the prefix is shorter. The bits are those of before if the
+// sequence that made the blocks known computed them in such pieces; a prefix from a short prompt or
+// from generated tokens may differ in its last bits.
 //
 // Thread-safety: one thread; only the cancel flag may be set by others.
 #pragma once
@@ -42,8 +42,8 @@ struct Service {
   int64_t prompt_piece = 0;
 };
 
-// What the scheduler asks of a request. An error that a function returns ends the request with it;
-// kCancelled ends the round.
+// The interface between the scheduler and a request. An error that a function returns ends the
+// request with it; kCancelled ends the round.
 class Request {
  public:
   enum class State : uint8_t {
@@ -63,9 +63,9 @@ class Request {
   // The most sequences that it holds at the same time.
   virtual int64_t sequences() const { return 1; }
   virtual std::span<const TokenId> prompt() const = 0;
-  // Where an encoder reads a text before the prompt: that text. Empty: there is none.
+  // The text that an encoder reads before the prompt. Empty: there is none.
   virtual std::span<const TokenId> source() const { return {}; }
-  // The same of an encoder that reads frames of features.
+  // The frames of features that an encoder reads before the prompt. Empty: there are none.
   virtual std::span<const float> frames() const { return {}; }
   // Requests that are neighbours in the queue and return the same family, not null, have the same
   // source and prompt: it is processed once, and its sequence forked for each.

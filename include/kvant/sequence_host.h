@@ -41,7 +41,7 @@ struct StepOptions {
   std::span<Status> statuses = {};
 };
 
-// What Rewind does where a window has dropped positions that the next token sees.
+// The behaviour of Rewind where a window has dropped positions that the next token sees.
 enum class Replay : uint8_t {
   kAllowed,    // computes them again from the tokens
   kForbidden,  // returns kNotSupported
@@ -73,10 +73,10 @@ class SequenceHost {
   virtual PromptCut prompt_cut() const = 0;
 
   virtual Result<SequenceId> NewSequence() = 0;
-  // The same, of a source with these tokens, which is encoded unless it is known. kInvalid where
-  // there is no encoder.
+  // Creates a sequence of a source with these tokens, which is encoded unless it is known. kInvalid
+  // where there is no encoder.
   virtual Result<SequenceId> NewSequenceOf(std::span<const TokenId> source);
-  // The same, of a source of frames of features.
+  // Creates a sequence of a source of frames of features.
   virtual Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames);
   virtual Status FreeSequence(SequenceId sequence) = 0;
   virtual Result<SequenceId> Fork(SequenceId sequence) = 0;

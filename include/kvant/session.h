@@ -32,13 +32,15 @@ class Session {
   // passes that were complete, and logits() is empty unless that is none.
   Status Append(std::span<const TokenId> tokens);
 
-  // The same, and calls `row` with the logits, [vocab], of every token in order.
+  // Appends tokens as Append does, and calls `row` with the logits, [vocab], of every token in
+  // order.
   using LogitRow = std::function<Status(std::span<const float> logits)>;
   Status AppendAll(std::span<const TokenId> tokens, const LogitRow& row);
 
-  // The same, and calls `row` with the logits, [vocab], of the tokens from number `first` of this
-  // call on. Rows are handed to all threads of the session: calls come in any order and at the same
-  // time, one for each row. What a row needs to store belongs at its own index.
+  // Appends tokens as Append does, and calls `row` with the logits, [vocab], of the tokens from
+  // number `first` of this call on. Rows are handed to all threads of the session: calls come in
+  // any order and at the same time, one for each row. Whatever a row needs to store belongs at its
+  // own index.
   using LogitRowFunction = std::function<void(int64_t index, std::span<const float> logits)>;
   Status AppendScoring(std::span<const TokenId> tokens, int64_t first, const LogitRowFunction& row);
 

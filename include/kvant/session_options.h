@@ -28,7 +28,7 @@ inline constexpr int64_t kStateCheckpointsMax = 4096;
 // Tokens that a log of states holds at most.
 inline constexpr int64_t kStateLogMax = 4096;
 
-// What a device computes, where there is one; all else is computed by the CPU.
+// The parts that a device computes, where there is one; the CPU computes all others.
 enum class Offload : uint8_t {
   kNone,
   kAttention,  // attention over the cache
@@ -56,8 +56,8 @@ struct SessionOptions {
   // have a flag of its own, too.
   const std::atomic<bool>* cancel = nullptr;
 
-  // Of encoder-decoders: the types of the keys and values that the decoder's layers make of a
-  // source, where they are not those above.
+  // For encoder-decoders: the types of the keys and values that the decoder's layers make of a
+  // source, where they differ from k_type and v_type.
   std::optional<KvType> source_k_type = {};
   std::optional<KvType> source_v_type = {};
 
@@ -75,20 +75,21 @@ struct SessionOptions {
   // `strict` these are other bits for at most kSharedRowsMax rows than for more, so that logits may
   // depend on what was kept.
   bool prefix_cache = false;
-  // Of models with recurrent layers: kF32, or kF16 for half the bytes of what scans keep. F16 is
+  // For models with recurrent layers: kF32, or kF16 for half the bytes of what scans keep. F16 is
   // rounded after every token, so the bits still depend on nothing but the tokens, but errors feed
-  // back. What convolutions and token shifts keep is F32 in any case.
+  // back. Convolutions and token shifts keep F32 in any case.
   KvType state_type = KvType::kF32;
-  // Of models with recurrent layers: how many earlier states of a sequence are kept at most, so
-  // that a rewind, and a prompt with a known beginning, need not compute all tokens again. They are
-  // given up where memory is needed for sequences. 0: a rewind computes all tokens again.
+  // For models with recurrent layers: how many earlier states of a sequence are kept at most, so
+  // that a rewind, and a prompt with a known beginning, need not compute all tokens again. States
+  // are given up where memory is needed for sequences. 0: a rewind computes all tokens again.
   int64_t state_checkpoints = kDefaultStateCheckpoints;
-  // Of models with recurrent layers: what so many of a sequence's last tokens gave to its states is
-  // kept, up to kStateLogMax. A rewind to one of them then needs no replay, if a state before it is
-  // kept that the log reaches back to. Drafts leave such a state, prompts one at their last block
-  // border, at which they are cut, and answers one at each border: with a log of N tokens the last
-  // N - 31 can be taken back without a replay, while these states are kept (state_checkpoints is
-  // not 0, memory suffices) and the sequence has not been forked since. 0: nothing is kept.
+  // For models with recurrent layers: how many of a sequence's last tokens have their contributions
+  // to the states kept in a log, at most kStateLogMax. A rewind to one of these tokens then needs
+  // no replay, if a state before it is kept that the log reaches back to. Drafts leave such a
+  // state, prompts one at their last block border, at which they are cut, and answers one at each
+  // border. With a log of N tokens the last N - 31 can be taken back without a replay, while these
+  // states are kept (state_checkpoints is not 0, memory suffices) and the sequence has not been
+  // forked since. 0: nothing is kept.
   int64_t state_log = 0;
   // Limit passes to kSharedRowsMax rows, so that prefill and decode give equal bits.
   bool strict = false;
@@ -98,7 +99,8 @@ struct SessionOptions {
   // type f16 or q8 then. After an error of the device every step of the runner fails.
   Offload offload = Offload::kNone;
   KvDevice kv_device = KvDevice::kAuto;
-  // Which layers, by the number of their attention in the model, from 0; empty: all that can be.
+  // The layers to offload, by the number of their attention in the model, from 0; empty: all that
+  // can be.
   std::vector<int> offload_layers = {};
 };
 

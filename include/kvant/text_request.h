@@ -41,7 +41,7 @@ struct GenerateOptions {
   const std::atomic<bool>* cancel = nullptr;  // once set, the text ends as it is, with kCancelled
   // The sequence holds the beginning of the prompt already, all but its last token at most.
   bool continues = false;
-  // What happens when the context is full. nullopt: the text ends. Otherwise this many tokens of
+  // The behaviour when the context is full. nullopt: the text ends. Otherwise this many tokens of
   // the beginning stay, and the later half of the others. A context of one token is never shifted.
   std::optional<int64_t> shift_keep;
   // Guesses the next tokens, which are checked together with each token: at most draft_tokens, and
@@ -100,12 +100,12 @@ class TextRequest final : public Request {
     // Called when the text has ended, well or cancelled; returning false ends all requests.
     std::function<bool(TextRequest& request)> on_end = {};
     const void* family = nullptr;  // texts with the same source and prompt
-    // Of encoder-decoders, in a sequence of the request's own: what is read before the prompt,
-    // which is then the beginning of what is written. One of both is empty.
+    // For encoder-decoders, in a sequence of the request's own: the source, as tokens or as frames;
+    // one of the two is empty. The prompt is then the beginning of the generated text.
     std::span<const TokenId> source = {};
     std::span<const float> frames = {};
   };
-  // What the setup refers to must outlive the request.
+  // Everything that the setup refers to must outlive the request.
   explicit TextRequest(Setup setup) : setup_(std::move(setup)) {}
 
   const Generation& generation() const { return out_; }

@@ -41,7 +41,7 @@ class TokenText {
     return stop_filter_.stopped() ? State::kStopText : State::kOpen;
   }
 
-  // What was held back, which can no longer become a stop text or a character.
+  // Returns the text that was held back, which can no longer become a stop text or a character.
   std::string Finish() { return Trimmed(utf8_.Push(stop_filter_.Finish()) + utf8_.Finish()); }
 
  private:

@@ -63,15 +63,15 @@ class Tokenizer {
   // lengths), kNotSupported for an unknown model or pre-tokenizer, with the list of known ones.
   static Result<std::unique_ptr<Tokenizer>> Create(const formats::GgufFile& file,
                                                    const TokenizerOptions& options = {});
-  // What the texts have that a translator writes, where these differ from those that it reads:
-  // "tokenizer.target.*". Null where they do not.
+  // Creates the tokenizer of the texts that a translator writes, where it differs from that of the
+  // texts that it reads: "tokenizer.target.*". Null where it does not differ.
   static Result<std::unique_ptr<Tokenizer>> CreateTarget(const formats::GgufFile& file);
   virtual ~Tokenizer() = default;
 
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
                                               const EncodeOptions& options) const = 0;
 
-  // The same, and how many characters got lost.
+  // Encodes a text as Encode does, and counts the characters that got lost.
   virtual Result<Encoding> EncodeAndCount(std::string_view text,
                                           const EncodeOptions& options) const;
 
