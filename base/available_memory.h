@@ -1,5 +1,5 @@
-// How much memory this process may still take: what the system has left, and what the control
-// groups of the process (containers, services) have left of their limits.
+// How much memory this process may still take: the system's free memory, and the rest of the limits
+// of the control groups of the process (containers, services).
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct MemoryFiles {
   std::string group_root = "/sys/fs/cgroup";  // where control groups are mounted
 };
 
-// The smallest of: the bytes that the system could give without swapping, and for each control
-// group that the process is in, the limit less what is in use. Pages of the page cache count as
-// free, because they make room. UINT64_MAX where nothing is told.
+// The smallest of several sizes: the bytes that the system could give without swapping, and for
+// each control group that the process is in, the limit less the bytes in use. Pages of the page
+// cache count as free, because they make room. UINT64_MAX where the system tells nothing.
 uint64_t AvailableMemory(const MemoryFiles& files = {});
 
 }  // namespace kvant

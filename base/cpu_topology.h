@@ -90,7 +90,8 @@ Result<int> DefaultThreadCount(const ThreadPlacement& placement, std::string* re
 // "0-3,8,10-11" for ascending numbers.
 std::string ListOfCpus(std::span<const int> cpus);
 
-// CPUs that may be busy at the same time: of the affinity mask, and within the cgroup's quota.
+// The number of CPUs that may be busy at the same time: CPUs of the affinity mask, within the
+// cgroup's quota.
 int CountUsableCpus();
 
 }  // namespace kvant

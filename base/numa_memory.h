@@ -27,8 +27,9 @@ std::span<const std::byte> PagesBegunIn(std::span<const std::byte> memory);
 // Pages of a file that other processes have mapped, too, stay where they are.
 PagesPlaced MovePagesTo(std::span<const std::byte> memory, int64_t node);
 
-// Spreads pages over nodes, one to each in turn, or all to one node: those that are touched later,
-// and, where they can be moved, those that were touched before. False where the system refuses.
+// Spreads pages over nodes, one page to each node in turn, or all to one node: pages that are
+// touched later, and, where pages can be moved, pages that were touched before. False where the
+// system refuses.
 bool SpreadPages(std::span<std::byte> memory, std::span<const int64_t> nodes);
 
 }  // namespace kvant

@@ -4,15 +4,15 @@
 // /dev/stdout), or one that has no name in any folder (a memfd), is written directly.
 //
 // The temporary has no name where the file system allows it, so that not even a process that is
+// The temporary has no name where the file system allows it, so that not even a process that is
 // killed leaves something behind. Elsewhere, and for the moment in which an existing file is
-// replaced, it is called PATH.kvant-XXXXXX and locked; Create removes those for the same path
+// replaced, it is called PATH.kvant-XXXXXX and locked; Create removes such files for the same path
 // whose process is gone.
 //
 // Whatever sizes are written, the system gets pieces of kPieceBytes that begin at multiples of it,
 // the last one shorter. A file system that can then keeps the file in pages of 2 MiB, from which a
-// mapped model is read faster than from small ones. What fails may so show at a later call than the
-// one that gave the bytes.
-//
+// mapped model is read faster than from small ones. A write that fails may thus show at a later
+// call than the one that gave the bytes.
 // Errors (kIo) name the path and the reason, a full disk included.
 #pragma once
 
@@ -38,7 +38,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // kNamed is what file systems without unnamed files get; tests ask for it.
+  // File systems without unnamed files get kNamed; tests ask for it.
   enum class Temporary : uint8_t { kUnnamedIfPossible, kNamed };
   static Result<OutputFile> Create(const std::string& path,
                                    Temporary temporary = Temporary::kUnnamedIfPossible);
@@ -53,8 +53,7 @@ class OutputFile {
   uint64_t position() const { return position_; }
 
   // Gives the file its full size at once, so that a full disk shows before the work, and lets
-  // WriteAt fill what lies behind the bytes written so far. kInvalid where the path is no regular
-  // file.
+  // WriteAt fill bytes behind those written so far. kInvalid where the path is no regular file.
   Status Reserve(uint64_t size);
 
   // Writes inside a reserved file; by Commit every byte of it has to be written, and once only.

@@ -179,8 +179,9 @@ void ThreadPool::Work(int index) {
   }
 }
 
-// Computes shares of the phase while there are any: first the thread's own, then those of others,
-// from the end. Who finishes the last one does what comes before the next phase, and opens that.
+// Computes shares of the phase while there are any: first the thread's own shares, then those of
+// others, from the end. The thread that finishes the last share does the work before the next
+// phase, and opens that phase.
 void ThreadPool::TakeShares(uint32_t state, int thread) {
   if ((state & 1) != 0) return;
   const uint32_t phase = state >> 1;

@@ -1,17 +1,19 @@
 // A fixed team of threads. Run gives every member the same body, with a barrier inside it.
-// RunPhases cuts the work of each of a row of phases into shares that any member may take; what is
-// too small to share is done between two phases, by the thread that finished the last share.
+// RunPhases cuts the work of each of a row of phases into shares that any member may take. Work
+// that is too small to share is done between two phases, by the thread that finished the last
+// share.
 //
 // The calling thread is member 0. Waiting members spin for some tens of microseconds and then
 // sleep, so that an idle team costs nothing. In a team larger than the machine they sleep at once,
-// and a phase wakes no more of them than there are CPUs: others take the shares of who sleeps on.
+// and a phase wakes no more members than there are CPUs: others take the shares of members that
+// sleep on.
 //
-// Threads may be bound to CPUs. The calling thread is bound to those of member 0 while it works for
-// the team, and gets its own mask back.
+// Threads may be bound to CPUs. The calling thread is bound to the CPUs of member 0 while it works
+// for the team, and gets its own mask back.
 //
 // A phase ends when its shares are done, not when all threads have come: a thread that the kernel
 // does not run delays the others only while it is in the midst of a share. Each thread first takes
-// the shares that it owns, the same ones in every phase, then what others have not begun.
+// the shares that it owns, the same shares in every phase, then shares that others have not begun.
 //
 // An exception that a body or a step between phases throws ends on the calling thread, when all
 // members are done; the first one counts. A body that waits at a Barrier must not throw before it.
@@ -55,10 +57,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
-  // Shares of a phase for each thread: what a delayed thread leaves to the others, and how long
-  // they wait for the share that it has begun.
+  // Shares of a phase for each thread: with more shares the others take over more of a delayed
+  // thread's work, and wait less for the share that it has begun.
   static constexpr int kSharesPerThread = 4;
-  // The number of shares that RunPhases cuts each phase into, on a team of so many threads.
+  // The number of shares that RunPhases cuts each phase into, on a team of `threads` threads.
   static int SharesOf(int threads);
 
   // Runs body(context, member) on every member and returns when all have finished.
@@ -72,8 +74,8 @@ class ThreadPool {
 
   // Runs phases as long as next(member) returns true; a phase is body(member) for every share once.
   // next runs before each phase and after the last, on one thread while no share is under way: it
-  // may do work of its own, as the only share of it, and change what the body reads. What one phase
-  // or next did is visible to all that follow.
+  // may do work of its own, as the only share of that work, and change the data that the body
+  // reads. Changes that one phase or next made are visible to all that follow.
   template <std::invocable<const Member&> Next, class Callable>
   void RunPhases(Next&& next, Callable&& body) {
     PhaseCalls<std::remove_reference_t<Next>, std::remove_reference_t<Callable>> calls{&next,
@@ -153,8 +155,9 @@ class ThreadPool {
   Counter arrived_;
   Counter barrier_;  // barriers passed
 
-  // RunPhases. Phases are numbered through the life of the pool, modulo 2^31. Only who has taken a
-  // share of the open phase, or finished its last, reads these: they cannot change before that.
+  // RunPhases. Phases are numbered through the life of the pool, modulo 2^31. A thread reads the
+  // fields below only when it has taken a share of the open phase, or finished its last share: they
+  // cannot change before that.
   NextPhase next_phase_ = nullptr;
   Body phase_body_ = nullptr;
   void* phase_context_ = nullptr;

@@ -27,10 +27,10 @@ inline constexpr int32_t kDotOriginBits = 0x4b400000;
 // One row of activations quantized to int8: value[i] ~ scales[i / 32] * codes[i], round to nearest
 // even, scale = absmax / 127 of its 32 values (0 for an all-zero group; NaN or infinity in the
 // input gives a NaN scale, so that it is not hidden). sums[g] = scales[g / 2] * (sum of the 16
-// codes of group g). The starts are what products in 64 and more rows begin with, where weights are
-// stored as code + 128: they take 128 times the sum of the codes off kDotOriginBits. All lie in one
-// record of ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the cols
-// are written and read.
+// codes of group g). Products with 64 and more rows, where weights are stored as code + 128, begin
+// with the starts, which are kDotOriginBits less 128 times the sum of the codes. All arrays lie in
+// one record of ActivationRowBytes(cols) bytes; only the groups of 32 values that hold some of the
+// cols are written and read.
 struct ActivationRow {
   int8_t* codes;         // [RoundUp(cols, 64)]
   float* scales;         // [RoundUp(cols, 512) / 32]
@@ -39,7 +39,7 @@ struct ActivationRow {
   int32_t* starts;       // [RoundUp(cols, 256) / 16] kDotOriginBits - 128 * (sum of the 16 codes)
   int32_t* pair_starts;  // [RoundUp(cols, 512) / 32] kDotOriginBits - 128 * (sum of the 32 codes)
 
-  // In place of all these where ActivationForm::kBf16 is wanted, in the same memory: the upper
+  // ActivationForm::kBf16 has, in place of all arrays above and in the same memory, the upper
   // halves of floats, rounded to nearest even. [RoundUp(cols, 32)]
   uint16_t* halves = nullptr;
 
@@ -58,8 +58,8 @@ struct ActivationRow {
 // The contents of a record of activations.
 enum class ActivationForm : uint8_t { kInt8, kBf16 };
 
-// Writes what follows from the sums of the two groups of 16 codes at the head of `row`, and from
-// its scale.
+// Writes the sums and starts that follow from the sums of the two groups of 16 codes at the head of
+// `row`, and from its scale.
 inline void StoreCodeSums(int32_t first, int32_t second, const ActivationRow& row) {
   row.sums[0] = *row.scales * static_cast<float>(first);
   row.sums[1] = *row.scales * static_cast<float>(second);
@@ -111,7 +111,7 @@ inline ActivationRow ActivationRowAt(std::byte* record, int64_t cols) {
           reinterpret_cast<uint16_t*>(record)};
 }
 
-// Multiplies what a row of `cols` columns stands for, up to rounding.
+// Multiplies the values that a row of `cols` columns stands for by `factor`, up to rounding.
 void MultiplyActivations(const ActivationRow& row, ActivationForm form, int64_t cols, float factor);
 
 }  // namespace kvant::cpu

@@ -27,7 +27,7 @@ struct FloatGemm {
   // False: a library's `run` does, or MatMulKernel::run where that is null.
   bool panels;
 
-  // Passes with many tokens have the arithmetic of those with few, in attention, too.
+  // Passes with many tokens have the arithmetic of passes with few tokens, in attention, too.
   bool as_few() const { return run == nullptr && !panels; }
 };
 

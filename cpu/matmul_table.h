@@ -34,7 +34,8 @@ struct MatMulFamily {
 std::vector<MatMulKernel> BuildMatMulTable(const MatMulFamily& family);
 
 // `table`, in which a generic kernel gives way to the special one that `other` has for the same
-// format. `other` is the table of an instruction set that every CPU with this one has, too.
+// format. `other` is the table of an instruction set that every CPU with the instruction set of
+// `table` has, too.
 std::vector<MatMulKernel> WithKernelsOf(const std::vector<MatMulKernel>& other,
                                         std::vector<MatMulKernel> table);
 

@@ -13,15 +13,15 @@ namespace kvant::cpu {
 struct PeakLoop {
   const char* instruction;  // "vpdpbusd zmm"
   int64_t macs;             // multiply-accumulates of a round
-  // Multiplies and accumulates ones in registers for so many rounds, at most kPeakRoundsMax, and
+  // Multiplies and accumulates ones in registers for `rounds` rounds, at most kPeakRoundsMax, and
   // returns the sum of all accumulators: macs * rounds.
   int64_t (*run)(int64_t rounds);
 };
 
-// After so many rounds accumulators of 32 bits are still exact.
+// Accumulators of 32 bits are still exact after this many rounds.
 inline constexpr int64_t kPeakRoundsMax = int64_t{1} << 18;
 
-// `Read` below takes whole pieces of so many bytes.
+// `Read` below takes whole pieces of this size.
 inline constexpr size_t kReadPieceBytes = 256;
 
 struct PeakLoops {

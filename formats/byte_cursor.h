@@ -1,5 +1,5 @@
-// A position in the bytes of a file that never passes their end: what the parsers of binary files
-// read with. Numbers are in the host's byte order and may be misaligned.
+// A position in the bytes of a file that never passes their end, for the parsers of binary files.
+// Numbers are in the host's byte order and may be misaligned.
 //
 // Thread-safety: none.
 #pragma once

@@ -42,9 +42,9 @@ struct TensorFinding {
   NonFinite values;
 };
 
-// All tensors of a file that hold such values, in file order; those of a type that kvant cannot
-// read are passed over. `progress` is called before each
-// tensor; an error ends the work and is returned.
+// All tensors of a file that hold values that are not finite, in file order; tensors of a type that
+// kvant cannot read are passed over. `progress` is called before each tensor; an error ends the
+// work and is returned.
 using CheckProgress = std::function<Status(const GgufTensor& next, uint64_t bytes_done)>;
 Result<std::vector<TensorFinding>> CheckTensors(const GgufFile& file, ThreadPool& pool,
                                                 const CheckProgress& progress);

@@ -25,7 +25,7 @@ struct GgufFile::State {
   GgufShard model;  // the first shard, with the tensors of the others appended
   NameIndex keys;
   NameIndex tensor_names;
-  // Bytes of tensors that are not those of a file.
+  // The bytes of replaced tensors.
   std::vector<std::shared_ptr<const AlignedBuffer>> replaced;
   UnpackedTensors unpacked;
 

@@ -18,7 +18,7 @@ inline constexpr uint64_t kKeyBytesMax = 65535;
 // bound keeps comparisons and messages cheap.
 inline constexpr uint64_t kTensorNameBytesMax = 255;
 
-// How the values of a tensor are stored: blocks of so many values in so many bytes.
+// The layout of the values of a tensor: blocks of `values` values in `bytes` bytes.
 struct BlockSize {
   std::string_view type;  // its name, for messages
   int64_t values = 0;

@@ -19,8 +19,8 @@
 
 namespace kvant::formats {
 
-// Exactly one is not 0. Bytes are those of tensors, padded; metadata come on top, and a tensor that
-// alone is larger gets a shard of its own.
+// Exactly one limit is not 0. Bytes are those of tensors, padded; metadata come on top, and a
+// tensor that alone is larger gets a shard of its own.
 struct SplitLimits {
   uint64_t tensors_max = 0;
   uint64_t bytes_max = 0;

@@ -1,5 +1,5 @@
 // The parser of one GGUF file. A cursor that cannot leave the bytes does all the reading; the
-// parser above it turns what does not fit into messages.
+// parser above it makes a message of each failed read.
 #include "formats/gguf_shard.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 namespace kvant::formats {
 namespace {
 
-// "an array of 3 string values", "uint32": what a message says was found.
+// A value in the words of a message: "an array of 3 string values", "uint32".
 std::string Describe(const GgufValue& value) {
   const auto* array = std::get_if<GgufArray>(&value.value);
   if (array == nullptr) return GgufTypeName(value.type);

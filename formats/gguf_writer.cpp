@@ -48,7 +48,7 @@ Bytes NumberValue(GgufType type, T number) {
   return bytes;
 }
 
-// The type id of arrays, then the type and number of the elements; these follow.
+// The type id of arrays, then the type and number of the elements; the elements follow.
 Bytes ArrayValue(GgufType element, uint64_t count) {
   Bytes bytes;
   AppendNumber(bytes, GgufType::kArray);

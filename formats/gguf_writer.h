@@ -4,8 +4,8 @@
 // (data streams through, nothing is kept), then Finish. The file appears under its name at Finish,
 // whole; without it nothing is left behind.
 //
-// Adding a key again replaces its value in place. general.alignment belongs to the writer: what was
-// added under it is dropped, so that all metadata of another file can be copied.
+// Adding a key again replaces its value in place. general.alignment belongs to the writer: a value
+// that was added under this key is dropped, so that all metadata of another file can be copied.
 //
 // Errors: kInvalid for arguments that make no valid file, kIo. Thread-safety: none.
 #pragma once

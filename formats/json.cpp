@@ -109,8 +109,8 @@ Result<Json> ParseJson(std::string_view text, const std::string& file) {
 
 namespace {
 
-// The text with numbers in place of what Python writes for those that JSON lacks, outside of
-// strings: the largest float for Infinity, null for NaN.
+// The text with numbers in place of the words, outside of strings, that Python writes and JSON
+// lacks: the largest float for Infinity, null for NaN.
 std::string WithPlainNumbers(std::string_view text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"Infinity", "3.4028235e38"},
                                                                       {"NaN", "null"}};

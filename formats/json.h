@@ -1,6 +1,6 @@
-// Strict JSON: what the files around a model (config.json, tokenizer.json, headers of safetensors)
-// are read with. nlohmann-json does the lexing; this refuses what it would let pass, duplicate keys
-// and endless nesting, and turns every failure into one line with the place.
+// Strict JSON, for the files around a model (config.json, tokenizer.json, headers of safetensors).
+// nlohmann-json does the lexing; this parser also refuses duplicate keys and endless nesting, which
+// nlohmann-json lets pass, and turns every failure into one line with the place.
 //
 // Values are trees of ordinary objects, so memory is bounded by a constant multiple of the text,
 // which is bounded by the caller. Users of the tree include <nlohmann/json.hpp>.

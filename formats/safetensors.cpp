@@ -1,5 +1,5 @@
 // Checks one file: that the header fits the file, each tensor the data, and all tensors each other.
-// safetensors_folder.cpp does the same for folders.
+// safetensors_folder.cpp checks folders in the same way.
 #include "formats/safetensors.h"
 
 #include <algorithm>

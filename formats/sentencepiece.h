@@ -18,7 +18,7 @@
 namespace kvant::formats {
 
 struct SentencePiece {
-  // As in the file, and the same numbers as in GGUF's tokenizer.ggml.token_type.
+  // The numbers of the file, which are also those of GGUF's tokenizer.ggml.token_type.
   enum class Type : int32_t {
     kNormal = 1,
     kUnknown = 2,
@@ -32,7 +32,7 @@ struct SentencePiece {
   Type type = Type::kNormal;
 };
 
-// Defaults are those of the message.
+// The defaults are those of the message.
 struct SentencePieceModel {
   enum class Kind : int32_t { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
 

@@ -30,7 +30,7 @@ struct ActivationKernel {
   const char* name;  // "silu"
   // out = f(x); out may be x.
   void (*apply)(const float* x, int64_t cols, float* out);
-  // out = f(gate) * up, or what the activation makes of up; out may be gate or up.
+  // out = f(gate) * up, or the activation's own form of up; out may be gate or up.
   void (*multiply)(const float* gate, const float* up, int64_t cols, float* out);
 };
 

@@ -1,5 +1,5 @@
-// Attention of query rows over cached keys and values: what a kernel is given, and the numbers that
-// fix its bits.
+// Attention of query rows over cached keys and values: the task that a kernel is given, and the
+// constants that fix its bits.
 #pragma once
 
 #include <cstddef>
@@ -51,12 +51,12 @@ static_assert(kKvWeightCodeMax * 127ll * kAttentionSpan < 1ll << 31);
 // Rows of a task some of whose runs or hidden positions are not for all rows.
 inline constexpr int64_t kMaskedRowsMax = 64;
 
-// The slice of a task that one call attends to: spans [begin, end); span s begins at position
-// s * kAttentionSpan. A call for a slice writes no result but leaves, for attention_merge, one
-// record of AttentionPartialFloats(v_dim) floats for each of its spans and query vectors: span s of
-// query vector q has the record (s - first) * rows * heads_per_kv + q of `partials`: its largest
-// score times log2(e), then the sum of its weights relative to that, and from number 16 on what
-// these weigh of the values.
+// The slice of a task that one call attends to: spans [begin, end); span s begins at position s *
+// kAttentionSpan. A call for a slice writes no result. It leaves, for attention_merge, one record
+// of AttentionPartialFloats(v_dim) floats for each of its spans and query vectors: span s of query
+// vector q has the record (s - first) * rows * heads_per_kv + q of `partials`. A record holds the
+// largest score times log2(e), then the sum of the weights relative to that score, and from number
+// 16 on the sums of the weighted values.
 struct AttentionSlice {
   int64_t first = 0;  // the first span of the task
   int64_t begin = 0;
@@ -113,7 +113,8 @@ struct AttentionTask {
   // Gemma 2 (arXiv 2408.00118): cap(s) = score_cap * tanh(s / score_cap), within score_cap * 2^-21;
   // 0: cap(s) = s.
   float score_cap = 0;
-  // ALiBi (arXiv 2108.12409): what a position back takes off the score of each head; null: nothing.
+  // ALiBi (arXiv 2108.12409): the slope of each head, which every position back takes off the
+  // score; null: nothing.
   const float* bias_slopes = nullptr;  // [heads_per_kv]
   const float* sinks = nullptr;        // [heads_per_kv]; null: none
   DistanceBias distance_bias = {};

@@ -1,5 +1,5 @@
-// Products of a matrix of weight rows with the activations of one or several tokens: what a kernel
-// is given, and what a kernel tells of itself.
+// Products of a matrix of weight rows with the activations of one or several tokens: the task that
+// a kernel is given, and the properties that a kernel has.
 #pragma once
 
 #include <cstddef>

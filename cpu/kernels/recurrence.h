@@ -59,10 +59,10 @@ struct ScanTask {
   KvType state_type = KvType::kF32;  // or kF16
 };
 
-// The scan of Mamba 1, whose steps differ from column to column: for each row in turn and each
+// The scan of Mamba 1, whose steps differ from column to column. For each row in turn and each
 // column, the state, [depth][kScanColumns], becomes exp(step * rate) * state + b * step * x; then
-// out = c . state + skip * x. b and c are those of all columns, rates those of each number of the
-// state.
+// out = c . state + skip * x. All columns have the same b and c; each value of the state has a rate
+// of its own.
 struct SelectiveScanTask {
   int64_t rows;
   int64_t depth;  // of b and c

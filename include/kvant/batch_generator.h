@@ -60,11 +60,12 @@ struct BatchText {
   FinishReason finish_reason = FinishReason::kCancelled;
 };
 
-// Generates texts for all requests and calls `on_text` with each when it ends; texts that end in
-// the same step come in the order of requests and samples. If `on_text` returns false, all end. At
-// most as many texts as the runner has sequences run at the same time. kInvalid for an empty prompt
-// or for more samples than that, kContextFull for a prompt that does not fit. With the cancel flag
-// set, texts that have begun are handed over as they are and kCancelled is returned.
+// Generates texts for all requests and calls `on_text` with each text when it ends. Texts that end
+// in the same step come in the order of requests and samples. If `on_text` returns false, all texts
+// end. At most as many texts as the runner has sequences run at the same time. kInvalid for an
+// empty prompt or for a request with more samples than the runner has sequences, kContextFull for a
+// prompt that does not fit. Once the cancel flag is set, texts that have begun are handed over as
+// they are and kCancelled is returned.
 Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
                      std::span<const BatchRequest> requests, const BatchOptions& options,
                      const std::function<bool(const BatchText& text)>& on_text);

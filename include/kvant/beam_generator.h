@@ -1,8 +1,9 @@
-// Beam search on a model: prompts are processed once, then forked; beams are rows of one step, and
-// what they share is stored and read once.
+// Beam search on a model: prompts are processed once, then forked. Beams are rows of one step, and
+// the tokens that beams share are stored and read once.
 //
-// Requests run side by side, each with its own search. One that has finished has no rows any more
-// and makes room for the next, whose prompt is processed in the same steps as the others' beams.
+// Requests run side by side, each with its own search. A request that has finished has no rows any
+// more and makes room for the next request, whose prompt is processed in the steps of the other
+// requests' beams.
 #pragma once
 
 #include <atomic>

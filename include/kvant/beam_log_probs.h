@@ -33,12 +33,12 @@ class BeamLogProbs {
   // Whether Process looks at the tokens of a text at all.
   bool needs_tokens() const;
 
-  // Takes a row of logits. What the caller subtracts from the row, [vocab], comes before everything
-  // that Process does; for hf with several beams these are log-probabilities.
+  // Takes a row of logits. Whatever the caller subtracts from the row, [vocab], comes before
+  // everything that Process does; for hf with several beams the row is of log-probabilities.
   std::span<float> Load(std::span<const float> logits);
 
-  // Log-probabilities, [vocab], of what follows `text`, from the row that was loaded; valid until
-  // the next Load. Tokens that are banned or filtered out are at -infinity.
+  // The log-probabilities, [vocab], of the token after `text`, from the row that was loaded; valid
+  // until the next Load. Tokens that are banned or filtered out are at -infinity.
   std::span<const float> Process(const BeamText& text);
 
  private:

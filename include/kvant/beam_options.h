@@ -39,10 +39,10 @@ struct BeamOptions {
   BeamScoring scoring = BeamScoring::kHf;
   float patience = 1.0f;               // ct2, whisper: end at round(beams * patience) hypotheses
   bool ct2_length_counts_end = false;  // ct2's return_end_token: the length includes the end token
-  // ct2: as its Translator searches, rather than its Generator. What the prompt has behind its
-  // first token is part of the text, for what reads the tokens and for the length, which counts the
-  // end token too; right behind such a prefix, no text but the best may end. GenerateBeams sets it
-  // where there are sources.
+  // ct2: searches as its Translator does, rather than its Generator. The tokens of the prompt
+  // behind the first one then are part of the text, for processors that read tokens and for the
+  // length, which counts the end token too. Right behind such a prefix, no text but the best may
+  // end. GenerateBeams sets this flag where there are sources.
   bool ct2_translates = false;
 
   // hf: how many beam groups the beams are divided into. A beam pays the penalty for every beam of
@@ -62,8 +62,8 @@ struct BeamOptions {
   float repetition_penalty = 1.0f;  // of tokens of the prompt or the beam: values above 0 are
                                     // divided by it, others multiplied
   int32_t no_repeat_ngram = 0;      // no n-gram of this length occurs twice; 0: off
-  // Sequences that no token completes. As in Hugging Face, hf leaves out those of one token that is
-  // an end token, and those that are longer than prompt and beam.
+  // Sequences that no token may complete. As in Hugging Face, hf leaves out a sequence of one token
+  // that is an end token, and a sequence that is longer than prompt and beam.
   std::vector<std::vector<TokenId>> bad_words;
   int64_t min_length = 0;               // no end token before so many, the prompt's included
   int64_t min_new_tokens = 0;           // above 0, instead of min_length: without the prompt's
@@ -87,12 +87,13 @@ struct BeamOptions {
 // can be run.
 Status CheckBeamOptions(const BeamOptions& options, int32_t vocab_size);
 
-// How many tokens may be generated after a prompt of so many; below 1 if max_length has no room.
+// How many tokens may be generated after a prompt of prompt_tokens tokens; below 1 if max_length
+// has no room.
 int64_t NewTokensMax(const BeamOptions& options, size_t prompt_tokens);
 
 // How many candidates of a step are looked at, for `beams` beams: enough for all beams to go on
-// even if the best candidates are all end tokens. That is Hugging Face's number; CTranslate2 and
-// ONNX Runtime GenAI take 2 * beams, which is the same for one end token and too few for more.
+// even if the best candidates are all end tokens. Hugging Face takes this number. CTranslate2 and
+// ONNX Runtime GenAI take 2 * beams, which is equal for one end token and too few for more.
 int64_t BeamCandidateCount(const BeamOptions& options, int64_t beams);
 
 // "hf", "ct2", "whisper", "oga"; "true", "false", "never".

@@ -55,7 +55,7 @@ class ChatTemplate {
   static Result<ChatTemplate> Parse(const Model& model, const std::string& name,
                                     std::string_view source);
   // --chat-template: the name of a template that comes with kvant (BuiltInNames) or the path of a
-  // file. kInvalid for what is neither.
+  // file. kInvalid for anything else.
   static Result<ChatTemplate> Named(const Model& model, const std::string& name_or_path);
   static std::vector<std::string_view> BuiltInNames();
 
@@ -79,9 +79,9 @@ class ChatTemplate {
   Result<ChatText> RenderJson(std::string_view messages,
                               const ChatRenderOptions& options = {}) const;
 
-  // The ids of a conversation. Control tokens are made only from what the template itself wrote,
-  // never from what messages, tools or variables say. BOS comes first where the model's metadata
-  // ask for it, once, whether the template wrote it or not.
+  // The ids of a conversation. Control tokens are made only from text that the template itself
+  // wrote, never from text of messages, tools or variables. BOS comes first where the model's
+  // metadata ask for it, once, whether the template wrote it or not.
   Result<std::vector<TokenId>> Tokens(std::span<const ChatMessage> messages,
                                       const ChatRenderOptions& options = {}) const;
   Result<std::vector<TokenId>> Tokens(const ChatText& text) const;

@@ -27,8 +27,8 @@ class Draft {
                                                    int64_t count) = 0;
 };
 
-// Guesses what followed the last time that the text's last four tokens occurred, or where they did
-// not, its last three or two.
+// Guesses the tokens that followed the last time that the text's last four tokens occurred, or,
+// where they did not occur, its last three or two.
 class NgramDraft final : public Draft {
  public:
   Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
@@ -37,7 +37,7 @@ class NgramDraft final : public Draft {
   std::vector<TokenId> proposal_;
 };
 
-// Guesses what a smaller model with the same vocabulary finds likeliest.
+// Guesses the tokens that a smaller model with the same vocabulary finds likeliest.
 class ModelDraft final : public Draft {
  public:
   // kInvalid where the numbers of tokens differ.

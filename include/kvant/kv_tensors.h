@@ -4,11 +4,12 @@
 //   bhsd   past_key_values.N.key and past_key_values.N.value, each [batch, kv head, position, dim]
 //   kbhsd  past_N, keys and values in one: [2, batch, kv head, position, dim]
 //   bkhsd  past_N: [batch, 2, kv head, position, dim]
-// N counts layers from 0. Keys are those after the rotary embedding. The pairs that it turns are
-// numbers i and i + n / 2 of a head, whatever the model file has; int8 keys and values, which the
-// cache stores rotated (cpu::KernelTable::rotate), are turned back. A layer with a window W has the
-// last W - 1 positions, one whose attention ends at sections of W positions those of the section
-// that the next token is in: what that token sees. All numbers are float32: exact for f32
+// N counts layers from 0. Keys are those after the rotary embedding. It rotates the pairs of values
+// i and i + n / 2 of a head, whatever the model file has. Int8 keys and values, which the cache
+// stores rotated (cpu::KernelTable::rotate), are rotated back. A layer with a window W has the last
+// W - 1 positions. A layer whose attention ends at sections of W positions has the positions of the
+// section that the next token is in. These are the positions that the next token sees. All values
+// are float32: exact for f32 and f16 caches; int8 caches quantize them again on import.
 // and f16 caches; int8 caches quantize them again on import.
 #pragma once
 
@@ -24,7 +25,7 @@ namespace kvant {
 
 enum class KvLayout : uint8_t { kBhsd, kKbhsd, kBkhsd };
 
-// Reads "bhsd", "kbhsd" or "bkhsd"; kInvalid names these.
+// Reads "bhsd", "kbhsd" or "bkhsd"; kInvalid names the three.
 Result<KvLayout> ParseKvLayout(std::string_view name);
 
 struct KvTensor {

@@ -27,7 +27,8 @@ std::string_view KvTypeName(KvType type);
 // "f32, f16 or q8"
 std::string KvTypeNames(std::span<const KvType> types = AllKvTypes());
 
-// Reads these names, and "q8_0", which is what llama.cpp calls its nearest kind of "q8".
+// Reads the names of KvTypeName, and "q8_0", which is what llama.cpp calls its nearest kind of
+// "q8".
 Result<KvType> ParseKvType(std::string_view name);
 
 }  // namespace kvant

@@ -168,8 +168,8 @@ KVANT_API const char* kvant_tokenizer_piece(const kvant_tokenizer* tokenizer, kv
 // KVANT_IS_CONTROL, KVANT_IS_END; 0 for a token outside the vocabulary.
 KVANT_API uint32_t kvant_tokenizer_flags(const kvant_tokenizer* tokenizer, kvant_token token);
 
-// Text from tokens as they come: pieces of complete characters, which hold back what may still
-// become a stop text.
+// Text from tokens as they come: pieces of complete characters. Text that may still become a stop
+// text is held back.
 typedef enum kvant_stream_state {
   KVANT_STREAM_OPEN = 0,
   KVANT_STREAM_END_TOKEN = 1,  // the token just taken ends the text and is no part of it
@@ -211,7 +211,7 @@ KVANT_API kvant_status kvant_template_render(const kvant_template* chat_template
                                              const char* messages, size_t messages_size,
                                              const kvant_template_options* options, char** text,
                                              size_t* size);
-// Control tokens come from what the template wrote, never from what messages say.
+// Control tokens come from text that the template wrote, never from text of messages.
 KVANT_API kvant_status kvant_template_tokens(const kvant_template* chat_template,
                                              const char* messages, size_t messages_size,
                                              const kvant_template_options* options,

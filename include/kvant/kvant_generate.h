@@ -1,8 +1,8 @@
-// A part of kvant/kvant.h: what chooses tokens. Samplers draw from a row of logits; batches
+// A part of kvant/kvant.h: the choice of tokens. Samplers draw from a row of logits; batches
 // generate any number of texts side by side, each as it would be alone; beam searches look for the
 // likeliest texts.
 //
-// A sampler, a batch and a search may outlive what they were made from.
+// A sampler, a batch and a search may outlive the objects that they were made from.
 #ifndef KVANT_KVANT_GENERATE_H_INCLUDED
 #define KVANT_KVANT_GENERATE_H_INCLUDED
 
@@ -96,8 +96,8 @@ typedef struct kvant_text {
   double prompt_seconds, decode_seconds;
 } kvant_text;
 
-// A request: what it points to is copied by kvant_batch_add(), but for `user`. Callbacks run in
-// kvant_batch_poll(); each may be NULL. Returning other than 0 ends that text.
+// A request. kvant_batch_add() copies everything that it points to, but for `user`. Callbacks run
+// in kvant_batch_poll(); each may be NULL. A result other than 0 ends the request's text.
 typedef struct kvant_request {
   size_t struct_size;
   const kvant_token* prompt;
@@ -135,15 +135,15 @@ KVANT_API kvant_status kvant_request_default(kvant_request* request, size_t size
 KVANT_API kvant_status kvant_batch_options_default(kvant_batch_options* options, size_t size);
 KVANT_API kvant_status kvant_batch_new(kvant_runner* runner, const kvant_tokenizer* tokenizer,
                                        const kvant_batch_options* options, kvant_batch** batch);
-// Ends what has not ended, without callbacks.
+// Ends the texts that have not ended, without callbacks.
 KVANT_API void kvant_batch_free(kvant_batch* batch);
 KVANT_API kvant_status kvant_batch_add(kvant_batch* batch, const kvant_request* request,
                                        int64_t* number);
 // Ends the texts of a request as they are.
 KVANT_API kvant_status kvant_batch_cancel(kvant_batch* batch, int64_t request);
-// One round: begins what there is room for, makes one step, hands out what came of it. `texts` are
-// those that have not ended. After KVANT_CANCELLED they are as before the step, and may be polled
-// again.
+// One round: begins the texts that there is room for, makes one step, hands out the results.
+// `texts` is the number of texts that have not ended. After KVANT_CANCELLED they are as before the
+// step, and may be polled again.
 KVANT_API kvant_status kvant_batch_poll(kvant_batch* batch, size_t* texts);
 // Rounds until all have ended. The error of a text is in its kvant_text.
 KVANT_API kvant_status kvant_batch_run(kvant_batch* batch);

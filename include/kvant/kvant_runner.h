@@ -25,9 +25,10 @@ typedef enum kvant_kv_device {
   KVANT_KV_DEVICE_CPU = 2
 } kvant_kv_device;
 
-// Where threads run: anywhere, each on a CPU of its own (one on every core first), or on those of a
-// list in turn. And where memory lies on machines with several nodes: anywhere, spread over all of
-// them with each thread's rows of weights on its own node, or all on the node of the caller.
+// Where threads run: anywhere, each on a CPU of its own (one on every core first), or on the CPUs
+// of a list one after the other. And where memory lies on machines with several nodes: anywhere,
+// spread over all of them with each thread's rows of weights on its own node, or all on the node of
+// the caller.
 typedef enum kvant_pin { KVANT_PIN_NONE = 0, KVANT_PIN_CORES = 1, KVANT_PIN_LIST = 2 } kvant_pin;
 typedef enum kvant_numa {
   KVANT_NUMA_NONE = 0,
@@ -118,7 +119,7 @@ KVANT_API const kvant_token* kvant_sequence_tokens(const kvant_runner* runner,
 KVANT_API const float* kvant_sequence_logits(const kvant_runner* runner, kvant_sequence sequence,
                                              size_t* count);
 // Copies the logits into memory of the caller, [count]; KVANT_INVALID where there are no logits or
-// not so many.
+// another number of them.
 KVANT_API kvant_status kvant_sequence_copy_logits(const kvant_runner* runner,
                                                   kvant_sequence sequence, float* logits,
                                                   size_t count);
@@ -247,8 +248,8 @@ KVANT_API kvant_status kvant_tensors_read(const char* path, kvant_tensors** tens
 // ends the call with KVANT_CANCELLED.
 typedef int32_t (*kvant_encoded_function)(void* user, const float* rows, size_t count);
 
-// Encodes what an encoder-decoder reads before it writes, or finds the source that the same tokens
-// gave before. Every call is one more reference. `rows` may be NULL.
+// Encodes the source that an encoder-decoder reads before it writes, or finds the source that the
+// same tokens gave before. Every call is one more reference. `rows` may be NULL.
 KVANT_API kvant_status kvant_source_new(kvant_runner* runner, const kvant_token* tokens,
                                         size_t count, kvant_encoded_function rows, void* user,
                                         kvant_source* source);

@@ -37,7 +37,8 @@ class Plan;
 struct CacheLayer;
 }  // namespace graph
 
-// Frames of features that an encoder reads: so many numbers of each, and just so many of them.
+// Frames of features that an encoder reads: `bins` values in each frame, and exactly `frames`
+// frames.
 struct FrameShape {
   int64_t bins = 0;
   int64_t frames = 0;

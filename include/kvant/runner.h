@@ -51,7 +51,8 @@ struct SourceOptions {
   std::function<Status(std::span<const float> rows)> rows = {};
 };
 
-// Whether a session file has the keys and values of sources, or only what they were made from.
+// Whether a session file has the keys and values of sources, or only the tokens or frames that the
+// sources were made from.
 enum class SourceRows : uint8_t { kSaved, kLeftOut };
 
 struct SaveOptions {
@@ -199,10 +200,10 @@ class Runner final : public SequenceHost {
   // All i at once: sequences[i] becomes what sequences[parents[i]] was.
   Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents) override;
 
-  // Keeps the first `length` tokens: the state is as if no more had been processed. Windows hold
-  // what that needs for the last 256 tokens (kv::kRewindSlack); further back it is replayed from
-  // the tokens, which is kNotSupported after a prune or an import, when the tokens alone do not
-  // give the state. Recurrent layers go back to one of their checkpoints
+  // Keeps the first `length` tokens: the state is as if no more had been processed. Windows keep
+  // the positions that a rewind by up to 256 tokens needs (kv::kRewindSlack). Further back the
+  // state is replayed from the tokens, which is kNotSupported after a prune or an import, when the
+  // tokens alone do not give the state. Recurrent layers go back to one of their checkpoints
   // (SessionOptions::state_checkpoints) and are replayed from there.
   Status Rewind(SequenceId sequence, int64_t length, Replay replay = Replay::kAllowed) override;
 

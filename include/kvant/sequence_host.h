@@ -1,5 +1,6 @@
-// The operations on sequences that generating needs. Runner implements them, and so do scripts in
-// tests. The scheduler (include/kvant/scheduler.h) and its requests use nothing else of a runner.
+// The operations on sequences that text generation needs. Runner implements them, and so do scripts
+// in tests. The scheduler (include/kvant/scheduler.h) and its requests use nothing else of a
+// runner.
 //
 // Errors and thread-safety are those of Runner (include/kvant/runner.h), which says what each call
 // does.

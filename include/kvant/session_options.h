@@ -45,7 +45,8 @@ struct SessionOptions {
   int64_t context = 0;  // positions that a sequence may hold; 0 = the model's training length
   KvType k_type = KvType::kF16;
   KvType v_type = KvType::kF16;
-  // 0 = the performance cores, or what `placement` leaves; one for passes too small to share.
+  // 0 = the performance cores, or the CPUs that `placement` leaves; one thread for passes too small
+  // to share.
   int threads = 0;
   ThreadPlacement placement = {};
   int64_t chunk = kDefaultChunk;
@@ -62,8 +63,7 @@ struct SessionOptions {
   std::optional<KvType> source_v_type = {};
 
   // How many sequences may exist at the same time; the cache has room for all when they share
-  // nothing.
-  // Encoder-decoders: as many sources.
+  // nothing. Encoder-decoders may have as many sources.
   int64_t sequences = 1;
   uint64_t kv_bytes_max = 0;  // most bytes of cache blocks in use; 0 = what `sequences` may need
   bool kv_commit = false;     // touch all of the cache's memory at creation
@@ -71,9 +71,9 @@ struct SessionOptions {
   bool kv_check = false;      // test the cache's invariants after every operation
   bool kv_poison = false;     // fill freed blocks with NaN
   // Keep full blocks after their sequences end, until memory is needed, and use them for prompts
-  // that begin with the same tokens. They have the bits of the passes that made them: without
-  // `strict` these are other bits for at most kSharedRowsMax rows than for more, so that logits may
-  // depend on what was kept.
+  // that begin with the same tokens. Kept blocks have the bits of the passes that made them.
+  // Without `strict` a pass of at most kSharedRowsMax rows gives other bits than a pass of more
+  // rows, so that logits may depend on what was kept.
   bool prefix_cache = false;
   // For models with recurrent layers: kF32, or kF16 for half the bytes of what scans keep. F16 is
   // rounded after every token, so the bits still depend on nothing but the tokens, but errors feed

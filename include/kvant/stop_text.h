@@ -1,7 +1,7 @@
-// Watches a stream of bytes for stop texts and holds back what might become one.
+// Watches a stream of bytes for stop texts and holds back bytes that might become one.
 //
-// The first stop text that is complete ends the stream; it is not shown, and nothing after it.
-// Whatever can no longer be part of a stop text is released at once, so that the caller sees the
+// The first stop text that is complete ends the stream; neither it nor anything after it is shown.
+// Bytes that can no longer be part of a stop text are released at once, so that the caller sees the
 // text as early as possible. Thread-safety: one thread at a time per object.
 #pragma once
 
@@ -16,11 +16,11 @@ class StopTextFilter {
   // Empty stop texts are ignored.
   explicit StopTextFilter(std::vector<std::string> stop_texts);
 
-  // Adds bytes to the stream and returns those that are certain to be shown. After a stop text it
-  // returns nothing any more.
+  // Adds bytes to the stream and returns the bytes that are certain to be shown. After a stop text
+  // it returns nothing any more.
   std::string Push(std::string_view bytes);
 
-  // The end of the stream: what was held back, since no stop text can follow.
+  // Ends the stream and returns the bytes that were held back, since no stop text can follow.
   std::string Finish();
 
   bool stopped() const { return stopped_; }

@@ -1,9 +1,9 @@
 // One text as it is generated: the state machine behind `kvant run`, batches and drafts.
 //
-// It samples a token from the logits of the last one, turns tokens into pieces of complete UTF-8,
-// watches for what ends the text, and asks for the chosen token to be processed next, followed by
-// the guesses of a draft. The scheduler (include/kvant/scheduler.h) does the rest. A text that must
-// wait for memory keeps its sampler, so that it goes on with the same tokens.
+// The request samples a token from the logits of the last one, turns tokens into pieces of complete
+// UTF-8, watches for the end of the text, and asks for the chosen token to be processed next,
+// followed by the guesses of a draft. The scheduler (include/kvant/scheduler.h) does the rest. A
+// text that must wait for memory keeps its sampler, so that it goes on with the same tokens.
 //
 // Text reaches the caller as pieces the moment they are final: bytes of an unfinished character and
 // beginnings of stop texts are held back (stop_text.h, Utf8Stream).

@@ -1,5 +1,5 @@
-// Turns tokens into text as they come, until an end token or a stop text: pieces of complete UTF-8,
-// which hold back what may still become a stop text.
+// Turns tokens into text as they come, until an end token or a stop text. The pieces are complete
+// UTF-8; text that may still become a stop text is held back.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -29,9 +29,9 @@ class TokenText {
             const Options& options)
       : tokenizer_(&tokenizer), options_(options), stop_filter_(stop_texts) {}
 
-  // Takes a token and adds what has become final to `piece`.
+  // Takes a token and adds the text that has become final to `piece`.
   State Push(TokenId id, std::string& piece) {
-    // A model may have more rows than its vocabulary has tokens (padding): those have no text.
+    // A model may have more rows than its vocabulary has tokens (padding): such ids have no text.
     const bool known = id < tokenizer_->vocab_size();
     if (known && tokenizer_->is_end_of_generation(id) && !options_.ignore_end)
       return State::kEndToken;

@@ -79,13 +79,13 @@ class Tokenizer {
   // must be valid.
   virtual std::string TokenBytes(TokenId id, DecodeOptions options) const = 0;
 
-  // The text of a whole sequence: that which Encode was given, less what the vocabulary cannot
-  // spell and what its kind of tokenizer changes (WordPiece: case and white space). A space that
-  // Encode put in front is removed again.
+  // The text of a whole sequence: the text that Encode was given, less the parts that the
+  // vocabulary cannot spell and that the kind of tokenizer changes (WordPiece: case and white
+  // space). A space that Encode put in front is removed again.
   virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
-  // Whether Decode takes white space away at both ends of a text; what arrives token by token goes
-  // through a TrimStream then.
+  // Whether Decode takes white space away at both ends of a text. A text that arrives token by
+  // token then goes through a TrimStream.
   virtual bool trims_texts() const { return false; }
 
   // "spm", "bpe", "wordpiece", "unigram", "rwkv", "marian"
@@ -119,8 +119,8 @@ class Utf8Stream {
   std::string pending_;
 };
 
-// Takes white space away at both ends of a text that arrives in pieces of complete UTF-8: what may
-// be its end is held back until something follows.
+// Takes white space away at both ends of a text that arrives in pieces of complete UTF-8. White
+// space that may be the end is held back until something follows.
 class TrimStream {
  public:
   std::string Push(std::string_view text);  // what can be shown now
