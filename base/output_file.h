@@ -4,7 +4,6 @@
 // /dev/stdout), or one that has no name in any folder (a memfd), is written directly.
 //
 // The temporary has no name where the file system allows it, so that not even a process that is
-// The temporary has no name where the file system allows it, so that not even a process that is
 // killed leaves something behind. Elsewhere, and for the moment in which an existing file is
 // replaced, it is called PATH.kvant-XXXXXX and locked; Create removes such files for the same path
 // whose process is gone.
@@ -13,6 +12,7 @@
 // the last one shorter. A file system that can then keeps the file in pages of 2 MiB, from which a
 // mapped model is read faster than from small ones. A write that fails may thus show at a later
 // call than the one that gave the bytes.
+//
 // Errors (kIo) name the path and the reason, a full disk included.
 #pragma once
 

@@ -164,8 +164,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Status Merge(const MergeParams& params, Grid grid);
   Status Copy(const CopyParams& params, Grid grid);
 
-  // Whether heads, or latents, of these dimensions are small enough for the device's shared memory.
-  // kNotSupported says what was expected.
+  // Whether heads, or latents, of the dimensions of `blocks` are small enough for the device's
+  // shared memory. kNotSupported says what was expected.
   Status CanAttend(const LayerBlocks& blocks) const;
 
   // An event is a mark behind all work that is in the stream now.
@@ -197,8 +197,8 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class Graph;
   using Object = DriverFunctions::Object;
 
-  // Kernels of attention, but kLatents, are followed by those for up to 128 and 256 dimensions.
-  // kSpans is for 16 query vectors, kSpans4 for 64.
+  // Each kernel of attention, but kLatents, is followed by its forms for up to 128 and 256
+  // dimensions. kSpans is for 16 query vectors, kSpans4 for 64.
   enum Kernel : uint8_t {
     kStore,
     kMerge,

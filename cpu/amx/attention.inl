@@ -171,8 +171,8 @@ struct TileProducts {
                            kScoreStride * int64_t{sizeof(float)});
   }
 
-  // Zeros as weights in these offsets of the span, whole steps of the softmax, as far as the unit
-  // sees something there.
+  // Writes zeros as weights in `offsets` of the span, whole steps of the softmax, as far as the
+  // unit sees something there.
   template <class Format>
   void ClearLines(const QueryTile& tile, int query, PositionRange offsets) const {
     constexpr int64_t kStep = kStepOf<Format>;

@@ -10,7 +10,7 @@ constexpr int64_t kSpanTiles = kAttentionSpan / kKeyTileTokens;
 // Bytes between the weights of two query vectors: not a power of two, for the cache's sake.
 constexpr int64_t kWeightBytes = 2 * kAttentionSpan + kLineBytes;
 
-// Sizes are those of floats in three parts, which take most.
+// The sizes are for floats in three parts, which take most.
 struct AttentionPanels {
   std::byte* queries;  // [blocks of 16 of each unit][parts][steps of k_dim] tiles
   std::byte* keys;     // [kSpanTiles][parts][steps of k_dim] tiles
@@ -143,8 +143,8 @@ void PackKeyTile(const std::byte* keys, int k_dim, std::byte* tiles) {
   }
 }
 
-// The keys of a span's segments. Those of positions between segments stay as they are: nothing is
-// done with their scores.
+// Packs the keys of a span's segments. Keys of positions between segments stay as they are: nothing
+// is done with their scores.
 template <class Format>
 void PackKeys(const QueryTile& tile, const AttentionPanels& panels) {
   const int k_dim = tile.task->k_dim;
@@ -168,8 +168,8 @@ void PackKeys(const QueryTile& tile, const AttentionPanels& panels) {
 
 // ---- Values -------------------------------------------------------------------------------------
 
-// Where the values of each position of a step lie, those of q8 in groups of four; null where no
-// segment has one.
+// Where the values of each position of a step lie, or of each group of four positions for q8; null
+// where no segment has the positions.
 template <class Format>
 struct StepValues {
   static constexpr int64_t kGroup = Format::kHasScales ? kValueTileTokens : 1;
@@ -253,8 +253,9 @@ void PackValueCodes(const StepValues<Format>& values, int64_t v_dim, std::byte* 
   }
 }
 
-// The values of a span's segments, zeros between them and instead of those that are not finite:
-// their positions are left out of the tiles, because products with zero weights would be NaN.
+// Packs the values of a span's segments, with zeros between them and instead of values that are not
+// finite. Positions of such values are left out of the tiles, because products with zero weights
+// would be NaN.
 template <class Format>
 void PackValues(const QueryTile& tile, AttentionPanels& panels) {
   constexpr int64_t kStep = kStepOf<Format>;

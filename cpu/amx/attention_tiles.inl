@@ -2,14 +2,15 @@
 //
 // Included inside the target region of attention.cpp, after tile.inl.
 //
-// Numbers that are not codes of 8 bits are sums of bfloat16 numbers, their parts: the first is the
-// number rounded, each next one what is left, rounded. Keys and values of f16 (11 bits) are exact
-// in two parts, those of f32 in three; queries and weights have as many parts as what they meet.
-// Products of parts that lie below the last bit of the whole are left out: two parts are off by at
-// most 2^-15 of a product, three by 2^-22.
+// Numbers that are not codes of 8 bits are sums of bfloat16 numbers, their parts: the first part is
+// the number rounded, each next part is the rest, rounded. Keys and values of f16 (11 bits) are
+// exact in two parts, those of f32 in three; queries and weights have as many parts as the operand
+// that they meet. Products of parts that lie below the last bit of the whole are left out: two
+// parts are off by at most 2^-15 of a product, three by 2^-22.
 //
-// A line of a tile holds 32 such numbers, first and second ones of sixteen pairs side by side; a
-// pair are two dimensions, or two positions, sixteen apart. Both operands have the same pairs.
+// A line of a tile holds 32 such numbers, the first and second numbers of sixteen pairs side by
+// side; a pair is two dimensions, or two positions, sixteen apart. Both operands have the same
+// pairs.
 
 constexpr int64_t kTileLines = 16;
 constexpr int64_t kLineBytes = 64;

@@ -143,7 +143,7 @@ inline TileConfig ConfigOfPanels() {
   return config;
 }
 
-// The activations of a tile's tokens, the same number of bytes apart.
+// The activations of a tile's tokens, `stride` bytes apart.
 struct TileHalves {
   const std::byte* first;
   int64_t stride;

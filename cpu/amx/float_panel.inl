@@ -2,9 +2,9 @@
 // Included inside the target region of matmul.cpp, after bf16_panel.inl and float_elements.inl.
 //
 // A float of 24 bits is the exact sum of three bfloat16 numbers of 8 bits each: its upper half, the
-// upper half of what is left, and the rest. Weights have as many parts as their bits need: F32
+// upper half of the remainder, and the rest. Weights have as many parts as their bits need: F32
 // three, F16 two, BF16 one; activations have three. Products of parts are exact in a tile product;
-// those that lie below the 24th bit of the whole are left out.
+// products that lie below the 24th bit of the whole are left out.
 //
 // As in matmul_panel.inl some columns of a few rows, a panel, stay in the first-level cache while
 // the tokens pass by, and sums stay in the second-level one. An output is the sum over its columns

@@ -1,7 +1,7 @@
-// The peak loops of AMX: for products of quantized weights those of bfloat16 numbers, which is what
-// such weights become, and for floats as many in a third of the speed, because a product with f16
-// or bf16 numbers takes at least three of parts; all else as in cpu/avx512vnni. With fewer than 64
-// tokens, which are multiplied in vectors, the limits are out of reach. Included inside a
+// The peak loops of AMX. Products of quantized weights have the peak of bfloat16 numbers, which
+// such weights become. Products of floats have a third of that peak, because a product with f16 or
+// bf16 numbers takes at least three products of parts. All else is as in cpu/avx512vnni. With fewer
+// than 64 tokens, which are multiplied in vectors, the limits are out of reach. Included inside a
 // namespace, after the tile instructions.
 
 struct TilePeak {

@@ -99,5 +99,6 @@ template <class Codes>
   return DotTwo<Codes>(w, x, _mm256_set1_epi16(1));
 }
 
-// So many tokens and more are worth a transposition of the weights into LaneOrder::kPairLanes.
+// The number of tokens from which on a transposition of the weights into LaneOrder::kPairLanes
+// pays.
 constexpr int kPairLanesFrom = 8;

@@ -7,11 +7,12 @@
 // consecutive values gives.
 //
 // Formats with one scale for 32 values, a pair of groups, need no transposition: in
-// LaneOrder::kPairs the lower halves of vectors 2i and 2i + 1 hold pair 2i, the upper ones pair
-// 2i + 1, whose sums meet in one lane only in the end. Lanes then belong to pairs 0, 2, 4, 6, 1, 3,
-// 5, 7, as do biases, scales, offsets and sums, in the first of their vectors. For many tokens a
-// transposition costs less than that meeting for each of them: in LaneOrder::kPairLanes, the same
-// otherwise, every vector holds four values of each pair, in the pair's lane.
+// LaneOrder::kPairs the lower halves of vectors 2i and 2i + 1 hold pair 2i, the upper halves pair
+// 2i + 1. The sums of a pair meet in one lane only in the end. Lanes then belong to pairs 0, 2, 4,
+// 6, 1, 3, 5, 7, as do biases, scales, offsets and sums, in the first of their vectors. For many
+// tokens a transposition costs less than the meeting of sums for each token: in
+// LaneOrder::kPairLanes, which is otherwise like kPairs, every vector holds four values of each
+// pair, in the pair's lane.
 //
 // Points of a grid (point_blocks.inl) are loaded whole, and lanes belong to pairs 0 to 7. In
 // LaneOrder::kPoints and kDigits, for points of eight values, vector 4g + k holds values 8k to
@@ -88,7 +89,8 @@ inline float Sum(Accumulator lanes) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Lower four lanes: the two halves of a added. Upper four: those of b.
+// The lower four lanes are the sum of the two halves of a, the upper four the sum of the halves of
+// b.
 inline __m256 AddHalves(__m256 a, __m256 b) {
   return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
 }

@@ -6,9 +6,9 @@
 // 0 to 7 in plain order. The scales of a block are integers in units of one float, and what they
 // multiply are integers, too: the sixteen groups of a block become eight floats.
 //
-// Signs lie beside the magnitudes, because it takes fewer steps to change those of activations than
-// those of weights. Of IQ1, codes are the digits of ternary values, multiples of 8; in place of the
-// signs there lies what a point's shift is less than 8, -7 or -9, and in place of the activations'
+// Signs lie beside the magnitudes, because it takes fewer steps to change the signs of activations
+// than the signs of weights. The codes of IQ1 are the digits of ternary values, multiples of 8. In
+// place of the signs IQ1 has the point's shift less 8, -7 or -9, and in place of the activations'
 // biases their sums.
 
 // Two words for a byte of signs, the lower of them at its even bytes: bit 2j of it at bit 2j + 1 of
@@ -57,8 +57,8 @@ template <class Codes>
   }
 }
 
-// The dot products of the two vectors from `i` on, of each token: made(token, activations), the
-// second of which have the signs of the weights where these lie apart.
+// Calls made(token, activations) for each token to make the dot products of the two vectors from
+// `i` on. The activations have the signs of the weights where signs lie apart.
 template <class Codes, int kTokens, class Made>
 [[gnu::always_inline]] inline void MultiplyTwo(const WeightBlock& weights,
                                                const ActivationBlock* activations, int i,

@@ -71,10 +71,11 @@ template <class Unpacker>
 constexpr bool kStripped =
     kHasStrips<typename Unpacker::Codes> && !requires { typename Unpacker::FewTokens; };
 
-// From so many tokens on strips take less time than blocks: of formats that are packed from the
-// bytes of rows those with a scale for 32 values, the others, and formats that are unpacked row by
-// row. Measured on Zen 5 for AMD's CPUs, on Emerald Rapids for others: there codes of eight bits
-// have strips later, and scales for 16 values none where products take VPMADDUBSW.
+// The number of tokens from which on strips take less time than blocks. The numbers differ for
+// formats that are packed from the bytes of rows and have a scale for 32 values, for other formats
+// that are packed from bytes, and for formats that are unpacked row by row. They are measured on
+// Zen 5 for AMD's CPUs, on Emerald Rapids for others. There formats with codes of eight bits have
+// strips later, and formats with scales for 16 values have none where products take VPMADDUBSW.
 template <class Unpacker>
 int64_t StripTokens() {
   if constexpr (!requires { typename Unpacker::Rows; }) return kStreamedTokens + 1;

@@ -91,7 +91,8 @@ inline float Sum(Accumulator lanes) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Lower eight lanes: the two halves of a added. Upper eight: those of b.
+// The lower eight lanes are the sum of the two halves of a, the upper eight the sum of the halves
+// of b.
 inline __m512 AddHalves(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }

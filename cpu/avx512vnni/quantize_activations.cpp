@@ -20,7 +20,7 @@ inline __mmask16 FirstLanes(int64_t count) {
   return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
 }
 
-// The two halves of a in the lower eight lanes of x and y, those of b in the upper ones.
+// The two halves of a in the lower eight lanes of x and y, the halves of b in the upper ones.
 struct Halves {
   __m512i x, y;
   Halves(__m512i a, __m512i b)
@@ -43,7 +43,7 @@ inline __m512i SumOf(const Parts& parts) {
   return _mm512_add_epi32(parts.x, parts.y);
 }
 
-// Up to 256 values; those that are missing are zeros.
+// Up to 256 values; missing values are zeros.
 struct Values {
   __m512 low[kGroups], high[kGroups];  // of a group
 

@@ -82,11 +82,11 @@ constexpr bool kStripped = true;
 template <class Rows, class... Others>
 constexpr bool kOneOf = (std::is_same_v<Rows, Others> || ...);
 
-// From so many tokens on strips take less time than blocks. They are written to the second-level
-// cache and read again for every tile, so it depends on the CPU. Measured on Emerald Rapids, whose
-// thresholds Intel's CPUs have, type by type, and on Zen 5, whose AMD's have: there, of formats
-// that are packed from the bytes of rows, it is less where scales are for 32 values, least where
-// these are blocks of their own with codes of four bits, and a fifth, or other ones.
+// The number of tokens from which on strips take less time than blocks. Strips are written to the
+// second-level cache and read again for every tile, so the number depends on the CPU. It is
+// measured type by type on Emerald Rapids for Intel's CPUs, and on Zen 5 for AMD's. On Zen 5
+// formats that are packed from the bytes of rows have lower numbers with a scale for 32 values, and
+// the lowest where the 32 values are a block of their own whose codes have four low bits.
 template <class Unpacker>
 int64_t StripTokens() {
   if constexpr (!requires { typename Unpacker::Rows; }) {

@@ -4,8 +4,8 @@
 // after point_layouts.inl and spread_points.inl.
 //
 // Points of small grids are looked up as 16 bits in vectors that hold the whole table, and spread
-// afterwards. Those of 1024 and more are loaded one by one as they are: beyond 512 points that took
-// less time on Zen 4, and gathers took more than either.
+// afterwards. Points of grids of 1024 and more are loaded one by one as they are: beyond 512 points
+// loads took less time on Zen 4, and gathers took more time than either.
 
 // Four points for each 64-bit word of `numbers`, 16 bits each: word w of out[f] = the coordinates
 // of point f of word w.

@@ -63,5 +63,6 @@ template <class Codes>
   return _mm256_mullo_epi32(SumTwo<Codes>(w, x), lower);
 }
 
-// So many tokens and more are worth a transposition of the weights into LaneOrder::kPairLanes.
+// The number of tokens from which on a transposition of the weights into LaneOrder::kPairLanes
+// pays.
 constexpr int kPairLanesFrom = 4;

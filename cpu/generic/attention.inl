@@ -236,8 +236,8 @@ void AddValuesOf(int queries, const QueryTile& tile, int query, const Segment& s
   });
 }
 
-// A block's positions in order: those before what all its query vectors see, vector by vector; the
-// common ones together; those after them.
+// Takes a block's positions in order: vector by vector before the positions that all its query
+// vectors see, then those positions together, then vector by vector after them.
 template <class Element>
 void AddSegmentValues(const QueryTile& tile, int first, int count, const Segment& segment) {
   const PositionRange common = Intersect(segment.positions, SeenByAll(tile, first, count));

@@ -1,7 +1,7 @@
 // Weights of attention as integers, by which q8 values are multiplied: each weight of a span times
 // the scale of its value, with one scale for the span. Weights are at most 1, so the largest scale
-// of the values that a row sees gives it, the same for all heads of the row. Positions that a query
-// does not see have the code 0 and can be multiplied with anything.
+// of the values that a row sees gives the span's scale, which all heads of the row share. Positions
+// that a query does not see have the code 0 and can be multiplied with anything.
 //
 // Included inside an instruction set's namespace and target region, after attention_tile.inl and
 // before attention_softmax.inl.

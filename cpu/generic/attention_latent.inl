@@ -1,6 +1,6 @@
-// Scores of keys that begin with their values (KeyForm::kValueFirst): the product of a query's
-// first part with the value, read where values lie, is added to what the key tiles have given, both
-// times their factors.
+// Scores of keys that begin with their values (KeyForm::kValueFirst). The product of a query's
+// first part with the value, read where values lie, is added to the product with the key tiles,
+// both times their factors.
 //
 // Included inside an instruction set's namespace and target region, after attention_q8.inl and
 // before attention.inl.

@@ -129,10 +129,10 @@ inline float TaintOf(const QueryTile& tile, const float* scores, PositionRange s
   return SumByHalves(taint);
 }
 
-// Turns what the products of one query vector have given into weights relative to the span's
-// largest score. Products have, beside what AttendTile asks for, SinkOf<Format>(tile, query,
-// steps), a sink for weights that meet values of a format in these steps; others are zeros. A sink
-// of codes leaves the scores as they are.
+// Turns the products of one query vector into weights relative to the span's largest score.
+// `Products` has, beside the functions for AttendTile, SinkOf<Format>(tile, query, steps), a sink
+// for weights that meet values of a format in `steps`; other weights are zeros. A sink of codes
+// leaves the scores as they are.
 template <class Products>
 void SoftmaxQuery(const QueryTile& tile, int query, const SeenOffsets& seen,
                   const Products& products) {

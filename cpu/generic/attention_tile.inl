@@ -180,7 +180,7 @@ inline PositionRange SeenByAny(const QueryTile& tile, int first, int count) {
   return any;
 }
 
-// visit(range) for the hidden positions of a row in these offsets of the span.
+// Calls visit(range) for the hidden positions of a row in `offsets` of the span.
 template <class Visit>
 inline void ForEachHidden(const QueryTile& tile, int row, PositionRange offsets,
                           const Visit& visit) {
@@ -269,8 +269,8 @@ inline void ForEachUnit(QueryTile& tile, const Visit& visit) {
   }
 }
 
-// visit(first, count, packed queries) for the blocks of the unit that a segment concerns: all, or
-// those inside the rows that may see it.
+// Calls visit(first, count, packed queries) for the blocks of the unit that a segment concerns: all
+// blocks, or the blocks inside the rows that may see the segment.
 template <class Visit>
 inline void ForEachBlockOf(const QueryTile& tile, const Segment& segment, const Visit& visit) {
   const int heads = tile.task->heads_per_kv;

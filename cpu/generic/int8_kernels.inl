@@ -101,7 +101,7 @@ constexpr int TokensAtOnce(int tokens) {
   return kPairTokens > 0 ? std::min(tokens, kPairTokens) : tokens;
 }
 
-// Tokens whose sums stay in registers while units of so many blocks are unpacked and multiplied.
+// Tokens whose sums stay in registers while units of `unit` blocks are unpacked and multiplied.
 constexpr int HeldTokens(int unit) { return unit == 1 ? kHeldTokens : 1; }
 
 // Tokens that are multiplied at once with rows that are unpacked meanwhile: where their sums are in
@@ -110,8 +110,8 @@ constexpr int TokensAtOnceInStreams(int tokens, int unit) {
   return tokens <= HeldTokens(unit) && !Pairable<ActivationBlock> ? 1 : TokensAtOnce(tokens);
 }
 
-// Whether a tile of kTokens may have fewer, which are counted while the program runs: those of 3
-// and of 5 and more tokens. Their sums stay in memory, and a row's weights in registers.
+// Whether a tile of kTokens may have fewer tokens, which are counted while the program runs: tiles
+// of 3 and of 5 and more tokens. Their sums stay in memory, and a row's weights in registers.
 template <int kTokens>
 constexpr bool kCounted = kCountTokens && kTokens == kTileTokens;
 
@@ -120,9 +120,10 @@ constexpr bool kCounted = kCountTokens && kTokens == kTileTokens;
 template <int kTokens>
 constexpr bool kAnyRoom = kCounted<kTokens> || kTokens > kTileTokens;
 
-// Tokens of a tile that multiply blocks as they are unpacked. Where their sums stay in memory no
-// registers limit them, but these sums and the activations must stay in the first-level cache. Of
-// three tiles and one or two more tokens, these would wait alone for rows unpacked in memory.
+// Tokens of a tile that multiply blocks as they are unpacked. Where sums stay in memory no
+// registers limit the tokens, but the sums and the activations must stay in the first-level cache.
+// One or two tokens more than three tiles are included, because they would wait alone for rows
+// unpacked in memory.
 constexpr int64_t kStreamedTokens = kCountTokens                  ? 4 * kTileTokens
                                     : HeldTokens(1) < kTileTokens ? 3 * kTileTokens + 2
                                                                   : kTileTokens;

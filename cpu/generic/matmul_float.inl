@@ -105,7 +105,7 @@ template <class Element, int kRows, int kTokens>
   }
 }
 
-// MultiplyFloatStreams of an element type, compiled for so many rows and tokens.
+// MultiplyFloatStreams of an element type, compiled for one number of rows and of tokens.
 struct FloatStreams {
   void (*multiply)(const MatMulTask& task, int64_t row, int64_t step, int64_t token, F32* sums);
   int64_t rows, tokens;
@@ -144,8 +144,8 @@ inline void RunFloatStreams(const MatMulTask& task, const FloatStreams& streams,
   }
 }
 
-// How an element type's rows are multiplied: so many side by side with a tile of tokens, and one
-// with one token, for the few rows that are left over.
+// How an element type's rows are multiplied: several rows side by side with a tile of tokens, and
+// one row with one token, for the few rows that are left over.
 struct FloatFormat {
   FloatStreams (*several)(int64_t tokens);
   FloatStreams one;

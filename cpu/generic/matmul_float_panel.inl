@@ -17,8 +17,8 @@ constexpr int64_t kFloatPanelCols = 256;
 constexpr int64_t kFloatPanelRows = kFloatPanelVectors * kLanes;
 // Rows whose panels are made before the tokens pass by.
 constexpr int64_t kFloatPassRows = 256;
-// Floats from one token of a tile to the next; not a power of two, which would let all of them
-// compete for the same few places of the cache.
+// Floats from one token of a tile to the next. The number is not a power of two, with which all
+// tokens would compete for the same few places of the cache.
 constexpr int64_t kFloatTokenStride = kFloatPanelCols + 16;
 // Columns ahead of its use at which a panel is fetched into the first-level cache.
 constexpr int64_t kFloatPanelPrefetch = 8;
@@ -49,7 +49,7 @@ struct FloatPanelScratch {
 struct FloatBlock {
   int64_t col, cols;
 
-  // Columns in panels and copies of tokens: those beyond the last are zero in both.
+  // Columns in panels and copies of tokens; columns beyond the last are zero in both.
   int64_t Padded() const { return (cols + kLanes - 1) / kLanes * kLanes; }
 };
 
@@ -196,8 +196,8 @@ inline void PutFloats(F32 lanes, int64_t count, Store store, float* out) {
   }
 }
 
-// Asks for the columns after a block, so many bytes of each of the rows [row, end): part `part` of
-// `parts`. Always inline, because GCC 12 drops calls of functions that do nothing but prefetch.
+// Prefetches the columns after a block, `bytes` bytes of each of the rows [row, end): part `part`
+// of `parts`. Always inline, because GCC 12 drops calls of functions that do nothing but prefetch.
 [[gnu::always_inline]] inline void PrefetchNextBlock(const MatMulTask& task, int64_t row,
                                                      int64_t end, int64_t byte, int64_t bytes,
                                                      int64_t part, int64_t parts) {

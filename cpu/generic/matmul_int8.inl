@@ -20,7 +20,7 @@ constexpr int64_t RoundUpTokens(int64_t tokens) {
   return tokens == 3 && !kCountTokens ? 4 : kTileTokens;
 }
 
-// How a tile of tokens is multiplied with unpacked rows, so many at a time.
+// The kernel that multiplies a tile of tokens with unpacked rows, `rows` rows at a time.
 struct TileKernel {
   void (*multiply)(const UnpackedRows& rows, const ActivationBlock* activations, Accumulator* sums);
   int64_t rows;
@@ -71,8 +71,8 @@ struct BlockFormat {
                   int64_t stride);
   const void* order;  // has another address for each `arrange`
 
-  // kTokens: as RoundUpTokens gives it, for up to kTileTokens; kTileTokens stands for more, too,
-  // and kStreamedTokens for those between both where they are streamed.
+  // kTokens is a result of RoundUpTokens for up to kTileTokens. kTileTokens also stands for more
+  // tokens, and kStreamedTokens for numbers between the two where tokens are streamed.
   template <class Format, Streams kStreamed, int kTokens>
   static BlockFormat Of(const MatMulTask& task) {
     using Unpacker = UnpackerFor<Format, kTokens>;
@@ -276,7 +276,8 @@ inline int64_t EndStride(const RowReader& reader, int64_t whole, int64_t end) {
   return (((end - whole) * reader.block_bytes) + 63) / 64 * 64;
 }
 
-// Zeros behind the bytes that rows end with, which stay when these are copied there.
+// Writes zeros behind the bytes that rows end with; the zeros stay when ends of rows are copied
+// there.
 inline void ClearEnds(const RowReader& reader, const Scratch& scratch) {
   const int64_t end = BlockCount(reader.cols);
   const int64_t whole = reader.WholeBlocks(end);
@@ -431,7 +432,7 @@ inline void RunStreams(const MatMulTask& task, const BlockFormat& format, const 
   if (rest.row_begin < rest.row_end) RunPass(rest, format, 0, task.tokens, scratch);
 }
 
-// Whether so many tokens read parts of the rows side by side.
+// Whether `tokens` tokens read parts of the rows side by side.
 inline bool ReadsParts(const BlockFormat& format, int64_t tokens) {
   if (tokens <= kTileTokens) return true;
   if (format.stream == nullptr) return false;

@@ -108,7 +108,7 @@ struct PanelRows {
   }
 };
 
-// Block `block` of 256 columns of kPanelLanes rows; those from task.row_end on are zeros.
+// Packs block `block` of 256 columns of kPanelLanes rows; rows from task.row_end on are zeros.
 inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, const PanelRows& from,
                          int64_t block, int64_t v, PanelScratch::Vector* panel) {
   WeightBlock rows[kPanelLanes];

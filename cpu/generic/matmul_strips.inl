@@ -50,9 +50,9 @@ struct StripView {
   bool first, last;
 };
 
-// Sums of a tile, kTrackSums vectors each of [tokens][kPanelVectors]. Of the last strip `stack[0]`
-// becomes those of all tracks; above it there are at most as many that wait for others as a track's
-// number has bits.
+// Sums of a tile, kTrackSums vectors each of [tokens][kPanelVectors]. In the last strip `stack[0]`
+// becomes the sum of all tracks; above it at most as many sums wait for others as a track's number
+// has bits.
 struct TileSums {
   Accumulator* tracks;  // [kPanelLanes]
   Accumulator* stack;   // [kSumsInStack]

@@ -33,7 +33,7 @@ constexpr int64_t kPanelDepth = 2;
 constexpr int64_t kWideTokenValues = 256 * kPanelDepth;
 constexpr int64_t kWideTokenBytes = kWideTokenValues * sizeof(int16_t);
 
-// The activation records of a tile's tokens. The last token stands in for those that are missing.
+// The activation records of a tile's tokens. The last token stands in for missing ones.
 template <int kTokens>
 struct TokenRecords {
   const std::byte* records[kTokens];

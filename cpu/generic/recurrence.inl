@@ -32,7 +32,7 @@ inline F32 LoadState(const uint16_t* from) { return LoadF16(from); }
 inline void StoreState(float* to, F32 numbers) { Store(to, numbers); }
 inline void StoreState(uint16_t* to, F32 numbers) { StoreF16(to, ClampToF16(numbers)); }
 
-// Sums over the rows of a state run in so many parts, row i in part i % kScanParts, and a column
+// Sums over the rows of a state run in kScanParts parts, row i in part i % kScanParts, and a column
 // keeps this order on every instruction set.
 inline constexpr int64_t kScanParts = 4;
 inline constexpr int kScanVectors = static_cast<int>(kScanColumns / kLanes);

@@ -29,7 +29,7 @@ constexpr bool UnitsShareScales() {
   return false;
 }
 
-// The blocks of whole units that hold so many columns, whatever a unit is.
+// The blocks of whole units that hold `cols` columns, whatever a unit is.
 inline int64_t BlockRoom(int64_t cols) {
   return (BlockCount(cols) + kUnitMax - 1) / kUnitMax * kUnitMax;
 }

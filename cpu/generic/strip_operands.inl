@@ -7,8 +7,8 @@ constexpr int kStripTokensMin = 4, kStripTokensMax = kPanelTokens;
 // Vectors of sums of a track.
 constexpr int64_t kTrackSums = kStripTokensMax * kPanelVectors;
 
-// Where the sums of a track come from, null: zeros, and where they go, after `adds` times those
-// kTrackSums vectors before have been added to them and taken their place.
+// The sums of a track come from `from` (null: zeros) and go to `to`. Before they are stored, `adds`
+// times, the kTrackSums vectors before the target are added to them and become the target.
 struct TrackSums {
   const Accumulator* from;
   Accumulator* to;

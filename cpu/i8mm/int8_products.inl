@@ -3,9 +3,9 @@
 //
 // SMMLA multiplies two rows of eight bytes with two others and adds the four sums to the four lanes
 // of its result, twice the products of SDOT. The codes of two tokens lie interleaved, eight columns
-// of one beside eight of the other, once they have passed PairTokens; those of two rows are
-// interleaved when they meet them. The integers are those of cpu/neon, and what is done with them
-// is the same, so the bits are too.
+// of one beside eight of the other, once they have passed PairTokens; the codes of two rows are
+// interleaved when they meet the tokens. The integers and the operations on them are those of
+// cpu/neon, so the bits are too.
 
 // From 16 columns of row a and of row b: columns 0 to 7 of a and then of b go to `a`, columns 8 to
 // 15 of both to `b`.

@@ -7,8 +7,9 @@ struct UnpackQ4_0 {
   using Codes = CodeTraits<32, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q4_0::Block);
 
-  // Less 8, a code is a signed nibble with the upper bit inverted. Left in the upper half of a
-  // byte, it is 16 times too large; the scale makes up for it, and all of it is exact.
+  // A code less 8 is the nibble with its upper bit inverted, as a signed number. It stays in the
+  // upper half of a byte, where it is 16 times too large; the scale makes up for that, and
+  // everything is exact.
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     constexpr int kStride = sizeof(quant::Q4_0::Block);

@@ -17,7 +17,8 @@ struct UnpackQ5_0 {
   using Codes = CodeTraits<32, false>;
   static constexpr int64_t kBytes = 8 * sizeof(quant::Q5_0::Block);
 
-  // Less 16, a code with its fifth bit is its nibble, and one without has all four upper bits.
+  // A code less 16 is its nibble if the code has its fifth bit, and else its nibble with all four
+  // upper bits set.
   [[gnu::always_inline]] static WeightBlock Unpack(const std::byte* bytes,
                                                    const quant::FormatTraits& /*traits*/) {
     constexpr int kStride = sizeof(quant::Q5_0::Block);

@@ -1,10 +1,10 @@
 // A thread block, as the kernels see it: on the device its threads run side by side, on the host
 // one after the other, so that the same source is tested where there is no device.
 //
-// A kernel is a sequence of steps. Each(f) calls f(thread) for every thread; what threads keep from
-// step to step is PerThread, one number on the device and an array of them on the host. Products of
-// matrices and what lanes of a warp exchange are steps, too. A Barrier stands between steps that
-// exchange numbers through memory.
+// A kernel is a sequence of steps. Each(f) calls f(thread) for every thread. A value that threads
+// keep from step to step is PerThread, one value on the device and an array of them on the host.
+// Products of matrices and exchanges between the lanes of a warp are steps, too. A Barrier stands
+// between steps that exchange values through memory.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,7 @@ class GpuBlock {
   KVANT_GPU void Each(const Step& step) {
     step(static_cast<int>(threadIdx.x));
   }
-  // The steps of `body` are those of the first `warps` warps alone.
+  // Runs the steps of `body` on the first `warps` warps alone.
   template <class Body>
   KVANT_GPU void Warps(int warps, const Body& body) {
     if (static_cast<int>(threadIdx.x) / 32 < warps) body();

@@ -1,7 +1,8 @@
-// The thread block of hopper.h: what a device of compute capability 9.0 has beside GpuBlock, and
-// the same on the host. Matrices lie in shared memory as cores of 8 x 8 halves (hopper.h); a
-// `strip` is the distance in bytes from a strip of cores to the next, along the rows of a left
-// matrix and along the columns of a right one. Along the other side cores follow each other.
+// The thread block of hopper.h: the operations that a device of compute capability 9.0 has beside
+// GpuBlock, and their forms on the host. Matrices lie in shared memory as cores of 8 x 8 halves
+// (hopper.h); a `strip` is the distance in bytes from a strip of cores to the next, along the rows
+// of a left matrix and along the columns of a right one. Along the other side cores follow each
+// other.
 #pragma once
 
 #include "cuda/kernels/block.h"
@@ -91,7 +92,7 @@ class HopperBlock : public GpuBlock {
     if (threadIdx.x % 32 == 0) Arrive(Empty(number % slots_));
   }
 
-  // Products are begun, multiplied and ended as a group; WaitProducts waits until at most so many
+  // Products are begun, multiplied and ended as a group; WaitProducts waits until at most kUnderWay
   // groups are under way.
   KVANT_GPU static void BeginProducts() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -56,7 +56,7 @@ class HopperCopies {
     return reinterpret_cast<float*>(shared + At::kScales + span % kHopperHeads * At::kScaleBytes);
   }
 
-  // Finds the blocks of a span, and says what those who attend must know of it.
+  // Finds the blocks of a span, and says what the attending threads must know of the span.
   template <class Block>
   KVANT_GPU void PutHead(Block& block, const AttentionParams& p, const Piece& piece, int span) {
     const int number = piece.spans_at + span - piece.begin / kSpanPositions;

@@ -119,8 +119,8 @@ struct HopperLayout {
   static constexpr int kProducerRegisters = dims > 128 || kCodes ? 72 : 40;
   static constexpr int kTile = dims <= 128 ? 128 : 64;  // positions
   static constexpr int kTiles = kSpanPositions / kTile;
-  // Where the joined sums are registers there is room for so many slots that one group may multiply
-  // by values while the other still needs the keys after them.
+  // Where the joined sums are registers, there are enough slots that one group may multiply by
+  // values while the other still needs the keys after them.
   static constexpr bool kJoinedInRegisters = dims <= 128;
   static constexpr int kSlots = dims <= 64 ? 6 : dims <= 128 ? 5 : 3;  // of a tile's keys or values
   static constexpr int kQueryStrip = dims * 16;        // from 8 query vectors to the next

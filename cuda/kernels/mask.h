@@ -124,7 +124,7 @@ KVANT_GPU bool IsWritten(const AttentionParams& p, const Piece& piece, const Ent
   return true;
 }
 
-// The positions that some query of a tile sees, and those that all see.
+// The positions that some query of a tile sees, and the positions that all its queries see.
 struct TileRange {
   int32_t begin, end;
   int32_t all_begin, all_end;

@@ -99,7 +99,7 @@ class SpanRows : public SpanSlots<kDims, kTiles, kTiles == 1 ? 0 : kTiles> {
     }
   }
 
-  // Scores are capped and biased, and those of positions that a row does not see become -infinity.
+  // Caps and biases scores; the scores of positions that a row does not see become -infinity.
   template <class Block>
   KVANT_GPU void Mask(Block& block, const AttentionParams& p, const Piece& piece,
                       const Entry& entry) {

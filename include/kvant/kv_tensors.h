@@ -10,7 +10,6 @@
 // W - 1 positions. A layer whose attention ends at sections of W positions has the positions of the
 // section that the next token is in. These are the positions that the next token sees. All values
 // are float32: exact for f32 and f16 caches; int8 caches quantize them again on import.
-// and f16 caches; int8 caches quantize them again on import.
 #pragma once
 
 #include <cstdint>

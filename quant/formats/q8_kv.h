@@ -44,8 +44,8 @@ struct Q8_KV {
     SetScale(out, 0, kBlockValues, 1.0f);
   }
 
-  // The largest magnitude becomes 127, and then the scale the best one for these codes. NaN becomes
-  // 0, infinities the largest number.
+  // The largest magnitude becomes 127; then the scale becomes the best one for the codes. NaN
+  // becomes 0, infinities the largest number.
   static void EncodeRow(const float* values, const float* importance, std::byte* row,
                         int64_t count) {
     constexpr double kMax = std::numeric_limits<float>::max();

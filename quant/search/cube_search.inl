@@ -57,8 +57,8 @@ SixteenBytes AddChoices(SixteenBytes costs) {
 
 inline Floats ShiftOf(Ints variants) { return variants != 0 ? Splat(-1.0f) : Splat(1.0f); }
 
-// Replaces the points by those with the other shift where these change less: kTogether vectors at
-// once, which share a scale.
+// Replaces the points by those with the other shift where the other points change the error less:
+// kTogether vectors at once, which share a scale.
 template <int kTogether, int kVectors>
 void ChooseShifts(const float (&scales)[kVectors], const GridPoints<kVectors>& minus,
                   GridPoints<kVectors>& points) {
@@ -90,8 +90,8 @@ class CubeSearch {
     }
   }
 
-  // Points that change the squared error least, or nearly so, with a scale > 0 for each vector, the
-  // same for those of a group.
+  // Finds points that change the squared error least, or nearly so, with a scale > 0 for each
+  // vector; all vectors of a group have one scale.
   [[gnu::noinline]] void Nearest(const float (&scales)[kVectors], Points& points) const {
     Points minus;
     std::fill_n(points.variants, kVectors, 0);
@@ -220,7 +220,8 @@ class CubeSearch {
   // The points with the variants that they have.
   void ChoosePoints(TwoCosts& costs, Points& points) const {
     alignas(64) int32_t chosen[kVectors];
-    // Branches on what was found would be guessed wrongly: those to look at again are collected.
+    // Branches on the search's result would be guessed wrongly, so the vectors to look at again are
+    // collected.
     int again[kVectors];
     int again_count = 0;
     for (int v = 0; v < kVectors; ++v) {

@@ -1,6 +1,6 @@
-// The points of the grid of IQ1 by cubes, for searches: a cube leaves two neighbouring numbers to
-// each of the 8 coordinates, so that one byte says which of its 256 points is meant, and the bytes
-// of those that are in the grid are a short list. Built when first used, in a millisecond.
+// The points of the grid of IQ1 by cubes, for searches. A cube leaves two neighbouring levels to
+// each of the 8 coordinates, so that one byte says which of its 256 points is meant. The bytes of
+// the points that are in the grid are a short list. Built when first used, in a millisecond.
 //
 // Thread-safety: lists are immutable; several threads may ask for the same one first.
 #pragma once

@@ -15,7 +15,7 @@ struct GridShape {
   static constexpr int kVectors = kGroup / Grid::kDims;
   static constexpr int kGroups = 256 / kGroup;
   static constexpr int kBlockVectors = 256 / Grid::kDims;
-  // So many scales are tried before the stored one.
+  // The number of scales that are tried before the stored one.
   static constexpr int kTried = IsShift(kRule) ? 2 : 3;
   using Points = GridPoints<kBlockVectors>;
   // Lists of cubes serve only the densest grid, which has shifts.
@@ -30,7 +30,7 @@ struct GridShape {
 };
 
 // The search for a scale starts at the scales that give a group's codes a weighted root mean square
-// of so many times code_size.
+// of kStarts times code_size.
 constexpr float kStarts[8] = {1.7f, 1.4f, 1.2f, 1.04f, 0.9f, 0.78f, 0.67f, 0.57f};
 
 // The values of a group that shares a scale, or their magnitudes.

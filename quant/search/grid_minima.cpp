@@ -10,7 +10,7 @@ namespace {
 // Ascending numbers.
 using NumberSet = std::vector<size_t>;
 
-// A minimum of its own has to serve so many sets.
+// A pair of numbers gets a minimum of its own only if the minimum serves at least this many sets.
 constexpr int kUsesMin = 4;
 
 struct SharedPair {

@@ -1,7 +1,8 @@
 // The minima that a search for the nearest points of a grid takes: for each pattern of a point's
-// upper half, the least error of those lower halves that the grid has with it. These sets have much
-// in common, so minima of two that many of them hold are taken once: they are numbers of their own,
-// after those of the lower patterns. Built when first used, in some milliseconds.
+// upper half, the least error of the lower halves that the grid has with that pattern. The sets of
+// lower halves have much in common, so the minimum of a pair that many sets hold is taken once.
+// Such a minimum is a number of its own, after the numbers of the lower patterns. Built when first
+// used, in some milliseconds.
 //
 // Thread-safety: minima are immutable; several threads may ask for the same ones first.
 #pragma once

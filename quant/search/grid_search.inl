@@ -131,8 +131,8 @@ class GridSearch {
   // The cheapest changed sign takes no more of them.
   static constexpr float kFlipSteps =
       (kRule == GridRule::kEvenSignPairs ? 0.75f : 0.25f) * kStepsMax;
-  // So much of the squares of the distance between two levels are these steps, and so much where a
-  // sign may change.
+  // kStepsMax steps reach over kReach times the weighted square of the distance between two levels,
+  // and over kReachOfFlips times it where a sign may change.
   static constexpr float kReach = kDims == 4 ? 3.0f : kRule == GridRule::kEvenSigns ? 1.0f : 0.6f;
   static constexpr float kReachOfFlips = !IsEven(kRule) ? kReach : kDims == 4 ? 8.5f : 1.0f;
   static constexpr int kForms = IsEven(kRule) ? 2 : 1;  // of a half: with a changed sign

@@ -306,8 +306,8 @@ LanesOfSums<kScales> SumLevels(const Levels<kCount>& levels, const LevelSamples&
   return SumInLanes(x, inverses, [&levels](Floats y, int /*vector*/) { return levels.Nearest(y); });
 }
 
-// Gains as integers in the same order, without their last bits, which hold the number of the lane:
-// of equal ones the first lane is greater, and what is no number is less than all numbers.
+// Gains as integers in the order of the gains, without their last bits, which hold the number of
+// the lane: of equal gains the first lane is greater, and NaN is less than all numbers.
 template <int kScales>
 struct RankedGains {
   Ints keys[kScales / kWidth];
@@ -323,8 +323,8 @@ struct RankedGains {
     }
   }
 
-  // Every key becomes the greatest of those whose numbers differ in the bits kFirst, kFirst / 2, ..
-  // kLast.
+  // Every key becomes the greatest of the keys whose numbers differ in the bits kFirst, kFirst / 2,
+  // .. kLast.
   template <int kFirst, int kLast>
   void KeepGreatest() {
     if constexpr (kFirst >= kLast) {

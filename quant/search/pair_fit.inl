@@ -4,7 +4,7 @@
 // group, and then only at the two multiples of the row's factor where the least of the parabolas is
 // least.
 
-// The value of largest magnitude is placed at these targets.
+// The search places the value of largest magnitude at kPairTargets.
 constexpr float kPairTargets[16] = {-50, -56, -62, -68, -74, -80, -86, -91,
                                     36,  41,  46,  50,  55,  59,  63,  67};
 // Factors of a row are tried of which the group of largest scale takes so much of the farthest
@@ -17,8 +17,8 @@ constexpr int kPairGroups = 256 / kPairGroup;
 constexpr float kPairScaleMin = -32;
 constexpr float kPairScaleMax = 31;
 
-// The points in the order of their first levels: those with the level k are seconds[starts[k]] to
-// seconds[starts[k + 1]], numbers of their second ones.
+// The points in the order of their first levels: the points with the first level k are
+// seconds[starts[k]] to seconds[starts[k + 1]], which are the numbers of their second levels.
 struct PairsByLevel {
   alignas(64) float levels[8] = {-63, -40, -23, -10, 1, 13, 28, 47};
   int starts[9] = {};
@@ -99,7 +99,8 @@ inline Floats PairError(int level, Floats value, Floats weight) {
   return weight * difference * difference;
 }
 
-// A group's points at scales, and the one of these scales that would fit them best.
+// The sums of a group's points at the scales of the targets, and the scale that would fit the best
+// of these points best.
 struct PairGroup {
   LanesOfSums<16> sums{};  // of the targets
   float ideal = 0;

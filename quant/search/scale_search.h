@@ -14,10 +14,10 @@
 
 namespace kvant::quant {
 
-// For fixed codes the best scale and offset solve a weighted least-squares problem; for fixed
-// scales the best code is the nearest one. The search starts from several scales, the plain
-// convention's among them, which spreads the codes over the largest magnitude or the range of the
-// values, and keeps the best result.
+// The search uses two facts: for fixed codes the best scale and offset solve a weighted
+// least-squares problem, and for fixed scales the best code is the nearest one. It starts from
+// several scales and keeps the best result. One of the scales is the plain convention's, which
+// spreads the codes over the largest magnitude or the range of the values.
 //
 // Values: NaN encodes as 0; infinities, and values beyond the largest that a block can hold
 // (half-precision scales end at 65504), saturate. A block whose values are all below half of the

@@ -18,9 +18,9 @@
 
 namespace kvant::quant {
 
-// Ascending levels, and what is added to those of a shifted group. Source: iq2nl_values to
-// iq6nl_values of ik_llama.cpp's ggml-common.h, whose second halves are the first ones plus
-// `shift`.
+// Ascending levels, and the shift that is added to the levels of a shifted group. Source:
+// iq2nl_values to iq6nl_values of ik_llama.cpp's ggml-common.h, whose second halves are the first
+// ones plus `shift`.
 template <int kCountOfLevels>
 struct ShiftedLevels {
   static constexpr int kCount = kCountOfLevels;

@@ -1,10 +1,10 @@
 // The fits of quant/search/shifted_fit.h, included after quant/search/level_fit.inl.
 
-// So many units are tried side by side, each in four lanes that take turns.
+// The number of units that are tried side by side, each in four lanes that take turns.
 constexpr int kUnitsTogether = 4;
 
-// Levels with and without the shift, and where the search for a group's scale begins: the value of
-// largest magnitude is placed at these targets.
+// Levels with and without the shift, and the start of the search for a group's scale: the value of
+// largest magnitude is placed at `targets`.
 template <int kCount, int kShiftsValue = 2>
 struct ShiftedSearch {
   static constexpr int kShifts = kShiftsValue;

@@ -85,8 +85,8 @@ struct RowUnits {
   }
 };
 
-// The blocks of a row with the scales that their groups would have if they could be any numbers;
-// the largest of these.
+// Fills the blocks of a row with the scales that their groups would have if scales could be any
+// numbers; returns the largest scale.
 template <class Search>
 double IdealScales(const Search& search, const GroupScales& grid, std::vector<RowBlock>& blocks) {
   double largest = 0;

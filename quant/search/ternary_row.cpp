@@ -56,9 +56,9 @@ ChosenSum SumBeyond(const Magnitudes& row, double threshold) {
   return sum;
 }
 
-// Magnitudes by their logarithm, 256 bins an octave and sixteen octaves below the peak: with some
-// scale those of the first bins are not zero, and the greatest gain of these cuts is the best one
-// but for the width of a bin.
+// Magnitudes by their logarithm, 256 bins an octave and sixteen octaves below the peak. With a
+// given scale the magnitudes of the first bins, down to some bin, are not zero; the greatest gain
+// of all such cuts is the best one but for the width of a bin.
 ChosenSum BestOfBins(const Magnitudes& row) {
   constexpr int kBins = 4096;
   constexpr int kShift = 15;

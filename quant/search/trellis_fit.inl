@@ -2,10 +2,10 @@
 // quant/search/trellis_search.inl.
 //
 // A group of 32 values tries the stored scales next to the one that makes points as large as its
-// values, with both signs, and both halves of the indices where a group may have either: points are
-// spread at random, so each of these is another draw, and the best of them leaves clearly less than
-// the middle one. One search finds the points for all scales of a sign. The row's factor is the
-// best one for what was chosen.
+// values, with both signs, and both halves of the indices where a group may have either. Points are
+// spread at random, so each try is another draw, and the best draw leaves clearly less error than
+// the middle scale. One search finds the points for all scales of a sign. The row's factor is the
+// best one for the chosen points and scales.
 
 // The multiples of a row's factor that a format can store, and the settings of the search.
 struct TrellisGrid {
@@ -169,7 +169,7 @@ TrellisRowFit SearchTrellisRow(const TrellisGrid& grid, std::span<const TrellisC
       const auto try_scales = HasEvenWeights(x) ? TryScales<Even> : TryScales<Uneven>;
       try_scales(grid, cells, x, unit, middle, group);
       const LevelSums sums = SumsOf<Even::kDims>(group, x);
-      // The best one for these points, if they are not all zero.
+      // The scale that is best for the points, if they are not all zero.
       if (sums.square > 0) group.scale = grid.Nearest(sums.product / (sums.square * unit));
       const double multiple = grid.Multiple(group.scale);
       product += block.heaviest * multiple * std::ldexp(double{sums.product}, block.unit.exponent);

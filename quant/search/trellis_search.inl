@@ -137,7 +137,8 @@ UnsignedBytes GapsTo(const TrellisTarget<kDims>& target, int sign, int four, con
   return both - (to - from);
 }
 
-// Distances of sixteen boxes, or of sixteen points, these less what all have in common.
+// Distances of sixteen boxes, or distances of sixteen points less a part that all points have in
+// common.
 struct SixteenDistances {
   Ints parts[kVectorsOf16];
 };
@@ -291,7 +292,7 @@ struct TrellisEffort {
   static constexpr int kCells = kNearCells;      // that are read, in eights
   static constexpr int kLeaves = kNearLeaves;    // the same
   // Points with one sign, or of one half of the indices, are given up where the first 16 values
-  // leave so many hundredths of the error that the best ones so far have left.
+  // leave this many hundredths of the error that the best points so far have left.
   static constexpr int kHopeless = kGivenUp;
   static constexpr CellDistance kDistance = kCellDistance;
 };
