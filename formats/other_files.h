@@ -1,4 +1,4 @@
-// What a file is that was taken for a model: what newcomers have in its place, by its first bytes.
+// The kinds of files that newcomers take for a model, told by their first bytes.
 #pragma once
 
 #include <cstddef>
